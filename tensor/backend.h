@@ -1,0 +1,119 @@
+// The kernels of one kind of device. cpu/ is the plain reference, cuda/ must agree with it, meta does nothing.
+//
+// Nobody but tensor/kernels.cpp calls these: kernel::matmul and its siblings check shapes, provide workspace
+// from the Memory and append an event. A kernel never allocates and never checks what was checked there.
+// All tensors are contiguous; outputs come last and are handles to memory that the caller owns.
+#pragma once
+
+#include <span>
+
+#include "tensor/tensor.h"
+
+namespace zl {
+
+// Whether a kernel overwrites its output or adds to it. Gradient buffers are added to.
+enum class Write { set, add };
+enum class Transpose { no, yes };
+
+// Kernels that may need workspace.
+enum class KernelId { matmul, attention, attention_backward, layer_norm_backward, sum_rows, embedding_backward, add_positions_backward };
+
+// What an attention pass saved. qkv (B, T, 3C): queries, keys, values side by side, each head by head.
+struct AttentionSaved {
+  Tensor qkv;  // (B, T, 3C)
+  Tensor y;    // (B, T, C)
+  Tensor log_sum_exp;  // (B, H, T), f32 (f64 for f64): log of each query's softmax denominator
+  int64_t heads;
+};
+
+struct LayerNormSaved {
+  Tensor x;           // (R, C)
+  Tensor gain;        // (C)
+  Tensor mean, rstd;  // (R), f32 (f64 for f64)
+};
+struct LayerNormGradients {
+  Tensor dx;           // (R, C)
+  Write write_dx;
+  Tensor dgain, dbias;  // (C), added to
+};
+
+// One AdamW update of n elements. Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2; the arithmetic of
+// torch.optim.AdamW: decay, moments, then p -= step_size * m / (sqrt(v) / sqrt_correction2 + eps).
+struct AdamWUpdate {
+  Tensor parameter;  // (n) f32, bf16, f16 or f64; written
+  Tensor gradient;   // (n) any float type; read
+  Tensor first_moment, second_moment;  // (n) f32 (f64 if the parameter is f64)
+  Tensor master;     // (n) f32, or undefined: then the parameter is its own master
+  float gradient_scale = 1;   // gradients are multiplied by this first
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double correction1 = 1, correction2 = 1;  // 1 - beta^t; 1 switches bias correction off
+  bool decoupled = true;  // false: weight decay is added to the gradient (Adam with L2)
+};
+
+// One SGD update of n elements, as torch.optim.SGD.
+struct SgdUpdate {
+  Tensor parameter, gradient;
+  Tensor momentum_buffer;  // (n) f32, or undefined when momentum is 0
+  Tensor master;
+  float gradient_scale = 1;
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false, first_step = false;  // the first step copies the gradient into the buffer
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+  virtual bool holds_data() const { return true; }        // false on meta
+  virtual bool host_addressable() const { return true; }  // whether the host may read its memory
+
+  // A block aligned to 64 bytes, or null if there is none left. Called by Memory only.
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* block, int64_t bytes) noexcept = 0;
+
+  // Bytes of workspace that a kernel wants for these dimensions, in the order of its comment below.
+  virtual int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const = 0;
+
+  // Moving data. copy casts between float types.
+  virtual void fill(double value, const Tensor& out) = 0;
+  virtual void copy(const Tensor& from, const Tensor& to) = 0;
+  virtual void upload(const void* host, const Tensor& to) = 0;      // to.bytes() bytes
+  virtual void download(const Tensor& from, void* host) = 0;
+  virtual void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) = 0;
+
+  // Elementwise.
+  virtual void add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;  // y may be a
+  virtual void accumulate(const Tensor& from, const Tensor& into) = 0;      // casts if the types differ
+  virtual void gelu(const Tensor& x, const Tensor& y) = 0;
+  virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write) = 0;  // dx may be dy if set
+
+  // Matrices. dims: M, N, K of (M, K)(K, N) -> (M, N).
+  virtual void matmul(const Tensor& a, Transpose, const Tensor& b, Transpose, const Tensor& out, Write, const Tensor& workspace) = 0;
+  virtual void add_bias(const Tensor& bias, const Tensor& y) = 0;  // (N), (M, N)
+  virtual void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;  // (M, N), (N) added to. dims: M, N
+
+  // Layers.
+  virtual void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) = 0;
+  virtual void layer_norm_backward(const LayerNormSaved&, const Tensor& dy, const LayerNormGradients&, const Tensor& workspace) = 0;  // dims: R, C
+  virtual void attention(const AttentionSaved&, const Tensor& workspace) = 0;  // dims: B, T, H, D
+  virtual void attention_backward(const AttentionSaved&, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) = 0;  // as above
+  virtual void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;             // (R), (V, C), (R, C)
+  virtual void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor& workspace) = 0;  // added. dims: R, V, C
+  virtual void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;           // (B, T, C), (>=T, C)
+  virtual void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) = 0;  // added. dims: B, T, C
+  virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) = 0;  // (R, V), (R), (1) f32: the mean
+  // dlogits = dloss / R * (softmax(logits) - onehot(targets)); dlogits may be the logits.
+  virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) = 0;
+
+  // Optimizer.
+  virtual void adamw(const AdamWUpdate&) = 0;
+  virtual void sgd(const SgdUpdate&) = 0;
+  // Sum of squares in fp64 by one fixed order: blocks of 1,024 from the start, lanes and blocks pairwise.
+  virtual void sum_of_squares(const Tensor& x, const Tensor& out) = 0;  // out (1) f64
+};
+
+Backend& cpu_backend();
+// Holds no data and computes nothing; answers workspace questions for the backend that it stands for.
+Backend& meta_backend(const Backend& stands_for);
+
+}  // namespace zl

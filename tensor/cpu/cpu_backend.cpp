@@ -1,0 +1,53 @@
+#include "tensor/cpu/cpu_backend.h"
+
+#include <cstring>
+#include <new>
+
+#include "tensor/cpu/attention.h"
+#include "tensor/cpu/matmul.h"
+
+namespace zl {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};  // a cache line
+
+int64_t compute_size(Dtype dtype) { return dtype == Dtype::f64 ? 8 : 4; }  // [B]
+
+}  // namespace
+
+void* CpuBackend::allocate(int64_t bytes) { return ::operator new(size_t(bytes), kAlignment, std::nothrow); }
+
+void CpuBackend::release(void* block, int64_t) noexcept { ::operator delete(block, kAlignment); }
+
+int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const {
+  switch (kernel) {
+    case KernelId::matmul: return matmul_workspace(dims[0], dims[1], dims[2], dtype);
+    case KernelId::attention: return attention_workspace(dims[1], dims[3], dtype);
+    case KernelId::attention_backward: return attention_backward_workspace(dims[1], dims[3], dtype);
+    case KernelId::layer_norm_backward: return 2 * dims[1] * compute_size(dtype);  // sums of dgain and dbias
+    case KernelId::sum_rows: return dims[1] * compute_size(dtype);                 // the sums
+    case KernelId::embedding_backward:
+    case KernelId::add_positions_backward: return 0;
+  }
+  return 0;
+}
+
+void CpuBackend::upload(const void* host, const Tensor& to) {
+  if (to.bytes() > 0) std::memcpy(to.address(), host, size_t(to.bytes()));
+}
+
+void CpuBackend::download(const Tensor& from, void* host) {
+  if (from.bytes() > 0) std::memcpy(host, from.address(), size_t(from.bytes()));
+}
+
+Backend& cpu_backend() {
+  static CpuBackend backend;  // has no state
+  return backend;
+}
+
+#ifndef ZEROLAB_ARCH_NAME
+#define ZEROLAB_ARCH_NAME "unknown"
+#endif
+const char* cpu_architecture() { return ZEROLAB_ARCH_NAME; }
+
+}  // namespace zl

@@ -1,0 +1,81 @@
+// The reference kernels. Each file of this folder defines the members of one family; cuda/ has the same files.
+#pragma once
+
+#include <type_traits>
+
+#include "tensor/backend.h"
+
+namespace zl {
+
+class CpuBackend final : public Backend {
+ public:
+  const char* name() const override { return "cpu"; }
+
+  // cpu_backend.cpp
+  void* allocate(int64_t bytes) override;
+  void release(void* block, int64_t bytes) noexcept override;
+  int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
+  void upload(const void* host, const Tensor& to) override;
+  void download(const Tensor& from, void* host) override;
+
+  // random.cpp
+  void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) override;
+
+  // elementwise.cpp
+  void fill(double value, const Tensor& out) override;
+  void copy(const Tensor& from, const Tensor& to) override;
+  void add(const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void accumulate(const Tensor& from, const Tensor& into) override;
+  void gelu(const Tensor& x, const Tensor& y) override;
+  void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
+  void add_bias(const Tensor& bias, const Tensor& y) override;
+  void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+
+  // matmul.cpp
+  void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out, Write write,
+              const Tensor& workspace) override;
+
+  // layer_norm.cpp
+  void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;
+  void layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy, const LayerNormGradients& out,
+                           const Tensor& workspace) override;
+
+  // attention.cpp
+  void attention(const AttentionSaved& saved, const Tensor& workspace) override;
+  void attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) override;
+
+  // embedding.cpp
+  void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
+  void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+  void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) override;
+  void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+
+  // cross_entropy.cpp
+  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) override;
+  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) override;
+
+  // optimizer.cpp
+  void adamw(const AdamWUpdate& update) override;
+  void sgd(const SgdUpdate& update) override;
+
+  // norm.cpp
+  void sum_of_squares(const Tensor& x, const Tensor& out) override;
+};
+
+// The instruction set that the kernels of this folder were compiled for, such as "x86-64-v3".
+const char* cpu_architecture();
+
+// Calls f(T{}) with the storage type of `dtype`; kernels are templates over it.
+template <class F>
+void for_float_type(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::f32: return f(float{});
+    case Dtype::bf16: return f(bf16{});
+    case Dtype::f16: return f(f16{});
+    case Dtype::f64: return f(double{});
+    case Dtype::i32: break;
+  }
+  require(false, "a kernel for float types was called with ", zl::name(dtype));
+}
+
+}  // namespace zl

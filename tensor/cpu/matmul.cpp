@@ -1,0 +1,100 @@
+#include "tensor/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "tensor/cpu/cpu_backend.h"
+#include "tensor/cpu/gemm.h"
+#include "tensor/cpu/store.h"
+
+namespace zl {
+namespace {
+
+// bf16 and f16 are multiplied in fp32, panel by panel, so that the fp32 copies stay small. Along K a panel is a
+// multiple of gemm's blocks: the sums are the same as if all of K were one panel.
+constexpr int64_t kPanel = 512;
+static_assert(kPanel % kDepthBlock == 0);
+
+struct Sizes {
+  int64_t m, n, k;
+};
+
+Sizes panel(const Sizes& whole) { return {std::min(whole.m, kPanel), std::min(whole.n, kPanel), std::min(whole.k, kPanel)}; }
+
+int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
+
+// Copies rows x columns out of a matrix with `stride` into a contiguous one of another type, or back.
+template <class From, class To>
+void convert(const From* from, int64_t stride_from, To* to, int64_t stride_to, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r, from += stride_from, to += stride_to) {
+#pragma omp simd
+    for (int64_t c = 0; c < columns; ++c) store(to[c], float(from[c]));
+  }
+}
+
+template <class T>
+struct Operands {
+  GemmFactor<T> a, b;
+  T* c;
+  Write write;
+};
+
+// The panel of a stored factor that begins at (row, column) of the untransposed one; returns it in fp32.
+template <class T>
+GemmFactor<float> widen(const GemmFactor<T>& f, int64_t row, int64_t column, int64_t rows, int64_t columns, float* to) {
+  if (f.transpose == Transpose::yes) std::swap(row, column), std::swap(rows, columns);
+  convert(f.data + row * f.stride + column, f.stride, to, columns, rows, columns);
+  return {to, columns, f.transpose};
+}
+
+template <class T>
+void multiply_in_panels(const Sizes& all, const Operands<T>& o, float* workspace) {
+  const Sizes p = panel(all);
+  float* a = workspace;
+  float* b = a + aligned(p.m * p.k);
+  float* c = b + aligned(p.k * p.n);
+  float* rest = c + aligned(p.m * p.n);
+  for (int64_t n0 = 0; n0 < all.n; n0 += kPanel) {
+    for (int64_t m0 = 0; m0 < all.m; m0 += kPanel) {
+      const int64_t m = std::min(kPanel, all.m - m0), n = std::min(kPanel, all.n - n0);
+      T* out = o.c + m0 * all.n + n0;
+      if (o.write == Write::add) convert(out, all.n, c, n, m, n);
+      int64_t k0 = 0;
+      do {  // once even if K is 0, which sets zeros
+        const int64_t k = std::min(kPanel, all.k - k0);
+        const Write write = k0 == 0 ? o.write : Write::add;
+        gemm<float>({m, n, k, widen(o.a, m0, k0, m, k, a), widen(o.b, k0, n0, k, n, b), c, n, write, 1.0f, rest});
+        k0 += k;
+      } while (k0 < all.k);
+      convert(c, n, out, all.n, m, n);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t matmul_workspace(int64_t M, int64_t N, int64_t K, Dtype dtype) {
+  if (dtype == Dtype::f64) return 8 * gemm_workspace<double>(M, N, K);
+  if (dtype == Dtype::f32) return 4 * gemm_workspace<float>(M, N, K);
+  const Sizes p = panel({M, N, K});
+  return 4 * (aligned(p.m * p.k) + aligned(p.k * p.n) + aligned(p.m * p.n) + gemm_workspace<float>(p.m, p.n, p.k));
+}
+
+void CpuBackend::matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out, Write write,
+                        const Tensor& workspace) {
+  const int64_t N = out.dim(-1), M = N ? out.numel() / N : 0;
+  if (M == 0 || N == 0) return;
+  const int64_t K = a.numel() / M;
+  for_float_type(out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    using F = Compute<T>;
+    const Operands<T> o{{a.data<T>().data(), a.dim(-1), ta}, {b.data<T>().data(), b.dim(-1), tb}, out.data<T>().data(), write};
+    F* scratch = static_cast<F*>(workspace.address());
+    if constexpr (std::is_same_v<T, F>) {
+      gemm<T>({M, N, K, o.a, o.b, o.c, N, write, T(1), scratch});
+    } else {
+      multiply_in_panels(Sizes{M, N, K}, o, scratch);
+    }
+  });
+}
+
+}  // namespace zl

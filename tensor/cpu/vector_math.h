@@ -1,0 +1,102 @@
+// Arithmetic of kernels that compilers turn into vector instructions and whose bits are nevertheless fixed.
+//
+// Everything is branch-free and uses only +, -, *, / and selections, so that a result depends on the values alone:
+// not on the alignment of a buffer, on the compiler or on the width of its vectors. That is why these stand here and
+// neither std::exp in a loop (one call per element) nor Eigen's array math (other bits at other offsets) is used.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace zl {
+
+// e^x within 1 ulp (relative error below 1.2e-7 where the result is normal). Overflow gives infinity, underflow a
+// subnormal or 0, NaN stays NaN. Cody & Waite's reduction, polynomial of Cephes expf.
+inline float exp_fast(float x) {
+  // Beyond these the result is infinity or 0 already; the clamp keeps n within the exponents handled below.
+  x = x > 89.0f ? 89.0f : x;
+  x = x < -104.0f ? -104.0f : x;
+  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits.
+  constexpr float kRound = 12582912.0f;
+  const float shifted = x * 1.44269504088896341f + kRound;
+  const uint32_t n = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
+  const float whole = shifted - kRound;
+  // ln 2 in two parts; the product with the first is exact.
+  const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = (p * r * r + r) + 1.0f;
+  // 2^n as a product of two powers: n reaches from -150 to 128, beyond the exponents of one float.
+  const uint32_t half = uint32_t(int32_t(n) >> 1), rest = n - half;
+  return p * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((rest + 127u) << 23);
+}
+inline double exp_fast(double x) { return std::exp(x); }
+
+// tanh x within 2 ulp; 0 at 0 and +-1 for large |x|. NaN stays NaN.
+inline float tanh_fast(float x) {
+  const float a = x < 0.0f ? -x : x;
+  // Near 0 the quotient below would cancel: odd polynomial of Cephes tanhf instead.
+  const float z = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  const float small = p * z * x + x;
+  const float large = 1.0f - 2.0f / (exp_fast(2.0f * a) + 1.0f);
+  const float signed_large = x < 0.0f ? -large : large;
+  return a < 0.625f ? small : signed_large;
+}
+inline double tanh_fast(double x) { return std::tanh(x); }
+
+// Sums run in this many lanes: element i belongs to lane i % kLanes.
+inline constexpr int kLanes = 16;
+
+// term(0) + … + term(n - 1): each lane in order of i, then the lanes pairwise. term returns float or double.
+template <class Term>
+inline auto sum_lanes(int64_t n, Term&& term) {
+  using T = decltype(term(int64_t(0)));
+  T lane[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+    for (int l = 0; l < kLanes; ++l) lane[l] += term(i + l);
+  }
+  for (int l = 0; i + l < n; ++l) lane[l] += term(i + l);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
+  }
+  return lane[0];
+}
+
+// The largest term; `floor` for n = 0. NaN terms are passed over.
+template <class T, class Term>
+inline T max_lanes(int64_t n, T floor, Term&& term) {
+  T lane[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane[l] = floor;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+    for (int l = 0; l < kLanes; ++l) {
+      const T value = term(i + l);
+      lane[l] = value > lane[l] ? value : lane[l];
+    }
+  }
+  for (int l = 0; i + l < n; ++l) {
+    const T value = term(i + l);
+    lane[l] = value > lane[l] ? value : lane[l];
+  }
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int l = 0; l < width; ++l) lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
+  }
+  return lane[0];
+}
+
+}  // namespace zl

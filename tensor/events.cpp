@@ -1,0 +1,47 @@
+#include "tensor/events.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace zl {
+
+const char* name(EventKind kind) {
+  switch (kind) {
+    case EventKind::phase: return "phase";
+    case EventKind::unit: return "unit";
+    case EventKind::allocate: return "allocate";
+    case EventKind::release: return "release";
+    case EventKind::kernel: return "kernel";
+    case EventKind::collective_begin: return "collective_begin";
+    case EventKind::collective_met: return "collective_met";
+    case EventKind::collective_end: return "collective_end";
+  }
+  return "?";
+}
+
+EventStream::EventStream(int rank, int64_t capacity) : rank_(rank), ring_(size_t(std::max<int64_t>(capacity, 1))) {}
+
+void EventStream::set_phase(std::string_view phase) {
+  phase_ = keep(phase);
+  append(EventKind::phase, phase_);
+}
+
+const char* EventStream::keep(std::string_view text) { return kept_.emplace(text).first->c_str(); }
+
+void EventStream::append(EventKind kind, const char* what, int64_t bytes, int64_t count, const char* detail) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  Event& event = ring_[size_t(appended_) % ring_.size()];
+  event = {.sequence = appended_++,
+           .nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
+           .kind = kind, .phase = phase_, .unit = unit_, .what = what, .detail = detail, .bytes = bytes, .count = count};
+  for (const Listener& listener : listeners_) listener(event);
+}
+
+std::vector<Event> EventStream::recent() const {
+  std::vector<Event> events;
+  const int64_t first = std::max<int64_t>(0, appended_ - int64_t(ring_.size()));
+  for (int64_t i = first; i < appended_; ++i) events.push_back(ring_[size_t(i) % ring_.size()]);
+  return events;
+}
+
+}  // namespace zl

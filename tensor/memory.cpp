@@ -1,0 +1,127 @@
+#include "tensor/memory.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "tensor/backend.h"
+#include "tensor/error.h"
+
+namespace zl {
+
+const char* name(MemoryUse use) {
+  static constexpr const char* names[] = {"parameter", "master_weights", "gradient", "optimizer_state",
+                                          "activation", "communication", "workspace"};
+  return names[size_t(use)];
+}
+const char* name(Pool pool) { return pool == Pool::device ? "device" : pool == Pool::host ? "host" : "disk"; }
+const char* name(DeviceKind kind) {
+  return kind == DeviceKind::cpu ? "cpu" : kind == DeviceKind::cuda ? "cuda" : "meta";
+}
+
+std::string human_bytes(int64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = double(bytes);
+  int unit = 0;
+  while (std::abs(value) >= 1024 && unit < 5) value /= 1024, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+  return text;
+}
+
+void MemoryLedger::add(MemoryUse use, int64_t bytes) {
+  live_[size_t(use)] += bytes;
+  total_ += bytes;
+  peak_[size_t(use)] = std::max(peak_[size_t(use)], live_[size_t(use)]);
+  peak_total_ = std::max(peak_total_, total_);
+}
+
+void MemoryLedger::reset_peak() {
+  peak_ = live_;
+  peak_total_ = total_;
+}
+
+std::string MemoryLedger::holders() const {
+  std::array<int, kMemoryUses> order{};
+  for (int i = 0; i < kMemoryUses; ++i) order[size_t(i)] = i;
+  std::ranges::stable_sort(order, [&](int a, int b) { return live_[size_t(a)] > live_[size_t(b)]; });
+  std::string text;
+  for (int i : order)
+    if (live_[size_t(i)]) text += str(text.empty() ? "" : ", ", name(MemoryUse(i)), " ", human_bytes(live_[size_t(i)]));
+  return text.empty() ? "nothing" : text;
+}
+
+Memory::Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options)
+    : device_(device), backend_(backend), events_(events), options_(options) {}
+
+Memory::~Memory() {
+  for (auto& [bytes, blocks] : free_blocks_)
+    for (void* block : blocks) backend_.release(block, bytes);
+}
+
+namespace {
+// Any use of a byte that nobody wrote, or that was given back, ends in NaN.
+void poison_block(void* block, int64_t bytes) {
+  constexpr uint32_t signalling_nan = 0x7fa5a5a5u;
+  auto* p = static_cast<unsigned char*>(block);
+  for (int64_t i = 0; i < bytes; i += 4) std::memcpy(p + i, &signalling_nan, size_t(std::min<int64_t>(4, bytes - i)));
+}
+}  // namespace
+
+void* Memory::take(int64_t bytes) {
+#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer sees use after free only if freed blocks are not kept
+  if (auto found = free_blocks_.find(bytes); found != free_blocks_.end() && !found->second.empty()) {
+    void* block = found->second.back();
+    found->second.pop_back();
+    return block;
+  }
+#endif
+  void* block = backend_.allocate(bytes);
+  if (block) return block;
+  for (auto& [size, blocks] : free_blocks_) {  // the system is full: give back what we keep and ask once more
+    for (void* kept : blocks) backend_.release(kept, size);
+    blocks.clear();
+  }
+  return backend_.allocate(bytes);
+}
+
+void* Memory::allocate(MemoryUse use, int64_t bytes) {
+  ++allocations_;
+  if (fail_in_ > 0 && --fail_in_ == 0) out_of_memory(use, bytes, "this allocation was told to fail (fail_at)");
+  if (options_.limit > 0 && ledger_.live_total() + bytes > options_.limit)
+    out_of_memory(use, bytes, str("the limit is ", human_bytes(options_.limit), " (", options_.limit, " bytes)"));
+  void* block = nullptr;
+  if (bytes > 0 && backend_.holds_data()) {
+    block = take(bytes);
+    if (!block) out_of_memory(use, bytes, "the system has no more");
+    if (options_.poison && backend_.host_addressable()) poison_block(block, bytes);
+  }
+  ledger_.add(use, bytes);
+  events_.append(EventKind::allocate, name(use), bytes, 0, name(options_.pool));
+  return block;
+}
+
+void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
+  ledger_.add(use, -bytes);
+  events_.append(EventKind::release, name(use), bytes, 0, name(options_.pool));
+  if (!block) return;
+  if (options_.poison && backend_.host_addressable()) poison_block(block, bytes);
+#if defined(__SANITIZE_ADDRESS__)
+  backend_.release(block, bytes);
+#else
+  free_blocks_[bytes].push_back(block);
+#endif
+}
+
+void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const {
+  const std::string phase = events_.phase(), unit = events_.unit();
+  std::string where = phase;
+  if (!unit.empty()) where += str(where.empty() ? "" : ", ", "unit ", unit);
+  throw OutOfMemory(str("rank ", events_.rank(), " is out of ", name(options_.pool), " memory",
+                        where.empty() ? "" : " in " + where, ": asked for ", human_bytes(bytes), " (", bytes, " bytes) of ",
+                        name(use), ", ", why, ", in use ", human_bytes(ledger_.live_total()), " = ", ledger_.holders(),
+                        ". Try a smaller micro-batch, a higher ZeRO stage, recomputation, or a larger limit."),
+                    events_.rank(), phase, unit, bytes);
+}
+
+}  // namespace zl

@@ -1,0 +1,116 @@
+// What memory is used for, a ledger that counts it to the byte, and the memory of one rank in one pool.
+//
+// One ledger per rank and pool. Only the rank's own thread allocates and frees, at points given by program
+// order, so live and peak bytes are exact and repeatable.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tensor/events.h"
+
+namespace zl {
+
+class Backend;
+
+// The rows of every memory table, in the order in which they are printed.
+enum class MemoryUse { parameter, master_weights, gradient, optimizer_state, activation, communication, workspace };
+inline constexpr int kMemoryUses = 7;
+const char* name(MemoryUse use);
+
+enum class Pool { device, host, disk };
+const char* name(Pool pool);
+
+enum class DeviceKind { cpu, cuda, meta };
+const char* name(DeviceKind kind);
+
+// Where a memory lies. `index` numbers GPUs.
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+// Counts live and peak bytes by use, and the peak of their total at one instant.
+class MemoryLedger {
+ public:
+  void add(MemoryUse use, int64_t bytes);  // negative when memory is given back
+  int64_t live(MemoryUse use) const { return live_[size_t(use)]; }  // [B]
+  int64_t peak(MemoryUse use) const { return peak_[size_t(use)]; }  // [B] since construction or reset_peak()
+  int64_t live_total() const { return total_; }                     // [B]
+  int64_t peak_total() const { return peak_total_; }                // [B] of all uses together, at one instant
+  void reset_peak();
+  // "parameter 1.5 MiB, gradient 1.5 MiB": the uses that hold anything, largest first.
+  std::string holders() const;
+
+ private:
+  std::array<int64_t, kMemoryUses> live_{}, peak_{};
+  int64_t total_ = 0, peak_total_ = 0;
+};
+
+// An allocation did not fit. Programs exit with 3.
+class OutOfMemory : public std::runtime_error {
+ public:
+  OutOfMemory(const std::string& message, int rank, std::string phase, std::string unit, int64_t asked)
+      : std::runtime_error(message), rank(rank), phase(std::move(phase)), unit(std::move(unit)), asked(asked) {}
+  int rank;
+  std::string phase, unit;
+  int64_t asked;  // [B]
+};
+
+struct MemoryOptions {
+  int64_t limit = 0;       // [B]; an allocation beyond it throws OutOfMemory. 0: no limit
+  bool poison = false;     // fills fresh and freed memory with signalling NaN (tests)
+  Pool pool = Pool::device;
+};
+
+// The memory of one rank in one pool: backend, ledger, limit. Tensors know theirs; ops allocate "like" their
+// input. Freed blocks are kept by size and handed out again, so a steady training step never asks the system.
+// Must outlive its tensors. Not thread-safe.
+class Memory {
+ public:
+  Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options = {});
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  Device device() const { return device_; }
+  Pool pool() const { return options_.pool; }
+  Backend& backend() const { return backend_; }
+  EventStream& events() const { return events_; }
+  MemoryLedger& ledger() { return ledger_; }
+  const MemoryLedger& ledger() const { return ledger_; }
+  int64_t limit() const { return options_.limit; }  // [B]; 0: none
+
+  // Uninitialised memory, aligned to 64 bytes; null on meta and for 0 bytes.
+  // Throws OutOfMemory beyond the limit, or when the system has no more.
+  void* allocate(MemoryUse use, int64_t bytes);
+  void release(void* block, MemoryUse use, int64_t bytes) noexcept;
+
+  // Tests: the k-th allocation from now (counting from 1) throws OutOfMemory. 0 switches it off.
+  void fail_at(int64_t k) { fail_in_ = k; }
+  int64_t allocations() const { return allocations_; }  // since construction
+
+ private:
+  [[noreturn]] void out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const;
+  void* take(int64_t bytes);
+
+  Device device_;
+  Backend& backend_;
+  EventStream& events_;
+  MemoryOptions options_;
+  MemoryLedger ledger_;
+  std::unordered_map<int64_t, std::vector<void*>> free_blocks_;  // by size [B]
+  int64_t fail_in_ = 0, allocations_ = 0;
+};
+
+// "1.50 MiB", "640 B": for people.
+std::string human_bytes(int64_t bytes);
+
+}  // namespace zl

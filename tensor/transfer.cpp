@@ -1,0 +1,77 @@
+// Between the host and tensors, wherever those lie.
+#include "tensor/kernels.h"
+
+namespace zl::kernel {
+namespace {
+
+void record(const char* what, const Tensor& t) { t.memory().events().append(EventKind::kernel, what, t.bytes()); }
+
+// Calls f(T{}) with the storage type of a float tensor.
+template <class F>
+void for_storage(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::f32: return f(float{});
+    case Dtype::bf16: return f(bf16{});
+    case Dtype::f16: return f(f16{});
+    case Dtype::f64: return f(double{});
+    case Dtype::i32: break;
+  }
+  require(false, "a tensor of ", name(dtype), " holds no floating-point numbers");
+}
+
+}  // namespace
+
+template <class T>
+void upload(std::span<const T> host, const Tensor& to) {
+  require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(), " elements of ",
+          name(dtype_of<T>), " do not fit into ", to_string(to.shape()), " ", name(to.dtype()));
+  record("upload", to);
+  to.backend().upload(host.data(), to);
+}
+
+template <class T>
+std::vector<T> download(const Tensor& from) {
+  require(from.dtype() == dtype_of<T>, "download<", name(dtype_of<T>), ">() of a tensor of ", name(from.dtype()));
+  std::vector<T> host(size_t(from.numel()));
+  record("download", from);
+  from.backend().download(from, host.data());
+  return host;
+}
+
+#define ZL_INSTANTIATE(T)                                      \
+  template void upload<T>(std::span<const T>, const Tensor&);  \
+  template std::vector<T> download<T>(const Tensor&);
+ZL_INSTANTIATE(float)
+ZL_INSTANTIATE(double)
+ZL_INSTANTIATE(bf16)
+ZL_INSTANTIATE(f16)
+ZL_INSTANTIATE(int32_t)
+#undef ZL_INSTANTIATE
+
+double read(const Tensor& scalar, double on_meta) {
+  require(scalar.numel() == 1 && (scalar.dtype() == Dtype::f32 || scalar.dtype() == Dtype::f64),
+          "read: a scalar is one element of f32 or f64, not ", to_string(scalar.shape()), " ", name(scalar.dtype()));
+  if (!scalar.backend().holds_data()) return on_meta;
+  return scalar.dtype() == Dtype::f32 ? double(download<float>(scalar)[0]) : download<double>(scalar)[0];
+}
+
+void upload_floats(std::span<const float> host, const Tensor& to) {
+  for_storage(to.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_same_v<T, float>) return upload<float>(host, to);
+    std::vector<T> cast(host.size());
+    for (size_t i = 0; i < host.size(); ++i) cast[i] = T(host[i]);
+    upload<T>(cast, to);
+  });
+}
+
+std::vector<float> download_floats(const Tensor& from) {
+  std::vector<float> host;
+  for_storage(from.dtype(), [&](auto zero) {
+    const auto stored = download<decltype(zero)>(from);
+    host.assign(stored.begin(), stored.end());
+  });
+  return host;
+}
+
+}  // namespace zl::kernel

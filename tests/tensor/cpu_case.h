@@ -1,0 +1,93 @@
+// What the tests of CPU kernels share: a memory, tensors from values, their values in double, guarded workspace.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tensor/cpu/cpu_backend.h"
+
+namespace zl::test {
+
+using Values = std::vector<double>;
+
+struct Cpu {
+  EventStream events;
+  Memory memory{Device{}, cpu_backend(), events};
+
+  Tensor empty(Shape shape, Dtype dtype) { return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype); }
+  // Rounds the values to `dtype`. `offset` elements lie before them in the same storage.
+  Tensor of(const Values& values, Shape shape, Dtype dtype, int64_t offset = 0) {
+    const Tensor t = empty({offset + int64_t(values.size())}, dtype).slice(offset, std::move(shape));
+    for_float_type(dtype, [&](auto type) {
+      using T = decltype(type);
+      std::ranges::transform(values, t.data<T>().begin(), [](double v) { return T(Compute<T>(v)); });
+    });
+    return t;
+  }
+  Tensor nan(Shape shape, Dtype dtype, int64_t offset = 0) {
+    const Values values(size_t(numel(shape)), std::numeric_limits<double>::quiet_NaN());
+    return of(values, std::move(shape), dtype, offset);
+  }
+};
+
+inline Values doubles(const Tensor& t) {
+  Values values(size_t(t.numel()));
+  for_float_type(t.dtype(), [&](auto type) {
+    using T = decltype(type);
+    std::ranges::transform(t.data<T>(), values.begin(), [](T v) { return double(Compute<T>(v)); });
+  });
+  return values;
+}
+
+// Different numbers for different seeds, in [-1, 1).
+inline Values random_values(int64_t n, uint64_t seed) {
+  Values values(static_cast<size_t>(n));
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (double& v : values) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    v = double(int64_t(state) >> 11) * 0x1p-52;
+  }
+  return values;
+}
+
+// The distance from 1 to the next number of the type.
+inline double epsilon(Dtype dtype) {
+  return dtype == Dtype::f64 ? 0x1p-52 : dtype == Dtype::f32 ? 0x1p-23 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-7;
+}
+// The same of the type in which kernels compute.
+inline double compute_epsilon(Dtype dtype) { return dtype == Dtype::f64 ? 0x1p-52 : 0x1p-23; }
+inline Dtype statistics_type(Dtype dtype) { return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
+
+// max |a - b|; infinite if either holds a NaN or the sizes differ.
+inline double largest_difference(const Values& a, const Values& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]);
+    if (!(d <= largest)) largest = std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
+  }
+  return largest;
+}
+
+// Exactly as much workspace as the backend asked for, full of NaN, with guard words behind it.
+class GuardedWorkspace {
+ public:
+  GuardedWorkspace(Cpu& cpu, KernelId kernel, std::vector<int64_t> dims, Dtype dtype) {
+    const int64_t bytes = cpu_backend().workspace(kernel, dims, dtype);
+    whole_ = cpu.nan({bytes / 4 + kGuards}, Dtype::f32);
+    std::fill_n(guards(), kGuards, kGuard);
+    if (bytes > 0) workspace_ = whole_.slice(0, {bytes / 4});
+  }
+  operator const Tensor&() const { return workspace_; }
+  bool intact() const { return std::count(guards(), guards() + kGuards, kGuard) == kGuards; }
+
+ private:
+  static constexpr int64_t kGuards = 64;
+  static constexpr float kGuard = 12345.0f;
+  float* guards() const { return whole_.data<float>().data() + whole_.numel() - kGuards; }
+  Tensor whole_, workspace_;
+};
+
+}  // namespace zl::test

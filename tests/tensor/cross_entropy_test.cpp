@@ -1,0 +1,173 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tensor/kernels.h"
+#include "tests/tensor/cpu_case.h"
+#include "tests/tensor/same_bits.h"
+
+namespace {
+
+using namespace zl;
+using namespace zl::test;
+
+Dtype any_type() { return GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64); }
+
+struct Problem {
+  Tensor logits, targets, loss, dloss;
+  int64_t R, V;
+};
+
+Problem problem(Cpu& cpu, int64_t R, int64_t V, Dtype dtype, double width = 8, int64_t offset = 0) {
+  Values values = random_values(R * V, uint64_t(V));
+  for (double& v : values) v *= width;
+  const Tensor targets = cpu.empty({R}, Dtype::i32);
+  for (int64_t r = 0; r < R; ++r) targets.data<int32_t>()[size_t(r)] = int32_t((r * 7919 + V - 1) % V);
+  const Dtype scalar = statistics_type(dtype);
+  return {cpu.of(values, {R, V}, dtype, offset), targets, cpu.nan({1}, scalar), cpu.of({0.75}, {1}, scalar), R, V};
+}
+
+double loss_of(const Problem& p) {
+  kernel::cross_entropy(p.logits, p.targets, p.loss);
+  return doubles(p.loss)[0];
+}
+
+// log of the sum of a row's exponentials.
+double log_sum_exp(const Values& x, int64_t r, int64_t V) {
+  const auto row = x.begin() + r * V;
+  const double maximum = *std::max_element(row, row + V);
+  double sum = 0;
+  for (int64_t v = 0; v < V; ++v) sum += std::exp(row[v] - maximum);
+  return maximum + std::log(sum);
+}
+
+double reference_loss(const Problem& p) {
+  const Values x = doubles(p.logits);
+  double total = 0;
+  for (int64_t r = 0; r < p.R; ++r) total += log_sum_exp(x, r, p.V) - x[size_t(r * p.V + p.targets.data<int32_t>()[size_t(r)])];
+  return total / double(p.R);
+}
+
+TEST_CASE("cross_entropy is the mean over rows of log-sum-exp minus the target's logit", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  for (int64_t V : {2, 3, 15, 16, 17, 65, 256, 1001}) {
+    const Problem p = problem(cpu, 5, V, dtype);
+    const double tolerance = 20 * compute_epsilon(dtype) * 8;
+    CAPTURE(V);
+    CHECK(std::abs(loss_of(p) - reference_loss(p)) < tolerance);
+    p.targets.data<int32_t>()[0] = (p.targets.data<int32_t>()[0] + 1) % int32_t(V);
+    const double other = reference_loss(p);
+    p.targets.data<int32_t>()[0] = (p.targets.data<int32_t>()[0] + int32_t(V) - 1) % int32_t(V);
+    CHECK(std::abs(loss_of(p) - other) > tolerance);
+  }
+}
+
+TEST_CASE("cross_entropy of equal logits is the logarithm of the vocabulary, up to GPT-2's", "[tensor]") {
+  Cpu cpu;
+  const int64_t V = GENERATE(2, 256, 50257);
+  const Problem p = problem(cpu, 3, V, Dtype::f32, 0);
+  CHECK(std::abs(loss_of(p) - std::log(double(V))) < 2e-6);
+}
+
+TEST_CASE("cross_entropy neither overflows nor loses a small loss", "[tensor]") {
+  Cpu cpu;
+  Problem p = problem(cpu, 1, 2, Dtype::f32);
+  p.targets.data<int32_t>()[0] = 0;
+  p.logits = cpu.of({3e38, -3e38}, {1, 2}, Dtype::f32);
+  CHECK(loss_of(p) == 0);
+  p.logits = cpu.of({-3e38, 1e4}, {1, 2}, Dtype::f32);
+  CHECK(std::abs(loss_of(p) / 3e38 - 1) < 1e-6);
+  p.logits = cpu.of({10000, 9992}, {1, 2}, Dtype::f32);  // the digits of the maximum must not drown those of the loss
+  CHECK(std::abs(loss_of(p) - std::log1p(std::exp(-8.0))) < 1e-7);
+}
+
+TEST_CASE("one non-finite logit makes loss and gradient NaN, so that no step is taken", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const double bad = GENERATE(std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity());
+  for (size_t at : {0, 5, 16, 39}) {
+    const Problem p = problem(cpu, 2, 20, dtype);
+    Values values = doubles(p.logits);
+    values[at] = bad;
+    const Problem broken{cpu.of(values, {2, 20}, dtype), p.targets, p.loss, p.dloss, 2, 20};
+    CHECK(std::isnan(loss_of(broken)));
+    kernel::cross_entropy_backward(broken.logits, p.targets, p.dloss, broken.logits);
+    CHECK(std::isnan(doubles(broken.logits)[at]));
+    CHECK(std::isfinite(doubles(broken.logits)[at < 20 ? 25 : 10]));  // the other row
+  }
+}
+
+TEST_CASE("cross_entropy_backward is softmax minus one-hot times dloss over rows, in place too", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  for (int64_t V : {2, 3, 17, 256, 1001}) {
+    const Problem p = problem(cpu, 5, V, dtype);
+    const Tensor dlogits = cpu.nan({5, V}, dtype);
+    kernel::cross_entropy_backward(p.logits, p.targets, p.dloss, dlogits);
+    const Values x = doubles(p.logits), d = doubles(dlogits);
+    const double subnormal = dtype == Dtype::f16 ? 0x1p-24 : 0;  // f16's steps below 2^-14
+    for (int64_t r = 0; r < 5; ++r) {
+      double row_sum = 0;
+      for (int64_t v = 0; v < V; ++v) {
+        const size_t i = size_t(r * V + v);
+        const double softmax = std::exp(x[i] - log_sum_exp(x, r, V));
+        const double expected = (softmax - (v == p.targets.data<int32_t>()[size_t(r)])) * 0.75 / 5;
+        REQUIRE(std::abs(d[i] - expected) <= (epsilon(dtype) + 20 * compute_epsilon(dtype)) * std::abs(expected) + 4 * compute_epsilon(dtype) + subnormal);
+        row_sum += d[i];
+      }
+      CHECK(std::abs(row_sum) < double(V) * (subnormal + 0.3 * epsilon(dtype)));
+    }
+    kernel::cross_entropy_backward(p.logits, p.targets, p.dloss, p.logits);
+    CHECK(same_bits(p.logits, dlogits));
+  }
+}
+
+TEST_CASE("cross_entropy_backward in double agrees with central differences of the loss", "[tensor]") {
+  Cpu cpu;
+  const Problem p = problem(cpu, 3, 7, Dtype::f64, 2);
+  const Tensor dlogits = cpu.nan({3, 7}, Dtype::f64);
+  kernel::cross_entropy_backward(p.logits, p.targets, p.dloss, dlogits);
+  Values differences(21);
+  const double h = 1e-5;
+  for (size_t i = 0; i < 21; ++i) {
+    double& x = p.logits.data<double>()[i];
+    const double before = x;
+    x = before + h;
+    differences[i] = loss_of(p);
+    x = before - h;
+    differences[i] = 0.75 * (differences[i] - loss_of(p)) / (2 * h);
+    x = before;
+  }
+  CHECK(largest_difference(doubles(dlogits), differences) < 1e-9);
+  differences[3] = -differences[3];
+  CHECK(largest_difference(doubles(dlogits), differences) > 1e-3);
+}
+
+TEST_CASE("a target outside the vocabulary is an error that names target and row", "[tensor]") {
+  Cpu cpu;
+  const Problem p = problem(cpu, 2, 4, Dtype::f32);
+  const Tensor dlogits = cpu.nan({2, 4}, Dtype::f32);
+  for (int32_t target : {4, -1, -100, INT32_MAX}) {
+    p.targets.data<int32_t>()[1] = target;
+    CHECK_THROWS_AS(kernel::cross_entropy(p.logits, p.targets, p.loss), std::invalid_argument);
+    CHECK_THROWS_AS(kernel::cross_entropy_backward(p.logits, p.targets, p.dloss, dlogits), std::invalid_argument);
+  }
+}
+
+TEST_CASE("the bits of loss and gradient do not depend on the offset of the logits", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Problem p = problem(cpu, 3, 61, dtype);
+  const Tensor expected = cpu.nan({3, 61}, dtype), out = cpu.nan({3, 61}, dtype);
+  const double loss = loss_of(p);
+  kernel::cross_entropy_backward(p.logits, p.targets, p.dloss, expected);
+  for (int64_t offset = 1; offset < 33; ++offset) {
+    const Problem moved = problem(cpu, 3, 61, dtype, 8, offset);
+    CHECK(loss_of(moved) == loss);
+    kernel::cross_entropy_backward(moved.logits, p.targets, p.dloss, out);
+    CHECK(same_bits(out, expected));
+  }
+  CHECK(loss_of(problem(cpu, 3, 61, dtype, 8.5)) != loss);
+}
+
+}  // namespace

@@ -1,0 +1,236 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tensor/kernels.h"
+#include "tests/tensor/cpu_case.h"
+#include "tests/tensor/same_bits.h"
+
+namespace {
+
+using namespace zl;
+using namespace zl::test;
+
+constexpr Dtype kTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+Dtype any_type() { return GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64); }
+
+// The tensor's values: what random numbers become in its type.
+Tensor random(Cpu& cpu, int64_t n, uint64_t seed, Dtype dtype, double width = 4) {
+  Values values = random_values(n, seed);
+  for (double& v : values) v *= width;
+  return cpu.of(values, {n}, dtype);
+}
+
+// Rounds to the type in which `dtype` is stored.
+double rounded(Cpu& cpu, double value, Dtype dtype) { return doubles(cpu.of({value}, {1}, dtype))[0]; }
+
+TEST_CASE("fill writes one value to every element of every type and to nothing else", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Tensor whole = cpu.of(Values(35, 7), {35}, dtype);
+  kernel::fill(-1.5, whole.slice(1, {33}));
+  Values expected(35, -1.5);
+  expected.front() = expected.back() = 7;
+  CHECK(doubles(whole) == expected);
+
+  const Tensor ids = cpu.empty({5}, Dtype::i32);
+  kernel::fill(42, ids);
+  CHECK(kernel::download<int32_t>(ids) == std::vector<int32_t>(5, 42));
+}
+
+TEST_CASE("copy casts between all float types by rounding once, and keeps ids", "[tensor]") {
+  Cpu cpu;
+  const Dtype from = any_type();
+  for (Dtype to : kTypes) {
+    const Tensor x = random(cpu, 133, 1, from), y = cpu.nan({133}, to);
+    kernel::copy(x, y);
+    CHECK(same_bits(y, cpu.of(doubles(x), {133}, to)));
+    CHECK_FALSE(same_bits(y, cpu.of(doubles(random(cpu, 133, 2, from)), {133}, to)));
+  }
+  const Tensor ids = cpu.empty({3}, Dtype::i32), copied = cpu.empty({3}, Dtype::i32);
+  kernel::upload<int32_t>(std::vector<int32_t>{5, -6, 7}, ids);
+  kernel::copy(ids, copied);
+  CHECK(same_bits(ids, copied));
+  CHECK_THROWS_AS(kernel::copy(ids, cpu.empty({3}, Dtype::f32)), std::invalid_argument);
+}
+
+TEST_CASE("copy moves overlapping ranges of one storage whole", "[tensor]") {
+  Cpu cpu;
+  const Tensor t = cpu.of({0, 1, 2, 3, 4, 5}, {6}, Dtype::f32);
+  kernel::copy(t.slice(0, {5}), t.slice(1, {5}));
+  CHECK(doubles(t) == Values{0, 0, 1, 2, 3, 4});
+}
+
+TEST_CASE("add is the rounded sum, also over its own input", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Tensor a = random(cpu, 101, 1, dtype), b = random(cpu, 101, 2, dtype), y = cpu.nan({101}, dtype);
+  Values sum = doubles(a);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = dtype == Dtype::f64 ? sum[i] + doubles(b)[i] : double(float(sum[i]) + float(doubles(b)[i]));
+  kernel::add(a, b, y);
+  CHECK(same_bits(y, cpu.of(sum, {101}, dtype)));
+  CHECK_FALSE(same_bits(y, a));
+  kernel::add(a, b, a);
+  CHECK(same_bits(y, a));
+}
+
+TEST_CASE("accumulate adds any float type to any other, computing in the wider", "[tensor]") {
+  Cpu cpu;
+  const Dtype from = any_type();
+  for (Dtype into : kTypes) {
+    const Tensor x = random(cpu, 77, 1, from), y = random(cpu, 77, 2, into);
+    Values sum = doubles(y);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += doubles(x)[i];
+      if (from != Dtype::f64 && into != Dtype::f64) sum[i] = float(sum[i]);
+    }
+    kernel::accumulate(x, y);
+    CHECK(same_bits(y, cpu.of(sum, {77}, into)));
+  }
+}
+
+// In long double, since 1 + tanh u cancels.
+long double tanh_argument(long double x) { return std::sqrt(2 / M_PIl) * (x + 0.044715L * x * x * x); }
+double gelu_reference(long double x) { return double(x / 2 * (1 + std::tanh(tanh_argument(x)))); }
+double gelu_slope_reference(long double x) {
+  const long double t = std::tanh(tanh_argument(x)), slope = std::sqrt(2 / M_PIl) * (1 + 3 * 0.044715L * x * x);
+  return double((1 + t) / 2 + x / 2 * (1 - t * t) * slope);
+}
+
+TEST_CASE("gelu is the tanh form to the last bits of its type, in place too", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Tensor x = random(cpu, 4001, 3, dtype, 13), y = cpu.nan({4001}, dtype);
+  kernel::gelu(x, y);
+  const Values in = doubles(x), out = doubles(y);
+  double worst = 0, worst_of_wrong = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const double scale = epsilon(dtype) * std::max(std::abs(in[i]), 1e-6);
+    worst = std::max(worst, std::abs(out[i] - gelu_reference(in[i])) / scale);
+    const double erf_form = 0.5 * in[i] * (1 + std::erf(in[i] / std::sqrt(2)));
+    worst_of_wrong = std::max(worst_of_wrong, std::abs(out[i] - erf_form) / compute_epsilon(dtype));
+  }
+  CHECK(worst < 2);
+  CHECK(worst_of_wrong > 1000);  // the erf form is another function, by 5e-4 at most
+  kernel::gelu(x, x);
+  CHECK(same_bits(x, y));
+}
+
+TEST_CASE("gelu of huge numbers is the number or zero, and of NaN is NaN", "[tensor]") {
+  Cpu cpu;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor x = cpu.of({1e30, 3e38, kInfinity, -11, -1e5, -1e30, -kInfinity, nan, -nan, 0}, {10}, Dtype::f32), y = cpu.nan({10}, Dtype::f32);
+  kernel::gelu(x, y);
+  const Values v = doubles(y);
+  CHECK(Values(v.begin(), v.begin() + 3) == Values{1e30f, 3e38f, kInfinity});
+  for (size_t i = 3; i < 7; ++i) CHECK(std::abs(v[i]) < 1e-36);
+  CHECK((std::isnan(v[7]) && std::isnan(v[8])));
+  CHECK(v[9] == 0);
+
+  const Tensor one = cpu.of(Values(10, 1), {10}, Dtype::f32);
+  kernel::gelu_backward(x, one, y, Write::set);
+  const Values slope = doubles(y);
+  CHECK((slope[0] == 1 && slope[1] == 1));
+  for (size_t i = 3; i < 6; ++i) CHECK(std::abs(slope[i]) < 1e-34);
+  CHECK((std::isnan(slope[7]) && std::isnan(slope[8])));
+  CHECK(slope[9] == 0.5);
+}
+
+TEST_CASE("gelu_backward in double agrees with central differences of gelu", "[tensor]") {
+  Cpu cpu;
+  const double h = 1e-5;
+  const Tensor x = random(cpu, 301, 5, Dtype::f64), dy = random(cpu, 301, 6, Dtype::f64), dx = cpu.nan({301}, Dtype::f64);
+  const auto value_at = [&](double shift) {
+    Values v = doubles(x);
+    for (double& e : v) e += shift;
+    const Tensor y = cpu.nan({301}, Dtype::f64);
+    kernel::gelu(cpu.of(v, {301}, Dtype::f64), y);
+    return doubles(y);
+  };
+  kernel::gelu_backward(x, dy, dx, Write::set);
+  Values slope = value_at(h), wrong = slope;
+  const Values low = value_at(-h), d = doubles(dy);
+  for (size_t i = 0; i < slope.size(); ++i) slope[i] = (slope[i] - low[i]) / (2 * h) * d[i], wrong[i] = d[i] * (doubles(x)[i] > 0);
+  CHECK(largest_difference(doubles(dx), slope) < 1e-8);
+  CHECK(largest_difference(doubles(dx), wrong) > 0.1);  // relu's gradient
+}
+
+TEST_CASE("gelu_backward sets or adds, rounding once, and may overwrite dy", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Tensor x = random(cpu, 1003, 5, dtype, 12), dy = random(cpu, 1003, 6, dtype), dx = cpu.nan({1003}, dtype);
+  const Tensor sum = cpu.of(Values(1003, 0.5), {1003}, dtype);
+  kernel::gelu_backward(x, dy, dx, Write::set);
+  kernel::gelu_backward(x, dy, sum, Write::add);
+  const Values in = doubles(x), d = doubles(dy), set = doubles(dx), added = doubles(sum);
+  for (size_t i = 0; i < in.size(); ++i) {
+    const double expected = d[i] * gelu_slope_reference(in[i]);
+    REQUIRE(std::abs(set[i] - expected) <= epsilon(dtype) * std::max(std::abs(expected), 1e-6) + 8 * compute_epsilon(dtype) * std::abs(d[i]));
+    REQUIRE(std::abs(added[i] - 0.5 - expected) <= epsilon(dtype) * (0.5 + std::abs(expected)) + 8 * compute_epsilon(dtype) * std::abs(d[i]));
+  }
+  CHECK_FALSE(same_bits(dx, sum));
+  kernel::gelu_backward(x, dy, dy, Write::set);
+  CHECK(same_bits(dx, dy));
+}
+
+TEST_CASE("add_bias adds one row to every row", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Tensor y = cpu.of({1, 2, 3, 4, 5, 6}, {2, 3}, dtype);
+  kernel::add_bias(cpu.of({10, 20, 30}, {3}, dtype), y);
+  CHECK(doubles(y) == Values{11, 22, 33, 14, 25, 36});
+}
+
+TEST_CASE("sum_rows adds the sum of all rows within its workspace", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  for (int64_t N : {1, 7, 33}) {
+    const Tensor x = random(cpu, 19 * N, 4, dtype), out = cpu.of(Values(size_t(N), 2), {N}, dtype);
+    const GuardedWorkspace workspace(cpu, KernelId::sum_rows, {19, N}, dtype);
+    cpu_backend().sum_rows(x.view({19, N}), out, workspace);
+    CHECK(workspace.intact());
+    const Values v = doubles(x), sum = doubles(out);
+    for (int64_t n = 0; n < N; ++n) {
+      double expected = 2, magnitude = 2;
+      for (int64_t m = 0; m < 19; ++m) expected += v[size_t(m * N + n)], magnitude += std::abs(v[size_t(m * N + n)]);
+      REQUIRE(std::abs(sum[size_t(n)] - expected) <= epsilon(dtype) * std::abs(expected) + 20 * compute_epsilon(dtype) * magnitude);
+    }
+  }
+}
+
+TEST_CASE("sum_rows rounds to a 16-bit type once, not at every row", "[tensor]") {
+  Cpu cpu;
+  const Tensor out = cpu.of({0}, {1}, Dtype::bf16);
+  kernel::sum_rows(cpu.of(Values(1000, 1), {1000, 1}, Dtype::bf16), out);
+  CHECK(doubles(out)[0] == 1000);
+  bf16 one_by_one(0.0f);
+  for (int i = 0; i < 1000; ++i) one_by_one = bf16(one_by_one + 1.0f);
+  CHECK(float(one_by_one) == 256);  // where bf16 stops counting
+  CHECK(rounded(cpu, 1000.4, Dtype::bf16) == 1000);
+}
+
+TEST_CASE("the bits of elementwise kernels depend neither on a buffer's offset nor on its length", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Tensor x = random(cpu, 200, 8, dtype), dy = random(cpu, 200, 9, dtype), y = cpu.nan({200}, dtype), dx = cpu.nan({200}, dtype);
+  const Tensor sum = cpu.nan({200}, dtype);
+  kernel::gelu(x, y);
+  kernel::gelu_backward(x, dy, dx, Write::set);
+  kernel::add(x, dy, sum);
+  bool same = true;
+  for (int64_t begin = 0; begin < 64; ++begin) {
+    for (int64_t n : {0, 1, 3, 7, 8, 9, 31, 64, 127, 130}) {
+      const Tensor out = cpu.empty({n}, dtype);
+      kernel::gelu(x.slice(begin, {n}), out);
+      same = same && same_bits(out, y.slice(begin, {n}));
+      kernel::gelu_backward(x.slice(begin, {n}), dy.slice(begin, {n}), out, Write::set);
+      same = same && same_bits(out, dx.slice(begin, {n}));
+      kernel::add(x.slice(begin, {n}), dy.slice(begin, {n}), out);
+      same = same && same_bits(out, sum.slice(begin, {n}));
+    }
+  }
+  CHECK(same);
+  CHECK_FALSE(same_bits(y.slice(0, {9}), y.slice(1, {9})));
+}
+
+}  // namespace

@@ -1,0 +1,180 @@
+#include <array>
+#include <catch2/catch_test_macros.hpp>
+
+#include "tensor/cpu/gemm.h"
+#include "tests/tensor/cpu_case.h"
+
+namespace {
+
+using namespace zl;
+using namespace zl::test;
+
+constexpr Dtype kTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
+constexpr Transpose kTransposes[] = {Transpose::no, Transpose::yes};
+
+struct Problem {
+  int64_t m, n, k;
+  Transpose ta = Transpose::no, tb = Transpose::no;
+  Write write = Write::set;
+  Dtype dtype = Dtype::f32;
+  int64_t offset = 0;  // of all tensors in their storages
+};
+
+struct Inputs {
+  Tensor a, b, c;
+};
+
+Inputs inputs(Cpu& cpu, const Problem& p) {
+  const Shape a = p.ta == Transpose::no ? Shape{p.m, p.k} : Shape{p.k, p.m};
+  const Shape b = p.tb == Transpose::no ? Shape{p.k, p.n} : Shape{p.n, p.k};
+  const Tensor c = p.write == Write::set ? cpu.nan({p.m, p.n}, p.dtype, p.offset)
+                                         : cpu.of(random_values(p.m * p.n, 3), {p.m, p.n}, p.dtype, p.offset);
+  return {cpu.of(random_values(p.m * p.k, 1), a, p.dtype, p.offset), cpu.of(random_values(p.k * p.n, 2), b, p.dtype, p.offset), c};
+}
+
+Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
+  const GuardedWorkspace workspace(cpu, KernelId::matmul, {p.m, p.n, p.k}, p.dtype);
+  cpu_backend().matmul(in.a, p.ta, in.b, p.tb, in.c, p.write, workspace);
+  CHECK(workspace.intact());
+  return doubles(in.c);
+}
+
+// The largest excess of |value - reference| over what rounding allows; `stride` skips rows and columns.
+double excess(const Problem& p, const Inputs& in, const Values& before, const Values& result, int64_t stride = 1) {
+  const Values a = doubles(in.a), b = doubles(in.b);
+  double worst = -1;
+  for (int64_t i = 0; i < p.m; i += stride) {
+    for (int64_t j = 0; j < p.n; j += stride) {
+      const size_t at = size_t(i * p.n + j);
+      double sum = p.write == Write::add ? before[at] : 0, size = std::abs(sum);
+      for (int64_t k = 0; k < p.k; ++k) {
+        const double x = a[size_t(p.ta == Transpose::no ? i * p.k + k : k * p.m + i)];
+        const double y = b[size_t(p.tb == Transpose::no ? k * p.n + j : j * p.k + k)];
+        sum += x * y, size += std::abs(x * y);
+      }
+      const double allowed = compute_epsilon(p.dtype) * double(p.k + 1) * size + epsilon(p.dtype) * std::abs(sum);
+      const double beyond = std::abs(result[at] - sum) - allowed;
+      worst = std::isnan(beyond) ? 1e9 : std::max(worst, beyond);
+    }
+  }
+  return worst;
+}
+
+TEST_CASE("matmul agrees with a double reference in every type, transposed or not, set or added", "[tensor]") {
+  Cpu cpu;
+  constexpr std::array<int64_t, 3> sizes[] = {{1, 1, 1},    {1, 65, 33}, {3, 7, 17},   {17, 33, 130}, {65, 1, 7}, {130, 65, 3},
+                                              {33, 130, 257}, {4, 24, 8},  {67, 151, 300}, {1, 1, 513}, {5, 40, 1}};
+  for (const Dtype dtype : kTypes) {
+    for (const auto& [m, n, k] : sizes) {
+      for (int variant = 0; variant < 8; ++variant) {
+        const Problem p{m, n, k, kTransposes[variant & 1], kTransposes[variant >> 1 & 1], Write(variant >> 2), dtype};
+        const Inputs in = inputs(cpu, p);
+        const Values before = doubles(in.c);
+        CAPTURE(name(dtype), m, n, k, variant);
+        Values result = multiply(cpu, p, in);
+        CHECK(excess(p, in, before, result) <= 0);
+        result[0] += 0.1 + 4 * epsilon(dtype) * double(k);
+        CHECK(excess(p, in, before, result) > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("matmul agrees with a double reference across the edges of its blocks and panels", "[tensor]") {
+  Cpu cpu;
+  for (const Problem& p : {Problem{301, 1601, 600}, Problem{601, 800, 1100, Transpose::yes, Transpose::yes, Write::add},
+                           Problem{600, 530, 700, Transpose::no, Transpose::yes, Write::add, Dtype::bf16}}) {
+    const Inputs in = inputs(cpu, p);
+    const Values before = doubles(in.c);
+    CHECK(excess(p, in, before, multiply(cpu, p, in), 23) <= 0);
+  }
+}
+
+TEST_CASE("matmul with nothing to sum sets zeros or adds nothing, and may be empty", "[tensor]") {
+  Cpu cpu;
+  for (const Dtype dtype : kTypes) {
+    CHECK(multiply(cpu, {2, 3, 0, {}, {}, Write::set, dtype}, inputs(cpu, {2, 3, 0, {}, {}, Write::set, dtype})) == Values(6, 0.0));
+    const Problem add{2, 3, 0, {}, {}, Write::add, dtype};
+    const Inputs in = inputs(cpu, add);
+    const Values before = doubles(in.c);
+    CHECK(multiply(cpu, add, in) == before);
+    CHECK(multiply(cpu, {0, 3, 4, {}, {}, Write::set, dtype}, inputs(cpu, {0, 3, 4, {}, {}, Write::set, dtype})).empty());
+    CHECK(multiply(cpu, {3, 0, 4, {}, {}, Write::set, dtype}, inputs(cpu, {3, 0, 4, {}, {}, Write::set, dtype})).empty());
+  }
+}
+
+TEST_CASE("a row of a product has the same bits however many rows are multiplied", "[tensor]") {
+  Cpu cpu;
+  for (const Dtype dtype : kTypes) {
+    const Problem all{70, 151, 300, {}, {}, Write::set, dtype};
+    const Inputs in = inputs(cpu, all);
+    const Values whole = multiply(cpu, all, in);
+    for (const int64_t rows : {1, 2, 3, 5, 64}) {
+      Problem some = all;
+      some.m = rows;
+      for (const int64_t first : {int64_t(0), 70 - rows}) {
+        const Inputs part{in.a.slice(first * all.k, {rows, all.k}), in.b, cpu.nan({rows, all.n}, dtype)};
+        const Values expected(whole.begin() + first * all.n, whole.begin() + (first + rows) * all.n);
+        CHECK(multiply(cpu, some, part) == expected);
+      }
+    }
+    const Inputs other{cpu.of(random_values(70 * 300, 9), {70, 300}, dtype), in.b, cpu.nan({70, 151}, dtype)};
+    CHECK(multiply(cpu, all, other) != whole);
+  }
+}
+
+TEST_CASE("a column of a product has the same bits however many columns are multiplied", "[tensor]") {
+  Cpu cpu;
+  const Problem all{37, 200, 300, Transpose::no, Transpose::yes};
+  const Inputs in = inputs(cpu, all);
+  const Values whole = multiply(cpu, all, in);
+  for (const int64_t columns : {1, 7, 8, 17, 24, 33, 65, 128}) {
+    Problem some = all;
+    some.n = columns;
+    const Inputs part{in.a, in.b.slice(all.k, {columns, all.k}), cpu.nan({37, columns}, Dtype::f32)};  // from column 1 on
+    Values expected;
+    for (int64_t r = 0; r < all.m; ++r) expected.insert(expected.end(), whole.begin() + r * 200 + 1, whole.begin() + r * 200 + 1 + columns);
+    CHECK(multiply(cpu, some, part) == expected);
+  }
+}
+
+TEST_CASE("a product has the same bits at every offset of its buffers and when repeated", "[tensor]") {
+  Cpu cpu;
+  for (const Dtype dtype : kTypes) {
+    for (int variant = 0; variant < 4; ++variant) {
+      Problem p{29, 45, 77, kTransposes[variant & 1], kTransposes[variant >> 1], Write::add, dtype};
+      const Values expected = multiply(cpu, p, inputs(cpu, p));
+      for (p.offset = 0; p.offset < 9; ++p.offset) CHECK(multiply(cpu, p, inputs(cpu, p)) == expected);
+    }
+  }
+}
+
+TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between them alone", "[tensor]") {
+  constexpr int64_t m = 13, n = 27, k = 19, stride_a = 30, stride_b = 41, stride_c = 33;
+  const Values a = random_values(m * stride_a, 1), b = random_values(k * stride_b, 2);
+  Values c(size_t(m * stride_c), 7.0), workspace(size_t(gemm_workspace<double>(m, n, k) + 8));
+  const auto first = reinterpret_cast<uintptr_t>(workspace.data());
+  double* aligned = workspace.data() + (64 - first % 64) % 64 / sizeof(double);
+  gemm<double>({m, n, k, {a.data() + 2, stride_a}, {b.data() + 3, stride_b}, c.data() + 4, stride_c, Write::add, 0.5, aligned});
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < stride_c; ++j) {
+      double expected = 7;
+      for (int64_t l = 0; l < k && j >= 4 && j < 4 + n; ++l)
+        expected += 0.5 * a[size_t(i * stride_a + l + 2)] * b[size_t(l * stride_b + j - 4 + 3)];
+      CHECK(std::abs(c[size_t(i * stride_c + j)] - expected) < 1e-13);
+    }
+  }
+}
+
+TEST_CASE("the workspace of a product stays small however large the product", "[tensor]") {
+  for (const Dtype dtype : kTypes) {
+    const auto bytes = [&](int64_t m, int64_t n, int64_t k) {
+      return cpu_backend().workspace(KernelId::matmul, std::array{m, n, k}, dtype);
+    };
+    CHECK(bytes(4096, 50257, 768) == bytes(8192, 100000, 50257));
+    CHECK(bytes(4096, 50257, 768) <= 8 << 20);
+    CHECK(bytes(64, 64, 64) < bytes(4096, 50257, 768));
+  }
+}
+
+}  // namespace

@@ -1,0 +1,90 @@
+#include <catch2/catch_test_macros.hpp>
+#include <set>
+#include <thread>
+
+#include "tensor/cpu/cpu_backend.h"
+#include "tensor/kernels.h"
+
+namespace {
+
+using namespace zl;
+
+struct Meta {
+  EventStream events;
+  Memory memory{Device{DeviceKind::meta}, meta_backend(cpu_backend()), events};
+  Tensor empty(Shape shape, Dtype dtype = Dtype::f32) { return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype); }
+};
+
+TEST_CASE("tensors on meta take no memory, but stand in the ledger", "[tensor]") {
+  Meta meta;
+  const Tensor t = meta.empty({int64_t(1) << 40, 1 << 10}, Dtype::bf16);
+  CHECK((t.address() == nullptr && meta.memory.ledger().live_total() == int64_t(1) << 51));
+  CHECK(t.slice(5, {7}).address() == nullptr);
+  CHECK_THROWS_AS(t.data<bf16>(), std::invalid_argument);
+  CHECK_FALSE(meta.memory.backend().holds_data());
+  CHECK_FALSE(meta.memory.backend().host_addressable());
+}
+
+TEST_CASE("the limit holds on meta, so that a plan can run out of memory", "[tensor]") {
+  EventStream events;
+  Memory memory(Device{DeviceKind::meta}, meta_backend(cpu_backend()), events, {.limit = 100});
+  CHECK_THROWS_AS(Tensor::empty(memory, MemoryUse::parameter, {26}), OutOfMemory);
+  CHECK_NOTHROW(Tensor::empty(memory, MemoryUse::parameter, {25}));
+}
+
+TEST_CASE("values on meta cannot be downloaded, and scalars read as the step expects", "[tensor]") {
+  Meta meta;
+  const Tensor scalar = meta.empty({1}), values = meta.empty({3});
+  CHECK_THROWS_AS(kernel::download<float>(values), std::logic_error);
+  CHECK(kernel::read(scalar, 1.25) == 1.25);
+  CHECK_NOTHROW(kernel::upload<float>(std::vector<float>{1, 2, 3}, values));
+}
+
+// The workspace peak and the kernel events of the same calls on a device.
+struct Trace {
+  int64_t workspace;
+  std::vector<std::pair<std::string, int64_t>> operations;
+  bool operator==(const Trace&) const = default;
+};
+
+Trace run(Memory& memory, int64_t C) {
+  const auto empty = [&](Shape shape, Dtype dtype = Dtype::f32) { return Tensor::zeros(memory, MemoryUse::activation, std::move(shape), dtype); };
+  const Tensor x = empty({2, 9, C}), y = empty({2, 9, C}), w = empty({C, C}), bias = empty({C}), ids = empty({2, 9}, Dtype::i32);
+  kernel::matmul(x, Transpose::no, w, Transpose::no, y);
+  kernel::sum_rows(y, bias);
+  kernel::gelu(x, y);
+  kernel::embedding(ids, w, y);
+  kernel::add_positions_backward(y, empty({9, C}));
+  kernel::cross_entropy(y, ids, empty({1}));
+  kernel::adamw({bias, bias, empty({C}), empty({C})});
+  Trace trace{memory.ledger().peak(MemoryUse::workspace), {}};
+  for (const Event& e : memory.events().recent())
+    if (e.kind == EventKind::kernel) trace.operations.emplace_back(e.what, e.count);
+  return trace;
+}
+
+TEST_CASE("a dry run asks for the workspace and reports the operations of the device it stands for", "[tensor]") {
+  Meta meta;
+  EventStream events;
+  Memory memory(Device{}, cpu_backend(), events);
+  const Trace on_meta = run(meta.memory, 48), on_cpu = run(memory, 48);
+  CHECK(on_meta == on_cpu);
+  CHECK(on_cpu.workspace >= 48 * 4);
+  CHECK(meta.memory.ledger().peak_total() == memory.ledger().peak_total());
+  Meta other;
+  CHECK(run(other.memory, 32) != on_cpu);
+}
+
+TEST_CASE("there is one meta backend for each device it stands for, however many ranks ask at once", "[tensor]") {
+  const CpuBackend another;
+  std::vector<Backend*> answers(16);
+  std::vector<std::thread> ranks;
+  for (size_t r = 0; r < answers.size(); ++r)
+    ranks.emplace_back([&, r] { answers[r] = &meta_backend(r % 2 ? static_cast<const Backend&>(another) : cpu_backend()); });
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(std::set<Backend*>(answers.begin(), answers.end()).size() == 2);
+  CHECK(answers[0] == &meta_backend(cpu_backend()));
+  CHECK(std::string(answers[0]->name()) == "meta");
+}
+
+}  // namespace

@@ -1,0 +1,99 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tensor/kernels.h"
+#include "tests/tensor/cpu_case.h"
+
+namespace {
+
+using namespace zl;
+using namespace zl::test;
+
+Dtype any_type() { return GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64); }
+
+double sum_of_squares(Cpu& cpu, const Tensor& x) {
+  const Tensor out = cpu.nan({1}, Dtype::f64);
+  kernel::sum_of_squares(x, out);
+  return doubles(out)[0];
+}
+
+TEST_CASE("sum_of_squares agrees with a plain sum in long double", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  for (int64_t n : {0, 1, 15, 17, 1023, 1024, 1025, 5000, 70001}) {
+    const Tensor x = cpu.of(random_values(n, 1), {n}, dtype);
+    long double expected = 0;
+    for (double v : doubles(x)) expected += static_cast<long double>(v) * v;
+    CAPTURE(n);
+    CHECK(std::abs(sum_of_squares(cpu, x) - double(expected)) <= 1e-15 * double(expected));
+  }
+}
+
+// The order as it is promised: lanes of 16 inside blocks of 1,024, then pairs of lanes, then pairs of blocks.
+double by_recursion(const Values& blocks, size_t begin, size_t count) {
+  if (begin >= blocks.size()) return 0;
+  if (count == 1) return blocks[begin];
+  return by_recursion(blocks, begin, count / 2) + by_recursion(blocks, begin + count / 2, count / 2);
+}
+
+TEST_CASE("sum_of_squares adds in the promised order, bit for bit", "[tensor]") {
+  Cpu cpu;
+  for (int64_t n : {1, 1024, 1025, 3 * 1024, 7 * 1024 + 333, 13 * 1024 + 1}) {
+    const Values x = doubles(cpu.of(random_values(n, 2), {n}, Dtype::f32));
+    Values blocks;
+    double plain = 0;
+    for (size_t begin = 0; begin < x.size(); begin += 1024) {
+      Values lanes(16);
+      for (size_t i = begin; i < std::min(begin + 1024, x.size()); ++i) lanes[i % 16] += x[i] * x[i];
+      for (size_t width = 8; width > 0; width /= 2)
+        for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+      blocks.push_back(lanes[0]);
+    }
+    for (double v : x) plain += v * v;
+    const double sum = sum_of_squares(cpu, cpu.of(x, {n}, Dtype::f32));
+    CHECK(sum == by_recursion(blocks, 0, 16));
+    if (n > 4096) CHECK(sum != plain);
+  }
+}
+
+TEST_CASE("zeros at the end change no bit of a sum of squares, whatever blocks they fill", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  for (int64_t n : {1, 5, 1000, 1024, 2500, 3 * 1024, 5 * 1024 + 7}) {
+    const Values values = random_values(n, 3);
+    const double sum = sum_of_squares(cpu, cpu.of(values, {n}, dtype));
+    for (int64_t zeros : {1, 3, 16, 24, 500, 1024, 2048, 3001, 9 * 1024}) {
+      Values padded = values;
+      padded.resize(size_t(n + zeros), zeros % 2 ? 0.0 : -0.0);
+      CAPTURE(n, zeros);
+      CHECK(sum_of_squares(cpu, cpu.of(padded, {n + zeros}, dtype)) == sum);
+    }
+    Values touched = values;
+    touched.push_back(0.5);
+    CHECK(sum_of_squares(cpu, cpu.of(touched, {n + 1}, dtype)) != sum);
+  }
+}
+
+TEST_CASE("the bits of a sum of squares do not depend on the buffer's offset", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  const Values values = random_values(2345, 4);
+  const double sum = sum_of_squares(cpu, cpu.of(values, {2345}, dtype));
+  for (int64_t offset = 1; offset < 64; ++offset) CHECK(sum_of_squares(cpu, cpu.of(values, {2345}, dtype, offset)) == sum);
+}
+
+TEST_CASE("squares that fp32 cannot hold are summed, and non-finite numbers stay non-finite", "[tensor]") {
+  Cpu cpu;
+  CHECK(sum_of_squares(cpu, cpu.of({1e30, 1e30}, {2}, Dtype::f32)) == 2 * double(1e30f) * double(1e30f));
+  CHECK(sum_of_squares(cpu, cpu.of({1e-30}, {1}, Dtype::f32)) > 0);
+  Values values(3000, 1);
+  for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    for (size_t at : {0, 17, 1024, 2999}) {
+      Values broken = values;
+      broken[at] = bad;
+      CHECK_FALSE(std::isfinite(sum_of_squares(cpu, cpu.of(broken, {3000}, Dtype::f16))));
+    }
+  }
+}
+
+}  // namespace
