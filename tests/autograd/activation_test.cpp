@@ -1,0 +1,138 @@
+// How long activations live: in the ledger, byte for byte.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "autograd/ops.h"
+#include "tests/autograd/workbench.h"
+
+namespace zl {
+namespace {
+
+constexpr int64_t R = 5, C = 16;
+constexpr int64_t kActivation = R * C * 4;  // [B] of one (R, C) in f32
+
+// Four layers of two matrices each; every layer keeps the inputs of its linears and of its gelu.
+struct Stack {
+  std::vector<Parameter*> w, b;
+  explicit Stack(Workbench& bench) {
+    for (int i = 0; i < 4; ++i) {
+      w.push_back(&bench.parameter(str("w", i), {C, C}, Dtype::f32));
+      b.push_back(&bench.parameter(str("b", i), {C}, Dtype::f32));
+    }
+  }
+  Var run(Tape* tape, Var x, const std::function<void(int)>& after_layer = [](int) {}) const {
+    for (size_t i = 0; i < w.size(); ++i) {
+      x = gelu(linear(x, Var::parameter(tape, *w[i]), Var::parameter(tape, *b[i])));
+      after_layer(int(i));
+    }
+    return x;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a forward pass without a tape leaves only its result and holds two activations at most", "[autograd]") {
+  Workbench bench;
+  const Stack stack(bench);
+  Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
+  bench.memory.ledger().reset_peak();
+  const Var y = stack.run(nullptr, std::exchange(x, {}));
+  CHECK(bench.activation_bytes() == kActivation);
+  CHECK(bench.memory.ledger().peak(MemoryUse::activation) <= 3 * kActivation);
+}
+
+TEST_CASE("a forward pass with a tape keeps what the ops say, and no more", "[autograd]") {
+  Workbench bench;
+  const Stack stack(bench);
+  Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
+  Tape tape;
+  const Var y = stack.run(&tape, std::exchange(x, {}));
+  // Each linear keeps x, each gelu its input; the last value is held by y alone.
+  CHECK(bench.activation_bytes() == (4 + 4 + 1) * kActivation);
+}
+
+TEST_CASE("activations are freed as the walk passes", "[autograd]") {
+  Workbench bench;
+  const Stack stack(bench);
+  std::vector<int64_t> live;
+  Tape tape;
+  Var y;
+  {
+    Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
+    y = stack.run(&tape, std::exchange(x, {}), [&](int) { tape.mark([&] { live.push_back(bench.activation_bytes()); }); });
+  }
+  Tensor seed = bench.normal({R, C}, Dtype::f32);
+  const Var from = std::exchange(y, {});
+  bench.memory.ledger().reset_peak();
+  const int64_t before = bench.activation_bytes();
+  tape.backward(from, std::move(seed));
+  // At the mark after layer i: the result, the running gradient, and two activations of each layer below.
+  CHECK(before == (8 + 1 + 1) * kActivation);
+  CHECK(live == std::vector<int64_t>{10 * kActivation, 8 * kActivation, 6 * kActivation, 4 * kActivation});
+  CHECK(bench.activation_bytes() == kActivation);  // from
+  // gelu works in place; a linear needs the gradient of its input beside that of its output.
+  CHECK(bench.memory.ledger().peak(MemoryUse::activation) <= before + kActivation);
+}
+
+TEST_CASE("an activation that nobody captured dies with its last handle", "[autograd]") {
+  Workbench bench;
+  Parameter& p = bench.parameter("p", {R, C}, Dtype::f32);
+  Tape tape;
+  const int64_t before = bench.activation_bytes();
+  Var x = add(Var::parameter(&tape, p), Var::parameter(&tape, p));
+  x = add(x, x);  // add keeps nothing
+  x = add(x, x);
+  CHECK(bench.activation_bytes() - before == kActivation);
+  x = gelu(x);
+  CHECK(bench.activation_bytes() - before == 2 * kActivation);  // gelu keeps its input
+}
+
+TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is empty", "[autograd]") {
+  Workbench bench;
+  const Stack stack(bench);
+  Parameter &gain = bench.parameter("gain", {C}, Dtype::f32), &bias = bench.parameter("bias", {C}, Dtype::f32);
+  Parameter& head = bench.parameter("head", {11, C}, Dtype::f32);
+  const Tensor targets = bench.ids({R}, 11);
+  const int64_t baseline = bench.activation_bytes();
+  int failures = 0;
+  bool failed = true;
+  for (int64_t k = 1; failed; ++k) {
+    CAPTURE(k);
+    failed = false;
+    bench.memory.fail_at(k);
+    try {
+      Tape tape;
+      Var x = stack.run(&tape, Var::constant(&tape, bench.normal({R, C}, Dtype::f32)));
+      x = add(x, layer_norm(x, Var::parameter(&tape, gain), Var::parameter(&tape, bias)));
+      const Var loss = cross_entropy(project(std::exchange(x, {}), Var::parameter(&tape, head)), targets);
+      tape.backward(loss, bench.tensor({1}, {1.0}, Dtype::f32));
+      CHECK(tape.entries() == 0);
+    } catch (const OutOfMemory&) {
+      failed = true;
+      ++failures;
+    }
+    CHECK(bench.activation_bytes() == baseline);
+    CHECK(bench.memory.ledger().live(MemoryUse::workspace) == 0);
+  }
+  CHECK(failures > 20);
+}
+
+TEST_CASE("a backward function or a mark that throws empties the tape and frees what it held", "[autograd]") {
+  Workbench bench;
+  const Stack stack(bench);
+  const int64_t baseline = bench.activation_bytes();
+  const bool in_mark = GENERATE(true, false);
+  {
+    Tape tape;
+    Var x = stack.run(&tape, Var::constant(&tape, bench.normal({R, C}, Dtype::f32)));
+    if (in_mark) tape.mark([] { throw std::runtime_error("stop"); });
+    else x = tape.record(x.value(), [](Tensor) { throw std::runtime_error("stop"); });
+    const Var y = stack.run(&tape, std::exchange(x, {}));
+    CHECK_THROWS_AS(tape.backward(y, bench.normal({R, C}, Dtype::f32)), std::runtime_error);
+    CHECK(tape.entries() == 0);
+    CHECK(bench.activation_bytes() == baseline + kActivation);  // y
+  }
+  CHECK(bench.activation_bytes() == baseline);
+}
+
+}  // namespace zl
