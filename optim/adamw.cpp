@@ -1,0 +1,34 @@
+#include "optim/adamw.h"
+
+#include <cmath>
+
+#include "tensor/kernels.h"
+
+namespace zl {
+
+FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay)
+    : FlatOptimizer(memory, numel, parameters, config, std::move(decay)),
+      first_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())),
+      second_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())) {}
+
+void FlatAdamW::update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) {
+  require_range(parameters, gradients);
+  ++steps_;
+  AdamWUpdate u{.gradient_scale = gradient_scale, .lr = lr, .beta1 = config_.beta1, .beta2 = config_.beta2, .eps = config_.eps,
+                .decoupled = config_.decoupled};
+  if (config_.bias_correction) {
+    u.correction1 = 1 - std::pow(config_.beta1, double(steps_));
+    u.correction2 = 1 - std::pow(config_.beta2, double(steps_));
+  }
+  for (const DecayRange& range : decay_) {
+    u.parameter = part(parameters, range);
+    u.gradient = part(gradients, range);
+    u.first_moment = part(first_moment_, range);
+    u.second_moment = part(second_moment_, range);
+    u.master = part(master_, range);
+    u.weight_decay = range.weight_decay;
+    kernel::adamw(u);
+  }
+}
+
+}  // namespace zl

@@ -1,0 +1,17 @@
+// AdamW on a flat range: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2.
+#pragma once
+
+#include "optim/flat_optimizer.h"
+
+namespace zl {
+
+class FlatAdamW final : public FlatOptimizer {
+ public:
+  FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
+  void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;
+
+ private:
+  Tensor first_moment_, second_moment_;  // (n) fp32, fp64 for f64 parameters
+};
+
+}  // namespace zl

@@ -1,0 +1,81 @@
+// An optimizer for one flat range of parameters. It does not know whether the range is a whole unit or one rank's
+// shard of it: an update is elementwise, so a range gives the same bits as the slice of the whole.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace zl {
+
+enum class OptimizerKind { adamw, sgd };
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 1e-3;  // the constant schedule's rate
+  double weight_decay = 0;
+  // AdamW. Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2; names and defaults of torch.optim.AdamW.
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  bool bias_correction = true;
+  bool decoupled = true;  // DeepSpeed's adam_w_mode; false adds the decay to the gradient
+  // SGD, as torch.optim.SGD.
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+
+  // Keeps an fp32 copy of the parameters and updates that; the parameters are its rounding. Always on where the
+  // parameters are bf16 or f16; in fp32 an option that costs 4 bytes per parameter more (20 instead of 16).
+  bool separate_master = false;
+  // Parameters whose names match one of these globs (*, ?) do not decay. Empty: all decay, as in torch.
+  std::vector<std::string> no_weight_decay;
+};
+
+// Elements [begin, end) of the range decay by `weight_decay`.
+struct DecayRange {
+  int64_t begin, end;
+  double weight_decay;
+};
+
+class FlatOptimizer {
+ public:
+  virtual ~FlatOptimizer() = default;
+
+  // parameters (n), gradients (n), multiplied by `gradient_scale` first. One call is one step of all n elements.
+  virtual void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) = 0;
+
+  // Copies the parameters into the master copy, if there is one: after initialisation and after loading.
+  void take_master(const Tensor& parameters);
+  const Tensor& master() const { return master_; }  // (n) fp32, or undefined
+  int64_t steps() const { return steps_; }          // updates made; skipped steps do not count
+  int64_t numel() const { return numel_; }
+
+ protected:
+  FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
+  Dtype state_dtype() const;  // fp32; fp64 for f64 parameters
+  // Throws std::invalid_argument unless both are as many elements as the range, and the parameters of its type.
+  void require_range(const Tensor& parameters, const Tensor& gradients) const;
+  static Tensor part(const Tensor& flat, const DecayRange& range);  // undefined if `flat` is
+
+  OptimizerConfig config_;
+  std::vector<DecayRange> decay_;  // covers [0, numel)
+  Tensor master_;
+  int64_t numel_, steps_ = 0;
+  Dtype parameters_;
+};
+
+// State is allocated in `memory` at once (optimizer_state, master_weights) and cleared. `decay` must cover [0, numel)
+// in order; empty: config.weight_decay everywhere. Throws OutOfMemory.
+std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
+                                              std::vector<DecayRange> decay = {});
+
+// Bytes of optimizer_state and of master_weights that make_optimizer allocates per element.
+struct OptimizerBytes {
+  int64_t state, master;  // [B] per element
+};
+OptimizerBytes optimizer_bytes(const OptimizerConfig& config, Dtype parameters);
+
+// Whether `name` matches `glob`: * any text, ? one character.
+bool matches_glob(std::string_view glob, std::string_view name);
+
+}  // namespace zl

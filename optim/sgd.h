@@ -1,0 +1,18 @@
+// Stochastic gradient descent on a flat range, with momentum and Nesterov's variant as torch.optim.SGD has them:
+// Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning", section 2.
+#pragma once
+
+#include "optim/flat_optimizer.h"
+
+namespace zl {
+
+class FlatSgd final : public FlatOptimizer {
+ public:
+  FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
+  void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;
+
+ private:
+  Tensor momentum_buffer_;  // (n) fp32, fp64 for f64 parameters; undefined without momentum
+};
+
+}  // namespace zl

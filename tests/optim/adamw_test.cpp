@@ -1,0 +1,106 @@
+// AdamW against numbers written down from the paper's formula, in double.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tests/optim/flat_values.h"
+
+namespace zl {
+namespace {
+
+constexpr int64_t n = 37;
+
+// Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with torch's place for eps; line 12's decay is p *= 1 - lr wd.
+std::vector<double> adamw_in_double(Workbench& bench, const OptimizerConfig& c, int64_t steps, Dtype type) {
+  std::vector<double> m(size_t(n), 0.0), v(size_t(n), 0.0);
+  return run_in_double(bench, n, steps, type, [&](int64_t i, double p, double g, int64_t t) {
+    if (!c.decoupled) g += c.weight_decay * p;
+    if (c.decoupled) p -= c.lr * c.weight_decay * p;
+    double& mi = m[size_t(i)];
+    double& vi = v[size_t(i)];
+    mi = c.beta1 * mi + (1 - c.beta1) * g;
+    vi = c.beta2 * vi + (1 - c.beta2) * g * g;
+    const double m_hat = c.bias_correction ? mi / (1 - std::pow(c.beta1, double(t))) : mi;
+    const double v_hat = c.bias_correction ? vi / (1 - std::pow(c.beta2, double(t))) : vi;
+    return p - c.lr * m_hat / (std::sqrt(v_hat) + c.eps);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("AdamW follows the paper's formula over 100 steps", "[optim]") {
+  Workbench bench;
+  OptimizerConfig c{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95};
+  c.weight_decay = GENERATE(0.0, 0.1);
+  c.bias_correction = GENERATE(true, false);
+  c.decoupled = GENERATE(true, false);
+  CAPTURE(c.weight_decay, c.bias_correction, c.decoupled);
+  CHECK(largest_difference(run_optimizer(bench, c, n, 100).parameters, adamw_in_double(bench, c, 100, Dtype::f64)) < 1e-12);
+  CHECK(largest_difference(run_optimizer(bench, c, n, 100, Dtype::f32).parameters, adamw_in_double(bench, c, 100, Dtype::f32)) < 1e-5);
+  for (Dtype type : {Dtype::bf16, Dtype::f16})  // the master copy makes them as exact as fp32
+    CHECK(largest_difference(run_optimizer(bench, c, n, 100, type).master, adamw_in_double(bench, c, 100, type)) < 1e-5);
+}
+
+TEST_CASE("each setting of AdamW changes the result", "[optim]") {
+  Workbench bench;
+  const OptimizerConfig plain{.lr = 0.01, .weight_decay = 0.1};
+  OptimizerConfig other = plain;
+  switch (GENERATE(0, 1, 2, 3, 4, 5, 6)) {
+    case 0: other.lr = 0.02; break;
+    case 1: other.weight_decay = 0; break;
+    case 2: other.beta1 = 0.8; break;
+    case 3: other.beta2 = 0.99; break;
+    case 4: other.eps = 1e-3; break;
+    case 5: other.bias_correction = false; break;
+    case 6: other.decoupled = false; break;
+  }
+  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters, run_optimizer(bench, other, n, 10).parameters) > 1e-5);
+  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters, run_optimizer(bench, plain, n, 10).parameters) == 0);
+}
+
+TEST_CASE("under a constant gradient AdamW walks a closed form", "[optim]") {
+  // With bias correction both moments are the gradient's own from the first step on, so every step goes by
+  // s = g / (|g| + eps), and p_t = k^t p_0 - lr s (1 - k^t) / (1 - k) with k = 1 - lr wd.
+  Workbench bench;
+  const OptimizerConfig c{.lr = 0.01, .weight_decay = 0.1};
+  const int64_t steps = 100;
+  const std::vector<double> g = {1, -0.5, 1e-3, -1e-6, 30}, start = {1, 2, -3, 0, 0.5};
+  const Tensor p = bench.tensor({5}, start), gradient = bench.tensor({5}, g);
+  const auto optimizer = make_optimizer(bench.memory, 5, Dtype::f64, c);
+  for (int64_t s = 0; s < steps; ++s) optimizer->update(p, gradient, c.lr, 1);
+  std::vector<double> expected;
+  const double k = 1 - c.lr * c.weight_decay, shrunk = std::pow(k, double(steps));
+  for (size_t i = 0; i < 5; ++i)
+    expected.push_back(shrunk * start[i] - c.lr * g[i] / (std::abs(g[i]) + c.eps) * (1 - shrunk) / (1 - k));
+  CHECK(largest_difference(values(p), expected) < 1e-12);
+}
+
+TEST_CASE("a gradient scale of one half equals gradients halved beforehand, bit for bit", "[optim]") {
+  Workbench bench;
+  const OptimizerKind kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
+  const auto run = [&](double factor, float scale) {
+    const Tensor p = Tensor::zeros(bench.memory, MemoryUse::parameter, {n});
+    const auto optimizer = make_optimizer(bench.memory, n, Dtype::f32, {.kind = kind, .momentum = 0.9});
+    for (int64_t s = 0; s < 5; ++s) {
+      auto g = gradient_values(n, s);
+      for (double& x : g) x *= factor;
+      optimizer->update(p, bench.tensor({n}, g, Dtype::f32), 0.01, scale);
+    }
+    return values(p);
+  };
+  CHECK(run(1, 0.5f) == run(0.5, 1));
+  CHECK(run(1, 0.5f) != run(1, 1));
+}
+
+TEST_CASE("the rate is that of the call, not of the configuration", "[optim]") {
+  Workbench bench;
+  const auto after = [&](double configured, double given) {
+    const Tensor p = bench.tensor({3}, {1, 2, 3});
+    make_optimizer(bench.memory, 3, Dtype::f64, {.lr = configured})->update(p, bench.tensor({3}, {1, 1, 1}), given, 1);
+    return values(p);
+  };
+  CHECK(after(0.1, 0.01) == after(0.5, 0.01));
+  CHECK(after(0.1, 0.01) != after(0.1, 0.02));
+  CHECK(after(0.1, 0) == std::vector<double>{1, 2, 3});
+}
+
+}  // namespace zl

@@ -1,0 +1,55 @@
+# Makes recorded_schedules.h: python make_recorded_schedules.py lr_schedules.py > recorded_schedules.h
+# The argument is deepspeed/runtime/lr_schedules.py of DeepSpeed 0.19.8 (pip download --no-deps deepspeed); needs torch.
+import sys, types, importlib.util, math, logging
+ds=types.ModuleType('deepspeed'); u=types.ModuleType('deepspeed.utils'); u.logger=logging.getLogger('x'); u.logger.setLevel(100)
+sys.modules['deepspeed']=ds; sys.modules['deepspeed.utils']=u
+spec=importlib.util.spec_from_file_location('lr',sys.argv[1]); m=importlib.util.module_from_spec(spec); spec.loader.exec_module(m)
+import torch
+def rates(cls, base=0.003, **kw):
+    opt=torch.optim.SGD([torch.zeros(1,requires_grad=True)], lr=base)
+    s=getattr(m,cls)(opt, **kw)
+    out=[]
+    for _ in range(30):
+        out.append(float(opt.param_groups[0]['lr'])); opt.step(); s.step()
+    return out
+cases=[('warmup','log','WarmupLR',dict(warmup_min_lr=1e-5,warmup_max_lr=2e-3,warmup_num_steps=10,warmup_type='log')),
+('warmup','linear','WarmupLR',dict(warmup_min_lr=1e-5,warmup_max_lr=2e-3,warmup_num_steps=10,warmup_type='linear')),
+('warmup','log','WarmupLR',dict(warmup_min_lr=0.0,warmup_max_lr=1e-3,warmup_num_steps=1,warmup_type='log')),
+('warmup_decay','log','WarmupDecayLR',dict(total_num_steps=25,warmup_min_lr=1e-5,warmup_max_lr=2e-3,warmup_num_steps=10,warmup_type='log')),
+('warmup_decay','linear','WarmupDecayLR',dict(total_num_steps=25,warmup_min_lr=1e-4,warmup_max_lr=2e-3,warmup_num_steps=7,warmup_type='linear')),
+('warmup_decay','linear','WarmupDecayLR',dict(total_num_steps=5,warmup_min_lr=0.0,warmup_max_lr=2e-3,warmup_num_steps=8,warmup_type='linear')),
+('warmup_cosine','log','WarmupCosineLR',dict(total_num_steps=24,warmup_min_ratio=0.1,warmup_num_steps=8,cos_min_ratio=0.05,warmup_type='log')),
+('warmup_cosine','linear','WarmupCosineLR',dict(total_num_steps=30,warmup_num_steps=5,warmup_type='linear')),
+('warmup_cosine','linear','WarmupCosineLR',dict(total_num_steps=4,warmup_num_steps=6,cos_min_ratio=0.2,warmup_type='linear')),
+]
+print('''// What DeepSpeed 0.19.8 sets before each of the first 30 updates, its scheduler stepped after each: the classes of
+// deepspeed/runtime/lr_schedules.py run under torch with an optimizer of lr 0.003.
+#pragma once
+
+#include <array>
+
+#include "optim/schedule.h"
+
+namespace zl {
+
+struct RecordedSchedule {
+  const char* called;
+  ScheduleConfig config;
+  std::array<double, 30> rates;
+};
+
+inline const RecordedSchedule kRecordedSchedules[] = {''')
+for kind,t,cls,kw in cases:
+    f=[f'.kind = ScheduleKind::{kind}']
+    for k in ('warmup_min_lr','warmup_max_lr','warmup_num_steps'):
+        if k in kw: f.append(f'.{k} = {kw[k]!r}')
+    f.append(f'.warmup_type = WarmupType::{t}')
+    for k in ('total_num_steps','warmup_min_ratio','cos_min_ratio'):
+        if k in kw: f.append(f'.{k} = {kw[k]!r}')
+    r=[repr(x) for x in rates(cls,**kw)]
+    print(f'    {{"{cls}, {t}, {kw["warmup_num_steps"]} of {kw.get("total_num_steps","any")} steps",')
+    print('     {'+', '.join(f[:4])+(',\n      ' if len(f)>4 else '')+', '.join(f[4:])+'},')
+    print('     {'+',\n      '.join(', '.join(r[i:i+5]) for i in range(0,30,5))+'}},')
+print('''};
+
+}  // namespace zl''')
