@@ -1,0 +1,49 @@
+// What each rank communicated: calls, elements and the bytes that it sent, by collective and
+// purpose.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+namespace zl {
+
+enum class Collective {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  barrier,
+  send,
+  receive
+};
+const char* name(Collective collective);
+
+enum class Purpose { parameter, gradient, norm, loss, check };
+const char* name(Purpose purpose);
+
+// N times the bytes that each of N ranks sends for one call, given the bytes of the unsharded side.
+// The ring factors of nccl-tests' doc/PERFORMANCE.md: all_reduce 2(N-1)/N; reduce_scatter,
+// all_gather, all_to_all and broadcast (N-1)/N; send 1; receive and barrier 0. Times N, because
+// bytes that N does not divide have no whole share.
+int64_t sent_bytes_times_n(Collective collective, int64_t bytes, int ranks);
+
+struct Traffic {
+  int64_t calls = 0;
+  int64_t elements = 0;            // [n] of the unsharded side
+  int64_t sent_bytes_times_n = 0;  // [B * N]; divide by the number of ranks when printing
+  bool operator==(const Traffic&) const = default;
+};
+
+class CommunicationLog {
+ public:
+  void add(Collective collective, Purpose purpose, int64_t elements, int64_t bytes, int ranks);
+  void clear() { rows_.clear(); }
+  const std::map<std::pair<Collective, Purpose>, Traffic>& rows() const { return rows_; }
+
+ private:
+  std::map<std::pair<Collective, Purpose>, Traffic> rows_;
+};
+
+}  // namespace zl

@@ -1,0 +1,78 @@
+// A gate that opens once all ranks have arrived, round after round, unless it failed before.
+//
+// One 32-bit word holds the round, how many have arrived in it, and whether it failed. So "the last
+// rank arrived" and "it failed" are ordered: all ranks of a round see it open, or all see it fail.
+// After a failure nobody counts as arrived any more, and what had opened stays open.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+namespace zl {
+
+class Gate {
+ public:
+  enum class State { closed, open, failed };
+
+  explicit Gate(int ranks) : ranks_(uint32_t(ranks)) {}  // 1 to 127
+
+  // Takes part in the current round and returns it. Does not wait.
+  uint32_t arrive() {
+    uint32_t word = word_.load();
+    for (;;) {
+      if (word & kFailed) return round_in(word);
+      const bool last = (word & kArrived) + 1 == ranks_;
+      const uint32_t next = last ? next_round(word) : word + 1;
+      if (!word_.compare_exchange_weak(word, next)) continue;
+      if (last) word_.notify_all();
+      return round_in(word);
+    }
+  }
+  State look(uint32_t round) const { return state_in(word_.load(), round); }
+  // Looks up to `times` times before giving up; for ranks that have a core of their own.
+  State spin(uint32_t round, int times) const {
+    State state = look(round);
+    for (; times > 0 && state == State::closed; --times, state = look(round)) relax();
+    return state;
+  }
+  // Sleeps until the round is open or failed.
+  State wait(uint32_t round) const {
+    for (;;) {
+      const uint32_t word = word_.load();
+      if (const State state = state_in(word, round); state != State::closed) return state;
+      word_.wait(word);
+    }
+  }
+  void fail() {
+    word_.fetch_or(kFailed);
+    word_.notify_all();
+  }
+  bool failed() const { return word_.load() & kFailed; }
+  uint32_t round() const { return round_in(word_.load()); }
+  int arrived() const { return int(word_.load() & kArrived); }
+
+  static void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    std::this_thread::yield();
+#endif
+  }
+
+ private:
+  static constexpr uint32_t kArrived = 0x7f, kFailed = 0x80000000u, kRound = 0x7fffff80u;
+  static uint32_t round_in(uint32_t word) { return (word & kRound) >> 7; }
+  static uint32_t next_round(uint32_t word) {
+    return ((word & kRound) + kArrived + 1) & kRound;
+  }  // 2^24 of them
+  static State state_in(uint32_t word, uint32_t round) {
+    if (round_in(word) != round) return State::open;
+    return word & kFailed ? State::failed : State::closed;
+  }
+
+  alignas(64) std::atomic<uint32_t> word_{0};
+  const uint32_t ranks_;
+};
+
+}  // namespace zl

@@ -1,0 +1,143 @@
+#include "dist/run_ranks.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "dist/meeting.h"
+#include "dist/thread_communicator.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+thread_local std::string last_report;
+
+struct RankError {
+  std::exception_ptr error;
+  bool told = false;  // it only repeats the failure that another rank caused
+};
+
+class Run {
+ public:
+  Run(int size, const std::function<void(Communicator&)>& body, const RankOptions& options)
+      : size_(size), body_(body), options_(options), meeting_(size, options.timeout) {
+    for (int r = 0; r < size; ++r) events_.emplace_back(r, options.event_capacity);
+  }
+
+  void run() {
+    {
+      std::vector<std::jthread> threads;
+      for (int r = 0; r < size_; ++r) start(r, threads);
+      watch();
+    }
+    last_report = meeting_.failed() ? meeting_.failure_report() : "";
+    rethrow_first();
+  }
+
+ private:
+  void start(int rank, std::vector<std::jthread>& threads) {
+    try {
+      threads.emplace_back([this, rank] { run_rank(rank); });
+    } catch (...) {  // the system gives no more threads: the ranks that run must not wait for those
+                     // that never will
+      meeting_.fail(str("rank ", rank, " could not start; try fewer ranks"));
+      throw;
+    }
+  }
+
+  void run_rank(int rank) {
+    pthread_setname_np(pthread_self(), str("rank ", rank).c_str());
+    try {
+      ThreadCommunicator communicator(rank, size_, meeting_, events_[size_t(rank)]);
+      body_(communicator);
+      end(rank, nullptr);
+    } catch (const std::exception& error) {
+      end(rank, std::current_exception(), error.what());
+    } catch (...) {
+      end(rank, std::current_exception(), "an exception that is no std::exception");
+    }
+  }
+
+  void end(int rank, std::exception_ptr error, const char* what = "") {
+    // First the error, so that it comes before those of the ranks that hear of it.
+    if (error) {
+      std::lock_guard lock(mutex_);
+      errors_.push_back({error, meeting_.was_told(rank)});
+    }
+    if (error) meeting_.fail(str("rank ", rank, " stopped: ", what));
+    meeting_.rank_ended(rank);
+    std::lock_guard lock(mutex_);
+    ++ended_;
+    changed_.notify_all();
+  }
+
+  // The caller's thread: looks at deadlines until all ranks have ended.
+  void watch() {
+    std::unique_lock lock(mutex_);
+    const auto all_ended = [this] { return ended_ == size_; };
+    if (options_.timeout.count() <= 0) return changed_.wait(lock, all_ended);
+    const auto step = std::clamp(options_.timeout / 16, std::chrono::milliseconds(1),
+                                 std::chrono::milliseconds(250));
+    std::optional<std::chrono::steady_clock::time_point> failed_at;
+    while (!changed_.wait_for(lock, step, all_ended)) {
+      lock.unlock();
+      meeting_.check_deadlines();
+      const auto now = std::chrono::steady_clock::now();
+      if (meeting_.failed() && !failed_at) failed_at = now;
+      if (failed_at && now - *failed_at > options_.timeout + options_.grace) give_up();
+      lock.lock();
+    }
+  }
+
+  // A thread cannot be ended from outside, so the process ends instead.
+  [[noreturn]] void give_up() {
+    const std::string text =
+        str(meeting_.failure_report(), "not all ranks ended within timeout and grace; now:\n",
+            meeting_.report());
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+    std::_Exit(4);
+  }
+
+  void rethrow_first() {
+    const auto cause = std::ranges::find(errors_, false, &RankError::told);
+    if (cause != errors_.end()) std::rethrow_exception(cause->error);
+    if (!errors_.empty()) std::rethrow_exception(errors_.front().error);
+    if (meeting_.failed()) throw CommunicationError(meeting_.failure());
+  }
+
+  const int size_;
+  const std::function<void(Communicator&)>& body_;
+  const RankOptions options_;
+  std::deque<EventStream> events_;  // outlive the meeting, whose records point into them
+  Meeting meeting_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int ended_ = 0;
+  std::vector<RankError> errors_;  // in order of time
+};
+
+}  // namespace
+
+void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOptions options) {
+  require(size >= 1, "there must be at least 1 rank, not ", size);
+  require(size <= kMostRanks, size, " ranks are too many for one process, which runs up to ",
+          kMostRanks, " as threads; use several processes, or `plan`, which needs no ranks");
+  last_report.clear();
+  Run(size, body, options).run();
+}
+
+std::string last_failure_report() { return last_report; }
+
+}  // namespace zl

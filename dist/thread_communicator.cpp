@@ -1,0 +1,128 @@
+#include "dist/thread_communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "dist/reduce.h"
+#include "tensor/backend.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+// The first element, in memory that all ranks can read.
+char* address_of(const Tensor& tensor, const Call& call) {
+  const Backend& backend = tensor.backend();
+  require(backend.holds_data() && backend.host_addressable(), name(call.kind), " '", call.name,
+          "': ranks that are threads exchange host memory, but this tensor is on ", backend.name());
+  return static_cast<char*>(tensor.address());
+}
+
+Post in_place(const Tensor& tensor, const Call& call) {
+  char* address = address_of(tensor, call);
+  return {call, address, address};
+}
+
+void copy_bytes(const char* from, char* to, int64_t bytes) {
+  if (bytes > 0 && from != to) std::memcpy(to, from, size_t(bytes));
+}
+
+// What this rank posted, until the other side has taken it or this rank gives up.
+struct Ticket {
+  Ticket(Meeting& meeting, int rank, const Tensor& tensor, const Call& call)
+      : meeting(meeting), parcel{.call = call, .rank = rank, .tensor = tensor} {}
+  ~Ticket() { meeting.withdraw(parcel); }
+  Meeting& meeting;
+  Parcel parcel;
+};
+
+}  // namespace
+
+// Everyone shows what it brings, then `move(posts)` may read and write every rank's buffers, then
+// all leave together, also if a listener of the event stream throws.
+template <class Move>
+Work ThreadCommunicator::meet(const Post& post, Move move) {
+  struct Leave {
+    Meeting& meeting;
+    int rank;
+    ~Leave() { meeting.leave(rank); }
+  };
+  meeting_.enter(rank(), post, events());
+  const Leave leave{meeting_, rank()};
+  met(post.call);
+  move([this](int r) -> const Post& { return meeting_.post(r); });
+  return {};
+}
+
+// Rank r adds chunk r of all buffers and writes the sum into all of them: one pass, and nobody else
+// reads chunk r.
+Work ThreadCommunicator::do_all_reduce(const Tensor& inout, const Call& call) {
+  return meet(in_place(inout, call), [&](auto post) {
+    std::array<char*, kMostRanks> buffers;
+    for (int r = 0; r < size(); ++r) buffers[size_t(r)] = post(r).to;
+    const int64_t line = 64;  // [n] chunks begin in cache lines of their own
+    const int64_t chunk = ((call.count + size() - 1) / size() + line - 1) / line * line;
+    const int64_t begin = std::min(rank() * chunk, call.count),
+                  end = std::min(begin + chunk, call.count);
+    const std::span all(buffers.data(), size_t(size()));
+    reduce(all, all, {begin, end}, call);
+  });
+}
+
+Work ThreadCommunicator::do_reduce_scatter(const Tensor& whole, const Call& call) {
+  return meet(in_place(whole, call), [&](auto post) {
+    std::array<char*, kMostRanks> buffers;
+    for (int r = 0; r < size(); ++r) buffers[size_t(r)] = post(r).from;
+    const int64_t shard = call.count / size();
+    const std::span all(buffers.data(), size_t(size()));
+    reduce(all, all.subspan(size_t(rank()), 1), {rank() * shard, (rank() + 1) * shard}, call);
+  });
+}
+
+Work ThreadCommunicator::do_all_gather(const Tensor& whole, const Call& call) {
+  return meet(in_place(whole, call), [&](auto post) {
+    const int64_t shard = whole.bytes() / size();
+    for (int i = 1; i < size();
+         ++i) {  // beginning with the neighbour, so that not all read the same rank
+      const int r = (rank() + i) % size();
+      copy_bytes(post(r).from + r * shard, post(rank()).to + r * shard, shard);
+    }
+  });
+}
+
+Work ThreadCommunicator::do_broadcast(const Tensor& inout, const Call& call) {
+  return meet(in_place(inout, call),
+              [&](auto post) { copy_bytes(post(call.peer).from, post(rank()).to, inout.bytes()); });
+}
+
+Work ThreadCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) {
+  return meet({call, address_of(from, call), address_of(to, call)}, [&](auto post) {
+    const int64_t shard = from.bytes() / size();
+    for (int i = 0; i < size(); ++i) {
+      const int r = (rank() + i) % size();
+      copy_bytes(post(r).from + rank() * shard, post(rank()).to + r * shard, shard);
+    }
+  });
+}
+
+Work ThreadCommunicator::do_barrier(const Call& call) {
+  return meet({.call = call}, [](auto) {});
+}
+
+Work ThreadCommunicator::mail(const Tensor& tensor, const Call& call) {
+  (void)address_of(tensor, call);
+  const auto ticket = std::make_shared<Ticket>(meeting_, rank(), tensor, call);
+  meeting_.post(ticket->parcel, events());
+  if (ticket->parcel.state == Parcel::State::done) {
+    met(call);
+    return {};
+  }
+  return Work([this, ticket, call] {
+    meeting_.await(ticket->parcel);
+    met(call);
+  });
+}
+
+}  // namespace zl

@@ -1,0 +1,184 @@
+// The log counts what the formulas say, on threads and in a dry run; the events tell who waited for
+// whom.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <thread>
+
+#include "dist/meta_communicator.h"
+#include "tests/dist/ranks.h"
+
+using namespace zl;
+using namespace zl::test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+using Rows = std::map<std::pair<Collective, Purpose>, Traffic>;
+
+// One of everything; 48 elements can be divided by 1, 2, 3 and 8.
+void one_of_everything(Communicator& comm, Memory& memory) {
+  const auto tensor = [&](Dtype dtype) {
+    return Tensor::empty(memory, MemoryUse::gradient, {48}, dtype);
+  };
+  const int next = (comm.rank() + 1) % comm.size(),
+            last = (comm.rank() + comm.size() - 1) % comm.size();
+  const Tensor f32 = tensor(Dtype::f32), bf16 = tensor(Dtype::bf16), other = tensor(Dtype::f32);
+  comm.begin_group();
+  comm.all_reduce(f32, Reduction::mean, {"a", Purpose::gradient}).wait();
+  comm.all_reduce(bf16, Reduction::mean, {"b", Purpose::gradient}).wait();
+  comm.end_group();
+  comm.all_reduce(f32.slice(0, {1}), Reduction::sum, {"norm", Purpose::norm}).wait();
+  comm.reduce_scatter(f32, Reduction::mean, {"c", Purpose::gradient}).wait();
+  comm.all_gather(bf16, {"d", Purpose::parameter}).wait();
+  comm.broadcast(f32, 0, {"e", Purpose::parameter}).wait();
+  comm.all_to_all(f32, other, {"f", Purpose::check}).wait();
+  comm.barrier({"g", Purpose::check}).wait();
+  Work sent = comm.send(f32, next, {"h", Purpose::check});
+  comm.receive(other, last, {"h", Purpose::check}).wait();
+  sent.wait();
+}
+
+Rows expected_rows(int64_t n) {
+  return {
+      {{Collective::all_reduce, Purpose::gradient}, {2, 96, 2 * (n - 1) * (192 + 96)}},
+      {{Collective::all_reduce, Purpose::norm}, {1, 1, 2 * (n - 1) * 4}},
+      {{Collective::reduce_scatter, Purpose::gradient}, {1, 48, (n - 1) * 192}},
+      {{Collective::all_gather, Purpose::parameter}, {1, 48, (n - 1) * 96}},
+      {{Collective::broadcast, Purpose::parameter}, {1, 48, (n - 1) * 192}},
+      {{Collective::all_to_all, Purpose::check}, {1, 48, (n - 1) * 192}},
+      {{Collective::barrier, Purpose::check}, {1, 0, 0}},
+      {{Collective::send, Purpose::check}, {1, 48, n * 192}},
+      {{Collective::receive, Purpose::check}, {1, 48, 0}},
+  };
+}
+
+struct Seen {
+  EventKind kind;
+  std::string what, detail;
+  int64_t bytes, count;
+  bool operator==(const Seen&) const = default;
+};
+
+// The collective events, without times.
+std::vector<Seen> seen(const EventStream& events) {
+  std::vector<Seen> all;
+  for (const Event& e : events.recent())
+    if (e.kind == EventKind::collective_begin || e.kind == EventKind::collective_met ||
+        e.kind == EventKind::collective_end)
+      all.push_back({e.kind, e.what, e.detail, e.bytes, e.count});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the log counts calls, elements and bytes by the ring formulas", "[dist]") {
+  const int ranks = GENERATE(1, 2, 3, 8);
+  CAPTURE(ranks);
+  std::vector<Rows> rows(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](Communicator& comm) {
+    Rank rank(comm);
+    one_of_everything(comm, rank.memory);
+    rows[size_t(comm.rank())] = comm.log().rows();
+  });
+  for (const Rows& r : rows) CHECK(r == expected_rows(ranks));
+  CHECK(rows[0] != expected_rows(ranks + 1));
+}
+
+TEST_CASE("a dry run logs and records what threads do, on any rank of any size", "[dist]") {
+  const int ranks = GENERATE(1, 2, 3, 8);
+  const int which = GENERATE(0, 1) * (ranks - 1);
+  CAPTURE(ranks, which);
+  EventStream events(which);
+  Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), events);
+  const auto comm = meta_communicator(which, ranks, events);
+  CHECK(comm->rank() == which);
+  CHECK(comm->size() == ranks);
+  one_of_everything(*comm, memory);
+  CHECK(comm->log().rows() == expected_rows(ranks));
+  std::vector<Seen> on_threads;
+  run_ranks(ranks, [&](Communicator& c) {
+    Rank rank(c);
+    one_of_everything(c, rank.memory);
+    if (c.rank() == which) on_threads = seen(c.events());
+  });
+  // A send on threads may be met only when it is waited for, so the last events come in another
+  // order.
+  const size_t comparable = on_threads.size() - 6;
+  auto dry = seen(events);
+  REQUIRE(dry.size() == on_threads.size());
+  dry.resize(comparable), on_threads.resize(comparable);
+  CHECK(dry == on_threads);
+}
+
+TEST_CASE("a dry run of 1,024 ranks checks its arguments", "[dist]") {
+  EventStream events;
+  Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), events);
+  const auto comm = meta_communicator(1023, 1024, events);
+  const Tensor t = Tensor::empty(memory, MemoryUse::parameter, {int64_t(1) << 36}, Dtype::bf16);
+  comm->all_gather(t, {"all of it", Purpose::parameter}).wait();
+  const Traffic& row = comm->log().rows().at({Collective::all_gather, Purpose::parameter});
+  CHECK(row.sent_bytes_times_n / 1024 == (int64_t(1) << 37) / 1024 * 1023);
+  CHECK_THROWS_WITH(comm->reduce_scatter(t.slice(0, {1000}), Reduction::sum, kName).wait(),
+                    ContainsSubstring("pad to 1024"));
+  CHECK_THROWS_WITH(comm->broadcast(t, 1024, kName).wait(), ContainsSubstring("no rank 1024"));
+  CHECK_THROWS_AS(meta_communicator(4, 4, events), std::invalid_argument);
+  CHECK_THROWS_AS(meta_communicator(0, 0, events), std::invalid_argument);
+}
+
+TEST_CASE("threads say that they cannot exchange what the host cannot read", "[dist]") {
+  std::string text;
+  run_ranks(1, [&](Communicator& comm) {
+    Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), comm.events());
+    try {
+      comm.all_reduce(Tensor::empty(memory, MemoryUse::gradient, {4}), Reduction::sum, kName)
+          .wait();
+    } catch (const std::invalid_argument& error) {
+      text = error.what();
+    }
+  });
+  CHECK_THAT(text, ContainsSubstring("all_reduce 'h.1 gradient'") && ContainsSubstring("on meta"));
+}
+
+TEST_CASE("every call is three events: begin, met, end with the bytes that it sent", "[dist]") {
+  std::vector<Seen> events;
+  run_ranks(3, [&](Communicator& comm) {
+    Rank rank(comm);
+    comm.reduce_scatter(rank.filled(48, 1), Reduction::sum, {"h.3 gradient", Purpose::gradient})
+        .wait();
+    if (comm.rank() == 2) events = seen(comm.events());
+  });
+  CHECK(events ==
+        std::vector<Seen>{{EventKind::collective_begin, "reduce_scatter", "h.3 gradient", 0, 48},
+                          {EventKind::collective_met, "reduce_scatter", "h.3 gradient", 0, 48},
+                          {EventKind::collective_end, "reduce_scatter", "h.3 gradient", 128, 48}});
+}
+
+TEST_CASE("the events show which rank waited and which one was late", "[dist]") {
+  std::vector<int64_t> waited(2);  // [ns]
+  run_ranks(2, [&](Communicator& comm) {
+    comm.barrier({"start", Purpose::check}).wait();
+    if (comm.rank() == 1) std::this_thread::sleep_for(60ms);
+    comm.barrier({"late", Purpose::check}).wait();
+    for (const Event& e : comm.events().recent()) {
+      if (std::string_view(e.detail) != "late") continue;
+      if (e.kind == EventKind::collective_begin) waited[size_t(comm.rank())] -= e.nanoseconds;
+      if (e.kind == EventKind::collective_met) waited[size_t(comm.rank())] += e.nanoseconds;
+    }
+  });
+  CHECK(waited[0] > 20'000'000);
+  CHECK(waited[1] < waited[0]);
+}
+
+TEST_CASE("the report keeps the last calls of every rank", "[dist]") {
+  const Outcome result = outcome(2, [](Communicator& comm) {
+    for (int i = 0; i < 1500; ++i) comm.barrier({"step", Purpose::check}).wait();
+    if (comm.rank() == 1) throw std::runtime_error("it broke");
+    comm.barrier({"never", Purpose::check}).wait();
+  });
+  CHECK(result.thrown == "it broke");
+  CHECK_THAT(last_failure_report(), ContainsSubstring("rank 1 stopped: it broke") &&
+                                        ContainsSubstring("rank 1: 1500 calls") &&
+                                        ContainsSubstring("barrier 'step' (call 1500): done in"));
+}

@@ -1,0 +1,170 @@
+// What the tests of dist/ share: tensors with known values on every rank, and what became of a run
+// that failed.
+//
+// Assertions are for the main thread; ranks only write down what they saw.
+#pragma once
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dist/run_ranks.h"
+#include "tensor/backend.h"
+
+namespace zl::test {
+
+inline constexpr CallName kName{"h.1 gradient", Purpose::gradient};
+
+// A value that depends on all its arguments and on nothing else: about ±1, ±0.01 or ±100, so that
+// sums do round.
+inline double value(int64_t seed, int rank, int64_t i) {
+  uint64_t x =
+      uint64_t(seed) * 0x9e3779b97f4a7c15u + uint64_t(rank) * 0xbf58476d1ce4e5b9u + uint64_t(i) + 1;
+  for (int k = 0; k < 2; ++k) x = (x ^ (x >> 31)) * 0x94d049bb133111ebu;
+  const double magnitude = x % 3 == 0 ? 1.0 : x % 3 == 1 ? 0.01 : 100.0;
+  return (double(x >> 11) * 0x1p-53 - 0.5) * 2 * magnitude;
+}
+
+template <class T>
+T as(double v) {
+  if constexpr (std::is_same_v<T, int32_t>)
+    return int32_t(v * 1e6);
+  else if constexpr (std::is_same_v<T, double>)
+    return v;
+  else
+    return T(float(v));
+}
+
+template <class T>
+std::vector<T> values(int64_t seed, int rank, int64_t count) {
+  std::vector<T> v;
+  v.reserve(size_t(count));
+  for (int64_t i = 0; i < count; ++i) v.push_back(as<T>(value(seed, rank, i)));
+  return v;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// One rank's memory on the CPU.
+struct Rank {
+  explicit Rank(Communicator& comm, MemoryOptions options = {})
+      : comm(comm), memory({DeviceKind::cpu}, cpu_backend(), comm.events(), options) {}
+  Tensor empty(int64_t count, Dtype dtype = Dtype::f32) {
+    return Tensor::empty(memory, MemoryUse::gradient, {count}, dtype);
+  }
+  template <class T>
+  Tensor tensor(const std::vector<T>& v) {
+    Tensor t = empty(int64_t(v.size()), dtype_of<T>);
+    if (!v.empty()) std::memcpy(t.address(), v.data(), v.size() * sizeof(T));
+    return t;
+  }
+  // A float tensor that holds `value` everywhere.
+  Tensor filled(int64_t count, float value) {
+    return tensor(std::vector<float>(size_t(count), value));
+  }
+  Communicator& comm;
+  Memory memory;
+};
+
+template <class T>
+std::vector<T> contents(const Tensor& t) {
+  const auto span = t.data<T>();
+  return {span.begin(), span.end()};
+}
+
+inline RankOptions within(std::chrono::milliseconds timeout) {
+  return {.timeout = timeout, .event_capacity = 64};
+}
+
+template <class T>
+using Buffers = std::vector<std::vector<T>>;  // by rank
+
+template <class T>
+Buffers<T> inputs(int ranks, int64_t count, int64_t seed = 7) {
+  Buffers<T> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(values<T>(seed, r, count));
+  return all;
+}
+
+// What every rank's buffer holds after `call`.
+template <class T>
+Buffers<T> after(const Buffers<T>& in,
+                 const std::function<void(Communicator&, const Tensor&)>& call) {
+  Buffers<T> out(in.size());
+  run_ranks(
+      int(in.size()),
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        const Tensor t = rank.tensor(in[size_t(comm.rank())]);
+        call(comm, t);
+        out[size_t(comm.rank())] = contents<T>(t);
+      },
+      within(std::chrono::seconds(20)));
+  return out;
+}
+
+// The promise: fp32 (f64: fp64, integers: exactly), in rank order, one division, one rounding.
+template <class T>
+std::vector<T> reduced(const Buffers<T>& in, Reduction reduction) {
+  using Sum = std::conditional_t<std::is_same_v<T, int32_t>, int64_t, Compute<T>>;
+  std::vector<T> result;
+  for (size_t i = 0; i < in[0].size(); ++i) {
+    Sum sum = Sum(in[0][i]);
+    for (size_t r = 1; r < in.size(); ++r) sum += Sum(in[r][i]);
+    if (reduction == Reduction::mean) sum /= Sum(in.size());
+    result.push_back(T(sum));
+  }
+  return result;
+}
+
+// What became of a run in which ranks fail.
+struct Outcome {
+  std::vector<std::string> told;  // by rank: the CommunicationError that it got; empty if none
+  std::string thrown;             // what run_ranks threw
+  std::chrono::milliseconds took{};
+  bool all_told() const {
+    for (const std::string& text : told)
+      if (text.empty()) return false;
+    return true;
+  }
+  bool all_say(const std::string& part) const {
+    for (const std::string& text : told)
+      if (text.find(part) == std::string::npos) return false;
+    return true;
+  }
+};
+
+inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body,
+                       std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  Outcome result;
+  result.told.resize(size_t(ranks));
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    run_ranks(
+        ranks,
+        [&](Communicator& comm) {
+          try {
+            body(comm);
+          } catch (const CommunicationError& error) {
+            result.told[size_t(comm.rank())] = error.what();
+            throw;
+          }
+        },
+        within(timeout));
+  } catch (const std::exception& error) {
+    result.thrown = error.what();
+  } catch (...) {
+    result.thrown = "no std::exception";
+  }
+  result.took = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - start);
+  return result;
+}
+
+}  // namespace zl::test

@@ -1,0 +1,130 @@
+// The arithmetic of reductions: order, division, rounding, and that all ways to a sum have the same
+// bits.
+#include <catch2/catch_template_test_macros.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+#include <limits>
+
+#include "tests/dist/ranks.h"
+
+using namespace zl;
+using namespace zl::test;
+
+TEMPLATE_TEST_CASE(
+    "all_reduce is reduce_scatter and all_gather, bit for bit, whatever lies in the slices of "
+    "others",
+    "[dist]", float, bf16, f16, double) {
+  const int ranks = GENERATE(2, 3, 4, 5, 8);
+  const int64_t slice = 1013;
+  CAPTURE(ranks);
+  const auto in = inputs<TestType>(ranks, slice * ranks);
+  const auto whole = after<TestType>(in, [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::mean, kName).wait();
+  });
+  const auto two = after<TestType>(in, [&](Communicator& comm, const Tensor& t) {
+    comm.reduce_scatter(t, Reduction::mean, kName).wait();
+    const auto data = t.data<TestType>();
+    for (int64_t i = 0; i < t.numel(); ++i)
+      if (i / slice != comm.rank())
+        data[size_t(i)] = TestType(std::numeric_limits<float>::quiet_NaN());
+    comm.all_gather(t, kName).wait();
+  });
+  for (int r = 0; r < ranks; ++r) CHECK(same_bits(two[size_t(r)], whole[0]));
+  // The twin: without the gather the NaN stay.
+  const auto one = after<TestType>(in, [](Communicator& comm, const Tensor& t) {
+    comm.reduce_scatter(t, Reduction::mean, kName).wait();
+  });
+  CHECK_FALSE(same_bits(one[0], whole[0]));
+}
+
+TEST_CASE("reduce_scatter writes nothing but the own slice", "[dist]") {
+  const auto in = inputs<float>(3, 33);
+  const auto out = after<float>(in, [](Communicator& comm, const Tensor& t) {
+    comm.reduce_scatter(t, Reduction::sum, kName).wait();
+  });
+  for (size_t r = 0; r < 3; ++r)
+    for (size_t i = 0; i < 33; ++i) CHECK((out[r][i] == in[r][i]) == (i / 11 != r));
+}
+
+TEST_CASE("a sum in another order has other bits, so the equalities above compare something",
+          "[dist]") {
+  auto in = inputs<float>(4, 1009);
+  const auto sum = [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::sum, kName).wait();
+  };
+  const auto forward = after<float>(in, sum);
+  std::swap(in[0], in[3]);
+  CHECK_FALSE(same_bits(after<float>(in, sum)[0], forward[0]));
+}
+
+TEST_CASE("the mean of 3 ranks is a division, not a product with a third", "[dist]") {
+  const auto in = inputs<float>(3, 1009);
+  const auto out = after<float>(in, [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::mean, kName).wait();
+  });
+  std::vector<float> divided, multiplied;
+  for (size_t i = 0; i < 1009; ++i) {
+    const float sum = in[0][i] + in[1][i] + in[2][i];
+    divided.push_back(sum / 3.0f);
+    multiplied.push_back(sum * (1.0f / 3.0f));
+  }
+  CHECK(same_bits(out[2], divided));
+  CHECK_FALSE(same_bits(out[2], multiplied));
+}
+
+TEST_CASE("the mean of 8 tiny numbers rounds once", "[dist]") {
+  const std::vector<float> tiny = {0x1p-149f, -0x1p-149f, 0x3p-149f, 0x1p-126f, -0.0f};
+  const Buffers<float> in(8, tiny);
+  const auto out = after<float>(in, [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::mean, kName).wait();
+  });
+  CHECK(same_bits(out[7], tiny));
+}
+
+TEST_CASE("f16 sums go through all kinds of numbers as tensor/dtype.h converts them", "[dist]") {
+  Buffers<f16> in(2);
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    f16 a, b;
+    a.bits = uint16_t(bits);
+    b.bits = uint16_t(bits * 40503u >> 3);
+    if (std::isnan(float(a)) || std::isnan(float(b)))
+      continue;  // which NaN comes out is not promised
+    in[0].push_back(a), in[1].push_back(b);
+  }
+  auto expected = reduced(in, Reduction::sum);
+  auto out = after<f16>(in, [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::sum, kName).wait();
+  })[1];
+  for (auto* v : {&expected, &out})
+    for (f16& x : *v)
+      if (std::isnan(float(x))) x.bits = 0x7e00;  // inf - inf; its sign is not promised
+  CHECK(same_bits(out, expected));
+}
+
+TEST_CASE("integers wrap around as two's complement", "[dist]") {
+  const Buffers<int32_t> in(2, {2147483647, -2147483647, 5});
+  const auto out = after<int32_t>(in, [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::sum, kName).wait();
+  });
+  CHECK(out[0] == std::vector<int32_t>{-2, 2, 10});
+}
+
+TEST_CASE("64 ranks on few cores reduce, gather and meet", "[dist]") {
+  std::vector<int> right(64);
+  run_ranks(
+      64,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        const Tensor t = rank.filled(64 * 3, float(comm.rank()));
+        for (int i = 0; i < 20; ++i) {
+          comm.all_reduce(t, Reduction::mean, kName).wait();
+          comm.reduce_scatter(t, Reduction::mean, kName).wait();
+          comm.all_gather(t, kName).wait();
+          comm.barrier(kName).wait();
+        }
+        for (float x : t.data<float>()) right[size_t(comm.rank())] += x == 31.5f;
+      },
+      within(std::chrono::seconds(60)));
+  CHECK(right == std::vector<int>(64, 64 * 3));
+}
