@@ -1,0 +1,213 @@
+#include "stages/comparison.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "nn/gpt.h"
+
+namespace zl {
+namespace {
+
+PredictionInput prediction_input(const TrainingSpec& spec, StageKind stage) {
+  Gpt model(spec.model);  // its shapes only: nothing is allocated
+  return {.stage = stage,
+          .ranks = spec.ranks,
+          .micro_batches = spec.config.accumulation,
+          .reduce_bucket_size = spec.config.reduce_bucket_size,
+          .allgather_bucket_size = spec.config.allgather_bucket_size,
+          .element_bytes = size_of(spec.dtype),
+          .optimizer = optimizer_bytes(spec.config.optimizer, spec.dtype),
+          .units = padded_unit_sizes(model.units(), spec.ranks)};
+}
+
+TrainingSpec with_stage(TrainingSpec spec, StageKind stage) {
+  spec.config.stage = stage;
+  return spec;
+}
+
+// Measured against predicted: the closed formula where there is one, else the dry run.
+std::vector<MemoryRow> memory_rows(int rank, const MemoryLedger& measured, const Prediction& formula, const MemoryLedger& dry) {
+  std::vector<MemoryRow> rows;
+  for (int i = 0; i < kMemoryUses; ++i) {
+    const MemoryUse use = MemoryUse(i);
+    const bool closed = has_closed_formula(use);
+    MemoryRow row{.rank = rank, .pool = Pool::device, .use = use, .rest = measured.live(use), .peak = measured.peak(use),
+                  .predicted_rest = closed ? formula.rest_of(use) : dry.live(use),
+                  .predicted_peak = closed ? formula.peak_of(use) : dry.peak(use)};
+    if (row.rest || row.peak || row.predicted_rest || row.predicted_peak) rows.push_back(row);
+  }
+  return rows;
+}
+
+// How many of `steps` steps make this communication: what follows an update does not happen when it is skipped.
+int64_t repetitions(StageKind stage, Purpose purpose, int64_t steps, int64_t skipped) {
+  const bool after_update = purpose == Purpose::parameter && stage != StageKind::zero3;
+  return after_update ? steps - skipped : steps;
+}
+
+struct StepCount {
+  int64_t steps, skipped;
+};
+
+std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const CommunicationLog& log, const CommunicationLog& formula, StepCount count) {
+  std::map<std::pair<Collective, Purpose>, TrafficRow> rows;
+  const auto row = [&](const auto& key) -> TrafficRow& {
+    return rows.try_emplace(key, TrafficRow{key.first, key.second, 0, 0, 0, 0, 0, 0}).first->second;
+  };
+  for (const auto& [key, t] : log.rows()) {
+    TrafficRow& r = row(key);
+    r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes_times_n / ranks;
+  }
+  for (const auto& [key, t] : formula.rows()) {
+    TrafficRow& r = row(key);
+    const int64_t times = repetitions(stage, key.second, count.steps, count.skipped);
+    r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
+    r.predicted_sent = times * t.sent_bytes_times_n / ranks;
+  }
+  std::vector<TrafficRow> list;
+  for (const auto& [key, r] : rows) list.push_back(r);
+  return list;
+}
+
+// Totals of a run to one step, for people and JSON; exact() compares totals before this.
+void per_step(std::vector<TrafficRow>& rows, int64_t steps) {
+  for (TrafficRow& r : rows)
+    for (int64_t* value : {&r.calls, &r.elements, &r.sent, &r.predicted_calls, &r.predicted_elements, &r.predicted_sent}) *value /= steps;
+}
+
+bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+bool same_bits(const StageOutcome& a, const StageOutcome& b) {
+  if (a.steps.size() != b.steps.size() || a.weights.size() != b.weights.size()) return false;
+  for (size_t i = 0; i < a.steps.size(); ++i)
+    if (!same_bits(a.steps[i].loss, b.steps[i].loss) || !same_bits(a.steps[i].grad_norm, b.steps[i].grad_norm)) return false;
+  return std::equal(a.weights.begin(), a.weights.end(), b.weights.begin(),
+                    [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); });
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const double difference = std::abs(double(a[i]) - double(b[i]));
+    if (!(difference <= largest)) largest = difference;  // NaN stays
+  }
+  return largest;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+// E1: with one micro-batch per step all four agree; E2: with several, ddp = zero1 and zero2 = zero3.
+StageKind promised_equal_to(StageKind stage, int64_t micro_batches) {
+  return micro_batches > 1 && stage >= StageKind::zero2 ? StageKind::zero2 : StageKind::ddp;
+}
+
+OutOfMemoryReport report(const OutOfMemory& e) { return {e.rank, e.unit, e.phase, e.asked}; }
+
+StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const std::function<void(StageKind, const StepRecord&)>& on_step) {
+  StageOutcome outcome{.stage = stage};
+  TrainingResult result;
+  try {
+    result = run_training(spec, {.on_step = [&](const StepRecord& r) { if (on_step) on_step(stage, r); },
+                                 .at_end = [&](RankTraining& training) {
+                                   std::vector<float> weights = collect_weights(training);
+                                   if (training.comm().rank() == 0) outcome.weights = std::move(weights);
+                                 }});
+  } catch (const OutOfMemory& e) {
+    outcome.out_of_memory = report(e);
+    outcome.weights.clear();
+    return outcome;
+  }
+  outcome.steps = result.steps;
+  outcome.weights_hash = weights_hash(outcome.weights);
+  std::vector<double> seconds;
+  StepCount count{int64_t(result.steps.size()), 0};
+  for (const StepRecord& r : result.steps) {
+    seconds.push_back(r.seconds);
+    count.skipped += r.skipped;
+  }
+  outcome.seconds_per_step = median(seconds);
+  const Prediction formula = predict(prediction_input(spec, stage));
+  for (int rank = 0; rank < spec.ranks; ++rank) {
+    const RankReport& measured = result.ranks[size_t(rank)];
+    const RankReport dry = dry_run(spec, rank);
+    std::ranges::copy(memory_rows(rank, measured.rest, formula, dry.rest), std::back_inserter(outcome.memory));
+    outcome.peak_total.push_back(measured.rest.peak_total());
+    outcome.predicted_peak_total.push_back(dry.rest.peak_total());
+    outcome.init_peak_total.push_back(measured.init_peak_total);
+    const auto rows = traffic_rows(stage, spec.ranks, measured.log, formula.traffic, count);
+    outcome.traffic_equal_on_all_ranks = outcome.traffic_equal_on_all_ranks && std::ranges::all_of(rows, &TrafficRow::exact);
+    if (rank == 0) outcome.traffic = rows;
+  }
+  per_step(outcome.traffic, std::max<int64_t>(1, count.steps));
+  return outcome;
+}
+
+}  // namespace
+
+bool StageOutcome::predictions_exact() const {
+  return std::ranges::all_of(memory, &MemoryRow::exact) && peak_total == predicted_peak_total && traffic_equal_on_all_ranks;
+}
+
+bool Comparison::any_fits() const {
+  return std::ranges::any_of(stages, [](const StageOutcome& s) { return !s.out_of_memory; });
+}
+
+bool Comparison::ok() const {
+  for (const StageOutcome& s : stages)
+    if (!s.out_of_memory && (!s.bitwise_equal || !s.predictions_exact())) return false;
+  return any_fits();
+}
+
+Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
+                          const std::function<void(StageKind, const StepRecord&)>& on_step) {
+  stages.push_back(StageKind::ddp);
+  std::ranges::sort(stages);
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+  Comparison comparison{.stages = {}, .parameters = spec.model.parameters()};
+  for (const StageKind stage : stages) comparison.stages.push_back(run_stage(with_stage(spec, stage), stage, on_step));
+  const auto outcome_of = [&](StageKind stage) -> const StageOutcome* {
+    for (const StageOutcome& s : comparison.stages)
+      if (s.stage == stage && !s.out_of_memory) return &s;
+    return nullptr;
+  };
+  for (StageOutcome& s : comparison.stages) {
+    if (s.out_of_memory) continue;
+    s.promised_equal_to = promised_equal_to(s.stage, spec.config.accumulation);
+    // What it is promised to equal may not have run: not listed, or out of memory. Then it stands for itself.
+    const StageOutcome* promised = outcome_of(s.promised_equal_to);
+    s.bitwise_equal = !promised || same_bits(s, *promised);
+    const StageOutcome* ddp = outcome_of(StageKind::ddp);
+    s.bitwise_equal_to_ddp = ddp && same_bits(s, *ddp);
+    s.max_abs_difference_to_ddp = ddp ? largest_difference(s.weights, ddp->weights) : std::nan("");
+  }
+  return comparison;
+}
+
+StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
+  StagePlan plan{.stage = stage};
+  const TrainingSpec staged = with_stage(spec, stage);
+  const Prediction formula = predict(prediction_input(staged, stage));
+  TrainingSpec unlimited = staged;
+  unlimited.device_memory = 0;
+  const RankReport dry = dry_run(unlimited, rank);
+  plan.memory = memory_rows(rank, dry.rest, formula, dry.rest);
+  plan.traffic = traffic_rows(stage, spec.ranks, dry.log, formula.traffic, {1, 0});
+  plan.peak_total = dry.rest.peak_total();
+  plan.init_peak_total = dry.init_peak_total;
+  if (staged.device_memory > 0) {
+    try {
+      dry_run(staged, rank);
+    } catch (const OutOfMemory& e) {
+      plan.out_of_memory = report(e);
+    }
+  }
+  return plan;
+}
+
+}  // namespace zl

@@ -1,0 +1,76 @@
+// The same seed and data under several stages: what they share bit for bit, and what each keeps and sends.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stages/memory_model.h"
+#include "stages/training.h"
+
+namespace zl {
+
+struct OutOfMemoryReport {
+  int rank;
+  std::string unit, phase;
+  int64_t asked;  // [B]
+};
+
+// One row of a memory table: one rank and use, measured and predicted. [B]
+struct MemoryRow {
+  int rank;
+  Pool pool;
+  MemoryUse use;
+  int64_t rest, peak, predicted_rest, predicted_peak;
+  bool exact() const { return rest == predicted_rest && peak == predicted_peak; }
+};
+
+// One row of a traffic table, per step. [n], [B] as the ring sends them, rounded to whole bytes.
+struct TrafficRow {
+  Collective collective;
+  Purpose purpose;
+  int64_t calls, elements, sent, predicted_sent, predicted_calls, predicted_elements;
+  bool exact() const { return sent == predicted_sent && calls == predicted_calls && elements == predicted_elements; }
+};
+
+struct StageOutcome {
+  StageKind stage;
+  std::optional<OutOfMemoryReport> out_of_memory;  // then nothing below is set
+  std::vector<StepRecord> steps;
+  std::vector<float> weights;
+  uint64_t weights_hash = 0;
+  std::vector<MemoryRow> memory;                            // all ranks; rows of nothing but zeros are left out
+  std::vector<int64_t> peak_total, predicted_peak_total, init_peak_total;  // by rank
+  std::vector<TrafficRow> traffic;                          // rank 0; ranks that differ make it not exact
+  bool traffic_equal_on_all_ranks = true;
+  double seconds_per_step = 0;                              // median
+
+  StageKind promised_equal_to = StageKind::ddp;
+  bool bitwise_equal = false, bitwise_equal_to_ddp = false;  // losses, norms and weights
+  double max_abs_difference_to_ddp = 0;                      // of the weights
+  bool predictions_exact() const;
+};
+
+struct Comparison {
+  std::vector<StageOutcome> stages;  // ddp first
+  int64_t parameters = 0;            // [n] of the model
+  bool any_fits() const;
+  bool ok() const;                   // every promised equality and every prediction holds
+};
+
+// Runs `spec` once per stage, ddp first and always. Stages that do not fit spec.device_memory are reported as such.
+Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
+                          const std::function<void(StageKind, const StepRecord&)>& on_step = {});
+
+// What the formulas and the dry run say of one rank, without running anything.
+struct StagePlan {
+  StageKind stage;
+  std::optional<OutOfMemoryReport> out_of_memory;  // with spec.device_memory only
+  std::vector<MemoryRow> memory;                   // rest and peak as predicted; measured columns from the dry run
+  std::vector<TrafficRow> traffic;
+  int64_t peak_total = 0, init_peak_total = 0;
+};
+StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank);
+
+}  // namespace zl

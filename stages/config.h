@@ -1,0 +1,69 @@
+// The settings of a run: DeepSpeed's keys that are honoured, and our own block "zerolab".
+//
+// Precedence: default < config file < --set < flag. A key that is absent takes our default; what changes the update
+// (clipping, the optimizer's defaults) follows DeepSpeed 0.19 whenever a config file is given.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/flat_optimizer.h"
+#include "optim/schedule.h"
+#include "stages/stage.h"
+
+namespace zl {
+
+struct Config {
+  // Batch: each rank takes `micro_batch` windows per micro-batch and `accumulation` micro-batches per step.
+  int64_t micro_batch = 4;   // train_micro_batch_size_per_gpu
+  int64_t accumulation = 1;  // gradient_accumulation_steps
+  double gradient_clipping = 0;  // 0: off. With a config file: 1.0 unless it says otherwise
+  OptimizerConfig optimizer;     // with separate_master and no_weight_decay of the "zerolab" block
+  ScheduleConfig schedule;
+
+  // zero_optimization
+  std::optional<StageKind> stage;  // as the file says; the flag wins
+  int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
+
+  // "zerolab"
+  bool recompute = false;
+  std::optional<std::string> model, data;
+  uint64_t seed = 1337;
+  int64_t steps = 100;
+
+  bool from_file = false;  // a file or --set was given
+};
+
+// One remark about a configuration, for people.
+struct ConfigFinding {
+  enum class Severity { note, warning, error } severity;
+  std::string where;  // "ds.json:7" or "--set gradient_clipping"
+  std::string text;   // what is so, in a sentence or two
+  std::string key;    // "zero_optimization.overlap_comm"; empty: none
+};
+// "ds.json:7: warning: zero_optimization.overlap_com: not yet honoured: …" in one line.
+std::string to_string(const ConfigFinding& finding);
+
+struct ConfigSource {
+  std::string file;               // empty: none
+  std::vector<std::string> sets;  // "a.b=value", in order
+  int ranks = 1;                  // for the batch triangle
+};
+
+struct LoadedConfig {
+  Config config;
+  std::vector<ConfigFinding> findings;
+  // Where each honoured key that was given comes from: "zerolab.seed" → "ds.json:9" or "--set zerolab.seed".
+  std::map<std::string, std::string> origins;
+  bool ok() const;  // no finding is an error
+};
+
+// Reads the file and applies each --set to it. Findings are collected, all of them; if any is an error the Config must
+// not be used. Throws InputError if the file cannot be read, or is not a JSON object with DeepSpeed's freedoms:
+// comments, and commas before a closing bracket.
+LoadedConfig load_config(const ConfigSource& source);
+
+}  // namespace zl

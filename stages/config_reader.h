@@ -1,0 +1,115 @@
+// Reading a configuration key by key: each has a type and a range, each wrong one becomes a finding that names its line,
+// and each key that nothing has read becomes a finding as well. So no key can be accepted and ignored.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "stages/config.h"
+#include "stages/json_text.h"
+
+namespace zl {
+
+// What is found while a configuration is read, and where each value that was used comes from.
+class ConfigFindings {
+ public:
+  using Severity = ConfigFinding::Severity;
+  // `sets`: the keys of --set, by the index that JsonValue::set has.
+  ConfigFindings(std::string file, std::vector<std::string> sets) : file_(std::move(file)), sets_(std::move(sets)) {}
+
+  void add(Severity severity, const JsonValue& at, const std::string& key, std::string text);
+  void add_at_line(Severity severity, int line, const std::string& key, std::string text);
+  // "ds.json:7" or "--set zero_optimization.stage".
+  std::string place(const JsonValue& value) const;
+  void used(const std::string& key, const JsonValue& value) { origins_[key] = place(value); }
+
+  // All of them: those of the file by line, then the others.
+  std::vector<ConfigFinding> take();
+  const std::map<std::string, std::string>& origins() const { return origins_; }
+
+ private:
+  struct Entry {
+    int line;
+    ConfigFinding finding;
+  };
+  std::string file_;
+  std::vector<std::string> sets_;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::string> origins_;
+};
+
+// One object of a configuration. Each reader gives nothing if the key is absent, null or "auto" (then the default
+// holds), or if its value is wrong (then that was found).
+class ConfigBlock {
+ public:
+  // `path`: of the object, "" for the outermost.
+  ConfigBlock(ConfigFindings& findings, const JsonValue& object, std::string path = "")
+      : ConfigBlock(findings, &object, object, std::move(path)) {}
+
+  struct WholeRange {
+    int64_t least = 0, most = std::numeric_limits<int64_t>::max();
+    bool text_too = false;       // "2" counts as 2, as in DeepSpeed's checked blocks
+    const char* deepspeed = "";  // its sentence for a number that is too small or too large; {} stands for the number
+  };
+  std::optional<int64_t> whole(const char* key, const WholeRange& range);  // 5e8 is one
+  std::optional<uint64_t> seed(const char* key);
+  std::optional<double> number(const char* key, double least = -std::numeric_limits<double>::infinity());
+  std::optional<bool> boolean(const char* key);
+  std::optional<std::string> text(const char* key);
+  std::optional<std::vector<std::string>> texts(const char* key);                   // an array of strings, or one string
+  std::optional<std::pair<double, double>> pair(const char* key, double below);     // two numbers in [0, below)
+  ConfigBlock block(const char* key);
+
+  bool present() const { return object_ != nullptr; }
+  bool from_file() const { return object_ != nullptr && object_->set < 0; }
+  // The value if the key is there, unread or not, null or "auto" included.
+  const JsonValue* peek(const char* key) const { return object_ == nullptr ? nullptr : object_->find(key); }
+  // Whether the key has a value: not null, not "auto".
+  bool given(const char* key) const;
+  // Marks `key` as read and gives its value, if it is given.
+  const JsonValue* take(const char* key);
+
+  using Severity = ConfigFinding::Severity;
+  // A finding about `key`; if that is absent, about the block.
+  void add(Severity severity, const char* key, const std::string& text);
+  // A finding for each key that was not read. `user`: what does not use it, such as "SGD", for keys that others use.
+  void finish(const std::string& user = "");
+
+ private:
+  std::string full(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+  void expected(const char* key, const std::string& what, const JsonValue& came);
+  void unread(const JsonMember& member, const std::string& user);
+
+  // `object` may be null: every key is absent. `place`: where findings about an absent key are said to be.
+  ConfigBlock(ConfigFindings& findings, const JsonValue* object, const JsonValue& place, std::string path)
+      : findings_(findings), object_(object), place_(place), path_(std::move(path)) {}
+
+  ConfigFindings& findings_;
+  const JsonValue* object_;
+  const JsonValue& place_;
+  std::string path_;
+  std::set<std::string> read_;
+};
+
+// The file and every --set in it, as one object.
+struct ConfigText {
+  JsonDocument document;
+  std::vector<std::string> set_keys;
+  std::vector<ConfigFinding> findings;  // about --set itself
+};
+// Throws InputError as load_config does.
+ConfigText read_config_text(const ConfigSource& source);
+
+// Values and findings of the batch keys at the top level; `ranks` for DeepSpeed's triangle.
+struct BatchSizes {
+  int64_t micro_batch = 4, accumulation = 1;
+};
+BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given);
+void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
+void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
+
+}  // namespace zl

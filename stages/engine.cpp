@@ -1,0 +1,57 @@
+#include "stages/engine.h"
+
+#include "tensor/kernels.h"
+
+namespace zl {
+
+Engine::Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config, Dtype dtype)
+    : config_(config), memory_(memory) {
+  require_input(config.micro_batch > 0 && config.accumulation > 0, "a step needs at least one micro-batch of one window; got micro-batch ",
+                config.micro_batch, " and ", config.accumulation, " accumulation steps");
+  stage_ = make_stage(config.stage.value_or(StageKind::ddp), units, comm, memory,
+                      {.optimizer = config.optimizer, .dtype = dtype, .seed = config.seed,
+                       .reduce_bucket_size = config.reduce_bucket_size, .allgather_bucket_size = config.allgather_bucket_size});
+}
+
+Var Engine::forward(const Forward& build) {
+  require(walked_, "forward: the previous micro-batch has had no backward");
+  walked_ = false;
+  memory_.events().set_phase("forward");
+  tape_ = std::make_unique<Tape>();
+  return build(tape_.get(), *stage_);
+}
+
+double Engine::evaluate(const Forward& build) {
+  memory_.events().set_phase("evaluate");
+  return kernel::read(build(nullptr, *stage_).value(), 0);
+}
+
+void Engine::backward(Var& loss) {
+  require(tape_ && loss.tape() == tape_.get(), "backward: this loss does not come from the last forward");
+  loss_sum_ += kernel::read(loss.value(), 0);  // a dry run's loss is 0
+  const Var root = std::exchange(loss, {});
+  stage_->backward(*tape_, root, 1.0, is_gradient_accumulation_boundary());
+  tape_.reset();
+  walked_ = true;
+  ++micro_batch_;
+}
+
+std::optional<StepResult> Engine::step() {
+  require(walked_, "step: the last micro-batch has had no backward");
+  if (micro_batch_ < config_.accumulation) return std::nullopt;
+  const StepResult result = stage_->step({.lr = learning_rate(), .max_norm = config_.gradient_clipping, .scale = 1.0,
+                                          .micro_batches = int(config_.accumulation)});
+  loss_ = stage_->mean_over_ranks(loss_sum_ / double(config_.accumulation));
+  if (!result.skipped) ++updates_;
+  micro_batch_ = 0;
+  loss_sum_ = 0;
+  return result;
+}
+
+double Engine::learning_rate() const { return zl::learning_rate(config_.schedule, config_.optimizer.lr, updates_); }
+
+std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config) {
+  return std::make_unique<Engine>(units, comm, memory, config);
+}
+
+}  // namespace zl

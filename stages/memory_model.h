@@ -1,0 +1,52 @@
+// Closed formulas for what a stage keeps and sends, from the sizes of the units alone.
+//
+// Nothing here runs a stage or reads a ledger, so that a prediction is never its own witness. The activations, the
+// workspace and the total peak have no closed form; the dry run (stages/training.h) predicts those.
+// Source: Rajbhandari et al. 2020, "ZeRO" (arXiv:1910.02054), sections 3.1, 5 and 7, with our padding.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "dist/communication_log.h"
+#include "nn/unit.h"
+#include "stages/stage.h"
+
+namespace zl {
+
+struct PredictionInput {
+  StageKind stage = StageKind::ddp;
+  int ranks = 1;
+  int64_t micro_batches = 1;                                   // per step
+  int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;   // [n]
+  int64_t element_bytes = 4;                                   // of a parameter and of a gradient
+  OptimizerBytes optimizer{8, 0};                              // [B] per parameter
+  std::vector<int64_t> units;                                  // [n] padded size of each unit, root first
+};
+
+// [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks.
+std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks);
+
+struct Prediction {
+  std::array<int64_t, kMemoryUses> rest{}, peak{};  // [B] of one rank; zero for activation and workspace
+  CommunicationLog traffic;                         // of one rank and step
+
+  int64_t rest_of(MemoryUse use) const { return rest[size_t(use)]; }
+  int64_t peak_of(MemoryUse use) const { return peak[size_t(use)]; }
+};
+Prediction predict(const PredictionInput& input);
+
+// Whether the closed formulas say anything about a use.
+bool has_closed_formula(MemoryUse use);
+
+// The paper's own terms: model states of a rank without padding, for any number of parameters.
+struct ModelStates {
+  double parameter, gradient, optimizer;  // [B]; optimizer includes the master copy
+  double total() const { return parameter + gradient + optimizer; }
+};
+ModelStates model_states(StageKind stage, double parameters, int ranks, int64_t element_bytes, OptimizerBytes optimizer);
+
+// [n] sent per rank and step: (N-1)/N * parameters * 2, 2, 2, 3 for one micro-batch per step.
+double sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches = 1);
+
+}  // namespace zl

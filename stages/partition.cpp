@@ -1,0 +1,29 @@
+#include "stages/partition.h"
+
+#include <algorithm>
+
+namespace zl {
+namespace {
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+}  // namespace
+
+Partition::Partition(const Unit& unit, int ranks) : parameters_(unit.parameters) {
+  int64_t end = 0;
+  for (const Parameter* p : parameters_) {
+    offsets_.push_back(round_up(end, kAlignment));
+    end = offsets_.back() + p->numel();
+  }
+  whole_ = round_up(end, kAlignment * ranks);
+  shard_ = whole_ / ranks;
+}
+
+std::vector<Partition::Piece> Partition::pieces(int64_t begin, int64_t count) const {
+  std::vector<Piece> found;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const int64_t first = std::max(begin, offsets_[i]), last = std::min(begin + count, offsets_[i] + parameters_[i]->numel());
+    if (first < last) found.push_back({parameters_[i], first - offsets_[i], first - begin, last - first});
+  }
+  return found;
+}
+
+}  // namespace zl

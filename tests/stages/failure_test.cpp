@@ -1,0 +1,141 @@
+// Faults injected into a step: every rank returns, the error names what happened, and a fresh engine trains as before.
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <thread>
+
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+StageRunSpec spec_of(StageKind stage) {
+  StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 1, .model = {.block_twice = true}};
+  spec.rank_options.timeout = std::chrono::seconds(5);
+  return spec;
+}
+
+// Throws on `rank` at its n-th event of `kind`, counted from the start of the steps.
+StageRunSpec with_fault(StageRunSpec spec, int rank, EventKind kind, int64_t n) {
+  spec.at_start = [=](Stage&, OddModel&, Communicator& comm, Memory&) {
+    if (comm.rank() != rank) return;
+    comm.events().listen([kind, n, seen = int64_t(0)](const Event& e) mutable {
+      if (e.kind == kind && ++seen == n) throw Fault(str("injected at ", name(kind), " ", n));
+    });
+  };
+  return spec;
+}
+
+int64_t collectives_of(StageKind stage) {
+  int64_t calls = 0;
+  const StageRun run = run_stage(spec_of(stage));  // the log must outlive the loop
+  for (const auto& [key, t] : run.logs[0].rows()) calls += t.calls;
+  return calls;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that throws before, in or after any collective of a step ends all ranks with its error", "[stages]") {
+  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const EventKind kind = GENERATE(EventKind::collective_begin, EventKind::collective_met, EventKind::collective_end);
+  const StageRun healthy = run_stage(spec_of(stage));
+  const int64_t calls = collectives_of(stage);
+  REQUIRE(calls >= 5);
+  for (int rank = 0; rank < 3; ++rank)
+    for (int64_t n = 1; n <= calls; ++n) {
+      CAPTURE(name(stage), name(kind), rank, n);
+      const auto begin = Clock::now();
+      REQUIRE_THROWS_AS(run_stage(with_fault(spec_of(stage), rank, kind, n)), Fault);
+      REQUIRE(Clock::now() - begin < std::chrono::seconds(6));
+    }
+  CHECK_THROWS_AS(run_stage(with_fault(spec_of(stage), 0, kind, calls)), Fault);
+  CHECK_NOTHROW(run_stage(with_fault(spec_of(stage), 0, kind, calls + 1000)));  // the twin: there is no such call
+  CHECK(run_stage(spec_of(stage)).same_bits(healthy));
+}
+
+TEST_CASE("an allocation that fails, whichever it is, ends all ranks with OutOfMemory that names it", "[stages]") {
+  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const int rank = GENERATE(0, 2);
+  const StageRun healthy = run_stage(spec_of(stage));
+  std::atomic<int64_t> before = 0, allocations = 0;
+  StageRunSpec counted = spec_of(stage);
+  counted.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory& m) { if (comm.rank() == rank) before = m.allocations(); };
+  counted.after_step = [&](Stage&, OddModel&, Communicator& comm, Memory& m) { if (comm.rank() == rank) allocations = m.allocations() - before; };
+  run_stage(counted);
+  REQUIRE(allocations > 50);
+  for (int64_t k = 1; k <= allocations; ++k) {
+    StageRunSpec spec = spec_of(stage);
+    spec.at_start = [=](Stage&, OddModel&, Communicator& comm, Memory& m) { if (comm.rank() == rank) m.fail_at(k); };
+    CAPTURE(name(stage), rank, k);
+    try {
+      run_stage(spec);
+      FAIL("the allocation did not fail");
+    } catch (const OutOfMemory& e) {
+      REQUIRE(e.rank == rank);
+      REQUIRE(e.asked > 0);
+      REQUIRE_FALSE(e.phase.empty());
+    }
+  }
+  CHECK(run_stage(spec_of(stage)).same_bits(healthy));
+}
+
+TEST_CASE("a device that holds everything at rest but not the gather of one block says so", "[stages]") {
+  StageRunSpec spec = spec_of(StageKind::zero3);
+  spec.model = {.hidden = 200, .blocks = 2};
+  const StageRun healthy = run_stage(spec);
+  OddModel model(spec.model);
+  const int64_t rest = healthy.ledgers[0].live_total(), block = Partition(model.units()[1], 3).whole() * 4;
+  const int64_t root = Partition(model.units()[0], 3).whole() * 4;
+  spec.limit = rest + root + block / 2;
+  try {
+    run_stage(spec);
+    FAIL("it fitted");
+  } catch (const OutOfMemory& e) {
+    CHECK(e.phase == "forward");
+    CHECK(e.unit == "block0");
+    CHECK(e.asked == block);
+    CHECK_THAT(e.what(), ContainsSubstring("block0") && ContainsSubstring("parameter") && ContainsSubstring("Try"));
+  }
+  spec.limit = healthy.ledgers[0].peak_total();
+  CHECK(run_stage(spec).same_bits(healthy));
+  spec.limit -= 1;
+  CHECK_THROWS_AS(run_stage(spec), OutOfMemory);
+}
+
+TEST_CASE("a rank that comes late, ends early or skips a unit is named within the timeout", "[stages]") {
+  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const int rank = GENERATE(0, 1, 2);
+  StageRunSpec late = spec_of(stage);
+  late.rank_options.timeout = std::chrono::milliseconds(100);
+  late.after_backward = [=](Stage&, OddModel&, Communicator& comm, Memory&) {
+    if (comm.rank() == rank) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  };
+  CAPTURE(name(stage), rank);
+  try {
+    run_stage(late);
+    FAIL("nobody noticed");
+  } catch (const CommunicationError& e) {
+    CHECK_THAT(e.what(), ContainsSubstring(str("rank ", rank)));
+  }
+  StageRunSpec early = spec_of(stage);
+  early.after_backward = [=](Stage& s, OddModel&, Communicator& comm, Memory&) {
+    if (comm.rank() == rank) (void)s.mean_over_ranks(1);  // a call that the others do not make now
+  };
+  try {
+    run_stage(early);
+    FAIL("nobody noticed");
+  } catch (const CommunicationError& e) {
+    CHECK_THAT(e.what(), ContainsSubstring(str("rank ", rank)) && ContainsSubstring("loss"));
+  }
+}
