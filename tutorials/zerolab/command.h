@@ -1,0 +1,23 @@
+// The commands of the zerolab program. Each adds its subcommand; choosing one on the command line sets Invocation::run.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace zl::cli {
+
+struct Invocation {
+  std::function<int()> run;  // returns the exit code; what it throws becomes one in main.cpp
+};
+
+void add_train(CLI::App& app, Invocation& invocation);
+void add_compare(CLI::App& app, Invocation& invocation);
+void add_plan(CLI::App& app, Invocation& invocation);
+void add_doctor(CLI::App& app, Invocation& invocation);
+void add_model(CLI::App& app, Invocation& invocation);
+void add_data(CLI::App& app, Invocation& invocation);
+
+}  // namespace zl::cli

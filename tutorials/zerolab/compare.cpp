@@ -1,0 +1,123 @@
+// zerolab compare: the same seed and data under several stages.
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tutorials/zerolab/comparison_report.h"
+#include "tutorials/zerolab/interrupt.h"
+#include "tutorials/zerolab/progress.h"
+#include "tutorials/zerolab/run_setup.h"
+
+namespace zl::cli {
+namespace {
+
+constexpr int kDefaultRanks = 4;
+
+struct CompareOptions : RunOptions {
+  std::vector<StageKind> stages = {kStages, kStages + 4};
+};
+
+// The files of --out. They are opened before anything runs, so that a folder that cannot be written costs no time.
+class ReportFolder {
+ public:
+  explicit ReportFolder(const std::string& path) : path_(path) {
+    std::error_code error;
+    for (const char* taken : {"metrics.jsonl", "model.safetensors"})
+      require_input(!std::filesystem::exists(path_ / taken, error), "--out ", path, " already holds a run (", taken, "); name another folder");
+    std::filesystem::create_directories(path_, error);
+    require_input(!error, "--out ", path, " cannot be created: ", error.message());
+    const std::filesystem::path probe = path_ / ".compare.json.partial";
+    require_input(bool(std::ofstream(probe)), "--out ", path, " cannot be written to: ", std::strerror(errno));
+    std::filesystem::remove(probe, error);
+  }
+  // Whole or not at all: written beside its name, then renamed.
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path final_name = path_ / name, partial = path_ / ("." + name + ".partial");
+    std::ofstream file(partial, std::ios::binary);
+    file << text;
+    file.close();
+    require_input(bool(file), partial.string(), " cannot be written: ", std::strerror(errno));
+    std::filesystem::rename(partial, final_name);
+  }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+int compare(const CompareOptions& options) {
+  const RunSetup setup = set_up_run(options, kDefaultRanks);
+  std::optional<ReportFolder> folder;
+  if (!options.out.empty()) folder.emplace(options.out);
+  const Terminal terminal = standard_error(options.color);
+  if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
+
+  std::optional<Progress> progress;
+  std::optional<StageKind> running;
+  Comparison comparison;
+  try {
+    comparison = compare_stages(setup.spec, options.stages, [&](StageKind stage, const StepRecord& record) {
+      if (options.quiet) return;
+      if (running != stage) {
+        progress.reset();  // ends the line of the stage before
+        progress.emplace(terminal, setup.spec.config.steps, name(stage));
+        running = stage;
+      }
+      progress->step(record);
+    });
+  } catch (const Interrupted&) {
+    progress.reset();
+    std::fprintf(stderr, "zerolab: interrupted%s; nothing was written\n", running ? str(" while ", name(*running), " ran").c_str() : "");
+    return 130;
+  }
+  progress.reset();
+  const std::string json = comparison_json(comparison, setup.spec);
+  if (folder) {
+    folder->write("compare.json", json);
+    folder->write("report.html", comparison_html(comparison, setup.spec));
+  }
+  std::fputs((options.json ? json : comparison_text(comparison, setup.spec)).c_str(), stdout);
+  if (folder && !options.json) std::printf("Files: %s, %s\n", folder->file("report.html").c_str(), folder->file("compare.json").c_str());
+  if (!comparison.any_fits()) return 3;
+  return comparison.ok() ? 0 : 1;
+}
+
+constexpr const char* kFooter = R"(ddp always runs first, listed or not. Compared are the bits of every step's loss and gradient norm and of all
+weights. With one micro-batch per step all stages promise ddp's bits; with several, zero1 promises ddp's and zero3
+zero2's, since the pairs add in another order. Memory and traffic are compared with closed formulas, activations
+and the total with a dry run. Ψ is the number of parameters, N that of ranks.
+--out DIR receives report.html and compare.json.
+
+Examples:
+  zerolab compare
+  zerolab compare --model tiny --ranks 3 --steps 20 --stages zero1,zero3
+  zerolab compare --set gradient_accumulation_steps=4 --out runs/accumulated
+  zerolab compare --device-memory 12MiB
+
+Exit codes: 0 all equal and as predicted, 1 something was not, 2 usage or configuration, 3 no stage fits,
+            4 communication, 70 unforeseen, 130 Ctrl-C)";
+
+}  // namespace
+
+void add_compare(CLI::App& app, Invocation& invocation) {
+  static CompareOptions options;
+  Flags flags(app, invocation, "compare", "the same seed and data under several stages: equality, memory, traffic", [] { return compare(options); });
+  add_run_flags(flags, options);
+  flags.group("Ranks");
+  flags.value("--stages", "LIST", "of ddp, zero1, zero2, zero3 with commas between (default all)", [](const auto& text) { options.stages = read_stages(text); });
+  add_rank_flags(flags, options, kDefaultRanks);
+  add_model_flags(flags, options);
+  add_data_flags(flags, options);
+  flags.group("Output");
+  flags.value("--out", "DIR", "where report.html and compare.json go (default nowhere)", [](const auto& text) {
+    require_input(!text.empty(), "the name is empty");
+    options.out = text;
+  });
+  add_output_flags(flags, options);
+  flags.footer(kFooter);
+}
+
+}  // namespace zl::cli

@@ -1,0 +1,24 @@
+// What this machine is, and what it can do in a tenth of a second.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace zl::cli {
+
+// The instructions that this program's kernels were compiled for and this CPU lacks, such as "AVX2 and FMA"; "" if none.
+std::string missing_instructions();
+
+std::string cpu_model();     // as /proc/cpuinfo has it, or "unknown"
+int usable_cores();          // that this process may run on
+int64_t total_memory();      // [B]; of the container where that is less
+int64_t available_memory();  // [B]; 0 if the system does not say
+std::string compiler();      // "g++ 12.2.0"
+bool optimised_build();
+
+// Measured on one core, best of several. [1/s]
+double multiply_add_rate();      // fp32 operations of the widest fused multiply-add the kernels use; 0 where there is no measurement
+double matmul_rate(int64_t n);   // fp32 operations of our product of two n × n matrices
+double copy_rate();              // [B/s] read plus written by copies far larger than the caches
+
+}  // namespace zl::cli

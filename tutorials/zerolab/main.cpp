@@ -1,0 +1,192 @@
+// The zerolab program: finds the command, runs it, and turns what went wrong into one sentence and an exit code.
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "dist/run_ranks.h"
+#include "stages/training.h"
+#include "tensor/cpu/cpu_backend.h"
+#include "tutorials/zerolab/command.h"
+#include "tutorials/zerolab/flags.h"
+#include "tutorials/zerolab/interrupt.h"
+#include "tutorials/zerolab/machine.h"
+#include "tutorials/zerolab/nearest.h"
+#include "tutorials/zerolab/version.h"
+
+namespace zl::cli {
+namespace {
+
+enum ExitCode { kFine = 0, kUsage = 2, kOutOfMemory = 3, kCommunication = 4, kUnforeseen = 70, kInterrupted = 130 };
+
+constexpr const char* kDescription = "zerolab: data-parallel training from scratch. DDP and ZeRO stages 1, 2 and 3, compared bit by bit.";
+constexpr const char* kFooter = R"('zerolab COMMAND --help' explains a command.
+
+Start here:
+  zerolab doctor
+  zerolab train --model tiny --steps 20
+  zerolab train --stage zero3 --ranks 4 --out runs/first
+
+Exit codes: 0 fine, 1 a check failed, 2 usage or configuration, 3 out of memory, 4 communication,
+            70 unforeseen, 130 Ctrl-C after all ranks ended)";
+
+// Help without CLI11's notes on types, groups without empty lines doubled.
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(30); }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = "\nUsage: " + (name.empty() ? app->get_name() : name);
+    const bool commands = !app->get_subcommands([](const CLI::App*) { return true; }).empty();
+    for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); })) usage += " " + make_option_usage(option);
+    return usage + (commands ? " COMMAND …\n" : " [flags]\n");
+  }
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, name, mode);
+    for (size_t at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n")) text.erase(at, 1);
+    return text;
+  }
+};
+
+// "zerolab train": the commands that were recognised, for people to type.
+std::string path_of(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return app.get_name() + (chosen.empty() ? "" : " " + path_of(*chosen.front()));
+}
+
+const CLI::App& deepest(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : deepest(*chosen.front());
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+// One sentence about a command line that CLI11 did not understand.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = deepest(app);
+  const bool root = &command == &app;
+  const std::string where = root ? app.get_name() : path_of(app).substr(app.get_name().size() + 1);
+  const auto commands = command_names(command), rest = app.remaining(true);
+  if (!rest.empty()) {
+    const std::string word = rest.front().substr(0, rest.front().find('='));
+    if (word.starts_with("-")) return where + " has no flag '" + word + "'" + did_you_mean(word, flag_names(command));
+    if (!commands.empty()) return (root ? "there is" : where + " has") + std::string(" no command '") + word + "'" + did_you_mean(word, commands);
+    return where + " takes no argument '" + rest.front() + "'";
+  }
+  const std::string text = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty()) {
+    std::string all;
+    for (const std::string& name : commands) all += (all.empty() ? "" : ", ") + name;
+    return where + " needs a command: " + all;
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
+  if (text.ends_with("disallowed flag override")) return "--" + text.substr(0, text.find(' ')) + " takes no value";
+  return text;
+}
+
+// Everybody knows --help: it works everywhere and takes no line in any list.
+void hide_help(CLI::App& app) {
+  app.get_help_ptr()->group("");
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) hide_help(*command);
+}
+
+int say(int code, const std::string& sentence) {
+  std::fprintf(stderr, "zerolab: %s\n", sentence.c_str());
+  return code;
+}
+
+int usage_error(const CLI::App& app, const std::string& sentence) {
+  say(kUsage, sentence);
+  std::fprintf(stderr, "Try '%s --help'.\n", path_of(app).c_str());
+  return kUsage;
+}
+
+// What each error means outside.
+int run(const CLI::App& app, const Invocation& invocation) {
+  try {
+    return invocation.run();
+  } catch (const UsageError& e) {
+    return usage_error(app, e.what());
+  } catch (const InputError& e) {
+    return say(kUsage, e.what());
+  } catch (const OutOfMemory& e) {
+    return say(kOutOfMemory, e.what());
+  } catch (const std::bad_alloc&) {
+    return say(kOutOfMemory, "this machine has no memory left; try a smaller model, fewer ranks or a smaller micro-batch");
+  } catch (const CommunicationError& e) {
+    say(kCommunication, e.what());
+    std::fputs(last_failure_report().c_str(), stderr);
+    return kCommunication;
+  } catch (const Interrupted&) {
+    return say(kInterrupted, "interrupted");
+  } catch (const std::exception& e) {
+    return say(kUnforeseen, std::string("unforeseen: ") + e.what() + "\nThis is a bug in zerolab. Report it with the command line and 'zerolab doctor'.");
+  }
+}
+
+// Everything that was printed must have arrived; a reader that went away (| head) is no error.
+int finish(int code) {
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || errno == EPIPE) return code;
+  return say(code == kFine ? int(kUnforeseen) : code, std::string("stdout cannot be written to: ") + std::strerror(errno));
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app(kDescription, "zerolab");
+  Invocation invocation;
+  app.formatter(std::make_shared<Help>());
+  app.set_help_flag("-h,--help", "this text");
+  app.set_version_flag("--version", std::string("zerolab ") + kVersion + " (kernels for " + cpu_architecture() + ", no CUDA, no NCCL)")->group("");
+  app.require_subcommand(1);
+  add_compare(app, invocation);
+  add_train(app, invocation);
+  add_plan(app, invocation);
+  add_model(app, invocation);
+  add_data(app, invocation);
+  add_doctor(app, invocation);
+  app.footer(kFooter);  // after the commands, which would inherit it
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) command->group("Commands");
+  hide_help(app);
+  if (argc < 2) {
+    std::fputs(app.help().c_str(), stderr);
+    return kUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return finish(app.exit(success));
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, explain(app, error));
+  } catch (const InputError& error) {
+    return usage_error(app, error.what());
+  }
+  return finish(run(app, invocation));
+}
+
+}  // namespace
+}  // namespace zl::cli
+
+int main(int argc, char** argv) {
+  using namespace zl::cli;
+  const std::string missing = missing_instructions();
+  if (!missing.empty())
+    return say(kUnforeseen, std::string("this program's kernels were compiled for ") + zl::cpu_architecture() + ", but this CPU has no " + missing +
+                                "; build on this machine, or with -DZEROLAB_ARCH=baseline");
+  watch_signals();
+  return parse_and_run(argc, argv);
+}

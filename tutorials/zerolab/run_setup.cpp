@@ -1,0 +1,155 @@
+#include "tutorials/zerolab/run_setup.h"
+
+#include <cstdio>
+
+#include "nn/corpus.h"
+#include "tutorials/zerolab/interrupt.h"
+#include "tutorials/zerolab/progress.h"
+
+namespace zl::cli {
+namespace {
+
+using Severity = ConfigFinding::Severity;
+
+// One value that a flag may change.
+class Overrides {
+ public:
+  explicit Overrides(LoadedConfig& loaded) : loaded_(loaded) {}
+
+  // Sets `value`; says so if a file or --set gave another one under `key`.
+  template <class T, class Name>
+  void set(const std::string& flag, const std::string& key, const T& from, T& value, const Name& text) {
+    const auto origin = loaded_.origins.find(key);
+    if (origin != loaded_.origins.end() && !(value == from))
+      loaded_.findings.push_back({Severity::note, origin->second, str(flag, " ", text(from), " replaces ", text(value)), key});
+    value = from;
+  }
+
+ private:
+  LoadedConfig& loaded_;
+};
+
+void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
+  Config& config = loaded.config;
+  Overrides flags(loaded);
+  const auto number = [](const auto& v) { return str(v); };
+  const auto stage = [](const std::optional<StageKind>& kind) { return std::string(kind ? name(*kind) : "nothing"); };
+  const auto text = [](const std::optional<std::string>& value) { return value.value_or("nothing"); };
+  if (options.steps) flags.set("--steps", "zerolab.steps", *options.steps, config.steps, number);
+  if (options.seed) flags.set("--seed", "zerolab.seed", *options.seed, config.seed, number);
+  if (options.stage) flags.set("--stage", "zero_optimization.stage", options.stage, config.stage, stage);
+  if (options.model) flags.set("--model", "zerolab.model", options.model, config.model, text);
+  if (options.data) flags.set("--data", "zerolab.data", options.data, config.data, text);
+  const auto nothing = [](bool on) { return std::string(on ? "(true)" : "false"); };
+  if (options.separate_master)
+    flags.set("--separate-master", "zerolab.separate_master", true, config.optimizer.separate_master, nothing);
+}
+
+void print_findings(const std::vector<ConfigFinding>& findings, const RunOptions& options) {
+  const Terminal terminal = standard_error(options.color);
+  for (const ConfigFinding& finding : findings) {
+    if (finding.severity == Severity::note && options.quiet) continue;
+    const std::string line = to_string(finding);
+    const std::string shown = finding.severity == Severity::error     ? terminal.red(line)
+                              : finding.severity == Severity::warning ? terminal.yellow(line)
+                                                                      : line;
+    std::fputs((shown + "\n").c_str(), stderr);
+  }
+}
+
+std::string update_line(const Config& config) {
+  const OptimizerConfig& o = config.optimizer;
+  const ScheduleConfig& s = config.schedule;
+  const bool adamw = o.kind == OptimizerKind::adamw;
+  std::string text = adamw ? str(o.decoupled ? "AdamW" : "Adam, decay added to the gradient", ", betas ", o.beta1, " ", o.beta2, ", eps ", o.eps,
+                                 o.bias_correction ? "" : ", no bias correction")
+                           : str("SGD, momentum ", o.momentum, o.nesterov ? " (Nesterov)" : "", o.dampening != 0 ? str(", dampening ", o.dampening) : "");
+  text += str(", decay ", o.weight_decay);
+  for (const std::string& glob : o.no_weight_decay) text += str(&glob == &o.no_weight_decay[0] ? " except " : " ", glob);
+  switch (s.kind) {
+    case ScheduleKind::constant: text += str("; lr ", o.lr, ", constant"); break;
+    case ScheduleKind::warmup: text += str("; lr ", s.warmup_min_lr, " to ", s.warmup_max_lr, " in ", s.warmup_num_steps, " steps (WarmupLR)"); break;
+    case ScheduleKind::warmup_decay:
+      text += str("; lr ", s.warmup_min_lr, " to ", s.warmup_max_lr, " in ", s.warmup_num_steps, " steps, then to 0 at step ", s.total_num_steps, " (WarmupDecayLR)");
+      break;
+    case ScheduleKind::warmup_cosine:
+      text += str("; lr ", o.lr * s.warmup_min_ratio, " to ", o.lr, " in ", s.warmup_num_steps, " steps, then by cosine to ", o.lr * s.cos_min_ratio, " at step ",
+                  s.total_num_steps, " (WarmupCosineLR)");
+  }
+  return text + (config.gradient_clipping > 0 ? str("; gradients clipped to norm ", config.gradient_clipping) : "; no clipping");
+}
+
+std::string plural(int64_t n, const char* one) { return with_commas(n) + " " + one + (n == 1 ? "" : "s"); }
+
+}  // namespace
+
+std::string with_commas(int64_t number) {
+  std::string text = std::to_string(number);
+  for (int64_t at = int64_t(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) text.insert(size_t(at), ",");
+  return text;
+}
+
+LoadedConfig load_settings(const RunOptions& options, int ranks) {
+  LoadedConfig loaded = load_config({.file = options.config_file, .sets = options.sets, .ranks = ranks});
+  if (loaded.ok()) apply_flags(options, loaded);
+  print_findings(loaded.findings, options);
+  int64_t errors = 0;
+  for (const ConfigFinding& finding : loaded.findings) errors += finding.severity == Severity::error;
+  require_input(errors == 0, "the settings have ", plural(errors, "error"), ", named above; nothing was run");
+  return loaded;
+}
+
+std::optional<ConfiguredModel> configured_model(const RunOptions& options, const LoadedConfig& loaded) {
+  if (!loaded.config.model || options.model) return std::nullopt;
+  const auto origin = loaded.origins.find("zerolab.model");
+  return ConfiguredModel{*loaded.config.model, origin == loaded.origins.end() ? "" : origin->second};
+}
+
+RunSetup set_up_run(const RunOptions& options, int ranks) {
+  ranks = options.ranks.value_or(ranks);
+  RunSetup setup;
+  const LoadedConfig loaded = load_settings(options, ranks);
+  const Config& config = loaded.config;
+  require_input(options.eval_every <= config.steps, "--eval-every ", options.eval_every, " never comes in ", plural(config.steps, "step"));
+
+  setup.model = choose_model(options, configured_model(options, loaded));
+
+  TokenData data = config.data ? TokenData::open(*config.data) : TokenData::of_text("the text that comes with zerolab", std::string(default_corpus()));
+  data.require_below(setup.model.model.vocab);
+  WindowOptions order{.hold_out = options.eval_every > 0};
+  if (options.shuffle) order.shuffle_seed = config.seed;
+  setup.windows = std::make_unique<const Windows>(std::move(data), setup.model.window, order);
+
+  TrainingSpec& spec = setup.spec;
+  spec.model = setup.model.model;
+  spec.window = setup.model.window;
+  spec.config = config;
+  spec.ranks = ranks;
+  spec.device_memory = options.device_memory;
+  spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
+  spec.windows = setup.windows.get();
+  spec.eval_every = options.eval_every;
+  if (const auto weights = setup.model.weights) spec.weights = [weights](const Parameter& p) { return weights->load(p.name); };
+  spec.interrupted = interrupt_requested;
+  return setup;
+}
+
+std::string describe(const RunSetup& setup, const std::string& stages) {
+  const TrainingSpec& spec = setup.spec;
+  const Config& config = spec.config;
+  const GptConfig& m = spec.model;
+  const Windows& windows = *setup.windows;
+  const int64_t per_step = config.micro_batch * config.accumulation * spec.ranks;
+  const double epochs = double(per_step * config.steps) / double(windows.training());
+  std::string text = str("model   ", setup.model.name, ": ", plural(m.layers, "layer"), ", ", plural(m.heads, "head"), ", width ", m.width,
+                         ", ", with_commas(m.block_size), " positions, vocabulary ", with_commas(m.vocab), "; ", with_commas(m.parameters()),
+                         " parameters", setup.model.weights ? "" : str(", initial values of seed ", config.seed), "\n");
+  text += str("data    ", windows.data().name(), ": ", plural(windows.training(), "window"), " of ", spec.window, " tokens",
+              windows.held_out() > 0 ? str(" and ", with_commas(windows.held_out()), " held out") : "", "; this run reads ", digits(epochs, 3), " epochs\n");
+  text += str("run     ", stages.empty() ? name(config.stage.value_or(StageKind::ddp)) : stages, " on ", plural(spec.ranks, "rank"), ", ", plural(config.steps, "step"), " of ",
+              plural(per_step, "window"), " (", with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ", config.accumulation,
+              " × N ", spec.ranks, "; fp32", config.recompute ? ", blocks recomputed in backward" : "", "\n");
+  return text + "update  " + update_line(config) + "\n";
+}
+
+}  // namespace zl::cli

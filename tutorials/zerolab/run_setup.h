@@ -1,0 +1,37 @@
+// What the flags and a config file add up to: a run that can start.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/windows.h"
+#include "stages/training.h"
+#include "tutorials/zerolab/model_choice.h"
+#include "tutorials/zerolab/options.h"
+
+namespace zl::cli {
+
+struct RunSetup {
+  TrainingSpec spec;  // points into the windows below
+  ModelChoice model;
+  std::unique_ptr<const Windows> windows;
+};
+
+// The settings of config file, --set and flags, in rising order of precedence. What there is to say about them goes to
+// stderr, also that a flag changes the file's value. Throws InputError, after all findings, if one is an error.
+LoadedConfig load_settings(const RunOptions& options, int ranks);
+
+// The model that the file or --set names, unless --model does.
+std::optional<ConfiguredModel> configured_model(const RunOptions& options, const LoadedConfig& loaded);
+
+// load_settings, with model, weights and data opened and checked. `ranks`: if --ranks was not given.
+RunSetup set_up_run(const RunOptions& options, int ranks);
+
+// What will be run, in four lines: model, data, ranks and batch, update. `stages`: instead of the setup's stage.
+std::string describe(const RunSetup& setup, const std::string& stages = "");
+
+// "842,496": for people.
+std::string with_commas(int64_t number);
+
+}  // namespace zl::cli
