@@ -15,6 +15,12 @@ namespace zl {
 enum class Write { set, add };
 enum class Transpose { no, yes };
 
+// A factor of a product: stored as it is read, or transposed.
+struct Factor {
+  const Tensor& tensor;
+  Transpose transpose;
+};
+
 // Kernels that may need workspace.
 enum class KernelId { matmul, attention, attention_backward, layer_norm_backward, sum_rows, embedding_backward, add_positions_backward };
 
@@ -88,7 +94,7 @@ class Backend {
   virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write) = 0;  // dx may be dy if set
 
   // Matrices. dims: M, N, K of (M, K)(K, N) -> (M, N).
-  virtual void matmul(const Tensor& a, Transpose, const Tensor& b, Transpose, const Tensor& out, Write, const Tensor& workspace) = 0;
+  virtual void matmul(Factor a, Factor b, const Tensor& out, Write, const Tensor& workspace) = 0;
   virtual void add_bias(const Tensor& bias, const Tensor& y) = 0;  // (N), (M, N)
   virtual void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;  // (M, N), (N) added to. dims: M, N
 

@@ -29,40 +29,36 @@ constexpr bool is_float(Dtype t) { return t != Dtype::i32; }
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
-  explicit bf16(float value) {
+  [[gnu::always_inline]] explicit bf16(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
   }
-  operator float() const {
-    return std::bit_cast<float>(uint32_t(bits) << 16);
-  }
+  [[gnu::always_inline]] operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
 };
 
 // IEEE half precision. Rounds to nearest even; overflow becomes infinity; subnormals are kept.
+// Selections instead of branches, so that loops over it become vector instructions.
 struct f16 {
   uint16_t bits = 0;
   f16() = default;
-  explicit f16(float value) {
-    const uint32_t u = std::bit_cast<uint32_t>(value);
-    const uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) {  // NaN, made quiet
-      bits = uint16_t(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-    } else if (magnitude >= 0x47800000u) {  // 65536 and above
-      bits = uint16_t(sign | 0x7c00u);
-    } else if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 lets the FPU round to 2^-24
-      const float small = std::bit_cast<float>(magnitude) + 0.5f;
-      bits = uint16_t(sign | (std::bit_cast<uint32_t>(small) - 0x3f000000u));
-    } else {  // rounding may carry into the exponent, up to infinity
-      bits = uint16_t(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
-    }
+  [[gnu::always_inline]] explicit f16(float value) {
+    const uint32_t u = std::bit_cast<uint32_t>(value), sign = (u >> 16) & 0x8000u;
+    const int32_t magnitude = int32_t(u & 0x7fffffffu);  // signed: AVX2 compares no others
+    // Below 2^-14, adding 0.5 lets the FPU round to a multiple of 2^-24.
+    const int32_t subnormal = std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
+    const int32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;  // may carry up to infinity
+    const int32_t quiet_nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+    int32_t half = magnitude < 0x38800000 ? subnormal : normal;
+    half = magnitude >= 0x47800000 ? 0x7c00 : half;  // 65536 and above
+    half = magnitude > 0x7f800000 ? quiet_nan : half;
+    bits = uint16_t(sign | uint32_t(half));
   }
-  operator float() const {
-    const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
-    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-    if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
-    const float small = float(magnitude) * 0x1p-24f;
-    return sign ? -small : small;
+  [[gnu::always_inline]] operator float() const {
+    const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = uint32_t(bits & 0x7fffu) << 13;
+    // Moves the exponent's bias from 15 to 127, exactly, also for subnormals.
+    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+    return std::bit_cast<float>(sign | (int32_t(magnitude) >= 0x0f800000 ? magnitude | 0x7f800000u : finite));
   }
 };
 

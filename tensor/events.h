@@ -55,7 +55,8 @@ class EventStream {
   // `what` and `detail` must come from keep() or be literals.
   void append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0, const char* detail = "");
 
-  // Called on the rank's own thread at each append; it may block there, and must not append.
+  // Called on the rank's own thread at each append; it may block there, and must not append. At a release, which happens
+  // in destructors, it must not throw.
   void listen(Listener listener) { listeners_.push_back(std::move(listener)); }
 
   int64_t appended() const { return appended_; }

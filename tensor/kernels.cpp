@@ -95,7 +95,7 @@ void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const 
   require(a.dtype() == b.dtype() && a.dtype() == out.dtype() && is_float(a.dtype()), "matmul: types ", name(a.dtype()), ", ",
           name(b.dtype()), " and ", name(out.dtype()), " must be one float type");
   record("matmul", out, 2 * m * n * k, {&a, &b, &out});
-  out.backend().matmul(a, ta, b, tb, out, write, workspace(KernelId::matmul, {m, n, k}, out));
+  out.backend().matmul({a, ta}, {b, tb}, out, write, workspace(KernelId::matmul, {m, n, k}, out));
 }
 
 void add_bias(const Tensor& bias, const Tensor& y) {
@@ -233,7 +233,7 @@ void adamw(const AdamWUpdate& u) {
   require_state("adamw", u.master, "the master copy", u.parameter);
   const Tensor& master = u.master.defined() ? u.master : u.parameter;
   record("adamw", u.parameter, 16 * u.parameter.numel(),
-         {&u.parameter, &u.gradient, &u.first_moment, &u.first_moment, &u.second_moment, &u.second_moment, &master});
+         {&u.parameter, &u.gradient, &u.first_moment, &u.first_moment, &u.second_moment, &u.second_moment, &master, &master});
   u.parameter.backend().adamw(u);
 }
 

@@ -7,6 +7,14 @@
 #include "tensor/backend.h"
 #include "tensor/error.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define ZEROLAB_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#define ZEROLAB_ADDRESS_SANITIZER __has_feature(address_sanitizer)
+#else
+#define ZEROLAB_ADDRESS_SANITIZER 0
+#endif
+
 namespace zl {
 
 const char* name(MemoryUse use) {
@@ -60,16 +68,16 @@ Memory::~Memory() {
 }
 
 namespace {
-// Any use of a byte that nobody wrote, or that was given back, ends in NaN.
+// Any use of a byte that nobody wrote, or that was given back, ends in NaN: this word, repeated, is one in every type.
 void poison_block(void* block, int64_t bytes) {
-  constexpr uint32_t signalling_nan = 0x7fa5a5a5u;
+  constexpr uint16_t nan = 0x7ff1u;
   auto* p = static_cast<unsigned char*>(block);
-  for (int64_t i = 0; i < bytes; i += 4) std::memcpy(p + i, &signalling_nan, size_t(std::min<int64_t>(4, bytes - i)));
+  for (int64_t i = 0; i < bytes; i += 2) std::memcpy(p + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
 }
 }  // namespace
 
 void* Memory::take(int64_t bytes) {
-#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer sees use after free only if freed blocks are not kept
+#if !ZEROLAB_ADDRESS_SANITIZER  // it sees use after free only if freed blocks are not kept
   if (auto found = free_blocks_.find(bytes); found != free_blocks_.end() && !found->second.empty()) {
     void* block = found->second.back();
     found->second.pop_back();
@@ -88,7 +96,7 @@ void* Memory::take(int64_t bytes) {
 void* Memory::allocate(MemoryUse use, int64_t bytes) {
   ++allocations_;
   if (fail_in_ > 0 && --fail_in_ == 0) out_of_memory(use, bytes, "this allocation was told to fail (fail_at)");
-  if (options_.limit > 0 && ledger_.live_total() + bytes > options_.limit)
+  if (options_.limit > 0 && bytes > options_.limit - ledger_.live_total())
     out_of_memory(use, bytes, str("the limit is ", human_bytes(options_.limit), " (", options_.limit, " bytes)"));
   void* block = nullptr;
   if (bytes > 0 && backend_.holds_data()) {
@@ -106,7 +114,7 @@ void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
   events_.append(EventKind::release, name(use), bytes, 0, name(options_.pool));
   if (!block) return;
   if (options_.poison && backend_.host_addressable()) poison_block(block, bytes);
-#if defined(__SANITIZE_ADDRESS__)
+#if ZEROLAB_ADDRESS_SANITIZER
   backend_.release(block, bytes);
 #else
   free_blocks_[bytes].push_back(block);

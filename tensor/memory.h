@@ -66,7 +66,7 @@ class OutOfMemory : public std::runtime_error {
 
 struct MemoryOptions {
   int64_t limit = 0;       // [B]; an allocation beyond it throws OutOfMemory. 0: no limit
-  bool poison = false;     // fills fresh and freed memory with signalling NaN (tests)
+  bool poison = false;     // fills fresh and freed memory with NaN (tests)
   Pool pool = Pool::device;
 };
 

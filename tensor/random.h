@@ -41,14 +41,15 @@ struct PhiloxStream {
     const auto w = block(index);
     return double((uint64_t(w[0]) << 21) ^ (w[1] >> 11)) * 0x1p-53;
   }
-  // Standard normal number `index`: Box-Muller in double on block index / 2, which yields two.
-  double normal(uint64_t index) const {
-    const auto w = block(index / 2);
+  // Standard normal numbers 2 * index and 2 * index + 1: Box-Muller in double on one block.
+  std::array<double, 2> normal_pair(uint64_t index) const {
+    const auto w = block(index);
     const double u = (double((uint64_t(w[0]) << 20) ^ (w[1] >> 12)) + 1.0) * 0x1p-52;  // (0, 1]: the logarithm is finite
     const double angle = 2 * std::numbers::pi * (double(w[2]) * 0x1p-32);
     const double radius = std::sqrt(-2 * std::log(u));
-    return radius * (index % 2 ? std::sin(angle) : std::cos(angle));
+    return {radius * std::cos(angle), radius * std::sin(angle)};
   }
+  double normal(uint64_t index) const { return normal_pair(index / 2)[index % 2]; }
 };
 
 }  // namespace zl

@@ -11,65 +11,13 @@
 #include <utility>
 
 #include "tensor/error.h"
+#include "tensor/pending_file.h"
 #include "tensor/safetensors.h"
 
 namespace zl {
 namespace {
 
 constexpr int64_t kChunk = 1 << 16;  // [n] elements asked for and written at a time
-
-// A file that is under its final name only when it is whole. Leaving without commit() removes it.
-class PendingFile {
- public:
-  explicit PendingFile(const std::string& path) : path_(path) {
-    // Numbered, since several ranks or programs may write at once; a name left behind by a crash is passed over.
-    static std::atomic<int> number{0};
-    do {
-      temporary_ = str(path, ".", getpid(), ".", number++, ".tmp");
-      file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (file_ < 0 && errno == EEXIST);
-    if (file_ < 0) fail();
-  }
-  ~PendingFile() {
-    if (file_ >= 0) close(file_);
-    if (!temporary_.empty()) unlink(temporary_.c_str());
-  }
-  PendingFile(const PendingFile&) = delete;
-  PendingFile& operator=(const PendingFile&) = delete;
-
-  void write(const void* data, size_t bytes) {
-    for (auto* p = static_cast<const char*>(data); bytes > 0;) {
-      const ssize_t written = ::write(file_, p, bytes);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail();
-      p += written;
-      bytes -= size_t(written);
-      written_ += written;
-    }
-  }
-
-  void commit() {
-    // The data first, then the name: after a power cut the name must not stand for an empty file.
-    if (fsync(file_) != 0) fail();
-    if (close(std::exchange(file_, -1)) != 0) fail();
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
-    temporary_.clear();
-    const std::string folder = std::filesystem::path(path_).parent_path().string();
-    const int directory = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0) return;
-    fsync(directory);  // not every file system can; the file itself is safe
-    close(directory);
-  }
-
- private:
-  [[noreturn]] void fail() const {
-    throw InputError(str(path_, ": cannot be written: ", std::strerror(errno), " (after ", written_,
-                         " bytes); what stood under this name is unchanged"));
-  }
-  std::string path_, temporary_;
-  int file_ = -1;
-  int64_t written_ = 0;  // [B]
-};
 
 // The header, padded with spaces so that the data begin at a multiple of 8 bytes.
 std::string header_text(const std::vector<SafetensorsSource>& tensors, const SafetensorsMetadata& metadata) {

@@ -23,8 +23,9 @@ Tensor Tensor::zeros(Memory& memory, MemoryUse use, Shape shape, Dtype dtype) {
 Tensor Tensor::slice(int64_t begin, Shape shape) const {
   const int64_t n = zl::numel(shape);
   require(defined(), "slice of an undefined tensor");
-  require(begin >= 0 && n >= 0 && begin + n <= numel_, "slice [", begin, ", ", begin + n, ") lies outside a tensor of ",
-          numel_, " elements");
+  for (const int64_t d : shape) require(d >= 0, "a slice cannot have shape ", to_string(shape));
+  require(begin >= 0 && begin <= numel_ && n <= numel_ - begin, "a slice of ", n, " elements from ", begin,
+          " lies outside a tensor of ", numel_, " elements");
   Tensor t = *this;
   t.offset_ += begin;
   t.numel_ = n;

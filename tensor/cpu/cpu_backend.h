@@ -32,8 +32,7 @@ class CpuBackend final : public Backend {
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 
   // matmul.cpp
-  void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out, Write write,
-              const Tensor& workspace) override;
+  void matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) override;
 
   // layer_norm.cpp
   void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;

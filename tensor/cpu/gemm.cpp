@@ -52,11 +52,18 @@ Index edge_elements() {
   return std::max(kEdgeRows * Types<T>::kWide, Types<T>::kRows * kChunkPanels * Types<T>::kWide);
 }
 
-// Zero-padded packing of `have` rows or columns into a panel of `width`; for edges only.
+// Rows or columns that do not fill a panel: element (i, k) stands at from[i * step + k * step_k].
 template <class T>
-void pack_edge(const T* from, Index step, Index step_k, Index have, Index width, Index depth, T* to) {
+struct Edge {
+  const T* from;
+  Index step, step_k, have;
+};
+
+// Packs them into a panel of `width`, padded with zeros.
+template <class T>
+void pack_edge(const Edge<T>& edge, Index width, Index depth, T* to) {
   for (Index k = 0; k < depth; ++k) {
-    for (Index i = 0; i < width; ++i) to[k * width + i] = i < have ? from[i * step + k * step_k] : T(0);
+    for (Index i = 0; i < width; ++i) to[k * width + i] = i < edge.have ? edge.from[i * edge.step + k * edge.step_k] : T(0);
   }
 }
 
@@ -101,7 +108,7 @@ class Product {
       if (whole > 0) pack(packed_b_ + begin * depth_, Mapper(from + begin * step, g_.b.stride), depth_, whole * width);
       if (whole == count) return;  // else the last panel sticks out
       const Index at = begin + whole * width;
-      pack_edge(from + at * step, step, step_k, columns_ - at, width, depth_, packed_b_ + at * depth_);
+      pack_edge<T>({from + at * step, step, step_k, columns_ - at}, width, depth_, packed_b_ + at * depth_);
     };
     pack_panels(0, P::kWide, cut.wide);
     for (Index i = 0; i < cut.narrow; ++i) pack_panels(cut.wide * P::kWide + i * P::kNarrow, P::kNarrow, 1);
@@ -121,7 +128,7 @@ class Product {
     const Index step = transposed ? 1 : g_.a.stride, step_k = transposed ? g_.a.stride : 1;
     const Index whole = rows_ / P::kRows * P::kRows;
     if (whole > 0) pack(packed_a_, Mapper(from, g_.a.stride), depth_, whole);
-    if (whole < rows_) pack_edge(from + whole * step, step, step_k, rows_ - whole, P::kRows, depth_, packed_a_ + whole * depth_);
+    if (whole < rows_) pack_edge<T>({from + whole * step, step, step_k, rows_ - whole}, P::kRows, depth_, packed_a_ + whole * depth_);
   }
 
   void pack_a() {

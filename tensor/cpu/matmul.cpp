@@ -79,15 +79,15 @@ int64_t matmul_workspace(int64_t M, int64_t N, int64_t K, Dtype dtype) {
   return 4 * (aligned(p.m * p.k) + aligned(p.k * p.n) + aligned(p.m * p.n) + gemm_workspace<float>(p.m, p.n, p.k));
 }
 
-void CpuBackend::matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out, Write write,
-                        const Tensor& workspace) {
+void CpuBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) {
   const int64_t N = out.dim(-1), M = N ? out.numel() / N : 0;
   if (M == 0 || N == 0) return;
-  const int64_t K = a.numel() / M;
+  const int64_t K = a.tensor.numel() / M;
   for_float_type(out.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
-    const Operands<T> o{{a.data<T>().data(), a.dim(-1), ta}, {b.data<T>().data(), b.dim(-1), tb}, out.data<T>().data(), write};
+    const auto factor = [](const Factor& f) { return GemmFactor<T>{f.tensor.data<T>().data(), f.tensor.dim(-1), f.transpose}; };
+    const Operands<T> o{factor(a), factor(b), out.data<T>().data(), write};
     F* scratch = static_cast<F*>(workspace.address());
     if constexpr (std::is_same_v<T, F>) {
       gemm<T>({M, N, K, o.a, o.b, o.c, N, write, T(1), scratch});

@@ -4,23 +4,6 @@
 #include "tensor/cpu/cpu_backend.h"
 
 namespace zl {
-namespace {
-
-struct Pair {
-  double even, odd;
-};
-
-// Both numbers of one block: PhiloxStream::normal(2 * block) and (2 * block + 1), for the price of one logarithm.
-Pair normal_pair(const PhiloxStream& stream, uint64_t block) {
-  const auto w = stream.block(block);
-  const double u = (double((uint64_t(w[0]) << 20) ^ (w[1] >> 12)) + 1.0) * 0x1p-52;
-  const double angle = 2 * std::numbers::pi * (double(w[2]) * 0x1p-32);
-  const double radius = std::sqrt(-2 * std::log(u));
-  return {radius * std::cos(angle), radius * std::sin(angle)};
-}
-
-}  // namespace
-
 void CpuBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) {
   for_float_type(out.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -30,9 +13,9 @@ void CpuBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double me
     T* y = out.data<T>().data();
     const int64_t n = out.numel();
     int64_t i = 0;
-    if (n > 0 && first % 2) store(y[i++], normal_pair(numbers, uint64_t(first) / 2).odd);
+    if (n > 0 && first % 2) store(y[i++], numbers.normal_pair(uint64_t(first) / 2)[1]);
     for (; i < n; i += 2) {
-      const auto [even, odd] = normal_pair(numbers, uint64_t(first + i) / 2);
+      const auto [even, odd] = numbers.normal_pair(uint64_t(first + i) / 2);
       store(y[i], even);
       if (i + 1 < n) store(y[i + 1], odd);
     }

@@ -1,5 +1,5 @@
-// How much there may be: lines of a file and of a function, parameters, and what the stage files add
-// to each other. Lengths are counted on purpose in plain lines, comments included.
+// How much there may be: lines of a file and of a function, parameters, and what the stage files
+// add to each other. Lengths are counted on purpose in plain lines, comments included.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -21,16 +21,18 @@ std::vector<std::string> check_file_length(const File& file) {
   const int budget = std::regex_match(file.path, stage) ? stage_lines : file_lines;
   const int lines = static_cast<int>(split_lines(file.text).size());
   if (lines <= budget) return {};
-  return {finding(file, lines, "the file has " + std::to_string(lines) + " lines, at most " +
-                                   std::to_string(budget))};
+  return {finding(
+      file, lines,
+      "the file has " + std::to_string(lines) + " lines, at most " + std::to_string(budget))};
 }
 
 std::vector<std::string> check_functions(const File& file) {
   std::vector<std::string> findings;
   for (const Function& f : functions(file.text)) {
     if (f.lines > function_lines) {
-      findings.push_back(finding(file, f.line, f.name + " has " + std::to_string(f.lines) +
-                                                   " lines, at most " + std::to_string(function_lines)));
+      findings.push_back(finding(file, f.line,
+                                 f.name + " has " + std::to_string(f.lines) + " lines, at most " +
+                                     std::to_string(function_lines)));
     }
     if (f.parameters > parameters) {
       findings.push_back(finding(file, f.line,
@@ -117,12 +119,15 @@ TEST_CASE("the file budgets notice one line too many", "[house]") {
 }
 
 TEST_CASE("the function budgets notice one line and one parameter too many", "[house]") {
-  const auto text = [](int lines) { return "int f() {\n" + repeated(lines - 2, "  g();\n") + "}\n"; };
+  const auto text = [](int lines) {
+    return "int f() {\n" + repeated(lines - 2, "  g();\n") + "}\n";
+  };
   CHECK(check_functions({"nn/gpt.cpp", text(60)}).empty());
   CHECK(check_functions({"nn/gpt.cpp", text(61)}) ==
         std::vector<std::string>{"nn/gpt.cpp:1: f has 61 lines, at most 60"});
   CHECK(check_functions({"nn/gpt.h", "void f(int a, int b, int c, int d, int e, int g);"}).empty());
-  CHECK(check_functions({"nn/gpt.h", "void f(int a, int b, int c, int d, int e, int g, int h);"}).size() == 1);
+  CHECK(check_functions({"nn/gpt.h", "void f(int a, int b, int c, int d, int e, int g, int h);"})
+            .size() == 1);
 }
 
 TEST_CASE("banned file names are found whole, not as parts of words", "[house]") {

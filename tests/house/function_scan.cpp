@@ -71,8 +71,10 @@ std::string without_directives(std::string code) {
 
 // Does the statement at `begin` open a namespace, class, enum or extern block?
 bool opens_scope(const std::string& code, size_t begin) {
-  static const std::set<std::string> scopes = {"namespace", "class", "struct", "union", "enum", "extern"};
-  static const std::set<std::string> before = {"inline", "typedef", "static", "constexpr", "const", "export"};
+  static const std::set<std::string> scopes = {"namespace", "class", "struct",
+                                               "union",     "enum",  "extern"};
+  static const std::set<std::string> before = {"inline",    "typedef", "static",
+                                               "constexpr", "const",   "export"};
   size_t i = begin;
   for (;;) {
     i = skip_space(code, i);
@@ -107,8 +109,9 @@ int count_parameters(const std::string& code, size_t open) {
 
 // The '(' that opens the parameters of the function declared in [begin, end), or npos.
 size_t parameter_list(const std::string& code, size_t begin, size_t end) {
-  static const std::set<std::string> not_names = {"alignas", "decltype", "noexcept", "requires", "explicit",
-                                                  "static_assert", "__attribute__", "return"};
+  static const std::set<std::string> not_names = {"alignas",       "decltype", "noexcept",
+                                                  "requires",      "explicit", "static_assert",
+                                                  "__attribute__", "return"};
   for (size_t i = begin; i < end;) {
     const std::string word = is_word(code[i]) ? word_at(code, i) : "";
     if (word == "operator") {
@@ -142,7 +145,9 @@ std::string name_before(const std::string& code, size_t open) {
   size_t end = open;
   while (end > 0 && is_space(code[end - 1])) --end;
   size_t begin = end;
-  while (begin > 0 && (is_word(code[begin - 1]) || code[begin - 1] == '~' || code[begin - 1] == ':')) --begin;
+  while (begin > 0 &&
+         (is_word(code[begin - 1]) || code[begin - 1] == '~' || code[begin - 1] == ':'))
+    --begin;
   return begin == end ? "operator" : code.substr(begin, end - begin);
 }
 
@@ -151,7 +156,9 @@ std::string name_before(const std::string& code, size_t open) {
 std::vector<Function> functions(const std::string& text) {
   const std::string code = without_directives(code_only(text));
   const auto line_of = [&](size_t i) {
-    return static_cast<int>(std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(i), '\n')) + 1;
+    return static_cast<int>(
+               std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(i), '\n')) +
+           1;
   };
   std::vector<Function> found;
   const auto add = [&](size_t begin, size_t end, bool defined) {

@@ -1,5 +1,6 @@
 #pragma once
-// A rough reader of C++: good enough to count lines and parameters of functions, without a compiler.
+// A rough reader of C++: good enough to count lines and parameters of functions, without a
+// compiler.
 
 #include <string>
 #include <vector>
@@ -8,8 +9,8 @@ namespace house {
 
 struct Function {
   std::string name;
-  int line = 0;        // where its declaration starts, from 1
-  int lines = 0;       // to its closing brace; 0 if it is only declared
+  int line = 0;   // where its declaration starts, from 1
+  int lines = 0;  // to its closing brace; 0 if it is only declared
   int parameters = 0;
 };
 

@@ -74,7 +74,8 @@ std::vector<std::string> check_layers(const File& file) {
   std::vector<std::string> findings;
   for (size_t i = 0; i < lines.size(); ++i) {
     std::smatch match;
-    if (code[i].find('#') == std::string::npos || !std::regex_match(lines[i], match, include)) continue;
+    if (code[i].find('#') == std::string::npos || !std::regex_match(lines[i], match, include))
+      continue;
     const std::string wrong = match[1] == "<" ? wrong_with_system_include(file, match[2])
                                               : wrong_with_our_include(folder, match[2]);
     if (!wrong.empty()) findings.push_back(finding(file, static_cast<int>(i) + 1, wrong));
@@ -84,7 +85,8 @@ std::vector<std::string> check_layers(const File& file) {
 
 }  // namespace
 
-TEST_CASE("every folder includes only its neighbours, and packages only where they belong", "[house]") {
+TEST_CASE("every folder includes only its neighbours, and packages only where they belong",
+          "[house]") {
   std::vector<std::string> findings;
   for (const File& file : source_files()) {
     for (const std::string& one : check_layers(file)) findings.push_back(one);
@@ -120,8 +122,11 @@ TEST_CASE("the layer check finds every kind of wrong include", "[house]") {
 }
 
 TEST_CASE("the layer check lets right includes and comments pass", "[house]") {
-  const auto right = [](const char* path, const char* text) { return check_layers({path, text}).empty(); };
-  CHECK(right("tensor/tensor.h", "#include <vector>\n#include <sys/mman.h>\n#include \"tensor/shape.h\""));
+  const auto right = [](const char* path, const char* text) {
+    return check_layers({path, text}).empty();
+  };
+  CHECK(right("tensor/tensor.h",
+              "#include <vector>\n#include <sys/mman.h>\n#include \"tensor/shape.h\""));
   CHECK(right("nn/gpt.cpp", "#include \"autograd/tape.h\"\n// #include \"stages/stage.h\""));
   CHECK(right("nn/gpt.cpp", "/*\n#include \"stages/stage.h\"\n*/"));
   CHECK(right("tensor/cpu/matmul.cpp", "#include <Eigen/Core>"));
@@ -129,7 +134,8 @@ TEST_CASE("the layer check lets right includes and comments pass", "[house]") {
   CHECK(right("dist/nccl_communicator.cpp", "#include <nccl.h>"));
   CHECK(right("nn/weights.cpp", "#include <nlohmann/json.hpp>"));
   CHECK(right("tutorials/zerolab/main.cpp", "#include <CLI/CLI.hpp>"));
-  CHECK(right("tests/nn/gpt_test.cpp", "#include <catch2/catch_test_macros.hpp>\n#include \"nn/gpt.h\""));
+  CHECK(right("tests/nn/gpt_test.cpp",
+              "#include <catch2/catch_test_macros.hpp>\n#include \"nn/gpt.h\""));
 }
 
 TEST_CASE("each test case carries the tag of its folder and no other folder's", "[house]") {
@@ -140,16 +146,18 @@ TEST_CASE("each test case carries the tag of its folder and no other folder's", 
     if (!file.path.starts_with("tests/") || end_of_folder == std::string::npos) continue;
     if (!file.path.ends_with("_test.cpp")) continue;
     const std::string code = code_only(file.text), own = file.path.substr(6, end_of_folder - 6);
-    for (auto it = std::sregex_iterator(code.begin(), code.end(), test_case); it != std::sregex_iterator();
-         ++it) {
+    for (auto it = std::sregex_iterator(code.begin(), code.end(), test_case);
+         it != std::sregex_iterator(); ++it) {
       const auto at = static_cast<size_t>(it->position());
       const std::string head = file.text.substr(at, code.find('{', at) - at);
       if (head.find("[.") != std::string::npos) continue;  // hidden: run by another case
       const auto line = std::count(code.begin(), code.begin() + it->position(), '\n') + 1;
       for (const char* folder :
            {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "cli", "house"}) {
-        if ((head.find("[" + std::string(folder) + "]") != std::string::npos) == (own == folder)) continue;
-        findings.push_back(finding(file, static_cast<int>(line), "must carry the tag [" + own + "] only"));
+        if ((head.find("[" + std::string(folder) + "]") != std::string::npos) == (own == folder))
+          continue;
+        findings.push_back(
+            finding(file, static_cast<int>(line), "must carry the tag [" + own + "] only"));
       }
     }
   }

@@ -13,7 +13,8 @@ namespace {
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// Where the literal or comment that starts at `begin` ends (one past it), or `begin` if none starts there.
+// Where the literal or comment that starts at `begin` ends (one past it), or `begin` if none starts
+// there.
 size_t end_of_quoted(const std::string& text, size_t begin) {
   const auto after = [&](const std::string& what, size_t from) {
     const size_t at = text.find(what, from);
@@ -30,7 +31,8 @@ size_t end_of_quoted(const std::string& text, size_t begin) {
   const bool digit_separator = quote == '\'' && begin > 0 && is_word(text[begin - 1]);
   if ((quote != '"' && quote != '\'') || digit_separator) return begin;
   size_t end = begin + 1;
-  while (end < text.size() && text[end] != quote && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
+  while (end < text.size() && text[end] != quote && text[end] != '\n')
+    end += text[end] == '\\' ? 2 : 1;
   return std::min(end + 1, text.size());
 }
 
@@ -45,7 +47,8 @@ std::vector<File> source_files() {
        {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "tests"}) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      if (!entry.is_regular_file() || extensions.count(entry.path().extension().string()) == 0) continue;
+      if (!entry.is_regular_file() || extensions.count(entry.path().extension().string()) == 0)
+        continue;
       std::ifstream in(entry.path(), std::ios::binary);
       files.push_back({fs::relative(entry.path(), root).generic_string(),
                        std::string(std::istreambuf_iterator<char>(in), {})});

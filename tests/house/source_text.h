@@ -18,8 +18,8 @@ std::vector<File> source_files();
 // Lines without their ends. A last line that is not ended counts too.
 std::vector<std::string> split_lines(const std::string& text);
 
-// The text with the insides of comments, strings and characters replaced by spaces. Offsets and lines
-// stay as they are.
+// The text with the insides of comments, strings and characters replaced by spaces. Offsets and
+// lines stay as they are.
 std::string code_only(const std::string& text);
 
 // "path:line: rule"

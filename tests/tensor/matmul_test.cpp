@@ -34,7 +34,7 @@ Inputs inputs(Cpu& cpu, const Problem& p) {
 
 Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
   const GuardedWorkspace workspace(cpu, KernelId::matmul, {p.m, p.n, p.k}, p.dtype);
-  cpu_backend().matmul(in.a, p.ta, in.b, p.tb, in.c, p.write, workspace);
+  cpu_backend().matmul({in.a, p.ta}, {in.b, p.tb}, in.c, p.write, workspace);
   CHECK(workspace.intact());
   return doubles(in.c);
 }
