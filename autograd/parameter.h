@@ -7,8 +7,8 @@
 
 namespace zl {
 
-// Whoever trains decides where `data` and `grad` live and when they exist. Tapes capture parameters by name, so one
-// that was released after the forward pass is seen again once it is gathered. Its address must not change.
+// Whoever trains decides where `data` and `grad` live and when they exist. Tapes capture a parameter by its address and
+// look `data` up at each use, so one that was released after the forward pass is seen again once it is gathered.
 struct Parameter {
   std::string name;
   Shape shape;

@@ -4,8 +4,8 @@
 // mark. A mark computes nothing: it tells whoever placed it that the walk passed this point. Marks stand in the order
 // of execution and hang on no tensor, so they fire exactly once per walk.
 //
-// Invariants. (1) An entry's gradient is complete when the walk reaches it: all its uses stand after it. (2) What a
-// backward needs it captured: activations as tensors, parameters by name. An activation that nobody captured dies with
+// "The walk" is a backward pass. Invariants. (1) An entry's gradient is complete when the walk reaches it: all its uses stand after it. (2) What a
+// backward needs it captured: activations as tensors, parameters by address. An activation that nobody captured dies with
 // its last Var. (3) Entries are dropped as the walk passes, and what they captured with them.
 #pragma once
 

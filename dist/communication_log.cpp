@@ -66,4 +66,26 @@ void CommunicationLog::add(Collective collective, Purpose purpose, int64_t eleme
   row.sent_bytes_times_n += zl::sent_bytes_times_n(collective, bytes, ranks);
 }
 
+void CommunicationLog::add_time(Collective collective, int64_t nanoseconds, int64_t waited) {
+  TimeSpent& time = times_[collective];
+  time.calls += 1;
+  time.nanoseconds += nanoseconds;
+  time.waited += waited;
+}
+
+void CommunicationLog::clear() {
+  rows_.clear();
+  times_.clear();
+}
+
+TimeSpent CommunicationLog::total_time() const {
+  TimeSpent total;
+  for (const auto& [collective, time] : times_) {
+    total.calls += time.calls;
+    total.nanoseconds += time.nanoseconds;
+    total.waited += time.waited;
+  }
+  return total;
+}
+
 }  // namespace zl

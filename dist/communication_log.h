@@ -36,14 +36,26 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
+// How long a rank was in collectives of one kind, by the times of its event stream. The rank that
+// the others wait for is the one that waits least.
+struct TimeSpent {
+  int64_t calls = 0;
+  int64_t nanoseconds = 0;  // from entering to leaving
+  int64_t waited = 0;       // [ns] of these until the last rank had arrived
+};
+
 class CommunicationLog {
  public:
   void add(Collective collective, Purpose purpose, int64_t elements, int64_t bytes, int ranks);
-  void clear() { rows_.clear(); }
+  void add_time(Collective collective, int64_t nanoseconds, int64_t waited);
+  void clear();
   const std::map<std::pair<Collective, Purpose>, Traffic>& rows() const { return rows_; }
+  const std::map<Collective, TimeSpent>& times() const { return times_; }
+  TimeSpent total_time() const;
 
  private:
   std::map<std::pair<Collective, Purpose>, Traffic> rows_;
+  std::map<Collective, TimeSpent> times_;
 };
 
 }  // namespace zl

@@ -129,15 +129,22 @@ Call Communicator::begin(Call call, int64_t bytes, CallName name) {
   call.name = {kept, name.text.size()};
   call.sequence = ++(call.between_two() ? between_two_[{call.kind, call.peer}] : collectives_);
   log_.add(call.kind, name.purpose, call.count, bytes, size_);
-  events_.append(EventKind::collective_begin, zl::name(call.kind), 0, call.count, kept);
+  began_ = met_ = events_.append(EventKind::collective_begin, zl::name(call.kind), 0, call.count, kept);
   return call;
 }
 
+void Communicator::met(const Call& call) {
+  met_ = events_.append(EventKind::collective_met, name(call.kind), 0, call.count, call.name.data());
+}
+
 Work Communicator::end(const Call& call, Work work) {
-  const auto leave = [&events = events_, call, ranks = size_] {
+  const int64_t waited = call.between_two() ? 0 : met_ - began_;
+  const auto leave = [this, call, began = began_, waited] {
     const int64_t sent =
-        sent_bytes_times_n(call.kind, call.count * size_of(call.dtype), ranks) / ranks;
-    events.append(EventKind::collective_end, name(call.kind), sent, call.count, call.name.data());
+        sent_bytes_times_n(call.kind, call.count * size_of(call.dtype), size_) / size_;
+    const int64_t now = events_.append(EventKind::collective_end, name(call.kind), sent, call.count,
+                                       call.name.data());
+    log_.add_time(call.kind, now - began, waited);
   };
   if (work.pending())
     return Work([leave, rest = std::make_shared<Work>(std::move(work))] {

@@ -71,6 +71,8 @@ class Communicator {
  protected:
   Communicator(int rank, int size, EventStream& events)
       : rank_(rank), size_(size), events_(events) {}
+  // The transport says that all ranks have arrived; the time until then was spent waiting.
+  void met(const Call& call);
 
  private:
   virtual Work do_all_reduce(const Tensor& inout, const Call& call) = 0;
@@ -89,6 +91,7 @@ class Communicator {
   int rank_, size_;
   EventStream& events_;
   CommunicationLog log_;
+  int64_t began_ = 0, met_ = 0;  // [ns] of the call that is under way
   int64_t collectives_ = 0;
   std::map<std::pair<Collective, int>, int64_t> between_two_;  // sends and receives, by peer
 };

@@ -27,9 +27,6 @@ class ThreadCommunicator final : public Communicator {
   template <class Move>
   Work meet(const Post& post, Move move);
   Work mail(const Tensor& tensor, const Call& call);
-  void met(const Call& call) {
-    events().append(EventKind::collective_met, name(call.kind), 0, call.count, call.name.data());
-  }
 
   Meeting& meeting_;
 };

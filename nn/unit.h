@@ -13,7 +13,7 @@ struct Unit {
   std::string name;
   std::vector<Parameter*> parameters;
   int index = 0;  // position in the model's list of units; 0 is root, which is open during the whole pass
-  int running = 0;  // forward passes of this unit that are under way; its parameters are open while there is one
+  int running = 0;  // passes, forward or backward, that are inside this unit; its parameters are open while there is one
 
   int64_t numel() const;  // [n] without padding
 };

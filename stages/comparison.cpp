@@ -15,7 +15,6 @@ PredictionInput prediction_input(const TrainingSpec& spec, StageKind stage) {
           .ranks = spec.ranks,
           .micro_batches = spec.config.accumulation,
           .reduce_bucket_size = spec.config.reduce_bucket_size,
-          .allgather_bucket_size = spec.config.allgather_bucket_size,
           .element_bytes = size_of(spec.dtype),
           .optimizer = optimizer_bytes(spec.config.optimizer, spec.dtype),
           .units = padded_unit_sizes(model.units(), spec.ranks)};
@@ -143,6 +142,7 @@ StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const std::fun
     const auto rows = traffic_rows(stage, spec.ranks, measured.log, formula.traffic, count);
     outcome.traffic_equal_on_all_ranks = outcome.traffic_equal_on_all_ranks && std::ranges::all_of(rows, &TrafficRow::exact);
     if (rank == 0) outcome.traffic = rows;
+    outcome.waiting.push_back(double(measured.log.total_time().waited) * 1e-9 / double(std::max<int64_t>(1, count.steps)));
   }
   per_step(outcome.traffic, std::max<int64_t>(1, count.steps));
   return outcome;

@@ -45,6 +45,7 @@ struct StageOutcome {
   std::vector<TrafficRow> traffic;                          // rank 0; ranks that differ make it not exact
   bool traffic_equal_on_all_ranks = true;
   double seconds_per_step = 0;                              // median
+  std::vector<double> waiting;                              // [s] per step that each rank waits for the others
 
   StageKind promised_equal_to = StageKind::ddp;
   bool bitwise_equal = false, bitwise_equal_to_ddp = false;  // losses, norms and weights

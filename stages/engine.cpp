@@ -15,10 +15,10 @@ Engine::Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, con
 
 Var Engine::forward(const Forward& build) {
   require(walked_, "forward: the previous micro-batch has had no backward");
+  require(!is_gradient_accumulation_boundary(), "forward: step() is due after ", micro_batch_, " micro-batches");
   walked_ = false;
   memory_.events().set_phase("forward");
-  tape_ = std::make_unique<Tape>();
-  return build(tape_.get(), *stage_);
+  return build(&tape_, *stage_);
 }
 
 double Engine::evaluate(const Forward& build) {
@@ -27,18 +27,17 @@ double Engine::evaluate(const Forward& build) {
 }
 
 void Engine::backward(Var& loss) {
-  require(tape_ && loss.tape() == tape_.get(), "backward: this loss does not come from the last forward");
+  require(!walked_ && loss.tape() == &tape_, "backward: this loss does not come from the last forward");
   loss_sum_ += kernel::read(loss.value(), 0);  // a dry run's loss is 0
   const Var root = std::exchange(loss, {});
-  stage_->backward(*tape_, root, 1.0, is_gradient_accumulation_boundary());
-  tape_.reset();
+  stage_->backward(tape_, root, 1.0, micro_batch_ + 1 == config_.accumulation);
   walked_ = true;
   ++micro_batch_;
 }
 
 std::optional<StepResult> Engine::step() {
   require(walked_, "step: the last micro-batch has had no backward");
-  if (micro_batch_ < config_.accumulation) return std::nullopt;
+  if (!is_gradient_accumulation_boundary()) return std::nullopt;
   const StepResult result = stage_->step({.lr = learning_rate(), .max_norm = config_.gradient_clipping, .scale = 1.0,
                                           .micro_batches = int(config_.accumulation)});
   loss_ = stage_->mean_over_ranks(loss_sum_ / double(config_.accumulation));

@@ -24,7 +24,8 @@ class Engine {
 
   Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config, Dtype dtype = Dtype::f32);
 
-  // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the previous one was not walked back.
+  // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the previous one was not walked back, or
+  // if its step() is due.
   Var forward(const Forward& build);
   // A forward pass without a tape. Returns the loss of this rank.
   double evaluate(const Forward& build);
@@ -36,14 +37,15 @@ class Engine {
   double learning_rate() const;             // of the next update
   double loss_of_step() const { return loss_; }  // mean over ranks and micro-batches of the last step
   int64_t updates() const { return updates_; }   // skipped steps do not count
-  bool is_gradient_accumulation_boundary() const { return micro_batch_ + 1 == config_.accumulation; }
+  // Whether the next step() updates: true after the last backward of a step, as DeepSpeed's function of this name.
+  bool is_gradient_accumulation_boundary() const { return micro_batch_ == config_.accumulation; }
   Stage& stage() { return *stage_; }
 
  private:
   Config config_;
   Memory& memory_;
   std::unique_ptr<Stage> stage_;
-  std::unique_ptr<Tape> tape_;
+  Tape tape_;  // one for all micro-batches: empty between them, with the room that it has grown to
   int64_t micro_batch_ = 0, updates_ = 0;
   double loss_sum_ = 0, loss_ = 0;
   bool walked_ = true;

@@ -18,7 +18,7 @@ struct PredictionInput {
   StageKind stage = StageKind::ddp;
   int ranks = 1;
   int64_t micro_batches = 1;                                   // per step
-  int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;   // [n]
+  int64_t reduce_bucket_size = 1;                              // [n]; that of gathers changes neither bytes nor calls
   int64_t element_bytes = 4;                                   // of a parameter and of a gradient
   OptimizerBytes optimizer{8, 0};                              // [B] per parameter
   std::vector<int64_t> units;                                  // [n] padded size of each unit, root first
@@ -46,7 +46,8 @@ struct ModelStates {
 };
 ModelStates model_states(StageKind stage, double parameters, int ranks, int64_t element_bytes, OptimizerBytes optimizer);
 
-// [n] sent per rank and step: (N-1)/N * parameters * 2, 2, 2, 3 for one micro-batch per step.
+// [n] sent per rank and step: (N-1)/N * parameters * 2, 2, 2, 3 for one micro-batch per step. The paper's bound: predict()
+// sends less in stage 3, where root is gathered once for both passes.
 double sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches = 1);
 
 }  // namespace zl

@@ -27,6 +27,7 @@ void Stage::start() {
   device_.events().set_phase("initialize");
   for (Unit& u : units_) {
     announce(u, "place");
+    for (Parameter* p : u.parameters) p->open = false;  // from now on only while the unit runs
     memory(u).layout = Partition(u, comm_.size());
     place(u);
   }
@@ -41,9 +42,8 @@ void Stage::announce(Unit& u, const char* event) {
 }
 
 void Stage::ensure_gathered(Unit& u) {
-  UnitMemory& m = memory(u);
-  if (!u.parameters.empty() && !u.parameters[0]->data.defined()) m.gathering = gather(u);
-  m.gathering.wait();
+  const bool released = !u.parameters.empty() && !u.parameters[0]->data.defined();  // in stage 3 only
+  if (released) gather(u).wait();
 }
 
 void Stage::enter(Unit& u) { ++memory(u).passes; }
@@ -81,7 +81,7 @@ void Stage::after_backward(Unit& u) {
   device_.events().set_unit(u.index == 0 ? "" : units_[0].name);
 }
 
-// One group of communications. Overlap would wait for them at the next flush.
+// One group of communications. There is no overlap yet: it would wait at the next flush.
 void Stage::flush_reduce() {
   const Bucket bucket = std::exchange(finished_, {});
   std::vector<Work> works;

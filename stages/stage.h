@@ -32,9 +32,8 @@ struct UnitMemory {
   std::unique_ptr<FlatOptimizer> optimizer;  // likewise
   Tensor gathered;    // whole; exists between gather and release only (stage 3)
   Tensor unreduced;   // whole; exists while backward fills it and its reduction is under way (stages 2 and 3)
-  Work gathering;     // the gather that is under way
-  int passes = 0;     // forward passes of this micro-batch that the walk has not yet passed
-  int walking = 0;    // passes that the walk is inside of
+  int passes = 0;     // forward passes of this micro-batch that the backward walk has not yet passed
+  int walking = 0;    // of these, the ones that the walk is inside of
 };
 
 struct StageOptions {

@@ -1,4 +1,4 @@
-// ZeRO stage 2: each rank keeps the optimizer state and the gradient of its own shard.
+// ZeRO stage 2: each rank keeps the optimizer state and the gradient of its own shard, so every micro-batch reduces.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 
@@ -22,7 +22,7 @@ class Zero2 final : public Stage {
 
   void prepare_gradient(Unit& u) override {
     UnitMemory& m = memory(u);
-    if (m.unreduced.defined()) return;
+    if (m.unreduced.defined()) return;  // the unit ran twice
     m.unreduced = make(MemoryUse::gradient, m.layout.whole());
     point_grad(u, m.unreduced);
   }

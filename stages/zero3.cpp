@@ -21,7 +21,7 @@ class Zero3 final : public Stage {
 
   void prepare_gradient(Unit& u) override {
     UnitMemory& m = memory(u);
-    if (m.unreduced.defined()) return;
+    if (m.unreduced.defined()) return;  // the unit ran twice
     m.unreduced = make(MemoryUse::gradient, m.layout.whole());
     point_grad(u, m.unreduced);
   }
@@ -41,6 +41,7 @@ class Zero3 final : public Stage {
     m.optimizer->update(m.parameter, m.gradient, lr, gradient_scale);
   }
 
+  // Whole only from before a pass of the unit, forward or backward, until after it.
   Work gather(Unit& u) override {
     UnitMemory& m = memory(u);
     m.gathered = Tensor::empty(m.parameter.memory(), MemoryUse::parameter, {m.layout.whole()}, m.parameter.dtype());

@@ -52,8 +52,8 @@ class EventStream {
   const char* unit() const { return unit_; }
   int rank() const { return rank_; }
 
-  // `what` and `detail` must come from keep() or be literals.
-  void append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0, const char* detail = "");
+  // `what` and `detail` must come from keep() or be literals. Returns the event's time [ns].
+  int64_t append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0, const char* detail = "");
 
   // Called on the rank's own thread at each append; it may block there, and must not append. At a release, which happens
   // in destructors, it must not throw.

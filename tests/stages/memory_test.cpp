@@ -13,7 +13,7 @@ namespace {
 Prediction predicted(const StageRunSpec& spec) {
   OddModel model(spec.model);
   return predict({.stage = spec.stage, .ranks = spec.ranks, .micro_batches = spec.micro_batches,
-                  .reduce_bucket_size = spec.options.reduce_bucket_size, .allgather_bucket_size = spec.options.allgather_bucket_size,
+                  .reduce_bucket_size = spec.options.reduce_bucket_size,
                   .element_bytes = 4, .optimizer = optimizer_bytes(spec.options.optimizer, Dtype::f32),
                   .units = padded_unit_sizes(model.units(), spec.ranks)});
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -74,6 +75,13 @@ std::string equality(const StageOutcome& s) {
   return std::string("NOT ") + name(s.promised_equal_to);
 }
 
+// The least and the most that a rank waits in a step [ms]. The one that waits least is the one that the others wait for.
+std::string waiting(const StageOutcome& s) {
+  if (s.waiting.empty()) return "-";
+  const auto [least, most] = std::minmax_element(s.waiting.begin(), s.waiting.end());
+  return str(digits(1e3 * *least, 2), " (", least - s.waiting.begin(), ") to ", digits(1e3 * *most, 2), " (", most - s.waiting.begin(), ")");
+}
+
 std::string verdict(const Comparison& c) {
   if (!c.any_fits()) return "No stage fits the device memory. Try more ranks, a smaller micro-batch, recomputation or a larger --device-memory.\n";
   if (c.ok()) return "Every stage has the bits that it promises, and every byte of memory and traffic is as predicted.\n";
@@ -123,6 +131,7 @@ std::string comparison_text(const Comparison& c, const TrainingSpec& spec) {
   row(table, c, "  in units of (N-1)/N model", [&](const StageOutcome& s) { return in_model_units(s, c, spec); });
   row(table, c, "  off the prediction by", [](const StageOutcome& s) { return signed_bytes(sent(s, &TrafficRow::sent) - sent(s, &TrafficRow::predicted_sent)); });
   row(table, c, "ms per step", [](const StageOutcome& s) { return digits(1e3 * s.seconds_per_step, 3); });
+  row(table, c, "  of them waiting, by rank", [](const StageOutcome& s) { return waiting(s); });
   return table.text() + "\n" + unfitting(c) + verdict(c);
 }
 

@@ -129,6 +129,16 @@ Json traffic_json(const TrainReport& report) {
   return rows;
 }
 
+// Of the whole run, by rank and collective; of these, how long the rank waited for the others.
+Json communication_seconds(const TrainingResult& result) {
+  Json rows = Json::array();
+  for (size_t rank = 0; rank < result.ranks.size(); ++rank)
+    for (const auto& [collective, time] : result.ranks[rank].log.times())
+      rows.push_back({{"rank", rank}, {"collective", name(collective)}, {"calls", time.calls}, {"seconds", double(time.nanoseconds) * 1e-9},
+                      {"waited_seconds", double(time.waited) * 1e-9}});
+  return rows;
+}
+
 Json sample_json(const TextSample& sample) {
   if (!sample.missing.empty()) return nullptr;
   Json json{{"temperature", sample.temperature}, {"top_k", sample.top_k}, {"prompt_tokens", sample.prompt}, {"tokens", sample.tokens}};
@@ -175,6 +185,7 @@ std::string json_report(const TrainReport& report) {
   json["peak_total_bytes"] = Json::array();
   for (const RankReport& rank : report.result.ranks) json["peak_total_bytes"].push_back(rank.rest.peak_total());
   json["communication"] = traffic_json(report);
+  json["communication_seconds"] = communication_seconds(report.result);
   json["files"] = {{"metrics", report.metrics.empty() ? Json(nullptr) : Json(report.metrics)}, {"weights", report.weights.empty() ? Json(nullptr) : Json(report.weights)}};
   json["sample"] = report.sample ? sample_json(*report.sample) : Json(nullptr);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
