@@ -17,6 +17,9 @@ void GptConfig::check() const {
   require_input(layers > 0 && heads > 0 && width > 0 && block_size > 0 && vocab > 1,
                 "a model needs at least 1 layer, 1 head, width 1, block size 1 and 2 tokens; got n-layer ", layers, ", n-head ", heads,
                 ", n-embd ", width, ", block-size ", block_size, ", vocab-size ", vocab);
+  const double C = double(width), size = double(vocab) * C + double(block_size) * C + double(layers) * (12 * C * C + 13 * C);
+  require_input(size <= 1e15 && layers <= 1'000'000, "a model of ", size, " parameters in ", layers,
+                " layers is more than is counted here; the bounds are 1e15 parameters and 1000000 layers");
   require_input(width % heads == 0, "n-embd ", width, " cannot be split into ", heads, " heads: ", width, " / ", heads, " leaves ",
                 width % heads, ". Use a width that is a multiple of n-head");
 }

@@ -67,7 +67,8 @@ class TokenData::Descriptor {
 
   int64_t size(const std::string& name) const {  // [B]
     struct stat status;
-    require_input(::fstat(fd_, &status) == 0, "cannot look at '", name, "': ", std::strerror(errno));
+    const bool known = ::fstat(fd_, &status) == 0;  // before errno is read below
+    require_input(known, "cannot look at '", name, "': ", std::strerror(errno));
     require_input(!S_ISDIR(status.st_mode), "'", name, "' is a directory; name a file, or a pattern such as '", name, "/*.bin'");
     require_input(S_ISREG(status.st_mode), "'", name, "' is no regular file: the number of its tokens must be known beforehand");
     return status.st_size;

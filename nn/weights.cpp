@@ -130,7 +130,7 @@ void check_head(const SafetensorsFile& file, const Entries& entries) {
     file.read_floats(wte.name, first, b);
     for (size_t i = 0; i < a.size(); ++i) {
       const int64_t at = first + int64_t(i);
-      require_input(std::memcmp(&a[i], &b[i], sizeof(float)) == 0, "'", file.path(), "': '", head.name, "' differs from '", wte.name,
+      require_input(a[i] == b[i] || std::memcmp(&a[i], &b[i], sizeof(float)) == 0, "'", file.path(), "': '", head.name, "' differs from '", wte.name,
                     "' in row ", at / wte.shape[1], ", column ", at % wte.shape[1], " (", a[i], " and ", b[i],
                     "); only models whose head is tied to the token embedding can be read");
     }

@@ -102,8 +102,18 @@ double median(std::vector<double> values) {
 }
 
 // E1: with one micro-batch per step all four agree; E2: with several, ddp = zero1 and zero2 = zero3.
-StageKind promised_equal_to(StageKind stage, int64_t micro_batches) {
-  return micro_batches > 1 && stage >= StageKind::zero2 ? StageKind::zero2 : StageKind::ddp;
+bool promise_the_same(StageKind a, StageKind b, int64_t micro_batches) {
+  return micro_batches == 1 || (a >= StageKind::zero2) == (b >= StageKind::zero2);
+}
+
+// What is listed, and what that is compared with, in the order of the stages.
+std::vector<StageKind> to_run(std::vector<StageKind> stages, int64_t micro_batches) {
+  const bool zero3 = std::ranges::find(stages, StageKind::zero3) != stages.end();
+  if (micro_batches > 1 && zero3) stages.push_back(StageKind::zero2);
+  stages.push_back(StageKind::ddp);
+  std::ranges::sort(stages);
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+  return stages;
 }
 
 OutOfMemoryReport report(const OutOfMemory& e) { return {e.rank, e.unit, e.phase, e.asked}; }
@@ -155,7 +165,7 @@ bool StageOutcome::predictions_exact() const {
 }
 
 bool Comparison::any_fits() const {
-  return std::ranges::any_of(stages, [](const StageOutcome& s) { return !s.out_of_memory; });
+  return std::ranges::any_of(stages, [](const StageOutcome& s) { return s.listed && !s.out_of_memory; });
 }
 
 bool Comparison::ok() const {
@@ -166,25 +176,22 @@ bool Comparison::ok() const {
 
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
                           const std::function<void(StageKind, const StepRecord&)>& on_step) {
-  stages.push_back(StageKind::ddp);
-  std::ranges::sort(stages);
-  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+  const int64_t A = spec.config.accumulation;
   Comparison comparison{.stages = {}, .parameters = spec.model.parameters()};
-  for (const StageKind stage : stages) comparison.stages.push_back(run_stage(with_stage(spec, stage), stage, on_step));
-  const auto outcome_of = [&](StageKind stage) -> const StageOutcome* {
-    for (const StageOutcome& s : comparison.stages)
-      if (s.stage == stage && !s.out_of_memory) return &s;
-    return nullptr;
-  };
+  for (const StageKind stage : to_run(stages, A)) {
+    comparison.stages.push_back(run_stage(with_stage(spec, stage), stage, on_step));
+    comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
+  }
+  const StageOutcome& ddp = comparison.stages.front();
   for (StageOutcome& s : comparison.stages) {
     if (s.out_of_memory) continue;
-    s.promised_equal_to = promised_equal_to(s.stage, spec.config.accumulation);
-    // What it is promised to equal may not have run: not listed, or out of memory. Then it stands for itself.
-    const StageOutcome* promised = outcome_of(s.promised_equal_to);
-    s.bitwise_equal = !promised || same_bits(s, *promised);
-    const StageOutcome* ddp = outcome_of(StageKind::ddp);
-    s.bitwise_equal_to_ddp = ddp && same_bits(s, *ddp);
-    s.max_abs_difference_to_ddp = ddp ? largest_difference(s.weights, ddp->weights) : std::nan("");
+    const auto reference = std::ranges::find_if(comparison.stages, [&](const StageOutcome& other) {
+      return !other.out_of_memory && promise_the_same(s.stage, other.stage, A);
+    });  // at the latest this is s itself
+    s.promised_equal_to = reference->stage;
+    s.bitwise_equal = same_bits(s, *reference);
+    s.bitwise_equal_to_ddp = !ddp.out_of_memory && same_bits(s, ddp);
+    s.max_abs_difference_to_ddp = ddp.out_of_memory ? std::nan("") : largest_difference(s.weights, ddp.weights);
   }
   return comparison;
 }

@@ -36,6 +36,7 @@ struct TrafficRow {
 
 struct StageOutcome {
   StageKind stage;
+  bool listed = true;  // false: it ran for others to be compared with
   std::optional<OutOfMemoryReport> out_of_memory;  // then nothing below is set
   std::vector<StepRecord> steps;
   std::vector<float> weights;
@@ -47,6 +48,7 @@ struct StageOutcome {
   double seconds_per_step = 0;                              // median
   std::vector<double> waiting;                              // [s] per step that each rank waits for the others
 
+  // The first stage that ran of those that promise the same bits; itself if no other did.
   StageKind promised_equal_to = StageKind::ddp;
   bool bitwise_equal = false, bitwise_equal_to_ddp = false;  // losses, norms and weights
   double max_abs_difference_to_ddp = 0;                      // of the weights
@@ -56,11 +58,12 @@ struct StageOutcome {
 struct Comparison {
   std::vector<StageOutcome> stages;  // ddp first
   int64_t parameters = 0;            // [n] of the model
-  bool any_fits() const;
-  bool ok() const;                   // every promised equality and every prediction holds
+  bool any_fits() const;             // of those that were listed
+  bool ok() const;                   // one fits, and every promised equality and every prediction holds
 };
 
-// Runs `spec` once per stage, ddp first and always. Stages that do not fit spec.device_memory are reported as such.
+// Runs `spec` once per stage, ddp first and always; with several micro-batches per step zero3 brings zero2, whose bits it
+// promises. Stages that do not fit spec.device_memory are reported as such.
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
                           const std::function<void(StageKind, const StepRecord&)>& on_step = {});
 

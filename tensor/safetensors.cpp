@@ -129,7 +129,8 @@ void widen(const std::vector<std::byte>& bytes, std::span<float> out) {
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   struct stat status;
   // A folder or a pipe can be opened as well; reading it would fail obscurely, or wait for ever.
-  require_input(stat(path.c_str(), &status) == 0, path, ": cannot be opened: ", system_error());
+  const bool known = stat(path.c_str(), &status) == 0;  // before errno is read below
+  require_input(known, path, ": cannot be opened: ", system_error());
   require_input(S_ISREG(status.st_mode), path, ": is not a regular file");
   const int64_t size = status.st_size;
   require_input(size >= 8, path, ": has ", size, " bytes; a safetensors file begins with 8 bytes for the length of its header");

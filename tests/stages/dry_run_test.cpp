@@ -132,3 +132,44 @@ TEST_CASE("stages that do not fit the device are reported, and the others still 
   CHECK_FALSE(none.any_fits());
   CHECK_FALSE(none.ok());
 }
+
+TEST_CASE("a stage that ran only to be compared with does not make the listed ones fit", "[stages]") {
+  TrainingSpec spec;
+  spec.model = {.layers = 4, .heads = 1, .width = 32, .block_size = 8, .vocab = 256};
+  spec.config.steps = 1;
+  const Windows windows(TokenData::of_text("text", some_text()), 8);
+  spec.windows = &windows;
+  // Alone, stage 3 needs more than ddp: it gathers a copy of what it keeps.
+  spec.device_memory = plan_stage(spec, StageKind::zero3, 0).peak_total - 1;
+  const Comparison comparison = compare_stages(spec, {StageKind::zero3});
+  REQUIRE(comparison.stages.size() == 2);
+  CHECK_FALSE(comparison.stages[0].out_of_memory.has_value());
+  CHECK(comparison.stages[1].out_of_memory.has_value());
+  CHECK_FALSE(comparison.any_fits());
+  CHECK_FALSE(comparison.ok());
+  CHECK(compare_stages(spec, {StageKind::ddp, StageKind::zero3}).ok());
+}
+
+TEST_CASE("equality is never claimed without a stage to compare with", "[stages]") {
+  TrainingSpec spec;
+  spec.model = {.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256};
+  spec.config.steps = 2;
+  spec.config.micro_batch = 1;
+  spec.ranks = 4;
+  const Windows windows(TokenData::of_text("text", some_text()), 8);
+  spec.windows = &windows;
+  spec.config.accumulation = 2;
+  const Comparison brought = compare_stages(spec, {StageKind::zero3});  // zero3 promises zero2's bits here
+  REQUIRE(brought.stages.size() == 3);
+  CHECK(brought.stages[1].stage == StageKind::zero2);
+  CHECK_FALSE(brought.stages[1].listed);
+  CHECK(brought.stages[2].promised_equal_to == StageKind::zero2);
+  CHECK(brought.stages[2].bitwise_equal);
+  spec.config.accumulation = 1;
+  spec.device_memory = plan_stage(spec, StageKind::zero2, 0).peak_total;  // neither ddp nor zero1
+  const Comparison small = compare_stages(spec, {kStages, kStages + 4});
+  REQUIRE(small.stages[1].out_of_memory.has_value());
+  CHECK(small.stages[3].promised_equal_to == StageKind::zero2);
+  CHECK(small.stages[3].bitwise_equal);
+  CHECK(small.ok());
+}

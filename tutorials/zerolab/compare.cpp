@@ -1,11 +1,9 @@
 // zerolab compare: the same seed and data under several stages.
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
+#include "tensor/pending_file.h"
 #include "tutorials/zerolab/comparison_report.h"
 #include "tutorials/zerolab/interrupt.h"
 #include "tutorials/zerolab/progress.h"
@@ -29,18 +27,12 @@ class ReportFolder {
       require_input(!std::filesystem::exists(path_ / taken, error), "--out ", path, " already holds a run (", taken, "); name another folder");
     std::filesystem::create_directories(path_, error);
     require_input(!error, "--out ", path, " cannot be created: ", error.message());
-    const std::filesystem::path probe = path_ / ".compare.json.partial";
-    require_input(bool(std::ofstream(probe)), "--out ", path, " cannot be written to: ", std::strerror(errno));
-    std::filesystem::remove(probe, error);
+    PendingFile(file("compare.json"));  // can be written; nothing stays
   }
-  // Whole or not at all: written beside its name, then renamed.
-  void write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path final_name = path_ / name, partial = path_ / ("." + name + ".partial");
-    std::ofstream file(partial, std::ios::binary);
-    file << text;
-    file.close();
-    require_input(bool(file), partial.string(), " cannot be written: ", std::strerror(errno));
-    std::filesystem::rename(partial, final_name);
+  void write(const std::string& name, const std::string& text) const {  // whole or not at all
+    PendingFile pending(file(name));
+    pending.write(text.data(), text.size());
+    pending.commit();
   }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
 
@@ -53,7 +45,7 @@ int compare(const CompareOptions& options) {
   std::optional<ReportFolder> folder;
   if (!options.out.empty()) folder.emplace(options.out);
   const Terminal terminal = standard_error(options.color);
-  if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
+  if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);
 
   std::optional<Progress> progress;
   std::optional<StageKind> running;

@@ -70,7 +70,7 @@ std::string in_model_units(const StageOutcome& s, const Comparison& c, const Tra
 }
 
 std::string equality(const StageOutcome& s) {
-  if (s.stage == StageKind::ddp) return "-";
+  if (s.stage == s.promised_equal_to) return "-";  // the one that others are compared with
   if (s.bitwise_equal) return std::string("= ") + name(s.promised_equal_to);
   return std::string("NOT ") + name(s.promised_equal_to);
 }

@@ -29,7 +29,7 @@ A window is what one row of a batch reads: T inputs and, shifted by one, T targe
   zerolab data info input.txt
   zerolab data info 'fineweb_train_*.bin' --block-size 1024 --json)";
 
-constexpr const char* kSynthFooter = R"(A Markov source over 16 symbols: each depends on the one before it and on nothing else. So the best loss that
+constexpr const char* kSynthFooter = R"(A Markov source over 8 symbols: each depends on the one before it and on nothing else. So the best loss that
 any model can reach is known, the entropy of the source, and one can see a model approach it.
 OUT is text; a name ending in .bin gets the same symbols as uint16 tokens. The same seed writes the same file,
 and a shorter file is the beginning of a longer one.

@@ -187,6 +187,7 @@ int main(int argc, char** argv) {
   if (!missing.empty())
     return say(kUnforeseen, std::string("this program's kernels were compiled for ") + zl::cpu_architecture() + ", but this CPU has no " + missing +
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
+  open_standard_streams();
   watch_signals();
   return parse_and_run(argc, argv);
 }

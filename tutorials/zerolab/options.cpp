@@ -72,6 +72,8 @@ std::vector<StageKind> read_stages(const std::string& text) {
     stages.push_back(read_stage(text.substr(begin, end - begin)));
     begin = end + 1;
   }
+  std::ranges::sort(stages);
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
   return stages;
 }
 

@@ -69,7 +69,7 @@ std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& st
 
 std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
   using Json = nlohmann::ordered_json;
-  Json json{{"schema", 1}, {"command", "plan"}, {"ok", true}, {"ranks", plan.ranks}, {"parameters", plan.parameters}, {"steps", 1},
+  Json json{{"schema", 1}, {"command", "plan"}, {"ok", true}, {"ranks", plan.ranks}, {"parameters", int64_t(plan.parameters)}, {"steps", 1},
             {"precision", precision_name(plan.dtype)}};
   bool any_fits = plan.device_memory == 0;
   for (const StageKind s : stages) {
@@ -104,6 +104,10 @@ int plan(const PlanOptions& options) {
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
   TrainingSpec spec{.model = model.model, .window = model.window, .config = loaded.config, .dtype = options.dtype, .ranks = ranks,
                     .device_memory = options.device_memory};
+  // Traffic is counted in bytes times ranks, which must fit 64 bits.
+  const double traffic = 16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.config.accumulation);
+  require_input(traffic < 9e18, "the traffic of ", double(spec.model.parameters()), " parameters over ", ranks,
+                " ranks is more than is counted here; try fewer ranks, or --parameters, which has no bounds");
   std::vector<StagePlan> plans;
   for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
   std::fputs((options.json ? plan_json(plans, spec) : plan_text(plans, spec, model.name)).c_str(), stdout);

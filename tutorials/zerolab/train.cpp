@@ -1,6 +1,7 @@
 // zerolab train: one model, one stage, any number of ranks.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <map>
 
@@ -62,18 +63,30 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
   return sample;
 }
 
-void save_weights(RankTraining& training, const std::string& path) {
+enum class Saved { not_yet, failed, whole };
+
+// Rank 0 writes. The others wait here as long as that takes: a call among ranks would count it against their timeout.
+void save_weights(RankTraining& training, const std::string& path, std::atomic<Saved>& saved) {
   std::map<std::string, std::vector<float>> values;
   const bool saves = training.comm().rank() == 0;
   training.engine().stage().visit_parameters([&](const Parameter& p, const Tensor& data) {
     if (interrupt_requested()) throw Interrupted();
     if (saves) values[p.name] = kernel::download<float>(data);
   });
-  if (!saves) return;
+  if (!saves) return saved.wait(Saved::not_yet);
+  struct Notify {
+    std::atomic<Saved>& saved;
+    Saved outcome = Saved::failed;
+    ~Notify() {
+      saved = outcome;
+      saved.notify_all();
+    }
+  } notify{saved};
   save_safetensors_weights(path, training.model().config(), [&](const std::string& name) {
     if (interrupt_requested()) throw Interrupted();
     return values.at(name);
   });
+  notify.outcome = Saved::whole;
 }
 
 // Every rank draws the same tokens, since in stage 3 every pass needs them all; rank 0's are kept.
@@ -89,10 +102,11 @@ void draw(RankTraining& training, const RunSetup& setup, int64_t n, TextSample& 
   }
 }
 
-int interrupted(const RunSetup& setup, const RunFolder* folder, int64_t done) {
+int interrupted(const RunSetup& setup, const RunFolder* folder, int64_t done, bool saved) {
   const int64_t steps = setup.spec.config.steps;
   const std::string kept = folder == nullptr ? "nothing was written"
                            : done == 0       ? "nothing was kept"
+                           : saved           ? folder->metrics() + " and " + folder->weights() + " are complete"
                                              : folder->metrics() + " holds the steps so far, and no weights were written";
   std::fprintf(stderr, "zerolab: interrupted after step %lld of %lld; %s\n", (long long)done, (long long)steps, kept.c_str());
   return 130;
@@ -109,6 +123,7 @@ int train(const TrainOptions& options) {
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace(terminal, setup.spec.config.steps);
   int64_t done = 0;
+  std::atomic<Saved> saved = Saved::not_yet;
   const TrainingCallbacks callbacks{
       .on_step = [&](const StepRecord& record) {
         if (folder) folder->append(record);
@@ -116,7 +131,7 @@ int train(const TrainOptions& options) {
         done = record.step;
       },
       .at_end = [&](RankTraining& training) {
-        if (folder) save_weights(training, folder->weights());
+        if (folder) save_weights(training, folder->weights(), saved);
         if (sample) draw(training, setup, options.sample, *sample);
       }};
   try {
@@ -127,7 +142,7 @@ int train(const TrainOptions& options) {
     return 0;
   } catch (const Interrupted&) {
     progress.reset();
-    return interrupted(setup, folder ? &*folder : nullptr, done);
+    return interrupted(setup, folder ? &*folder : nullptr, done, saved.load() == Saved::whole);
   }
 }
 
