@@ -39,12 +39,6 @@ std::vector<MemoryRow> memory_rows(int rank, const MemoryLedger& measured, const
   return rows;
 }
 
-// How many of `steps` steps make this communication: what follows an update does not happen when it is skipped.
-int64_t repetitions(StageKind stage, Purpose purpose, int64_t steps, int64_t skipped) {
-  const bool after_update = purpose == Purpose::parameter && stage != StageKind::zero3;
-  return after_update ? steps - skipped : steps;
-}
-
 struct StepCount {
   int64_t steps, skipped;
 };
@@ -60,7 +54,7 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const Communica
   }
   for (const auto& [key, t] : formula.rows()) {
     TrafficRow& r = row(key);
-    const int64_t times = repetitions(stage, key.second, count.steps, count.skipped);
+    const int64_t times = steps_with(stage, key.second, count.steps, count.skipped);
     r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
     r.predicted_sent = times * t.sent_bytes_times_n / ranks;
   }
@@ -70,9 +64,11 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const Communica
 }
 
 // Totals of a run to one step, for people and JSON; exact() compares totals before this.
-void per_step(std::vector<TrafficRow>& rows, int64_t steps) {
-  for (TrafficRow& r : rows)
+void per_step(StageKind stage, std::vector<TrafficRow>& rows, StepCount count) {
+  for (TrafficRow& r : rows) {
+    const int64_t steps = std::max<int64_t>(1, steps_with(stage, r.purpose, count.steps, count.skipped));
     for (int64_t* value : {&r.calls, &r.elements, &r.sent, &r.predicted_calls, &r.predicted_elements, &r.predicted_sent}) *value /= steps;
+  }
 }
 
 bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
@@ -154,11 +150,16 @@ StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const std::fun
     if (rank == 0) outcome.traffic = rows;
     outcome.waiting.push_back(double(measured.log.total_time().waited) * 1e-9 / double(std::max<int64_t>(1, count.steps)));
   }
-  per_step(outcome.traffic, std::max<int64_t>(1, count.steps));
+  per_step(stage, outcome.traffic, count);
   return outcome;
 }
 
 }  // namespace
+
+int64_t steps_with(StageKind stage, Purpose purpose, int64_t steps, int64_t skipped) {
+  const bool after_update = purpose == Purpose::parameter && stage != StageKind::zero3;
+  return after_update ? steps - skipped : steps;
+}
 
 bool StageOutcome::predictions_exact() const {
   return std::ranges::all_of(memory, &MemoryRow::exact) && peak_total == predicted_peak_total && traffic_equal_on_all_ranks;

@@ -26,13 +26,17 @@ struct MemoryRow {
   bool exact() const { return rest == predicted_rest && peak == predicted_peak; }
 };
 
-// One row of a traffic table, per step. [n], [B] as the ring sends them, rounded to whole bytes.
+// One row of a traffic table, of one step that makes this communication (what follows an update does not happen in a
+// step that is skipped). [n], [B] as the ring sends them.
 struct TrafficRow {
   Collective collective;
   Purpose purpose;
   int64_t calls, elements, sent, predicted_sent, predicted_calls, predicted_elements;
   bool exact() const { return sent == predicted_sent && calls == predicted_calls && elements == predicted_elements; }
 };
+
+// How many of `steps` steps, `skipped` of them without an update, communicate for this purpose.
+int64_t steps_with(StageKind stage, Purpose purpose, int64_t steps, int64_t skipped);
 
 struct StageOutcome {
   StageKind stage;

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "tensor/error.h"
+
 namespace zl {
 
 enum class Dtype { f32, bf16, f16, f64, i32 };
@@ -74,5 +76,18 @@ template <> struct DtypeOf<f16> { static constexpr Dtype value = Dtype::f16; };
 template <> struct DtypeOf<double> { static constexpr Dtype value = Dtype::f64; };
 template <> struct DtypeOf<int32_t> { static constexpr Dtype value = Dtype::i32; };
 template <class T> inline constexpr Dtype dtype_of = DtypeOf<T>::value;
+
+// Calls f(T{}) with the storage type of a float `dtype`; code that touches elements is a template over it.
+template <class F>
+void for_float_type(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::f32: return f(float{});
+    case Dtype::bf16: return f(bf16{});
+    case Dtype::f16: return f(f16{});
+    case Dtype::f64: return f(double{});
+    case Dtype::i32: break;
+  }
+  require(false, "elements of ", name(dtype), " are no floating-point numbers");
+}
 
 }  // namespace zl

@@ -6,19 +6,6 @@ namespace {
 
 void record(const char* what, const Tensor& t) { t.memory().events().append(EventKind::kernel, what, t.bytes()); }
 
-// Calls f(T{}) with the storage type of a float tensor.
-template <class F>
-void for_storage(Dtype dtype, F&& f) {
-  switch (dtype) {
-    case Dtype::f32: return f(float{});
-    case Dtype::bf16: return f(bf16{});
-    case Dtype::f16: return f(f16{});
-    case Dtype::f64: return f(double{});
-    case Dtype::i32: break;
-  }
-  require(false, "a tensor of ", name(dtype), " holds no floating-point numbers");
-}
-
 }  // namespace
 
 template <class T>
@@ -56,7 +43,7 @@ double read(const Tensor& scalar, double on_meta) {
 }
 
 void upload_floats(std::span<const float> host, const Tensor& to) {
-  for_storage(to.dtype(), [&](auto zero) {
+  for_float_type(to.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, float>) return upload<float>(host, to);
     std::vector<T> cast(host.size());
@@ -67,7 +54,7 @@ void upload_floats(std::span<const float> host, const Tensor& to) {
 
 std::vector<float> download_floats(const Tensor& from) {
   std::vector<float> host;
-  for_storage(from.dtype(), [&](auto zero) {
+  for_float_type(from.dtype(), [&](auto zero) {
     const auto stored = download<decltype(zero)>(from);
     host.assign(stored.begin(), stored.end());
   });

@@ -1,8 +1,6 @@
 // The reference kernels. Each file of this folder defines the members of one family; cuda/ has the same files.
 #pragma once
 
-#include <type_traits>
-
 #include "tensor/backend.h"
 
 namespace zl {
@@ -63,18 +61,5 @@ class CpuBackend final : public Backend {
 
 // The instruction set that the kernels of this folder were compiled for, such as "x86-64-v3".
 const char* cpu_architecture();
-
-// Calls f(T{}) with the storage type of `dtype`; kernels are templates over it.
-template <class F>
-void for_float_type(Dtype dtype, F&& f) {
-  switch (dtype) {
-    case Dtype::f32: return f(float{});
-    case Dtype::bf16: return f(bf16{});
-    case Dtype::f16: return f(f16{});
-    case Dtype::f64: return f(double{});
-    case Dtype::i32: break;
-  }
-  require(false, "a kernel for float types was called with ", zl::name(dtype));
-}
 
 }  // namespace zl

@@ -76,13 +76,7 @@ inline float exp_of_minus(float a) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which stands in the lowest bits
   const float shifted = a * -1.44269504088896341f + kRound, whole = shifted - kRound;
   const float r = (-a - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = (p * r * r + r) + 1.0f;
+  const float p = exp_of_remainder(r);
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23));
 }
 inline double exp_of_minus(double a) { return std::exp(-a); }

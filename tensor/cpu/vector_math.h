@@ -13,8 +13,19 @@
 
 namespace zl {
 
+// e^r for |r| <= ln 2 / 2: the polynomial of Cephes expf.
+inline float exp_of_remainder(float r) {
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return (p * r * r + r) + 1.0f;
+}
+
 // e^x within 1 ulp (relative error below 1.2e-7 where the result is normal). Overflow gives infinity, underflow a
-// subnormal or 0, NaN stays NaN. Cody & Waite's reduction, polynomial of Cephes expf.
+// subnormal or 0, NaN stays NaN. Cody & Waite's reduction.
 inline float exp_fast(float x) {
   // Beyond these the result is infinity or 0 already; the clamp keeps n within the exponents handled below.
   x = x > 89.0f ? 89.0f : x;
@@ -26,35 +37,12 @@ inline float exp_fast(float x) {
   const float whole = shifted - kRound;
   // ln 2 in two parts; the product with the first is exact.
   const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = (p * r * r + r) + 1.0f;
+  const float p = exp_of_remainder(r);
   // 2^n as a product of two powers: n reaches from -150 to 128, beyond the exponents of one float.
   const uint32_t half = uint32_t(int32_t(n) >> 1), rest = n - half;
   return p * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((rest + 127u) << 23);
 }
 inline double exp_fast(double x) { return std::exp(x); }
-
-// tanh x within 2 ulp; 0 at 0 and +-1 for large |x|. NaN stays NaN.
-inline float tanh_fast(float x) {
-  const float a = x < 0.0f ? -x : x;
-  // Near 0 the quotient below would cancel: odd polynomial of Cephes tanhf instead.
-  const float z = x * x;
-  float p = -5.70498872745e-3f;
-  p = p * z + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  const float small = p * z * x + x;
-  const float large = 1.0f - 2.0f / (exp_fast(2.0f * a) + 1.0f);
-  const float signed_large = x < 0.0f ? -large : large;
-  return a < 0.625f ? small : signed_large;
-}
-inline double tanh_fast(double x) { return std::tanh(x); }
 
 // Sums run in this many lanes: element i belongs to lane i % kLanes.
 inline constexpr int kLanes = 16;

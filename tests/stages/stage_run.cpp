@@ -44,7 +44,7 @@ void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, StageRu
   for (int64_t step = 0; step < spec.steps; ++step) {
     double sum = 0;
     for (int64_t a = 0; a < spec.micro_batches; ++a) {
-      const int64_t j = (step * spec.micro_batches + a) * comm.size() + comm.rank();
+      const int64_t j = spec.first_micro_batch + (step * spec.micro_batches + a) * comm.size() + comm.rank();
       sum += train_micro_batch(spec, model, *stage, memory, j, a + 1 == spec.micro_batches);
       call(spec.after_backward, *stage);
     }

@@ -26,6 +26,7 @@ struct StageRunSpec {
   double lr = 0.05, max_norm = 1.0;
   int64_t limit = 0;                // [B] of each rank
   uint64_t data_seed = 7;
+  int64_t first_micro_batch = 0;    // j of the first
   RankOptions rank_options;
   // Called on each rank before the steps, and after each micro-batch's backward and each step.
   std::function<void(Stage&, OddModel&, Communicator&, Memory&)> at_start, after_backward, after_step;

@@ -79,7 +79,7 @@ int compare(const CompareOptions& options) {
 
 constexpr const char* kFooter = R"(ddp always runs first, listed or not. Compared are the bits of every step's loss and gradient norm and of all
 weights. With one micro-batch per step all stages promise ddp's bits; with several, zero1 promises ddp's and zero3
-zero2's, since the pairs add in another order. Memory and traffic are compared with closed formulas, activations
+zero2's, since the pairs add in another order; listing zero3 then brings zero2. Memory and traffic are compared with closed formulas, activations
 and the total with a dry run. Ψ is the number of parameters, N that of ranks.
 --out DIR receives report.html and compare.json.
 

@@ -1,4 +1,5 @@
-// One command of the program and its flags. Beside main.cpp, flags.cpp is all that knows CLI11.
+// One command of the program and its flags. Only flags.cpp, main.cpp and the two commands with commands
+// of their own, model.cpp and data.cpp, know CLI11.
 #pragma once
 
 #include <functional>

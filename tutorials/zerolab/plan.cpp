@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutorials/zerolab/comparison_report.h"
+#include "tutorials/zerolab/interrupt.h"
 #include "tutorials/zerolab/progress.h"
 #include "tutorials/zerolab/quantity.h"
 #include "tutorials/zerolab/run_setup.h"
@@ -104,6 +105,7 @@ int plan(const PlanOptions& options) {
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
   TrainingSpec spec{.model = model.model, .window = model.window, .config = loaded.config, .dtype = options.dtype, .ranks = ranks,
                     .device_memory = options.device_memory};
+  spec.interrupted = interrupt_requested;
   // Traffic is counted in bytes times ranks, which must fit 64 bits.
   const double traffic = 16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.config.accumulation);
   require_input(traffic < 9e18, "the traffic of ", double(spec.model.parameters()), " parameters over ", ranks,

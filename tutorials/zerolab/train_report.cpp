@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "stages/comparison.h"
 #include "tutorials/zerolab/progress.h"
 
 namespace zl::cli {
@@ -119,13 +120,16 @@ Json memory_json(const TrainingResult& result) {
   return rows;
 }
 
-// Per step, of rank 0.
+// Of rank 0, and of one step that makes the communication.
 Json traffic_json(const TrainReport& report) {
   Json rows = Json::array();
-  const int64_t steps = int64_t(report.result.steps.size()), ranks = report.setup.spec.ranks;
-  for (const auto& [key, traffic] : report.result.ranks.at(0).log.rows())
+  const TrainingSpec& spec = report.setup.spec;
+  const int64_t all = int64_t(report.result.steps.size()), skipped = totals(report.result).skipped, ranks = spec.ranks;
+  for (const auto& [key, traffic] : report.result.ranks.at(0).log.rows()) {
+    const int64_t steps = std::max<int64_t>(1, steps_with(spec.config.stage.value_or(StageKind::ddp), key.second, all, skipped));
     rows.push_back({{"collective", name(key.first)}, {"purpose", name(key.second)}, {"calls", traffic.calls / steps},
                     {"elements", traffic.elements / steps}, {"sent_bytes_per_rank", traffic.sent_bytes_times_n / ranks / steps}});
+  }
   return rows;
 }
 
