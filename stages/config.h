@@ -11,10 +11,26 @@
 #include <vector>
 
 #include "optim/flat_optimizer.h"
+#include "optim/loss_scaler.h"
 #include "optim/schedule.h"
 #include "stages/stage.h"
 
 namespace zl {
+
+// comms_logger: which collectives are told of, and when.
+struct CommsLogger {
+  bool enabled = false;
+  bool verbose = false;                // one line per call, as it ends
+  bool prof_all = true;                // in the table at the end; false: prof_ops only
+  std::vector<std::string> prof_ops;   // "all_reduce", "reduce_scatter", …
+  bool debug = false;                  // verbose lines name the purpose and the unit too
+};
+
+// csv_monitor: DeepSpeed's files <output_path>/<job_name>/Train_Samples_*.csv.
+struct CsvMonitor {
+  bool enabled = false;
+  std::string output_path, job_name = "DeepSpeedJobName";
+};
 
 struct Config {
   // Batch: each rank takes `micro_batch` windows per micro-batch and `accumulation` micro-batches per step.
@@ -24,9 +40,23 @@ struct Config {
   OptimizerConfig optimizer;     // with separate_master and no_weight_decay of the "zerolab" block
   ScheduleConfig schedule;
 
+  // Precision. Parameters, gradients and activations are stored in `precision`; arithmetic is fp32.
+  Dtype precision = Dtype::f32;         // f32, or bf16.enabled, fp16.enabled
+  LossScaleConfig loss_scale;           // fp16; else the scale is 1
+  bool check_grad_overflow = true;      // bf16; false: a step is made even if its gradient is not finite
+  std::optional<Dtype> communication_data_type;  // of gradients on their way; empty: as they are accumulated
+  std::optional<Dtype> grad_accum_dtype;         // f32 or `precision`; empty: `precision`
+
   // zero_optimization
   std::optional<StageKind> stage;  // as the file says; the flag wins
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
+  bool offload_optimizer = false;  // offload_optimizer.device is "cpu"; ddp keeps its state on the device all the same
+
+  // What is printed and written beside the run.
+  std::optional<int64_t> steps_per_print;
+  bool wall_clock_breakdown = false;
+  CommsLogger comms_logger;
+  CsvMonitor csv_monitor;
 
   // "zerolab"
   bool recompute = false;

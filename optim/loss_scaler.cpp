@@ -1,0 +1,42 @@
+#include "optim/loss_scaler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/error.h"
+
+namespace zl {
+
+LossScaler::LossScaler(const LossScaleConfig& config)
+    : config_(config),
+      scale_(config.static_scale > 0 ? config.static_scale : std::ldexp(1.0, config.initial_scale_power)),
+      overflows_left_(config.hysteresis) {
+  require_input(config.static_scale >= 0 && std::isfinite(config.static_scale), "a loss scale must be 0 (dynamic) or positive, not ",
+                config.static_scale);
+  require_input(config.window >= 1 && config.hysteresis >= 1 && config.min_scale > 0, "a dynamic loss scale needs a window (", config.window,
+                ") and a hysteresis (", config.hysteresis, ") of at least 1 and a minimum above 0 (", config.min_scale, ")");
+}
+
+void LossScaler::update(bool overflow) {
+  if (config_.static_scale > 0) return;
+  const int64_t step = steps_++;
+  if (overflow) {
+    last_overflow_ = step;
+    if (overflows_left_ > 1) {
+      --overflows_left_;
+      return;
+    }
+    if (scale_ == config_.min_scale)
+      throw LossScaleExhausted(str("the loss scale is at its minimum, ", scale_, ", and the gradient is still not finite (DeepSpeed: Current "
+                                   "loss scale already at minimum - cannot decrease scale anymore. Exiting run.). Try a smaller learning "
+                                   "rate, clipping, or bf16"));
+    scale_ = std::max(scale_ / 2, config_.min_scale);
+    return;
+  }
+  if (config_.consecutive_hysteresis) overflows_left_ = config_.hysteresis;
+  if ((step - last_overflow_) % config_.window != 0) return;
+  overflows_left_ = config_.hysteresis;
+  scale_ *= 2;
+}
+
+}  // namespace zl
