@@ -11,14 +11,12 @@ FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const Opti
       first_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())),
       second_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())) {}
 
-void FlatAdamW::update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) {
-  require_range(parameters, gradients);
-  ++steps_;
+void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) {
   AdamWUpdate u{.gradient_scale = gradient_scale, .lr = lr, .beta1 = config_.beta1, .beta2 = config_.beta2, .eps = config_.eps,
                 .decoupled = config_.decoupled};
   if (config_.bias_correction) {
-    u.correction1 = 1 - std::pow(config_.beta1, double(steps_));
-    u.correction2 = 1 - std::pow(config_.beta2, double(steps_));
+    u.correction1 = 1 - std::pow(config_.beta1, double(steps()));
+    u.correction2 = 1 - std::pow(config_.beta2, double(steps()));
   }
   for (const DecayRange& range : decay_) {
     u.parameter = part(parameters, range);

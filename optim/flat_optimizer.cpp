@@ -27,7 +27,7 @@ void check(const OptimizerConfig& c) {
 
 FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
                              std::vector<DecayRange> decay)
-    : config_(config), decay_(std::move(decay)), numel_(numel), parameters_(parameters) {
+    : config_(config), decay_(std::move(decay)), memory_(memory), numel_(numel), parameters_(parameters) {
   check(config_);
   require(numel >= 0 && is_float(parameters), "an optimizer cannot update ", numel, " parameters of ", name(parameters));
   if (decay_.empty()) decay_ = {{0, numel, config_.weight_decay}};
@@ -53,10 +53,22 @@ void FlatOptimizer::require_range(const Tensor& parameters, const Tensor& gradie
           " gradients");
 }
 
-void FlatOptimizer::take_master(const Tensor& parameters) {
-  if (!master_.defined()) return;
-  require_range(parameters, parameters);
-  kernel::copy(parameters, master_);
+Tensor FlatOptimizer::here(const Tensor& t) const { return Tensor::empty(memory_, MemoryUse::workspace, t.shape(), t.dtype()); }
+
+void FlatOptimizer::update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) {
+  require_range(parameters, gradients);
+  const Tensor p = away(parameters) ? here(parameters) : parameters;
+  const Tensor g = away(gradients) ? here(gradients) : gradients;
+  if (away(parameters) && !master_.defined()) kernel::copy(parameters, p);  // else the master says what they are
+  if (away(gradients)) kernel::copy(gradients, g);
+  ++steps_;
+  step(p, g, lr, gradient_scale);
+  if (away(parameters)) kernel::copy(p, parameters);
+}
+
+void FlatOptimizer::skip(const Memory& parameters, const Tensor& gradients) const {
+  const Tensor p = &parameters != &memory_ ? Tensor::empty(memory_, MemoryUse::workspace, {numel_}, parameters_) : Tensor();
+  const Tensor g = away(gradients) ? here(gradients) : Tensor();
 }
 
 std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,

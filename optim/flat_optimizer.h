@@ -42,24 +42,37 @@ class FlatOptimizer {
   virtual ~FlatOptimizer() = default;
 
   // parameters (n), gradients (n), multiplied by `gradient_scale` first. One call is one step of all n elements.
-  virtual void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) = 0;
+  //
+  // Either may lie in another memory than the optimizer's. What is read then comes over and what was written goes back
+  // through workspace of the optimizer's memory, with the same bits: ZeRO-Offload, Ren et al. 2021 (arXiv:2101.06840),
+  // section 4, where the optimizer works on the host.
+  void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale);
+  // For a step that is not made: takes and gives back the memory that update() would, so that peaks do not depend on data.
+  void skip(const Memory& parameters, const Tensor& gradients) const;
 
-  // Copies the parameters into the master copy, if there is one: after initialisation and after loading.
-  void take_master(const Tensor& parameters);
-  const Tensor& master() const { return master_; }  // (n) fp32, or undefined
+  // (n) fp32, or undefined. Whoever sets the parameters sets it too: they must be its rounding.
+  const Tensor& master() const { return master_; }
   int64_t steps() const { return steps_; }          // updates made; skipped steps do not count
   int64_t numel() const { return numel_; }
 
  protected:
   FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
+  // The update's arithmetic. All in one memory; steps() counts this one already.
+  virtual void step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) = 0;
   Dtype state_dtype() const;  // fp32; fp64 for f64 parameters
-  // Throws std::invalid_argument unless both are as many elements as the range, and the parameters of its type.
-  void require_range(const Tensor& parameters, const Tensor& gradients) const;
   static Tensor part(const Tensor& flat, const DecayRange& range);  // undefined if `flat` is
 
   OptimizerConfig config_;
   std::vector<DecayRange> decay_;  // covers [0, numel)
   Tensor master_;
+
+ private:
+  // Throws std::invalid_argument unless both are as many elements as the range, and the parameters of its type.
+  void require_range(const Tensor& parameters, const Tensor& gradients) const;
+  bool away(const Tensor& t) const { return &t.memory() != &memory_; }
+  Tensor here(const Tensor& t) const;  // uninitialised, like `t` but in this memory
+
+  Memory& memory_;
   int64_t numel_, steps_ = 0;
   Dtype parameters_;
 };

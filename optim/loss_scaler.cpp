@@ -34,7 +34,8 @@ void LossScaler::update(bool overflow) {
     return;
   }
   if (config_.consecutive_hysteresis) overflows_left_ = config_.hysteresis;
-  if ((step - last_overflow_) % config_.window != 0) return;
+  const int64_t good_before = step - last_overflow_ - 1;  // of this one
+  if (good_before == 0 || good_before % config_.window != 0) return;
   overflows_left_ = config_.hysteresis;
   scale_ *= 2;
 }

@@ -9,11 +9,9 @@ FlatSgd::FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const Optimize
   if (config_.momentum != 0) momentum_buffer_ = Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype());
 }
 
-void FlatSgd::update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) {
-  require_range(parameters, gradients);
+void FlatSgd::step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) {
   SgdUpdate u{.gradient_scale = gradient_scale, .lr = lr, .momentum = config_.momentum, .dampening = config_.dampening,
-              .nesterov = config_.nesterov, .first_step = steps_ == 0};
-  ++steps_;
+              .nesterov = config_.nesterov, .first_step = steps() == 1};
   for (const DecayRange& range : decay_) {
     u.parameter = part(parameters, range);
     u.gradient = part(gradients, range);

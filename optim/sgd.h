@@ -9,9 +9,9 @@ namespace zl {
 class FlatSgd final : public FlatOptimizer {
  public:
   FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
-  void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;
 
  private:
+  void step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;
   Tensor momentum_buffer_;  // (n) fp32, fp64 for f64 parameters; undefined without momentum
 };
 

@@ -15,8 +15,11 @@ PredictionInput prediction_input(const TrainingSpec& spec, StageKind stage) {
           .ranks = spec.ranks,
           .micro_batches = spec.config.accumulation,
           .reduce_bucket_size = spec.config.reduce_bucket_size,
-          .element_bytes = size_of(spec.dtype),
-          .optimizer = optimizer_bytes(spec.config.optimizer, spec.dtype),
+          .dtype = spec.config.precision,
+          .gradient_dtype = spec.config.grad_accum_dtype,
+          .communication_dtype = spec.config.communication_data_type,
+          .optimizer = optimizer_bytes(spec.config.optimizer, spec.config.precision),
+          .offload_optimizer = spec.config.offload_optimizer,
           .units = padded_unit_sizes(model.units(), spec.ranks)};
 }
 
@@ -26,24 +29,24 @@ TrainingSpec with_stage(TrainingSpec spec, StageKind stage) {
 }
 
 // Measured against predicted: the closed formula where there is one, else the dry run.
-std::vector<MemoryRow> memory_rows(int rank, const MemoryLedger& measured, const Prediction& formula, const MemoryLedger& dry) {
+std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured, const Prediction& formula, const RankReport& dry) {
   std::vector<MemoryRow> rows;
-  for (int i = 0; i < kMemoryUses; ++i) {
-    const MemoryUse use = MemoryUse(i);
-    const bool closed = has_closed_formula(use);
-    MemoryRow row{.rank = rank, .pool = Pool::device, .use = use, .rest = measured.live(use), .peak = measured.peak(use),
-                  .predicted_rest = closed ? formula.rest_of(use) : dry.live(use),
-                  .predicted_peak = closed ? formula.peak_of(use) : dry.peak(use)};
-    if (row.rest || row.peak || row.predicted_rest || row.predicted_peak) rows.push_back(row);
+  for (const Pool pool : {Pool::device, Pool::host}) {
+    const bool host = pool == Pool::host;
+    const MemoryLedger &seen = host ? measured.host : measured.rest, &dry_seen = host ? dry.host : dry.rest;
+    const Prediction::PoolBytes& closed = host ? formula.host : formula.device;
+    for (int i = 0; i < kMemoryUses; ++i) {
+      const MemoryUse use = MemoryUse(i);
+      MemoryRow row{.rank = rank, .pool = pool, .use = use, .rest = seen.live(use), .peak = seen.peak(use),
+                    .predicted_rest = has_closed_formula(use) ? closed.rest_of(use) : dry_seen.live(use),
+                    .predicted_peak = has_closed_formula(use) ? closed.peak_of(use) : dry_seen.peak(use)};
+      if (row.rest || row.peak || row.predicted_rest || row.predicted_peak) rows.push_back(row);
+    }
   }
   return rows;
 }
 
-struct StepCount {
-  int64_t steps, skipped;
-};
-
-std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const CommunicationLog& log, const CommunicationLog& formula, StepCount count) {
+std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const CommunicationLog& log, const CommunicationLog& formula, const StepCount& count) {
   std::map<std::pair<Collective, Purpose>, TrafficRow> rows;
   const auto row = [&](const auto& key) -> TrafficRow& {
     return rows.try_emplace(key, TrafficRow{key.first, key.second, 0, 0, 0, 0, 0, 0}).first->second;
@@ -54,7 +57,8 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const Communica
   }
   for (const auto& [key, t] : formula.rows()) {
     TrafficRow& r = row(key);
-    const int64_t times = steps_with(stage, key.second, count.steps, count.skipped);
+    const int64_t times = count.with(stage, key.second);
+    if (times == 0 && !rows.contains(key)) continue;
     r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
     r.predicted_sent = times * t.sent_bytes_times_n / ranks;
   }
@@ -64,9 +68,9 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const Communica
 }
 
 // Totals of a run to one step, for people and JSON; exact() compares totals before this.
-void per_step(StageKind stage, std::vector<TrafficRow>& rows, StepCount count) {
+void per_step(StageKind stage, std::vector<TrafficRow>& rows, const StepCount& count) {
   for (TrafficRow& r : rows) {
-    const int64_t steps = std::max<int64_t>(1, steps_with(stage, r.purpose, count.steps, count.skipped));
+    const int64_t steps = std::max<int64_t>(1, count.with(stage, r.purpose));
     for (int64_t* value : {&r.calls, &r.elements, &r.sent, &r.predicted_calls, &r.predicted_elements, &r.predicted_sent}) *value /= steps;
   }
 }
@@ -112,7 +116,7 @@ std::vector<StageKind> to_run(std::vector<StageKind> stages, int64_t micro_batch
   return stages;
 }
 
-OutOfMemoryReport report(const OutOfMemory& e) { return {e.rank, e.unit, e.phase, e.asked}; }
+OutOfMemoryReport report(const OutOfMemory& e) { return {e.rank, e.pool, e.unit, e.phase, e.asked}; }
 
 StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const std::function<void(StageKind, const StepRecord&)>& on_step) {
   StageOutcome outcome{.stage = stage};
@@ -131,38 +135,48 @@ StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const std::fun
   outcome.steps = result.steps;
   outcome.weights_hash = weights_hash(outcome.weights);
   std::vector<double> seconds;
-  StepCount count{int64_t(result.steps.size()), 0};
-  for (const StepRecord& r : result.steps) {
-    seconds.push_back(r.seconds);
-    count.skipped += r.skipped;
-  }
+  const StepCount steps = count(result.steps);
+  for (const StepRecord& r : result.steps) seconds.push_back(r.seconds);
   outcome.seconds_per_step = median(seconds);
   const Prediction formula = predict(prediction_input(spec, stage));
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport& measured = result.ranks[size_t(rank)];
     const RankReport dry = dry_run(spec, rank);
-    std::ranges::copy(memory_rows(rank, measured.rest, formula, dry.rest), std::back_inserter(outcome.memory));
+    std::ranges::copy(memory_rows(rank, measured, formula, dry), std::back_inserter(outcome.memory));
     outcome.peak_total.push_back(measured.rest.peak_total());
     outcome.predicted_peak_total.push_back(dry.rest.peak_total());
     outcome.init_peak_total.push_back(measured.init_peak_total);
-    const auto rows = traffic_rows(stage, spec.ranks, measured.log, formula.traffic, count);
+    outcome.peak_host.push_back(measured.host.peak_total());
+    outcome.predicted_peak_host.push_back(dry.host.peak_total());
+    const auto rows = traffic_rows(stage, spec.ranks, measured.log, formula.traffic, steps);
     outcome.traffic_equal_on_all_ranks = outcome.traffic_equal_on_all_ranks && std::ranges::all_of(rows, &TrafficRow::exact);
     if (rank == 0) outcome.traffic = rows;
-    outcome.waiting.push_back(double(measured.log.total_time().waited) * 1e-9 / double(std::max<int64_t>(1, count.steps)));
+    outcome.waiting.push_back(double(measured.log.total_time().waited) * 1e-9 / double(std::max<int64_t>(1, steps.steps)));
   }
-  per_step(stage, outcome.traffic, count);
+  per_step(stage, outcome.traffic, steps);
   return outcome;
 }
 
 }  // namespace
 
-int64_t steps_with(StageKind stage, Purpose purpose, int64_t steps, int64_t skipped) {
+int64_t StepCount::with(StageKind stage, Purpose purpose) const {
+  if (purpose == Purpose::check) return nonfinite;
   const bool after_update = purpose == Purpose::parameter && stage != StageKind::zero3;
   return after_update ? steps - skipped : steps;
 }
 
+StepCount count(const std::vector<StepRecord>& steps) {
+  StepCount count{.steps = int64_t(steps.size())};
+  for (const StepRecord& r : steps) {
+    count.skipped += r.skipped;
+    count.nonfinite += !std::isfinite(r.grad_norm);
+  }
+  return count;
+}
+
 bool StageOutcome::predictions_exact() const {
-  return std::ranges::all_of(memory, &MemoryRow::exact) && peak_total == predicted_peak_total && traffic_equal_on_all_ranks;
+  return std::ranges::all_of(memory, &MemoryRow::exact) && peak_total == predicted_peak_total &&
+         peak_host == predicted_peak_host && traffic_equal_on_all_ranks;
 }
 
 bool Comparison::any_fits() const {
@@ -202,13 +216,14 @@ StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
   const TrainingSpec staged = with_stage(spec, stage);
   const Prediction formula = predict(prediction_input(staged, stage));
   TrainingSpec unlimited = staged;
-  unlimited.device_memory = 0;
+  unlimited.device_memory = unlimited.host_memory = 0;
   const RankReport dry = dry_run(unlimited, rank);
-  plan.memory = memory_rows(rank, dry.rest, formula, dry.rest);
-  plan.traffic = traffic_rows(stage, spec.ranks, dry.log, formula.traffic, {1, 0});
+  plan.memory = memory_rows(rank, dry, formula, dry);
+  plan.traffic = traffic_rows(stage, spec.ranks, dry.log, formula.traffic, {.steps = 1});
   plan.peak_total = dry.rest.peak_total();
+  plan.peak_host = dry.host.peak_total();
   plan.init_peak_total = dry.init_peak_total;
-  if (staged.device_memory > 0) {
+  if (staged.device_memory > 0 || staged.host_memory > 0) {
     try {
       dry_run(staged, rank);
     } catch (const OutOfMemory& e) {

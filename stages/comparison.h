@@ -13,6 +13,7 @@ namespace zl {
 
 struct OutOfMemoryReport {
   int rank;
+  Pool pool;
   std::string unit, phase;
   int64_t asked;  // [B]
 };
@@ -35,8 +36,13 @@ struct TrafficRow {
   bool exact() const { return sent == predicted_sent && calls == predicted_calls && elements == predicted_elements; }
 };
 
-// How many of `steps` steps, `skipped` of them without an update, communicate for this purpose.
-int64_t steps_with(StageKind stage, Purpose purpose, int64_t steps, int64_t skipped);
+// The steps of a run, by what they communicate.
+struct StepCount {
+  int64_t steps = 0, skipped = 0, nonfinite = 0;  // all; without an update; whose gradient is not finite
+  // How many of them communicate for this purpose.
+  int64_t with(StageKind stage, Purpose purpose) const;
+};
+StepCount count(const std::vector<StepRecord>& steps);
 
 struct StageOutcome {
   StageKind stage;
@@ -46,7 +52,8 @@ struct StageOutcome {
   std::vector<float> weights;
   uint64_t weights_hash = 0;
   std::vector<MemoryRow> memory;                            // all ranks; rows of nothing but zeros are left out
-  std::vector<int64_t> peak_total, predicted_peak_total, init_peak_total;  // by rank
+  std::vector<int64_t> peak_total, predicted_peak_total, init_peak_total;  // by rank, of the device pool
+  std::vector<int64_t> peak_host, predicted_peak_host;      // by rank, of the host pool
   std::vector<TrafficRow> traffic;                          // rank 0; ranks that differ make it not exact
   bool traffic_equal_on_all_ranks = true;
   double seconds_per_step = 0;                              // median
@@ -77,7 +84,7 @@ struct StagePlan {
   std::optional<OutOfMemoryReport> out_of_memory;  // with spec.device_memory only
   std::vector<MemoryRow> memory;                   // rest and peak as predicted; measured columns from the dry run
   std::vector<TrafficRow> traffic;
-  int64_t peak_total = 0, init_peak_total = 0;
+  int64_t peak_total = 0, peak_host = 0, init_peak_total = 0;
 };
 StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank);
 

@@ -13,7 +13,7 @@ class Ddp final : public Stage {
   void place(Unit& u) override {
     UnitMemory& m = memory(u);
     m.parameter = make(MemoryUse::parameter, m.layout.whole());
-    m.gradient = make(MemoryUse::gradient, m.layout.whole());
+    m.gradient = make_gradient(m.layout.whole());
     m.optimizer = make_optimizer(u, m.layout.whole());
     initialize(u);
     point_data(u, m.parameter);
@@ -22,7 +22,7 @@ class Ddp final : public Stage {
 
   Work reduce(Unit& u) override {
     if (!last_micro_batch()) return {};
-    return comm().all_reduce(memory(u).gradient, Reduction::mean, {u.name + " gradient", Purpose::gradient});
+    return comm().all_reduce(outgoing(u), Reduction::mean, {u.name + " gradient", Purpose::gradient});
   }
   Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
 

@@ -22,7 +22,8 @@ class Engine {
   // Builds a scalar loss. `tape` is null when nothing is to be recorded.
   using Forward = std::function<Var(Tape* tape, UnitObserver& stage)>;
 
-  Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config, Dtype dtype = Dtype::f32);
+  // `host`: where config.offload_optimizer sends the optimizer; it may be null if that is false or the stage is ddp.
+  Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config, Memory* host = nullptr);
 
   // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the previous one was not walked back, or
   // if its step() is due.
@@ -31,10 +32,11 @@ class Engine {
   double evaluate(const Forward& build);
   // Drops `loss`: its activations die as the walk passes them.
   void backward(Var& loss);
-  // At an accumulation boundary: the optimizer step. Otherwise nothing.
+  // At an accumulation boundary: the optimizer step. Otherwise nothing. Throws LossScaleExhausted.
   std::optional<StepResult> step();
 
   double learning_rate() const;             // of the next update
+  double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }  // of the next backward
   double loss_of_step() const { return loss_; }  // mean over ranks and micro-batches of the last step
   int64_t updates() const { return updates_; }   // skipped steps do not count
   // Whether the next step() updates: true after the last backward of a step, as DeepSpeed's function of this name.
@@ -45,6 +47,7 @@ class Engine {
   Config config_;
   Memory& memory_;
   std::unique_ptr<Stage> stage_;
+  std::optional<LossScaler> scaler_;  // in fp16
   Tape tape_;  // one for all micro-batches: empty between them, with the room that it has grown to
   int64_t micro_batch_ = 0, updates_ = 0;
   double loss_sum_ = 0, loss_ = 0;
@@ -53,6 +56,7 @@ class Engine {
 
 // Places the model's parameters, gradients and optimizer state as config.stage says (ddp if it says nothing).
 // Throws OutOfMemory.
-std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config);
+std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config,
+                                   Memory* host = nullptr);
 
 }  // namespace zl

@@ -24,8 +24,23 @@ int64_t peak_unreduced(const std::vector<int64_t>& units, int64_t bucket) {
   return peak;
 }
 
+// [n] The most that one bucket holds: blocks from the last to the first, root at the end.
+int64_t largest_bucket(const std::vector<int64_t>& units, int64_t bucket) {
+  int64_t waiting = 0, largest = 0;
+  for (size_t i = units.size(); i-- > 0;) {
+    waiting += units[i];
+    largest = std::max(largest, waiting);
+    if (waiting >= bucket) waiting = 0;
+  }
+  return largest;
+}
+
+Dtype gradient_type(const PredictionInput& in) { return in.gradient_dtype.value_or(in.dtype); }
+Dtype communication_type(const PredictionInput& in) { return in.communication_dtype.value_or(gradient_type(in)); }
+
 void add_traffic(CommunicationLog& log, Collective collective, Purpose purpose, const std::vector<int64_t>& sizes, const PredictionInput& in) {
-  for (const int64_t n : sizes) log.add(collective, purpose, n, n * in.element_bytes, in.ranks);
+  const int64_t bytes = size_of(purpose == Purpose::gradient ? communication_type(in) : in.dtype);
+  for (const int64_t n : sizes) log.add(collective, purpose, n, n * bytes, in.ranks);
 }
 
 CommunicationLog traffic(const PredictionInput& in) {
@@ -40,7 +55,7 @@ CommunicationLog traffic(const PredictionInput& in) {
       add_traffic(log, Collective::all_gather, Purpose::parameter, in.units, in);
       add_traffic(log, Collective::all_gather, Purpose::parameter, {in.units.begin() + 1, in.units.end()}, in);
     }
-  for (const Purpose purpose : {Purpose::norm, Purpose::loss})  // one double per rank
+  for (const Purpose purpose : {Purpose::norm, Purpose::loss, Purpose::check})  // one double per rank
     log.add(Collective::all_gather, purpose, in.ranks, in.ranks * 8, in.ranks);
   return log;
 }
@@ -61,31 +76,45 @@ bool has_closed_formula(MemoryUse use) { return use != MemoryUse::activation && 
 
 Prediction predict(const PredictionInput& in) {
   const int64_t whole = std::accumulate(in.units.begin(), in.units.end(), int64_t(0)), shard = whole / in.ranks;
-  const int64_t parameters = in.stage == StageKind::zero3 ? shard : whole;
-  const int64_t gradients = in.stage >= StageKind::zero2 ? shard : whole;
+  const bool shards_gradient = in.stage >= StageKind::zero2, shards_parameter = in.stage == StageKind::zero3;
+  const bool offloads = in.offload_optimizer && in.stage != StageKind::ddp;
+  const int64_t element = size_of(in.dtype), gradient = size_of(gradient_type(in));
   const int64_t updated = in.stage == StageKind::ddp ? whole : shard;
 
   Prediction p;
-  const auto set = [&](MemoryUse use, int64_t rest, int64_t more_at_peak) {
-    p.rest[size_t(use)] = rest;
-    p.peak[size_t(use)] = rest + more_at_peak;
+  const auto set = [](Prediction::PoolBytes& pool, MemoryUse use, int64_t rest, int64_t more_at_peak = 0) {
+    pool.rest[size_t(use)] = rest;
+    pool.peak[size_t(use)] = rest + more_at_peak;
   };
-  const int64_t gathered = in.stage == StageKind::zero3 ? in.units[0] + largest_block(in.units) : 0;
-  const int64_t unreduced = in.stage >= StageKind::zero2 ? peak_unreduced(in.units, in.reduce_bucket_size) : 0;
-  set(MemoryUse::parameter, parameters * in.element_bytes, gathered * in.element_bytes);
-  set(MemoryUse::gradient, gradients * in.element_bytes, unreduced * in.element_bytes);
-  set(MemoryUse::optimizer_state, updated * in.optimizer.state, 0);
-  set(MemoryUse::master_weights, updated * in.optimizer.master, 0);
-  set(MemoryUse::communication, 0, in.ranks * 8);  // the norm, then the loss: one double per rank
+  const int64_t gathered = shards_parameter ? in.units[0] + largest_block(in.units) : 0;
+  set(p.device, MemoryUse::parameter, (shards_parameter ? shard : whole) * element, gathered * element);
+
+  Prediction::PoolBytes& beside_optimizer = offloads ? p.host : p.device;
+  if (shards_gradient) {
+    const int64_t unreduced = peak_unreduced(in.units, in.reduce_bucket_size) * element;
+    if (offloads) set(p.device, MemoryUse::gradient, 0, unreduced);
+    set(beside_optimizer, MemoryUse::gradient, shard * gradient, offloads ? 0 : unreduced);
+  } else {
+    // In a type of its own the whole gradient is added to unit by unit.
+    const int64_t apart = gradient_type(in) != in.dtype ? in.units[0] + largest_block(in.units) : 0;
+    set(p.device, MemoryUse::gradient, whole * gradient, apart * element);
+  }
+  set(beside_optimizer, MemoryUse::optimizer_state, updated * in.optimizer.state);
+  set(beside_optimizer, MemoryUse::master_weights, updated * in.optimizer.master);
+
+  // The norm, then the loss, are one double per rank. Copies in another type travel bucket by bucket.
+  const bool converts = communication_type(in) != (shards_gradient ? in.dtype : gradient_type(in));
+  const int64_t copies = converts ? largest_bucket(in.units, in.reduce_bucket_size) * size_of(communication_type(in)) : 0;
+  set(p.device, MemoryUse::communication, 0, std::max<int64_t>(in.ranks * 8, copies));
   p.traffic = traffic(in);
   return p;
 }
 
-ModelStates model_states(StageKind stage, double parameters, int ranks, int64_t element_bytes, OptimizerBytes optimizer) {
+ModelStates model_states(StageKind stage, double parameters, int ranks, const ElementBytes& bytes) {
   const double shard = parameters / ranks;
-  return {.parameter = double(element_bytes) * (stage == StageKind::zero3 ? shard : parameters),
-          .gradient = double(element_bytes) * (stage >= StageKind::zero2 ? shard : parameters),
-          .optimizer = double(optimizer.state + optimizer.master) * (stage == StageKind::ddp ? parameters : shard)};
+  return {.parameter = double(bytes.parameter) * (stage == StageKind::zero3 ? shard : parameters),
+          .gradient = double(bytes.gradient) * (stage >= StageKind::zero2 ? shard : parameters),
+          .optimizer = double(bytes.optimizer.state + bytes.optimizer.master) * (stage == StageKind::ddp ? parameters : shard)};
 }
 
 double sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "dist/communication_log.h"
@@ -19,8 +20,10 @@ struct PredictionInput {
   int ranks = 1;
   int64_t micro_batches = 1;                                   // per step
   int64_t reduce_bucket_size = 1;                              // [n]; that of gathers changes neither bytes nor calls
-  int64_t element_bytes = 4;                                   // of a parameter and of a gradient
+  Dtype dtype = Dtype::f32;                                    // these three as in StageOptions
+  std::optional<Dtype> gradient_dtype, communication_dtype;
   OptimizerBytes optimizer{8, 0};                              // [B] per parameter
+  bool offload_optimizer = false;                              // to the host pool; ddp keeps everything on the device
   std::vector<int64_t> units;                                  // [n] padded size of each unit, root first
 };
 
@@ -28,11 +31,15 @@ struct PredictionInput {
 std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks);
 
 struct Prediction {
-  std::array<int64_t, kMemoryUses> rest{}, peak{};  // [B] of one rank; zero for activation and workspace
-  CommunicationLog traffic;                         // of one rank and step
-
-  int64_t rest_of(MemoryUse use) const { return rest[size_t(use)]; }
-  int64_t peak_of(MemoryUse use) const { return peak[size_t(use)]; }
+  // [B] of one rank in one pool; zero for activation and workspace.
+  struct PoolBytes {
+    std::array<int64_t, kMemoryUses> rest{}, peak{};
+    int64_t rest_of(MemoryUse use) const { return rest[size_t(use)]; }
+    int64_t peak_of(MemoryUse use) const { return peak[size_t(use)]; }
+  };
+  PoolBytes device, host;
+  // Of one rank and step: of a step that updates, and with purpose `check` of one whose gradient is not finite.
+  CommunicationLog traffic;
 };
 Prediction predict(const PredictionInput& input);
 
@@ -44,7 +51,12 @@ struct ModelStates {
   double parameter, gradient, optimizer;  // [B]; optimizer includes the master copy
   double total() const { return parameter + gradient + optimizer; }
 };
-ModelStates model_states(StageKind stage, double parameters, int ranks, int64_t element_bytes, OptimizerBytes optimizer);
+struct ElementBytes {
+  int64_t parameter = 4, gradient = 4;  // [B]
+  OptimizerBytes optimizer{8, 0};
+  int64_t total() const { return parameter + gradient + optimizer.state + optimizer.master; }
+};
+ModelStates model_states(StageKind stage, double parameters, int ranks, const ElementBytes& bytes);
 
 // [n] sent per rank and step: (N-1)/N * parameters * 2, 2, 2, 3 for one micro-batch per step. The paper's bound: predict()
 // sends less in stage 3, where root is gathered once for both passes.

@@ -1,10 +1,10 @@
 #include "stages/stage.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "optim/clip.h"
 #include "tensor/kernels.h"
-#include "tensor/random.h"
 
 namespace zl {
 
@@ -14,7 +14,12 @@ const char* name(StageKind kind) {
 }
 
 Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
-    : units_(units), comm_(comm), device_(memory), options_(std::move(options)), memory_(units.size()) {}
+    : units_(units), comm_(comm), device_(memory), options_(std::move(options)), memory_(units.size()) {
+  for (Unit& u : units_) {
+    memory_[size_t(u.index)].first_parameter = int64_t(parameters_.size());
+    parameters_.insert(parameters_.end(), u.parameters.begin(), u.parameters.end());
+  }
+}
 
 Stage::~Stage() {
   for (Unit& u : units_) {  // the parameters outlive the memory that they point into
@@ -69,9 +74,16 @@ void Stage::before_backward(Unit& u) {
 }
 
 void Stage::leave(Unit& u) {
-  if (--memory(u).passes > 0) return;
+  UnitMemory& m = memory(u);
+  if (--m.passes > 0) return;
+  check_gradient(u);
+  if (m.micro_batch.defined()) {
+    kernel::accumulate(m.micro_batch, m.gradient);
+    point_grad(u, {});
+    m.micro_batch = {};
+  }
   finished_.units.push_back(&u);
-  finished_.elements += memory(u).layout.whole();
+  finished_.elements += m.layout.whole();
   if (finished_.elements >= options_.reduce_bucket_size) flush_reduce();
 }
 
@@ -109,11 +121,13 @@ void Stage::flush_share() {
 void Stage::backward(Tape& tape, const Var& loss, double scale, bool last) {
   last_micro_batch_ = last;
   device_.events().set_phase("backward");
+  squares_ = Tensor::zeros(device_, MemoryUse::workspace, {int64_t(parameters_.size())}, Dtype::f64);
   Tensor seed = like(loss.value(), {1});
   kernel::fill(scale, seed);
   tape.backward(loss, std::move(seed));
   if (!finished_.units.empty()) flush_reduce();
   device_.events().set_unit("");
+  note_culprit();
 }
 
 StepResult Stage::step(const StepInput& input) {
@@ -121,11 +135,16 @@ StepResult Stage::step(const StepInput& input) {
   StepResult result;
   const double divisor = input.micro_batches * input.scale;
   result.grad_norm = std::sqrt(squared_norm()) / divisor;
-  result.skipped = !std::isfinite(result.grad_norm);
+  if (std::isnan(result.grad_norm)) result.grad_norm = std::nan("");  // one of the many, so that stages can be compared
+  const bool finite = std::isfinite(result.grad_norm);
+  if (!finite) result.culprit = find_culprit();
+  result.skipped = !finite && options_.skip_nonfinite;
   const float gradient_scale = float(clip_factor(result.grad_norm, input.max_norm) / divisor);
   for (Unit& u : units_) {
     announce(u, "update");
-    if (!result.skipped) {
+    if (result.skipped) {
+      memory(u).optimizer->skip(device_, reduced_gradient(u));
+    } else {
       update(u, input.lr, gradient_scale);
       updated_.units.push_back(&u);
       updated_.elements += memory(u).layout.whole();
@@ -138,13 +157,54 @@ StepResult Stage::step(const StepInput& input) {
   return result;
 }
 
+// ---- gradients that are not finite ------------------------------------------------------------------------------------
+
+// Before any reduction, since a sum over ranks does not tell who was to blame.
+void Stage::check_gradient(const Unit& u) {
+  for (size_t i = 0; i < u.parameters.size(); ++i)
+    kernel::sum_of_squares(u.parameters[i]->grad, squares_.slice(memory(u).first_parameter + int64_t(i), {1}));
+}
+
+void Stage::note_culprit() {
+  const Tensor squares = std::exchange(squares_, {});
+  const Tensor total = Tensor::empty(device_, MemoryUse::workspace, {1}, Dtype::f64);
+  kernel::sum_of_squares(squares, total);  // one number to wait for; squares of fp32 are far from the end of fp64
+  if (std::isfinite(kernel::read(total, 0)) || culprit_ >= 0) return;
+  const std::vector<double> all = kernel::download<double>(squares);
+  while (std::isfinite(all[size_t(++culprit_)])) {}
+}
+
+// k: this rank's own gradient of parameter k - 1; -k: that parameter in this rank's shard of the sums; 0: neither.
+double Stage::culprit_code() {
+  if (culprit_ >= 0) return double(std::exchange(culprit_, -1) + 1);
+  for (Unit& u : units_) {
+    const Tensor shard = reduced_gradient(u);
+    for (const Partition::Piece& piece : memory(u).layout.pieces(comm_.rank() * memory(u).layout.shard(), shard.numel())) {
+      const Tensor square = Tensor::empty(shard.memory(), MemoryUse::workspace, {1}, Dtype::f64);
+      kernel::sum_of_squares(shard.slice(piece.at, {piece.count}), square);
+      if (!std::isfinite(kernel::read(square, 0)))
+        return -double(std::find(parameters_.begin(), parameters_.end(), piece.parameter) - parameters_.begin() + 1);
+    }
+  }
+  return 0;
+}
+
+std::optional<Culprit> Stage::find_culprit() {
+  const std::vector<double> codes = gather_from_ranks(culprit_code(), {"gradient that is not finite", Purpose::check});
+  for (const double sign : {1.0, -1.0})
+    for (size_t rank = 0; rank < codes.size(); ++rank)
+      if (const double k = sign * codes[rank]; k > 0) return Culprit{int(rank), parameters_[size_t(k) - 1]->name, sign < 0};
+  return std::nullopt;
+}
+
 // ---- numbers that every rank agrees on ------------------------------------------------------------------------------
 
 double Stage::squared_norm() {
   double mine = 0;
   for (Unit& u : units_) {
-    const Tensor square = Tensor::empty(device_, MemoryUse::workspace, {1}, Dtype::f64);
-    kernel::sum_of_squares(reduced_gradient(u), square);
+    const Tensor gradient = reduced_gradient(u);
+    const Tensor square = Tensor::empty(gradient.memory(), MemoryUse::workspace, {1}, Dtype::f64);
+    kernel::sum_of_squares(gradient, square);
     mine += kernel::read(square, u.index == 0 ? 1.0 / comm_.size() : 0.0);  // a dry run's norm is 1
   }
   return sum_over_ranks(mine, {"gradient norm", Purpose::norm});
@@ -152,81 +212,18 @@ double Stage::squared_norm() {
 
 double Stage::mean_over_ranks(double mine) { return sum_over_ranks(mine, {"loss", Purpose::loss}) / comm_.size(); }
 
-double Stage::sum_over_ranks(double mine, CallName name) {
+std::vector<double> Stage::gather_from_ranks(double mine, CallName name) {
   const Tensor all = Tensor::empty(device_, MemoryUse::communication, {comm_.size()}, Dtype::f64);
   kernel::upload<double>({&mine, 1}, own(all));
   comm_.all_gather(all, name).wait();
-  if (!device_.backend().holds_data()) return mine * comm_.size();
+  if (!device_.backend().holds_data()) return std::vector<double>(size_t(comm_.size()), mine);
+  return kernel::download<double>(all);
+}
+
+double Stage::sum_over_ranks(double mine, CallName name) {
   double sum = 0;
-  for (const double part : kernel::download<double>(all)) sum += part;
+  for (const double part : gather_from_ranks(mine, name)) sum += part;
   return sum;
-}
-
-// ---- memory -----------------------------------------------------------------------------------------------------
-
-Tensor Stage::own(const Tensor& whole) const {
-  const int64_t n = whole.numel() / comm_.size();
-  return whole.slice(comm_.rank() * n, {n});
-}
-
-int64_t Stage::first_element(const Unit& u, int64_t n) const {
-  const Partition& layout = memory_[size_t(u.index)].layout;
-  require(n == layout.whole() || n == layout.shard(), "unit ", u.name, ": ", n, " elements are neither its whole (", layout.whole(),
-          ") nor its shard (", layout.shard(), ")");
-  return n == layout.whole() ? 0 : comm_.rank() * layout.shard();
-}
-
-void Stage::point(Unit& u, Tensor Parameter::*member, const Tensor& flat) {
-  for (size_t i = 0; i < u.parameters.size(); ++i) {
-    Parameter& p = *u.parameters[i];
-    p.*member = flat.defined() ? flat.slice(memory(u).layout.offset(i), p.shape) : Tensor{};
-  }
-}
-
-std::unique_ptr<FlatOptimizer> Stage::make_optimizer(Unit& u, int64_t n) {
-  // One range per parameter that lies in ours; padding before it belongs to it, since padding stays zero either way.
-  std::vector<DecayRange> decay;
-  for (const Partition::Piece& piece : memory(u).layout.pieces(first_element(u, n), n)) {
-    bool exempt = false;
-    for (const std::string& glob : options_.optimizer.no_weight_decay) exempt = exempt || matches_glob(glob, piece.parameter->name);
-    decay.push_back({decay.empty() ? 0 : decay.back().end, piece.at + piece.count, exempt ? 0 : options_.optimizer.weight_decay});
-  }
-  if (!decay.empty()) decay.back().end = n;
-  return zl::make_optimizer(device_, n, options_.dtype, options_.optimizer, std::move(decay));
-}
-
-void Stage::initialize(Unit& u) {
-  UnitMemory& m = memory(u);
-  const int64_t n = m.parameter.numel();
-  for (const Partition::Piece& piece : m.layout.pieces(first_element(u, n), n)) {
-    const Parameter& p = *piece.parameter;
-    const Tensor part = m.parameter.slice(piece.at, {piece.count});
-    if (p.initial_deviation == 0) kernel::fill(p.initial_mean, part);
-    else kernel::normal({options_.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation}, piece.first, part);
-  }
-  m.optimizer->take_master(m.optimizer->numel() == n ? m.parameter : own(m.parameter));
-}
-
-void Stage::load(const std::function<std::vector<float>(const Parameter&)>& values) {
-  for (Unit& u : units_) {
-    UnitMemory& m = memory(u);
-    const int64_t n = m.parameter.numel();
-    for (const Partition::Piece& piece : m.layout.pieces(first_element(u, n), n)) {
-      const std::vector<float> whole = values(*piece.parameter);
-      require(int64_t(whole.size()) == piece.parameter->numel(), "parameter '", piece.parameter->name, "' has ",
-              piece.parameter->numel(), " elements, but ", whole.size(), " were given");
-      kernel::upload_floats(std::span(whole).subspan(size_t(piece.first), size_t(piece.count)), m.parameter.slice(piece.at, {piece.count}));
-    }
-    m.optimizer->take_master(m.optimizer->numel() == n ? m.parameter : own(m.parameter));
-  }
-}
-
-void Stage::visit_parameters(const std::function<void(const Parameter&, const Tensor& data)>& visit) {
-  for (Unit& u : units_) {
-    ensure_gathered(u);
-    for (const Parameter* p : u.parameters) visit(*p, p->data);
-    release(u);
-  }
 }
 
 std::unique_ptr<Stage> make_stage(StageKind kind, std::vector<Unit>& units, Communicator& comm, Memory& memory,

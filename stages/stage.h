@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,26 +29,42 @@ const char* name(StageKind kind);
 struct UnitMemory {
   Partition layout;
   Tensor parameter;   // whole or shard, as the stage keeps it
-  Tensor gradient;    // likewise; cleared after each step
+  Tensor gradient;    // likewise, in the type in which micro-batches are added; cleared after each step
   std::unique_ptr<FlatOptimizer> optimizer;  // likewise
   Tensor gathered;    // whole; exists between gather and release only (stage 3)
-  Tensor unreduced;   // whole; exists while backward fills it and its reduction is under way (stages 2 and 3)
+  Tensor unreduced;   // whole; exists while backward fills it (stages 2 and 3) and its reduction is under way
+  Tensor micro_batch; // whole; what backward fills where `gradient` is whole, but of another type than the parameters
+  int64_t first_parameter = 0;  // the place of the unit's first among the parameters of all units
   int passes = 0;     // forward passes of this micro-batch that the backward walk has not yet passed
   int walking = 0;    // of these, the ones that the walk is inside of
 };
 
 struct StageOptions {
   OptimizerConfig optimizer;
-  Dtype dtype = Dtype::f32;           // of parameters, gradients and activations
+  Dtype dtype = Dtype::f32;           // of parameters and activations, and of gradients as backward makes them
+  std::optional<Dtype> gradient_dtype;       // in which micro-batches are added: f32 or, if empty, `dtype`
+  std::optional<Dtype> communication_dtype;  // of gradients on their way; empty: as they are added
+  bool skip_nonfinite = true;         // a step whose gradient is not finite is not made
   uint64_t seed = 1337;               // of the initial values
   int64_t reduce_bucket_size = 1;     // [n] padded elements at which a bucket of finished units is reduced; 1: each unit
   int64_t allgather_bucket_size = 1;  // [n] likewise for the gathers after the update
+  // Where optimizer state and master weights go, in stages 2 and 3 the gradient shard too; it must outlive the stage.
+  // Null: they stay on the device.
+  Memory* host = nullptr;
+};
+
+// Where a gradient that is not finite was first seen.
+struct Culprit {
+  int rank;
+  std::string parameter;
+  bool in_sum;  // no rank's own gradient was to blame: micro-batches that are finite added up to what is not
 };
 
 // What one optimizer step saw.
 struct StepResult {
   double grad_norm = 0;  // of the mean gradient, before clipping
   bool skipped = false;  // the norm was not finite: no rank updated anything
+  std::optional<Culprit> culprit;  // of a norm that is not finite; the same on every rank
 };
 
 class Stage : public UnitObserver {
@@ -79,7 +96,10 @@ class Stage : public UnitObserver {
 
   // Calls `visit` with the data of each parameter in the order of the units, gathering where needed. Every rank must
   // call it. The tensor is valid during the call only.
-  void visit_parameters(const std::function<void(const Parameter&, const Tensor& data)>& visit);
+  using Visit = std::function<void(const Parameter&, const Tensor& data)>;
+  void visit_parameters(const Visit& visit);
+  // The same for the weights in full precision: the master copy where there is one.
+  void visit_weights(const Visit& visit);
 
   const UnitMemory& unit_memory(const Unit& u) const { return memory_[size_t(u.index)]; }
 
@@ -94,9 +114,9 @@ class Stage : public UnitObserver {
  protected:
   // A stage is these, in this order, in every file. reduce, gather and share start a communication; the base waits.
   virtual void place(Unit& u) = 0;                 // decide what this rank keeps of `u`
-  virtual void prepare_gradient(Unit&) {}          // the walk is about to add to the gradients of `u`
+  virtual void prepare_gradient(Unit& u);          // the walk is about to add to the gradients of `u`
   virtual Work reduce(Unit& u) = 0;                // every gradient of `u` is complete on this rank
-  virtual void reduced(Unit&) {}                   // that communication has ended
+  virtual void reduced(Unit& u);                   // that communication has ended
   virtual Tensor reduced_gradient(Unit& u) = 0;    // this rank's shard of the gradient, after the last reduce
   virtual void update(Unit& u, double lr, float gradient_scale) = 0;
   virtual Work share(Unit&) { return {}; }         // updated parameters go to the ranks that keep them
@@ -107,10 +127,15 @@ class Stage : public UnitObserver {
   bool last_micro_batch() const { return last_micro_batch_; }
   Communicator& comm() { return comm_; }
   Tensor make(MemoryUse use, int64_t n) { return Tensor::zeros(device_, use, {n}, options_.dtype); }
+  Tensor make_gradient(int64_t n);                 // in the type in which micro-batches are added
+  Tensor make_gradient_shard(int64_t n);           // the same, beside the optimizer if that is offloaded
   Tensor own(const Tensor& whole) const;           // this rank's shard of it
+  // The whole that a reduction works on: m.unreduced, or m.gradient where there is none. If gradients travel in another
+  // type, m.unreduced becomes their copy in that type.
+  Tensor outgoing(Unit& u);
   // An optimizer for the whole unit, or for this rank's shard of it.
   std::unique_ptr<FlatOptimizer> make_optimizer(Unit& u, int64_t n);
-  // Initial values of what this rank keeps in m.parameter. They depend on (seed, name, element) alone.
+  // Initial values of what this rank keeps of the parameters. They depend on (seed, name, element) alone.
   void initialize(Unit& u);
   // Points each parameter's data (or grad) into `flat`, or to nothing if `flat` is undefined.
   void point_data(Unit& u, const Tensor& flat) { point(u, &Parameter::data, flat); }
@@ -121,11 +146,18 @@ class Stage : public UnitObserver {
     std::vector<Unit*> units;
     int64_t elements = 0;
   };
+  using SetPiece = std::function<void(const Partition::Piece&, const Tensor& part)>;
+  void set_values(Unit& u, const SetPiece& set);
   void announce(Unit& u, const char* event);
   void ensure_gathered(Unit& u);
   void flush_reduce();
   void flush_share();
+  void check_gradient(const Unit& u);
+  void note_culprit();
+  double culprit_code();
+  std::optional<Culprit> find_culprit();
   double squared_norm();
+  std::vector<double> gather_from_ranks(double mine, CallName name);
   double sum_over_ranks(double mine, CallName name);
   int64_t first_element(const Unit& u, int64_t n) const;  // of the whole, for a tensor of n = whole or shard elements
   void point(Unit& u, Tensor Parameter::*member, const Tensor& flat);
@@ -137,6 +169,9 @@ class Stage : public UnitObserver {
   std::vector<UnitMemory> memory_;
   Bucket finished_, updated_;
   bool last_micro_batch_ = true;
+  std::vector<Parameter*> parameters_;  // of all units in order
+  Tensor squares_;     // (parameters_) f64: squared norm of each one's own gradient of this micro-batch, before any reduction
+  int64_t culprit_ = -1;  // the first of parameters_ whose own gradient was not finite since the last step; -1: none
 };
 
 // The four stages. Each is one file of the same shape; their differences are the lesson.

@@ -10,11 +10,11 @@
 
 namespace zl {
 
-RankTraining::RankTraining(const TrainingSpec& spec, Communicator& comm, Memory& memory)
-    : spec_(spec), comm_(comm), memory_(memory), model_(spec.model, spec.config.recompute),
+RankTraining::RankTraining(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host)
+    : spec_(spec), comm_(comm), memory_(memory), host_(host), model_(spec.model, spec.config.recompute),
       window_(spec.window ? spec.window : spec.model.block_size) {
   require_input(window_ <= spec.model.block_size, "a window of ", window_, " tokens does not fit block-size ", spec.model.block_size);
-  engine_ = std::make_unique<Engine>(model_.units(), comm, memory, spec.config, spec.dtype);
+  engine_ = std::make_unique<Engine>(model_.units(), comm, memory, spec.config, &host);
   if (spec.weights) engine_->stage().load(spec.weights);
   const size_t tokens = spec.windows ? size_t(spec.config.micro_batch * window_) : 0;  // a dry run moves no tokens
   batches_.resize(size_t(spec.config.accumulation), {std::vector<int32_t>(tokens), std::vector<int32_t>(tokens)});
@@ -43,7 +43,7 @@ StepRecord RankTraining::step() {
     MicroBatch& batch = batches_[size_t(a)];
     spec_.windows->fill(order.index(steps_, a, comm_.rank()), batch.ids, batch.targets);
   }
-  StepRecord record{.step = ++steps_, .lr = engine_->learning_rate(), .tokens = A * B * N * window_};
+  StepRecord record{.step = ++steps_, .lr = engine_->learning_rate(), .tokens = A * B * N * window_, .loss_scale = engine_->loss_scale()};
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
   for (const MicroBatch& batch : batches_) {
@@ -54,6 +54,7 @@ StepRecord RankTraining::step() {
   record.loss = engine_->loss_of_step();
   record.grad_norm = result.grad_norm;
   record.skipped = result.skipped;
+  record.culprit = result.culprit;
   return record;
 }
 
@@ -76,13 +77,14 @@ double RankTraining::evaluate() {
 namespace {
 
 RankReport report(RankTraining& training, int64_t init_peak_total) {
-  return {.rest = training.memory().ledger(), .init_peak_total = init_peak_total, .log = training.comm().log()};
+  return {.rest = training.memory().ledger(), .host = training.host().ledger(), .init_peak_total = init_peak_total, .log = training.comm().log()};
 }
 
 // Everything of the construction apart: peaks and traffic are those of the steps.
 int64_t begin_counting(RankTraining& training) {
   const int64_t init_peak = training.memory().ledger().peak_total();
   training.memory().ledger().reset_peak();
+  training.host().ledger().reset_peak();
   training.comm().log().clear();
   return init_peak;
 }
@@ -103,7 +105,8 @@ TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& c
   result.ranks.resize(size_t(spec.ranks));
   run_ranks(spec.ranks, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.device_memory, .poison = spec.poison});
-    RankTraining training(spec, comm, memory);
+    Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.host_memory, .poison = spec.poison, .pool = Pool::host});
+    RankTraining training(spec, comm, memory, host);
     const int64_t init_peak = begin_counting(training);
     for (int64_t step = 1; step <= spec.config.steps; ++step) {
       StepRecord record = training.step();
@@ -122,7 +125,8 @@ RankReport dry_run(const TrainingSpec& spec, int rank) {
   EventStream events(rank, 256);
   const auto comm = meta_communicator(rank, spec.ranks, events);
   Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), events, {.limit = spec.device_memory});
-  RankTraining training(spec, *comm, memory);
+  Memory host({DeviceKind::meta}, memory.backend(), events, {.limit = spec.host_memory, .pool = Pool::host});
+  RankTraining training(spec, *comm, memory, host);
   const int64_t init_peak = begin_counting(training);
   constexpr int steps = 3;
   for (int step = 0; step < steps; ++step) {
@@ -135,7 +139,7 @@ RankReport dry_run(const TrainingSpec& spec, int rank) {
 std::vector<float> collect_weights(RankTraining& training) {
   std::map<std::string, std::vector<float>> by_name;
   const bool keeps = training.comm().rank() == 0;
-  training.engine().stage().visit_parameters([&](const Parameter& p, const Tensor& data) {
+  training.engine().stage().visit_weights([&](const Parameter& p, const Tensor& data) {
     if (keeps) by_name[p.name] = kernel::download_floats(data);
   });
   std::vector<float> all;

@@ -23,9 +23,8 @@ struct TrainingSpec {
   GptConfig model;
   int64_t window = 0;     // T of a micro-batch, at most model.block_size; 0: model.block_size
   Config config;          // config.stage: which stage; empty is ddp
-  Dtype dtype = Dtype::f32;
   int ranks = 1;
-  int64_t device_memory = 0;  // [B] limit of each rank; 0: none
+  int64_t device_memory = 0, host_memory = 0;  // [B] limits of each rank; 0: none
   bool poison = false;        // fresh and freed memory is NaN (tests)
   RankOptions rank_options;
   const Windows* windows = nullptr;  // shared by the ranks; null in a dry run
@@ -44,6 +43,8 @@ struct StepRecord {
   int64_t tokens = 0;    // of all ranks
   double seconds = 0;    // from before the first forward to after the update; no data, logging, evaluation
   bool skipped = false;
+  double loss_scale = 1;            // of this step
+  std::optional<Culprit> culprit;   // of a gradient that is not finite
   std::optional<double> eval_loss;
 };
 
@@ -51,7 +52,7 @@ struct StepRecord {
 class RankTraining {
  public:
   // All must outlive it. Throws OutOfMemory.
-  RankTraining(const TrainingSpec& spec, Communicator& comm, Memory& memory);
+  RankTraining(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host);
 
   StepRecord step();
   // Mean loss over the held-out windows, shared among the ranks; every rank must call it.
@@ -60,7 +61,8 @@ class RankTraining {
   Gpt& model() { return model_; }
   Engine& engine() { return *engine_; }
   Communicator& comm() { return comm_; }
-  Memory& memory() { return memory_; }
+  Memory& memory() { return memory_; }  // of the device
+  Memory& host() { return host_; }
 
  private:
   struct MicroBatch {
@@ -70,7 +72,7 @@ class RankTraining {
 
   const TrainingSpec& spec_;
   Communicator& comm_;
-  Memory& memory_;
+  Memory &memory_, &host_;
   Gpt model_;
   std::unique_ptr<Engine> engine_;
   int64_t window_, steps_ = 0;
@@ -79,7 +81,8 @@ class RankTraining {
 
 // What one rank saw of a run.
 struct RankReport {
-  MemoryLedger rest;  // live bytes after the last step, before anything is freed; peaks of steps 1…n
+  // Live bytes after the last step, before anything is freed; peaks of steps 1…n. Of the device and of the host pool.
+  MemoryLedger rest, host;
   int64_t init_peak_total = 0;  // [B] highest while the stage was made
   CommunicationLog log;         // of the steps, evaluations apart
 };

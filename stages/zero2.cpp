@@ -14,7 +14,7 @@ class Zero2 final : public Stage {
   void place(Unit& u) override {
     UnitMemory& m = memory(u);
     m.parameter = make(MemoryUse::parameter, m.layout.whole());
-    m.gradient = make(MemoryUse::gradient, m.layout.shard());
+    m.gradient = make_gradient_shard(m.layout.shard());
     m.optimizer = make_optimizer(u, m.layout.shard());
     initialize(u);
     point_data(u, m.parameter);
@@ -27,7 +27,7 @@ class Zero2 final : public Stage {
     point_grad(u, m.unreduced);
   }
   Work reduce(Unit& u) override {
-    return comm().reduce_scatter(memory(u).unreduced, Reduction::mean, {u.name + " gradient", Purpose::gradient});
+    return comm().reduce_scatter(outgoing(u), Reduction::mean, {u.name + " gradient", Purpose::gradient});
   }
   void reduced(Unit& u) override {
     UnitMemory& m = memory(u);

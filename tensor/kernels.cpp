@@ -48,8 +48,10 @@ void copy(const Tensor& from, const Tensor& to) {
   require(from.numel() == to.numel(), "copy: ", to_string(from.shape()), " does not fit into ", to_string(to.shape()));
   require(from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())), "copy: cannot cast ",
           name(from.dtype()), " to ", name(to.dtype()));
-  record("copy", to, 0, {&from, &to});
-  to.backend().copy(from, to);
+  const bool moves = &from.memory() != &to.memory();
+  record(moves ? "transfer" : "copy", to, 0, {&from, &to});
+  // Between a GPU and the host, the GPU's backend knows both sides.
+  (from.backend().host_addressable() ? to.backend() : from.backend()).copy(from, to);
 }
 
 void normal(const NormalStream& s, int64_t first, const Tensor& out) {
@@ -67,6 +69,11 @@ void add(const Tensor& a, const Tensor& b, const Tensor& y) {
 void accumulate(const Tensor& from, const Tensor& into) {
   require(from.numel() == into.numel() && is_float(from.dtype()) && is_float(into.dtype()), "accumulate: ",
           to_string(from.shape()), " ", name(from.dtype()), " cannot be added to ", to_string(into.shape()), " ", name(into.dtype()));
+  if (&from.memory() != &into.memory()) {  // it comes over first, as it is
+    const Tensor here = Tensor::empty(into.memory(), MemoryUse::workspace, from.shape(), from.dtype());
+    copy(from, here);
+    return accumulate(here, into);
+  }
   record("accumulate", into, into.numel(), {&from, &into});
   into.backend().accumulate(from, into);
 }

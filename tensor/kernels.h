@@ -16,7 +16,7 @@ struct NormalStream {
 };
 
 void fill(double value, const Tensor& out);
-void copy(const Tensor& from, const Tensor& to);  // same numel; casts between float types
+void copy(const Tensor& from, const Tensor& to);  // same numel; casts between float types; from any memory to any
 // Host values into a tensor of the same element type and count, and back.
 template <class T> void upload(std::span<const T> host, const Tensor& to);
 template <class T> std::vector<T> download(const Tensor& from);
@@ -29,7 +29,7 @@ double read(const Tensor& scalar, double on_meta);
 void normal(const NormalStream& stream, int64_t first, const Tensor& out);
 
 void add(const Tensor& a, const Tensor& b, const Tensor& y);         // y = a + b; y may be a
-void accumulate(const Tensor& from, const Tensor& into);             // into += from
+void accumulate(const Tensor& from, const Tensor& into);             // into += from; from another memory through workspace
 void gelu(const Tensor& x, const Tensor& y);                         // tanh form, Hendrycks & Gimpel 2016 (arXiv:1606.08415)
 void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write);
 

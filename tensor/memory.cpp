@@ -128,8 +128,9 @@ void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why)
   throw OutOfMemory(str("rank ", events_.rank(), " is out of ", name(options_.pool), " memory",
                         where.empty() ? "" : " in " + where, ": asked for ", human_bytes(bytes), " (", bytes, " bytes) of ",
                         name(use), ", ", why, ", in use ", human_bytes(ledger_.live_total()), " = ", ledger_.holders(),
-                        ". Try a smaller micro-batch, a higher ZeRO stage, recomputation, or a larger limit."),
-                    events_.rank(), phase, unit, bytes);
+                        options_.pool == Pool::host ? ". Try more ranks, which share what is offloaded, or a larger limit."
+                                                    : ". Try a smaller micro-batch, a higher ZeRO stage, recomputation, or a larger limit."),
+                    events_.rank(), options_.pool, phase, unit, bytes);
 }
 
 }  // namespace zl

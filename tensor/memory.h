@@ -57,9 +57,10 @@ class MemoryLedger {
 // An allocation did not fit. Programs exit with 3.
 class OutOfMemory : public std::runtime_error {
  public:
-  OutOfMemory(const std::string& message, int rank, std::string phase, std::string unit, int64_t asked)
-      : std::runtime_error(message), rank(rank), phase(std::move(phase)), unit(std::move(unit)), asked(asked) {}
+  OutOfMemory(const std::string& message, int rank, Pool pool, std::string phase, std::string unit, int64_t asked)
+      : std::runtime_error(message), rank(rank), pool(pool), phase(std::move(phase)), unit(std::move(unit)), asked(asked) {}
   int rank;
+  Pool pool;
   std::string phase, unit;
   int64_t asked;  // [B]
 };

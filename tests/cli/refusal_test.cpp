@@ -54,8 +54,7 @@ TEST_CASE("what this build does not have is refused with what to use instead", "
   check_refused({"--device", "cuda"}, "--device: this program was built without CUDA; use cpu or auto");
   check_refused({"--device", "meta"}, "--device: meta holds no data and cannot train");
   check_refused({"--backend", "nccl"}, "--backend: this program was built without NCCL; use threads or auto");
-  check_refused({"--precision", "bf16"}, "--precision: training in bf16 comes with");
-  check_refused({"--precision", "fp16"}, "--precision: training in fp16 comes with");
+  check_refused({"--precision", "bf61"}, "--precision: 'bf61' is none of fp32, bf16, fp16");
   check_refused({"--threads", "2"}, "--threads: a rank computes on one thread");
 }
 

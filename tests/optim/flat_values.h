@@ -26,7 +26,7 @@ inline Run run_optimizer(Workbench& bench, const OptimizerConfig& config, int64_
   const Tensor p = Tensor::empty(bench.memory, MemoryUse::parameter, {n}, type);
   kernel::normal({.seed = 3}, 0, p);
   const auto optimizer = make_optimizer(bench.memory, n, type, config, std::move(decay));
-  optimizer->take_master(p);
+  if (optimizer->master().defined()) kernel::copy(p, optimizer->master());
   for (int64_t s = 0; s < steps; ++s) optimizer->update(p, bench.tensor({n}, gradient_values(n, s), type), config.lr, 1);
   return {values(p), optimizer->master().defined() ? values(optimizer->master()) : std::vector<double>(), optimizer->steps()};
 }

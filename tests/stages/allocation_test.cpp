@@ -56,7 +56,8 @@ int allocations_of_a_steady_step(StageKind stage, int ranks, bool extra) {
   int counted = -1;
   run_ranks(ranks, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
-    RankTraining training(spec, comm, memory);
+    Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.pool = Pool::host});
+    RankTraining training(spec, comm, memory, host);
     for (int step = 0; step < 3; ++step) training.step();
     large_allocations = 0;
     watching = true;

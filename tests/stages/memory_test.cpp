@@ -10,26 +10,11 @@ using namespace zl::test;
 
 namespace {
 
-Prediction predicted(const StageRunSpec& spec) {
-  OddModel model(spec.model);
-  return predict({.stage = spec.stage, .ranks = spec.ranks, .micro_batches = spec.micro_batches,
-                  .reduce_bucket_size = spec.options.reduce_bucket_size,
-                  .element_bytes = 4, .optimizer = optimizer_bytes(spec.options.optimizer, Dtype::f32),
-                  .units = padded_unit_sizes(model.units(), spec.ranks)});
-}
-
 void check_ledger(const StageRunSpec& spec) {
   const StageRun run = run_stage(spec);
-  const Prediction p = predicted(spec);
-  for (int rank = 0; rank < spec.ranks; ++rank)
-    for (int i = 0; i < kMemoryUses; ++i) {
-      const MemoryUse use = MemoryUse(i);
-      if (!has_closed_formula(use)) continue;
-      CAPTURE(name(spec.stage), spec.ranks, rank, name(use));
-      CHECK(run.ledgers[size_t(rank)].live(use) == p.rest_of(use));
-      CHECK(run.ledgers[size_t(rank)].peak(use) == p.peak_of(use));
-      CHECK(run.live_at_end[size_t(rank)] == 0);
-    }
+  CAPTURE(name(spec.stage), spec.ranks);
+  CHECK(off_the_prediction(spec, run) == "");
+  for (const int64_t live : run.live_at_end) CHECK(live == 0);
 }
 
 }  // namespace
@@ -56,10 +41,10 @@ TEST_CASE("with an endless bucket ZeRO-2 needs more gradient bytes than ZeRO-1",
   spec.options.reduce_bucket_size = 500'000'000;  // DeepSpeed's default
   const Prediction zero2 = predicted(spec);
   spec.stage = StageKind::zero1;
-  CHECK(zero2.peak_of(MemoryUse::gradient) > predicted(spec).peak_of(MemoryUse::gradient));
+  CHECK(zero2.device.peak_of(MemoryUse::gradient) > predicted(spec).device.peak_of(MemoryUse::gradient));
   spec.stage = StageKind::zero2;
   spec.options.reduce_bucket_size = 1;
-  CHECK(predicted(spec).peak_of(MemoryUse::gradient) < zero2.peak_of(MemoryUse::gradient));
+  CHECK(predicted(spec).device.peak_of(MemoryUse::gradient) < zero2.device.peak_of(MemoryUse::gradient));
 }
 
 // By hand, for 2 ranks. V 11, C 7, hidden 13 and 15, tied:
@@ -96,8 +81,9 @@ TEST_CASE("traffic is as the formulas say, call by call and byte by byte", "[sta
   const Prediction prediction = predicted(spec);
   const auto& expected = prediction.traffic.rows();
   for (const CommunicationLog& log : run.logs) {
-    REQUIRE(log.rows().size() == expected.size());
+    REQUIRE(log.rows().size() + 1 == expected.size());
     for (const auto& [key, t] : expected) {
+      if (key.second == Purpose::check) continue;  // in steps whose gradient is not finite
       CAPTURE(name(key.first), name(key.second));
       REQUIRE(log.rows().contains(key));
       const Traffic& measured = log.rows().at(key);

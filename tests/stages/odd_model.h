@@ -3,9 +3,11 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 
 #include "autograd/ops.h"
 #include "nn/unit.h"
+#include "tensor/kernels.h"
 
 namespace zl::test {
 
@@ -44,6 +46,8 @@ class OddModel {
 
   std::vector<Unit>& units() { return units_; }
   std::deque<Parameter>& parameters() { return parameters_; }
+  // The name of a block's parameter whose next gradients get an infinity; empty: none.
+  std::string spoiled;
 
   Var loss(Tape* tape, UnitObserver& observer, const Tensor& ids, const Tensor& targets) {
     return run_unit(tape, observer, units_[0], [&] {
@@ -63,10 +67,20 @@ class OddModel {
     const auto forward = [this, b](Tape* t, const Var& in) {
       const size_t i = size_t(b + 1);
       const Var up = gelu(linear(in, parameter(t, i, 0), parameter(t, i, 1)));
-      return add(in, linear(up, parameter(t, i, 2), parameter(t, i, 3)));
+      return spoil(t, i, add(in, linear(up, parameter(t, i, 2), parameter(t, i, 3))));
     };
     if (o_.recompute) return run_unit_recomputed(tape, observer, u, x, forward);
     return run_unit(tape, observer, u, [&] { return forward(tape, x); });
+  }
+
+  Var spoil(Tape* tape, size_t unit, const Var& x) {
+    for (Parameter* p : units_[unit].parameters)
+      if (tape != nullptr && p->name == spoiled)
+        return tape->record(x.value(), [p, to = x.target()](Tensor dy) {
+          kernel::fill(std::numeric_limits<double>::infinity(), p->grad.view({p->numel()}).slice(0, {1}));
+          Tape::accumulate(to, std::move(dy));
+        });
+    return x;
   }
 
   Unit& unit(std::string name) {

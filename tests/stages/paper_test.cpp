@@ -30,10 +30,10 @@ constexpr TableRow kTable1[] = {
     {1e12, StageKind::zero3, {16000, 4000, 1000, 250, 62.5, 15.6}, {1, 1, 1, 1, .1, .1}},
 };
 
-double gigabytes(StageKind stage, double parameters, int ranks) { return model_states(stage, parameters, ranks, 2, kMixedAdam).total() / 1e9; }
+double gigabytes(StageKind stage, double parameters, int ranks) { return model_states(stage, parameters, ranks, {2, 2, kMixedAdam}).total() / 1e9; }
 
 // The most parameters whose model states fit `bytes`: the total is linear in them.
-double largest_model(StageKind stage, double bytes, int ranks) { return bytes / model_states(stage, 1, ranks, 2, kMixedAdam).total(); }
+double largest_model(StageKind stage, double bytes, int ranks) { return bytes / model_states(stage, 1, ranks, {2, 2, kMixedAdam}).total(); }
 
 }  // namespace
 
@@ -44,7 +44,7 @@ TEST_CASE("the ZeRO paper's Table 1 comes out within one printed digit", "[stage
       CHECK(std::abs(gigabytes(row.stage, row.parameters, kRanks[i]) - row.gigabytes[i]) < row.digit[i]);
       // The twin: fp32's 4+4+8 bytes give other numbers wherever sharding leaves anything to see.
       if (row.stage == StageKind::zero1 && kRanks[i] > 1)
-        CHECK(std::abs(model_states(row.stage, row.parameters, kRanks[i], 4, {8, 0}).total() / 1e9 - row.gigabytes[i]) >= row.digit[i]);
+        CHECK(std::abs(model_states(row.stage, row.parameters, kRanks[i], {4, 4, {8, 0}}).total() / 1e9 - row.gigabytes[i]) >= row.digit[i]);
     }
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("GPT-2 of 1.5 billion parameters has 24 GB of model states, as section
 }
 
 TEST_CASE("bytes per parameter of fp32 and of mixed precision are the published ones", "[stages]") {
-  const auto per_parameter = [](StageKind stage, int ranks, int64_t element, OptimizerBytes o) { return model_states(stage, 1, ranks, element, o).total(); };
+  const auto per_parameter = [](StageKind stage, int ranks, int64_t element, OptimizerBytes o) { return model_states(stage, 1, ranks, {element, element, o}).total(); };
   CHECK(per_parameter(StageKind::ddp, 1, 4, {8, 0}) == 16);
   CHECK(per_parameter(StageKind::ddp, 1, 4, {8, 4}) == 20);
   CHECK(per_parameter(StageKind::ddp, 1, 2, {8, 4}) == 16);

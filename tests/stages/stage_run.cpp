@@ -29,17 +29,21 @@ double train_micro_batch(const StageRunSpec& spec, OddModel& model, Stage& stage
   memory.events().set_phase("forward");
   const Var loss = model.loss(&tape, stage, ids, targets);
   const double value = kernel::read(loss.value(), 0);
-  stage.backward(tape, loss, 1.0, last);
+  stage.backward(tape, loss, spec.scale, last);
   return value;
 }
 
 void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, StageRun& run) {
+  Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.host_limit, .poison = true, .pool = Pool::host});
   OddModel model(spec.model);
+  StageOptions options = spec.options;
+  if (spec.offload) options.host = &host;
   const auto call = [&](const auto& hook, Stage& stage) { if (hook) hook(stage, model, comm, memory); };
-  const auto stage = spec.make ? spec.make(model.units(), comm, memory, spec.options)
-                               : make_stage(spec.stage, model.units(), comm, memory, spec.options);
+  const auto stage = spec.make ? spec.make(model.units(), comm, memory, options)
+                               : make_stage(spec.stage, model.units(), comm, memory, options);
   call(spec.at_start, *stage);
   memory.ledger().reset_peak();
+  host.ledger().reset_peak();
   comm.log().clear();
   for (int64_t step = 0; step < spec.steps; ++step) {
     double sum = 0;
@@ -48,19 +52,25 @@ void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, StageRu
       sum += train_micro_batch(spec, model, *stage, memory, j, a + 1 == spec.micro_batches);
       call(spec.after_backward, *stage);
     }
-    const StepResult result = stage->step({.lr = spec.lr, .max_norm = spec.max_norm, .scale = 1, .micro_batches = spec.micro_batches});
+    const StepResult result = stage->step({.lr = spec.lr, .max_norm = spec.max_norm, .scale = spec.scale, .micro_batches = spec.micro_batches});
     const double loss = stage->mean_over_ranks(sum / spec.micro_batches);
     call(spec.after_step, *stage);
     if (comm.rank() != 0) continue;
     run.losses.push_back(loss);
     run.norms.push_back(result.grad_norm);
     run.skipped.push_back(result.skipped);
+    run.culprits.push_back(result.culprit);
   }
   run.ledgers[size_t(comm.rank())] = memory.ledger();
+  run.host_ledgers[size_t(comm.rank())] = host.ledger();
   run.logs[size_t(comm.rank())] = comm.log();
-  stage->visit_parameters([&](const Parameter&, const Tensor& data) {
-    if (comm.rank() == 0) std::ranges::copy(kernel::download_floats(data), std::back_inserter(run.weights));
-  });
+  const auto append_to = [&](std::vector<float>& all) {
+    return [&](const Parameter&, const Tensor& data) {
+      if (comm.rank() == 0) std::ranges::copy(kernel::download_floats(data), std::back_inserter(all));
+    };
+  };
+  stage->visit_parameters(append_to(run.weights));
+  stage->visit_weights(append_to(run.master));
 }
 
 template <class T>
@@ -71,12 +81,13 @@ bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
 }  // namespace
 
 bool StageRun::same_bits(const StageRun& other) const {
-  return equal_bits(losses, other.losses) && equal_bits(norms, other.norms) && equal_bits(weights, other.weights);
+  return equal_bits(losses, other.losses) && equal_bits(norms, other.norms) && equal_bits(weights, other.weights) && equal_bits(master, other.master);
 }
 
 StageRun run_stage(const StageRunSpec& spec) {
   StageRun run;
   run.ledgers.resize(size_t(spec.ranks));
+  run.host_ledgers.resize(size_t(spec.ranks));
   run.logs.resize(size_t(spec.ranks));
   run.live_at_end.resize(size_t(spec.ranks));
   run_ranks(spec.ranks, [&](Communicator& comm) {
@@ -85,6 +96,37 @@ StageRun run_stage(const StageRunSpec& spec) {
     run.live_at_end[size_t(comm.rank())] = memory.ledger().live_total();
   }, spec.rank_options);
   return run;
+}
+
+Prediction predicted(const StageRunSpec& spec) {
+  OddModel model(spec.model);
+  return predict({.stage = spec.stage, .ranks = spec.ranks, .micro_batches = spec.micro_batches,
+                  .reduce_bucket_size = spec.options.reduce_bucket_size,
+                  .dtype = spec.options.dtype, .gradient_dtype = spec.options.gradient_dtype,
+                  .communication_dtype = spec.options.communication_dtype,
+                  .optimizer = optimizer_bytes(spec.options.optimizer, spec.options.dtype),
+                  .offload_optimizer = spec.offload,
+                  .units = padded_unit_sizes(model.units(), spec.ranks)});
+}
+
+std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run) {
+  const Prediction p = predicted(spec);
+  std::string differences;
+  for (int rank = 0; rank < spec.ranks; ++rank)
+    for (const Pool pool : {Pool::device, Pool::host})
+      for (int i = 0; i < kMemoryUses; ++i) {
+        const MemoryUse use = MemoryUse(i);
+        if (!has_closed_formula(use)) continue;
+        const MemoryLedger& ledger = (pool == Pool::host ? run.host_ledgers : run.ledgers)[size_t(rank)];
+        const Prediction::PoolBytes& formula = pool == Pool::host ? p.host : p.device;
+        const auto compare = [&](const char* when, int64_t measured, int64_t expected) {
+          if (measured != expected)
+            differences += str("rank ", rank, ", ", name(pool), " ", name(use), " ", when, ": ", measured, " B, not ", expected, " B; ");
+        };
+        compare("at rest", ledger.live(use), formula.rest_of(use));
+        compare("at its peak", ledger.peak(use), formula.peak_of(use));
+      }
+  return differences;
 }
 
 }  // namespace zl::test

@@ -4,9 +4,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "dist/run_ranks.h"
+#include "stages/memory_model.h"
 #include "stages/stage.h"
 #include "tensor/backend.h"
 #include "tests/stages/odd_model.h"
@@ -24,7 +27,9 @@ struct StageRunSpec {
   OddModelOptions model;
   StageOptions options;
   double lr = 0.05, max_norm = 1.0;
-  int64_t limit = 0;                // [B] of each rank
+  double scale = 1;                 // of the loss
+  bool offload = false;             // of the optimizer, to the host pool
+  int64_t limit = 0, host_limit = 0;  // [B] of each rank
   uint64_t data_seed = 7;
   int64_t first_micro_batch = 0;    // j of the first
   RankOptions rank_options;
@@ -36,12 +41,20 @@ struct StageRun {
   std::vector<double> losses, norms;       // of each step
   std::vector<float> weights;              // all parameters in order, unpadded
   std::vector<bool> skipped;
+  std::vector<std::optional<Culprit>> culprits;  // of each step
+  std::vector<float> master;               // as `weights`, but of the master copy where there is one
   std::vector<MemoryLedger> ledgers;       // by rank: after the last step; peaks of the steps
+  std::vector<MemoryLedger> host_ledgers;  // the same of the host pool
   std::vector<int64_t> live_at_end;        // by rank: when model and stage are gone
   std::vector<CommunicationLog> logs;      // by rank: of all steps
   bool same_bits(const StageRun& other) const;
 };
 
 StageRun run_stage(const StageRunSpec& spec);
+
+// What the closed formulas say of such a run.
+Prediction predicted(const StageRunSpec& spec);
+// "rank 1, host gradient at rest: 12 B, not 16 B; …": where the ledgers differ from the formulas. Empty: nowhere.
+std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run);
 
 }  // namespace zl::test

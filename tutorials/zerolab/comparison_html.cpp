@@ -118,7 +118,7 @@ pre { overflow-x: auto; font-size: 12px; }
 
 std::string comparison_html(const Comparison& c, const TrainingSpec& spec) {
   return str(kHead, "<h1>The same model under ", c.stages.size(), " stages</h1>\n<p>", with_commas(c.parameters), " parameters, ", spec.ranks,
-             " ranks, ", spec.config.steps, " steps, ", precision_name(spec.dtype), ", seed ", spec.config.seed, ".</p>\n<h2>Memory of rank 0</h2>\n",
+             " ranks, ", spec.config.steps, " steps, ", precision_name(spec.config.precision), ", seed ", spec.config.seed, ".</p>\n<h2>Memory of rank 0</h2>\n",
              memory_bars(c), "<h2>Loss</h2>\n", loss_plot(c), "<h2>All numbers</h2>\n<pre>", escaped(comparison_text(c, spec)), "</pre>\n</body></html>\n");
 }
 

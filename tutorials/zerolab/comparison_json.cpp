@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "tutorials/zerolab/comparison_report.h"
+#include "tutorials/zerolab/run_setup.h"
 
 namespace zl::cli {
 namespace {
@@ -18,7 +20,7 @@ std::string hexadecimal(uint64_t value) {
 }
 
 Json out_of_memory(const OutOfMemoryReport& o) {
-  return {{"rank", o.rank}, {"unit", o.unit}, {"phase", o.phase}, {"asked", o.asked}};
+  return {{"rank", o.rank}, {"pool", name(o.pool)}, {"unit", o.unit}, {"phase", o.phase}, {"asked", o.asked}};
 }
 
 // `measured`: compare has both columns, plan its predictions only.
@@ -61,6 +63,8 @@ Json outcome(const StageOutcome& s) {
                {"promised_equal_to", name(s.promised_equal_to)}, {"bitwise_equal", s.bitwise_equal}});
   json["memory"] = memory(s.memory, true);
   json.update({{"peak_total_bytes", s.peak_total}, {"predicted_peak_total_bytes", s.predicted_peak_total}, {"init_peak_total_bytes", s.init_peak_total}});
+  if (std::ranges::any_of(s.peak_host, [](int64_t bytes) { return bytes > 0; }))
+    json.update({{"peak_host_bytes", s.peak_host}, {"predicted_peak_host_bytes", s.predicted_peak_host}});
   json["communication"] = communication(s.traffic, true);
   json["seconds_per_step"] = s.seconds_per_step;
   return json;
@@ -68,7 +72,7 @@ Json outcome(const StageOutcome& s) {
 
 Json head(const char* command, const TrainingSpec& spec) {
   return {{"schema", 1}, {"command", command}, {"ok", true}, {"ranks", spec.ranks}, {"parameters", spec.model.parameters()},
-          {"steps", spec.config.steps}, {"precision", precision_name(spec.dtype)}};
+          {"steps", spec.config.steps}, {"precision", precision_name(spec.config.precision)}};
 }
 
 std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
@@ -92,9 +96,10 @@ std::string plan_json(const std::vector<StagePlan>& plans, const TrainingSpec& s
     any_fits = any_fits || !p.out_of_memory;
     Json stage{{"stage", name(p.stage)}};
     if (p.out_of_memory) stage["out_of_memory"] = out_of_memory(*p.out_of_memory);
-    if (spec.device_memory > 0) stage["fits"] = !p.out_of_memory;
+    if (spec.device_memory > 0 || spec.host_memory > 0) stage["fits"] = !p.out_of_memory;
     stage["memory"] = memory(p.memory, false);
     stage["predicted_peak_total_bytes"] = Json::array({p.peak_total});
+    if (p.peak_host > 0) stage["predicted_peak_host_bytes"] = Json::array({p.peak_host});
     stage["predicted_init_peak_total_bytes"] = Json::array({p.init_peak_total});
     stage["communication"] = communication(p.traffic, false);
     json["stages"].push_back(stage);

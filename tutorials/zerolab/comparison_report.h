@@ -16,7 +16,4 @@ std::string comparison_html(const Comparison& comparison, const TrainingSpec& sp
 std::string plan_text(const std::vector<StagePlan>& plans, const TrainingSpec& spec, const std::string& model);
 std::string plan_json(const std::vector<StagePlan>& plans, const TrainingSpec& spec);
 
-// "fp32", "bf16", "fp16".
-const char* precision_name(Dtype dtype);
-
 }  // namespace zl::cli

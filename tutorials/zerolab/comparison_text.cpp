@@ -12,16 +12,20 @@ namespace zl::cli {
 namespace {
 
 // [B] of one use on rank 0, by rest or peak; rows that are not listed are zero.
-int64_t find(const std::vector<MemoryRow>& rows, MemoryUse use, int64_t MemoryRow::*column) {
+int64_t find(const std::vector<MemoryRow>& rows, Pool pool, MemoryUse use, int64_t MemoryRow::*column) {
   for (const MemoryRow& row : rows)
-    if (row.rank == 0 && row.use == use) return row.*column;
+    if (row.rank == 0 && row.pool == pool && row.use == use) return row.*column;
   return 0;
 }
 
-bool any_row(const Comparison& c, MemoryUse use, int64_t MemoryRow::*column) {
+bool any_row(const Comparison& c, Pool pool, MemoryUse use, int64_t MemoryRow::*column) {
   for (const StageOutcome& s : c.stages)
-    if (find(s.memory, use, column) != 0) return true;
+    if (find(s.memory, pool, use, column) != 0) return true;
   return false;
+}
+
+bool any_host(const Comparison& c) {
+  return std::ranges::any_of(c.stages, [](const StageOutcome& s) { return !s.out_of_memory && s.peak_host[0] > 0; });
 }
 
 using Cell = std::function<std::string(const StageOutcome&)>;
@@ -32,10 +36,11 @@ void row(TextTable& table, const Comparison& c, const std::string& title, const 
   table.row(std::move(cells));
 }
 
-// The largest difference to the prediction over all ranks and uses, by rest or peak.
-int64_t off_by(const StageOutcome& s, int64_t MemoryRow::*measured, int64_t MemoryRow::*predicted) {
+// The largest difference to the prediction over all ranks and uses of a pool, by rest or peak.
+int64_t off_by(const StageOutcome& s, Pool pool, int64_t MemoryRow::*measured, int64_t MemoryRow::*predicted) {
   int64_t most = 0;
   for (const MemoryRow& r : s.memory) {
+    if (r.pool != pool) continue;
     const int64_t difference = r.*measured - r.*predicted;
     if (std::abs(difference) > std::abs(most)) most = difference;
   }
@@ -44,13 +49,13 @@ int64_t off_by(const StageOutcome& s, int64_t MemoryRow::*measured, int64_t Memo
 
 std::string signed_bytes(int64_t bytes) { return bytes == 0 ? "0 B" : (bytes > 0 ? "+" : "") + std::to_string(bytes) + " B"; }
 
-void memory_rows(TextTable& table, const Comparison& c, int64_t MemoryRow::*measured, int64_t MemoryRow::*predicted) {
+void memory_rows(TextTable& table, const Comparison& c, Pool pool, int64_t MemoryRow::*measured, int64_t MemoryRow::*predicted) {
   for (int i = 0; i < kMemoryUses; ++i) {
     const MemoryUse use = MemoryUse(i);
-    if (any_row(c, use, measured))
-      row(table, c, std::string("  ") + name(use), [&](const StageOutcome& s) { return human_bytes(find(s.memory, use, measured)); });
+    if (any_row(c, pool, use, measured))
+      row(table, c, std::string("  ") + name(use), [&](const StageOutcome& s) { return human_bytes(find(s.memory, pool, use, measured)); });
   }
-  row(table, c, "  off the prediction by", [&](const StageOutcome& s) { return signed_bytes(off_by(s, measured, predicted)); });
+  row(table, c, "  off the prediction by", [&](const StageOutcome& s) { return signed_bytes(off_by(s, pool, measured, predicted)); });
 }
 
 int64_t sent(const StageOutcome& s, int64_t TrafficRow::*column) {
@@ -65,7 +70,7 @@ std::string in_model_units(const StageOutcome& s, const Comparison& c, const Tra
   double bytes = 0;
   for (const TrafficRow& r : s.traffic)
     if (r.purpose == Purpose::parameter || r.purpose == Purpose::gradient) bytes += double(r.sent);
-  const double unit = double(c.parameters) * double(size_of(spec.dtype)) * (spec.ranks - 1) / spec.ranks;
+  const double unit = double(c.parameters) * double(size_of(spec.config.precision)) * (spec.ranks - 1) / spec.ranks;
   return digits(bytes / unit, 4) + " Ψ";
 }
 
@@ -83,7 +88,7 @@ std::string waiting(const StageOutcome& s) {
 }
 
 std::string verdict(const Comparison& c) {
-  if (!c.any_fits()) return "No stage fits the device memory. Try more ranks, a smaller micro-batch, recomputation or a larger --device-memory.\n";
+  if (!c.any_fits()) return "No stage fits its memory. Try more ranks, a smaller micro-batch, recomputation or a larger limit.\n";
   if (c.ok()) return "Every stage has the bits that it promises, and every byte of memory and traffic is as predicted.\n";
   std::string wrong;
   for (const StageOutcome& s : c.stages) {
@@ -98,14 +103,12 @@ std::string unfitting(const Comparison& c) {
   std::string text;
   for (const StageOutcome& s : c.stages)
     if (const auto& o = s.out_of_memory)
-      text += str(name(s.stage), " does not fit: rank ", o->rank, " asked for ", human_bytes(o->asked), " in ", o->phase,
+      text += str(name(s.stage), " does not fit: rank ", o->rank, " asked for ", human_bytes(o->asked), o->pool == Pool::host ? " of host memory" : "", " in ", o->phase,
                   o->unit.empty() ? "" : ", unit " + o->unit, ".\n");
   return text;
 }
 
 }  // namespace
-
-const char* precision_name(Dtype dtype) { return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f16 ? "fp16" : "fp32"; }
 
 std::string comparison_text(const Comparison& c, const TrainingSpec& spec) {
   TextTable table;
@@ -120,12 +123,19 @@ std::string comparison_text(const Comparison& c, const TrainingSpec& spec) {
   row(table, c, "largest |weight - ddp's|", [](const StageOutcome& s) { return digits(s.max_abs_difference_to_ddp, 3); });
   table.line();
   table.row({"memory of rank 0 at rest"});
-  memory_rows(table, c, &MemoryRow::rest, &MemoryRow::predicted_rest);
+  memory_rows(table, c, Pool::device, &MemoryRow::rest, &MemoryRow::predicted_rest);
   table.line();
   table.row({"each use at its own peak"});
-  memory_rows(table, c, &MemoryRow::peak, &MemoryRow::predicted_peak);
+  memory_rows(table, c, Pool::device, &MemoryRow::peak, &MemoryRow::predicted_peak);
   row(table, c, "all uses at one instant", [](const StageOutcome& s) { return human_bytes(s.peak_total[0]); });
   row(table, c, "  off the prediction by", [](const StageOutcome& s) { return signed_bytes(s.peak_total[0] - s.predicted_peak_total[0]); });
+  if (any_host(c)) {
+    table.line();
+    table.row({"host memory of rank 0 at rest"});
+    memory_rows(table, c, Pool::host, &MemoryRow::rest, &MemoryRow::predicted_rest);
+    row(table, c, "all uses at one instant", [](const StageOutcome& s) { return human_bytes(s.peak_host[0]); });
+    row(table, c, "  off the prediction by", [](const StageOutcome& s) { return signed_bytes(s.peak_host[0] - s.predicted_peak_host[0]); });
+  }
   table.line();
   row(table, c, "sent per rank and step", [](const StageOutcome& s) { return human_bytes(sent(s, &TrafficRow::sent)); });
   row(table, c, "  in units of (N-1)/N model", [&](const StageOutcome& s) { return in_model_units(s, c, spec); });

@@ -19,7 +19,7 @@
 namespace zl::cli {
 namespace {
 
-enum ExitCode { kFine = 0, kUsage = 2, kOutOfMemory = 3, kCommunication = 4, kUnforeseen = 70, kInterrupted = 130 };
+enum ExitCode { kFine = 0, kFailed = 1, kUsage = 2, kOutOfMemory = 3, kCommunication = 4, kUnforeseen = 70, kInterrupted = 130 };
 
 constexpr const char* kDescription = "zerolab: data-parallel training from scratch. DDP and ZeRO stages 1, 2 and 3, compared bit by bit.";
 constexpr const char* kFooter = R"('zerolab COMMAND --help' explains a command.
@@ -132,6 +132,8 @@ int run(const CLI::App& app, const Invocation& invocation) {
     say(kCommunication, e.what());
     std::fputs(last_failure_report().c_str(), stderr);
     return kCommunication;
+  } catch (const LossScaleExhausted& e) {
+    return say(kFailed, e.what());
   } catch (const Interrupted&) {
     return say(kInterrupted, "interrupted");
   } catch (const std::exception& e) {

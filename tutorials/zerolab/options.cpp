@@ -46,9 +46,9 @@ void read_backend(const std::string& text) {
     throw InputError("this program was built without NCCL; use threads or auto, which run the same stages");
 }
 
-void read_precision(const std::string& text) {
-  if (choose(text, {"fp32", "bf16", "fp16"}) != 0)
-    throw InputError(str("training in ", text, " comes with the mixed-precision version; use fp32 (or 'zerolab plan', which knows it)"));
+Dtype read_precision(const std::string& text) {
+  constexpr Dtype types[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+  return types[choose(text, {"fp32", "bf16", "fp16"})];
 }
 
 void read_threads(const std::string& text) {
@@ -84,6 +84,9 @@ void add_settings_flags(Flags& flags, RunOptions& options) {
     require_input(equals != 0 && equals != std::string::npos, "'", text, "' is not KEY=VALUE, such as gradient_clipping=1.0");
     options.sets.push_back(text);
   });
+  flags.value("--precision", "TYPE", "fp32, bf16 or fp16: how weights and activations are stored; the latter two\n"
+              "keep fp32 master weights, 2+2+12 bytes per parameter (default fp32)",
+              [&](const auto& text) { options.precision = read_precision(text); });
   flags.toggle("--separate-master", "keep an fp32 copy of the weights: 20 bytes per parameter, not 16", options.separate_master);
 }
 
@@ -93,7 +96,13 @@ void add_run_flags(Flags& flags, RunOptions& options) {
   flags.value("--seed", "S", "of initial values, --shuffle and samples (default 1337)",
               [&](const auto& text) { options.seed = uint64_t(read_count(text)); });
   add_settings_flags(flags, options);
-  flags.value("--precision", "TYPE", "fp32, the only one so far (default)", read_precision);
+}
+
+void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond) {
+  flags.value("--device-memory", "SIZE", "limit of each rank, such as 64MiB" + beyond + " (default none)",
+              [&](const auto& text) { options.device_memory = read_size(text); });
+  flags.value("--host-memory", "SIZE", "the same for what offload_optimizer moves to the host (default none)",
+              [&](const auto& text) { options.host_memory = read_size(text); });
 }
 
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
@@ -103,8 +112,7 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
   flags.value("--device", "WHERE", "auto or cpu (default auto)", read_device);
   flags.value("--backend", "HOW", "auto or threads: how ranks communicate (default auto)", read_backend);
   flags.value("--threads", "N", "of each rank; 1, the only number so far (default)", read_threads);
-  flags.value("--device-memory", "SIZE", "limit of each rank, such as 64MiB; beyond it the run ends with 3 (default none)",
-              [&](const auto& text) { options.device_memory = read_size(text); });
+  add_memory_flags(flags, options, "; beyond it the run ends with 3");
   flags.value("--timeout", "S", "seconds that a rank waits for the others; 0: for ever (default 60)", [&](const auto& text) {
     options.timeout = read_real(text);
     require_input(options.timeout == 0 || (options.timeout >= 0.001 && options.timeout <= 1e6), "'", text,

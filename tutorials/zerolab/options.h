@@ -15,7 +15,7 @@ namespace zl::cli {
 struct RunOptions {
   std::optional<StageKind> stage;
   std::optional<int> ranks;
-  int64_t device_memory = 0;  // [B] per rank; 0: no limit
+  int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;        // [s]; 0: none
 
   std::string config_file;
@@ -23,6 +23,7 @@ struct RunOptions {
   std::optional<int64_t> steps;
   std::optional<uint64_t> seed;
   bool separate_master = false;
+  std::optional<Dtype> precision;
 
   std::optional<std::string> model;
   std::optional<int64_t> n_layer, n_head, n_embd, block_size, vocab_size;
@@ -42,8 +43,9 @@ StageKind read_stage(const std::string& text);
 // "zero1,zero3": a list of them.
 std::vector<StageKind> read_stages(const std::string& text);
 
-void add_settings_flags(Flags& flags, RunOptions& options);       // --config --set --separate-master
-void add_run_flags(Flags& flags, RunOptions& options);            // those, and --steps --seed --precision
+void add_settings_flags(Flags& flags, RunOptions& options);       // --config --set --precision --separate-master
+void add_run_flags(Flags& flags, RunOptions& options);            // those, and --steps --seed
+void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond);  // --device-memory --host-memory
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
 void add_model_flags(Flags& flags, RunOptions& options);          // --model, sizes, --init-from
 void add_data_flags(Flags& flags, RunOptions& options);           // --data --shuffle --eval-every

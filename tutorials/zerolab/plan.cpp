@@ -20,15 +20,7 @@ constexpr int64_t kMostRanks = 1 << 20;  // nothing runs: a plan may have more r
 struct PlanOptions : RunOptions {
   std::vector<StageKind> stages = {kStages, kStages + 4};
   std::optional<double> parameters;
-  Dtype dtype = Dtype::f32;
 };
-
-Dtype read_precision(const std::string& text) {
-  if (text == "fp32") return Dtype::f32;
-  if (text == "bf16") return Dtype::bf16;
-  if (text == "fp16") return Dtype::f16;
-  throw InputError(str("'", text, "' is none of fp32, bf16, fp16"));
-}
 
 std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
 
@@ -36,18 +28,17 @@ struct ClosedPlan {
   double parameters;
   int ranks;
   Dtype dtype;
-  OptimizerBytes optimizer;
+  ElementBytes bytes;
   int64_t micro_batches, device_memory;
-  ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, size_of(dtype), optimizer); }
+  ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, bytes); }
   double sent_bytes(StageKind stage) const { return sent_elements(stage, parameters, ranks, micro_batches) * double(size_of(dtype)); }
   bool fits(StageKind stage) const { return of(stage).total() <= double(device_memory); }
 };
 
 std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
-  const int64_t e = size_of(plan.dtype);
   std::string text = str(digits(plan.parameters, 6), " parameters, ", plan.ranks, plan.ranks == 1 ? " rank" : " ranks", ", ", precision_name(plan.dtype), ": ",
-                         2 * e + plan.optimizer.state + plan.optimizer.master, " bytes per parameter = parameter ", e, " + gradient ", e,
-                         " + optimizer ", plan.optimizer.state + plan.optimizer.master, "\n\n");
+                         plan.bytes.total(), " bytes per parameter = parameter ", plan.bytes.parameter, " + gradient ", plan.bytes.gradient,
+                         " + optimizer ", plan.bytes.optimizer.state + plan.bytes.optimizer.master, "\n\n");
   TextTable table;
   const auto row = [&](const std::string& title, const auto& cell) {
     std::vector<std::string> cells = {title};
@@ -92,7 +83,9 @@ std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& st
 int plan_parameters(const PlanOptions& options, const Config& config, int ranks) {
   const bool shaped = options.model || options.n_layer || options.n_head || options.n_embd || options.block_size || options.vocab_size || !options.init_from.empty();
   if (shaped) throw UsageError("--parameters is a closed formula for any model; leave out --model, the size flags and --init-from");
-  const ClosedPlan plan{*options.parameters, ranks, options.dtype, optimizer_bytes(config.optimizer, options.dtype), config.accumulation, options.device_memory};
+  const ElementBytes bytes{size_of(config.precision), size_of(config.grad_accum_dtype.value_or(config.precision)),
+                           optimizer_bytes(config.optimizer, config.precision)};
+  const ClosedPlan plan{*options.parameters, ranks, config.precision, bytes, config.accumulation, options.device_memory};
   std::fputs((options.json ? closed_json(plan, options.stages) : closed_text(plan, options.stages)).c_str(), stdout);
   const bool fits = options.device_memory == 0 || std::ranges::any_of(options.stages, [&](StageKind s) { return plan.fits(s); });
   return fits ? 0 : 3;
@@ -103,8 +96,8 @@ int plan(const PlanOptions& options) {
   const LoadedConfig loaded = load_settings(options, ranks);
   if (options.parameters) return plan_parameters(options, loaded.config, ranks);
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
-  TrainingSpec spec{.model = model.model, .window = model.window, .config = loaded.config, .dtype = options.dtype, .ranks = ranks,
-                    .device_memory = options.device_memory};
+  TrainingSpec spec{.model = model.model, .window = model.window, .config = loaded.config, .ranks = ranks,
+                    .device_memory = options.device_memory, .host_memory = options.host_memory};
   spec.interrupted = interrupt_requested;
   // Traffic is counted in bytes times ranks, which must fit 64 bits.
   const double traffic = 16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.config.accumulation);
@@ -136,13 +129,10 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   flags.group("What");
   flags.value("--parameters", "N", "a closed formula for this many, such as 7.5e9, instead of a model",
               [](const auto& text) { options.parameters = double(read_count(text, 1)); });
-  flags.value("--precision", "TYPE", "fp32, bf16 or fp16; the latter with fp32 master weights, 2+2+12 bytes (default fp32)",
-              [](const auto& text) { options.dtype = read_precision(text); });
   add_settings_flags(flags, options);
   flags.value("--stages", "LIST", "of ddp, zero1, zero2, zero3 with commas between (default all)", [](const auto& text) { options.stages = read_stages(text); });
   flags.value("--ranks", "N", "how many (default 4)", [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
-  flags.value("--device-memory", "SIZE", "of each rank, such as 80GiB: which stages fit (default: not judged)",
-              [](const auto& text) { options.device_memory = read_size(text); });
+  add_memory_flags(flags, options, ": which stages fit");
   add_model_flags(flags, options);
   add_output_flags(flags, options);
   flags.footer(kFooter);

@@ -19,13 +19,14 @@ void row(TextTable& table, const std::vector<StagePlan>& plans, const std::strin
 
 int64_t find(const StagePlan& p, MemoryUse use, int64_t MemoryRow::*column) {
   for (const MemoryRow& r : p.memory)
-    if (r.use == use) return r.*column;
+    if (r.pool == Pool::device && r.use == use) return r.*column;
   return 0;
 }
 
-int64_t rest_total(const StagePlan& p) {
+int64_t rest_total(const StagePlan& p, Pool pool) {
   int64_t sum = 0;
-  for (const MemoryRow& r : p.memory) sum += r.predicted_rest;
+  for (const MemoryRow& r : p.memory)
+    if (r.pool == pool) sum += r.predicted_rest;
   return sum;
 }
 
@@ -39,6 +40,7 @@ int64_t sent(const StagePlan& p) {
 }
 
 std::string fit(const StagePlan& p, int64_t limit) {
+  if (p.out_of_memory && p.out_of_memory->pool == Pool::host) return "no, too much for the host";
   if (!p.out_of_memory) return "yes, " + human_bytes(limit - need(p)) + " left";
   return "no, " + human_bytes(need(p) - limit) + " short";
 }
@@ -62,12 +64,12 @@ std::string advice(const std::vector<StagePlan>& plans, const TrainingSpec& spec
 }  // namespace
 
 std::string plan_text(const std::vector<StagePlan>& plans, const TrainingSpec& spec, const std::string& model) {
-  const OptimizerBytes state = optimizer_bytes(spec.config.optimizer, spec.dtype);
-  const int64_t e = size_of(spec.dtype);
+  const OptimizerBytes state = optimizer_bytes(spec.config.optimizer, spec.config.precision);
+  const int64_t e = size_of(spec.config.precision), g = size_of(spec.config.grad_accum_dtype.value_or(spec.config.precision));
   std::string text = str(model, ": ", with_commas(spec.model.parameters()), " parameters, ", spec.ranks, spec.ranks == 1 ? " rank" : " ranks", ", ",
-                         precision_name(spec.dtype), "; B ", spec.config.micro_batch, " × A ", spec.config.accumulation, ", windows of ",
+                         precision_name(spec.config.precision), "; B ", spec.config.micro_batch, " × A ", spec.config.accumulation, ", windows of ",
                          spec.window ? spec.window : spec.model.block_size, " tokens\n");
-  text += str("model states without sharding: ", 2 * e + state.state + state.master, " bytes per parameter = parameter ", e, " + gradient ", e,
+  text += str("model states without sharding: ", e + g + state.state + state.master, " bytes per parameter = parameter ", e, " + gradient ", g,
               " + optimizer ", state.state, state.master ? str(" + master weights ", state.master) : "", "\n\n");
   TextTable table;
   std::vector<std::string> head = {"rank 0"};
@@ -76,11 +78,15 @@ std::string plan_text(const std::vector<StagePlan>& plans, const TrainingSpec& s
   for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::master_weights, MemoryUse::gradient, MemoryUse::optimizer_state})
     if (std::ranges::any_of(plans, [&](const StagePlan& p) { return find(p, use, &MemoryRow::predicted_rest) != 0; }))
       row(table, plans, std::string("  ") + name(use), [&](const StagePlan& p) { return human_bytes(find(p, use, &MemoryRow::predicted_rest)); });
-  row(table, plans, "at rest", [](const StagePlan& p) { return human_bytes(rest_total(p)); });
+  row(table, plans, "at rest", [](const StagePlan& p) { return human_bytes(rest_total(p, Pool::device)); });
   row(table, plans, "  parameter, at its peak", [](const StagePlan& p) { return human_bytes(find(p, MemoryUse::parameter, &MemoryRow::predicted_peak)); });
   row(table, plans, "  gradient, at its peak", [](const StagePlan& p) { return human_bytes(find(p, MemoryUse::gradient, &MemoryRow::predicted_peak)); });
   row(table, plans, "  activation, at its peak", [](const StagePlan& p) { return human_bytes(find(p, MemoryUse::activation, &MemoryRow::predicted_peak)); });
   row(table, plans, "peak of a step", [](const StagePlan& p) { return human_bytes(p.peak_total); });
+  if (std::ranges::any_of(plans, [](const StagePlan& p) { return p.peak_host > 0; })) {
+    row(table, plans, "on the host, at rest", [](const StagePlan& p) { return human_bytes(rest_total(p, Pool::host)); });
+    row(table, plans, "on the host, peak of a step", [](const StagePlan& p) { return human_bytes(p.peak_host); });
+  }
   row(table, plans, "sent per step", [](const StagePlan& p) { return human_bytes(sent(p)); });
   if (spec.device_memory > 0) row(table, plans, "fits " + human_bytes(spec.device_memory), [&](const StagePlan& p) { return fit(p, spec.device_memory); });
   return text + table.text() + "\n" + advice(plans, spec);

@@ -66,6 +66,17 @@ std::string Progress::numbers(const StepRecord& record) const {
   return text + (record.skipped ? "  skipped" : "");
 }
 
+// A line of its own for each step whose gradient is not finite: who was to blame.
+void Progress::name_culprit(const StepRecord& record) {
+  if (!record.culprit) return;
+  const Culprit& c = *record.culprit;
+  std::string text = str("step ", record.step, ": the gradient of ", c.parameter, " is not finite on rank ", c.rank,
+                         c.in_sum ? ", in the sum of micro-batches" : "", record.skipped ? "; no rank made this step" : "");
+  if (record.loss_scale != 1) text += str("; loss scale ", record.loss_scale);
+  std::fputs(((line_open_ ? "\n" : "") + (label_.empty() ? "" : label_ + " ") + text + "\n").c_str(), stderr);
+  line_open_ = false;
+}
+
 std::string Progress::bar(int64_t step, int width) const {
   const int done = int(step * width / steps_);
   std::string text;
@@ -91,6 +102,7 @@ void Progress::rewrite(const StepRecord& record) {
 void Progress::step(const StepRecord& record) {
   recent_.push_back({record.tokens, record.seconds});
   if (recent_.size() > kRecent) recent_.pop_front();
+  name_culprit(record);
   if (terminal_.rewrites) return rewrite(record);
   if (record.step != 1 && record.step != steps_ && record.step % every_ != 0 && !record.eval_loss) return;
   const int width = int(std::to_string(steps_).size());

@@ -26,6 +26,7 @@ class Progress {
   std::string bar(int64_t step, int width) const;
   double seconds_left(int64_t step) const;
   void rewrite(const StepRecord& record);
+  void name_culprit(const StepRecord& record);
 
   Terminal terminal_;
   int64_t steps_, every_;  // plain lines: every how many steps

@@ -4,6 +4,7 @@
 
 #include "nn/corpus.h"
 #include "tutorials/zerolab/interrupt.h"
+#include "tutorials/zerolab/machine.h"
 #include "tutorials/zerolab/progress.h"
 
 namespace zl::cli {
@@ -40,6 +41,12 @@ void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
   if (options.stage) flags.set("--stage", "zero_optimization.stage", options.stage, config.stage, stage);
   if (options.model) flags.set("--model", "zerolab.model", options.model, config.model, text);
   if (options.data) flags.set("--data", "zerolab.data", options.data, config.data, text);
+  if (options.precision) {
+    const auto key = loaded.origins.contains("fp16.enabled") ? "fp16.enabled" : "bf16.enabled";
+    flags.set("--precision", key, *options.precision, config.precision, precision_name);
+    // Gradients cannot be added in a type that is neither the parameters' nor fp32.
+    if (config.grad_accum_dtype && *config.grad_accum_dtype != Dtype::f32) config.grad_accum_dtype.reset();
+  }
   const auto nothing = [](bool on) { return std::string(on ? "(true)" : "false"); };
   if (options.separate_master)
     flags.set("--separate-master", "zerolab.separate_master", true, config.optimizer.separate_master, nothing);
@@ -83,6 +90,8 @@ std::string plural(int64_t n, const char* one) { return with_commas(n) + " " + o
 
 }  // namespace
 
+const char* precision_name(Dtype dtype) { return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f16 ? "fp16" : "fp32"; }
+
 std::string with_commas(int64_t number) {
   std::string text = std::to_string(number);
   for (int64_t at = int64_t(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) text.insert(size_t(at), ",");
@@ -103,6 +112,25 @@ std::optional<ConfiguredModel> configured_model(const RunOptions& options, const
   if (!loaded.config.model || options.model) return std::nullopt;
   const auto origin = loaded.origins.find("zerolab.model");
   return ConfiguredModel{*loaded.config.model, origin == loaded.origins.end() ? "" : origin->second};
+}
+
+// What offload_optimizer will take of this machine is known before it is taken. Throws OutOfMemory.
+void require_host_memory(const TrainingSpec& spec, const std::vector<StageKind>& stages) {
+  if (!spec.config.offload_optimizer) return;
+  const int64_t here = available_memory();
+  for (const StageKind stage : stages) {
+    TrainingSpec dry = spec;
+    dry.config.stage = stage;
+    dry.windows = nullptr;
+    dry.weights = nullptr;
+    dry.device_memory = 0;
+    const int64_t each = dry_run(dry, 0).host.peak_total();  // throws beyond --host-memory
+    if (here > 0 && each > here / spec.ranks)
+      throw OutOfMemory(str(name(stage), " would move ", human_bytes(each), " of optimizer state per rank to the host, ", human_bytes(each * spec.ranks),
+                            " for ", spec.ranks, spec.ranks == 1 ? " rank" : " ranks", ", but this machine has ", human_bytes(here),
+                            " left. Try a smaller model, or a machine with more memory; nothing was started."),
+                        0, Pool::host, "initialize", "", each);
+  }
 }
 
 RunSetup set_up_run(const RunOptions& options, int ranks) {
@@ -126,6 +154,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   spec.config = config;
   spec.ranks = ranks;
   spec.device_memory = options.device_memory;
+  spec.host_memory = options.host_memory;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
   spec.windows = setup.windows.get();
   spec.eval_every = options.eval_every;
@@ -148,7 +177,7 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
               windows.held_out() > 0 ? str(" and ", with_commas(windows.held_out()), " held out") : "", "; this run reads ", digits(epochs, 3), " epochs\n");
   text += str("run     ", stages.empty() ? name(config.stage.value_or(StageKind::ddp)) : stages, " on ", plural(spec.ranks, "rank"), ", ", plural(config.steps, "step"), " of ",
               plural(per_step, "window"), " (", with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ", config.accumulation,
-              " × N ", spec.ranks, "; fp32", config.recompute ? ", blocks recomputed in backward" : "", "\n");
+              " × N ", spec.ranks, "; ", precision_name(config.precision), config.recompute ? ", blocks recomputed in backward" : "", "\n");
   return text + "update  " + update_line(config) + "\n";
 }
 

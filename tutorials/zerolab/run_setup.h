@@ -28,8 +28,15 @@ std::optional<ConfiguredModel> configured_model(const RunOptions& options, const
 // load_settings, with model, weights and data opened and checked. `ranks`: if --ranks was not given.
 RunSetup set_up_run(const RunOptions& options, int ranks);
 
+// Throws OutOfMemory if what offload_optimizer moves to the host under one of `stages` does not fit --host-memory, or all
+// ranks together this machine.
+void require_host_memory(const TrainingSpec& spec, const std::vector<StageKind>& stages);
+
 // What will be run, in four lines: model, data, ranks and batch, update. `stages`: instead of the setup's stage.
 std::string describe(const RunSetup& setup, const std::string& stages = "");
+
+// "fp32", "bf16", "fp16".
+const char* precision_name(Dtype dtype);
 
 // "842,496": for people.
 std::string with_commas(int64_t number);

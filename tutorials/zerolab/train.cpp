@@ -69,9 +69,9 @@ enum class Saved { not_yet, failed, whole };
 void save_weights(RankTraining& training, const std::string& path, std::atomic<Saved>& saved) {
   std::map<std::string, std::vector<float>> values;
   const bool saves = training.comm().rank() == 0;
-  training.engine().stage().visit_parameters([&](const Parameter& p, const Tensor& data) {
+  training.engine().stage().visit_weights([&](const Parameter& p, const Tensor& data) {
     if (interrupt_requested()) throw Interrupted();
-    if (saves) values[p.name] = kernel::download<float>(data);
+    if (saves) values[p.name] = kernel::download_floats(data);
   });
   if (!saves) return saved.wait(Saved::not_yet);
   struct Notify {
@@ -115,6 +115,7 @@ int interrupted(const RunSetup& setup, const RunFolder* folder, int64_t done, bo
 int train(const TrainOptions& options) {
   const RunSetup setup = set_up_run(options, kDefaultRanks);
   std::optional<TextSample> sample = plan_sample(options, setup);
+  require_host_memory(setup.spec, {setup.spec.config.stage.value_or(StageKind::ddp)});
   std::optional<RunFolder> folder;
   if (!options.out.empty()) folder.emplace(options.out);
 

@@ -75,13 +75,8 @@ std::string row(const char* what, const std::string& text) {
   return head + text + "\n";
 }
 
-std::string memory_text(const TrainingResult& result) {
-  const auto most = std::max_element(result.ranks.begin(), result.ranks.end(), [](const RankReport& a, const RankReport& b) {
-    return a.rest.peak_total() < b.rest.peak_total();
-  });
-  const auto& ledger = most->rest;
-  const std::string of = result.ranks.size() > 1 ? " on rank " + std::to_string(most - result.ranks.begin()) : "";
-  std::string text = row("memory", "peak " + human_bytes(ledger.peak_total()) + of + "; by use, at rest and at its own peak:");
+std::string ledger_text(const char* what, const std::string& of, const MemoryLedger& ledger) {
+  std::string text = row(what, "peak " + human_bytes(ledger.peak_total()) + of + "; by use, at rest and at its own peak:");
   for (int i = 0; i < kMemoryUses; ++i) {
     const auto use = MemoryUse(i);
     if (ledger.peak(use) == 0) continue;
@@ -90,6 +85,15 @@ std::string memory_text(const TrainingResult& result) {
     text += line;
   }
   return text;
+}
+
+std::string memory_text(const TrainingResult& result) {
+  const auto most = std::max_element(result.ranks.begin(), result.ranks.end(), [](const RankReport& a, const RankReport& b) {
+    return a.rest.peak_total() < b.rest.peak_total();
+  });
+  const std::string of = result.ranks.size() > 1 ? " on rank " + std::to_string(most - result.ranks.begin()) : "";
+  const std::string text = ledger_text("memory", of, most->rest);
+  return most->host.peak_total() > 0 ? text + ledger_text("host memory", of, most->host) : text;
 }
 
 std::string sample_text(const TextSample& sample) {
@@ -110,11 +114,13 @@ std::string sample_text(const TextSample& sample) {
 Json memory_json(const TrainingResult& result) {
   Json rows = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    const MemoryLedger& ledger = result.ranks[rank].rest;
-    for (int i = 0; i < kMemoryUses; ++i) {
-      const auto use = MemoryUse(i);
-      if (ledger.peak(use) == 0) continue;
-      rows.push_back({{"rank", rank}, {"pool", name(Pool::device)}, {"use", name(use)}, {"rest_bytes", ledger.live(use)}, {"peak_bytes", ledger.peak(use)}});
+    for (const Pool pool : {Pool::device, Pool::host}) {
+      const MemoryLedger& ledger = pool == Pool::host ? result.ranks[rank].host : result.ranks[rank].rest;
+      for (int i = 0; i < kMemoryUses; ++i) {
+        const auto use = MemoryUse(i);
+        if (ledger.peak(use) == 0) continue;
+        rows.push_back({{"rank", rank}, {"pool", name(pool)}, {"use", name(use)}, {"rest_bytes", ledger.live(use)}, {"peak_bytes", ledger.peak(use)}});
+      }
     }
   }
   return rows;
@@ -124,9 +130,10 @@ Json memory_json(const TrainingResult& result) {
 Json traffic_json(const TrainReport& report) {
   Json rows = Json::array();
   const TrainingSpec& spec = report.setup.spec;
-  const int64_t all = int64_t(report.result.steps.size()), skipped = totals(report.result).skipped, ranks = spec.ranks;
+  const StepCount count = zl::count(report.result.steps);
+  const int64_t ranks = spec.ranks;
   for (const auto& [key, traffic] : report.result.ranks.at(0).log.rows()) {
-    const int64_t steps = std::max<int64_t>(1, steps_with(spec.config.stage.value_or(StageKind::ddp), key.second, all, skipped));
+    const int64_t steps = std::max<int64_t>(1, count.with(spec.config.stage.value_or(StageKind::ddp), key.second));
     rows.push_back({{"collective", name(key.first)}, {"purpose", name(key.second)}, {"calls", traffic.calls / steps},
                     {"elements", traffic.elements / steps}, {"sent_bytes_per_rank", traffic.sent_bytes_times_n / ranks / steps}});
   }
@@ -158,7 +165,8 @@ std::string text_report(const TrainReport& report) {
   std::string text = row("loss", str(digits(last.loss, 6), " at step ", last.step, last.step > 1 ? str(", ", digits(first.loss, 6), " at step 1") : ""));
   if (const StepRecord* evaluated = last_evaluated(report.result))
     text += row("held-out", str(digits(*evaluated->eval_loss, 6), " after step ", evaluated->step));
-  if (sum.skipped > 0) text += row("skipped", str(sum.skipped, " of ", last.step, " steps, as their gradient was not finite; try a smaller learning rate"));
+  if (sum.skipped > 0) text += row("skipped", str(sum.skipped, " of ", last.step, " steps, as their gradient was not finite",
+                                                report.setup.spec.config.precision == Dtype::f16 ? str("; loss scale ", last.loss_scale, " at the end") : "; try a smaller learning rate"));
   text += row("speed", str(short_number(double(sum.tokens) / sum.seconds), " tokens/s, ", digits(1e3 * sum.seconds / double(last.step), 3), " ms per step"));
   text += memory_text(report.result);
   text += report.metrics.empty() ? row("files", "none; --out DIR keeps metrics and weights") : row("files", report.metrics) + row("", report.weights);
@@ -171,7 +179,7 @@ std::string json_report(const TrainReport& report) {
   const GptConfig& m = spec.model;
   const Totals sum = totals(report.result);
   Json json{{"schema", 1}, {"command", "train"}, {"stage", name(spec.config.stage.value_or(StageKind::ddp))}, {"ranks", spec.ranks},
-            {"parameters", m.parameters()}, {"steps", spec.config.steps}, {"seed", spec.config.seed}, {"precision", "fp32"}};
+            {"parameters", m.parameters()}, {"steps", spec.config.steps}, {"seed", spec.config.seed}, {"precision", precision_name(spec.config.precision)}};
   json["model"] = {{"name", report.setup.model.name}, {"n_layer", m.layers}, {"n_head", m.heads}, {"n_embd", m.width}, {"block_size", m.block_size}, {"vocab_size", m.vocab}};
   json["data"] = {{"name", spec.windows->data().name()}, {"window", spec.window}, {"training_windows", spec.windows->training()}, {"held_out_windows", spec.windows->held_out()}};
   Json loss = Json::array(), norm = Json::array(), rate = Json::array();

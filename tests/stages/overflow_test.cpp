@@ -1,0 +1,119 @@
+// A gradient that is not finite: all ranks skip together, and the first one to blame is named.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+#include <limits>
+
+#include "tensor/kernels.h"
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+// The gradient of `parameter` becomes infinite on one rank in micro-batch `at` of the run, counted from 1; 0 is the first
+// micro-batch too, since it is set before the run.
+StageRunSpec spoil(StageRunSpec spec, int rank, const std::string& parameter, int64_t at) {
+  auto counts = std::make_shared<std::vector<int64_t>>(size_t(spec.ranks), 0);
+  const auto set = [=](OddModel& model, Communicator& comm) {
+    const bool now = ++(*counts)[size_t(comm.rank())] == at && comm.rank() == rank;
+    model.spoiled = now ? parameter : "";
+  };
+  spec.at_start = [=](Stage&, OddModel& model, Communicator& comm, Memory&) { set(model, comm); };
+  spec.after_backward = [=](Stage&, OddModel& model, Communicator& comm, Memory&) { set(model, comm); };
+  return spec;
+}
+
+StageRunSpec in(StageKind stage, Dtype dtype, int micro_batches) {
+  StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = micro_batches, .steps = 4, .model = {.unused_parameter = true}};
+  spec.options.dtype = dtype;
+  return spec;
+}
+
+const auto any_stage = [] { return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3); };
+
+}  // namespace
+
+TEST_CASE("N30 an infinity on one rank makes all ranks skip, in every stage and whichever rank (DS #7580, PT #115710)", "[stages]") {
+  const StageKind stage = any_stage();
+  const int rank = GENERATE(0, 1, 2);
+  const int micro_batches = GENERATE(1, 3);
+  CAPTURE(name(stage), rank, micro_batches);
+  const int64_t at = micro_batches + 1;  // the first micro-batch of the second step
+  StageRunSpec spec = spoil(in(stage, Dtype::f32, micro_batches), rank, "block1.up", at);
+  std::vector<std::vector<bool>> skipped(3);
+  const StageRun run = run_stage(spec);
+  CHECK(run.skipped == std::vector<bool>{false, true, false, false});
+  REQUIRE(run.culprits[1].has_value());
+  CHECK(run.culprits[1]->rank == rank);
+  CHECK(run.culprits[1]->parameter == "block1.up");
+  CHECK_FALSE(run.culprits[1]->in_sum);
+  CHECK_FALSE(run.culprits[0].has_value());
+  CHECK_FALSE(run.culprits[2].has_value());
+}
+
+TEST_CASE("N34 of two ranks that are to blame the first is named, and of two parameters the first (DS #1958, MG d66807759c)", "[stages]") {
+  const StageKind stage = any_stage();
+  StageRunSpec spec = in(stage, Dtype::f32, 1);
+  spec.at_start = [](Stage&, OddModel& model, Communicator& comm, Memory&) {
+    if (comm.rank() > 0) model.spoiled = comm.rank() == 1 ? "block1.down" : "block0.up";
+  };
+  const StageRun run = run_stage(spec);
+  CHECK(run.skipped == std::vector<bool>(4, true));
+  for (const auto& culprit : run.culprits) {
+    REQUIRE(culprit.has_value());
+    CHECK(culprit->rank == 1);
+    CHECK(culprit->parameter == "block1.down");
+  }
+}
+
+TEST_CASE("N32 a skipped step changes neither weights nor moments, in any type (DS f0253c866)", "[stages]") {
+  const StageKind stage = any_stage();
+  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
+  CAPTURE(name(stage), name(dtype));
+  StageRunSpec clean = in(stage, dtype, 1);
+  clean.steps = 1;
+  const StageRun one = run_stage(clean);
+  StageRunSpec spec = spoil(clean, 1, "block0.down", 2);
+  spec.steps = 2;
+  const StageRun skipped = run_stage(spec);
+  CHECK(skipped.skipped == std::vector<bool>{false, true});
+  CHECK(skipped.master == one.master);
+  CHECK(skipped.weights == one.weights);
+  // The moments: the third step on the same data has the bits of a second one that follows the first at once.
+  spec.steps = 3;
+  spec.first_micro_batch = 0;
+  const StageRun third = run_stage(spec);
+  CHECK_FALSE(third.master == one.master);
+  for (const float w : third.master) REQUIRE(std::isfinite(w));
+}
+
+TEST_CASE("micro-batches that are finite but add up to infinity are told from a gradient that is not", "[stages]") {
+  const StageKind stage = any_stage();
+  StageRunSpec spec = in(stage, Dtype::f16, 1);
+  spec.steps = 1;
+  // As if earlier micro-batches had added up to this.
+  spec.after_backward = [](Stage& s, OddModel& model, Communicator&, Memory&) {
+    const UnitMemory& m = s.unit_memory(model.units()[2]);
+    for (const Partition::Piece& p : m.layout.pieces(0, m.layout.whole()))
+      if (p.parameter->name == "block1.down" && m.gradient.numel() == m.layout.whole())
+        kernel::fill(std::numeric_limits<double>::infinity(), m.gradient.slice(p.at, {p.count}));
+    if (m.gradient.numel() != m.layout.whole()) kernel::fill(std::numeric_limits<double>::infinity(), m.gradient);
+  };
+  const StageRun run = run_stage(spec);
+  REQUIRE(run.culprits[0].has_value());
+  CHECK(run.culprits[0]->in_sum);
+  CHECK(run.culprits[0]->parameter.starts_with("block1."));
+}
+
+TEST_CASE("without the overflow check a step is made whatever its gradient is", "[stages]") {
+  StageRunSpec spec = spoil(in(StageKind::zero2, Dtype::bf16, 1), 2, "block0.up", 1);
+  spec.options.skip_nonfinite = false;
+  const StageRun run = run_stage(spec);
+  CHECK(run.skipped == std::vector<bool>(4, false));
+  CHECK(run.culprits[0]->rank == 2);
+  bool all_finite = true;
+  for (const float w : run.weights) all_finite = all_finite && std::isfinite(w);
+  CHECK_FALSE(all_finite);
+}
