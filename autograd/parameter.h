@@ -15,6 +15,8 @@ struct Parameter {
   double initial_mean = 0, initial_deviation = 0;  // initial values: normal, or constant where the deviation is 0
   Tensor data{};  // undefined while released
   Tensor grad{};  // undefined while there is no gradient buffer; ops add into it
+  // false: frozen. Ops treat it as a constant, and stages keep its memory as if it were trained but never update it.
+  bool requires_grad = true;
   // Whether it may be used now: a parameter that belongs to a unit is open only while the unit runs.
   bool open = true;
 

@@ -6,7 +6,7 @@ namespace zl {
 
 Var Var::parameter(Tape* tape, Parameter& p) {
   require(p.open, "parameter '", p.name, "' is used outside its unit: what several units share belongs to root");
-  Var v({tape, -1, &p}, {});
+  Var v({tape, -1, p.requires_grad ? &p : nullptr}, {});
   v.parameter_ = &p;
   return v;
 }

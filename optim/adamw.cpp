@@ -6,8 +6,8 @@
 
 namespace zl {
 
-FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay)
-    : FlatOptimizer(memory, numel, parameters, config, std::move(decay)),
+FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<ParameterGroup> groups)
+    : FlatOptimizer(memory, numel, parameters, config, std::move(groups)),
       first_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())),
       second_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())) {}
 
@@ -18,13 +18,14 @@ void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double l
     u.correction1 = 1 - std::pow(config_.beta1, double(steps()));
     u.correction2 = 1 - std::pow(config_.beta2, double(steps()));
   }
-  for (const DecayRange& range : decay_) {
-    u.parameter = part(parameters, range);
-    u.gradient = part(gradients, range);
-    u.first_moment = part(first_moment_, range);
-    u.second_moment = part(second_moment_, range);
-    u.master = part(master_, range);
-    u.weight_decay = range.weight_decay;
+  for (const ParameterGroup& group : groups_) {
+    if (group.frozen) continue;
+    u.parameter = part(parameters, group);
+    u.gradient = part(gradients, group);
+    u.first_moment = part(first_moment_, group);
+    u.second_moment = part(second_moment_, group);
+    u.master = part(master_, group);
+    u.weight_decay = group.weight_decay;
     kernel::adamw(u);
   }
 }

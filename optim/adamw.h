@@ -7,7 +7,7 @@ namespace zl {
 
 class FlatAdamW final : public FlatOptimizer {
  public:
-  FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
+  FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<ParameterGroup> groups);
 
  private:
   void step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;

@@ -1,5 +1,7 @@
 #include "optim/flat_optimizer.h"
 
+#include <algorithm>
+
 #include "optim/adamw.h"
 #include "optim/sgd.h"
 #include "tensor/kernels.h"
@@ -26,25 +28,25 @@ void check(const OptimizerConfig& c) {
 }  // namespace
 
 FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-                             std::vector<DecayRange> decay)
-    : config_(config), decay_(std::move(decay)), memory_(memory), numel_(numel), parameters_(parameters) {
+                             std::vector<ParameterGroup> groups)
+    : config_(config), groups_(std::move(groups)), memory_(memory), numel_(numel), parameters_(parameters) {
   check(config_);
   require(numel >= 0 && is_float(parameters), "an optimizer cannot update ", numel, " parameters of ", name(parameters));
-  if (decay_.empty()) decay_ = {{0, numel, config_.weight_decay}};
+  if (groups_.empty()) groups_ = {{0, numel, config_.weight_decay}};
   int64_t covered = 0;
-  for (const DecayRange& r : decay_) {
-    require(r.begin == covered && r.end >= r.begin, "decay range [", r.begin, ", ", r.end, ") must begin at ", covered,
+  for (const ParameterGroup& r : groups_) {
+    require(r.begin == covered && r.end >= r.begin, "parameter group [", r.begin, ", ", r.end, ") must begin at ", covered,
             ", where the one before it ended");
     covered = r.end;
   }
-  require(covered == numel, "decay ranges cover ", covered, " of ", numel, " elements");
+  require(covered == numel, "parameter groups cover ", covered, " of ", numel, " elements");
   if (keeps_master(config_, parameters)) master_ = Tensor::zeros(memory, MemoryUse::master_weights, {numel}, state_dtype());
 }
 
 Dtype FlatOptimizer::state_dtype() const { return state_type(parameters_); }
 
-Tensor FlatOptimizer::part(const Tensor& flat, const DecayRange& range) {
-  return flat.defined() ? flat.slice(range.begin, {range.end - range.begin}) : Tensor();
+Tensor FlatOptimizer::part(const Tensor& flat, const ParameterGroup& group) {
+  return flat.defined() ? flat.slice(group.begin, {group.end - group.begin}) : Tensor();
 }
 
 void FlatOptimizer::require_range(const Tensor& parameters, const Tensor& gradients) const {
@@ -59,7 +61,9 @@ void FlatOptimizer::update(const Tensor& parameters, const Tensor& gradients, do
   require_range(parameters, gradients);
   const Tensor p = away(parameters) ? here(parameters) : parameters;
   const Tensor g = away(gradients) ? here(gradients) : gradients;
-  if (away(parameters) && !master_.defined()) kernel::copy(parameters, p);  // else the master says what they are
+  const bool frozen = std::any_of(groups_.begin(), groups_.end(), [](const ParameterGroup& group) { return group.frozen; });
+  const bool all_written = master_.defined() && !frozen;  // the master says what they are
+  if (away(parameters) && !all_written) kernel::copy(parameters, p);
   if (away(gradients)) kernel::copy(gradients, g);
   ++steps_;
   step(p, g, lr, gradient_scale);
@@ -72,9 +76,9 @@ void FlatOptimizer::skip(const Memory& parameters, const Tensor& gradients) cons
 }
 
 std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-                                              std::vector<DecayRange> decay) {
-  if (config.kind == OptimizerKind::sgd) return std::make_unique<FlatSgd>(memory, numel, parameters, config, std::move(decay));
-  return std::make_unique<FlatAdamW>(memory, numel, parameters, config, std::move(decay));
+                                              std::vector<ParameterGroup> groups) {
+  if (config.kind == OptimizerKind::sgd) return std::make_unique<FlatSgd>(memory, numel, parameters, config, std::move(groups));
+  return std::make_unique<FlatAdamW>(memory, numel, parameters, config, std::move(groups));
 }
 
 OptimizerBytes optimizer_bytes(const OptimizerConfig& config, Dtype parameters) {

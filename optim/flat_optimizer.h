@@ -31,10 +31,11 @@ struct OptimizerConfig {
   std::vector<std::string> no_weight_decay;
 };
 
-// Elements [begin, end) of the range decay by `weight_decay`.
-struct DecayRange {
+// Elements [begin, end) of the range that are updated alike, as a parameter group of torch.
+struct ParameterGroup {
   int64_t begin, end;
   double weight_decay;
+  bool frozen = false;  // never updated; their state exists all the same
 };
 
 class FlatOptimizer {
@@ -56,14 +57,14 @@ class FlatOptimizer {
   int64_t numel() const { return numel_; }
 
  protected:
-  FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
+  FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<ParameterGroup> groups);
   // The update's arithmetic. All in one memory; steps() counts this one already.
   virtual void step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) = 0;
   Dtype state_dtype() const;  // fp32; fp64 for f64 parameters
-  static Tensor part(const Tensor& flat, const DecayRange& range);  // undefined if `flat` is
+  static Tensor part(const Tensor& flat, const ParameterGroup& group);  // undefined if `flat` is
 
   OptimizerConfig config_;
-  std::vector<DecayRange> decay_;  // covers [0, numel)
+  std::vector<ParameterGroup> groups_;  // covers [0, numel)
   Tensor master_;
 
  private:
@@ -77,10 +78,10 @@ class FlatOptimizer {
   Dtype parameters_;
 };
 
-// State is allocated in `memory` at once (optimizer_state, master_weights) and cleared. `decay` must cover [0, numel)
+// State is allocated in `memory` at once (optimizer_state, master_weights) and cleared. `groups` must cover [0, numel)
 // in order; empty: config.weight_decay everywhere. Throws OutOfMemory.
 std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-                                              std::vector<DecayRange> decay = {});
+                                              std::vector<ParameterGroup> groups = {});
 
 // Bytes of optimizer_state and of master_weights that make_optimizer allocates per element.
 struct OptimizerBytes {

@@ -8,7 +8,7 @@ namespace zl {
 
 class FlatSgd final : public FlatOptimizer {
  public:
-  FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<DecayRange> decay);
+  FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<ParameterGroup> groups);
 
  private:
   void step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;

@@ -25,16 +25,17 @@ void Stage::point(Unit& u, Tensor Parameter::*member, const Tensor& flat) {
 }
 
 std::unique_ptr<FlatOptimizer> Stage::make_optimizer(Unit& u, int64_t n) {
-  // One range per parameter that lies in ours; padding before it belongs to it, since padding stays zero either way.
-  std::vector<DecayRange> decay;
+  // One group per parameter that lies in our range; padding before it belongs to it, since padding stays zero either way.
+  std::vector<ParameterGroup> groups;
   for (const Partition::Piece& piece : memory(u).layout.pieces(first_element(u, n), n)) {
     bool exempt = false;
     for (const std::string& glob : options_.optimizer.no_weight_decay) exempt = exempt || matches_glob(glob, piece.parameter->name);
-    decay.push_back({decay.empty() ? 0 : decay.back().end, piece.at + piece.count, exempt ? 0 : options_.optimizer.weight_decay});
+    groups.push_back({.begin = groups.empty() ? 0 : groups.back().end, .end = piece.at + piece.count,
+                      .weight_decay = exempt ? 0 : options_.optimizer.weight_decay, .frozen = !piece.parameter->requires_grad});
   }
-  if (!decay.empty()) decay.back().end = n;
+  if (!groups.empty()) groups.back().end = n;
   Memory& memory = options_.host ? *options_.host : device_;
-  return zl::make_optimizer(memory, n, options_.dtype, options_.optimizer, std::move(decay));
+  return zl::make_optimizer(memory, n, options_.dtype, options_.optimizer, std::move(groups));
 }
 
 Tensor Stage::make_gradient(int64_t n) {

@@ -69,7 +69,7 @@ TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
   const std::vector<std::pair<std::string, int64_t>> unit = {
       {"h.0.ln_1.weight", 16}, {"h.0.attn.c_attn.weight", 113}, {"h.0.attn.c_attn.bias", 17}, {"h.0.mlp.c_fc.weight", 49}};
   const OptimizerConfig config{.kind = kind, .weight_decay = 0.3, .momentum = 0.9, .no_weight_decay = {"*.bias", "*.ln_?.*"}};
-  std::vector<DecayRange> ranges;
+  std::vector<ParameterGroup> ranges;
   int64_t end = 0;
   for (const auto& [parameter, n] : unit) {
     bool spared = false;
@@ -88,7 +88,7 @@ TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
   const auto together = make_optimizer(bench.memory, kWhole, Dtype::f32, config, ranges);
   for (const Tensor& g : updates.gradients) together->update(p, g, 0.01, 0.7f);
   CHECK(together->steps() == 3);  // one call is one step, however many ranges it has
-  for (const DecayRange& r : ranges) {
+  for (const ParameterGroup& r : ranges) {
     Updates alone = updates;
     alone.config.weight_decay = r.weight_decay;
     const int64_t n = r.end - r.begin;
@@ -100,7 +100,7 @@ TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
 
 TEST_CASE("decay ranges must cover the range in order", "[optim]") {
   Workbench bench;
-  const auto make = [&](std::vector<DecayRange> ranges) { make_optimizer(bench.memory, 10, Dtype::f32, {}, std::move(ranges)); };
+  const auto make = [&](std::vector<ParameterGroup> ranges) { make_optimizer(bench.memory, 10, Dtype::f32, {}, std::move(ranges)); };
   CHECK_NOTHROW(make({{0, 4, 0.1}, {4, 4, 0}, {4, 10, 0}}));
   CHECK_THROWS_WITH(make({{0, 4, 0.1}, {5, 10, 0}}), ContainsSubstring("must begin at 4"));
   CHECK_THROWS_WITH(make({{0, 6, 0.1}, {5, 10, 0}}), ContainsSubstring("must begin at 6"));

@@ -22,7 +22,7 @@ struct Run {
 
 // `steps` updates of n parameters of `type`, from standard normal values, with gradients of the same type.
 inline Run run_optimizer(Workbench& bench, const OptimizerConfig& config, int64_t n, int64_t steps, Dtype type = Dtype::f64,
-                         std::vector<DecayRange> decay = {}) {
+                         std::vector<ParameterGroup> decay = {}) {
   const Tensor p = Tensor::empty(bench.memory, MemoryUse::parameter, {n}, type);
   kernel::normal({.seed = 3}, 0, p);
   const auto optimizer = make_optimizer(bench.memory, n, type, config, std::move(decay));

@@ -19,5 +19,6 @@ void add_plan(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_model(CLI::App& app, Invocation& invocation);
 void add_data(CLI::App& app, Invocation& invocation);
+void add_bench(CLI::App& app, Invocation& invocation);
 
 }  // namespace zl::cli

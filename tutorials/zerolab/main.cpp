@@ -160,6 +160,7 @@ int parse_and_run(int argc, char** argv) {
   add_plan(app, invocation);
   add_model(app, invocation);
   add_data(app, invocation);
+  add_bench(app, invocation);
   add_doctor(app, invocation);
   app.footer(kFooter);  // after the commands, which would inherit it
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) command->group("Commands");
