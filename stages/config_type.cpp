@@ -41,10 +41,11 @@ bool is_choice(const ConfigKey& key, const JsonValue& value) {
   return value.kind == Json::string && std::find(known.begin(), known.end(), text) != known.end();
 }
 
-bool are_texts(const JsonValue& value) {
-  return value.kind == Json::string ||
-         (value.kind == Json::array &&
-          std::all_of(value.items.begin(), value.items.end(), [](const JsonValue& item) { return item.kind == Json::string; }));
+// One string stands for an array of it, except where pydantic wants a list.
+bool are_texts(const ConfigKey& key, const JsonValue& value) {
+  if (value.kind == Json::string) return std::string_view(key.block) != "comms_logger";
+  return value.kind == Json::array &&
+         std::all_of(value.items.begin(), value.items.end(), [](const JsonValue& item) { return item.kind == Json::string; });
 }
 
 bool are_betas(const JsonValue& value) {
@@ -82,7 +83,7 @@ bool fits(const ConfigKey& key, const JsonValue& value) {
     case Kind::choice:
       return is_choice(key, value);
     case Kind::texts:
-      return are_texts(value);
+      return are_texts(key, value);
     case Kind::betas:
       return are_betas(value);
     case Kind::object:

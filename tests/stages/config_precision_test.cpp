@@ -155,6 +155,8 @@ TEST_CASE("what is printed and written is honoured", "[stages]") {
   CHECK(logged.comms_logger.prof_ops == std::vector<std::string>{"all_reduce"});
   CHECK(says(load("", {R"(comms_logger={"enabled": true, "prof_ops": ["all_reduce"]})"}),
              "--set comms_logger: note: comms_logger.prof_ops: has no effect while prof_all is true"));
+  CHECK(says(load("", {"comms_logger.prof_ops=all_reduce"}),
+             "--set comms_logger.prof_ops: error: ", "(DeepSpeed: Input should be a valid list)"));
   const Config csv = of({R"(csv_monitor={"enabled": true, "output_path": "", "job_name": "first"})"});
   CHECK((csv.csv_monitor.enabled && csv.csv_monitor.output_path.empty() && csv.csv_monitor.job_name == "first"));
   CHECK(none.csv_monitor.job_name == "DeepSpeedJobName");
