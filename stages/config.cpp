@@ -15,14 +15,11 @@ constexpr int64_t kDeepSpeedBucket = 500'000'000;  // [n]
 
 // Whether absent keys take DeepSpeed's defaults.
 bool read_defaults(ConfigBlock& zerolab) {
-  const std::string defaults = zerolab.text("defaults").value_or("ours");
-  if (defaults == "deepspeed") {
-    zerolab.add(Severity::note, "defaults", "sets the bucket sizes (5e8) and gradient_clipping (1.0); DeepSpeed's overlap, "
-                "prefetch, persistence and reuse distance are not yet honoured");
-  } else if (defaults != "ours") {
-    zerolab.add(Severity::error, "defaults", "expected \"ours\" or \"deepspeed\", not " + in_quotes(defaults));
-  }
-  return defaults == "deepspeed";
+  if (zerolab.text("defaults").value_or("ours") != "deepspeed") return false;
+  zerolab.add(Severity::note, "defaults",
+              "sets the bucket sizes (5e8) and gradient_clipping (1.0); DeepSpeed's overlap, prefetch, "
+              "persistence and reuse distance have no effect yet");
+  return true;
 }
 
 void read_model(ConfigBlock& zerolab, Config& config) {
@@ -32,53 +29,21 @@ void read_model(ConfigBlock& zerolab, Config& config) {
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
   const std::string nearest = nearest_name(*config.model, names);
-  zerolab.add(Severity::error, "model", str("expected one of ", all, ", not ", in_quotes(*config.model),
-                                            nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
+  zerolab.add(Severity::error, "model",
+              str("expected one of ", all, ", not ", in_quotes(*config.model),
+                  nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
 }
 
 void read_zerolab(ConfigBlock& zerolab, Config& config) {
-  if (zerolab.boolean("reproducible").value_or(false)) {
-    zerolab.add(Severity::error, "reproducible", "not yet: equal bits for every number of ranks come with a later version; "
-                "leave it out or write false");
-  }
-  if (zerolab.boolean("ordered")) {
-    zerolab.add(Severity::note, "ordered", "has no effect yet: ranks are threads, which always add in rank order");
-  }
   config.optimizer.separate_master = zerolab.boolean("separate_master").value_or(false);
   if (const auto globs = zerolab.texts("no_weight_decay")) config.optimizer.no_weight_decay = *globs;
-  config.recompute = zerolab.boolean("recompute").value_or(config.recompute);
+  assign(config.recompute, zerolab.boolean("recompute"));
   read_model(zerolab, config);
   config.data = zerolab.text("data");
-  config.seed = zerolab.seed("seed").value_or(config.seed);
-  config.steps = zerolab.whole("steps", {.least = 1}).value_or(config.steps);
+  if (config.data == "") zerolab.add(Severity::error, "data", "the name is empty");
+  assign(config.seed, zerolab.seed("seed"));
+  assign(config.steps, zerolab.whole("steps"));
   zerolab.finish();
-}
-
-// "zero_optimization": true is DeepSpeed's old way to say stage 1.
-bool read_deprecated_zero(ConfigBlock& top, Config& config) {
-  const JsonValue* value = top.peek("zero_optimization");
-  if (value == nullptr || value->kind != JsonValue::Kind::boolean) return false;
-  top.take("zero_optimization");
-  config.stage = value->boolean ? StageKind::zero1 : StageKind::ddp;
-  top.add(Severity::warning, "zero_optimization",
-          str(describe(*value), " is a deprecated format: write {\"stage\": ", value->boolean ? 1 : 0, "}"));
-  return true;
-}
-
-void read_zero(ConfigBlock& top, Config& config) {
-  if (read_deprecated_zero(top, config)) return;
-  ConfigBlock zero = top.block("zero_optimization");
-  const JsonValue* stage = zero.peek("stage");
-  if (stage != nullptr && stage->kind == JsonValue::Kind::boolean) {  // as pydantic takes it
-    zero.take("stage");
-    config.stage = stage->boolean ? StageKind::zero1 : StageKind::ddp;
-  } else if (const auto number = zero.whole("stage", {0, 3, true, "stage Input should be 0, 1, 2, 3 or 3"})) {
-    config.stage = kStages[*number];
-  }
-  const ConfigBlock::WholeRange bucket{.text_too = true, .deepspeed = "Input should be greater than or equal to 0"};
-  config.reduce_bucket_size = zero.whole("reduce_bucket_size", bucket).value_or(config.reduce_bucket_size);
-  config.allgather_bucket_size = zero.whole("allgather_bucket_size", bucket).value_or(config.allgather_bucket_size);
-  zero.finish();
 }
 
 void find_duplicates(const JsonDocument& document, ConfigFindings& findings) {
@@ -91,9 +56,13 @@ void find_duplicates(const JsonDocument& document, ConfigFindings& findings) {
 
 }  // namespace
 
-std::string to_string(const ConfigFinding& finding) {
+const char* name(Severity severity) {
   constexpr const char* names[] = {"note", "warning", "error"};
-  const std::string line = finding.where + ": " + names[int(finding.severity)] + ": ";
+  return names[int(severity)];
+}
+
+std::string to_string(const ConfigFinding& finding) {
+  const std::string line = finding.where + ": " + name(finding.severity) + ": ";
   const bool named = finding.key.empty() || finding.where == "--set " + finding.key;
   return line + (named ? "" : finding.key + ": ") + finding.text;
 }
@@ -115,17 +84,21 @@ LoadedConfig load_config(const ConfigSource& source) {
   const bool deepspeed_defaults = read_defaults(zerolab);
   read_zerolab(zerolab, config);
   if (deepspeed_defaults) config.reduce_bucket_size = config.allgather_bucket_size = kDeepSpeedBucket;
-  const BatchSizes batch = read_batch_sizes(top, source.ranks, !source.file.empty());
+  BatchSizes batch = read_batch_sizes(top, source.ranks, !source.file.empty());
   config.micro_batch = batch.micro_batch;
   config.accumulation = batch.accumulation;
   const double default_clipping = deepspeed_defaults || !source.file.empty() ? 1.0 : 0.0;
-  config.gradient_clipping = top.number("gradient_clipping", 0).value_or(default_clipping);
+  config.gradient_clipping = top.number("gradient_clipping").value_or(default_clipping);
   read_optimizer(top.block("optimizer"), config.optimizer);
   read_scheduler(top.block("scheduler"), config, config.schedule);
+  read_precision(top, config);
   read_zero(top, config);
+  read_reports(top, config);
+  for (const char* block : {"torch_autocast", "tensor_parallel", "data_efficiency"}) top.block(block).finish();
   top.finish();
 
-  LoadedConfig loaded{config, findings.take(), findings.origins()};
+  LoadedConfig loaded{config,       findings.take(),   findings.origins(), findings.automatic(), std::move(batch.derived),
+                      source.ranks, deepspeed_defaults};
   loaded.findings.insert(loaded.findings.end(), text.findings.begin(), text.findings.end());
   return loaded;
 }

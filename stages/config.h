@@ -76,6 +76,7 @@ struct ConfigFinding {
 };
 // "ds.json:7: warning: zero_optimization.overlap_com: not yet honoured: …" in one line.
 std::string to_string(const ConfigFinding& finding);
+const char* name(ConfigFinding::Severity severity);
 
 struct ConfigSource {
   std::string file;               // empty: none
@@ -88,6 +89,10 @@ struct LoadedConfig {
   std::vector<ConfigFinding> findings;
   // Where each honoured key that was given comes from: "zerolab.seed" → "ds.json:9" or "--set zerolab.seed".
   std::map<std::string, std::string> origins;
+  std::map<std::string, std::string> automatic;  // the same, of those that are "auto": the default holds
+  std::map<std::string, std::string> derived;    // batch keys that the others give: "32 / 4 ranks / 1"
+  int ranks = 1;
+  bool deepspeed_defaults = false;  // absent keys take DeepSpeed's
   bool ok() const;  // no finding is an error
 };
 

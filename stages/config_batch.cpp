@@ -10,7 +10,6 @@ namespace {
 
 constexpr char kTrain[] = "train_batch_size", kMicro[] = "train_micro_batch_size_per_gpu";
 constexpr char kAccumulation[] = "gradient_accumulation_steps";
-constexpr int64_t kMost = int64_t(1) << 20;  // so that no product here can overflow
 using Severity = ConfigFinding::Severity;
 
 struct Triangle {
@@ -33,8 +32,10 @@ Derived derive(const Triangle& given, int64_t ranks) {
 std::string deepspeed_says(const Derived& d, int64_t ranks) {
   if (d.micro <= 0) return str("Micro batch size per gpu: ", d.micro, " has to be greater than 0");
   if (d.accumulation <= 0) return str("Gradient accumulation steps: ", d.accumulation, " has to be greater than 0");
-  return str("Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
-             "gradient_acc_step * world_size ", d.train, " != ", d.micro, " * ", d.accumulation, " * ", ranks);
+  return str(
+      "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+      "gradient_acc_step * world_size ",
+      d.train, " != ", d.micro, " * ", d.accumulation, " * ", ranks);
 }
 
 std::string of_ranks(int64_t ranks) { return ranks == 1 ? "1 rank" : str(ranks, " ranks"); }
@@ -42,9 +43,9 @@ std::string of_ranks(int64_t ranks) { return ranks == 1 ? "1 rank" : str(ranks, 
 // All three are given and do not agree.
 std::string contradiction(const Derived& d, int64_t ranks) {
   const int64_t product = d.micro * d.accumulation * ranks;
-  std::string text = str(d.train, " is not ", d.micro, " (", kMicro, ") * ", d.accumulation, " (", kAccumulation, ") * ",
-                         of_ranks(ranks), " = ", product, " (DeepSpeed: ", deepspeed_says(d, ranks), "). Use ", product,
-                         ", leave one of the three out");
+  std::string text =
+      str(d.train, " is not ", d.micro, " (", kMicro, ") * ", d.accumulation, " (", kAccumulation, ") * ", of_ranks(ranks), " = ",
+          product, " (DeepSpeed: ", deepspeed_says(d, ranks), "). Use ", product, ", leave one of the three out");
   const int64_t per_rank = d.micro * d.accumulation;
   return text + (d.train % per_rank == 0 ? str(", or run with --ranks ", d.train / per_rank) : "");
 }
@@ -57,31 +58,40 @@ std::string remainder(const Triangle& given, const Derived& d, int64_t ranks) {
   if (given.accumulation) over = str(*given.accumulation, " micro-batches on ", over);
   const int64_t below = d.train / unit * unit;
   return str(d.train, " cannot be split over ", over, ": ", d.train, " / ", unit, " = ", d.train / unit, " remainder ",
-             d.train % unit, " (DeepSpeed: ", deepspeed_says(d, ranks), "). Use ",
-             below > 0 ? str(below, " or ") : "", below + unit);
+             d.train % unit, " (DeepSpeed: ", deepspeed_says(d, ranks), "). Use ", below > 0 ? str(below, " or ") : "",
+             below + unit);
 }
 
 // What is taken where neither of the two sizes is given.
 std::string without_a_size(const BatchSizes& taken, int64_t ranks) {
-  return str("neither this nor ", kMicro, " is given (DeepSpeed: Either train_batch_size or "
-             "train_micro_batch_size_per_gpu needs to be provided). zerolab takes ", taken.micro_batch, " * ",
-             taken.accumulation, " (", kAccumulation, ") * ", of_ranks(ranks), " = ",
+  return str("neither this nor ", kMicro,
+             " is given (DeepSpeed: Either train_batch_size or "
+             "train_micro_batch_size_per_gpu needs to be provided). zerolab takes ",
+             taken.micro_batch, " * ", taken.accumulation, " (", kAccumulation, ") * ", of_ranks(ranks), " = ",
              taken.micro_batch * taken.accumulation * ranks);
+}
+
+// How the absent ones come from the others.
+std::map<std::string, std::string> how_derived(const Triangle& given, const Derived& d, int64_t ranks) {
+  std::map<std::string, std::string> how;
+  if (!given.train) how[kTrain] = str(d.micro, " * ", d.accumulation, " * ", of_ranks(ranks));
+  if (!given.micro) how[kMicro] = str(d.train, " / ", of_ranks(ranks), " / ", d.accumulation);
+  if (!given.accumulation && given.train && given.micro)
+    how[kAccumulation] = str(d.train, " / ", d.micro, " / ", of_ranks(ranks));
+  return how;
 }
 
 }  // namespace
 
 BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given) {
-  const auto read = [&](const char* key, const char* deepspeed) { return top.whole(key, {1, kMost, false, deepspeed}); };
-  const Triangle given{read(kTrain, "Train batch size: {} has to be greater than 0"),
-                       read(kMicro, "Micro batch size per gpu: {} has to be greater than 0"),
-                       read(kAccumulation, "Gradient accumulation steps: {} has to be greater than 0")};
+  const Triangle given{top.whole(kTrain), top.whole(kMicro), top.whole(kAccumulation)};
   BatchSizes sizes;
   const bool wrong = top.given(kTrain) != given.train.has_value() || top.given(kMicro) != given.micro.has_value() ||
                      top.given(kAccumulation) != given.accumulation.has_value();
   if (wrong) return sizes;  // that was found, and arithmetic with it would only confuse
   if (!given.train && !given.micro) {
     sizes.accumulation = given.accumulation.value_or(1);
+    sizes.derived[kTrain] = str(sizes.micro_batch, " * ", sizes.accumulation, " * ", of_ranks(ranks));
     if (file_given) top.add(Severity::warning, kTrain, without_a_size(sizes, ranks));
     return sizes;
   }
@@ -91,7 +101,7 @@ BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given) {
     top.add(Severity::error, kTrain, all ? contradiction(d, ranks) : remainder(given, d, ranks));
     return sizes;
   }
-  return {d.micro, d.accumulation};
+  return {d.micro, d.accumulation, how_derived(given, d, ranks)};
 }
 
 }  // namespace zl

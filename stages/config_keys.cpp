@@ -4,174 +4,24 @@
 #include <numeric>
 #include <vector>
 
+#include "tensor/error.h"
+
 namespace zl {
 namespace {
 
-constexpr char kHonoured[] = "";
-constexpr char kPlain[] = " here: the value has no effect";
-constexpr char kAlways[] = ": zerolab always works as if this were true";
-constexpr char kFp32[] = ": this run computes in fp32";
-constexpr char kNoOffload[] = ": everything stays in the device's memory";
-constexpr char kNoPrefetch[] = ": a unit is gathered when it is needed and released at once";
-constexpr char kNotHere[] = " here: zerolab has no such feature";
-constexpr char kRecompute[] = " here: write \"zerolab\": {\"recompute\": true} to recompute activations";
+const std::vector<ConfigKey>& all_keys() {
+  static const std::vector<ConfigKey> all = [] {
+    std::vector<ConfigKey> keys;
+    for (const auto rows : {batch_config_keys(), zero_config_keys(), report_config_keys(), other_config_keys()}) {
+      keys.insert(keys.end(), rows.begin(), rows.end());
+    }
+    return keys;
+  }();
+  return all;
+}
 
-constexpr ConfigKey kKeys[] = {
-    {"", "train_batch_size", kHonoured},
-    {"", "train_micro_batch_size_per_gpu", kHonoured},
-    {"", "gradient_accumulation_steps", kHonoured},
-    {"", "gradient_clipping", kHonoured},
-    {"", "optimizer", kHonoured},
-    {"", "scheduler", kHonoured},
-    {"", "zero_optimization", kHonoured},
-    {"", "zerolab", kHonoured},
-    {"", "steps_per_print", kPlain},
-    {"", "fp16", kFp32},
-    {"", "bf16", kFp32},
-    {"", "bfloat16", kFp32},
-    {"", "amp", kFp32},
-    {"", "torch_autocast", kFp32},
-    {"", "data_types", kFp32},
-    {"", "communication_data_type", kFp32},
-    {"", "seq_parallel_communication_data_type", kNotHere},
-    {"", "prescale_gradients", ": gradients are added, then divided by the number of ranks"},
-    {"", "gradient_predivide_factor", ": gradients are added, then divided by the number of ranks"},
-    {"", "gradient_allreduce_op", ": gradients are averaged over the ranks"},
-    {"", "managed_gradient_accumulation", ": the engine counts the micro-batches of a step"},
-    {"", "disable_allgather", kPlain},
-    {"", "sparse_gradients", kPlain},
-    {"", "dump_state", kPlain},
-    {"", "memory_breakdown", kPlain},
-    {"", "wall_clock_breakdown", kPlain},
-    {"", "dataloader_drop_last", kPlain},
-    {"", "comms_logger", kPlain},
-    {"", "activation_checkpointing", kRecompute},
-    {"", "tensorboard", kPlain},
-    {"", "wandb", kPlain},
-    {"", "comet", kPlain},
-    {"", "csv_monitor", kPlain},
-    {"", "flops_profiler", kPlain},
-    {"", "checkpoint", kPlain},
-    {"", "aio", kNoOffload},
-    {"", "zero_allow_untested_optimizer", ": every optimizer may be used with every stage"},
-    {"", "zero_force_ds_cpu_optimizer", kPlain},
-    {"", "vocabulary_size", ": the vocabulary is the model's"},
-    {"", "check_overflow", kPlain},
-    {"", "disable_python_gc", kNotHere},
-    {"", "log_level", kPlain},
-    {"", "autotuning", kNotHere},
-    {"", "elasticity", kNotHere},
-    {"", "data_efficiency", kNotHere},
-    {"", "curriculum_learning", kNotHere},
-    {"", "progressive_layer_drop", kNotHere},
-    {"", "eigenvalue", kNotHere},
-    {"", "quantize_training", kNotHere},
-    {"", "weight_quantization", kNotHere},
-    {"", "compression_training", kNotHere},
-    {"", "sparse_attention", kNotHere},
-    {"", "pipeline", kNotHere},
-    {"", "tensor_parallel", kNotHere},
-    {"", "hybrid_engine", kNotHere},
-    {"", "compile", kNotHere},
-    {"", "use_data_before_expert_parallelism", kNotHere},
-    {"", "data_parallel_group", kNotHere},
-
-    {"optimizer", "type", kHonoured},
-    {"optimizer", "params", kHonoured},
-    {"optimizer", "legacy_fusion", kPlain},
-    {"optimizer.params", "lr", kHonoured},
-    {"optimizer.params", "betas", kHonoured},
-    {"optimizer.params", "eps", kHonoured},
-    {"optimizer.params", "weight_decay", kHonoured},
-    {"optimizer.params", "bias_correction", kHonoured},
-    {"optimizer.params", "adam_w_mode", kHonoured},
-    {"optimizer.params", "momentum", kHonoured},
-    {"optimizer.params", "dampening", kHonoured},
-    {"optimizer.params", "nesterov", kHonoured},
-    {"optimizer.params", "max_grad_norm", kHonoured},
-    {"optimizer.params", "torch_adam", " here: there is one implementation of AdamW"},
-    {"optimizer.params", "amsgrad", kNotHere},
-    {"optimizer.params", "fused", kPlain},
-    {"optimizer.params", "foreach", kPlain},
-
-    {"scheduler", "type", kHonoured},
-    {"scheduler", "params", kHonoured},
-    {"scheduler.params", "warmup_min_lr", kHonoured},
-    {"scheduler.params", "warmup_max_lr", kHonoured},
-    {"scheduler.params", "warmup_num_steps", kHonoured},
-    {"scheduler.params", "warmup_type", kHonoured},
-    {"scheduler.params", "total_num_steps", kHonoured},
-    {"scheduler.params", "warmup_min_ratio", kHonoured},
-    {"scheduler.params", "cos_min_ratio", kHonoured},
-    {"scheduler.params", "last_batch_iteration", ": a run starts at its first step"},
-
-    {"zero_optimization", "stage", kHonoured},
-    {"zero_optimization", "reduce_bucket_size", kHonoured},
-    {"zero_optimization", "allgather_bucket_size", kHonoured},
-    {"zero_optimization", "allgather_partitions", kAlways},
-    {"zero_optimization", "reduce_scatter", kAlways},
-    {"zero_optimization", "contiguous_gradients", kAlways},
-    {"zero_optimization", "overlap_comm", ": communication and computation take turns, with the same results"},
-    {"zero_optimization", "offload_optimizer", kNoOffload},
-    {"zero_optimization", "offload_param", kNoOffload},
-    {"zero_optimization", "cpu_offload", kNoOffload},
-    {"zero_optimization", "cpu_offload_param", kNoOffload},
-    {"zero_optimization", "cpu_offload_use_pin_memory", kNoOffload},
-    {"zero_optimization", "stage3_prefetch_bucket_size", kNoPrefetch},
-    {"zero_optimization", "prefetch_bucket_size", kNoPrefetch},
-    {"zero_optimization", "stage3_param_persistence_threshold", kNoPrefetch},
-    {"zero_optimization", "param_persistence_threshold", kNoPrefetch},
-    {"zero_optimization", "stage3_model_persistence_threshold", kNoPrefetch},
-    {"zero_optimization", "model_persistence_threshold", kNoPrefetch},
-    {"zero_optimization", "stage3_max_live_parameters", kNoPrefetch},
-    {"zero_optimization", "max_live_parameters", kNoPrefetch},
-    {"zero_optimization", "stage3_max_reuse_distance", kNoPrefetch},
-    {"zero_optimization", "max_reuse_distance", kNoPrefetch},
-    {"zero_optimization", "stage3_module_granularity_threshold", kPlain},
-    {"zero_optimization", "module_granularity_threshold", kPlain},
-    {"zero_optimization", "stage3_use_all_reduce_for_fetch_params", kPlain},
-    {"zero_optimization", "use_all_reduce_for_fetch_params", kPlain},
-    {"zero_optimization", "stage3_allgather_sequential", kPlain},
-    {"zero_optimization", "allgather_sequential", kPlain},
-    {"zero_optimization", "stage3_gather_16bit_weights_on_model_save", kPlain},
-    {"zero_optimization", "gather_16bit_weights_on_model_save", kPlain},
-    {"zero_optimization", "stage3_gather_fp16_weights_on_model_save", kPlain},
-    {"zero_optimization", "sub_group_size", kPlain},
-    {"zero_optimization", "use_multi_rank_bucket_allreduce", kPlain},
-    {"zero_optimization", "compute_grad_norm", kAlways},
-    {"zero_optimization", "load_from_fp32_weights", kPlain},
-    {"zero_optimization", "ignore_unused_parameters", kAlways},
-    {"zero_optimization", "memory_efficient_linear", kPlain},
-    {"zero_optimization", "override_module_apply", kPlain},
-    {"zero_optimization", "round_robin_gradients", kPlain},
-    {"zero_optimization", "parameter_alignment", ": every parameter starts at a multiple of 16 elements"},
-    {"zero_optimization", "elastic_checkpoint", kPlain},
-    {"zero_optimization", "legacy_stage1", kPlain},
-    {"zero_optimization", "pipeline_loading_checkpoint", kPlain},
-    {"zero_optimization", "log_trace_cache_warnings", kPlain},
-    {"zero_optimization", "enable_sanity_checks", kPlain},
-    {"zero_optimization", "save_muon_momentum_buffer_in_memory", kNotHere},
-    {"zero_optimization", "zero_hpz_partition_size", kNotHere},
-    {"zero_optimization", "zero_quantized_weights", kNotHere},
-    {"zero_optimization", "zero_quantized_nontrainable_weights", kNotHere},
-    {"zero_optimization", "zero_quantized_gradients", kNotHere},
-    {"zero_optimization", "zeropp_loco_param", kNotHere},
-    {"zero_optimization", "mics_shard_size", kNotHere},
-    {"zero_optimization", "mics_hierarchical_params_gather", kNotHere},
-    {"zero_optimization", "leaf_module", kNotHere},
-    {"zero_optimization", "zenflow", kNotHere},
-
-    {"zerolab", "defaults", kHonoured},
-    {"zerolab", "reproducible", kHonoured},
-    {"zerolab", "ordered", kHonoured},
-    {"zerolab", "separate_master", kHonoured},
-    {"zerolab", "no_weight_decay", kHonoured},
-    {"zerolab", "recompute", kHonoured},
-    {"zerolab", "model", kHonoured},
-    {"zerolab", "data", kHonoured},
-    {"zerolab", "seed", kHonoured},
-    {"zerolab", "steps", kHonoured},
-};
+// "bfloat16" is an older name of "bf16".
+std::string_view true_name(std::string_view block) { return block == "bfloat16" ? "bf16" : block; }
 
 // Levenshtein 1966: insertions, deletions and replacements.
 size_t edits(std::string_view a, std::string_view b) {
@@ -206,31 +56,78 @@ struct Nearest {
 
 }  // namespace
 
-std::span<const ConfigKey> config_keys() { return kKeys; }
+std::span<const ConfigKey> config_keys() { return all_keys(); }
 
 const ConfigKey* find_config_key(std::string_view block, std::string_view key) {
-  for (const ConfigKey& k : kKeys) {
-    if (block == k.block && key == k.key) return &k;
+  for (const ConfigKey& k : all_keys()) {
+    if (true_name(block) == k.block && key == k.key) return &k;
   }
   return nullptr;
 }
 
+bool has_config_keys(std::string_view block) {
+  return std::any_of(all_keys().begin(), all_keys().end(), [&](const ConfigKey& k) { return true_name(block) == k.block; });
+}
+
+ConfigBlockRule config_block_rule(std::string_view block) {
+  for (const char* checked : {"fp16", "bf16", "bfloat16", "comms_logger", "csv_monitor", "tensorboard", "wandb", "comet"}) {
+    if (block == checked) return {true, "Extra inputs are not permitted"};
+  }
+  if (block.starts_with("zero_optimization")) return {true, "Extra inputs are not permitted"};
+  if (block == "optimizer.params" || block == "scheduler.params") return {false, "got an unexpected keyword argument"};
+  return {false, ""};
+}
+
 std::string nearest_config_key(std::string_view block, std::string_view key) {
   Nearest nearest{key};
-  for (const ConfigKey& k : kKeys) {
-    if (block == k.block) nearest.show(k.key);
+  for (const ConfigKey& k : all_keys()) {
+    if (true_name(block) == k.block) nearest.show(k.key);
   }
-  if (!nearest.name.empty()) return nearest.name;
-  for (const ConfigKey& k : kKeys) {
-    if (key == k.key && k.note[0] == '\0') return k.block[0] == '\0' ? k.key : std::string(k.block) + "." + k.key;
+  return nearest.name;
+}
+
+std::vector<std::string> config_blocks_of(std::string_view key) {
+  std::vector<std::string> blocks;
+  for (const ConfigKey& k : all_keys()) {
+    if (key == k.key && k.use != ConfigUse::dead) blocks.push_back(k.block);
   }
-  return "";
+  return blocks;
 }
 
 std::string nearest_name(std::string_view name, std::span<const std::string> names) {
   Nearest nearest{name};
   for (const std::string& n : names) nearest.show(n);
   return nearest.name;
+}
+
+namespace {
+
+// A cell of a table: JSON in backquotes, nothing as a dash.
+std::string cell(const char* json) { return json[0] == '\0' ? "–" : str("`", json, "`"); }
+
+std::string what_is_done(const ConfigKey& key) {
+  constexpr const char* begin[] = {"", "**no effect yet**: ", "**no effect**: ", "**refused**: ", "**dead**: "};
+  return begin[int(key.use)] + std::string(key.text);
+}
+
+}  // namespace
+
+std::string config_keys_table() {
+  std::vector<std::string> blocks;
+  for (const ConfigKey& k : all_keys()) {
+    if (std::find(blocks.begin(), blocks.end(), k.block) == blocks.end()) blocks.push_back(k.block);
+  }
+  std::string text;
+  for (const std::string& block : blocks) {
+    text += str(text.empty() ? "" : "\n", "### ", block.empty() ? "Top level" : "`" + block + "`", "\n\n",
+                "| key | type | DeepSpeed's default | ours | what zerolab does |\n|---|---|---|---|---|\n");
+    for (const ConfigKey& k : all_keys()) {
+      if (block != k.block) continue;
+      text += str("| `", k.key, "` | ", to_string(k.type), " | ", cell(k.deepspeed), " | ", cell(k.ours), " | ", what_is_done(k),
+                  " |\n");
+    }
+  }
+  return text;
 }
 
 }  // namespace zl

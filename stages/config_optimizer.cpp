@@ -1,11 +1,10 @@
 // The blocks "optimizer" and "scheduler", as DeepSpeed 0.19 takes them (runtime/engine.py, _configure_basic_optimizer;
 // runtime/lr_schedules.py).
 
-#include <algorithm>
-#include <cctype>
 #include <tuple>
 
 #include "stages/config_reader.h"
+#include "stages/config_type.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -13,19 +12,9 @@ namespace {
 
 using Severity = ConfigFinding::Severity;
 
-std::string lower_case(std::string s) {
-  std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-  return s;
-}
-
-template <class T>
-void assign(T& target, const std::optional<T>& value) {
-  if (value) target = *value;
-}
-
 void read_adam(ConfigBlock& params, bool adamw, OptimizerConfig& config) {
-  if (const auto betas = params.pair("betas", 1)) std::tie(config.beta1, config.beta2) = *betas;
-  assign(config.eps, params.number("eps", 0));
+  if (const auto betas = params.pair("betas")) std::tie(config.beta1, config.beta2) = *betas;
+  assign(config.eps, params.number("eps"));
   assign(config.bias_correction, params.boolean("bias_correction"));
   const auto mode = params.boolean("adam_w_mode");
   config.decoupled = adamw || mode.value_or(true);  // "Adam" means AdamW unless the mode says otherwise
@@ -35,29 +24,32 @@ void read_adam(ConfigBlock& params, bool adamw, OptimizerConfig& config) {
 }
 
 void read_sgd(ConfigBlock& params, OptimizerConfig& config) {
-  assign(config.momentum, params.number("momentum", 0));
+  assign(config.momentum, params.number("momentum"));
   assign(config.dampening, params.number("dampening"));
   assign(config.nesterov, params.boolean("nesterov"));
   if (config.nesterov && (config.momentum == 0 || config.dampening != 0)) {
-    params.add(Severity::error, "nesterov", str("Nesterov momentum requires a momentum and zero dampening; momentum is ",
-                                                config.momentum, " and dampening ", config.dampening));
+    params.add(Severity::error, "nesterov",
+               str("Nesterov momentum requires a momentum and zero dampening; momentum is ", config.momentum, " and dampening ",
+                   config.dampening));
   }
 }
 
 void read_warmup(ConfigBlock& params, ScheduleConfig& config) {
-  assign(config.warmup_num_steps,
-         params.whole("warmup_num_steps", {.least = 1, .deepspeed = "warmup_num_steps must be a positive integer, got {}"}));
+  assign(config.warmup_num_steps, params.whole("warmup_num_steps"));
   const auto type = params.text("warmup_type");
   if (!type) return;
   config.warmup_type = *type == "linear" ? WarmupType::linear : WarmupType::log;
   if (*type != "linear" && *type != "log") {
-    params.add(Severity::warning, "warmup_type", str(in_quotes(*type), " is neither \"log\" nor \"linear\": log is taken (DeepSpeed: "
-               "Using unknown warmup_type: ", *type, ". The increasing function is set to default (log))"));
+    params.add(Severity::warning, "warmup_type",
+               str(in_quotes(*type),
+                   " is neither \"log\" nor \"linear\": log is taken (DeepSpeed: "
+                   "Using unknown warmup_type: ",
+                   *type, ". The increasing function is set to default (log))"));
   }
 }
 
 void read_total_steps(ConfigBlock& params, int64_t run_steps, ScheduleConfig& config) {
-  const auto total = params.whole("total_num_steps", {.least = 1});
+  const auto total = params.whole("total_num_steps");
   config.total_num_steps = total.value_or(run_steps);
   const JsonValue* written = params.peek("total_num_steps");
   if (written == nullptr) {
@@ -79,15 +71,8 @@ void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config) {
   if (optimizer.from_file() && optimizer.peek("type") == nullptr) {
     optimizer.add(Severity::note, "type", "is absent: zerolab takes AdamW, DeepSpeed would ignore this block");
   }
-  if (params.peek("max_grad_norm") != nullptr) {
-    params.take("max_grad_norm");
-    params.add(Severity::error, "max_grad_norm",
-               "use \"gradient_clipping\" at the top level (DeepSpeed: 'max_grad_norm' is not supported as an optimizer "
-               "parameter, please switch to using the deepspeed parameter 'gradient_clipping' see: "
-               "https://www.deepspeed.ai/docs/config-json/#gradient-clipping for more details)");
-  }
-  assign(config.lr, params.number("lr", 0));
-  assign(config.weight_decay, params.number("weight_decay", 0));
+  assign(config.lr, params.number("lr"));
+  assign(config.weight_decay, params.number("weight_decay"));
   if (type == "sgd") {
     config.kind = OptimizerKind::sgd;
     read_sgd(params, config);
@@ -107,7 +92,8 @@ void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& co
   ConfigBlock params = scheduler.block("params");
   if (!type) {
     if (!scheduler.given("type")) {
-      scheduler.add(Severity::warning, "type", "is absent: there is no schedule, as in DeepSpeed; expected WarmupLR, "
+      scheduler.add(Severity::warning, "type",
+                    "is absent: there is no schedule, as in DeepSpeed; expected WarmupLR, "
                     "WarmupDecayLR or WarmupCosineLR");
     }
     return;

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <limits>
+#include <stdexcept>
 
-#include "stages/config_keys.h"
+#include "stages/config_type.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -12,21 +13,28 @@ namespace {
 
 constexpr size_t kMostUnread = 50;  // keys of one block that are told one by one
 
-// The whole number that a JSON number or a string of digits is, if it is one and an int64.
-std::optional<int64_t> to_whole(const JsonValue& value, bool text_too) {
-  const bool is_text = value.kind == JsonValue::Kind::string;
-  if (is_text ? !text_too : value.kind != JsonValue::Kind::number) return std::nullopt;
-  int64_t whole = 0;
-  const char* end = value.text.data() + value.text.size();
-  const auto [stop, error] = std::from_chars(value.text.data(), end, whole);
-  if (error == std::errc() && stop == end) return whole;
-  constexpr double too_much = 9223372036854775808.0;  // 2^63
-  if (is_text || value.number != std::floor(value.number) || std::abs(value.number) >= too_much) return std::nullopt;
-  return int64_t(value.number);  // 5e8
+bool is_automatic(const JsonValue& value) { return value.kind == JsonValue::Kind::string && value.text == "auto"; }
+
+std::string place_of(const std::string& block) { return block.empty() ? "at the top level" : "in \"" + block + "\""; }
+
+// pydantic takes true as 1; nobody means that.
+bool is_boolean_number(const ConfigKey& key, const JsonValue& value) {
+  const bool number = key.type.kind == ConfigType::Kind::whole || key.type.kind == ConfigType::Kind::number;
+  return number && value.kind == JsonValue::Kind::boolean;
 }
 
-std::string at_least(const char* what, double least) {
-  return std::isinf(least) ? str(what) : str(what, " of at least ", least);
+std::string counts_as(const JsonValue& value) {
+  return str(describe(value), " counts as ", value.boolean ? 1 : 0, ", as in DeepSpeed; write the number");
+}
+
+// Whether a feature that DeepSpeed has no more is switched off where it is named.
+bool is_off(const ConfigKey& key, const JsonValue& value) {
+  if (value.kind == JsonValue::Kind::null || is_automatic(value) || is_value(key, value, key.deepspeed)) return true;
+  if (value.kind == JsonValue::Kind::boolean) return !value.boolean;
+  if (value.kind != JsonValue::Kind::object) return false;
+  const JsonValue* enabled = value.find("enabled");
+  return value.members.empty() ||
+         (enabled != nullptr && (is_automatic(*enabled) || (enabled->kind == JsonValue::Kind::boolean && !enabled->boolean)));
 }
 
 }  // namespace
@@ -60,102 +68,80 @@ bool ConfigBlock::given(const char* key) const {
 
 const JsonValue* ConfigBlock::take(const char* key) {
   read_.insert(key);
-  if (!given(key)) return nullptr;
   const JsonValue* value = peek(key);
+  if (value != nullptr && is_automatic(*value)) findings_.automatic(full(key), *value);
+  if (!given(key)) return nullptr;
   findings_.used(full(key), *value);
   return value;
 }
 
-void ConfigBlock::expected(const char* key, const std::string& what, const JsonValue& came) {
-  findings_.add(Severity::error, came, full(key), str("expected ", what, ", not ", describe(came)));
+const JsonValue* ConfigBlock::fitting(const char* key) {
+  const ConfigKey* row = find_config_key(path_, key);
+  if (row == nullptr) throw std::logic_error("the schema has no key " + full(key));
+  const JsonValue* value = take(key);
+  if (value == nullptr) {
+    const JsonValue* written = peek(key);
+    const bool null = written != nullptr && written->kind == JsonValue::Kind::null;
+    if (null && config_block_rule(path_).checked && !row->type.nullable) add(Severity::error, key, misfit(*row, *written));
+    return nullptr;
+  }
+  const std::string wrong = misfit(*row, *value);
+  if (!wrong.empty()) {
+    add(Severity::error, key, wrong);
+    return nullptr;
+  }
+  if (is_boolean_number(*row, *value)) add(Severity::note, key, counts_as(*value));
+  return value;
 }
 
-std::optional<int64_t> ConfigBlock::whole(const char* key, const WholeRange& range) {
-  const JsonValue* value = take(key);
-  if (value == nullptr) return std::nullopt;
-  const auto whole = to_whole(*value, range.text_too);
-  if (whole && *whole >= range.least && *whole <= range.most) return whole;
-  const bool open = range.most == std::numeric_limits<int64_t>::max();
-  const std::string what = str("a whole number ", open ? "of at least " : "from ", range.least, open ? "" : str(" to ", range.most));
-  std::string deepspeed = whole ? range.deepspeed : "";
-  if (const size_t at = deepspeed.find("{}"); at != std::string::npos) deepspeed.replace(at, 2, std::to_string(*whole));
-  findings_.add(Severity::error, *value, full(key), str("expected ", what, ", not ", describe(*value),
-                deepspeed.empty() ? "" : " (DeepSpeed: " + deepspeed + ")"));
-  return std::nullopt;
+std::optional<int64_t> ConfigBlock::whole(const char* key) {
+  const JsonValue* value = fitting(key);
+  return value == nullptr ? std::nullopt : to_whole(*value, config_block_rule(path_).checked);
 }
 
 std::optional<uint64_t> ConfigBlock::seed(const char* key) {
-  const JsonValue* value = take(key);
+  const JsonValue* value = fitting(key);
   if (value == nullptr) return std::nullopt;
   uint64_t seed = 0;
   const char* end = value->text.data() + value->text.size();
   const auto [stop, error] = std::from_chars(value->text.data(), end, seed);
-  if (value->kind == JsonValue::Kind::number && error == std::errc() && stop == end) return seed;
-  if (const auto whole = to_whole(*value, false); whole && *whole >= 0) return uint64_t(*whole);
-  expected(key, "a whole number from 0 to 2^64 - 1", *value);
-  return std::nullopt;
+  return error == std::errc() && stop == end ? seed : uint64_t(*to_whole(*value, false));
 }
 
-std::optional<double> ConfigBlock::number(const char* key, double least) {
-  const JsonValue* value = take(key);
-  if (value == nullptr) return std::nullopt;
-  if (value->kind == JsonValue::Kind::number && value->number >= least) return value->number;
-  expected(key, at_least("a number", least), *value);
-  return std::nullopt;
+std::optional<double> ConfigBlock::number(const char* key) {
+  const JsonValue* value = fitting(key);
+  return value == nullptr ? std::nullopt : to_number(*value, config_block_rule(path_).checked);
 }
 
 std::optional<bool> ConfigBlock::boolean(const char* key) {
-  const JsonValue* value = take(key);
-  if (value == nullptr) return std::nullopt;
-  if (value->kind == JsonValue::Kind::boolean) return value->boolean;
-  expected(key, "true or false", *value);
-  return std::nullopt;
+  const JsonValue* value = fitting(key);
+  return value == nullptr ? std::nullopt : to_boolean(*value, config_block_rule(path_).checked);
 }
 
 std::optional<std::string> ConfigBlock::text(const char* key) {
-  const JsonValue* value = take(key);
+  const JsonValue* value = fitting(key);
   if (value == nullptr) return std::nullopt;
-  if (value->kind == JsonValue::Kind::string && !value->text.empty()) return value->text;
-  expected(key, "a string", *value);
-  return std::nullopt;
+  const bool choice = find_config_key(path_, key)->type.kind == ConfigType::Kind::choice;
+  return choice && path_.empty() ? lower_case(value->text) : value->text;
 }
 
 std::optional<std::vector<std::string>> ConfigBlock::texts(const char* key) {
-  const JsonValue* value = take(key);
+  const JsonValue* value = fitting(key);
   if (value == nullptr) return std::nullopt;
   if (value->kind == JsonValue::Kind::string) return std::vector<std::string>{value->text};
-  bool right = value->kind == JsonValue::Kind::array;
   std::vector<std::string> all;
-  for (const JsonValue& item : value->items) {
-    right = right && item.kind == JsonValue::Kind::string;
-    all.push_back(item.text);
-  }
-  if (right) return all;
-  expected(key, "an array of strings", *value);
-  return std::nullopt;
+  for (const JsonValue& item : value->items) all.push_back(item.text);
+  return all;
 }
 
-std::optional<std::pair<double, double>> ConfigBlock::pair(const char* key, double below) {
-  const JsonValue* value = take(key);
+std::optional<std::pair<double, double>> ConfigBlock::pair(const char* key) {
+  const JsonValue* value = fitting(key);
   if (value == nullptr) return std::nullopt;
-  bool right = value->kind == JsonValue::Kind::array && value->items.size() == 2;
-  for (const JsonValue& item : value->items) {
-    right = right && item.kind == JsonValue::Kind::number && item.number >= 0 && item.number < below;
-  }
-  if (right) return std::pair{value->items[0].number, value->items[1].number};
-  const std::string shown = value->items.size() == 2 ? describe(value->items[0]) + " and " + describe(value->items[1])
-                                                     : describe(*value);
-  findings_.add(Severity::error, *value, full(key),
-                str("expected an array of two numbers from 0 to below ", below, ", not ", shown));
-  return std::nullopt;
+  return std::pair{value->items[0].number, value->items[1].number};
 }
 
 ConfigBlock ConfigBlock::block(const char* key) {
-  const JsonValue* value = take(key);
-  if (value != nullptr && value->kind != JsonValue::Kind::object) {
-    expected(key, "an object { … }", *value);
-    value = nullptr;
-  }
+  const JsonValue* value = fitting(key);
   return {findings_, value, value != nullptr ? *value : place_, full(key)};
 }
 
@@ -174,26 +160,70 @@ void ConfigBlock::finish(const std::string& user) {
   if (rest.size() > kMostUnread) {
     const JsonMember& next = *rest[kMostUnread];
     findings_.add(Severity::warning, next.value, full(next.key),
-                  str("not yet honoured, as ", rest.size() - kMostUnread - 1, " more keys of this block"));
+                  str("has no effect, as ", rest.size() - kMostUnread - 1, " more keys of this block"));
   }
 }
 
 void ConfigBlock::unread(const JsonMember& member, const std::string& user) {
-  if (const ConfigKey* known = find_config_key(path_, member.key)) {
-    const JsonValue* enabled = member.value.find("enabled");
-    if (enabled != nullptr && enabled->kind == JsonValue::Kind::boolean && !enabled->boolean) return;
-    const bool elsewhere = known->note[0] == '\0';
-    findings_.add(elsewhere ? Severity::warning : Severity::note, member.value, full(member.key),
-                  elsewhere ? str("has no effect: ", user, " does not use it") : str("not yet honoured", known->note));
-    return;
+  const ConfigKey* row = find_config_key(path_, member.key);
+  if (row == nullptr) return unknown(member);
+  if (row->use == ConfigUse::dead) return dead(*row, member);
+  known(*row, member, user);
+}
+
+void ConfigBlock::known(const ConfigKey& key, const JsonMember& member, const std::string& user) {
+  const ConfigBlockRule rule = config_block_rule(path_);
+  const JsonValue& value = member.value;
+  const bool null = value.kind == JsonValue::Kind::null;
+  if (is_automatic(value) || (null && (!rule.checked || key.type.nullable))) return;
+  if (const std::string wrong = misfit(key, value); !wrong.empty()) {
+    const bool refused = key.use == ConfigUse::refused || key.use == ConfigUse::honoured || rule.checked;
+    return findings_.add(refused ? Severity::error : Severity::warning, value, full(member.key), wrong);
   }
-  const bool ours = path_ == "zerolab";
+  if (key.use == ConfigUse::honoured) {
+    const bool refused = rule.unknown[0] != '\0';
+    return findings_.add(refused ? Severity::error : Severity::warning, value, full(member.key),
+                         str("has no effect: ", user, " does not use it",
+                             refused ? str(" (DeepSpeed: ", rule.unknown, " '", member.key, "')") : ""));
+  }
+  bool off = quiet_ || is_value(key, value, key.ours);
+  if (key.type.kind == ConfigType::Kind::object) {
+    if (has_config_keys(full(member.key))) {
+      ConfigBlock inner(findings_, value, full(member.key));
+      inner.quiet_ = true;
+      inner.finish();
+    }
+    const JsonValue* enabled = value.find("enabled");
+    off = off || (enabled != nullptr && (is_automatic(*enabled) || to_boolean(*enabled, true) == false));
+  }
+  if (key.use == ConfigUse::refused && !is_value(key, value, key.ours))
+    return findings_.add(Severity::error, value, full(member.key), str("cannot be honoured: ", key.text));
+  if (is_boolean_number(key, value)) findings_.add(Severity::note, value, full(member.key), counts_as(value));
+  if (off) return;
+  findings_.add(Severity::note, value, full(member.key),
+                str("has no effect", key.use == ConfigUse::later ? " yet: " : ": ", key.text));
+}
+
+// What DeepSpeed has no more: it refuses the file even where the value says "off".
+void ConfigBlock::dead(const ConfigKey& key, const JsonMember& member) {
+  const bool off = is_off(key, member.value);
+  findings_.add(off ? Severity::warning : Severity::error, member.value, full(member.key),
+                str("is dead, DeepSpeed 0.19.8 refuses a file that has it; leave it out: ", key.text));
+}
+
+void ConfigBlock::unknown(const JsonMember& member) {
+  const ConfigBlockRule rule = config_block_rule(path_);
+  const bool ours = path_ == "zerolab", refused = ours || rule.unknown[0] != '\0';
   const std::string nearest = nearest_config_key(path_, member.key);
-  std::string text = ours ? "unknown key" : "not yet honoured: unknown key";
-  if (!nearest.empty()) text += str("; did you mean \"", nearest, "\"?");
-  if (path_.empty()) text += " (DeepSpeed ignores it silently)";
-  if (path_ == "zero_optimization") text += " (DeepSpeed: Extra inputs are not permitted)";
-  findings_.add(ours ? Severity::error : Severity::warning, member.value, full(member.key), text);
+  const auto blocks = config_blocks_of(member.key);
+  std::string text = "unknown key";
+  if (!nearest.empty()) {
+    text += str("; did you mean \"", nearest, "\"?");
+  } else if (!blocks.empty() && blocks.size() <= 2) {  // a name that many blocks have says nothing
+    text += str("; it belongs ", place_of(blocks.front()), blocks.size() > 1 ? " or " + place_of(blocks.back()) : "");
+  }
+  if (!ours) text += refused ? str(" (DeepSpeed: ", rule.unknown, ")") : " (DeepSpeed ignores it silently)";
+  findings_.add(refused ? Severity::error : Severity::warning, member.value, full(member.key), text);
 }
 
 }  // namespace zl

@@ -2,7 +2,6 @@
 // and each key that nothing has read becomes a finding as well. So no key can be accepted and ignored.
 #pragma once
 
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "stages/config.h"
+#include "stages/config_keys.h"
 #include "stages/json_text.h"
 
 namespace zl {
@@ -26,10 +26,12 @@ class ConfigFindings {
   // "ds.json:7" or "--set zero_optimization.stage".
   std::string place(const JsonValue& value) const;
   void used(const std::string& key, const JsonValue& value) { origins_[key] = place(value); }
+  void automatic(const std::string& key, const JsonValue& value) { automatic_[key] = place(value); }
 
   // All of them: those of the file by line, then the others.
   std::vector<ConfigFinding> take();
   const std::map<std::string, std::string>& origins() const { return origins_; }
+  const std::map<std::string, std::string>& automatic() const { return automatic_; }  // keys that are "auto"
 
  private:
   struct Entry {
@@ -39,29 +41,24 @@ class ConfigFindings {
   std::string file_;
   std::vector<std::string> sets_;
   std::vector<Entry> entries_;
-  std::map<std::string, std::string> origins_;
+  std::map<std::string, std::string> origins_, automatic_;
 };
 
-// One object of a configuration. Each reader gives nothing if the key is absent, null or "auto" (then the default
-// holds), or if its value is wrong (then that was found).
+// One object of a configuration. Types and ranges are those of the schema. Each reader gives nothing if the key is
+// absent, null or "auto" (then the default holds), or if its value is wrong (then that was found).
 class ConfigBlock {
  public:
   // `path`: of the object, "" for the outermost.
   ConfigBlock(ConfigFindings& findings, const JsonValue& object, std::string path = "")
       : ConfigBlock(findings, &object, object, std::move(path)) {}
 
-  struct WholeRange {
-    int64_t least = 0, most = std::numeric_limits<int64_t>::max();
-    bool text_too = false;       // "2" counts as 2, as in DeepSpeed's checked blocks
-    const char* deepspeed = "";  // its sentence for a number that is too small or too large; {} stands for the number
-  };
-  std::optional<int64_t> whole(const char* key, const WholeRange& range);  // 5e8 is one
+  std::optional<int64_t> whole(const char* key);  // 5e8 is one
   std::optional<uint64_t> seed(const char* key);
-  std::optional<double> number(const char* key, double least = -std::numeric_limits<double>::infinity());
+  std::optional<double> number(const char* key);
   std::optional<bool> boolean(const char* key);
-  std::optional<std::string> text(const char* key);
-  std::optional<std::vector<std::string>> texts(const char* key);                   // an array of strings, or one string
-  std::optional<std::pair<double, double>> pair(const char* key, double below);     // two numbers in [0, below)
+  std::optional<std::string> text(const char* key);                // choices of the top level in lower case
+  std::optional<std::vector<std::string>> texts(const char* key);  // an array of strings, or one string
+  std::optional<std::pair<double, double>> pair(const char* key);
   ConfigBlock block(const char* key);
 
   bool present() const { return object_ != nullptr; }
@@ -76,13 +73,17 @@ class ConfigBlock {
   using Severity = ConfigFinding::Severity;
   // A finding about `key`; if that is absent, about the block.
   void add(Severity severity, const char* key, const std::string& text);
-  // A finding for each key that was not read. `user`: what does not use it, such as "SGD", for keys that others use.
+  // A finding for each key that was not read and does what its value does not say. `user`: what does not use the key,
+  // such as "SGD", for keys that others use.
   void finish(const std::string& user = "");
 
  private:
   std::string full(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
-  void expected(const char* key, const std::string& what, const JsonValue& came);
+  const JsonValue* fitting(const char* key);  // take(), if the type and the range are right
   void unread(const JsonMember& member, const std::string& user);
+  void known(const ConfigKey& key, const JsonMember& member, const std::string& user);
+  void dead(const ConfigKey& key, const JsonMember& member);
+  void unknown(const JsonMember& member);
 
   // `object` may be null: every key is absent. `place`: where findings about an absent key are said to be.
   ConfigBlock(ConfigFindings& findings, const JsonValue* object, const JsonValue& place, std::string path)
@@ -93,6 +94,7 @@ class ConfigBlock {
   const JsonValue& place_;
   std::string path_;
   std::set<std::string> read_;
+  bool quiet_ = false;  // the block as a whole has no effect, which was said: only what is wrong in it remains to be said
 };
 
 // The file and every --set in it, as one object.
@@ -107,9 +109,20 @@ ConfigText read_config_text(const ConfigSource& source);
 // Values and findings of the batch keys at the top level; `ranks` for DeepSpeed's triangle.
 struct BatchSizes {
   int64_t micro_batch = 4, accumulation = 1;
+  std::map<std::string, std::string> derived;  // "train_micro_batch_size_per_gpu" → "32 / 4 ranks / 1"
 };
 BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given);
 void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
 void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
+// fp16, bf16, data_types, communication_data_type and what else decides the types of numbers.
+void read_precision(ConfigBlock& top, Config& config);
+void read_zero(ConfigBlock& top, Config& config);
+// steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor.
+void read_reports(ConfigBlock& top, Config& config);
+
+template <class T>
+void assign(T& target, const std::optional<T>& value) {
+  if (value) target = *value;
+}
 
 }  // namespace zl

@@ -133,7 +133,7 @@ class Parser {
     if (!next_is("\"")) {
       const std::string name(word());
       if (!is_name(name)) fail(str("expected a key in double quotes, not ", in_quotes(name)));
-      fail(str("HJSON without quotes is not supported: write \"", name, "\": …"));
+      fail(str("HJSON without quotes is not supported: write \"", name, "\": ", value_after(at_ + name.size()), " (line ", line_, ")"));
     }
     const std::string name = string();
     skip();
@@ -142,6 +142,15 @@ class Parser {
     skip();
     if (at_ == text_.size()) fail(str("the text ends before the value of ", in_quotes(name)));
     return name;
+  }
+
+  // A number or a word of JSON that follows a colon at `at`, else "…".
+  std::string value_after(size_t at) const {
+    const size_t begin = text_.find_first_not_of(" \t:", at);
+    if (begin == npos) return "…";
+    const std::string word(text_.substr(begin, text_.find_first_of(kEndOfWord, begin) - begin));
+    const bool known = nlohmann::json::accept(word) && !word.empty() && word[0] != '"';
+    return known ? word : "…";
   }
 
   static bool is_name(std::string_view s) {

@@ -27,7 +27,7 @@ TEST_CASE("help names every promised flag with its meaning, examples and exit co
 TEST_CASE("the program names its commands, and without one says so with exit code 2", "[cli]") {
   const Finished help = zerolab({"--help"}), nothing = zerolab({});
   CHECK(help.code == 0);
-  for (const char* command : {"train", "doctor"}) CHECK(contains(help.out, std::string("\n  ") + command + " "));
+  for (const char* command : {"train", "config", "doctor"}) CHECK(contains(help.out, std::string("\n  ") + command + " "));
   CHECK(nothing.code == 2);
   CHECK(nothing.out.empty());
   CHECK(nothing.err == help.out);

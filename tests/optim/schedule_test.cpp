@@ -42,6 +42,29 @@ TEST_CASE("after its last step the cosine stays at its floor", "[optim]") {
   CHECK(learning_rate(s, 2, 0) == 0);
 }
 
+TEST_CASE("F10: no schedule divides by zero or leaves its range, whatever its numbers of steps", "[optim]") {
+  int64_t rates = 0, at_start = 0;
+  for (const ScheduleKind kind : {ScheduleKind::warmup, ScheduleKind::warmup_decay, ScheduleKind::warmup_cosine}) {
+    for (const WarmupType type : {WarmupType::log, WarmupType::linear}) {
+      for (const int64_t warmup : {1, 2, 3, 10}) {
+        for (const int64_t total : {1, 2, 3, 9, 10, 11, 50}) {  // below, at and above the warm-up
+          const ScheduleConfig s{.kind = kind, .warmup_min_lr = 0.25, .warmup_max_lr = 2, .warmup_num_steps = warmup, .warmup_type = type, .total_num_steps = total};
+          CAPTURE(int(kind), int(type), warmup, total);
+          bool inside = true;
+          for (int64_t updates = 0; updates < 70; ++updates, ++rates) {
+            const double rate = learning_rate(s, 2, updates);
+            inside = inside && std::isfinite(rate) && rate >= 0 && rate <= 2 * (1 + 1e-12);
+            at_start += rate == 0.25;
+          }
+          CHECK(inside);
+        }
+      }
+    }
+  }
+  CHECK(rates == 3 * 2 * 4 * 7 * 70);
+  CHECK(at_start > 0);
+}
+
 TEST_CASE("clipping never scales up, and is off at 0", "[optim]") {
   CHECK(clip_factor(0.5, 1.0) == 1.0);       // exactly
   CHECK(clip_factor(0.0, 1.0) == 1.0);

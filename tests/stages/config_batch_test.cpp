@@ -23,20 +23,42 @@ constexpr char kCheck[] = "(DeepSpeed: Check batch related parameters. train_bat
 
 }  // namespace
 
-TEST_CASE("two of the three batch keys give the third, and one gives the others", "[stages]") {
+TEST_CASE("F06: the batch keys of which DeepSpeed makes a triangle give it here too", "[stages]") {
   struct Case {
+    const char* called;
     int train, micro, accumulation, expected_micro, expected_accumulation;
   };
-  const auto c = GENERATE(Case{32, 4, 2, 4, 2}, Case{32, 0, 0, 8, 1}, Case{0, 4, 0, 4, 1}, Case{0, 4, 2, 4, 2},
-                          Case{32, 4, 0, 4, 2}, Case{32, 0, 2, 4, 2});
-  CAPTURE(c.train, c.micro, c.accumulation);
-  const auto loaded = load(batch_file(c.train, c.micro, c.accumulation));
-  CHECK(loaded.findings.empty());
-  CHECK(loaded.config.micro_batch == c.expected_micro);
-  CHECK(loaded.config.accumulation == c.expected_accumulation);
+  const auto c = GENERATE(Case{"all three", 32, 4, 2, 4, 2}, Case{"the whole batch", 32, 0, 0, 8, 1}, Case{"the micro-batch", 0, 4, 0, 4, 1},
+                          Case{"micro-batch and accumulation", 0, 4, 2, 4, 2}, Case{"whole batch and micro-batch", 32, 4, 0, 4, 2},
+                          Case{"whole batch and accumulation", 32, 0, 2, 4, 2});
+  DYNAMIC_SECTION(c.called) {
+    const auto loaded = load(batch_file(c.train, c.micro, c.accumulation));
+    CHECK(loaded.findings.empty());
+    CHECK(loaded.config.micro_batch == c.expected_micro);
+    CHECK(loaded.config.accumulation == c.expected_accumulation);
+    CHECK_FALSE(load(batch_file(c.train, c.micro, c.accumulation), {}, 5).config.micro_batch * 5 * c.expected_accumulation == 32);
+  }
 }
 
-TEST_CASE("without either size zerolab takes 4, and quotes DeepSpeed's refusal as a warning", "[stages]") {
+TEST_CASE("F06: of nine ways to give and omit the three, each says what it takes or what is wrong", "[stages]") {
+  int even = 0, uneven = 0;
+  for (const int train : {0, 24, 25})
+    for (const int micro : {0, 2, 3})
+      for (const int accumulation : {0, 1, 3}) {
+        CAPTURE(train, micro, accumulation);
+        const auto loaded = load(batch_file(train, micro, accumulation));
+        const int64_t taken = loaded.config.micro_batch * loaded.config.accumulation * 4;
+        if (loaded.ok() && train != 0) CHECK(taken == train);
+        if (loaded.ok() && micro != 0) CHECK(loaded.config.micro_batch == micro);
+        if (loaded.ok() && accumulation != 0) CHECK(loaded.config.accumulation == accumulation);
+        if (!loaded.ok()) CHECK(says(loaded, "ds.json:1: error: train_batch_size: ", " (DeepSpeed: "));
+        if (train == 25) CHECK_FALSE(loaded.ok());
+        loaded.ok() ? ++even : ++uneven;
+      }
+  CHECK((even == 15 && uneven == 12));
+}
+
+TEST_CASE("F06: without either size zerolab takes 4, and quotes DeepSpeed's refusal as a warning", "[stages]") {
   const int accumulation = GENERATE(0, 2);
   const auto loaded = load(batch_file(0, 0, accumulation));
   CHECK(loaded.ok());
@@ -47,7 +69,7 @@ TEST_CASE("without either size zerolab takes 4, and quotes DeepSpeed's refusal a
   CHECK(says(loaded, "ds.json:1: warning: ", accumulation == 0 ? "= 16" : "= 32"));
 }
 
-TEST_CASE("a batch that does not come out even is refused with the arithmetic and DeepSpeed's sentence", "[stages]") {
+TEST_CASE("F06: a batch that does not come out even is refused with the arithmetic and DeepSpeed's sentence", "[stages]") {
   struct Case {
     int train, micro, accumulation;
     std::string arithmetic, deepspeed, advice;

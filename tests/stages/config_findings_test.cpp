@@ -7,7 +7,7 @@
 
 using config_case::errors, config_case::lines, config_case::load, config_case::says;
 
-TEST_CASE("eight mistakes in one file are reported at once, each with its line", "[stages]") {
+TEST_CASE("nine mistakes in one file are reported at once, each with its line", "[stages]") {
   const auto loaded = load(R"({
   "train_batch_size": 30,
   "gradient_clipping": "one",
@@ -25,7 +25,7 @@ TEST_CASE("eight mistakes in one file are reported at once, each with its line",
     "model": "smal"
   }
 })");
-  CHECK(errors(loaded) == 8);
+  CHECK(errors(loaded) == 9);
   CHECK_FALSE(loaded.ok());
   const auto found = lines(loaded);
   const std::vector<std::string> expected = {
@@ -33,9 +33,12 @@ TEST_CASE("eight mistakes in one file are reported at once, each with its line",
       "ds.json:3: error: gradient_clipping: expected a number of at least 0, not the string \"one\"",
       "ds.json:5: error: optimizer.type: expected Adam, AdamW or SGD, not \"Lamb\"",
       "ds.json:6: error: optimizer.params.lr: expected a number of at least 0, not -1",
-      "ds.json:9: error: zero_optimization.stage: expected a whole number from 0 to 3, not 4 (DeepSpeed: stage Input should be 0, 1, 2, 3 or 3)",
-      "ds.json:10: error: zero_optimization.reduce_bucket_size: expected a whole number of at least 0, not 5.5",
-      "ds.json:11: warning: zero_optimization.overlap_com: not yet honoured: unknown key; did you mean \"overlap_comm\"? (DeepSpeed: Extra inputs are not permitted)",
+      "ds.json:9: error: zero_optimization.stage: expected a whole number from 0 to 3, not 4 (DeepSpeed: stage Input should be "
+      "0, 1, 2, 3 or 3)",
+      "ds.json:10: error: zero_optimization.reduce_bucket_size: expected a whole number of at least 1, not 5.5 (DeepSpeed: Input "
+      "should be a valid integer, got a number with a fractional part)",
+      "ds.json:11: error: zero_optimization.overlap_com: unknown key; did you mean \"overlap_comm\"? (DeepSpeed: Extra inputs "
+      "are not permitted)",
       "ds.json:14: error: zerolab.sed: unknown key; did you mean \"seed\"?",
       "ds.json:15: error: zerolab.model: expected one of tiny, small, "};
   REQUIRE(found.size() == expected.size());
@@ -61,10 +64,11 @@ TEST_CASE("the same file without its mistakes has no finding", "[stages]") {
     "seed": 3,
     "model": "small"
   }
-})").findings.empty());
+})")
+            .findings.empty());
 }
 
-TEST_CASE("a wrong type or value of an honoured key is an error that says what came", "[stages]") {
+TEST_CASE("F02: a wrong type or value of an honoured key is an error that says what came", "[stages]") {
   struct Case {
     const char *key, *value, *text;
   };
@@ -73,26 +77,30 @@ TEST_CASE("a wrong type or value of an honoured key is an error that says what c
            {"gradient_clipping", "true", "expected a number of at least 0, not true"},
            {"optimizer", "\"Adam\"", "expected an object { … }, not the string \"Adam\""},
            {"optimizer.type", "3", "expected a string, not 3"},
-           {"optimizer.type", "\"\"", "expected a string, not the string \"\""},
+           {"optimizer.type", "\"\"", "expected Adam, AdamW or SGD, not \"\""},
            {"optimizer.params", "[]", "expected an object { … }, not an empty array"},
            {"optimizer.params.betas", "[0.9]", "expected an array of two numbers from 0 to below 1, not an array"},
            {"optimizer.params.betas", "[0.9, 1]", "expected an array of two numbers from 0 to below 1, not 0.9 and 1"},
            {"optimizer.params.betas", "0.9", "expected an array of two numbers from 0 to below 1, not 0.9"},
            {"optimizer.params.eps", "-1e-8", "expected a number of at least 0, not -1e-8"},
            {"optimizer.params.bias_correction", "1", "expected true or false, not 1"},
-           {"optimizer.params.max_grad_norm", "1", "'max_grad_norm' is not supported as an optimizer parameter, please switch to using"},
+           {"optimizer.params.max_grad_norm", "1",
+            "'max_grad_norm' is not supported as an optimizer parameter, please switch to using"},
            {"scheduler", "true", "expected an object { … }, not true"},
            {"scheduler.type", "\"OneCycle\"", "expected WarmupLR, WarmupDecayLR or WarmupCosineLR, not \"OneCycle\""},
            {"zero_optimization", "3", "expected an object { … }, not 3"},
            {"zero_optimization.stage", "-1", "expected a whole number from 0 to 3, not -1"},
            {"zero_optimization.stage", "\"two\"", "expected a whole number from 0 to 3, not the string \"two\""},
            {"zero_optimization.stage", "2.5", "expected a whole number from 0 to 3, not 2.5"},
-           {"zero_optimization.reduce_bucket_size", "\"5e8\"", "expected a whole number of at least 0, not the string \"5e8\""},
-           {"zero_optimization.reduce_bucket_size", "-1", "(DeepSpeed: Input should be greater than or equal to 0)"},
+           {"zero_optimization.reduce_bucket_size", "\"5e8\"",
+            "expected a whole number of at least 1, not the string \"5e8\" (DeepSpeed: Input should be a valid integer, unable "
+            "to parse string as an integer)"},
+           {"zero_optimization.reduce_bucket_size", "0", "(DeepSpeed: Input should be greater than 0)"},
+           {"zero_optimization.allgather_bucket_size", "-1", "(DeepSpeed: Input should be greater than or equal to 0)"},
            {"zero_optimization.allgather_bucket_size", "1e19", "expected a whole number of at least 0, not 1e19"},
            {"zerolab", "[]", "expected an object { … }, not an empty array"},
-           {"zerolab.defaults", "\"torch\"", "expected \"ours\" or \"deepspeed\", not \"torch\""},
-           {"zerolab.reproducible", "true", "not yet"},
+           {"zerolab.defaults", "\"torch\"", "expected \"ours\" or \"deepspeed\", not the string \"torch\""},
+           {"zerolab.reproducible", "true", "cannot be honoured: equal bits for every number of ranks come with a later version"},
            {"zerolab.separate_master", "\"yes\"", "expected true or false, not the string \"yes\""},
            {"zerolab.no_weight_decay", "[1]", "expected an array of strings, not an array"},
            {"zerolab.recompute", "0", "expected true or false, not 0"},
@@ -108,21 +116,26 @@ TEST_CASE("a wrong type or value of an honoured key is an error that says what c
 }
 
 TEST_CASE("parameters that contradict each other are found", "[stages]") {
-  CHECK(says(load("", {"optimizer.type=SGD", "optimizer.params.nesterov=true"}), "--set optimizer.params.nesterov: error: ",
-             "Nesterov momentum requires a momentum and zero dampening"));
+  CHECK(says(load("", {"optimizer.type=SGD", "optimizer.params.nesterov=true"}),
+             "--set optimizer.params.nesterov: error: ", "Nesterov momentum requires a momentum and zero dampening"));
   const auto total = load("", {"scheduler.type=WarmupDecayLR", "scheduler.params.total_num_steps=10"});
   CHECK(total.ok());
   CHECK(says(total, "--set scheduler.params.total_num_steps: warning: total_num_steps 10 is less than warmup_num_steps 1000"));
-  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=0"}), "--set scheduler.params.warmup_num_steps: error: ",
-             "warmup_num_steps must be a positive integer, got 0"));
-  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.warmup_type=cosine"}), "--set scheduler.params.warmup_type: warning: ",
+  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=0"}),
+             "--set scheduler.params.warmup_num_steps: error: ", "warmup_num_steps must be a positive integer, got 0"));
+  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.warmup_type=cosine"}),
+             "--set scheduler.params.warmup_type: warning: ",
              "Using unknown warmup_type: cosine. The increasing function is set to default (log)"));
 }
 
-TEST_CASE("a parameter that the chosen type does not use is a warning", "[stages]") {
-  CHECK(says(load("", {"optimizer.type=SGD", "optimizer.params.betas=[0.9,0.9]"}), "--set optimizer.params.betas: warning: has no effect: SGD does not use it"));
-  CHECK(says(load("", {"optimizer.params.momentum=0.9"}), "--set optimizer.params.momentum: warning: has no effect: AdamW does not use it"));
-  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.total_num_steps=9"}), "--set scheduler.params.total_num_steps: warning: has no effect"));
+TEST_CASE("a parameter that the chosen type does not use is an error, as in DeepSpeed", "[stages]") {
+  CHECK(says(load("", {"optimizer.type=SGD", "optimizer.params.betas=[0.9,0.9]"}),
+             "--set optimizer.params.betas: error: has no effect: SGD does not use it",
+             "(DeepSpeed: got an unexpected keyword argument 'betas')"));
+  CHECK(says(load("", {"optimizer.params.momentum=0.9"}),
+             "--set optimizer.params.momentum: error: has no effect: AdamW does not use it"));
+  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.total_num_steps=9"}),
+             "--set scheduler.params.total_num_steps: error: has no effect"));
 }
 
 TEST_CASE("a block without a type is said to be as DeepSpeed takes it, or not", "[stages]") {
@@ -135,21 +148,30 @@ TEST_CASE("a block without a type is said to be as DeepSpeed takes it, or not", 
   CHECK(says(scheduler, "--set scheduler.params.warmup_num_steps: warning: ", ""));
 }
 
-TEST_CASE("keys that are not honoured are noted, and near misses are named", "[stages]") {
+TEST_CASE("keys without effect are noted, unknown ones warned of or refused, and near misses named", "[stages]") {
   const auto loaded = load(R"({"train_batch_size": 4,
-"steps_per_print": 10, "zero_optimisation": {"stage": 2}, "lr": 3,
-"fp16": {"enabled": true}, "bf16": {"enabled": false}, "entirely_else": 1,
-"zero_optimization": {"aio": {}, "stag": 2}})");
-  CHECK(loaded.ok());
+"dump_state": true, "zero_optimisation": {"stage": 2}, "lr": 3,
+"tensorboard": {"enabled": true}, "wandb": {"enabled": false}, "entirely_else": 1,
+"zero_optimization": {"aio": {}, "stag": 2, "gradient_clipping": 1, "pin_memory": true, "enabled": true}})");
+  CHECK(errors(loaded) == 5);
   CHECK_FALSE(loaded.config.stage);
-  CHECK(says(loaded, "ds.json:2: note: steps_per_print: not yet honoured"));
-  CHECK(says(loaded, "ds.json:2: warning: zero_optimisation: not yet honoured", "did you mean \"zero_optimization\"?"));
-  CHECK(says(loaded, "ds.json:2: warning: lr: not yet honoured", "did you mean \"optimizer.params.lr\"?"));
-  CHECK(says(loaded, "ds.json:3: note: fp16: not yet honoured: this run computes in fp32"));
-  CHECK(says(loaded, "ds.json:3: warning: entirely_else: not yet honoured: unknown key (DeepSpeed ignores it silently)"));
-  CHECK(says(loaded, "ds.json:4: warning: zero_optimization.aio: not yet honoured"));
-  CHECK(says(loaded, "ds.json:4: warning: zero_optimization.stag: ", "did you mean \"stage\"?"));
-  CHECK(loaded.findings.size() == 7);  // bf16 is off, as asked
+  CHECK(says(loaded, "ds.json:2: note: dump_state: has no effect: "));
+  CHECK(says(
+      loaded,
+      "ds.json:2: warning: zero_optimisation: unknown key; did you mean \"zero_optimization\"? (DeepSpeed ignores it silently)"));
+  CHECK(says(loaded, "ds.json:2: warning: lr: unknown key; it belongs in \"optimizer.params\" (DeepSpeed ignores it silently)"));
+  CHECK(says(loaded, "ds.json:3: note: tensorboard: has no effect: steps are written to metrics.jsonl"));
+  CHECK(says(loaded, "ds.json:3: warning: entirely_else: unknown key (DeepSpeed ignores it silently)"));
+  CHECK(says(loaded,
+             "ds.json:4: error: zero_optimization.aio: unknown key; it belongs at the top level (DeepSpeed: Extra inputs are not "
+             "permitted)"));
+  CHECK(says(loaded, "ds.json:4: error: zero_optimization.gradient_clipping: unknown key; it belongs at the top level"));
+  CHECK(says(loaded, "ds.json:4: error: zero_optimization.stag: ", "did you mean \"stage\"?"));
+  CHECK(says(loaded,
+             "ds.json:4: error: zero_optimization.pin_memory: unknown key; it belongs in \"zero_optimization.offload_optimizer\" "
+             "or in "));
+  CHECK(says(loaded, "ds.json:4: error: zero_optimization.enabled: unknown key (DeepSpeed: Extra"));  // ten blocks have it
+  CHECK(loaded.findings.size() == 10);                                                                // wandb is off, as asked
 }
 
 TEST_CASE("the nearest name is at most two edits away and shares more than half", "[stages]") {

@@ -1,5 +1,5 @@
-// One command of the program and its flags. Only flags.cpp, main.cpp and the two commands with commands
-// of their own, model.cpp and data.cpp, know CLI11.
+// One command of the program and its flags. Only flags.cpp, main.cpp and the commands with commands
+// of their own, config.cpp, model.cpp and data.cpp, know CLI11.
 #pragma once
 
 #include <functional>

@@ -158,6 +158,7 @@ int parse_and_run(int argc, char** argv) {
   add_compare(app, invocation);
   add_train(app, invocation);
   add_plan(app, invocation);
+  add_config(app, invocation);
   add_model(app, invocation);
   add_data(app, invocation);
   add_bench(app, invocation);

@@ -78,7 +78,7 @@ std::vector<StageKind> read_stages(const std::string& text) {
 }
 
 void add_settings_flags(Flags& flags, RunOptions& options) {
-  flags.value("--config", "FILE", "a DeepSpeed JSON file; 'zerolab train --help' lists the keys", file(options.config_file));
+  flags.value("--config", "FILE", "a DeepSpeed JSON file; 'zerolab config' checks and explains it", file(options.config_file));
   flags.values("--set", "KEY=VALUE", "one setting, as in the file; may be given several times", [&](const std::string& text) {
     const size_t equals = text.find('=');
     require_input(equals != 0 && equals != std::string::npos, "'", text, "' is not KEY=VALUE, such as gradient_clipping=1.0");

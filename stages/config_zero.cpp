@@ -1,0 +1,97 @@
+// The block "zero_optimization", as DeepSpeed 0.19.8 takes it (runtime/zero/config.py, runtime/zero/offload_config.py).
+
+#include "stages/config_reader.h"
+#include "stages/config_type.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+using Severity = ConfigFinding::Severity;
+
+// "zero_optimization": true is DeepSpeed's old way to say stage 1.
+bool read_deprecated_zero(ConfigBlock& top, Config& config) {
+  const JsonValue* value = top.peek("zero_optimization");
+  if (value == nullptr || value->kind != JsonValue::Kind::boolean) return false;
+  top.take("zero_optimization");
+  config.stage = value->boolean ? StageKind::zero1 : StageKind::ddp;
+  top.add(Severity::warning, "zero_optimization",
+          str(describe(*value), " is a deprecated format: write {\"stage\": ", value->boolean ? 1 : 0, "}"));
+  return true;
+}
+
+// A key that another one has replaced. Nothing if it is absent or null.
+std::optional<bool> read_deprecated(ConfigBlock& zero, const char* key, const char* instead) {
+  const JsonValue* value = zero.peek(key);
+  const auto on = zero.boolean(key);
+  if (value == nullptr || value->kind == JsonValue::Kind::null) return std::nullopt;
+  if (zero.peek(instead) != nullptr) {
+    zero.add(Severity::error, key,
+             str("leave it out, ", instead, " is given too (DeepSpeed: Cannot provide deprecated parameter '", key,
+                 "' and replacing parameter '", instead, "' together)"));
+  } else if (on) {
+    zero.add(Severity::warning, key,
+             str("write \"", instead, "\": {\"device\": \"", *on ? "cpu" : "none", "\"} (DeepSpeed: Config parameter ", key,
+                 " is deprecated use ", instead, " instead)"));
+  }
+  return on;
+}
+
+void read_offload_optimizer(ConfigBlock& zero, Config& config) {
+  ConfigBlock offload = zero.block("offload_optimizer");
+  const auto device = offload.text("device");
+  const auto ratio = offload.number("ratio");
+  if (device == "nvme")
+    offload.add(Severity::note, "device", "nvme has no effect yet: optimizer state stays in the device's memory; write \"cpu\"");
+  const bool stage3 = config.stage == StageKind::zero3;
+  if (ratio && *ratio < 1 && !stage3) {
+    offload.add(Severity::error, "ratio",
+                str(*ratio, " needs stage 3 (DeepSpeed: Partial offloading only supported for ZeRO Stage 3.); leave it out"));
+  } else if (ratio && *ratio < 1) {
+    offload.add(Severity::note, "ratio", "has no effect yet: all of the optimizer's state is offloaded");
+  }
+  offload.finish();
+  const bool old = read_deprecated(zero, "cpu_offload", "offload_optimizer").value_or(false);
+  config.offload_optimizer = device == "cpu" || old;
+  if (config.offload_optimizer && config.stage.value_or(StageKind::ddp) == StageKind::ddp) {
+    zero.add(Severity::note, old ? "cpu_offload" : "offload_optimizer",
+             "is ignored in stage 0: ddp keeps its optimizer state on the device");
+  }
+}
+
+// What DeepSpeed refuses together with a reduce-scatter of gradients.
+void read_scaling(ConfigBlock& top, bool reduce_scatter, Config& config) {
+  const auto prescale = top.boolean("prescale_gradients");
+  const auto factor = top.number("gradient_predivide_factor");
+  const bool refused = reduce_scatter && (config.stage == StageKind::zero2 || config.stage == StageKind::zero3);
+  const std::string stage = str(config.stage == StageKind::zero3 ? "ZeRO-3" : "ZeRO-2", " with reduce scatter enabled");
+  const auto judge = [&](const char* key, const std::string& deepspeed) {
+    if (!refused) return top.add(Severity::note, key, str("has no effect: ", find_config_key("", key)->text));
+    top.add(Severity::error, key,
+            str("leave it out: gradients are added, then divided by the number of ranks (DeepSpeed: ", deepspeed, stage, ")"));
+  };
+  if (prescale == true) judge("prescale_gradients", "pre-scale gradients is not yet supported with ");
+  if (factor && *factor != 1) judge("gradient_predivide_factor", "gradient_predivide_factor != 1.0 is not yet supported with ");
+}
+
+}  // namespace
+
+void read_zero(ConfigBlock& top, Config& config) {
+  if (read_deprecated_zero(top, config)) return read_scaling(top, true, config);
+  ConfigBlock zero = top.block("zero_optimization");
+  if (const auto stage = zero.whole("stage")) config.stage = kStages[*stage];
+  assign(config.reduce_bucket_size, zero.whole("reduce_bucket_size"));
+  assign(config.allgather_bucket_size, zero.whole("allgather_bucket_size"));
+  read_offload_optimizer(zero, config);
+  if (read_deprecated(zero, "cpu_offload_param", "offload_param") == true)
+    zero.add(Severity::note, "cpu_offload_param", "has no effect yet: parameters stay in the device's memory");
+  const JsonValue* norm = zero.peek("compute_grad_norm");
+  if (norm != nullptr && to_boolean(*norm, true) == false && config.stage != StageKind::zero1 && config.stage != StageKind::zero2)
+    zero.add(Severity::error, "compute_grad_norm",
+             "write true (DeepSpeed: compute_grad_norm=false is supported only with ZeRO Stage 1 or 2)");
+  const JsonValue* scatter = zero.peek("reduce_scatter");
+  read_scaling(top, scatter == nullptr || to_boolean(*scatter, true) != false, config);
+  zero.finish();
+}
+
+}  // namespace zl
