@@ -81,6 +81,29 @@ void read_zero(ConfigBlock& top, Config& config) {
   zero.finish();
 }
 
+void read_comms_logger(ConfigBlock block, CommsLogger& logger) {
+  logger.enabled = block.boolean("enabled").value_or(logger.enabled);
+  logger.verbose = block.boolean("verbose").value_or(logger.verbose);
+  logger.prof_all = block.boolean("prof_all").value_or(logger.prof_all);
+  logger.prof_ops = block.texts("prof_ops").value_or(logger.prof_ops);
+  logger.debug = block.boolean("debug").value_or(logger.debug);
+  block.finish();
+}
+
+void read_csv_monitor(ConfigBlock block, CsvMonitor& monitor) {
+  monitor.enabled = block.boolean("enabled").value_or(monitor.enabled);
+  monitor.output_path = block.text("output_path").value_or(monitor.output_path);
+  monitor.job_name = block.text("job_name").value_or(monitor.job_name);
+  block.finish();
+}
+
+void read_reports(ConfigBlock& top, Config& config) {
+  config.steps_per_print = top.whole("steps_per_print", {.least = 1});
+  config.wall_clock_breakdown = top.boolean("wall_clock_breakdown").value_or(config.wall_clock_breakdown);
+  read_comms_logger(top.block("comms_logger"), config.comms_logger);
+  read_csv_monitor(top.block("csv_monitor"), config.csv_monitor);
+}
+
 void find_duplicates(const JsonDocument& document, ConfigFindings& findings) {
   for (const JsonDuplicate& d : document.duplicates) {
     const std::string name = d.path.substr(d.path.rfind('.') + 1);
@@ -123,6 +146,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   read_optimizer(top.block("optimizer"), config.optimizer);
   read_scheduler(top.block("scheduler"), config, config.schedule);
   read_zero(top, config);
+  read_reports(top, config);
   top.finish();
 
   LoadedConfig loaded{config, findings.take(), findings.origins()};

@@ -137,12 +137,12 @@ TEST_CASE("a block without a type is said to be as DeepSpeed takes it, or not", 
 
 TEST_CASE("keys that are not honoured are noted, and near misses are named", "[stages]") {
   const auto loaded = load(R"({"train_batch_size": 4,
-"steps_per_print": 10, "zero_optimisation": {"stage": 2}, "lr": 3,
+"dump_state": 10, "zero_optimisation": {"stage": 2}, "lr": 3,
 "fp16": {"enabled": true}, "bf16": {"enabled": false}, "entirely_else": 1,
 "zero_optimization": {"aio": {}, "stag": 2}})");
   CHECK(loaded.ok());
   CHECK_FALSE(loaded.config.stage);
-  CHECK(says(loaded, "ds.json:2: note: steps_per_print: not yet honoured"));
+  CHECK(says(loaded, "ds.json:2: note: dump_state: not yet honoured"));
   CHECK(says(loaded, "ds.json:2: warning: zero_optimisation: not yet honoured", "did you mean \"zero_optimization\"?"));
   CHECK(says(loaded, "ds.json:2: warning: lr: not yet honoured", "did you mean \"optimizer.params.lr\"?"));
   CHECK(says(loaded, "ds.json:3: note: fp16: not yet honoured: this run computes in fp32"));

@@ -31,6 +31,9 @@ RunSetup set_up_run(const RunOptions& options, int ranks);
 // What will be run, in four lines: model, data, ranks and batch, update. `stages`: instead of the setup's stage.
 std::string describe(const RunSetup& setup, const std::string& stages = "");
 
+// Writes one line to stderr if the settings ask for reports that only train makes; `command` makes none of them.
+void note_reports_of_train(const Config& config, const char* command);
+
 // "842,496": for people.
 std::string with_commas(int64_t number);
 
