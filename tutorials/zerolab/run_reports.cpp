@@ -29,6 +29,7 @@ RunReports::RunReports(const TrainingSpec& spec, Progress* progress)
   }
   if (!config_.csv_monitor.enabled) return;
   std::vector<std::string> values = {"lr", "train_loss"};
+  if (config_.precision == Dtype::f16) values.push_back("loss_scale");
   if (spec.eval_every > 0) values.push_back("eval_loss");
   if (config_.wall_clock_breakdown)
     for (const char* part : {"forward", "backward", "backward_inner", "backward_allreduce", "step"}) values.push_back(str("elapsed_time_ms_", part));
