@@ -129,7 +129,8 @@ Call Communicator::begin(Call call, int64_t bytes, CallName name) {
   call.name = {kept, name.text.size()};
   call.sequence = ++(call.between_two() ? between_two_[{call.kind, call.peer}] : collectives_);
   log_.add(call.kind, name.purpose, call.count, bytes, size_);
-  began_ = met_ = events_.append(EventKind::collective_begin, zl::name(call.kind), 0, call.count, kept);
+  began_ = met_ =
+      events_.append(EventKind::collective_begin, zl::name(call.kind), bytes, call.count, kept);
   return call;
 }
 

@@ -54,6 +54,23 @@ void find_duplicates(const JsonDocument& document, ConfigFindings& findings) {
   }
 }
 
+// Keys may hold anything that JSON can escape: here a control character becomes an escape again.
+std::string on_one_line(const std::string& text) {
+  std::string line;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = uint8_t(text[i]), next = uint8_t(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool pair = c == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F in UTF-8
+    if (c >= 0x20 && c != 0x7f && !pair) {
+      line += text[i];
+      continue;
+    }
+    const unsigned code = pair ? next : c;
+    line += code == '\n' ? "\\n" : code == '\t' ? "\\t" : str("\\u00", "0123456789abcdef"[code / 16], "0123456789abcdef"[code % 16]);
+    i += pair;
+  }
+  return line;
+}
+
 }  // namespace
 
 const char* name(Severity severity) {
@@ -64,7 +81,7 @@ const char* name(Severity severity) {
 std::string to_string(const ConfigFinding& finding) {
   const std::string line = finding.where + ": " + name(finding.severity) + ": ";
   const bool named = finding.key.empty() || finding.where == "--set " + finding.key;
-  return line + (named ? "" : finding.key + ": ") + finding.text;
+  return on_one_line(line + (named ? "" : finding.key + ": ") + finding.text);
 }
 
 bool LoadedConfig::ok() const {

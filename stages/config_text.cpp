@@ -19,10 +19,12 @@ std::string read_file(const std::string& name) {
   errno = 0;
   std::ifstream in(name, std::ios::binary);
   require_input(in.is_open(), "the configuration ", name, " cannot be read: ", std::strerror(errno));
-  std::string text(kMostBytes + 1, '\0');
-  in.read(text.data(), std::streamsize(text.size()));
+  std::string text;
+  for (char part[8192]; in && text.size() <= kMostBytes;) {
+    in.read(part, sizeof part);
+    text.append(part, size_t(in.gcount()));
+  }
   require_input(!in.bad(), "the configuration ", name, " cannot be read: ", std::strerror(errno));
-  text.resize(size_t(in.gcount()));
   require_input(text.size() <= kMostBytes, name, " is larger than 256 KiB, which no configuration is: is it another file?");
   return text;
 }

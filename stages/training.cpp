@@ -108,6 +108,7 @@ TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& c
     Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.host_memory, .poison = spec.poison, .pool = Pool::host});
     RankTraining training(spec, comm, memory, host);
     const int64_t init_peak = begin_counting(training);
+    if (callbacks.at_start) callbacks.at_start(training);
     for (int64_t step = 1; step <= spec.config.steps; ++step) {
       StepRecord record = training.step();
       if (spec.eval_every > 0 && step % spec.eval_every == 0) evaluate_uncounted(training, record);

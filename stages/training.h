@@ -93,6 +93,7 @@ struct TrainingResult {
 };
 
 struct TrainingCallbacks {
+  std::function<void(RankTraining&)> at_start;         // on every rank, before the first step
   std::function<void(const StepRecord&)> on_step;      // on rank 0, after each step
   std::function<void(RankTraining&)> at_end;           // on every rank, after the last step
 };

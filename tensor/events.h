@@ -20,7 +20,7 @@ enum class EventKind {
   allocate,          // `bytes` were taken; `what` is the memory use
   release,           // `bytes` were given back
   kernel,            // a kernel ran: `what`, floating-point operations in `count`, bytes touched in `bytes`
-  collective_begin,  // this rank enters a collective; `what` is its kind, `detail` its name, `count` elements
+  collective_begin,  // this rank enters a collective; `what` is its kind, `detail` its name, `count` elements, `bytes` in all
   collective_met,    // the last rank has arrived: the time since collective_begin was spent waiting for others
   collective_end,    // this rank leaves; `bytes` were sent by the ring formula
 };

@@ -1,5 +1,6 @@
 // The log counts what the formulas say, on threads and in a dry run; the events tell who waited for
 // whom.
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -141,7 +142,7 @@ TEST_CASE("threads say that they cannot exchange what the host cannot read", "[d
   CHECK_THAT(text, ContainsSubstring("all_reduce 'h.1 gradient'") && ContainsSubstring("on meta"));
 }
 
-TEST_CASE("every call is three events: begin, met, end with the bytes that it sent", "[dist]") {
+TEST_CASE("every call is three events: begin with its bytes, met, end with those that it sent", "[dist]") {
   std::vector<Seen> events;
   run_ranks(3, [&](Communicator& comm) {
     Rank rank(comm);
@@ -150,7 +151,7 @@ TEST_CASE("every call is three events: begin, met, end with the bytes that it se
     if (comm.rank() == 2) events = seen(comm.events());
   });
   CHECK(events ==
-        std::vector<Seen>{{EventKind::collective_begin, "reduce_scatter", "h.3 gradient", 0, 48},
+        std::vector<Seen>{{EventKind::collective_begin, "reduce_scatter", "h.3 gradient", 192, 48},
                           {EventKind::collective_met, "reduce_scatter", "h.3 gradient", 0, 48},
                           {EventKind::collective_end, "reduce_scatter", "h.3 gradient", 128, 48}});
 }
@@ -169,6 +170,42 @@ TEST_CASE("the events show which rank waited and which one was late", "[dist]") 
   });
   CHECK(waited[0] > 20'000'000);
   CHECK(waited[1] < waited[0]);
+}
+
+TEST_CASE("the log's times say which rank was late: it waits least, the others for it", "[dist]") {
+  constexpr int64_t late = 40'000'000;  // [ns]
+  std::vector<std::map<Collective, TimeSpent>> times(3);
+  std::vector<TimeSpent> totals(3);
+  std::atomic<int> others = 0;  // ranks that are at the call
+  run_ranks(3, [&](Communicator& comm) {
+    Rank rank(comm);
+    const Tensor t = rank.filled(48, 1);
+    comm.barrier({"start", Purpose::check}).wait();
+    comm.log().clear();
+    if (comm.rank() == 1) {  // the machine may be loaded: late is later than the others, not a time
+      while (others < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::nanoseconds(late));
+    } else {
+      ++others;
+    }
+    comm.all_reduce(t, Reduction::sum, kName).wait();
+    comm.all_gather(t, kName).wait();
+    times[size_t(comm.rank())] = comm.log().times();
+    totals[size_t(comm.rank())] = comm.log().total_time();
+  });
+  const auto spent = [&](int rank) { return times[size_t(rank)].at(Collective::all_reduce); };
+  for (const int rank : {0, 1, 2}) {
+    const TimeSpent reduce = spent(rank), gather = times[size_t(rank)].at(Collective::all_gather),
+                    total = totals[size_t(rank)];
+    CAPTURE(rank, reduce.waited, reduce.nanoseconds);
+    CHECK(times[size_t(rank)].size() == 2);  // the barrier was cleared away
+    CHECK((reduce.calls == 1 && gather.calls == 1 && total.calls == 2));
+    CHECK(reduce.waited <= reduce.nanoseconds);
+    CHECK(total.nanoseconds == reduce.nanoseconds + gather.nanoseconds);
+    CHECK(total.waited == reduce.waited + gather.waited);
+  }
+  CHECK(spent(0).waited - spent(1).waited > late / 2);
+  CHECK(spent(2).waited - spent(1).waited > late / 2);
 }
 
 TEST_CASE("the report keeps the last calls of every rank", "[dist]") {

@@ -182,3 +182,14 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
   CHECK(zl::nearest_config_key("zero_optimization", "stage3_prefech_bucket_sizes") == "stage3_prefetch_bucket_size");
   CHECK(zl::nearest_config_key("zero_optimization", "completely_different").empty());
 }
+
+TEST_CASE("a finding is one line without control characters, whatever the keys hold", "[stages]") {
+  const auto loaded = load("{\"train_micro_batch_size_per_gpu\": 1, \"two\\nlines\\u001b[2J\": {\"\\u009b\\t\\u007f\\u00e9\": 1}, \"fp16\": {\"a\\u0000b\": 1}}", {"x\ny=1"});
+  for (const std::string& line : lines(loaded)) {
+    CAPTURE(line);
+    CHECK(line.find_first_of("\n\x1b\t\x7f") == std::string::npos);
+    CHECK(line.find("\xc2\x9b") == std::string::npos);
+  }
+  CHECK(says(loaded, "ds.json:1: warning: two\\nlines\\u001b[2J: not yet honoured"));
+  CHECK(says(loaded, "--set x\\ny: warning: "));
+}

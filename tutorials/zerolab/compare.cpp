@@ -48,6 +48,7 @@ int compare(const CompareOptions& options) {
   std::optional<ReportFolder> folder;
   if (!options.out.empty()) folder.emplace(options.out);
   const Terminal terminal = standard_error(options.color);
+  if (!options.quiet) note_reports_of_train(setup.spec.config, "compare");
   if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);
 
   std::optional<Progress> progress;

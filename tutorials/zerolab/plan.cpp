@@ -94,6 +94,7 @@ int plan_parameters(const PlanOptions& options, const Config& config, int ranks)
 int plan(const PlanOptions& options) {
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
+  if (!options.quiet) note_reports_of_train(loaded.config, "plan");
   if (options.parameters) return plan_parameters(options, loaded.config, ranks);
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
   TrainingSpec spec{.model = model.model, .window = model.window, .config = loaded.config, .ranks = ranks,

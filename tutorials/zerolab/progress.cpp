@@ -99,6 +99,13 @@ void Progress::rewrite(const StepRecord& record) {
   line_open_ = true;
 }
 
+void Progress::line(const std::string& text) {
+  std::fputs(((line_open_ ? "\r\x1b[K" : "") + text + "\n").c_str(), stderr);
+  std::fflush(stderr);
+  line_open_ = false;
+  drawn_ = {};  // the next step draws again at once
+}
+
 void Progress::step(const StepRecord& record) {
   recent_.push_back({record.tokens, record.seconds});
   if (recent_.size() > kRecent) recent_.pop_front();

@@ -19,6 +19,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void step(const StepRecord& record);
+  // Another line, or several, that stays; on a terminal the line that is written over goes on below.
+  void line(const std::string& text);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -133,6 +133,18 @@ void require_host_memory(const TrainingSpec& spec, const std::vector<StageKind>&
   }
 }
 
+void note_reports_of_train(const Config& config, const char* command) {
+  std::string keys;
+  const auto add = [&](bool asked, const char* key) {
+    if (asked) keys += (keys.empty() ? "" : ", ") + std::string(key);
+  };
+  add(config.steps_per_print.has_value(), "steps_per_print");
+  add(config.wall_clock_breakdown, "wall_clock_breakdown");
+  add(config.comms_logger.enabled, "comms_logger");
+  add(config.csv_monitor.enabled, "csv_monitor");
+  if (!keys.empty()) std::fprintf(stderr, "note: %s: reports of zerolab train; %s makes none of them\n", keys.c_str(), command);
+}
+
 RunSetup set_up_run(const RunOptions& options, int ranks) {
   ranks = options.ranks.value_or(ranks);
   RunSetup setup;

@@ -38,6 +38,9 @@ std::string describe(const RunSetup& setup, const std::string& stages = "");
 // "fp32", "bf16", "fp16".
 const char* precision_name(Dtype dtype);
 
+// Writes one line to stderr if the settings ask for reports that only train makes; `command` makes none of them.
+void note_reports_of_train(const Config& config, const char* command);
+
 // "842,496": for people.
 std::string with_commas(int64_t number);
 

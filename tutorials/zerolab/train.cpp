@@ -11,6 +11,7 @@
 #include "tutorials/zerolab/progress.h"
 #include "tutorials/zerolab/quantity.h"
 #include "tutorials/zerolab/run_folder.h"
+#include "tutorials/zerolab/run_reports.h"
 #include "tutorials/zerolab/train_report.h"
 
 namespace zl::cli {
@@ -120,24 +121,29 @@ int train(const TrainOptions& options) {
   if (!options.out.empty()) folder.emplace(options.out);
 
   const Terminal terminal = standard_error(options.color);
-  if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace(terminal, setup.spec.config.steps);
+  RunReports reports(setup.spec, progress ? &*progress : nullptr);
+  if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   int64_t done = 0;
   std::atomic<Saved> saved = Saved::not_yet;
   const TrainingCallbacks callbacks{
+      .at_start = [&](RankTraining& training) { reports.at_start(training); },
       .on_step = [&](const StepRecord& record) {
         if (folder) folder->append(record);
+        reports.on_step(record);
         if (progress) progress->step(record);
         done = record.step;
       },
       .at_end = [&](RankTraining& training) {
+        reports.at_end(training);
         if (folder) save_weights(training, folder->weights(), saved);
         if (sample) draw(training, setup, options.sample, *sample);
       }};
   try {
     const TrainingResult result = run_training(setup.spec, callbacks);
     progress.reset();
+    reports.finish();
     const TrainReport report{setup, result, sample, folder ? folder->metrics() : "", folder ? folder->weights() : ""};
     std::fputs((options.json ? json_report(report) : text_report(report)).c_str(), stdout);
     return 0;
@@ -161,6 +167,7 @@ void add_sample_flags(Flags& flags, TrainOptions& options) {
 constexpr const char* kFooter = R"(Settings that have no flag are given by --config or --set, with DeepSpeed's names:
   train_micro_batch_size_per_gpu (B, default 4), gradient_accumulation_steps (A, default 1),
   gradient_clipping, optimizer, scheduler, zero_optimization, and the block "zerolab".
+  What to tell beside: steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor, as DeepSpeed does.
   Default < file < --set < flag. Without either: AdamW, lr 1e-3, betas 0.9 0.999, no decay, no clipping.
 Numbers: counts as 100, 5e8, 500M; sizes as 64MiB, 1.5GB.
 --out DIR receives metrics.jsonl (one object per step) and model.safetensors (names of Hugging Face's GPT-2).
