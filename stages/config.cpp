@@ -108,7 +108,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   config.gradient_clipping = top.number("gradient_clipping").value_or(default_clipping);
   read_optimizer(top.block("optimizer"), config.optimizer);
   read_scheduler(top.block("scheduler"), config, config.schedule);
-  read_precision(top, config);
+  read_precision(top, source.precision, config);
   read_zero(top, config);
   read_reports(top, config);
   for (const char* block : {"torch_autocast", "tensor_parallel", "data_efficiency"}) top.block(block).finish();

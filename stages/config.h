@@ -82,6 +82,7 @@ struct ConfigSource {
   std::string file;               // empty: none
   std::vector<std::string> sets;  // "a.b=value", in order
   int ranks = 1;                  // for the batch triangle
+  std::optional<Dtype> precision;  // of a flag, which wins over the file's: other types are judged by it
 };
 
 struct LoadedConfig {

@@ -64,15 +64,15 @@ void read_bf16(ConfigBlock& top, Config& config) {
   bf16.finish();
 }
 
-void read_data_types(ConfigBlock& top, Config& config) {
+void read_data_types(ConfigBlock& top, Dtype precision, Config& config) {
   if (const auto type = top.text("communication_data_type")) config.communication_data_type = dtype_of(*type);
   ConfigBlock types = top.block("data_types");
   if (const auto type = types.text("grad_accum_dtype")) {
     const Dtype dtype = dtype_of(*type);
     config.grad_accum_dtype = dtype;
-    if (dtype != Dtype::f32 && dtype != config.precision) {
+    if (dtype != Dtype::f32 && dtype != precision) {
       types.add(Severity::error, "grad_accum_dtype",
-                str(*type, " is neither fp32 nor the type of this run's gradients, ", deepspeed_name(config.precision),
+                str(*type, " is neither fp32 nor the type of this run's gradients, ", deepspeed_name(precision),
                     " (DeepSpeed: unsupported mix of model_dtype and grad_accum_dtype)"));
     }
   }
@@ -81,10 +81,10 @@ void read_data_types(ConfigBlock& top, Config& config) {
 
 }  // namespace
 
-void read_precision(ConfigBlock& top, Config& config) {
+void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& config) {
   read_fp16(top, config);
   read_bf16(top, config);
-  read_data_types(top, config);
+  read_data_types(top, of_flag.value_or(config.precision), config);
 }
 
 void read_reports(ConfigBlock& top, Config& config) {

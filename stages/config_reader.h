@@ -115,7 +115,7 @@ BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given);
 void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
 void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
 // fp16, bf16, data_types, communication_data_type and what else decides the types of numbers.
-void read_precision(ConfigBlock& top, Config& config);
+void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& config);
 void read_zero(ConfigBlock& top, Config& config);
 // steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor.
 void read_reports(ConfigBlock& top, Config& config);

@@ -55,7 +55,7 @@ void read_offload_optimizer(ConfigBlock& zero, Config& config) {
   config.offload_optimizer = device == "cpu" || old;
   if (config.offload_optimizer && config.stage.value_or(StageKind::ddp) == StageKind::ddp) {
     zero.add(Severity::note, old ? "cpu_offload" : "offload_optimizer",
-             "is ignored in stage 0: ddp keeps its optimizer state on the device");
+             "counts in stages 1 to 3: ddp keeps its optimizer state on the device");
   }
 }
 

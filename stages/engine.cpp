@@ -8,6 +8,10 @@ Engine::Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, con
     : config_(config), memory_(memory) {
   require_input(config.micro_batch > 0 && config.accumulation > 0, "a step needs at least one micro-batch of one window; got micro-batch ",
                 config.micro_batch, " and ", config.accumulation, " accumulation steps");
+  require_input(is_float(config.precision), "parameters of ", name(config.precision), " cannot be trained");
+  const Dtype added = config.grad_accum_dtype.value_or(config.precision);
+  require_input(added == config.precision || added == Dtype::f32, "gradients of parameters of ", name(config.precision),
+                " are added in that type or in f32, not in ", name(added));
   const StageKind kind = config.stage.value_or(StageKind::ddp);
   const bool offload = config.offload_optimizer && kind != StageKind::ddp;
   require_input(!offload || host != nullptr, "offload_optimizer needs a memory of the host's: hand one to initialize()");

@@ -190,6 +190,6 @@ TEST_CASE("a finding is one line without control characters, whatever the keys h
     CHECK(line.find_first_of("\n\x1b\t\x7f") == std::string::npos);
     CHECK(line.find("\xc2\x9b") == std::string::npos);
   }
-  CHECK(says(loaded, "ds.json:1: warning: two\\nlines\\u001b[2J: not yet honoured"));
+  CHECK(says(loaded, "ds.json:1: warning: two\\nlines\\u001b[2J: unknown key"));
   CHECK(says(loaded, "--set x\\ny: warning: "));
 }

@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tutorials/zerolab/configuration_space.h"
 #include "tutorials/zerolab/flags.h"
@@ -143,7 +142,7 @@ that repeats it.
 Examples:
   zerolab bench random --count 1000 --seed 7
   zerolab bench random --pairwise
-  zerolab bench random --count 20 --extra '--steps 50'
+  zerolab bench random --count 20 -- --device-memory 1MiB
 
 Exit codes: 0 all passed, 1 some failed, 2 usage, 130 Ctrl-C)";
 
@@ -157,10 +156,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   flags.value("--count", "N", "how many configurations (default 100)", [](const auto& text) { options.count = read_count(text, 1); });
   flags.value("--seed", "S", "that they are drawn by (default 1337)", [](const auto& text) { options.seed = uint64_t(read_count(text)); });
   flags.toggle("--pairwise", "instead, a small set in which every two values of two options meet", options.pairwise);
-  flags.value("--extra", "FLAGS", "flags of compare that each gets on top, separated by spaces", [](const auto& text) {
-    std::istringstream words(text);
-    for (std::string word; words >> word;) options.extra.push_back(word);
-  });
+  flags.rest("FLAGS", "of compare, after --, that each configuration gets on top", options.extra);
   flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
   flags.toggle("-q,--quiet", "no progress", options.quiet);
   flags.footer(kRandomFooter);

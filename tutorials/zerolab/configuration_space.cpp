@@ -12,6 +12,11 @@ using Arguments = std::vector<std::string>;
 
 Arguments set(const std::string& assignment) { return {"--set", assignment}; }
 Arguments set(const std::string& a, const std::string& b) { return {"--set", a, "--set", b}; }
+Arguments schedule(const std::string& type) {
+  Arguments all = set("scheduler.type=" + type, "scheduler.params.warmup_num_steps=2");
+  if (type != "WarmupLR") all.insert(all.end(), {"--set", "scheduler.params.total_num_steps=4"});
+  return all;
+}
 Arguments model(const char* layers, const char* heads, const char* width, const char* window) {
   return {"--n-layer", layers, "--n-head", heads, "--n-embd", width, "--block-size", window};
 }
@@ -36,8 +41,7 @@ const std::vector<std::vector<Arguments>>& options() {
       {{}, set("optimizer.type=Adam", "optimizer.params.adam_w_mode=false"), set("optimizer.type=SGD"), set("optimizer.type=SGD", "optimizer.params.momentum=0.9")},
       {{}, set("optimizer.params.weight_decay=0.1"), set("optimizer.params.weight_decay=0.1", "zerolab.no_weight_decay=*bias")},
       {{}, set("gradient_clipping=0.001"), set("gradient_clipping=1.0")},
-      {{}, set("scheduler.type=WarmupLR"), set("scheduler.type=WarmupDecayLR", "scheduler.params.total_num_steps=7"),
-       set("scheduler.type=WarmupCosineLR", "scheduler.params.total_num_steps=7")},
+      {{}, schedule("WarmupLR"), schedule("WarmupDecayLR"), schedule("WarmupCosineLR")},
       {{}, {"--shuffle"}},
   };
   return all;

@@ -54,6 +54,10 @@ void Flags::toggle(const std::string& flag, const std::string& help, bool& on) {
   command_.add_flag_callback(flag, [&on] { on = true; }, help)->group(group_)->disable_flag_override();
 }
 
+void Flags::rest(const std::string& type, const std::string& help, std::vector<std::string>& into) {
+  command_.add_option(type, into, help)->group(group_)->type_name("")->expected(-1);
+}
+
 void Flags::footer(const std::string& text) { command_.footer(text); }
 
 }  // namespace zl::cli

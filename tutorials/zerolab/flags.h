@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tensor/error.h"
 #include "tutorials/zerolab/command.h"
@@ -33,6 +34,8 @@ class Flags {
   void values(const std::string& flag, const std::string& type, const std::string& help, const Read& read);
   // A flag without a value.
   void toggle(const std::string& flag, const std::string& help, bool& on);
+  // Everything after "--", as it is.
+  void rest(const std::string& type, const std::string& help, std::vector<std::string>& into);
   // What stands below the flags in --help.
   void footer(const std::string& text);
 

@@ -44,8 +44,6 @@ void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
   if (options.precision) {
     const auto key = loaded.origins.contains("fp16.enabled") ? "fp16.enabled" : "bf16.enabled";
     flags.set("--precision", key, *options.precision, config.precision, precision_name);
-    // Gradients cannot be added in a type that is neither the parameters' nor fp32.
-    if (config.grad_accum_dtype && *config.grad_accum_dtype != Dtype::f32) config.grad_accum_dtype.reset();
   }
   const auto nothing = [](bool on) { return std::string(on ? "(true)" : "false"); };
   if (options.separate_master)
@@ -99,7 +97,7 @@ std::string with_commas(int64_t number) {
 }
 
 LoadedConfig load_settings(const RunOptions& options, int ranks) {
-  LoadedConfig loaded = load_config({.file = options.config_file, .sets = options.sets, .ranks = ranks});
+  LoadedConfig loaded = load_config({.file = options.config_file, .sets = options.sets, .ranks = ranks, .precision = options.precision});
   if (loaded.ok()) apply_flags(options, loaded);
   print_findings(loaded.findings, options);
   int64_t errors = 0;
