@@ -44,7 +44,7 @@ int compare(const CompareOptions& options) {
   const RunSetup setup = set_up_run(options, kDefaultRanks);
   TrainingSpec machine = setup.spec;
   machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
-  require_host_memory(machine, options.stages);
+  require_memory(machine, options.stages);
   std::optional<ReportFolder> folder;
   if (!options.out.empty()) folder.emplace(options.out);
   const Terminal terminal = standard_error(options.color);

@@ -84,6 +84,16 @@ std::string update_line(const Config& config) {
   return text + (config.gradient_clipping > 0 ? str("; gradients clipped to norm ", config.gradient_clipping) : "; no clipping");
 }
 
+// "fp16, loss scale from 65536, gradients added in fp32".
+std::string describe_precision(const Config& config) {
+  std::string text = precision_name(config.precision);
+  if (config.precision == Dtype::f16)
+    text += str(", loss scale ", LossScaler(config.loss_scale).scale(), config.loss_scale.static_scale > 0 ? "" : " to begin with");
+  if (config.grad_accum_dtype) text += str(", gradients added in ", precision_name(*config.grad_accum_dtype));
+  if (config.communication_data_type) text += str(", sent in ", precision_name(*config.communication_data_type));
+  return text;
+}
+
 std::string plural(int64_t n, const char* one) { return with_commas(n) + " " + one + (n == 1 ? "" : "s"); }
 
 }  // namespace
@@ -112,22 +122,22 @@ std::optional<ConfiguredModel> configured_model(const RunOptions& options, const
   return ConfiguredModel{*loaded.config.model, origin == loaded.origins.end() ? "" : origin->second};
 }
 
-// What offload_optimizer will take of this machine is known before it is taken. Throws OutOfMemory.
-void require_host_memory(const TrainingSpec& spec, const std::vector<StageKind>& stages) {
-  if (!spec.config.offload_optimizer) return;
+void require_memory(const TrainingSpec& spec, const std::vector<StageKind>& stages) {
   const int64_t here = available_memory();
   for (const StageKind stage : stages) {
     TrainingSpec dry = spec;
     dry.config.stage = stage;
     dry.windows = nullptr;
     dry.weights = nullptr;
-    dry.device_memory = 0;
-    const int64_t each = dry_run(dry, 0).host.peak_total();  // throws beyond --host-memory
-    if (here > 0 && each > here / spec.ranks)
-      throw OutOfMemory(str(name(stage), " would move ", human_bytes(each), " of optimizer state per rank to the host, ", human_bytes(each * spec.ranks),
-                            " for ", spec.ranks, spec.ranks == 1 ? " rank" : " ranks", ", but this machine has ", human_bytes(here),
-                            " left. Try a smaller model, or a machine with more memory; nothing was started."),
-                        0, Pool::host, "initialize", "", each);
+    dry.device_memory = 0;  // that limit is found out in the run itself, by rank, unit and phase
+    const RankReport rank = dry_run(dry, 0);  // throws beyond --host-memory
+    const int64_t host = rank.host.peak_total(), each = std::max(rank.rest.peak_total(), rank.init_peak_total) + host;
+    if (here == 0 || each <= here / spec.ranks) continue;
+    throw OutOfMemory(str(name(stage), " needs ", human_bytes(each), " per rank", host > 0 ? str(", ", human_bytes(host), " of them for what is offloaded") : "",
+                          ", so ", human_bytes(each * spec.ranks), " on ", plural(spec.ranks, "rank"), ", but this machine has ", human_bytes(here),
+                          " left; nothing was started. Try a smaller model, --set train_micro_batch_size_per_gpu=1, --set zerolab.recompute=true, "
+                          "or 'zerolab plan', which needs no memory."),
+                      0, host > each / 2 ? Pool::host : Pool::device, "initialize", "", each);
   }
 }
 
@@ -187,7 +197,8 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
               windows.held_out() > 0 ? str(" and ", with_commas(windows.held_out()), " held out") : "", "; this run reads ", digits(epochs, 3), " epochs\n");
   text += str("run     ", stages.empty() ? name(config.stage.value_or(StageKind::ddp)) : stages, " on ", plural(spec.ranks, "rank"), ", ", plural(config.steps, "step"), " of ",
               plural(per_step, "window"), " (", with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ", config.accumulation,
-              " × N ", spec.ranks, "; ", precision_name(config.precision), config.recompute ? ", blocks recomputed in backward" : "", "\n");
+              " × N ", spec.ranks, "; ", describe_precision(config), config.offload_optimizer ? ", optimizer on the host (but ddp's)" : "",
+              config.recompute ? ", blocks recomputed in backward" : "", "\n");
   return text + "update  " + update_line(config) + "\n";
 }
 

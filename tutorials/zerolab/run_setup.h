@@ -28,9 +28,9 @@ std::optional<ConfiguredModel> configured_model(const RunOptions& options, const
 // load_settings, with model, weights and data opened and checked. `ranks`: if --ranks was not given.
 RunSetup set_up_run(const RunOptions& options, int ranks);
 
-// Throws OutOfMemory if what offload_optimizer moves to the host under one of `stages` does not fit --host-memory, or all
-// ranks together this machine.
-void require_host_memory(const TrainingSpec& spec, const std::vector<StageKind>& stages);
+// Throws OutOfMemory if all ranks together do not fit this machine under one of `stages`, or what offload_optimizer moves
+// does not fit --host-memory. Better than to be killed by the system in the middle.
+void require_memory(const TrainingSpec& spec, const std::vector<StageKind>& stages);
 
 // What will be run, in four lines: model, data, ranks and batch, update. `stages`: instead of the setup's stage.
 std::string describe(const RunSetup& setup, const std::string& stages = "");
