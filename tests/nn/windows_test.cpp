@@ -72,7 +72,7 @@ TEST_CASE("no window crosses a file", "[nn]") {
   CHECK(batch(separate, 2, 1).ids == Row{100, 101, 102});
 }
 
-TEST_CASE("a file of n tokens has floor((n - 1) / T) windows", "[nn]") {
+TEST_CASE("F09 a file of n tokens has floor((n - 1) / T) windows", "[nn]") {
   const auto count = [](int64_t tokens, int64_t T) { return Windows(text_of(tokens), T).training(); };
   CHECK(count(2, 1) == 1);
   CHECK(count(4, 3) == 1);

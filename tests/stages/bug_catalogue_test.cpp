@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
+#include <deque>
 #include <limits>
 
 #include "tensor/kernels.h"
@@ -46,6 +47,40 @@ TEST_CASE("N01 N02 N03 gradients of ones have the norm sqrt(P) in every stage, f
   const StageRunSpec spec{.stage = stage, .ranks = ranks, .steps = 1, .model = {.unused_parameter = true}};
   CHECK(run_stage(with_gradients(spec, 1)).norms[0] == std::sqrt(double(parameters(spec.model))));
   CHECK(run_stage(with_gradients(spec, 2)).norms[0] != std::sqrt(double(parameters(spec.model))));
+}
+
+TEST_CASE("N35 the norm keeps its digits from 1e-20 to 1e20, in every type that can hold them (FS #520)", "[stages]") {
+  const StageKind stage = any_stage();
+  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
+  const double value = GENERATE(0x1p-66, 0x1p66);  // about 1e-20 and 1e20; squares of them are beyond fp32
+  StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1, .lr = 0};
+  spec.options.dtype = dtype;
+  const StageRun run = run_stage(with_gradients(spec, value));
+  CHECK(run.norms[0] == value * std::sqrt(double(parameters(spec.model))));
+  CHECK_FALSE(run.skipped[0]);
+}
+
+TEST_CASE("F07 parameters of 0, 1, N - 1, N and N + 1 elements have their place in every stage (DS #8280, DS #7736)", "[stages]") {
+  const StageKind stage = any_stage();
+  const int ranks = GENERATE(1, 3, 17);  // 17 ranks: most own nothing but padding
+  std::vector<std::vector<float>> seen(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](Communicator& comm) {
+    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events(), {.poison = true});
+    std::deque<Parameter> parameters;
+    std::vector<Unit> units = {{.name = "root", .parameters = {}, .index = 0}, {.name = "empty", .parameters = {}, .index = 1}};
+    for (const int64_t n : {0, 1, ranks - 1, ranks, ranks + 1}) {
+      parameters.push_back({.name = str("p", parameters.size()), .shape = {n}, .initial_mean = 1});
+      units[0].parameters.push_back(&parameters.back());
+    }
+    StageOptions options;
+    options.optimizer.weight_decay = 0.5;
+    const auto s = make_stage(stage, units, comm, memory, options);
+    s->step({.lr = 1, .micro_batches = 1});  // decays by half: gradients are zero
+    s->visit_parameters([&](const Parameter&, const Tensor& data) {
+      for (const float w : kernel::download_floats(data)) seen[size_t(comm.rank())].push_back(w);
+    });
+  });
+  for (const auto& values : seen) CHECK(values == std::vector<float>(size_t(1 + ranks - 1 + ranks + ranks + 1), 0.5f));
 }
 
 TEST_CASE("N06 a norm below the limit is not amplified, and one above is cut to it (DS 005afe124)", "[stages]") {

@@ -49,7 +49,7 @@ TEST_CASE("clipping on, off and far off keeps the stages equal", "[stages]") {
   check_all_equal_ddp({.ranks = 3, .model = everything(), .max_norm = max_norm});
 }
 
-TEST_CASE("decay groups keep the stages equal, and matter", "[stages]") {
+TEST_CASE("N39 decay groups that alternate in a unit keep the stages equal, and matter (FS #483, DS #7906, MG #4705)", "[stages]") {
   StageRunSpec spec{.ranks = 3, .model = everything()};
   spec.options.optimizer.weight_decay = 0.3;
   const StageRun all_decay = run_stage(spec);

@@ -113,7 +113,7 @@ void check_all(const std::vector<Bad>& files) {
   }
 }
 
-TEST_CASE("a broken header is refused with the file and the reason", "[tensor]") { check_all(bad_headers()); }
+TEST_CASE("F08 a broken header is refused with the file and the reason", "[tensor]") { check_all(bad_headers()); }
 
 TEST_CASE("a tensor that is wrong or does not fit is refused with its name and both numbers", "[tensor]") { check_all(bad_tensors()); }
 

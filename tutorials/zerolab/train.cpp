@@ -166,7 +166,8 @@ void add_sample_flags(Flags& flags, TrainOptions& options) {
 
 constexpr const char* kFooter = R"(Settings that have no flag are given by --config or --set, with DeepSpeed's names:
   train_micro_batch_size_per_gpu (B, default 4), gradient_accumulation_steps (A, default 1),
-  gradient_clipping, optimizer, scheduler, zero_optimization, and the block "zerolab".
+  gradient_clipping, optimizer, scheduler, fp16, bf16, communication_data_type, data_types, zero_optimization with
+  offload_optimizer, and the block "zerolab": 'zerolab config explain' lists all, 'config init' writes a file.
   What to tell beside: steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor, as DeepSpeed does.
   Default < file < --set < flag. Without either: AdamW, lr 1e-3, betas 0.9 0.999, no decay, no clipping.
 Numbers: counts as 100, 5e8, 500M; sizes as 64MiB, 1.5GB.
@@ -177,7 +178,8 @@ Examples:
   zerolab train --stage zero2 --ranks 4 --out runs/a --eval-every 50
   zerolab train --init-from runs/a/model.safetensors --data notes.txt --set train_micro_batch_size_per_gpu=8
 
-Exit codes: 0 fine, 2 usage or configuration, 3 out of memory, 4 communication, 70 unforeseen, 130 Ctrl-C)";
+Exit codes: 0 fine, 1 no loss scale is small enough, 2 usage or configuration, 3 out of memory, 4 communication,
+            70 unforeseen, 130 Ctrl-C)";
 
 }  // namespace
 
