@@ -22,7 +22,9 @@ struct Factor {
 };
 
 // Kernels that may need workspace.
-enum class KernelId { matmul, attention, attention_backward, layer_norm_backward, sum_rows, embedding_backward, add_positions_backward };
+enum class KernelId {
+  matmul, attention, attention_backward, layer_norm_backward, sum_rows, embedding_backward, add_positions_backward, sum_of_squares
+};
 
 // What an attention pass saved. qkv (B, T, 3C): queries, keys, values side by side, each head by head.
 struct AttentionSaved {
@@ -115,7 +117,7 @@ class Backend {
   virtual void adamw(const AdamWUpdate&) = 0;
   virtual void sgd(const SgdUpdate&) = 0;
   // Sum of squares in fp64 by one fixed order: blocks of 1,024 from the start, lanes and blocks pairwise.
-  virtual void sum_of_squares(const Tensor& x, const Tensor& out) = 0;  // out (1) f64
+  virtual void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;  // (n), (1) f64. dims: n
 };
 
 Backend& cpu_backend();

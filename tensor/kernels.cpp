@@ -257,7 +257,7 @@ void sum_of_squares(const Tensor& x, const Tensor& out) {
   require(out.numel() == 1 && out.dtype() == Dtype::f64 && is_float(x.dtype()), "sum_of_squares: out must be one f64, not ",
           to_string(out.shape()), " ", name(out.dtype()));
   record("sum_of_squares", out, 2 * x.numel(), {&x, &out});
-  out.backend().sum_of_squares(x, out);
+  out.backend().sum_of_squares(x, out, workspace(KernelId::sum_of_squares, {x.numel()}, out));
 }
 
 }  // namespace zl::kernel

@@ -49,7 +49,7 @@ class MetaBackend final : public Backend {
   void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
   void adamw(const AdamWUpdate&) override {}
   void sgd(const SgdUpdate&) override {}
-  void sum_of_squares(const Tensor&, const Tensor&) override {}
+  void sum_of_squares(const Tensor&, const Tensor&, const Tensor&) override {}
 
  private:
   const Backend& stands_for_;

@@ -10,6 +10,8 @@
 #include <numbers>
 #include <string_view>
 
+#include "tensor/dtype.h"
+
 namespace zl {
 
 // FNV-1a, 64 bits. Names streams and hashes weights; the same on every machine.
@@ -19,7 +21,7 @@ constexpr uint64_t fnv1a(std::string_view bytes, uint64_t hash = kFnvOffset) {
   return hash;
 }
 
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+ZL_DEVICE inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t(0xD2511F53u) * counter[0], b = uint64_t(0xCD9E8D57u) * counter[2];
     counter = {uint32_t(b >> 32) ^ counter[1] ^ key[0], uint32_t(b), uint32_t(a >> 32) ^ counter[3] ^ key[1], uint32_t(a)};
@@ -32,24 +34,24 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::
 // Random bits of one (seed, stream): four words per block.
 struct PhiloxStream {
   uint64_t seed, stream;
-  std::array<uint32_t, 4> block(uint64_t index) const {
+  ZL_DEVICE std::array<uint32_t, 4> block(uint64_t index) const {
     return philox4x32({uint32_t(index), uint32_t(index >> 32), uint32_t(seed), uint32_t(seed >> 32)},
                       {uint32_t(stream), uint32_t(stream >> 32)});
   }
   // Uniform in [0, 1), 53 bits.
-  double uniform(uint64_t index) const {
+  ZL_DEVICE double uniform(uint64_t index) const {
     const auto w = block(index);
     return double((uint64_t(w[0]) << 21) ^ (w[1] >> 11)) * 0x1p-53;
   }
   // Standard normal numbers 2 * index and 2 * index + 1: Box-Muller in double on one block.
-  std::array<double, 2> normal_pair(uint64_t index) const {
+  ZL_DEVICE std::array<double, 2> normal_pair(uint64_t index) const {
     const auto w = block(index);
     const double u = (double((uint64_t(w[0]) << 20) ^ (w[1] >> 12)) + 1.0) * 0x1p-52;  // (0, 1]: the logarithm is finite
     const double angle = 2 * std::numbers::pi * (double(w[2]) * 0x1p-32);
     const double radius = std::sqrt(-2 * std::log(u));
     return {radius * std::cos(angle), radius * std::sin(angle)};
   }
-  double normal(uint64_t index) const { return normal_pair(index / 2)[index % 2]; }
+  ZL_DEVICE double normal(uint64_t index) const { return normal_pair(index / 2)[index % 2]; }
 };
 
 }  // namespace zl

@@ -27,7 +27,8 @@ int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dt
     case KernelId::layer_norm_backward: return 2 * dims[1] * compute_size(dtype);  // sums of dgain and dbias
     case KernelId::sum_rows: return dims[1] * compute_size(dtype);                 // the sums
     case KernelId::embedding_backward:
-    case KernelId::add_positions_backward: return 0;
+    case KernelId::add_positions_backward:
+    case KernelId::sum_of_squares: return 0;
   }
   return 0;
 }

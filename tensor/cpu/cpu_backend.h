@@ -56,7 +56,7 @@ class CpuBackend final : public Backend {
   void sgd(const SgdUpdate& update) override;
 
   // norm.cpp
-  void sum_of_squares(const Tensor& x, const Tensor& out) override;
+  void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 };
 
 // The instruction set that the kernels of this folder were compiled for, such as "x86-64-v3".

@@ -34,7 +34,7 @@ class PairwiseSum {
 
 }  // namespace
 
-void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& out) {
+void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor&) {
   for_float_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const T* px = x.data<T>().data();

@@ -1,0 +1,111 @@
+#include "tensor/cuda/reduce.h"
+
+#include <catch2/catch_template_test_macros.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <tuple>
+
+#include "dist/reduce.h"
+#include "tests/cuda_on_cpu/differential.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+template <class T>
+using Ranks = std::vector<std::vector<T>>;  // one buffer each
+
+template <class T>
+Ranks<T> random_ranks(int ranks, int64_t n) {
+  Ranks<T> all(static_cast<size_t>(ranks), std::vector<T>(static_cast<size_t>(n)));
+  for (int r = 0; r < ranks; ++r)
+    for (int64_t i = 0; i < n; ++i) {
+      const PhiloxStream random{20261121, uint64_t(r)};
+      T& to = all[size_t(r)][size_t(i)];
+      if constexpr (std::is_same_v<T, int32_t>) to = int32_t(random.block(uint64_t(i))[0]);  // sums wrap around
+      else to = T(Compute<T>(random.normal(uint64_t(i))));
+    }
+  return all;
+}
+
+template <class T>
+std::vector<char*> addresses(Ranks<T>& ranks) {
+  std::vector<char*> at;
+  for (auto& buffer : ranks) at.push_back(reinterpret_cast<char*>(buffer.data()));
+  return at;
+}
+
+template <class T>
+bool same(const Ranks<T>& a, const Ranks<T>& b) {
+  for (size_t r = 0; r < a.size(); ++r)
+    if (!a[r].empty() && std::memcmp(a[r].data(), b[r].data(), a[r].size() * sizeof(T)) != 0) return false;
+  return a.size() == b.size();
+}
+
+struct What {
+  int64_t begin, end;
+  bool mean = false;
+};
+
+template <class T>
+void on_cpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
+  const Call call{.dtype = dtype_of<T>, .reduction = what.mean ? Reduction::mean : Reduction::sum};
+  reduce(addresses(buffers), addresses(results), {what.begin, what.end}, call);
+}
+template <class T>
+void on_gpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
+  const std::vector<char*> from = addresses(buffers), to = addresses(results);
+  cuda_on_cpu::reduce_on_device(dynamic_cast<cuda_on_cpu::CudaBackend&>(emulated_gpu()),
+                                {from, to, what.begin, what.end, dtype_of<T>, what.mean});
+}
+
+}  // namespace
+
+using AnyType = std::tuple<float, bf16, f16, double, int32_t>;
+
+TEMPLATE_LIST_TEST_CASE("on the GPU ranks are added with the bits of the CPU, in place and elsewhere", "[cuda_on_cpu]", AnyType) {
+  const int ranks = GENERATE(1, 2, 3, 5, 8, 64);
+  const bool mean = GENERATE(false, true);
+  if (mean && std::is_same_v<TestType, int32_t>) return;
+  CAPTURE(ranks, mean);
+  for (const int64_t n : {0, 1, 31, 32, 33, 1023, 1024, 1025, 5000}) {
+    const Ranks<TestType> in = random_ranks<TestType>(ranks, n);
+    for (const What what : {What{0, n, mean}, What{n / 3, n - n / 4, mean}}) {  // all, and a part that leaves both ends
+      Ranks<TestType> cpu = in, gpu = in, from = in, to_cpu = random_ranks<TestType>(2, n), to_gpu = to_cpu;
+      on_cpu(cpu, cpu, what);
+      on_gpu(gpu, gpu, what);
+      on_cpu(from, to_cpu, what);
+      on_gpu(from, to_gpu, what);
+      CAPTURE(n, what.begin, what.end);
+      CHECK(same(gpu, cpu));
+      CHECK(same(to_gpu, to_cpu));
+      CHECK(same(from, in));
+    }
+  }
+}
+
+TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as on the CPU", "[cuda_on_cpu]") {
+  Ranks<f16> cpu(2, std::vector<f16>(1 << 16));
+  for (size_t i = 0; i < cpu[0].size(); ++i) cpu[0][i].bits = uint16_t(i);
+  std::ranges::fill(cpu[1], f16(1e-7f));
+  Ranks<f16> gpu = cpu;
+  on_cpu(cpu, cpu, {0, 1 << 16, true});
+  on_gpu(gpu, gpu, {0, 1 << 16, true});
+  CHECK(same(gpu, cpu));
+}
+
+TEST_CASE("ranks in another order have another sum, so the equalities above compare something", "[cuda_on_cpu]") {
+  Ranks<float> cpu = random_ranks<float>(5, 1025), gpu = cpu;
+  std::swap(gpu[0], gpu[4]);
+  on_cpu(cpu, cpu, {0, 1025});
+  on_gpu(gpu, gpu, {0, 1025});
+  CHECK_FALSE(same(gpu, cpu));
+}
+
+TEST_CASE("on the GPU 65 ranks and the mean of integers are refused", "[cuda_on_cpu]") {
+  Ranks<float> many = random_ranks<float>(65, 3);
+  CHECK_THROWS_AS(on_gpu(many, many, {0, 3}), std::invalid_argument);
+  Ranks<int32_t> integers = random_ranks<int32_t>(2, 3);
+  CHECK_THROWS_AS(on_gpu(integers, integers, {0, 3, true}), std::invalid_argument);
+}
