@@ -6,6 +6,13 @@
 
 #include "tensor/error.h"
 
+// Kernels for GPUs use these types too.
+#ifdef __CUDACC__
+#define ZL_DEVICE __host__ __device__
+#else
+#define ZL_DEVICE
+#endif
+
 namespace zl {
 
 enum class Dtype { f32, bf16, f16, f64, i32 };
@@ -31,12 +38,12 @@ constexpr bool is_float(Dtype t) { return t != Dtype::i32; }
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
-  [[gnu::always_inline]] explicit bf16(float value) {
+  [[gnu::always_inline]] ZL_DEVICE explicit bf16(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
   }
-  [[gnu::always_inline]] operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
+  [[gnu::always_inline]] ZL_DEVICE operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
 };
 
 // IEEE half precision. Rounds to nearest even; overflow becomes infinity; subnormals are kept.
@@ -44,7 +51,7 @@ struct bf16 {
 struct f16 {
   uint16_t bits = 0;
   f16() = default;
-  [[gnu::always_inline]] explicit f16(float value) {
+  [[gnu::always_inline]] ZL_DEVICE explicit f16(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value), sign = (u >> 16) & 0x8000u;
     const int32_t magnitude = int32_t(u & 0x7fffffffu);  // signed: AVX2 compares no others
     // Below 2^-14, adding 0.5 lets the FPU round to a multiple of 2^-24.
@@ -56,7 +63,7 @@ struct f16 {
     half = magnitude > 0x7f800000 ? quiet_nan : half;
     bits = uint16_t(sign | uint32_t(half));
   }
-  [[gnu::always_inline]] operator float() const {
+  [[gnu::always_inline]] ZL_DEVICE operator float() const {
     const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = uint32_t(bits & 0x7fffu) << 13;
     // Moves the exponent's bias from 15 to 127, exactly, also for subnormals.
     const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);

@@ -35,8 +35,8 @@ struct Package {
 
 const std::vector<Package> packages = {
     {"Eigen", "(unsupported/)?Eigen/.*", "tensor/cpu/[^/]*\\.cpp", "only in tensor/cpu/*.cpp"},
-    {"CUDA", "(cuda|cublas|curand|cooperative_groups|nvtx3|thrust|cub/).*", "tensor/cuda/.*",
-     "only in tensor/cuda/"},
+    {"CUDA", "(cuda|cublas|curand|cooperative_groups|nvtx3|thrust|cub/).*", "(tensor/cuda|tests/cuda_on_cpu)/.*",
+     "only in tensor/cuda/ and its tests"},
     {"NCCL", "nccl.*", "dist/nccl_[^/]*", "only in dist/nccl_*"},
     {"nlohmann-json", "nlohmann/.*", ".*\\.cpp", "only in .cpp files"},
     {"CLI11", "CLI/.*", "tutorials/zerolab/[^/]*\\.cpp", "only in tutorials/zerolab/*.cpp"},

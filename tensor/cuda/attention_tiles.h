@@ -1,0 +1,143 @@
+// The two products of which attention consists, on tiles in shared memory. Only attention.cu includes it.
+#pragma once
+
+#include <type_traits>
+
+#include "tensor/cuda/launch.h"
+
+// A loop that must be unrolled, or the array that it goes through would not stay in registers.
+#ifdef __CUDACC__
+#define ZL_UNROLL _Pragma("unroll")
+#else
+#define ZL_UNROLL
+#endif
+
+namespace zl::ZEROLAB_CUDA {
+
+constexpr int kSide = 16;   // the threads of a block form a square: kSide rows of kSide
+constexpr int kChunk = 32;  // channels in shared memory at a time
+static_assert(kSide * kSide == kThreads);
+
+// The rows and columns of a tile that belong to this thread: every kSide-th.
+__device__ inline int row(int i) { return int(threadIdx.x) / kSide + i * kSide; }
+__device__ inline int column(int j) { return int(threadIdx.x) % kSide + j * kSide; }
+
+// The sum and the largest over the kSide threads of a row, which are neighbours in one warp.
+template <class F>
+__device__ F row_sum(F value) {
+  for (int offset = kSide / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  return value;
+}
+template <class F>
+__device__ F row_max(F value) {
+  for (int offset = kSide / 2; offset > 0; offset /= 2) {
+    const F other = __shfl_xor_sync(0xffffffffu, value, offset);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// Rows of D channels, `stride` elements apart. Reads as 0 beyond its end.
+template <class T>
+struct Matrix {
+  T* first;
+  int64_t stride, rows;
+  int D;
+  __device__ Matrix from(int64_t r) const { return {first + r * stride, stride, rows - r, D}; }
+  __device__ auto get(int r, int d) const {
+    using F = Compute<std::remove_const_t<T>>;
+    return r < rows && d < D ? F(first[r * stride + d]) : F(0);
+  }
+};
+
+// One pass over all heads. Per query there is one statistic of each kind, (B, H, T).
+template <class T>
+struct Pass {
+  using F = Compute<T>;
+  int64_t B, tokens, heads;
+  int D;
+  const T* qkv;
+  T* y;
+  F* log_sum_exp;
+  const T* dy = nullptr;  // backward only
+  T* dqkv = nullptr;
+  F* delta = nullptr;  // sum of dy * y
+
+  __device__ F scale() const { return F(1) / sqrt(F(D)); }
+  // Of head `bh` out of B * heads, in a tensor of C channels per token, or 3C: then the queries, keys or values (0, 1, 2).
+  template <class U>
+  __device__ Matrix<U> of_head(U* tensor, int64_t bh, int parts = 1, int part = 0) const {
+    const int64_t b = bh / heads, h = bh % heads, C = heads * D;
+    return {tensor + (b * tokens * parts + part) * C + h * D, parts * C, tokens, D};
+  }
+};
+
+// What the threads of a block share, and what they do together. Each sum belongs to one thread and runs in order.
+template <class T, int kHead>
+struct Tiles {
+  using F = Compute<T>;
+  // Queries or keys. Registers hold the output, (kRows, kHead), and a block has 48 KiB of shared memory.
+  static constexpr int kRows = sizeof(F) == 8 || kHead > 128 ? 32 : 64;
+  static constexpr int kBlocks = kHead > 64 ? 1 : 2;  // that run on one multiprocessor at a time, or the compiler aims at more
+  static constexpr int kMine = kRows / kSide, kColumns = kHead / kSide, kColumnsOfChunk = kChunk / kSide;
+  using Scores = F[kMine][kMine];
+  using Output = F[kMine][kColumns];
+  // One more column than needed, so that the elements of a column lie in different banks.
+  F a[kRows][kChunk + 1], b[kRows][kChunk + 1], weights[kRows][kRows + 1];
+
+  __device__ void load(const Matrix<const T>& from, int d, F (&to)[kRows][kChunk + 1]) {
+    for (int i = int(threadIdx.x); i < kRows * kChunk; i += kThreads) to[i / kChunk][i % kChunk] = from.get(i / kChunk, d + i % kChunk);
+  }
+
+  // sums += x y^T for tiles of rows.
+  __device__ void add_products(const Matrix<const T>& x, const Matrix<const T>& y, Scores& sums) {
+    for (int d = 0; d < x.D; d += kChunk) {
+      __syncthreads();  // nobody reads the chunks and weights before these any more
+      load(x, d, a);
+      load(y, d, b);
+      __syncthreads();
+      for (int k = 0; k < kChunk; ++k) {
+        F of_x[kMine], of_y[kMine];
+        for (int i = 0; i < kMine; ++i) of_x[i] = a[row(i)][k], of_y[i] = b[column(i)][k];
+        for (int i = 0; i < kMine; ++i) {
+          for (int j = 0; j < kMine; ++j) sums[i][j] += of_x[i] * of_y[j];
+        }
+      }
+    }
+  }
+
+  // output += w x for a tile of weights and a tile of rows. add_products must stand between two calls.
+  __device__ void add_weighted(const Scores& w, const Matrix<const T>& x, Output& output) {
+    for (int i = 0; i < kMine; ++i) {
+      for (int j = 0; j < kMine; ++j) weights[row(i)][column(j)] = w[i][j];
+    }
+    ZL_UNROLL
+    for (int chunk = 0; chunk < kHead / kChunk; ++chunk) {
+      if (chunk * kChunk >= x.D) break;
+      __syncthreads();
+      load(x, chunk * kChunk, b);
+      __syncthreads();
+      for (int k = 0; k < kRows; ++k) {
+        F value[kColumnsOfChunk];
+        for (int c = 0; c < kColumnsOfChunk; ++c) value[c] = b[k][column(c)];
+        for (int i = 0; i < kMine; ++i) {
+          const F weight = weights[row(i)][k];
+          for (int c = 0; c < kColumnsOfChunk; ++c) output[i][chunk * kColumnsOfChunk + c] += weight * value[c];
+        }
+      }
+    }
+  }
+
+  // to = output, row i times factor[i].
+  __device__ static void store(const Output& output, const F (&factor)[kMine], const Matrix<T>& to) {
+    ZL_UNROLL
+    for (int i = 0; i < kMine; ++i) {
+      ZL_UNROLL
+      for (int c = 0; c < kColumns; ++c) {
+        if (row(i) < to.rows && column(c) < to.D) to.first[row(i) * to.stride + column(c)] = T(output[i][c] * factor[i]);
+      }
+    }
+  }
+};
+
+}  // namespace zl::ZEROLAB_CUDA

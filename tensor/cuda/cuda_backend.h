@@ -1,0 +1,91 @@
+// Kernels on one NVIDIA GPU. Each .cu file of this folder defines the members of one family; cpu/ has the same files, which
+// are their plain references.
+//
+// A backend belongs to one rank: it has a stream of its own, on which everything runs in program order, and its own handle
+// of cuBLAS. Deterministic by construction: no floating-point atomics, every sum in one fixed order.
+#pragma once
+
+#include <memory>
+
+#include "tensor/backend.h"
+
+#ifdef ZEROLAB_CUDA_ON_CPU   // tests that run these kernels on the CPU have them beside the true ones
+#define ZEROLAB_CUDA cuda_on_cpu
+#else
+#define ZEROLAB_CUDA cuda
+#endif
+
+struct CUstream_st;
+struct cublasContext;
+
+namespace zl::ZEROLAB_CUDA {
+
+class CudaBackend final : public Backend {
+ public:
+  // On GPU number `device`. Throws std::runtime_error if there is none.
+  explicit CudaBackend(int device);
+  ~CudaBackend() override;
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  const char* name() const override { return "cuda"; }
+  bool host_addressable() const override { return false; }
+  CUstream_st* stream() const { return stream_; }
+  int device() const { return device_; }
+
+  // cuda_backend.cu
+  void* allocate(int64_t bytes) override;
+  void release(void* block, int64_t bytes) noexcept override;
+  int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
+  void upload(const void* host, const Tensor& to) override;
+  void download(const Tensor& from, void* host) override;
+
+  // random.cu
+  void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) override;
+
+  // elementwise.cu
+  void fill(double value, const Tensor& out) override;
+  void copy(const Tensor& from, const Tensor& to) override;
+  void add(const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void accumulate(const Tensor& from, const Tensor& into) override;
+  void gelu(const Tensor& x, const Tensor& y) override;
+  void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
+  void add_bias(const Tensor& bias, const Tensor& y) override;
+  void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+
+  // matmul.cu
+  void matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) override;
+
+  // layer_norm.cu
+  void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;
+  void layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy, const LayerNormGradients& out,
+                           const Tensor& workspace) override;
+
+  // attention.cu
+  void attention(const AttentionSaved& saved, const Tensor& workspace) override;
+  void attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) override;
+
+  // embedding.cu
+  void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
+  void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+  void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) override;
+  void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+
+  // cross_entropy.cu
+  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) override;
+  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) override;
+
+  // optimizer.cu
+  void adamw(const AdamWUpdate& update) override;
+  void sgd(const SgdUpdate& update) override;
+
+  // norm.cu
+  void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+
+ private:
+  int device_;
+  CUstream_st* stream_ = nullptr;
+  cublasContext* blas_ = nullptr;
+};
+
+}  // namespace zl::ZEROLAB_CUDA

@@ -1,0 +1,88 @@
+// Starting kernels, and what every kernel file needs. Only .cu files of this folder include it.
+//
+// The same files also compile as plain C++ against tests/cuda_on_cpu, which runs kernels on the CPU, one thread after the
+// other: that is how they are tested where there is no GPU. What differs between the two stands in this header alone.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "tensor/cuda/cuda_backend.h"
+
+#ifndef ZEROLAB_CUDA_ON_CPU
+#define ZL_LAUNCH(kernel, blocks, threads, stream) kernel<<<unsigned(blocks), unsigned(threads), 0, stream>>>
+#endif
+
+namespace zl::ZEROLAB_CUDA {
+
+// Throws std::runtime_error with CUDA's own words if `status` is an error.
+inline void require_cuda(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": CUDA says: " + cudaGetErrorString(status));
+}
+
+constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
+constexpr int kWarp = 32;
+
+inline int64_t blocks_for(int64_t n, int64_t per_block = kThreads) { return (n + per_block - 1) / per_block; }
+
+// Starts kernel(args…) on `blocks` blocks. No blocks: nothing to do.
+template <class... Parameters, class... Arguments>
+void launch(CudaBackend& backend, void (*kernel)(Parameters...), int64_t blocks, int threads, Arguments... arguments) {
+  if (blocks == 0) return;
+  ZL_LAUNCH(kernel, blocks, threads, backend.stream())(Parameters(arguments)...);
+  require_cuda(cudaGetLastError(), "a kernel could not be started");
+}
+
+// The elements of a tensor on the GPU.
+template <class T>
+T* elements(const Tensor& t) {
+  return static_cast<T*>(t.address());
+}
+
+// The first of this thread's elements, and the distance to its next: a loop over any n on any grid.
+__device__ inline int64_t first_element() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t element_stride() { return int64_t(gridDim.x) * blockDim.x; }
+
+// The sum over the 32 threads of a warp, on all of them, in one fixed order. All 32 must call it.
+template <class F>
+__device__ F warp_sum(F value) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  return value;
+}
+template <class F>
+__device__ F warp_max(F value) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const F other = __shfl_xor_sync(0xffffffffu, value, offset);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+// The same over a block of kThreads. All threads of the block must call it.
+template <class F>
+__device__ F block_sum(F value) {
+  __shared__ F of_warp[kThreads / kWarp];
+  value = warp_sum(value);
+  __syncthreads();  // nobody reads the sum before this one any more
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  F sum = 0;
+  for (int w = 0; w < int(blockDim.x) / kWarp; ++w) sum += of_warp[w];
+  return sum;
+}
+template <class F>
+__device__ F block_max(F value) {
+  __shared__ F of_warp[kThreads / kWarp];
+  value = warp_max(value);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  F largest = of_warp[0];
+  for (int w = 1; w < int(blockDim.x) / kWarp; ++w) largest = of_warp[w] > largest ? of_warp[w] : largest;
+  return largest;
+}
+
+}  // namespace zl::ZEROLAB_CUDA

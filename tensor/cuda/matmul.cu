@@ -1,0 +1,64 @@
+// Products of matrices by cuBLAS, on workspace of ours, so that it allocates none and every byte is counted.
+#include <cublas_v2.h>
+
+#include <limits>
+
+#include "tensor/cuda/launch.h"
+#include "tensor/cuda/matmul.h"
+
+namespace zl::ZEROLAB_CUDA {
+namespace {
+
+void require_blas(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw std::runtime_error(std::string(what) + ": cuBLAS says: " + cublasGetStatusString(status));
+}
+
+cudaDataType_t blas_type(Dtype dtype) {
+  return dtype == Dtype::f64 ? CUDA_R_64F : dtype == Dtype::f32 ? CUDA_R_32F : dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+// cuBLAS counts columns first: it sees every matrix of ours as its transpose. So it is asked for out^T = b^T a^T.
+struct Operand {
+  const void* data;
+  cublasOperation_t operation;
+  int leading;  // [n] of one row of ours
+};
+
+Operand operand(Factor f) {
+  const int64_t row = f.tensor.dim(-1);
+  return {f.tensor.address(), f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(row)};
+}
+
+int64_t rows(const Tensor& t) { return t.dim(-1) ? t.numel() / t.dim(-1) : 0; }
+
+}  // namespace
+
+cublasContext* make_blas(CUstream_st* stream) {
+  cublasHandle_t blas = nullptr;
+  require_blas(cublasCreate(&blas), "cuBLAS cannot be used");
+  require_blas(cublasSetStream(blas, stream), "cuBLAS cannot be used");
+  return blas;
+}
+
+void drop_blas(cublasContext* blas) { cublasDestroy(blas); }
+
+void CudaBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) {
+  const int64_t M = rows(out), N = out.dim(-1), K = a.transpose == Transpose::no ? a.tensor.dim(-1) : rows(a.tensor);
+  if (M == 0 || N == 0) return;
+  constexpr int64_t most = std::numeric_limits<int>::max();
+  require(M <= most && N <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N, ") is more than cuBLAS counts");
+  const Operand left = operand(b), right = operand(a);
+  const cudaDataType_t type = blas_type(out.dtype());
+  const bool in_double = out.dtype() == Dtype::f64;
+  // The scalars have the type in which it computes: fp32 also for bf16 and fp16.
+  const double one = 1, beta = write == Write::add ? 1 : 0;
+  const float one_float = 1, beta_float = float(beta);
+  require_blas(cublasSetWorkspace(blas_, workspace.address(), size_t(workspace.bytes())), "matmul");
+  require_blas(cublasGemmEx(blas_, left.operation, right.operation, int(N), int(M), int(K),
+                            in_double ? static_cast<const void*>(&one) : &one_float, left.data, type, left.leading, right.data, type,
+                            right.leading, in_double ? static_cast<const void*>(&beta) : &beta_float, out.address(), type, int(N),
+                            in_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+               "matmul");
+}
+
+}  // namespace zl::ZEROLAB_CUDA

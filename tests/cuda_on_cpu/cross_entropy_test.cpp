@@ -1,0 +1,106 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+#include "tensor/kernels.h"
+#include "tests/cuda_on_cpu/differential.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+// Logits, and the targets of the rows.
+struct Case {
+  int64_t R, V;
+  Dtype dtype;
+  std::vector<double> logits = random_values(R * V, 1, 4);
+  std::vector<int32_t> targets = [this] {
+    std::vector<int32_t> t(size_t(R), 0);
+    for (int64_t r = 0; r < R; ++r) t[size_t(r)] = int32_t((r * 7919 + V - 1) % V);
+    return t;
+  }();
+  Dtype statistics() const { return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
+};
+
+double loss_of(Side& s, const Case& c) {
+  const Tensor loss = s.nan({1}, c.statistics());
+  kernel::cross_entropy(s.of(c.logits, {c.R, c.V}, c.dtype), s.of(c.targets, {c.R}), loss);
+  return values_of(loss)[0];
+}
+
+std::vector<double> gradient(Side& s, const Case& c, bool in_place = false) {
+  const Tensor logits = s.of(c.logits, {c.R, c.V}, c.dtype), out = in_place ? logits : s.nan({c.R, c.V}, c.dtype);
+  kernel::cross_entropy_backward(logits, s.of(c.targets, {c.R}), s.of({0.75}, {1}, c.statistics()), out);
+  return values_of(out);
+}
+
+double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
+
+}  // namespace
+
+TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in place too", "[cuda_on_cpu]") {
+  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const int64_t R = GENERATE(1, 17), V = GENERATE(1, 2, 11, 255, 256, 257, 1000);
+  const Case c{R, V, dtype};
+  CAPTURE(name(dtype), R, V);
+  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) <= one_rounding(c.statistics()));
+  const std::vector<double> expected = gradient(cpu, c), result = gradient(gpu, c);
+  CHECK(distance(result, expected) <= one_rounding(dtype) / double(R));  // gradients are less than 1 / R
+  CHECK(same_bits(gradient(gpu, c, true), result));
+}
+
+TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cuda_on_cpu]") {
+  const Case c{300, 3, Dtype::f32};
+  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) < 1e-6);
+  Case other = c;
+  other.targets.back() = (c.targets.back() + 1) % 3;
+  CHECK(std::abs(loss_of(gpu, other) - loss_of(cpu, c)) > 1e-6);
+}
+
+TEST_CASE("cross-entropy on the GPU of equal logits is the logarithm of the vocabulary, up to GPT-2's", "[cuda_on_cpu]") {
+  const int64_t V = GENERATE(2, 256, 50257);
+  Side gpu(emulated_gpu());
+  CHECK(std::abs(loss_of(gpu, {3, V, Dtype::f32, std::vector<double>(size_t(3 * V), 5.0)}) - std::log(double(V))) < 2e-6);
+}
+
+TEST_CASE("cross-entropy on the GPU neither overflows nor loses a small loss", "[cuda_on_cpu]") {
+  Side gpu(emulated_gpu());
+  const auto loss = [&](double at_target, double other) { return loss_of(gpu, {1, 2, Dtype::f32, {at_target, other}, {0}}); };
+  CHECK(loss(3e38, -3e38) == 0);
+  CHECK(std::abs(loss(-3e38, 1e4) / 3e38 - 1) < 1e-6);
+  CHECK(std::abs(loss(10000, 9992) - std::log1p(std::exp(-8.0))) < 1e-7);
+}
+
+TEST_CASE("on the GPU a logit that is no number, and a target outside the vocabulary, make loss and gradient NaN", "[cuda_on_cpu]") {
+  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  Side gpu(emulated_gpu());
+  const auto check = [&](const Case& c) {
+    CHECK(std::isnan(loss_of(gpu, c)));
+    const std::vector<double> d = gradient(gpu, c, true);
+    CHECK(std::isnan(d[25]));
+    CHECK(std::isfinite(d[5]));  // the other row
+  };
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Case c{2, 20, dtype};
+    c.logits[25] = bad;
+    check(c);
+  }
+  for (const int32_t target : {-1, 20, INT32_MIN, INT32_MAX}) {
+    Case c{2, 20, dtype};
+    c.targets[1] = target;
+    check(c);
+  }
+}
+
+TEST_CASE("another target on the GPU than on the CPU is noticed in loss and gradient", "[cuda_on_cpu]") {
+  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const Case c{17, 11, dtype};
+  Case broken = c;
+  broken.targets[16] = (broken.targets[16] + 1) % 11;
+  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  CHECK(std::abs(loss_of(gpu, broken) - loss_of(cpu, c)) > one_rounding(c.statistics()));
+  CHECK(distance(gradient(gpu, broken), gradient(cpu, c)) > one_rounding(dtype) / 17);
+}
