@@ -23,7 +23,8 @@ struct Factor {
 
 // Kernels that may need workspace.
 enum class KernelId {
-  matmul, attention, attention_backward, layer_norm_backward, sum_rows, embedding_backward, add_positions_backward, sum_of_squares
+  matmul, attention, attention_backward, layer_norm_backward, sum_rows, embedding_backward, add_positions_backward, cross_entropy,
+  sum_of_squares
 };
 
 // What an attention pass saved. qkv (B, T, 3C): queries, keys, values side by side, each head by head.
@@ -109,7 +110,7 @@ class Backend {
   virtual void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor& workspace) = 0;  // added. dims: R, V, C
   virtual void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;           // (B, T, C), (>=T, C)
   virtual void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) = 0;  // added. dims: B, T, C
-  virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) = 0;  // (R, V), (R), (1) f32: the mean
+  virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) = 0;  // (R, V), (R), (1) f32: the mean. dims: R
   // dlogits = dloss / R * (softmax(logits) - onehot(targets)); dlogits may be the logits.
   virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) = 0;
 

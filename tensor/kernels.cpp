@@ -215,7 +215,7 @@ void require_loss(const char* what, const Tensor& logits, const Tensor& targets,
 void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) {
   require_loss("cross_entropy", logits, targets, loss);
   record("cross_entropy", loss, 4 * logits.numel(), {&logits, &targets, &loss});
-  loss.backend().cross_entropy(logits, targets, loss);
+  loss.backend().cross_entropy(logits, targets, loss, workspace(KernelId::cross_entropy, {rows(logits)}, logits));
 }
 
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) {

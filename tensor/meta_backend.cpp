@@ -45,7 +45,7 @@ class MetaBackend final : public Backend {
   void embedding_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
   void add_positions(const Tensor&, const Tensor&, const Tensor&) override {}
   void add_positions_backward(const Tensor&, const Tensor&, const Tensor&) override {}
-  void cross_entropy(const Tensor&, const Tensor&, const Tensor&) override {}
+  void cross_entropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
   void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
   void adamw(const AdamWUpdate&) override {}
   void sgd(const SgdUpdate&) override {}

@@ -28,6 +28,7 @@ int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dt
     case KernelId::sum_rows: return dims[1] * compute_size(dtype);                 // the sums
     case KernelId::embedding_backward:
     case KernelId::add_positions_backward:
+    case KernelId::cross_entropy:
     case KernelId::sum_of_squares: return 0;
   }
   return 0;

@@ -48,7 +48,7 @@ class CpuBackend final : public Backend {
   void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
 
   // cross_entropy.cpp
-  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) override;
+  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) override;
   void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) override;
 
   // optimizer.cpp

@@ -28,7 +28,7 @@ RowStatistics<F> row_statistics(const T* x, int64_t V) {
 
 }  // namespace
 
-void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) {
+void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor&) {
   for_float_type(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
