@@ -110,7 +110,8 @@ class Backend {
   virtual void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor& workspace) = 0;  // added. dims: R, V, C
   virtual void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;           // (B, T, C), (>=T, C)
   virtual void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) = 0;  // added. dims: B, T, C
-  virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) = 0;  // (R, V), (R), (1) f32: the mean. dims: R
+  // loss = the mean over rows. (R, V), (R), (1) f32. dims: R
+  virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) = 0;
   // dlogits = dloss / R * (softmax(logits) - onehot(targets)); dlogits may be the logits.
   virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) = 0;
 
