@@ -8,7 +8,7 @@
 
 namespace zl::cuda_on_cpu {
 
-thread_local dim3 thread_index, block_index, block_size, grid_size;
+constinit thread_local dim3 thread_index, block_index, block_size, grid_size;
 
 namespace {
 

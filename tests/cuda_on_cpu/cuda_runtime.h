@@ -44,7 +44,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
 namespace zl::cuda_on_cpu {
 
 // Of the thread that runs at the moment.
-extern thread_local dim3 thread_index, block_index, block_size, grid_size;
+extern constinit thread_local dim3 thread_index, block_index, block_size, grid_size;
 // Lets the other threads of the block run until all have come this far.
 void wait_for_block();
 // Gives `mine` and gets what the thread `lane ^ offset` of the warp gives at the same call.
