@@ -18,6 +18,7 @@ struct Row {
 
 constexpr Row kRows[] = {
     {"gradient_clipping", "TypeError: '>' not supported between instances of 'NoneType' and 'float'"},
+    {"gradient_predivide_factor", "TypeError: unsupported operand type(s) for /; in stages 2 and 3 AssertionError"},
     {"gradient_allreduce_op", "ValueError: Invalid gradient_allreduce_op. Supported operations: ['mean', 'sum']. Got: None"},
     {"wall_clock_breakdown", "TypeError: unsupported operand type(s) for |: 'NoneType' and 'bool'"},
     {"optimizer", kKeysOf},

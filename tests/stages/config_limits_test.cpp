@@ -155,7 +155,7 @@ TEST_CASE("steps_per_print is a divisor, as in DeepSpeed: negative ones count, 0
 
 TEST_CASE("null is said to be taken as absent where DeepSpeed does not take it", "[stages]") {
   for (const char* key : {"fp16", "bfloat16", "zero_optimization", "comms_logger", "csv_monitor", "optimizer", "scheduler",
-                          "gradient_clipping", "wall_clock_breakdown", "tensor_parallel", "data_types", "timers", "compile"}) {
+                          "gradient_clipping", "gradient_predivide_factor", "wall_clock_breakdown", "tensor_parallel", "data_types", "timers", "compile"}) {
     CAPTURE(key);
     const auto loaded = load("", {std::string(key) + "=null"});
     CHECK(loaded.ok());
