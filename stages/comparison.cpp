@@ -56,9 +56,9 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const Communica
     r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes_times_n / ranks;
   }
   for (const auto& [key, t] : formula.rows()) {
-    TrafficRow& r = row(key);
     const int64_t times = count.with(stage, key.second);
     if (times == 0 && !rows.contains(key)) continue;
+    TrafficRow& r = row(key);
     r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
     r.predicted_sent = times * t.sent_bytes_times_n / ranks;
   }

@@ -22,6 +22,7 @@ RankTraining::RankTraining(const TrainingSpec& spec, Communicator& comm, Memory&
 
 double RankTraining::run_micro_batch(const MicroBatch& batch, bool train) {
   if (spec_.interrupted && spec_.interrupted()) throw Interrupted();
+  memory_.events().set_phase("data");
   const auto upload = [&](const std::vector<int32_t>& tokens) {
     const int64_t rows = tokens.empty() ? spec_.config.micro_batch : int64_t(tokens.size()) / window_;
     Tensor t = Tensor::empty(memory_, MemoryUse::activation, {rows, window_}, Dtype::i32);
