@@ -219,7 +219,7 @@ StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
   unlimited.device_memory = unlimited.host_memory = 0;
   const RankReport dry = dry_run(unlimited, rank);
   plan.memory = memory_rows(rank, dry, formula, dry);
-  plan.traffic = traffic_rows(stage, spec.ranks, dry.log, formula.traffic, {.steps = 1});
+  plan.traffic = traffic_rows(stage, spec.ranks, {}, formula.traffic, {.steps = 1});
   plan.peak_total = dry.rest.peak_total();
   plan.peak_host = dry.host.peak_total();
   plan.init_peak_total = dry.init_peak_total;

@@ -59,7 +59,7 @@ std::string Progress::numbers(const StepRecord& record) const {
   Recent sum{0, 0};
   for (const Recent& r : recent_) sum = {sum.tokens + r.tokens, sum.seconds + r.seconds};
   std::string text = std::isfinite(record.loss) ? format("loss %.4f", record.loss) : "loss -";
-  if (record.eval_loss) text += format("  held-out %.4f", *record.eval_loss);
+  if (record.eval_loss) text += std::isfinite(*record.eval_loss) ? format("  held-out %.4f", *record.eval_loss) : "  held-out -";
   text += "  norm " + (std::isfinite(record.grad_norm) ? format("%.3f", record.grad_norm) : "-") + "  lr " + digits(record.lr, 3);
   text += "  " + short_number(double(sum.tokens) / sum.seconds) + " tokens/s";
   if (record.step < steps_) text += "  ETA " + short_time(seconds_left(record.step));
