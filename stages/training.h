@@ -101,7 +101,8 @@ struct TrainingCallbacks {
 // Runs spec.config.steps steps with ranks as threads. Rethrows the first error of a rank.
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks = {});
 
-// The same loop for one rank of any number, without data: the planner. Three steps, as peaks repeat from then on.
+// The same loop for one rank of any number, without data: the planner. Three steps of at most three micro-batches, as peaks
+// repeat from then on; the log is that of one such step.
 RankReport dry_run(const TrainingSpec& spec, int rank);
 
 // Whole fp32 weights in the order of names in model.safetensors, unpadded. Every rank must call it; rank 0 gets them.
