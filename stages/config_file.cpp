@@ -33,7 +33,8 @@ class Descriptor {
 bool is_ready(int file) {
   pollfd asked{file, POLLIN, 0};
   int ready = 0;
-  while ((ready = poll(&asked, 1, kPatience)) < 0 && errno == EINTR) {}
+  while ((ready = poll(&asked, 1, kPatience)) < 0 && errno == EINTR) {
+  }
   return ready > 0;
 }
 
@@ -51,7 +52,8 @@ std::string read_config_file(const std::string& name) {
   require_input(!S_ISDIR(status.st_mode), name, " is a folder, not a configuration file");
   std::string text;
   for (char part[8192]; text.size() <= kMostBytes;) {
-    require_input(S_ISREG(status.st_mode) || is_ready(in.file), name, " is no regular file, and gave nothing for ", kPatience / 1000, " seconds");
+    require_input(S_ISREG(status.st_mode) || is_ready(in.file), name, " is no regular file, and gave nothing for ",
+                  kPatience / 1000, " seconds");
     const ssize_t n = read(in.file, part, sizeof part);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     require_read(n >= 0);

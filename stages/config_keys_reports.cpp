@@ -13,7 +13,8 @@ constexpr char kProfiler[] = "'zerolab plan' predicts memory, traffic and time";
 constexpr char kCheckpoint[] = "--out writes whole weights at the end";
 
 constexpr ConfigKey kKeys[] = {
-    {"", "steps_per_print", any_whole(), "", "", honoured, "steps from one printed line to the next; -3 counts as 3, as in DeepSpeed"},
+    {"", "steps_per_print", any_whole(), "", "", honoured,
+     "steps from one printed line to the next; -3 counts as 3, as in DeepSpeed"},
     {"", "wall_clock_breakdown", a_boolean(), "false", "false", honoured, "prints the time of forward, backward and step"},
     {"", "comms_logger", an_object(), "", "", honoured, "a table of the collectives"},
     {"comms_logger", "enabled", a_boolean(), "false", "false", honoured, "counts and times every collective"},
@@ -23,7 +24,8 @@ constexpr ConfigKey kKeys[] = {
     {"comms_logger", "debug", a_boolean(), "false", "false", honoured, "lines name the purpose and the unit too"},
     {"", "csv_monitor", an_object(), "", "", honoured, "DeepSpeed's CSV files"},
     {"csv_monitor", "enabled", a_boolean(), "false", "false", honoured, "writes loss, rate and loss scale of each step"},
-    {"csv_monitor", "output_path", a_text(), "\"\"", "\"\"", honoured, "folder; \"\": the working folder, so ./DeepSpeedJobName/"},
+    {"csv_monitor", "output_path", a_text(), "\"\"", "\"\"", honoured,
+     "folder; \"\": the working folder, so ./DeepSpeedJobName/"},
     {"csv_monitor", "job_name", a_text(), "\"DeepSpeedJobName\"", "\"DeepSpeedJobName\"", honoured, "folder below that"},
     {"", "tensorboard", an_object(), "", "", noted, kMonitor},
     {"tensorboard", "enabled", a_boolean(), "false", "false", noted, kMonitor},

@@ -73,7 +73,8 @@ void find_nulls(const JsonValue& root, ConfigFindings& findings) {
   }
   const JsonValue* older = root.find("bfloat16");
   const JsonValue* newer = root.find("bf16");
-  if (is_null(older) && (newer == nullptr || is_null(newer))) warn(*older, "bfloat16", str("DeepSpeed ends (", kMapping, ")"), findings);
+  if (is_null(older) && (newer == nullptr || is_null(newer)))
+    warn(*older, "bfloat16", str("DeepSpeed ends (", kMapping, ")"), findings);
   find_null_parameters(root, "optimizer", findings);
   find_null_parameters(root, "scheduler", findings);
 }

@@ -48,8 +48,11 @@ void read_scale(ConfigBlock& fp16, bool used, LossScaleConfig& scale) {
     if (needed) return fp16.add(Severity::error, key, wrong);
     fp16.add(Severity::note, key, str("has no effect: ", used ? "the loss scale is fixed" : "fp16 is not enabled"));
   };
-  judge(scale_fits, used, "loss_scale", str("expected 0 or a number from 2^-126 to 2^126, not ", given, ": it and its reciprocal must be normal fp32 numbers"));
-  judge(power_fits, used && dynamic, "initial_scale_power", str("expected a whole number from -126 to 126, not ", power, ": 2 to this power and its reciprocal must be normal fp32 numbers"));
+  judge(scale_fits, used, "loss_scale",
+        str("expected 0 or a number from 2^-126 to 2^126, not ", given, ": it and its reciprocal must be normal fp32 numbers"));
+  judge(power_fits, used && dynamic, "initial_scale_power",
+        str("expected a whole number from -126 to 126, not ", power,
+            ": 2 to this power and its reciprocal must be normal fp32 numbers"));
 }
 
 // DeepSpeed counts down from it to exactly 1.
@@ -129,8 +132,11 @@ void read_steps_per_print(ConfigBlock& top, Config& config) {
   if (!steps) return;
   if (*steps == 0)
     return top.add(Severity::error, "steps_per_print",
-                   "expected a whole number other than 0 (DeepSpeed: ZeroDivisionError: integer modulo by zero); leave it out for no such lines");
-  config.steps_per_print = *steps > 0 ? *steps : *steps == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -*steps;
+                   "expected a whole number other than 0 (DeepSpeed: ZeroDivisionError: integer modulo by zero); leave it out "
+                   "for no such lines");
+  config.steps_per_print = *steps > 0                                      ? *steps
+                           : *steps == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max()
+                                                                           : -*steps;
   if (*steps < 0) top.add(Severity::note, "steps_per_print", str("counts as ", *config.steps_per_print, ", as in DeepSpeed"));
 }
 
@@ -145,7 +151,8 @@ void read_reports(ConfigBlock& top, Config& config) {
   assign(comms.verbose, logger.boolean("verbose"));
   assign(comms.prof_all, logger.boolean("prof_all"));
   assign(comms.prof_ops, logger.texts("prof_ops"));
-  if (const JsonValue* ops = logger.peek("prof_ops"); ops != nullptr && ops->kind == JsonValue::Kind::array && ops->items.size() > comms.prof_ops.size())
+  if (const JsonValue* ops = logger.peek("prof_ops");
+      ops != nullptr && ops->kind == JsonValue::Kind::array && ops->items.size() > comms.prof_ops.size())
     logger.add(Severity::note, "prof_ops", "what is no string in it has no effect: no collective is called so");
   assign(comms.debug, logger.boolean("debug"));
   if (comms.enabled && comms.prof_all && !comms.prof_ops.empty())
