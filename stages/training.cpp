@@ -44,7 +44,8 @@ StepRecord RankTraining::step() {
     MicroBatch& batch = batches_[size_t(a)];
     spec_.windows->fill(order.index(steps_, a, comm_.rank()), batch.ids, batch.targets);
   }
-  StepRecord record{.step = ++steps_, .lr = engine_->learning_rate(), .tokens = A * B * N * window_, .loss_scale = engine_->loss_scale()};
+  StepRecord record{.step = ++steps_, .lr = engine_->learning_rate(), .tokens = A * B * N * window_};
+  if (spec_.config.precision == Dtype::f16) record.loss_scale = engine_->loss_scale();
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
   for (const MicroBatch& batch : batches_) {

@@ -43,7 +43,7 @@ struct StepRecord {
   int64_t tokens = 0;    // of all ranks
   double seconds = 0;    // from before the first forward to after the update; no data, logging, evaluation
   bool skipped = false;
-  double loss_scale = 1;            // of this step
+  std::optional<double> loss_scale;  // of this step; in fp16 only
   std::optional<Culprit> culprit;   // of a gradient that is not finite
   std::optional<double> eval_loss;
 };

@@ -72,7 +72,7 @@ void Progress::name_culprit(const StepRecord& record) {
   const Culprit& c = *record.culprit;
   std::string text = str("step ", record.step, ": the gradient of ", c.parameter, " is not finite on rank ", c.rank,
                          c.in_sum ? ", in the sum over ranks or micro-batches" : "", record.skipped ? "; no rank made this step" : "");
-  if (record.loss_scale != 1) text += str("; loss scale ", record.loss_scale);
+  if (record.loss_scale) text += str("; loss scale ", *record.loss_scale);
   std::fputs(((line_open_ ? "\n" : "") + (label_.empty() ? "" : label_ + " ") + text + "\n").c_str(), stderr);
   line_open_ = false;
 }
