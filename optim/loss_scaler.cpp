@@ -13,8 +13,8 @@ LossScaler::LossScaler(const LossScaleConfig& config)
       overflows_left_(config.hysteresis) {
   require_input(config.static_scale >= 0 && std::isfinite(config.static_scale), "a loss scale must be 0 (dynamic) or positive, not ",
                 config.static_scale);
-  require_input(config.window >= 1 && config.hysteresis >= 1 && config.min_scale > 0, "a dynamic loss scale needs a window (", config.window,
-                ") and a hysteresis (", config.hysteresis, ") of at least 1 and a minimum above 0 (", config.min_scale, ")");
+  require_input(config.window >= 1 && config.min_scale > 0, "a dynamic loss scale needs a window (", config.window,
+                ") of at least 1 and a minimum above 0 (", config.min_scale, ")");
 }
 
 void LossScaler::update(bool overflow) {
@@ -22,8 +22,8 @@ void LossScaler::update(bool overflow) {
   const int64_t step = steps_++;
   if (overflow) {
     last_overflow_ = step;
-    if (overflows_left_ > 1) {
-      --overflows_left_;
+    if (overflows_left_ != 1) {  // a hysteresis below 1 never comes to 1, in DeepSpeed too
+      if (overflows_left_ > 1) --overflows_left_;
       return;
     }
     if (scale_ == config_.min_scale)

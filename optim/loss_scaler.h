@@ -10,8 +10,8 @@ namespace zl {
 struct LossScaleConfig {
   double static_scale = 0;         // fp16.loss_scale; 0: dynamic
   int initial_scale_power = 16;    // the dynamic scale starts at 2^this
-  int64_t window = 1000;           // loss_scale_window: the good step after so many others doubles the scale
-  int64_t hysteresis = 2;          // so many overflows halve it
+  int64_t window = 1000;           // loss_scale_window: after so many good steps the next good one doubles the scale
+  int64_t hysteresis = 2;          // so many overflows halve it; below 1, as in DeepSpeed, none ever does
   bool consecutive_hysteresis = false;  // true: a good step between two overflows starts their count again
   double min_scale = 1;            // min_loss_scale
 };

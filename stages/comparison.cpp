@@ -56,9 +56,9 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const Communica
     r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes_times_n / ranks;
   }
   for (const auto& [key, t] : formula.rows()) {
-    TrafficRow& r = row(key);
     const int64_t times = count.with(stage, key.second);
     if (times == 0 && !rows.contains(key)) continue;
+    TrafficRow& r = row(key);
     r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
     r.predicted_sent = times * t.sent_bytes_times_n / ranks;
   }
@@ -219,7 +219,7 @@ StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
   unlimited.device_memory = unlimited.host_memory = 0;
   const RankReport dry = dry_run(unlimited, rank);
   plan.memory = memory_rows(rank, dry, formula, dry);
-  plan.traffic = traffic_rows(stage, spec.ranks, dry.log, formula.traffic, {.steps = 1});
+  plan.traffic = traffic_rows(stage, spec.ranks, {}, formula.traffic, {.steps = 1});
   plan.peak_total = dry.rest.peak_total();
   plan.peak_host = dry.host.peak_total();
   plan.init_peak_total = dry.init_peak_total;

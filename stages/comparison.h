@@ -83,7 +83,7 @@ struct StagePlan {
   StageKind stage;
   std::optional<OutOfMemoryReport> out_of_memory;  // with spec.device_memory only
   std::vector<MemoryRow> memory;                   // rest and peak as predicted; measured columns from the dry run
-  std::vector<TrafficRow> traffic;
+  std::vector<TrafficRow> traffic;                 // the predicted columns only
   int64_t peak_total = 0, peak_host = 0, init_peak_total = 0;
 };
 StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank);

@@ -39,7 +39,7 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
   if (const auto globs = zerolab.texts("no_weight_decay")) config.optimizer.no_weight_decay = *globs;
   assign(config.recompute, zerolab.boolean("recompute"));
   read_model(zerolab, config);
-  config.data = zerolab.text("data");
+  config.data = zerolab.path("data");
   if (config.data == "") zerolab.add(Severity::error, "data", "the name is empty");
   assign(config.seed, zerolab.seed("seed"));
   assign(config.steps, zerolab.whole("steps"));
@@ -93,6 +93,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   const ConfigText text = read_config_text(source);
   ConfigFindings findings(source.file, text.set_keys);
   find_duplicates(text.document, findings);
+  find_nulls(text.document.root, findings);
   ConfigBlock top(findings, text.document.root);
 
   Config config;
@@ -109,9 +110,12 @@ LoadedConfig load_config(const ConfigSource& source) {
   read_optimizer(top.block("optimizer"), config.optimizer);
   read_scheduler(top.block("scheduler"), config, config.schedule);
   read_precision(top, source.precision, config);
-  read_zero(top, config);
+  read_zero(top, source, config);
   read_reports(top, config);
-  for (const char* block : {"torch_autocast", "tensor_parallel", "data_efficiency"}) top.block(block).finish();
+  ConfigBlock tensor_parallel = top.block("tensor_parallel");
+  for (const char* name : {"tp", "tensor_parallel"}) tensor_parallel.block(name).finish();
+  tensor_parallel.finish();
+  for (const char* block : {"torch_autocast", "data_efficiency"}) top.block(block).finish();
   top.finish();
 
   LoadedConfig loaded{config,       findings.take(),   findings.origins(), findings.automatic(), std::move(batch.derived),

@@ -53,7 +53,7 @@ struct Config {
   bool offload_optimizer = false;  // offload_optimizer.device is "cpu"; ddp keeps its state on the device all the same
 
   // What is printed and written beside the run.
-  std::optional<int64_t> steps_per_print;
+  std::optional<int64_t> steps_per_print;  // at least 1
   bool wall_clock_breakdown = false;
   CommsLogger comms_logger;
   CsvMonitor csv_monitor;
@@ -83,6 +83,8 @@ struct ConfigSource {
   std::vector<std::string> sets;  // "a.b=value", in order
   int ranks = 1;                  // for the batch triangle
   std::optional<Dtype> precision;  // of a flag, which wins over the file's: other types are judged by it
+  std::optional<StageKind> stage;  // likewise
+  bool several_stages = false;     // whatever the file says, several run: none of them is a reason to refuse anything
 };
 
 struct LoadedConfig {

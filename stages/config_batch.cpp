@@ -2,6 +2,8 @@
 // Two of the three give the third; one gives the others as DeepSpeed 0.19 does (runtime/config.py,
 // _set_batch_related_parameters), floor division included, and its sentences are kept so that a web search finds them.
 
+#include "dist/meeting.h"
+#include "stages/config_keys.h"
 #include "stages/config_reader.h"
 #include "tensor/error.h"
 
@@ -38,6 +40,9 @@ std::string deepspeed_says(const Derived& d, int64_t ranks) {
       d.train, " != ", d.micro, " * ", d.accumulation, " * ", ranks);
 }
 
+// Of train_batch_size, in the schema.
+int64_t most_batch() { return int64_t(find_config_key("", kTrain)->type.most); }
+
 std::string of_ranks(int64_t ranks) { return ranks == 1 ? "1 rank" : str(ranks, " ranks"); }
 
 // All three are given and do not agree.
@@ -45,9 +50,11 @@ std::string contradiction(const Derived& d, int64_t ranks) {
   const int64_t product = d.micro * d.accumulation * ranks;
   std::string text =
       str(d.train, " is not ", d.micro, " (", kMicro, ") * ", d.accumulation, " (", kAccumulation, ") * ", of_ranks(ranks), " = ",
-          product, " (DeepSpeed: ", deepspeed_says(d, ranks), "). Use ", product, ", leave one of the three out");
+          product, " (DeepSpeed: ", deepspeed_says(d, ranks), "). ",
+          product <= most_batch() ? str("Use ", product, ", leave") : "Leave", " one of the three out");
   const int64_t per_rank = d.micro * d.accumulation;
-  return text + (d.train % per_rank == 0 ? str(", or run with --ranks ", d.train / per_rank) : "");
+  const bool even = d.train % per_rank == 0 && d.train / per_rank <= kMostRanks;
+  return text + (even ? str(", or run with --ranks ", d.train / per_rank) : "");
 }
 
 // train_batch_size is no multiple of what one step of all ranks takes.
@@ -56,10 +63,12 @@ std::string remainder(const Triangle& given, const Derived& d, int64_t ranks) {
   std::string over = of_ranks(ranks);
   if (given.micro) over = str("micro-batches of ", *given.micro, " on ", over);
   if (given.accumulation) over = str(*given.accumulation, " micro-batches on ", over);
-  const int64_t below = d.train / unit * unit;
+  const int64_t below = d.train / unit * unit, above = below + unit;
+  std::string advice = below > 0 ? str("Use ", below) : "";
+  if (above <= most_batch()) advice += str(advice.empty() ? "Use " : " or ", above);
+  if (advice.empty()) advice = "Use smaller micro-batches, fewer of them or fewer ranks";
   return str(d.train, " cannot be split over ", over, ": ", d.train, " / ", unit, " = ", d.train / unit, " remainder ",
-             d.train % unit, " (DeepSpeed: ", deepspeed_says(d, ranks), "). Use ", below > 0 ? str(below, " or ") : "",
-             below + unit);
+             d.train % unit, " (DeepSpeed: ", deepspeed_says(d, ranks), "). ", advice);
 }
 
 // What is taken where neither of the two sizes is given.

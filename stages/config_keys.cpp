@@ -20,8 +20,10 @@ const std::vector<ConfigKey>& all_keys() {
   return all;
 }
 
-// "bfloat16" is an older name of "bf16".
-std::string_view true_name(std::string_view block) { return block == "bfloat16" ? "bf16" : block; }
+// "bfloat16" is an older name of "bf16", and "tensor_parallel" in the block of that name one of "tp".
+std::string_view true_name(std::string_view block) {
+  return block == "bfloat16" ? "bf16" : block == "tensor_parallel.tensor_parallel" ? "tensor_parallel.tp" : block;
+}
 
 // Levenshtein 1966: insertions, deletions and replacements.
 size_t edits(std::string_view a, std::string_view b) {
@@ -70,10 +72,11 @@ bool has_config_keys(std::string_view block) {
 }
 
 ConfigBlockRule config_block_rule(std::string_view block) {
-  for (const char* checked : {"fp16", "bf16", "bfloat16", "comms_logger", "csv_monitor", "tensorboard", "wandb", "comet"}) {
+  for (const char* checked : {"fp16", "bf16", "bfloat16", "comms_logger", "csv_monitor", "tensorboard", "wandb", "comet",
+                              "hybrid_engine", "compile", "timers.throughput"}) {
     if (block == checked) return {true, "Extra inputs are not permitted"};
   }
-  if (block.starts_with("zero_optimization")) return {true, "Extra inputs are not permitted"};
+  if (block.starts_with("zero_optimization") || block.starts_with("tensor_parallel")) return {true, "Extra inputs are not permitted"};
   if (block == "optimizer.params" || block == "scheduler.params") return {false, "got an unexpected keyword argument"};
   return {false, ""};
 }

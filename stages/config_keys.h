@@ -24,6 +24,7 @@ constexpr ConfigType a_boolean() { return {ConfigType::Kind::boolean}; }
 constexpr ConfigType a_whole(double least = 0, double most = std::numeric_limits<double>::infinity()) {
   return {ConfigType::Kind::whole, least, most};
 }
+constexpr ConfigType any_whole() { return a_whole(-std::numeric_limits<double>::infinity()); }
 constexpr ConfigType a_number(double least = -std::numeric_limits<double>::infinity(),
                               double most = std::numeric_limits<double>::infinity()) {
   return {ConfigType::Kind::number, least, most};

@@ -54,8 +54,8 @@ constexpr ConfigKey kKeys[] = {
      "--out always writes whole weights, in fp32 (DeepSpeed: Config parameter stage3_gather_fp16_weights_on_model_save is "
      "deprecated use "
      "gather_16bit_weights_on_model_save instead)"},
-    {kZero, "stage3_module_granularity_threshold", a_whole(), "0", "0", noted, "a unit is a block of the model"},
-    {kZero, "module_granularity_threshold", a_whole(), "0", "0", noted, "a unit is a block of the model"},
+    {kZero, "stage3_module_granularity_threshold", any_whole(), "0", "0", noted, "a unit is a block of the model"},
+    {kZero, "module_granularity_threshold", any_whole(), "0", "0", noted, "a unit is a block of the model"},
     {kZero, "stage3_use_all_reduce_for_fetch_params", a_boolean(), "false", "false", noted,
      "parameters are gathered by an all-gather"},
     {kZero, "use_all_reduce_for_fetch_params", a_boolean(), "false", "false", noted, "parameters are gathered by an all-gather"},

@@ -11,7 +11,7 @@
 namespace zl {
 namespace {
 
-constexpr size_t kMostUnread = 50;  // keys of one block that are told one by one
+constexpr size_t kMostTold = 50;  // notes and warnings of one block that are told one by one
 
 bool is_automatic(const JsonValue& value) { return value.kind == JsonValue::Kind::string && value.text == "auto"; }
 
@@ -39,6 +39,15 @@ bool is_off(const ConfigKey& key, const JsonValue& value) {
 
 }  // namespace
 
+std::string shown_key(const std::string& key) {
+  constexpr size_t longest = 100, kept = 60;
+  if (key.empty()) return "\"\"";
+  if (key.size() <= longest) return key;
+  size_t end = kept;
+  while (end > 0 && (uint8_t(key[end]) & 0xc0) == 0x80) --end;  // no half character
+  return key.substr(0, end) + "…";
+}
+
 void ConfigFindings::add(Severity severity, const JsonValue& at, const std::string& key, std::string text) {
   const int line = at.set >= 0 ? std::numeric_limits<int>::max() : at.line;
   entries_.push_back({line, {severity, place(at), std::move(text), key}});
@@ -49,15 +58,23 @@ void ConfigFindings::add_at_line(Severity severity, int line, const std::string&
 }
 
 std::string ConfigFindings::place(const JsonValue& value) const {
-  return value.set >= 0 ? "--set " + sets_[size_t(value.set)] : str(file_, ":", value.line);
+  return value.set >= 0 ? "--set " + shown_key(sets_[size_t(value.set)]) : str(file_, ":", value.line);
 }
 
 std::vector<ConfigFinding> ConfigFindings::take() {
   std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.line < b.line; });
   std::vector<ConfigFinding> all;
-  for (Entry& e : entries_) all.push_back(std::move(e.finding));
+  for (Entry& e : entries_) {
+    if (!e.finding.key.empty()) e.finding.key = shown_key(e.finding.key);
+    all.push_back(std::move(e.finding));
+  }
   entries_.clear();
   return all;
+}
+
+std::string ConfigBlock::full(const std::string& key) const {
+  const std::string name = key.empty() ? "\"\"" : key;
+  return path_.empty() ? name : path_ + "." + name;
 }
 
 bool ConfigBlock::given(const char* key) const {
@@ -125,12 +142,20 @@ std::optional<std::string> ConfigBlock::text(const char* key) {
   return choice && path_.empty() ? lower_case(value->text) : value->text;
 }
 
+std::optional<std::string> ConfigBlock::path(const char* key) {
+  auto name = text(key);
+  if (!name || name->find('\0') == std::string::npos) return name;
+  add(Severity::error, key, "holds a zero byte (\\u0000), which no name of a file can");
+  return std::nullopt;
+}
+
 std::optional<std::vector<std::string>> ConfigBlock::texts(const char* key) {
   const JsonValue* value = fitting(key);
   if (value == nullptr) return std::nullopt;
   if (value->kind == JsonValue::Kind::string) return std::vector<std::string>{value->text};
   std::vector<std::string> all;
-  for (const JsonValue& item : value->items) all.push_back(item.text);
+  for (const JsonValue& item : value->items)
+    if (item.kind == JsonValue::Kind::string) all.push_back(item.text);
   return all;
 }
 
@@ -152,16 +177,19 @@ void ConfigBlock::add(Severity severity, const char* key, const std::string& tex
 
 void ConfigBlock::finish(const std::string& user) {
   if (object_ == nullptr) return;
-  std::vector<const JsonMember*> rest;
   for (const JsonMember& member : object_->members) {
-    if (read_.count(member.key) == 0) rest.push_back(&member);
+    if (read_.count(member.key) == 0) unread(member, user);
   }
-  for (size_t i = 0; i < rest.size() && i < kMostUnread; ++i) unread(*rest[i], user);
-  if (rest.size() > kMostUnread) {
-    const JsonMember& next = *rest[kMostUnread];
-    findings_.add(Severity::warning, next.value, full(next.key),
-                  str("has no effect, as ", rest.size() - kMostUnread - 1, " more keys of this block"));
-  }
+  if (untold_.empty()) return;
+  const JsonMember& first = *untold_[0];
+  const size_t others = untold_.size() - 1;
+  findings_.add(Severity::warning, first.value, full(first.key),
+                others == 0 ? "has no effect" : str("has no effect, as ", others, " more keys of this block"));
+}
+
+void ConfigBlock::tell(Severity severity, const JsonMember& member, const std::string& text) {
+  if (severity == Severity::error || told_++ < kMostTold) return findings_.add(severity, member.value, full(member.key), text);
+  if (untold_.empty() || untold_.back() != &member) untold_.push_back(&member);
 }
 
 void ConfigBlock::unread(const JsonMember& member, const std::string& user) {
@@ -178,13 +206,13 @@ void ConfigBlock::known(const ConfigKey& key, const JsonMember& member, const st
   if (is_automatic(value) || (null && (!rule.checked || key.type.nullable))) return;
   if (const std::string wrong = misfit(key, value); !wrong.empty()) {
     const bool refused = key.use == ConfigUse::refused || key.use == ConfigUse::honoured || rule.checked;
-    return findings_.add(refused ? Severity::error : Severity::warning, value, full(member.key), wrong);
+    return tell(refused ? Severity::error : Severity::warning, member, wrong);
   }
   if (key.use == ConfigUse::honoured) {
     const bool refused = rule.unknown[0] != '\0';
-    return findings_.add(refused ? Severity::error : Severity::warning, value, full(member.key),
-                         str("has no effect: ", user, " does not use it",
-                             refused ? str(" (DeepSpeed: ", rule.unknown, " '", member.key, "')") : ""));
+    return tell(refused ? Severity::error : Severity::warning, member,
+                str("has no effect: ", user, " does not use it",
+                    refused ? str(" (DeepSpeed: ", rule.unknown, " '", member.key, "')") : ""));
   }
   bool off = quiet_ || is_value(key, value, key.ours);
   if (key.type.kind == ConfigType::Kind::object) {
@@ -197,23 +225,23 @@ void ConfigBlock::known(const ConfigKey& key, const JsonMember& member, const st
     off = off || (enabled != nullptr && (is_automatic(*enabled) || to_boolean(*enabled, true) == false));
   }
   if (key.use == ConfigUse::refused && !is_value(key, value, key.ours))
-    return findings_.add(Severity::error, value, full(member.key), str("cannot be honoured: ", key.text));
-  if (is_boolean_number(key, value)) findings_.add(Severity::note, value, full(member.key), counts_as(value));
+    return tell(Severity::error, member, str("cannot be honoured: ", key.text));
+  if (is_boolean_number(key, value)) tell(Severity::note, member, counts_as(value));
   if (off) return;
-  findings_.add(Severity::note, value, full(member.key),
-                str("has no effect", key.use == ConfigUse::later ? " yet: " : ": ", key.text));
+  tell(Severity::note, member, str("has no effect", key.use == ConfigUse::later ? " yet: " : ": ", key.text));
 }
 
 // What DeepSpeed has no more: it refuses the file even where the value says "off".
 void ConfigBlock::dead(const ConfigKey& key, const JsonMember& member) {
   const bool off = is_off(key, member.value);
-  findings_.add(off ? Severity::warning : Severity::error, member.value, full(member.key),
-                str("is dead, DeepSpeed 0.19.8 refuses a file that has it; leave it out: ", key.text));
+  tell(off ? Severity::warning : Severity::error, member,
+       str("is dead, DeepSpeed 0.19.8 refuses a file that has it; leave it out: ", key.text));
 }
 
 void ConfigBlock::unknown(const JsonMember& member) {
   const ConfigBlockRule rule = config_block_rule(path_);
   const bool ours = path_ == "zerolab", refused = ours || rule.unknown[0] != '\0';
+  if (!refused && told_ >= kMostTold) return tell(Severity::warning, member, "");
   const std::string nearest = nearest_config_key(path_, member.key);
   const auto blocks = config_blocks_of(member.key);
   std::string text = "unknown key";
@@ -223,7 +251,7 @@ void ConfigBlock::unknown(const JsonMember& member) {
     text += str("; it belongs ", place_of(blocks.front()), blocks.size() > 1 ? " or " + place_of(blocks.back()) : "");
   }
   if (!ours) text += refused ? str(" (DeepSpeed: ", rule.unknown, ")") : " (DeepSpeed ignores it silently)";
-  findings_.add(refused ? Severity::error : Severity::warning, member.value, full(member.key), text);
+  tell(refused ? Severity::error : Severity::warning, member, text);
 }
 
 }  // namespace zl

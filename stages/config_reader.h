@@ -28,7 +28,7 @@ class ConfigFindings {
   void used(const std::string& key, const JsonValue& value) { origins_[key] = place(value); }
   void automatic(const std::string& key, const JsonValue& value) { automatic_[key] = place(value); }
 
-  // All of them: those of the file by line, then the others.
+  // All of them: those of the file by line, then the others. Keys are shortened.
   std::vector<ConfigFinding> take();
   const std::map<std::string, std::string>& origins() const { return origins_; }
   const std::map<std::string, std::string>& automatic() const { return automatic_; }  // keys that are "auto"
@@ -57,6 +57,7 @@ class ConfigBlock {
   std::optional<double> number(const char* key);
   std::optional<bool> boolean(const char* key);
   std::optional<std::string> text(const char* key);                // choices of the top level in lower case
+  std::optional<std::string> path(const char* key);                // a text without zero bytes, which no file name can hold
   std::optional<std::vector<std::string>> texts(const char* key);  // an array of strings, or one string
   std::optional<std::pair<double, double>> pair(const char* key);
   ConfigBlock block(const char* key);
@@ -78,8 +79,10 @@ class ConfigBlock {
   void finish(const std::string& user = "");
 
  private:
-  std::string full(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+  std::string full(const std::string& key) const;
   const JsonValue* fitting(const char* key);  // take(), if the type and the range are right
+  // finish() about one key. Of a long block only the first notes and warnings are told one by one, but every error.
+  void tell(Severity severity, const JsonMember& member, const std::string& text);
   void unread(const JsonMember& member, const std::string& user);
   void known(const ConfigKey& key, const JsonMember& member, const std::string& user);
   void dead(const ConfigKey& key, const JsonMember& member);
@@ -94,6 +97,8 @@ class ConfigBlock {
   const JsonValue& place_;
   std::string path_;
   std::set<std::string> read_;
+  size_t told_ = 0;     // notes and warnings of finish()
+  std::vector<const JsonMember*> untold_;
   bool quiet_ = false;  // the block as a whole has no effect, which was said: only what is wrong in it remains to be said
 };
 
@@ -105,6 +110,13 @@ struct ConfigText {
 };
 // Throws InputError as load_config does.
 ConfigText read_config_text(const ConfigSource& source);
+// The bytes of a file. What is no regular file must give something soon. Throws InputError, also beyond 256 KiB.
+std::string read_config_file(const std::string& name);
+
+// As people shall see it: "" in quotes, a long one cut.
+std::string shown_key(const std::string& key);
+// A warning for each null that zerolab takes as absent and DeepSpeed does not.
+void find_nulls(const JsonValue& root, ConfigFindings& findings);
 
 // Values and findings of the batch keys at the top level; `ranks` for DeepSpeed's triangle.
 struct BatchSizes {
@@ -116,7 +128,8 @@ void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
 void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
 // fp16, bf16, data_types, communication_data_type and what else decides the types of numbers.
 void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& config);
-void read_zero(ConfigBlock& top, Config& config);
+// `source`: which stage will run, if not the file's.
+void read_zero(ConfigBlock& top, const ConfigSource& source, Config& config);
 // steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor.
 void read_reports(ConfigBlock& top, Config& config);
 

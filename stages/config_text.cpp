@@ -1,33 +1,10 @@
 // From a file and the --sets of the command line to one JSON object that knows where each value comes from.
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-
 #include "stages/config_reader.h"
 #include "tensor/error.h"
 
 namespace zl {
 namespace {
-
-constexpr size_t kMostBytes = 256 << 10;  // real ones have a few KiB
-
-std::string read_file(const std::string& name) {
-  std::error_code ignored;
-  require_input(!std::filesystem::is_directory(name, ignored), name, " is a folder, not a configuration file");
-  errno = 0;
-  std::ifstream in(name, std::ios::binary);
-  require_input(in.is_open(), "the configuration ", name, " cannot be read: ", std::strerror(errno));
-  std::string text;
-  for (char part[8192]; in && text.size() <= kMostBytes;) {
-    in.read(part, sizeof part);
-    text.append(part, size_t(in.gcount()));
-  }
-  require_input(!in.bad(), "the configuration ", name, " cannot be read: ", std::strerror(errno));
-  require_input(text.size() <= kMostBytes, name, " is larger than 256 KiB, which no configuration is: is it another file?");
-  return text;
-}
 
 void mark_set(JsonValue& value, int set) {
   value.set = set;
@@ -35,12 +12,20 @@ void mark_set(JsonValue& value, int set) {
   for (JsonMember& member : value.members) mark_set(member.value, set);
 }
 
-// JSON if it is, else a string: --set optimizer.type=AdamW needs no quotes.
-JsonValue value_of_set(const std::string& text, const std::string& name) {
+// JSON if it is, else a string: --set optimizer.type=AdamW needs no quotes. What begins with a bracket was meant as JSON:
+// then throws InputError with the sentence about it.
+JsonValue value_of_set(const std::string& text, const std::string& key) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  const bool bracket = begin != std::string::npos && (text[begin] == '[' || text[begin] == '{');
+  const std::string name = "--set " + key;
   try {
     JsonDocument document = parse_json(text, name);
     if (document.duplicates.empty()) return std::move(document.root);
-  } catch (const InputError&) {
+    require_input(!bracket, "the key ", in_quotes(document.duplicates[0].path), " stands twice in the value");
+  } catch (const InputError& e) {
+    std::string sentence = e.what();
+    if (const std::string place = name + ":1: "; sentence.starts_with(place)) sentence.erase(0, place.size());
+    if (bracket) throw InputError(str("the value begins like JSON and is none: ", sentence));
   }
   JsonValue string;
   string.kind = JsonValue::Kind::string;
@@ -61,14 +46,18 @@ class SetApplier {
         key.find("..") != std::string::npos) {
       return refuse("expected KEY=VALUE with a key such as zero_optimization.stage, not " + in_quotes(assignment));
     }
-    JsonValue value = value_of_set(assignment.substr(equals + 1), "--set " + key);
-    mark_set(value, index_);
-    put(key, std::move(value), file);
+    try {
+      JsonValue value = value_of_set(assignment.substr(equals + 1), key);
+      mark_set(value, index_);
+      put(key, std::move(value), file);
+    } catch (const InputError& e) {
+      refuse(e.what());
+    }
   }
 
  private:
   void refuse(const std::string& sentence) {
-    text_.findings.push_back({ConfigFinding::Severity::error, "--set " + set_key(), sentence, ""});
+    text_.findings.push_back({ConfigFinding::Severity::error, "--set " + shown_key(set_key()), sentence, ""});
   }
   const std::string& set_key() const { return text_.set_keys[size_t(index_)]; }
 
@@ -87,7 +76,7 @@ class SetApplier {
       const bool replaceable = member.kind == JsonValue::Kind::null || member.kind == JsonValue::Kind::boolean ||
                                (member.kind == JsonValue::Kind::string && member.text == "auto");
       if (member.kind != JsonValue::Kind::object && !replaceable) {
-        return refuse(str(key.substr(0, dot), " is ", describe(member), member.set < 0 ? str(" in ", file, ":", member.line) : "",
+        return refuse(str(shown_key(key.substr(0, dot)), " is ", describe(member), member.set < 0 ? str(" in ", file, ":", member.line) : "",
                           ", not an object"));
       }
       if (replaceable) become_object(member, key.substr(0, dot));
@@ -129,7 +118,7 @@ ConfigText read_config_text(const ConfigSource& source) {
   text.document.root.kind = JsonValue::Kind::object;
   text.document.root.line = 1;
   if (!source.file.empty()) {
-    text.document = parse_json(read_file(source.file), source.file);
+    text.document = parse_json(read_config_file(source.file), source.file);
     const JsonValue& root = text.document.root;
     require_input(root.kind == JsonValue::Kind::object, source.file, ":", root.line,
                   ": a configuration is one JSON object { … }, not ", describe(root));

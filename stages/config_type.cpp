@@ -25,27 +25,21 @@ std::vector<std::string> words(const char* text) {
 
 bool in_range(const ConfigType& type, double number) { return number >= type.least && number <= type.most; }
 
-// Digits and nothing else, as an int64; of text also "2.0", as pydantic takes it.
-std::optional<int64_t> digits(std::string_view text, bool zeros_too) {
-  const size_t point = text.find('.');
-  if (zeros_too && point != text.npos && text.find_first_not_of('0', point + 1) == text.npos) text = text.substr(0, point);
-  int64_t whole = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), whole);
-  if (error == std::errc() && stop == text.data() + text.size()) return whole;
-  return std::nullopt;
-}
-
 bool is_choice(const ConfigKey& key, const JsonValue& value) {
   const std::string text = key.block[0] == '\0' ? lower_case(value.text) : value.text;
   const auto known = words(key.type.choices);
   return value.kind == Json::string && std::find(known.begin(), known.end(), text) != known.end();
 }
 
+// DeepSpeed's comms_logger takes a list of anything.
+bool is_list_of_anything(const ConfigKey& key) { return std::string_view(key.block) == "comms_logger"; }
+
 // One string stands for an array of it, except where pydantic wants a list.
 bool are_texts(const ConfigKey& key, const JsonValue& value) {
-  if (value.kind == Json::string) return std::string_view(key.block) != "comms_logger";
+  if (value.kind == Json::string) return !config_block_rule(key.block).checked;
   return value.kind == Json::array &&
-         std::all_of(value.items.begin(), value.items.end(), [](const JsonValue& item) { return item.kind == Json::string; });
+         (is_list_of_anything(key) ||
+          std::all_of(value.items.begin(), value.items.end(), [](const JsonValue& item) { return item.kind == Json::string; }));
 }
 
 bool are_betas(const JsonValue& value) {
@@ -128,7 +122,7 @@ std::string expectation(const ConfigKey& key) {
     case Kind::choice:
       return listed(key.type.choices, "\"", " or ");
     case Kind::texts:
-      return "an array of strings";
+      return is_list_of_anything(key) ? "an array" : "an array of strings";
     case Kind::betas:
       return "an array of two numbers from 0 to below 1";
     case Kind::object:
@@ -147,6 +141,7 @@ std::string pydantic_says(const ConfigKey& key, const JsonValue& value) {
       return std::string("Input should be a valid boolean") + (plain ? ", unable to interpret input" : "");
     case Kind::whole:
       return text                         ? "Input should be a valid integer, unable to parse string as an integer"
+             : value.kind == Json::number && value.number == std::floor(value.number) ? ""  // too large for us alone
              : value.kind == Json::number ? "Input should be a valid integer, got a number with a fractional part"
                                           : "Input should be a valid integer";
     case Kind::number:
@@ -173,6 +168,9 @@ std::string deepspeed_says(const ConfigKey& key, const JsonValue& value) {
   const bool whole = key.type.kind == Kind::whole && to_whole(value, checked).has_value();
   const bool ranged =
       key.type.kind == Kind::choice ? value.kind == Json::string : whole || (number && key.type.kind == Kind::number);
+  // Beyond the largest, unless DeepSpeed has one too: that limit is ours.
+  const bool high = number && to_number(value, checked) > key.type.most;
+  if (high && std::string_view(key.says).find("less than or equal") == std::string_view::npos) return "";
   if (ranged && key.says[0] != '\0') {
     std::string says = key.says;
     const bool low = to_number(value, checked).value_or(0) < key.type.least;
@@ -190,53 +188,22 @@ std::string deepspeed_says(const ConfigKey& key, const JsonValue& value) {
   return pydantic_says(key, value);
 }
 
+// Of an array: what in it is wrong.
+std::string what_came(const ConfigKey& key, const JsonValue& value) {
+  const size_t n = value.items.size();
+  if (key.type.kind == Kind::betas && n == 2) return describe(value.items[0]) + " and " + describe(value.items[1]);
+  if (key.type.kind == Kind::betas && n > 0) return str("an array of ", n, n == 1 ? " element" : " elements");
+  if (key.type.kind != Kind::texts) return describe(value);
+  for (size_t i = 0; i < n; ++i)
+    if (value.items[i].kind != Json::string) return str("an array whose element ", i + 1, " is ", describe(value.items[i]));
+  return describe(value);
+}
+
 }  // namespace
-
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-  return text;
-}
-
-std::optional<int64_t> to_whole(const JsonValue& value, bool checked) {
-  if (value.kind == Json::boolean && checked) return value.boolean ? 1 : 0;
-  const bool is_text = value.kind == Json::string;
-  if (is_text ? !checked : value.kind != Json::number) return std::nullopt;
-  if (const auto whole = digits(value.text, is_text)) return whole;
-  constexpr double too_much = 9223372036854775808.0;  // 2^63
-  if (is_text || value.number != std::floor(value.number) || std::abs(value.number) >= too_much) return std::nullopt;
-  return int64_t(value.number);  // 5e8
-}
-
-std::optional<double> to_number(const JsonValue& value, bool checked) {
-  if (value.kind == Json::number) return value.number;
-  if (!checked) return std::nullopt;
-  if (value.kind == Json::boolean) return value.boolean ? 1 : 0;
-  if (value.kind != Json::string) return std::nullopt;
-  double number = 0;
-  const char* end = value.text.data() + value.text.size();
-  const auto [stop, error] = std::from_chars(value.text.data(), end, number);
-  if (error != std::errc() || stop != end || !std::isfinite(number)) return std::nullopt;
-  return number;
-}
-
-std::optional<bool> to_boolean(const JsonValue& value, bool checked) {
-  if (value.kind == Json::boolean) return value.boolean;
-  if (!checked) return std::nullopt;
-  if (value.kind == Json::number && (value.number == 0 || value.number == 1)) return value.number == 1;
-  if (value.kind != Json::string) return std::nullopt;
-  const std::string text = lower_case(value.text);
-  for (const char* yes : {"true", "yes", "on", "1", "t", "y"})
-    if (text == yes) return true;
-  for (const char* no : {"false", "no", "off", "0", "f", "n"})
-    if (text == no) return false;
-  return std::nullopt;
-}
 
 std::string misfit(const ConfigKey& key, const JsonValue& value) {
   if (fits(key, value)) return "";
-  std::string came = describe(value);
-  if (key.type.kind == Kind::betas && value.items.size() == 2)
-    came = describe(value.items[0]) + " and " + describe(value.items[1]);
+  const std::string came = what_came(key, value);
   const std::string says = deepspeed_says(key, value);
   return str("expected ", expectation(key), ", not ", came, says.empty() ? "" : " (DeepSpeed: " + says + ")");
 }

@@ -29,7 +29,8 @@ CsvFiles::CsvFiles(const CsvMonitor& monitor, const std::vector<std::string>& va
   require_input(!error, "csv_monitor: the folder ", folder.string(), " cannot be created: ", error.message());
   for (const std::string& value : values) {
     File file{value, (folder / ("Train_Samples_" + value + ".csv")).string()};
-    file.descriptor = open(file.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    // O_NONBLOCK: a pipe that nobody reads is refused, not waited for.
+    file.descriptor = open(file.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     const int reason = errno;
     if (file.descriptor < 0)
       for (const File& opened : files_) close(opened.descriptor);

@@ -21,7 +21,7 @@ class Ddp final : public Stage {
   }
 
   Work reduce(Unit& u) override {
-    if (!last_micro_batch()) return {};
+    if (!last_micro_batch()) return later(u);
     return comm().all_reduce(outgoing(u), Reduction::mean, {u.name + " gradient", Purpose::gradient});
   }
   Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }

@@ -52,10 +52,10 @@ std::optional<StepResult> Engine::step() {
   const StepResult result = stage_->step({.lr = learning_rate(), .max_norm = config_.gradient_clipping, .scale = loss_scale(),
                                           .micro_batches = int(config_.accumulation)});
   loss_ = stage_->mean_over_ranks(loss_sum_ / double(config_.accumulation));
-  if (scaler_) scaler_->update(result.skipped);
   if (!result.skipped) ++updates_;
   micro_batch_ = 0;
   loss_sum_ = 0;
+  if (scaler_) scaler_->update(result.skipped);
   return result;
 }
 

@@ -17,6 +17,7 @@
 
 namespace zl {
 
+// After an exception of forward, backward or step that is not std::invalid_argument it may only be destroyed.
 class Engine {
  public:
   // Builds a scalar loss. `tape` is null when nothing is to be recorded.

@@ -40,7 +40,8 @@ Dtype communication_type(const PredictionInput& in) { return in.communication_dt
 
 void add_traffic(CommunicationLog& log, Collective collective, Purpose purpose, const std::vector<int64_t>& sizes, const PredictionInput& in) {
   const int64_t bytes = size_of(purpose == Purpose::gradient ? communication_type(in) : in.dtype);
-  for (const int64_t n : sizes) log.add(collective, purpose, n, n * bytes, in.ranks);
+  for (const int64_t n : sizes)
+    if (n > 0) log.add(collective, purpose, n, n * bytes, in.ranks);
 }
 
 CommunicationLog traffic(const PredictionInput& in) {

@@ -1,5 +1,6 @@
 // Closed formulas for what a stage keeps and sends, from the sizes of the units alone.
 //
+// Assumed is what a GPT does: every unit runs once per micro-batch, blocks in the order of the list, inside root.
 // Nothing here runs a stage or reads a ledger, so that a prediction is never its own witness. The activations, the
 // workspace and the total peak have no closed form; the dry run (stages/training.h) predicts those.
 // Source: Rajbhandari et al. 2020, "ZeRO" (arXiv:1910.02054), sections 3.1, 5 and 7, with our padding.

@@ -15,9 +15,16 @@ const char* name(StageKind kind) {
 
 Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
     : units_(units), comm_(comm), device_(memory), options_(std::move(options)), memory_(units.size()) {
-  for (Unit& u : units_) {
-    memory_[size_t(u.index)].first_parameter = int64_t(parameters_.size());
-    parameters_.insert(parameters_.end(), u.parameters.begin(), u.parameters.end());
+  require(!units_.empty(), "a stage needs at least one unit");
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const Unit& u = units_[i];
+    require(u.index == int(i), "unit ", u.name, " stands at place ", i, ", but its index is ", u.index);
+    memory_[i].first_parameter = int64_t(parameters_.size());
+    for (Parameter* p : u.parameters) {
+      require(std::ranges::find(parameters_, p) == parameters_.end(), "parameter '", p->name, "' stands in more than one unit");
+      require(!p->data.defined(), "parameter '", p->name, "' has memory already: one stage at a time may hold a model");
+      parameters_.push_back(p);
+    }
   }
 }
 
@@ -75,7 +82,7 @@ void Stage::before_backward(Unit& u) {
 
 void Stage::leave(Unit& u) {
   UnitMemory& m = memory(u);
-  if (--m.passes > 0) return;
+  if (--m.passes > 0 || m.layout.whole() == 0) return;
   check_gradient(u);
   if (m.micro_batch.defined()) {
     kernel::accumulate(m.micro_batch, m.gradient);
@@ -93,6 +100,18 @@ void Stage::after_backward(Unit& u) {
   device_.events().set_unit(u.index == 0 ? "" : units_[0].name);
 }
 
+Work Stage::later(Unit& u) {
+  memory(u).waits = true;
+  return {};
+}
+
+// Units that had gradients in an earlier micro-batch of the step, and none in the last.
+void Stage::flush_waiting() {
+  for (size_t i = units_.size(); i-- > 0;)
+    if (memory_[i].waits) finished_.units.push_back(&units_[i]);
+  if (!finished_.units.empty()) flush_reduce();
+}
+
 // One group of communications. There is no overlap yet: it would wait at the next flush.
 void Stage::flush_reduce() {
   const Bucket bucket = std::exchange(finished_, {});
@@ -100,6 +119,7 @@ void Stage::flush_reduce() {
   comm_.begin_group();
   for (Unit* u : bucket.units) {
     announce(*u, "reduce");
+    memory(*u).waits = false;
     works.push_back(reduce(*u));
   }
   comm_.end_group();
@@ -126,6 +146,7 @@ void Stage::backward(Tape& tape, const Var& loss, double scale, bool last) {
   kernel::fill(scale, seed);
   tape.backward(loss, std::move(seed));
   if (!finished_.units.empty()) flush_reduce();
+  if (last) flush_waiting();
   device_.events().set_unit("");
   note_culprit();
 }
@@ -139,6 +160,7 @@ StepResult Stage::step(const StepInput& input) {
   const bool finite = std::isfinite(result.grad_norm);
   if (!finite) result.culprit = find_culprit();
   result.skipped = !finite && options_.skip_nonfinite;
+  culprit_ = -1;
   const float gradient_scale = float(clip_factor(result.grad_norm, input.max_norm) / divisor);
   for (Unit& u : units_) {
     announce(u, "update");
@@ -146,7 +168,7 @@ StepResult Stage::step(const StepInput& input) {
       memory(u).optimizer->skip(device_, reduced_gradient(u));
     } else {
       update(u, input.lr, gradient_scale);
-      updated_.units.push_back(&u);
+      if (memory(u).layout.whole() > 0) updated_.units.push_back(&u);
       updated_.elements += memory(u).layout.whole();
       if (updated_.elements >= options_.allgather_bucket_size) flush_share();
     }
@@ -171,12 +193,14 @@ void Stage::note_culprit() {
   kernel::sum_of_squares(squares, total);  // one number to wait for; squares of fp32 are far from the end of fp64
   if (std::isfinite(kernel::read(total, 0)) || culprit_ >= 0) return;
   const std::vector<double> all = kernel::download<double>(squares);
-  while (std::isfinite(all[size_t(++culprit_)])) {}
+  const auto first = std::ranges::find_if(all, [](double square) { return !std::isfinite(square); });
+  if (first != all.end()) culprit_ = first - all.begin();  // none: fp64 gradients whose squares are too large only together
 }
 
-// k: this rank's own gradient of parameter k - 1; -k: that parameter in this rank's shard of the sums; 0: neither.
+// What a rank tells the others in one number. k > 0: its own gradient of parameter k - 1 is not finite; k < 0: that of
+// parameter -k - 1 in its shard of the sums; 0: neither.
 double Stage::culprit_code() {
-  if (culprit_ >= 0) return double(std::exchange(culprit_, -1) + 1);
+  if (culprit_ >= 0) return double(culprit_ + 1);
   for (Unit& u : units_) {
     const Tensor shard = reduced_gradient(u);
     for (const Partition::Piece& piece : memory(u).layout.pieces(comm_.rank() * memory(u).layout.shard(), shard.numel())) {
@@ -205,7 +229,7 @@ double Stage::squared_norm() {
     const Tensor gradient = reduced_gradient(u);
     const Tensor square = Tensor::empty(gradient.memory(), MemoryUse::workspace, {1}, Dtype::f64);
     kernel::sum_of_squares(gradient, square);
-    mine += kernel::read(square, u.index == 0 ? 1.0 / comm_.size() : 0.0);  // a dry run's norm is 1
+    mine += kernel::read(square, u.index == 0 ? 1.0 / comm_.size() : 0.0);  // a dry run's is finite, so that the step is made
   }
   return sum_over_ranks(mine, {"gradient norm", Purpose::norm});
 }
@@ -228,6 +252,7 @@ double Stage::sum_over_ranks(double mine, CallName name) {
 
 std::unique_ptr<Stage> make_stage(StageKind kind, std::vector<Unit>& units, Communicator& comm, Memory& memory,
                                   const StageOptions& options) {
+  require(kind != StageKind::ddp || options.host == nullptr, "ddp keeps its optimizer on the device");
   constexpr decltype(&make_ddp) make[] = {make_ddp, make_zero1, make_zero2, make_zero3};
   std::unique_ptr<Stage> stage = make[size_t(kind)](units, comm, memory, options);
   stage->start();

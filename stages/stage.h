@@ -4,7 +4,9 @@
 //   forward   before a unit runs: gather; after it: release (root stays until the end of backward)
 //   backward  before the walk enters a unit: gather, prepare_gradient; when its last pass was walked: it joins the
 //             bucket; when the bucket is full, and at the end: reduce of all its units, then reduced; after: release
-//   step      norm of own shards; update of each unit; share, grouped into buckets; clear gradients
+//   step      norm of own shards; for each unit: update, clear its gradient; share of all units of a full bucket
+// Types: backward makes gradients in the parameters' type; a whole gradient takes them over into gradient_dtype; they travel
+// in communication_dtype; an own shard is added to in gradient_dtype.
 #pragma once
 
 #include <functional>
@@ -32,11 +34,14 @@ struct UnitMemory {
   Tensor gradient;    // likewise, in the type in which micro-batches are added; cleared after each step
   std::unique_ptr<FlatOptimizer> optimizer;  // likewise
   Tensor gathered;    // whole; exists between gather and release only (stage 3)
-  Tensor unreduced;   // whole; exists while backward fills it (stages 2 and 3) and its reduction is under way
+  // Whole. In stages 2 and 3 it exists while backward fills it and its reduction is under way; in every stage it is the copy
+  // that travels where gradients travel in a type of their own.
+  Tensor unreduced;
   Tensor micro_batch; // whole; what backward fills where `gradient` is whole, but of another type than the parameters
   int64_t first_parameter = 0;  // the place of the unit's first among the parameters of all units
   int passes = 0;     // forward passes of this micro-batch that the backward walk has not yet passed
   int walking = 0;    // of these, the ones that the walk is inside of
+  bool waits = false; // for the last micro-batch of the step, to be reduced with it
 };
 
 struct StageOptions {
@@ -53,11 +58,13 @@ struct StageOptions {
   Memory* host = nullptr;
 };
 
-// Where a gradient that is not finite was first seen.
+// Who is to blame for a gradient that is not finite: of all ranks the lowest, of its parameters the first.
 struct Culprit {
   int rank;
   std::string parameter;
-  bool in_sum;  // no rank's own gradient was to blame: micro-batches that are finite added up to what is not
+  // False: that rank's own gradient, before any reduction (with whole gradients, what its micro-batches have added up to).
+  // True: every rank's own was finite, and a sum over ranks or micro-batches is not; `rank` owns that shard.
+  bool in_sum;
 };
 
 // What one optimizer step saw.
@@ -69,7 +76,8 @@ struct StepResult {
 
 class Stage : public UnitObserver {
  public:
-  // `units`, `comm` and `memory` must outlive the stage.
+  // `units`, `comm` and `memory` must outlive the stage. units[i].index must be i, each parameter stand in one unit, and no
+  // other stage hold these units: std::invalid_argument if not.
   Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options);
   ~Stage() override;
 
@@ -125,6 +133,7 @@ class Stage : public UnitObserver {
 
   UnitMemory& memory(const Unit& u) { return memory_[size_t(u.index)]; }
   bool last_micro_batch() const { return last_micro_batch_; }
+  Work later(Unit& u);                             // instead of a reduction: it comes with the last micro-batch
   Communicator& comm() { return comm_; }
   Tensor make(MemoryUse use, int64_t n) { return Tensor::zeros(device_, use, {n}, options_.dtype); }
   Tensor make_gradient(int64_t n);                 // in the type in which micro-batches are added
@@ -152,6 +161,8 @@ class Stage : public UnitObserver {
   void ensure_gathered(Unit& u);
   void flush_reduce();
   void flush_share();
+  Dtype gradient_type() const { return options_.gradient_dtype.value_or(options_.dtype); }
+  void flush_waiting();
   void check_gradient(const Unit& u);
   void note_culprit();
   double culprit_code();

@@ -38,13 +38,10 @@ std::unique_ptr<FlatOptimizer> Stage::make_optimizer(Unit& u, int64_t n) {
   return zl::make_optimizer(memory, n, options_.dtype, options_.optimizer, std::move(groups));
 }
 
-Tensor Stage::make_gradient(int64_t n) {
-  return Tensor::zeros(device_, MemoryUse::gradient, {n}, options_.gradient_dtype.value_or(options_.dtype));
-}
+Tensor Stage::make_gradient(int64_t n) { return Tensor::zeros(device_, MemoryUse::gradient, {n}, gradient_type()); }
 
 Tensor Stage::make_gradient_shard(int64_t n) {
-  if (options_.host == nullptr) return make_gradient(n);
-  return Tensor::zeros(*options_.host, MemoryUse::gradient, {n}, options_.gradient_dtype.value_or(options_.dtype));
+  return Tensor::zeros(options_.host ? *options_.host : device_, MemoryUse::gradient, {n}, gradient_type());
 }
 
 // Backward's kernels add in the parameters' type only. A whole gradient of another type takes each micro-batch at once.
@@ -58,7 +55,7 @@ void Stage::prepare_gradient(Unit& u) {
 Tensor Stage::outgoing(Unit& u) {
   UnitMemory& m = memory(u);
   const Tensor source = m.unreduced.defined() ? m.unreduced : m.gradient;
-  const Dtype type = options_.communication_dtype.value_or(options_.gradient_dtype.value_or(options_.dtype));
+  const Dtype type = options_.communication_dtype.value_or(gradient_type());
   if (source.dtype() == type) return source;
   if (m.unreduced.defined()) point_grad(u, {});  // complete: only the copy is needed
   m.unreduced = Tensor::empty(device_, MemoryUse::communication, {source.numel()}, type);

@@ -43,7 +43,7 @@ struct StepRecord {
   int64_t tokens = 0;    // of all ranks
   double seconds = 0;    // from before the first forward to after the update; no data, logging, evaluation
   bool skipped = false;
-  double loss_scale = 1;            // of this step
+  std::optional<double> loss_scale;  // of this step; in fp16 only
   std::optional<Culprit> culprit;   // of a gradient that is not finite
   std::optional<double> eval_loss;
 };
@@ -101,7 +101,8 @@ struct TrainingCallbacks {
 // Runs spec.config.steps steps with ranks as threads. Rethrows the first error of a rank.
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks = {});
 
-// The same loop for one rank of any number, without data: the planner. Three steps, as peaks repeat from then on.
+// The same loop for one rank of any number, without data: the planner. Three steps of at most three micro-batches, as peaks
+// repeat from then on; the log is that of one such step.
 RankReport dry_run(const TrainingSpec& spec, int rank);
 
 // Whole fp32 weights in the order of names in model.safetensors, unpadded. Every rank must call it; rank 0 gets them.

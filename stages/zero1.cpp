@@ -21,7 +21,7 @@ class Zero1 final : public Stage {
   }
 
   Work reduce(Unit& u) override {
-    if (!last_micro_batch()) return {};
+    if (!last_micro_batch()) return later(u);
     return comm().reduce_scatter(outgoing(u), Reduction::mean, {u.name + " gradient", Purpose::gradient});
   }
   Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }

@@ -1,6 +1,7 @@
 // Configurations at random and by pairs: every promise of every stage, on options that nobody would combine by hand.
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "tests/cli/process.h"
 
@@ -8,15 +9,22 @@ using namespace cli;
 
 namespace {
 
+// A sanitizer has seen the code after a few, and is ten times slower.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRandom = 20;
+#else
+constexpr int kRandom = 200;
+#endif
+
 nlohmann::json document(const Finished& finished) { return nlohmann::json::parse(finished.out); }
 
 }  // namespace
 
 TEST_CASE("200 random configurations keep every promise; each that does not is printed as a command line", "[cli]") {
-  const Finished finished = run({.arguments = {"bench", "random", "--count", "200", "--seed", "20261121", "--json", "-q"}, .timeout = 250});
+  const Finished finished = run({.arguments = {"bench", "random", "--count", std::to_string(kRandom), "--seed", "20261121", "--json", "-q"}, .timeout = 250});
   INFO(finished.out << finished.err);
   CHECK(finished.code == 0);
-  CHECK(document(finished)["count"] == 200);
+  CHECK(document(finished)["count"] == kRandom);
   CHECK(document(finished)["failed"].empty());
 }
 
@@ -28,29 +36,47 @@ TEST_CASE("F05 a set of configurations in which every two values of two options 
   CHECK(document(finished)["failed"].empty());
 }
 
+// A loss scale of 2^40 that may not fall: the first overflow ends compare with 1.
+const std::vector<std::string> kFailing = {"--", "--set", "fp16.enabled=true", "--set", "bf16.enabled=false", "--set", "fp16.loss_scale=0",
+                                           "--set", "fp16.initial_scale_power=40", "--set", "fp16.hysteresis=1", "--set", "fp16.min_loss_scale=1099511627776"};
+
+Finished bench(std::vector<std::string> flags, const std::vector<std::string>& rest) {
+  flags.insert(flags.begin(), {"bench", "random"});
+  flags.insert(flags.end(), rest.begin(), rest.end());
+  return zerolab(flags);
+}
+
 TEST_CASE("a configuration that fails is found, printed with its command, and repeats by it", "[cli]") {
-  // Nothing fits 1000 bytes: compare ends with 3.
-  const Finished finished = zerolab({"bench", "random", "--count", "2", "--json", "-q", "--", "--device-memory", "1000"});
+  const Finished finished = bench({"--count", "2", "--json", "-q"}, kFailing);
   CHECK(finished.code == 1);
-  const auto failed = document(finished)["failed"];
-  REQUIRE(failed.size() == 2);
-  CHECK(failed[1]["index"] == 2);
-  CHECK(failed[1]["exit_code"] == 3);
-  const std::string repeat = failed[1]["repeat"];
+  const auto json = document(finished);
+  REQUIRE(json["failed"].size() == 2);
+  CHECK(json["failed"][1]["index"] == 2);
+  CHECK(json["failed"][1]["exit_code"] == 1);
+  const std::string repeat = json["failed"][1]["repeat"];
   CHECK(repeat.starts_with("zerolab compare --steps 3 --ranks "));
-  CHECK(shell("\"$ZEROLAB\" " + repeat.substr(8)).code == 3);
-  const Finished text = zerolab({"bench", "random", "--count", "1", "--", "--no-such-flag"});
-  CHECK(text.code == 1);
-  CHECK(contains(text.out, "configuration 1 ended with 2"));
-  CHECK(contains(text.out, "has no flag '--no-such-flag'"));
+  CHECK(shell("\"$ZEROLAB\" " + repeat.substr(8)).code == 1);
+  const Finished text = bench({"--count", "1"}, kFailing);
+  CHECK(contains(text.out, "configuration 1 ended with 1"));
+  CHECK(contains(text.out, "the loss scale is at its minimum"));
   CHECK(contains(text.out, "1 configurations of seed 1337: 1 failed"));
+}
+
+TEST_CASE("what does not fit is no failure, and what compare refuses ends the run at once", "[cli]") {
+  const Finished small = bench({"--count", "2", "-q"}, {"--", "--device-memory", "1000"});
+  CHECK(small.code == 0);
+  CHECK(contains(small.out, "0 failed, 2 did not fit their memory"));
+  const Finished refused = bench({"--count", "100"}, {"--", "--no-such-flag"});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "has no flag '--no-such-flag'"));
+  CHECK(bench({"--count", "1"}, {"--", "--help"}).code == 2);
+  CHECK(bench({"--pairwise", "--count", "3"}, {}).code == 2);
 }
 
 TEST_CASE("one seed draws the same configurations each time, another seed others", "[cli]") {
   const auto drawn = [](const char* seed) {
     std::string all;
-    const Finished finished = zerolab({"bench", "random", "--count", "3", "--seed", seed, "--json", "-q", "--", "--device-memory", "1000"});
-    const auto json = document(finished);
+    const auto json = document(bench({"--count", "3", "--seed", seed, "--json", "-q"}, kFailing));
     for (const auto& failure : json["failed"]) all += failure["repeat"].get<std::string>();
     return all;
   };

@@ -187,6 +187,36 @@ TEST_CASE("config init replaces no file unless told to", "[cli]") {
   CHECK(read_file(file) != first);
 }
 
+TEST_CASE("config init leaves the old file as it is when the new one cannot be written, and writes to files only", "[cli]") {
+  const ScratchFolder folder;
+  const std::string file = write_file(folder / "ds.json", "mine");
+  const Finished full = shell("trap '' XFSZ; ulimit -f 0; \"$ZEROLAB\" config init --force --out '" + file + "'");
+  CHECK(full.code == 2);
+  CHECK(contains(full.err, "cannot be written: File too large"));
+  CHECK(read_file(file) == "mine");
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"ds.json"});
+  const Finished device = zerolab({"config", "init", "--force", "--out", "/dev/full"});
+  CHECK(device.code == 2);
+  CHECK(contains(device.err, "'/dev/full' is a device or a pipe"));
+}
+
+TEST_CASE("config explain refuses an empty name, and keeps its promise of one JSON document", "[cli]") {
+  const Finished empty = zerolab({"config", "explain", ""});
+  CHECK((empty.code == 2 && empty.out.empty()));
+  CHECK(contains(empty.err, "the name is empty"));
+  const Finished wrong = zerolab({"config", "explain", "--json", "--set", "zerolab.steps=0"});
+  CHECK(wrong.code == 2);
+  const auto document = nlohmann::json::parse(wrong.out);
+  CHECK((document["ok"] == false && document["settings"].empty() && document["findings"].size() == 1));
+  CHECK(nlohmann::json::parse(zerolab({"config", "explain", "--json", "/nowhere/ds.json"}).out)["ok"] == false);
+  CHECK(nlohmann::json::parse(zerolab({"config", "explain", "--json"}).out)["ok"] == true);
+}
+
+TEST_CASE("config reads from a pipe", "[cli]") {
+  const Finished piped = shell("\"$ZEROLAB\" config init --stage zero1 | \"$ZEROLAB\" config check /dev/stdin");
+  CHECK((piped.code == 0 && piped.out == "0 errors, 0 warnings, 0 notes\n"));
+}
+
 TEST_CASE("config teaches: help, examples, exit codes, and the nearest command", "[cli]") {
   for (const char* command : {"check", "explain", "init"}) {
     CAPTURE(command);

@@ -81,6 +81,8 @@ TEST_CASE("metrics of fp16 hold the loss scale of each step, those of fp32 none"
   CHECK(first["skipped"] == true);
   CHECK(first["grad_norm"].is_null());
   CHECK(second["loss_scale"] == 536870912.0);
+  CHECK(train({"--precision", "fp16", "--set", "fp16.loss_scale=1", "--steps", "1", "--out", scratch / "one"}).code == 0);
+  CHECK(nlohmann::json::parse(lines(read_file(scratch / "one/metrics.jsonl"))[0])["loss_scale"] == 1.0);  // 1 is a scale too
   CHECK(train({"--steps", "1", "--out", scratch / "full"}).code == 0);
   CHECK_FALSE(nlohmann::json::parse(lines(read_file(scratch / "full/metrics.jsonl"))[0]).contains("loss_scale"));
 }

@@ -59,6 +59,38 @@ TEST_CASE("a flag that changes the file's value is noted, one that repeats it is
   CHECK(train({"--config", file, "--steps", "1", "-q"}).err.empty());
 }
 
+TEST_CASE("--precision names the key that it replaces, under either name of bf16", "[cli]") {
+  for (const char* key : {"bf16.enabled", "bfloat16.enabled", "fp16.enabled"}) {
+    CAPTURE(key);
+    const std::string set = std::string(key) + "=true";
+    const Run run = train({"--model", "tiny", "--steps", "1", "--set", set, "--precision", "fp32"});
+    CHECK(contains(run.err, std::string("--set ") + key + ": note: --precision fp32 replaces "));
+  }
+}
+
+TEST_CASE("settings are judged by the stage of --stage, and by none where several stages run", "[cli]") {
+  const ScratchFolder folder;
+  const std::string file = write_file(folder / "ds.json", R"({"train_micro_batch_size_per_gpu": 1, "prescale_gradients": true,
+    "zero_optimization": {"stage": 2, "compute_grad_norm": false, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}})");
+  const std::vector<std::string> small = {"--config", file, "--model", "tiny", "--ranks", "2"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), small.begin(), small.end());
+    return zerolab(arguments);
+  };
+  const Finished as_filed = with({"train", "--steps", "1", "--sample", "0"}), third = with({"train", "--steps", "1", "--stage", "zero3"});
+  CHECK((as_filed.code == 2 && third.code == 2));
+  CHECK((contains(as_filed.err, "prescale_gradients: leave it out") && contains(as_filed.err, "0.5 needs stage 3")));
+  CHECK((contains(third.err, "compute_grad_norm: write true") && !contains(third.err, "0.5 needs stage 3")));
+  CHECK(with({"compare", "--steps", "1"}).code == 0);
+  CHECK(with({"plan"}).code == 0);
+}
+
+TEST_CASE("a pattern of no_weight_decay that matches no parameter is warned of", "[cli]") {
+  const Run run = train({"--model", "tiny", "--steps", "1", "--set", "zerolab.no_weight_decay=[\"*.bias\", \"*.bais\"]"});
+  CHECK(contains(run.err, "--set zerolab.no_weight_decay: warning: \"*.bais\" matches no parameter of tiny"));
+  CHECK_FALSE(contains(run.err, "\"*.bias\" matches"));
+}
+
 TEST_CASE("--set works without a file", "[cli]") {
   const Run run = train({"--model", "tiny", "--steps", "1", "--set", "train_micro_batch_size_per_gpu=3", "--set", "gradient_accumulation_steps=2"});
   CHECK(run.document["tokens"] == 3 * 2 * 32);

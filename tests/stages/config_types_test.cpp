@@ -85,7 +85,7 @@ bool plainly_wrong(const ConfigKey& key, const std::string& v) {
     case Kind::choice:
       return v != "null" && v != "\"auto\"";  // none of the values is a choice
     case Kind::texts:
-      return object || number || boolean || v == "[1]" || v == "[[]]";
+      return object || number || boolean || (std::string(key.block) != "comms_logger" && (v == "[1]" || v == "[[]]"));
     case Kind::betas:
       return v != "null" && v != "\"auto\"" && v != "[0.5, 0.5]";
     case Kind::object:

@@ -139,3 +139,30 @@ TEST_CASE("a rank that comes late, ends early or skips a unit is named within th
     CHECK_THAT(e.what(), ContainsSubstring(str("rank ", rank)) && ContainsSubstring("loss"));
   }
 }
+
+TEST_CASE("units that are numbered wrongly, share a parameter or are held by another stage are refused by name", "[stages]") {
+  run_ranks(1, [](Communicator& comm) {
+    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+    const auto refusal = [&](std::vector<Unit>& units, const StageOptions& options) -> std::string {
+      try {
+        make_stage(StageKind::ddp, units, comm, memory, options);
+      } catch (const std::invalid_argument& e) {
+        return e.what();
+      }
+      return "none";
+    };
+    Parameter a{.name = "a", .shape = {3}}, b{.name = "b", .shape = {2}};
+    std::vector<Unit> units = {{.name = "root", .parameters = {&a}, .index = 0}, {.name = "h.0", .parameters = {&b}, .index = 0}};
+    CHECK(refusal(units, {}) == "unit h.0 stands at place 1, but its index is 0");
+    units[1].index = 1;
+    units[1].parameters = {&a};
+    CHECK(refusal(units, {}) == "parameter 'a' stands in more than one unit");
+    units[1].parameters = {&b};
+    CHECK(refusal(units, {.host = &memory}) == "ddp keeps its optimizer on the device");
+    CHECK(refusal(units, {}) == "none");
+    const auto first = make_stage(StageKind::ddp, units, comm, memory, {});
+    CHECK(refusal(units, {}) == "parameter 'a' has memory already: one stage at a time may hold a model");
+    std::vector<Unit> none;
+    CHECK(refusal(none, {}) == "a stage needs at least one unit");
+  });
+}

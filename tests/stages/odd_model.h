@@ -48,11 +48,13 @@ class OddModel {
   std::deque<Parameter>& parameters() { return parameters_; }
   // The name of a block's parameter whose next gradients get an infinity; empty: none.
   std::string spoiled;
+  // The last block is left out of the next forward passes.
+  bool shallow = false;
 
   Var loss(Tape* tape, UnitObserver& observer, const Tensor& ids, const Tensor& targets) {
     return run_unit(tape, observer, units_[0], [&] {
       Var x = embedding(ids, parameter(tape, 0, 0));
-      for (int64_t b = 0; b < o_.blocks; ++b) x = block(tape, observer, b, x);
+      for (int64_t b = 0; b < o_.blocks - shallow; ++b) x = block(tape, observer, b, x);
       if (o_.block_twice) x = block(tape, observer, 0, x);
       x = layer_norm(x, parameter(tape, 0, 1), parameter(tape, 0, 2));
       return cross_entropy(project(x, parameter(tape, 0, o_.tied ? 0 : 3)), targets);

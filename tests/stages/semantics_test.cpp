@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 #include <iterator>
+#include <memory>
 
 #include "tensor/kernels.h"
 #include "tests/stages/engine_run.h"
@@ -92,6 +93,25 @@ TEST_CASE("a forward pass without its backward, or one more while step() is due,
   CHECK(did == all_three("step is due backward is due went on "));
 }
 
+TEST_CASE("a unit that runs in an earlier micro-batch of a step only is reduced with the last", "[stages]") {
+  StageRunSpec spec{.ranks = 3, .micro_batches = 2, .steps = 3, .lr = 0.5, .max_norm = 0};
+  spec.options.optimizer.kind = OptimizerKind::sgd;
+  const auto every_second = std::make_shared<std::vector<int>>(3);
+  spec.after_backward = [=](Stage&, OddModel& model, Communicator& comm, Memory&) { model.shallow = ++(*every_second)[size_t(comm.rank())] % 2 == 1; };
+  const auto under = [&](StageKind stage) {
+    spec.stage = stage;
+    return run_stage(spec);
+  };
+  const StageRun ddp = under(StageKind::ddp), zero2 = under(StageKind::zero2);
+  CHECK(under(StageKind::zero1).same_bits(ddp));
+  CHECK(under(StageKind::zero3).same_bits(zero2));
+  double largest = 0;
+  for (size_t i = 0; i < ddp.weights.size(); ++i) largest = std::max(largest, double(std::abs(ddp.weights[i] - zero2.weights[i])));
+  CHECK(largest < 1e-6);  // zero2 reduces every micro-batch by itself
+  spec.after_backward = nullptr;
+  CHECK_FALSE(under(StageKind::ddp).same_bits(ddp));
+}
+
 // ---- parameters that are special --------------------------------------------------------------------------------------
 
 TEST_CASE("a parameter that no loss uses has a gradient of zero: it moves by weight decay alone", "[stages]") {
@@ -107,7 +127,7 @@ TEST_CASE("a parameter that no loss uses has a gradient of zero: it moves by wei
   CHECK(weights_of(spec, run_stage(spec), "block1.unused") == decayed);
 }
 
-TEST_CASE("a unit that no forward pass runs is neither gathered nor reduced, and is updated with a gradient of zero", "[stages]") {
+TEST_CASE("a unit that no forward pass runs is not reduced, and is updated with a gradient of zero", "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 2, .steps = 1, .model = {.unused_unit = true}};
   const auto calls = gradient_calls_by_micro_batch(spec);
@@ -245,7 +265,7 @@ TEST_CASE("a step whose gradient is not finite on any rank is skipped on all: we
   CHECK(did == all_three("skipped, same rate, same weights cleared made, next rate, other weights "));
 }
 
-TEST_CASE("the loss scale changes only between steps and alike on all ranks; a skipped step halves it by DeepSpeed's rules", "[stages]") {
+TEST_CASE("the loss scale changes only between steps and alike on all ranks, by DeepSpeed's rules", "[stages]") {
   Config config{.accumulation = 2, .precision = Dtype::f16, .loss_scale = {.initial_scale_power = 8, .window = 3, .hysteresis = 1}, .stage = any_stage()};
   const auto did = on_three_ranks(config, [](EngineRun& run) {
     for (int step = 1; step <= 7; ++step)

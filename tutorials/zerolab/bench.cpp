@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -24,8 +26,8 @@ namespace zl::cli {
 namespace {
 
 struct RandomOptions {
-  int64_t count = 100;
-  uint64_t seed = 1337;
+  std::optional<int64_t> count;  // default 100
+  std::optional<uint64_t> seed;  // default 1337
   bool pairwise = false, json = false, quiet = false;
   std::vector<std::string> extra;  // arguments for every comparison
 };
@@ -58,7 +60,9 @@ Ended run_self(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_destroy(&files);
   require_input(error == 0, "a comparison could not be started: ", std::strerror(error));
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  pid_t ended_child = 0;
+  while ((ended_child = waitpid(child, &status, 0)) < 0 && errno == EINTR) {}
+  require_input(ended_child == child, "a comparison was lost: ", std::strerror(errno));
   Ended ended{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ""};
   char text[4096];
   ssize_t n = 0;
@@ -70,25 +74,37 @@ Ended run_self(const std::vector<std::string>& arguments) {
 // A line for a shell.
 std::string shell_line(const std::vector<std::string>& arguments) {
   std::string line = "zerolab";
-  for (const std::string& a : arguments) line += a.find_first_of("*? ") == std::string::npos ? " " + a : " '" + a + "'";
+  for (const std::string& a : arguments) {
+    const bool plain = !a.empty() && std::ranges::all_of(a, [](unsigned char c) { return std::isalnum(c) || std::strchr("-_=.,/:+%", c); });
+    std::string quoted;
+    for (const char c : a) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += plain ? " " + a : " '" + quoted + "'";
+  }
   return line;
 }
 
 class RandomRun {
  public:
   explicit RandomRun(const RandomOptions& options) : options_(options), terminal_(standard_error(Color::automatic)) {
+    for (const std::string& word : options.extra)
+      if (word == "--help" || word == "-h" || word == "--version") throw UsageError("'" + word + "' after -- would compare nothing");
     if (options.pairwise) pairs_ = pairwise_configurations();
-    count_ = options.pairwise ? int64_t(pairs_.size()) : options.count;
+    if (options.pairwise && (options.count || options.seed))
+      throw UsageError("--pairwise is one fixed set; leave out --count and --seed");
+    count_ = options.pairwise ? int64_t(pairs_.size()) : options.count.value_or(100);
+    seed_ = options.seed.value_or(1337);
   }
 
   int run() {
     for (; done_ < count_ && !interrupt_requested(); ++done_) {
       std::vector<std::string> arguments =
-          compare_arguments(options_.pairwise ? pairs_[size_t(done_)] : random_configuration(options_.seed, uint64_t(done_)));
+          compare_arguments(options_.pairwise ? pairs_[size_t(done_)] : random_configuration(seed_, uint64_t(done_)));
       arguments.insert(arguments.end(), options_.extra.begin(), options_.extra.end());
       Ended ended = run_self(arguments);
       if (ended.code == 130 || interrupt_requested()) break;
-      if (ended.code != 0) fail({done_ + 1, ended.code, shell_line(arguments), ended.said});
+      require_input(ended.code != 2 || options_.extra.empty(), "compare refuses what follows --, beside a configuration's own flags: ", ended.said);
+      does_not_fit_ += ended.code == 3;
+      if (ended.code != 0 && ended.code != 3) fail({done_ + 1, ended.code, shell_line(arguments), ended.said});
       progress();
     }
     if (terminal_.rewrites && !options_.quiet) std::fputs("\r\x1b[K", stderr);
@@ -115,22 +131,24 @@ class RandomRun {
   void report() const {
     if (options_.json) {
       nlohmann::ordered_json json{{"schema", 1}, {"command", "bench random"}, {"ok", failures_.empty() && done_ == count_}, {"pairwise", options_.pairwise},
-                                  {"seed", options_.seed}, {"count", done_}, {"seconds", seconds()}, {"failed", nlohmann::ordered_json::array()}};
+                                  {"seed", options_.pairwise ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(seed_)}, {"count", done_}, {"does_not_fit", does_not_fit_}, {"seconds", seconds()}, {"failed", nlohmann::ordered_json::array()}};
       for (const Failure& f : failures_)
         json["failed"].push_back({{"index", f.index}, {"exit_code", f.code}, {"repeat", f.command}, {"stderr", f.said}});
       std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
       return;
     }
     for (const Failure& f : failures_) std::printf("configuration %lld ended with %d\n  %s\n%s\n", (long long)f.index, f.code, f.command.c_str(), f.said.c_str());
-    const std::string drawn = options_.pairwise ? "that hold every pair of values" : str("of seed ", options_.seed);
-    std::printf("%lld configurations %s: %zu failed (%s)\n", (long long)done_, drawn.c_str(), failures_.size(), short_time(seconds()).c_str());
+    const std::string drawn = options_.pairwise ? "that hold every pair of values" : str("of seed ", seed_);
+    const std::string unfit = does_not_fit_ > 0 ? str(", ", does_not_fit_, " did not fit their memory") : "";
+    std::printf("%lld configurations %s: %zu failed%s (%s)\n", (long long)done_, drawn.c_str(), failures_.size(), unfit.c_str(), short_time(seconds()).c_str());
   }
 
   const RandomOptions& options_;
   Terminal terminal_;
   std::vector<Configuration> pairs_;
   std::vector<Failure> failures_;
-  int64_t count_ = 0, done_ = 0;
+  int64_t count_ = 0, done_ = 0, does_not_fit_ = 0;
+  uint64_t seed_ = 0;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
@@ -156,7 +174,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   flags.value("--count", "N", "how many configurations (default 100)", [](const auto& text) { options.count = read_count(text, 1); });
   flags.value("--seed", "S", "that they are drawn by (default 1337)", [](const auto& text) { options.seed = uint64_t(read_count(text)); });
   flags.toggle("--pairwise", "instead, a small set in which every two values of two options meet", options.pairwise);
-  flags.rest("FLAGS", "of compare, after --, that each configuration gets on top", options.extra);
+  flags.rest("FLAGS", "of compare, after --, beside those that a configuration sets itself", options.extra);
   flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
   flags.toggle("-q,--quiet", "no progress", options.quiet);
   flags.footer(kRandomFooter);

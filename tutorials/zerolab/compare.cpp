@@ -93,7 +93,7 @@ Examples:
   zerolab compare --set gradient_accumulation_steps=4 --out runs/accumulated
   zerolab compare --device-memory 12MiB
 
-Exit codes: 0 all equal and as predicted, 1 something was not, 2 usage or configuration, 3 no stage fits,
+Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale is small enough, 2 usage or configuration, 3 no stage fits,
             4 communication, 70 unforeseen, 130 Ctrl-C)";
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "stages/config_keys.h"
 #include "stages/config_values.h"
+#include "tensor/pending_file.h"
 #include "tutorials/zerolab/config_template.h"
 #include "tutorials/zerolab/flags.h"
 #include "tutorials/zerolab/options.h"
@@ -144,12 +144,13 @@ int explain(const ConfigOptions& options) {
   const LoadedConfig loaded = load(options);
   for (const ConfigFinding& f : loaded.findings) std::fprintf(stderr, "%s\n", to_string(f).c_str());
   const int64_t errors = count(loaded.findings, Severity::error);
-  require_input(errors == 0, "the settings have ", errors, errors == 1 ? " error" : " errors",
+  const bool ok = errors == 0;
+  require_input(ok || options.json, "the settings have ", errors, errors == 1 ? " error" : " errors",
                 ", named above; nothing is explained");
   std::vector<std::array<std::string, 4>> rows = {{"key", "value", "from", "DeepSpeed's default, where it differs"}};
   Json settings = Json::array();
   const auto value = [](const std::string& json) { return json.empty() ? Json(nullptr) : Json::parse(json); };
-  for (const ConfigValue& v : effective_values(loaded)) {
+  for (const ConfigValue& v : ok ? effective_values(loaded) : std::vector<ConfigValue>()) {
     rows.push_back({v.key, v.value, v.origin, v.differ ? v.deepspeed : ""});
     settings.push_back({{"key", v.key},
                         {"value", value(v.value)},
@@ -163,12 +164,13 @@ int explain(const ConfigOptions& options) {
            {"command", "config explain"},
            {"file", options.file.empty() ? Json(nullptr) : Json(options.file)},
            {"ranks", options.ranks},
+           {"ok", ok},
            {"settings", settings},
            {"findings", to_json(loaded.findings)}});
   } else {
     print_columns(rows);
   }
-  return 0;
+  return ok ? 0 : 2;
 }
 
 struct InitOptions : TemplateOptions {
@@ -183,10 +185,9 @@ int init(const InitOptions& options) {
   const std::string text = config_template(options);
   if (options.out.empty()) return std::fputs(text.c_str(), stdout), 0;
   require_output_file(options.out, "", options.force);
-  std::ofstream file(options.out, std::ios::binary);
-  file << text;
-  file.close();
-  require_input(!file.fail(), "'", options.out, "' cannot be written");
+  PendingFile file(options.out);
+  file.write(text.data(), text.size());
+  file.commit();
   std::fprintf(stderr, "%s: stage %s; look at it with: zerolab config explain %s\n", options.out.c_str(), name(options.stage),
                options.out.c_str());
   return 0;
@@ -221,7 +222,10 @@ void add_explain(CLI::App& config, Invocation& invocation) {
   auto options = std::make_shared<ConfigOptions>();
   Flags flags(config, invocation, "explain", "every setting, its value and where that comes from",
               [options] { return explain(*options); });
-  flags.value("FILE", "", "a DeepSpeed JSON file (default: none)", [options](const auto& text) { options->file = text; });
+  flags.value("FILE", "", "a DeepSpeed JSON file (default: none)", [options](const auto& text) {
+    require_input(!text.empty(), "the name is empty");
+    options->file = text;
+  });
   add_common(flags, *options);
   flags.toggle("--keys", "the table of all known keys, as Markdown, and nothing else", options->keys);
   flags.footer(kExplainFooter);

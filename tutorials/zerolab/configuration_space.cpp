@@ -68,7 +68,7 @@ class Pairs {
     for (size_t i = 0; i < c.size(); ++i)
       for (size_t j = 0; j < c.size(); ++j) met_[at({i, c[i]})][at({j, c[j]})] = true;
   }
-  // How many of the values of `chosen` up to `options` have not met `value`.
+  // How many of the values of `chosen` that are decided have not met `value`.
   size_t fresh(const Configuration& chosen, const std::vector<bool>& decided, Value value) const {
     size_t n = 0;
     for (size_t i = 0; i < chosen.size(); ++i) n += decided[i] && !met({i, chosen[i]}, value);

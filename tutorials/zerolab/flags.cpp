@@ -25,6 +25,8 @@ Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name, con
   command_.callback([&invocation, run = std::move(run)] { invocation.run = run; });
 }
 
+std::string Flags::command() const { return command_.get_name(); }
+
 void Flags::value(const std::string& flag, const std::string& type, const std::string& help, const Read& read) {
   const auto once = [flag, read](const CLI::results_t& given) {
     if (given.size() > 1) throw UsageError(str(flag, " is given twice: ", given[0], " and ", given[1]));

@@ -23,6 +23,8 @@ class Flags {
   Flags(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& description,
         std::function<int()> run);
 
+  std::string command() const;  // its name
+
   // The heading in --help under which the next flags stand.
   void group(const std::string& heading) { group_ = heading; }
 

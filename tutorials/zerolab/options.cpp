@@ -78,6 +78,7 @@ std::vector<StageKind> read_stages(const std::string& text) {
 }
 
 void add_settings_flags(Flags& flags, RunOptions& options) {
+  options.command = flags.command();
   flags.value("--config", "FILE", "a DeepSpeed JSON file; 'zerolab config' checks and explains it", file(options.config_file));
   flags.values("--set", "KEY=VALUE", "one setting, as in the file; may be given several times", [&](const std::string& text) {
     const size_t equals = text.find('=');

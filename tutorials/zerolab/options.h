@@ -13,6 +13,7 @@ namespace zl::cli {
 
 // A flag that was not given is empty or keeps the default that stands here.
 struct RunOptions {
+  std::string command;  // "train"
   std::optional<StageKind> stage;
   std::optional<int> ranks;
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit

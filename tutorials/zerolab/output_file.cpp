@@ -11,6 +11,8 @@ void require_output_file(const std::string& path, const std::string& in, bool fo
   std::error_code ignored;
   require_input(!path.empty(), "the name of the file to write is empty");
   require_input(!fs::is_directory(path, ignored), "'", path, "' is a folder; give the name of a file");
+  const fs::file_status there = fs::status(path, ignored);
+  require_input(!fs::exists(there) || fs::is_regular_file(there), "'", path, "' is a device or a pipe; give the name of a file");
   const bool same = !in.empty() && (path == in || fs::equivalent(path, in, ignored));
   require_input(!same, "'", path, "' is the file to read; give another name to write to");
   require_input(force || !fs::exists(fs::symlink_status(path, ignored)), "'", path, "' exists; --force replaces it");

@@ -59,7 +59,7 @@ std::string Progress::numbers(const StepRecord& record) const {
   Recent sum{0, 0};
   for (const Recent& r : recent_) sum = {sum.tokens + r.tokens, sum.seconds + r.seconds};
   std::string text = std::isfinite(record.loss) ? format("loss %.4f", record.loss) : "loss -";
-  if (record.eval_loss) text += format("  held-out %.4f", *record.eval_loss);
+  if (record.eval_loss) text += std::isfinite(*record.eval_loss) ? format("  held-out %.4f", *record.eval_loss) : "  held-out -";
   text += "  norm " + (std::isfinite(record.grad_norm) ? format("%.3f", record.grad_norm) : "-") + "  lr " + digits(record.lr, 3);
   text += "  " + short_number(double(sum.tokens) / sum.seconds) + " tokens/s";
   if (record.step < steps_) text += "  ETA " + short_time(seconds_left(record.step));
@@ -71,8 +71,8 @@ void Progress::name_culprit(const StepRecord& record) {
   if (!record.culprit) return;
   const Culprit& c = *record.culprit;
   std::string text = str("step ", record.step, ": the gradient of ", c.parameter, " is not finite on rank ", c.rank,
-                         c.in_sum ? ", in the sum of micro-batches" : "", record.skipped ? "; no rank made this step" : "");
-  if (record.loss_scale != 1) text += str("; loss scale ", record.loss_scale);
+                         c.in_sum ? ", in the sum over ranks or micro-batches" : "", record.skipped ? "; no rank made this step" : "");
+  if (record.loss_scale) text += str("; loss scale ", *record.loss_scale);
   std::fputs(((line_open_ ? "\n" : "") + (label_.empty() ? "" : label_ + " ") + text + "\n").c_str(), stderr);
   line_open_ = false;
 }

@@ -28,7 +28,7 @@ std::string metrics_line(const StepRecord& record) {
                               {"lr", record.lr},           {"tokens", record.tokens}, {"seconds", record.seconds}};
   if (record.eval_loss) line["eval_loss"] = *record.eval_loss;
   if (record.skipped) line["skipped"] = true;
-  if (record.loss_scale != 1) line["loss_scale"] = record.loss_scale;
+  if (record.loss_scale) line["loss_scale"] = *record.loss_scale;
   return line.dump();
 }
 

@@ -77,7 +77,7 @@ void RunReports::write_csv(const StepRecord& record, double next_lr, const std::
   const int64_t samples = record.step * config_.micro_batch * config_.accumulation * spec_.ranks;
   csv_->add("train_loss", samples, record.loss);
   csv_->add("lr", samples, next_lr);
-  if (config_.precision == Dtype::f16) csv_->add("loss_scale", samples, record.loss_scale);
+  if (config_.precision == Dtype::f16) csv_->add("loss_scale", samples, rank0_->engine().loss_scale());
   if (record.eval_loss) csv_->add("eval_loss", samples, *record.eval_loss);
   if (!times) return;
   csv_->add("elapsed_time_ms_forward", samples, times->forward);

@@ -19,8 +19,10 @@ namespace zl::cli {
 class RunReports {
  public:
   // Opens what is to be written; throws InputError. `progress` may be null (-q): then steps_per_print is silent too, while
-  // what was asked for by name is still said. Both must outlive it.
+  // what was asked for by name is still said. Both must outlive the run; finish() does not use `progress`.
   RunReports(const TrainingSpec& spec, Progress* progress);
+  RunReports(const RunReports&) = delete;  // the ranks' listeners hold its address
+  RunReports& operator=(const RunReports&) = delete;
 
   // The callbacks of run_training.
   void at_start(RankTraining& training);

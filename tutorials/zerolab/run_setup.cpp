@@ -1,8 +1,11 @@
 #include "tutorials/zerolab/run_setup.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "nn/corpus.h"
+#include "nn/gpt.h"
+#include "stages/json_text.h"
 #include "tutorials/zerolab/interrupt.h"
 #include "tutorials/zerolab/machine.h"
 #include "tutorials/zerolab/progress.h"
@@ -42,7 +45,9 @@ void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
   if (options.model) flags.set("--model", "zerolab.model", options.model, config.model, text);
   if (options.data) flags.set("--data", "zerolab.data", options.data, config.data, text);
   if (options.precision) {
-    const auto key = loaded.origins.contains("fp16.enabled") ? "fp16.enabled" : "bf16.enabled";
+    // The key that decided; if none did, one that is there and off.
+    std::string key = config.precision == Dtype::f16 ? "fp16.enabled" : loaded.origins.contains("bfloat16.enabled") ? "bfloat16.enabled" : "bf16.enabled";
+    if (config.precision == Dtype::f32 && !loaded.origins.contains(key)) key = "fp16.enabled";
     flags.set("--precision", key, *options.precision, config.precision, precision_name);
   }
   const auto nothing = [](bool on) { return std::string(on ? "(true)" : "false"); };
@@ -94,6 +99,22 @@ std::string describe_precision(const Config& config) {
   return text;
 }
 
+// A pattern of zerolab.no_weight_decay that matches no parameter is a slip of the pen.
+void warn_of_patterns(const RunOptions& options, const LoadedConfig& loaded, const ModelChoice& choice) {
+  const auto& globs = loaded.config.optimizer.no_weight_decay;
+  if (globs.empty()) return;
+  Gpt model(choice.model);
+  std::vector<ConfigFinding> findings;
+  for (const std::string& glob : globs) {
+    if (std::ranges::any_of(model.parameters(), [&](const Parameter& p) { return matches_glob(glob, p.name); })) continue;
+    findings.push_back({Severity::warning, loaded.origins.at("zerolab.no_weight_decay"),
+                        str(in_quotes(glob), " matches no parameter of ", choice.name, "; there are ", model.parameters().front().name, " to ",
+                            model.parameters().back().name),
+                        "zerolab.no_weight_decay"});
+  }
+  print_findings(findings, options);
+}
+
 std::string plural(int64_t n, const char* one) { return with_commas(n) + " " + one + (n == 1 ? "" : "s"); }
 
 }  // namespace
@@ -107,7 +128,8 @@ std::string with_commas(int64_t number) {
 }
 
 LoadedConfig load_settings(const RunOptions& options, int ranks) {
-  LoadedConfig loaded = load_config({.file = options.config_file, .sets = options.sets, .ranks = ranks, .precision = options.precision});
+  LoadedConfig loaded = load_config({.file = options.config_file, .sets = options.sets, .ranks = ranks, .precision = options.precision,
+                                     .stage = options.stage, .several_stages = options.command != "train"});
   if (loaded.ok()) apply_flags(options, loaded);
   print_findings(loaded.findings, options);
   int64_t errors = 0;
@@ -161,6 +183,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   require_input(options.eval_every <= config.steps, "--eval-every ", options.eval_every, " never comes in ", plural(config.steps, "step"));
 
   setup.model = choose_model(options, configured_model(options, loaded));
+  warn_of_patterns(options, loaded, setup.model);
 
   TokenData data = config.data ? TokenData::open(*config.data) : TokenData::of_text("the text that comes with zerolab", std::string(default_corpus()));
   data.require_below(setup.model.model.vocab);

@@ -70,19 +70,20 @@ enum class Saved { not_yet, failed, whole };
 void save_weights(RankTraining& training, const std::string& path, std::atomic<Saved>& saved) {
   std::map<std::string, std::vector<float>> values;
   const bool saves = training.comm().rank() == 0;
+  struct Notify {
+    std::atomic<Saved>* saved;  // null on all ranks but 0
+    Saved outcome = Saved::failed;
+    ~Notify() {
+      if (saved == nullptr) return;
+      *saved = outcome;
+      saved->notify_all();
+    }
+  } notify{saves ? &saved : nullptr};
   training.engine().stage().visit_weights([&](const Parameter& p, const Tensor& data) {
     if (interrupt_requested()) throw Interrupted();
     if (saves) values[p.name] = kernel::download_floats(data);
   });
   if (!saves) return saved.wait(Saved::not_yet);
-  struct Notify {
-    std::atomic<Saved>& saved;
-    Saved outcome = Saved::failed;
-    ~Notify() {
-      saved = outcome;
-      saved.notify_all();
-    }
-  } notify{saved};
   save_safetensors_weights(path, training.model().config(), [&](const std::string& name) {
     if (interrupt_requested()) throw Interrupted();
     return values.at(name);

@@ -166,7 +166,7 @@ std::string text_report(const TrainReport& report) {
   if (const StepRecord* evaluated = last_evaluated(report.result))
     text += row("held-out", str(digits(*evaluated->eval_loss, 6), " after step ", evaluated->step));
   if (sum.skipped > 0) text += row("skipped", str(sum.skipped, " of ", last.step, " steps, as their gradient was not finite",
-                                                report.setup.spec.config.precision == Dtype::f16 ? str("; loss scale ", last.loss_scale, " at the end") : "; try a smaller learning rate"));
+                                                last.loss_scale ? str("; loss scale ", *last.loss_scale, " in the last step") : "; try a smaller learning rate"));
   text += row("speed", str(short_number(double(sum.tokens) / sum.seconds), " tokens/s, ", digits(1e3 * sum.seconds / double(last.step), 3), " ms per step"));
   text += memory_text(report.result);
   text += report.metrics.empty() ? row("files", "none; --out DIR keeps metrics and weights") : row("files", report.metrics) + row("", report.weights);
