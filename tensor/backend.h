@@ -5,6 +5,8 @@
 // All tensors are contiguous; outputs come last and are handles to memory that the caller owns.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <span>
 
 #include "tensor/tensor.h"
@@ -69,6 +71,26 @@ struct SgdUpdate {
   bool nesterov = false, first_step = false;  // the first step copies the gradient into the buffer
 };
 
+// Adds the ranks' elements [begin, end) in the order of `buffers` and writes the result into the same elements of each of
+// `results`, which may be some of the buffers. Adds in fp32 (fp64 for f64, modulo 2^32 for i32); a mean is divided once by
+// the number of buffers, after adding; then rounded to the type.
+struct OrderedSum {
+  std::span<char* const> buffers, results;  // addresses of element 0
+  int64_t begin = 0, end = 0;               // [n]
+  Dtype dtype = Dtype::f32;
+  bool mean = false;                        // not for i32
+};
+
+// What a backend is told it does in order, in one of two lanes: kernels in the first, moves between ranks in the second. On
+// a GPU a lane is a stream, and may lag behind the calls. On the CPU everything is done when a call returns.
+enum class Lane { compute, communication };
+
+// A place in a lane: behind all that it had been told by then.
+class LanePoint {
+ public:
+  virtual ~LanePoint() = default;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -79,6 +101,10 @@ class Backend {
   // A block aligned to 64 bytes, or null if there is none left. Called by Memory only.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block, int64_t bytes) noexcept = 0;
+  // Whether it keeps released blocks itself, so that Memory need not.
+  virtual bool keeps_blocks() const { return false; }
+  // Makes every element of every type in the block NaN (tests).
+  virtual void poison(void* block, int64_t bytes) noexcept = 0;
 
   // Bytes of workspace that a kernel wants for these dimensions, in the order of its comment below.
   virtual int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const = 0;
@@ -120,6 +146,17 @@ class Backend {
   virtual void sgd(const SgdUpdate&) = 0;
   // Sum of squares in fp64 by one fixed order: blocks of 1,024 from the start, lanes and blocks pairwise.
   virtual void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;  // (n), (1) f64. dims: n
+
+  // Among ranks that are threads: for dist/thread_communicator.cpp, in the communication lane. The buffers may be any rank's.
+  virtual void ordered_sum(const OrderedSum& sum) = 0;
+  virtual void move_bytes(const void* from, void* to, int64_t bytes) = 0;
+
+  // Order between lanes, also of different backends. Null stands for a point that was passed already.
+  virtual std::shared_ptr<const LanePoint> mark(Lane) { return nullptr; }
+  virtual void follow(Lane, const LanePoint*) {}  // what the lane is told from now on happens behind that point
+  virtual void synchronize() {}                   // returns when both lanes have done all they were told
+  // Seconds that the compute lane takes for what `work` tells it, by the device's own clock; returns when it is done.
+  virtual double seconds(const std::function<void()>& work);
 };
 
 Backend& cpu_backend();

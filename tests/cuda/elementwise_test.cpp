@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -15,7 +15,7 @@ const auto any_type = [] { return GENERATE(from_range(kFloatTypes)); };
 
 }  // namespace
 
-TEST_CASE("on the GPU fills, sums and casts have the bits of the CPU", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU fills, sums and casts have the bits of the CPU", "[cuda]") {
   const int64_t n = any_size();
   const Dtype dtype = any_type(), other = any_type();
   CAPTURE(n, name(dtype), name(other));
@@ -34,7 +34,7 @@ TEST_CASE("on the GPU fills, sums and casts have the bits of the CPU", "[cuda_on
   CHECK(same_bits(gpu, cpu));
 }
 
-TEST_CASE("on the GPU GELU and its gradient are those of the CPU, far out too", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU GELU and its gradient are those of the CPU, far out too", "[cuda]") {
   const Dtype dtype = any_type();
   const auto [cpu, gpu] = on_both([&](Side& s) {
     std::vector<double> values = random_values(2000, 4, 3);
@@ -53,7 +53,7 @@ TEST_CASE("on the GPU GELU and its gradient are those of the CPU, far out too", 
   CHECK(distance(gpu, cpu) < tolerance(dtype));
 }
 
-TEST_CASE("on the GPU a bias is added to each row and rows are summed as on the CPU", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU a bias is added to each row and rows are summed as on the CPU", "[cuda]") {
   const Dtype dtype = any_type();
   const int64_t rows = GENERATE(1, 7, 8, 9, 100), columns = GENERATE(1, 31, 32, 33, 70);
   CAPTURE(name(dtype), rows, columns);
@@ -69,7 +69,7 @@ TEST_CASE("on the GPU a bias is added to each row and rows are summed as on the 
   CHECK(distance(gpu, cpu) < tolerance(dtype));
 }
 
-TEST_CASE("on the GPU every layout of a product is that of the CPU", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU every layout of a product is that of the CPU", "[cuda]") {
   const Dtype dtype = any_type();
   const Transpose ta = GENERATE(Transpose::no, Transpose::yes), tb = GENERATE(Transpose::no, Transpose::yes);
   const Write write = GENERATE(Write::set, Write::add);
@@ -84,7 +84,7 @@ TEST_CASE("on the GPU every layout of a product is that of the CPU", "[cuda_on_c
   CHECK(distance(gpu, cpu) < tolerance(dtype));
 }
 
-TEST_CASE("a difference between the two is noticed", "[cuda_on_cpu]") {
+TEST_CASE("a difference between the two is noticed", "[cuda]") {
   const auto [cpu, gpu] = on_both([](Side& s) {
     const Tensor a = s.of(random_values(300, 1), {300}, Dtype::f32), y = s.nan({300}, Dtype::f32);
     kernel::add(a, a, y);

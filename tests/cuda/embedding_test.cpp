@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -30,7 +30,7 @@ std::vector<double> backward(Side& s, const std::vector<int32_t>& ids, const std
 
 }  // namespace
 
-TEST_CASE("on the GPU embedding copies the rows of the CPU", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU embedding copies the rows of the CPU", "[cuda]") {
   const Dtype dtype = any_type();
   const int64_t R = GENERATE(0, 1, 33, 200), C = GENERATE(1, 32, 257, 300), V = 19;
   CAPTURE(name(dtype), R, C);
@@ -42,7 +42,7 @@ TEST_CASE("on the GPU embedding copies the rows of the CPU", "[cuda_on_cpu]") {
   CHECK(same_bits(gpu, cpu));
 }
 
-TEST_CASE("on the GPU the gradient of a table has the bits of the CPU, in every type", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU the gradient of a table has the bits of the CPU, in every type", "[cuda]") {
   const Dtype dtype = any_type();
   const int64_t R = GENERATE(0, 1, 31, 32, 33, 300), C = GENERATE(1, 31, 32, 33, 70), V = GENERATE(1, 8, 19);
   CAPTURE(name(dtype), R, C, V);
@@ -51,7 +51,7 @@ TEST_CASE("on the GPU the gradient of a table has the bits of the CPU, in every 
   CHECK(same_bits(gpu, cpu));
 }
 
-TEST_CASE("the gradient of a table depends on the order in which rows are added, so the equality above shows it", "[cuda_on_cpu]") {
+TEST_CASE("the gradient of a table depends on the order in which rows are added, so the equality above shows it", "[cuda]") {
   const int64_t R = 1025, C = 3, V = 5;
   const auto [cpu, gpu] = on_both([&](Side& s) {
     std::vector<int32_t> ids = ids_of(R, V);
@@ -68,7 +68,7 @@ TEST_CASE("the gradient of a table depends on the order in which rows are added,
   CHECK(distance(gpu, cpu) < tolerance(Dtype::f32));
 }
 
-TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to nothing", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to nothing", "[cuda]") {
   Side s(emulated_gpu());
   const int64_t C = 5, V = 4;
   const std::vector<int32_t> ids{3, 4, -1, INT32_MAX, INT32_MIN, 0};
@@ -80,7 +80,7 @@ TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to not
   for (const double v : values_of(table)) CHECK(std::isfinite(v));
 }
 
-TEST_CASE("on the GPU positions are added and their gradients summed with the bits of the CPU", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU positions are added and their gradients summed with the bits of the CPU", "[cuda]") {
   const Dtype dtype = any_type();
   const int64_t B = GENERATE(1, 2, 7), T = GENERATE(1, 9), C = GENERATE(1, 33, 130);
   CAPTURE(name(dtype), B, T, C);

@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -53,7 +53,7 @@ double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
 
 }  // namespace
 
-TEST_CASE("layer norm on the GPU is that of the CPU, with its statistics", "[cuda_on_cpu]") {
+TEST_CASE("layer norm on the GPU is that of the CPU, with its statistics", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   for (const int64_t R : {0, 1, 7, 8, 17}) {
     for (const int64_t C : {1, 5, 31, 32, 33, 300}) {
@@ -68,7 +68,7 @@ TEST_CASE("layer norm on the GPU is that of the CPU, with its statistics", "[cud
   }
 }
 
-TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and added, over dy too", "[cuda_on_cpu]") {
+TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and added, over dy too", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Write write = GENERATE(Write::set, Write::add);
   for (const int64_t R : {0, 1, 17, 47, 100}) {  // from one part of the rows to six
@@ -85,7 +85,7 @@ TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and add
   }
 }
 
-TEST_CASE("layer norm on the GPU keeps the variance where the mean is large", "[cuda_on_cpu]") {
+TEST_CASE("layer norm on the GPU keeps the variance where the mean is large", "[cuda]") {
   const Case c{3, 300, Dtype::f32, 1000};
   Side cpu(cpu_backend()), gpu(emulated_gpu());
   const Output expected = forward(cpu, c), output = forward(gpu, c);
@@ -93,7 +93,7 @@ TEST_CASE("layer norm on the GPU keeps the variance where the mean is large", "[
   CHECK(distance(output.y, expected.y) < 1e-3);  // the mean has an error of 1e-4
 }
 
-TEST_CASE("one row that the GPU leaves out of layer norm and its gradients is noticed", "[cuda_on_cpu]") {
+TEST_CASE("one row that the GPU leaves out of layer norm and its gradients is noticed", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Case all{17, 5, dtype}, some{16, 5, dtype};
   Side cpu(cpu_backend()), gpu(emulated_gpu());

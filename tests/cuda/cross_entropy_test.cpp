@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -39,7 +39,7 @@ double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
 
 }  // namespace
 
-TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in place too", "[cuda_on_cpu]") {
+TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in place too", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const int64_t R = GENERATE(1, 17), V = GENERATE(1, 2, 11, 255, 256, 257, 1000);
   const Case c{R, V, dtype};
@@ -51,7 +51,7 @@ TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in pla
   CHECK(same_bits(gradient(gpu, c, true), result));
 }
 
-TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cuda_on_cpu]") {
+TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cuda]") {
   const Case c{300, 3, Dtype::f32};
   Side cpu(cpu_backend()), gpu(emulated_gpu());
   CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) < 1e-6);
@@ -60,13 +60,13 @@ TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cud
   CHECK(std::abs(loss_of(gpu, other) - loss_of(cpu, c)) > 1e-6);
 }
 
-TEST_CASE("cross-entropy on the GPU of equal logits is the logarithm of the vocabulary, up to GPT-2's", "[cuda_on_cpu]") {
+TEST_CASE("cross-entropy on the GPU of equal logits is the logarithm of the vocabulary, up to GPT-2's", "[cuda]") {
   const int64_t V = GENERATE(2, 256, 50257);
   Side gpu(emulated_gpu());
   CHECK(std::abs(loss_of(gpu, {3, V, Dtype::f32, std::vector<double>(size_t(3 * V), 5.0)}) - std::log(double(V))) < 2e-6);
 }
 
-TEST_CASE("cross-entropy on the GPU neither overflows nor loses a small loss", "[cuda_on_cpu]") {
+TEST_CASE("cross-entropy on the GPU neither overflows nor loses a small loss", "[cuda]") {
   Side gpu(emulated_gpu());
   const auto loss = [&](double at_target, double other) { return loss_of(gpu, {1, 2, Dtype::f32, {at_target, other}, {0}}); };
   CHECK(loss(3e38, -3e38) == 0);
@@ -74,7 +74,7 @@ TEST_CASE("cross-entropy on the GPU neither overflows nor loses a small loss", "
   CHECK(std::abs(loss(10000, 9992) - std::log1p(std::exp(-8.0))) < 1e-7);
 }
 
-TEST_CASE("on the GPU a logit that is no number, and a target outside the vocabulary, make loss and gradient NaN", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU a logit that is no number, and a target outside the vocabulary, make loss and gradient NaN", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   Side gpu(emulated_gpu());
   const auto check = [&](const Case& c) {
@@ -95,7 +95,7 @@ TEST_CASE("on the GPU a logit that is no number, and a target outside the vocabu
   }
 }
 
-TEST_CASE("another target on the GPU than on the CPU is noticed in loss and gradient", "[cuda_on_cpu]") {
+TEST_CASE("another target on the GPU than on the CPU is noticed in loss and gradient", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Case c{17, 11, dtype};
   Case broken = c;

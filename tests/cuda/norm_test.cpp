@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -20,7 +20,7 @@ std::vector<double> sum_of_squares(Side& s, const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("on the GPU a sum of squares has the bits of the CPU, in every type", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU a sum of squares has the bits of the CPU, in every type", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const int64_t n = GENERATE(0, 1, 15, 16, 17, 31, 32, 33, 1023, 1024, 1025, 5000, kSubtree - 1, kSubtree, kSubtree + 1,
                              3 * kSubtree, 5 * kSubtree + 1025, 11 * kSubtree - 7);
@@ -30,7 +30,7 @@ TEST_CASE("on the GPU a sum of squares has the bits of the CPU, in every type", 
   CHECK((gpu[0] > 0) == (n > 0));
 }
 
-TEST_CASE("on the GPU a sum of squares over more parts than threads has the bits of the CPU", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU a sum of squares over more parts than threads has the bits of the CPU", "[cuda]") {
   const int64_t n = 260 * kSubtree + 321;
   const auto [cpu, gpu] = on_both([&](Side& s) {
     const Tensor x = Tensor::zeros(s.memory, MemoryUse::activation, {n}, Dtype::f32);
@@ -41,7 +41,7 @@ TEST_CASE("on the GPU a sum of squares over more parts than threads has the bits
   CHECK(same_bits(gpu, cpu));
 }
 
-TEST_CASE("a sum of squares that begins one element later has other bits", "[cuda_on_cpu]") {
+TEST_CASE("a sum of squares that begins one element later has other bits", "[cuda]") {
   const auto [cpu, gpu] = on_both([&](Side& s) {
     std::vector<double> values = random_values(5000, 1);
     // The same numbers, but every one in another lane: the first goes to the end.
@@ -52,7 +52,7 @@ TEST_CASE("a sum of squares that begins one element later has other bits", "[cud
   CHECK(distance(gpu, cpu) < 1e-14);
 }
 
-TEST_CASE("a dry run of a GPU predicts the workspace of a sum of squares", "[cuda_on_cpu]") {
+TEST_CASE("a dry run of a GPU predicts the workspace of a sum of squares", "[cuda]") {
   const auto peak = [](Backend& backend) {
     Side s(backend);
     const Tensor x = Tensor::empty(s.memory, MemoryUse::gradient, {5 * kSubtree + 1}, Dtype::f32);

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "dist/reduce.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -64,7 +64,7 @@ void on_gpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
 
 using AnyType = std::tuple<float, bf16, f16, double, int32_t>;
 
-TEMPLATE_LIST_TEST_CASE("on the GPU ranks are added with the bits of the CPU, in place and elsewhere", "[cuda_on_cpu]", AnyType) {
+TEMPLATE_LIST_TEST_CASE("on the GPU ranks are added with the bits of the CPU, in place and elsewhere", "[cuda]", AnyType) {
   const int ranks = GENERATE(1, 2, 3, 5, 8, 64);
   const bool mean = GENERATE(false, true);
   if (mean && std::is_same_v<TestType, int32_t>) return;
@@ -85,7 +85,7 @@ TEMPLATE_LIST_TEST_CASE("on the GPU ranks are added with the bits of the CPU, in
   }
 }
 
-TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as on the CPU", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as on the CPU", "[cuda]") {
   Ranks<f16> cpu(2, std::vector<f16>(1 << 16));
   for (size_t i = 0; i < cpu[0].size(); ++i) cpu[0][i].bits = uint16_t(i);
   std::ranges::fill(cpu[1], f16(1e-7f));
@@ -95,7 +95,7 @@ TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as 
   CHECK(same(gpu, cpu));
 }
 
-TEST_CASE("ranks in another order have another sum, so the equalities above compare something", "[cuda_on_cpu]") {
+TEST_CASE("ranks in another order have another sum, so the equalities above compare something", "[cuda]") {
   Ranks<float> cpu = random_ranks<float>(5, 1025), gpu = cpu;
   std::swap(gpu[0], gpu[4]);
   on_cpu(cpu, cpu, {0, 1025});
@@ -103,7 +103,7 @@ TEST_CASE("ranks in another order have another sum, so the equalities above comp
   CHECK_FALSE(same(gpu, cpu));
 }
 
-TEST_CASE("on the GPU 65 ranks and the mean of integers are refused", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU 65 ranks and the mean of integers are refused", "[cuda]") {
   Ranks<float> many = random_ranks<float>(65, 3);
   CHECK_THROWS_AS(on_gpu(many, many, {0, 3}), std::invalid_argument);
   Ranks<int32_t> integers = random_ranks<int32_t>(2, 3);

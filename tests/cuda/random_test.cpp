@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -19,7 +19,7 @@ std::vector<double> numbers(Side& s, int64_t first, int64_t n, Dtype dtype) {
 }  // namespace
 
 // On a real GPU logarithm, cosine and sine may differ in the last bits of a double.
-TEST_CASE("on the GPU normal numbers are those of the CPU, wherever they begin and end", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU normal numbers are those of the CPU, wherever they begin and end", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const int64_t first = GENERATE(0, 1, 7, 1000, (int64_t(1) << 33) + 1);
   CAPTURE(name(dtype), first);
@@ -30,7 +30,7 @@ TEST_CASE("on the GPU normal numbers are those of the CPU, wherever they begin a
   }
 }
 
-TEST_CASE("on the GPU a part is filled as the whole is, and nothing beside it", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU a part is filled as the whole is, and nothing beside it", "[cuda]") {
   Side s(emulated_gpu());
   const std::vector<double> whole = numbers(s, 0, 600, Dtype::f32);
   const int64_t begin = GENERATE(0, 1, 2, 255), n = GENERATE(1, 2, 33, 300);
@@ -40,7 +40,7 @@ TEST_CASE("on the GPU a part is filled as the whole is, and nothing beside it", 
   for (int64_t i = 0; i < 600; ++i) REQUIRE(part[size_t(i)] == (i >= begin && i < begin + n ? whole[size_t(i)] : 9));
 }
 
-TEST_CASE("numbers that begin one later are others", "[cuda_on_cpu]") {
+TEST_CASE("numbers that begin one later are others", "[cuda]") {
   const auto [cpu, gpu] = on_both([](Side& s) { return numbers(s, s.memory.backend().host_addressable() ? 0 : 1, 33, Dtype::f32); });
   for (size_t i = 0; i < 33; ++i) CHECK(gpu[i] != cpu[i]);
 }

@@ -4,7 +4,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -68,13 +68,13 @@ void check(const Case& c) {
 
 }  // namespace
 
-TEST_CASE("attention on the GPU is that of the CPU at every length and head size", "[cuda_on_cpu]") {
+TEST_CASE("attention on the GPU is that of the CPU at every length and head size", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const int64_t T = GENERATE(1, 2, 7, 33, 65, 130);
   for (const int64_t D : {1, 3, 16, 64, 80}) check({1, T, 1, D, dtype});
 }
 
-TEST_CASE("attention on the GPU takes heads of up to 256 channels, and says so", "[cuda_on_cpu]") {
+TEST_CASE("attention on the GPU takes heads of up to 256 channels, and says so", "[cuda]") {
   for (const Dtype dtype : kFloatTypes) {
     check({1, 67, 1, 256, dtype});
     check({1, 35, 2, 129, dtype});
@@ -84,7 +84,7 @@ TEST_CASE("attention on the GPU takes heads of up to 256 channels, and says so",
   CHECK_THROWS_AS(forward(gpu, wide, qkv_of(wide)), std::invalid_argument);
 }
 
-TEST_CASE("attention on the GPU keeps batches and heads apart", "[cuda_on_cpu]") {
+TEST_CASE("attention on the GPU keeps batches and heads apart", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   check({2, 66, 3, 5, dtype});
   check({3, 1, 2, 7, dtype});
@@ -97,7 +97,7 @@ TEST_CASE("attention on the GPU keeps batches and heads apart", "[cuda_on_cpu]")
   CHECK(same_bits(alone, Values(y.begin() + 70 * both.C(), y.end())));
 }
 
-TEST_CASE("on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   Side gpu(emulated_gpu());
   const Case whole{1, 130, 2, 9, dtype};
@@ -109,7 +109,7 @@ TEST_CASE("on the GPU too, what a token attends to does not depend on the tokens
   }
 }
 
-TEST_CASE("attention on the GPU survives scores that overflow an exponential", "[cuda_on_cpu]") {
+TEST_CASE("attention on the GPU survives scores that overflow an exponential", "[cuda]") {
   const Case c{1, 66, 1, 4};
   Side gpu(emulated_gpu());
   const Values qkv = qkv_of(c, 30);
@@ -120,14 +120,14 @@ TEST_CASE("attention on the GPU survives scores that overflow an exponential", "
   CHECK(differences(c, 30).y < 1e-3);  // scores of 1000 have errors of 1e-4
 }
 
-TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number per query", "[cuda_on_cpu]") {
+TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number per query", "[cuda]") {
   const auto bytes = [](KernelId kernel, Dtype dtype) { return emulated_gpu().workspace(kernel, std::array<int64_t, 4>{2, 8192, 3, 64}, dtype); };
   CHECK(bytes(KernelId::attention, Dtype::bf16) == 0);
   CHECK(bytes(KernelId::attention_backward, Dtype::bf16) == 2 * 3 * 8192 * 4);
   CHECK(bytes(KernelId::attention_backward, Dtype::f64) == 2 * 3 * 8192 * 8);
 }
 
-TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention and its gradient", "[cuda_on_cpu]") {
+TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention and its gradient", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Case c{1, 65, 1, 8, dtype};
   Side cpu(cpu_backend()), gpu(emulated_gpu());

@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/cuda_on_cpu/differential.h"
+#include "tests/cuda/differential.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -56,7 +56,7 @@ SgdUpdate sgd_of(Side& s, const Case& c, double momentum) {
 
 }  // namespace
 
-TEST_CASE("on the GPU adamw has the bits of the CPU for every pair of types", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU adamw has the bits of the CPU for every pair of types", "[cuda]") {
   const Dtype parameter = any_type(), gradient = any_type();
   const bool master = GENERATE(false, true), decoupled = GENERATE(true, false);
   CAPTURE(name(parameter), name(gradient), master, decoupled);
@@ -71,7 +71,7 @@ TEST_CASE("on the GPU adamw has the bits of the CPU for every pair of types", "[
   }
 }
 
-TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cuda]") {
   const Dtype parameter = any_type(), gradient = any_type();
   const bool master = GENERATE(false, true), nesterov = GENERATE(false, true);
   const double momentum = GENERATE(0.0, 0.9);
@@ -91,7 +91,7 @@ TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cu
   }
 }
 
-TEST_CASE("on the GPU updating a slice gives the bits of updating the whole", "[cuda_on_cpu]") {
+TEST_CASE("on the GPU updating a slice gives the bits of updating the whole", "[cuda]") {
   Side s(emulated_gpu());
   const AdamWUpdate whole = adamw_of(s, {}), parts = adamw_of(s, {});
   const auto part = [&](int64_t begin, int64_t n) {
@@ -106,7 +106,7 @@ TEST_CASE("on the GPU updating a slice gives the bits of updating the whole", "[
   CHECK(same_bits(values_of(parts.parameter), values_of(whole.parameter)));
 }
 
-TEST_CASE("an optimizer that rounds elsewhere has other bits, so the equalities above compare something", "[cuda_on_cpu]") {
+TEST_CASE("an optimizer that rounds elsewhere has other bits, so the equalities above compare something", "[cuda]") {
   const auto [cpu, gpu] = on_both([](Side& s) {
     AdamWUpdate u = adamw_of(s, {});
     if (!s.memory.backend().host_addressable()) u.eps *= 1 + 1e-3;  // moves the last bits of a few elements alone
