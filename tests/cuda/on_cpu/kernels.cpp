@@ -39,11 +39,13 @@ struct Block {
   std::vector<std::unique_ptr<Thread>> threads;
   const std::function<void()>* body = nullptr;
   bool alone = false;  // the threads of this block run one after the other, to their ends
+  bool downwards = false;
   std::exception_ptr error;
 
   Thread& thread(unsigned i);
   void resume(unsigned i);
-  void run_alone(unsigned n);
+  void end_alone(unsigned n);
+  void throw_error();
   void run(unsigned n, const std::function<void()>& f);
 };
 
@@ -88,7 +90,7 @@ void Block::resume(unsigned i) {
   else begin(t);
 }
 
-void Block::run_alone(unsigned n) {
+void Block::end_alone(unsigned n) {
   alone = true;
   for (unsigned i = 1; i < n && !error; ++i) {
     thread_index = {i, 0, 0};
@@ -99,18 +101,24 @@ void Block::run_alone(unsigned n) {
     }
   }
   alone = false;
+  throw_error();
 }
 
+void Block::throw_error() {
+  if (error) std::rethrow_exception(std::exchange(error, nullptr));
+}
+
+// Thread 0 first, the others upwards in one block and downwards in the next: a barrier that is missing between what one
+// thread writes and another reads then shows in one of the two.
 void Block::run(unsigned n, const std::function<void()>& f) {
   body = &f;
+  downwards = !downwards;
+  const auto nth = [&](unsigned k) { return k == 0 || !downwards ? k : n - k; };
   for (unsigned i = 0; i < n; ++i) thread(i).done = thread(i).waits_for_block = false;
   resume(0);
-  if (threads[0]->done) {  // then nobody else waits either
-    run_alone(n);
-  } else {
-    for (unsigned i = 1; i < n; ++i) resume(i);
-  }
-  for (unsigned running = threads[0]->done ? 0 : n; running > 0;) {
+  if (threads[0]->done) return end_alone(n);  // then nobody else waits either
+  for (unsigned k = 1; k < n; ++k) resume(nth(k));
+  for (unsigned running = n; running > 0;) {
     unsigned waiting = 0;
     running = 0;
     for (unsigned i = 0; i < n; ++i) {
@@ -120,10 +128,10 @@ void Block::run(unsigned n, const std::function<void()>& f) {
     // As on a GPU since Volta, a barrier waits for the threads that have not ended.
     if (waiting == running)
       for (unsigned i = 0; i < n; ++i) threads[i]->waits_for_block = false;
-    for (unsigned i = 0; i < n; ++i)
-      if (!threads[i]->done && !threads[i]->waits_for_block) resume(i);
+    for (unsigned k = 0; k < n; ++k)
+      if (!threads[nth(k)]->done && !threads[nth(k)]->waits_for_block) resume(nth(k));
   }
-  if (error) std::rethrow_exception(std::exchange(error, nullptr));
+  throw_error();
 }
 
 }  // namespace
