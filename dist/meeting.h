@@ -6,6 +6,9 @@
 // buffer. Behind it, ranks read and write each other's buffers and do nothing that can throw or
 // wait, so the second gate always opens; nobody leaves before it does. That is why a rank that
 // fails never frees memory that another still reads: a failure is only noticed at a first gate.
+//
+// On GPUs, what happens between the gates is only told to each rank's communication lane: it follows the moments from which
+// all ranks' buffers are ready, and whoever goes on to use its buffers follows the moments at which all have moved.
 #pragma once
 
 #include <atomic>
@@ -13,6 +16,7 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -21,16 +25,20 @@
 #include "dist/communicator.h"
 #include "dist/flight_recorder.h"
 #include "dist/gate.h"
+#include "tensor/backend.h"
 
 namespace zl {
 
 inline constexpr int kMostRanks = 64;  // one bit each
+
+using Moment = std::shared_ptr<const LanePoint>;
 
 // What a rank brings to a collective. In place: both addresses are the same.
 struct Post {
   Call call;
   char* from = nullptr;
   char* to = nullptr;
+  Moment ready;  // from then on its buffers hold what it brings; null: already
 };
 
 // One side of a send and a receive. The side that comes second copies.
@@ -40,6 +48,8 @@ struct Parcel {
   int rank = 0;
   Tensor tensor;       // keeps the memory alive while the other side may copy
   int64_t record = 0;  // its number in the flight recorder
+  Moment ready;        // as in Post
+  Moment moved;        // once done: from then on the data is on the other side
   std::atomic<State> state{State::posted};
 };
 
@@ -50,6 +60,10 @@ class Meeting {
   // Returns when all ranks have come with the same call. Throws CommunicationError.
   void enter(int rank, const Post& post, const EventStream& events);
   const Post& post(int rank) const { return seats_[size_t(rank)].post; }  // between enter and leave
+  // When this rank will have read and written what it must; to be said between enter and leave, and
+  // asked for between leave and the next enter.
+  void set_moved(int rank, Moment moved) { seats_[size_t(rank)].moved = std::move(moved); }
+  const Moment& moved(int rank) const { return seats_[size_t(rank)].moved; }
   // Returns when all ranks have come here. Every enter that returned must be followed by it.
   void leave(int rank) noexcept;
 
@@ -78,6 +92,7 @@ class Meeting {
  private:
   struct alignas(64) Seat {
     Post post;
+    Moment moved;
     int64_t record = 0;
     bool told = false;
     FlightRecorder flight;

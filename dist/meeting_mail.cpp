@@ -1,6 +1,5 @@
 // Sends and receives: the part of Meeting where two ranks meet.
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
 #include "dist/meeting.h"
@@ -21,11 +20,15 @@ std::string mismatch_text(const Parcel& a, const Parcel& b) {
              "and count");
 }
 
-// From the side that sends to the side that receives.
-void copy(const Parcel& a, const Parcel& b) {
-  const bool a_sends = a.call.kind == Collective::send;
-  const Tensor &from = (a_sends ? a : b).tensor, &to = (a_sends ? b : a).tensor;
-  if (from.bytes() > 0) std::memmove(to.address(), from.address(), size_t(from.bytes()));
+// From the side that sends to the side that receives, in the communication lane of `mine`.
+void copy(Parcel& mine, Parcel& other) {
+  const bool sends = mine.call.kind == Collective::send;
+  const Tensor &from = (sends ? mine : other).tensor, &to = (sends ? other : mine).tensor;
+  if (from.bytes() == 0) return;
+  Backend& backend = mine.tensor.backend();
+  for (const Parcel* side : {&mine, &other}) backend.follow(Lane::communication, side->ready.get());
+  backend.move_bytes(from.address(), to.address(), from.bytes());
+  mine.moved = other.moved = backend.mark(Lane::communication);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Ranks as threads of one process, on memory that every one of them can read.
+// Ranks as threads of one process, on memory that every one of them can read: the CPU's, one GPU's that they share, or that
+// of several GPUs.
 //
 // A rank reads its peers' buffers directly: no staging copy, no buffer of the size of a tensor. All
 // buffers of a call stay where they are until every rank has left it (dist/meeting.h).
@@ -25,7 +26,7 @@ class ThreadCommunicator final : public Communicator {
   Work do_receive(const Tensor& to, const Call& call) override { return mail(to, call); }
 
   template <class Move>
-  Work meet(const Post& post, Move move);
+  Work meet(Backend& backend, Post post, Move move);
   Work mail(const Tensor& tensor, const Call& call);
 
   Meeting& meeting_;

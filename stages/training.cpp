@@ -52,6 +52,7 @@ StepRecord RankTraining::step() {
     run_micro_batch(batch, true);
     if (const auto stepped = engine_->step()) result = *stepped;
   }
+  memory_.backend().synchronize();  // a GPU may still be at work
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   record.loss = engine_->loss_of_step();
   record.grad_norm = result.grad_norm;
@@ -102,12 +103,21 @@ void evaluate_uncounted(RankTraining& training, StepRecord& record) {
 
 }  // namespace
 
+std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions options) {
+  return [gpus = std::move(gpus), options](int rank) {
+    return RankBackends{make_gpu_backend(gpus[size_t(rank) % gpus.size()], options), make_pinned_backend()};
+  };
+}
+
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks) {
   TrainingResult result;
   result.ranks.resize(size_t(spec.ranks));
   run_ranks(spec.ranks, [&](Communicator& comm) {
-    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.device_memory, .poison = spec.poison});
-    Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.host_memory, .poison = spec.poison, .pool = Pool::host});
+    const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
+    Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events(),
+                  {.limit = spec.device_memory, .poison = spec.poison});
+    Memory host({DeviceKind::cpu}, backends.host ? *backends.host : cpu_backend(), comm.events(),
+                {.limit = spec.host_memory, .poison = spec.poison, .pool = Pool::host});
     RankTraining training(spec, comm, memory, host);
     const int64_t init_peak = begin_counting(training);
     if (callbacks.at_start) callbacks.at_start(training);
@@ -130,7 +140,7 @@ RankReport dry_run(const TrainingSpec& whole, int rank) {
   spec.config.accumulation = std::min<int64_t>(spec.config.accumulation, 3);
   EventStream events(rank, 256);
   const auto comm = meta_communicator(rank, spec.ranks, events);
-  Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), events, {.limit = spec.device_memory});
+  Memory memory({DeviceKind::meta}, meta_backend(spec.device), events, {.limit = spec.device_memory});
   Memory host({DeviceKind::meta}, memory.backend(), events, {.limit = spec.host_memory, .pool = Pool::host});
   RankTraining training(spec, *comm, memory, host);
   const int64_t init_peak = begin_counting(training);

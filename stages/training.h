@@ -8,6 +8,7 @@
 #include "dist/run_ranks.h"
 #include "nn/gpt.h"
 #include "stages/engine.h"
+#include "tensor/gpus.h"
 
 namespace zl {
 
@@ -19,6 +20,11 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
+// What one rank computes on: null is the CPU, and plain memory.
+struct RankBackends {
+  std::unique_ptr<Backend> device, host;
+};
+
 struct TrainingSpec {
   GptConfig model;
   int64_t window = 0;     // T of a micro-batch, at most model.block_size; 0: model.block_size
@@ -27,6 +33,9 @@ struct TrainingSpec {
   int64_t device_memory = 0, host_memory = 0;  // [B] limits of each rank; 0: none
   bool poison = false;        // fresh and freed memory is NaN (tests)
   RankOptions rank_options;
+  DeviceKind device = DeviceKind::cpu;  // what the ranks compute on, and what a dry run stands for
+  // Makes the backends of one rank, called on its own thread; where there is none, the CPU's. A dry run needs none.
+  std::function<RankBackends(int rank)> backends;
   const Windows* windows = nullptr;  // shared by the ranks; null in a dry run
   int64_t eval_every = 0;            // steps between evaluations on held-out windows; 0: never
   // Weights to start from instead of initial values; called by all ranks at once, so it must be thread-safe.
@@ -97,6 +106,9 @@ struct TrainingCallbacks {
   std::function<void(const StepRecord&)> on_step;      // on rank 0, after each step
   std::function<void(RankTraining&)> at_end;           // on every rank, after the last step
 };
+
+// Rank r on GPU gpus[r modulo their number], with pinned memory of the host beside it. For TrainingSpec::backends.
+std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions options = {});
 
 // Runs spec.config.steps steps with ranks as threads. Rethrows the first error of a rank.
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks = {});

@@ -160,7 +160,8 @@ class Backend {
 };
 
 Backend& cpu_backend();
-// Holds no data and computes nothing; answers workspace questions for the backend that it stands for.
-Backend& meta_backend(const Backend& stands_for);
+// Holds no data and computes nothing; answers workspace questions for the kind of device that it stands for, which need not
+// be here. Never destroyed.
+Backend& meta_backend(DeviceKind stands_for = DeviceKind::cpu);
 
 }  // namespace zl

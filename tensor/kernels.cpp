@@ -49,6 +49,11 @@ void copy(const Tensor& from, const Tensor& to) {
   require(from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())), "copy: cannot cast ",
           name(from.dtype()), " to ", name(to.dtype()));
   const bool moves = &from.memory() != &to.memory();
+  if (from.dtype() != to.dtype() && &from.backend() != &to.backend()) {  // between a GPU and the host it comes over first, as it is
+    const Tensor here = Tensor::empty(to.memory(), MemoryUse::workspace, from.shape(), from.dtype());
+    copy(from, here);
+    return copy(here, to);
+  }
   record(moves ? "transfer" : "copy", to, 0, {&from, &to});
   // Between a GPU and the host, the GPU's backend knows both sides.
   (from.backend().host_addressable() ? to.backend() : from.backend()).copy(from, to);

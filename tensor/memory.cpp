@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 
 #include "tensor/backend.h"
 #include "tensor/error.h"
 
+// It sees use after free only if freed blocks are not kept.
 #if defined(__SANITIZE_ADDRESS__)
 #define ZEROLAB_ADDRESS_SANITIZER 1
 #elif defined(__has_feature)
@@ -67,23 +67,12 @@ Memory::~Memory() {
     for (void* block : blocks) backend_.release(block, bytes);
 }
 
-namespace {
-// Any use of a byte that nobody wrote, or that was given back, ends in NaN: this word, repeated, is one in every type.
-void poison_block(void* block, int64_t bytes) {
-  constexpr uint16_t nan = 0x7ff1u;
-  auto* p = static_cast<unsigned char*>(block);
-  for (int64_t i = 0; i < bytes; i += 2) std::memcpy(p + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
-}
-}  // namespace
-
 void* Memory::take(int64_t bytes) {
-#if !ZEROLAB_ADDRESS_SANITIZER  // it sees use after free only if freed blocks are not kept
   if (auto found = free_blocks_.find(bytes); found != free_blocks_.end() && !found->second.empty()) {
     void* block = found->second.back();
     found->second.pop_back();
     return block;
   }
-#endif
   void* block = backend_.allocate(bytes);
   if (block) return block;
   for (auto& [size, blocks] : free_blocks_) {  // the system is full: give back what we keep and ask once more
@@ -102,7 +91,7 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
   if (bytes > 0 && backend_.holds_data()) {
     block = take(bytes);
     if (!block) out_of_memory(use, bytes, "the system has no more");
-    if (options_.poison && backend_.host_addressable()) poison_block(block, bytes);
+    if (options_.poison) backend_.poison(block, bytes);
   }
   ledger_.add(use, bytes);
   events_.append(EventKind::allocate, name(use), bytes, 0, name(options_.pool));
@@ -113,12 +102,9 @@ void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
   ledger_.add(use, -bytes);
   events_.append(EventKind::release, name(use), bytes, 0, name(options_.pool));
   if (!block) return;
-  if (options_.poison && backend_.host_addressable()) poison_block(block, bytes);
-#if ZEROLAB_ADDRESS_SANITIZER
-  backend_.release(block, bytes);
-#else
-  free_blocks_[bytes].push_back(block);
-#endif
+  if (options_.poison) backend_.poison(block, bytes);
+  if (ZEROLAB_ADDRESS_SANITIZER || backend_.keeps_blocks()) backend_.release(block, bytes);
+  else free_blocks_[bytes].push_back(block);
 }
 
 void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const {

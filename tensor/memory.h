@@ -72,7 +72,8 @@ struct MemoryOptions {
 };
 
 // The memory of one rank in one pool: backend, ledger, limit. Tensors know theirs; ops allocate "like" their
-// input. Freed blocks are kept by size and handed out again, so a steady training step never asks the system.
+// input. Freed blocks are kept by size and handed out again (unless the backend does that itself), so a steady training step
+// never asks the system.
 // Must outlive its tensors. Not thread-safe.
 class Memory {
  public:

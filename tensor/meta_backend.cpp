@@ -1,25 +1,24 @@
 // The backend of dry runs: no memory, no arithmetic, but the workspace questions of the device it stands for.
-#include <map>
-#include <memory>
-#include <mutex>
 #include <stdexcept>
 
 #include "tensor/backend.h"
+#include "tensor/cuda/workspace.h"
 
 namespace zl {
 namespace {
 
 class MetaBackend final : public Backend {
  public:
-  explicit MetaBackend(const Backend& stands_for) : stands_for_(stands_for) {}
+  explicit MetaBackend(DeviceKind stands_for) : stands_for_(stands_for) {}
 
   const char* name() const override { return "meta"; }
   bool holds_data() const override { return false; }
   bool host_addressable() const override { return false; }
   void* allocate(int64_t) override { return nullptr; }
   void release(void*, int64_t) noexcept override {}
+  void poison(void*, int64_t) noexcept override {}
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override {
-    return stands_for_.workspace(kernel, dims, dtype);
+    return stands_for_ == DeviceKind::cuda ? cuda_workspace(kernel, dims, dtype) : cpu_backend().workspace(kernel, dims, dtype);
   }
   void download(const Tensor& from, void*) override {
     throw std::logic_error(str("the values of a tensor of shape ", to_string(from.shape()),
@@ -50,21 +49,18 @@ class MetaBackend final : public Backend {
   void adamw(const AdamWUpdate&) override {}
   void sgd(const SgdUpdate&) override {}
   void sum_of_squares(const Tensor&, const Tensor&, const Tensor&) override {}
+  void ordered_sum(const OrderedSum&) override {}
+  void move_bytes(const void*, void*, int64_t) override {}
 
  private:
-  const Backend& stands_for_;
+  DeviceKind stands_for_;
 };
 
 }  // namespace
 
-Backend& meta_backend(const Backend& stands_for) {
-  // Ranks are threads and may ask at the same time. Entries stay until the program ends: a Memory refers to them.
-  static std::mutex mutex;
-  static std::map<const Backend*, std::unique_ptr<MetaBackend>> backends;
-  const std::lock_guard lock(mutex);
-  auto& backend = backends[&stands_for];
-  if (!backend) backend = std::make_unique<MetaBackend>(stands_for);
-  return *backend;
+Backend& meta_backend(DeviceKind stands_for) {
+  static MetaBackend cpu(DeviceKind::cpu), cuda(DeviceKind::cuda);  // have no state
+  return stands_for == DeviceKind::cuda ? cuda : cpu;
 }
 
 }  // namespace zl

@@ -1,5 +1,6 @@
 #include "tensor/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -18,6 +19,16 @@ int64_t compute_size(Dtype dtype) { return dtype == Dtype::f64 ? 8 : 4; }  // [B
 void* CpuBackend::allocate(int64_t bytes) { return ::operator new(size_t(bytes), kAlignment, std::nothrow); }
 
 void CpuBackend::release(void* block, int64_t) noexcept { ::operator delete(block, kAlignment); }
+
+void CpuBackend::poison(void* block, int64_t bytes) noexcept {
+  constexpr uint16_t nan = 0x7ff1u;  // repeated, it is a signalling NaN in every type
+  auto* p = static_cast<unsigned char*>(block);
+  for (int64_t i = 0; i < bytes; i += 2) std::memcpy(p + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
+}
+
+void CpuBackend::move_bytes(const void* from, void* to, int64_t bytes) {
+  if (bytes > 0) std::memmove(to, from, size_t(bytes));
+}
 
 int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const {
   switch (kernel) {

@@ -5,16 +5,18 @@
 
 namespace zl {
 
-class CpuBackend final : public Backend {
+class CpuBackend : public Backend {
  public:
   const char* name() const override { return "cpu"; }
 
   // cpu_backend.cpp
   void* allocate(int64_t bytes) override;
   void release(void* block, int64_t bytes) noexcept override;
+  void poison(void* block, int64_t bytes) noexcept override;
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
   void upload(const void* host, const Tensor& to) override;
   void download(const Tensor& from, void* host) override;
+  void move_bytes(const void* from, void* to, int64_t bytes) override;
 
   // random.cpp
   void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) override;
@@ -57,6 +59,9 @@ class CpuBackend final : public Backend {
 
   // norm.cpp
   void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+
+  // ordered_sum.cpp
+  void ordered_sum(const OrderedSum& sum) override;
 };
 
 // The instruction set that the kernels of this folder were compiled for, such as "x86-64-v3".

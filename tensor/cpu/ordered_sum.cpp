@@ -1,8 +1,9 @@
-#include "dist/reduce.h"
-
+// Adding the ranks' values: in rank order, whatever the chunk, the count or who does it.
 #include <algorithm>
 #include <bit>
 #include <cstring>
+
+#include "tensor/cpu/cpu_backend.h"
 
 namespace zl {
 namespace {
@@ -82,39 +83,27 @@ void store(const Sum* __restrict sum, T* __restrict out, int64_t n) {
 }
 
 template <class T>
-void reduce_as(std::span<char* const> buffers, std::span<char* const> results, Range range,
-               Reduction reduction) {
+void add_in_order(const OrderedSum& what) {
   using Sum = typename SumOf<T>::type;
   alignas(64) Sum sum[kStrip];
+  const auto& [buffers, results, begin, end, dtype, mean] = what;
   const auto at = [](char* buffer, int64_t i) { return reinterpret_cast<T*>(buffer) + i; };
-  for (int64_t i = range.begin; i < range.end; i += kStrip) {
-    const int64_t n = std::min(kStrip, range.end - i);
+  for (int64_t i = begin; i < end; i += kStrip) {
+    const int64_t n = std::min(kStrip, end - i);
     add_two(at(buffers[0], i), at(buffers[1], i), sum, n);
     for (size_t r = 2; r < buffers.size(); ++r) add(at(buffers[r], i), sum, n);
-    if (reduction == Reduction::mean) divide(sum, n, buffers.size());
+    if (mean) divide(sum, n, buffers.size());
     store(sum, at(results[0], i), n);
-    for (size_t r = 1; r < results.size(); ++r)
-      std::memcpy(at(results[r], i), at(results[0], i), size_t(n) * sizeof(T));
+    for (size_t r = 1; r < results.size(); ++r) std::memcpy(at(results[r], i), at(results[0], i), size_t(n) * sizeof(T));
   }
 }
 
 }  // namespace
 
-void reduce(std::span<char* const> buffers, std::span<char* const> results, Range range,
-            const Call& call) noexcept {
-  if (buffers.size() < 2) return;  // the sum and the mean of one are itself, and it is in place
-  switch (call.dtype) {
-    case Dtype::f32:
-      return reduce_as<float>(buffers, results, range, call.reduction);
-    case Dtype::bf16:
-      return reduce_as<bf16>(buffers, results, range, call.reduction);
-    case Dtype::f16:
-      return reduce_as<f16>(buffers, results, range, call.reduction);
-    case Dtype::f64:
-      return reduce_as<double>(buffers, results, range, call.reduction);
-    case Dtype::i32:
-      return reduce_as<int32_t>(buffers, results, range, call.reduction);
-  }
+void CpuBackend::ordered_sum(const OrderedSum& what) {
+  if (what.buffers.size() < 2) return;  // the sum and the mean of one are itself, and it is in place
+  if (what.dtype == Dtype::i32) return add_in_order<int32_t>(what);
+  for_float_type(what.dtype, [&](auto type) { add_in_order<decltype(type)>(what); });
 }
 
 }  // namespace zl

@@ -92,7 +92,7 @@ TEST_CASE("a dry run logs and records what threads do, on any rank of any size",
   const int which = GENERATE(0, 1) * (ranks - 1);
   CAPTURE(ranks, which);
   EventStream events(which);
-  Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), events);
+  Memory memory({DeviceKind::meta}, meta_backend(), events);
   const auto comm = meta_communicator(which, ranks, events);
   CHECK(comm->rank() == which);
   CHECK(comm->size() == ranks);
@@ -115,7 +115,7 @@ TEST_CASE("a dry run logs and records what threads do, on any rank of any size",
 
 TEST_CASE("a dry run of 1,024 ranks checks its arguments", "[dist]") {
   EventStream events;
-  Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), events);
+  Memory memory({DeviceKind::meta}, meta_backend(), events);
   const auto comm = meta_communicator(1023, 1024, events);
   const Tensor t = Tensor::empty(memory, MemoryUse::parameter, {int64_t(1) << 36}, Dtype::bf16);
   comm->all_gather(t, {"all of it", Purpose::parameter}).wait();
@@ -131,7 +131,7 @@ TEST_CASE("a dry run of 1,024 ranks checks its arguments", "[dist]") {
 TEST_CASE("threads say that they cannot exchange what the host cannot read", "[dist]") {
   std::string text;
   run_ranks(1, [&](Communicator& comm) {
-    Memory memory({DeviceKind::meta}, meta_backend(cpu_backend()), comm.events());
+    Memory memory({DeviceKind::meta}, meta_backend(), comm.events());
     try {
       comm.all_reduce(Tensor::empty(memory, MemoryUse::gradient, {4}), Reduction::sum, kName)
           .wait();
