@@ -31,11 +31,13 @@ struct Gpus {
   bool usable() const { return problem.empty(); }
 };
 
-// Asks the driver. Never throws: what is wrong is said in `problem`.
-Gpus find_gpus();
+// Asks the driver. Never throws: what is wrong is said in `problem`. Looking at memory, and at whether this program has kernels
+// for a card, opens each card, which takes a moment and some of its memory; without `open`, `available` is 0.
+Gpus find_gpus(bool open = true);
 
 struct GpuOptions {
   bool tf32 = false;  // products of fp32 matrices round their inputs to TF32's 10 bits
+  int64_t segment = int64_t(32) << 20;  // [B] The pool takes as much from the driver at a time, or more for a larger block.
 };
 
 // A backend on GPU number `index`, for one rank, to be made, used and destroyed on that rank's own thread.

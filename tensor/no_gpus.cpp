@@ -10,7 +10,7 @@ namespace {
 
 }  // namespace
 
-Gpus find_gpus() {
+Gpus find_gpus(bool) {
   return {.problem = "CUDA is not in this build",
           .cure = "install the CUDA Toolkit (12.0 or later), remove the build folder, and build again; cmake says why it left CUDA out"};
 }
