@@ -25,4 +25,32 @@ TEST_CASE("doctor --json is one document with measured numbers", "[cli]") {
   CHECK(document["measured"]["copy_bytes_per_second"] > 1e7);
 }
 
+TEST_CASE("doctor says of GPUs that none can be used and why, in words and in JSON, and points to no later version for them", "[cli]") {
+  const auto cuda = nlohmann::json::parse(zerolab({"doctor", "--json"}).out)["cuda"];  // these tests hide GPUs
+  for (const char* key : {"built_in", "usable", "toolkit", "driver", "problem", "cure", "gpus"}) CHECK(cuda.contains(key));
+  CHECK(cuda["usable"] == false);
+  CHECK(cuda["built_in"] == cuda["toolkit"].is_string());
+  for (const std::string& line : lines(zerolab({"doctor"}).out)) {
+    if (!line.starts_with("CUDA ")) continue;
+    CAPTURE(line);
+    CHECK(contains(line, "ranks compute on the CPU. Cure: " + cuda["cure"].get<std::string>()));
+    CHECK_FALSE(contains(line, "later version"));
+  }
+}
+
+TEST_CASE("doctor lists each GPU that can be used with what it was measured to do", "[cli]") {
+  const Finished finished = run({.arguments = {"doctor", "--json"}, .gpus = true});
+  REQUIRE(finished.code == 0);
+  const auto cuda = nlohmann::json::parse(finished.out)["cuda"];
+  if (cuda["usable"] == false) SKIP(cuda["problem"].get<std::string>());
+  CHECK(cuda["problem"].is_null());
+  REQUIRE(cuda["gpus"].size() > 0);
+  for (const auto& gpu : cuda["gpus"]) {
+    if (!gpu["problem"].is_null()) continue;
+    CHECK(gpu["total_bytes"] >= gpu["available_bytes"]);
+    CHECK(gpu["measured"]["bf16_per_second"] > 1e11);
+    CHECK(gpu["measured"]["copy_bytes_per_second"] > 1e10);
+  }
+}
+
 }  // namespace cli

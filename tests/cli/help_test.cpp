@@ -12,7 +12,7 @@ TEST_CASE("help names every promised flag with its meaning, examples and exit co
   CHECK(help.code == 0);
   CHECK(help.err.empty());
   for (const char* flag :
-       {"--stage STAGE", "--ranks N", "--device ", "--backend ", "--config FILE", "--set KEY=VALUE", "--model NAME", "--n-layer", "--n-head", "--n-embd",
+       {"--stage STAGE", "--ranks N", "--device WHERE", "--tf32", "--backend ", "--config FILE", "--set KEY=VALUE", "--model NAME", "--n-layer", "--n-head", "--n-embd",
         "--block-size", "--vocab-size", "--data FILE", "--steps N", "--seed S", "--out DIR", "--json", "--init-from FILE", "--precision", "--separate-master",
         "--device-memory SIZE", "--timeout S", "--threads", "--eval-every N", "--shuffle", "--color", "--quiet", "Examples:", "Exit codes:"}) {
     CAPTURE(flag);

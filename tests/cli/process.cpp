@@ -54,6 +54,7 @@ Channel make_terminal() {
   for (const char* variable : {"NO_COLOR", "CLICOLOR_FORCE", "CLICOLOR"}) unsetenv(variable);
   setenv("TERM", "xterm", 1);
   setenv("ZEROLAB", ZEROLAB_BINARY, 1);
+  if (!launch.gpus) setenv("CUDA_VISIBLE_DEVICES", "", 1);
   for (const auto& [name, value] : launch.environment) setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));

@@ -13,6 +13,7 @@ namespace cli {
 struct Launch {
   std::vector<std::string> arguments;
   std::map<std::string, std::string> environment;  // beside TERM=xterm and without any variable about colour
+  bool gpus = false;       // whether it sees the GPUs of this machine; without them it does the same everywhere
   bool terminal = false;   // stderr is a pseudo-terminal of 100 columns
   double timeout = 60;     // [s]; then the process is killed
   // Called with all of stderr so far whenever more of it has come; may send signals.

@@ -51,7 +51,9 @@ TEST_CASE("a value that a flag does not take is refused with what it takes", "[c
 }
 
 TEST_CASE("what this build does not have is refused with what to use instead", "[cli]") {
-  check_refused({"--device", "cuda"}, "--device: this program was built without CUDA; use cpu or auto");
+  check_refused({"--device", "cuda"}, "; use --device cpu, which runs the same stages, or ");
+  check_refused({"--device", "gpu"}, "--device: 'gpu' is none of auto, cpu, cuda");
+  check_refused({"--tf32"}, "--tf32 is a way in which GPUs multiply");
   check_refused({"--device", "meta"}, "--device: meta holds no data and cannot train");
   check_refused({"--backend", "nccl"}, "--backend: this program was built without NCCL; use threads or auto");
   check_refused({"--precision", "bf61"}, "--precision: 'bf61' is none of fp32, bf16, fp16");

@@ -1,4 +1,4 @@
-// zerolab bench: long runs that do not belong into the tests.
+// zerolab bench: what is measured, and long runs that do not belong into the tests.
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -15,6 +15,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "tutorials/zerolab/bench.h"
 #include "tutorials/zerolab/configuration_space.h"
 #include "tutorials/zerolab/flags.h"
 #include "tutorials/zerolab/interrupt.h"
@@ -167,8 +168,10 @@ Exit codes: 0 all passed, 1 some failed, 2 usage, 130 Ctrl-C)";
 }  // namespace
 
 void add_bench(CLI::App& app, Invocation& invocation) {
-  CLI::App& bench = *app.add_subcommand("bench", "long runs: comparisons of random configurations");
+  CLI::App& bench = *app.add_subcommand("bench", "speed of kernels and of steps; comparisons of random configurations");
   bench.require_subcommand(1);
+  add_bench_kernels(bench, invocation);
+  add_bench_step(bench, invocation);
   static RandomOptions options;
   Flags flags(bench, invocation, "random", "compare the stages on configurations drawn at random", [] { return RandomRun(options).run(); });
   flags.value("--count", "N", "how many configurations (default 100)", [](const auto& text) { options.count = read_count(text, 1); });

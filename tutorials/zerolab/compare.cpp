@@ -44,7 +44,7 @@ int compare(const CompareOptions& options) {
   const RunSetup setup = set_up_run(options, kDefaultRanks);
   TrainingSpec machine = setup.spec;
   machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
-  require_memory(machine, options.stages);
+  require_memory(machine, setup.device, options.stages);
   std::optional<ReportFolder> folder;
   if (!options.out.empty()) folder.emplace(options.out);
   const Terminal terminal = standard_error(options.color);
@@ -92,6 +92,7 @@ Examples:
   zerolab compare --model tiny --ranks 3 --steps 20 --stages zero1,zero3
   zerolab compare --set gradient_accumulation_steps=4 --out runs/accumulated
   zerolab compare --device-memory 12MiB
+  zerolab compare --device cuda --ranks 3 --precision bf16
 
 Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale is small enough, 2 usage or configuration, 3 no stage fits,
             4 communication, 70 unforeseen, 130 Ctrl-C)";

@@ -81,6 +81,7 @@ std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error
 
 std::string comparison_json(const Comparison& comparison, const TrainingSpec& spec) {
   Json json = head("compare", spec);
+  json["device"] = name(spec.device);
   json["ok"] = comparison.ok();
   json["stages"] = Json::array();
   for (const StageOutcome& s : comparison.stages) json["stages"].push_back(outcome(s));
@@ -90,6 +91,7 @@ std::string comparison_json(const Comparison& comparison, const TrainingSpec& sp
 std::string plan_json(const std::vector<StagePlan>& plans, const TrainingSpec& spec) {
   Json json = head("plan", spec);
   json["steps"] = 1;
+  json["as"] = name(spec.device);
   bool any_fits = false;
   json["stages"] = Json::array();
   for (const StagePlan& p : plans) {

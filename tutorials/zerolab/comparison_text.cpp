@@ -112,7 +112,8 @@ std::string unfitting(const Comparison& c) {
 
 std::string comparison_text(const Comparison& c, const TrainingSpec& spec) {
   TextTable table;
-  std::vector<std::string> head = {str(with_commas(c.parameters), " parameters, ", spec.ranks, spec.ranks == 1 ? " rank" : " ranks")};
+  std::vector<std::string> head = {str(with_commas(c.parameters), " parameters, ", spec.ranks, spec.ranks == 1 ? " rank" : " ranks",
+                                           spec.device == DeviceKind::cuda ? " on GPUs" : "")};
   for (const StageOutcome& s : c.stages) head.push_back(name(s.stage));
   table.row(head);
   table.line();

@@ -8,16 +8,25 @@
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/flags.h"
 #include "tutorials/zerolab/machine.h"
+#include "tutorials/zerolab/measure.h"
 #include "tutorials/zerolab/terminal.h"
 #include "tutorials/zerolab/version.h"
 
 namespace zl::cli {
 namespace {
 
-constexpr int64_t kMatrix = 512;
-constexpr const char* kNoCuda = "not in this build: ranks compute on the CPU";
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMatrix = 512, kGpuMatrix = 4096;
 constexpr const char* kNoNccl = "not in this build: ranks are threads of one process, which needs no library";
-constexpr const char* kCure = "a later version of zerolab brings it; until then nothing is to be installed";
+constexpr const char* kNoNcclCure = "a later version of zerolab brings it; until then nothing is to be installed";
+
+// What one GPU was measured to do; empty if it cannot be used.
+struct GpuRates {
+  int index = 0;
+  double fp32 = 0, tf32 = 0, bf16 = 0;  // [1/s] operations of a large product
+  double copy = 0;                      // [B/s] read plus written
+};
 
 struct Diagnosis {
   double multiply_add = multiply_add_rate();   // [1/s]
@@ -26,8 +35,33 @@ struct Diagnosis {
   int cores = usable_cores();
   int64_t memory = total_memory(), available = available_memory();  // [B]
   Terminal terminal = standard_error(Color::automatic);
-  bool gpu = access("/dev/nvidiactl", F_OK) == 0;
+  bool driver = access("/dev/nvidiactl", F_OK) == 0;  // as far as a build without CUDA can tell
+  Gpus gpus = find_gpus();
+  std::vector<GpuRates> rates = measure_gpus();
+
+ private:
+  std::vector<GpuRates> measure_gpus() const;
 };
+
+// A GPU that is found and then fails is a finding of the doctor's, too: its rates stay 0.
+std::vector<GpuRates> Diagnosis::measure_gpus() const {
+  std::vector<GpuRates> all;
+  for (const Gpu& gpu : gpus.gpus) {
+    if (!gpu.problem.empty()) continue;
+    GpuRates rates{.index = gpu.index};
+    try {
+      Workbench bench({.kind = DeviceKind::cuda, .gpus = {gpu}});
+      rates.fp32 = bench.matmul_rate(kGpuMatrix, Dtype::f32);
+      rates.bf16 = bench.matmul_rate(kGpuMatrix, Dtype::bf16);
+      rates.copy = bench.copy_rate();
+      rates.tf32 = Workbench({.kind = DeviceKind::cuda, .gpus = {gpu}, .tf32 = true}).matmul_rate(kGpuMatrix, Dtype::f32);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "zerolab: GPU %d could not be measured: %s\n", gpu.index, e.what());
+    }
+    all.push_back(rates);
+  }
+  return all;
+}
 
 std::string rounded(double value, const char* unit) {
   char text[32];
@@ -44,8 +78,38 @@ std::string terminal_line(const Terminal& terminal) {
   return progress + (terminal.colored ? ", in colour" : ", without colour");
 }
 
+void line(const std::string& what, const std::string& text) { std::printf("%-14s%s\n", what.c_str(), text.c_str()); }
+
+// "GPU 0 reads GPUs 1 2 3 directly".
+std::string peers_line(const Gpu& gpu) {
+  std::string others;
+  for (const int peer : gpu.peers) others += str(" ", peer);
+  return others.empty() ? str("GPU ", gpu.index, " reads no other GPU directly: copies go through the host")
+                        : str("GPU ", gpu.index, " reads ", gpu.peers.size() == 1 ? "GPU" : "GPUs", others, " directly");
+}
+
+void print_gpus(const Diagnosis& d) {
+  const Gpus& g = d.gpus;
+  std::string cuda = g.built_in ? "built in, toolkit " + g.toolkit + (g.driver.empty() ? "; no driver" : "; the driver runs CUDA up to " + g.driver)
+                                : std::string("not in this build") + (d.driver ? " (a GPU driver is here)" : "");
+  if (g.built_in && !g.usable()) cuda += ". " + g.problem;
+  if (!g.usable()) cuda += ": ranks compute on the CPU. Cure: " + g.cure;
+  line("CUDA", cuda);
+  for (const Gpu& gpu : g.gpus) {
+    line(str("GPU ", gpu.index), str(gpu.name, ", ", human_bytes(gpu.memory), ", ", human_bytes(gpu.available), " free, compute capability ", gpu.compute_major, ".",
+                                     gpu.compute_minor, ", ", gpu.multiprocessors, " multiprocessors"));
+    if (!gpu.problem.empty()) line("", "cannot be used: " + gpu.problem);
+  }
+  for (const GpuRates& r : d.rates) {
+    if (r.copy == 0) continue;
+    line(str("  GPU ", r.index), str("matmul at ", kGpuMatrix, " × ", kGpuMatrix, ": ", rounded(r.fp32 / 1e12, "TFLOP/s in fp32, "), rounded(r.tf32 / 1e12, "in TF32, "),
+                                   rounded(r.bf16 / 1e12, "in bf16; copies "), rounded(r.copy / 1e9, "GB/s, reading and writing counted")));
+  }
+  if (g.gpus.size() > 1)
+    for (const Gpu& gpu : g.gpus) line(&gpu == &g.gpus.front() ? "peers" : "", peers_line(gpu));
+}
+
 void print_text(const Diagnosis& d) {
-  const auto line = [](const char* what, const std::string& text) { std::printf("%-14s%s\n", what, text.c_str()); };
   std::printf("zerolab %s\n\n", kVersion);
   line("build", build());
   line("kernels", str("compiled for ", cpu_architecture(), ", which this CPU runs"));
@@ -57,13 +121,31 @@ void print_text(const Diagnosis& d) {
   line("copy", rounded(d.copy / 1e9, "GB/s, reading and writing counted"));
   line("terminal", terminal_line(d.terminal));
   line("ranks", "1 to 64 threads of one process, also on fewer cores");
-  line("CUDA", str(kNoCuda, d.gpu ? " (a GPU driver is here). " : ". ", "Cure: ", kCure));
-  line("NCCL", str(kNoNccl, ". Cure: ", kCure));
-  std::printf("\nThe CPU path runs here. Next: zerolab train --model tiny --steps 20\n");
+  print_gpus(d);
+  line("NCCL", str(kNoNccl, ". Cure: ", kNoNcclCure));
+  std::printf("\nThe CPU path runs here%s. Next: zerolab train --model tiny --steps 20\n", d.gpus.usable() ? ", and so do GPUs" : "");
+}
+
+Json gpus_json(const Diagnosis& d) {
+  const Gpus& g = d.gpus;
+  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
+  Json json{{"built_in", g.built_in}, {"usable", g.usable()}, {"toolkit", text(g.toolkit)}, {"driver", text(g.driver)},
+            {"problem", text(g.problem)}, {"cure", text(g.cure)}, {"gpus", Json::array()}};
+  for (const Gpu& gpu : g.gpus) {
+    Json row{{"index", gpu.index}, {"name", gpu.name}, {"total_bytes", gpu.memory}, {"available_bytes", gpu.available},
+             {"compute_capability", str(gpu.compute_major, ".", gpu.compute_minor)}, {"multiprocessors", gpu.multiprocessors},
+             {"peers", gpu.peers}, {"problem", text(gpu.problem)}};
+    for (const GpuRates& r : d.rates)
+      if (r.index == gpu.index && r.copy > 0)
+        row["measured"] = {{"matmul_size", kGpuMatrix}, {"fp32_per_second", r.fp32}, {"tf32_per_second", r.tf32}, {"bf16_per_second", r.bf16},
+                           {"copy_bytes_per_second", r.copy}};
+    json["gpus"].push_back(row);
+  }
+  return json;
 }
 
 void print_json(const Diagnosis& d) {
-  const nlohmann::ordered_json document{
+  const Json document{
       {"schema", 1},
       {"command", "doctor"},
       {"ok", true},
@@ -74,10 +156,10 @@ void print_json(const Diagnosis& d) {
       {"measured", {{"multiply_add_per_second", d.multiply_add}, {"matmul_size", kMatrix}, {"matmul_per_second", d.matmul},
                     {"copy_bytes_per_second", d.copy}}},
       {"terminal", {{"rewrites", d.terminal.rewrites}, {"color", d.terminal.colored}}},
-      {"cuda", {{"built_in", false}, {"driver", d.gpu}, {"cure", kCure}}},
-      {"nccl", {{"built_in", false}, {"cure", kCure}}},
+      {"cuda", gpus_json(d)},
+      {"nccl", {{"built_in", false}, {"cure", kNoNcclCure}}},
   };
-  std::printf("%s\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::printf("%s\n", document.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
 }  // namespace
@@ -91,7 +173,7 @@ void add_doctor(CLI::App& app, Invocation& invocation) {
   });
   flags.group("Output");
   flags.toggle("--json", "one JSON document on stdout instead of the text", json);
-  flags.footer("Measures for less than half a second. Exit code: 0 whenever the CPU path can run.");
+  flags.footer("Measures for less than half a second, and each GPU for as long. Exit code: 0 whenever the CPU path can run.");
 }
 
 }  // namespace zl::cli

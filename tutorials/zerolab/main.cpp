@@ -148,12 +148,17 @@ int finish(int code) {
   return say(code == kFine ? int(kUnforeseen) : code, std::string("stdout cannot be written to: ") + std::strerror(errno));
 }
 
+std::string version() {
+  const Gpus gpus = find_gpus();
+  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", no NCCL)");
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app(kDescription, "zerolab");
   Invocation invocation;
   app.formatter(std::make_shared<Help>());
   app.set_help_flag("-h,--help", "this text");
-  app.set_version_flag("--version", std::string("zerolab ") + kVersion + " (kernels for " + cpu_architecture() + ", no CUDA, no NCCL)")->group("");
+  app.set_version_flag("--version", version)->group("");
   app.require_subcommand(1);
   add_compare(app, invocation);
   add_train(app, invocation);

@@ -35,20 +35,15 @@ Flags::Read file(std::string& into) {
   };
 }
 
-void read_device(const std::string& text) {
-  if (choose(text, {"auto", "cpu", "cuda", "meta"}) == 2)
-    throw InputError("this program was built without CUDA; use cpu or auto, which run the same stages");
+// Whether a GPU can be used is asked later: --help and mistakes do not wait for a driver.
+RunOptions::DeviceWish read_device(const std::string& text) {
   require_input(text != "meta", "meta holds no data and cannot train; 'zerolab plan' runs there");
+  return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda"}));
 }
 
 void read_backend(const std::string& text) {
   if (choose(text, {"auto", "threads", "nccl"}) == 2)
     throw InputError("this program was built without NCCL; use threads or auto, which run the same stages");
-}
-
-Dtype read_precision(const std::string& text) {
-  constexpr Dtype types[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
-  return types[choose(text, {"fp32", "bf16", "fp16"})];
 }
 
 void read_threads(const std::string& text) {
@@ -63,6 +58,11 @@ StageKind read_stage(const std::string& text) {
     if (text == name(kind) || text == std::to_string(int(kind))) return kind;
   throw InputError(str("'", text, "' is none of ddp, zero1, zero2, zero3 (or 0 to 3)",
                        did_you_mean(text, {"ddp", "zero1", "zero2", "zero3"})));
+}
+
+Dtype read_precision(const std::string& text) {
+  constexpr Dtype types[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+  return types[choose(text, {"fp32", "bf16", "fp16"})];
 }
 
 std::vector<StageKind> read_stages(const std::string& text) {
@@ -106,11 +106,18 @@ void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyo
               [&](const auto& text) { options.host_memory = read_size(text); });
 }
 
+void add_device_flags(Flags& flags, RunOptions& options) {
+  flags.value("--device", "WHERE", "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\n"
+              "With several GPUs rank r computes on number r modulo their count; ranks may share one.",
+              [&](const auto& text) { options.device = read_device(text); });
+  flags.toggle("--tf32", "GPUs multiply fp32 matrices faster, with inputs rounded to 10 bits (TF32)", options.tf32);
+}
+
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
   flags.group("Ranks");
   flags.value("--ranks", "N", str("how many, 1 to ", kMostRanks, "; threads of this process (default ", default_ranks, ")"),
               [&](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
-  flags.value("--device", "WHERE", "auto or cpu (default auto)", read_device);
+  add_device_flags(flags, options);
   flags.value("--backend", "HOW", "auto or threads: how ranks communicate (default auto)", read_backend);
   flags.value("--threads", "N", "of each rank; 1, the only number so far (default)", read_threads);
   add_memory_flags(flags, options, "; beyond it the run ends with 3");

@@ -18,6 +18,9 @@ struct RunOptions {
   std::optional<int> ranks;
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;        // [s]; 0: none
+  enum class DeviceWish { automatic, cpu, cuda };
+  DeviceWish device = DeviceWish::automatic;
+  bool tf32 = false;
 
   std::string config_file;
   std::vector<std::string> sets;
@@ -41,12 +44,15 @@ struct RunOptions {
 
 // "zero2" or "2". Throws InputError with the list otherwise.
 StageKind read_stage(const std::string& text);
+// "bf16". Throws InputError with the list otherwise.
+Dtype read_precision(const std::string& text);
 // "zero1,zero3": a list of them.
 std::vector<StageKind> read_stages(const std::string& text);
 
 void add_settings_flags(Flags& flags, RunOptions& options);       // --config --set --precision --separate-master
 void add_run_flags(Flags& flags, RunOptions& options);            // those, and --steps --seed
 void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond);  // --device-memory --host-memory
+void add_device_flags(Flags& flags, RunOptions& options);         // --device --tf32
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
 void add_model_flags(Flags& flags, RunOptions& options);          // --model, sizes, --init-from
 void add_data_flags(Flags& flags, RunOptions& options);           // --data --shuffle --eval-every

@@ -20,7 +20,13 @@ constexpr int64_t kMostRanks = 1 << 20;  // nothing runs: a plan may have more r
 struct PlanOptions : RunOptions {
   std::vector<StageKind> stages = {kStages, kStages + 4};
   std::optional<double> parameters;
+  std::optional<DeviceKind> as;
 };
+
+DeviceKind read_as(const std::string& text) {
+  require_input(text == "cpu" || text == "cuda", "'", text, "' is neither cpu nor cuda");
+  return text == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+}
 
 std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
 
@@ -83,6 +89,7 @@ std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& st
 int plan_parameters(const PlanOptions& options, const Config& config, int ranks) {
   const bool shaped = options.model || options.n_layer || options.n_head || options.n_embd || options.block_size || options.vocab_size || !options.init_from.empty();
   if (shaped) throw UsageError("--parameters is a closed formula for any model; leave out --model, the size flags and --init-from");
+  if (options.as) throw UsageError("--parameters counts model states alone, which are the same everywhere; leave out --as");
   const ElementBytes bytes{size_of(config.precision), size_of(config.grad_accum_dtype.value_or(config.precision)),
                            optimizer_bytes(config.optimizer, config.precision)};
   const ClosedPlan plan{*options.parameters, ranks, config.precision, bytes, config.accumulation, options.device_memory};
@@ -99,6 +106,7 @@ int plan(const PlanOptions& options) {
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
   TrainingSpec spec{.model = model.model, .window = model.window, .config = loaded.config, .ranks = ranks,
                     .device_memory = options.device_memory, .host_memory = options.host_memory};
+  spec.device = options.as.value_or(DeviceKind::cpu);
   spec.interrupted = interrupt_requested;
   // Traffic is counted in bytes times ranks, which must fit 64 bits.
   const double traffic = 16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.config.accumulation);
@@ -113,11 +121,12 @@ int plan(const PlanOptions& options) {
 
 constexpr const char* kFooter = R"(One training step of the real model under the real stage, on a device that holds no data, as rank 0 of any number of
 ranks: peaks are exact, and nothing needs the memory that it counts. With --parameters: the closed formula of model
-states alone, for any model. Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
+states alone, for any model. --as changes workspace and nothing else: a CPU packs factors of products into buffers, cuBLAS
+has 32 MiB, and some kernels keep partial sums of other sizes. Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
 
 Examples:
   zerolab plan --model gpt2 --ranks 8
-  zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB
+  zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
   zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
 
 Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen)";
@@ -133,6 +142,8 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_settings_flags(flags, options);
   flags.value("--stages", "LIST", "of ddp, zero1, zero2, zero3 with commas between (default all)", [](const auto& text) { options.stages = read_stages(text); });
   flags.value("--ranks", "N", "how many (default 4)", [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
+  flags.value("--as", "WHERE", "cpu or cuda: what the ranks would compute on; neither need be here (default cpu)",
+              [](const auto& text) { options.as = read_as(text); });
   add_memory_flags(flags, options, ": which stages fit");
   add_model_flags(flags, options);
   add_output_flags(flags, options);

@@ -68,7 +68,7 @@ std::string plan_text(const std::vector<StagePlan>& plans, const TrainingSpec& s
   const int64_t e = size_of(spec.config.precision), g = size_of(spec.config.grad_accum_dtype.value_or(spec.config.precision));
   std::string text = str(model, ": ", with_commas(spec.model.parameters()), " parameters, ", spec.ranks, spec.ranks == 1 ? " rank" : " ranks", ", ",
                          precision_name(spec.config.precision), "; B ", spec.config.micro_batch, " × A ", spec.config.accumulation, ", windows of ",
-                         spec.window ? spec.window : spec.model.block_size, " tokens\n");
+                         spec.window ? spec.window : spec.model.block_size, " tokens", spec.device == DeviceKind::cuda ? "; as on GPUs" : "", "\n");
   text += str("model states without sharding: ", e + g + state.state + state.master, " bytes per parameter = parameter ", e, " + gradient ", g,
               " + optimizer ", state.state, state.master ? str(" + master weights ", state.master) : "", "\n\n");
   TextTable table;
@@ -82,6 +82,7 @@ std::string plan_text(const std::vector<StagePlan>& plans, const TrainingSpec& s
   row(table, plans, "  parameter, at its peak", [](const StagePlan& p) { return human_bytes(find(p, MemoryUse::parameter, &MemoryRow::predicted_peak)); });
   row(table, plans, "  gradient, at its peak", [](const StagePlan& p) { return human_bytes(find(p, MemoryUse::gradient, &MemoryRow::predicted_peak)); });
   row(table, plans, "  activation, at its peak", [](const StagePlan& p) { return human_bytes(find(p, MemoryUse::activation, &MemoryRow::predicted_peak)); });
+  row(table, plans, "  workspace, at its peak", [](const StagePlan& p) { return human_bytes(find(p, MemoryUse::workspace, &MemoryRow::predicted_peak)); });
   row(table, plans, "peak of a step", [](const StagePlan& p) { return human_bytes(p.peak_total); });
   if (std::ranges::any_of(plans, [](const StagePlan& p) { return p.peak_host > 0; })) {
     row(table, plans, "on the host, at rest", [](const StagePlan& p) { return human_bytes(rest_total(p, Pool::host)); });

@@ -115,7 +115,24 @@ void warn_of_patterns(const RunOptions& options, const LoadedConfig& loaded, con
   print_findings(findings, options);
 }
 
+// Bytes that some ranks want of one place.
+struct Demand {
+  int64_t each = 0, host = 0, here = 0;  // [B] of a rank; of these, for what is offloaded; that the place has left, 0: unknown
+  int ranks = 1;
+  std::string where;
+  Pool pool = Pool::device;
+};
+
 std::string plural(int64_t n, const char* one) { return with_commas(n) + " " + one + (n == 1 ? "" : "s"); }
+
+void require_place(StageKind stage, const Demand& d) {
+  if (d.here == 0 || d.each <= d.here / std::max(d.ranks, 1)) return;
+  throw OutOfMemory(str(name(stage), " needs ", human_bytes(d.each), " per rank", d.host > 0 ? str(", ", human_bytes(d.host), " of them for what is offloaded") : "",
+                        ", so ", human_bytes(d.each * d.ranks), " on ", plural(d.ranks, "rank"), ", but ", d.where, " has ", human_bytes(d.here),
+                        " left; nothing was started. Try a smaller model, --set train_micro_batch_size_per_gpu=1, --set zerolab.recompute=true, "
+                        "or 'zerolab plan', which needs no memory."),
+                    0, d.pool, "initialize", "", d.each);
+}
 
 }  // namespace
 
@@ -144,8 +161,7 @@ std::optional<ConfiguredModel> configured_model(const RunOptions& options, const
   return ConfiguredModel{*loaded.config.model, origin == loaded.origins.end() ? "" : origin->second};
 }
 
-void require_memory(const TrainingSpec& spec, const std::vector<StageKind>& stages) {
-  const int64_t here = available_memory();
+void require_memory(const TrainingSpec& spec, const DeviceChoice& device, const std::vector<StageKind>& stages) {
   for (const StageKind stage : stages) {
     TrainingSpec dry = spec;
     dry.config.stage = stage;
@@ -153,13 +169,15 @@ void require_memory(const TrainingSpec& spec, const std::vector<StageKind>& stag
     dry.weights = nullptr;
     dry.device_memory = 0;  // that limit is found out in the run itself, by rank, unit and phase
     const RankReport rank = dry_run(dry, 0);  // throws beyond --host-memory
-    const int64_t host = rank.host.peak_total(), each = std::max(rank.rest.peak_total(), rank.init_peak_total) + host;
-    if (here == 0 || each <= here / spec.ranks) continue;
-    throw OutOfMemory(str(name(stage), " needs ", human_bytes(each), " per rank", host > 0 ? str(", ", human_bytes(host), " of them for what is offloaded") : "",
-                          ", so ", human_bytes(each * spec.ranks), " on ", plural(spec.ranks, "rank"), ", but this machine has ", human_bytes(here),
-                          " left; nothing was started. Try a smaller model, --set train_micro_batch_size_per_gpu=1, --set zerolab.recompute=true, "
-                          "or 'zerolab plan', which needs no memory."),
-                      0, host > each / 2 ? Pool::host : Pool::device, "initialize", "", each);
+    const int64_t host = rank.host.peak_total(), each = std::max(rank.rest.peak_total(), rank.init_peak_total);
+    for (size_t i = 0; i < device.gpus.size(); ++i) {
+      const Gpu& gpu = device.gpus[i];
+      const std::string where = str("GPU ", gpu.index, " (", gpu.name, ")");
+      require_place(stage, {.each = each, .here = gpu.available, .ranks = device.ranks_on(i, spec.ranks), .where = where, .pool = Pool::device});
+    }
+    const bool apart = device.on_gpus();  // or both pools lie in the machine's memory
+    require_place(stage, {.each = host + (apart ? 0 : each), .host = host, .here = available_memory(), .ranks = spec.ranks, .where = "this machine",
+                          .pool = host > each || apart ? Pool::host : Pool::device});
   }
 }
 
@@ -182,6 +200,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   const Config& config = loaded.config;
   require_input(options.eval_every <= config.steps, "--eval-every ", options.eval_every, " never comes in ", plural(config.steps, "step"));
 
+  setup.device = choose_device(options, config.precision);
   setup.model = choose_model(options, configured_model(options, loaded));
   warn_of_patterns(options, loaded, setup.model);
 
@@ -196,6 +215,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   spec.window = setup.model.window;
   spec.config = config;
   spec.ranks = ranks;
+  place(spec, setup.device);
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
@@ -222,6 +242,7 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
               plural(per_step, "window"), " (", with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ", config.accumulation,
               " × N ", spec.ranks, "; ", describe_precision(config), config.offload_optimizer ? ", optimizer on the host (but ddp's)" : "",
               config.recompute ? ", blocks recomputed in backward" : "", "\n");
+  if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
   return text + "update  " + update_line(config) + "\n";
 }
 

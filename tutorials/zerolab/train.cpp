@@ -117,7 +117,7 @@ int interrupted(const RunSetup& setup, const RunFolder* folder, int64_t done, bo
 int train(const TrainOptions& options) {
   const RunSetup setup = set_up_run(options, kDefaultRanks);
   std::optional<TextSample> sample = plan_sample(options, setup);
-  require_memory(setup.spec, {setup.spec.config.stage.value_or(StageKind::ddp)});
+  require_memory(setup.spec, setup.device, {setup.spec.config.stage.value_or(StageKind::ddp)});
   std::optional<RunFolder> folder;
   if (!options.out.empty()) folder.emplace(options.out);
 

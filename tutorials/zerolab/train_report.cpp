@@ -180,6 +180,8 @@ std::string json_report(const TrainReport& report) {
   const Totals sum = totals(report.result);
   Json json{{"schema", 1}, {"command", "train"}, {"stage", name(spec.config.stage.value_or(StageKind::ddp))}, {"ranks", spec.ranks},
             {"parameters", m.parameters()}, {"steps", spec.config.steps}, {"seed", spec.config.seed}, {"precision", precision_name(spec.config.precision)}};
+  json["device"] = name(spec.device);
+  if (report.setup.device.on_gpus()) json["tf32"] = report.setup.device.tf32;
   json["model"] = {{"name", report.setup.model.name}, {"n_layer", m.layers}, {"n_head", m.heads}, {"n_embd", m.width}, {"block_size", m.block_size}, {"vocab_size", m.vocab}};
   json["data"] = {{"name", spec.windows->data().name()}, {"window", spec.window}, {"training_windows", spec.windows->training()}, {"held_out_windows", spec.windows->held_out()}};
   Json loss = Json::array(), norm = Json::array(), rate = Json::array();

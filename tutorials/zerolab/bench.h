@@ -1,0 +1,11 @@
+// The commands below 'zerolab bench' that stand in files of their own.
+#pragma once
+
+#include "tutorials/zerolab/command.h"
+
+namespace zl::cli {
+
+void add_bench_kernels(CLI::App& bench, Invocation& invocation);
+void add_bench_step(CLI::App& bench, Invocation& invocation);
+
+}  // namespace zl::cli

@@ -1,0 +1,76 @@
+#include "tutorials/zerolab/device_choice.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tutorials/zerolab/machine.h"
+
+namespace zl::cli {
+namespace {
+
+std::vector<Gpu> usable(const Gpus& found) {
+  std::vector<Gpu> gpus;
+  for (const Gpu& gpu : found.gpus)
+    if (gpu.problem.empty()) gpus.push_back(gpu);
+  return gpus;
+}
+
+bool alike(const std::vector<Gpu>& gpus) {
+  return std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.name == gpus.front().name; });
+}
+
+}  // namespace
+
+std::vector<int> DeviceChoice::indices() const {
+  std::vector<int> all;
+  for (const Gpu& gpu : gpus) all.push_back(gpu.index);
+  return all;
+}
+
+int DeviceChoice::ranks_on(size_t i, int ranks) const {
+  const int n = int(gpus.size());
+  return (ranks - int(i) + n - 1) / n;
+}
+
+int DeviceChoice::places(int ranks) const { return std::min(ranks, on_gpus() ? int(gpus.size()) : usable_cores()); }
+
+std::string DeviceChoice::name() const {
+  if (!on_gpus()) return cpu_model();
+  std::string all;
+  for (size_t i = 0; i < gpus.size() && (i == 0 || !alike(gpus)); ++i) all += (i ? ", " : "") + gpus[i].name;
+  return all;
+}
+
+DeviceChoice choose_device(const RunOptions& options, Dtype precision) {
+  using Wish = RunOptions::DeviceWish;
+  DeviceChoice choice;
+  if (options.device != Wish::cpu) {
+    const Gpus found = find_gpus();
+    require_input(found.usable() || options.device != Wish::cuda, "--device cuda: ", found.problem,
+                  "; use --device cpu, which runs the same stages, or ", found.cure);
+    if (found.usable()) choice = {.kind = DeviceKind::cuda, .gpus = usable(found)};
+  }
+  if (!options.tf32) return choice;
+  require_input(choice.on_gpus(), "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave it out");
+  choice.tf32 = precision == Dtype::f32;
+  if (!choice.tf32 && !options.quiet)
+    std::fputs("note: --tf32 has no effect in bf16 and fp16, whose products are never of fp32 matrices\n", stderr);
+  return choice;
+}
+
+void place(TrainingSpec& spec, const DeviceChoice& device) {
+  spec.device = device.kind;
+  spec.backends = nullptr;
+  if (device.on_gpus()) spec.backends = on_gpus(device.indices(), {.tf32 = device.tf32});
+}
+
+std::string describe(const DeviceChoice& device, int ranks) {
+  if (!device.on_gpus()) return "cpu, " + device.name();
+  const size_t n = device.gpus.size();
+  std::string text = "cuda, " + (n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name());
+  if (n > 1 && ranks > 1) text += str(", rank r on GPU r mod ", n);
+  if (n == 1 && ranks > 1) text += str(", ", ranks, " ranks share it");
+  return text + (device.tf32 ? ", fp32 products in TF32" : "");
+}
+
+}  // namespace zl::cli

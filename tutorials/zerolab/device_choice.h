@@ -1,0 +1,36 @@
+// What --device and --tf32 mean on this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stages/training.h"
+#include "tutorials/zerolab/options.h"
+
+namespace zl::cli {
+
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::cpu;
+  std::vector<Gpu> gpus;  // the ones to be used; none on the CPU
+  bool tf32 = false;      // fp32 products in TF32
+
+  bool on_gpus() const { return kind == DeviceKind::cuda; }
+  std::vector<int> indices() const;  // of the GPUs
+  // How many of `ranks` compute on gpus[i]: rank r takes GPU r modulo their number.
+  int ranks_on(size_t i, int ranks) const;
+  // Devices that compute at the same time when `ranks` run: GPUs, or cores of this CPU.
+  int places(int ranks) const;
+  std::string name() const;  // "NVIDIA H200", or the CPU's
+};
+
+// auto takes the GPUs if there are any that can be used. Throws InputError if cuda was asked for and none can, or if
+// --tf32 was and ranks compute on the CPU; says on stderr, unless quiet, if --tf32 has no effect in `precision`.
+DeviceChoice choose_device(const RunOptions& options, Dtype precision);
+
+// Where `spec` computes.
+void place(TrainingSpec& spec, const DeviceChoice& device);
+
+// "cuda, NVIDIA H200, 3 ranks share it".
+std::string describe(const DeviceChoice& device, int ranks);
+
+}  // namespace zl::cli
