@@ -30,7 +30,7 @@ TEST_CASE("a GPU that is not there is refused with the number that are", "[cuda]
   CHECK_THROWS_AS(gpu_of_rank(-1), std::runtime_error);
 }
 
-TEST_CASE("a build or a machine without a GPU says why and what to do", "[cuda]") {
+TEST_CASE("a build or a machine without a GPU says why and what to do", "[cuda][host]") {
   const Gpus found = find_gpus();
   if (found.usable()) SKIP("this machine has a GPU");
   CHECK(!found.problem.empty());

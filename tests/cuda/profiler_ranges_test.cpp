@@ -6,7 +6,7 @@
 
 using namespace zl;
 
-TEST_CASE("phases, units and collectives are ranges, each until the next of its kind", "[cuda]") {
+TEST_CASE("phases, units and collectives are ranges, each until the next of its kind", "[cuda][host]") {
   cuda_on_cpu::ranges = {};
   const auto open = [] {
     std::vector<std::string> names;
