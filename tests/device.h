@@ -13,7 +13,7 @@
 #include "tensor/gpus.h"
 
 namespace zl::cuda_on_cpu {  // tensor/cuda, compiled for tests/cuda/on_cpu
-Gpus find_gpus(bool open = true);
+Gpus find_gpus(int open);
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options = {});
 std::unique_ptr<Backend> make_pinned_backend();
 void annotate_for_profilers(EventStream& events);
@@ -34,7 +34,7 @@ inline void require_gpu() {
   if (!found.usable()) SKIP(found.problem << ". Cure: " << found.cure);
 }
 
-inline Gpus test_gpus() { return real_gpu() ? find_gpus() : cuda_on_cpu::find_gpus(); }
+inline Gpus test_gpus() { return real_gpu() ? find_gpus() : cuda_on_cpu::find_gpus(99); }
 
 inline std::unique_ptr<Backend> gpu_of_rank(int index, GpuOptions options = {}) {
   return real_gpu() ? make_gpu_backend(index, options) : cuda_on_cpu::make_gpu_backend(index, options);

@@ -110,7 +110,7 @@ class CudaBackend final : public Backend {
 };
 
 // What tensor/gpus.h promises: gpus.cu, profiler_ranges.cu.
-Gpus find_gpus(bool open = true);
+Gpus find_gpus(int open);
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options = {});
 std::unique_ptr<Backend> make_pinned_backend();
 void annotate_for_profilers(EventStream& events);

@@ -81,7 +81,7 @@ class PinnedBackend final : public CpuBackend {
 
 }  // namespace
 
-Gpus find_gpus(bool open) {
+Gpus find_gpus(int open) {
   Gpus found{.built_in = true};
   int toolkit = 0, driver = 0, count = 0, current = 0;
   cudaRuntimeGetVersion(&toolkit);
@@ -95,7 +95,7 @@ Gpus find_gpus(bool open) {
     return found;
   }
   cudaGetDevice(&current);
-  for (int i = 0; i < count; ++i) found.gpus.push_back(ask(i, count, open));
+  for (int i = 0; i < count; ++i) found.gpus.push_back(ask(i, count, i < open));
   cudaSetDevice(current);
   if (std::none_of(found.gpus.begin(), found.gpus.end(), [](const Gpu& gpu) { return gpu.problem.empty(); })) {
     found.problem = str("GPU 0 (", found.gpus[0].name, ") cannot be used: ", found.gpus[0].problem);
@@ -112,7 +112,7 @@ std::unique_ptr<Backend> make_pinned_backend() { return std::make_unique<PinnedB
 #ifndef ZEROLAB_CUDA_ON_CPU
 namespace zl {
 
-Gpus find_gpus(bool open) { return cuda::find_gpus(open); }
+Gpus find_gpus(int open) { return cuda::find_gpus(open); }
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) { return cuda::make_gpu_backend(index, options); }
 std::unique_ptr<Backend> make_pinned_backend() { return cuda::make_pinned_backend(); }
 void annotate_for_profilers(EventStream& events) { cuda::annotate_for_profilers(events); }
