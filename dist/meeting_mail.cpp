@@ -54,7 +54,14 @@ void Meeting::post(Parcel& parcel, const EventStream& events) {
     if (fit(parcel.call, other.call)) {
       parcel.state = other.state = Parcel::State::copying;
       lock.unlock();
-      copy(parcel, other);
+      try {
+        copy(parcel, other);
+      } catch (const std::exception& error) {  // of a GPU; the other side must not wait for ever
+        lock.lock();
+        parcel.state = other.state = Parcel::State::posted;
+        fail_locked(str("rank ", parcel.rank, " in ", describe(parcel.call), ": ", error.what()));
+        throw;
+      }
       lock.lock();
       seat.flight.change(parcel.record, FlightRecord::State::done);
       seats_[size_t(other.rank)].flight.change(other.record, FlightRecord::State::done);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <memory>
 
 #include "tensor/backend.h"
@@ -23,13 +24,23 @@ Post in_place(const Tensor& tensor, const Call& call) {
   return {call, address, address};
 }
 
+// In destructors, where a GPU that no longer answers must not end the process: the next call to it will say so.
+void follow_or_give_up(Backend& backend, const Moment& moment) noexcept {
+  try {
+    backend.follow(Lane::compute, moment.get());
+  } catch (const std::exception&) {
+  }
+}
+
 // What the compute lane must follow before it may touch the buffers of a call, or before they may be given back: it does so
 // when the Work is waited for, or dropped.
 class Arrival {
  public:
   explicit Arrival(Backend& backend) : backend_(backend) {}
   Arrival(const Arrival&) = delete;
-  ~Arrival() { wait(); }
+  ~Arrival() {
+    for (const Moment& moved : moments_) follow_or_give_up(backend_, moved);
+  }
   void add(Moment moved) { moments_.push_back(std::move(moved)); }
   void wait() {
     for (const Moment& moved : std::exchange(moments_, {})) backend_.follow(Lane::compute, moved.get());
@@ -43,8 +54,14 @@ class Arrival {
 // What this rank posted, until the other side has taken it or this rank gives up.
 struct Ticket {
   Ticket(Meeting& meeting, int rank, const Tensor& tensor, const Call& call)
-      : meeting(meeting), parcel{.call = call, .rank = rank, .tensor = tensor} {}
-  ~Ticket() { meeting.withdraw(parcel); }
+      : meeting(meeting), parcel{.call = call, .rank = rank, .tensor = tensor} {
+    parcel.ready = tensor.backend().mark(Lane::compute);
+  }
+  Ticket(const Ticket&) = delete;
+  ~Ticket() {
+    meeting.withdraw(parcel);
+    follow_or_give_up(parcel.tensor.backend(), parcel.moved);
+  }
   Meeting& meeting;
   Parcel parcel;
 };
@@ -135,7 +152,6 @@ Work ThreadCommunicator::do_barrier(const Call& call) {
 Work ThreadCommunicator::mail(const Tensor& tensor, const Call& call) {
   (void)address_of(tensor, call);
   const auto ticket = std::make_shared<Ticket>(meeting_, rank(), tensor, call);
-  ticket->parcel.ready = tensor.backend().mark(Lane::compute);
   meeting_.post(ticket->parcel, events());
   const auto arrived = [this, ticket, call] {
     ticket->parcel.tensor.backend().follow(Lane::compute, ticket->parcel.moved.get());
