@@ -113,6 +113,7 @@ TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& c
   TrainingResult result;
   result.ranks.resize(size_t(spec.ranks));
   run_ranks(spec.ranks, [&](Communicator& comm) {
+    if (spec.device == DeviceKind::cuda) annotate_for_profilers(comm.events());
     const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
     Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events(),
                   {.limit = spec.device_memory, .poison = spec.poison});

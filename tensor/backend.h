@@ -103,6 +103,7 @@ class Backend {
   virtual void release(void* block, int64_t bytes) noexcept = 0;
   // Whether it keeps released blocks itself, so that Memory need not.
   virtual bool keeps_blocks() const { return false; }
+  virtual int64_t driver_calls() const { return 0; }  // how often it took memory from a GPU's driver or gave some back
   // Makes every element of every type in the block NaN (tests).
   virtual void poison(void* block, int64_t bytes) noexcept = 0;
 

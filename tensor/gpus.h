@@ -3,6 +3,7 @@
 // No header of CUDA is needed to use this one. tensor/cuda/gpus.cu defines it, or tensor/no_gpus.cpp where CUDA is not built.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace zl {
 struct Gpu {
   int index = 0;
   std::string name;                  // "NVIDIA H200"
-  int64_t memory = 0, available = 0;  // [B]
+  int64_t memory = 0, available = 0;  // [B]; available: 0 if it was not opened
   int compute_major = 0, compute_minor = 0;  // 9, 0
   int multiprocessors = 0;
   std::vector<int> peers;            // the other GPUs whose memory it reads and writes directly (NVLink or PCIe)
@@ -31,11 +32,13 @@ struct Gpus {
   bool usable() const { return problem.empty(); }
 };
 
-// Asks the driver. Never throws: what is wrong is said in `problem`.
-Gpus find_gpus();
+// Asks the driver. Never throws: what is wrong is said in `problem`. The first `open` cards are opened, which takes a moment and
+// some of their memory: only then is it known what they have available, and whether this program has kernels for them.
+Gpus find_gpus(int open = std::numeric_limits<int>::max());
 
 struct GpuOptions {
   bool tf32 = false;  // products of fp32 matrices round their inputs to TF32's 10 bits
+  int64_t segment = int64_t(32) << 20;  // [B] The pool takes as much from the driver at a time, or more for a larger block.
 };
 
 // A backend on GPU number `index`, for one rank, to be made, used and destroyed on that rank's own thread.

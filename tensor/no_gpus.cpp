@@ -6,11 +6,11 @@
 namespace zl {
 namespace {
 
-[[noreturn]] void not_built() { throw std::runtime_error("this build has no CUDA in it: " + find_gpus().cure); }
+[[noreturn]] void not_built() { throw std::runtime_error("this build has no CUDA in it: " + find_gpus(0).cure); }
 
 }  // namespace
 
-Gpus find_gpus() {
+Gpus find_gpus(int) {
   return {.problem = "CUDA is not in this build",
           .cure = "install the CUDA Toolkit (12.0 or later), remove the build folder, and build again; cmake says why it left CUDA out"};
 }

@@ -1,13 +1,14 @@
 // Kernels on one NVIDIA GPU. Each .cu file of this folder defines the members of one family; cpu/ has the same files, which
 // are their plain references.
 //
-// A backend belongs to one rank: it has a stream of its own, on which everything runs in program order, and its own handle
-// of cuBLAS. Deterministic by construction: no floating-point atomics, every sum in one fixed order.
+// A backend belongs to one rank: it has two streams of its own, one for each lane, on which everything runs in program order,
+// its own pool of memory and its own handle of cuBLAS. Deterministic by construction: no floating-point atomics, every sum in
+// one fixed order.
 #pragma once
 
 #include <memory>
 
-#include "tensor/backend.h"
+#include "tensor/gpus.h"
 
 #ifdef ZEROLAB_CUDA_ON_CPU   // tests that run these kernels on the CPU have them beside the true ones
 #define ZEROLAB_CUDA cuda_on_cpu
@@ -19,26 +20,43 @@ struct CUstream_st;
 struct cublasContext;
 
 namespace zl::ZEROLAB_CUDA {
+class DevicePool;
+}
+
+namespace zl::ZEROLAB_CUDA {
 
 class CudaBackend final : public Backend {
  public:
-  // On GPU number `device`. Throws std::runtime_error if there is none.
-  explicit CudaBackend(int device);
+  // On GPU number `device`, on the thread of its rank. Throws std::runtime_error if that GPU cannot be used.
+  explicit CudaBackend(int device, GpuOptions options = {});
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
   const char* name() const override { return "cuda"; }
   bool host_addressable() const override { return false; }
-  CUstream_st* stream() const { return stream_; }
+  CUstream_st* stream(Lane lane = Lane::compute) const { return streams_[size_t(lane)]; }
   int device() const { return device_; }
 
   // cuda_backend.cu
   void* allocate(int64_t bytes) override;
   void release(void* block, int64_t bytes) noexcept override;
+  bool keeps_blocks() const override { return true; }
+  int64_t driver_calls() const override;
+  void poison(void* block, int64_t bytes) noexcept override;
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
   void upload(const void* host, const Tensor& to) override;
   void download(const Tensor& from, void* host) override;
+
+  // lanes.cu
+  std::shared_ptr<const LanePoint> mark(Lane lane) override;
+  void follow(Lane lane, const LanePoint* point) override;
+  void synchronize() override;
+  double seconds(const std::function<void()>& work) override;
+  void move_bytes(const void* from, void* to, int64_t bytes) override;
+
+  // ordered_sum.cu
+  void ordered_sum(const OrderedSum& sum) override;
 
   // random.cu
   void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) override;
@@ -84,8 +102,17 @@ class CudaBackend final : public Backend {
 
  private:
   int device_;
-  CUstream_st* stream_ = nullptr;
+  GpuOptions options_;
+  CUstream_st* streams_[2] = {};
   cublasContext* blas_ = nullptr;
+  std::unique_ptr<DevicePool> pool_;
+  char* staging_ = nullptr;  // pinned memory of the host, made when a buffer lies on a GPU that this one cannot reach
 };
+
+// What tensor/gpus.h promises: gpus.cu, profiler_ranges.cu.
+Gpus find_gpus(int open);
+std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options = {});
+std::unique_ptr<Backend> make_pinned_backend();
+void annotate_for_profilers(EventStream& events);
 
 }  // namespace zl::ZEROLAB_CUDA

@@ -93,9 +93,10 @@ void CudaBackend::fill(double value, const Tensor& out) {
 }
 
 void CudaBackend::copy(const Tensor& from, const Tensor& to) {
+  if (to.numel() == 0) return;
   if (from.dtype() == to.dtype()) {  // also between the host and the GPU, and within one storage
-    require_cuda(cudaMemcpyAsync(to.address(), from.address(), size_t(to.bytes()), cudaMemcpyDefault, stream_), "a copy failed");
-    if (from.backend().host_addressable() || to.backend().host_addressable()) require_cuda(cudaStreamSynchronize(stream_), "a copy failed");
+    require_cuda(cudaMemcpyAsync(to.address(), from.address(), size_t(to.bytes()), cudaMemcpyDefault, stream()), "a copy failed");
+    if (from.backend().host_addressable() || to.backend().host_addressable()) require_cuda(cudaStreamSynchronize(stream()), "a copy failed");
     return;
   }
   require(&from.backend() == this && &to.backend() == this, "copy: a cast between the host and the GPU needs a copy first");

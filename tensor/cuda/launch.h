@@ -1,6 +1,6 @@
 // Starting kernels, and what every kernel file needs. Only .cu files of this folder include it.
 //
-// The same files also compile as plain C++ against tests/cuda_on_cpu, which runs kernels on the CPU, one thread after the
+// The same files also compile as plain C++ against tests/cuda/on_cpu, which runs kernels on the CPU, one thread after the
 // other: that is how they are tested where there is no GPU. What differs between the two stands in this header alone.
 #pragma once
 
@@ -29,18 +29,32 @@ constexpr int kWarp = 32;
 
 inline int64_t blocks_for(int64_t n, int64_t per_block = kThreads) { return (n + per_block - 1) / per_block; }
 
+// An address on the GPU as kernels use it. Where there is no GPU, the host gets addresses that it cannot read, as here.
+template <class T>
+T* device_address(T* address) {
+#ifdef ZEROLAB_CUDA_ON_CPU
+  return static_cast<T*>(address_for_kernels(address));
+#else
+  return address;
+#endif
+}
+
 // Starts kernel(args…) on `blocks` blocks. No blocks: nothing to do.
 template <class... Parameters, class... Arguments>
-void launch(CudaBackend& backend, void (*kernel)(Parameters...), int64_t blocks, int threads, Arguments... arguments) {
+void launch_on(CUstream_st* stream, void (*kernel)(Parameters...), int64_t blocks, int threads, Arguments... arguments) {
   if (blocks == 0) return;
-  ZL_LAUNCH(kernel, blocks, threads, backend.stream())(Parameters(arguments)...);
+  ZL_LAUNCH(kernel, blocks, threads, stream)(Parameters(arguments)...);
   require_cuda(cudaGetLastError(), "a kernel could not be started");
+}
+template <class... Parameters, class... Arguments>
+void launch(CudaBackend& backend, void (*kernel)(Parameters...), int64_t blocks, int threads, Arguments... arguments) {
+  launch_on(backend.stream(), kernel, blocks, threads, arguments...);
 }
 
 // The elements of a tensor on the GPU.
 template <class T>
 T* elements(const Tensor& t) {
-  return static_cast<T*>(t.address());
+  return static_cast<T*>(device_address(t.address()));
 }
 
 // The first of this thread's elements, and the distance to its next: a loop over any n on any grid.

@@ -1,7 +1,7 @@
 // Layer norm: one warp per row, whose sums stay within the warp. What is summed over rows is summed in layer_norm_parts
 // parts, and then the parts in order.
 #include "tensor/cuda/launch.h"
-#include "tensor/cuda/matmul.h"
+#include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {

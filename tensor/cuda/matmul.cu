@@ -26,7 +26,7 @@ struct Operand {
 
 Operand operand(Factor f) {
   const int64_t row = f.tensor.dim(-1);
-  return {f.tensor.address(), f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(row)};
+  return {device_address(f.tensor.address()), f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(row)};
 }
 
 int64_t rows(const Tensor& t) { return t.dim(-1) ? t.numel() / t.dim(-1) : 0; }
@@ -50,14 +50,16 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, con
   const Operand left = operand(b), right = operand(a);
   const cudaDataType_t type = blas_type(out.dtype());
   const bool in_double = out.dtype() == Dtype::f64;
+  const bool tf32 = options_.tf32 && out.dtype() == Dtype::f32;
+  const cublasComputeType_t compute = in_double ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   // The scalars have the type in which it computes: fp32 also for bf16 and fp16.
   const double one = 1, beta = write == Write::add ? 1 : 0;
   const float one_float = 1, beta_float = float(beta);
-  require_blas(cublasSetWorkspace(blas_, workspace.address(), size_t(workspace.bytes())), "matmul");
+  require_blas(cublasSetWorkspace(blas_, device_address(workspace.address()), size_t(workspace.bytes())), "matmul");
   require_blas(cublasGemmEx(blas_, left.operation, right.operation, int(N), int(M), int(K),
                             in_double ? static_cast<const void*>(&one) : &one_float, left.data, type, left.leading, right.data, type,
-                            right.leading, in_double ? static_cast<const void*>(&beta) : &beta_float, out.address(), type, int(N),
-                            in_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                            right.leading, in_double ? static_cast<const void*>(&beta) : &beta_float, device_address(out.address()), type, int(N),
+                            compute, CUBLAS_GEMM_DEFAULT),
                "matmul");
 }
 

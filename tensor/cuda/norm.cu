@@ -5,7 +5,7 @@
 // a subtree of it, and missing leaves change no bit: so each block of threads adds one such subtree, and a second kernel
 // the tree above them.
 #include "tensor/cuda/launch.h"
-#include "tensor/cuda/norm.h"
+#include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {

@@ -1,10 +1,12 @@
 // One thread per element adds it over all ranks, in rank order: so no result depends on chunks, on the grid or on who adds.
-#include "tensor/cuda/reduce.h"
-
+// What cpu/ordered_sum.cpp does for buffers in host memory, bit for bit.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
+
+constexpr int kMostRanks = 64;                    // their addresses travel with the kernel's start
+constexpr int64_t kStaging = int64_t(4) << 20;    // [B] of the host, for buffers that this GPU cannot reach
 
 template <class T>
 struct SumOf {
@@ -19,16 +21,18 @@ struct Addresses {
   int count = 0;
   char* of[kMostRanks] = {};
 
-  explicit Addresses(std::span<char* const> buffers) : count(int(buffers.size())) {
-    require(buffers.size() <= size_t(kMostRanks), "reduce_on_device: ", buffers.size(), " buffers, but at most ", kMostRanks,
-            " can be added");
-    std::copy(buffers.begin(), buffers.end(), of);
-  }
   template <class T>
   __device__ T* as(int rank) const {
     return reinterpret_cast<T*>(of[rank]);
   }
 };
+
+Addresses addresses(std::span<char* const> buffers) {
+  require(buffers.size() <= size_t(kMostRanks), "ordered_sum: ", buffers.size(), " buffers, but at most ", kMostRanks, " can be added");
+  Addresses all{int(buffers.size()), {}};
+  std::transform(buffers.begin(), buffers.end(), all.of, [](char* buffer) { return device_address(buffer); });
+  return all;
+}
 
 struct Range {
   int64_t begin, end;
@@ -37,7 +41,7 @@ struct Range {
 
 // Reads an element of every buffer before it writes any, and nobody else touches that element: results may be buffers.
 template <class T>
-__global__ void reduce_kernel(Range range, Addresses buffers, Addresses results) {
+__global__ void ordered_sum_kernel(Range range, Addresses buffers, Addresses results) {
   using Sum = typename SumOf<T>::type;
   const int64_t i = range.begin + first_element();
   if (i >= range.end) return;
@@ -47,19 +51,52 @@ __global__ void reduce_kernel(Range range, Addresses buffers, Addresses results)
   for (int r = 0; r < results.count; ++r) results.as<T>(r)[i] = T(sum);
 }
 
-}  // namespace
-
-void reduce_on_device(CudaBackend& backend, const DeviceReduction& what) {
-  if (what.buffers.size() < 2) return;  // the sum and the mean of one are itself, and it is in place
-  const int64_t n = what.end - what.begin;
-  const Range range{what.begin, what.end, what.mean};
-  const Addresses buffers(what.buffers), results(what.results);
+void add_in_order(CUstream_st* stream, const OrderedSum& what) {
   const auto run = [&](auto type) {
-    launch(backend, reduce_kernel<decltype(type)>, blocks_for(n), kThreads, range, buffers, results);
+    launch_on(stream, ordered_sum_kernel<decltype(type)>, blocks_for(what.end - what.begin), kThreads,
+              Range{what.begin, what.end, what.mean}, addresses(what.buffers), addresses(what.results));
   };
-  require(what.dtype != Dtype::i32 || !what.mean, "reduce_on_device: the mean of integers is not one");
   if (what.dtype == Dtype::i32) run(int32_t{});
   else for_float_type(what.dtype, run);
+}
+
+// Whether kernels on GPU `device` can read and write what lies at `address`.
+bool reaches(int device, const void* address) {
+  cudaPointerAttributes where{};
+  require_cuda(cudaPointerGetAttributes(&where, address), "a buffer is nowhere");
+  int can = where.type != cudaMemoryTypeDevice || where.device == device;
+  if (!can) require_cuda(cudaDeviceCanAccessPeer(&can, device, where.device), "GPUs cannot be asked for each other");
+  return can != 0;
+}
+
+}  // namespace
+
+// Between GPUs that cannot reach each other, a piece of each far buffer comes to the host first, where every GPU reads it.
+void CudaBackend::ordered_sum(const OrderedSum& what) {
+  if (what.buffers.size() < 2) return;  // the sum and the mean of one are itself, and it is in place
+  require(what.dtype != Dtype::i32 || !what.mean, "ordered_sum: the mean of integers is not one");
+  CUstream_st* const lane = stream(Lane::communication);
+  const auto is_far = [&](char* buffer) { return !reaches(device_, buffer); };
+  if (std::none_of(what.buffers.begin(), what.buffers.end(), is_far) && std::none_of(what.results.begin(), what.results.end(), is_far))
+    return add_in_order(lane, what);
+  if (!staging_) {
+    void* block = nullptr;
+    require_cuda(cudaHostAlloc(&block, size_t(kStaging), cudaHostAllocPortable), "no memory of the host to stage what another GPU holds");
+    staging_ = static_cast<char*>(block);
+  }
+  const int64_t size = size_of(what.dtype), slots = int64_t(what.buffers.size()) + 1, slot = kStaging / slots / 256 * 256;
+  for (int64_t begin = what.begin; begin < what.end; begin += slot / size) {
+    const int64_t n = std::min(slot / size, what.end - begin);
+    std::vector<char*> buffers, results;
+    for (size_t r = 0; r < what.buffers.size(); ++r) {
+      char* const piece = what.buffers[r] + begin * size;
+      buffers.push_back(is_far(piece) ? staging_ + int64_t(r + 1) * slot : piece);
+      if (is_far(piece)) move_bytes(piece, buffers.back(), n * size);
+    }
+    char* const sum = staging_;
+    add_in_order(lane, {buffers, std::span(&sum, 1), 0, n, what.dtype, what.mean});
+    for (char* result : what.results) move_bytes(sum, result + begin * size, n * size);
+  }
 }
 
 }  // namespace zl::ZEROLAB_CUDA

@@ -47,7 +47,7 @@ struct Differences {
 
 // Both backward passes start from what the CPU's forward pass saved.
 Differences differences(const Case& c, double scale = 1) {
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   const Values qkv = qkv_of(c, scale), dy = dy_of(c);
   const Output expected = forward(cpu, c, qkv), output = forward(gpu, c, qkv);
   return {distance(output.y, expected.y), distance(output.log_sum_exp, expected.log_sum_exp),
@@ -79,7 +79,7 @@ TEST_CASE("attention on the GPU takes heads of up to 256 channels, and says so",
     check({1, 67, 1, 256, dtype});
     check({1, 35, 2, 129, dtype});
   }
-  Side gpu(emulated_gpu());
+  Side gpu(test_gpu());
   const Case wide{1, 2, 1, 257};
   CHECK_THROWS_AS(forward(gpu, wide, qkv_of(wide)), std::invalid_argument);
 }
@@ -90,7 +90,7 @@ TEST_CASE("attention on the GPU keeps batches and heads apart", "[cuda]") {
   check({3, 1, 2, 7, dtype});
   check({0, 5, 1, 4, dtype});
 
-  Side gpu(emulated_gpu());
+  Side gpu(test_gpu());
   const Case both{2, 70, 2, 9, dtype}, one{1, 70, 2, 9, dtype};
   const Values qkv = qkv_of(both), last(qkv.begin() + 70 * 3 * both.C(), qkv.end());
   const Values y = forward(gpu, both, qkv).y, alone = forward(gpu, one, last).y;
@@ -99,7 +99,7 @@ TEST_CASE("attention on the GPU keeps batches and heads apart", "[cuda]") {
 
 TEST_CASE("on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
-  Side gpu(emulated_gpu());
+  Side gpu(test_gpu());
   const Case whole{1, 130, 2, 9, dtype};
   const Values qkv = qkv_of(whole), y = forward(gpu, whole, qkv).y;
   for (const int64_t T : {1, 2, 33, 64, 65, 100}) {
@@ -111,7 +111,7 @@ TEST_CASE("on the GPU too, what a token attends to does not depend on the tokens
 
 TEST_CASE("attention on the GPU survives scores that overflow an exponential", "[cuda]") {
   const Case c{1, 66, 1, 4};
-  Side gpu(emulated_gpu());
+  Side gpu(test_gpu());
   const Values qkv = qkv_of(c, 30);
   const Output output = forward(gpu, c, qkv);
   CHECK(*std::max_element(output.log_sum_exp.begin(), output.log_sum_exp.end()) > 1000);
@@ -121,7 +121,7 @@ TEST_CASE("attention on the GPU survives scores that overflow an exponential", "
 }
 
 TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number per query", "[cuda]") {
-  const auto bytes = [](KernelId kernel, Dtype dtype) { return emulated_gpu().workspace(kernel, std::array<int64_t, 4>{2, 8192, 3, 64}, dtype); };
+  const auto bytes = [](KernelId kernel, Dtype dtype) { return test_gpu().workspace(kernel, std::array<int64_t, 4>{2, 8192, 3, 64}, dtype); };
   CHECK(bytes(KernelId::attention, Dtype::bf16) == 0);
   CHECK(bytes(KernelId::attention_backward, Dtype::bf16) == 2 * 3 * 8192 * 4);
   CHECK(bytes(KernelId::attention_backward, Dtype::f64) == 2 * 3 * 8192 * 8);
@@ -130,7 +130,7 @@ TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number p
 TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention and its gradient", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Case c{1, 65, 1, 8, dtype};
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   const Values qkv = qkv_of(c), dy = dy_of(c);
   Values broken = qkv;
   broken[size_t(64 * 3 * c.C() + c.C())] += 2;  // the last token's: only its own query sees it

@@ -44,7 +44,7 @@ TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in pla
   const int64_t R = GENERATE(1, 17), V = GENERATE(1, 2, 11, 255, 256, 257, 1000);
   const Case c{R, V, dtype};
   CAPTURE(name(dtype), R, V);
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) <= one_rounding(c.statistics()));
   const std::vector<double> expected = gradient(cpu, c), result = gradient(gpu, c);
   CHECK(distance(result, expected) <= one_rounding(dtype) / double(R));  // gradients are less than 1 / R
@@ -53,7 +53,7 @@ TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in pla
 
 TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cuda]") {
   const Case c{300, 3, Dtype::f32};
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) < 1e-6);
   Case other = c;
   other.targets.back() = (c.targets.back() + 1) % 3;
@@ -62,12 +62,12 @@ TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cud
 
 TEST_CASE("cross-entropy on the GPU of equal logits is the logarithm of the vocabulary, up to GPT-2's", "[cuda]") {
   const int64_t V = GENERATE(2, 256, 50257);
-  Side gpu(emulated_gpu());
+  Side gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, {3, V, Dtype::f32, std::vector<double>(size_t(3 * V), 5.0)}) - std::log(double(V))) < 2e-6);
 }
 
 TEST_CASE("cross-entropy on the GPU neither overflows nor loses a small loss", "[cuda]") {
-  Side gpu(emulated_gpu());
+  Side gpu(test_gpu());
   const auto loss = [&](double at_target, double other) { return loss_of(gpu, {1, 2, Dtype::f32, {at_target, other}, {0}}); };
   CHECK(loss(3e38, -3e38) == 0);
   CHECK(std::abs(loss(-3e38, 1e4) / 3e38 - 1) < 1e-6);
@@ -76,7 +76,7 @@ TEST_CASE("cross-entropy on the GPU neither overflows nor loses a small loss", "
 
 TEST_CASE("on the GPU a logit that is no number, and a target outside the vocabulary, make loss and gradient NaN", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
-  Side gpu(emulated_gpu());
+  Side gpu(test_gpu());
   const auto check = [&](const Case& c) {
     CHECK(std::isnan(loss_of(gpu, c)));
     const std::vector<double> d = gradient(gpu, c, true);
@@ -100,7 +100,7 @@ TEST_CASE("another target on the GPU than on the CPU is noticed in loss and grad
   const Case c{17, 11, dtype};
   Case broken = c;
   broken.targets[16] = (broken.targets[16] + 1) % 11;
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, broken) - loss_of(cpu, c)) > one_rounding(c.statistics()));
   CHECK(distance(gradient(gpu, broken), gradient(cpu, c)) > one_rounding(dtype) / 17);
 }

@@ -1,4 +1,4 @@
-// The kernels of tensor/cuda, run on the CPU, beside those of tensor/cpu on the same values.
+// The kernels of tensor/cuda beside those of tensor/cpu on the same values.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "tensor/backend.h"
-#include "tensor/cuda/cuda_backend.h"
 #include "tensor/random.h"
+#include "tests/device.h"
 
 namespace zl::test {
-
-inline Backend& emulated_gpu() {
-  static cuda_on_cpu::CudaBackend backend(0);
-  return backend;
-}
 
 // One side: a memory on one of the two backends, and tensors from values in double.
 struct Side {
@@ -91,7 +86,7 @@ constexpr Dtype kFloatTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64
 // Calls the kernel layer on both sides: body(side) returns the values to compare.
 template <class Body>
 std::pair<std::vector<double>, std::vector<double>> on_both(Body body) {
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   return {body(cpu), body(gpu)};
 }
 

@@ -69,7 +69,7 @@ TEST_CASE("the gradient of a table depends on the order in which rows are added,
 }
 
 TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to nothing", "[cuda]") {
-  Side s(emulated_gpu());
+  Side s(test_gpu());
   const int64_t C = 5, V = 4;
   const std::vector<int32_t> ids{3, 4, -1, INT32_MAX, INT32_MIN, 0};
   const Tensor y = s.of(random_values(6 * C, 1), {1, 6, C}, Dtype::bf16), table = s.of(random_values(V * C, 2), {V, C}, Dtype::bf16);

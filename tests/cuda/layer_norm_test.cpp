@@ -59,7 +59,7 @@ TEST_CASE("layer norm on the GPU is that of the CPU, with its statistics", "[cud
     for (const int64_t C : {1, 5, 31, 32, 33, 300}) {
       const Case c{R, C, dtype};
       CAPTURE(name(dtype), R, C);
-      Side cpu(cpu_backend()), gpu(emulated_gpu());
+      Side cpu(cpu_backend()), gpu(test_gpu());
       const Output expected = forward(cpu, c), output = forward(gpu, c);
       CHECK(distance(output.y, expected.y) <= one_rounding(dtype));
       CHECK(distance(output.mean, expected.mean) <= one_rounding(c.statistics()));
@@ -75,7 +75,7 @@ TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and add
     for (const int64_t C : {1, 5, 33, 300}) {
       const Case c{R, C, dtype};
       CAPTURE(name(dtype), R, C);
-      Side cpu(cpu_backend()), gpu(emulated_gpu());
+      Side cpu(cpu_backend()), gpu(test_gpu());
       const Output saved = forward(cpu, c);
       const Gradients expected = backward(cpu, c, saved, write), gradients = backward(gpu, c, saved, write);
       CHECK(distance(gradients.dx, expected.dx) <= one_rounding(dtype));
@@ -87,7 +87,7 @@ TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and add
 
 TEST_CASE("layer norm on the GPU keeps the variance where the mean is large", "[cuda]") {
   const Case c{3, 300, Dtype::f32, 1000};
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   const Output expected = forward(cpu, c), output = forward(gpu, c);
   CHECK(distance(output.rstd, expected.rstd) < 1e-5);
   CHECK(distance(output.y, expected.y) < 1e-3);  // the mean has an error of 1e-4
@@ -96,7 +96,7 @@ TEST_CASE("layer norm on the GPU keeps the variance where the mean is large", "[
 TEST_CASE("one row that the GPU leaves out of layer norm and its gradients is noticed", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Case all{17, 5, dtype}, some{16, 5, dtype};
-  Side cpu(cpu_backend()), gpu(emulated_gpu());
+  Side cpu(cpu_backend()), gpu(test_gpu());
   Output expected = forward(cpu, all), output = forward(gpu, some);
   CHECK_FALSE(distance(output.y, expected.y) <= one_rounding(dtype));  // nor have they one size
   const Gradients gradients = backward(gpu, some, output, Write::set), whole = backward(cpu, all, expected, Write::set);

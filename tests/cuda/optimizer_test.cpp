@@ -92,7 +92,7 @@ TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cu
 }
 
 TEST_CASE("on the GPU updating a slice gives the bits of updating the whole", "[cuda]") {
-  Side s(emulated_gpu());
+  Side s(test_gpu());
   const AdamWUpdate whole = adamw_of(s, {}), parts = adamw_of(s, {});
   const auto part = [&](int64_t begin, int64_t n) {
     AdamWUpdate u = parts;

@@ -31,7 +31,7 @@ TEST_CASE("on the GPU normal numbers are those of the CPU, wherever they begin a
 }
 
 TEST_CASE("on the GPU a part is filled as the whole is, and nothing beside it", "[cuda]") {
-  Side s(emulated_gpu());
+  Side s(test_gpu());
   const std::vector<double> whole = numbers(s, 0, 600, Dtype::f32);
   const int64_t begin = GENERATE(0, 1, 2, 255), n = GENERATE(1, 2, 33, 300);
   const Tensor t = s.of(std::vector<double>(600, 9), {600}, Dtype::f32);

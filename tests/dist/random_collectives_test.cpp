@@ -66,7 +66,7 @@ bool take(const Step& step, Rank& rank) {
     (step.seed % 2 ? sent : received).wait();
     (step.seed % 2 ? received : sent).wait();
   }
-  const auto data = result.data<T>();
+  const std::vector<T> data = contents<T>(result);
   for (int64_t i = 0; i < count; ++i) {
     if (step.kind == 1 && i / step.slice != r) continue;
     const T e = expected<T>(step, r, n, i);

@@ -12,6 +12,7 @@
 
 #include "dist/run_ranks.h"
 #include "tensor/backend.h"
+#include "tests/device.h"
 
 namespace zl::test {
 
@@ -51,17 +52,17 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// One rank's memory on the CPU.
+// One rank's memory.
 struct Rank {
-  explicit Rank(Communicator& comm, MemoryOptions options = {})
-      : comm(comm), memory({DeviceKind::cpu}, cpu_backend(), comm.events(), options) {}
+  explicit Rank(Communicator& comm, MemoryOptions options = {}, RankBackends own = backends_of_rank())
+      : comm(comm), backends(std::move(own)), memory({}, device_of(backends), comm.events(), options) {}
   Tensor empty(int64_t count, Dtype dtype = Dtype::f32) {
     return Tensor::empty(memory, MemoryUse::gradient, {count}, dtype);
   }
   template <class T>
   Tensor tensor(const std::vector<T>& v) {
     Tensor t = empty(int64_t(v.size()), dtype_of<T>);
-    if (!v.empty()) std::memcpy(t.address(), v.data(), v.size() * sizeof(T));
+    memory.backend().upload(v.data(), t);
     return t;
   }
   // A float tensor that holds `value` everywhere.
@@ -69,13 +70,15 @@ struct Rank {
     return tensor(std::vector<float>(size_t(count), value));
   }
   Communicator& comm;
+  RankBackends backends;
   Memory memory;
 };
 
 template <class T>
 std::vector<T> contents(const Tensor& t) {
-  const auto span = t.data<T>();
-  return {span.begin(), span.end()};
+  std::vector<T> values(size_t(t.numel()));
+  t.backend().download(t, values.data());
+  return values;
 }
 
 inline RankOptions within(std::chrono::milliseconds timeout) {
@@ -95,12 +98,13 @@ Buffers<T> inputs(int ranks, int64_t count, int64_t seed = 7) {
 // What every rank's buffer holds after `call`.
 template <class T>
 Buffers<T> after(const Buffers<T>& in,
-                 const std::function<void(Communicator&, const Tensor&)>& call) {
+                 const std::function<void(Communicator&, const Tensor&)>& call,
+                 const std::function<RankBackends(int rank)>& where = {}) {
   Buffers<T> out(in.size());
   run_ranks(
       int(in.size()),
       [&](Communicator& comm) {
-        Rank rank(comm);
+        Rank rank(comm, {}, where ? where(comm.rank()) : backends_of_rank());
         const Tensor t = rank.tensor(in[size_t(comm.rank())]);
         call(comm, t);
         out[size_t(comm.rank())] = contents<T>(t);

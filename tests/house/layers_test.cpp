@@ -35,7 +35,7 @@ struct Package {
 
 const std::vector<Package> packages = {
     {"Eigen", "(unsupported/)?Eigen/.*", "tensor/cpu/[^/]*\\.cpp", "only in tensor/cpu/*.cpp"},
-    {"CUDA", "(cuda|cublas|curand|cooperative_groups|nvtx3|thrust|cub/).*", "(tensor/cuda|tests/cuda_on_cpu)/.*",
+    {"CUDA", "(cuda|cublas|curand|cooperative_groups|nvtx3|thrust|cub/).*", "(tensor/cuda|tests/cuda/on_cpu)/.*",
      "only in tensor/cuda/ and its tests"},
     {"NCCL", "nccl.*", "dist/nccl_[^/]*", "only in dist/nccl_*"},
     {"nlohmann-json", "nlohmann/.*", ".*\\.cpp", "only in .cpp files"},
@@ -153,7 +153,7 @@ TEST_CASE("each test case carries the tag of its folder and no other folder's", 
       if (head.find("[.") != std::string::npos) continue;  // hidden: run by another case
       const auto line = std::count(code.begin(), code.begin() + it->position(), '\n') + 1;
       for (const char* folder :
-           {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "cli", "house"}) {
+           {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "cli", "cuda", "fuzz", "house"}) {
         if ((head.find("[" + std::string(folder) + "]") != std::string::npos) == (own == folder))
           continue;
         findings.push_back(

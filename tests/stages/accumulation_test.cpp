@@ -3,6 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
+#include "tensor/kernels.h"
 #include "tests/stages/stage_run.h"
 
 using namespace zl;
@@ -22,6 +23,7 @@ std::vector<float> reduced_gradient(StageRunSpec spec) {
     int64_t unit_begin = 0;
     for (const Unit& u : model.units()) {
       const UnitMemory& m = stage.unit_memory(u);
+      const std::vector<float> gradient = kernel::download_floats(m.gradient);
       const int64_t shard = m.layout.shard(), begin = comm.rank() * shard, at = m.gradient.numel() == shard ? 0 : begin;
       for (const Partition::Piece& piece : m.layout.pieces(begin, shard)) {
         int64_t before = unit_begin;  // parameters of the unit that stand before this one
@@ -30,7 +32,7 @@ std::vector<float> reduced_gradient(StageRunSpec spec) {
           before += p->numel();
         }
         for (int64_t i = 0; i < piece.count; ++i)
-          all[size_t(before + piece.first + i)] = m.gradient.data<float>()[size_t(at + piece.at + i)];
+          all[size_t(before + piece.first + i)] = gradient[size_t(at + piece.at + i)];
       }
       unit_begin += u.numel();
     }

@@ -42,7 +42,8 @@ struct EngineRun {
 inline std::vector<std::string> on_three_ranks(const Config& config, const std::function<void(EngineRun&)>& body) {
   std::vector<std::string> did(3);
   run_ranks(3, [&](Communicator& comm) {
-    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+    const RankBackends backends = backends_of_rank();
+    Memory memory({}, device_of(backends), comm.events());
     OddModel model(OddModelOptions{});
     const auto engine = initialize(model.units(), comm, memory, config);
     EngineRun run{*engine, model, comm, memory, ""};

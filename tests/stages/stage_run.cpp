@@ -33,8 +33,7 @@ double train_micro_batch(const StageRunSpec& spec, OddModel& model, Stage& stage
   return value;
 }
 
-void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, StageRun& run) {
-  Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.host_limit, .poison = true, .pool = Pool::host});
+void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, Memory& host, StageRun& run) {
   OddModel model(spec.model);
   StageOptions options = spec.options;
   if (spec.offload) options.host = &host;
@@ -91,8 +90,10 @@ StageRun run_stage(const StageRunSpec& spec) {
   run.logs.resize(size_t(spec.ranks));
   run.live_at_end.resize(size_t(spec.ranks));
   run_ranks(spec.ranks, [&](Communicator& comm) {
-    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events(), {.limit = spec.limit, .poison = true});
-    train(spec, comm, memory, run);
+    const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : backends_of_rank();
+    Memory memory({}, device_of(backends), comm.events(), {.limit = spec.limit, .poison = true});
+    Memory host({}, host_of(backends), comm.events(), {.limit = spec.host_limit, .poison = true, .pool = Pool::host});
+    train(spec, comm, memory, host, run);
     run.live_at_end[size_t(comm.rank())] = memory.ledger().live_total();
   }, spec.rank_options);
   return run;

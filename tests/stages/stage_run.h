@@ -11,6 +11,7 @@
 #include "stages/memory_model.h"
 #include "stages/stage.h"
 #include "tensor/backend.h"
+#include "tests/device.h"
 #include "tests/stages/odd_model.h"
 
 namespace zl::test {
@@ -32,6 +33,7 @@ struct StageRunSpec {
   uint64_t data_seed = 7;
   int64_t first_micro_batch = 0;    // j of the first
   RankOptions rank_options;
+  std::function<RankBackends(int rank)> backends;  // empty: what tests/device.h says
   // Called on each rank before the steps, and after each micro-batch's backward and each step.
   std::function<void(Stage&, OddModel&, Communicator&, Memory&)> at_start, after_backward, after_step;
 };

@@ -67,7 +67,7 @@ KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
 }
 
 KernelReport measure(const KernelOptions& options) {
-  KernelReport report{.device = choose_device(options, options.precisions.front()), .samples = options.samples};
+  KernelReport report{.device = choose_device(options, options.precisions.front(), 1), .samples = options.samples};
   report.sizes = sizes_of(options, report.device);
   std::vector<KernelCase> cases = kernel_cases(report.sizes);
   std::erase_if(cases, [&](const KernelCase& c) { return c.kernel.find(options.only) == std::string::npos; });

@@ -190,7 +190,7 @@ bool names_a_model(const StepOptions& o) {
 int bench_step(const StepOptions& given) {
   StepOptions options = given;
   options.steps = options.timed + options.warm_up;
-  if (!names_a_model(options) && choose_device({.device = options.device}, Dtype::f32).on_gpus()) options.model = "gpt2";
+  if (!names_a_model(options) && choose_device({.device = options.device}, Dtype::f32, 1).on_gpus()) options.model = "gpt2";
   RunSetup setup = set_up_run(options, kDefaultRanks);
   if (options.micro_batch) setup.spec.config.micro_batch = *options.micro_batch;
   if (!options.quiet) note_reports_of_train(setup.spec.config, "bench step");

@@ -8,10 +8,11 @@
 namespace zl::cli {
 namespace {
 
-std::vector<Gpu> usable(const Gpus& found) {
+// At most one for each rank: others on this machine may want the rest.
+std::vector<Gpu> usable(const Gpus& found, int ranks) {
   std::vector<Gpu> gpus;
   for (const Gpu& gpu : found.gpus)
-    if (gpu.problem.empty()) gpus.push_back(gpu);
+    if (gpu.available > 0 && gpu.problem.empty() && int(gpus.size()) < ranks) gpus.push_back(gpu);
   return gpus;
 }
 
@@ -52,14 +53,16 @@ std::string DeviceChoice::name() const {
   return all;
 }
 
-DeviceChoice choose_device(const RunOptions& options, Dtype precision) {
+DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks) {
   using Wish = RunOptions::DeviceWish;
   DeviceChoice choice;
   if (options.device != Wish::cpu) {
-    const Gpus found = find_gpus();
-    require_input(found.usable() || options.device != Wish::cuda, "--device cuda: ", found.problem,
+    Gpus found = find_gpus(ranks);
+    std::vector<Gpu> gpus = usable(found, ranks);
+    if (gpus.empty() && found.usable()) gpus = usable(found = find_gpus(), ranks);  // the first ones cannot be used
+    require_input(!gpus.empty() || options.device != Wish::cuda, "--device cuda: ", found.problem,
                   "; use --device cpu, which runs the same stages, or ", found.cure);
-    if (found.usable()) choice = {.kind = DeviceKind::cuda, .gpus = usable(found)};
+    if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
   }
   if (!options.tf32) return choice;
   require_input(choice.on_gpus(), "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave it out");

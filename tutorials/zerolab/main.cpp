@@ -149,7 +149,7 @@ int finish(int code) {
 }
 
 std::string version() {
-  const Gpus gpus = find_gpus();
+  const Gpus gpus = find_gpus(0);
   return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", no NCCL)");
 }
 

@@ -200,7 +200,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   const Config& config = loaded.config;
   require_input(options.eval_every <= config.steps, "--eval-every ", options.eval_every, " never comes in ", plural(config.steps, "step"));
 
-  setup.device = choose_device(options, config.precision);
+  setup.device = choose_device(options, config.precision, ranks);
   setup.model = choose_model(options, configured_model(options, loaded));
   warn_of_patterns(options, loaded, setup.model);
 

@@ -21,23 +21,42 @@ struct Matrix {
   }
 };
 
-}  // namespace
+// As TF32 is read: 10 bits of fraction, rounded to nearest.
+double to_tf32(double value) {
+  float f = float(value);
+  uint32_t bits = 0;
+  std::memcpy(&bits, &f, sizeof f);
+  bits = (bits + 0xfff + (bits >> 13 & 1)) & ~uint32_t(0x1fff);
+  std::memcpy(&f, &bits, sizeof f);
+  return double(f);
+}
 
-cublasStatus_t run_gemm(const GemmCall& g) {
+void run_gemm(const GemmCall& g, double alpha, double beta) {
   const Matrix left{g.a, g.lda, g.op_a == CUBLAS_OP_T}, right{g.b, g.ldb, g.op_b == CUBLAS_OP_T};
-  if (g.lda < (left.transposed ? g.k : g.m) || g.ldb < (right.transposed ? g.n : g.k) || g.ldc < g.m) return CUBLAS_STATUS_INVALID_VALUE;
-  const auto scalar = [&](const void* s) { return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s) : double(*static_cast<const float*>(s)); };
-  const double alpha = scalar(g.alpha), beta = scalar(g.beta);
+  const bool tf32 = g.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const auto read = [&](double value) { return tf32 ? to_tf32(value) : value; };
   for_type(g.type_a, [&](auto type) {
     using T = decltype(type);
     for (int j = 0; j < g.n; ++j)
       for (int i = 0; i < g.m; ++i) {
         double sum = 0;
-        for (int l = 0; l < g.k; ++l) sum += left.at<T>(i, l) * right.at<T>(l, j);
+        for (int l = 0; l < g.k; ++l) sum += read(left.at<T>(i, l)) * read(right.at<T>(l, j));
         T& out = static_cast<T*>(g.c)[size_t(j) * size_t(g.ldc) + size_t(i)];
         const double before = beta == 0 ? 0 : beta * double(zl::Compute<T>(out));  // what beta 0 overwrites may be anything
         out = T(zl::Compute<T>(alpha * sum + before));
       }
   });
+}
+
+}  // namespace
+
+// Scalars are read now, as cuBLAS reads those of the host; matrices when the stream comes to it.
+cublasStatus_t tell_gemm(cublasHandle_t handle, const GemmCall& g) {
+  if (g.lda < (g.op_a == CUBLAS_OP_T ? g.k : g.m) || g.ldb < (g.op_b == CUBLAS_OP_T ? g.n : g.k) || g.ldc < g.m)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const auto scalar = [&](const void* s) {
+    return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s) : double(*static_cast<const float*>(s));
+  };
+  zl::cuda_on_cpu::tell(handle->stream, [g, alpha = scalar(g.alpha), beta = scalar(g.beta)] { run_gemm(g, alpha, beta); });
   return CUBLAS_STATUS_SUCCESS;
 }

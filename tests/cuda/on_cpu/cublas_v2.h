@@ -3,18 +3,22 @@
 
 #include <cuda_runtime.h>
 
-struct cublasContext {};
+struct cublasContext {
+  cudaStream_t stream = nullptr;
+};
 using cublasHandle_t = cublasContext*;
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cudaDataType_t { CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_64F };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1 };
 
 inline const char* cublasGetStatusString(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS ? "success" : "invalid value"; }
 inline cublasStatus_t cublasCreate(cublasHandle_t* handle) { return *handle = new cublasContext, CUBLAS_STATUS_SUCCESS; }
 inline cublasStatus_t cublasDestroy(cublasHandle_t handle) { return delete handle, CUBLAS_STATUS_SUCCESS; }
-inline cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
+inline cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
+  return handle->stream = stream, CUBLAS_STATUS_SUCCESS;
+}
 inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) { return CUBLAS_STATUS_SUCCESS; }
 // What cublasGemmEx is told, in its order: C (m, n) = alpha op(A) (m, k) op(B) (k, n) + beta C, columns first.
 struct GemmCall {
@@ -35,8 +39,8 @@ struct GemmCall {
   cublasGemmAlgo_t algorithm;
 };
 // Refuses leading dimensions that cuBLAS refuses.
-cublasStatus_t run_gemm(const GemmCall& call);
+cublasStatus_t tell_gemm(cublasHandle_t handle, const GemmCall& call);
 template <class... Arguments>
-cublasStatus_t cublasGemmEx(cublasHandle_t, Arguments... arguments) {
-  return run_gemm({arguments...});
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, Arguments... arguments) {
+  return tell_gemm(handle, {arguments...});
 }

@@ -1,10 +1,15 @@
-// As much of CUDA as the kernels of tensor/cuda use, on the CPU: the blocks of a kernel run one after the other on the
-// calling thread, the threads of a block in turns, each until the next point at which it waits for others.
+// As much of CUDA as tensor/cuda uses, on the CPU, as unkind as CUDA may be:
+// - The blocks of a kernel run one after the other, the threads of a block in turns, each until the next point at which it
+//   waits for others.
+// - What a stream is told is done as late as possible: when somebody waits for it. So whoever forgets to wait sees old values.
+// - There are two GPUs that cannot reach each other. Addresses of their memory are none for the host: it faults if it follows
+//   one, and a kernel that is given an address of the other GPU is refused.
 //
-// So kernels, their indices, their barriers and their shuffles are tested where there is no GPU. What this cannot show:
-// races between threads, memory that is not aligned for its instructions, speed.
+// So kernels, their indices, barriers and shuffles, and the order between streams, are tested where there is no GPU. What this
+// cannot show: races between threads of a kernel, memory that is not aligned for its instructions, speed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -22,24 +27,57 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
 struct CUstream_st;
+struct CUevent_st;
 using cudaStream_t = CUstream_st*;
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+using cudaEvent_t = CUevent_st*;
+enum cudaError_t {
+  cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100, cudaErrorNoKernelImageForDevice = 209
+};
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
-inline constexpr unsigned cudaStreamNonBlocking = 1;
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1;
+struct cudaPointerAttributes {
+  cudaMemoryType type = cudaMemoryTypeUnregistered;
+  int device = 0;
+};
+struct cudaFuncAttributes {};
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major, minor, multiProcessorCount;
+};
 
-inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
+const char* cudaGetErrorString(cudaError_t status);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* n) { return *n = 1, cudaSuccess; }
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = nullptr, cudaSuccess; }
-inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaMemGetInfo(size_t* available, size_t* total);
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other);
+inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+inline cudaError_t cudaDriverGetVersion(int* version) { return *version = 13010, cudaSuccess; }
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)()) { return cudaSuccess; }
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address);
+
 cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  if (bytes > 0) std::memmove(to, from, bytes);
-  return cudaSuccess;
-}
+cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* block);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 namespace zl::cuda_on_cpu {
 
@@ -51,6 +89,12 @@ void wait_for_block();
 uint64_t exchange_in_warp(uint64_t mine, int offset);
 // Runs body() for each thread of each block.
 void run(unsigned blocks, unsigned threads, const std::function<void()>& body);
+
+// Tells the stream one more thing to do.
+void tell(cudaStream_t stream, std::function<void()> what);
+// Where an address of the GPU that is set at the moment really is; other addresses stay as they are. Throws
+// std::logic_error for an address of another GPU.
+void* address_for_kernels(const void* address);
 
 }  // namespace zl::cuda_on_cpu
 
@@ -73,8 +117,9 @@ F __shfl_xor_sync(unsigned, F value, int offset) {
 }
 
 // What tensor/cuda/launch.h writes as kernel<<<blocks, threads, 0, stream>>>(arguments).
-#define ZL_LAUNCH(kernel, blocks, threads, stream)                                                            \
-  [&](auto... arguments_of_kernel) {                                                                          \
-    (void)(stream);                                                                                           \
-    ::zl::cuda_on_cpu::run(unsigned(blocks), unsigned(threads), [&] { kernel(arguments_of_kernel...); });     \
+#define ZL_LAUNCH(kernel, blocks, threads, stream)                                                                      \
+  [&](auto... arguments_of_kernel) {                                                                                    \
+    ::zl::cuda_on_cpu::tell(stream, [kernel = kernel, n = unsigned(blocks), of = unsigned(threads), arguments_of_kernel...] { \
+      ::zl::cuda_on_cpu::run(n, of, [&] { kernel(arguments_of_kernel...); });                                           \
+    });                                                                                                                 \
   }

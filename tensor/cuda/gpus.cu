@@ -1,0 +1,121 @@
+#include "tensor/gpus.h"
+
+#include <cstdlib>
+#include <new>
+
+#include "tensor/cpu/cpu_backend.h"
+#include "tensor/cuda/launch.h"
+
+namespace zl::ZEROLAB_CUDA {
+namespace {
+
+std::string version(int number) { return number > 0 ? str(number / 1000, ".", number % 1000 / 10) : ""; }  // 13020 is 13.2
+
+__global__ void any_kernel() {}
+
+// What keeps this program from using the GPU, as CUDA says it; "" if nothing does.
+std::string open_problem(Gpu& gpu) {
+  cudaFuncAttributes attributes{};
+  size_t available = 0, total = 0;
+  cudaError_t status = cudaSetDevice(gpu.index);
+  if (status == cudaSuccess) status = cudaMemGetInfo(&available, &total);
+  if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, any_kernel);
+  gpu.available = int64_t(available);
+  if (status == cudaSuccess) return "";
+  cudaGetLastError();
+  if (status == cudaErrorNoKernelImageForDevice)
+    return str("this build has no kernels for compute capability ", gpu.compute_major, ".", gpu.compute_minor,
+               "; build with CUDAARCHS=", gpu.compute_major, gpu.compute_minor);
+  return cudaGetErrorString(status);
+}
+
+Gpu ask(int index, int count, bool open) {
+  Gpu gpu{.index = index};
+  cudaDeviceProp properties{};
+  if (const cudaError_t status = cudaGetDeviceProperties(&properties, index); status != cudaSuccess) {
+    gpu.problem = cudaGetErrorString(status);
+    return gpu;
+  }
+  gpu.name = properties.name;
+  gpu.memory = int64_t(properties.totalGlobalMem);
+  gpu.compute_major = properties.major;
+  gpu.compute_minor = properties.minor;
+  gpu.multiprocessors = properties.multiProcessorCount;
+  for (int other = 0; other < count; ++other) {
+    int can = 0;
+    if (other != index && cudaDeviceCanAccessPeer(&can, index, other) == cudaSuccess && can) gpu.peers.push_back(other);
+  }
+  if (open) gpu.problem = open_problem(gpu);
+  return gpu;
+}
+
+// Why there is no GPU to count, and what to do.
+void explain(cudaError_t status, Gpus& found) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (found.driver.empty()) {
+    found.problem = "this machine has no NVIDIA driver, or this container does not see it";
+    found.cure = "install the driver until nvidia-smi lists the GPU; start a container with --gpus all";
+  } else if (status == cudaErrorInsufficientDriver) {
+    found.problem = str("the driver runs CUDA up to ", found.driver, ", but this program was built with ", found.toolkit);
+    found.cure = "update the driver, or build with a toolkit of the driver's version";
+  } else if (status == cudaErrorNoDevice && visible) {
+    found.problem = str("no GPU is visible: CUDA_VISIBLE_DEVICES is \"", visible, "\"");
+    found.cure = "unset CUDA_VISIBLE_DEVICES, or ask the scheduler for a GPU";
+  } else {
+    found.problem = str("no GPU can be used: CUDA says: ", cudaGetErrorString(status));
+    found.cure = "nvidia-smi must list the GPU; if it does not, restart the machine or ask its administrator";
+  }
+}
+
+// CPU kernels on memory that the driver keeps in place.
+class PinnedBackend final : public CpuBackend {
+ public:
+  void* allocate(int64_t bytes) override {
+    void* block = nullptr;
+    if (cudaHostAlloc(&block, size_t(bytes), cudaHostAllocPortable) == cudaSuccess) return block;
+    cudaGetLastError();
+    return nullptr;
+  }
+  void release(void* block, int64_t) noexcept override { cudaFreeHost(block); }
+};
+
+}  // namespace
+
+Gpus find_gpus(int open) {
+  Gpus found{.built_in = true};
+  int toolkit = 0, driver = 0, count = 0, current = 0;
+  cudaRuntimeGetVersion(&toolkit);
+  cudaDriverGetVersion(&driver);
+  found.toolkit = version(toolkit);
+  found.driver = version(driver);
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    explain(status == cudaSuccess ? cudaErrorNoDevice : status, found);
+    cudaGetLastError();
+    return found;
+  }
+  cudaGetDevice(&current);
+  for (int i = 0; i < count; ++i) found.gpus.push_back(ask(i, count, i < open));
+  cudaSetDevice(current);
+  if (std::none_of(found.gpus.begin(), found.gpus.end(), [](const Gpu& gpu) { return gpu.problem.empty(); })) {
+    found.problem = str("GPU 0 (", found.gpus[0].name, ") cannot be used: ", found.gpus[0].problem);
+    found.cure = "run zerolab doctor, which says this for every GPU";
+  }
+  return found;
+}
+
+std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) { return std::make_unique<CudaBackend>(index, options); }
+std::unique_ptr<Backend> make_pinned_backend() { return std::make_unique<PinnedBackend>(); }
+
+}  // namespace zl::ZEROLAB_CUDA
+
+#ifndef ZEROLAB_CUDA_ON_CPU
+namespace zl {
+
+Gpus find_gpus(int open) { return cuda::find_gpus(open); }
+std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) { return cuda::make_gpu_backend(index, options); }
+std::unique_ptr<Backend> make_pinned_backend() { return cuda::make_pinned_backend(); }
+void annotate_for_profilers(EventStream& events) { cuda::annotate_for_profilers(events); }
+
+}  // namespace zl
+#endif

@@ -1,0 +1,54 @@
+// The two lanes of a rank are streams, and points in them are events.
+#include "tensor/cuda/launch.h"
+
+namespace zl::ZEROLAB_CUDA {
+namespace {
+
+// Owned by all who may still have to follow it, also after its rank has ended.
+class StreamPoint final : public LanePoint {
+ public:
+  StreamPoint(CUstream_st* stream, unsigned flags) {
+    require_cuda(cudaEventCreateWithFlags(&event_, flags), "no event");
+    const cudaError_t status = cudaEventRecord(event_, stream);
+    if (status != cudaSuccess) cudaEventDestroy(event_);
+    require_cuda(status, "an event cannot be recorded");
+  }
+  ~StreamPoint() override { cudaEventDestroy(event_); }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<const LanePoint> CudaBackend::mark(Lane lane) {
+  return std::make_shared<StreamPoint>(stream(lane), cudaEventDisableTiming);
+}
+
+void CudaBackend::follow(Lane lane, const LanePoint* point) {
+  if (!point) return;
+  require_cuda(cudaStreamWaitEvent(stream(lane), static_cast<const StreamPoint*>(point)->event(), 0), "a stream cannot wait");
+}
+
+void CudaBackend::synchronize() {
+  for (CUstream_st* stream : streams_) require_cuda(cudaStreamSynchronize(stream), "the GPU's work failed");
+}
+
+double CudaBackend::seconds(const std::function<void()>& work) {
+  const StreamPoint begin(stream(), cudaEventDefault);
+  work();
+  const StreamPoint end(stream(), cudaEventDefault);
+  require_cuda(cudaEventSynchronize(end.event()), "the GPU's work failed");
+  float milliseconds = 0;
+  require_cuda(cudaEventElapsedTime(&milliseconds, begin.event(), end.event()), "no time");
+  return double(milliseconds) / 1e3;
+}
+
+// Also between GPUs that cannot reach each other: the driver then takes the way through the host.
+void CudaBackend::move_bytes(const void* from, void* to, int64_t bytes) {
+  if (bytes == 0) return;
+  require_cuda(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream(Lane::communication)), "a move between ranks failed");
+}
+
+}  // namespace zl::ZEROLAB_CUDA

@@ -1,0 +1,110 @@
+// Streams and events: everything is put off until somebody waits for it.
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// What a stream was told and has not done. Events hold on to it longer than the stream may live.
+struct Queue {
+  std::deque<std::function<void()>> waiting;
+  int64_t told = 0, done = 0;
+};
+using Moment = std::chrono::steady_clock::time_point;
+
+}  // namespace
+
+struct CUstream_st {
+  std::shared_ptr<Queue> queue = std::make_shared<Queue>();
+};
+struct CUevent_st {
+  std::shared_ptr<Queue> queue;  // null: never recorded
+  int64_t place = 0;             // how much the stream had been told by then
+  std::shared_ptr<Moment> reached = std::make_shared<Moment>();
+};
+
+namespace {
+
+std::recursive_mutex mutex;  // one thread at a time does what streams were told
+std::vector<std::weak_ptr<Queue>> queues;
+
+void run_until(Queue& queue, int64_t place) {
+  while (queue.done < place) {
+    const std::function<void()> next = std::move(queue.waiting.front());
+    queue.waiting.pop_front();
+    next();
+    ++queue.done;
+  }
+}
+
+}  // namespace
+
+namespace zl::cuda_on_cpu {
+
+void tell(cudaStream_t stream, std::function<void()> what) {
+  const std::lock_guard lock(mutex);
+  stream->queue->waiting.push_back(std::move(what));
+  ++stream->queue->told;
+}
+
+// As before cudaFree: everything that any stream was told.
+void finish_all() {
+  const std::lock_guard lock(mutex);
+  std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
+  for (const auto& weak : std::vector(queues))
+    if (const auto queue = weak.lock()) run_until(*queue, queue->told);
+}
+
+}  // namespace zl::cuda_on_cpu
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(mutex);
+  *stream = new CUstream_st;
+  queues.push_back((*stream)->queue);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  run_until(*stream->queue, stream->queue->told);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  cudaStreamSynchronize(stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::lock_guard lock(mutex);
+  if (event->queue) zl::cuda_on_cpu::tell(stream, [queue = event->queue, place = event->place] { run_until(*queue, place); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  zl::cuda_on_cpu::tell(stream, [reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
+  event->queue = stream->queue;
+  event->place = stream->queue->told;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  if (event->queue) run_until(*event->queue, event->place);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->reached - *begin->reached).count();
+  return cudaSuccess;
+}

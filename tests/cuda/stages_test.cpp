@@ -1,0 +1,101 @@
+// Ranks that share one GPU under the four stages: the promises of DESIGN's section 6, and what only a GPU can get wrong.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <atomic>
+
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+StageRunSpec on_gpu(StageKind stage, Dtype dtype, int ranks) {
+  StageRunSpec spec{.stage = stage, .ranks = ranks, .steps = 3, .model = {.unused_parameter = true}};
+  spec.options.dtype = dtype;
+  spec.backends = on_test_gpus();
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("on a GPU the four stages have the same bits, and the bytes that the formulas say", "[cuda]") {
+  struct Case {
+    Dtype dtype;
+    int ranks;
+    bool offload;
+  };
+  const auto [dtype, ranks, offload] = GENERATE(Case{Dtype::f32, 3, false}, Case{Dtype::f32, 4, true}, Case{Dtype::bf16, 1, false},
+                                                Case{Dtype::bf16, 3, true}, Case{Dtype::f16, 4, false}, Case{Dtype::f16, 2, true});
+  const StageRun ddp = run_stage(on_gpu(StageKind::ddp, dtype, ranks));
+  REQUIRE(ddp.losses.size() == 3);
+  for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
+    StageRunSpec spec = on_gpu(stage, dtype, ranks);
+    spec.offload = offload;
+    const StageRun run = run_stage(spec);
+    CAPTURE(name(stage), name(dtype), ranks, offload);
+    CHECK(run.same_bits(ddp));
+    CHECK(off_the_prediction(spec, run) == "");
+    for (const int64_t live : run.live_at_end) CHECK(live == 0);
+  }
+  StageRunSpec other = on_gpu(StageKind::ddp, dtype, ranks);
+  other.data_seed = 8;
+  CHECK_FALSE(run_stage(other).same_bits(ddp));
+}
+
+TEST_CASE("on a GPU several micro-batches keep the bits of the pairs", "[cuda]") {
+  const auto run = [](StageKind stage) {
+    StageRunSpec spec = on_gpu(stage, Dtype::f32, 3);
+    spec.micro_batches = 3;
+    return run_stage(spec);
+  };
+  const StageRun zero1 = run(StageKind::zero1), zero2 = run(StageKind::zero2);
+  CHECK(run(StageKind::ddp).same_bits(zero1));
+  CHECK(run(StageKind::zero3).same_bits(zero2));
+  CHECK_FALSE(zero1.same_bits(zero2));
+}
+
+TEST_CASE("on a GPU losses are those of the CPU within rounding", "[cuda]") {
+  StageRunSpec spec = on_gpu(StageKind::zero2, Dtype::f32, 2);
+  spec.steps = 5;
+  const StageRun gpu = run_stage(spec);
+  spec.backends = [](int) { return RankBackends{}; };
+  const StageRun cpu = run_stage(spec);
+  for (size_t i = 0; i < 5; ++i) CHECK(std::abs(gpu.losses[i] - cpu.losses[i]) < 1e-4 * cpu.losses[i]);
+  CHECK(std::abs(gpu.losses[4] - cpu.losses[3]) > 1e-4 * cpu.losses[3]);
+}
+
+TEST_CASE("after the first step no step takes memory from the driver or gives some back", "[cuda]") {
+  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  StageRunSpec spec = on_gpu(stage, Dtype::bf16, 3);
+  spec.backends = on_test_gpus({0}, {.segment = 1});  // so that there is something to count
+  spec.offload = stage != StageKind::ddp;
+  std::atomic<int> steps{0};
+  std::array<std::atomic<int64_t>, 3> first{}, last{};
+  spec.steps = 4;
+  spec.after_step = [&](Stage&, OddModel&, Communicator& comm, Memory& memory) {
+    auto& calls = first[size_t(comm.rank())];
+    if (calls == 0) calls = memory.backend().driver_calls();
+    last[size_t(comm.rank())] = memory.backend().driver_calls();
+    ++steps;
+  };
+  run_stage(spec);
+  CAPTURE(name(stage));
+  REQUIRE(steps == 12);
+  for (size_t r = 0; r < 3; ++r) {
+    CHECK(first[r] > 5);
+    CHECK(last[r] == first[r]);
+  }
+}
+
+TEST_CASE("a GPU's limit ends all ranks with who asked for what", "[cuda]") {
+  StageRunSpec spec = on_gpu(StageKind::zero3, Dtype::f32, 3);
+  spec.limit = 20'000;
+  try {
+    run_stage(spec);
+    FAIL("it fitted");
+  } catch (const OutOfMemory& error) {
+    CHECK(error.asked > 0);
+    CHECK(std::string(error.what()).find("20000 bytes") != std::string::npos);
+  }
+}

@@ -1,0 +1,105 @@
+// A GPT on GPUs: what `zerolab train` and `zerolab compare` do there.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+
+#include "nn/windows.h"
+#include "nn/token_data.h"
+#include "stages/comparison.h"
+#include "tests/device.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+const Windows& text(int64_t window) {
+  static const Windows windows = [&] {
+    std::string text;
+    for (int i = 0; i < 900; ++i) text += char('a' + i * i % 23);
+    return Windows(TokenData::of_text("text", text), window);
+  }();
+  return windows;
+}
+
+constexpr int64_t kWindow = 7;
+
+TrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0}) {
+  TrainingSpec spec;
+  spec.model = {.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256};
+  spec.window = kWindow;
+  spec.windows = &text(kWindow);
+  spec.config.micro_batch = 2;
+  spec.config.steps = 3;
+  spec.ranks = ranks;
+  spec.poison = true;
+  spec.device = DeviceKind::cuda;
+  spec.backends = on_test_gpus(std::move(gpus));
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("compare on a GPU: every stage has the bits that it promises, every byte is as predicted", "[cuda]") {
+  struct Case {
+    int ranks;
+    Dtype precision;
+    int64_t accumulation;
+    bool recompute, offload;
+  };
+  const Case c = GENERATE(Case{3, Dtype::f32, 2, false, true}, Case{2, Dtype::bf16, 1, true, false}, Case{2, Dtype::f16, 1, false, true});
+  TrainingSpec spec = on_gpu(c.ranks);
+  spec.config.precision = c.precision;
+  spec.config.accumulation = c.accumulation;
+  spec.config.recompute = c.recompute;
+  spec.config.offload_optimizer = c.offload;
+  CAPTURE(c.ranks, name(c.precision));
+  const Comparison comparison = compare_stages(spec, {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3});
+  CHECK(comparison.ok());
+}
+
+TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and those are the GPU's", "[cuda]") {
+  TrainingSpec spec = on_gpu(2);
+  spec.config.stage = StageKind::zero3;
+  const TrainingResult real = run_training(spec);
+  const RankReport as_cuda = dry_run(spec, 1);
+  spec.device = DeviceKind::cpu;
+  const RankReport as_cpu = dry_run(spec, 1);
+  const MemoryLedger& measured = real.ranks[1].rest;
+  CHECK(measured.peak_total() == as_cuda.rest.peak_total());
+  CHECK(measured.peak(MemoryUse::workspace) == as_cuda.rest.peak(MemoryUse::workspace));
+  CHECK(measured.peak(MemoryUse::activation) == as_cpu.rest.peak(MemoryUse::activation));
+  CHECK(measured.peak_total() != as_cpu.rest.peak_total());
+}
+
+TEST_CASE("20 steps of a GPT on a GPU have the CPU's losses to 1e-4", "[cuda]") {
+  TrainingSpec spec = on_gpu(1);
+  spec.config.steps = 20;
+  const TrainingResult gpu = run_training(spec);
+  spec.device = DeviceKind::cpu;
+  spec.backends = {};
+  const TrainingResult cpu = run_training(spec);
+  spec.config.optimizer.lr *= 1.1;  // the twin: another training
+  const TrainingResult other = run_training(spec);
+  REQUIRE(gpu.steps.size() == 20);
+  bool differs = false;
+  for (size_t i = 0; i < 20; ++i) {
+    CAPTURE(i);
+    CHECK(std::abs(gpu.steps[i].loss - cpu.steps[i].loss) <= 1e-4 * cpu.steps[i].loss);
+    differs = differs || std::abs(other.steps[i].loss - cpu.steps[i].loss) > 1e-4 * cpu.steps[i].loss;
+  }
+  CHECK(differs);
+}
+
+TEST_CASE("ranks on two GPUs that cannot reach each other have the bits of ranks on one", "[cuda]") {
+  if (test_gpus().gpus.size() < 2) SKIP("this machine has one GPU");
+  TrainingSpec spec = on_gpu(3, {0, 1});
+  spec.config.stage = StageKind::zero3;
+  const TrainingResult two = run_training(spec);
+  spec.backends = on_test_gpus({0});
+  const TrainingResult one = run_training(spec);
+  for (size_t i = 0; i < one.steps.size(); ++i) {
+    CHECK(two.steps[i].loss == one.steps[i].loss);
+    CHECK(two.steps[i].grad_norm == one.steps[i].grad_norm);
+  }
+}
