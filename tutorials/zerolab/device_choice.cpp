@@ -20,6 +20,17 @@ bool alike(const std::vector<Gpu>& gpus) {
   return std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.name == gpus.front().name; });
 }
 
+// Where rank r computes: simple if GPUs 0, 1, … are all used.
+std::string placement(const std::vector<int>& indices) {
+  std::string all;
+  bool from_zero = true;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    all += str(" ", indices[i]);
+    from_zero = from_zero && indices[i] == int(i);
+  }
+  return from_zero ? str(", rank r on GPU r mod ", indices.size()) : ", ranks take GPUs" + all + " in turn";
+}
+
 }  // namespace
 
 std::vector<int> DeviceChoice::indices() const {
@@ -71,7 +82,7 @@ std::string describe(const DeviceChoice& device, int ranks) {
   if (!device.on_gpus()) return "cpu, " + device.name();
   const size_t n = device.gpus.size();
   std::string text = "cuda, " + (n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name());
-  if (n > 1 && ranks > 1) text += str(", rank r on GPU r mod ", n);
+  if (n > 1 && ranks > 1) text += placement(device.indices());
   if (n == 1 && ranks > 1) text += str(", ", ranks, " ranks share it");
   return text + (device.tf32 ? ", fp32 products in TF32" : "");
 }

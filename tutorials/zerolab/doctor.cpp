@@ -88,22 +88,24 @@ std::string peers_line(const Gpu& gpu) {
                         : str("GPU ", gpu.index, " reads ", gpu.peers.size() == 1 ? "GPU" : "GPUs", others, " directly");
 }
 
+std::string rates_line(const GpuRates& r) {
+  return str("matmul ", rounded(r.fp32 / 1e12, "TFLOP/s in fp32, "), rounded(r.tf32 / 1e12, "in TF32, "), rounded(r.bf16 / 1e12, "in bf16"), " at ",
+             kGpuMatrix, " × ", kGpuMatrix, "; copy ", rounded(r.copy / 1e9, "GB/s"));
+}
+
 void print_gpus(const Diagnosis& d) {
   const Gpus& g = d.gpus;
-  std::string cuda = g.built_in ? "built in, toolkit " + g.toolkit + (g.driver.empty() ? "; no driver" : "; the driver runs CUDA up to " + g.driver)
-                                : std::string("not in this build") + (d.driver ? " (a GPU driver is here)" : "");
-  if (g.built_in && !g.usable()) cuda += ". " + g.problem;
+  std::string cuda = g.built_in ? "built in, toolkit " + g.toolkit : std::string("not in this build") + (d.driver ? " (a GPU driver is here)" : "");
+  if (!g.driver.empty()) cuda += "; the driver runs CUDA up to " + g.driver;
+  if (g.built_in && !g.usable()) cuda += "; " + g.problem;
   if (!g.usable()) cuda += ": ranks compute on the CPU. Cure: " + g.cure;
   line("CUDA", cuda);
   for (const Gpu& gpu : g.gpus) {
-    line(str("GPU ", gpu.index), str(gpu.name, ", ", human_bytes(gpu.memory), ", ", human_bytes(gpu.available), " free, compute capability ", gpu.compute_major, ".",
-                                     gpu.compute_minor, ", ", gpu.multiprocessors, " multiprocessors"));
+    line(str("GPU ", gpu.index), str(gpu.name, ", ", human_bytes(gpu.memory), ", ", human_bytes(gpu.available), " free, compute capability ", gpu.compute_major,
+                                     ".", gpu.compute_minor, ", ", gpu.multiprocessors, " multiprocessors"));
     if (!gpu.problem.empty()) line("", "cannot be used: " + gpu.problem);
-  }
-  for (const GpuRates& r : d.rates) {
-    if (r.copy == 0) continue;
-    line(str("  GPU ", r.index), str("matmul at ", kGpuMatrix, " × ", kGpuMatrix, ": ", rounded(r.fp32 / 1e12, "TFLOP/s in fp32, "), rounded(r.tf32 / 1e12, "in TF32, "),
-                                   rounded(r.bf16 / 1e12, "in bf16; copies "), rounded(r.copy / 1e9, "GB/s, reading and writing counted")));
+    for (const GpuRates& r : d.rates)
+      if (r.index == gpu.index && r.copy > 0) line("", rates_line(r));
   }
   if (g.gpus.size() > 1)
     for (const Gpu& gpu : g.gpus) line(&gpu == &g.gpus.front() ? "peers" : "", peers_line(gpu));
