@@ -23,8 +23,9 @@ struct DeviceChoice {
   std::string name() const;  // "NVIDIA H200", or the CPU's
 };
 
-// auto takes the GPUs if there are any that can be used, at most one for each rank. Throws InputError if cuda was asked for and none can, or if
-// --tf32 was and ranks compute on the CPU; says on stderr, unless quiet, if --tf32 has no effect in `precision`.
+// auto takes the GPUs if there are any that can be used, at most one for each rank. Throws InputError if cuda was asked for
+// and none can, or if --tf32 was and ranks compute on the CPU; says on stderr, unless quiet, if --tf32 has no effect in
+// `precision`.
 DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks);
 
 // Where `spec` computes.
