@@ -3,9 +3,17 @@
 #include <cstdio>
 #include <string_view>
 
+#include "dist/flight_recorder.h"
 #include "tensor/error.h"
 
 namespace zl::cli {
+namespace {
+
+bool bounds_time(EventKind kind) {
+  return kind == EventKind::phase || kind == EventKind::collective_begin || kind == EventKind::collective_end;
+}
+
+}  // namespace
 
 std::string deepspeed_line(int64_t step, int64_t skipped, double lr, const OptimizerConfig& o) {
   const std::string momentum =
@@ -52,11 +60,17 @@ void RunReports::at_start(RankTraining& training) {
   Readers& readers = ranks_[size_t(training.comm().rank())];
   if (training.comm().rank() == 0) rank0_ = &training;
   if (!readers.phases && !readers.calls) return;
-  training.comm().events().listen([&readers](const Event& event) {
+  Backend& device = training.memory().backend();
+  training.comm().events().listen([&readers, &device](const Event& event) {
     // As in the report: of the steps, evaluations and the text sample apart.
     if (!readers.counting) return;
-    if (readers.phases) readers.phases->see(event);
-    if (readers.calls && std::string_view(event.phase) != "evaluate") readers.calls->see(event);
+    Event seen = event;
+    if (!device.host_addressable() && bounds_time(event.kind)) {  // a GPU may still be at work; DeepSpeed's timers wait for it too
+      device.synchronize();
+      seen.nanoseconds = steady_nanoseconds();
+    }
+    if (readers.phases) readers.phases->see(seen);
+    if (readers.calls && std::string_view(event.phase) != "evaluate") readers.calls->see(seen);
   });
 }
 
