@@ -3,8 +3,8 @@
 //
 // A collective goes through two gates. At the first, everyone shows its call and buffers. It opens
 // for all ranks or fails for all, and if the calls differ all ranks throw before anyone touched a
-// buffer. Behind it, ranks read and write each other's buffers and do nothing that can throw or
-// wait, so the second gate always opens; nobody leaves before it does. That is why a rank that
+// buffer. Behind it, ranks read and write each other's buffers and never wait, and whoever fails
+// there comes to the second gate all the same, so that it always opens; nobody leaves before it does. That is why a rank that
 // fails never frees memory that another still reads: a failure is only noticed at a first gate.
 //
 // On GPUs, what happens between the gates is only told to each rank's communication lane: it follows the moments from which

@@ -11,17 +11,13 @@
 namespace zl {
 namespace {
 
-// The first element, in memory that all ranks can reach.
+// The first element, in memory that all ranks can reach; null if the call brings nothing.
 char* address_of(const Tensor& tensor, const Call& call) {
+  if (!tensor.defined()) return nullptr;
   const Backend& backend = tensor.backend();
   require(backend.holds_data(), name(call.kind), " '", call.name, "': ranks that are threads exchange values, but a tensor on ",
           backend.name(), " has none");
   return static_cast<char*>(tensor.address());
-}
-
-Post in_place(const Tensor& tensor, const Call& call) {
-  char* address = address_of(tensor, call);
-  return {call, address, address};
 }
 
 // In destructors, where a GPU that no longer answers must not end the process: the next call to it will say so.
@@ -33,21 +29,21 @@ void follow_or_give_up(Backend& backend, const Moment& moment) noexcept {
 }
 
 // What the compute lane must follow before it may touch the buffers of a call, or before they may be given back: it does so
-// when the Work is waited for, or dropped.
+// when the Work is waited for, or dropped. Until then it holds the buffers.
 class Arrival {
  public:
-  explicit Arrival(Backend& backend) : backend_(backend) {}
+  Arrival(const Tensor& from, const Tensor& to) : from_(from), to_(to) {}
   Arrival(const Arrival&) = delete;
   ~Arrival() {
-    for (const Moment& moved : moments_) follow_or_give_up(backend_, moved);
+    for (const Moment& moved : moments_) follow_or_give_up(to_.backend(), moved);
   }
   void add(Moment moved) { moments_.push_back(std::move(moved)); }
   void wait() {
-    for (const Moment& moved : std::exchange(moments_, {})) backend_.follow(Lane::compute, moved.get());
+    for (const Moment& moved : std::exchange(moments_, {})) to_.backend().follow(Lane::compute, moved.get());
   }
 
  private:
-  Backend& backend_;
+  Tensor from_, to_;
   std::vector<Moment> moments_;
 };
 
@@ -68,34 +64,45 @@ struct Ticket {
 
 }  // namespace
 
-// Everyone shows what it brings, then `move(posts)` may read and write every rank's buffers, then
-// all leave together, also if a listener of the event stream throws.
+// Everyone shows what it brings, then `move(posts)` may read and write every rank's buffers, then all leave together. So it is
+// also if a listener of the event stream throws, or a GPU does: this rank then leaves with that error, but first follows
+// what the others' lanes were told to do with its buffers, and lets them follow what its own was.
 template <class Move>
-Work ThreadCommunicator::meet(Backend& backend, Post post, Move move) {
-  struct Leave {
-    Meeting& meeting;
-    int rank;
-    ~Leave() { meeting.leave(rank); }
+Work ThreadCommunicator::meet(const Tensor& from, const Tensor& to, const Call& call, Move move) {
+  Backend& backend = to.defined() ? to.backend() : cpu_backend();
+  meeting_.enter(rank(), {call, address_of(from, call), address_of(to, call), backend.mark(Lane::compute)}, events());
+  std::exception_ptr error;
+  Moment moved;
+  const auto attempt = [&error](const auto& what) {
+    try {
+      what();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
   };
-  post.ready = backend.mark(Lane::compute);
-  meeting_.enter(rank(), post, events());
-  {
-    const Leave leave{meeting_, rank()};
-    met(post.call);
+  attempt([&] {
+    met(call);
     for (int r = 0; r < size(); ++r) backend.follow(Lane::communication, meeting_.post(r).ready.get());
     move([this](int r) -> const Post& { return meeting_.post(r); });
-    meeting_.set_moved(rank(), backend.mark(Lane::communication));
+  });
+  attempt([&] { moved = backend.mark(Lane::communication); });
+  meeting_.set_moved(rank(), std::move(moved));
+  meeting_.leave(rank());
+  std::shared_ptr<Arrival> arrival;
+  for (int r = 0; r < size(); ++r) {
+    if (!meeting_.moved(r)) continue;  // the CPU has moved already
+    if (!arrival) arrival = std::make_shared<Arrival>(from, to);
+    arrival->add(meeting_.moved(r));
   }
-  if (!meeting_.moved(rank())) return {};
-  const auto arrival = std::make_shared<Arrival>(backend);
-  for (int r = 0; r < size(); ++r) arrival->add(meeting_.moved(r));
+  if (error) std::rethrow_exception(error);
+  if (!arrival) return {};
   return Work([arrival] { arrival->wait(); });
 }
 
 // Rank r adds chunk r of all buffers and writes the sum into all of them: one pass, and nobody else
 // reads chunk r.
 Work ThreadCommunicator::do_all_reduce(const Tensor& inout, const Call& call) {
-  return meet(inout.backend(), in_place(inout, call), [&](auto post) {
+  return meet(inout, inout, call, [&](auto post) {
     std::array<char*, kMostRanks> buffers;
     for (int r = 0; r < size(); ++r) buffers[size_t(r)] = post(r).to;
     const int64_t line = 64;  // [n] chunks begin in cache lines of their own
@@ -108,7 +115,7 @@ Work ThreadCommunicator::do_all_reduce(const Tensor& inout, const Call& call) {
 }
 
 Work ThreadCommunicator::do_reduce_scatter(const Tensor& whole, const Call& call) {
-  return meet(whole.backend(), in_place(whole, call), [&](auto post) {
+  return meet(whole, whole, call, [&](auto post) {
     std::array<char*, kMostRanks> buffers;
     for (int r = 0; r < size(); ++r) buffers[size_t(r)] = post(r).from;
     const int64_t shard = call.count / size();
@@ -119,7 +126,7 @@ Work ThreadCommunicator::do_reduce_scatter(const Tensor& whole, const Call& call
 }
 
 Work ThreadCommunicator::do_all_gather(const Tensor& whole, const Call& call) {
-  return meet(whole.backend(), in_place(whole, call), [&](auto post) {
+  return meet(whole, whole, call, [&](auto post) {
     const int64_t shard = whole.bytes() / size();
     for (int i = 1; i < size();
          ++i) {  // beginning with the neighbour, so that not all read the same rank
@@ -130,13 +137,13 @@ Work ThreadCommunicator::do_all_gather(const Tensor& whole, const Call& call) {
 }
 
 Work ThreadCommunicator::do_broadcast(const Tensor& inout, const Call& call) {
-  return meet(inout.backend(), in_place(inout, call), [&](auto post) {
+  return meet(inout, inout, call, [&](auto post) {
     if (rank() != call.peer) inout.backend().move_bytes(post(call.peer).from, post(rank()).to, inout.bytes());
   });
 }
 
 Work ThreadCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) {
-  return meet(from.backend(), {call, address_of(from, call), address_of(to, call)}, [&](auto post) {
+  return meet(from, to, call, [&](auto post) {
     const int64_t shard = from.bytes() / size();
     for (int i = 0; i < size(); ++i) {
       const int r = (rank() + i) % size();
@@ -146,7 +153,7 @@ Work ThreadCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, con
 }
 
 Work ThreadCommunicator::do_barrier(const Call& call) {
-  return meet(cpu_backend(), {.call = call}, [](auto) {});
+  return meet({}, {}, call, [](auto) {});
 }
 
 Work ThreadCommunicator::mail(const Tensor& tensor, const Call& call) {

@@ -26,7 +26,7 @@ class ThreadCommunicator final : public Communicator {
   Work do_receive(const Tensor& to, const Call& call) override { return mail(to, call); }
 
   template <class Move>
-  Work meet(Backend& backend, Post post, Move move);
+  Work meet(const Tensor& from, const Tensor& to, const Call& call, Move move);
   Work mail(const Tensor& tensor, const Call& call);
 
   Meeting& meeting_;

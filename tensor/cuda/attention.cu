@@ -46,10 +46,11 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
         top = p[i][j] > top ? p[i][j] : top;
       }
       top = row_max(top);
-      const F shrink = exp(largest[i] - top);  // what was summed so far was relative to the maximum so far
+      const F base = top == kNone ? F(0) : top;  // all scores so far may be -infinity
+      const F shrink = exp(largest[i] - base);   // what was summed so far was relative to the maximum so far
       largest[i] = top;
       sum[i] *= shrink;
-      for (int j = 0; j < Tile::kMine; ++j) sum[i] += p[i][j] = exp(p[i][j] - top);
+      for (int j = 0; j < Tile::kMine; ++j) sum[i] += p[i][j] = exp(p[i][j] - base);
       for (int c = 0; c < Tile::kColumns; ++c) output[i][c] *= shrink;
     }
     tile.add_weighted(p, v.from(keys), output);

@@ -6,27 +6,12 @@
 #include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
-namespace {
-
-// From now on this GPU reads and writes the memory of every other that it can reach.
-void reach_peers(int device, int count) {
-  for (int other = 0; other < count; ++other) {
-    int can = 0;
-    if (other == device || cudaDeviceCanAccessPeer(&can, device, other) != cudaSuccess || !can) continue;
-    cudaDeviceEnablePeerAccess(other, 0);
-    cudaGetLastError();  // another rank on this GPU may have said it before
-  }
-}
-
-}  // namespace
-
 CudaBackend::CudaBackend(int device, GpuOptions options)
     : device_(device), options_(options), pool_(std::make_unique<DevicePool>(options.segment)) {
   int count = 0;
   require_cuda(cudaGetDeviceCount(&count), "GPUs cannot be counted");
   if (device < 0 || device >= count) throw std::runtime_error(str("there is no GPU ", device, ": this machine has ", count));
   require_cuda(cudaSetDevice(device), "the GPU cannot be used");
-  reach_peers(device, count);
   for (CUstream_st*& stream : streams_) require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
   blas_ = make_blas(stream());
 }

@@ -6,6 +6,7 @@
 // one fixed order.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "tensor/gpus.h"
@@ -101,12 +102,15 @@ class CudaBackend final : public Backend {
   void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 
  private:
+  bool reaches(const void* address);
+
   int device_;
   GpuOptions options_;
   CUstream_st* streams_[2] = {};
   cublasContext* blas_ = nullptr;
   std::unique_ptr<DevicePool> pool_;
-  char* staging_ = nullptr;  // pinned memory of the host, made when a buffer lies on a GPU that this one cannot reach
+  std::map<int, bool> peers_;  // whether this GPU reaches that one, once asked
+  char* staging_ = nullptr;    // pinned memory of the host, made when a buffer lies on a GPU that this one cannot reach
 };
 
 // What tensor/gpus.h promises: gpus.cu, profiler_ranges.cu.

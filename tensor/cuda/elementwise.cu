@@ -94,7 +94,7 @@ void CudaBackend::fill(double value, const Tensor& out) {
 
 void CudaBackend::copy(const Tensor& from, const Tensor& to) {
   if (to.numel() == 0) return;
-  if (from.dtype() == to.dtype()) {  // also between the host and the GPU, and within one storage
+  if (from.dtype() == to.dtype()) {  // also between the host and the GPU
     require_cuda(cudaMemcpyAsync(to.address(), from.address(), size_t(to.bytes()), cudaMemcpyDefault, stream()), "a copy failed");
     if (from.backend().host_addressable() || to.backend().host_addressable()) require_cuda(cudaStreamSynchronize(stream()), "a copy failed");
     return;

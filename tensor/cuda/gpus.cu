@@ -22,8 +22,7 @@ std::string open_problem(Gpu& gpu) {
   if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, any_kernel);
   gpu.available = int64_t(available);
   if (status == cudaSuccess) return "";
-  cudaGetLastError();
-  if (status == cudaErrorNoKernelImageForDevice)
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
     return str("this build has no kernels for compute capability ", gpu.compute_major, ".", gpu.compute_minor,
                "; build with CUDAARCHS=", gpu.compute_major, gpu.compute_minor);
   return cudaGetErrorString(status);
@@ -34,6 +33,7 @@ Gpu ask(int index, int count, bool open) {
   cudaDeviceProp properties{};
   if (const cudaError_t status = cudaGetDeviceProperties(&properties, index); status != cudaSuccess) {
     gpu.problem = cudaGetErrorString(status);
+    cudaGetLastError();
     return gpu;
   }
   gpu.name = properties.name;
@@ -46,6 +46,7 @@ Gpu ask(int index, int count, bool open) {
     if (other != index && cudaDeviceCanAccessPeer(&can, index, other) == cudaSuccess && can) gpu.peers.push_back(other);
   }
   if (open) gpu.problem = open_problem(gpu);
+  cudaGetLastError();  // what was found is said; the next call must not hear of it
   return gpu;
 }
 
@@ -96,7 +97,7 @@ Gpus find_gpus(int open) {
   }
   cudaGetDevice(&current);
   for (int i = 0; i < count; ++i) found.gpus.push_back(ask(i, count, i < open));
-  cudaSetDevice(current);
+  if (cudaSetDevice(current) != cudaSuccess) cudaGetLastError();
   if (std::none_of(found.gpus.begin(), found.gpus.end(), [](const Gpu& gpu) { return gpu.problem.empty(); })) {
     found.problem = str("GPU 0 (", found.gpus[0].name, ") cannot be used: ", found.gpus[0].problem);
     found.cure = "run zerolab doctor, which says this for every GPU";

@@ -45,6 +45,10 @@ void drop_blas(cublasContext* blas) { cublasDestroy(blas); }
 void CudaBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) {
   const int64_t M = rows(out), N = out.dim(-1), K = a.transpose == Transpose::no ? a.tensor.dim(-1) : rows(a.tensor);
   if (M == 0 || N == 0) return;
+  if (K == 0) {  // a sum of nothing
+    if (write == Write::set) fill(0, out);
+    return;
+  }
   constexpr int64_t most = std::numeric_limits<int>::max();
   require(M <= most && N <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N, ") is more than cuBLAS counts");
   const Operand left = operand(b), right = operand(a);

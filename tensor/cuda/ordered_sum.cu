@@ -60,23 +60,32 @@ void add_in_order(CUstream_st* stream, const OrderedSum& what) {
   else for_float_type(what.dtype, run);
 }
 
-// Whether kernels on GPU `device` can read and write what lies at `address`.
-bool reaches(int device, const void* address) {
-  cudaPointerAttributes where{};
-  require_cuda(cudaPointerGetAttributes(&where, address), "a buffer is nowhere");
-  int can = where.type != cudaMemoryTypeDevice || where.device == device;
-  if (!can) require_cuda(cudaDeviceCanAccessPeer(&can, device, where.device), "GPUs cannot be asked for each other");
-  return can != 0;
+// Asks once for leave to read and write the other's memory, and not before a buffer lies there: it opens the other GPU.
+bool reach(int device, int other) {
+  int can = 0;
+  if (cudaDeviceCanAccessPeer(&can, device, other) != cudaSuccess || !can) return false;
+  const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
+  cudaGetLastError();
+  return status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
 }
 
 }  // namespace
 
+// Whether kernels of this GPU can read and write what lies there.
+bool CudaBackend::reaches(const void* address) {
+  cudaPointerAttributes where{};
+  require_cuda(cudaPointerGetAttributes(&where, address), "a buffer is nowhere");
+  if (where.type != cudaMemoryTypeDevice || where.device == device_) return true;
+  const auto known = peers_.find(where.device);
+  return known != peers_.end() ? known->second : (peers_[where.device] = reach(device_, where.device));
+}
+
 // Between GPUs that cannot reach each other, a piece of each far buffer comes to the host first, where every GPU reads it.
 void CudaBackend::ordered_sum(const OrderedSum& what) {
-  if (what.buffers.size() < 2) return;  // the sum and the mean of one are itself, and it is in place
+  if (what.buffers.size() < 2 || what.begin >= what.end) return;  // the sum and the mean of one are itself, and it is in place
   require(what.dtype != Dtype::i32 || !what.mean, "ordered_sum: the mean of integers is not one");
   CUstream_st* const lane = stream(Lane::communication);
-  const auto is_far = [&](char* buffer) { return !reaches(device_, buffer); };
+  const auto is_far = [&](char* buffer) { return !reaches(buffer); };
   if (std::none_of(what.buffers.begin(), what.buffers.end(), is_far) && std::none_of(what.results.begin(), what.results.end(), is_far))
     return add_in_order(lane, what);
   if (!staging_) {

@@ -121,6 +121,7 @@ TEST_CASE("attention on the GPU survives scores that overflow an exponential", "
 }
 
 TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number per query", "[cuda]") {
+  require_gpu();
   const auto bytes = [](KernelId kernel, Dtype dtype) { return test_gpu().workspace(kernel, std::array<int64_t, 4>{2, 8192, 3, 64}, dtype); };
   CHECK(bytes(KernelId::attention, Dtype::bf16) == 0);
   CHECK(bytes(KernelId::attention_backward, Dtype::bf16) == 2 * 3 * 8192 * 4);
@@ -139,4 +140,17 @@ TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention 
   const Values y = forward(gpu, c, qkv).y;
   CHECK(same_bits(Values(output.y.begin(), output.y.end() - c.C()), Values(y.begin(), y.end() - c.C())));
   CHECK(distance(backward(gpu, c, broken, expected, dy), backward(cpu, c, qkv, expected, dy)) > one_rounding(dtype));
+}
+
+TEST_CASE("on the GPU keys whose scores are -infinity count nothing, also if they fill the first tile", "[cuda]") {
+  constexpr int64_t T = 70, first = 64;  // the keys from `first` have the score 0
+  Side gpu(test_gpu());
+  Values qkv(T * 3);
+  for (int64_t t = 0; t < T; ++t) {
+    qkv[size_t(3 * t)] = 1e20;
+    qkv[size_t(3 * t + 1)] = t < first ? -1e20 : 0;
+    qkv[size_t(3 * t + 2)] = double(t);
+  }
+  const Values y = forward(gpu, {1, T, 1, 1}, qkv).y;
+  for (int64_t t = first; t < T; ++t) CHECK(std::abs(y[size_t(t)] - double(first + t) / 2) < 1e-4);
 }

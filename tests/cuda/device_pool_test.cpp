@@ -103,3 +103,18 @@ TEST_CASE("blocks taken and given back at random never overlap", "[cuda]") {
   }
   CHECK(pool.gpu->driver_calls() < 60);
 }
+
+TEST_CASE("segments that lie side by side stay apart", "[cuda]") {
+  require_gpu();
+  for (const bool upwards : {false, true}) {
+    GpuPool pool;
+    std::vector<char*> segments;
+    for (int i = 0; i < 4; ++i) segments.push_back(pool.take(kSegment));
+    std::ranges::sort(segments);
+    if (!upwards) std::ranges::reverse(segments);
+    for (char* segment : segments) pool.give(segment);
+    char* const large = pool.take(2 * kSegment);
+    CHECK(pool.gpu->driver_calls() == 5);
+    pool.give(large);
+  }
+}

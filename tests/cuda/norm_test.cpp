@@ -53,6 +53,7 @@ TEST_CASE("a sum of squares that begins one element later has other bits", "[cud
 }
 
 TEST_CASE("a dry run of a GPU predicts the workspace of a sum of squares", "[cuda]") {
+  require_gpu();
   const auto peak = [](Backend& backend) {
     Side s(backend);
     const Tensor x = Tensor::empty(s.memory, MemoryUse::gradient, {5 * kSubtree + 1}, Dtype::f32);

@@ -120,6 +120,7 @@ TEST_CASE("ranks in another order have another sum, so the equalities above comp
 }
 
 TEST_CASE("on the GPU 65 ranks and the mean of integers are refused", "[cuda]") {
+  require_gpu();
   Ranks<float> many = random_ranks<float>(65, 3);
   CHECK_THROWS_AS(on_gpu(many, many, {0, 3}), std::invalid_argument);
   Ranks<int32_t> integers = random_ranks<int32_t>(2, 3);

@@ -1,5 +1,6 @@
 // Collectives among ranks on one GPU, and on two that cannot reach each other.
 #include <catch2/catch_template_test_macros.hpp>
+#include <atomic>
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tensor/kernels.h"
@@ -81,4 +82,112 @@ TEST_CASE("a Work that nobody waits for still keeps its buffers until all have m
   };
   const auto gpu = after<float>(in, dropping, where), cpu = after<float>(in, dropping, [](int) { return RankBackends{}; });
   for (size_t r = 0; r < 3; ++r) CHECK(same_bits(gpu[r], cpu[r]));
+}
+
+TEST_CASE("a send and a receive come after what both ranks' kernels did with their buffers", "[cuda]") {
+  const int late = GENERATE(0, 1), first = GENERATE(0, 1);  // who comes second and so moves; whose GPU is waited for first
+  CAPTURE(late, first);
+  const auto where = on_test_gpus();
+  std::atomic<int> posted{0}, done{0};
+  std::vector<float> received, read;
+  run_ranks(
+      2,
+      [&](Communicator& comm) {
+        const int me = comm.rank();
+        Rank rank(comm, {}, where(me));
+        const Tensor t = rank.empty(1000), twice = rank.empty(1000);
+        kernel::fill(me == 0 ? 5 : 1, t);
+        kernel::add(t, t, twice);
+        if (me == late) posted.wait(0);
+        Work work = me == 0 ? comm.send(t, 1, kName) : comm.receive(t, 0, kName);
+        if (me != late) posted = 1, posted.notify_all();
+        work.wait();
+        if (me != first) done.wait(0);
+        rank.memory.backend().synchronize();
+        if (me == first) done = 1, done.notify_all();
+        if (me == 1) received = contents<float>(t), read = contents<float>(twice);
+      },
+      within(std::chrono::seconds(20)));
+  CHECK(received == std::vector<float>(1000, 5));
+  CHECK(read == std::vector<float>(1000, 2));
+}
+
+TEST_CASE("a send that is dropped after the other side came still sends what was in its buffer", "[cuda]") {
+  const auto where = on_test_gpus();
+  std::atomic<int> came{0};
+  std::vector<float> received;
+  run_ranks(
+      2,
+      [&](Communicator& comm) {
+        Rank rank(comm, {}, where(comm.rank()));
+        if (comm.rank() == 0) {
+          {
+            const Tensor t = rank.filled(1000, 5);
+            const Work dropped = comm.send(t, 1, kName);
+            came.wait(0);
+          }
+          const Tensor next = rank.empty(1000);  // of the same memory
+          kernel::fill(7, next);
+          rank.memory.backend().synchronize();
+        } else {
+          const Tensor t = rank.filled(1000, 1);
+          comm.receive(t, 0, kName).wait();
+          came = 1, came.notify_all();
+          received = contents<float>(t);
+        }
+      },
+      within(std::chrono::seconds(20)));
+  CHECK(received == std::vector<float>(1000, 5));
+}
+
+TEST_CASE("a tensor that dies before its Work is waited for is read first", "[cuda]") {
+  const auto where = on_test_gpus();
+  std::vector<float> received;
+  run_ranks(
+      2,
+      [&](Communicator& comm) {
+        Rank rank(comm, {}, where(comm.rank()));
+        if (comm.rank() == 0) {
+          Work work;
+          {
+            const Tensor t = rank.filled(1000, 5);
+            work = comm.broadcast(t, 0, kName);
+          }
+          kernel::fill(7, rank.empty(1000));
+          rank.memory.backend().synchronize();
+          work.wait();
+        } else {
+          const Tensor t = rank.filled(1000, 1);
+          comm.broadcast(t, 0, kName).wait();
+          received = contents<float>(t);
+        }
+      },
+      within(std::chrono::seconds(20)));
+  CHECK(received == std::vector<float>(1000, 5));
+}
+
+TEST_CASE("a rank whose listener throws in a collective still gives the others what it brought", "[cuda]") {
+  const auto where = on_test_gpus();
+  std::vector<float> received;
+  const Outcome result = outcome(2, [&](Communicator& comm) {
+    Rank rank(comm, {}, where(comm.rank()));
+    if (comm.rank() == 0) {
+      comm.events().listen([](const Event& event) {
+        if (event.kind == EventKind::collective_met) throw std::runtime_error("the listener has had enough");
+      });
+      try {
+        comm.broadcast(rank.filled(1000, 5), 0, kName).wait();
+      } catch (const std::runtime_error&) {
+        kernel::fill(7, rank.empty(1000));  // of the same memory
+        rank.memory.backend().synchronize();
+        throw;
+      }
+    } else {
+      const Tensor t = rank.filled(1000, 1);
+      comm.broadcast(t, 0, kName).wait();
+      received = contents<float>(t);
+    }
+  });
+  CHECK(result.thrown == "the listener has had enough");
+  CHECK(received == std::vector<float>(1000, 5));
 }

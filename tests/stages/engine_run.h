@@ -7,6 +7,7 @@
 
 #include "dist/run_ranks.h"
 #include "stages/engine.h"
+#include "tests/device.h"
 #include "tests/stages/odd_model.h"
 
 namespace zl::test {

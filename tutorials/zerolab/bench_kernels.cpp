@@ -67,7 +67,8 @@ KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
 }
 
 KernelReport measure(const KernelOptions& options) {
-  KernelReport report{.device = choose_device(options, options.precisions.front(), 1), .samples = options.samples};
+  const bool any_fp32 = std::ranges::find(options.precisions, Dtype::f32) != options.precisions.end();  // what --tf32 is about
+  KernelReport report{.device = choose_device(options, any_fp32 ? Dtype::f32 : options.precisions.front(), 1), .samples = options.samples};
   report.sizes = sizes_of(options, report.device);
   std::vector<KernelCase> cases = kernel_cases(report.sizes);
   std::erase_if(cases, [&](const KernelCase& c) { return c.kernel.find(options.only) == std::string::npos; });

@@ -60,8 +60,9 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
     Gpus found = find_gpus(ranks);
     std::vector<Gpu> gpus = usable(found, ranks);
     if (gpus.empty() && found.usable()) gpus = usable(found = find_gpus(), ranks);  // the first ones cannot be used
-    require_input(!gpus.empty() || options.device != Wish::cuda, "--device cuda: ", found.problem,
-                  "; use --device cpu, which runs the same stages, or ", found.cure);
+    const bool full = found.usable() && gpus.empty();
+    require_input(!gpus.empty() || options.device != Wish::cuda, "--device cuda: ", full ? "no GPU has memory left" : found.problem,
+                  "; use --device cpu, which runs the same stages, or ", full ? "wait until who uses the GPUs has ended" : found.cure);
     if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
   }
   if (!options.tf32) return choice;

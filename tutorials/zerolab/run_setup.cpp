@@ -171,6 +171,7 @@ void require_memory(const TrainingSpec& spec, const DeviceChoice& device, const 
     const RankReport rank = dry_run(dry, 0);  // throws beyond --host-memory
     const int64_t host = rank.host.peak_total(), each = std::max(rank.rest.peak_total(), rank.init_peak_total);
     for (size_t i = 0; i < device.gpus.size(); ++i) {
+      if (device.ranks_on(i, spec.ranks) == 0) continue;
       const Gpu& gpu = device.gpus[i];
       const std::string where = str("GPU ", gpu.index, " (", gpu.name, ")");
       require_place(stage, {.each = each, .here = gpu.available, .ranks = device.ranks_on(i, spec.ranks), .where = where, .pool = Pool::device});
