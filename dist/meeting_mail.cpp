@@ -28,7 +28,7 @@ void copy(Parcel& mine, Parcel& other) {
   Backend& backend = mine.tensor.backend();
   for (const Parcel* side : {&mine, &other}) backend.follow(Lane::communication, side->ready.get());
   backend.move_bytes(from.address(), to.address(), from.bytes());
-  mine.moved = other.moved = backend.mark(Lane::communication);
+  mine.moved = other.moved = backend.mark(Lane::communication);  // null on the CPU, which has moved already
 }
 
 }  // namespace
@@ -60,6 +60,7 @@ void Meeting::post(Parcel& parcel, const EventStream& events) {
         lock.lock();
         parcel.state = other.state = Parcel::State::posted;
         fail_locked(str("rank ", parcel.rank, " in ", describe(parcel.call), ": ", error.what()));
+        seats_[size_t(other.rank)].mail.notify_all();  // also if something else had failed before
         throw;
       }
       lock.lock();

@@ -28,8 +28,7 @@ void follow_or_give_up(Backend& backend, const Moment& moment) noexcept {
   }
 }
 
-// What the compute lane must follow before it may touch the buffers of a call, or before they may be given back: it does so
-// when the Work is waited for, or dropped. Until then it holds the buffers.
+// Lets the compute lane follow all ranks' moves, when the Work is waited for or dropped; keeps the buffers alive until then.
 class Arrival {
  public:
   Arrival(const Tensor& from, const Tensor& to) : from_(from), to_(to) {}
@@ -39,7 +38,8 @@ class Arrival {
   }
   void add(Moment moved) { moments_.push_back(std::move(moved)); }
   void wait() {
-    for (const Moment& moved : std::exchange(moments_, {})) to_.backend().follow(Lane::compute, moved.get());
+    for (const Moment& moved : moments_) to_.backend().follow(Lane::compute, moved.get());
+    moments_.clear();
   }
 
  private:
@@ -86,11 +86,12 @@ Work ThreadCommunicator::meet(const Tensor& from, const Tensor& to, const Call& 
     move([this](int r) -> const Post& { return meeting_.post(r); });
   });
   attempt([&] { moved = backend.mark(Lane::communication); });
+  if (error) attempt([&] { backend.synchronize(); });  // whatever was told is over, marked or not
   meeting_.set_moved(rank(), std::move(moved));
   meeting_.leave(rank());
   std::shared_ptr<Arrival> arrival;
   for (int r = 0; r < size(); ++r) {
-    if (!meeting_.moved(r)) continue;  // the CPU has moved already
+    if (!meeting_.moved(r)) continue;  // a rank on the CPU, which has moved already
     if (!arrival) arrival = std::make_shared<Arrival>(from, to);
     arrival->add(meeting_.moved(r));
   }

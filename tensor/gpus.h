@@ -38,7 +38,7 @@ Gpus find_gpus(int open = std::numeric_limits<int>::max());
 
 struct GpuOptions {
   bool tf32 = false;  // products of fp32 matrices round their inputs to TF32's 10 bits
-  int64_t segment = int64_t(32) << 20;  // [B] The pool takes as much from the driver at a time, or more for a larger block.
+  int64_t segment = int64_t(32) << 20;  // [B] What the pool takes from the driver at a time (tensor/cuda/device_pool.h).
 };
 
 // A backend on GPU number `index`, for one rank, to be made, used and destroyed on that rank's own thread.

@@ -12,17 +12,26 @@ CudaBackend::CudaBackend(int device, GpuOptions options)
   require_cuda(cudaGetDeviceCount(&count), "GPUs cannot be counted");
   if (device < 0 || device >= count) throw std::runtime_error(str("there is no GPU ", device, ": this machine has ", count));
   require_cuda(cudaSetDevice(device), "the GPU cannot be used");
-  for (CUstream_st*& stream : streams_) require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
-  blas_ = make_blas(stream());
+  try {
+    for (CUstream_st*& stream : streams_) require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
+    blas_ = make_blas(stream());
+  } catch (...) {
+    give_back();
+    throw;
+  }
 }
 
 // Other ranks may still read this rank's memory, but its compute lane follows the moment at which they have (Work::wait).
-CudaBackend::~CudaBackend() {
-  for (CUstream_st* stream : streams_) cudaStreamSynchronize(stream);
+CudaBackend::~CudaBackend() { give_back(); }
+
+void CudaBackend::give_back() noexcept {
+  for (CUstream_st* stream : streams_)
+    if (stream) cudaStreamSynchronize(stream);
   pool_.reset();
   cudaFreeHost(staging_);
-  drop_blas(blas_);
-  for (CUstream_st* stream : streams_) cudaStreamDestroy(stream);
+  if (blas_) drop_blas(blas_);
+  for (CUstream_st* stream : streams_)
+    if (stream) cudaStreamDestroy(stream);
 }
 
 void* CudaBackend::allocate(int64_t bytes) { return pool_->allocate(bytes); }

@@ -1,8 +1,8 @@
-// Kernels on one NVIDIA GPU. Each .cu file of this folder defines the members of one family; cpu/ has the same files, which
-// are their plain references.
+// Kernels on one NVIDIA GPU. Each .cu file of kernels defines the members of one family; cpu/ has a file of the same name, its
+// plain reference.
 //
-// A backend belongs to one rank: it has two streams of its own, one for each lane, on which everything runs in program order,
-// its own pool of memory and its own handle of cuBLAS. Deterministic by construction: no floating-point atomics, every sum in
+// A backend belongs to one rank: it has two streams of its own, one for each lane, each in program order, one behind the other
+// where `follow` says so, its own pool of memory and its own handle of cuBLAS. Deterministic by construction: no floating-point atomics, every sum in
 // one fixed order.
 #pragma once
 
@@ -21,10 +21,8 @@ struct CUstream_st;
 struct cublasContext;
 
 namespace zl::ZEROLAB_CUDA {
-class DevicePool;
-}
 
-namespace zl::ZEROLAB_CUDA {
+class DevicePool;
 
 class CudaBackend final : public Backend {
  public:
@@ -103,6 +101,7 @@ class CudaBackend final : public Backend {
 
  private:
   bool reaches(const void* address);
+  void give_back() noexcept;  // all that this backend has of the driver
 
   int device_;
   GpuOptions options_;

@@ -17,10 +17,11 @@ DevicePool::~DevicePool() {
 }
 
 void* DevicePool::allocate(int64_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes = std::max<int64_t>((bytes + kAlignment - 1) / kAlignment, 1) * kAlignment;
   auto found = free_.lower_bound({bytes, nullptr});
   if (found == free_.end()) {
-    if (!take_segment(std::max(bytes, segment_)) && !take_segment(bytes)) {
+    const bool taken = take_segment(std::max(bytes, segment_)) || (bytes < segment_ && take_segment(bytes));
+    if (!taken) {
       give_back_free_segments();
       if (!take_segment(bytes)) return nullptr;
     }
@@ -67,7 +68,7 @@ bool DevicePool::take_segment(int64_t bytes) {
   void* segment = nullptr;
   ++driver_calls_;
   if (cudaMalloc(&segment, size_t(bytes)) != cudaSuccess) {
-    cudaGetLastError();  // Memory reports what does not fit
+    cudaGetLastError();  // class Memory says what does not fit
     return false;
   }
   reserved_ += bytes;

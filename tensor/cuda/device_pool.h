@@ -1,8 +1,9 @@
 // The memory of one rank on one GPU, below the ledger: taken from the driver in segments, handed out in blocks.
 //
 // cudaMalloc and cudaFree wait for the whole GPU, so a step must not call them. The first step of a training fills the pool;
-// as every step asks for the same, none after it takes more. A block that is given back may be handed out at once, because
-// all that one rank does with it is told to one stream, in order.
+// as every step asks for the same, none after it takes more. A block that is given back may be handed out at once: every use
+// of it begins behind the rank's compute stream, and before a block is given back, that stream follows every move between
+// ranks that still reads or writes it (Arrival and Ticket in dist/thread_communicator.cpp).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace zl::ZEROLAB_CUDA {
 
 class DevicePool {
  public:
-  // `segment` [B]: what is taken from the driver at a time, or more for a larger block.
+  // `segment` [B]: what is taken from the driver at a time; more for a larger block, less where the GPU is nearly full.
   explicit DevicePool(int64_t segment) : segment_(segment) {}
   ~DevicePool();
   DevicePool(const DevicePool&) = delete;

@@ -1,5 +1,5 @@
 // One thread per element adds it over all ranks, in rank order: so no result depends on chunks, on the grid or on who adds.
-// What cpu/ordered_sum.cpp does for buffers in host memory, bit for bit.
+// What cpu/ordered_sum.cpp does for buffers in host memory, bit for bit but for those of a NaN.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
@@ -63,9 +63,10 @@ void add_in_order(CUstream_st* stream, const OrderedSum& what) {
 // Asks once for leave to read and write the other's memory, and not before a buffer lies there: it opens the other GPU.
 bool reach(int device, int other) {
   int can = 0;
-  if (cudaDeviceCanAccessPeer(&can, device, other) != cudaSuccess || !can) return false;
-  const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
-  cudaGetLastError();
+  cudaError_t status = cudaDeviceCanAccessPeer(&can, device, other);
+  if (status == cudaSuccess && can) status = cudaDeviceEnablePeerAccess(other, 0);
+  cudaGetLastError();  // the next start of a kernel must not hear of it
+  if (!can) return false;
   return status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
 }
 
@@ -85,9 +86,11 @@ void CudaBackend::ordered_sum(const OrderedSum& what) {
   if (what.buffers.size() < 2 || what.begin >= what.end) return;  // the sum and the mean of one are itself, and it is in place
   require(what.dtype != Dtype::i32 || !what.mean, "ordered_sum: the mean of integers is not one");
   CUstream_st* const lane = stream(Lane::communication);
-  const auto is_far = [&](char* buffer) { return !reaches(buffer); };
-  if (std::none_of(what.buffers.begin(), what.buffers.end(), is_far) && std::none_of(what.results.begin(), what.results.end(), is_far))
-    return add_in_order(lane, what);
+  std::vector<bool> far;
+  for (char* buffer : what.buffers) far.push_back(!reaches(buffer));
+  const bool near = std::none_of(far.begin(), far.end(), [](bool one) { return one; }) &&
+                    std::all_of(what.results.begin(), what.results.end(), [&](char* result) { return reaches(result); });
+  if (near) return add_in_order(lane, what);
   if (!staging_) {
     void* block = nullptr;
     require_cuda(cudaHostAlloc(&block, size_t(kStaging), cudaHostAllocPortable), "no memory of the host to stage what another GPU holds");
@@ -96,11 +99,11 @@ void CudaBackend::ordered_sum(const OrderedSum& what) {
   const int64_t size = size_of(what.dtype), slots = int64_t(what.buffers.size()) + 1, slot = kStaging / slots / 256 * 256;
   for (int64_t begin = what.begin; begin < what.end; begin += slot / size) {
     const int64_t n = std::min(slot / size, what.end - begin);
-    std::vector<char*> buffers, results;
+    std::vector<char*> buffers;
     for (size_t r = 0; r < what.buffers.size(); ++r) {
       char* const piece = what.buffers[r] + begin * size;
-      buffers.push_back(is_far(piece) ? staging_ + int64_t(r + 1) * slot : piece);
-      if (is_far(piece)) move_bytes(piece, buffers.back(), n * size);
+      buffers.push_back(far[r] ? staging_ + int64_t(r + 1) * slot : piece);
+      if (far[r]) move_bytes(piece, buffers.back(), n * size);
     }
     char* const sum = staging_;
     add_in_order(lane, {buffers, std::span(&sum, 1), 0, n, what.dtype, what.mean});

@@ -6,7 +6,7 @@
 //   one, and a kernel that is given an address of the other GPU is refused.
 //
 // So kernels, their indices, barriers and shuffles, and the order between streams, are tested where there is no GPU. What this
-// cannot show: races between threads of a kernel, memory that is not aligned for its instructions, speed.
+// cannot show: all races between threads of a kernel (the blocks' threads run upwards and downwards in turn), memory that is not aligned for its instructions, speed.
 #pragma once
 
 #include <cstddef>

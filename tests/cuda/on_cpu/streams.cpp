@@ -37,8 +37,8 @@ void run_until(Queue& queue, int64_t place) {
   while (queue.done < place) {
     const std::function<void()> next = std::move(queue.waiting.front());
     queue.waiting.pop_front();
-    next();
     ++queue.done;
+    next();
   }
 }
 
