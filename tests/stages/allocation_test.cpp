@@ -19,7 +19,7 @@ constexpr size_t kLarge = 4096;  // [B]
 thread_local bool watching = false;
 thread_local int large_allocations = 0;
 
-void note(size_t bytes) {
+[[maybe_unused]] void note(size_t bytes) {
   if (watching && bytes >= kLarge) ++large_allocations;
 }
 
