@@ -19,7 +19,7 @@ StageRunSpec on_gpu(StageKind stage, Dtype dtype, int ranks) {
 
 }  // namespace
 
-TEST_CASE("on a GPU the four stages have the same bits, and the bytes that the formulas say", "[cuda]") {
+TEST_CASE("on a GPU the four stages have the same bits, and the bytes that the formulas say", "[cuda][training]") {
   struct Case {
     Dtype dtype;
     int ranks;
@@ -43,7 +43,7 @@ TEST_CASE("on a GPU the four stages have the same bits, and the bytes that the f
   CHECK_FALSE(run_stage(other).same_bits(ddp));
 }
 
-TEST_CASE("on a GPU several micro-batches keep the bits of the pairs", "[cuda]") {
+TEST_CASE("on a GPU several micro-batches keep the bits of the pairs", "[cuda][training]") {
   const auto run = [](StageKind stage) {
     StageRunSpec spec = on_gpu(stage, Dtype::f32, 3);
     spec.micro_batches = 3;
@@ -55,7 +55,7 @@ TEST_CASE("on a GPU several micro-batches keep the bits of the pairs", "[cuda]")
   CHECK_FALSE(zero1.same_bits(zero2));
 }
 
-TEST_CASE("on a GPU losses are those of the CPU within rounding", "[cuda]") {
+TEST_CASE("on a GPU losses are those of the CPU within rounding", "[cuda][training]") {
   StageRunSpec spec = on_gpu(StageKind::zero2, Dtype::f32, 2);
   spec.steps = 5;
   const StageRun gpu = run_stage(spec);
@@ -65,7 +65,7 @@ TEST_CASE("on a GPU losses are those of the CPU within rounding", "[cuda]") {
   CHECK(std::abs(gpu.losses[4] - cpu.losses[3]) > 1e-4 * cpu.losses[3]);
 }
 
-TEST_CASE("after the first step no step takes memory from the driver or gives some back", "[cuda]") {
+TEST_CASE("after the first step no step takes memory from the driver or gives some back", "[cuda][training]") {
   const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   StageRunSpec spec = on_gpu(stage, Dtype::bf16, 3);
   spec.backends = on_test_gpus({0}, {.segment = 1});  // so that there is something to count
@@ -88,7 +88,7 @@ TEST_CASE("after the first step no step takes memory from the driver or gives so
   }
 }
 
-TEST_CASE("a GPU's limit ends all ranks with who asked for what", "[cuda]") {
+TEST_CASE("a GPU's limit ends all ranks with who asked for what", "[cuda][training]") {
   StageRunSpec spec = on_gpu(StageKind::zero3, Dtype::f32, 3);
   spec.limit = 20'000;
   try {

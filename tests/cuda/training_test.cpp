@@ -40,7 +40,7 @@ TrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0}) {
 
 }  // namespace
 
-TEST_CASE("compare on a GPU: every stage has the bits that it promises, every byte is as predicted", "[cuda]") {
+TEST_CASE("compare on a GPU: every stage has the bits that it promises, every byte is as predicted", "[cuda][training]") {
   struct Case {
     int ranks;
     Dtype precision;
@@ -58,7 +58,7 @@ TEST_CASE("compare on a GPU: every stage has the bits that it promises, every by
   CHECK(comparison.ok());
 }
 
-TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and those are the GPU's", "[cuda]") {
+TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and those are the GPU's", "[cuda][training]") {
   TrainingSpec spec = on_gpu(2);
   spec.config.stage = StageKind::zero3;
   const TrainingResult real = run_training(spec);
@@ -72,7 +72,7 @@ TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and thos
   CHECK(measured.peak_total() != as_cpu.rest.peak_total());
 }
 
-TEST_CASE("20 steps of a GPT on a GPU have the CPU's losses to 1e-4", "[cuda]") {
+TEST_CASE("20 steps of a GPT on a GPU have the CPU's losses to 1e-4", "[cuda][training]") {
   TrainingSpec spec = on_gpu(1);
   spec.config.steps = 20;
   const TrainingResult gpu = run_training(spec);
@@ -91,7 +91,7 @@ TEST_CASE("20 steps of a GPT on a GPU have the CPU's losses to 1e-4", "[cuda]") 
   CHECK(differs);
 }
 
-TEST_CASE("ranks on two GPUs that cannot reach each other have the bits of ranks on one", "[cuda]") {
+TEST_CASE("ranks on two GPUs that cannot reach each other have the bits of ranks on one", "[cuda][training]") {
   if (test_gpus().gpus.size() < 2) SKIP("this machine has one GPU");
   TrainingSpec spec = on_gpu(3, {0, 1});
   spec.config.stage = StageKind::zero3;
