@@ -71,7 +71,6 @@ bool DevicePool::take_segment(int64_t bytes) {
     cudaGetLastError();  // class Memory says what does not fit
     return false;
   }
-  reserved_ += bytes;
   set_free(blocks_.emplace(static_cast<char*>(segment), Block{bytes, true, true}).first);
   return true;
 }
@@ -83,7 +82,6 @@ void DevicePool::give_back_free_segments() {
     if (whole && block->second.free) {
       ++driver_calls_;
       cudaFree(block->first);
-      reserved_ -= block->second.bytes;
       free_.erase({block->second.bytes, block->first});
       blocks_.erase(block);
     }

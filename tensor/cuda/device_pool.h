@@ -27,7 +27,6 @@ class DevicePool {
   void* allocate(int64_t bytes);
   void release(void* block) noexcept;  // joins its free neighbours
 
-  int64_t reserved() const { return reserved_; }          // [B] taken from the driver
   int64_t driver_calls() const { return driver_calls_; }  // cudaMalloc and cudaFree so far
 
  private:
@@ -43,7 +42,7 @@ class DevicePool {
   void set_free(Blocks::iterator block);
   Blocks::iterator join_next(Blocks::iterator block);
 
-  int64_t segment_, reserved_ = 0, driver_calls_ = 0;
+  int64_t segment_, driver_calls_ = 0;
   Blocks blocks_;                                  // all of them, by address: neighbours in a segment are neighbours here
   std::set<std::pair<int64_t, char*>> free_;       // by size, then address
 };
