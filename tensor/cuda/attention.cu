@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
         p[i][j] = keys + column(j) <= queries + row(i) ? p[i][j] * scale : kNone;
         top = p[i][j] > top ? p[i][j] : top;
       }
-      top = row_max(top);
+      top = warp_max<kSide>(top);
       const F base = top == kNone ? F(0) : top;  // all scores so far may be -infinity
       const F shrink = exp(largest[i] - base);   // what was summed so far was relative to the maximum so far
       largest[i] = top;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
   }
   F inverse[Tile::kMine];
   for (int i = 0; i < Tile::kMine; ++i) {
-    const F whole = row_sum(sum[i]);
+    const F whole = warp_sum<kSide>(sum[i]);
     inverse[i] = F(1) / whole;
     if (column(0) == 0 && row(i) < q.rows) pass.log_sum_exp[head * pass.tokens + queries + row(i)] = largest[i] + log(whole);
   }

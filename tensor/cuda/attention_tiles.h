@@ -14,28 +14,13 @@
 
 namespace zl::ZEROLAB_CUDA {
 
-constexpr int kSide = 16;   // the threads of a block form a square: kSide rows of kSide
+constexpr int kSide = 16;   // the threads of a block form a square: kSide rows of kSide, which are neighbours in one warp
 constexpr int kChunk = 32;  // channels in shared memory at a time
 static_assert(kSide * kSide == kThreads);
 
 // The rows and columns of a tile that belong to this thread: every kSide-th.
 __device__ inline int row(int i) { return int(threadIdx.x) / kSide + i * kSide; }
 __device__ inline int column(int j) { return int(threadIdx.x) % kSide + j * kSide; }
-
-// The sum and the largest over the kSide threads of a row, which are neighbours in one warp.
-template <class F>
-__device__ F row_sum(F value) {
-  for (int offset = kSide / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
-  return value;
-}
-template <class F>
-__device__ F row_max(F value) {
-  for (int offset = kSide / 2; offset > 0; offset /= 2) {
-    const F other = __shfl_xor_sync(0xffffffffu, value, offset);
-    value = other > value ? other : value;
-  }
-  return value;
-}
 
 // Rows of D channels, `stride` elements apart. Reads as 0 beyond its end.
 template <class T>

@@ -61,15 +61,16 @@ T* elements(const Tensor& t) {
 __device__ inline int64_t first_element() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t element_stride() { return int64_t(gridDim.x) * blockDim.x; }
 
-// The sum over the 32 threads of a warp, on all of them, in one fixed order. All 32 must call it.
-template <class F>
+// The sum over a warp, or over each of its groups of kLanes neighbours, on all of them, in one fixed order. All 32 threads
+// must call it.
+template <int kLanes = kWarp, class F>
 __device__ F warp_sum(F value) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
   return value;
 }
-template <class F>
+template <int kLanes = kWarp, class F>
 __device__ F warp_max(F value) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
     const F other = __shfl_xor_sync(0xffffffffu, value, offset);
     value = other > value ? other : value;
   }

@@ -6,7 +6,7 @@
 #include <mutex>
 
 namespace zl::cuda_on_cpu {
-void finish_all();
+void finish_gpu(int gpu);
 }
 
 namespace {
@@ -78,11 +78,12 @@ cudaError_t cudaMalloc(void** to, size_t bytes) {
 }
 cudaError_t cudaFree(void* memory) {
   if (!memory) return cudaSuccess;
-  zl::cuda_on_cpu::finish_all();
+  zl::cuda_on_cpu::finish_gpu(gpu_of(memory));
   const std::lock_guard lock(mutex);
   const auto block = blocks.find(memory);
   if (block == blocks.end()) return cudaErrorInvalidValue;
   taken[gpu_of(memory)] -= block->second;
+  std::memset(on_host(memory), 0xff, block->second);  // whoever still reads it gets NaN
   blocks.erase(block);
   std::free(on_host(memory));
   return cudaSuccess;

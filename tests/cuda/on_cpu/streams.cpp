@@ -12,6 +12,7 @@ namespace {
 
 // What a stream was told and has not done. Events hold on to it longer than the stream may live.
 struct Queue {
+  int gpu = 0;
   std::deque<std::function<void()>> waiting;
   int64_t told = 0, done = 0;
 };
@@ -52,12 +53,12 @@ void tell(cudaStream_t stream, std::function<void()> what) {
   ++stream->queue->told;
 }
 
-// As before cudaFree: everything that any stream was told.
-void finish_all() {
+// What cudaFree waits for: everything that the streams of this GPU were told. Another's may still use the memory.
+void finish_gpu(int gpu) {
   const std::lock_guard lock(mutex);
   std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
   for (const auto& weak : std::vector(queues))
-    if (const auto queue = weak.lock()) run_until(*queue, queue->told);
+    if (const auto queue = weak.lock(); queue && queue->gpu == gpu) run_until(*queue, queue->told);
 }
 
 }  // namespace zl::cuda_on_cpu
@@ -65,6 +66,7 @@ void finish_all() {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(mutex);
   *stream = new CUstream_st;
+  cudaGetDevice(&(*stream)->queue->gpu);
   queues.push_back((*stream)->queue);
   return cudaSuccess;
 }
