@@ -104,6 +104,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 
+// Not ready, as long as anything stands before it; asking moves one thing on, so that asking again and again ends.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  if (!event->queue || event->queue->done >= event->place) return cudaSuccess;
+  run_until(*event->queue, event->queue->done + 1);
+  return cudaErrorNotReady;
+}
+
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   *milliseconds = std::chrono::duration<float, std::milli>(*end->reached - *begin->reached).count();
   return cudaSuccess;
