@@ -48,9 +48,22 @@ struct Parcel {
   int rank = 0;
   Tensor tensor;       // keeps the memory alive while the other side may copy
   int64_t record = 0;  // its number in the flight recorder
+  bool carries = true; // false: the two only agree that they mean the same, and the transport moves the data
   Moment ready;        // as in Post
   Moment moved;        // once done: from then on the data is on the other side
   std::atomic<State> state{State::posted};
+};
+
+class Meeting;
+
+// What this rank posted, until the other side has taken it or this rank gives up.
+struct Ticket {
+  Ticket(Meeting& meeting, int rank, const Tensor& tensor, const Call& call)
+      : meeting(meeting), parcel{.call = call, .rank = rank, .tensor = tensor} {}
+  Ticket(const Ticket&) = delete;
+  ~Ticket();
+  Meeting& meeting;
+  Parcel parcel;
 };
 
 class Meeting {
@@ -67,6 +80,11 @@ class Meeting {
   // Returns when all ranks have come here. Every enter that returned must be followed by it.
   void leave(int rank) noexcept;
 
+  // For transports that move the data themselves: returns when all ranks have come with the same call, and guards no buffers.
+  // Returns the call's number in the rank's flight recorder, to be told how far it comes. Throws CommunicationError.
+  int64_t agree(int rank, const Call& call, const EventStream& events);
+  void tell(int rank, int64_t record, FlightRecord::State state) { seats_[size_t(rank)].flight.change(record, state); }
+
   // Meets the other side if it is there, else leaves the parcel for it. Throws CommunicationError.
   void post(Parcel& parcel, const EventStream& events);
   // Returns when the other side has taken it. Throws CommunicationError.
@@ -74,8 +92,9 @@ class Meeting {
   // Before a parcel dies: returns when nobody copies from or to it.
   void withdraw(Parcel& parcel) noexcept;
 
-  // The first failure is the one that all ranks report, in their current or next call.
-  void fail(const std::string& why);
+  // The first failure is the one that all ranks report, in their current or next call. Returns whether this is the first.
+  bool fail(const std::string& why);
+  [[noreturn]] void throw_failure(int rank, const Call& call);
   bool failed() const { return arrivals_.failed(); }
   bool was_told(int rank) const {
     return seats_[size_t(rank)].told;
@@ -101,9 +120,9 @@ class Meeting {
     std::condition_variable mail;         // with mutex_: a parcel of this rank was taken
   };
 
+  void pass_departures() noexcept;
   Gate::State wait_for_all(Seat& seat, uint32_t round);
   void require_same_calls(int rank);
-  [[noreturn]] void throw_failure(int rank, const Call& call);
   void fail_locked(const std::string& why);
   void fail_if_ended_locked(const Parcel& parcel);
   void fail_if_deadlocked_locked();

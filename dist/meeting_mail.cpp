@@ -24,7 +24,7 @@ std::string mismatch_text(const Parcel& a, const Parcel& b) {
 void copy(Parcel& mine, Parcel& other) {
   const bool sends = mine.call.kind == Collective::send;
   const Tensor &from = (sends ? mine : other).tensor, &to = (sends ? other : mine).tensor;
-  if (from.bytes() == 0) return;
+  if (from.bytes() == 0 || !mine.carries) return;
   Backend& backend = mine.tensor.backend();
   for (const Parcel* side : {&mine, &other}) backend.follow(Lane::communication, side->ready.get());
   backend.move_bytes(from.address(), to.address(), from.bytes());
@@ -32,6 +32,8 @@ void copy(Parcel& mine, Parcel& other) {
 }
 
 }  // namespace
+
+Ticket::~Ticket() { meeting.withdraw(parcel); }
 
 std::vector<Parcel*>& Meeting::mailbox(const Parcel& parcel) {
   const bool sends = parcel.call.kind == Collective::send;

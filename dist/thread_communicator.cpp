@@ -40,15 +40,6 @@ class Arrival {
   std::vector<Moment> moments_;
 };
 
-// What this rank posted, until the other side has taken it or this rank gives up.
-struct Ticket {
-  Ticket(Meeting& meeting, int rank, const Tensor& tensor, const Call& call)
-      : meeting(meeting), parcel{.call = call, .rank = rank, .tensor = tensor} {}
-  ~Ticket() { meeting.withdraw(parcel); }
-  Meeting& meeting;
-  Parcel parcel;
-};
-
 }  // namespace
 
 // Everyone shows what it brings, then `move(posts)` may read and write every rank's buffers, then
