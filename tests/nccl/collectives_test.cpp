@@ -97,7 +97,7 @@ TEMPLATE_TEST_CASE("NCCL: all_gather, broadcast and all_to_all move what threads
     }
 }
 
-TEMPLATE_TEST_CASE("NCCL's own sums are right but for rounding, and without scratch", "[nccl]", float, bf16, f16, double, int32_t) {
+TEMPLATE_TEST_CASE("NCCL's own sums are right but for rounding, and without scratch", "[nccl]", ZL_ALL_TYPES) {
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool lagging = GENERATE(false, true), scattered = GENERATE(false, true);
   const Reduction reduction = std::is_same_v<TestType, int32_t> ? Reduction::sum : Reduction::mean;

@@ -8,6 +8,12 @@
 #include "tensor/error.h"
 #include "tests/nccl/fake_matching.h"
 
+struct CUstream_st;
+namespace zl::cuda_on_cpu {
+void tell_when(CUstream_st* stream, std::function<bool()> what);
+void* on_host(const void* address);
+}  // namespace zl::cuda_on_cpu
+
 namespace zl::test {
 namespace {
 
@@ -105,7 +111,7 @@ struct FakeNccl::Functions {
     if (ended.operations.empty()) return NcclResult::success;
     Lock lock(fake.mutex_);
     const NcclResult result = fake.enter("ncclGroupEnd", ended.comm, lock);
-    return result == NcclResult::success ? fake.post(ended.comm, ended.operations) : result;
+    return result == NcclResult::success ? fake.post(ended.comm, ended.operations, lock) : result;
   }
 
   static NcclResult ask(const char* function, Operation operation, NcclComm* comm) {
@@ -113,7 +119,11 @@ struct FakeNccl::Functions {
     Lock lock(fake.mutex_);
     if (const NcclResult result = fake.enter(function, comm, lock); result != NcclResult::success) return result;
     if (operation.peer >= comm->size) return NcclResult::invalid_argument;
-    if (group.depth == 0) return fake.post(comm, {operation});
+    if (fake.streams_ == Streams::emulated) {
+      operation.data.from = cuda_on_cpu::on_host(operation.data.from);
+      operation.data.to = cuda_on_cpu::on_host(operation.data.to);
+    }
+    if (group.depth == 0) return fake.post(comm, {operation}, lock);
     if (group.comm && group.comm != comm) fake.note("one group for two communicators");
     group.comm = comm;
     group.operations.push_back(operation);
@@ -139,7 +149,8 @@ struct FakeNccl::Functions {
   }
 };
 
-FakeNccl::FakeNccl(std::vector<Fault> faults, int version) : faults_(std::move(faults)), version_(version) {
+FakeNccl::FakeNccl(std::vector<Fault> faults, int version, Streams streams)
+    : faults_(std::move(faults)), version_(version), streams_(streams) {
   FakeNccl* none = nullptr;
   require(current.compare_exchange_strong(none, this), "there is another fake NCCL");
 }
@@ -183,9 +194,9 @@ NcclResult FakeNccl::enter(const char* function, NcclComm* comm, std::unique_loc
 }
 
 // What is told a stream begins when the stream comes to it; without a stream the call is in progress until it is done.
-NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations) {
+NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations, std::unique_lock<std::mutex>& lock) {
   const auto batch = std::make_shared<Batch>();
-  auto* const stream = static_cast<FakeStream*>(operations.front().stream);
+  void* const stream = operations.front().stream;
   for (const Operation& operation : operations)
     if (operation.stream != stream) note("one group in two streams");
   batch->operations = std::move(operations);
@@ -196,13 +207,17 @@ NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations) {
     match(worlds_[size_t(comm->world)]);
     return NcclResult::in_progress;
   }
-  stream->tell([this, comm, batch] {
-    const std::lock_guard lock(mutex_);
+  const NcclResult result = comm->slow > 0 || comm->never ? NcclResult::in_progress : NcclResult::success;
+  const auto go_on = [this, comm, batch] {
+    const std::lock_guard again(mutex_);
     batch->active = true;
     if (!comm->ended()) match(worlds_[size_t(comm->world)]);
     return batch->done;
-  });
-  return comm->slow > 0 || comm->never ? NcclResult::in_progress : NcclResult::success;
+  };
+  lock.unlock();  // streams have a lock of their own, under which they ask this one
+  if (streams_ == Streams::emulated) cuda_on_cpu::tell_when(static_cast<CUstream_st*>(stream), go_on);
+  else static_cast<FakeStream*>(stream)->tell(go_on);
+  return result;
 }
 
 bool FakeNccl::in_progress(NcclComm& comm) const {

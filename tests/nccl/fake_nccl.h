@@ -38,9 +38,12 @@ struct Fault {
   int times = 5;
 };
 
+// Whose streams calls come in: LaggingCpu's, or those of the GPU that tests/cuda/on_cpu makes of the CPU.
+enum class Streams { lagging, emulated };
+
 class FakeNccl {
  public:
-  explicit FakeNccl(std::vector<Fault> faults = {}, int version = 22809);
+  explicit FakeNccl(std::vector<Fault> faults = {}, int version = 22809, Streams streams = Streams::lagging);
   ~FakeNccl();  // one at a time: the table's functions know no other way to find it
   FakeNccl(const FakeNccl&) = delete;
 
@@ -56,7 +59,7 @@ class FakeNccl {
  private:
   struct World;
   NcclResult enter(const char* function, NcclComm* comm, std::unique_lock<std::mutex>& lock);
-  NcclResult post(NcclComm* comm, std::vector<Operation> operations);
+  NcclResult post(NcclComm* comm, std::vector<Operation> operations, std::unique_lock<std::mutex>& lock);
   bool in_progress(NcclComm& comm) const;
   void note(const std::string& misuse) { misuse_ += misuse + "; "; }
   void match(World& world);
@@ -65,6 +68,7 @@ class FakeNccl {
 
   const std::vector<Fault> faults_;
   const int version_;
+  const Streams streams_;
   mutable std::mutex mutex_;  // guards all below, and the bytes that are moved
   std::deque<NcclComm> comms_;
   std::deque<World> worlds_;

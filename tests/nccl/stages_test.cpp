@@ -13,9 +13,9 @@ namespace {
 
 // The same run through NCCL. Throws if NCCL was misused.
 StageRun through_nccl(StageRunSpec spec, const FakeOptions& options = {}) {
-  FakeNccl fake(options.faults);
+  FakeNccl fake(options.faults, 22809, streams_of(options.place()));
   const NcclApi api = fake.api();
-  spec.backends = [lagging = options.lagging](int) { return fake_backends(lagging); };
+  spec.backends = [place = options.place()](int) { return fake_backends(place); };
   spec.run = [&](int size, const std::function<void(Communicator&)>& body, RankOptions rank_options) {
     run_nccl_ranks(size, body, rank_options, {.api = &api, .ordered = options.ordered});
   };
@@ -87,5 +87,17 @@ TEST_CASE("through NCCL the memory that a stage needs for communication is more 
         if (MemoryUse(use) == MemoryUse::communication) CHECK(nccl.ledgers[r].peak(MemoryUse(use)) > among_threads);
         else CHECK(nccl.ledgers[r].peak(MemoryUse(use)) == among_threads);
       }
+  }
+}
+
+TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of threads on such GPUs", "[nccl]") {
+  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(dtype), name(stage));
+    StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 2};
+    spec.options.dtype = dtype;
+    const StageRun nccl = through_nccl(spec, {.emulated = true});
+    spec.backends = [](int) { return fake_backends(Place::emulated); };
+    CHECK(nccl.same_bits(run_stage(spec)));
   }
 }

@@ -93,6 +93,10 @@ void run(unsigned blocks, unsigned threads, const std::function<void()>& body);
 
 // Tells the stream one more thing to do.
 void tell(cudaStream_t stream, std::function<void()> what);
+// The same for what may have to wait for another thread: it is asked again until it is done.
+void tell_when(cudaStream_t stream, std::function<bool()> what);
+// Where an address of any GPU really is; other addresses stay as they are.
+void* on_host(const void* address);
 // Where an address of the GPU that is set at the moment really is; other addresses stay as they are. Throws
 // std::logic_error for an address of another GPU.
 void* address_for_kernels(const void* address);
