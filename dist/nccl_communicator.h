@@ -5,8 +5,8 @@
 // all_reduce then gathers the shards: the same bytes on the wire as NCCL's own, and the same bits as ranks that are threads.
 //
 // Each call first meets at the meeting, so that NCCL never sees calls that do not fit. A call works in the communication lane:
-// behind all that the compute lane was told before it; the compute lane follows when its Work is waited for. That wait is the
-// host's, because only the host can notice that NCCL waits in vain.
+// behind all that the compute lane was told before it. Waiting for its Work is the host's, because only the host can notice that
+// NCCL waits in vain; what the compute lane is told afterwards comes behind the data.
 //
 // A send and a receive meet when both have been called; their data moves when they are waited for, on either side all that have
 // met as one group of NCCL, which ends when all of it has moved. So there is less freedom than among threads: a rank should

@@ -129,6 +129,7 @@ void NcclCommunicator::issue(const std::vector<Moving*>& all) {
   }
 }
 
+// The host waits, so that the compute lane need not: all that it is told from now on comes behind the data.
 void NcclCommunicator::complete(Moving& m) {
   if (m.state == Moving::State::done) {
     if (handle_.ended()) meeting_.throw_failure(rank(), m.call);
@@ -141,7 +142,6 @@ void NcclCommunicator::complete(Moving& m) {
     if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
     meeting_.tell(rank(), m.record, FlightRecord::State::moving);
     handle_.wait("the transfer", [&] { return backend.passed(m.moved.get()); });
-    backend.follow(Lane::compute, m.moved.get());
   } catch (const std::exception& error) {
     give_up(m.call, error.what());
   }

@@ -12,12 +12,14 @@ namespace {
 
 using Program = std::function<void(Communicator&, const Tensor&)>;
 
-// Kernels on both sides of a call, and nobody waits for them.
+// Kernels on both sides of a call, and nobody waits for them. What they add is each rank's own, so that it matters when.
 Program between_kernels(const Program& call) {
   return [call](Communicator& comm, const Tensor& t) {
-    kernel::add(t, t, t);
+    const Tensor own = like(t, {t.numel()});
+    kernel::fill(comm.rank() + 0.25, own);
+    kernel::add(t, own, t);
     call(comm, t);
-    kernel::add(t, t, t);
+    kernel::add(t, own, t);
   };
 }
 
