@@ -20,6 +20,12 @@ inline RankBackends fake_backends(Place place) {
   return backends;
 }
 inline RankBackends fake_backends(bool lagging) { return fake_backends(lagging ? Place::lagging : Place::cpu); }
+// The emulated GPU changes stacks, which the thread sanitizer cannot follow.
+inline void require_emulator() {
+#if defined(__SANITIZE_THREAD__)
+  SKIP("no emulated GPU under the thread sanitizer");
+#endif
+}
 inline Streams streams_of(Place place) { return place == Place::emulated ? Streams::emulated : Streams::lagging; }
 
 struct FakeOptions {

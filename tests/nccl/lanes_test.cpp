@@ -44,6 +44,7 @@ const Program kCalls[] = {
 }  // namespace
 
 TEST_CASE("NCCL's stream follows the compute lane, and the compute lane follows it", "[nccl]") {
+  require_emulator();
   const int ranks = GENERATE(2, 3);
   const bool ordered = GENERATE(true, false);
   for (size_t i = 0; i < std::size(kCalls); ++i) {
@@ -57,6 +58,7 @@ TEST_CASE("NCCL's stream follows the compute lane, and the compute lane follows 
 }
 
 TEST_CASE("on emulated GPUs a transfer that never ends is given up, and the GPUs are left", "[nccl]") {
+  require_emulator();
   FakeNccl fake({{"ncclGroupEnd", Fault::Kind::stalls, 1, 1}}, 22809, Streams::emulated);
   const NcclApi api = fake.api();
   CHECK_THROWS_AS(run_nccl_ranks(2, [&](Communicator& comm) {

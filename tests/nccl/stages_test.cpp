@@ -91,6 +91,7 @@ TEST_CASE("through NCCL the memory that a stage needs for communication is more 
 }
 
 TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of threads on such GPUs", "[nccl]") {
+  require_emulator();
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
   for (const StageKind stage : kStages) {
     CAPTURE(name(dtype), name(stage));
