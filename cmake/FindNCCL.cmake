@@ -5,9 +5,9 @@ find_package(NCCL CONFIG QUIET)
 if(NOT TARGET NCCL::nccl)
   find_path(NCCL_INCLUDE_DIR nccl.h
     HINTS ENV NCCL_ROOT ENV NCCL_HOME PATHS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  get_filename_component(beside "${NCCL_INCLUDE_DIR}" DIRECTORY)   # a header and a library of two versions would not fit
+  get_filename_component(NCCL_FOLDER "${NCCL_INCLUDE_DIR}" DIRECTORY)   # a header and a library of two versions would not fit
   find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR
-    HINTS "${beside}" PATHS ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+    HINTS "${NCCL_FOLDER}" PATHS ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
   mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
   if(NCCL_INCLUDE_DIR)
     set(NCCL_VERSION "")
