@@ -61,6 +61,7 @@ class NcclCommunicator final : public Communicator {
   void issue(const std::vector<Moving*>& all);
   void complete(Moving& moving);
   void drop(Moving& moving) noexcept;
+  void settle(Moving& moving);
   [[noreturn]] void give_up(const Call& call, const std::string& why);
 
   void send(const Moving& moving, const char* from, int64_t count, int to_rank);

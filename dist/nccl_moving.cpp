@@ -2,7 +2,9 @@
 #include "dist/nccl_moving.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "tensor/error.h"
@@ -124,29 +126,32 @@ void NcclCommunicator::issue(const std::vector<Moving*>& all) {
       meeting_.tell(rank(), m->record, FlightRecord::State::posted);
     }
   } catch (const std::exception& error) {
-    for (Moving* m : all) m->state = Moving::State::done;
+    for (Moving* m : all) m->state = Moving::State::issued;  // as much of it as there is
     give_up(all.front()->call, error.what());
   }
 }
 
 // The host waits, so that the compute lane need not: all that it is told from now on comes behind the data.
 void NcclCommunicator::complete(Moving& m) {
-  if (m.state == Moving::State::done) {
-    if (handle_.ended()) meeting_.throw_failure(rank(), m.call);
-    return;
-  }
-  require(m.state == Moving::State::issued, describe(m.call), " is waited for before its group has ended");
-  Backend& backend = m.tensor.backend();
-  m.state = Moving::State::done;
+  require(m.state != Moving::State::met, describe(m.call), " is waited for before its group has ended");
   try {
     if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
     meeting_.tell(rank(), m.record, FlightRecord::State::moving);
-    handle_.wait("the transfer", [&] { return backend.passed(m.moved.get()); });
+    handle_.wait("the transfer", [&] { return m.tensor.backend().passed(m.moved.get()); });
   } catch (const std::exception& error) {
     give_up(m.call, error.what());
   }
+  m.state = Moving::State::done;
   meeting_.tell(rank(), m.record, FlightRecord::State::done);
   m.scratch = {};
+}
+
+// Behind what was aborted, the stream may still have been told of kernels that read and write the buffers of the call.
+void NcclCommunicator::settle(Moving& m) {
+  Backend& backend = m.tensor.backend();
+  const auto point = backend.mark(Lane::communication);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);  // then the GPU itself hangs
+  while (!backend.passed(point.get()) && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
 }
 
 // The others count on what they have met: it is issued and waited for, unless this rank is about to fail anyhow.
@@ -157,8 +162,12 @@ void NcclCommunicator::drop(Moving& m) noexcept {
       if (!group_.empty()) issue(std::exchange(group_, {}));
       issue_mail();
     }
-    if (m.state == Moving::State::issued) complete(m);
+    if (m.state == Moving::State::issued && !handle_.ended()) complete(m);
   } catch (const std::exception&) {  // the next call throws it again
+  }
+  try {
+    if (m.state == Moving::State::issued) settle(m);
+  } catch (const std::exception&) {  // of a GPU that does not answer
   }
   std::erase(group_, &m);
   std::erase(mail_, &m);

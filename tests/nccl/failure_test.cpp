@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
@@ -29,6 +30,17 @@ TEST_CASE("NCCL that fails in a call ends every rank, each with the first cause,
   CHECK(ended.destroyed == 0);
   CHECK_THAT(last_failure_report(), ContainsSubstring("communication failed: rank 1") && ContainsSubstring("all_gather 'h.1 parameter'"));
   CHECK(run({""}).thrown == "");  // the process can begin again
+}
+
+TEST_CASE("NCCL: ranks that are inside it when another fails do not wait for their deadline", "[nccl]") {
+  const bool lagging = GENERATE(false, true);
+  for (const char* function : {"ncclGroupEnd", "ncclSend", "ncclCommFinalize", "ncclCommInitRankConfig"}) {
+    CAPTURE(lagging, function);
+    const Ended ended = run({.title = "", .faults = {{function, K::fails, 1}}, .lagging = lagging}, 22809, 20s);
+    CHECK_THAT(ended.thrown, ContainsSubstring(str("rank 1 ")) && ContainsSubstring(function));
+    CHECK(ended.took < 5s);
+    CHECK(ended.misuse == "");
+  }
 }
 
 TEST_CASE("an NCCL older than the one that the program was compiled for is refused at once", "[nccl]") {

@@ -51,7 +51,7 @@ struct Ended {
   int aborted = 0, destroyed = 0;
 };
 
-inline Ended run(const Script& script, int version = 22809) {
+inline Ended run(const Script& script, int version = 22809, std::chrono::milliseconds timeout = kTimeout) {
   FakeNccl fake(script.faults, version);
   const NcclApi api = fake.api();
   Ended ended;
@@ -73,7 +73,7 @@ inline Ended run(const Script& script, int version = 22809) {
     ended.live[r] = rank.memory.ledger().live_total();
   };
   try {
-    run_nccl_ranks(kRanks, body, within(kTimeout), {.api = &api, .ordered = script.ordered});
+    run_nccl_ranks(kRanks, body, within(timeout), {.api = &api, .ordered = script.ordered});
   } catch (const CommunicationError& error) {
     ended.thrown = error.what(), ended.kind = Kind::communication;
   } catch (const InputError& error) {
