@@ -23,6 +23,7 @@ struct Call {
   int64_t sequence = 0;  // 1, 2, … among this rank's collectives (send and receive: among its own
                          // to or from this peer)
   std::string_view name;  // lives as long as the rank's event stream
+  bool patient = false;   // it waits for the others however long they take
 
   bool operator==(const Call&) const = default;
   bool reduces() const {

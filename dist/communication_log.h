@@ -46,16 +46,21 @@ struct TimeSpent {
 
 class CommunicationLog {
  public:
+  using Rows = std::map<std::pair<Collective, Purpose>, Traffic>;
+  using Times = std::map<Collective, TimeSpent>;
+  CommunicationLog() = default;
+  CommunicationLog(Rows rows, Times times) : rows_(std::move(rows)), times_(std::move(times)) {}
+
   void add(Collective collective, Purpose purpose, int64_t elements, int64_t bytes, int ranks);
   void add_time(Collective collective, int64_t nanoseconds, int64_t waited);
   void clear();
-  const std::map<std::pair<Collective, Purpose>, Traffic>& rows() const { return rows_; }
-  const std::map<Collective, TimeSpent>& times() const { return times_; }
+  const Rows& rows() const { return rows_; }
+  const Times& times() const { return times_; }
   TimeSpent total_time() const;
 
  private:
-  std::map<std::pair<Collective, Purpose>, Traffic> rows_;
-  std::map<Collective, TimeSpent> times_;
+  Rows rows_;
+  Times times_;
 };
 
 }  // namespace zl

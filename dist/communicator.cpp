@@ -117,6 +117,11 @@ Work Communicator::receive(const Tensor& to, int from_rank, CallName name) {
   return end(call, do_receive(to, call));
 }
 
+std::vector<std::string> Communicator::exchange(const std::string& text, std::string_view name) {
+  const std::string_view kept{events_.keep(name), name.size()};
+  return do_exchange(text, {.kind = Collective::barrier, .sequence = ++collectives_, .name = kept, .patient = true});
+}
+
 Call Communicator::begin(Call call, const Tensor& tensor, CallName name) {
   require(tensor.defined(), intro(call, name), "the tensor is undefined; was its unit released?");
   call.dtype = tensor.dtype();

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <map>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "dist/call.h"
 #include "dist/communication_log.h"
@@ -60,6 +62,14 @@ class Communicator {
   [[nodiscard]] Work send(const Tensor& from, int to_rank, CallName name);
   [[nodiscard]] Work receive(const Tensor& to, int from_rank, CallName name);
 
+  // What every rank says, in the order of ranks, on every rank: for reports and results, which are text and small. It stands in
+  // no log, and has no deadline, since a rank may write files while the others wait for it here.
+  std::vector<std::string> exchange(const std::string& text, std::string_view name);
+
+  // From now on calls need be compared only when one of them fails to end; all ranks say so at the same place. Ranks that
+  // compare for nothing, in one process, go on doing so.
+  virtual void trust_calls() {}
+
   // Calls between the two are issued together (an NCCL group). A group counts as its members.
   virtual void begin_group() {}
   virtual void end_group() {}
@@ -83,6 +93,7 @@ class Communicator {
   virtual Work do_barrier(const Call& call) = 0;
   virtual Work do_send(const Tensor& from, const Call& call) = 0;
   virtual Work do_receive(const Tensor& to, const Call& call) = 0;
+  virtual std::vector<std::string> do_exchange(const std::string& text, const Call& call) = 0;
 
   Call begin(Call call, const Tensor& tensor, CallName name);
   Call begin(Call call, int64_t bytes, CallName name);

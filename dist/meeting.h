@@ -15,6 +15,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,6 +40,7 @@ struct Post {
   char* from = nullptr;
   char* to = nullptr;
   Moment ready;  // from then on its buffers hold what it brings; null: already
+  const std::string* text = nullptr;  // of an exchange
 };
 
 // One side of a send and a receive. The side that comes second copies.
@@ -48,6 +50,7 @@ struct Parcel {
   int rank = 0;
   Tensor tensor;       // keeps the memory alive while the other side may copy
   int64_t record = 0;  // its number in the flight recorder
+  bool carries = true; // false: the two only agree that they mean the same, and the transport moves the data
   Moment ready;        // as in Post
   Moment moved;        // once done: from then on the data is on the other side
   std::atomic<State> state{State::posted};
@@ -67,15 +70,27 @@ class Meeting {
   // Returns when all ranks have come here. Every enter that returned must be followed by it.
   void leave(int rank) noexcept;
 
+  // For transports that move the data themselves: returns when all ranks have come with the same call, and guards no buffers.
+  // Returns the call's number in the rank's flight recorder, to be told how far it comes. Throws CommunicationError.
+  int64_t agree(int rank, const Call& call, const EventStream& events);
+  void tell(int rank, int64_t record, FlightRecord::State state) { seats_[size_t(rank)].flight.change(record, state); }
+
+  // What every rank says, in the order of ranks. Throws CommunicationError.
+  std::vector<std::string> exchange(int rank, const Call& call, const std::string& text, const EventStream& events);
+
   // Meets the other side if it is there, else leaves the parcel for it. Throws CommunicationError.
   void post(Parcel& parcel, const EventStream& events);
   // Returns when the other side has taken it. Throws CommunicationError.
   void await(Parcel& parcel);
-  // Before a parcel dies: returns when nobody copies from or to it.
-  void withdraw(Parcel& parcel) noexcept;
+  // Before a parcel dies: returns when nobody copies from or to it. A rank that gives up a parcel without an error of its own
+  // (`unwinding`) fails.
+  void withdraw(Parcel& parcel, bool unwinding = std::uncaught_exceptions() > 0) noexcept;
 
-  // The first failure is the one that all ranks report, in their current or next call.
-  void fail(const std::string& why);
+  // The first failure is the one that all ranks report, in their current or next call. Returns whether this is the first.
+  bool fail(const std::string& why);
+  // What a rank says in `call` of a failure that it is told.
+  std::string told(int rank, const Call& call);
+  [[noreturn]] void throw_failure(int rank, const Call& call) { throw CommunicationError(told(rank, call)); }
   bool failed() const { return arrivals_.failed(); }
   bool was_told(int rank) const {
     return seats_[size_t(rank)].told;
@@ -101,9 +116,9 @@ class Meeting {
     std::condition_variable mail;         // with mutex_: a parcel of this rank was taken
   };
 
+  void pass_departures() noexcept;
   Gate::State wait_for_all(Seat& seat, uint32_t round);
   void require_same_calls(int rank);
-  [[noreturn]] void throw_failure(int rank, const Call& call);
   void fail_locked(const std::string& why);
   void fail_if_ended_locked(const Parcel& parcel);
   void fail_if_deadlocked_locked();

@@ -22,9 +22,9 @@ std::string mismatch_text(const Parcel& a, const Parcel& b) {
 
 // From the side that sends to the side that receives, in the communication lane of `mine`.
 void copy(Parcel& mine, Parcel& other) {
+  if (!mine.carries || mine.call.count == 0) return;
   const bool sends = mine.call.kind == Collective::send;
   const Tensor &from = (sends ? mine : other).tensor, &to = (sends ? other : mine).tensor;
-  if (from.bytes() == 0) return;
   Backend& backend = mine.tensor.backend();
   for (const Parcel* side : {&mine, &other}) backend.follow(Lane::communication, side->ready.get());
   backend.move_bytes(from.address(), to.address(), from.bytes());
@@ -99,13 +99,13 @@ void Meeting::await(Parcel& parcel) {
   throw_failure(parcel.rank, parcel.call);
 }
 
-void Meeting::withdraw(Parcel& parcel) noexcept {
+void Meeting::withdraw(Parcel& parcel, bool unwinding) noexcept {
   std::unique_lock lock(mutex_);
   seats_[size_t(parcel.rank)].mail.wait(lock,
                                         [&] { return parcel.state != Parcel::State::copying; });
   if (parcel.state == Parcel::State::done) return;
   std::erase(mailbox(parcel), &parcel);
-  if (std::uncaught_exceptions() == 0)
+  if (!unwinding)
     fail_locked(str("rank ", parcel.rank, " dropped the Work of ", describe(parcel.call),
                     " before the other side came; wait for it"));
 }

@@ -23,6 +23,9 @@ class MetaCommunicator final : public Communicator {
   Work do_barrier(const Call& call) override { return done(call); }
   Work do_send(const Tensor&, const Call& call) override { return done(call); }
   Work do_receive(const Tensor&, const Call& call) override { return done(call); }
+  std::vector<std::string> do_exchange(const std::string& text, const Call&) override {
+    return std::vector(size_t(size()), text);  // whoever is alone speaks for all
+  }
 };
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "dist/meeting.h"
+#include "dist/rank_threads.h"
 #include "dist/thread_communicator.h"
 #include "tensor/error.h"
 
@@ -29,8 +29,8 @@ struct RankError {
 
 class Run {
  public:
-  Run(int size, const std::function<void(Communicator&)>& body, const RankOptions& options)
-      : size_(size), body_(body), options_(options), meeting_(size, options.timeout) {
+  Run(int size, RankTransport& transport, const std::function<void(Communicator&)>& body, const RankOptions& options)
+      : size_(size), transport_(transport), body_(body), options_(options), meeting_(size, options.timeout) {
     for (int r = 0; r < size; ++r) events_.emplace_back(r, options.event_capacity);
   }
 
@@ -57,28 +57,29 @@ class Run {
 
   void run_rank(int rank) {
     pthread_setname_np(pthread_self(), str("rank ", rank).c_str());
+    std::unique_ptr<Communicator> communicator;
     try {
-      ThreadCommunicator communicator(rank, size_, meeting_, events_[size_t(rank)]);
-      body_(communicator);
-      end(rank, nullptr);
+      communicator = transport_.join(rank, meeting_, events_[size_t(rank)]);
+      body_(*communicator);
+      transport_.part(*communicator);
     } catch (const std::exception& error) {
-      end(rank, std::current_exception(), error.what());
+      failed(rank, error.what());
     } catch (...) {
-      end(rank, std::current_exception(), "an exception that is no std::exception");
+      failed(rank, "an exception that is no std::exception");
     }
-  }
-
-  void end(int rank, std::exception_ptr error, const char* what = "") {
-    // First the error, so that it comes before those of the ranks that hear of it.
-    if (error) {
-      std::lock_guard lock(mutex_);
-      errors_.push_back({error, meeting_.was_told(rank)});
-    }
-    if (error) meeting_.fail(str("rank ", rank, " stopped: ", what));
     meeting_.rank_ended(rank);
+    communicator.reset();  // while watch() still looks on: the end of a transport may hang
     std::lock_guard lock(mutex_);
     ++ended_;
     changed_.notify_all();
+  }
+
+  void failed(int rank, const char* what) {
+    {  // first the error, so that it comes before those of the ranks that hear of it
+      std::lock_guard lock(mutex_);
+      errors_.push_back({std::current_exception(), meeting_.was_told(rank)});
+    }
+    meeting_.fail(str("rank ", rank, " stopped: ", what));
   }
 
   // The caller's thread: looks at deadlines until all ranks have ended.
@@ -101,9 +102,9 @@ class Run {
 
   // A thread cannot be ended from outside, so the process ends instead.
   [[noreturn]] void give_up() {
-    const std::string text =
-        str(meeting_.failure_report(), "not all ranks ended within timeout and grace; now:\n",
-            meeting_.report());
+    std::string text = str(meeting_.failure_report(), "not all ranks ended within timeout and grace; now:\n", meeting_.report());
+    for (int r = 0; r < size_; ++r)
+      if (const std::string where = transport_.where(r); !where.empty()) text += str("rank ", r, " is in ", where, "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     std::_Exit(4);
@@ -117,6 +118,7 @@ class Run {
   }
 
   const int size_;
+  RankTransport& transport_;
   const std::function<void(Communicator&)>& body_;
   const RankOptions options_;
   std::deque<EventStream> events_;  // outlive the meeting, whose records point into them
@@ -128,14 +130,30 @@ class Run {
   std::vector<RankError> errors_;  // in order of time
 };
 
+class SharedMemory final : public RankTransport {
+ public:
+  explicit SharedMemory(int size) : size_(size) {}
+  std::unique_ptr<Communicator> join(int rank, Meeting& meeting, EventStream& events) override {
+    return std::make_unique<ThreadCommunicator>(rank, size_, meeting, events);
+  }
+
+ private:
+  const int size_;
+};
+
 }  // namespace
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOptions options) {
+  SharedMemory transport(size);
+  run_rank_threads(size, transport, body, options);
+}
+
+void run_rank_threads(int size, RankTransport& transport, const std::function<void(Communicator&)>& body, RankOptions options) {
   require(size >= 1, "there must be at least 1 rank, not ", size);
   require(size <= kMostRanks, size, " ranks are too many for one process, which runs up to ",
           kMostRanks, " as threads; use several processes, or `plan`, which needs no ranks");
   last_report.clear();
-  Run(size, body, options).run();
+  Run(size, transport, body, options).run();
 }
 
 std::string last_failure_report() { return last_report; }

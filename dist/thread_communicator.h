@@ -24,6 +24,9 @@ class ThreadCommunicator final : public Communicator {
   Work do_barrier(const Call& call) override;
   Work do_send(const Tensor& from, const Call& call) override { return mail(from, call); }
   Work do_receive(const Tensor& to, const Call& call) override { return mail(to, call); }
+  std::vector<std::string> do_exchange(const std::string& text, const Call& call) override {
+    return meeting_.exchange(rank(), call, text, events());
+  }
 
   template <class Move>
   Work meet(const Tensor& from, const Tensor& to, const Call& call, Move move);

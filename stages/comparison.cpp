@@ -132,6 +132,7 @@ StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const std::fun
     outcome.weights.clear();
     return outcome;
   }
+  if (result.ranks.empty()) return outcome;  // rank 0 is in another process, and has all that follows
   outcome.steps = result.steps;
   outcome.weights_hash = weights_hash(outcome.weights);
   std::vector<double> seconds;

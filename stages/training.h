@@ -8,6 +8,7 @@
 #include "dist/run_ranks.h"
 #include "nn/gpt.h"
 #include "stages/engine.h"
+#include "stages/rank_report.h"
 #include "tensor/gpus.h"
 
 namespace zl {
@@ -33,11 +34,13 @@ struct TrainingSpec {
   int64_t device_memory = 0, host_memory = 0;  // [B] limits of each rank; 0: none
   bool poison = false;        // fresh and freed memory is NaN (tests)
   RankOptions rank_options;
+  RunRanks run_ranks;         // makes the ranks; where there is none, threads that read each other's memory
   DeviceKind device = DeviceKind::cpu;  // what the ranks compute on, and what a dry run stands for
   // Makes the backends of one rank, called on its own thread; where there is none, the CPU's. A dry run needs none.
   std::function<RankBackends(int rank)> backends;
   const Windows* windows = nullptr;  // shared by the ranks; null in a dry run
   int64_t eval_every = 0;            // steps between evaluations on held-out windows; 0: never
+  bool check_calls = false;          // compare the ranks' calls in every step, and not only in the first two
   // Weights to start from instead of initial values; called by all ranks at once, so it must be thread-safe.
   std::function<std::vector<float>(const Parameter&)> weights;
   std::function<bool()> interrupted;  // asked before each micro-batch
@@ -88,14 +91,7 @@ class RankTraining {
   std::vector<MicroBatch> batches_;  // allocated once: one per micro-batch of a step
 };
 
-// What one rank saw of a run.
-struct RankReport {
-  // Live bytes after the last step, before anything is freed; peaks of steps 1…n. Of the device and of the host pool.
-  MemoryLedger rest, host;
-  int64_t init_peak_total = 0;  // [B] highest while the stage was made
-  CommunicationLog log;         // of the steps, evaluations apart
-};
-
+// On the process that has rank 0; others get nothing.
 struct TrainingResult {
   std::vector<StepRecord> steps;   // rank 0's; equal on all ranks but for seconds
   std::vector<RankReport> ranks;
@@ -110,7 +106,7 @@ struct TrainingCallbacks {
 // Rank r on GPU gpus[r modulo their number], with pinned memory of the host beside it. For TrainingSpec::backends.
 std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions options = {});
 
-// Runs spec.config.steps steps with ranks as threads. Rethrows the first error of a rank.
+// Runs spec.config.steps steps on all ranks. Rethrows the first error of a rank.
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks = {});
 
 // The same loop for one rank of any number, without data: the planner. Three steps of at most three micro-batches, as peaks

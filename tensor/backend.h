@@ -72,13 +72,14 @@ struct SgdUpdate {
 };
 
 // Adds the ranks' elements [begin, end) in the order of `buffers` and writes the result into the same elements of each of
-// `results`, which may be some of the buffers. Adds in fp32 (fp64 for f64, modulo 2^32 for i32); a mean is divided once by
-// the number of buffers, after adding; then rounded to the type.
+// `results`, which may be some of the buffers. Adds in fp32 (fp64 for f64, modulo 2^32 for i32); a mean is divided once,
+// after adding; then rounded to the type.
 struct OrderedSum {
   std::span<char* const> buffers, results;  // addresses of element 0
   int64_t begin = 0, end = 0;               // [n]
   Dtype dtype = Dtype::f32;
   bool mean = false;                        // not for i32
+  int64_t added = 0;                        // how many values a mean is of; 0: as many as there are buffers
 };
 
 // What a backend is told it does in order, in one of two lanes: kernels in the first, moves between ranks in the second. On
@@ -156,6 +157,10 @@ class Backend {
   virtual std::shared_ptr<const LanePoint> mark(Lane) { return nullptr; }
   virtual void follow(Lane, const LanePoint*) {}  // what the lane is told from now on happens behind that point
   virtual void synchronize() {}                   // returns when both lanes have done all they were told
+  // Whether all that stood before the point is done; never waits. Throws std::runtime_error if the device's work failed.
+  virtual bool passed(const LanePoint*) { return true; }
+  // The lane as its device's own interface knows it (a cudaStream_t), for NCCL; null on the CPU. Lives as long as the backend.
+  virtual void* native_stream(Lane) { return nullptr; }
   // Seconds that the compute lane takes for what `work` tells it, by the device's own clock; returns when it is done.
   virtual double seconds(const std::function<void()>& work);
 };

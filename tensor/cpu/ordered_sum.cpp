@@ -65,6 +65,10 @@ void add_two(const T* __restrict a, const T* __restrict b, Sum* __restrict sum, 
   for (int64_t i = 0; i < n; ++i) sum[i] = widen<Sum>(a[i]) + widen<Sum>(b[i]);
 }
 template <class T, class Sum>
+void start(const T* __restrict a, Sum* __restrict sum, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] = widen<Sum>(a[i]);
+}
+template <class T, class Sum>
 void add(const T* __restrict a, Sum* __restrict sum, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += widen<Sum>(a[i]);
 }
@@ -86,13 +90,17 @@ template <class T>
 void add_in_order(const OrderedSum& what) {
   using Sum = typename SumOf<T>::type;
   alignas(64) Sum sum[kStrip];
-  const auto& [buffers, results, begin, end, dtype, mean] = what;
+  const auto& [buffers, results, begin, end, dtype, mean, added] = what;
+  const size_t values = added > 0 ? size_t(added) : buffers.size();
   const auto at = [](char* buffer, int64_t i) { return reinterpret_cast<T*>(buffer) + i; };
   for (int64_t i = begin; i < end; i += kStrip) {
     const int64_t n = std::min(kStrip, end - i);
-    add_two(at(buffers[0], i), at(buffers[1], i), sum, n);
+    if (buffers.size() > 1)
+      add_two(at(buffers[0], i), at(buffers[1], i), sum, n);
+    else
+      start(at(buffers[0], i), sum, n);
     for (size_t r = 2; r < buffers.size(); ++r) add(at(buffers[r], i), sum, n);
-    if (mean) divide(sum, n, buffers.size());
+    if (mean) divide(sum, n, values);
     store(sum, at(results[0], i), n);
     for (size_t r = 1; r < results.size(); ++r) std::memcpy(at(results[r], i), at(results[0], i), size_t(n) * sizeof(T));
   }
@@ -101,7 +109,7 @@ void add_in_order(const OrderedSum& what) {
 }  // namespace
 
 void CpuBackend::ordered_sum(const OrderedSum& what) {
-  if (what.buffers.size() < 2) return;  // the sum and the mean of one are itself, and it is in place
+  if (what.buffers.size() < 2 && what.added < 2) return;  // the sum and the mean of one are itself, and it is in place
   if (what.dtype == Dtype::i32) return add_in_order<int32_t>(what);
   for_float_type(what.dtype, [&](auto type) { add_in_order<decltype(type)>(what); });
 }

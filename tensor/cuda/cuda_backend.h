@@ -51,6 +51,8 @@ class CudaBackend final : public Backend {
   std::shared_ptr<const LanePoint> mark(Lane lane) override;
   void follow(Lane lane, const LanePoint* point) override;
   void synchronize() override;
+  bool passed(const LanePoint* point) override;
+  void* native_stream(Lane lane) override { return stream(lane); }
   double seconds(const std::function<void()>& work) override;
   void move_bytes(const void* from, void* to, int64_t bytes) override;
 

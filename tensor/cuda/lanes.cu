@@ -31,6 +31,14 @@ void CudaBackend::follow(Lane lane, const LanePoint* point) {
   require_cuda(cudaStreamWaitEvent(stream(lane), static_cast<const StreamPoint*>(point)->event(), 0), "a stream cannot wait");
 }
 
+bool CudaBackend::passed(const LanePoint* point) {
+  if (!point) return true;
+  const cudaError_t status = cudaEventQuery(static_cast<const StreamPoint*>(point)->event());
+  if (status == cudaErrorNotReady) return false;
+  require_cuda(status, "the GPU's work failed");
+  return true;
+}
+
 void CudaBackend::synchronize() {
   for (CUstream_st* stream : streams_) require_cuda(cudaStreamSynchronize(stream), "the GPU's work failed");
 }

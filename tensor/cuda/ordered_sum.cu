@@ -36,7 +36,7 @@ Addresses addresses(std::span<char* const> buffers) {
 
 struct Range {
   int64_t begin, end;
-  bool mean;
+  int64_t divisor;  // 1 for a sum
 };
 
 // Reads an element of every buffer before it writes any, and nobody else touches that element: results may be buffers.
@@ -47,14 +47,15 @@ __global__ void ordered_sum_kernel(Range range, Addresses buffers, Addresses res
   if (i >= range.end) return;
   Sum sum = Sum(buffers.as<T>(0)[i]);
   for (int r = 1; r < buffers.count; ++r) sum += Sum(buffers.as<T>(r)[i]);
-  if (range.mean) sum /= Sum(buffers.count);
+  if (range.divisor > 1) sum /= Sum(range.divisor);
   for (int r = 0; r < results.count; ++r) results.as<T>(r)[i] = T(sum);
 }
 
 void add_in_order(CUstream_st* stream, const OrderedSum& what) {
+  const int64_t values = what.added > 0 ? what.added : int64_t(what.buffers.size());
   const auto run = [&](auto type) {
     launch_on(stream, ordered_sum_kernel<decltype(type)>, blocks_for(what.end - what.begin), kThreads,
-              Range{what.begin, what.end, what.mean}, addresses(what.buffers), addresses(what.results));
+              Range{what.begin, what.end, what.mean ? values : 1}, addresses(what.buffers), addresses(what.results));
   };
   if (what.dtype == Dtype::i32) run(int32_t{});
   else for_float_type(what.dtype, run);
@@ -83,7 +84,7 @@ bool CudaBackend::reaches(const void* address) {
 
 // Between GPUs that cannot reach each other, a piece of each far buffer comes to the host first, where every GPU reads it.
 void CudaBackend::ordered_sum(const OrderedSum& what) {
-  if (what.buffers.size() < 2 || what.begin >= what.end) return;  // the sum and the mean of one are itself, and it is in place
+  if ((what.buffers.size() < 2 && what.added < 2) || what.begin >= what.end) return;  // the sum and the mean of one are itself, and it is in place
   require(what.dtype != Dtype::i32 || !what.mean, "ordered_sum: the mean of integers is not one");
   CUstream_st* const lane = stream(Lane::communication);
   std::vector<bool> far;
@@ -106,7 +107,7 @@ void CudaBackend::ordered_sum(const OrderedSum& what) {
       if (far[r]) move_bytes(piece, buffers.back(), n * size);
     }
     char* const sum = staging_;
-    add_in_order(lane, {buffers, std::span(&sum, 1), 0, n, what.dtype, what.mean});
+    add_in_order(lane, {buffers, std::span(&sum, 1), 0, n, what.dtype, what.mean, what.added});
     for (char* result : what.results) move_bytes(sum, result + begin * size, n * size);
   }
 }

@@ -45,6 +45,23 @@ TEST_CASE("a lane that does not follow sees old values: the GPU made of the CPU 
   CHECK(values_of(to) == std::vector<double>(64, 3));
 }
 
+TEST_CASE("whether a point was passed is known without waiting for it", "[cuda]") {
+  Side side(test_gpu());
+  Backend& gpu = test_gpu();
+  const Tensor t = side.nan({kElements}, Dtype::f32);
+  gpu.synchronize();
+  CHECK(gpu.passed(nullptr));
+  kernel::fill(3, t);
+  const auto point = gpu.mark(Lane::compute);
+  const bool at_once = gpu.passed(point.get());
+  for (int64_t asked = 0; !gpu.passed(point.get()) && asked < 100'000'000; ++asked) {
+  }
+  CHECK(gpu.passed(point.get()));
+  if (!real_gpu()) CHECK_FALSE(at_once);  // a real one may be quick enough
+  CHECK(gpu.native_stream(Lane::compute) != gpu.native_stream(Lane::communication));
+  CHECK(cpu_backend().native_stream(Lane::communication) == nullptr);
+}
+
 TEST_CASE("a point may be followed after the backend that marked it has gone", "[cuda]") {
   require_gpu();
   std::shared_ptr<const LanePoint> point;

@@ -42,6 +42,7 @@ bool same(const Ranks<T>& a, const Ranks<T>& b) {
 struct What {
   int64_t begin, end;
   bool mean = false;
+  int64_t added = 0;
 };
 
 // Adds on one side; `results` and `buffers` may be one object.
@@ -63,7 +64,7 @@ void add_on(Backend& backend, Ranks<T>& buffers, Ranks<T>& results, What what) {
   };
   const std::vector<Tensor> from = upload(buffers), to = &buffers == &results ? from : upload(results);
   const std::vector<char*> from_at = addresses(from), to_at = addresses(to);
-  backend.ordered_sum({from_at, to_at, what.begin, what.end, dtype_of<T>, what.mean});
+  backend.ordered_sum({from_at, to_at, what.begin, what.end, dtype_of<T>, what.mean, what.added});
   backend.synchronize();
   for (size_t r = 0; r < to.size(); ++r) backend.download(to[r], results[r].data());
 }
@@ -109,6 +110,19 @@ TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as 
   on_cpu(cpu, cpu, {0, 1 << 16, true});
   on_gpu(gpu, gpu, {0, 1 << 16, true});
   CHECK(same(gpu, cpu));
+}
+
+TEMPLATE_TEST_CASE("a sum that was added elsewhere is divided by what was added there, with the same bits on CPU and GPU", "[cuda]", float, bf16, f16, double) {
+  const int64_t added = GENERATE(1, 3, 4), n = 1025;
+  const Ranks<TestType> in = random_ranks<TestType>(1, n);
+  Ranks<TestType> cpu = in, gpu = in, expected = in, multiplied = in;
+  for (TestType& x : expected[0]) x = TestType(Compute<TestType>(x) / Compute<TestType>(added));
+  for (TestType& x : multiplied[0]) x = TestType(Compute<TestType>(x) * (Compute<TestType>(1) / Compute<TestType>(added)));
+  on_cpu(cpu, cpu, {0, n, true, added});
+  on_gpu(gpu, gpu, {0, n, true, added});
+  CHECK(same(cpu, expected));
+  CHECK(same(gpu, expected));
+  if (added == 3 && !std::is_same_v<TestType, bf16> && !std::is_same_v<TestType, f16>) CHECK_FALSE(same(multiplied, expected));
 }
 
 TEST_CASE("ranks in another order have another sum, so the equalities above compare something", "[cuda]") {

@@ -89,7 +89,7 @@ StageRun run_stage(const StageRunSpec& spec) {
   run.host_ledgers.resize(size_t(spec.ranks));
   run.logs.resize(size_t(spec.ranks));
   run.live_at_end.resize(size_t(spec.ranks));
-  run_ranks(spec.ranks, [&](Communicator& comm) {
+  spec.run(spec.ranks, [&](Communicator& comm) {
     const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : backends_of_rank();
     Memory memory({}, device_of(backends), comm.events(), {.limit = spec.limit, .poison = true});
     Memory host({}, host_of(backends), comm.events(), {.limit = spec.host_limit, .poison = true, .pool = Pool::host});

@@ -18,6 +18,8 @@ namespace zl::test {
 
 using MakeStage = std::function<std::unique_ptr<Stage>(std::vector<Unit>&, Communicator&, Memory&, const StageOptions&)>;
 
+using RunRanks = std::function<void(int, const std::function<void(Communicator&)>&, RankOptions)>;
+
 struct StageRunSpec {
   StageKind stage = StageKind::ddp;
   MakeStage make;  // instead of `stage`: a stage of the test's own
@@ -33,6 +35,7 @@ struct StageRunSpec {
   uint64_t data_seed = 7;
   int64_t first_micro_batch = 0;    // j of the first
   RankOptions rank_options;
+  RunRanks run = run_ranks;         // or another that gives the ranks their communicators
   std::function<RankBackends(int rank)> backends;  // empty: what tests/device.h says
   // Called on each rank before the steps, and after each micro-batch's backward and each step.
   std::function<void(Stage&, OddModel&, Communicator&, Memory&)> at_start, after_backward, after_step;

@@ -1,7 +1,6 @@
 // zerolab train: one model, one stage, any number of ranks.
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <map>
 
@@ -64,31 +63,19 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
   return sample;
 }
 
-enum class Saved { not_yet, failed, whole };
-
-// Rank 0 writes. The others wait here as long as that takes: a call among ranks would count it against their timeout.
-void save_weights(RankTraining& training, const std::string& path, std::atomic<Saved>& saved) {
+// Rank 0 writes. The others wait as long as that takes. Returns on rank 0 when the file is whole.
+void save_weights(RankTraining& training, const std::string& path) {
   std::map<std::string, std::vector<float>> values;
   const bool saves = training.comm().rank() == 0;
-  struct Notify {
-    std::atomic<Saved>* saved;  // null on all ranks but 0
-    Saved outcome = Saved::failed;
-    ~Notify() {
-      if (saved == nullptr) return;
-      *saved = outcome;
-      saved->notify_all();
-    }
-  } notify{saves ? &saved : nullptr};
   training.engine().stage().visit_weights([&](const Parameter& p, const Tensor& data) {
     if (interrupt_requested()) throw Interrupted();
     if (saves) values[p.name] = kernel::download_floats(data);
   });
-  if (!saves) return saved.wait(Saved::not_yet);
-  save_safetensors_weights(path, training.model().config(), [&](const std::string& name) {
-    if (interrupt_requested()) throw Interrupted();
-    return values.at(name);
-  });
-  notify.outcome = Saved::whole;
+  if (saves)
+    save_safetensors_weights(path, training.model().config(), [&](const std::string& name) {
+      if (interrupt_requested()) throw Interrupted();
+      return values.at(name);
+    });
 }
 
 // Every rank draws the same tokens, since in stage 3 every pass needs them all; rank 0's are kept.
@@ -127,7 +114,7 @@ int train(const TrainOptions& options) {
   RunReports reports(setup.spec, progress ? &*progress : nullptr);
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   int64_t done = 0;
-  std::atomic<Saved> saved = Saved::not_yet;
+  bool saved = false;  // on the process that has rank 0
   const TrainingCallbacks callbacks{
       .at_start = [&](RankTraining& training) { reports.at_start(training); },
       .on_step = [&](const StepRecord& record) {
@@ -138,7 +125,11 @@ int train(const TrainOptions& options) {
       },
       .at_end = [&](RankTraining& training) {
         reports.at_end(training);
-        if (folder) save_weights(training, folder->weights(), saved);
+        if (folder) {
+          save_weights(training, folder->weights());
+          if (training.comm().rank() == 0) saved = true;
+          (void)training.comm().exchange("", "weights saved");
+        }
         if (sample) draw(training, setup, options.sample, *sample);
       }};
   try {
@@ -150,7 +141,7 @@ int train(const TrainOptions& options) {
     return 0;
   } catch (const Interrupted&) {
     progress.reset();
-    return interrupted(setup, folder ? &*folder : nullptr, done, saved.load() == Saved::whole);
+    return interrupted(setup, folder ? &*folder : nullptr, done, saved);
   }
 }
 

@@ -33,7 +33,7 @@ using cudaEvent_t = CUevent_st*;
 enum cudaError_t {
   cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
   cudaErrorInvalidDeviceFunction = 98, cudaErrorNoDevice = 100, cudaErrorNoKernelImageForDevice = 209,
-  cudaErrorPeerAccessAlreadyEnabled = 704
+  cudaErrorNotReady = 600, cudaErrorPeerAccessAlreadyEnabled = 704
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
@@ -78,6 +78,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 namespace zl::cuda_on_cpu {
@@ -93,6 +94,10 @@ void run(unsigned blocks, unsigned threads, const std::function<void()>& body);
 
 // Tells the stream one more thing to do.
 void tell(cudaStream_t stream, std::function<void()> what);
+// The same for what may have to wait for another thread: it is asked again until it is done.
+void tell_when(cudaStream_t stream, std::function<bool()> what);
+// Where an address of any GPU really is; other addresses stay as they are.
+void* on_host(const void* address);
 // Where an address of the GPU that is set at the moment really is; other addresses stay as they are. Throws
 // std::logic_error for an address of another GPU.
 void* address_for_kernels(const void* address);

@@ -24,9 +24,6 @@ size_t taken[kGpus] = {};
 // -1: memory of the host.
 int gpu_of(const void* address) { return int(uintptr_t(address) >> kShift) - 1; }
 void* on_gpu(void* block, int gpu) { return reinterpret_cast<void*>(uintptr_t(block) | uintptr_t(gpu + 1) << kShift); }
-void* on_host(const void* address) {
-  return reinterpret_cast<void*>(uintptr_t(address) & ((uintptr_t(1) << kShift) - 1));
-}
 
 bool fits(cudaMemcpyKind kind, const void* to, const void* from) {
   const bool to_gpu = gpu_of(to) >= 0, from_gpu = gpu_of(from) >= 0;
@@ -36,6 +33,10 @@ bool fits(cudaMemcpyKind kind, const void* to, const void* from) {
 }  // namespace
 
 namespace zl::cuda_on_cpu {
+
+void* on_host(const void* address) {
+  return reinterpret_cast<void*>(uintptr_t(address) & ((uintptr_t(1) << kShift) - 1));
+}
 
 void* address_for_kernels(const void* address) {
   const int gpu = gpu_of(address);
@@ -85,7 +86,7 @@ cudaError_t cudaFree(void* memory) {
   taken[gpu_of(memory)] -= block->second;
   std::memset(on_host(memory), 0xff, block->second);  // whoever still reads it gets NaN
   blocks.erase(block);
-  std::free(on_host(memory));
+  std::free(zl::cuda_on_cpu::on_host(memory));
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned) {
@@ -97,12 +98,12 @@ cudaError_t cudaFreeHost(void* block) { return std::free(block), cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (!fits(kind, to, from)) return cudaErrorInvalidValue;
   zl::cuda_on_cpu::tell(stream, [=] {
-    if (bytes > 0) std::memmove(on_host(to), on_host(from), bytes);
+    if (bytes > 0) std::memmove(zl::cuda_on_cpu::on_host(to), zl::cuda_on_cpu::on_host(from), bytes);
   });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   if (gpu_of(to) < 0) return cudaErrorInvalidValue;
-  zl::cuda_on_cpu::tell(stream, [=] { std::memset(on_host(to), value, bytes); });
+  zl::cuda_on_cpu::tell(stream, [=] { std::memset(zl::cuda_on_cpu::on_host(to), value, bytes); });
   return cudaSuccess;
 }

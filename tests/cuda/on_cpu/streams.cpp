@@ -5,16 +5,19 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace {
 
-// What a stream was told and has not done. Events hold on to it longer than the stream may live.
+// What a stream was told and has not done; each says whether it is done now. Events hold on to it longer than the stream may
+// live.
 struct Queue {
   int gpu = 0;
-  std::deque<std::function<void()>> waiting;
+  std::deque<std::function<bool()>> waiting;
   int64_t told = 0, done = 0;
+  bool busy = false;
 };
 using Moment = std::chrono::steady_clock::time_point;
 
@@ -34,12 +37,35 @@ namespace {
 std::recursive_mutex mutex;  // one thread at a time does what streams were told
 std::vector<std::weak_ptr<Queue>> queues;
 
-void run_until(Queue& queue, int64_t place) {
+// Whether all that stands before `place` is done. It is not if the queue came to something that waits for another thread.
+bool run_until(Queue& queue, int64_t place) {
   while (queue.done < place) {
-    const std::function<void()> next = std::move(queue.waiting.front());
-    queue.waiting.pop_front();
-    ++queue.done;
-    next();
+    if (queue.busy) return false;  // it waits, through others, for itself
+    const std::function<bool()> next = std::move(queue.waiting.front());
+    struct Step {  // what throws is over, too
+      Queue& queue;
+      bool done = true;
+      ~Step() {
+        queue.busy = false;
+        if (!done) return;
+        queue.waiting.pop_front();
+        ++queue.done;
+      }
+    } step{queue};
+    queue.busy = true;
+    if (step.done = next(); !step.done) {
+      queue.waiting.front() = next;
+      return false;
+    }
+  }
+  return true;
+}
+
+// As cudaStreamSynchronize and its kind do; lets other threads in while it waits for them.
+void wait_until(Queue& queue, int64_t place) {
+  for (;; std::this_thread::yield()) {
+    const std::lock_guard lock(mutex);
+    if (run_until(queue, place)) return;
   }
 }
 
@@ -47,18 +73,23 @@ void run_until(Queue& queue, int64_t place) {
 
 namespace zl::cuda_on_cpu {
 
-void tell(cudaStream_t stream, std::function<void()> what) {
+void tell_when(cudaStream_t stream, std::function<bool()> what) {
   const std::lock_guard lock(mutex);
   stream->queue->waiting.push_back(std::move(what));
   ++stream->queue->told;
 }
 
-// What cudaFree waits for: everything that the streams of this GPU were told. Another's may still use the memory.
+void tell(cudaStream_t stream, std::function<void()> what) {
+  tell_when(stream, [what = std::move(what)] { return what(), true; });
+}
+
+// What cudaFree waits for: everything that the streams of this GPU were told, as far as it waits for no other thread. Another
+// GPU's may still use the memory.
 void finish_gpu(int gpu) {
   const std::lock_guard lock(mutex);
   std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
   for (const auto& weak : std::vector(queues))
-    if (const auto queue = weak.lock(); queue && queue->gpu == gpu) run_until(*queue, queue->told);
+    if (const auto queue = weak.lock(); queue && queue->gpu == gpu) (void)run_until(*queue, queue->told);
 }
 
 }  // namespace zl::cuda_on_cpu
@@ -72,8 +103,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  run_until(*stream->queue, stream->queue->told);
+  wait_until(*stream->queue, stream->queue->told);  // only its own thread tells it more
   return cudaSuccess;
 }
 
@@ -85,7 +115,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(mutex);
-  if (event->queue) zl::cuda_on_cpu::tell(stream, [queue = event->queue, place = event->place] { run_until(*queue, place); });
+  if (event->queue) zl::cuda_on_cpu::tell_when(stream, [queue = event->queue, place = event->place] { return run_until(*queue, place); });
   return cudaSuccess;
 }
 
@@ -101,9 +131,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard lock(mutex);
-  if (event->queue) run_until(*event->queue, event->place);
+  if (event->queue) wait_until(*event->queue, event->place);
   return cudaSuccess;
+}
+
+// Not ready, as long as anything stands before it; asking moves one thing on, so that asking again and again ends.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  if (!event->queue || event->queue->done >= event->place) return cudaSuccess;
+  (void)run_until(*event->queue, event->queue->done + 1);
+  return cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

@@ -1,0 +1,48 @@
+// How one rank comes to terms with the others before its data moves: all mean the same call, or all are told why not.
+//
+// For transports that move data themselves, as NCCL does without ever noticing that ranks disagree. Ranks of one process agree
+// in a Meeting; ranks in other processes do so over a wire (dist/remote_agreement.h). Belongs to the rank's thread, but for
+// failed().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "dist/flight_recorder.h"
+
+namespace zl {
+
+class Agreement {
+ public:
+  virtual ~Agreement() = default;
+
+  // Returns when all ranks have come with the same call, or at once where calls are trusted (a barrier never is). Returns the
+  // call's number in the rank's flight recorder. Throws CommunicationError, as all that follow.
+  virtual int64_t agree(const Call& call, const EventStream& events) = 0;
+  // How far a call has come.
+  virtual void tell(int64_t record, FlightRecord::State state) = 0;
+  // What every rank says, in the order of ranks.
+  virtual std::vector<std::string> exchange(const Call& call, const std::string& text, const EventStream& events) = 0;
+  // As Communicator::trust_calls().
+  virtual void trust_calls() {}
+
+  // A send or a receive, which is a letter until the other side has come with its own. Returns its number, also in the flight
+  // recorder. Every letter is withdrawn in the end; one that has not met fails, unless the rank is `unwinding` an error anyhow.
+  virtual int64_t post(const Call& call, const EventStream& events) = 0;
+  virtual void await(int64_t letter) = 0;  // returns when it has met the other side's
+  virtual bool has_met(int64_t letter) const = 0;
+  virtual void withdraw(int64_t letter, bool unwinding) noexcept = 0;
+
+  // The first failure is the one that all ranks report, in their current or next call. Returns whether this is the first.
+  virtual bool fail(const std::string& why) = 0;
+  virtual bool failed() const = 0;
+  [[noreturn]] void throw_failure(const Call& call) { throw CommunicationError(told(call)); }
+
+ protected:
+  // What this rank says in `call` of a failure that it was told.
+  virtual std::string told(const Call& call) = 0;
+};
+
+}  // namespace zl

@@ -1,0 +1,24 @@
+// What NCCL's errors mean and what cures them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "dist/nccl_api.h"
+
+namespace zl {
+
+// What is known to help against an error, from its kind and from what NCCL said last.
+std::string nccl_cure(NcclResult result, std::string_view said);
+
+// "ncclSend gave ncclSystemError (unhandled system error), and NCCL said: connect: No route to host. Cure: …". `comm` may be
+// null.
+std::string nccl_error_text(const NcclApi& api, const char* function, NcclResult result, NcclComm* comm);
+
+// "2.28.9" of 22809.
+std::string nccl_version_text(int code);
+
+// Why the library that was found cannot be used by a program compiled for another one; "" if it can.
+std::string nccl_version_problem(const NcclApi& api);
+
+}  // namespace zl

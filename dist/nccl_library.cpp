@@ -1,0 +1,79 @@
+// The table of dist/nccl_api.h, filled with libnccl's functions. The only file that sees nccl.h.
+#include <nccl.h>
+
+#include "dist/nccl_api.h"
+
+namespace zl {
+namespace {
+
+static_assert(int(NcclResult::success) == ncclSuccess && int(NcclResult::unhandled_cuda_error) == ncclUnhandledCudaError);
+static_assert(int(NcclResult::system_error) == ncclSystemError && int(NcclResult::internal_error) == ncclInternalError);
+static_assert(int(NcclResult::invalid_argument) == ncclInvalidArgument && int(NcclResult::invalid_usage) == ncclInvalidUsage);
+static_assert(int(NcclResult::remote_error) == ncclRemoteError && int(NcclResult::in_progress) == ncclInProgress);
+static_assert(int(NcclType::int32) == ncclInt32 && int(NcclType::float16) == ncclFloat16);
+static_assert(int(NcclType::float32) == ncclFloat32 && int(NcclType::float64) == ncclFloat64);
+static_assert(int(NcclType::bfloat16) == ncclBfloat16);
+static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId) && sizeof(NcclUniqueId::bytes) == NCCL_UNIQUE_ID_BYTES);
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 3), "communicators that do not block came with NCCL 2.14");
+
+ncclComm_t raw(NcclComm* comm) { return reinterpret_cast<ncclComm_t>(comm); }
+cudaStream_t raw_stream(NcclLane lane) { return static_cast<cudaStream_t>(lane.stream); }
+ncclDataType_t raw_type(const NcclData& data) { return ncclDataType_t(data.type); }
+
+NcclResult get_version(int* version) { return NcclResult(ncclGetVersion(version)); }
+const char* get_error_string(NcclResult result) { return ncclGetErrorString(ncclResult_t(result)); }
+const char* get_last_error(NcclComm* comm) { return ncclGetLastError(raw(comm)); }
+NcclResult get_unique_id(NcclUniqueId* id) { return NcclResult(ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id->bytes))); }
+
+NcclResult comm_init_rank(NcclComm** comm, int ranks, const NcclUniqueId& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclUniqueId raw_id;
+  for (size_t i = 0; i < sizeof id.bytes; ++i) raw_id.internal[i] = id.bytes[i];
+  return NcclResult(ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm), ranks, raw_id, rank, &config));
+}
+
+NcclResult comm_get_async_error(NcclComm* comm, NcclResult* state) {
+  ncclResult_t raw_state = ncclSuccess;
+  const ncclResult_t result = ncclCommGetAsyncError(raw(comm), &raw_state);
+  *state = NcclResult(raw_state);
+  return NcclResult(result);
+}
+
+NcclResult comm_finalize(NcclComm* comm) { return NcclResult(ncclCommFinalize(raw(comm))); }
+NcclResult comm_destroy(NcclComm* comm) { return NcclResult(ncclCommDestroy(raw(comm))); }
+NcclResult comm_abort(NcclComm* comm) { return NcclResult(ncclCommAbort(raw(comm))); }
+NcclResult group_start() { return NcclResult(ncclGroupStart()); }
+NcclResult group_end() { return NcclResult(ncclGroupEnd()); }
+
+NcclResult all_reduce(const NcclData& data, NcclLane lane) {
+  return NcclResult(ncclAllReduce(data.from, data.to, data.count, raw_type(data), ncclSum, raw(lane.comm), raw_stream(lane)));
+}
+NcclResult reduce_scatter(const NcclData& data, NcclLane lane) {
+  return NcclResult(ncclReduceScatter(data.from, data.to, data.count, raw_type(data), ncclSum, raw(lane.comm), raw_stream(lane)));
+}
+NcclResult all_gather(const NcclData& data, NcclLane lane) {
+  return NcclResult(ncclAllGather(data.from, data.to, data.count, raw_type(data), raw(lane.comm), raw_stream(lane)));
+}
+NcclResult broadcast(const NcclData& data, int root, NcclLane lane) {
+  return NcclResult(ncclBroadcast(data.from, data.to, data.count, raw_type(data), root, raw(lane.comm), raw_stream(lane)));
+}
+NcclResult send(const NcclData& data, int peer, NcclLane lane) {
+  return NcclResult(ncclSend(data.from, data.count, raw_type(data), peer, raw(lane.comm), raw_stream(lane)));
+}
+NcclResult receive(const NcclData& data, int peer, NcclLane lane) {
+  return NcclResult(ncclRecv(data.to, data.count, raw_type(data), peer, raw(lane.comm), raw_stream(lane)));
+}
+
+constexpr NcclApi kLinked{
+    .compiled_for = NCCL_VERSION_CODE, .get_version = get_version, .get_error_string = get_error_string, .get_last_error = get_last_error,
+    .get_unique_id = get_unique_id, .comm_init_rank = comm_init_rank, .comm_get_async_error = comm_get_async_error,
+    .comm_finalize = comm_finalize, .comm_destroy = comm_destroy, .comm_abort = comm_abort, .group_start = group_start,
+    .group_end = group_end, .all_reduce = all_reduce, .reduce_scatter = reduce_scatter, .all_gather = all_gather,
+    .broadcast = broadcast, .send = send, .receive = receive};
+
+}  // namespace
+
+NcclInBuild nccl_in_build() { return {&kLinked, "", ""}; }
+
+}  // namespace zl

@@ -1,0 +1,11 @@
+// A build without NCCL says so.
+#include "dist/nccl_api.h"
+
+namespace zl {
+
+NcclInBuild nccl_in_build() {
+  return {nullptr, "this program was built without NCCL",
+          "install NCCL (apt: libnccl-dev) and the CUDA Toolkit, and build again; -D ZEROLAB_NCCL=ON says what is missing"};
+}
+
+}  // namespace zl

@@ -1,0 +1,81 @@
+// NCCL without GPUs: it moves real bytes between ranks that are threads, and misbehaves on command.
+//
+// It is as strict as NCCL is said to be: it notes as misuse what NCCL leaves undefined (a call while another is in progress,
+// two threads on one communicator, a communicator used after its end or ended twice or never). Like NCCL it never notices that
+// ranks disagree: what does not fit never completes.
+// All that ranks share lies behind one mutex, also the bytes: whoever completes a call moves them for all ranks.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/nccl_api.h"
+#include "tests/nccl/fake_stream.h"
+
+namespace zl::test {
+
+// What goes wrong at one call of one function.
+struct Fault {
+  enum class Kind {
+    slow,         // in progress for `times` polls
+    fails,        // returns `result`
+    fails_later,  // is in progress, then reports `result`
+    never,        // is in progress for ever
+    stalls,       // NCCL takes it, and the data never moves; in a fake stream, or as `never` without one
+    hangs         // does not return
+  };
+  const char* function = "";
+  Kind kind = Kind::fails;
+  int rank = 1;  // -1: every rank
+  int call = 1;  // the how-manieth of this function on this rank; 0: every one
+  NcclResult result = NcclResult::system_error;
+  const char* said = "";  // by ncclGetLastError
+  int times = 5;
+};
+
+// Whose streams calls come in: LaggingCpu's, or those of the GPU that tests/cuda/on_cpu makes of the CPU.
+enum class Streams { lagging, emulated };
+
+class FakeNccl {
+ public:
+  explicit FakeNccl(std::vector<Fault> faults = {}, int version = 22809, Streams streams = Streams::lagging);
+  ~FakeNccl();  // one at a time: the table's functions know no other way to find it
+  FakeNccl(const FakeNccl&) = delete;
+
+  NcclApi api() const;  // to be used while this lives
+  // What was done that NCCL does not allow, and who was not ended exactly once; "" if nothing. When all ranks have ended.
+  std::string misuse() const;
+  int calls(const std::string& function) const;  // of all ranks
+
+  struct Operation;
+  struct Batch;
+  struct Functions;  // what the table points to
+
+ private:
+  struct World;
+  NcclResult enter(const char* function, NcclComm* comm, std::unique_lock<std::mutex>& lock);
+  NcclResult post(NcclComm* comm, std::vector<Operation> operations, std::unique_lock<std::mutex>& lock);
+  bool in_progress(NcclComm& comm) const;
+  void note(const std::string& misuse) { misuse_ += misuse + "; "; }
+  void match(World& world);
+  bool match_collective(World& world);
+  bool match_pair(World& world, int sender, int receiver);
+
+  const std::vector<Fault> faults_;
+  const int version_;
+  const Streams streams_;
+  mutable std::mutex mutex_;  // guards all below, and the bytes that are moved
+  std::deque<NcclComm> comms_;
+  std::deque<World> worlds_;
+  std::deque<std::string> said_;
+  std::vector<std::string> called_;
+  std::string misuse_;
+  std::condition_variable never_;
+};
+
+}  // namespace zl::test

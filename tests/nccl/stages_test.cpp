@@ -1,0 +1,104 @@
+// The four stages through the fake have the bits of the four stages among threads.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+
+#include "tests/nccl/fake_ranks.h"
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+// The same run through NCCL. Throws if NCCL was misused.
+StageRun through_nccl(StageRunSpec spec, const FakeOptions& options = {}) {
+  FakeNccl fake(options.faults, 22809, streams_of(options.place()));
+  const NcclApi api = fake.api();
+  spec.backends = [place = options.place()](int) { return fake_backends(place); };
+  spec.run = [&](int size, const std::function<void(Communicator&)>& body, RankOptions rank_options) {
+    run_nccl_ranks(size, body, rank_options, {.api = &api, .ordered = options.ordered});
+  };
+  const StageRun run = run_stage(spec);
+  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
+  return run;
+}
+
+bool same_log(const StageRun& a, const StageRun& b) {
+  for (size_t r = 0; r < a.logs.size(); ++r)
+    if (a.logs[r].rows() != b.logs[r].rows()) return false;
+  return a.logs.size() == b.logs.size();
+}
+
+}  // namespace
+
+TEST_CASE("the four stages through NCCL have the bits and the traffic of threads", "[nccl]") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const bool lagging = GENERATE(false, true);
+  for (const StageKind stage : kStages) {
+    CAPTURE(ranks, lagging, name(stage));
+    const StageRunSpec spec{.stage = stage, .ranks = ranks, .micro_batches = 2, .model = {.block_twice = true, .unused_parameter = true}};
+    const StageRun threads = run_stage(spec), nccl = through_nccl(spec, {.lagging = lagging});
+    CHECK(nccl.same_bits(threads));
+    CHECK(same_log(nccl, threads));
+    for (const int64_t bytes : nccl.live_at_end) CHECK(bytes == 0);
+  }
+}
+
+TEST_CASE("the four stages through NCCL have the bits of threads in mixed precision", "[nccl]") {
+  const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
+  const int ranks = GENERATE(2, 3);
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(dtype), ranks, name(stage));
+    StageRunSpec spec{.stage = stage, .ranks = ranks, .scale = dtype == Dtype::f16 ? 1024.0 : 1.0};
+    spec.options.dtype = dtype;
+    CHECK(through_nccl(spec, {.lagging = true}).same_bits(run_stage(spec)));
+  }
+}
+
+TEST_CASE("units that travel in one group through NCCL have the same bits", "[nccl]") {
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(stage));
+    StageRunSpec spec{.stage = stage, .ranks = 3};
+    const StageRun one_unit = run_stage(spec);
+    spec.options.reduce_bucket_size = spec.options.allgather_bucket_size = int64_t(1) << 40;
+    CHECK(through_nccl(spec, {.lagging = true}).same_bits(one_unit));
+    CHECK(through_nccl(spec, {.lagging = false}).same_bits(one_unit));
+  }
+}
+
+TEST_CASE("sums that NCCL orders itself train too, but to other bits", "[nccl]") {
+  const StageRunSpec spec{.stage = StageKind::zero2, .ranks = 3};
+  const StageRun threads = run_stage(spec), nccl = through_nccl(spec, {.lagging = true, .ordered = false});
+  CHECK_FALSE(nccl.same_bits(threads));
+  for (size_t i = 0; i < threads.losses.size(); ++i) CHECK(std::abs(nccl.losses[i] - threads.losses[i]) < 1e-4);
+}
+
+TEST_CASE("through NCCL the memory that a stage needs for communication is more by the scratch, and nothing else", "[nccl]") {
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(stage));
+    const StageRunSpec spec{.stage = stage, .ranks = 3};
+    const StageRun threads = run_stage(spec), nccl = through_nccl(spec), unordered = through_nccl(spec, {.ordered = false});
+    for (int use = 0; use < kMemoryUses; ++use)
+      for (size_t r = 0; r < 3; ++r) {
+        const int64_t among_threads = threads.ledgers[r].peak(MemoryUse(use));
+        CAPTURE(name(MemoryUse(use)), r);
+        CHECK(unordered.ledgers[r].peak(MemoryUse(use)) == among_threads);
+        if (MemoryUse(use) == MemoryUse::communication) CHECK(nccl.ledgers[r].peak(MemoryUse(use)) > among_threads);
+        else CHECK(nccl.ledgers[r].peak(MemoryUse(use)) == among_threads);
+      }
+  }
+}
+
+TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of threads on such GPUs", "[nccl]") {
+  require_emulator();
+  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(dtype), name(stage));
+    StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 2};
+    spec.options.dtype = dtype;
+    const StageRun nccl = through_nccl(spec, {.emulated = true});
+    spec.backends = [](int) { return fake_backends(Place::emulated); };
+    CHECK(nccl.same_bits(run_stage(spec)));
+  }
+}
