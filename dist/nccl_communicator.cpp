@@ -39,16 +39,17 @@ int64_t length(int64_t count, int64_t chunk, int rank) { return std::clamp<int64
 
 NcclCommunicator::NcclCommunicator(const NcclJoin& join, std::unique_ptr<Agreement> others, EventStream& events, bool ordered)
     : Communicator(join.rank, join.size, events), api_(join.api), others_(std::move(others)), handle_(join, *others_), ordered_(ordered) {
-  join_or_leave("joining NCCL", [&] { handle_.join(join); });
+  // All ranks are there before any of them calls NCCL. It is no call of the program: those count from 1.
+  (void)do_exchange("", {.kind = Collective::barrier, .name = "joining NCCL", .patient = true});
+  or_fail("joining NCCL", [&] { handle_.join(join); });
 }
 
 void NcclCommunicator::finish() {
-  join_or_leave("leaving NCCL", [&] { handle_.finish(); });
+  (void)exchange("", "leaving NCCL");
+  or_fail("leaving NCCL", [&] { handle_.finish(); });
 }
 
-// All ranks are there before any of them calls NCCL.
-void NcclCommunicator::join_or_leave(std::string_view doing, const std::function<void()>& what) {
-  (void)exchange("", doing);
+void NcclCommunicator::or_fail(std::string_view doing, const std::function<void()>& what) {
   try {
     what();
   } catch (const CommunicationError& error) {
