@@ -84,7 +84,7 @@ cudaError_t cudaFree(void* memory) {
   const auto block = blocks.find(memory);
   if (block == blocks.end()) return cudaErrorInvalidValue;
   taken[gpu_of(memory)] -= block->second;
-  std::memset(on_host(memory), 0xff, block->second);  // whoever still reads it gets NaN
+  std::memset(zl::cuda_on_cpu::on_host(memory), 0xff, block->second);  // whoever still reads it gets NaN
   blocks.erase(block);
   std::free(zl::cuda_on_cpu::on_host(memory));
   return cudaSuccess;
