@@ -15,7 +15,9 @@ inline int64_t ordered_chunk(int64_t count, int ranks) {
 }
 
 // [n] of `rank`'s chunk.
-inline int64_t chunk_length(int64_t count, int64_t chunk, int rank) { return std::clamp<int64_t>(count - rank * chunk, 0, chunk); }
+inline int64_t chunk_length(int64_t count, int64_t chunk, int rank) {
+  return std::clamp<int64_t>(count - rank * chunk, 0, chunk);
+}
 
 // Memory for this rank's chunk of `whole` as each other rank has it; undefined if there is nothing to add.
 inline Tensor ordered_scratch(const Tensor& whole, int rank, int ranks) {

@@ -30,7 +30,8 @@ int64_t peak(const Json& stage, const std::string& use) {
 TEST_CASE("NCCL without GPUs is refused with what to use instead, before anything runs", "[cli]") {
   for (const char* command : {"train", "compare"})
     for (const char* device : {"auto", "cpu"}) {
-      const Finished refused = zerolab({command, "--model", "tiny", "--steps", "2", "--ranks", "2", "--device", device, "--backend", "nccl"});
+      const Finished refused =
+          zerolab({command, "--model", "tiny", "--steps", "2", "--ranks", "2", "--device", device, "--backend", "nccl"});
       CAPTURE(command, device, refused.err);
       CHECK(refused.code == 2);
       CHECK(refused.out.empty());
@@ -42,8 +43,9 @@ TEST_CASE("NCCL without GPUs is refused with what to use instead, before anythin
 
 TEST_CASE("on the CPU auto means threads, with the same results", "[cli]") {
   const auto hash = [](const std::string& backend) {
-    const Json json = Json::parse(zerolab({"compare", "--model", "tiny", "--steps", "1", "--ranks", "2", "--stages", "ddp", "--json", "-q",
-                                           "--device", "cpu", "--backend", backend}).out);
+    const Json json = Json::parse(zerolab({"compare", "--model", "tiny", "--steps", "1", "--ranks", "2", "--stages", "ddp",
+                                           "--json", "-q", "--device", "cpu", "--backend", backend})
+                                      .out);
     CHECK(json["backend"] == "threads");
     CHECK(json["bits_promised"] == true);
     return json["stages"][0]["weights_hash"];
@@ -52,7 +54,8 @@ TEST_CASE("on the CPU auto means threads, with the same results", "[cli]") {
 }
 
 TEST_CASE("plan --backend nccl adds the scratch of sums in rank order, and changes nothing else", "[cli]") {
-  const Json threads = plan({"--as", "cuda"}), nccl = plan({"--backend", "nccl"}), free = plan({"--backend", "nccl", "--set", "zerolab.ordered=false"});
+  const Json threads = plan({"--as", "cuda"}), nccl = plan({"--backend", "nccl"}),
+             free = plan({"--backend", "nccl", "--set", "zerolab.ordered=false"});
   CHECK(threads["backend"] == "threads");
   CHECK(nccl["backend"] == "nccl");
   CHECK(nccl["as"] == "cuda");
@@ -81,7 +84,8 @@ TEST_CASE("plan refuses NCCL on a CPU, and beside a closed formula that it does 
 
 TEST_CASE("zerolab.ordered is noted, and changes nothing among threads", "[cli]") {
   const auto train = [](const std::string& ordered) {
-    return zerolab({"train", "--model", "tiny", "--steps", "2", "--ranks", "3", "--sample", "0", "--json", "--set", "zerolab.ordered=" + ordered});
+    return zerolab({"train", "--model", "tiny", "--steps", "2", "--ranks", "3", "--sample", "0", "--json", "--set",
+                    "zerolab.ordered=" + ordered});
   };
   const Finished free = train("false"), ordered = train("true");
   CHECK(contains(free.err, "note: false lets NCCL add as it likes"));

@@ -37,7 +37,8 @@ TrainingSpec small_run(int ranks) {
 Comparison compared(TrainingSpec spec) {
   FakeNccl fake;
   const NcclApi api = fake.api();
-  spec.run_ranks = [&, ordered = spec.config.ordered](int size, const std::function<void(Communicator&)>& body, RankOptions options) {
+  spec.run_ranks = [&, ordered = spec.config.ordered](int size, const std::function<void(Communicator&)>& body,
+                                                      RankOptions options) {
     run_nccl_ranks(size, body, options, {.api = &api, .ordered = ordered});
   };
   const Comparison comparison = compare_stages(spec, {std::begin(kStages), std::end(kStages)});

@@ -15,8 +15,8 @@ std::string refusal(const NcclInBuild& nccl, const DeviceChoice& device, int ran
   if (!device.on_gpus()) return str("NCCL moves the memory of GPUs, but ranks compute on the CPU here; ", threads);
   const int gpus = int(device.gpus.size());
   if (gpus >= ranks) return "";
-  return str("NCCL needs a GPU for each rank, but here ", gpus == 1 ? "is 1 GPU" : str("are ", gpus, " GPUs"), " that can be used for ", ranks,
-             " ranks; ", threads, ", or --ranks ", gpus);
+  return str("NCCL needs a GPU for each rank, but here ", gpus == 1 ? "is 1 GPU" : str("are ", gpus, " GPUs"),
+             " that can be used for ", ranks, " ranks; ", threads, ", or --ranks ", gpus);
 }
 
 std::string version_of(const NcclApi& api) {
@@ -42,8 +42,7 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
   spec.run_ranks = nullptr;
   if (!backend.on_nccl()) return;
   NcclOptions nccl{.ordered = spec.config.ordered};
-  if (device.on_gpus())
-    nccl.choose_gpu = [gpus = device.indices()](int rank) { (void)make_gpu_backend(gpus[size_t(rank)]); };
+  if (device.on_gpus()) nccl.choose_gpu = [gpus = device.indices()](int rank) { (void)make_gpu_backend(gpus[size_t(rank)]); };
   spec.run_ranks = [nccl](int ranks, const std::function<void(Communicator&)>& body, RankOptions options) {
     run_nccl_ranks(ranks, body, options, nccl);
   };
@@ -51,7 +50,8 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
 
 std::string describe(const BackendChoice& backend, const Config& config) {
   if (!backend.on_nccl()) return "threads, which read each other's memory";
-  return str("NCCL", backend.version.empty() ? "" : " ", backend.version, config.ordered ? ", sums in rank order" : ", whose sums are in an order of its own");
+  return str("NCCL", backend.version.empty() ? "" : " ", backend.version,
+             config.ordered ? ", sums in rank order" : ", whose sums are in an order of its own");
 }
 
 }  // namespace zl::cli
