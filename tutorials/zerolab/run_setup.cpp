@@ -202,6 +202,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   require_input(options.eval_every <= config.steps, "--eval-every ", options.eval_every, " never comes in ", plural(config.steps, "step"));
 
   setup.device = choose_device(options, config.precision, ranks);
+  setup.backend = choose_backend(options, setup.device, ranks);
   setup.model = choose_model(options, configured_model(options, loaded));
   warn_of_patterns(options, loaded, setup.model);
 
@@ -217,6 +218,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   spec.config = config;
   spec.ranks = ranks;
   place(spec, setup.device);
+  place(spec, setup.backend, setup.device);
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
@@ -244,6 +246,7 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
               " × N ", spec.ranks, "; ", describe_precision(config), config.offload_optimizer ? ", optimizer on the host (but ddp's)" : "",
               config.recompute ? ", blocks recomputed in backward" : "", "\n");
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
+  if (setup.backend.on_nccl()) text += "ranks   " + describe(setup.backend, config) + "\n";
   return text + "update  " + update_line(config) + "\n";
 }
 

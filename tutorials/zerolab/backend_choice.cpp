@@ -1,0 +1,57 @@
+#include "tutorials/zerolab/backend_choice.h"
+
+#include "dist/nccl_errors.h"
+#include "dist/nccl_ranks.h"
+
+namespace zl::cli {
+namespace {
+
+// Why NCCL cannot serve these ranks, and what to do; "" if it can.
+std::string refusal(const NcclInBuild& nccl, const DeviceChoice& device, int ranks) {
+  const std::string threads = "use --backend threads, which runs the same stages";
+  if (!nccl.api) return nccl.problem + "; " + threads + ". Cure: " + nccl.cure;
+  if (const std::string problem = nccl_version_problem(*nccl.api); !problem.empty()) return problem + "; or " + threads;
+  if (!device.on_gpus() && !nccl.api->needs_gpu) return "";  // one that tests put in NCCL's place
+  if (!device.on_gpus()) return str("NCCL moves the memory of GPUs, but ranks compute on the CPU here; ", threads);
+  const int gpus = int(device.gpus.size());
+  if (gpus >= ranks) return "";
+  return str("NCCL needs a GPU for each rank, but here ", gpus == 1 ? "is 1 GPU" : str("are ", gpus, " GPUs"),
+             " that can be used for ", ranks, " ranks; ", threads, ", or --ranks ", gpus);
+}
+
+std::string version_of(const NcclApi& api) {
+  int code = 0;
+  return api.get_version(&code) == NcclResult::success ? nccl_version_text(code) : "";
+}
+
+}  // namespace
+
+BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks) {
+  using Wish = RunOptions::BackendWish;
+  const bool worth_it = ranks > 1 && device.on_gpus();
+  if (options.backend == Wish::threads || (options.backend == Wish::automatic && !worth_it)) return {};
+  const NcclInBuild nccl = nccl_in_build();
+  const std::string problem = refusal(nccl, device, ranks);
+  require_input(problem.empty() || options.backend == Wish::automatic, "--backend nccl: ", problem);
+  if (!problem.empty()) return {};
+  return {.transport = Transport::nccl, .version = version_of(*nccl.api)};
+}
+
+void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice& device) {
+  spec.transport = backend.transport;
+  spec.run_ranks = nullptr;
+  if (!backend.on_nccl()) return;
+  NcclOptions nccl{.ordered = spec.config.ordered};
+  if (device.on_gpus()) nccl.choose_gpu = [gpus = device.indices()](int rank) { (void)make_gpu_backend(gpus[size_t(rank)]); };
+  spec.run_ranks = [nccl](int ranks, const std::function<void(Communicator&)>& body, RankOptions options) {
+    run_nccl_ranks(ranks, body, options, nccl);
+  };
+}
+
+std::string describe(const BackendChoice& backend, const Config& config) {
+  if (!backend.on_nccl()) return "threads, which read each other's memory";
+  return str("NCCL", backend.version.empty() ? "" : " ", backend.version,
+             config.ordered ? ", sums in rank order" : ", whose sums are in an order of its own");
+}
+
+}  // namespace zl::cli

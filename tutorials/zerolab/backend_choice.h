@@ -1,0 +1,26 @@
+// What --backend means on this machine: how ranks communicate.
+#pragma once
+
+#include <string>
+
+#include "tutorials/zerolab/device_choice.h"
+
+namespace zl::cli {
+
+struct BackendChoice {
+  Transport transport = Transport::threads;
+  std::string version;  // of NCCL, "2.28.9"
+
+  bool on_nccl() const { return transport == Transport::nccl; }
+};
+
+// auto takes NCCL if there are several ranks and a GPU for each of them. Throws InputError if nccl was asked for and cannot be.
+BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks);
+
+// How the ranks of `spec` communicate; spec.config.ordered decides who adds.
+void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice& device);
+
+// "NCCL 2.28.9, sums in rank order".
+std::string describe(const BackendChoice& backend, const Config& config);
+
+}  // namespace zl::cli
