@@ -45,8 +45,9 @@ void NcclCommunicator::or_fail(std::string_view doing, const std::function<void(
     what();
   } catch (const CommunicationError& error) {
     const std::string text = str("rank ", rank(), " ", doing, ": ", error.what());
+    const bool first = others_->fail(text);  // before this rank's leaving is an error to the others
     handle_.abort();
-    if (others_->fail(text)) throw CommunicationError(text);
+    if (first) throw CommunicationError(text);
     others_->throw_failure({.kind = Collective::barrier, .name = doing});
   }
 }

@@ -115,13 +115,14 @@ void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help
 
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
   flags.group("Ranks");
-  flags.value("--ranks", "N", str("how many, 1 to ", kMostRanks, "; threads of this process (default ", default_ranks, ")"),
+  flags.value("--ranks", "N", str("how many, 1 to ", kMostRanks, "; threads of this process (default ", default_ranks, "). Not for\nranks that a launcher starts as processes: it says how many"),
               [&](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
   add_device_flags(flags, options);
   add_backend_flag(flags, options, "how ranks communicate: threads, which read each other's memory; nccl, with a GPU for\n"
                    "each rank; or auto: nccl if there are such GPUs (default auto)");
   flags.value("--threads", "N", "of each rank; 1, the only number so far (default)", read_threads);
   add_memory_flags(flags, options, "; beyond it the run ends with 3");
+  flags.toggle("--check", "processes compare their calls in every step (else in the first two)", options.check);
   flags.value("--timeout", "S", "seconds that a rank waits for the others; 0: for ever (default 60)", [&](const auto& text) {
     options.timeout = read_real(text);
     require_input(options.timeout == 0 || (options.timeout >= 0.001 && options.timeout <= 1e6), "'", text,

@@ -23,6 +23,7 @@ struct RunOptions {
   bool tf32 = false;
   enum class BackendWish { automatic, threads, nccl };
   BackendWish backend = BackendWish::automatic;
+  bool check = false;         // calls of all steps
 
   std::string config_file;
   std::vector<std::string> sets;

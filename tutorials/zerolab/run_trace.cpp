@@ -13,9 +13,11 @@ constexpr int64_t kMostEvents = 100'000, kMostOfAll = 1'000'000;  // of one rank
 
 }  // namespace
 
-RunTrace::RunTrace(std::string path, int ranks) : path_(std::move(path)) {
-  require_output_file(path_, "", true);
-  PendingFile{path_};  // can be written; nothing stays
+RunTrace::RunTrace(std::string path, int ranks, bool writes) : path_(std::move(path)) {
+  if (writes) {
+    require_output_file(path_, "", true);
+    PendingFile{path_};  // can be written; nothing stays
+  }
   ranks_.assign(size_t(ranks), TraceRecorder(0));
 }
 

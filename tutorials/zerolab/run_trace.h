@@ -11,8 +11,8 @@ namespace zl::cli {
 
 class RunTrace {
  public:
-  // Throws InputError if `path` cannot be written.
-  RunTrace(std::string path, int ranks);
+  // Throws InputError if `path` cannot be written; without `writes` the rank 0 that does so is in another process.
+  RunTrace(std::string path, int ranks, bool writes = true);
   RunTrace(const RunTrace&) = delete;  // the ranks' listeners hold its address
   RunTrace& operator=(const RunTrace&) = delete;
 

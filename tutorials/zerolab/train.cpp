@@ -103,19 +103,22 @@ int interrupted(const RunSetup& setup, const RunFolder* folder, int64_t done, bo
   return 130;
 }
 
-int train(const TrainOptions& options) {
-  const RunSetup setup = set_up_run(options, kDefaultRanks);
+int train(TrainOptions options) {
+  const std::optional<LaunchedRank> process = launched_rank(options);
+  const bool first = is_first(process);  // else another process writes and speaks for this one
+  if (!first) hush(options);
+  const RunSetup setup = set_up_run(options, kDefaultRanks, process);
   std::optional<TextSample> sample = plan_sample(options, setup);
-  require_memory(setup.spec, setup.device, {setup.spec.config.stage.value_or(StageKind::ddp)});
+  require_memory(setup.spec, setup, {setup.spec.config.stage.value_or(StageKind::ddp)});
   std::optional<RunFolder> folder;
-  if (!options.out.empty()) folder.emplace(options.out);
+  if (!options.out.empty() && first) folder.emplace(options.out);
   std::optional<RunTrace> trace;
-  if (!options.trace.empty()) trace.emplace(options.trace, setup.spec.ranks);
+  if (!options.trace.empty()) trace.emplace(options.trace, setup.spec.ranks, first);
 
   const Terminal terminal = standard_error(options.color);
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace(terminal, setup.spec.config.steps);
-  RunReports reports(setup.spec, progress ? &*progress : nullptr);
+  RunReports reports(setup.spec, progress ? &*progress : nullptr, first);
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   int64_t done = 0;
   bool saved = false;  // on the process that has rank 0
@@ -133,8 +136,8 @@ int train(const TrainOptions& options) {
       .at_end = [&](RankTraining& training) {
         reports.at_end(training);
         if (trace) trace->at_end(training);
-        if (folder) {
-          save_weights(training, folder->weights());
+        if (!options.out.empty()) {
+          save_weights(training, folder ? folder->weights() : "");
           if (training.comm().rank() == 0) saved = true;
           (void)training.comm().exchange("", "weights saved");
         }
@@ -142,6 +145,7 @@ int train(const TrainOptions& options) {
       }};
   try {
     const TrainingResult result = run_training(setup.spec, callbacks);
+    if (!first) return 0;
     progress.reset();
     reports.finish();
     if (trace && !options.quiet) std::fputs(trace->summary().c_str(), stderr);
@@ -149,6 +153,7 @@ int train(const TrainOptions& options) {
     std::fputs((options.json ? json_report(report) : text_report(report)).c_str(), stdout);
     return 0;
   } catch (const Interrupted&) {
+    if (!first) return 130;
     progress.reset();
     return interrupted(setup, folder ? &*folder : nullptr, done, saved);
   }

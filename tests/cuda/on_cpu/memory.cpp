@@ -1,6 +1,7 @@
 // The memory of two GPUs: blocks of the host under addresses that the host cannot follow.
 #include <cuda_runtime.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -52,6 +53,10 @@ cudaError_t cudaSetDevice(int device) { return current = device, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = current, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {"a GPU on the CPU", kMemory, 9, 0, 1};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* address, int size, int device) {
+  std::snprintf(address, size_t(size), "0000:0%d:00.0", device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
