@@ -28,7 +28,8 @@ NcclResult result_from(const std::string& word) {
 }
 
 int number_from(const std::string& word) {
-  const bool number = word == "-1" || (!word.empty() && word.size() < 9 && word.find_first_not_of("0123456789") == std::string::npos);
+  const bool number =
+      word == "-1" || (!word.empty() && word.size() < 9 && word.find_first_not_of("0123456789") == std::string::npos);
   require_input(number, "a fault has the number '", word, "'");
   return std::stoi(word);
 }
@@ -36,12 +37,18 @@ int number_from(const std::string& word) {
 void set(Fault& fault, const std::string& setting) {
   const size_t at = setting.find('=');
   const std::string key = setting.substr(0, at), value = at == std::string::npos ? "" : setting.substr(at + 1);
-  if (key == "rank") fault.rank = number_from(value);
-  else if (key == "call") fault.call = number_from(value);
-  else if (key == "times") fault.times = number_from(value);
-  else if (key == "result") fault.result = result_from(value);
-  else if (key == "said") fault.said = value;
-  else throw InputError(str("a fault has rank, call, times, result and said, not '", setting, "'"));
+  if (key == "rank")
+    fault.rank = number_from(value);
+  else if (key == "call")
+    fault.call = number_from(value);
+  else if (key == "times")
+    fault.times = number_from(value);
+  else if (key == "result")
+    fault.result = result_from(value);
+  else if (key == "said")
+    fault.said = value;
+  else
+    throw InputError(str("a fault has rank, call, times, result and said, not '", setting, "'"));
 }
 
 }  // namespace
@@ -60,12 +67,22 @@ std::vector<Fault> faults_from(const std::string& text) {
 
 NcclResult Trouble::take(const Fault& fault) {
   switch (fault.kind) {
-    case Fault::Kind::slow: slow = fault.times; break;
-    case Fault::Kind::fails: return fault.result;
-    case Fault::Kind::fails_later: slow = fault.times, error = fault.result; break;
-    case Fault::Kind::never: never = true; break;
-    case Fault::Kind::stalls: stalls = true; break;
-    case Fault::Kind::hangs: break;
+    case Fault::Kind::slow:
+      slow = fault.times;
+      break;
+    case Fault::Kind::fails:
+      return fault.result;
+    case Fault::Kind::fails_later:
+      slow = fault.times, error = fault.result;
+      break;
+    case Fault::Kind::never:
+      never = true;
+      break;
+    case Fault::Kind::stalls:
+      stalls = true;
+      break;
+    case Fault::Kind::hangs:
+      break;
   }
   return NcclResult::success;
 }

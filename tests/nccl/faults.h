@@ -37,7 +37,7 @@ std::vector<Fault> faults_from(const std::string& text);
 // What faults have done to a communicator.
 struct Trouble {
   NcclResult error = NcclResult::success;
-  int slow = 0;  // polls to come that say in progress
+  int slow = 0;         // polls to come that say in progress
   bool stalls = false;  // what it posts next
   bool never = false;
   // Returns what the call returns; `hangs` is left to the fake.
@@ -50,7 +50,7 @@ class FaultScript {
   explicit FaultScript(std::vector<Fault> faults) : faults_(std::move(faults)) {}
 
   std::vector<Fault> call(const std::string& function, int rank);  // counts it; returns what goes wrong in it
-  int calls(const std::string& function) const;                     // of all ranks
+  int calls(const std::string& function) const;                    // of all ranks
   const char* last_said() const { return said_.empty() ? "" : said_.back().c_str(); }
 
  private:

@@ -29,7 +29,8 @@ void write_all(int pipe, const std::string& text) {
 [[noreturn]] void be_child(int child, int pipe, pid_t parent, const Processes::Body& body) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(Processes::kThrew);
-  for (const int signal : {SIGINT, SIGTERM, SIGABRT, SIGSEGV, SIGFPE, SIGILL}) (void)std::signal(signal, SIG_DFL);  // not the test's
+  for (const int signal : {SIGINT, SIGTERM, SIGABRT, SIGSEGV, SIGFPE, SIGILL})
+    (void)std::signal(signal, SIG_DFL);  // not the test's
   const auto say = [pipe](const std::string& text) { write_all(pipe, text); };
   int code = Processes::kThrew;
   try {
@@ -120,7 +121,8 @@ std::vector<ProcessEnd> Processes::wait(Milliseconds limit) {
       child.end.overdue = true;
       (void)kill(child.pid, SIGKILL);
     }
-    while (!watch(Milliseconds(100))) {}
+    while (!watch(Milliseconds(100))) {
+    }
   }
   std::vector<ProcessEnd> ends;
   for (const Child& child : children_) ends.push_back(child.end);

@@ -22,11 +22,11 @@ inline constexpr bool kCanFork = true;
 
 // How a child ended.
 struct ProcessEnd {
-  int code = -1;        // its exit code; -1: a signal ended it
-  int signal = 0;       // which; 0: none
-  bool overdue = false;  // this waited too long, and killed it
+  int code = -1;                      // its exit code; -1: a signal ended it
+  int signal = 0;                     // which; 0: none
+  bool overdue = false;               // this waited too long, and killed it
   std::chrono::milliseconds after{};  // since it was forked
-  std::string said;     // all of it, also of a child that was killed
+  std::string said;                   // all of it, also of a child that was killed
   bool well() const { return code == 0; }
 };
 std::string describe(const ProcessEnd& end);  // "exit code 4 after 310 ms: …"

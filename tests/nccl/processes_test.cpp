@@ -28,13 +28,16 @@ bool no_child_left() { return waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHI
 
 TEST_CASE("children of a test end as they say, and what they say arrives", "[nccl]") {
   require_forks();
-  const auto ends = run_processes(4, [](int child, const Processes::Say& say) {
-    say("child ");
-    if (child == 2) throw std::runtime_error("has had enough");
-    if (child == 3) std::abort();
-    say(std::to_string(child));
-    return child;
-  }, 10s);
+  const auto ends = run_processes(
+      4,
+      [](int child, const Processes::Say& say) {
+        say("child ");
+        if (child == 2) throw std::runtime_error("has had enough");
+        if (child == 3) std::abort();
+        say(std::to_string(child));
+        return child;
+      },
+      10s);
   CHECK(ends[0].well());
   CHECK(ends[0].said == "child 0");
   CHECK(ends[1].code == 1);
@@ -50,11 +53,14 @@ TEST_CASE("children of a test end as they say, and what they say arrives", "[ncc
 
 TEST_CASE("a child that is late is killed, the others are not blamed", "[nccl]") {
   require_forks();
-  const auto ends = run_processes(2, [](int child, const Processes::Say& say) {
-    say("begun");
-    if (child == 1) sleep_for_ever();
-    return 0;
-  }, 200ms);
+  const auto ends = run_processes(
+      2,
+      [](int child, const Processes::Say& say) {
+        say("begun");
+        if (child == 1) sleep_for_ever();
+        return 0;
+      },
+      200ms);
   CHECK(ends[0].well());
   CHECK(ends[0].after < 200ms);
   CHECK(ends[1].overdue);
