@@ -210,22 +210,20 @@ TEST_CASE("the process fake keeps the order between two ranks, and that of colle
 
 TEST_CASE("the process fake is in progress until all ranks have joined, and until all have left", "[nccl]") {
   require_forks();
-  const auto ends = run_fake_ranks(3, [](FakeRank& r) {
-    if (r.rank == 2)
-      expect(r.settle(200ms) == NcclResult::success, "the last to come");
-    else
-      r.done(NcclResult::success, "joining");
-    if (r.rank == 0) {
-      (void)r.api.comm_finalize(r.comm);
-      expect(r.settle(100ms) == NcclResult::in_progress, "left alone");
-      expect(r.settle() == NcclResult::success, "leaving");
-      (void)r.api.comm_destroy(r.comm);
-      return;
-    }
-    std::this_thread::sleep_for(300ms);
-    r.leave();
-  });
-  CHECK(not_well(ends) == "");
+  const NcclUniqueId id = new_id();
+  const auto rank = [&](int child, const Processes::Say&) {
+    ProcessFake fake;
+    if (child == 2) std::this_thread::sleep_for(300ms);
+    const FakeRank r(fake.api(), id, child, 3);
+    if (child != 2) expect(r.settle(60ms) == NcclResult::in_progress, "joined without rank 2");
+    r.done(NcclResult::success, "joining");
+    if (child != 0) std::this_thread::sleep_for(300ms);
+    (void)r.api.comm_finalize(r.comm);
+    if (child == 0) expect(r.settle(60ms) == NcclResult::in_progress, "left alone");
+    r.done(NcclResult::success, "leaving");
+    return r.api.comm_destroy(r.comm) == NcclResult::success && fake.misuse().empty() ? 0 : 1;
+  };
+  CHECK(not_well(run_processes(3, rank, 30s)) == "");
 }
 
 TEST_CASE("in the process fake a rank that never comes, or means another number of ranks, keeps the others from joining",
