@@ -12,6 +12,7 @@
 #include "tutorials/zerolab/command.h"
 #include "tutorials/zerolab/flags.h"
 #include "tutorials/zerolab/interrupt.h"
+#include "tutorials/zerolab/launch.h"
 #include "tutorials/zerolab/machine.h"
 #include "tutorials/zerolab/nearest.h"
 #include "tutorials/zerolab/version.h"
@@ -168,6 +169,7 @@ int parse_and_run(int argc, char** argv) {
   add_data(app, invocation);
   add_bench(app, invocation);
   add_doctor(app, invocation);
+  add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, which would inherit it
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) command->group("Commands");
   hide_help(app);
@@ -198,5 +200,5 @@ int main(int argc, char** argv) {
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
   watch_signals();
-  return parse_and_run(argc, argv);
+  return parse_and_run(take_launched_program(argc, argv), argv);
 }
