@@ -151,7 +151,9 @@ int finish(int code) {
 
 std::string version() {
   const Gpus gpus = find_gpus(0);
-  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", no NCCL)");
+  const std::string nccl = nccl_version();
+  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", ",
+             nccl.empty() ? "no NCCL" : "NCCL " + nccl, ")");
 }
 
 int parse_and_run(int argc, char** argv) {
