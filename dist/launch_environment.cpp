@@ -7,8 +7,8 @@
 namespace zl {
 namespace {
 
-constexpr int kMostRanks = 65536;    // more is a mistake
-constexpr int kPorts = 20;           // rank 0 tries as many
+constexpr int kMostRanks = 65536;  // more is a mistake
+constexpr int kPorts = 20;         // rank 0 tries as many
 constexpr int kLastPort = 65535 - (kPorts - 1);
 constexpr int kDefaultPort = 29501;  // torchrun's default for MASTER_PORT, plus 1
 
@@ -28,15 +28,17 @@ class Variables {
     if (value.empty()) return std::nullopt;
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    require_input(error == std::errc() && end == value.data() + value.size() && number >= least && number <= most, name, " is '", value,
-                  "', which is no whole number from ", least, " to ", most);
+    require_input(error == std::errc() && end == value.data() + value.size() && number >= least && number <= most, name, " is '",
+                  value, "', which is no whole number from ", least, " to ", most);
     return number;
   }
   // A number that must be there because `because` is.
   int needed(const char* name, const char* because, int least = 0) const {
     const auto found = number(name, least);
-    require_input(found.has_value(), because, " is '", text(because), "', but ", name,
-                  " is not set; a launcher sets both. Cure: start the ranks by srun, torchrun, mpirun or 'zerolab launch', or unset ", because);
+    require_input(
+        found.has_value(), because, " is '", text(because), "', but ", name,
+        " is not set; a launcher sets both. Cure: start the ranks by srun, torchrun, mpirun or 'zerolab launch', or unset ",
+        because);
     return *found;
   }
   // "RANK=3".
@@ -57,12 +59,13 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
   r.size = v.needed(names.size, names.rank, 1);
   require_input(r.rank < r.size, v.told(names.rank), " is not below ", v.told(names.size), ": ranks count from 0");
   const bool local = v.has(names.local_rank) || v.has(names.local_size);
-  require_input(local || r.size == 1, v.told(names.rank), " and ", v.told(names.size), " are set, but not ", names.local_rank, " and ",
-                names.local_size, ", this process's number on its machine and how many run there. Cure: set them too");
+  require_input(local || r.size == 1, v.told(names.rank), " and ", v.told(names.size), " are set, but not ", names.local_rank,
+                " and ", names.local_size, ", this process's number on its machine and how many run there. Cure: set them too");
   if (!local) return r;
   r.local_rank = v.needed(names.local_rank, names.local_size);
   r.local_size = v.needed(names.local_size, names.local_rank, 1);
-  require_input(r.local_rank < r.local_size, v.told(names.local_rank), " is not below ", v.told(names.local_size), ": ranks count from 0");
+  require_input(r.local_rank < r.local_size, v.told(names.local_rank), " is not below ", v.told(names.local_size),
+                ": ranks count from 0");
   require_input(r.local_size <= r.size, v.told(names.local_size), " is more than ", v.told(names.size));
   return r;
 }
@@ -72,7 +75,10 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
 LaunchedRank by_torchrun(const Variables& v) {
   const bool deepspeed = !v.has("LOCAL_WORLD_SIZE") && v.has("LOCAL_SIZE");
   LaunchedRank r = numbers(v, {"RANK", "WORLD_SIZE", "LOCAL_RANK", deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE"});
-  r.launcher = v.has("TORCHELASTIC_RUN_ID") ? "torchrun" : v.has("ZEROLAB_RUN_ID") ? "zerolab launch" : deepspeed ? "deepspeed" : "RANK and WORLD_SIZE";
+  r.launcher = v.has("TORCHELASTIC_RUN_ID") ? "torchrun"
+               : v.has("ZEROLAB_RUN_ID")    ? "zerolab launch"
+               : deepspeed                  ? "deepspeed"
+                                            : "RANK and WORLD_SIZE";
   if (r.launcher != "torchrun") return r;
   r.run = v.text("TORCHELASTIC_RUN_ID");
   if (r.run == "none") r.run += "-" + v.text("MASTER_PORT");  // torchrun's default: the same for all runs of this machine
@@ -81,7 +87,8 @@ LaunchedRank by_torchrun(const Variables& v) {
 }
 
 LaunchedRank by_open_mpi(const Variables& v) {
-  LaunchedRank r = numbers(v, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  LaunchedRank r =
+      numbers(v, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   r.launcher = "mpirun";
   r.run = v.text(v.has("PMIX_NAMESPACE") ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid");
   return r;
@@ -121,7 +128,8 @@ int tasks_on(const Variables& v, const char* name, int machine) {
   const char *at = list.data(), *end = at + list.size();
   const auto read = [&](int& number) {
     const auto [next, error] = std::from_chars(at, end, number);
-    require_input(error == std::errc() && number >= 1 && number <= kMostRanks, name, " is '", list, "', which is no list such as 4(x2),1");
+    require_input(error == std::errc() && number >= 1 && number <= kMostRanks, name, " is '", list,
+                  "', which is no list such as 4(x2),1");
     at = next;
   };
   for (int before = 0; at < end;) {
@@ -147,11 +155,13 @@ LaunchedRank by_srun(const Variables& v) {
   r.local_rank = v.needed("SLURM_LOCALID", "SLURM_STEP_NUM_TASKS");
   const int machine = v.needed("SLURM_NODEID", "SLURM_STEP_NUM_TASKS");
   const char* list = v.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
-  require_input(v.has(list), v.told("SLURM_STEP_NUM_TASKS"), " is set, but not SLURM_STEP_TASKS_PER_NODE, how many run on each machine");
+  require_input(v.has(list), v.told("SLURM_STEP_NUM_TASKS"),
+                " is set, but not SLURM_STEP_TASKS_PER_NODE, how many run on each machine");
   r.local_size = tasks_on(v, list, machine);
-  require_input(r.rank < r.size, v.told("SLURM_PROCID"), " is not below ", v.told("SLURM_STEP_NUM_TASKS"), ": ranks count from 0");
-  require_input(r.local_rank < r.local_size && r.local_size <= r.size, v.told("SLURM_LOCALID"), ", ", v.told("SLURM_NODEID"), ", ", v.told(list),
-                " and ", v.told("SLURM_STEP_NUM_TASKS"), " contradict each other");
+  require_input(r.rank < r.size, v.told("SLURM_PROCID"), " is not below ", v.told("SLURM_STEP_NUM_TASKS"),
+                ": ranks count from 0");
+  require_input(r.local_rank < r.local_size && r.local_size <= r.size, v.told("SLURM_LOCALID"), ", ", v.told("SLURM_NODEID"),
+                ", ", v.told(list), " and ", v.told("SLURM_STEP_NUM_TASKS"), " contradict each other");
   r.launcher = "srun";
   r.run = v.text("SLURM_JOB_ID") + "." + v.text("SLURM_STEP_ID");
   return r;
@@ -162,12 +172,14 @@ std::string address(const Variables& v, const LaunchedRank& r) {
   // Of the step that has the ranks; under mpirun it would be the step of mpirun's own servants.
   if (r.launcher == "srun" && v.has("SLURM_STEP_NODELIST")) return first_host(v.text("SLURM_STEP_NODELIST"));
   require_input(r.local_size == r.size, r.size, " ranks by ", r.launcher, ", ", r.local_size,
-                " of them here: they are on several machines, and nothing tells which of them has rank 0. Cure: set MASTER_ADDR to its name",
+                " of them here: they are on several machines, and nothing tells which of them has rank 0. Cure: set MASTER_ADDR "
+                "to its name",
                 r.launcher == "mpirun" ? " (mpirun -x MASTER_ADDR=NAME with Open MPI, -genv MASTER_ADDR NAME with MPICH)" : "");
   return "127.0.0.1";
 }
 
-// Rank 0 listens on this port or one of the next 19, so these must exist. Never on MASTER_PORT itself, where torchrun's agent listens.
+// Rank 0 listens on this port or one of the next 19, so these must exist. Never on MASTER_PORT itself, where torchrun's agent
+// listens.
 int port(const Variables& v) {
   if (const auto own = v.number("ZEROLAB_PORT", 1024, kLastPort)) return *own;
   if (const auto master = v.number("MASTER_PORT", 1, 65535)) return *master < kLastPort ? *master + 1 : *master - kPorts;
@@ -210,7 +222,8 @@ LaunchEnvironment launch_environment(const Environment& get) {
     if (v.has("ZEROLAB_RUN_ID")) r.run = v.text("ZEROLAB_RUN_ID");
     r.address = address(v, r);
     r.port = port(v);
-  } else if (v.has("SLURM_JOB_ID") && (v.number("SLURM_NTASKS").value_or(1) > 1 || v.number("SLURM_NTASKS_PER_NODE").value_or(1) > 1)) {
+  } else if (v.has("SLURM_JOB_ID") &&
+             (v.number("SLURM_NTASKS").value_or(1) > 1 || v.number("SLURM_NTASKS_PER_NODE").value_or(1) > 1)) {
     // Such a process has SLURM_PROCID=0 and SLURM_NTASKS=4, and would wait for ranks that nobody starts.
     found.note = "SLURM allocation found but not started with srun; running 1 process. Use `srun zerolab train …`";
   }

@@ -38,6 +38,36 @@ TEST_CASE("doctor says of GPUs that none can be used and why, in words and in JS
   }
 }
 
+TEST_CASE("doctor says whether NCCL is built in, which, and what several ranks need, and --version says the same", "[cli]") {
+  const auto nccl = nlohmann::json::parse(zerolab({"doctor", "--json"}).out)["nccl"];
+  const std::string text = zerolab({"doctor"}).out, version = zerolab({"--version"}).out;
+  for (const char* part : {"\n/dev/shm ", "\nlauncher      none: this process stands alone\n", "\nmachines "}) CHECK(contains(text, part));
+  CHECK_FALSE(contains(text, "later version"));
+  CHECK(nccl["built_in"] == nccl["version"].is_string());
+  CHECK(nccl["shared_memory_bytes"].is_number());
+  if (nccl["built_in"] == true) {
+    CHECK(contains(text, "\nNCCL          " + nccl["version"].get<std::string>() + ", one rank per GPU: none can be used here\n"));
+    CHECK(contains(version, ", NCCL " + nccl["version"].get<std::string>() + ")"));
+  } else {
+    CHECK(contains(text, "Cure: " + nccl["cure"].get<std::string>()));
+    CHECK(contains(version, ", no NCCL)"));
+  }
+}
+
+TEST_CASE("doctor tells the rank that a launcher gave this process, and what is wrong with the launch, with exit code 0", "[cli]") {
+  const Finished rank = run({.arguments = {"doctor"}, .environment = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
+                                                                      {"MASTER_ADDR", "gpu01"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "a"}}});
+  CHECK(rank.code == 0);
+  CHECK(contains(rank.out, "\nlauncher      torchrun: this is rank 1 of 2, 1 of 2 on this machine; rank 0 is at gpu01, port 29501\n"));
+  const Finished broken = run({.arguments = {"doctor"}, .environment = {{"RANK", "1"}}});
+  CHECK(broken.code == 0);
+  CHECK(contains(broken.out, "\nlauncher      not understood: RANK is '1', but WORLD_SIZE is not set"));
+  const auto batch = run({.arguments = {"doctor", "--json"}, .environment = {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}});
+  const auto launch = nlohmann::json::parse(batch.out)["launch"];
+  CHECK(launch["launcher"].is_null());
+  CHECK(launch["note"].get<std::string>().starts_with("SLURM allocation found but not started with srun"));
+}
+
 TEST_CASE("doctor lists each GPU that can be used with what it was measured to do", "[cli]") {
   const Finished finished = run({.arguments = {"doctor", "--json"}, .gpus = true});
   REQUIRE(finished.code == 0);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -21,5 +23,6 @@ void add_model(CLI::App& app, Invocation& invocation);
 void add_config(CLI::App& app, Invocation& invocation);
 void add_data(CLI::App& app, Invocation& invocation);
 void add_bench(CLI::App& app, Invocation& invocation);
+void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> commands);  // all of the program's others
 
 }  // namespace zl::cli

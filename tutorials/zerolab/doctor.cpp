@@ -3,8 +3,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "dist/launch_environment.h"
+#include "dist/nccl_api.h"
+#include "dist/nccl_errors.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/flags.h"
 #include "tutorials/zerolab/machine.h"
@@ -18,8 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMatrix = 512, kGpuMatrix = 4096;
-constexpr const char* kNoNccl = "not in this build: ranks are threads of one process, which needs no library";
-constexpr const char* kNoNcclCure = "a later version of zerolab brings it; until then nothing is to be installed";
+constexpr int64_t kEnoughShared = int64_t(256) << 20;  // [B] for NCCL among the ranks of one machine; Docker gives 64 MiB
 
 // What one GPU was measured to do; empty if it cannot be used.
 struct GpuRates {
@@ -38,6 +41,24 @@ struct Diagnosis {
   bool driver = access("/dev/nvidiactl", F_OK) == 0;  // as far as a build without CUDA can tell
   Gpus gpus = find_gpus();
   std::vector<GpuRates> rates = measure_gpus();
+  NcclInBuild nccl = nccl_in_build();
+  std::string nccl_problem = nccl.api ? nccl_version_problem(*nccl.api) : "";
+  int64_t shared = shared_memory();  // [B]
+  LaunchEnvironment launch;
+  std::string launch_problem;
+
+  Diagnosis() {
+    try {
+      launch = launch_environment([](const char* name) { return std::getenv(name); });
+    } catch (const InputError& e) {
+      launch_problem = e.what();
+    }
+  }
+  int gpus_for_ranks() const {
+    int usable = 0;
+    for (const Gpu& gpu : gpus.gpus) usable += gpu.problem.empty();
+    return usable;
+  }
 
  private:
   std::vector<GpuRates> measure_gpus() const;
@@ -111,6 +132,33 @@ void print_gpus(const Diagnosis& d) {
     for (const Gpu& gpu : g.gpus) line(&gpu == &g.gpus.front() ? "peers" : "", peers_line(gpu));
 }
 
+void print_ranks(const Diagnosis& d) {
+  line("ranks", "1 to 64 threads of one process, also on fewer cores");
+  const int n = d.gpus_for_ranks();
+  if (!d.nccl.api)
+    line("NCCL", str("not in this build: ", d.nccl.problem, "; ranks are threads, which need no library. Cure: ", d.nccl.cure));
+  else if (!d.nccl_problem.empty())
+    line("NCCL", "cannot be used: " + d.nccl_problem);
+  else
+    line("NCCL", str(nccl_version(), ", one rank per GPU: ",
+                     n == 0   ? "none can be used here"
+                     : n == 1 ? "on this machine 1 rank, and more on several machines"
+                              : str("on this machine up to ", n, " ranks, as threads or processes (--backend nccl)")));
+  if (d.shared == 0)
+    line("/dev/shm", "missing: NCCL sends through it between GPUs that do not reach each other. Cure: mount it, or set NCCL_SHM_DISABLE=1");
+  else if (d.shared < kEnoughShared)
+    line("/dev/shm", human_bytes(d.shared) + ", maybe too little for NCCL. Cure: start the container with --shm-size=1g or --ipc=host");
+  else
+    line("/dev/shm", human_bytes(d.shared));
+  if (const auto& r = d.launch.rank)
+    line("launcher", str(r->launcher, ": this is rank ", r->rank, " of ", r->size, ", ", r->local_rank, " of ", r->local_size,
+                         " on this machine; rank 0 is at ", r->address, ", port ", r->port));
+  else
+    line("launcher", d.launch_problem.empty() ? "none: this process stands alone" : "not understood: " + d.launch_problem);
+  if (!d.launch.note.empty()) line("", d.launch.note);
+  line("machines", "several by srun, torchrun or mpirun, with NCCL; tutorials/lab_machines.md says how");
+}
+
 void print_text(const Diagnosis& d) {
   std::printf("zerolab %s\n\n", kVersion);
   line("build", build());
@@ -122,15 +170,15 @@ void print_text(const Diagnosis& d) {
   line("matmul", str(rounded(d.matmul / 1e9, "GFLOP/s"), " at ", kMatrix, " × ", kMatrix, share));
   line("copy", rounded(d.copy / 1e9, "GB/s, reading and writing counted"));
   line("terminal", terminal_line(d.terminal));
-  line("ranks", "1 to 64 threads of one process, also on fewer cores");
   print_gpus(d);
-  line("NCCL", str(kNoNccl, ". Cure: ", kNoNcclCure));
+  print_ranks(d);
   std::printf("\nThe CPU path runs here%s. Next: zerolab train --model tiny --steps 20\n", d.gpus.usable() ? ", and so do GPUs" : "");
 }
 
+Json text(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
+
 Json gpus_json(const Diagnosis& d) {
   const Gpus& g = d.gpus;
-  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json json{{"built_in", g.built_in}, {"usable", g.usable()}, {"toolkit", text(g.toolkit)}, {"driver", text(g.driver)},
             {"problem", text(g.problem)}, {"cure", text(g.cure)}, {"gpus", Json::array()}};
   for (const Gpu& gpu : g.gpus) {
@@ -143,6 +191,22 @@ Json gpus_json(const Diagnosis& d) {
                            {"copy_bytes_per_second", r.copy}};
     json["gpus"].push_back(row);
   }
+  return json;
+}
+
+Json nccl_json(const Diagnosis& d) {
+  return {{"built_in", d.nccl.api != nullptr},
+          {"version", text(nccl_version())},
+          {"problem", text(d.nccl.api ? d.nccl_problem : d.nccl.problem)},
+          {"cure", text(d.nccl.cure)},
+          {"shared_memory_bytes", d.shared}};
+}
+
+Json launch_json(const Diagnosis& d) {
+  Json json{{"launcher", nullptr}, {"note", text(d.launch.note)}, {"problem", text(d.launch_problem)}};
+  if (const auto& r = d.launch.rank)
+    json.update({{"launcher", r->launcher}, {"rank", r->rank}, {"ranks", r->size}, {"local_rank", r->local_rank},
+                 {"local_ranks", r->local_size}, {"address", r->address}, {"port", r->port}, {"run", text(r->run)}});
   return json;
 }
 
@@ -159,7 +223,8 @@ void print_json(const Diagnosis& d) {
                     {"copy_bytes_per_second", d.copy}}},
       {"terminal", {{"rewrites", d.terminal.rewrites}, {"color", d.terminal.colored}}},
       {"cuda", gpus_json(d)},
-      {"nccl", {{"built_in", false}, {"cure", kNoNcclCure}}},
+      {"nccl", nccl_json(d)},
+      {"launch", launch_json(d)},
   };
   std::printf("%s\n", document.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }

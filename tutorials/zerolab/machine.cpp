@@ -1,6 +1,7 @@
 #include "tutorials/zerolab/machine.h"
 
 #include <sched.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <vector>
 
+#include "dist/nccl_errors.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/kernels.h"
 
@@ -115,6 +117,18 @@ int64_t total_memory() {
 }
 
 int64_t available_memory() { return number_in("/proc/meminfo", "MemAvailable") * 1024; }
+
+int64_t shared_memory() {
+  struct statvfs mount = {};
+  if (statvfs("/dev/shm", &mount) != 0) return 0;
+  return int64_t(mount.f_blocks) * int64_t(mount.f_frsize);
+}
+
+std::string nccl_version() {
+  const NcclApi* api = nccl_in_build().api;
+  int code = 0;
+  return api && api->get_version(&code) == NcclResult::success ? nccl_version_text(code) : "";
+}
 
 std::string compiler() {
 #if defined(__clang__)

@@ -12,6 +12,7 @@
 #include "tutorials/zerolab/command.h"
 #include "tutorials/zerolab/flags.h"
 #include "tutorials/zerolab/interrupt.h"
+#include "tutorials/zerolab/launch.h"
 #include "tutorials/zerolab/machine.h"
 #include "tutorials/zerolab/nearest.h"
 #include "tutorials/zerolab/version.h"
@@ -151,7 +152,9 @@ int finish(int code) {
 
 std::string version() {
   const Gpus gpus = find_gpus(0);
-  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", no NCCL)");
+  const std::string nccl = nccl_version();
+  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", ",
+             nccl.empty() ? "no NCCL" : "NCCL " + nccl, ")");
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -169,6 +172,7 @@ int parse_and_run(int argc, char** argv) {
   add_data(app, invocation);
   add_bench(app, invocation);
   add_doctor(app, invocation);
+  add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, which would inherit it
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) command->group("Commands");
   hide_help(app);
@@ -199,5 +203,5 @@ int main(int argc, char** argv) {
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
   watch_signals();
-  return parse_and_run(argc, argv);
+  return parse_and_run(take_launched_program(argc, argv), argv);
 }
