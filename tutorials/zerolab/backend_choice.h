@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tutorials/zerolab/device_choice.h"
-#include "tutorials/zerolab/launched.h"
+#include "tutorials/zerolab/own_rank.h"
 
 namespace zl::cli {
 

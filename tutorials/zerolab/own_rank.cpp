@@ -1,4 +1,4 @@
-#include "tutorials/zerolab/launched.h"
+#include "tutorials/zerolab/own_rank.h"
 
 #include <cstdio>
 #include <cstdlib>
