@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "dist/communication_log.h"
+#include "dist/wire.h"
 
 namespace zl {
 
@@ -31,6 +32,25 @@ void CallTimes::see(const Event& event) {
   open_.erase(open);
   calls_[{call.kind, call.bytes}].push_back(call.nanoseconds);
   if (ended_) ended_(call);
+}
+
+std::string encode(const CallTimes& times) {
+  WireWriter wire;
+  for (const auto& [key, calls] : times.calls()) {
+    wire.text(key.first).put(key.second).put(uint64_t(calls.size()));
+    for (const int64_t nanoseconds : calls) wire.put(nanoseconds);
+  }
+  return wire.take();
+}
+
+CallTimes decode_call_times(const std::string& bytes) {
+  CallTimes::Calls all;
+  for (WireReader wire(bytes); !wire.at_end();) {
+    const std::string kind = wire.text();
+    std::vector<int64_t>& calls = all[{kind, wire.get<int64_t>()}];
+    for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) calls.push_back(wire.get<int64_t>());
+  }
+  return CallTimes(std::move(all));
 }
 
 std::set<std::string> collective_names() {

@@ -27,11 +27,14 @@ class CallTimes {
   // `kinds`: the collectives to keep. `ended` is called at the end of each of them, on the rank's own thread.
   explicit CallTimes(std::set<std::string> kinds, Ended ended = nullptr);
 
+  using Key = std::pair<std::string, int64_t>;        // kind, bytes
+  using Calls = std::map<Key, std::vector<int64_t>>;  // [ns], in order
+  explicit CallTimes(Calls calls) : calls_(std::move(calls)) {}
+
   // A listener of one rank's stream. A call whose begin was not seen counts nowhere.
   void see(const Event& event);
 
-  using Key = std::pair<std::string, int64_t>;                                     // kind, bytes
-  const std::map<Key, std::vector<int64_t>>& calls() const { return calls_; }      // [ns], in order
+  const Calls& calls() const { return calls_; }
 
  private:
   struct Open {
@@ -42,8 +45,12 @@ class CallTimes {
   std::set<std::string> kinds_;
   Ended ended_;
   std::vector<Open> open_;
-  std::map<Key, std::vector<int64_t>> calls_;
+  Calls calls_;
 };
+
+// As bytes, for a rank in another process; decode_call_times() throws CommunicationError if they end too early.
+std::string encode(const CallTimes& times);
+CallTimes decode_call_times(const std::string& bytes);
 
 // All kinds of collectives, by name.
 std::set<std::string> collective_names();

@@ -46,7 +46,7 @@ void FlightRecorder::change(int64_t number, State state) {
     under_way_ = number;
   else if (under_way_ == number)
     under_way_ = -1;
-  if (number < calls_ - capacity_) return;  // overwritten meanwhile
+  if (number < calls_ - capacity_ || number >= calls_) return;  // overwritten meanwhile
   at(number).state = state;
   at(number).changed = now;
 }
@@ -58,6 +58,20 @@ void FlightRecorder::fail() {
   at(under_way_).state = State::failed;
   at(under_way_).changed = now;
   under_way_ = -1;
+}
+
+void FlightRecorder::replace(const std::vector<FlightRecord>& records, int64_t calls) {
+  std::lock_guard lock(mutex_);
+  ring_.assign(size_t(std::min(calls, capacity_)), {});
+  calls_ = calls;
+  under_way_ = -1;
+  int64_t number = calls - int64_t(records.size());
+  for (const FlightRecord& record : records) {
+    if (number < std::max<int64_t>(0, calls - capacity_)) continue;
+    at(number) = record;
+    if (record.state == State::waiting || record.state == State::moving) under_way_ = number;
+    ++number;
+  }
 }
 
 int64_t FlightRecorder::calls() const {

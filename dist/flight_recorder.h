@@ -35,6 +35,8 @@ class FlightRecorder {
   int64_t begin(const Call& call, const EventStream& events, State state);
   void change(int64_t number, State state);
   void fail();  // the call under way ends with an error
+  // Takes over what the rank itself recorded, in another process: its last calls and the number of all.
+  void replace(const std::vector<FlightRecord>& records, int64_t calls);
 
   int64_t calls() const;
   std::vector<FlightRecord> recent(int64_t most) const;  // oldest first

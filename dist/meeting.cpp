@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "dist/disagreement.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -9,16 +10,6 @@ namespace {
 
 // [ns] A transport that waits for its data itself says more than a late call that is found from outside.
 constexpr int64_t kSlack = 500'000'000;
-
-constexpr const char* kSameOrder = "all ranks must make the same calls in the same order";
-
-// "rank 2", "ranks 0, 1 and 3".
-std::string ranks_text(uint64_t ranks) {
-  std::string text = std::popcount(ranks) == 1 ? "rank " : "ranks ";
-  for (int left = std::popcount(ranks); ranks; ranks &= ranks - 1, --left)
-    text += str(std::countr_zero(ranks), left > 2 ? ", " : left == 2 ? " and " : "");
-  return text;
-}
 
 }  // namespace
 
@@ -93,22 +84,27 @@ void Meeting::require_same_calls(int rank) {
   int other = 1;
   while (other < size_ && post(other).call == first) ++other;
   if (other >= size_) return;
-  const Call& second = post(other).call;
-  uint64_t as_first = 0, as_second = 0;
-  for (int r = 0; r < size_; ++r) {
-    if (post(r).call == first) as_first |= uint64_t(1) << r;
-    if (post(r).call == second) as_second |= uint64_t(1) << r;
-  }
-  const bool show = first.kind == second.kind && first.reduction != second.reduction;
-  // The odd one out first.
-  const bool swapped = std::popcount(as_first) < std::popcount(as_second);
-  const auto said = [&](bool of_first) {
-    const uint64_t ranks = of_first ? as_first : as_second;
-    return str(ranks_text(ranks), std::popcount(ranks) == 1 ? " calls " : " call ",
-               describe(of_first ? first : second, show));
-  };
-  fail(str(said(swapped), " while ", said(!swapped), "; ", kSameOrder));
+  std::vector<const Call*> calls;
+  for (int r = 0; r < size_; ++r) calls.push_back(&post(r).call);
+  fail(mismatch_text(calls));
   throw_failure(rank, post(rank).call);
+}
+
+int64_t Meeting::trust(int rank, const Call& call, const EventStream& events) {
+  if (failed()) throw_failure(rank, call);
+  return seats_[size_t(rank)].flight.begin(call, events, FlightRecord::State::posted);
+}
+
+std::string Meeting::explain(int rank) const {
+  std::vector<const FlightRecorder*> flights;
+  for (const Seat& seat : seats_) flights.push_back(&seat.flight);
+  if (std::string text = first_mismatch_text(flights); !text.empty()) return text;
+  const auto own = flights[size_t(rank)]->last();
+  std::string text;
+  for (int r = 0; own && r < size_; ++r)
+    if (const auto last = flights[size_t(r)]->last(); r != rank && (!last || last->call.sequence < own->call.sequence))
+      text += str(text.empty() ? "" : "; ", "not there: ", last_seen(r, *flights[size_t(r)], steady_nanoseconds()));
+  return text;
 }
 
 std::string Meeting::told(int rank, const Call& call) {

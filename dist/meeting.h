@@ -73,6 +73,8 @@ class Meeting {
   // For transports that move the data themselves: returns when all ranks have come with the same call, and guards no buffers.
   // Returns the call's number in the rank's flight recorder, to be told how far it comes. Throws CommunicationError.
   int64_t agree(int rank, const Call& call, const EventStream& events);
+  // The same without meeting anybody, for calls that are trusted.
+  int64_t trust(int rank, const Call& call, const EventStream& events);
   void tell(int rank, int64_t record, FlightRecord::State state) { seats_[size_t(rank)].flight.change(record, state); }
 
   // What every rank says, in the order of ranks. Throws CommunicationError.
@@ -99,6 +101,11 @@ class Meeting {
   void rank_ended(int rank);
   // Fails if a rank has waited too long. To be called now and then by a thread that is no rank.
   void check_deadlines();
+
+  // Why a call of this rank does not end, from what all ranks have recorded: who called something else, or did not come; "" if
+  // nothing is known.
+  std::string explain(int rank) const;
+  FlightRecorder& flight(int rank) { return seats_[size_t(rank)].flight; }
 
   std::string failure() const;
   std::string failure_report() const;  // how things stood at the failure

@@ -7,6 +7,7 @@
 
 namespace zl {
 
-std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events);
+// `scratch`: reductions take the scratch memory that NcclCommunicator's ordered ones take, for as long.
+std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events, bool scratch = false);
 
 }  // namespace zl

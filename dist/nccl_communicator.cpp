@@ -1,8 +1,8 @@
 // What each collective asks of NCCL. How a call comes under way and ends: nccl_moving.cpp.
-#include <algorithm>
 #include <span>
 
 #include "dist/nccl_moving.h"
+#include "dist/ordered_scratch.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -26,35 +26,28 @@ NcclData elements(const Tensor& tensor, int64_t from, int64_t to, int64_t count)
   return {at(tensor, from), at(tensor, to), size_t(count), nccl_type(tensor.dtype())};
 }
 
-// Elements that each rank adds: all the same, the last ones fewer where N does not divide them. Then they begin in cache lines
-// of their own.
-int64_t chunk_of(int64_t count, int ranks) {
-  const int64_t line = 64;  // [n]
-  return count % ranks == 0 ? count / ranks : ((count + ranks - 1) / ranks + line - 1) / line * line;
-}
-
-int64_t length(int64_t count, int64_t chunk, int rank) { return std::clamp<int64_t>(count - rank * chunk, 0, chunk); }
-
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(const NcclJoin& join, std::unique_ptr<Agreement> others, EventStream& events, bool ordered)
     : Communicator(join.rank, join.size, events), api_(join.api), others_(std::move(others)), handle_(join, *others_), ordered_(ordered) {
-  join_or_leave("joining NCCL", [&] { handle_.join(join); });
+  // All ranks are there before any of them calls NCCL. It is no call of the program: those count from 1.
+  (void)do_exchange("", {.kind = Collective::barrier, .name = "joining NCCL", .patient = true});
+  or_fail("joining NCCL", [&] { handle_.join(join); });
 }
 
 void NcclCommunicator::finish() {
-  join_or_leave("leaving NCCL", [&] { handle_.finish(); });
+  (void)exchange("", "leaving NCCL");
+  or_fail("leaving NCCL", [&] { handle_.finish(); });
 }
 
-// All ranks are there before any of them calls NCCL.
-void NcclCommunicator::join_or_leave(std::string_view doing, const std::function<void()>& what) {
-  (void)exchange("", doing);
+void NcclCommunicator::or_fail(std::string_view doing, const std::function<void()>& what) {
   try {
     what();
   } catch (const CommunicationError& error) {
     const std::string text = str("rank ", rank(), " ", doing, ": ", error.what());
+    const bool first = others_->fail(text);  // before this rank's leaving is an error to the others
     handle_.abort();
-    if (others_->fail(text)) throw CommunicationError(text);
+    if (first) throw CommunicationError(text);
     others_->throw_failure({.kind = Collective::barrier, .name = doing});
   }
 }
@@ -82,15 +75,14 @@ std::shared_ptr<NcclCommunicator::Moving> NcclCommunicator::prepare(const Tensor
 
 // Each rank receives the others' values of its own chunk, and adds them to its own in rank order.
 void NcclCommunicator::plan_ordered(Moving& moving, int64_t chunk) {
-  const int64_t count = moving.call.count, own = length(count, chunk, rank());
+  const int64_t count = moving.call.count, own = chunk_length(count, chunk, rank());
   Moving* const m = &moving;
-  if (size() > 1 && own > 0)
-    m->scratch = Tensor::empty(m->tensor.memory(), MemoryUse::communication, {(size() - 1) * own}, m->call.dtype);
+  m->scratch = ordered_scratch(m->tensor, rank(), size());
   const auto slot = [m, own, this](int r) { return at(m->scratch, (r < rank() ? r : r - 1) * own); };
   m->first = [=, this] {
     for (int i = 1; i < size(); ++i) {  // beginning with the neighbour, so that not all send to the same rank
       const int to = (rank() + i) % size(), from = (rank() + size() - i) % size();
-      send(*m, at(m->tensor, to * chunk), length(count, chunk, to), to);
+      send(*m, at(m->tensor, to * chunk), chunk_length(count, chunk, to), to);
       if (own > 0) receive(*m, slot(from), own, from);
     }
   };
@@ -114,8 +106,8 @@ NcclCommunicator::Part NcclCommunicator::gather(const Moving& moving, int64_t ch
   return [=, this] {  // NCCL gathers only what is the same from all ranks
     for (int i = 1; i < size(); ++i) {
       const int to = (rank() + i) % size(), from = (rank() + size() - i) % size();
-      send(*m, at(m->tensor, rank() * chunk), length(count, chunk, rank()), to);
-      receive(*m, at(m->tensor, from * chunk), length(count, chunk, from), from);
+      send(*m, at(m->tensor, rank() * chunk), chunk_length(count, chunk, rank()), to);
+      receive(*m, at(m->tensor, from * chunk), chunk_length(count, chunk, from), from);
     }
   };
 }
@@ -123,7 +115,7 @@ NcclCommunicator::Part NcclCommunicator::gather(const Moving& moving, int64_t ch
 Work NcclCommunicator::do_all_reduce(const Tensor& inout, const Call& call) {
   const auto moving = prepare(inout, call);
   Moving* const m = moving.get();
-  const int64_t chunk = chunk_of(call.count, size());
+  const int64_t chunk = ordered_chunk(call.count, size());
   if (ordered_) {
     plan_ordered(*m, chunk);
     m->last = gather(*m, chunk);

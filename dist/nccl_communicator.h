@@ -68,7 +68,7 @@ class NcclCommunicator final : public Communicator {
   void drop(Moving& moving) noexcept;
   void settle(Moving& moving);
   void or_abort(const std::function<void()>& agree);
-  void join_or_leave(std::string_view doing, const std::function<void()>& what);
+  void or_fail(std::string_view doing, const std::function<void()>& what);
   [[noreturn]] void give_up(const Call& call, const std::string& why);
 
   void send(const Moving& moving, const char* from, int64_t count, int to_rank);

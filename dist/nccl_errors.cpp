@@ -1,5 +1,6 @@
 #include "dist/nccl_errors.h"
 
+#include "dist/communicator.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -73,6 +74,21 @@ std::string nccl_version_problem(const NcclApi& api) {
   if (found >= api.compiled_for) return "";
   return str("this program was compiled for NCCL ", nccl_version_text(api.compiled_for), ", and found ", nccl_version_text(found),
              ". Cure: put the newer libnccl.so.2 first in LD_LIBRARY_PATH, or build again with the older nccl.h");
+}
+
+const NcclApi& require_nccl(const NcclApi* given) {
+  const NcclInBuild found = nccl_in_build();
+  const NcclApi* const api = given ? given : found.api;
+  require_input(api, found.problem, ". Cure: ", found.cure);
+  if (const std::string problem = nccl_version_problem(*api); !problem.empty()) throw InputError(problem);
+  return *api;
+}
+
+NcclUniqueId nccl_unique_id(const NcclApi& api) {
+  NcclUniqueId id;
+  if (const NcclResult result = api.get_unique_id(&id); result != NcclResult::success)
+    throw CommunicationError(nccl_error_text(api, "ncclGetUniqueId", result, nullptr));
+  return id;
 }
 
 }  // namespace zl

@@ -70,6 +70,7 @@ void NcclHandle::wait(const char* what, const std::function<bool()>& done) {
   for (Pause pause;; pause.rest()) {
     NcclResult state = NcclResult::success;
     take("ncclCommGetAsyncError", [&] { return api_.comm_get_async_error(comm_, &state); });
+    if (state == NcclResult::remote_error) wait_for_the_cause();
     require_taken(what, state);
     if (state == NcclResult::success && done()) return;
     if (others_.failed()) throw CommunicationError("another rank has failed");
@@ -78,6 +79,13 @@ void NcclHandle::wait(const char* what, const std::function<bool()>& done) {
                                    ". If the GPUs are only slow, raise --timeout (0 waits for ever); else run again with "
                                    "NCCL_DEBUG=INFO, and look for the first WARN"));
   }
+}
+
+// Another rank has gone, and is about to say why: that says more than NCCL can.
+void NcclHandle::wait_for_the_cause() const {
+  const Clock::time_point until = Clock::now() + std::chrono::milliseconds(300);
+  while (!others_.failed() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (others_.failed()) throw CommunicationError("another rank has failed");
 }
 
 void NcclHandle::finish() {

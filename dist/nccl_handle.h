@@ -50,6 +50,7 @@ class NcclHandle {
 
  private:
   NcclResult call(const char* function, const std::function<NcclResult()>& ask) const;
+  void wait_for_the_cause() const;
   void require_taken(const char* function, NcclResult result) const;
 
   const NcclApi& api_;

@@ -13,17 +13,10 @@
 namespace zl {
 namespace {
 
-NcclUniqueId unique_id(const NcclApi& api) {
-  NcclUniqueId id;
-  if (const NcclResult result = api.get_unique_id(&id); result != NcclResult::success)
-    throw CommunicationError(nccl_error_text(api, "ncclGetUniqueId", result, nullptr));
-  return id;
-}
-
 class NcclTransport final : public RankTransport {
  public:
   NcclTransport(int size, const NcclApi& api, const NcclOptions& options, std::chrono::milliseconds timeout)
-      : size_(size), api_(api), options_(options), timeout_(timeout), id_(unique_id(api)) {}
+      : size_(size), api_(api), options_(options), timeout_(timeout), id_(nccl_unique_id(api)) {}
 
   std::unique_ptr<Communicator> join(int rank, Meeting& meeting, EventStream& events) override {
     if (options_.choose_gpu) options_.choose_gpu(rank);
@@ -49,11 +42,7 @@ class NcclTransport final : public RankTransport {
 }  // namespace
 
 void run_nccl_ranks(int size, const std::function<void(Communicator&)>& body, RankOptions options, const NcclOptions& nccl) {
-  const NcclInBuild found = nccl_in_build();
-  const NcclApi* const api = nccl.api ? nccl.api : found.api;
-  require_input(api, found.problem, ". Cure: ", found.cure);
-  if (const std::string problem = nccl_version_problem(*api); !problem.empty()) throw InputError(problem);
-  NcclTransport transport(size, *api, nccl, options.timeout);
+  NcclTransport transport(size, require_nccl(nccl.api), nccl, options.timeout);
   run_rank_threads(size, transport, body, options);
 }
 

@@ -22,6 +22,9 @@ class RankTransport {
   virtual std::string where(int) const { return ""; }
 };
 
+// What last_failure_report() says on this thread.
+void set_last_failure_report(std::string report);
+
 // As run_ranks().
 void run_rank_threads(int size, RankTransport& transport, const std::function<void(Communicator&)>& body, RankOptions options);
 

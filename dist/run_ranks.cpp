@@ -157,5 +157,6 @@ void run_rank_threads(int size, RankTransport& transport, const std::function<vo
 }
 
 std::string last_failure_report() { return last_report; }
+void set_last_failure_report(std::string report) { last_report = std::move(report); }
 
 }  // namespace zl

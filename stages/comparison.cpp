@@ -19,6 +19,7 @@ PredictionInput prediction_input(const TrainingSpec& spec, StageKind stage) {
           .gradient_dtype = spec.config.grad_accum_dtype,
           .communication_dtype = spec.config.communication_data_type,
           .optimizer = optimizer_bytes(spec.config.optimizer, spec.config.precision),
+          .scratch = spec.uses_scratch(),
           .offload_optimizer = spec.config.offload_optimizer,
           .units = padded_unit_sizes(model.units(), spec.ranks)};
 }
@@ -186,14 +187,14 @@ bool Comparison::any_fits() const {
 
 bool Comparison::ok() const {
   for (const StageOutcome& s : stages)
-    if (!s.out_of_memory && (!s.bitwise_equal || !s.predictions_exact())) return false;
+    if (!s.out_of_memory && ((bits_promised && !s.bitwise_equal) || !s.predictions_exact())) return false;
   return any_fits();
 }
 
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
                           const std::function<void(StageKind, const StepRecord&)>& on_step) {
   const int64_t A = spec.config.accumulation;
-  Comparison comparison{.stages = {}, .parameters = spec.model.parameters()};
+  Comparison comparison{.stages = {}, .parameters = spec.model.parameters(), .bits_promised = spec.ordered()};
   for (const StageKind stage : to_run(stages, A)) {
     comparison.stages.push_back(run_stage(with_stage(spec, stage), stage, on_step));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();

@@ -69,8 +69,9 @@ struct StageOutcome {
 struct Comparison {
   std::vector<StageOutcome> stages;  // ddp first
   int64_t parameters = 0;            // [n] of the model
+  bool bits_promised = true;         // false: NCCL adds as it likes, and stages are equal but for rounding
   bool any_fits() const;             // of those that were listed
-  bool ok() const;                   // one fits, and every promised equality and every prediction holds
+  bool ok() const;                   // one fits, and every equality, if promised, and every prediction holds
 };
 
 // Runs `spec` once per stage, ddp first and always; with several micro-batches per step zero3 brings zero2, whose bits it

@@ -38,6 +38,9 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
   config.optimizer.separate_master = zerolab.boolean("separate_master").value_or(false);
   if (const auto globs = zerolab.texts("no_weight_decay")) config.optimizer.no_weight_decay = *globs;
   assign(config.recompute, zerolab.boolean("recompute"));
+  assign(config.ordered, zerolab.boolean("ordered"));
+  if (!config.ordered)
+    zerolab.add(Severity::note, "ordered", "false lets NCCL add as it likes, so that stages agree but for rounding; ranks without NCCL add in rank order all the same");
   read_model(zerolab, config);
   config.data = zerolab.path("data");
   if (config.data == "") zerolab.add(Severity::error, "data", "the name is empty");

@@ -60,6 +60,7 @@ struct Config {
 
   // "zerolab"
   bool recompute = false;
+  bool ordered = true;  // sums over ranks in rank order, also where NCCL moves the data
   std::optional<std::string> model, data;
   uint64_t seed = 1337;
   int64_t steps = 100;

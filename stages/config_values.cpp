@@ -130,6 +130,7 @@ std::vector<Row> report_rows() {
       {"csv_monitor.output_path", [](L l) { return where(l.config.csv_monitor.enabled, l.config.csv_monitor.output_path); }},
       {"csv_monitor.job_name", [](L l) { return where(l.config.csv_monitor.enabled, l.config.csv_monitor.job_name); }},
       {"zerolab.defaults", [](L l) { return std::string(l.deepspeed_defaults ? "\"deepspeed\"" : "\"ours\""); }},
+      {"zerolab.ordered", [](L l) { return json(l.config.ordered); }},
       {"zerolab.separate_master", [](L l) { return json(l.config.optimizer.separate_master); }},
       {"zerolab.no_weight_decay", [](L l) { return json(l.config.optimizer.no_weight_decay); }},
       {"zerolab.recompute", [](L l) { return json(l.config.recompute); }},

@@ -103,10 +103,12 @@ Prediction predict(const PredictionInput& in) {
   set(beside_optimizer, MemoryUse::optimizer_state, updated * in.optimizer.state);
   set(beside_optimizer, MemoryUse::master_weights, updated * in.optimizer.master);
 
-  // The norm, then the loss, are one double per rank. Copies in another type travel bucket by bucket.
+  // The norm, then the loss, are one double per rank. Gradients travel bucket by bucket: beside them are copies in another type,
+  // and the shards of the other ranks.
   const bool converts = communication_type(in) != (shards_gradient ? in.dtype : gradient_type(in));
-  const int64_t copies = converts ? largest_bucket(in.units, in.reduce_bucket_size) * size_of(communication_type(in)) : 0;
-  set(p.device, MemoryUse::communication, 0, std::max<int64_t>(in.ranks * 8, copies));
+  const int64_t bucket = largest_bucket(in.units, in.reduce_bucket_size);
+  const int64_t beside = (converts ? bucket : 0) + (in.scratch ? bucket / in.ranks * (in.ranks - 1) : 0);
+  set(p.device, MemoryUse::communication, 0, std::max<int64_t>(in.ranks * 8, beside * size_of(communication_type(in))));
   p.traffic = traffic(in);
   return p;
 }

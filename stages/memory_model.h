@@ -24,6 +24,7 @@ struct PredictionInput {
   Dtype dtype = Dtype::f32;                                    // these three as in StageOptions
   std::optional<Dtype> gradient_dtype, communication_dtype;
   OptimizerBytes optimizer{8, 0};                              // [B] per parameter
+  bool scratch = false;  // reductions bring the other ranks' values into memory before they add, as NCCL's ordered ones do
   bool offload_optimizer = false;                              // to the host pool; ddp keeps everything on the device
   std::vector<int64_t> units;                                  // [n] padded size of each unit, root first
 };

@@ -10,6 +10,8 @@
 
 namespace zl {
 
+const char* name(Transport transport) { return transport == Transport::nccl ? "nccl" : "threads"; }
+
 RankTraining::RankTraining(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host)
     : spec_(spec), comm_(comm), memory_(memory), host_(host), model_(spec.model, spec.config.recompute),
       window_(spec.window ? spec.window : spec.model.block_size) {
@@ -144,7 +146,7 @@ RankReport dry_run(const TrainingSpec& whole, int rank) {
   TrainingSpec spec = whole;
   spec.config.accumulation = std::min<int64_t>(spec.config.accumulation, 3);
   EventStream events(rank, 256);
-  const auto comm = meta_communicator(rank, spec.ranks, events);
+  const auto comm = meta_communicator(rank, spec.ranks, events, spec.uses_scratch());
   Memory memory({DeviceKind::meta}, meta_backend(spec.device), events, {.limit = spec.device_memory});
   Memory host({DeviceKind::meta}, memory.backend(), events, {.limit = spec.host_memory, .pool = Pool::host});
   RankTraining training(spec, *comm, memory, host);

@@ -26,6 +26,10 @@ struct RankBackends {
   std::unique_ptr<Backend> device, host;
 };
 
+// What moves the ranks' data.
+enum class Transport { threads, nccl };  // ranks read each other's memory; NCCL, with a GPU for each rank
+const char* name(Transport transport);
+
 struct TrainingSpec {
   GptConfig model;
   int64_t window = 0;     // T of a micro-batch, at most model.block_size; 0: model.block_size
@@ -35,6 +39,7 @@ struct TrainingSpec {
   bool poison = false;        // fresh and freed memory is NaN (tests)
   RankOptions rank_options;
   RunRanks run_ranks;         // makes the ranks; where there is none, threads that read each other's memory
+  Transport transport = Transport::threads;  // what `run_ranks` gives them, and what a dry run and formulas stand for
   DeviceKind device = DeviceKind::cpu;  // what the ranks compute on, and what a dry run stands for
   // Makes the backends of one rank, called on its own thread; where there is none, the CPU's. A dry run needs none.
   std::function<RankBackends(int rank)> backends;
@@ -44,6 +49,11 @@ struct TrainingSpec {
   // Weights to start from instead of initial values; called by all ranks at once, so it must be thread-safe.
   std::function<std::vector<float>(const Parameter&)> weights;
   std::function<bool()> interrupted;  // asked before each micro-batch
+
+  // Whether ranks add in rank order. Else NCCL adds, and stages are equal but for rounding.
+  bool ordered() const { return transport == Transport::threads || config.ordered; }
+  // Whether such a sum first brings the other ranks' values into scratch memory.
+  bool uses_scratch() const { return transport == Transport::nccl && config.ordered; }
 };
 
 // One line of metrics.jsonl.

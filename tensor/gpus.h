@@ -15,6 +15,7 @@ namespace zl {
 struct Gpu {
   int index = 0;
   std::string name;                  // "NVIDIA H200"
+  std::string pci;                   // "0000:61:00.0": which card it is, whatever number a process sees it under
   int64_t memory = 0, available = 0;  // [B]; available: 0 if it was not opened
   int compute_major = 0, compute_minor = 0;  // 9, 0
   int multiprocessors = 0;

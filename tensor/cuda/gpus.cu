@@ -37,6 +37,8 @@ Gpu ask(int index, int count, bool open) {
     return gpu;
   }
   gpu.name = properties.name;
+  char pci[32] = "";
+  if (cudaDeviceGetPCIBusId(pci, sizeof pci, index) == cudaSuccess) gpu.pci = pci;
   gpu.memory = int64_t(properties.totalGlobalMem);
   gpu.compute_major = properties.major;
   gpu.compute_minor = properties.minor;

@@ -31,7 +31,7 @@ TEST_CASE("compare --json is the document that the design defines", "[cli]") {
   REQUIRE(finished.code == 0);
   CHECK(finished.err.empty());
   const Json json = Json::parse(finished.out);
-  CHECK(keys(json) == std::set<std::string>{"schema", "command", "ok", "ranks", "parameters", "steps", "precision", "device", "stages"});
+  CHECK(keys(json) == std::set<std::string>{"schema", "command", "ok", "ranks", "parameters", "steps", "precision", "device", "backend", "bits_promised", "stages"});
   CHECK(json["ok"] == true);
   REQUIRE(json["stages"].size() == 4);
   for (const Json& stage : json["stages"]) {

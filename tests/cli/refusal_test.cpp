@@ -55,7 +55,7 @@ TEST_CASE("what this build does not have is refused with what to use instead", "
   check_refused({"--device", "gpu"}, "--device: 'gpu' is none of auto, cpu, cuda");
   check_refused({"--tf32"}, "--tf32 is a way in which GPUs multiply");
   check_refused({"--device", "meta"}, "--device: meta holds no data and cannot train");
-  check_refused({"--backend", "nccl"}, "--backend: this program was built without NCCL; use threads or auto");
+  check_refused({"--backend", "nccl"}, "; use --backend threads, which runs the same stages");
   check_refused({"--precision", "bf61"}, "--precision: 'bf61' is none of fp32, bf16, fp16");
   check_refused({"--threads", "2"}, "--threads: a rank computes on one thread");
 }

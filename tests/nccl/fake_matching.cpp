@@ -4,46 +4,21 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tensor/dtype.h"
+#include "tests/nccl/fake_sums.h"
 
 namespace zl::test {
 namespace {
 
-size_t size_of_type(NcclType type) {
-  switch (type) {
-    case NcclType::float64: return 8;
-    case NcclType::float16: case NcclType::bfloat16: return 2;
-    default: return 4;
-  }
-}
-
 size_t bytes(const FakeNccl::Operation& operation) { return operation.data.count * size_of_type(operation.data.type); }
 bool between_two(const FakeNccl::Operation& operation) { return operation.kind == Collective::send || operation.kind == Collective::receive; }
 
-// As a ring does: beginning behind rank 0, and rounded to the type at every step.
-template <class T>
-void add_around(const std::vector<FakeNccl::Operation*>& ranks, size_t first, size_t count, std::vector<char>& sums) {
-  sums.resize(count * sizeof(T));
-  T* const sum = reinterpret_cast<T*>(sums.data());
-  for (size_t i = 0; i < count; ++i) {
-    T total = static_cast<const T*>(ranks[1 % ranks.size()]->data.from)[first + i];
-    for (size_t r = 2; r <= ranks.size(); ++r) {
-      const T next = static_cast<const T*>(ranks[r % ranks.size()]->data.from)[first + i];
-      if constexpr (std::is_same_v<T, int32_t>) total = int32_t(uint32_t(total) + uint32_t(next));
-      else total = T(Compute<T>(total) + Compute<T>(next));
-    }
-    sum[i] = total;
-  }
-}
-
-void add_around(const std::vector<FakeNccl::Operation*>& ranks, size_t first, size_t count, std::vector<char>& sums) {
-  switch (ranks[0]->data.type) {
-    case NcclType::float32: return add_around<float>(ranks, first, count, sums);
-    case NcclType::bfloat16: return add_around<bf16>(ranks, first, count, sums);
-    case NcclType::float16: return add_around<f16>(ranks, first, count, sums);
-    case NcclType::float64: return add_around<double>(ranks, first, count, sums);
-    case NcclType::int32: return add_around<int32_t>(ranks, first, count, sums);
-  }
+// `count` elements of every rank, added.
+void add(const std::vector<FakeNccl::Operation*>& ranks, size_t count, std::vector<char>& sums) {
+  const NcclType type = ranks[0]->data.type;
+  std::vector<const void*> terms;
+  for (const auto* rank : ranks) terms.push_back(rank->data.from);
+  sums.resize(count * size_of_type(type));
+  add_around(terms, count, type, sums.data());
 }
 
 void carry_out(const std::vector<FakeNccl::Operation*>& ranks) {
@@ -51,9 +26,9 @@ void carry_out(const std::vector<FakeNccl::Operation*>& ranks) {
   const size_t whole = bytes(first), count = first.data.count, n = ranks.size();
   std::vector<char> all;
   if (first.kind == Collective::all_reduce) {
-    add_around(ranks, 0, count, all);
+    add(ranks, count, all);
   } else if (first.kind == Collective::reduce_scatter) {
-    add_around(ranks, 0, count * n, all);
+    add(ranks, count * n, all);
   } else if (first.kind == Collective::all_gather) {
     for (const auto* rank : ranks) all.insert(all.end(), static_cast<const char*>(rank->data.from), static_cast<const char*>(rank->data.from) + whole);
   } else {

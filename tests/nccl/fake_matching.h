@@ -12,10 +12,8 @@ struct NcclComm {
   int rank = 0, size = 1;
   int world = 0;  // its place among the fake's worlds
   std::thread::id thread;
-  NcclResult error = NcclResult::success;
-  int slow = 0;  // polls to come that say in progress
-  bool stalls = false;  // what it posts next
-  bool never = false, finalizing = false, aborted = false, destroyed = false;
+  test::Trouble trouble;
+  bool finalizing = false, aborted = false, destroyed = false;
   Batches batches;  // not done, in the order of the calls
   bool ended() const { return aborted || destroyed; }
 };

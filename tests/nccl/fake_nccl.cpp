@@ -37,7 +37,7 @@ struct FakeNccl::Functions {
   static const char* get_last_error(NcclComm*) {
     FakeNccl& fake = *current;
     const Lock lock(fake.mutex_);
-    return fake.said_.empty() ? "" : fake.said_.back().c_str();
+    return fake.script_.last_said();
   }
 
   static NcclResult get_unique_id(NcclUniqueId* id) {
@@ -71,8 +71,8 @@ struct FakeNccl::Functions {
     FakeNccl& fake = *current;
     Lock lock(fake.mutex_);
     if (comm->ended()) return fake.note("a poll after the end"), NcclResult::invalid_argument;
-    *state = fake.in_progress(*comm) ? NcclResult::in_progress : comm->error;
-    if (comm->slow > 0) --comm->slow;
+    *state = fake.in_progress(*comm) ? NcclResult::in_progress : comm->trouble.error;
+    if (comm->trouble.slow > 0) --comm->trouble.slow;
     return NcclResult::success;
   }
 
@@ -150,7 +150,7 @@ struct FakeNccl::Functions {
 };
 
 FakeNccl::FakeNccl(std::vector<Fault> faults, int version, Streams streams)
-    : faults_(std::move(faults)), version_(version), streams_(streams) {
+    : version_(version), streams_(streams), script_(std::move(faults)) {
   FakeNccl* none = nullptr;
   require(current.compare_exchange_strong(none, this), "there is another fake NCCL");
 }
@@ -170,25 +170,15 @@ NcclApi FakeNccl::api() const {
 // What every function does first: notes misuse, and does what the script says of this call.
 NcclResult FakeNccl::enter(const char* function, NcclComm* comm, std::unique_lock<std::mutex>& lock) {
   const int rank = comm ? comm->rank : 0;
-  called_.push_back(str(function, " on rank ", rank));
   const bool aborts = std::string_view(function) == "ncclCommAbort";
   if (comm && comm->thread != std::this_thread::get_id()) note(str(function, " on another thread than the communicator's"));
   if (comm && comm->ended() && !aborts) note(str(function, " after the end"));
   const bool joins = std::string_view(function) == "ncclCommInitRankConfig";
   if (comm && !joins && !aborts && group.depth == 0 && in_progress(*comm)) note(str(function, " while another call is in progress"));
-  const auto nth = std::ranges::count(called_, called_.back());
-  for (const Fault& fault : faults_) {
-    if (std::string_view(fault.function) != function || (fault.rank >= 0 && fault.rank != rank)) continue;
-    if (fault.call > 0 && fault.call != nth) continue;
-    if (*fault.said) said_.push_back(fault.said);
-    switch (fault.kind) {
-      case Fault::Kind::slow: comm->slow = fault.times; break;
-      case Fault::Kind::fails: return fault.result;
-      case Fault::Kind::fails_later: comm->slow = fault.times, comm->error = fault.result; break;
-      case Fault::Kind::never: comm->never = true; break;
-      case Fault::Kind::stalls: comm->stalls = true; break;
-      case Fault::Kind::hangs: never_.wait(lock, [] { return false; });
-    }
+  for (const Fault& fault : script_.call(function, rank)) {
+    if (fault.kind == Fault::Kind::hangs) never_.wait(lock, [] { return false; });
+    Trouble none;
+    if (const NcclResult result = (comm ? comm->trouble : none).take(fault); result != NcclResult::success) return result;
   }
   return NcclResult::success;
 }
@@ -200,14 +190,14 @@ NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations, std
   for (const Operation& operation : operations)
     if (operation.stream != stream) note("one group in two streams");
   batch->operations = std::move(operations);
-  batch->stalled = std::exchange(comm->stalls, false);
+  batch->stalled = std::exchange(comm->trouble.stalls, false);
   comm->batches.push_back(batch);
   if (!stream) {
     batch->active = true;
     match(worlds_[size_t(comm->world)]);
     return NcclResult::in_progress;
   }
-  const NcclResult result = comm->slow > 0 || comm->never ? NcclResult::in_progress : NcclResult::success;
+  const NcclResult result = comm->trouble.slow > 0 || comm->trouble.never ? NcclResult::in_progress : NcclResult::success;
   const auto go_on = [this, comm, batch] {
     const std::lock_guard again(mutex_);
     batch->active = true;
@@ -222,8 +212,8 @@ NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations, std
 
 bool FakeNccl::in_progress(NcclComm& comm) const {
   const World& world = worlds_[size_t(comm.world)];
-  if (comm.never || comm.slow > 0) return true;
-  if (comm.error != NcclResult::success) return false;
+  if (comm.trouble.never || comm.trouble.slow > 0) return true;
+  if (comm.trouble.error != NcclResult::success) return false;
   if (!world.complete()) return true;
   if (comm.finalizing && !std::ranges::all_of(world.comms, [](const NcclComm* other) { return other->finalizing; })) return true;
   return !comm.batches.empty() && !comm.batches.front()->operations.front().stream;
@@ -240,7 +230,7 @@ std::string FakeNccl::misuse() const {
 
 int FakeNccl::calls(const std::string& function) const {
   const std::lock_guard lock(mutex_);
-  return int(std::ranges::count_if(called_, [&](const std::string& call) { return call.starts_with(function + " "); }));
+  return script_.calls(function);
 }
 
 }  // namespace zl::test

@@ -16,27 +16,9 @@
 
 #include "dist/nccl_api.h"
 #include "tests/nccl/fake_stream.h"
+#include "tests/nccl/faults.h"
 
 namespace zl::test {
-
-// What goes wrong at one call of one function.
-struct Fault {
-  enum class Kind {
-    slow,         // in progress for `times` polls
-    fails,        // returns `result`
-    fails_later,  // is in progress, then reports `result`
-    never,        // is in progress for ever
-    stalls,       // NCCL takes it, and the data never moves; in a fake stream, or as `never` without one
-    hangs         // does not return
-  };
-  const char* function = "";
-  Kind kind = Kind::fails;
-  int rank = 1;  // -1: every rank
-  int call = 1;  // the how-manieth of this function on this rank; 0: every one
-  NcclResult result = NcclResult::system_error;
-  const char* said = "";  // by ncclGetLastError
-  int times = 5;
-};
 
 // Whose streams calls come in: LaggingCpu's, or those of the GPU that tests/cuda/on_cpu makes of the CPU.
 enum class Streams { lagging, emulated };
@@ -66,14 +48,12 @@ class FakeNccl {
   bool match_collective(World& world);
   bool match_pair(World& world, int sender, int receiver);
 
-  const std::vector<Fault> faults_;
   const int version_;
   const Streams streams_;
   mutable std::mutex mutex_;  // guards all below, and the bytes that are moved
   std::deque<NcclComm> comms_;
   std::deque<World> worlds_;
-  std::deque<std::string> said_;
-  std::vector<std::string> called_;
+  FaultScript script_;
   std::string misuse_;
   std::condition_variable never_;
 };

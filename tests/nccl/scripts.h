@@ -25,6 +25,11 @@ struct Script {
   Kind kind = Kind::communication;
 };
 
+// All that there are.
+const std::vector<Script>& scripts_of_joining();
+const std::vector<Script>& scripts_of_calls();
+const std::vector<Script>& scripts_of_ranks();  // that go wrong themselves
+
 // What the ranks do: 6 calls, of which a script may stop any.
 inline void program(Rank& rank, const std::function<void(Rank&, int)>& before) {
   const Tensor t = rank.filled(3 * 40, float(rank.comm.rank()));

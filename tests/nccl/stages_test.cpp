@@ -90,6 +90,22 @@ TEST_CASE("through NCCL the memory that a stage needs for communication is more 
   }
 }
 
+TEST_CASE("through NCCL the odd model takes what the formulas say of it, to the byte", "[nccl]") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const int64_t bucket = GENERATE(1, 200, int64_t(1) << 40);
+  const auto communication = GENERATE(std::optional<Dtype>{}, std::optional(Dtype::bf16));
+  for (const StageKind stage : kStages) {
+    CAPTURE(ranks, bucket, communication.has_value(), name(stage));
+    StageRunSpec spec{.stage = stage, .ranks = ranks, .micro_batches = 2, .scratch = true};
+    spec.options.reduce_bucket_size = bucket;
+    spec.options.communication_dtype = communication;
+    const StageRun run = through_nccl(spec);
+    CHECK(off_the_prediction(spec, run) == "");
+    spec.scratch = false;
+    CHECK((off_the_prediction(spec, run) == "") == (ranks == 1));
+  }
+}
+
 TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of threads on such GPUs", "[nccl]") {
   require_emulator();
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);

@@ -128,6 +128,16 @@ TEST_CASE("bucket sizes are whole numbers in any notation, one unit by default, 
   CHECK(of(R"("zerolab": {"defaults": "ours"})").reduce_bucket_size == 1);
 }
 
+TEST_CASE("sums are in rank order unless a file says otherwise, which is noted", "[stages]") {
+  const auto free = load(R"({"zerolab": {"ordered": false}})");
+  CHECK_FALSE(free.config.ordered);
+  CHECK(says(free, "ds.json:1: note: zerolab.ordered: false lets NCCL add as it likes", "without NCCL add in rank order"));
+  const auto ordered = load(R"({"zerolab": {"ordered": true}})");
+  CHECK(ordered.config.ordered);
+  CHECK_FALSE(says(ordered, "ds.json:1: note: zerolab.ordered"));
+  CHECK(of(R"("zerolab": {})").ordered);
+}
+
 TEST_CASE("our own block is honoured", "[stages]") {
   const auto c = of(R"("zerolab": {"separate_master": true, "no_weight_decay": ["*.bias", "ln_*"], "recompute": true,
                        "model": "tiny", "data": "input.txt", "seed": 18446744073709551615, "steps": 1e3, "reproducible": false})");

@@ -106,6 +106,7 @@ Prediction predicted(const StageRunSpec& spec) {
                   .dtype = spec.options.dtype, .gradient_dtype = spec.options.gradient_dtype,
                   .communication_dtype = spec.options.communication_dtype,
                   .optimizer = optimizer_bytes(spec.options.optimizer, spec.options.dtype),
+                  .scratch = spec.scratch,
                   .offload_optimizer = spec.offload,
                   .units = padded_unit_sizes(model.units(), spec.ranks)});
 }

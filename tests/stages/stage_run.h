@@ -31,6 +31,7 @@ struct StageRunSpec {
   double lr = 0.05, max_norm = 1.0;
   double scale = 1;                 // of the loss
   bool offload = false;             // of the optimizer, to the host pool
+  bool scratch = false;             // what is predicted has scratch for sums in rank order
   int64_t limit = 0, host_limit = 0;  // [B] of each rank
   uint64_t data_seed = 7;
   int64_t first_micro_batch = 0;    // j of the first

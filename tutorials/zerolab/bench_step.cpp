@@ -101,7 +101,7 @@ StepReport measure(const StepOptions& options, const RunSetup& setup) {
     try {
       TrainingSpec checked = spec;
       checked.ranks = ranks;
-      require_memory(checked, setup.device, {stage});
+      require_memory(checked, setup, {stage});
       StepResult result = run_stage(spec, stage, ranks, options, progress);
       result.share = result.operations / result.seconds.median / (report.operation_rate * setup.device.places(ranks));
       report.results.push_back(std::move(result));

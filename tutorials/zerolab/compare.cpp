@@ -40,13 +40,16 @@ class ReportFolder {
   std::filesystem::path path_;
 };
 
-int compare(const CompareOptions& options) {
-  const RunSetup setup = set_up_run(options, kDefaultRanks);
+int compare(CompareOptions options) {
+  const std::optional<LaunchedRank> process = launched_rank(options);
+  const bool first = is_first(process);  // else another process writes and speaks for this one
+  if (!first) hush(options);
+  const RunSetup setup = set_up_run(options, kDefaultRanks, process);
   TrainingSpec machine = setup.spec;
   machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
-  require_memory(machine, setup.device, options.stages);
+  require_memory(machine, setup, options.stages);
   std::optional<ReportFolder> folder;
-  if (!options.out.empty()) folder.emplace(options.out);
+  if (!options.out.empty() && first) folder.emplace(options.out);
   const Terminal terminal = standard_error(options.color);
   if (!options.quiet) note_reports_of_train(setup.spec.config, "compare");
   if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);
@@ -65,10 +68,12 @@ int compare(const CompareOptions& options) {
       progress->step(record);
     });
   } catch (const Interrupted&) {
+    if (!first) return 130;
     progress.reset();
     std::fprintf(stderr, "zerolab: interrupted%s; nothing was written\n", running ? str(" while ", name(*running), " ran").c_str() : "");
     return 130;
   }
+  if (!first) return 0;
   progress.reset();
   const std::string json = comparison_json(comparison, setup.spec);
   if (folder) {

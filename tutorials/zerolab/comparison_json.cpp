@@ -82,6 +82,8 @@ std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error
 std::string comparison_json(const Comparison& comparison, const TrainingSpec& spec) {
   Json json = head("compare", spec);
   json["device"] = name(spec.device);
+  json["backend"] = name(spec.transport);
+  json["bits_promised"] = comparison.bits_promised;
   json["ok"] = comparison.ok();
   json["stages"] = Json::array();
   for (const StageOutcome& s : comparison.stages) json["stages"].push_back(outcome(s));
@@ -92,6 +94,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const TrainingSpec& s
   Json json = head("plan", spec);
   json["steps"] = 1;
   json["as"] = name(spec.device);
+  json["backend"] = name(spec.transport);
   bool any_fits = false;
   json["stages"] = Json::array();
   for (const StagePlan& p : plans) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "tutorials/zerolab/machine.h"
 
@@ -46,6 +47,8 @@ int DeviceChoice::ranks_on(size_t i, int ranks) const {
 
 int DeviceChoice::places(int ranks) const { return std::min(ranks, on_gpus() ? int(gpus.size()) : usable_cores()); }
 
+std::string DeviceChoice::pci() const { return gpus.empty() ? "" : gpus.front().pci; }
+
 std::string DeviceChoice::name() const {
   if (!on_gpus()) return cpu_model();
   std::string all;
@@ -70,6 +73,12 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
   choice.tf32 = precision == Dtype::f32;
   if (!choice.tf32 && !options.quiet)
     std::fputs("note: --tf32 has no effect in bf16 and fp16, whose products are never of fp32 matrices\n", stderr);
+  return choice;
+}
+
+DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank) {
+  DeviceChoice choice = choose_device(options, precision, std::numeric_limits<int>::max());
+  if (choice.on_gpus()) choice.gpus = {choice.gpus[size_t(local_rank) % choice.gpus.size()]};
   return choice;
 }
 

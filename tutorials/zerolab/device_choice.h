@@ -20,6 +20,7 @@ struct DeviceChoice {
   int ranks_on(size_t i, int ranks) const;
   // Devices that compute at the same time when `ranks` run: GPUs, or cores of this CPU.
   int places(int ranks) const;
+  std::string pci() const;   // of the one GPU of a process; "" on the CPU
   std::string name() const;  // "NVIDIA H200", or the CPU's
 };
 
@@ -27,6 +28,8 @@ struct DeviceChoice {
 // and none can, or if --tf32 was and ranks compute on the CPU; says on stderr, unless quiet, if --tf32 has no effect in
 // `precision`.
 DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks);
+// For one rank of several processes on this machine: the GPU of its number among them, modulo the GPUs that it sees.
+DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank);
 
 // Where `spec` computes.
 void place(TrainingSpec& spec, const DeviceChoice& device);

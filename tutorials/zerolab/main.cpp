@@ -130,6 +130,7 @@ int run(const CLI::App& app, const Invocation& invocation) {
   } catch (const std::bad_alloc&) {
     return say(kOutOfMemory, "this machine has no memory left; try a smaller model, fewer ranks or a smaller micro-batch");
   } catch (const CommunicationError& e) {
+    if (interrupt_requested()) return say(kInterrupted, "interrupted");  // another rank was the first to see it
     say(kCommunication, e.what());
     std::fputs(last_failure_report().c_str(), stderr);
     return kCommunication;

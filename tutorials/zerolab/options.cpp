@@ -41,11 +41,6 @@ RunOptions::DeviceWish read_device(const std::string& text) {
   return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda"}));
 }
 
-void read_backend(const std::string& text) {
-  if (choose(text, {"auto", "threads", "nccl"}) == 2)
-    throw InputError("this program was built without NCCL; use threads or auto, which run the same stages");
-}
-
 void read_threads(const std::string& text) {
   if (read_count(text, 1) != 1)
     throw InputError("a rank computes on one thread, because bits change with the number of threads; use --ranks to fill more cores");
@@ -113,14 +108,21 @@ void add_device_flags(Flags& flags, RunOptions& options) {
   flags.toggle("--tf32", "GPUs multiply fp32 matrices faster, with inputs rounded to 10 bits (TF32)", options.tf32);
 }
 
+void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help) {
+  flags.value("--backend", "HOW", help,
+              [&](const auto& text) { options.backend = RunOptions::BackendWish(choose(text, {"auto", "threads", "nccl"})); });
+}
+
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
   flags.group("Ranks");
-  flags.value("--ranks", "N", str("how many, 1 to ", kMostRanks, "; threads of this process (default ", default_ranks, ")"),
+  flags.value("--ranks", "N", str("how many, 1 to ", kMostRanks, "; threads of this process (default ", default_ranks, "). Not for\nranks that a launcher starts as processes: it says how many"),
               [&](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
   add_device_flags(flags, options);
-  flags.value("--backend", "HOW", "auto or threads: how ranks communicate (default auto)", read_backend);
+  add_backend_flag(flags, options, "how ranks communicate: threads, which read each other's memory; nccl, with a GPU for\n"
+                   "each rank; or auto: nccl if there are such GPUs (default auto)");
   flags.value("--threads", "N", "of each rank; 1, the only number so far (default)", read_threads);
   add_memory_flags(flags, options, "; beyond it the run ends with 3");
+  flags.toggle("--check", "processes compare their calls in every step (else in the first two)", options.check);
   flags.value("--timeout", "S", "seconds that a rank waits for the others; 0: for ever (default 60)", [&](const auto& text) {
     options.timeout = read_real(text);
     require_input(options.timeout == 0 || (options.timeout >= 0.001 && options.timeout <= 1e6), "'", text,

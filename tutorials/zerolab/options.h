@@ -21,6 +21,9 @@ struct RunOptions {
   enum class DeviceWish { automatic, cpu, cuda };
   DeviceWish device = DeviceWish::automatic;
   bool tf32 = false;
+  enum class BackendWish { automatic, threads, nccl };
+  BackendWish backend = BackendWish::automatic;
+  bool check = false;         // calls of all steps
 
   std::string config_file;
   std::vector<std::string> sets;
@@ -53,6 +56,7 @@ void add_settings_flags(Flags& flags, RunOptions& options);       // --config --
 void add_run_flags(Flags& flags, RunOptions& options);            // those, and --steps --seed
 void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond);  // --device-memory --host-memory
 void add_device_flags(Flags& flags, RunOptions& options);         // --device --tf32
+void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
 void add_model_flags(Flags& flags, RunOptions& options);          // --model, sizes, --init-from
 void add_data_flags(Flags& flags, RunOptions& options);           // --data --shuffle --eval-every

@@ -28,6 +28,8 @@ DeviceKind read_as(const std::string& text) {
   return text == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
+bool on_nccl(const PlanOptions& options) { return options.backend == RunOptions::BackendWish::nccl; }
+
 std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
 
 struct ClosedPlan {
@@ -90,6 +92,7 @@ int plan_parameters(const PlanOptions& options, const Config& config, int ranks)
   const bool shaped = options.model || options.n_layer || options.n_head || options.n_embd || options.block_size || options.vocab_size || !options.init_from.empty();
   if (shaped) throw UsageError("--parameters is a closed formula for any model; leave out --model, the size flags and --init-from");
   if (options.as) throw UsageError("--parameters counts model states alone, which are the same everywhere; leave out --as");
+  if (on_nccl(options)) throw UsageError("--parameters counts model states alone, which NCCL does not change; leave out --backend");
   const ElementBytes bytes{size_of(config.precision), size_of(config.grad_accum_dtype.value_or(config.precision)),
                            optimizer_bytes(config.optimizer, config.precision)};
   const ClosedPlan plan{*options.parameters, ranks, config.precision, bytes, config.accumulation, options.device_memory};
@@ -106,7 +109,10 @@ int plan(const PlanOptions& options) {
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
   TrainingSpec spec{.model = model.model, .window = model.window, .config = loaded.config, .ranks = ranks,
                     .device_memory = options.device_memory, .host_memory = options.host_memory};
-  spec.device = options.as.value_or(DeviceKind::cpu);
+  if (on_nccl(options) && options.as == DeviceKind::cpu)
+    throw UsageError("--backend nccl moves the memory of GPUs, so --as cpu contradicts it; leave one of them out");
+  spec.transport = on_nccl(options) ? Transport::nccl : Transport::threads;
+  spec.device = options.as.value_or(on_nccl(options) ? DeviceKind::cuda : DeviceKind::cpu);
   spec.interrupted = interrupt_requested;
   // Traffic is counted in bytes times ranks, which must fit 64 bits.
   const double traffic = 16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.config.accumulation);
@@ -144,6 +150,8 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   flags.value("--ranks", "N", "how many (default 4)", [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
   flags.value("--as", "WHERE", "cpu or cuda: what the ranks would compute on; neither need be here (default cpu)",
               [](const auto& text) { options.as = read_as(text); });
+  add_backend_flag(flags, options, "how they would communicate: threads, or nccl, which adds in rank order through scratch\n"
+                   "memory and implies --as cuda (default auto, which here means threads)");
   add_memory_flags(flags, options, ": which stages fit");
   add_model_flags(flags, options);
   add_output_flags(flags, options);

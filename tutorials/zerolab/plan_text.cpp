@@ -68,7 +68,8 @@ std::string plan_text(const std::vector<StagePlan>& plans, const TrainingSpec& s
   const int64_t e = size_of(spec.config.precision), g = size_of(spec.config.grad_accum_dtype.value_or(spec.config.precision));
   std::string text = str(model, ": ", with_commas(spec.model.parameters()), " parameters, ", spec.ranks, spec.ranks == 1 ? " rank" : " ranks", ", ",
                          precision_name(spec.config.precision), "; B ", spec.config.micro_batch, " × A ", spec.config.accumulation, ", windows of ",
-                         spec.window ? spec.window : spec.model.block_size, " tokens", spec.device == DeviceKind::cuda ? "; as on GPUs" : "", "\n");
+                         spec.window ? spec.window : spec.model.block_size, " tokens", spec.device == DeviceKind::cuda ? "; as on GPUs" : "",
+                         spec.transport == Transport::nccl ? " with NCCL" : "", "\n");
   text += str("model states without sharding: ", e + g + state.state + state.master, " bytes per parameter = parameter ", e, " + gradient ", g,
               " + optimizer ", state.state, state.master ? str(" + master weights ", state.master) : "", "\n\n");
   TextTable table;

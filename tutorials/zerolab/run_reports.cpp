@@ -21,8 +21,8 @@ std::string deepspeed_line(int64_t step, int64_t skipped, double lr, const Optim
   return str("step=", step, ", skipped=", skipped, ", lr=[", python_number(lr), "], mom=[", momentum, "]");
 }
 
-RunReports::RunReports(const TrainingSpec& spec, Progress* progress)
-    : spec_(spec), config_(spec.config), progress_(progress), ranks_(size_t(spec.ranks)) {
+RunReports::RunReports(const TrainingSpec& spec, Progress* progress, bool first)
+    : spec_(spec), config_(spec.config), progress_(progress), ranks_(size_t(spec.ranks)), first_(first) {
   for (Readers& readers : ranks_) {
     if (config_.wall_clock_breakdown && &readers == &ranks_[0]) readers.phases.emplace();
     if (!config_.comms_logger.enabled) continue;
@@ -32,10 +32,10 @@ RunReports::RunReports(const TrainingSpec& spec, Progress* progress)
     readers.calls.emplace(chosen_collectives(), ended);
   }
   for (const std::string& op : config_.comms_logger.prof_ops) {
-    if (config_.comms_logger.enabled && our_collective(op).empty())
+    if (first_ && config_.comms_logger.enabled && our_collective(op).empty())
       say("note: comms_logger.prof_ops: no collective of zerolab is called " + op);
   }
-  if (!config_.csv_monitor.enabled) return;
+  if (!config_.csv_monitor.enabled || !first_) return;
   std::vector<std::string> values = {"lr", "train_loss"};
   if (config_.precision == Dtype::f16) values.push_back("loss_scale");
   if (spec.eval_every > 0) values.push_back("eval_loss");
@@ -101,12 +101,19 @@ void RunReports::write_csv(const StepRecord& record, double next_lr, const std::
   csv_->add("elapsed_time_ms_step", samples, times->step);
 }
 
-void RunReports::at_end(RankTraining& training) { ranks_[size_t(training.comm().rank())].counting = false; }
+void RunReports::at_end(RankTraining& training) {
+  Readers& readers = ranks_[size_t(training.comm().rank())];
+  readers.counting = false;
+  if (!readers.calls) return;
+  const std::vector<std::string> all = training.comm().exchange(encode(*readers.calls), "comms_logger");
+  if (training.comm().rank() != 0) return;
+  for (const std::string& bytes : all) calls_.push_back(decode_call_times(bytes));
+}
 
 void RunReports::finish() {
   if (!config_.comms_logger.enabled) return;
   std::vector<const CallTimes*> calls;
-  for (const Readers& readers : ranks_) calls.push_back(&*readers.calls);
+  for (const CallTimes& of_rank : calls_) calls.push_back(&of_rank);
   std::fputs(call_table(calls).c_str(), stderr);
 }
 

@@ -20,7 +20,8 @@ class RunReports {
  public:
   // Opens what is to be written; throws InputError. `progress` may be null (-q): then steps_per_print is silent too, while
   // what was asked for by name is still said. Both must outlive the run; finish() does not use `progress`.
-  RunReports(const TrainingSpec& spec, Progress* progress);
+  // Without `first` rank 0 is in another process: nothing is said or written here.
+  RunReports(const TrainingSpec& spec, Progress* progress, bool first = true);
   RunReports(const RunReports&) = delete;  // the ranks' listeners hold its address
   RunReports& operator=(const RunReports&) = delete;
 
@@ -46,6 +47,8 @@ class RunReports {
   const Config& config_;
   Progress* progress_;
   std::vector<Readers> ranks_;
+  const bool first_;
+  std::vector<CallTimes> calls_;  // of all ranks, at the end; on the process of rank 0
   std::optional<CsvFiles> csv_;
   RankTraining* rank0_ = nullptr;
   int64_t skipped_ = 0;

@@ -5,10 +5,12 @@
 
 #include "nn/corpus.h"
 #include "nn/gpt.h"
+#include "stages/config_values.h"
 #include "stages/json_text.h"
 #include "tutorials/zerolab/interrupt.h"
 #include "tutorials/zerolab/machine.h"
 #include "tutorials/zerolab/progress.h"
+#include "tutorials/zerolab/version.h"
 
 namespace zl::cli {
 namespace {
@@ -115,6 +117,19 @@ void warn_of_patterns(const RunOptions& options, const LoadedConfig& loaded, con
   print_findings(findings, options);
 }
 
+// What decides a run's calls and numbers, for processes to compare: each has read its own files and flags.
+std::string settings_text(const RunOptions& options, const LoadedConfig& loaded, const RunSetup& setup) {
+  const GptConfig& m = setup.spec.model;
+  const TokenData& data = setup.windows->data();
+  std::string text = str("program=zerolab ", kVersion, " ", options.command, "\nmodel=", m.layers, " layers, ", m.heads, " heads, width ", m.width, ", ",
+                         m.block_size, " positions, vocabulary ", m.vocab, "\ndata=", data.name(), ", ", setup.windows->training(), " windows of ",
+                         setup.spec.window, "\ndevice=", name(setup.device.kind), "\n--init-from=", options.init_from, "\n--shuffle=", options.shuffle,
+                         "\n--eval-every=", options.eval_every, "\n--check=", options.check, "\nstage=", name(setup.spec.config.stage.value_or(StageKind::ddp)),
+                         "\n");
+  for (const ConfigValue& value : effective_values(loaded)) text += value.key + "=" + value.value + "\n";
+  return text;
+}
+
 // Bytes that some ranks want of one place.
 struct Demand {
   int64_t each = 0, host = 0, here = 0;  // [B] of a rank; of these, for what is offloaded; that the place has left, 0: unknown
@@ -161,7 +176,10 @@ std::optional<ConfiguredModel> configured_model(const RunOptions& options, const
   return ConfiguredModel{*loaded.config.model, origin == loaded.origins.end() ? "" : origin->second};
 }
 
-void require_memory(const TrainingSpec& spec, const DeviceChoice& device, const std::vector<StageKind>& stages) {
+void require_memory(const TrainingSpec& spec, const RunSetup& setup, const std::vector<StageKind>& stages) {
+  const DeviceChoice& device = setup.device;
+  const std::optional<LaunchedRank>& process = setup.backend.process;
+  const int ranks_here = process ? process->local_size : spec.ranks;
   for (const StageKind stage : stages) {
     TrainingSpec dry = spec;
     dry.config.stage = stage;
@@ -171,13 +189,14 @@ void require_memory(const TrainingSpec& spec, const DeviceChoice& device, const 
     const RankReport rank = dry_run(dry, 0);  // throws beyond --host-memory
     const int64_t host = rank.host.peak_total(), each = std::max(rank.rest.peak_total(), rank.init_peak_total);
     for (size_t i = 0; i < device.gpus.size(); ++i) {
-      if (device.ranks_on(i, spec.ranks) == 0) continue;
+      const int ranks = process ? 1 : device.ranks_on(i, spec.ranks);
+      if (ranks == 0) continue;
       const Gpu& gpu = device.gpus[i];
       const std::string where = str("GPU ", gpu.index, " (", gpu.name, ")");
-      require_place(stage, {.each = each, .here = gpu.available, .ranks = device.ranks_on(i, spec.ranks), .where = where, .pool = Pool::device});
+      require_place(stage, {.each = each, .here = gpu.available, .ranks = ranks, .where = where, .pool = Pool::device});
     }
     const bool apart = device.on_gpus();  // or both pools lie in the machine's memory
-    require_place(stage, {.each = host + (apart ? 0 : each), .host = host, .here = available_memory(), .ranks = spec.ranks, .where = "this machine",
+    require_place(stage, {.each = host + (apart ? 0 : each), .host = host, .here = available_memory(), .ranks = ranks_here, .where = "this machine",
                           .pool = host > each || apart ? Pool::host : Pool::device});
   }
 }
@@ -194,14 +213,15 @@ void note_reports_of_train(const Config& config, const char* command) {
   if (!keys.empty()) std::fprintf(stderr, "note: %s: reports of zerolab train; %s makes none of them\n", keys.c_str(), command);
 }
 
-RunSetup set_up_run(const RunOptions& options, int ranks) {
-  ranks = options.ranks.value_or(ranks);
+RunSetup set_up_run(const RunOptions& options, int ranks, const std::optional<LaunchedRank>& process) {
+  ranks = process ? process->size : options.ranks.value_or(ranks);
   RunSetup setup;
   const LoadedConfig loaded = load_settings(options, ranks);
   const Config& config = loaded.config;
   require_input(options.eval_every <= config.steps, "--eval-every ", options.eval_every, " never comes in ", plural(config.steps, "step"));
 
-  setup.device = choose_device(options, config.precision, ranks);
+  setup.device = process ? choose_device_of_process(options, config.precision, process->local_rank) : choose_device(options, config.precision, ranks);
+  setup.backend = choose_backend(options, setup.device, ranks, process);
   setup.model = choose_model(options, configured_model(options, loaded));
   warn_of_patterns(options, loaded, setup.model);
 
@@ -217,6 +237,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   spec.config = config;
   spec.ranks = ranks;
   place(spec, setup.device);
+  spec.check_calls = options.check;
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
@@ -224,6 +245,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks) {
   spec.eval_every = options.eval_every;
   if (const auto weights = setup.model.weights) spec.weights = [weights](const Parameter& p) { return weights->load(p.name); };
   spec.interrupted = interrupt_requested;
+  place(spec, setup.backend, setup.device, settings_text(options, loaded, setup));
   return setup;
 }
 
@@ -244,6 +266,7 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
               " × N ", spec.ranks, "; ", describe_precision(config), config.offload_optimizer ? ", optimizer on the host (but ddp's)" : "",
               config.recompute ? ", blocks recomputed in backward" : "", "\n");
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
+  if (setup.backend.on_nccl()) text += "ranks   " + describe(setup.backend, config) + "\n";
   return text + "update  " + update_line(config) + "\n";
 }
 

@@ -7,6 +7,7 @@
 
 #include "nn/windows.h"
 #include "stages/training.h"
+#include "tutorials/zerolab/backend_choice.h"
 #include "tutorials/zerolab/device_choice.h"
 #include "tutorials/zerolab/model_choice.h"
 #include "tutorials/zerolab/options.h"
@@ -16,6 +17,7 @@ namespace zl::cli {
 struct RunSetup {
   TrainingSpec spec;  // points into the windows below
   DeviceChoice device;
+  BackendChoice backend;
   ModelChoice model;
   std::unique_ptr<const Windows> windows;
 };
@@ -27,14 +29,15 @@ LoadedConfig load_settings(const RunOptions& options, int ranks);
 // The model that the file or --set names, unless --model does.
 std::optional<ConfiguredModel> configured_model(const RunOptions& options, const LoadedConfig& loaded);
 
-// load_settings, with model, weights and data opened and checked. `ranks`: if --ranks was not given.
-RunSetup set_up_run(const RunOptions& options, int ranks);
+// load_settings, with model, weights and data opened and checked. `ranks`: if --ranks was not given, and no launcher says.
+RunSetup set_up_run(const RunOptions& options, int ranks, const std::optional<LaunchedRank>& process = {});
 
 // Throws OutOfMemory if all ranks together do not fit this machine, or those of a GPU that GPU, under one of `stages`, or
 // what offload_optimizer moves does not fit --host-memory. Better than to be killed by the system in the middle.
-void require_memory(const TrainingSpec& spec, const DeviceChoice& device, const std::vector<StageKind>& stages);
+void require_memory(const TrainingSpec& spec, const RunSetup& setup, const std::vector<StageKind>& stages);
 
-// What will be run, in four lines: model, data, ranks and batch, update; on GPUs, a fifth says which. `stages`: instead of the setup's stage.
+// What will be run, in four lines: model, data, ranks and batch, update; on GPUs, a fifth says which,
+// and another one if NCCL is between them. `stages`: instead of the setup's stage.
 std::string describe(const RunSetup& setup, const std::string& stages = "");
 
 // "fp32", "bf16", "fp16".

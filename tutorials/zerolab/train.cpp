@@ -11,6 +11,7 @@
 #include "tutorials/zerolab/quantity.h"
 #include "tutorials/zerolab/run_folder.h"
 #include "tutorials/zerolab/run_reports.h"
+#include "tutorials/zerolab/run_trace.h"
 #include "tutorials/zerolab/train_report.h"
 
 namespace zl::cli {
@@ -19,6 +20,7 @@ namespace {
 constexpr int kDefaultRanks = 1;
 
 struct TrainOptions : RunOptions {
+  std::string trace;         // empty: none
   int64_t sample = 120;  // tokens
   std::optional<std::string> prompt;
   std::optional<double> temperature;
@@ -101,22 +103,30 @@ int interrupted(const RunSetup& setup, const RunFolder* folder, int64_t done, bo
   return 130;
 }
 
-int train(const TrainOptions& options) {
-  const RunSetup setup = set_up_run(options, kDefaultRanks);
+int train(TrainOptions options) {
+  const std::optional<LaunchedRank> process = launched_rank(options);
+  const bool first = is_first(process);  // else another process writes and speaks for this one
+  if (!first) hush(options);
+  const RunSetup setup = set_up_run(options, kDefaultRanks, process);
   std::optional<TextSample> sample = plan_sample(options, setup);
-  require_memory(setup.spec, setup.device, {setup.spec.config.stage.value_or(StageKind::ddp)});
+  require_memory(setup.spec, setup, {setup.spec.config.stage.value_or(StageKind::ddp)});
   std::optional<RunFolder> folder;
-  if (!options.out.empty()) folder.emplace(options.out);
+  if (!options.out.empty() && first) folder.emplace(options.out);
+  std::optional<RunTrace> trace;
+  if (!options.trace.empty()) trace.emplace(options.trace, setup.spec.ranks, first);
 
   const Terminal terminal = standard_error(options.color);
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace(terminal, setup.spec.config.steps);
-  RunReports reports(setup.spec, progress ? &*progress : nullptr);
+  RunReports reports(setup.spec, progress ? &*progress : nullptr, first);
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   int64_t done = 0;
   bool saved = false;  // on the process that has rank 0
   const TrainingCallbacks callbacks{
-      .at_start = [&](RankTraining& training) { reports.at_start(training); },
+      .at_start = [&](RankTraining& training) {
+        reports.at_start(training);
+        if (trace) trace->at_start(training);
+      },
       .on_step = [&](const StepRecord& record) {
         if (folder) folder->append(record);
         reports.on_step(record);
@@ -125,8 +135,9 @@ int train(const TrainOptions& options) {
       },
       .at_end = [&](RankTraining& training) {
         reports.at_end(training);
-        if (folder) {
-          save_weights(training, folder->weights());
+        if (trace) trace->at_end(training);
+        if (!options.out.empty()) {
+          save_weights(training, folder ? folder->weights() : "");
           if (training.comm().rank() == 0) saved = true;
           (void)training.comm().exchange("", "weights saved");
         }
@@ -134,12 +145,15 @@ int train(const TrainOptions& options) {
       }};
   try {
     const TrainingResult result = run_training(setup.spec, callbacks);
+    if (!first) return 0;
     progress.reset();
     reports.finish();
+    if (trace && !options.quiet) std::fputs(trace->summary().c_str(), stderr);
     const TrainReport report{setup, result, sample, folder ? folder->metrics() : "", folder ? folder->weights() : ""};
     std::fputs((options.json ? json_report(report) : text_report(report)).c_str(), stdout);
     return 0;
   } catch (const Interrupted&) {
+    if (!first) return 130;
     progress.reset();
     return interrupted(setup, folder ? &*folder : nullptr, done, saved);
   }
@@ -189,6 +203,10 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.value("--out", "DIR", "where metrics and weights go; must not hold a run yet (default nowhere)", [](const auto& text) {
     require_input(!text.empty(), "the name is empty");
     options.out = text;
+  });
+  flags.value("--trace", "FILE", "a timeline of all ranks, for ui.perfetto.dev (default none)", [](const auto& text) {
+    require_input(!text.empty(), "the name is empty");
+    options.trace = text;
   });
   add_output_flags(flags, options);
   flags.footer(kFooter);

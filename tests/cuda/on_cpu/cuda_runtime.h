@@ -56,6 +56,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total);
+cudaError_t cudaDeviceGetPCIBusId(char* address, int size, int device);
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other);
 inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }

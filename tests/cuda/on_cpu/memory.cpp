@@ -1,6 +1,7 @@
 // The memory of two GPUs: blocks of the host under addresses that the host cannot follow.
 #include <cuda_runtime.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -54,6 +55,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {"a GPU on the CPU", kMemory, 9, 0, 1};
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetPCIBusId(char* address, int size, int device) {
+  std::snprintf(address, size_t(size), "0000:0%d:00.0", device);
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
   const std::lock_guard lock(mutex);
@@ -84,7 +89,7 @@ cudaError_t cudaFree(void* memory) {
   const auto block = blocks.find(memory);
   if (block == blocks.end()) return cudaErrorInvalidValue;
   taken[gpu_of(memory)] -= block->second;
-  std::memset(on_host(memory), 0xff, block->second);  // whoever still reads it gets NaN
+  std::memset(zl::cuda_on_cpu::on_host(memory), 0xff, block->second);  // whoever still reads it gets NaN
   blocks.erase(block);
   std::free(zl::cuda_on_cpu::on_host(memory));
   return cudaSuccess;

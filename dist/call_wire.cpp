@@ -1,0 +1,70 @@
+#include "dist/call_wire.h"
+
+namespace zl {
+namespace {
+
+constexpr int64_t kRecords = 64;  // enough to find where two ranks parted
+
+void put(WireWriter& wire, const Call& call) {
+  wire.put(call.kind).put(call.dtype).put(call.reduction).put(call.peer).put(call.count).put(call.sequence).put(call.patient);
+  wire.text(call.name);
+}
+
+Call get(WireReader& wire, EventStream& events) {
+  Call call;
+  call.kind = wire.get<Collective>();
+  call.dtype = wire.get<Dtype>();
+  call.reduction = wire.get<Reduction>();
+  call.peer = wire.get<int>();
+  call.count = wire.get<int64_t>();
+  call.sequence = wire.get<int64_t>();
+  call.patient = wire.get<bool>();
+  const std::string text = wire.text();
+  call.name = {events.keep(text), text.size()};
+  return call;
+}
+
+}  // namespace
+
+void put_call(WireWriter& wire, const Call& call, const EventStream& events) {
+  put(wire, call);
+  wire.text(events.phase()).text(events.unit());
+}
+
+Call get_call(WireReader& wire, EventStream& events) {
+  const Call call = get(wire, events);
+  events.set_phase(wire.text());
+  events.set_unit(wire.text());
+  return call;
+}
+
+std::string encode(const FlightRecorder& flight) {
+  const std::vector<FlightRecord> records = flight.recent(kRecords);
+  const int64_t now = steady_nanoseconds();
+  WireWriter wire;
+  wire.put(flight.calls()).put(uint64_t(records.size()));
+  for (const FlightRecord& record : records) {
+    put(wire, record.call);
+    wire.text(record.phase).text(record.unit);
+    wire.put(record.state).put(now - record.began).put(now - record.changed);
+  }
+  return wire.take();
+}
+
+void decode(const std::string& bytes, EventStream& events, FlightRecorder& flight) {
+  WireReader wire(bytes);
+  const int64_t now = steady_nanoseconds(), calls = wire.get<int64_t>();
+  std::vector<FlightRecord> records;
+  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {
+    FlightRecord record{.call = get(wire, events)};
+    record.phase = events.keep(wire.text());
+    record.unit = events.keep(wire.text());
+    record.state = wire.get<FlightRecord::State>();
+    record.began = now - wire.get<int64_t>();
+    record.changed = now - wire.get<int64_t>();
+    records.push_back(record);
+  }
+  flight.replace(records, calls);
+}
+
+}  // namespace zl

@@ -1,0 +1,77 @@
+// The meeting of ranks that are processes, in the process of rank 0.
+//
+// Each other rank has a connection, and here two threads: an ear, which reads what it sends, and a voice, which calls the meeting
+// in its name and waits there in its stead. So the meeting knows no difference between a thread and a process.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "dist/disagreement.h"
+#include "dist/meeting_agreement.h"
+#include "dist/rank_line.h"
+#include "dist/socket.h"
+
+namespace zl {
+
+class MeetingHost final : public RankLine {
+ public:
+  // `connections` by rank; the socket of rank 0 is not open. `timeout` of each wait, and of a sign of life; 0: none.
+  MeetingHost(std::vector<Connection> connections, std::chrono::milliseconds timeout);
+  ~MeetingHost() override;  // gives the others a moment to read why
+
+  std::unique_ptr<Agreement> agreement() override;
+  void stopped(const LineFailure& failure) override { fail(failure); }
+  void ended() override;
+  bool watch() override;
+  LineFailure failure() const override;
+  std::string report() const override { return meeting_.failed() ? meeting_.failure_report() : meeting_.report(); }
+
+ private:
+  class Rank0;
+  struct Remote {
+    Socket connection;
+    MessageReader reader;
+    std::mutex sending;
+    std::mutex mutex;  // guards the questions
+    std::condition_variable asked;
+    std::deque<Message> questions;       // that the voice has not answered
+    EventStream heard{0, 16}, said{0, 16};  // keep texts: of the ear, of the voice
+    std::atomic<int64_t> alive{0};       // [ns] when it last gave a sign of life
+    std::atomic<int64_t> flights{0};     // how many it has sent
+    std::atomic<bool> ended{false}, gone{false};  // it makes no more calls; its connection is at its end
+    std::jthread ear, voice;
+  };
+
+  void listen(int rank);
+  void hear(int rank, const Message& message);
+  void speak(int rank);
+  std::string answer(Agreement& agreement, EventStream& events, const Message& question, int rank);
+  void send(int rank, LineMessage kind, std::string_view body);
+  void tell_all(LineMessage kind, std::string_view body, int but = -1);
+  void stands(int rank, const Call& call);
+  void fail(const LineFailure& failure);
+  // Asks all ranks for their last calls, and finds in them why a call of `rank` failed.
+  void judge(int rank, const std::string& why);
+  void check_signs_of_life();
+
+  const int size_;
+  const std::chrono::milliseconds timeout_, sign_;
+  Meeting meeting_;
+  std::deque<Remote> remotes_;  // by rank
+  StandingCalls standing_;
+  std::atomic<bool> trusted_{false}, over_{false}, rank0_ended_{false};
+  mutable std::mutex mutex_;
+  std::string detail_;  // under mutex_
+  // Of watch() alone.
+  bool told_ = false, said_over_ = false;
+  int64_t last_sign_ = 0;
+};
+
+}  // namespace zl

@@ -1,0 +1,65 @@
+// The line of a rank whose meeting takes place in the process of rank 0.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "dist/disagreement.h"
+#include "dist/rank_line.h"
+#include "dist/socket.h"
+
+namespace zl {
+
+class WireWriter;
+
+class RemoteLine final : public RankLine {
+ public:
+  // `connection` to rank 0. `timeout` of a sign of life; 0: none.
+  RemoteLine(int rank, Connection connection, std::chrono::milliseconds timeout);
+  ~RemoteLine() override;
+
+  std::unique_ptr<Agreement> agreement() override;
+  void stopped(const LineFailure& failure) override;
+  void ended() override;
+  bool watch() override;
+  LineFailure failure() const override;
+  std::string report() const override;
+
+ private:
+  class Remote;
+
+  void listen();
+  void hear(const Message& message);
+  void fail(const LineFailure& failure);
+  void lose(const std::string& why);  // rank 0 is not to be reached
+  void send(LineMessage kind, std::string_view body);
+  // The answer of rank 0; none if there was a failure.
+  std::optional<std::string> ask(LineMessage kind, std::string_view body);
+  // Tells rank 0, and waits a little for what it makes of it.
+  void tell(LineMessage kind, std::string_view body, const std::string& why);
+
+  const int rank_;
+  const std::chrono::milliseconds timeout_, sign_;
+  Socket connection_;
+  MessageReader reader_;
+  std::mutex sending_;
+  FlightRecorder flight_;
+  StandingCalls standing_;
+  EventStream heard_{0, 16};  // keeps texts for the ear
+  std::atomic<int64_t> alive_;  // [ns] when rank 0 last gave a sign of life
+  int64_t last_sign_ = 0;       // of watch() alone
+  std::atomic<bool> failed_{false}, closing_{false};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::optional<std::string> answer_;
+  LineFailure failure_;
+  bool over_ = false, lost_ = false;  // rank 0 said that all have ended; it was lost before
+
+  std::jthread ear_;
+};
+
+}  // namespace zl

@@ -1,0 +1,151 @@
+// What compare says of memory where NCCL moves the data: sums in rank order need scratch, and every byte of it is predicted.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <set>
+
+#include "nn/windows.h"
+#include "stages/comparison.h"
+#include "tests/nccl/fake_ranks.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+const Windows& windows() {
+  static const std::string text = [] {
+    std::string all;
+    for (int i = 0; i < 4000; ++i) all += char('a' + i * i % 23);
+    return all;
+  }();
+  static const Windows all(TokenData::of_text("text", text), 9);
+  return all;
+}
+
+TrainingSpec small_run(int ranks) {
+  TrainingSpec spec;
+  spec.model = {.layers = 3, .heads = 2, .width = 12, .block_size = 9, .vocab = 256};
+  spec.config.steps = 2;
+  spec.config.micro_batch = 2;
+  spec.ranks = ranks;
+  spec.windows = &windows();
+  spec.poison = true;
+  return spec;
+}
+
+// All four stages through the fake, whatever `spec` says that they go through. Throws if NCCL was misused.
+Comparison compared(TrainingSpec spec) {
+  FakeNccl fake;
+  const NcclApi api = fake.api();
+  spec.run_ranks = [&, ordered = spec.config.ordered](int size, const std::function<void(Communicator&)>& body,
+                                                      RankOptions options) {
+    run_nccl_ranks(size, body, options, {.api = &api, .ordered = ordered});
+  };
+  const Comparison comparison = compare_stages(spec, {std::begin(kStages), std::end(kStages)});
+  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
+  return comparison;
+}
+
+// Which uses are not as predicted, on whatever rank.
+std::set<MemoryUse> off(const StageOutcome& stage) {
+  std::set<MemoryUse> uses;
+  for (const MemoryRow& row : stage.memory)
+    if (!row.exact()) uses.insert(row.use);
+  return uses;
+}
+
+constexpr int64_t kOneUnit = 1, kTwoBlocks = 3000, kAll = int64_t(1) << 40;  // [n] a block has 1,992 elements and padding
+
+}  // namespace
+
+TEST_CASE("through NCCL every byte of all four stages is as predicted, and every bit as promised", "[nccl]") {
+  const int ranks = GENERATE(1, 2, 3);
+  const int64_t bucket = GENERATE(kOneUnit, kTwoBlocks, kAll);
+  const int64_t accumulation = GENERATE(1, 3);
+  const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16);
+  TrainingSpec spec = small_run(ranks);
+  spec.transport = Transport::nccl;
+  spec.config.reduce_bucket_size = bucket;
+  spec.config.accumulation = accumulation;
+  spec.config.precision = precision;
+  const Comparison comparison = compared(spec);
+  for (const StageOutcome& stage : comparison.stages) {
+    CAPTURE(ranks, bucket, accumulation, name(precision), name(stage.stage));
+    CHECK(stage.predictions_exact());
+    CHECK(stage.bitwise_equal);
+  }
+  CHECK(comparison.bits_promised);
+  CHECK(comparison.ok());
+}
+
+TEST_CASE("through NCCL gradients that are added or sent in a type of their own take what is predicted", "[nccl]") {
+  const auto sent = GENERATE(Dtype::bf16, Dtype::f16, Dtype::f32);
+  TrainingSpec spec = small_run(3);
+  spec.transport = Transport::nccl;
+  spec.config.precision = Dtype::bf16;
+  spec.config.grad_accum_dtype = Dtype::f32;
+  spec.config.communication_data_type = sent;
+  spec.config.offload_optimizer = true;
+  spec.config.reduce_bucket_size = kTwoBlocks;
+  const Comparison comparison = compared(spec);
+  for (const StageOutcome& stage : comparison.stages) {
+    CAPTURE(name(sent), name(stage.stage));
+    CHECK(off(stage).empty());
+    CHECK(stage.peak_total == stage.predicted_peak_total);
+  }
+  CHECK(comparison.ok());
+}
+
+TEST_CASE("a prediction for threads is not taken for one for NCCL: it lacks the scratch and nothing else", "[nccl]") {
+  const TrainingSpec spec = small_run(3);  // stands for threads
+  const Comparison comparison = compared(spec);
+  for (const StageOutcome& stage : comparison.stages) {
+    CAPTURE(name(stage.stage));
+    CHECK(off(stage) == std::set{MemoryUse::communication});
+    CHECK(stage.bitwise_equal);
+  }
+  CHECK_FALSE(comparison.ok());
+  TrainingSpec threads = spec;
+  threads.transport = Transport::nccl;
+  CHECK_FALSE(compare_stages(threads, {StageKind::zero2}).ok());
+  threads.transport = Transport::threads;
+  CHECK(compare_stages(threads, {StageKind::zero2}).ok());
+}
+
+TEST_CASE("where NCCL adds as it likes there is no scratch, and no bit is demanded", "[nccl]") {
+  TrainingSpec spec = small_run(3);
+  spec.transport = Transport::nccl;
+  spec.config.ordered = false;
+  Comparison comparison = compared(spec);
+  CHECK_FALSE(comparison.bits_promised);
+  CHECK(comparison.ok());
+  for (const StageOutcome& stage : comparison.stages) CHECK(off(stage).empty());
+  comparison.stages[1].bitwise_equal = false;
+  CHECK(comparison.ok());
+  comparison.bits_promised = true;
+  CHECK_FALSE(comparison.ok());
+  comparison.bits_promised = false;
+  comparison.stages[1].peak_total[0] += 1;
+  CHECK_FALSE(comparison.ok());
+}
+
+TEST_CASE("a plan for NCCL has the scratch of the largest bucket: (N-1)/N of its elements", "[nccl]") {
+  TrainingSpec spec = small_run(3);
+  spec.config.reduce_bucket_size = kAll;
+  const auto communication = [&](Transport transport, bool ordered) {
+    spec.transport = transport;
+    spec.config.ordered = ordered;
+    for (const MemoryRow& row : plan_stage(spec, StageKind::zero2, 1).memory)
+      if (row.use == MemoryUse::communication) {
+        CHECK(row.exact());  // the dry run and the formula
+        return row.predicted_peak;
+      }
+    return int64_t(-1);
+  };
+  Gpt model(spec.model);
+  int64_t elements = 0;
+  for (const int64_t unit : padded_unit_sizes(model.units(), 3)) elements += unit;
+  CHECK(communication(Transport::nccl, true) == elements / 3 * 2 * 4);
+  CHECK(communication(Transport::threads, true) == 3 * 8);
+  CHECK(communication(Transport::nccl, false) == 3 * 8);
+}

@@ -1,0 +1,24 @@
+// Which rank of several processes this one is, if a launcher started it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dist/process_ranks.h"
+#include "tutorials/zerolab/options.h"
+
+namespace zl::cli {
+
+// None: this process runs all ranks itself. What there is to say goes to stderr, once. Throws InputError if the launcher's variables
+// contradict each other or the flags.
+std::optional<LaunchedRank> launched_rank(const RunOptions& options);
+
+// Rank 0 speaks and writes for all; the others do the same in silence.
+inline bool is_first(const std::optional<LaunchedRank>& process) { return !process || process->rank == 0; }
+void hush(RunOptions& options);
+
+// Makes ranks as processes, one run after the other; each run finds its ranks anew.
+RunRanks run_as_process(const LaunchedRank& place, const NcclOptions& nccl, const ProcessOptions& process);
+
+}  // namespace zl::cli
