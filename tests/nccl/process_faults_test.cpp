@@ -57,7 +57,7 @@ std::chrono::milliseconds survive(const Fault1& f) {
     (void)ranks.watch(f.when);
     ranks.signal(f.rank, f.kind == Fault1::Kind::kill ? SIGKILL : SIGSTOP);
   }
-  (void)ranks.watch(kTimeout + 4s);
+  (void)ranks.watch(kTimeout + 1s);
   ranks.signal(f.rank, SIGKILL);  // a stopped one; nothing if it has ended
   const auto ends = ranks.wait(2s);
   if (exits) at = ends[size_t(f.rank)].after;

@@ -122,8 +122,9 @@ void print_gpus(const Diagnosis& d) {
   if (!g.usable()) cuda += ": ranks compute on the CPU. Cure: " + g.cure;
   line("CUDA", cuda);
   for (const Gpu& gpu : g.gpus) {
-    line(str("GPU ", gpu.index), str(gpu.name, ", ", human_bytes(gpu.memory), ", ", human_bytes(gpu.available), " free, compute capability ", gpu.compute_major,
-                                     ".", gpu.compute_minor, ", ", gpu.multiprocessors, " multiprocessors"));
+    line(str("GPU ", gpu.index), str(gpu.name, ", ", human_bytes(gpu.memory), ", ", human_bytes(gpu.available), " free, compute capability ",
+                                     gpu.compute_major, ".", gpu.compute_minor, ", ", gpu.multiprocessors, " multiprocessors",
+                                     gpu.pci.empty() ? "" : ", PCI " + gpu.pci));
     if (!gpu.problem.empty()) line("", "cannot be used: " + gpu.problem);
     for (const GpuRates& r : d.rates)
       if (r.index == gpu.index && r.copy > 0) line("", rates_line(r));
@@ -182,7 +183,7 @@ Json gpus_json(const Diagnosis& d) {
   Json json{{"built_in", g.built_in}, {"usable", g.usable()}, {"toolkit", text(g.toolkit)}, {"driver", text(g.driver)},
             {"problem", text(g.problem)}, {"cure", text(g.cure)}, {"gpus", Json::array()}};
   for (const Gpu& gpu : g.gpus) {
-    Json row{{"index", gpu.index}, {"name", gpu.name}, {"total_bytes", gpu.memory}, {"available_bytes", gpu.available},
+    Json row{{"index", gpu.index}, {"name", gpu.name}, {"pci", text(gpu.pci)}, {"total_bytes", gpu.memory}, {"available_bytes", gpu.available},
              {"compute_capability", str(gpu.compute_major, ".", gpu.compute_minor)}, {"multiprocessors", gpu.multiprocessors},
              {"peers", gpu.peers}, {"problem", text(gpu.problem)}};
     for (const GpuRates& r : d.rates)
