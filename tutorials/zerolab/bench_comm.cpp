@@ -11,6 +11,7 @@
 #include "tutorials/zerolab/bench.h"
 #include "tutorials/zerolab/bench_progress.h"
 #include "tutorials/zerolab/interrupt.h"
+#include "tutorials/zerolab/launched.h"
 #include "tutorials/zerolab/machine.h"
 #include "tutorials/zerolab/measure.h"
 #include "tutorials/zerolab/nearest.h"
@@ -205,27 +206,39 @@ std::string json(const CommReport& report) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-int bench_comm(const CommOptions& options) {
+// What processes must have alike.
+std::string settings(const CommOptions& o) {
+  std::string text = str("bench comm ", int(o.dtype), " ", o.least, " ", o.most, " ", o.factor, " ", o.iterations, " ", o.warm_up,
+                         " ", o.check, o.unordered);
+  for (const Collective kind : o.collectives) text += str(" ", shown(kind));
+  return text;
+}
+
+int bench_comm(CommOptions options) {
+  const std::optional<LaunchedRank> process = launched_rank(options);
+  if (!is_first(process)) hush(options);
   TrainingSpec spec;
-  spec.ranks = options.ranks.value_or(kDefaultRanks);
+  spec.ranks = process ? process->size : options.ranks.value_or(kDefaultRanks);
   spec.config.ordered = !options.unordered;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
   require_input(options.least <= options.most, "--min-bytes ", options.least, " is more than --max-bytes ", options.most);
   const bool sends = std::ranges::find(options.collectives, Collective::send) != options.collectives.end();
   require_input(!sends || spec.ranks > 1, "send_receive needs at least 2 ranks, one to send and one to receive");
-  const DeviceChoice device = choose_device(options, options.dtype, spec.ranks);
-  const BackendChoice backend = choose_backend(options, device, spec.ranks);
+  const DeviceChoice device = process ? choose_device_of_process(options, options.dtype, process->local_rank)
+                                      : choose_device(options, options.dtype, spec.ranks);
+  const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
   require_input(backend.on_nccl() || !options.unordered,
                 "--unordered leaves sums to NCCL, but these ranks are threads; leave it out");
   // From and to, of all ranks.
   const int64_t here = device.on_gpus() ? 0 : available_memory();
-  require_input(here == 0 || options.most <= here / 2 / spec.ranks, "--max-bytes ", options.most,
-                " takes up to twice as much on each of ", spec.ranks, " ranks, but this machine has ", human_bytes(here),
+  const int sharing = process ? process->local_size : spec.ranks;
+  require_input(here == 0 || options.most <= here / 2 / sharing, "--max-bytes ", options.most,
+                " takes up to twice as much on each of ", sharing, " ranks, but this machine has ", human_bytes(here),
                 " left; try less");
   place(spec, device);
-  place(spec, backend, device);
+  place(spec, backend, device, settings(options));
   const CommReport report{options, spec, device, backend, measure(options, spec)};
-  if (report.rows.empty()) return 0;  // rank 0 is in another process
+  if (!is_first(process)) return 0;
   std::fputs((options.json ? json(report) : text(report)).c_str(), stdout);
   return report.right() ? 0 : 1;
 }
