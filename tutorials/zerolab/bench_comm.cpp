@@ -11,7 +11,6 @@
 #include "tutorials/zerolab/bench.h"
 #include "tutorials/zerolab/bench_progress.h"
 #include "tutorials/zerolab/interrupt.h"
-#include "tutorials/zerolab/launched.h"
 #include "tutorials/zerolab/machine.h"
 #include "tutorials/zerolab/measure.h"
 #include "tutorials/zerolab/nearest.h"
