@@ -113,7 +113,7 @@ TEST_CASE("the table says each size below its kind, and who waited for whom", "[
                                      "0.070               0.080\n"));
   CHECK_THAT(text, ContainsSubstring("nccl-tests"));
   CHECK_THAT(call_table({&own}), !ContainsSubstring("straggler"));
-  const CallTimes none({});
+  const CallTimes none(std::set<std::string>{});
   CHECK_THAT(call_table({&none}), ContainsSubstring("made no call"));
 }
 
