@@ -119,12 +119,16 @@ std::vector<StageKind> to_run(std::vector<StageKind> stages, int64_t micro_batch
 
 OutOfMemoryReport report(const OutOfMemory& e) { return {e.rank, e.pool, e.unit, e.phase, e.asked}; }
 
-StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const std::function<void(StageKind, const StepRecord&)>& on_step) {
+using OnStep = std::function<void(StageKind, const StepRecord&)>;
+
+StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const OnStep& on_step, const StageHooks& hooks) {
   StageOutcome outcome{.stage = stage};
   TrainingResult result;
   try {
-    result = run_training(spec, {.on_step = [&](const StepRecord& r) { if (on_step) on_step(stage, r); },
+    result = run_training(spec, {.at_start = [&](RankTraining& training) { if (hooks.at_start) hooks.at_start(stage, training); },
+                                 .on_step = [&](const StepRecord& r) { if (on_step) on_step(stage, r); },
                                  .at_end = [&](RankTraining& training) {
+                                   if (hooks.at_end) hooks.at_end(stage, training);
                                    std::vector<float> weights = collect_weights(training);
                                    if (training.comm().rank() == 0) outcome.weights = std::move(weights);
                                  }});
@@ -192,11 +196,11 @@ bool Comparison::ok() const {
 }
 
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
-                          const std::function<void(StageKind, const StepRecord&)>& on_step) {
+                          const OnStep& on_step, const StageHooks& hooks) {
   const int64_t A = spec.config.accumulation;
   Comparison comparison{.stages = {}, .parameters = spec.model.parameters(), .bits_promised = spec.ordered()};
   for (const StageKind stage : to_run(stages, A)) {
-    comparison.stages.push_back(run_stage(with_stage(spec, stage), stage, on_step));
+    comparison.stages.push_back(run_stage(with_stage(spec, stage), stage, on_step, hooks));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
   }
   const StageOutcome& ddp = comparison.stages.front();

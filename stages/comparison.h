@@ -74,10 +74,15 @@ struct Comparison {
   bool ok() const;                   // one fits, and every equality, if promised, and every prediction holds
 };
 
+// Called on every rank of every stage that runs: before its first step, and after its last.
+struct StageHooks {
+  std::function<void(StageKind, RankTraining&)> at_start, at_end;
+};
+
 // Runs `spec` once per stage, ddp first and always; with several micro-batches per step zero3 brings zero2, whose bits it
 // promises. Stages that do not fit spec.device_memory are reported as such.
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
-                          const std::function<void(StageKind, const StepRecord&)>& on_step = {});
+                          const std::function<void(StageKind, const StepRecord&)>& on_step = {}, const StageHooks& hooks = {});
 
 // What the formulas and the dry run say of one rank, without running anything.
 struct StagePlan {

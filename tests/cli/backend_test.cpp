@@ -1,4 +1,4 @@
-// How ranks communicate: --backend of train, compare and plan, and zerolab.ordered. Without GPUs, so NCCL is only planned for.
+// How ranks communicate: --backend of train, compare and plan, and zerolab.ordered. Without GPUs: through a fake where NCCL runs.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
@@ -39,6 +39,32 @@ TEST_CASE("NCCL without GPUs is refused with what to use instead, before anythin
       CHECK(contains(refused.err, "use --backend threads, which runs the same stages"));
     }
   CHECK(contains(zerolab({"train", "--backend", "mpi"}).err, "--backend: 'mpi' is none of auto, threads, nccl"));
+}
+
+TEST_CASE("through NCCL compare keeps its promises to the byte, and demands no bits where NCCL adds as it likes", "[cli]") {
+  const auto compare = [](const std::string& flags) {  // the program, with a fake where its NCCL was
+    return shell(std::string(ZEROLAB_BINARY_ON_FAKE) + " compare --model tiny --steps 2 --ranks 3 --device cpu --json -q " +
+                 flags);
+  };
+  const Finished ordered = compare("--backend nccl"), free = compare("--backend nccl --set zerolab.ordered=false"),
+                 threads = compare("");
+  for (const Finished* run : {&ordered, &free, &threads}) {
+    INFO(run->err);
+    CHECK(run->code == 0);
+  }
+  const Json a = Json::parse(ordered.out), b = Json::parse(free.out), c = Json::parse(threads.out);
+  CHECK((a["backend"] == "nccl" && b["backend"] == "nccl" && c["backend"] == "threads"));
+  CHECK((a["bits_promised"] == true && b["bits_promised"] == false && c["bits_promised"] == true));
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(a["stages"][i]["weights_hash"] == c["stages"][0]["weights_hash"]);
+    CHECK(peak(a["stages"][i], "communication") > peak(b["stages"][i], "communication"));
+    CHECK(peak(b["stages"][i], "communication") == peak(c["stages"][i], "communication"));
+  }
+  const Finished comm = shell(
+      std::string(ZEROLAB_BINARY_ON_FAKE) +
+      " bench comm --backend nccl --device cpu --ranks 3 --collective all_reduce,send_receive -f 1 -n 2 --json -q --unordered");
+  const Json rates = Json::parse(comm.out);
+  CHECK((rates["backend"] == "nccl" && rates["ordered"] == false && rates["ok"] == true && rates["results"].size() == 2));
 }
 
 TEST_CASE("on the CPU auto means threads, with the same results", "[cli]") {

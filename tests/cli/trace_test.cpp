@@ -37,6 +37,26 @@ TEST_CASE("train --trace writes the timeline of all ranks and says what opens it
   CHECK(quiet.err.empty());
 }
 
+TEST_CASE("compare --trace writes a timeline of each stage that ran", "[cli]") {
+  const ScratchFolder folder;
+  const Finished finished = zerolab(
+      {"compare", "--model", "tiny", "--steps", "1", "--ranks", "2", "--stages", "zero2", "--trace", folder / "run.json"});
+  CHECK(finished.code == 0);
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"run-ddp.json", "run-zero2.json"});
+  CHECK(contains(finished.err, "trace: " + (folder / "run-zero2.json")));
+  const auto collectives = [&](const std::string& name) {
+    std::set<std::string> all;
+    const auto json = nlohmann::json::parse(read_file(folder / name));
+    for (const auto& event : json["traceEvents"])
+      if (event["ph"] == "X" && event["cat"] == "collective") all.insert(event["args"]["kind"]);
+    return all;
+  };
+  CHECK(collectives("run-ddp.json").contains("all_reduce"));
+  CHECK_FALSE(collectives("run-zero2.json").contains("all_reduce"));
+  CHECK(collectives("run-zero2.json").contains("reduce_scatter"));
+  CHECK(zerolab({"compare", "--model", "tiny", "--trace", folder / "none/run.json"}).code == 2);
+}
+
 TEST_CASE("a trace that cannot be written is refused before the run", "[cli]") {
   const ScratchFolder folder;
   for (const std::string& path : {folder / "none/run.json", folder.path()}) {

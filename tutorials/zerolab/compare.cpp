@@ -2,12 +2,14 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include "tensor/pending_file.h"
 #include "tutorials/zerolab/comparison_report.h"
 #include "tutorials/zerolab/interrupt.h"
 #include "tutorials/zerolab/progress.h"
 #include "tutorials/zerolab/run_setup.h"
+#include "tutorials/zerolab/run_trace.h"
 
 namespace zl::cli {
 namespace {
@@ -15,6 +17,7 @@ namespace {
 constexpr int kDefaultRanks = 4;
 
 struct CompareOptions : RunOptions {
+  std::string trace;  // empty: none
   std::vector<StageKind> stages = {kStages, kStages + 4};
 };
 
@@ -40,6 +43,33 @@ class ReportFolder {
   std::filesystem::path path_;
 };
 
+// --trace run.json: run-ddp.json, run-zero1.json and so on.
+class StageTraces {
+ public:
+  // All names are checked now, whichever stages will run.
+  StageTraces(const std::string& path, int ranks, bool writes) {
+    const std::filesystem::path file(path);
+    for (const StageKind stage : kStages) {
+      const std::string name = file.stem().string() + "-" + zl::name(stage) + file.extension().string();
+      if (!path.empty()) traces_.try_emplace(stage, (file.parent_path() / name).string(), ranks, writes);
+    }
+  }
+  StageHooks hooks() {
+    if (traces_.empty()) return {};
+    return {.at_start = [this](StageKind stage, RankTraining& training) { traces_.at(stage).at_start(training); },
+            .at_end = [this](StageKind stage, RankTraining& training) { traces_.at(stage).at_end(training); }};
+  }
+  std::string summary(const Comparison& comparison) const {
+    std::string text;
+    for (const StageOutcome& s : comparison.stages)
+      if (!traces_.empty() && !s.out_of_memory) text += traces_.at(s.stage).summary();
+    return text;
+  }
+
+ private:
+  std::map<StageKind, RunTrace> traces_;
+};
+
 int compare(CompareOptions options) {
   const std::optional<LaunchedRank> process = launched_rank(options);
   const bool first = is_first(process);  // else another process writes and speaks for this one
@@ -50,6 +80,7 @@ int compare(CompareOptions options) {
   require_memory(machine, setup, options.stages);
   std::optional<ReportFolder> folder;
   if (!options.out.empty() && first) folder.emplace(options.out);
+  StageTraces traces(options.trace, setup.spec.ranks, first);
   const Terminal terminal = standard_error(options.color);
   if (!options.quiet) note_reports_of_train(setup.spec.config, "compare");
   if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);
@@ -66,7 +97,7 @@ int compare(CompareOptions options) {
         running = stage;
       }
       progress->step(record);
-    });
+    }, traces.hooks());
   } catch (const Interrupted&) {
     if (!first) return 130;
     progress.reset();
@@ -75,6 +106,7 @@ int compare(CompareOptions options) {
   }
   if (!first) return 0;
   progress.reset();
+  if (!options.quiet) std::fputs(traces.summary(comparison).c_str(), stderr);
   const std::string json = comparison_json(comparison, setup.spec);
   if (folder) {
     folder->write("compare.json", json);
@@ -117,6 +149,10 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   flags.value("--out", "DIR", "where report.html and compare.json go (default nowhere)", [](const auto& text) {
     require_input(!text.empty(), "the name is empty");
     options.out = text;
+  });
+  flags.value("--trace", "FILE", "timelines for ui.perfetto.dev, of stage ddp in FILE's name with -ddp\nbefore its ending, and so on (default none)", [](const auto& text) {
+    require_input(!text.empty(), "the name is empty");
+    options.trace = text;
   });
   add_output_flags(flags, options);
   flags.footer(kFooter);

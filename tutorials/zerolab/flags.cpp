@@ -28,9 +28,10 @@ Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name, con
 std::string Flags::command() const { return command_.get_name(); }
 
 void Flags::value(const std::string& flag, const std::string& type, const std::string& help, const Read& read) {
-  const auto once = [flag, read](const CLI::results_t& given) {
-    if (given.size() > 1) throw UsageError(str(flag, " is given twice: ", given[0], " and ", given[1]));
-    read_one(flag, given.at(0), read);
+  const std::string shown = flag.substr(flag.rfind(',') + 1);  // "--factor" of "-f,--factor"
+  const auto once = [shown, read](const CLI::results_t& given) {
+    if (given.size() > 1) throw UsageError(str(shown, " is given twice: ", given[0], " and ", given[1]));
+    read_one(shown, given.at(0), read);
     return true;
   };
   command_.add_option(flag, once, help)

@@ -9,8 +9,6 @@
 namespace zl::cli {
 namespace {
 
-constexpr int64_t kMostRanks = 64;  // of threads in one process
-
 std::string joined(const std::vector<std::string>& words) {
   std::string all;
   for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
@@ -101,10 +99,20 @@ void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyo
               [&](const auto& text) { options.host_memory = read_size(text); });
 }
 
-void add_device_flags(Flags& flags, RunOptions& options) {
+void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks) {
+  constexpr int64_t most = 64;  // of threads in one process
+  flags.value("--ranks", "N", str("how many, 1 to ", most, "; threads of this process (default ", default_ranks, "). Not for\nranks that a launcher starts as processes: it says how many"),
+              [&, most](const auto& text) { options.ranks = int(read_count(text, 1, most)); });
+}
+
+void add_device_flag(Flags& flags, RunOptions& options) {
   flags.value("--device", "WHERE", "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\n"
               "With several GPUs rank r computes on number r modulo their count; ranks may share one.",
               [&](const auto& text) { options.device = read_device(text); });
+}
+
+void add_device_flags(Flags& flags, RunOptions& options) {
+  add_device_flag(flags, options);
   flags.toggle("--tf32", "GPUs multiply fp32 matrices faster, with inputs rounded to 10 bits (TF32)", options.tf32);
 }
 
@@ -115,14 +123,17 @@ void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help
 
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
   flags.group("Ranks");
-  flags.value("--ranks", "N", str("how many, 1 to ", kMostRanks, "; threads of this process (default ", default_ranks, "). Not for\nranks that a launcher starts as processes: it says how many"),
-              [&](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
+  add_ranks_flag(flags, options, default_ranks);
   add_device_flags(flags, options);
   add_backend_flag(flags, options, "how ranks communicate: threads, which read each other's memory; nccl, with a GPU for\n"
                    "each rank; or auto: nccl if there are such GPUs (default auto)");
   flags.value("--threads", "N", "of each rank; 1, the only number so far (default)", read_threads);
   add_memory_flags(flags, options, "; beyond it the run ends with 3");
   flags.toggle("--check", "processes compare their calls in every step (else in the first two)", options.check);
+  add_timeout_flag(flags, options);
+}
+
+void add_timeout_flag(Flags& flags, RunOptions& options) {
   flags.value("--timeout", "S", "seconds that a rank waits for the others; 0: for ever (default 60)", [&](const auto& text) {
     options.timeout = read_real(text);
     require_input(options.timeout == 0 || (options.timeout >= 0.001 && options.timeout <= 1e6), "'", text,

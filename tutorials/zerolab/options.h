@@ -55,7 +55,10 @@ std::vector<StageKind> read_stages(const std::string& text);
 void add_settings_flags(Flags& flags, RunOptions& options);       // --config --set --precision --separate-master
 void add_run_flags(Flags& flags, RunOptions& options);            // those, and --steps --seed
 void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond);  // --device-memory --host-memory
+void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks);  // --ranks
+void add_device_flag(Flags& flags, RunOptions& options);          // --device
 void add_device_flags(Flags& flags, RunOptions& options);         // --device --tf32
+void add_timeout_flag(Flags& flags, RunOptions& options);         // --timeout
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
 void add_model_flags(Flags& flags, RunOptions& options);          // --model, sizes, --init-from
