@@ -95,18 +95,6 @@ int64_t Meeting::trust(int rank, const Call& call, const EventStream& events) {
   return seats_[size_t(rank)].flight.begin(call, events, FlightRecord::State::posted);
 }
 
-std::string Meeting::explain(int rank) const {
-  std::vector<const FlightRecorder*> flights;
-  for (const Seat& seat : seats_) flights.push_back(&seat.flight);
-  if (std::string text = first_mismatch_text(flights); !text.empty()) return text;
-  const auto own = flights[size_t(rank)]->last();
-  std::string text;
-  for (int r = 0; own && r < size_; ++r)
-    if (const auto last = flights[size_t(r)]->last(); r != rank && (!last || last->call.sequence < own->call.sequence))
-      text += str(text.empty() ? "" : "; ", "not there: ", last_seen(r, *flights[size_t(r)], steady_nanoseconds()));
-  return text;
-}
-
 std::string Meeting::told(int rank, const Call& call) {
   seats_[size_t(rank)].told = true;
   seats_[size_t(rank)].flight.fail();

@@ -102,10 +102,7 @@ class Meeting {
   // Fails if a rank has waited too long. To be called now and then by a thread that is no rank.
   void check_deadlines();
 
-  // Why a call of this rank does not end, from what all ranks have recorded: who called something else, or did not come; "" if
-  // nothing is known.
-  std::string explain(int rank) const;
-  FlightRecorder& flight(int rank) { return seats_[size_t(rank)].flight; }
+  const FlightRecorder& flight(int rank) const { return seats_[size_t(rank)].flight; }
 
   std::string failure() const;
   std::string failure_report() const;  // how things stood at the failure

@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kGlance = 50ms;      // how soon an ear notices that all is over
-constexpr auto kPatience = 300ms;   // for the last calls of a rank, or for it to read why
+constexpr auto kPatience = 300ms;   // for a rank to read why
 constexpr auto kSending = 2s;       // to a rank that does not read
 
 std::string as_bytes(const LineFailure& failure) { return WireWriter().text(failure.why).text(failure.detail).take(); }
@@ -134,7 +134,7 @@ void MeetingHost::listen(int rank) {
     }
     if (!remote.ended)
       meeting_.fail(str("rank ", rank, " has died: its process ended without a word (killed, out of memory, or an exit of its own); ",
-                        last_seen(rank, meeting_.flight(rank), steady_nanoseconds())));
+                        last_seen(rank, flight(rank), steady_nanoseconds())));
     remote.gone = true;
     return;
   }
@@ -144,18 +144,17 @@ void MeetingHost::hear(int rank, const Message& message) {
   Remote& remote = remotes_[size_t(rank)];
   WireReader wire(message.body);
   switch (LineMessage(message.kind)) {
-    case LineMessage::alive: return;
     case LineMessage::tell: {
       const auto record = wire.get<int64_t>();
       return meeting_.tell(rank, record, wire.get<FlightRecord::State>());
     }
     case LineMessage::flight:
-      decode(message.body, remote.heard, meeting_.flight(rank));
+      decode(message.body, remote.heard, remote.own);
       ++remote.flights;
       return;
     case LineMessage::fail: {
       const std::string why = wire.text();
-      decode(wire.text(), remote.heard, meeting_.flight(rank));
+      decode(wire.text(), remote.heard, remote.own);
       ++remote.flights;
       return judge(rank, why);
     }
@@ -227,23 +226,6 @@ std::string MeetingHost::answer(Agreement& agreement, EventStream& events, const
   return answer.take();
 }
 
-void MeetingHost::judge(int rank, const std::string& why) {
-  std::vector<int64_t> before;
-  for (const Remote& remote : remotes_) before.push_back(remote.flights);
-  tell_all(LineMessage::send_flight, "", rank);
-  const auto all_sent = [&] {
-    for (int r = 1; r < size_; ++r)
-      if (const Remote& remote = remotes_[size_t(r)]; r != rank && !remote.gone && remote.flights == before[size_t(r)]) return false;
-    return true;
-  };
-  // Whoever died, and made this call fail, is noticed meanwhile.
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (!meeting_.failed() && !all_sent() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
-  const bool explained = why.ends_with(kSameOrder);
-  const std::string reason = explained ? "" : meeting_.explain(rank);
-  fail({reason.empty() ? why : str(reason, ". So ", why), ""});
-}
-
 void MeetingHost::check_signs_of_life() {
   if (timeout_.count() <= 0) return;
   const int64_t now = steady_nanoseconds();
@@ -251,7 +233,7 @@ void MeetingHost::check_signs_of_life() {
     const Remote& remote = remotes_[size_t(r)];
     if (!remote.ended && !remote.gone && now - remote.alive > std::chrono::nanoseconds(timeout_).count())
       meeting_.fail(str("rank ", r, " has given no sign of life for ", human_time(now - remote.alive),
-                        ": its process is stopped, or its machine or the network is gone; ", last_seen(r, meeting_.flight(r), now)));
+                        ": its process is stopped, or its machine or the network is gone; ", last_seen(r, flight(r), now)));
   }
   if (now - last_sign_ < std::chrono::nanoseconds(sign_).count()) return;
   last_sign_ = now;
@@ -264,6 +246,8 @@ bool MeetingHost::watch() {
     check_signs_of_life();
   }
   if (meeting_.failed() && !told_) {
+    collect(-1, 150ms, [] { return false; });
+    report_ = str("communication failed: ", meeting_.failure(), "\n", flights());
     tell_all(LineMessage::failure, as_bytes(failure()));
     told_ = true;
   }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,7 +32,7 @@ class MeetingHost final : public RankLine {
   void ended() override;
   bool watch() override;
   LineFailure failure() const override;
-  std::string report() const override { return meeting_.failed() ? meeting_.failure_report() : meeting_.report(); }
+  std::string report() const override { return report_; }
 
  private:
   class Rank0;
@@ -44,7 +45,8 @@ class MeetingHost final : public RankLine {
     std::deque<Message> questions;       // that the voice has not answered
     EventStream heard{0, 16}, said{0, 16};  // keep texts: of the ear, of the voice
     std::atomic<int64_t> alive{0};       // [ns] when it last gave a sign of life
-    std::atomic<int64_t> flights{0};     // how many it has sent
+    FlightRecorder own;                  // its calls as it records them itself, also those that are trusted
+    std::atomic<int64_t> flights{0};     // how often it has sent them
     std::atomic<bool> ended{false}, gone{false};  // it makes no more calls; its connection is at its end
     std::jthread ear, voice;
   };
@@ -57,8 +59,14 @@ class MeetingHost final : public RankLine {
   void tell_all(LineMessage kind, std::string_view body, int but = -1);
   void stands(int rank, const Call& call);
   void fail(const LineFailure& failure);
-  // Asks all ranks for their last calls, and finds in them why a call of `rank` failed.
+  // Finds out why a call of `rank` failed, and fails with that.
   void judge(int rank, const std::string& why);
+  // Asks all ranks for their last calls; waits as long as `done` does not hold, at most `patience`.
+  void collect(int but, std::chrono::milliseconds patience, const std::function<bool()>& done);
+  // Who called something else than the others, or has not come to the last call of `rank`; "" if nobody.
+  std::string explain(int rank) const;
+  const FlightRecorder& flight(int rank) const;
+  std::string flights() const;
   void check_signs_of_life();
 
   const int size_;
@@ -71,6 +79,7 @@ class MeetingHost final : public RankLine {
   std::string detail_;  // under mutex_
   // Of watch() alone.
   bool told_ = false, said_over_ = false;
+  std::string report_;
   int64_t last_sign_ = 0;
 };
 

@@ -83,7 +83,8 @@ void NcclHandle::wait(const char* what, const std::function<bool()>& done) {
 
 // Another rank has gone, and is about to say why: that says more than NCCL can.
 void NcclHandle::wait_for_the_cause() const {
-  const Clock::time_point until = Clock::now() + std::chrono::milliseconds(300);
+  constexpr std::chrono::milliseconds most{300};
+  const Clock::time_point until = Clock::now() + (timeout_.count() > 0 ? std::min(most, timeout_ / 8) : most);
   while (!others_.failed() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (others_.failed()) throw CommunicationError("another rank has failed");
 }

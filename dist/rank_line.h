@@ -45,7 +45,7 @@ enum class LineMessage : uint8_t {
   tell, fail, stopped, flight, ended,
   // From rank 0.
   answer, failure, send_flight, stands, over,
-  // From either: a sign of life.
+  // From rank 0: a sign of life. That of the others is their flight.
   alive
 };
 

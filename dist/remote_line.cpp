@@ -203,7 +203,7 @@ bool RemoteLine::watch() {
              ": its process is stopped, or its machine or the network is gone"));
   if (now - last_sign_ > std::chrono::nanoseconds(sign_).count()) {
     last_sign_ = now;
-    send(LineMessage::alive, "");
+    send(LineMessage::flight, encode(flight_));
   }
   return failed_;
 }

@@ -59,7 +59,7 @@ struct ProcessFake::Functions {
 
   static NcclResult get_version(int* version) { return *version = current.load()->version_, NcclResult::success; }
   static const char* get_error_string(NcclResult result) {
-    return result == NcclResult::remote_error ? "remote process exited or there was a network error" : "error";
+    return result == NcclResult::remote_error ? "remote process exited or there was a network error" : result == NcclResult::system_error ? "unhandled system error" : "error";
   }
   static const char* get_last_error(NcclComm*) {
     ProcessFake& fake = *current;

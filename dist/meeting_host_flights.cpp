@@ -1,0 +1,54 @@
+// What rank 0 makes of the last calls of all ranks.
+#include "dist/meeting_host.h"
+#include "tensor/error.h"
+
+namespace zl {
+
+using namespace std::chrono_literals;
+
+// What is known of the calls of a rank: it meets the others in all of them, or goes past them and tells now and then.
+const FlightRecorder& MeetingHost::flight(int rank) const {
+  const FlightRecorder& own = remotes_[size_t(rank)].own;
+  return own.calls() > meeting_.flight(rank).calls() ? own : meeting_.flight(rank);
+}
+
+std::string MeetingHost::flights() const {
+  std::string text;
+  for (int r = 0; r < size_; ++r)
+    text += flight_report(r, flight(r), r == 0 ? rank0_ended_ : remotes_[size_t(r)].ended, steady_nanoseconds());
+  return text;
+}
+
+std::string MeetingHost::explain(int rank) const {
+  std::vector<const FlightRecorder*> flights;
+  for (int r = 0; r < size_; ++r) flights.push_back(&flight(r));
+  if (std::string text = first_mismatch_text(flights); !text.empty()) return text;
+  const auto own = flight(rank).last();
+  std::string text;
+  for (int r = 0; own && r < size_; ++r)
+    if (const auto last = flight(r).last(); r != rank && (!last || last->call.sequence < own->call.sequence))
+      text += str(text.empty() ? "" : "; ", "not there: ", last_seen(r, flight(r), steady_nanoseconds()));
+  return text;
+}
+
+void MeetingHost::collect(int but, std::chrono::milliseconds patience, const std::function<bool()>& done) {
+  std::vector<int64_t> before;
+  for (const Remote& remote : remotes_) before.push_back(remote.flights);
+  tell_all(LineMessage::send_flight, "", but);
+  const auto all_sent = [&] {
+    for (int r = 1; r < size_; ++r)
+      if (const Remote& remote = remotes_[size_t(r)]; r != but && !remote.gone && remote.flights == before[size_t(r)]) return false;
+    return true;
+  };
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (!done() && !all_sent() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+}
+
+void MeetingHost::judge(int rank, const std::string& why) {
+  collect(rank, 300ms, [&] { return meeting_.failed(); });  // whoever died, and made this call fail, is noticed meanwhile
+  const bool explained = why.ends_with(kSameOrder);
+  const std::string reason = explained ? "" : explain(rank);
+  fail({reason.empty() ? why : str(reason, ". So ", why), ""});
+}
+
+}  // namespace zl
