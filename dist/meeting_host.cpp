@@ -127,7 +127,7 @@ void MeetingHost::listen(int rank) {
       remote.alive = steady_nanoseconds();
       try {
         hear(rank, message);
-      } catch (const CommunicationError& error) {
+      } catch (const std::exception& error) {
         meeting_.fail(str("rank ", rank, ": ", error.what()));
       }
       continue;
@@ -185,7 +185,8 @@ void MeetingHost::speak(int rank) {
     lock.unlock();
     try {
       send(rank, LineMessage::answer, answer(agreement, remote.said, question, rank));
-    } catch (const CommunicationError&) {  // all are told by watch()
+    } catch (const std::exception& error) {  // all are told by watch(); mostly it is what they all know already
+      meeting_.fail(str("rank ", rank, ": ", error.what()));
     }
   }
 }

@@ -1,9 +1,7 @@
 #include "dist/process_ranks.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "dist/machine.h"
 #include "dist/meeting_host.h"
 #include "dist/nccl_communicator.h"
 #include "dist/nccl_errors.h"
@@ -25,11 +24,6 @@ namespace zl {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
 
 // An OutOfMemory as bytes, which every rank throws; "" for other errors.
 std::string detail_of(const std::exception& error) {
@@ -51,7 +45,7 @@ class ProcessRun {
  public:
   ProcessRun(const LaunchedRank& place, const RankOptions& options, const NcclOptions& nccl, const ProcessOptions& process)
       : place_(place), options_(options), nccl_(nccl), api_(require_nccl(nccl.api)), events_(place.rank, options.event_capacity) {
-    const Newcomer self{place.run, place.rank, place.size, process.settings, host_name(), process.gpu};
+    const Newcomer self{place.run, place.rank, place.size, process.settings, host_name(), boot_id(), process.gpu};
     const Rendezvous where{place.address, place.port, options.timeout, process.interrupted};
     if (place.rank == 0) {
       id_ = nccl_unique_id(api_);

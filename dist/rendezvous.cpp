@@ -2,6 +2,7 @@
 #include "dist/rendezvous.h"
 
 #include <algorithm>
+#include <array>
 #include <list>
 #include <map>
 #include <optional>
@@ -34,7 +35,8 @@ class Lobby {
  public:
   Lobby(const Newcomer& self, const Rendezvous& where) : self_(self), where_(where), come_(size_t(self.size)), ranks_(size_t(self.size)) {
     ranks_[0] = self;
-    for (int port = where.port; port < where.port + kPorts && !listener_.open(); ++port) listener_ = listen_on(port_ = port);
+    const Reach reach = where.address == "127.0.0.1" || where.address == "localhost" ? Reach::this_machine : Reach::everywhere;
+    for (int port = where.port; port < where.port + kPorts && !listener_.open(); ++port) listener_ = listen_on(port_ = port, reach);
     if (!listener_.open())
       throw CommunicationError(str("rank 0 finds no free port among ", where.port, " to ", where.port + kPorts - 1,
                                    "; set ZEROLAB_PORT to the first of ", kPorts, " that are free, on all ranks"));
@@ -117,7 +119,7 @@ class Lobby {
       WireReader wire(message.body);
       one.run = wire.text();
       one.rank = wire.get<int>(), one.size = wire.get<int>();
-      one.settings = wire.text(), one.host = wire.text(), one.gpu = wire.text();
+      one.settings = wire.text(), one.host = wire.text(), one.machine = wire.text(), one.gpu = wire.text();
     } catch (const CommunicationError&) {
       return;  // not one of ours
     }
@@ -157,10 +159,10 @@ class Lobby {
   }
 
   void require_own_gpus() const {
-    std::map<std::pair<std::string, std::string>, int> owners;
+    std::map<std::array<std::string, 3>, int> owners;
     for (const Newcomer& one : ranks_) {
       if (one.gpu.empty()) continue;
-      const auto [owner, first] = owners.try_emplace({one.host, one.gpu}, one.rank);
+      const auto [owner, first] = owners.try_emplace({one.host, one.machine, one.gpu}, one.rank);
       require_input(first, "ranks ", owner->second, " and ", one.rank, " both use GPU ", one.gpu, " of ", one.host,
                     ": NCCL needs one GPU per rank; start no more ranks than there are GPUs, or let them be threads (--backend threads)");
     }

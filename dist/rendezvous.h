@@ -27,7 +27,8 @@ struct Newcomer {
   std::string run;       // told apart from other runs by it
   int rank = 0, size = 1;
   std::string settings;  // what all ranks must have alike, "key=value" in lines
-  std::string host, gpu; // no two ranks may name the same of both; "" for no GPU
+  std::string host, machine;  // its name, and what tells it from another of that name
+  std::string gpu;            // no two ranks of a machine may name the same; "" for none
 };
 
 // On rank 0: all connections by rank (its own is not open), when all have come. Each other rank gets `welcome`. Throws

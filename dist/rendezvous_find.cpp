@@ -50,11 +50,12 @@ class Search {
       return std::nullopt;
     }
     WireWriter hello;
-    hello.text(self_.run).put(self_.rank).put(self_.size).text(self_.settings).text(self_.host).text(self_.gpu);
+    hello.text(self_.run).put(self_.rank).put(self_.size).text(self_.settings).text(self_.host).text(self_.machine).text(self_.gpu);
     if (!send_greeting(connection.socket, at_most(1s)) || !send_message(connection.socket, uint8_t(Word::hello), hello.take(), at_most(1s))) return std::nullopt;
     Message message;
     const auto state = connection.reader.read(connection.socket, message, at_most(kFirstWord));
-    if (state != MessageReader::State::message) {
+    const bool ours = state == MessageReader::State::message && message.kind >= uint8_t(Word::here) && message.kind <= uint8_t(Word::refused);
+    if (!ours) {  // also a socket that the system has connected to itself
       why_ = str("port ", port, " belongs to a program that is no rank of zerolab");
       return std::nullopt;
     }

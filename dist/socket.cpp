@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::string_view kGreeting = "zerolab rank 1\n";  // the number changes with the messages
 constexpr uint64_t kLongest = uint64_t(1) << 32;             // [B] of a message
+constexpr uint64_t kLongestFirst = uint64_t(1) << 20;        // of the first, by one who may be a stranger
 constexpr size_t kHeader = 1 + sizeof(uint64_t);             // kind and length
 
 // [ms] for poll().
@@ -79,8 +80,8 @@ void Socket::close() {
 
 void Socket::finish_sending() { (void)::shutdown(fd_, SHUT_WR); }
 
-Socket listen_on(int port) {
-  Socket socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Socket listen_on(int port, Reach reach) {
+  Socket socket(reach == Reach::everywhere ? ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1);
   const bool v6 = socket.open();
   if (!v6) socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1, off = 0;
@@ -89,6 +90,7 @@ Socket listen_on(int port) {
   any6.sin6_family = AF_INET6, any6.sin6_port = htons(uint16_t(port)), any6.sin6_addr = in6addr_any;
   sockaddr_in any4{};
   any4.sin_family = AF_INET, any4.sin_port = htons(uint16_t(port));
+  any4.sin_addr.s_addr = htonl(reach == Reach::everywhere ? INADDR_ANY : INADDR_LOOPBACK);
   if (v6) (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);  // IPv4 too
   const auto* address = v6 ? reinterpret_cast<const sockaddr*>(&any6) : reinterpret_cast<const sockaddr*>(&any4);
   if (::bind(socket.fd(), address, v6 ? sizeof any6 : sizeof any4) == 0 && ::listen(socket.fd(), 128) == 0) return socket;
@@ -152,12 +154,12 @@ bool MessageReader::take(Message& message) {
   if (bytes_.size() < kHeader) return false;
   uint64_t length = 0;
   std::memcpy(&length, bytes_.data() + 1, sizeof length);
-  if (length > kLongest) foreign_ = true;
+  if (length > (known_ ? kLongest : kLongestFirst)) foreign_ = true;
   if (foreign_ || bytes_.size() - kHeader < length) return false;
   message.kind = uint8_t(bytes_[0]);
   message.body = bytes_.substr(kHeader, length);
   bytes_.erase(0, kHeader + length);
-  return true;
+  return known_ = true;
 }
 
 MessageReader::State MessageReader::read(const Socket& socket, Message& message, Deadline deadline) {

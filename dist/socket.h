@@ -33,9 +33,10 @@ class Socket {
   int fd_ = -1;
 };
 
-// Listens on `port` of all interfaces; none if something else does. Throws CommunicationError if the system refuses for another
-// reason.
-Socket listen_on(int port);
+// Listens on `port`, for programs of this machine or for all that reach it; none if something else does. Throws CommunicationError
+// if the system refuses for another reason.
+enum class Reach { this_machine, everywhere };
+Socket listen_on(int port, Reach reach = Reach::everywhere);
 // Whoever waits at a socket that listens; none if nobody does.
 Socket accept_from(const Socket& listener);
 // One attempt; none if nobody listens there, or nothing answers in time, and then `why` says so.
@@ -62,7 +63,7 @@ class MessageReader {
   bool take(Message& message);
 
   std::string bytes_;
-  bool greeted_ = false, foreign_ = false;
+  bool greeted_ = false, foreign_ = false, known_ = false;  // known: a whole message has come
 };
 bool send_greeting(const Socket& socket, Deadline deadline);
 

@@ -1,23 +1,12 @@
 #include "dist/trace_recorder.h"
 
-#include <fstream>
-
+#include "dist/machine.h"
 #include "dist/wire.h"
 
 namespace zl {
-namespace {
-
-// A steady clock counts from when the system was started, so those who share that share the clock.
-std::string machine_of_this_process() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
-}  // namespace
 
 TraceRecorder::TraceRecorder(int64_t capacity) : capacity_(capacity) {
-  trace_.machine = machine_of_this_process();
+  trace_.machine = boot_id();
   trace_.events.reserve(size_t(capacity));
 }
 

@@ -57,7 +57,7 @@ std::vector<Outcome> on_lines(const std::function<void(LineRank&)>& body, const 
   std::atomic<int> silent_until{0};  // the silent one stays until all others have ended
   for (int r = 0; r < kRanks; ++r)
     ranks.emplace_back([&, r] {
-      const Newcomer self{.run = "", .rank = r, .size = kRanks, .settings = "", .host = "", .gpu = ""};
+      const Newcomer self{.run = "", .rank = r, .size = kRanks, .settings = "", .host = "", .machine = "", .gpu = ""};
       LineRank rank{.rank = r};
       if (r == 0) {
         rank.line = std::make_unique<MeetingHost>(receive_ranks(self, where, ""), how.timeout);

@@ -59,7 +59,7 @@ std::vector<Came> come_all(std::vector<Newcomer> ranks, const Rendezvous& where)
 
 std::vector<Newcomer> newcomers(int size) {
   std::vector<Newcomer> all;
-  for (int r = 0; r < size; ++r) all.push_back({.run = "a", .rank = r, .size = size, .settings = "steps=2\nseed=7\n", .host = "here", .gpu = ""});
+  for (int r = 0; r < size; ++r) all.push_back({.run = "a", .rank = r, .size = size, .settings = "steps=2\nseed=7\n", .host = "here", .machine = "", .gpu = ""});
   return all;
 }
 
@@ -156,7 +156,8 @@ TEST_CASE("ranks that were started differently are refused, all with the same se
 TEST_CASE("the same GPU on two machines is two GPUs", "[dist]") {
   auto ranks = newcomers(2);
   for (Newcomer& one : ranks) one.gpu = "0000:61:00.0";
-  ranks[1].host = "there";
+  SECTION("by name") { ranks[1].host = "there"; }
+  SECTION("in containers that have one name") { ranks[1].machine = "another start"; }
   for (const Came& one : come_all(ranks, at(free_ports()))) CHECK(one.error == "");
 }
 
