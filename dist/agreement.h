@@ -1,8 +1,8 @@
-// How one rank comes to terms with the others before its data moves: all mean the same call, or all are told why not.
+// How one rank agrees with the others before its data moves: all mean the same call, or all are told why not.
 //
-// For transports that move data themselves, as NCCL does without ever noticing that ranks disagree. Ranks of one process agree
-// in a Meeting; ranks in other processes do so over a wire (dist/remote_agreement.h). Belongs to the rank's thread, but for
-// failed().
+// Used with transports such as NCCL, which move data themselves and never notice that ranks disagree. Ranks of one process agree in a
+// Meeting; a rank in another process does so over its line to rank 0 (dist/rank_line.h). Belongs to the rank's thread, but for failed().
+// What returns after waiting throws CommunicationError if there is a failure.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class Agreement {
  public:
   virtual ~Agreement() = default;
 
-  // Returns when all ranks have come with the same call, or at once where calls are trusted (a barrier never is). Returns the
-  // call's number in the rank's flight recorder. Throws CommunicationError, as all that follow.
+  // Returns when all ranks have come with the same call, or at once once calls are trusted (a barrier never is). Returns the call's
+  // number in the rank's flight recorder.
   virtual int64_t agree(const Call& call, const EventStream& events) = 0;
   // How far a call has come.
   virtual void tell(int64_t record, FlightRecord::State state) = 0;
@@ -28,14 +28,15 @@ class Agreement {
   // As Communicator::trust_calls().
   virtual void trust_calls() {}
 
-  // A send or a receive, which is a letter until the other side has come with its own. Returns its number, also in the flight
-  // recorder. Every letter is withdrawn in the end; one that has not met fails, unless the rank is `unwinding` an error anyhow.
+  // A send or a receive is a letter, which meets that of the other side. Returns its number, also in the flight recorder. The caller
+  // must withdraw each in the end; one that has not met is then a failure, unless the rank is `unwinding` an error of its own.
   virtual int64_t post(const Call& call, const EventStream& events) = 0;
   virtual void await(int64_t letter) = 0;  // returns when it has met the other side's
-  virtual bool has_met(int64_t letter) const = 0;
+  virtual bool has_met(int64_t letter) const = 0;  // as far as is known here since the last await
   virtual void withdraw(int64_t letter, bool unwinding) noexcept = 0;
 
-  // The first failure is the one that all ranks report, in their current or next call. Returns whether this is the first.
+  // The first failure is the one that all ranks report, in their current or next call. Returns whether the caller shall throw `why`
+  // itself: it was the first, and nobody can say more about it.
   virtual bool fail(const std::string& why) = 0;
   virtual bool failed() const = 0;
   [[noreturn]] void throw_failure(const Call& call) { throw CommunicationError(told(call)); }

@@ -1,9 +1,18 @@
 #include "dist/call_wire.h"
 
+#include "dist/meeting.h"
+
 namespace zl {
 namespace {
 
 constexpr int64_t kRecords = 64;  // enough to find where two ranks parted
+
+bool is_dtype(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32: case Dtype::bf16: case Dtype::f16: case Dtype::f64: case Dtype::i32: return true;
+  }
+  return false;
+}
 
 void put(WireWriter& wire, const Call& call) {
   wire.put(call.kind).put(call.dtype).put(call.reduction).put(call.peer).put(call.count).put(call.sequence).put(call.patient);
@@ -19,6 +28,8 @@ Call get(WireReader& wire, EventStream& events) {
   call.count = wire.get<int64_t>();
   call.sequence = wire.get<int64_t>();
   call.patient = wire.get<bool>();
+  const bool known = call.kind >= Collective::all_reduce && call.kind <= Collective::receive && is_dtype(call.dtype) && call.peer >= -1 && call.peer < kMostRanks;
+  if (!known) throw CommunicationError("a call that there is not");
   const std::string text = wire.text();
   call.name = {events.keep(text), text.size()};
   return call;
@@ -55,7 +66,9 @@ void decode(const std::string& bytes, EventStream& events, FlightRecorder& fligh
   WireReader wire(bytes);
   const int64_t now = steady_nanoseconds(), calls = wire.get<int64_t>();
   std::vector<FlightRecord> records;
-  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {
+  const auto count = wire.get<uint64_t>();
+  if (calls < 0 || count > uint64_t(kRecords) || count > uint64_t(calls)) throw CommunicationError("more calls than there can be");
+  for (uint64_t left = count; left > 0; --left) {
     FlightRecord record{.call = get(wire, events)};
     record.phase = events.keep(wire.text());
     record.unit = events.keep(wire.text());

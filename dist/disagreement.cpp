@@ -48,6 +48,7 @@ std::string first_mismatch_text(const std::vector<const FlightRecorder*>& ranks)
     begin = std::max(begin, records.back().front().call.sequence);
     end = std::min(end, records.back().back().call.sequence + 1);
   }
+  if (end == std::numeric_limits<int64_t>::max()) return "";
   for (int64_t sequence = begin; sequence < end; ++sequence) {
     std::vector<const Call*> calls;
     for (const auto& of_rank : records) {
@@ -59,27 +60,27 @@ std::string first_mismatch_text(const std::vector<const FlightRecorder*>& ranks)
   return "";
 }
 
-std::string StandingCalls::mismatch(int rank, const FlightRecorder& flight) const {
+std::string WaitingCalls::mismatch(int rank, const FlightRecorder& flight) const {
   for (const FlightRecord& record : flight.recent(64))
     if (std::string text = record.call.between_two() ? "" : mismatch(rank, record.call); !text.empty()) return text;
   return "";
 }
 
-void StandingCalls::stands(int rank, const Call& call) {
+void WaitingCalls::waits_in(int rank, const Call& call) {
   const std::lock_guard lock(mutex_);
-  Standing& standing = standing_[rank];
-  standing.name = call.name;
-  standing.call = call;
-  standing.call.name = standing.name;
+  Waiting& waiting = waiting_[rank];
+  waiting.name = call.name;
+  waiting.call = call;
+  waiting.call.name = waiting.name;
 }
 
-std::string StandingCalls::mismatch(int rank, const Call& call) const {
+std::string WaitingCalls::mismatch(int rank, const Call& call) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [other, standing] : standing_) {
-    if (other == rank || standing.call.sequence != call.sequence) continue;
+  for (const auto& [other, waiting] : waiting_) {
+    if (other == rank || waiting.call.sequence != call.sequence) continue;
     std::vector<const Call*> calls(size_t(std::max(rank, other)) + 1);
     calls[size_t(rank)] = &call;
-    calls[size_t(other)] = &standing.call;
+    calls[size_t(other)] = &waiting.call;
     if (std::string text = mismatch_text(calls); !text.empty()) return text;
   }
   return "";

@@ -46,7 +46,7 @@ void FlightRecorder::change(int64_t number, State state) {
     under_way_ = number;
   else if (under_way_ == number)
     under_way_ = -1;
-  if (number < calls_ - capacity_ || number >= calls_) return;  // overwritten meanwhile
+  if (number < 0 || number < calls_ - capacity_ || number >= calls_) return;  // overwritten meanwhile
   at(number).state = state;
   at(number).changed = now;
 }
@@ -67,9 +67,10 @@ void FlightRecorder::replace(const std::vector<FlightRecord>& records, int64_t c
   under_way_ = -1;
   int64_t number = calls - int64_t(records.size());
   for (const FlightRecord& record : records) {
-    if (number < std::max<int64_t>(0, calls - capacity_)) continue;
-    at(number) = record;
-    if (record.state == State::waiting || record.state == State::moving) under_way_ = number;
+    if (number >= std::max<int64_t>(0, calls - capacity_)) {
+      at(number) = record;
+      if (record.state == State::waiting || record.state == State::moving) under_way_ = number;
+    }
     ++number;
   }
 }

@@ -1,5 +1,6 @@
 #include "dist/meeting.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "dist/disagreement.h"
@@ -138,6 +139,7 @@ void Meeting::rank_ended(int rank) {
   ended_.fetch_or(uint64_t(1) << rank);
   std::lock_guard lock(mutex_);
   for (int r = 0; r < size_ && !failed(); ++r) {
+    if (r == rank) continue;
     const auto call = seats_[size_t(r)].flight.under_way();
     if (const Parcel* parcel = seats_[size_t(r)].awaited)
       fail_if_ended_locked(*parcel);
@@ -158,7 +160,7 @@ void Meeting::check_deadlines() {
   const int64_t limit = std::chrono::nanoseconds(timeout_).count();
   for (const Seat& seat : seats_)
     if (const auto record = seat.flight.under_way();
-        record && !record->call.patient && now - record->changed > limit + (record->state == FlightRecord::State::moving ? kSlack : 0)) {
+        record && !record->call.patient && now - std::max(record->changed, resumed_at_.load()) > limit + (record->state == FlightRecord::State::moving ? kSlack : 0)) {
       fail(late_text(*record, now));
       return;
     }

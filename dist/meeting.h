@@ -101,6 +101,8 @@ class Meeting {
   void rank_ended(int rank);
   // Fails if a rank has waited too long. To be called now and then by a thread that is no rank.
   void check_deadlines();
+  // This process was stopped until now: waits count from here.
+  void resumed() { resumed_at_ = steady_nanoseconds(); }
 
   const FlightRecorder& flight(int rank) const { return seats_[size_t(rank)].flight; }
 
@@ -139,6 +141,7 @@ class Meeting {
   Gate arrivals_, departures_;
   std::atomic<uint64_t> ended_{0};  // one bit per rank
   std::atomic<int> waiting_for_mail_{0};
+  std::atomic<int64_t> resumed_at_{0};  // [ns]
 
   mutable std::mutex mutex_;  // guards the mail and the failure
   std::map<std::pair<int, int>, std::vector<Parcel*>>

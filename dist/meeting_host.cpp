@@ -10,9 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 50ms;      // how soon an ear notices that all is over
-constexpr auto kPatience = 300ms;   // for a rank to read why
-constexpr auto kSending = 2s;       // to a rank that does not read
+constexpr auto kFarewell = 300ms;  // for the others to read why, and to hang up
 
 std::string as_bytes(const LineFailure& failure) { return WireWriter().text(failure.why).text(failure.detail).take(); }
 
@@ -25,14 +23,18 @@ class MeetingHost::Rank0 final : public MeetingAgreement {
 
   int64_t agree(const Call& call, const EventStream& events) override {
     if (!host_.trusted_ || call.kind == Collective::barrier) {
-      if (host_.trusted_) host_.stands(0, call);
+      if (host_.trusted_) host_.waits_in(0, call);
       return MeetingAgreement::agree(call, events);
     }
-    if (const std::string why = host_.standing_.mismatch(0, call); !why.empty()) meeting().fail(why);
-    return meeting().trust(0, call, events);
+    const int64_t record = meeting().trust(0, call, events);  // first recorded, then compared: whoever waits does it the other way round
+    if (const std::string why = host_.waiting_.mismatch(0, call); !why.empty()) {
+      meeting().fail(why);
+      throw_failure(call);
+    }
+    return record;
   }
   std::vector<std::string> exchange(const Call& call, const std::string& text, const EventStream& events) override {
-    if (host_.trusted_) host_.stands(0, call);
+    if (host_.trusted_) host_.waits_in(0, call);
     return MeetingAgreement::exchange(call, text, events);
   }
   void trust_calls() override { host_.trusted_ = true; }
@@ -46,33 +48,42 @@ class MeetingHost::Rank0 final : public MeetingAgreement {
 };
 
 MeetingHost::MeetingHost(std::vector<Connection> connections, std::chrono::milliseconds timeout)
-    : size_(int(connections.size())), timeout_(timeout), sign_(std::clamp<std::chrono::milliseconds>(timeout / 4, 50ms, 1s)), meeting_(size_, timeout) {
+    : size_(int(connections.size())), timeout_(timeout), sign_interval_(sign_interval(timeout)), meeting_(size_, timeout), patience_(timeout.count() > 0 ? timeout : kNoHurry) {
   for (Connection& connection : connections) {
-    Remote& remote = remotes_.emplace_back();
+    RemoteRank& remote = remotes_.emplace_back();
     remote.connection = std::move(connection.socket);
     remote.reader = std::move(connection.reader);
     remote.alive = steady_nanoseconds();
   }
-  for (int r = 1; r < size_; ++r) {
-    remotes_[size_t(r)].ear = std::jthread([this, r] { listen(r); });
-    remotes_[size_t(r)].voice = std::jthread([this, r] { speak(r); });
+  try {
+    for (int r = 1; r < size_; ++r) {
+      remotes_[size_t(r)].ear = std::jthread([this, r] { listen(r); });
+      remotes_[size_t(r)].voice = std::jthread([this, r] { speak(r); });
+    }
+  } catch (const std::system_error&) {
+    end_threads();
+    throw CommunicationError(str("the system gives rank 0 no threads for ", size_ - 1, " other ranks; try fewer"));
   }
 }
 
 MeetingHost::~MeetingHost() {
   if (!meeting_.failed() && !said_over_) meeting_.fail("rank 0 has ended");
   (void)watch();
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  for (Remote& remote : remotes_)
+  const auto until = std::chrono::steady_clock::now() + kFarewell;
+  for (RemoteRank& remote : remotes_)
     if (remote.connection.open()) remote.connection.finish_sending();
-  const auto here = [](const Remote& remote) { return remote.connection.open() && !remote.gone; };
+  const auto here = [](const RemoteRank& remote) { return remote.connection.open() && !remote.gone; };
   while (std::ranges::any_of(remotes_, here) && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+  end_threads();
+}
+
+void MeetingHost::end_threads() {
   over_ = true;
-  for (Remote& remote : remotes_) {
+  for (RemoteRank& remote : remotes_) {
     const std::lock_guard lock(remote.mutex);
     remote.asked.notify_all();
   }
-  for (Remote& remote : remotes_) {
+  for (RemoteRank& remote : remotes_) {
     if (remote.ear.joinable()) remote.ear.join();
     if (remote.voice.joinable()) remote.voice.join();
   }
@@ -96,52 +107,64 @@ void MeetingHost::fail(const LineFailure& failure) {
 }
 
 void MeetingHost::send(int rank, LineMessage kind, std::string_view body) {
-  Remote& remote = remotes_[size_t(rank)];
+  RemoteRank& remote = remotes_[size_t(rank)];
   const std::lock_guard lock(remote.sending);
-  if (!remote.gone && !send_message(remote.connection, uint8_t(kind), body, deadline_in(kSending))) remote.gone = true;
+  if (remote.gone || send_message(remote.connection, uint8_t(kind), body, patience_)) return;
+  if (!remote.ended) meeting_.fail(str("rank ", rank, " does not read what it is sent"));
+  remote.connection.hang_up();
 }
 
-void MeetingHost::tell_all(LineMessage kind, std::string_view body, int but) {
+bool MeetingHost::send_if_free(int rank, LineMessage kind, std::string_view body) {
+  RemoteRank& remote = remotes_[size_t(rank)];
+  const std::unique_lock lock(remote.sending, std::try_to_lock);
+  if (!lock) return false;
+  if (!remote.gone && !send_message(remote.connection, uint8_t(kind), body, kUnread)) remote.connection.hang_up();
+  return true;
+}
+
+void MeetingHost::broadcast(LineMessage kind, std::string_view body, int but) {
   for (int r = 1; r < size_; ++r)
     if (r != but) send(r, kind, body);
 }
 
-// Whoever trusts calls does not come here by itself.
-void MeetingHost::stands(int rank, const Call& call) {
-  standing_.stands(rank, call);
+// Ranks that trust calls do not come to the meeting, so they are told who waits there.
+void MeetingHost::waits_in(int rank, const Call& call) {
+  waiting_.waits_in(rank, call);
   WireWriter wire;
   EventStream nothing(rank, 1);
   wire.put(rank);
   put_call(wire, call, nothing);
-  tell_all(LineMessage::stands, wire.take(), rank);
-  if (const std::string why = standing_.mismatch(0, meeting_.flight(0)); !why.empty()) meeting_.fail(why);
+  broadcast(LineMessage::waits, wire.take(), rank);
+  if (const std::string why = waiting_.mismatch(0, meeting_.flight(0)); !why.empty()) meeting_.fail(why);
 }
 
 void MeetingHost::listen(int rank) {
-  Remote& remote = remotes_[size_t(rank)];
+  RemoteRank& remote = remotes_[size_t(rank)];
   while (!over_) {
-    Message message;
-    const auto state = remote.reader.read(remote.connection, message, std::chrono::steady_clock::now() + kGlance);
-    if (state == MessageReader::State::waiting) continue;
-    if (state == MessageReader::State::message) {
-      remote.alive = steady_nanoseconds();
-      try {
+    try {
+      Message message;
+      const int64_t before = remote.reader.received();
+      const auto state = remote.reader.read(remote.connection, message, std::chrono::steady_clock::now() + kGlance);
+      if (remote.reader.received() > before) remote.alive = steady_nanoseconds();
+      if (state == MessageReader::State::waiting) continue;
+      if (state == MessageReader::State::message) {
         hear(rank, message);
-      } catch (const std::exception& error) {
-        meeting_.fail(str("rank ", rank, ": ", error.what()));
+        continue;
       }
-      continue;
+      if (state != MessageReader::State::ended) throw CommunicationError("it sends what is no message");
+      if (!remote.ended)
+        meeting_.fail(str("rank ", rank, " has died: its process ended without a word (killed, out of memory, or an exit of its own); ",
+                          last_seen(rank, flight(rank), steady_nanoseconds())));
+      remote.gone = true;  // only now: who sees it sees the failure, too
+      return;
+    } catch (const std::exception& error) {
+      meeting_.fail(str("rank ", rank, ": ", error.what()));
     }
-    if (!remote.ended)
-      meeting_.fail(str("rank ", rank, " has died: its process ended without a word (killed, out of memory, or an exit of its own); ",
-                        last_seen(rank, flight(rank), steady_nanoseconds())));
-    remote.gone = true;
-    return;
   }
 }
 
 void MeetingHost::hear(int rank, const Message& message) {
-  Remote& remote = remotes_[size_t(rank)];
+  RemoteRank& remote = remotes_[size_t(rank)];
   WireReader wire(message.body);
   switch (LineMessage(message.kind)) {
     case LineMessage::tell: {
@@ -174,7 +197,7 @@ void MeetingHost::hear(int rank, const Message& message) {
 }
 
 void MeetingHost::speak(int rank) {
-  Remote& remote = remotes_[size_t(rank)];
+  RemoteRank& remote = remotes_[size_t(rank)];
   MeetingAgreement agreement(meeting_, rank);
   for (;;) {
     std::unique_lock lock(remote.mutex);
@@ -197,13 +220,13 @@ std::string MeetingHost::answer(Agreement& agreement, EventStream& events, const
   switch (LineMessage(question.kind)) {
     case LineMessage::agree: {
       const Call call = get_call(wire, events);
-      if (wire.get<bool>()) stands(rank, call);
+      if (wire.get<bool>()) waits_in(rank, call);
       answer.put(agreement.agree(call, events));
       break;
     }
     case LineMessage::exchange: {
       const Call call = get_call(wire, events);
-      if (wire.get<bool>()) stands(rank, call);
+      if (wire.get<bool>()) waits_in(rank, call);
       const std::vector<std::string> all = agreement.exchange(call, wire.text(), events);
       for (const std::string& text : all) answer.text(text);
       break;
@@ -213,8 +236,8 @@ std::string MeetingHost::answer(Agreement& agreement, EventStream& events, const
       answer.put(agreement.post(call, events));
       break;
     }
-    case LineMessage::await: agreement.await(wire.get<int64_t>()); [[fallthrough]];
-    case LineMessage::met:
+    case LineMessage::await:
+      agreement.await(wire.get<int64_t>());
       while (!wire.at_end()) answer.put(agreement.has_met(wire.get<int64_t>()));
       break;
     case LineMessage::withdraw: {
@@ -228,37 +251,43 @@ std::string MeetingHost::answer(Agreement& agreement, EventStream& events, const
 }
 
 void MeetingHost::check_signs_of_life() {
-  if (timeout_.count() <= 0) return;
   const int64_t now = steady_nanoseconds();
-  for (int r = 1; r < size_; ++r) {
-    const Remote& remote = remotes_[size_t(r)];
+  for (int r = 1; r < size_ && timeout_.count() > 0; ++r) {
+    const RemoteRank& remote = remotes_[size_t(r)];
     if (!remote.ended && !remote.gone && now - remote.alive > std::chrono::nanoseconds(timeout_).count())
       meeting_.fail(str("rank ", r, " has given no sign of life for ", human_time(now - remote.alive),
                         ": its process is stopped, or its machine or the network is gone; ", last_seen(r, flight(r), now)));
   }
-  if (now - last_sign_ < std::chrono::nanoseconds(sign_).count()) return;
+  if (now - last_sign_ < std::chrono::nanoseconds(sign_interval_).count()) return;
   last_sign_ = now;
-  tell_all(LineMessage::alive, "");
+  for (int r = 1; r < size_; ++r) (void)send_if_free(r, LineMessage::alive, "");  // bytes that are under way say as much
 }
 
 bool MeetingHost::watch() {
+  const int64_t now = steady_nanoseconds();
+  if (was_stopped(last_watch_, now)) {  // with all threads of this process; the others wait their time anew
+    meeting_.resumed();
+    for (RemoteRank& remote : remotes_) remote.alive = now;
+  }
+  last_watch_ = now;
   if (!meeting_.failed()) {
     meeting_.check_deadlines();
     check_signs_of_life();
   }
-  if (meeting_.failed() && !told_) {
-    collect(-1, 150ms, [] { return false; });
+  if (meeting_.failed() && !failure_sent_) {
+    collect(-1, kFlightsToReport, [] { return false; });
     report_ = str("communication failed: ", meeting_.failure(), "\n", flights());
-    tell_all(LineMessage::failure, as_bytes(failure()));
-    told_ = true;
+    for (int r = 1; r < size_; ++r)  // who does not read must not keep it from the others
+      if (!send_if_free(r, LineMessage::failure, as_bytes(failure()))) remotes_[size_t(r)].connection.hang_up();
+    failure_sent_ = true;
   }
-  const auto done = [](const Remote& remote) { return !remote.connection.open() || remote.ended || remote.gone; };
-  const bool all = rank0_ended_ && std::ranges::all_of(remotes_, done);
-  if (all && !told_ && !said_over_) {
-    tell_all(LineMessage::over, "");
+  const auto done = [](const RemoteRank& remote) { return !remote.connection.open() || remote.ended || remote.gone; };
+  const bool well = rank0_ended_ && std::ranges::all_of(remotes_, done) && !meeting_.failed();
+  if (well && !said_over_) {
+    broadcast(LineMessage::over, "");
     said_over_ = true;
   }
-  return all || told_;
+  return said_over_ || failure_sent_;
 }
 
 }  // namespace zl

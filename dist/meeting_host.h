@@ -4,7 +4,6 @@
 // in its name and waits there in its stead. So the meeting knows no difference between a thread and a process.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -36,14 +35,14 @@ class MeetingHost final : public RankLine {
 
  private:
   class Rank0;
-  struct Remote {
+  struct RemoteRank {
     Socket connection;
     MessageReader reader;
     std::mutex sending;
     std::mutex mutex;  // guards the questions
     std::condition_variable asked;
     std::deque<Message> questions;       // that the voice has not answered
-    EventStream heard{0, 16}, said{0, 16};  // keep texts: of the ear, of the voice
+    EventStream heard{0, 16}, said{0, 16};  // own the texts of what ear and voice received
     std::atomic<int64_t> alive{0};       // [ns] when it last gave a sign of life
     FlightRecorder own;                  // its calls as it records them itself, also those that are trusted
     std::atomic<int64_t> flights{0};     // how often it has sent them
@@ -51,17 +50,20 @@ class MeetingHost final : public RankLine {
     std::jthread ear, voice;
   };
 
+  void end_threads();
   void listen(int rank);
   void hear(int rank, const Message& message);
   void speak(int rank);
   std::string answer(Agreement& agreement, EventStream& events, const Message& question, int rank);
   void send(int rank, LineMessage kind, std::string_view body);
-  void tell_all(LineMessage kind, std::string_view body, int but = -1);
-  void stands(int rank, const Call& call);
+  // The same, unless something else is under way to that rank, which then does not read. Returns whether it was sent.
+  bool send_if_free(int rank, LineMessage kind, std::string_view body);
+  void broadcast(LineMessage kind, std::string_view body, int but = -1);
+  void waits_in(int rank, const Call& call);
   void fail(const LineFailure& failure);
   // Finds out why a call of `rank` failed, and fails with that.
   void judge(int rank, const std::string& why);
-  // Asks all ranks for their last calls; waits as long as `done` does not hold, at most `patience`.
+  // Asks all ranks but one for their last calls, and waits until they came, `done` holds, or `patience` is over. An ear may wait here.
   void collect(int but, std::chrono::milliseconds patience, const std::function<bool()>& done);
   // Who called something else than the others, or has not come to the last call of `rank`; "" if nobody.
   std::string explain(int rank) const;
@@ -70,17 +72,18 @@ class MeetingHost final : public RankLine {
   void check_signs_of_life();
 
   const int size_;
-  const std::chrono::milliseconds timeout_, sign_;
+  const std::chrono::milliseconds timeout_, sign_interval_;
   Meeting meeting_;
-  std::deque<Remote> remotes_;  // by rank
-  StandingCalls standing_;
+  std::deque<RemoteRank> remotes_;  // by rank
+  WaitingCalls waiting_;
   std::atomic<bool> trusted_{false}, over_{false}, rank0_ended_{false};
   mutable std::mutex mutex_;
   std::string detail_;  // under mutex_
   // Of watch() alone.
-  bool told_ = false, said_over_ = false;
+  bool failure_sent_ = false, said_over_ = false;
   std::string report_;
-  int64_t last_sign_ = 0;
+  int64_t last_sign_ = 0, last_watch_ = 0;
+  const std::chrono::milliseconds patience_;  // with a rank that does not read
 };
 
 }  // namespace zl

@@ -66,15 +66,18 @@ void NcclHandle::group(const std::function<void()>& calls) {
 }
 
 void NcclHandle::wait(const char* what, const std::function<bool()>& done) {
-  const Clock::time_point began = Clock::now();
+  Clock::time_point began = Clock::now(), last = began;
   for (Pause pause;; pause.rest()) {
+    const Clock::time_point now = Clock::now();
+    if (now - last > std::chrono::seconds(1)) began += now - last;  // this process was stopped, and nobody is late for that
+    last = now;
     NcclResult state = NcclResult::success;
     take("ncclCommGetAsyncError", [&] { return api_.comm_get_async_error(comm_, &state); });
     if (state == NcclResult::remote_error) wait_for_the_cause();
     require_taken(what, state);
     if (state == NcclResult::success && done()) return;
     if (others_.failed()) throw CommunicationError("another rank has failed");
-    if (timeout_.count() > 0 && Clock::now() - began > timeout_)
+    if (timeout_.count() > 0 && now - began > timeout_)
       throw CommunicationError(str(what, " was not done within ", human_time(std::chrono::nanoseconds(timeout_).count()),
                                    ". If the GPUs are only slow, raise --timeout (0 waits for ever); else run again with "
                                    "NCCL_DEBUG=INFO, and look for the first WARN"));

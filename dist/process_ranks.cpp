@@ -2,11 +2,11 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -46,15 +46,17 @@ class ProcessRun {
   ProcessRun(const LaunchedRank& place, const RankOptions& options, const NcclOptions& nccl, const ProcessOptions& process)
       : place_(place), options_(options), nccl_(nccl), api_(require_nccl(nccl.api)), events_(place.rank, options.event_capacity) {
     const Newcomer self{place.run, place.rank, place.size, process.settings, host_name(), boot_id(), process.gpu};
-    const Rendezvous where{place.address, place.port, options.timeout, process.interrupted};
+    // Processes start, and threads get their turn, when the system likes.
+    const auto at_least = [&](std::chrono::milliseconds floor) { return options.timeout.count() > 0 ? std::max(options.timeout, floor) : options.timeout; };
+    const Rendezvous where{place.address, place.port, at_least(1s), process.interrupted};
     if (place.rank == 0) {
       id_ = nccl_unique_id(api_);
       const std::string welcome(id_.bytes, sizeof id_.bytes);
-      line_ = std::make_unique<MeetingHost>(receive_ranks(self, where, welcome), options.timeout);
+      line_ = std::make_unique<MeetingHost>(receive_ranks(self, where, welcome), at_least(500ms));
     } else {
       Welcome welcome = find_rank_0(self, where);
       id_ = WireReader(welcome.welcome).get<NcclUniqueId>();
-      line_ = std::make_unique<RemoteLine>(place.rank, std::move(welcome.connection), options.timeout);
+      line_ = std::make_unique<RemoteLine>(place.rank, std::move(welcome.connection), at_least(500ms));
     }
   }
 
@@ -99,12 +101,21 @@ class ProcessRun {
   void watch() {
     std::optional<std::chrono::steady_clock::time_point> failed_at;
     for (;; std::this_thread::sleep_for(ended_ ? 1ms : 5ms)) {
-      const bool ended = ended_, done = line_->watch();
+      const bool ended = ended_, done = look();
       if (ended && done) return;
       if (options_.timeout.count() <= 0 || line_->failure().why.empty()) continue;
       const auto now = std::chrono::steady_clock::now();
       if (!failed_at) failed_at = now;
       if (now - *failed_at > options_.timeout + options_.grace) give_up();
+    }
+  }
+
+  bool look() {
+    try {
+      return line_->watch();
+    } catch (const std::exception& error) {  // no memory: without a watch the rank's thread may wait for ever
+      std::fprintf(stderr, "rank %d: %s\n", place_.rank, error.what());
+      std::_Exit(4);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "dist/call_wire.h"
 #include "tensor/error.h"
@@ -11,22 +12,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 50ms;     // how soon the ear notices that all is over
-constexpr auto kPatience = 700ms;  // for what rank 0 makes of a failure
-constexpr auto kSending = 2s;      // to a rank 0 that does not read
-
 }  // namespace
 
-// What this rank records itself, rank 0 knows by other numbers.
-class RemoteLine::Remote final : public Agreement {
+// Rank 0 has numbers of its own for what this rank records.
+class RemoteLine::RemoteAgreement final : public Agreement {
  public:
-  explicit Remote(RemoteLine& line) : line_(line) {}
+  explicit RemoteAgreement(RemoteLine& line) : line_(line) {}
 
   int64_t agree(const Call& call, const EventStream& events) override {
     const bool meets = !trusted_ || call.kind == Collective::barrier;
     const int64_t record = begin(call, events, meets ? FlightRecord::State::waiting : FlightRecord::State::posted);
     if (!meets) {
-      if (const std::string why = line_.standing_.mismatch(line_.rank_, call); !why.empty()) (void)fail(why);
+      if (const std::string why = line_.waiting_.mismatch(line_.rank_, call); !why.empty()) (void)fail(why);
       if (failed()) throw_failure(call);
       return record;
     }
@@ -58,7 +55,7 @@ class RemoteLine::Remote final : public Agreement {
   }
   void await(int64_t letter) override {
     line_.flight_.change(letter, FlightRecord::State::waiting);
-    look(LineMessage::await, letter);
+    wait_for(letter);
     line_.flight_.change(letter, FlightRecord::State::done);
   }
   bool has_met(int64_t letter) const override { return letters_.at(letter).met; }
@@ -73,7 +70,7 @@ class RemoteLine::Remote final : public Agreement {
   }
 
   bool fail(const std::string& why) override {
-    line_.tell(LineMessage::fail, WireWriter().text(why).text(encode(line_.flight_)).take(), why);
+    line_.report_failure(LineMessage::fail, WireWriter().text(why).text(encode(line_.flight_)).take(), why);
     return false;  // rank 0 says why all have failed
   }
   bool failed() const override { return line_.failed_; }
@@ -106,13 +103,13 @@ class RemoteLine::Remote final : public Agreement {
     if (!answer) throw_failure(call);
     return *answer;
   }
-  // Waits for `letter`, if that is asked for, and learns which others have met meanwhile.
-  void look(LineMessage kind, int64_t letter) {
+  // Waits for `letter`, and learns which others have met meanwhile.
+  void wait_for(int64_t letter) {
     WireWriter wire;
     wire.put(letters_.at(letter).theirs);
     for (const auto& [record, open] : letters_)
       if (!open.met) wire.put(open.theirs);
-    const std::string answer = ask(kind, letters_.at(letter).call, wire.take());
+    const std::string answer = ask(LineMessage::await, letters_.at(letter).call, wire.take());
     WireReader met(answer);
     for (auto& [record, open] : letters_)
       if (!open.met) open.met = met.get<bool>();
@@ -125,7 +122,7 @@ class RemoteLine::Remote final : public Agreement {
 };
 
 RemoteLine::RemoteLine(int rank, Connection connection, std::chrono::milliseconds timeout)
-    : rank_(rank), timeout_(timeout), sign_(std::clamp<std::chrono::milliseconds>(timeout / 4, 50ms, 1s)), connection_(std::move(connection.socket)),
+    : rank_(rank), timeout_(timeout), sign_interval_(sign_interval(timeout)), patience_(timeout.count() > 0 ? timeout : kNoHurry), connection_(std::move(connection.socket)),
       reader_(std::move(connection.reader)), alive_(steady_nanoseconds()), ear_([this] { listen(); }) {}
 
 RemoteLine::~RemoteLine() {
@@ -133,11 +130,11 @@ RemoteLine::~RemoteLine() {
   ear_.join();
 }
 
-std::unique_ptr<Agreement> RemoteLine::agreement() { return std::make_unique<Remote>(*this); }
+std::unique_ptr<Agreement> RemoteLine::agreement() { return std::make_unique<RemoteAgreement>(*this); }
 
 void RemoteLine::send(LineMessage kind, std::string_view body) {
   const std::lock_guard lock(sending_);
-  (void)send_message(connection_, uint8_t(kind), body, deadline_in(kSending));  // the ear notices if nobody is there
+  if (!send_message(connection_, uint8_t(kind), body, patience_)) connection_.hang_up();  // the ear says the rest
 }
 
 std::optional<std::string> RemoteLine::ask(LineMessage kind, std::string_view body) {
@@ -151,10 +148,10 @@ std::optional<std::string> RemoteLine::ask(LineMessage kind, std::string_view bo
   return std::exchange(answer_, {});
 }
 
-void RemoteLine::tell(LineMessage kind, std::string_view body, const std::string& why) {
+void RemoteLine::report_failure(LineMessage kind, std::string_view body, const std::string& why) {
   if (!failed_) send(kind, body);
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, kPatience, [&] { return failed_.load(); })) return;
+  if (changed_.wait_for(lock, kVerdict, [&] { return failed_.load(); })) return;
   lock.unlock();
   lose(str(why, "; and rank 0 does not answer"));
 }
@@ -168,7 +165,7 @@ void RemoteLine::fail(const LineFailure& failure) {
 }
 
 void RemoteLine::stopped(const LineFailure& failure) {
-  tell(LineMessage::stopped, WireWriter().text(failure.why).text(failure.detail).take(), failure.why);
+  report_failure(LineMessage::stopped, WireWriter().text(failure.why).text(failure.detail).take(), failure.why);
 }
 
 void RemoteLine::ended() { send(LineMessage::ended, ""); }
@@ -184,12 +181,12 @@ std::string RemoteLine::report() const {
 }
 
 void RemoteLine::lose(const std::string& why) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (over_) return;
-    lost_ = !failed_;
-  }
-  fail({why, ""});
+  const std::lock_guard lock(mutex_);
+  if (over_ || failed_) return;
+  lost_ = true;
+  failure_ = {why, ""};
+  failed_ = true;
+  changed_.notify_all();
 }
 
 bool RemoteLine::watch() {
@@ -198,30 +195,34 @@ bool RemoteLine::watch() {
     const std::lock_guard lock(mutex_);
     if (over_ || failed_) return true;
   }
-  if (timeout_.count() > 0 && now - alive_ > std::chrono::nanoseconds(timeout_).count())
+  if (was_stopped(std::exchange(last_watch_, now), now)) alive_ = now;
+  if (timeout_.count() > 0 && now - alive_ > std::chrono::nanoseconds(timeout_).count()) {
     lose(str("rank 0 has given no sign of life for ", human_time(now - alive_),
              ": its process is stopped, or its machine or the network is gone"));
-  if (now - last_sign_ > std::chrono::nanoseconds(sign_).count()) {
+    return true;
+  }
+  if (now - last_sign_ > std::chrono::nanoseconds(sign_interval_).count()) {
     last_sign_ = now;
-    send(LineMessage::flight, encode(flight_));
+    const std::unique_lock lock(sending_, std::try_to_lock);  // bytes that are under way say as much
+    if (lock && !send_message(connection_, uint8_t(LineMessage::flight), encode(flight_), kUnread)) connection_.hang_up();
   }
   return failed_;
 }
 
 void RemoteLine::listen() {
   while (!closing_) {
-    Message message;
-    const auto state = reader_.read(connection_, message, std::chrono::steady_clock::now() + kGlance);
-    if (state == MessageReader::State::waiting) continue;
     try {
-      if (state == MessageReader::State::message) {
-        alive_ = steady_nanoseconds();
-        hear(message);
-        continue;
-      }
-      return lose("rank 0 has died: its process ended without a word (killed, out of memory, or an exit of its own)");
+      Message message;
+      const int64_t before = reader_.received();
+      const auto state = reader_.read(connection_, message, std::chrono::steady_clock::now() + kGlance);
+      if (reader_.received() > before) alive_ = steady_nanoseconds();
+      if (state == MessageReader::State::waiting) continue;
+      if (state == MessageReader::State::ended)
+        return lose("rank 0 has died: its process ended without a word (killed, out of memory, or an exit of its own)");
+      if (state != MessageReader::State::message) throw CommunicationError("it sends what is no message");
+      hear(message);
     } catch (const std::exception& error) {
-      return fail({str("rank 0: ", error.what()), ""});
+      return lose(str("rank 0: ", error.what()));
     }
   }
 }
@@ -240,10 +241,10 @@ void RemoteLine::hear(const Message& message) {
       return fail({why, wire.text()});
     }
     case LineMessage::send_flight: return send(LineMessage::flight, encode(flight_));
-    case LineMessage::stands: {
+    case LineMessage::waits: {
       const int other = wire.get<int>();
-      standing_.stands(other, get_call(wire, heard_));
-      if (const std::string why = standing_.mismatch(rank_, flight_); !why.empty())
+      waiting_.waits_in(other, get_call(wire, heard_));
+      if (const std::string why = waiting_.mismatch(rank_, flight_); !why.empty())
         send(LineMessage::fail, WireWriter().text(why).text(encode(flight_)).take());
       return;
     }

@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "dist/disagreement.h"
@@ -18,22 +19,21 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-Deadline soon() { return Clock::now() + 1s; }  // for words that fit into any buffer
+constexpr auto kWord = 1s;  // for words that fit into any buffer
 
-// "--steps=20 here and --steps=10 there": the first line in which two texts differ.
+// "'seed=8', and rank 0 with 'seed=7'": the first line in which two texts differ.
 std::string first_difference(const std::string& ours, const std::string& theirs) {
-  size_t begin = 0;
+  std::istringstream a(ours), b(theirs);
   for (;;) {
-    const size_t end = ours.find('\n', begin), other = theirs.find('\n', begin);
-    const std::string a = ours.substr(begin, end - begin), b = theirs.substr(begin, other - begin);
-    if (a != b || end == std::string::npos) return str("'", b, "', and rank 0 with '", a, "'");
-    begin = end + 1;
+    std::string one = "nothing", other = "nothing";
+    const bool any = bool(std::getline(a, one)) | bool(std::getline(b, other));
+    if (!any || one != other) return str("'", other, "', and rank 0 with '", one, "'");
   }
 }
 
 class Lobby {
  public:
-  Lobby(const Newcomer& self, const Rendezvous& where) : self_(self), where_(where), come_(size_t(self.size)), ranks_(size_t(self.size)) {
+  Lobby(const Newcomer& self, const Rendezvous& where) : self_(self), where_(where), arrived_(size_t(self.size)), ranks_(size_t(self.size)) {
     ranks_[0] = self;
     const Reach reach = where.address == "127.0.0.1" || where.address == "localhost" ? Reach::this_machine : Reach::everywhere;
     for (int port = where.port; port < where.port + kPorts && !listener_.open(); ++port) listener_ = listen_on(port_ = port, reach);
@@ -48,21 +48,22 @@ class Lobby {
       while (missing() != 0) {
         require_not_interrupted(where_);
         if (Clock::now() > deadline) throw CommunicationError(missing_text());
-        const bool came = accept_one(), said = hear_strangers();
-        forget_who_left();
+        const bool came = accept_one();
+        forget_who_left();  // before one of them comes again
+        const bool said = hear_strangers();
         if (!came && !said) std::this_thread::sleep_for(2ms);
       }
       require_own_gpus();
     } catch (const std::exception& error) {
       const bool input = dynamic_cast<const InputError*>(&error) != nullptr;
-      for (const auto& connection : come_)
+      for (const auto& connection : arrived_)
         if (connection) refuse(connection->socket, input, error.what());
       throw;
     }
     std::vector<Connection> connections(1);
     for (int r = 1; r < self_.size; ++r) {
-      (void)send_message(come_[size_t(r)]->socket, uint8_t(Word::welcome), welcome, soon());
-      connections.push_back(std::move(*come_[size_t(r)]));
+      (void)send_message(arrived_[size_t(r)]->socket, uint8_t(Word::welcome), welcome, kWord);
+      connections.push_back(std::move(*arrived_[size_t(r)]));
     }
     return connections;
   }
@@ -76,21 +77,22 @@ class Lobby {
   uint64_t missing() const {
     uint64_t ranks = 0;
     for (int r = 1; r < self_.size; ++r)
-      if (!come_[size_t(r)]) ranks |= uint64_t(1) << r;
+      if (!arrived_[size_t(r)]) ranks |= uint64_t(1) << r;
     return ranks;
   }
 
   std::string missing_text() const {
     std::string text = str("rank 0 waited ", human_time(std::chrono::nanoseconds(where_.timeout).count()), " at port ", port_, " for ", self_.size - 1,
                            self_.size == 2 ? " other rank; missing: " : " other ranks; missing: ", ranks_text(missing()));
-    if (!left_.empty()) text += str(" (", left_, ")");
+    if (!departed_.empty()) text += str(" (", departed_, ")");
+    if (other_version_) text += " (a zerolab of another version came: build it anew on all machines)";
     return text + str(". Were all started, with the same WORLD_SIZE, and do they reach ", where_.address, "? A slow start needs a larger --timeout");
   }
 
   bool accept_one() {
     Socket socket = accept_from(listener_);
     if (!socket.open()) return false;
-    if (send_greeting(socket, soon())) strangers_.push_back({{std::move(socket), {}}, Clock::now() + kFirstWord});
+    if (send_greeting(socket, kWord)) strangers_.push_back({{std::move(socket), {}}, Clock::now() + kFirstWord});
     return true;
   }
 
@@ -105,6 +107,7 @@ class Lobby {
         continue;
       }
       said = true;
+      if (state == MessageReader::State::other_version) other_version_ = true;
       Connection connection = std::move(one->connection);
       one = strangers_.erase(one);
       if (state == MessageReader::State::message && message.kind == uint8_t(Word::hello)) admit(std::move(connection), message);
@@ -112,6 +115,7 @@ class Lobby {
     return said;
   }
 
+  // Who is not of this run is sent away. Who is, and does not fit, ends the run: no other can come in its place.
   void admit(Connection connection, const Message& message) {
     const Socket& socket = connection.socket;
     Newcomer one;
@@ -123,13 +127,13 @@ class Lobby {
     } catch (const CommunicationError&) {
       return;  // not one of ours
     }
-    if (one.run != self_.run) return (void)send_message(socket, uint8_t(Word::other_run), "", soon());
+    if (one.run != self_.run) return (void)send_message(socket, uint8_t(Word::other_run), "", kWord);
     if (const std::string problem = problem_of(one); !problem.empty()) {
       refuse(socket, true, problem);
       throw InputError(problem);
     }
-    (void)send_message(socket, uint8_t(Word::here), "", soon());
-    come_[size_t(one.rank)] = std::move(connection);
+    (void)send_message(socket, uint8_t(Word::here), "", kWord);
+    arrived_[size_t(one.rank)] = std::move(connection);
     ranks_[size_t(one.rank)] = one;
   }
 
@@ -137,24 +141,24 @@ class Lobby {
     if (one.size != self_.size)
       return str("rank ", one.rank, " was started as one of ", one.size, " ranks, and rank 0 as one of ", self_.size, "; give all the same WORLD_SIZE");
     if (one.rank < 1 || one.rank >= self_.size) return str("a process says that it is rank ", one.rank, " of ", self_.size);
-    if (come_[size_t(one.rank)]) return str("two processes say that they are rank ", one.rank, "; does each get its own RANK?");
+    if (arrived_[size_t(one.rank)]) return str("two processes say that they are rank ", one.rank, "; does each get its own RANK?");
     if (one.settings != self_.settings)
       return str("rank ", one.rank, " was started with ", first_difference(self_.settings, one.settings), "; start all ranks with the same");
     return "";
   }
 
   void refuse(const Socket& socket, bool input, const std::string& why) {
-    (void)send_message(socket, uint8_t(Word::refused), WireWriter().put(input).text(why).take(), soon());
+    (void)send_message(socket, uint8_t(Word::refused), WireWriter().put(input).text(why).take(), kWord);
   }
 
   // A rank that went away may come again until the time is over.
   void forget_who_left() {
     for (int r = 1; r < self_.size; ++r) {
-      auto& connection = come_[size_t(r)];
+      auto& connection = arrived_[size_t(r)];
       Message message;
       if (!connection || connection->reader.read(connection->socket, message, Clock::now()) != MessageReader::State::ended) continue;
       connection.reset();
-      left_ = str("rank ", r, " came and went away again");
+      departed_ = str("rank ", r, " came and went away again");
     }
   }
 
@@ -173,9 +177,10 @@ class Lobby {
   Socket listener_;
   int port_ = 0;
   std::list<Stranger> strangers_;
-  std::vector<std::optional<Connection>> come_;  // by rank
+  std::vector<std::optional<Connection>> arrived_;  // by rank
   std::vector<Newcomer> ranks_;
-  std::string left_;
+  std::string departed_;  // "rank 2 came and went away again"; "" if none did
+  bool other_version_ = false;
 };
 
 }  // namespace

@@ -24,18 +24,18 @@ struct Rendezvous {
 
 // What a rank says of itself.
 struct Newcomer {
-  std::string run;       // told apart from other runs by it
+  std::string run;       // identifies the run; "" fits only itself
   int rank = 0, size = 1;
-  std::string settings;  // what all ranks must have alike, "key=value" in lines
-  std::string host, machine;  // its name, and what tells it from another of that name
+  std::string settings;  // what all ranks must have alike: lines of "key=value", each with its end
+  std::string host, machine;  // name, and what tells machines of one name apart
   std::string gpu;            // no two ranks of a machine may name the same; "" for none
 };
 
 // On rank 0: all connections by rank (its own is not open), when all have come. Each other rank gets `welcome`. Throws
-// CommunicationError with the ranks that are missing, InputError if ranks do not fit; they then end with the same.
+// CommunicationError with the ranks that are missing, InputError if ranks do not fit; those that came get the same error.
 std::vector<Connection> receive_ranks(const Newcomer& self, const Rendezvous& where, const std::string& welcome);
 
-// On the others.
+// On the others: the connection to rank 0, when all have come. Throws as receive_ranks(), also if rank 0 cannot be found in time.
 struct Welcome {
   Connection connection;
   std::string welcome;

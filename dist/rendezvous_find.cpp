@@ -44,19 +44,24 @@ class Search {
     require_not_interrupted(where_);
     unreachable_ = false;
     const auto began = Clock::now();
-    Connection connection{connect_to(where_.address, port, at_most(kFirstWord), why_), {}};
+    std::string refused;
+    Connection connection{connect_to(where_.address, port, at_most(kFirstWord), refused), {}};
     if (!connection.socket.open()) {
       unreachable_ = Clock::now() - began > kFirstWord / 2;
+      if (!found_any_) why_ = refused;  // else who was found says more
       return std::nullopt;
     }
+    found_any_ = true;
     WireWriter hello;
     hello.text(self_.run).put(self_.rank).put(self_.size).text(self_.settings).text(self_.host).text(self_.machine).text(self_.gpu);
-    if (!send_greeting(connection.socket, at_most(1s)) || !send_message(connection.socket, uint8_t(Word::hello), hello.take(), at_most(1s))) return std::nullopt;
+    if (!send_greeting(connection.socket, 1s) || !send_message(connection.socket, uint8_t(Word::hello), hello.take(), 1s)) return std::nullopt;
     Message message;
     const auto state = connection.reader.read(connection.socket, message, at_most(kFirstWord));
     const bool ours = state == MessageReader::State::message && message.kind >= uint8_t(Word::here) && message.kind <= uint8_t(Word::refused);
     if (!ours) {  // also a socket that the system has connected to itself
-      why_ = str("port ", port, " belongs to a program that is no rank of zerolab");
+      why_ = state == MessageReader::State::other_version ? str("at port ", port, " there is a zerolab of another version; build it anew on all machines")
+             : state == MessageReader::State::foreign     ? str("port ", port, " belongs to a program that is no rank of zerolab")
+                                                          : str("who listens at port ", port, " says nothing");
       return std::nullopt;
     }
     if (message.kind == uint8_t(Word::other_run)) {
@@ -79,6 +84,9 @@ class Search {
       if (message.kind == uint8_t(Word::refused)) throw_refusal(message);
       if (message.kind == uint8_t(Word::welcome)) return Welcome{std::move(connection), message.body};
     }
+    if (Clock::now() >= until)
+      throw CommunicationError(str("rank ", self_.rank, " waited ", human_time(std::chrono::nanoseconds(where_.timeout).count()),
+                                   "; rank 0 is there, and still waits for other ranks. A slow start needs a larger --timeout"));
     why_ = "rank 0 was there and went away again";
     return std::nullopt;
   }
@@ -94,8 +102,8 @@ class Search {
   const Newcomer& self_;
   const Rendezvous& where_;
   const Deadline deadline_;
-  std::string why_ = "nobody listens there";
-  bool unreachable_ = false;
+  std::string why_;
+  bool unreachable_ = false, found_any_ = false;  // of the last knock; whether anybody listens
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace zl {
 
 enum class Word : uint8_t {
   hello = 100,  // from a newcomer: what it says of itself
-  here,         // from rank 0: you are expected, wait
+  here,         // from rank 0: you are expected, wait. This and the next two are what a newcomer is told first
   other_run,    // from rank 0 of another run
   refused,      // whether it is about what the user gave, and why
   welcome       // all have come

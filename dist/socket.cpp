@@ -20,6 +20,7 @@ namespace zl {
 namespace {
 
 constexpr std::string_view kGreeting = "zerolab rank 1\n";  // the number changes with the messages
+constexpr std::string_view kName = "zerolab rank ";
 constexpr uint64_t kLongest = uint64_t(1) << 32;             // [B] of a message
 constexpr uint64_t kLongestFirst = uint64_t(1) << 20;        // of the first, by one who may be a stranger
 constexpr size_t kHeader = 1 + sizeof(uint64_t);             // kind and length
@@ -44,9 +45,17 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-void send_at_once(int fd) {  // small messages are waited for
+void do_not_delay(int fd) {  // TCP would collect small messages, and somebody waits for each
   const int on = 1;
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Where nobody listens, the system may connect a socket to itself: when it gives it that very port.
+bool is_own(const Socket& socket) {
+  sockaddr_storage here{}, there{};
+  socklen_t size = sizeof here, other = sizeof there;
+  return ::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
+         ::getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&there), &other) == 0 && size == other && std::memcmp(&here, &there, size) == 0;
 }
 
 bool connects(const Socket& socket, const addrinfo& to, Deadline deadline) {
@@ -79,11 +88,13 @@ void Socket::close() {
 }
 
 void Socket::finish_sending() { (void)::shutdown(fd_, SHUT_WR); }
+void Socket::hang_up() { (void)::shutdown(fd_, SHUT_RDWR); }
 
 Socket listen_on(int port, Reach reach) {
   Socket socket(reach == Reach::everywhere ? ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1);
   const bool v6 = socket.open();
   if (!v6) socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open()) throw CommunicationError(str("this machine gives no socket: ", std::strerror(errno)));
   const int on = 1, off = 0;
   (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // also soon after another run
   sockaddr_in6 any6{};
@@ -101,7 +112,7 @@ Socket listen_on(int port, Reach reach) {
 
 Socket accept_from(const Socket& listener) {
   Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.open()) send_at_once(socket.fd());
+  if (socket.open()) do_not_delay(socket.fd());
   return socket;
 }
 
@@ -113,10 +124,17 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
     return {};
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(list, ::freeaddrinfo);
-  for (const addrinfo* to = list; to; to = to->ai_next) {
+  int addresses = 0;
+  for (const addrinfo* to = list; to; to = to->ai_next) ++addresses;
+  for (const addrinfo* to = list; to; to = to->ai_next, --addresses) {  // one that swallows packets must not take all the time
+    const Deadline share = std::chrono::steady_clock::now() + (deadline - std::chrono::steady_clock::now()) / addresses;
     Socket socket(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.open() && connects(socket, *to, deadline)) {
-      send_at_once(socket.fd());
+    if (socket.open() && connects(socket, *to, share)) {
+      if (is_own(socket)) {
+        why = std::strerror(ECONNREFUSED);
+        continue;
+      }
+      do_not_delay(socket.fd());
       return socket;
     }
     why = std::strerror(errno);
@@ -124,29 +142,30 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
   return {};
 }
 
-bool send_all(const Socket& socket, std::string_view bytes, Deadline deadline) {
+bool send_all(const Socket& socket, std::string_view bytes, std::chrono::milliseconds patience) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) bytes.remove_prefix(size_t(sent));
     else if (errno != EAGAIN && errno != EINTR) return false;
-    else if (errno == EAGAIN && !wait_for(socket.fd(), POLLOUT, deadline)) return false;
+    else if (errno == EAGAIN && !wait_for(socket.fd(), POLLOUT, std::chrono::steady_clock::now() + patience)) return false;
   }
   return true;
 }
 
-bool send_greeting(const Socket& socket, Deadline deadline) { return send_all(socket, kGreeting, deadline); }
+bool send_greeting(const Socket& socket, std::chrono::milliseconds patience) { return send_all(socket, kGreeting, patience); }
 
-bool send_message(const Socket& socket, uint8_t kind, std::string_view body, Deadline deadline) {
+bool send_message(const Socket& socket, uint8_t kind, std::string_view body, std::chrono::milliseconds patience) {
   std::string bytes(1, char(kind));
   const uint64_t length = body.size();
   bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
   bytes.append(body);
-  return send_all(socket, bytes, deadline);
+  return send_all(socket, bytes, patience);
 }
 
 bool MessageReader::take(Message& message) {
   if (!greeted_) {
     if (bytes_.compare(0, kGreeting.size(), kGreeting, 0, std::min(bytes_.size(), kGreeting.size())) != 0) foreign_ = true;
+    other_version_ = foreign_ && bytes_.starts_with(kName);
     if (foreign_ || bytes_.size() < kGreeting.size()) return false;
     bytes_.erase(0, kGreeting.size());
     greeted_ = true;
@@ -163,12 +182,14 @@ bool MessageReader::take(Message& message) {
 }
 
 MessageReader::State MessageReader::read(const Socket& socket, Message& message, Deadline deadline) {
+  const int64_t before = received_;
   for (;;) {
     if (take(message)) return State::message;
-    if (foreign_) return State::foreign;
+    if (foreign_) return other_version_ ? State::other_version : State::foreign;
+    if (received_ > before && is_over(deadline)) return State::waiting;  // more may be there, but not the time
     char piece[65536];
     const ssize_t got = ::recv(socket.fd(), piece, sizeof piece, 0);
-    if (got > 0) bytes_.append(piece, size_t(got));
+    if (got > 0) bytes_.append(piece, size_t(got)), received_ += got;
     else if (got == 0 || (errno != EAGAIN && errno != EINTR)) return State::ended;
     else if (errno == EAGAIN && !wait_for(socket.fd(), POLLIN, deadline)) return State::waiting;
   }

@@ -104,4 +104,14 @@ TEST_CASE("NCCL's errors end all processes with 4 and a cure", "[cli]") {
   CHECK(contains(run.err, "communication failed"));
 }
 
+TEST_CASE("Ctrl-C also ends a rank that is stopped, and one that does not care", "[cli]") {
+  for (const char* rank_1 : {"kill -STOP $$; exit 0", "trap \"\" INT; sleep 60 & wait; sleep 60"}) {
+    const Finished run = shell(std::string("timeout --preserve-status -s INT 1 $ZEROLAB launch -n 2 --grace 1 sh -c 'if [ $RANK = 1 ]; then ") + rank_1 +
+                               "; fi; sleep 60'");
+    CAPTURE(rank_1, run.err);
+    CHECK(run.code == 130);
+    CHECK_FALSE(run.timed_out);
+  }
+}
+
 }  // namespace cli

@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "dist/call_wire.h"
 #include "dist/meeting_host.h"
 #include "dist/remote_line.h"
 #include "dist/rendezvous.h"
@@ -215,6 +216,38 @@ TEST_CASE("calls that are trusted meet nobody, and what does not fit is found al
     });
     for (const Outcome& one : outcomes) CHECK(one.error + one.failure == "");
   }
+}
+
+TEST_CASE("a rank that says what no rank says is a failure, and nothing worse", "[dist]") {
+  const auto hostile = [](LineMessage kind, const std::string& body) {
+    const Rendezvous where{.address = "127.0.0.1", .port = test::free_ports(), .timeout = 10s, .interrupted = {}};
+    const auto self = [](int rank) { return Newcomer{.run = "", .rank = rank, .size = 2, .settings = "", .host = "", .machine = "", .gpu = ""}; };
+    std::jthread enemy([&] {
+      const Welcome found = find_rank_0(self(1), where);
+      (void)send_message(found.connection.socket, uint8_t(kind), body, 1s);
+      std::this_thread::sleep_for(300ms);
+    });
+    MeetingHost host(receive_ranks(self(0), where, ""), 5s);
+    const auto agreement = host.agreement();
+    for (int i = 0; i < 2000 && host.failure().why.empty(); ++i) {
+      (void)host.watch();
+      std::this_thread::sleep_for(1ms);
+    }
+    return host.failure().why;
+  };
+  const auto call = [](int peer) {
+    WireWriter wire;
+    EventStream events(0, 1);
+    put_call(wire, {.kind = Collective::send, .peer = peer, .count = 4, .sequence = 1, .name = "x"}, events);
+    return wire.take();
+  };
+  CHECK_THAT(hostile(LineMessage::await, WireWriter().put(int64_t(77)).take()), ContainsSubstring("rank 1"));
+  CHECK_THAT(hostile(LineMessage::agree, "x"), ContainsSubstring("rank 1: a message of another rank ends too early"));
+  CHECK_THAT(hostile(LineMessage::post, call(1000)), ContainsSubstring("rank 1: a call that there is not"));
+  CHECK_THAT(hostile(LineMessage::flight, WireWriter().put(int64_t(-5)).put(uint64_t(0)).take()), ContainsSubstring("rank 1: more calls than there can be"));
+  CHECK_THAT(hostile(LineMessage::flight, WireWriter().put(int64_t(5)).put(uint64_t(1) << 60).take()), ContainsSubstring("rank 1: more calls than there can be"));
+  CHECK_THAT(hostile(LineMessage(200), ""), ContainsSubstring("rank 1"));
+  CHECK_THAT(hostile(LineMessage::tell, WireWriter().put(int64_t(-9)).put(FlightRecord::State::done).take()), ContainsSubstring("rank 1"));  // that it is gone
 }
 
 TEST_CASE("sends and receives meet over wires", "[dist]") {

@@ -53,7 +53,8 @@ int LaunchedRanks::run() {
     rank.lines.end(err_.text());
   }
   if (cause_ && interrupts_ == 0) say(summary());
-  while (err_.waits() && interrupts_ < 2) serve();
+  const auto patience = Clock::now() + kBeforeKill;  // with one who does not read stderr, once this was told to end
+  while (err_.waits() && interrupts_ < 2 && (told_to_end_ == 0 || Clock::now() < patience)) serve();
   return exit_code();
 }
 
@@ -98,6 +99,7 @@ int LaunchedRanks::alive() const {
 
 int LaunchedRanks::wait_ms() const {
   const auto& next = terminate_at_ ? terminate_at_ : kill_at_;
+  if (alive() == 0 && told_to_end_ != 0) return 100;
   if (!next) return -1;
   return int(std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count()));
 }
@@ -132,6 +134,7 @@ void LaunchedRanks::take_signal(int number) {
   if (number == SIGINT) {
     // The ranks have groups of their own, so this is the only one they get.
     signal_all(++interrupts_ == 1 ? SIGINT : SIGKILL);
+    signal_all(SIGCONT);  // what is stopped hears it only when it goes on
     return;
   }
   if (std::exchange(told_to_end_, number) != 0) return;
@@ -160,6 +163,7 @@ void LaunchedRanks::take_end(int number) {
   rank.alive = false;
   rank.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   if (number == 0 && gave_terminal_) give_terminal(getpgrp());
+  if (interrupts_ > 0 && !kill_at_) kill_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(plan_.grace);
   if (!rank.end.failed() || rank.ended_by_us || interrupts_ > 0 || told_to_end_ != 0) return;
   if (rank.end.signal != 0) say(str("rank ", number, " was killed by ", signal_name(rank.end.signal), hint(rank.end.signal)));
   if (!cause_ || (follows(ranks_[size_t(*cause_)].end) && !follows(rank.end))) cause_ = number;

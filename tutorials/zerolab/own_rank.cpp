@@ -26,7 +26,8 @@ void hush(RunOptions& options) {
 
 RunRanks run_as_process(const LaunchedRank& place, const NcclOptions& nccl, const ProcessOptions& process) {
   const auto runs = std::make_shared<int>(0);
-  return [place, nccl, process, runs](int, const std::function<void(Communicator&)>& body, RankOptions options) {
+  return [place, nccl, process, runs](int ranks, const std::function<void(Communicator&)>& body, RankOptions options) {
+    require(ranks == place.size, "a run of ", ranks, " ranks on ", place.size, " processes");
     LaunchedRank here = place;
     here.run += str("/", ++*runs);  // a rank that is late with one run is not taken for one of the next
     run_process_rank(here, body, options, nccl, process);

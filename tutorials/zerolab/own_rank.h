@@ -10,7 +10,7 @@
 
 namespace zl::cli {
 
-// None: this process runs all ranks itself. What there is to say goes to stderr, once. Throws InputError if the launcher's variables
+// None: this process runs all ranks itself. Prints what there is to note on stderr. Throws InputError if the launcher's variables
 // contradict each other or the flags.
 std::optional<LaunchedRank> launched_rank(const RunOptions& options);
 
@@ -18,7 +18,7 @@ std::optional<LaunchedRank> launched_rank(const RunOptions& options);
 inline bool is_first(const std::optional<LaunchedRank>& process) { return !process || process->rank == 0; }
 void hush(RunOptions& options);
 
-// Makes ranks as processes, one run after the other; each run finds its ranks anew.
+// A runner for ranks that are processes. All must make the same runs in the same order; each run finds its ranks anew.
 RunRanks run_as_process(const LaunchedRank& place, const NcclOptions& nccl, const ProcessOptions& process);
 
 }  // namespace zl::cli

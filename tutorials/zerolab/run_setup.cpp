@@ -124,7 +124,7 @@ std::string settings_text(const RunOptions& options, const LoadedConfig& loaded,
   std::string text = str("program=zerolab ", kVersion, " ", options.command, "\nmodel=", m.layers, " layers, ", m.heads, " heads, width ", m.width, ", ",
                          m.block_size, " positions, vocabulary ", m.vocab, "\ndata=", data.name(), ", ", setup.windows->training(), " windows of ",
                          setup.spec.window, "\ndevice=", name(setup.device.kind), "\n--init-from=", options.init_from, "\n--shuffle=", options.shuffle,
-                         "\n--eval-every=", options.eval_every, "\n--check=", options.check, "\nstage=", name(setup.spec.config.stage.value_or(StageKind::ddp)),
+                         "\n--eval-every=", options.eval_every, "\n--check=", options.check, "\n--timeout=", options.timeout, "\nstage=", name(setup.spec.config.stage.value_or(StageKind::ddp)),
                          "\n");
   for (const ConfigValue& value : effective_values(loaded)) text += value.key + "=" + value.value + "\n";
   return text;
