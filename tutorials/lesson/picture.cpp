@@ -118,6 +118,7 @@ std::vector<std::string> picture(const Moment& moment, Panel panel) {
   lines.push_back(str("   sent so far by each rank: ", with_commas(moment.ranks[0].sent(moment.size)), " B"));
   if (panel == Panel::memory) add_memory(moment, lines);
   if (panel == Panel::communication) add_communication(moment, lines);
+  for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
   lines.push_back("[n]ext  [u]nit  [m]emory  [c]ommunication  [q]uit");
   return lines;
 }

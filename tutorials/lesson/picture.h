@@ -7,14 +7,9 @@
 
 #include "dist/communication_log.h"
 #include "tensor/memory.h"
+#include "tutorials/lesson/unit_cell.h"
 
 namespace zl::lesson {
-
-// What one rank has of one unit: upper case is the whole, lower case its own shard, '.' nothing.
-struct UnitCell {
-  std::string name;
-  char parameter = '.', gradient = '.', optimizer = '.';
-};
 
 // One rank at a named event.
 struct RankMoment {

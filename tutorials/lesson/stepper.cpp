@@ -15,20 +15,6 @@ bool is_named(const Event& event) {
   return event.kind == EventKind::collective_end && string_view(event.what) != "send" && string_view(event.what) != "receive";
 }
 
-char letter(char whole, char shard, int64_t elements, int64_t of_whole) {
-  return elements == 0 ? '.' : elements == of_whole ? whole : shard;
-}
-
-int64_t elements(const Tensor& t) { return t.defined() ? t.numel() : 0; }
-
-UnitCell look_at(const Unit& unit, const UnitMemory& m) {
-  const int64_t whole = m.layout.whole();
-  return {.name = unit.name,
-          .parameter = letter('P', 'p', std::max(elements(m.parameter), elements(m.gathered)), whole),
-          .gradient = letter('G', 'g', std::max(elements(m.gradient), elements(m.unreduced)), whole),
-          .optimizer = letter('O', 'o', m.optimizer ? m.optimizer->numel() : 0, whole)};
-}
-
 }  // namespace
 
 Stepper::Stepper(std::string lesson) : lesson_(std::move(lesson)), keyboard_(has_keyboard()) {}
@@ -79,7 +65,7 @@ RankMoment Stepper::look(const Watched& watched, const Event& event) const {
   moment.ledger = watched.memory->ledger();
   moment.log = watched.comm->log();
   if (!watched.stage || !watched.units) return moment;
-  for (const Unit& unit : *watched.units) moment.units.push_back(look_at(unit, watched.stage->unit_memory(unit)));
+  for (const Unit& unit : *watched.units) moment.units.push_back(look_at(unit, *watched.stage));
   return moment;
 }
 
