@@ -1,6 +1,5 @@
 #include "tutorials/lesson/keyboard.h"
 
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -15,8 +14,6 @@ namespace {
 
 termios cooked;  // how the terminal was; set before the handler can run
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-
 // Restores the terminal, then dies as if there were no handler. Calls nothing that a signal handler may not call.
 extern "C" void restore_and_die(int signal_number) {
   tcsetattr(STDIN_FILENO, TCSANOW, &cooked);
@@ -26,47 +23,38 @@ extern "C" void restore_and_die(int signal_number) {
   raise(signal_number);
 }
 
-class RawTerminal {
- public:
-  RawTerminal() {
-    if (tcgetattr(STDIN_FILENO, &cooked) != 0) return;
-    struct sigaction action = {};
-    action.sa_handler = restore_and_die;
-    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before_[i]);
-    termios raw = cooked;
-    raw.c_lflag &= tcflag_t(~(ICANON | ECHO));  // ISIG stays: Ctrl-C is a signal
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
-    changed_ = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-  }
-  ~RawTerminal() {
-    if (!changed_) return;
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &cooked);
-    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  RawTerminal(const RawTerminal&) = delete;
-  RawTerminal& operator=(const RawTerminal&) = delete;
-
- private:
-  struct sigaction before_[std::size(kSignals)] = {};
-  bool changed_ = false;
-};
-
 }  // namespace
+
+SingleKeys::SingleKeys() {
+  if (tcgetattr(STDIN_FILENO, &cooked) != 0) return;
+  struct sigaction action = {};
+  action.sa_handler = restore_and_die;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  termios raw = cooked;
+  raw.c_lflag &= tcflag_t(~(ICANON | ECHO));
+  raw.c_cc[VMIN] = 1;
+  raw.c_cc[VTIME] = 0;
+  changed_ = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+}
+
+SingleKeys::~SingleKeys() {
+  if (!changed_) return;
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &cooked);
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+char SingleKeys::read() const {
+  char key = 0;
+  while (true) {
+    const ssize_t n = ::read(STDIN_FILENO, &key, 1);
+    if (n == 1) return key;
+    if (n == 0 || errno != EINTR) return 'q';
+  }
+}
 
 bool has_keyboard() {
   const char* term = std::getenv("TERM");
   return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string(term) != "dumb";
-}
-
-char read_key() {
-  const RawTerminal raw;
-  char key = 0;
-  while (true) {
-    const ssize_t n = read(STDIN_FILENO, &key, 1);
-    if (n == 1) return key;
-    if (n == 0 || errno != EINTR) return 'q';
-  }
 }
 
 int terminal_rows() {

@@ -168,6 +168,10 @@ void Lesson::watch(Communicator& comm, Memory& memory, const Stage* stage, const
   if (state_.stepper) state_.stepper->watch(comm, memory, stage, units);
 }
 
+void Lesson::unwatch(Communicator& comm) {
+  if (state_.stepper) state_.stepper->unwatch(comm.rank());
+}
+
 int run(int argc, const char* const* argv, const About& about, const std::function<void(Lesson&)>& body) {
   const auto failed = [&](int code, const char* why) {
     std::fprintf(stderr, "%s: %s\n", about.name.c_str(), why);

@@ -71,8 +71,10 @@ class Lesson {
 
   // With --step: from now on all ranks stop together at each named event: a phase, an event of a unit, the end of a collective
   // of all ranks. Every rank must call it, and have the same named events in the same order. Without --step it does nothing.
-  // Everything given must live until the body ends or until the next watch().
+  // Everything given must live until the body ends, or until unwatch() or the next watch().
   void watch(Communicator& comm, Memory& memory, const Stage* stage = nullptr, const std::vector<Unit>* units = nullptr);
+  // From now on the rank stops no more. Every rank must call it at the same place.
+  void unwatch(Communicator& comm);
 
   struct State;  // of lesson.cpp
   explicit Lesson(State& state) : state_(state) {}

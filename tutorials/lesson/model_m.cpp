@@ -49,6 +49,7 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, TimeMap* map) {
                           .on_step = {},
                           .at_end =
                               [&](RankTraining& training) {
+                                lesson.unwatch(training.comm());
                                 std::vector<float> all = collect_weights(training);
                                 if (training.comm().rank() == 0) weights = std::move(all);
                               }});

@@ -52,7 +52,7 @@ void Stepper::other_output() {
 // On the rank's own thread, so that nothing that it looks at changes meanwhile.
 void Stepper::hear(int rank, const Event& event) {
   Watched& watched = watched_[size_t(rank)];
-  if (!watched.inside || !is_named(event)) return;
+  if (!watched.inside || !watched.memory || !is_named(event)) return;
   if (event.kind == EventKind::unit && std::string_view(event.what) == "place")
     watched.stage = nullptr;  // a new one: the old is gone
   arrive(rank, look(watched, event));
@@ -100,9 +100,10 @@ void Stepper::meet() {
 
 void Stepper::ask(const Moment& moment) {
   skips_ = false;
+  const SingleKeys keys;
   while (true) {
     draw(picture(moment, panel_));
-    switch (read_key()) {
+    switch (keys.read()) {
       case 'n':
       case ' ':
       case '\n':

@@ -27,6 +27,7 @@ class Stepper {
 
   void begin(int ranks);  // before the ranks start; those of an earlier run have ended
   void watch(Communicator& comm, Memory& memory, const Stage* stage, const std::vector<Unit>* units);
+  void unwatch(int rank) { watched_[size_t(rank)].memory = nullptr; }
   void left(int rank);  // its body has ended: nobody waits for it any more
   void other_output();  // something else was printed: the next picture comes below it
 

@@ -63,6 +63,7 @@ void run_rank(Lesson& lesson, const Trial& trial, Communicator& comm, TrialRank&
             .grad_norm);
     out.losses.push_back(stage->mean_over_ranks(sum / double(trial.micro_batches)));
   }
+  lesson.unwatch(comm);
   out.rest = memory.ledger();
   out.log = comm.log();
   stage->visit_parameters([&](const Parameter&, const Tensor& data) {

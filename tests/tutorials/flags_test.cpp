@@ -1,0 +1,87 @@
+// What a lesson refuses, and how it says so; --help, --quiet, --json.
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/tutorials/lesson_process.h"
+
+namespace tutorials {
+namespace {
+
+void check_refused(const std::string& arguments, const std::string& sentence) {
+  const cli::Finished finished = run_lesson("07_zero2", arguments);
+  CAPTURE(arguments, finished.out, finished.err);
+  CHECK(finished.code == 2);
+  CHECK(cli::contains(finished.err, "07_zero2: "));
+  CHECK(cli::contains(finished.err, sentence));
+  CHECK(cli::lines(finished.err).size() == 1);
+  CHECK_FALSE(cli::contains(finished.out, "RESULT"));
+}
+
+}  // namespace
+
+TEST_CASE("a lesson refuses ranks and sizes that make no sense, in one sentence", "[tutorials]") {
+  check_refused("--ranks 0", "--ranks 0: this lesson takes a whole number from 1 to 8");
+  check_refused("--ranks 9", "from 1 to 8");
+  check_refused("--ranks -1", "from 1 to 8");
+  check_refused("--ranks two", "--ranks two: this lesson takes a whole number");
+  check_refused("--ranks 3x", "--ranks 3x: this lesson takes a whole number");
+  check_refused("--ranks", "--ranks needs a value: --ranks N");
+  check_refused("--ranks --quiet", "--ranks needs a value");
+  check_refused("--layers 0", "--layers 0: this lesson takes a whole number from 1 to 12");
+  check_refused("--layers=13", "--layers 13: this lesson takes a whole number from 1 to 12");
+  check_refused("--micro-batches 1.5", "--micro-batches 1.5: this lesson takes a whole number");
+  check_refused("--seed -1", "--seed -1: this lesson takes a whole number from 0");
+}
+
+TEST_CASE("a lesson refuses flags that it does not have or that contradict each other", "[tutorials]") {
+  check_refused("--buckets 3", "there is no flag '--buckets' in 07_zero2; --help lists those that there are");
+  check_refused("4", "there is no flag '4' in 07_zero2");
+  check_refused("--quiet=1", "--quiet takes no value");
+  check_refused("--recompute=1", "--recompute takes no value");
+  check_refused("--step --quiet", "--step shows what --quiet hides; choose one of them");
+  check_refused("--json --step", "--step shows what --json hides; choose one of them");
+}
+
+TEST_CASE("--help of a lesson says its question, its flags and how to go on", "[tutorials]") {
+  for (const std::string& name : lesson_names()) {
+    const cli::Finished finished = run_lesson(name, "--ranks 2 --help");
+    CAPTURE(name, finished.out);
+    CHECK(finished.code == 0);
+    CHECK(finished.out.starts_with(name + ": "));
+    for (const char* part : {"--ranks N", "--step", "--predict", "--quiet", "--json", "--seed S", "Exit code"})
+      CHECK(cli::contains(finished.out, part));
+    CHECK(cli::contains(finished.out, "./zl run " + name.substr(0, 2)));
+  }
+  CHECK(cli::contains(run_lesson("07_zero2", "--help").out, "--layers L"));
+}
+
+TEST_CASE("--quiet leaves the last line only", "[tutorials]") {
+  for (const std::string& name : lesson_names()) {
+    const std::string out = run_lesson(name, "--ranks 2 --quiet").out;
+    CAPTURE(name, out);
+    CHECK(out.starts_with("RESULT " + name + " PASS "));
+    CHECK(cli::lines(out).size() == 1);
+  }
+}
+
+TEST_CASE("--json is one document with every number and check", "[tutorials]") {
+  for (const std::string& name : lesson_names()) {
+    const nlohmann::json document = lesson_json(name, "--ranks 2");
+    CAPTURE(name, document.dump(1));
+    CHECK(document.at("schema") == 1);
+    CHECK(document.at("lesson") == name);
+    CHECK(document.at("ok") == true);
+    CHECK(document.at("ranks") == 2);
+    const size_t all = document.at("numbers").size() + document.at("checks").size();
+    CHECK(document.at("result") == "PASS " + std::to_string(all) + "/" + std::to_string(all));
+    for (const auto& number : document.at("numbers")) CHECK(number.at("ok") == true);
+  }
+}
+
+TEST_CASE("the seed changes the weights, and no byte", "[tutorials]") {
+  const nlohmann::json a = lesson_json("06_zero1", "--seed 1"), b = lesson_json("06_zero1", "--seed 2");
+  CHECK(a.at("numbers") == b.at("numbers"));
+  CHECK(run_lesson("05_ddp", "--seed 1").out != run_lesson("05_ddp", "--seed 2").out);
+}
+
+}  // namespace tutorials

@@ -1,0 +1,123 @@
+#include "tests/tutorials/lesson_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <regex>
+#include <stdexcept>
+
+namespace tutorials {
+namespace {
+
+std::string program(const std::string& name) { return std::string(ZEROLAB_TUTORIALS) + "/" + name; }
+
+[[noreturn]] void become(const std::string& name, const std::vector<std::string>& arguments, int terminal) {
+  setsid();
+  ioctl(terminal, TIOCSCTTY, 0);  // so that Ctrl-C is a signal
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(terminal, fd);
+  for (const int number : {SIGINT, SIGPIPE}) signal(number, SIG_DFL);
+  setenv("TERM", "xterm", 1);
+  const std::string path = program(name);
+  std::vector<char*> words{const_cast<char*>(path.c_str())};
+  for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execv(words[0], words.data());
+  _exit(127);
+}
+
+}  // namespace
+
+std::vector<std::string> lesson_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials"))
+    if (std::regex_match(entry.path().filename().string(), std::regex("[0-9][0-9]_.*\\.cpp")))
+      names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+cli::Finished run_lesson(const std::string& name, const std::string& arguments, const std::string& answers) {
+  if (answers.empty()) return cli::shell("'" + program(name) + "' " + arguments);
+  const cli::ScratchFolder folder;
+  return cli::shell("'" + program(name) + "' " + arguments + " < " + cli::write_file(folder / "answers", answers));
+}
+
+nlohmann::json lesson_json(const std::string& name, const std::string& arguments) {
+  return nlohmann::json::parse(run_lesson(name, arguments + " --json").out);
+}
+
+int64_t measured(const nlohmann::json& document, const std::string& key) {
+  for (const auto& number : document.at("numbers"))
+    if (number.at("key") == key) return std::llround(number.at("measured").get<double>());
+  throw std::runtime_error("no number " + key);
+}
+
+LessonOnTerminal::LessonOnTerminal(const std::string& name, const std::vector<std::string>& arguments) {
+  master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) throw std::runtime_error("no pseudo-terminal");
+  const int slave = open(ptsname(master_), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const winsize size{.ws_row = 40, .ws_col = 80};
+  ioctl(slave, TIOCSWINSZ, &size);
+  process_ = fork();
+  if (process_ == 0) become(name, arguments, slave);
+  close(slave);
+}
+
+LessonOnTerminal::~LessonOnTerminal() {
+  if (process_ > 0) {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  close(master_);
+}
+
+bool LessonOnTerminal::read_more(double seconds) {
+  pollfd one{master_, POLLIN, 0};
+  if (poll(&one, 1, int(1000 * seconds)) <= 0) return false;
+  char buffer[65536];
+  const ssize_t n = read(master_, buffer, sizeof buffer);  // an error once the other side is closed
+  if (n > 0) unread_.append(buffer, size_t(n));
+  return n > 0;
+}
+
+std::string LessonOnTerminal::until(const std::string& text) {
+  size_t at = std::string::npos;
+  while ((at = unread_.find(text)) == std::string::npos)
+    if (!read_more(10)) throw std::runtime_error("'" + text + "' did not come; there was: " + unread_);
+  const std::string all = unread_.substr(0, at + text.size());
+  unread_.erase(0, at + text.size());
+  return all;
+}
+
+void LessonOnTerminal::press(const std::string& keys) {
+  if (write(master_, keys.data(), keys.size()) != ssize_t(keys.size())) throw std::runtime_error("the terminal takes no keys");
+}
+
+std::pair<std::string, int> LessonOnTerminal::end() {
+  while (read_more(10)) {
+  }
+  // It has closed the terminal and is about to end, or it hangs.
+  int status = 0;
+  for (int tries = 0; waitpid(process_, &status, WNOHANG) == 0; ++tries) {
+    if (tries == 100) kill(process_, SIGKILL);
+    usleep(10'000);
+  }
+  process_ = -1;
+  return {std::exchange(unread_, ""), WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+}
+
+bool LessonOnTerminal::is_cooked() const {
+  termios state;
+  return tcgetattr(master_, &state) == 0 && (state.c_lflag & ICANON) != 0 && (state.c_lflag & ECHO) != 0;
+}
+
+}  // namespace tutorials

@@ -1,0 +1,48 @@
+// Runs a built lesson as a learner would: its own process, headless or on a terminal.
+#pragma once
+
+#include <sys/types.h>
+#include <termios.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/process.h"
+
+namespace tutorials {
+
+// "05_ddp" and so on: every tutorials/NN_name.cpp of the source tree.
+std::vector<std::string> lesson_names();
+
+// A lesson with these arguments, as a shell writes them, and `answers` on its stdin.
+cli::Finished run_lesson(const std::string& name, const std::string& arguments, const std::string& answers = "");
+// The document of --json.
+nlohmann::json lesson_json(const std::string& name, const std::string& arguments);
+// The number of a key, as it was measured. Throws if there is none.
+int64_t measured(const nlohmann::json& document, const std::string& key);
+
+// A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns. Ends with this object.
+class LessonOnTerminal {
+ public:
+  LessonOnTerminal(const std::string& name, const std::vector<std::string>& arguments);
+  ~LessonOnTerminal();
+  LessonOnTerminal(const LessonOnTerminal&) = delete;
+  LessonOnTerminal& operator=(const LessonOnTerminal&) = delete;
+
+  // All that it printed since the last call, once that has `text` in it. Fails the test after 10 seconds.
+  std::string until(const std::string& text);
+  void press(const std::string& keys);
+  // All that it printed since the last call of until(), and its exit code: 128 + the signal's number if one ended it.
+  std::pair<std::string, int> end();
+  bool is_cooked() const;  // echo and lines, as a shell wants it
+
+ private:
+  bool read_more(double seconds);
+
+  int master_ = -1;
+  pid_t process_ = -1;
+  std::string unread_;
+};
+
+}  // namespace tutorials

@@ -1,0 +1,83 @@
+// --predict: asks before it shows, judges, explains.
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/tutorials/lesson_process.h"
+
+namespace tutorials {
+
+TEST_CASE("a right prediction is called right, however it is written", "[tutorials]") {
+  for (const char* number :
+       {"optimizer_bytes=57344", "optimizer_bytes=57,344", "optimizer_bytes=56KiB", "optimizer_bytes=5.7344e4"}) {
+    const cli::Finished finished = run_lesson("06_zero1", std::string("--predict ") + number);
+    CAPTURE(number, finished.out);
+    CHECK(finished.code == 0);
+    CHECK(cli::contains(finished.out, "you said 57,344: right."));
+    CHECK(cli::contains(finished.out, "1 of your 1 predictions is right\nRESULT 06_zero1 PASS"));
+  }
+}
+
+TEST_CASE("a wrong prediction is told what is off, and the formula", "[tutorials]") {
+  const cli::Finished finished =
+      run_lesson("06_zero1", "--predict optimizer_bytes=14336 --predict owned=28672 --predict padding=97");
+  CAPTURE(finished.out);
+  CHECK(finished.code == 0);  // the lesson holds, the learner learns
+  CHECK(cli::contains(finished.out, "you said 14,336: 4 times too little. Elements or bytes?"));
+  CHECK(cli::contains(finished.out, "It is 8 x 28,672 / N."));
+  CHECK(cli::contains(finished.out, "you said 28,672: 4 times too much. Elements or bytes? Of one rank or of all?"));
+  CHECK(cli::contains(finished.out, "you said 97: 1 too much."));
+  CHECK(cli::contains(finished.out, "0 of your 3 predictions are right"));
+}
+
+TEST_CASE("a prediction that is nonsense is refused", "[tutorials]") {
+  const auto refused = [](const std::string& arguments, const std::string& sentence) {
+    const cli::Finished finished = run_lesson("06_zero1", arguments);
+    CAPTURE(arguments, finished.out, finished.err);
+    CHECK(finished.code == 2);
+    CHECK(cli::contains(finished.err, sentence));
+    CHECK_FALSE(cli::contains(finished.out, "RESULT"));
+  };
+  refused("--predict owned=many", "'many' is not a number");
+  refused("--predict owned=", "'' is not a number");
+  refused("--predict owned=nan", "'nan' is not a number");
+  refused("--predict owned=5potatoes", "'5potatoes' is not a number");
+  refused("--predict =5", "write --predict KEY, or --predict KEY=VALUE");
+  refused("--predict owend=7168", "06_zero1 has no number of this name; it has parameters, padding, owned, ");
+}
+
+TEST_CASE("--predict asks before it shows the number", "[tutorials]") {
+  const std::string out = run_lesson("06_zero1", "--predict owned", "7168\n").out;
+  CAPTURE(out);
+  const size_t question = out.find("  owned? "), number = out.find("= 28,672 / N");
+  REQUIRE(question != std::string::npos);
+  REQUIRE(number != std::string::npos);
+  CHECK(question < number);
+  CHECK(cli::contains(out, "you said 7,168: right."));
+}
+
+TEST_CASE("an answer that is no number is asked for again, and Enter alone skips it", "[tutorials]") {
+  const std::string again = run_lesson("06_zero1", "--predict owned", "seven\n7168\n").out;
+  CHECK(cli::contains(again, "'seven' is not a number"));
+  CHECK(cli::contains(again, "you said 7,168: right."));
+  const std::string skipped = run_lesson("06_zero1", "--predict owned", "\n").out;
+  CHECK_FALSE(cli::contains(skipped, "you said"));
+  CHECK(cli::contains(skipped, "RESULT 06_zero1 PASS"));
+}
+
+TEST_CASE("--predict alone asks for every number, and the end of stdin answers none", "[tutorials]") {
+  const std::string out = run_lesson("06_zero1", "--predict --ranks 2", "28576\n0\n").out;
+  CAPTURE(out);
+  for (const char* key : {"parameters? ", "padding? ", "owned? ", "mistaken_bytes? "}) CHECK(cli::contains(out, key));
+  CHECK(cli::contains(out, "2 of your 2 predictions are right"));
+}
+
+TEST_CASE("with --json the questions go to stderr and the answers into the document", "[tutorials]") {
+  const cli::Finished finished = run_lesson("06_zero1", "--json --predict owned --predict padding=1", "7168\n");
+  const nlohmann::json document = nlohmann::json::parse(finished.out);
+  CHECK(cli::contains(finished.err, "owned? "));
+  REQUIRE(document.at("predictions").size() == 2);
+  CHECK(document.at("predictions")[0] == nlohmann::json{{"key", "padding"}, {"said", 1.0}, {"measured", 96}, {"right", false}});
+  CHECK(document.at("predictions")[1].at("right") == true);
+}
+
+}  // namespace tutorials
