@@ -23,6 +23,7 @@ const struct {
 struct Seen {  // by one rank
   int64_t sent_times_n[5] = {}, expected[5] = {};  // [B]
   double difference[5] = {};                       // largest, to the library's sums
+  int64_t gathered_times_n = 0;                    // [B]
   std::string ring;                                // after each step: how many ranks' values are in each chunk
 };
 
@@ -43,6 +44,10 @@ void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
     if (way == 0) reference = sums;
     for (size_t i = 0; i < sums.size(); ++i) seen.difference[way] = std::max(seen.difference[way], std::abs(double(sums[i]) - reference[i]));
   }
+  const Tensor whole = make((mine.values.numel() + mine.N - 1) / mine.N * mine.N);
+  comm.log().clear();
+  comm.all_gather(whole, {"all-gather", Purpose::parameter}).wait();
+  for (const auto& [call, traffic] : comm.log().rows()) seen.gathered_times_n += traffic.sent_bytes_times_n;
   AllReduce marked{comm, make(mine.N), make(mine.N)};
   kernel::fill(1 << mine.r, marked.values);  // each rank has a bit of its own, so a sum tells who is in it
   marked.after_step = [&] { for (const float who : marked.values.data<float>()) seen.ring += char('0' + std::popcount(unsigned(who))); };
@@ -74,6 +79,7 @@ void body(Lesson& lesson) {
                   same ? "0, bit for bit: the order is the library's" : "another order: at most 2 (N-1) N 2^-24, as values are below 1");
     ++i;
   }
+  lesson.number("all_gather", seen[0].gathered_times_n / N, (N - 1) * ((n + N - 1) / N) * 4, "(N-1)/N n 4 B, the second half of a ring (n rounded up)");
 }
 
 int main(int argc, char** argv) {
