@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <stdexcept>
 
@@ -51,12 +52,13 @@ cli::Finished run_lesson(const std::string& name, const std::string& arguments, 
   return cli::shell("'" + program(name) + "' " + arguments + " < " + cli::write_file(folder / "answers", answers));
 }
 
-nlohmann::json lesson_json(const std::string& name, const std::string& arguments) {
-  return nlohmann::json::parse(run_lesson(name, arguments + " --json").out);
+std::string lesson_document(const std::string& name, const std::string& arguments) {
+  return run_lesson(name, arguments + " --json").out;
 }
 
-int64_t measured(const nlohmann::json& document, const std::string& key) {
-  for (const auto& number : document.at("numbers"))
+int64_t measured(const std::string& document, const std::string& key) {
+  const nlohmann::json parsed = nlohmann::json::parse(document);
+  for (const auto& number : parsed.at("numbers"))
     if (number.at("key") == key) return std::llround(number.at("measured").get<double>());
   throw std::runtime_error("no number " + key);
 }

@@ -4,8 +4,8 @@
 #include <sys/types.h>
 #include <termios.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/process.h"
@@ -17,10 +17,10 @@ std::vector<std::string> lesson_names();
 
 // A lesson with these arguments, as a shell writes them, and `answers` on its stdin.
 cli::Finished run_lesson(const std::string& name, const std::string& arguments, const std::string& answers = "");
-// The document of --json.
-nlohmann::json lesson_json(const std::string& name, const std::string& arguments);
-// The number of a key, as it was measured. Throws if there is none.
-int64_t measured(const nlohmann::json& document, const std::string& key);
+// The document of --json, to be parsed. (nlohmann-json stands in no header.)
+std::string lesson_document(const std::string& name, const std::string& arguments);
+// The number of a key in it, as it was measured, to the next whole one. Throws if there is none.
+int64_t measured(const std::string& document, const std::string& key);
 
 // A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns. Ends with this object.
 class LessonOnTerminal {

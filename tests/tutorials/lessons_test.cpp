@@ -33,9 +33,10 @@ Layout layout(int64_t ranks, int64_t layers = 2) {
 using Numbers = std::map<std::string, int64_t>;
 
 void check_numbers(const std::string& lesson, const std::string& arguments, const Numbers& expected) {
-  const nlohmann::json document = lesson_json(lesson, arguments);
-  INFO(document.dump(1));
-  CHECK(document.at("ok") == true);
+  const std::string document = lesson_document(lesson, arguments);
+  INFO(document);
+  CHECK(cli::contains(document, "\"ok\": true"));
+  CHECK_FALSE(cli::contains(document, "\"ok\": false"));
   for (const auto& [key, number] : expected) {
     CAPTURE(lesson, arguments, key);
     CHECK(measured(document, key) == number);
@@ -104,7 +105,7 @@ TEST_CASE("with 4 ranks the lessons show the numbers that were worked out by han
 }
 
 TEST_CASE("sharding parameters loses with few layers and wins with many", "[tutorials]") {
-  const nlohmann::json two = lesson_json("08_zero3", "--ranks 2"), one = lesson_json("08_zero3", "--ranks 1");
+  const std::string two = lesson_document("08_zero3", "--ranks 2"), one = lesson_document("08_zero3", "--ranks 1");
   CHECK(measured(two, "peak_2_layers") == 120640);  // 4 * (28576 / 2 + 3168 + 12704), above ddp's 4 * 28576 = 114304
   CHECK(measured(two, "peak_12_layers") < 4 * layout(2, 12).all());
   CHECK(measured(two, "layers_to_win") == 3);
@@ -112,8 +113,8 @@ TEST_CASE("sharding parameters loses with few layers and wins with many", "[tuto
 }
 
 TEST_CASE("ZeRO-2 with one huge bucket needs more in all than ZeRO-1, once activations are few", "[tutorials]") {
-  const nlohmann::json many = lesson_json("07_zero2", "--ranks 4"),
-                       few = lesson_json("07_zero2", "--ranks 4 --rows 1 --recompute");
+  const std::string many = lesson_document("07_zero2", "--ranks 4"),
+                    few = lesson_document("07_zero2", "--ranks 4 --rows 1 --recompute");
   CHECK(measured(many, "total_500000000") < measured(many, "total_zero1"));
   CHECK(measured(few, "total_500000000") > measured(few, "total_zero1"));
   CHECK(measured(few, "total_1") < measured(few, "total_zero1"));

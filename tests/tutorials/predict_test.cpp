@@ -1,6 +1,7 @@
 // --predict: asks before it shows, judges, explains.
 
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tests/tutorials/lesson_process.h"
 
