@@ -1,0 +1,226 @@
+// Lessons 00 to 04: their numbers, derived here in another way.
+
+#include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "tests/tutorials/lesson_process.h"
+
+namespace tutorials {
+namespace {
+
+std::string join(const std::vector<std::pair<std::string, int64_t>>& flags) {
+  std::string text;
+  for (const auto& [flag, value] : flags) text += " " + flag + " " + std::to_string(value);
+  return text;
+}
+
+nlohmann::json passed(const std::string& lesson, const std::vector<std::pair<std::string, int64_t>>& flags) {
+  nlohmann::json document = lesson_json(lesson, join(flags));
+  INFO(document.dump(1));
+  CHECK(document.at("ok") == true);
+  return document;
+}
+
+double decimal(const nlohmann::json& document, const std::string& key) {
+  for (const auto& number : document.at("numbers"))
+    if (number.at("key") == key) return number.at("measured").get<double>();
+  throw std::runtime_error("no number " + key);
+}
+
+// micrograd's README, as Python writes it.
+double readme(double a, double b) {
+  double c = a + b;
+  double d = a * b + b * b * b;
+  c += c + 1;
+  c += 1 + c + (-a);
+  d += d * 2 + std::max(b + a, 0.0);
+  d += 3 * d + std::max(b - a, 0.0);
+  const double e = c - d, f = e * e;
+  return f / 2 + 10 / f;
+}
+
+// [n] sizes of the tensors of model M, in the order in which they are laid out.
+std::vector<int64_t> root_tensors() { return {65 * 32, 32 * 32, 32, 32}; }
+std::vector<int64_t> block_tensors() { return {32, 32, 32 * 96, 96, 32 * 32, 32, 32, 32, 32 * 128, 128, 128 * 32, 32}; }
+int64_t padded(const std::vector<int64_t>& tensors, int64_t multiple) {
+  int64_t end = 0;
+  for (const int64_t n : tensors) end = (end + 15) / 16 * 16 + n;
+  while (end % multiple != 0) ++end;
+  return end;
+}
+
+// Who sends how many values when N ranks add n: by walking through the messages.
+struct Messages {
+  int64_t N, n;
+  std::vector<int64_t> sent = std::vector<int64_t>(size_t(N), 0);
+  std::vector<int64_t> chunks() const {  // value i is in the last chunk c that begins at or before it
+    std::vector<int64_t> sizes(static_cast<size_t>(N), 0);
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t c = 0;
+      while (i >= n * (c + 1) / N) ++c;
+      ++sizes[size_t(c)];
+    }
+    return sizes;
+  }
+  void root() {
+    for (int64_t r = 1; r < N; ++r) sent[size_t(r)] += n, sent[0] += n;
+  }
+  void tree(int64_t first, int64_t count) {  // rank `first` adds up `count` ranks: the two halves, the left one a power of 2
+    if (count < 2) return;
+    int64_t left = 1;
+    while (2 * left < count) left *= 2;
+    tree(first, left), tree(first + left, count - left);
+    sent[size_t(first + left)] += n, sent[size_t(first)] += n;
+  }
+  void ring() {
+    const std::vector<int64_t> size = chunks();
+    for (int64_t c = 0; c < N; ++c)  // it starts at rank c, is whole after N-1 hops, and goes N-1 hops on
+      for (int64_t hop = 0; hop < 2 * (N - 1); ++hop) sent[size_t((c + hop) % N)] += size[size_t(c)];
+  }
+  void direct() {
+    const std::vector<int64_t> size = chunks();
+    for (int64_t from = 0; from < N; ++from)
+      for (int64_t to = 0; to < N; ++to)
+        if (from != to) sent[size_t(from)] += size[size_t(to)] + size[size_t(from)];
+  }
+  int64_t busiest() const { return 4 * *std::max_element(sent.begin(), sent.end()); }
+  int64_t all() const { return 4 * std::accumulate(sent.begin(), sent.end(), int64_t(0)); }
+};
+
+}  // namespace
+
+TEST_CASE("00 finds that the course runs, whatever is missing", "[tutorials]") {
+  const int64_t N = GENERATE(1, 3, 8);
+  const auto document = passed("00_doctor", {{"--ranks", N}});
+  int64_t sum = 0;
+  for (int64_t r = 1; r <= N; ++r) sum += r;
+  CHECK(measured(document, "sum_of_ranks") == sum);
+  const cli::Finished finished = run_lesson("00_doctor", "");
+  CHECK(finished.code == 0);
+  for (const char* part : {"\n~ GPU", "\n~ NCCL: ", "\nThe course runs here"}) CHECK(cli::contains(finished.out, part));
+}
+
+TEST_CASE("01 counts tensors of any size to the byte", "[tutorials]") {
+  const auto [R, C] = GENERATE(std::pair<int64_t, int64_t>{8, 4}, std::pair<int64_t, int64_t>{17, 5}, std::pair<int64_t, int64_t>{300, 2});
+  const auto document = passed("01_tensor", {{"--rows", R}, {"--columns", C}, {"--ranks", 3}});
+  int64_t elements = 0, squares = 0, last_row = 0;
+  for (int64_t r = 0; r < R; ++r) {
+    squares += r * r;
+    if (r == R - 1) last_row = elements;
+    elements += C;
+  }
+  CHECK(measured(document, "tensor") == 4 * elements);
+  CHECK(measured(document, "views_add") == 0);
+  CHECK(measured(document, "row_begins_at") == 4 * last_row);
+  CHECK(measured(document, "copy_adds") == 4 * elements);
+  CHECK(measured(document, "g_00") == squares);
+  CHECK(measured(document, "peak") == 6 * elements);
+  CHECK(measured(document, "all_ranks") == 12 * elements);
+}
+
+TEST_CASE("02 has micrograd's numbers, and differences agree with its gradients", "[tutorials]") {
+  const auto document = passed("02_autograd", {});
+  const double h = 1e-5;
+  CHECK(decimal(document, "g") == Catch::Approx(readme(-4, 2)).epsilon(1e-12));
+  // The error of a central difference is h^2 g''' / 6, and rounding of g, 1e-15 / h: together far below 1e-6 of the gradient.
+  CHECK(decimal(document, "a_gradient") == Catch::Approx((readme(-4 + h, 2) - readme(-4 - h, 2)) / (2 * h)).epsilon(1e-6));
+  CHECK(decimal(document, "b_gradient") == Catch::Approx((readme(-4, 2 + h) - readme(-4, 2 - h)) / (2 * h)).epsilon(1e-6));
+  CHECK(measured(document, "contributions") == 10);  // a and b stand five times each in the README's lines
+}
+
+TEST_CASE("02 walks from the last entry to the first and passes each once", "[tutorials]") {
+  std::vector<int> passed;
+  for (const std::string& line : cli::lines(run_lesson("02_autograd", "").out))
+    if (line.starts_with("  #")) passed.push_back(std::stoi(line.substr(3)));
+  REQUIRE(passed.size() == 28);
+  for (size_t i = 0; i < passed.size(); ++i) CHECK(passed[i] == int(passed.size() - 1 - i));
+}
+
+TEST_CASE("02 gives each rank a gradient of its own", "[tutorials]") {
+  const int64_t N = GENERATE(1, 3, 5);
+  const auto document = passed("02_autograd", {{"--ranks", N}});
+  CHECK(measured(document, "different_gradients") == N);
+  CHECK(measured(document, "final_gradients") == int64_t(root_tensors().size() + 2 * block_tensors().size()));
+}
+
+TEST_CASE("03 keeps 16, 18 or 20 bytes per parameter, padding counted", "[tutorials]") {
+  const int64_t N = GENERATE(1, 2, 3, 4), L = GENERATE(1, 3);
+  const auto document = passed("03_gpt", {{"--ranks", N}, {"--layers", L}, {"--batch", 1}});
+  const int64_t all = N * (padded(root_tensors(), 16 * N) + L * padded(block_tensors(), 16 * N));
+  CHECK(measured(document, "fp32") == 16 * all);
+  CHECK(measured(document, "fp32_master") == 20 * all);
+  CHECK(measured(document, "bf16") == 16 * all);
+  CHECK(measured(document, "bf16_fp32_gradient") == 18 * all);
+}
+
+TEST_CASE("03 keeps the activations that each operation says it keeps", "[tutorials]") {
+  const int64_t B = GENERATE(1, 3, 4), L = GENERATE(1, 2), T = 32, C = 32, V = 65, H = 2;
+  const auto document = passed("03_gpt", {{"--layers", L}, {"--batch", B}});
+  int64_t block = 0;  // [n] per token, as in Gpt::block
+  block += C + 2;     // layer_norm keeps its input, mean and 1/std
+  block += C;         // linear keeps the normalised rows
+  block += 3 * C + C + H;  // attention keeps qkv, y, log-sum-exp; the projection's input is that y
+  block += C + 2 + C;      // the sum is kept by the second layer_norm; its output by linear
+  block += 4 * C + 4 * C;  // GELU keeps its input, linear GELU's output
+  const int64_t ends = 2 + C + 2 + C + V;  // tokens and targets; the last norm's input, mean and 1/std, its output; logits
+  CHECK(measured(document, "block_keeps") == 4 * B * T * block);
+  CHECK(measured(document, "after_forward") == 4 * (B * T * (L * block + ends) + 1));
+  CHECK(measured(document, "peak") == 4 * (B * T * (L * block + ends + C) + 1));
+}
+
+TEST_CASE("03 in its default size has the numbers that were worked out by hand", "[tutorials]") {
+  // 65*32 + 32*32 + 64 = 3168; 12*1024 + 13*32 = 12704; 3168 + 2*12704 = 28576. A token keeps 16*32 + 4 + 2 = 518 per block.
+  const auto document = passed("03_gpt", {});
+  CHECK(measured(document, "fp32") == 457216);
+  CHECK(measured(document, "fp32_master") == 571520);
+  CHECK(measured(document, "bf16_fp32_gradient") == 514368);
+  CHECK(measured(document, "block_keeps") == 265216);
+  CHECK(measured(document, "after_forward") == 598532);
+  CHECK(measured(document, "peak") == 614916);
+}
+
+TEST_CASE("04 sends what walking through the messages gives, for any number of ranks and values", "[tutorials]") {
+  const int64_t N = GENERATE(1, 2, 3, 5, 6, 8), n = GENERATE(1, 7, 1000);
+  const auto document = passed("04_collectives", {{"--ranks", N}, {"--length", n}});
+  Messages root{N, n}, tree{N, n}, ring{N, n}, direct{N, n};
+  root.root(), tree.tree(0, N), ring.ring(), direct.direct();
+  for (const auto& [name, messages] : {std::pair{"root", root}, {"tree", tree}, {"ring", ring}, {"direct", direct}}) {
+    CAPTURE(N, n, name);
+    CHECK(measured(document, std::string(name) + "_busiest") == messages.busiest());
+    CHECK(measured(document, std::string(name) + "_all") == messages.all());
+    CHECK(measured(document, std::string(name) + "_all") == measured(document, "library_all"));
+  }
+}
+
+TEST_CASE("04 with 4 ranks has the numbers that were worked out by hand", "[tutorials]") {
+  const auto eight = passed("04_collectives", {{"--ranks", 4}, {"--length", 8}});
+  CHECK(measured(eight, "ring_busiest") == 48);  // 6 steps of 2 values
+  CHECK(measured(eight, "root_busiest") == 96);  // 3 messages of 8 values
+  CHECK(measured(eight, "all_gather") == 24);
+  CHECK(measured(passed("04_collectives", {}), "ring_busiest") == 171456);  // 2 * 3 / 4 * 28576 * 4
+}
+
+TEST_CASE("04 has the library's bits where the order is the library's, and others where it is not", "[tutorials]") {
+  const auto off = [](int64_t N, const std::string& way) { return decimal(passed("04_collectives", {{"--ranks", N}}), way + "_off"); };
+  for (const int64_t N : {2, 3, 4}) {
+    CHECK(off(N, "root") == 0);
+    CHECK(off(N, "direct") == 0);
+  }
+  CHECK(off(2, "ring") == 0);  // two values have one sum
+  CHECK(off(3, "ring") > 0);
+  CHECK(off(3, "tree") == 0);  // (0 + 1) + 2
+  CHECK(off(4, "tree") > 0);   // (0 + 1) + (2 + 3)
+}
+
+TEST_CASE("no lesson has more than 120 lines of its own", "[tutorials]") {
+  for (const std::string& name : lesson_names()) {
+    CAPTURE(name);
+    CHECK(cli::lines(cli::read_file(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/" + name + ".cpp")).size() <= 120);
+  }
+}
+
+}  // namespace tutorials
