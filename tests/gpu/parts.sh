@@ -10,7 +10,7 @@ stop() { [ -z "$child" ] || { kill "$child"; wait "$child"; } 2>/dev/null; exit 
 trap 'stop 130' INT
 trap 'stop 143' TERM
 
-report() { printf '%-8s%-20s%5s s  %s\n' "$@" | sed 's/ *$//' | tee -a "$out/summary.txt"; }   # verdict part seconds why
+report() { printf '%-8s%-24s%4s s  %s\n' "$@" | sed 's/ *$//' | tee -a "$out/summary.txt"; }   # verdict part seconds why
 
 # part NAME LIMIT FORMAT COMMAND…: runs a command for at most LIMIT seconds.
 part() {
