@@ -45,16 +45,18 @@ void check_numbers(const std::string& lesson, const std::string& arguments, cons
 
 }  // namespace
 
-TEST_CASE("every lesson ends with PASS at 1 to 4 ranks, within 2 seconds", "[tutorials]") {
+TEST_CASE("every lesson ends with PASS at 1 to 4 ranks, also with --quiet", "[tutorials]") {
   for (const std::string& name : lesson_names()) {
     for (const int ranks : {1, 2, 3, 4}) {
-      const cli::Finished finished = run_lesson(name, "--ranks " + std::to_string(ranks));
+      const bool quiet = ranks % 2 == 0;
+      const cli::Finished finished = run_lesson(name, "--ranks " + std::to_string(ranks) + (quiet ? " --quiet" : ""));
       CAPTURE(name, ranks, finished.out, finished.err);
       CHECK(finished.code == 0);
       CHECK(finished.err.empty());
       CHECK(finished.seconds < 20);  // 2 on an idle machine
       const std::vector<std::string> lines = cli::lines(finished.out);
       REQUIRE(!lines.empty());
+      CHECK((lines.size() == 1) == quiet);
       CHECK(lines.back().starts_with("RESULT " + name + " PASS "));
       const std::string counts = lines.back().substr(lines.back().rfind(' ') + 1);
       CHECK(counts.substr(0, counts.find('/')) == counts.substr(counts.find('/') + 1));

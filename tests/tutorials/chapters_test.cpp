@@ -1,0 +1,121 @@
+// What the chapters quote is what the programs print: a block that begins with "$ ./zl run NN …" or "$ diff …" is run again.
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <optional>
+#include <regex>
+
+#include "tests/tutorials/lesson_process.h"
+
+namespace tutorials {
+namespace {
+
+struct Quote {
+  int line;
+  std::string command;
+  std::vector<std::string> output;  // "..." stands for any lines
+};
+
+std::vector<Quote> quotes_of(const std::string& text) {
+  std::vector<Quote> quotes;
+  bool inside = false;
+  int number = 0;
+  for (const std::string& line : cli::lines(text)) {
+    ++number;
+    if (line.starts_with("```")) {
+      inside = !inside;
+    } else if (inside && line.starts_with("$ ")) {
+      quotes.push_back({number, line.substr(2), {}});
+    } else if (inside && !quotes.empty() && number == quotes.back().line + int(quotes.back().output.size()) + 1) {
+      quotes.back().output.push_back(line);
+    }
+  }
+  return quotes;
+}
+
+// A line that begins with "~" depends on the machine: only its words are compared.
+std::string comparable(const std::string& line) {
+  return line.starts_with("~") ? std::regex_replace(line, std::regex("[0-9][0-9.e+-]*"), "#") : line;
+}
+
+// The first line of the quote that the output does not have in this order.
+std::optional<std::string> missing(const Quote& quote, const std::vector<std::string>& output) {
+  size_t at = 0;
+  bool any = false;
+  for (const std::string& line : quote.output) {
+    if (line == "...") {
+      any = true;
+      continue;
+    }
+    while (any && at < output.size() && comparable(output[at]) != comparable(line)) ++at;
+    if (at >= output.size() || comparable(output[at]) != comparable(line)) return line;
+    any = false;
+    ++at;
+  }
+  if (!any && at < output.size()) return "(the end, before: " + output[at] + ")";
+  return std::nullopt;
+}
+
+std::string run_command(const std::string& command) {
+  static const std::regex lesson("\\./zl run ([0-9][0-9])(.*)");
+  std::smatch match;
+  if (std::regex_match(command, match, lesson)) {
+    for (const std::string& name : lesson_names())
+      if (name.starts_with(match[1].str())) return run_lesson(name, match[2]).out;
+    return "no such lesson";
+  }
+  return cli::shell("cd '" ZEROLAB_SOURCE_DIR "' && " + command).out;
+}
+
+bool is_checked(const std::string& command) { return command.starts_with("./zl run ") || command.starts_with("diff "); }
+
+std::vector<std::filesystem::path> chapters() {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(ZEROLAB_SOURCE_DIR "/tutorials"))
+    if (std::regex_match(entry.path().filename().string(), std::regex("[0-9][0-9]_.*\\.md"))) paths.push_back(entry.path());
+  return paths;
+}
+
+}  // namespace
+
+TEST_CASE("what the chapters quote is what the programs print", "[tutorials]") {
+  for (const auto& chapter : chapters()) {
+    int checked = 0;
+    for (const Quote& quote : quotes_of(cli::read_file(chapter))) {
+      if (!is_checked(quote.command) || quote.output.empty()) continue;
+      ++checked;
+      CAPTURE(chapter.filename().string(), quote.line, quote.command);
+      const std::string output = run_command(quote.command);
+      INFO(output);
+      CHECK(missing(quote, cli::lines(output)).value_or("") == "");
+    }
+    CAPTURE(chapter.filename().string());
+    CHECK(checked > 0);
+  }
+}
+
+TEST_CASE("every lesson has a chapter with its questions and their answers", "[tutorials]") {
+  for (const std::string& name : lesson_names()) {
+    const std::string text = cli::read_file(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/" + name + ".md");
+    CAPTURE(name);
+    for (const char* part : {"## The run", "## An experiment", "## Three questions", "## What this does not show",
+                             "## Where the code is", "## Answers"})
+      CHECK(cli::contains(text, part));
+  }
+}
+
+TEST_CASE("the check of quotes notices a changed number, a missing line and one too many", "[tutorials]") {
+  const std::vector<std::string> output{"a 1", "~ b 2.5e-7", "c 3", "d"};
+  const auto told = [&](std::vector<std::string> quote) { return missing({0, "", std::move(quote)}, output).value_or(""); };
+  CHECK(told({"a 1", "~ b 2.5e-7", "c 3", "d"}).empty());
+  CHECK(told({"a 1", "~ b 9.1", "c 3", "d"}).empty());
+  CHECK(told({"...", "c 3", "..."}).empty());
+  CHECK(told({"a 1", "...", "d"}).empty());
+  CHECK(told({"a 2", "..."}) == "a 2");
+  CHECK(told({"a 1", "c 3", "..."}) == "c 3");
+  CHECK(told({"...", "d", "c 3"}) == "c 3");
+  CHECK(told({"a 1", "~ b 2.5e-7", "c 3"}) == "(the end, before: d)");
+  CHECK(quotes_of("x\n```\n$ diff a b\n1c1\n```\n```cpp\nint i;\n```\n").size() == 1);
+}
+
+}  // namespace tutorials
