@@ -1,0 +1,43 @@
+// tutorials/README.md: what it points to is there, and it says of each lesson what the lesson says of itself.
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <regex>
+
+#include "tests/tutorials/lesson_process.h"
+
+namespace tutorials {
+namespace {
+
+const std::string folder = ZEROLAB_SOURCE_DIR "/tutorials/";
+
+// Without the marks of Markdown and typesetting.
+std::string plain(const std::string& text) { return std::regex_replace(text, std::regex("[^A-Za-z0-9,?\\- ]"), ""); }
+
+}  // namespace
+
+TEST_CASE("every link of the guide and the chapters leads to a file", "[tutorials]") {
+  static const std::regex link("\\]\\(([^)#:]+)\\)");
+  int links = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".md") continue;
+    const std::string text = cli::read_file(entry.path());
+    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it, ++links) {
+      CAPTURE(entry.path().filename().string(), (*it)[1].str());
+      CHECK(std::filesystem::exists(folder + (*it)[1].str()));
+    }
+  }
+  CHECK(links > 40);
+}
+
+TEST_CASE("the guide lists every lesson with the question that it answers", "[tutorials]") {
+  const std::string guide = plain(cli::read_file(folder + "README.md"));
+  for (const std::string& name : lesson_names()) {
+    const std::string says = cli::lines(run_lesson(name, "--help").out).at(0);  // "06_zero1: Who updates …?"
+    CAPTURE(name, says);
+    CHECK(cli::contains(guide, plain(says.substr(says.find(": ") + 2))));
+    CHECK(cli::contains(guide, name.substr(0, 2) + " " + name.substr(3)));
+  }
+}
+
+}  // namespace tutorials
