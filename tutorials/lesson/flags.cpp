@@ -137,7 +137,7 @@ std::string help_text(const About& about) {
   text += row("--seed S", "of the initial weights (1337)");
   text += row("--predict [KEY[=VALUE]]", "may be given several times");
   text += row("--step", "keys: n next event, u next unit, m memory, c communication, q quit");
-  text += row("--quiet", "only the last line: RESULT, PASS or FAIL, checks that held / checks");
+  text += row("--quiet", "only the last line (RESULT, PASS or FAIL, held / all), and how predictions did");
   text += row("--json", "one document with all numbers and checks");
   text += "\nExit code: 0 all checks held, 1 one did not, 2 a flag makes no sense.\n";
   return text;

@@ -59,7 +59,7 @@ void add_units(const Moment& moment, std::vector<std::string>& lines) {
     lines.push_back(line);
   }
   if (last < first_rank.units.size()) lines.push_back(str("   ... ", first_rank.units.size() - last, " more"));
-  lines.push_back("   P G O the whole of parameters, gradients, optimizer   p g o own shard   . free");
+  lines.push_back("   P G O whole parameters, gradients, optimizer   p g o own shard   . free");
   lines.push_back("");
 }
 
