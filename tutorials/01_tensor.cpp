@@ -1,5 +1,5 @@
 // Where does every byte live, and who may free it? One memory, its ledger, and a handful of tensors.
-#include <numeric>
+#include <atomic>
 
 #include "tensor/kernels.h"
 #include "tutorials/lesson/lesson.h"
@@ -14,8 +14,8 @@ struct Speaking {
       if (e.kind == EventKind::phase) lesson.say(e.what);
       if (e.kind != EventKind::allocate && e.kind != EventKind::release) return;
       const bool kernels = e.what == std::string(name(MemoryUse::workspace));  // how much they need depends on the CPU
-      lesson.say(str(kernels ? "~   " : "    ", e.kind == EventKind::allocate ? "+ " : "- ", with_commas(e.bytes), " B of ", e.what, ", now ",
-                     with_commas(memory.ledger().live_total()), " B"));
+      lesson.say(str(kernels ? "~   " : "    ", e.kind == EventKind::allocate ? "+ " : "- ", with_commas(e.bytes), " B of ",
+                     e.what, ", now ", with_commas(memory.ledger().live_total()), " B"));
     });
   }
   Memory memory;
@@ -33,11 +33,12 @@ void views_and_copies(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   memory.events().set_phase("two views of it: the last row, and the same elements in another shape");
   Tensor row = a.slice((R - 1) * C, {C}), reshaped = a.view({C, R});
   lesson.number("views_add", ledger.live_total() - bytes, 0, "a view is an offset and a shape");
-  lesson.number("row_begins_at", static_cast<char*>(row.address()) - static_cast<char*>(a.address()), (R - 1) * C * 4,
-                "(rows - 1) x columns x 4 B behind the first element");
+  const auto at = [](const Tensor& t) { return static_cast<char*>(t.address()); };
+  lesson.number("row_begins_at", at(row) - at(a), (R - 1) * C * 4, "(rows - 1) x columns x 4 B");
   kernel::fill(-1, row);
   lesson.check("what is written through a view is seen through all", a.data<float>()[size_t((R - 1) * C)] == -1);
-  lesson.check("a view in another shape is no transpose: element (0, 1) is the one that was (0, 1)", reshaped.data<float>()[1] == 1);
+  lesson.check("a view in another shape is no transpose: element (0, 1) is the one that was (0, 1)",
+               reshaped.data<float>()[1] == 1);
 
   memory.events().set_phase("a copy");
   Tensor b = Tensor::empty(memory, MemoryUse::activation, a.shape());
@@ -104,13 +105,13 @@ void body(Lesson& lesson) {
     for (const auto& part : {views_and_copies, transposed, peak_and_limit}) part(lesson, speaking.memory, R, C);
     lesson.number("at_the_end", speaking.memory.ledger().live_total(), 0, "every tensor died with its last holder");
   });
-  std::vector<int64_t> live(static_cast<size_t>(N));
+  std::atomic<int64_t> live = 0;
   lesson.run_ranks(int(N), [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
     const Tensor mine = Tensor::empty(memory, MemoryUse::parameter, {R, C});
-    live[size_t(comm.rank())] = memory.ledger().live_total();
+    live += memory.ledger().live_total();
   });
-  lesson.number("all_ranks", std::accumulate(live.begin(), live.end(), int64_t(0)), N * 4 * R * C, "one tensor per rank: each has its own memory and ledger");
+  lesson.number("all_ranks", live, N * 4 * R * C, "one tensor per rank: each has its own memory and ledger");
 }
 
 int main(int argc, char** argv) {

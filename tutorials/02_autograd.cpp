@@ -16,10 +16,10 @@ void micrograd(Lesson& lesson, Memory& memory) {
   Parameter pa{"a", {1}, 0, 0, on.scalar(-4), on.scalar(0)}, pb{"b", {1}, 0, 0, on.scalar(2), on.scalar(0)};
   const Number a(on, Var::parameter(&on.tape, pa), -4, "a"), b(on, Var::parameter(&on.tape, pb), 2, "b");
   Number c = a + b, d = a * b, t = 0;
-  d = d + pow(b, 3), c = c + (c + 1);               // d = a b + b^3, c += c + 1
-  t = 1 + c, t = t + a * -1, c = c + t;             // c += 1 + c - a
-  t = d * 2, t = t + relu(b + a), d = d + t;        // d += 2 d + relu(b + a)
-  t = 3 * d, t = t + relu(b + a * -1), d = d + t;   // d += 3 d + relu(b - a)
+  d = d + pow(b, 3), c = c + (c + 1);                                         // d = a b + b^3, c += c + 1
+  t = 1 + c, t = t + a * -1, c = c + t;                                       // c += 1 + c - a
+  t = d * 2, t = t + relu(b + a), d = d + t;                                  // d += 2 d + relu(b + a)
+  t = 3 * d, t = t + relu(b + a * -1), d = d + t;                             // d += 3 d + relu(b - a)
   const Number f = pow(c + d * -1, 2), h = f * 0.5, g = h + 10 * pow(f, -1);  // f = (c - d)^2, g = f / 2 + 10 / f
   lesson.say("The tape in the order of the walk, with the value of each entry and its gradient, which is final:");
   on.tape.backward(g.var, on.scalar(1));

@@ -15,15 +15,15 @@ struct Mode {
   bool separate_master;
   std::optional<Dtype> gradients;
 };
-const Mode kModes[] = {{"fp32", "N x 16 B: 4 parameter, 4 gradient, 8 moments", 16, Dtype::f32, false, {}},
-              {"fp32_master", "N x 20 B: 4, 4, 8, and 4 for a master copy", 20, Dtype::f32, true, {}},
-              {"bf16", "N x 16 B: 2, 2, 8, and 4 for the fp32 master copy", 16, Dtype::bf16, false, {}},
-              {"bf16_fp32_gradient", "N x 18 B: 2, 4, 8, 4, as gradients are added in fp32", 18, Dtype::bf16, false, Dtype::f32}};
-
+const Mode kModes[] = {
+    {"fp32", "N x 16 B: 4 parameter, 4 gradient, 8 moments", 16, Dtype::f32, false, {}},
+    {"fp32_master", "N x 20 B: 4, 4, 8, and 4 for a master copy", 20, Dtype::f32, true, {}},
+    {"bf16", "N x 16 B: 2, 2, 8, and 4 for the fp32 master copy", 16, Dtype::bf16, false, {}},
+    {"bf16_fp32_gradient", "N x 18 B: 2, 4, 8, 4, as gradients are added in fp32", 18, Dtype::bf16, false, Dtype::f32}};
 // One rank's model, and a batch: the same for all ranks, so that it is learnt by heart.
 struct Run {
-  Run(const TrainingSpec& spec, Communicator& comm) : memory({DeviceKind::cpu}, cpu_backend(), comm.events()), model(spec.model),
-                                                      engine(initialize(model.units(), comm, memory, spec.config)) {
+  Run(const TrainingSpec& spec, Communicator& comm) : memory({DeviceKind::cpu}, cpu_backend(), comm.events()), model(spec.model) {
+    engine = initialize(model.units(), comm, memory, spec.config);
     ids = Tensor::empty(memory, MemoryUse::activation, {spec.config.micro_batch, spec.model.block_size}, Dtype::i32);
     targets = like(ids, ids.shape());
     text_m().fill(0, ids.data<int32_t>(), targets.data<int32_t>());
@@ -34,7 +34,6 @@ struct Run {
     engine->step();
     return engine->loss_of_step();
   }
-  int64_t states() const { return memory.ledger().live_total() - memory.ledger().live(MemoryUse::activation); }
   Memory memory;
   Gpt model;
   std::unique_ptr<Engine> engine;
@@ -65,9 +64,11 @@ void report(Lesson& lesson, const TrainingSpec& spec, Listener& heard) {
   int64_t right = 0;
   for (Gpt model(spec.model); const Unit& u : model.units()) {
     auto& bytes = heard.states[u.name];
-    const int64_t n = u.index == 0 ? sizes.padded_root : sizes.padded_block, P = bytes["parameter"], G = bytes["gradient"], O = bytes["optimizer_state"];
-    lesson.say(column(u.name, 8) + column(with_commas(n), 10) + column(with_commas(P), 11) + column(with_commas(G), 11) + column(with_commas(O), 11));
-    right += P == 4 * n && G == 4 * n && O == 8 * n;
+    const int64_t n = u.index == 0 ? sizes.padded_root : sizes.padded_block;
+    std::string line = column(u.name, 8) + column(with_commas(n), 10);
+    for (const char* use : {"parameter", "gradient", "optimizer_state"}) line += column(with_commas(bytes[use]), 11);
+    lesson.say(line);
+    right += bytes["parameter"] == 4 * n && bytes["gradient"] == 4 * n && bytes["optimizer_state"] == 8 * n;
   }
   lesson.number("units", right, L + 1, "units of 4, 4 and 8 B per element: root (V+T+2) C, blocks 12 C^2 + 13 C, padded");
   const int64_t full = heard.timeline[size_t(2 * L + 1)].second, block = 4 * BT * (16 * C + 4 + spec.model.heads);
@@ -75,9 +76,10 @@ void report(Lesson& lesson, const TrainingSpec& spec, Listener& heard) {
   for (const auto& [when, bytes] : heard.timeline)
     lesson.say("  " + when + column(with_commas(bytes), 36 - when.size()) + " |" + std::string(size_t(40 * bytes / full), '#'));
   lesson.number("block_keeps", heard.timeline[2].second - heard.timeline[1].second, block, "4 B x BT (16 C + 4 + H)");
-  lesson.number("after_forward", full, L * block + 4 * (BT * (4 + 2 * C + spec.model.vocab) + 1), "and 4 B x BT (4 + 2 C + V), and the loss");
+  const int64_t ends = 4 * (BT * (4 + 2 * C + spec.model.vocab) + 1);
+  lesson.number("after_forward", full, L * block + ends, "L blocks, and 4 B x (BT (4 + 2 C + V) + 1) at both ends");
   lesson.number("peak", heard.peak, full + 4 * BT * C, "and the first gradient that walks back, 4 B x BT C");
-  lesson.number("dry_run", dry_run(spec, 0).rest.peak(MemoryUse::activation), heard.peak, "a step of the same model without data");
+  lesson.number("dry_run", dry_run(spec, 0).rest.peak(MemoryUse::activation), heard.peak, "a step without data");
 }
 
 void body(Lesson& lesson) {
@@ -93,7 +95,7 @@ void body(Lesson& lesson) {
   });
   report(lesson, spec, heard[0]);
   const int64_t all = spec.ranks * sizes_m(spec.ranks, spec.model.layers).padded();
-  lesson.say(str("what stays in each mode, on N = ", spec.ranks, " ranks of ", with_commas(all / spec.ranks), " elements with padding"));
+  lesson.say(str("what stays in each mode on N = ", spec.ranks, " ranks of ", with_commas(all / spec.ranks), " padded elements"));
   std::vector<double> losses;
   for (const auto& mode : kModes) {
     spec.config.precision = mode.precision, spec.config.grad_accum_dtype = mode.gradients;
@@ -101,15 +103,13 @@ void body(Lesson& lesson) {
     std::atomic<int64_t> states = 0;
     lesson.run_ranks(spec.ranks, [&](Communicator& comm) {
       Run run(spec, comm);
-      for (int step = 0; step < (&mode == kModes ? 150 : 1); ++step) {
-        const double loss = run.step();
-        if (&mode == kModes && comm.rank() == 0) losses.push_back(loss);
-      }
-      states += run.states();
+      for (int step = 0; step < (&mode == kModes ? 150 : 1); ++step)
+        if (const double loss = run.step(); &mode == kModes && comm.rank() == 0) losses.push_back(loss);
+      states += run.memory.ledger().live_total() - run.memory.ledger().live(MemoryUse::activation);
     });
     lesson.number(mode.key, states, mode.bytes * all, mode.formula);
   }
-  lesson.number("first_loss", std::round(losses[0] * 1000) / 1000, std::log(spec.model.vocab), 0.15, "ln V within 0.15: it knows nothing yet");
+  lesson.number("first_loss", std::round(losses[0] * 1000) / 1000, std::log(spec.model.vocab), 0.15, "ln V, within 0.15");
   lesson.say(str("~ after 150 steps the loss is ", losses.back()));
   lesson.check("it knows the batch by heart: the loss is below 0.1", losses.back() < 0.1);
 }

@@ -20,7 +20,7 @@ const struct {
              {"ring", "2 (N-1)/N n 4 B if N divides n", &AllReduce::ring, &AllReduce::by_ring, false},
              {"direct", "2 (N-1)/N n 4 B if N divides n", &AllReduce::direct, &AllReduce::by_direct, true}};
 
-struct Seen {  // by one rank
+struct Seen {                                      // by one rank
   int64_t sent_times_n[5] = {}, expected[5] = {};  // [B]
   double difference[5] = {};                       // largest, to the library's sums
   int64_t gathered_times_n = 0;                    // [B]
@@ -35,14 +35,16 @@ void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
   std::vector<float> reference;
   for (size_t way = 0; way < 5; ++way) {
     comm.events().set_phase(kWays[way].name);
-    for (size_t i = 0; float& x : mine.values.data<float>()) x = float(PhiloxStream{lesson.seed(), uint64_t(mine.r)}.uniform(i++));
+    for (size_t i = 0; float& x : mine.values.data<float>())
+      x = float(PhiloxStream{lesson.seed(), uint64_t(mine.r)}.uniform(i++));
     comm.log().clear();
     (mine.*kWays[way].run)();
     for (const auto& [call, traffic] : comm.log().rows()) seen.sent_times_n[way] += traffic.sent_bytes_times_n;
     seen.expected[way] = (mine.*kWays[way].sends)();
     const auto sums = kernel::download<float>(mine.values);
     if (way == 0) reference = sums;
-    for (size_t i = 0; i < sums.size(); ++i) seen.difference[way] = std::max(seen.difference[way], std::abs(double(sums[i]) - reference[i]));
+    for (size_t i = 0; i < sums.size(); ++i)
+      seen.difference[way] = std::max(seen.difference[way], std::abs(double(sums[i]) - reference[i]));
   }
   const Tensor whole = make((mine.values.numel() + mine.N - 1) / mine.N * mine.N);
   comm.log().clear();
@@ -50,7 +52,9 @@ void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
   for (const auto& [call, traffic] : comm.log().rows()) seen.gathered_times_n += traffic.sent_bytes_times_n;
   AllReduce marked{comm, make(mine.N), make(mine.N)};
   kernel::fill(1 << mine.r, marked.values);  // each rank has a bit of its own, so a sum tells who is in it
-  marked.after_step = [&] { for (const float who : marked.values.data<float>()) seen.ring += char('0' + std::popcount(unsigned(who))); };
+  marked.after_step = [&] {
+    for (const float who : marked.values.data<float>()) seen.ring += char('0' + std::popcount(unsigned(who)));
+  };
   marked.ring();
 }
 
@@ -64,7 +68,8 @@ void body(Lesson& lesson) {
     for (const Seen& s : seen) line += "  " + s.ring.substr(size_t(step * N), size_t(N));
     lesson.say(line);
   }
-  lesson.say("adding up n = " + with_commas(n) + " values: what the busiest rank sends, what all send, and how far off the sums are");
+  lesson.say("adding up n = " + with_commas(n) +
+             " values: what the busiest rank sends, what all send, and how far off the sums are");
   for (size_t i = 0; const auto& way : kWays) {
     int64_t most = 0, expected = 0, all = 0;
     double off = 0;
@@ -75,11 +80,13 @@ void body(Lesson& lesson) {
     lesson.number(str(way.name, "_busiest"), most, expected, way.formula);
     lesson.number(str(way.name, "_all"), all / N, 2 * (N - 1) * n * 4, "2 (N-1) n 4 B");
     const bool same = way.rank_order || N < 3;  // two values have one sum, in whatever order
-    lesson.number(str(way.name, "_off"), off, 0, same ? 0 : std::ldexp(2.0 * double((N - 1) * N), -24),
-                  same ? "0, bit for bit: the order is the library's" : "another order: at most 2 (N-1) N 2^-24, as values are below 1");
+    lesson.number(
+        str(way.name, "_off"), off, 0, same ? 0 : std::ldexp(2.0 * double((N - 1) * N), -24),
+        same ? "0, bit for bit: the order is the library's" : "another order: at most 2 (N-1) N 2^-24, as values are below 1");
     ++i;
   }
-  lesson.number("all_gather", seen[0].gathered_times_n / N, (N - 1) * ((n + N - 1) / N) * 4, "(N-1)/N n 4 B, the second half of a ring (n rounded up)");
+  lesson.number("all_gather", seen[0].gathered_times_n / N, (N - 1) * ((n + N - 1) / N) * 4,
+                "(N-1)/N n 4 B, the second half of a ring (n rounded up)");
 }
 
 int main(int argc, char** argv) {

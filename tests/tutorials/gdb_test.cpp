@@ -26,10 +26,12 @@ kill
   if (cli::contains(gdb.err, "ptrace: Operation not permitted")) SKIP("this container does not allow gdb");
   CHECK(cli::contains(gdb.out, "\"rank 1\" hit Breakpoint 1"));
   for (const char* rank : {"\"rank 0\"", "\"rank 2\""}) CHECK(cli::contains(gdb.out, rank));
-  CHECK(cli::contains(gdb.out, "Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, ...}"));
+  CHECK(
+      cli::contains(gdb.out, "Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, ...}"));
   CHECK(cli::contains(gdb.out, "= Tensor, undefined"));
-  CHECK(cli::contains(gdb.out, "Parameter h.0.ln_1.weight, open = {data = Tensor (3) f32, 12 B of parameter, holders 1 = {0, 0.25, 0}, "
-                               "grad = Tensor (3) f32, 12 B of gradient, holders 1, on meta}"));
+  CHECK(cli::contains(gdb.out,
+                      "Parameter h.0.ln_1.weight, open = {data = Tensor (3) f32, 12 B of parameter, holders 1 = {0, 0.25, 0}, "
+                      "grad = Tensor (3) f32, 12 B of gradient, holders 1, on meta}"));
 }
 
 }  // namespace tutorials

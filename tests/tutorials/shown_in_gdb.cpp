@@ -1,7 +1,7 @@
 // A program that tests/tutorials/gdb_test.cpp looks into, as the guide to gdb tells learners to. Always built with symbols.
+#include "autograd/parameter.h"
 #include "dist/run_ranks.h"
 #include "tensor/kernels.h"
-#include "autograd/parameter.h"
 
 using namespace zl;
 

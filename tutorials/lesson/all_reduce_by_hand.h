@@ -51,8 +51,10 @@ struct AllReduce {
   void ring() {  // N-1 steps of reduce-scatter, N-1 of all-gather: a chunk to the next rank, a chunk from the one before
     for (int step = 0; step < 2 * (N - 1); ++step) {
       Work sent = comm.send(chunk(r - step), (r + 1) % N, name);
-      if (step < N - 1) add(chunk(r - step - 1), (r + N - 1) % N);
-      else receive(chunk(r - step - 1), (r + N - 1) % N);
+      if (step < N - 1)
+        add(chunk(r - step - 1), (r + N - 1) % N);
+      else
+        receive(chunk(r - step - 1), (r + N - 1) % N);
       sent.wait();
       if (after_step) after_step();
     }

@@ -45,20 +45,30 @@ inline Number op(const std::string& what, double value, const std::vector<std::p
   Expression& on = *(inputs[0].first.on ? inputs[0] : inputs[1]).first.on;
   for (const auto& input : inputs) on.uses += input.first.var.target().parameter != nullptr;
   const std::string name = str("#", on.tape.entries());
-  return {on, on.tape.record(on.scalar(value), [&on, name, what, value, inputs](Tensor gradient) {
-    const double final = kernel::read(gradient, 0);  // the walk comes here after all uses of this value
-    const std::string entry = str("  ", name, name.size() < 3 ? "   = " : "  = ", what);
-    on.lesson.say(entry + std::string(22 - entry.size(), ' ') + decimal(value) + decimal(final));
-    for (const auto& [input, derivative] : inputs) {
-      Tape::accumulate(input.var.target(), on.scalar(final * derivative));
-      if (const Parameter* p = input.var.target().parameter)
-        on.lesson.say(str(std::string(40, ' '), "contribution ", ++on.contributions, ", to ", p->name, ": now", decimal(kernel::read(p->grad, 0))));
-    }
-  }), value, name};
+  return {on,
+          on.tape.record(on.scalar(value),
+                         [&on, name, what, value, inputs](Tensor gradient) {
+                           const double final = kernel::read(gradient, 0);  // the walk comes here after all uses of this value
+                           const std::string entry = str("  ", name, name.size() < 3 ? "   = " : "  = ", what);
+                           on.lesson.say(entry + std::string(22 - entry.size(), ' ') + decimal(value) + decimal(final));
+                           for (const auto& [input, derivative] : inputs) {
+                             Tape::accumulate(input.var.target(), on.scalar(final * derivative));
+                             if (const Parameter* p = input.var.target().parameter)
+                               on.lesson.say(str(std::string(40, ' '), "contribution ", ++on.contributions, ", to ", p->name,
+                                                 ": now", decimal(kernel::read(p->grad, 0))));
+                           }
+                         }),
+          value, name};
 }
-inline Number operator+(const Number& x, const Number& y) { return op(x.name + " + " + y.name, x.value + y.value, {{x, 1}, {y, 1}}); }
-inline Number operator*(const Number& x, const Number& y) { return op(x.name + " * " + y.name, x.value * y.value, {{x, y.value}, {y, x.value}}); }
-inline Number pow(const Number& x, double k) { return op(str(x.name, " ^ ", k), std::pow(x.value, k), {{x, k * std::pow(x.value, k - 1)}}); }
+inline Number operator+(const Number& x, const Number& y) {
+  return op(x.name + " + " + y.name, x.value + y.value, {{x, 1}, {y, 1}});
+}
+inline Number operator*(const Number& x, const Number& y) {
+  return op(x.name + " * " + y.name, x.value * y.value, {{x, y.value}, {y, x.value}});
+}
+inline Number pow(const Number& x, double k) {
+  return op(str(x.name, " ^ ", k), std::pow(x.value, k), {{x, k * std::pow(x.value, k - 1)}});
+}
 inline Number relu(const Number& x) { return op("relu " + x.name, std::max(x.value, 0.0), {{x, x.value > 0}}); }
 
 }  // namespace zl::lesson
