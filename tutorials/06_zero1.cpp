@@ -28,20 +28,20 @@ struct AllReducingZero1 final : Stage {
   Work share(Unit& u) override { return comm().all_gather(memory(u).parameter, {u.name + " parameter", Purpose::parameter}); }
 };
 
-// One character per 64th of a unit: the rank that owns its last element, '-' where that is padding.
+// One character per 60th of a unit: the rank that owns its last element, '-' where that is padding.
 std::string strip(const Partition& layout, int ranks) {
   std::string owner(size_t(layout.whole()), '-'), strip;
   for (int r = 0; r < ranks; ++r)
     for (const Partition::Piece& piece : layout.pieces(r * layout.shard(), layout.shard()))
       owner.replace(size_t(r * layout.shard() + piece.at), size_t(piece.count), size_t(piece.count), char('0' + r));
-  for (size_t cell = 1; cell <= 64; ++cell) strip += owner[cell * owner.size() / 64 - 1];
+  for (size_t cell = 1; cell <= 60; ++cell) strip += owner[cell * owner.size() / 60 - 1];
   return strip;
 }
 
 void ownership(Lesson& lesson, const TrialRank& rank) {
   const int N = lesson.ranks();
   const SizesM sizes = sizes_m(N);
-  lesson.say("\nwho updates what: each unit in 64 parts, the rank that owns each, - padding");
+  lesson.say("\nwho updates what: each unit in 60 parts, the owner of each part's last element, - padding");
   int64_t padded = 0, owned = 0, owned_by_one = 0;
   for (size_t u = 0; u < rank.layouts.size(); ++u) {
     const Partition& layout = rank.layouts[u];
@@ -56,7 +56,7 @@ void ownership(Lesson& lesson, const TrialRank& rank) {
   lesson.number("parameters", owned, sizes.parameters(), "V C + T C + 2 C + L (12 C^2 + 13 C), each with one owner");
   lesson.number("padding", padded - owned, sizes.padded() - sizes.parameters(),
                 str("each unit up to a multiple of 16 N = ", 16 * N));
-  lesson.number("owned", owned_by_one, sizes.padded() / N, str(with_commas(sizes.padded()), " / N"));
+  lesson.number("owned", owned_by_one, sizes.padded() / N, str(with_commas(sizes.padded()), " / N, padding too"));
 }
 
 void memory(Lesson& lesson, const TrialRank& ddp, const TrialRank& zero1) {
@@ -91,7 +91,7 @@ void traffic(Lesson& lesson, const TrialRank& ddp, const TrialRank& zero1, const
 int main(int argc, char** argv) {
   const About about{.name = "06_zero1",
                     .question = "Who updates which parameter, and what did that save?",
-                    .flags = {{"--clip", "", "clip the gradient to norm 0.5: the norm is then a sum over shards"},
+                    .flags = {{"--clip", "", "clip the gradient to norm 0.5; the norm is measured in any case"},
                               {"--steps", "N", "optimizer steps before the bits are compared", "3", 1, 20}}};
   return run(argc, argv, about, [](Lesson& lesson) {
     const double max_norm = lesson.on("--clip") ? 0.5 : 0;
@@ -111,6 +111,7 @@ int main(int argc, char** argv) {
     lesson.check("losses and norms have the bits of ddp", zero1[0].losses == ddp[0].losses && zero1[0].norms == ddp[0].norms);
     lesson.check("all weights have the bits of ddp, on every rank",
                  zero1[0].weights == ddp[0].weights && different_weights(zero1) == 1);
-    lesson.check("so they have with the mistake: it costs time, not truth", wrong[0].weights == ddp[0].weights);
+    lesson.check("the same holds for the mistaken version: it sends more, but the result is the same",
+                 wrong[0].weights == ddp[0].weights);
   });
 }

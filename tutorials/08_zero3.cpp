@@ -17,9 +17,9 @@ void ownership(Lesson& lesson, const RunM& run, const TimeMap& map, const SizesM
   lesson.say("\nwhen rank 0 has the whole of each unit's parameters: # whole, . own shard; columns are events");
   for (const std::string& row : map.parameters()) lesson.say(row);
   if (N > 1) lesson.number("whole_at_once", map.most_parameters(), 2, "root and the block at work");
-  lesson.number("rest_bytes", ledger.live(MemoryUse::parameter), 4 * sizes.padded() / N,
+  lesson.number("parameter_rest_bytes", ledger.live(MemoryUse::parameter), 4 * sizes.padded() / N,
                 "4 x " + with_commas(sizes.padded()) + " / N, between steps");
-  lesson.number("peak_bytes", ledger.peak(MemoryUse::parameter), parameter_peak(sizes, N),
+  lesson.number("parameter_peak_bytes", ledger.peak(MemoryUse::parameter), parameter_peak(sizes, N),
                 str("4 x (", with_commas(sizes.padded()), "/N + ", with_commas(sizes.padded_root), " root + ",
                     with_commas(sizes.padded_block), " block)"));
   lesson.number("state_bytes", ledger.live_total(), 16 * sizes.padded() / N,

@@ -1,4 +1,4 @@
-// The guide to gdb in tutorials/README.md works: ranks have names, and tensors and parameters are shown.
+// The guide to gdb in tutorials/gdb/README.md works: ranks have names, and tensors and parameters are shown.
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -19,12 +19,12 @@ std::string plain(const std::string& text) { return std::regex_replace(text, std
 TEST_CASE("every link of the guide and the chapters leads to a file", "[tutorials]") {
   static const std::regex link("\\]\\(([^)#:]+)\\)");
   int links = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".md") continue;
     const std::string text = cli::read_file(entry.path());
     for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it, ++links) {
-      CAPTURE(entry.path().filename().string(), (*it)[1].str());
-      CHECK(std::filesystem::exists(folder + (*it)[1].str()));
+      CAPTURE(entry.path().string(), (*it)[1].str());
+      CHECK(std::filesystem::exists(entry.path().parent_path() / (*it)[1].str()));
     }
   }
   CHECK(links > 40);

@@ -89,8 +89,8 @@ TEST_CASE("05 to 08 measure what the paper's formulas give with our padding", "[
                  {"zero1_bytes", 2 * m.once(m.all())},
                  {"zero2_bytes", 5 * m.once(m.all())}});
   check_numbers("08_zero3", ranks,
-                {{"rest_bytes", 4 * m.all() / N},
-                 {"peak_bytes", 4 * (m.all() / N + m.root + m.block)},
+                {{"parameter_rest_bytes", 4 * m.all() / N},
+                 {"parameter_peak_bytes", 4 * (m.all() / N + m.root + m.block)},
                  {"gathers", 5},
                  {"gathered_bytes", m.once(m.root + 4 * m.block)},
                  {"reduced_bytes", m.once(m.all())},
@@ -103,7 +103,7 @@ TEST_CASE("with 4 ranks the lessons show the numbers that were worked out by han
                 {{"padding", 96}, {"state_bytes", 286720}, {"ddp_state_bytes", 458752}, {"mistaken_bytes", 258048}});
   // A shard is 7168: 4 * (7168 + 3200 + 12736) with one block, 4 * (7168 + 28672) with all.
   check_numbers("07_zero2", "--ranks 4", {{"gradient_1", 92416}, {"gradient_zero1", 114688}, {"gradient_500000000", 143360}});
-  check_numbers("08_zero3", "--ranks 4", {{"peak_bytes", 92416}, {"gathered_bytes", 162432}, {"layers_to_win", 2}});
+  check_numbers("08_zero3", "--ranks 4", {{"parameter_peak_bytes", 92416}, {"gathered_bytes", 162432}, {"layers_to_win", 2}});
 }
 
 TEST_CASE("sharding parameters loses with few layers and wins with many", "[tutorials]") {

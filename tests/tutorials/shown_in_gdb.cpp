@@ -19,6 +19,7 @@ int main() {
     parameter.data = Tensor::zeros(memory, MemoryUse::parameter, {3});
     parameter.data.data<float>()[1] = 0.25f;
     parameter.grad = Tensor::empty(nowhere, MemoryUse::gradient, {3});
+    comm.barrier({"named", Purpose::check}).wait();  // from here on every rank has its name
     look(comm, half, {}, parameter);
     comm.barrier({"look", Purpose::check}).wait();
   });
