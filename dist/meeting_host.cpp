@@ -151,7 +151,8 @@ void MeetingHost::listen(int rank) {
         hear(rank, message);
         continue;
       }
-      if (state != MessageReader::State::ended) throw CommunicationError("it sends what is no message");
+      // Where one message begins after these bytes nobody knows, so nothing more can be heard; it is told of the failure all the same.
+      if (state != MessageReader::State::ended) return (void)meeting_.fail(str("rank ", rank, " sends what is no message"));
       if (!remote.ended)
         meeting_.fail(str("rank ", rank, " has died: its process ended without a word (killed, out of memory, or an exit of its own); ",
                           last_seen(rank, flight(rank), steady_nanoseconds())));

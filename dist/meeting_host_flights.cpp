@@ -45,7 +45,8 @@ std::string MeetingHost::explain(int rank) const {
 void MeetingHost::collect(int but, std::chrono::milliseconds patience, const std::function<bool()>& done) {
   std::vector<int64_t> before;
   for (const RemoteRank& remote : remotes_) before.push_back(remote.flights);
-  broadcast(LineMessage::send_flight, "", but);
+  for (int r = 1; r < size_; ++r)  // who does not read is not waited for here, with a failure to be told
+    if (r != but) (void)send_if_free(r, LineMessage::send_flight, "");
   const auto all_sent = [&] {
     for (int r = 1; r < size_; ++r)
       if (const RemoteRank& remote = remotes_[size_t(r)]; r != but && !remote.gone && remote.flights == before[size_t(r)]) return false;

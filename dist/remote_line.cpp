@@ -8,11 +8,6 @@
 #include "tensor/error.h"
 
 namespace zl {
-namespace {
-
-using namespace std::chrono_literals;
-
-}  // namespace
 
 // Rank 0 has numbers of its own for what this rank records.
 class RemoteLine::RemoteAgreement final : public Agreement {

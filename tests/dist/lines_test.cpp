@@ -224,7 +224,8 @@ TEST_CASE("a rank that says what no rank says is a failure, and nothing worse", 
     const auto self = [](int rank) { return Newcomer{.run = "", .rank = rank, .size = 2, .settings = "", .host = "", .machine = "", .gpu = ""}; };
     std::jthread enemy([&] {
       const Welcome found = find_rank_0(self(1), where);
-      (void)send_message(found.connection.socket, uint8_t(kind), body, 1s);
+      if (kind == LineMessage::over) (void)send_all(found.connection.socket, body, 1s);  // no message at all
+      else (void)send_message(found.connection.socket, uint8_t(kind), body, 1s);
       std::this_thread::sleep_for(300ms);
     });
     MeetingHost host(receive_ranks(self(0), where, ""), 5s);
@@ -246,6 +247,7 @@ TEST_CASE("a rank that says what no rank says is a failure, and nothing worse", 
   CHECK_THAT(hostile(LineMessage::post, call(1000)), ContainsSubstring("rank 1: a call that there is not"));
   CHECK_THAT(hostile(LineMessage::flight, WireWriter().put(int64_t(-5)).put(uint64_t(0)).take()), ContainsSubstring("rank 1: more calls than there can be"));
   CHECK_THAT(hostile(LineMessage::flight, WireWriter().put(int64_t(5)).put(uint64_t(1) << 60).take()), ContainsSubstring("rank 1: more calls than there can be"));
+  CHECK_THAT(hostile(LineMessage::over, std::string(64, char(0xff))), ContainsSubstring("rank 1 sends what is no message"));
   CHECK_THAT(hostile(LineMessage(200), ""), ContainsSubstring("rank 1"));
   CHECK_THAT(hostile(LineMessage::tell, WireWriter().put(int64_t(-9)).put(FlightRecord::State::done).take()), ContainsSubstring("rank 1"));  // that it is gone
 }
