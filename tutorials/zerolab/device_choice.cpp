@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 
 #include "tutorials/zerolab/machine.h"
 
@@ -30,6 +29,19 @@ std::string placement(const std::vector<int>& indices) {
     from_zero = from_zero && indices[i] == int(i);
   }
   return from_zero ? str(", rank r on GPU r mod ", indices.size()) : ", ranks take GPUs" + all + " in turn";
+}
+
+void require_gpu(const RunOptions& options, bool any, const std::string& problem, const std::string& cure) {
+  require_input(any || options.device != RunOptions::DeviceWish::cuda, "--device cuda: ", problem, "; use --device cpu, which runs the same stages, or ", cure);
+}
+
+DeviceChoice with_tf32(DeviceChoice choice, const RunOptions& options, Dtype precision) {
+  if (!options.tf32) return choice;
+  require_input(choice.on_gpus(), "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave it out");
+  choice.tf32 = precision == Dtype::f32;
+  if (!choice.tf32 && !options.quiet)
+    std::fputs("note: --tf32 has no effect in bf16 and fp16, whose products are never of fp32 matrices\n", stderr);
+  return choice;
 }
 
 }  // namespace
@@ -64,22 +76,20 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
     std::vector<Gpu> gpus = usable(found, ranks);
     if (gpus.empty() && found.usable()) gpus = usable(found = find_gpus(), ranks);  // the first ones cannot be used
     const bool full = found.usable() && gpus.empty();
-    require_input(!gpus.empty() || options.device != Wish::cuda, "--device cuda: ", full ? "no GPU has memory left" : found.problem,
-                  "; use --device cpu, which runs the same stages, or ", full ? "wait until who uses the GPUs has ended" : found.cure);
+    require_gpu(options, !gpus.empty(), full ? "no GPU has memory left" : found.problem, full ? "wait until who uses the GPUs has ended" : found.cure);
     if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
   }
-  if (!options.tf32) return choice;
-  require_input(choice.on_gpus(), "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave it out");
-  choice.tf32 = precision == Dtype::f32;
-  if (!choice.tf32 && !options.quiet)
-    std::fputs("note: --tf32 has no effect in bf16 and fp16, whose products are never of fp32 matrices\n", stderr);
-  return choice;
+  return with_tf32(std::move(choice), options, precision);
 }
 
 DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank) {
-  DeviceChoice choice = choose_device(options, precision, std::numeric_limits<int>::max());
-  if (choice.on_gpus()) choice.gpus = {choice.gpus[size_t(local_rank) % choice.gpus.size()]};
-  return choice;
+  DeviceChoice choice;
+  if (options.device != RunOptions::DeviceWish::cpu) {
+    const Gpus found = find_gpus(0);  // to open one takes memory on it, and all but one are other processes'
+    require_gpu(options, !found.gpus.empty(), found.problem, found.cure);
+    if (!found.gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = {found.gpus[size_t(local_rank) % found.gpus.size()]}};
+  }
+  return with_tf32(std::move(choice), options, precision);
 }
 
 void place(TrainingSpec& spec, const DeviceChoice& device) {

@@ -28,7 +28,8 @@ struct DeviceChoice {
 // and none can, or if --tf32 was and ranks compute on the CPU; says on stderr, unless quiet, if --tf32 has no effect in
 // `precision`.
 DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks);
-// For one rank of several processes on this machine: the GPU of its number among them, modulo the GPUs that it sees.
+// For one rank of several processes on this machine: the GPU of its number among them, modulo the GPUs that it sees. None is
+// opened here, so its free memory is not known.
 DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank);
 
 // Where `spec` computes.
