@@ -1,6 +1,7 @@
 # Chooses the instruction set of the CPU's kernels -> ZEROLAB_ARCH_NAME, ZEROLAB_ARCH_FLAGS.
 # x86-64-v3 is AVX2, FMA and F16C: every x86 core since 2015. Without it matrix products take 2.5 times as long.
-set(ZEROLAB_ARCH AUTO CACHE STRING "Instruction set of the CPU's kernels: AUTO (v3 where this machine has it), v3, v4, baseline")
+# x86-64-v4 is AVX-512: twice the registers, so larger tiles of products. Both give the same bits.
+set(ZEROLAB_ARCH AUTO CACHE STRING "Instruction set of the CPU's kernels: AUTO (the best of this machine), v3, v4, baseline")
 set_property(CACHE ZEROLAB_ARCH PROPERTY STRINGS AUTO v3 v4 baseline)
 if(NOT ZEROLAB_ARCH MATCHES "^(AUTO|v3|v4|baseline)$")
   message(FATAL_ERROR "ZEROLAB_ARCH must be AUTO, v3, v4 or baseline, not '${ZEROLAB_ARCH}'")
@@ -21,7 +22,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
         const bool rest = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
         return f16c && rest ? 0 : 1;
       }]] ZEROLAB_MACHINE_HAS_V3)
-    if(ZEROLAB_MACHINE_HAS_V3)
+    check_cxx_source_runs([[
+      int main() {
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") ? 0 : 1;
+      }]] ZEROLAB_MACHINE_HAS_V4)
+    if(ZEROLAB_MACHINE_HAS_V3 AND ZEROLAB_MACHINE_HAS_V4)
+      set(level v4)
+    elseif(ZEROLAB_MACHINE_HAS_V3)
       set(level v3)
     endif()
   endif()

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cpu/gemm.h"
@@ -21,11 +23,13 @@ constexpr int64_t kTile = 64;  // queries
 
 int64_t aligned(int64_t elements) { return (elements + kLanes - 1) / kLanes * kLanes; }
 
-// One head in the compute type: contiguous (T, D) each.
+// One head in the compute type: T rows of D each, so far apart.
 template <class F>
 struct Head {
   int64_t T, D;
+  int64_t stride;  // of q, k, v and their gradients
   const F *q, *k, *v;
+  int64_t stride_y;  // of y and dy
   F* y;
   F* log_sum_exp;  // (T)
   const F* dy = nullptr;
@@ -33,25 +37,44 @@ struct Head {
   F scale() const { return F(1) / std::sqrt(F(D)); }
 };
 
-// Scratch of one tile: rows of scores (and of their gradients), then whatever gemm wants.
+// Cuts workspace into aligned pieces; from null it only adds up what they need.
 template <class F>
-struct Scratch {
-  F *scores, *gradients;
-  int64_t stride;
-  F* rest;
+struct Cut {
+  F* next;
+  int64_t used = 0;
+  F* take(int64_t elements) {
+    used += aligned(elements);
+    return next ? std::exchange(next, next + aligned(elements)) : nullptr;
+  }
 };
 
+// Scratch of one head. Keys and values are packed once for all tiles. Then rows of scores of one tile, and of their
+// gradients; the lane between two rows keeps them out of each other's cache sets where T is a power of two.
 template <class F>
-int64_t scratch_elements(int64_t T, int64_t D, int64_t matrices) {
-  const int64_t R = std::min(T, kTile);
-  return matrices * R * aligned(T) + std::max({gemm_workspace<F>(R, T, D), gemm_workspace<F>(R, D, T), gemm_workspace<F>(T, D, R)});
-}
+struct Scratch {
+  F *keys_across, *values;                                    // (D, T), (T, D)
+  F *keys = nullptr, *values_across = nullptr;                // (T, D), (D, T): backward
+  F *queries = nullptr, *dy = nullptr, *gradients = nullptr;  // (R, D), (R, D) and scores' gradients: backward
+  int64_t stride;
+  F *scores, *rest;
 
-template <class F>
-Scratch<F> cut(F* from, int64_t T, int64_t matrices) {
-  const int64_t size = std::min(T, kTile) * aligned(T);
-  return {from, from + (matrices - 1) * size, aligned(T), from + matrices * size};
-}
+  static Scratch of(Cut<F>& cut, int64_t T, int64_t D, bool backward) {
+    const int64_t R = std::min(T, kTile), across = packed_elements<F>(D, T), along = packed_elements<F>(T, D);
+    Scratch s;
+    s.stride = aligned(T) + kLanes;
+    s.keys_across = cut.take(across);
+    if (backward) {
+      s.values = nullptr, s.values_across = cut.take(across), s.keys = cut.take(along);
+      s.queries = cut.take(packed_elements<F>(R, D)), s.dy = cut.take(packed_elements<F>(R, D));
+      s.gradients = cut.take(R * s.stride);
+    } else {
+      s.values = cut.take(along);
+    }
+    s.scores = cut.take(R * s.stride);
+    s.rest = cut.take(std::max({packed_rows_elements<F>(R, D), packed_rows_elements<F>(R, T), packed_rows_elements<F>(T, R)}));
+    return s;
+  }
+};
 
 // Sets what lies beyond the diagonal so that exp gives 0: up to the end of the last lane, so that rows are whole vectors.
 template <class F>
@@ -63,10 +86,12 @@ int64_t mask(F* row, int64_t length) {
 
 template <class F>
 void forward(const Head<F>& h, const Scratch<F>& s) {
+  pack<F>({h.k, h.stride, Transpose::yes}, h.D, h.T, s.keys_across);
+  pack<F>({h.v, h.stride}, h.T, h.D, s.values);
   for (int64_t begin = 0; begin < h.T; begin += kTile) {
     const int64_t R = std::min(kTile, h.T - begin), n = begin + R;
-    const GemmFactor<F> q{h.q + begin * h.D, h.D}, k{h.k, h.D, Transpose::yes}, p{s.scores, s.stride}, v{h.v, h.D};
-    gemm<F>({R, n, h.D, q, k, s.scores, s.stride, Write::set, h.scale(), s.rest});
+    const GemmFactor<F> q{h.q + begin * h.stride, h.stride}, p{s.scores, s.stride};
+    gemm_packed<F>({R, n, h.D, q, s.keys_across, h.D, s.scores, s.stride, Write::set, h.scale(), s.rest});
     F sums[kTile];
     for (int64_t r = 0; r < R; ++r) {
       F* row = s.scores + r * s.stride;
@@ -76,12 +101,12 @@ void forward(const Head<F>& h, const Scratch<F>& s) {
       std::fill(row + std::min(whole, n), row + n, F(0));
       h.log_sum_exp[begin + r] = largest + std::log(sums[r]);
     }
-    F* y = h.y + begin * h.D;
-    gemm<F>({R, h.D, n, p, v, y, h.D, Write::set, F(1), s.rest});
-    for (int64_t r = 0; r < R; ++r) {  // dividing D values is less than dividing n weights
+    F* y = h.y + begin * h.stride_y;
+    gemm_packed<F>({R, h.D, n, p, s.values, h.T, y, h.stride_y, Write::set, F(1), s.rest});
+    for (int64_t r = 0; r < R; ++r, y += h.stride_y) {  // dividing D values is less than dividing n weights
       const F inverse = F(1) / sums[r];
 #pragma omp simd
-      for (int64_t d = 0; d < h.D; ++d) y[r * h.D + d] *= inverse;
+      for (int64_t d = 0; d < h.D; ++d) y[d] *= inverse;
     }
   }
 }
@@ -89,7 +114,7 @@ void forward(const Head<F>& h, const Scratch<F>& s) {
 // Probabilities P from scores, and dS = P * (dP - sum(dy * y)), both exactly 0 beyond the diagonal.
 template <class F>
 void backward_row(const Head<F>& h, int64_t query, int64_t n, F* p, F* ds) {
-  const F *y = h.y + query * h.D, *dy = h.dy + query * h.D;
+  const F *y = h.y + query * h.stride_y, *dy = h.dy + query * h.stride_y;
   const F delta = sum_lanes(h.D, [&](int64_t d) { return dy[d] * y[d]; });
   const F log_sum_exp = h.log_sum_exp[query];
   const int64_t length = query + 1, whole = mask(p, length);
@@ -106,27 +131,29 @@ void backward_row(const Head<F>& h, int64_t query, int64_t n, F* p, F* ds) {
 
 template <class F>
 void backward(const Head<F>& h, const Scratch<F>& s) {
+  pack<F>({h.k, h.stride, Transpose::yes}, h.D, h.T, s.keys_across);
+  pack<F>({h.v, h.stride, Transpose::yes}, h.D, h.T, s.values_across);
+  pack<F>({h.k, h.stride}, h.T, h.D, s.keys);
   // The last tile comes first: it reaches all keys, so it can set dk and dv, and the others add.
   const int64_t last = (h.T - 1) / kTile * kTile;
   for (int64_t begin = last; begin >= 0; begin -= kTile) {
     const int64_t R = std::min(kTile, h.T - begin), n = begin + R;
     const Write write = begin == last ? Write::set : Write::add;
-    const GemmFactor<F> q{h.q + begin * h.D, h.D}, dy{h.dy + begin * h.D, h.D};
-    const GemmFactor<F> keys{h.k, h.D}, keys_across{h.k, h.D, Transpose::yes}, values_across{h.v, h.D, Transpose::yes};
-    gemm<F>({R, n, h.D, q, keys_across, s.scores, s.stride, Write::set, h.scale(), s.rest});
-    gemm<F>({R, n, h.D, dy, values_across, s.gradients, s.stride, Write::set, F(1), s.rest});
+    const GemmFactor<F> q{h.q + begin * h.stride, h.stride}, dy{h.dy + begin * h.stride_y, h.stride_y};
+    gemm_packed<F>({R, n, h.D, q, s.keys_across, h.D, s.scores, s.stride, Write::set, h.scale(), s.rest});
+    gemm_packed<F>({R, n, h.D, dy, s.values_across, h.D, s.gradients, s.stride, Write::set, F(1), s.rest});
     for (int64_t r = 0; r < R; ++r) backward_row(h, begin + r, n, s.scores + r * s.stride, s.gradients + r * s.stride);
     const GemmFactor<F> p_across{s.scores, s.stride, Transpose::yes};
     const GemmFactor<F> ds{s.gradients, s.stride}, ds_across{s.gradients, s.stride, Transpose::yes};
-    gemm<F>({R, h.D, n, ds, keys, h.dq + begin * h.D, h.D, Write::set, h.scale(), s.rest});
-    gemm<F>({n, h.D, R, ds_across, q, h.dk, h.D, write, h.scale(), s.rest});
-    gemm<F>({n, h.D, R, p_across, dy, h.dv, h.D, write, F(1), s.rest});
+    pack(q, R, h.D, s.queries);
+    pack(dy, R, h.D, s.dy);
+    gemm_packed<F>({R, h.D, n, ds, s.keys, h.T, h.dq + begin * h.stride, h.stride, Write::set, h.scale(), s.rest});
+    gemm_packed<F>({n, h.D, R, ds_across, s.queries, R, h.dk, h.stride, write, h.scale(), s.rest});
+    gemm_packed<F>({n, h.D, R, p_across, s.dy, R, h.dv, h.stride, write, F(1), s.rest});
   }
 }
 
-// Each head is copied to contiguous buffers of the compute type first, even from fp32: the 3C channels between the
-// tokens of a head map to few cache sets, and every tile would run through them again.
-// q, k, v, y, and for backward dy, dq, dk, dv.
+// bf16 and f16 are computed in fp32: each head is copied first. q, k, v, y, and for backward dy, dq, dk, dv.
 constexpr int64_t kForwardCopies = 4, kBackwardCopies = 8;
 
 template <class From, class To>
@@ -148,27 +175,33 @@ struct Stored {
   const S* dy = nullptr;  // backward only
   S* dq = nullptr;
 
-  // The inputs copied to `to`, with room for the outputs behind them.
-  Head<F> load(F* to) const {
-    const auto copy = [&](int64_t i) { return to + i * aligned(T * D); };
-    for (int64_t i = 0; i < 3; ++i) convert(q + i * C, 3 * C, copy(i), D, T, D);
-    Head<F> h{T, D, copy(0), copy(1), copy(2), copy(3), log_sum_exp};
-    if (!dy) return h;
-    convert(y, C, copy(3), D, T, D);
-    convert(dy, C, copy(4), D, T, D);
-    h.dy = copy(4), h.dq = copy(5), h.dk = copy(6), h.dv = copy(7);
+  Head<F> where_it_lies() const requires std::is_same_v<S, F> {
+    Head<F> h{T, D, 3 * C, q, q + C, q + 2 * C, C, y, log_sum_exp};
+    if (dy) h.dy = dy, h.dq = dq, h.dk = dq + C, h.dv = dq + 2 * C;
     return h;
   }
 
+  // The inputs copied, with room for the outputs.
+  Head<F> copied(Cut<F>& cut) const {
+    F* to[kBackwardCopies] = {};
+    for (int64_t i = 0; i < (dy ? kBackwardCopies : kForwardCopies); ++i) to[i] = cut.take(T * D);
+    for (int64_t i = 0; i < 3; ++i) convert(q + i * C, 3 * C, to[i], D, T, D);
+    if (dy) convert(y, C, to[3], D, T, D), convert(dy, C, to[4], D, T, D);
+    return {T, D, D, to[0], to[1], to[2], D, to[3], log_sum_exp, to[4], to[5], to[6], to[7]};
+  }
+
   void run(F* workspace) const {
-    const Head<F> h = load(workspace);
-    if (!dy) {
-      forward(h, cut(workspace + kForwardCopies * aligned(T * D), T, 1));
-      return convert(h.y, D, y, C, T, D);
+    Cut<F> cut{workspace};
+    Head<F> h;
+    if constexpr (std::is_same_v<S, F>) h = where_it_lies();
+    else h = copied(cut);
+    const Scratch<F> s = Scratch<F>::of(cut, T, D, dy != nullptr);
+    dy ? backward(h, s) : forward(h, s);
+    if constexpr (!std::is_same_v<S, F>) {
+      if (!dy) return convert(h.y, D, y, C, T, D);
+      const F* gradients[] = {h.dq, h.dk, h.dv};
+      for (int64_t i = 0; i < 3; ++i) convert(gradients[i], D, dq + i * C, 3 * C, T, D);
     }
-    backward(h, cut(workspace + kBackwardCopies * aligned(T * D), T, 2));
-    const F* gradients[] = {h.dq, h.dk, h.dv};
-    for (int64_t i = 0; i < 3; ++i) convert(gradients[i], D, dq + i * C, 3 * C, T, D);
   }
 };
 
@@ -193,20 +226,28 @@ void for_each_head(const AttentionSaved& saved, const Tensor& dy, const Tensor& 
   });
 }
 
-template <class F>
-int64_t workspace_bytes(int64_t T, int64_t D, int64_t copies, int64_t matrices) {
+int64_t workspace_bytes(int64_t T, int64_t D, Dtype dtype, bool backward) {
   if (T * D == 0) return 0;
-  return int64_t(sizeof(F)) * (copies * aligned(T * D) + scratch_elements<F>(T, D, matrices));
+  int64_t bytes = 0;
+  for_float_type(dtype, [&](auto type) {
+    using S = decltype(type);
+    using F = Compute<S>;
+    Cut<F> cut{nullptr};
+    if (!std::is_same_v<S, F>) cut.used = (backward ? kBackwardCopies : kForwardCopies) * aligned(T * D);
+    Scratch<F>::of(cut, T, D, backward);
+    bytes = int64_t(sizeof(F)) * cut.used;
+  });
+  return bytes;
 }
 
 }  // namespace
 
 int64_t attention_workspace(int64_t T, int64_t D, Dtype dtype) {
-  return (dtype == Dtype::f64 ? workspace_bytes<double> : workspace_bytes<float>)(T, D, kForwardCopies, 1);
+  return workspace_bytes(T, D, dtype, false);
 }
 
 int64_t attention_backward_workspace(int64_t T, int64_t D, Dtype dtype) {
-  return (dtype == Dtype::f64 ? workspace_bytes<double> : workspace_bytes<float>)(T, D, kBackwardCopies, 2);
+  return workspace_bytes(T, D, dtype, true);
 }
 
 void CpuBackend::attention(const AttentionSaved& saved, const Tensor& workspace) { for_each_head(saved, {}, {}, workspace); }

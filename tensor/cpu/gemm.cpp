@@ -1,213 +1,277 @@
 #include "tensor/cpu/gemm.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
 
 #include <Eigen/Core>
 
-// Eigen's packing routines and micro-kernel are called directly, because its product expressions allocate their
-// packing buffers, choose blocks by M and N, and round an element differently at the edges of a matrix than inside it.
-// Here the edges are padded with zeros, so that every element takes the same path.
+// Goto & van de Geijn's algorithm (2008, ACM TOMS 34-3): B is packed into panels as wide as a tile of C, so that the
+// innermost loop reads it in order, and a tile stays in registers while k runs. Why it is fast: for each k a tile of 14
+// rows takes 14 numbers of A and two vectors of B from the first cache and makes 28 vector multiply-adds of them.
+// A is read where it lies: it is packed only where a row of it is not contiguous.
+//
+// Eigen's vectors are used, not its products: those allocate, choose blocks by M and N, and round an element differently
+// at the edges of a matrix than inside it. Here the edges are padded, so that every element takes the same path.
 namespace zl {
 namespace {
 
-using Index = Eigen::Index;
-namespace internal = Eigen::internal;
+namespace vector = Eigen::internal;
 
-// Eigen computes column-major results, so it is given C^T = B^T A^T: its left factor is our B, its right one our A.
 template <class T>
-struct Types {
-  using Traits = internal::gebp_traits<T, T>;
-  using Result = internal::blas_data_mapper<T, Index, Eigen::ColMajor, Eigen::Unaligned, 1>;
-  using Kernel = internal::gebp_kernel<T, T, Index, Result, Traits::mr, Traits::nr, false, false>;
-  // The kernel handles columns of C in panels of these widths with one accumulator per element. (It could do
-  // narrower ones too, but those split the sum over k in two and so round differently.)
-  static constexpr Index kWide = Traits::mr, kNarrow = 2 * Traits::LhsProgress;
-  static constexpr Index kRows = Traits::nr;  // rows of C that it handles at once
+using Packet = typename vector::packet_traits<T>::type;
+
+template <class T>
+constexpr int64_t kPacket = vector::unpacket_traits<Packet<T>>::size;
+
+// A tile of C: so many rows times two packets. Its sums, two packets of B and one number of A fill the registers.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int64_t kRows = 14;  // of 32 registers
+#else
+constexpr int64_t kRows = 6;  // of 16
+#endif
+template <class T>
+constexpr int64_t kWidth = 2 * kPacket<T>;
+
+// Blocks: columns of B for the L3 cache, rows of A for half of an L2 cache of 1 MiB.
+constexpr int64_t kColumnBlock = 768, kRowBlock = 252;
+static_assert(kRowBlock % kRows == 0);
+
+// The least that suffices for the tiles of every instruction set, so that predicted bytes hold on every machine.
+constexpr int64_t kWidest = 32, kMostRows = 14;
+
+constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// One tile: c = start + alpha * a * b.
+template <class T>
+struct TileJob {
+  int64_t depth;
+  const T* a;
+  int64_t stride_a;  // unless packed
+  const T* b;        // a panel: `depth` rows of kWidth
+  T* c;
+  int64_t stride_c;
+  const T* start;  // null: 0
+  int64_t stride_start;
+  T alpha;
 };
 
-// Packed blocks: rows of A for half of an L2 cache of 1 MiB, columns of B for the L3 cache.
-constexpr Index kRowBlock = 256, kColumnBlock = 1536;
-// C is zeroed, and edges are computed, in pieces of this many elements of a row.
-constexpr Index kChunkPanels = 16, kEdgeRows = 64;
-
-constexpr Index round_up(Index n, Index to) { return (n + to - 1) / to * to; }
-
-// How the columns of a block of C are cut: `wide` panels, then up to two narrow ones; `padded` columns in all.
-struct Cut {
-  Index wide, narrow, padded;
-};
-
-template <class T>
-Cut cut_columns(Index n) {
-  constexpr Index step = Types<T>::Traits::LhsProgress, wide = Types<T>::kWide / step;
-  const Index steps = std::max<Index>(2, round_up(n, step) / step);
-  if constexpr (wide == 2) return {round_up(steps, 2) / 2, 0, round_up(steps, 2) * step};
-  // 3 a + 2 b = steps, with b as small as possible.
-  const Index b = (3 - steps % 3) % 3;
-  return {(steps - 2 * b) / 3, b, steps * step};
-}
-
-template <class T>
-Index edge_elements() {
-  return std::max(kEdgeRows * Types<T>::kWide, Types<T>::kRows * kChunkPanels * Types<T>::kWide);
-}
-
-// Rows or columns that do not fill a panel: element (i, k) stands at from[i * step + k * step_k].
-template <class T>
-struct Edge {
-  const T* from;
-  Index step, step_k, have;
-};
-
-// Packs them into a panel of `width`, padded with zeros.
-template <class T>
-void pack_edge(const Edge<T>& edge, Index width, Index depth, T* to) {
-  for (Index k = 0; k < depth; ++k) {
-    for (Index i = 0; i < width; ++i) to[k * width + i] = i < edge.have ? edge.from[i * edge.step + k * edge.step_k] : T(0);
+template <class T, int rows, bool packed>
+void tile(const TileJob<T>& job) {
+  using P = Packet<T>;
+  P sum[rows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) sum[r][0] = sum[r][1] = vector::pset1<P>(T(0));
+  const T *a = job.a, *b = job.b;
+  const int64_t stride_a = packed ? 1 : job.stride_a, step = packed ? kRows : 1;
+  for (int64_t k = 0; k < job.depth; ++k, a += step, b += kWidth<T>) {
+    const P b0 = vector::pload<P>(b), b1 = vector::pload<P>(b + kPacket<T>);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const P left = vector::pset1<P>(a[r * stride_a]);
+      sum[r][0] = vector::pmadd(left, b0, sum[r][0]);
+      sum[r][1] = vector::pmadd(left, b1, sum[r][1]);
+    }
+  }
+  const P alpha = vector::pset1<P>(job.alpha);
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < 2; ++i) {
+      T* to = job.c + r * job.stride_c + i * kPacket<T>;
+      const T* from = job.start + r * job.stride_start + i * kPacket<T>;
+      vector::pstoreu(to, job.start ? vector::pmadd(alpha, sum[r][i], vector::ploadu<P>(from)) : vector::pmul(alpha, sum[r][i]));
+    }
   }
 }
 
+template <class T, bool packed, int... i>
+constexpr std::array<void (*)(const TileJob<T>&), sizeof...(i)> tiles(std::integer_sequence<int, i...>) {
+  return {tile<T, i + 1, packed>...};
+}
+template <class T, bool packed>
+constexpr auto kTiles = tiles<T, packed>(std::make_integer_sequence<int, kRows>());
+
+// Columns [0, have) of a row-major B into a panel, padded with zeros.
 template <class T>
-class Product {
-  using P = Types<T>;
-
- public:
-  explicit Product(const GemmArguments<T>& g) : g_(g) {
-    const Index depth = std::min<Index>(g.k, kDepthBlock);
-    packed_a_ = g.workspace;
-    packed_b_ = packed_a_ + round_up(round_up(std::min<Index>(g.m, kRowBlock), P::kRows) * depth, 16);
-    edge_ = packed_b_ + round_up(cut_columns<T>(std::min<Index>(g.n, kColumnBlock)).padded * depth, 16);
+void pack_panel(const T* from, int64_t stride, int64_t have, int64_t depth, T* to) {
+  for (int64_t k = 0; k < depth; ++k, from += stride, to += kWidth<T>) {
+    if (have == kWidth<T>) {
+      std::memcpy(to, from, sizeof(T) * kWidth<T>);
+    } else {
+      std::fill(std::copy_n(from, have, to), to + kWidth<T>, T(0));
+    }
   }
+}
 
-  void run() {
-    for (n0_ = 0; n0_ < g_.n; n0_ += kColumnBlock) {
-      columns_ = std::min<Index>(kColumnBlock, g_.n - n0_);
-      for (k0_ = 0; k0_ < g_.k; k0_ += kDepthBlock) {
-        depth_ = std::min<Index>(kDepthBlock, g_.k - k0_);
-        pack_b();
-        for (m0_ = 0; m0_ < g_.m; m0_ += kRowBlock) {
-          rows_ = std::min<Index>(kRowBlock, g_.m - m0_);
-          pack_a();
-          multiply();
-        }
+// The same of a B stored as (N, K): squares of packets are transposed in registers.
+template <class T>
+void pack_panel_across(const T* from, int64_t stride, int64_t have, int64_t depth, T* to) {
+  constexpr int64_t P = kPacket<T>;
+  const int64_t whole = have == kWidth<T> ? depth / P * P : 0;
+  for (int64_t k = 0; k < whole; k += P) {
+    for (int64_t n = 0; n < kWidth<T>; n += P) {
+      vector::PacketBlock<Packet<T>, int(P)> square;
+      for (int64_t i = 0; i < P; ++i) square.packet[i] = vector::ploadu<Packet<T>>(from + (n + i) * stride + k);
+      vector::ptranspose(square);
+      for (int64_t i = 0; i < P; ++i) vector::pstore(to + (k + i) * kWidth<T> + n, square.packet[i]);
+    }
+  }
+  for (int64_t k = whole; k < depth; ++k) {
+    for (int64_t n = 0; n < kWidth<T>; ++n) to[k * kWidth<T> + n] = n < have ? from[n * stride + k] : T(0);
+  }
+}
+
+// Rows of A: where they are read, or copied to `to` in groups of kRows, number k of each side by side.
+template <class T>
+struct Rows {
+  const T* data;
+  int64_t stride;
+  bool packed;
+
+  const T* at(int64_t row, int64_t depth) const { return data + row * (packed ? depth : stride); }
+
+  // Rows whose distance is a multiple of 4 KiB would evict each other from the first cache: they are packed too.
+  static Rows of(const GemmFactor<T>& a, int64_t row, int64_t k, int64_t rows, int64_t depth, T* to) {
+    const bool across = a.transpose == Transpose::yes;
+    const T* from = a.data + (across ? k * a.stride + row : row * a.stride + k);
+    if (!across && a.stride * int64_t(sizeof(T)) % 4096 != 0) return {from, a.stride, false};
+    const int64_t step = across ? 1 : a.stride, step_k = across ? a.stride : 1;
+    for (int64_t r = 0; r < rows; r += kRows) {
+      T* group = to + r * depth;
+      if (across && rows - r >= kRows) {
+        for (int64_t i = 0; i < depth; ++i) std::memcpy(group + i * kRows, from + r + i * step_k, sizeof(T) * kRows);
+      } else {
+        const int64_t have = std::min(kRows, rows - r);
+        for (int64_t i = 0; i < depth; ++i)
+          for (int64_t j = 0; j < have; ++j) group[i * kRows + j] = from[(r + j) * step + i * step_k];
+      }
+    }
+    return {to, 0, true};
+  }
+};
+
+// What a block of rows of C starts from: itself, a bias, or nothing.
+template <class T>
+struct Start {
+  const T* data;
+  int64_t stride;
+  Start at(int64_t row, int64_t column) const { return {data ? data + row * stride + column : nullptr, stride}; }
+};
+
+// C (rows, columns) from one block of k. `panels` are of B, `panel_rows` rows each, from the block's first row on.
+template <class T>
+struct Block {
+  int64_t rows, columns, depth;
+  Rows<T> a;
+  const T* panels;
+  int64_t panel_rows;
+  T* c;
+  int64_t stride_c;
+  Start<T> start;
+  T alpha;
+
+  void run() const {
+    const auto& tile_of = a.packed ? kTiles<T, true> : kTiles<T, false>;
+    for (int64_t n = 0; n < columns; n += kWidth<T>) {
+      const T* b = panels + n * panel_rows;
+      const int64_t have = std::min(kWidth<T>, columns - n);
+      for (int64_t m = 0; m < rows; m += kRows) {
+        const int64_t height = std::min(kRows, rows - m);
+        const Start<T> from = start.at(m, n);
+        const TileJob<T> job{depth, a.at(m, depth), a.stride, b, c + m * stride_c + n, stride_c, from.data, from.stride, alpha};
+        if (have == kWidth<T>) tile_of[size_t(height - 1)](job);
+        else edge(job, height, have, tile_of[size_t(height - 1)]);
       }
     }
   }
 
- private:
-  template <int Order>
-  void pack_b_as(const T* from) {
-    using Mapper = internal::const_blas_data_mapper<T, Index, Order>;
-    internal::gemm_pack_lhs<T, Index, Mapper, P::Traits::mr, P::Traits::LhsProgress,
-                            typename P::Traits::LhsPacket4Packing, Order> pack;
-    const bool transposed = Order == Eigen::RowMajor;
-    const Index step = transposed ? g_.b.stride : 1, step_k = transposed ? 1 : g_.b.stride;
-    const Cut cut = cut_columns<T>(columns_);
-    const auto pack_panels = [&](Index begin, Index width, Index count) {
-      const Index whole = std::min(count, (columns_ - begin) / width);
-      if (whole > 0) pack(packed_b_ + begin * depth_, Mapper(from + begin * step, g_.b.stride), depth_, whole * width);
-      if (whole == count) return;  // else the last panel sticks out
-      const Index at = begin + whole * width;
-      pack_edge<T>({from + at * step, step, step_k, columns_ - at}, width, depth_, packed_b_ + at * depth_);
-    };
-    pack_panels(0, P::kWide, cut.wide);
-    for (Index i = 0; i < cut.narrow; ++i) pack_panels(cut.wide * P::kWide + i * P::kNarrow, P::kNarrow, 1);
-  }
-
-  void pack_b() {
-    const bool transposed = g_.b.transpose == Transpose::yes;
-    const T* from = g_.b.data + (transposed ? n0_ * g_.b.stride + k0_ : k0_ * g_.b.stride + n0_);
-    transposed ? pack_b_as<Eigen::RowMajor>(from) : pack_b_as<Eigen::ColMajor>(from);
-  }
-
-  template <int Order>
-  void pack_a_as(const T* from) {
-    using Mapper = internal::const_blas_data_mapper<T, Index, Order>;
-    internal::gemm_pack_rhs<T, Index, Mapper, P::Traits::nr, Order> pack;
-    const bool transposed = Order == Eigen::RowMajor;
-    const Index step = transposed ? 1 : g_.a.stride, step_k = transposed ? g_.a.stride : 1;
-    const Index whole = rows_ / P::kRows * P::kRows;
-    if (whole > 0) pack(packed_a_, Mapper(from, g_.a.stride), depth_, whole);
-    if (whole < rows_) pack_edge<T>({from + whole * step, step, step_k, rows_ - whole}, P::kRows, depth_, packed_a_ + whole * depth_);
-  }
-
-  void pack_a() {
-    const bool transposed = g_.a.transpose == Transpose::yes;
-    const T* from = g_.a.data + (transposed ? k0_ * g_.a.stride + m0_ : m0_ * g_.a.stride + k0_);
-    transposed ? pack_a_as<Eigen::RowMajor>(from) : pack_a_as<Eigen::ColMajor>(from);
-  }
-
-  // The packed blocks into their block of C, panel group by panel group.
-  void multiply() {
-    const Cut cut = cut_columns<T>(columns_);
-    for (Index i = 0; i < cut.wide; i += kChunkPanels) panels(i * P::kWide, std::min(kChunkPanels, cut.wide - i), P::kWide);
-    for (Index i = 0; i < cut.narrow; ++i) panels(cut.wide * P::kWide + i * P::kNarrow, 1, P::kNarrow);
-  }
-
-  void panels(Index begin, Index count, Index width) {
-    const Index whole = std::min(count, (columns_ - begin) / width), rows = rows_ / P::kRows * P::kRows;
-    if (whole > 0) {
-      inside(begin, whole * width, rows);
-      if (rows < rows_) edge(rows, rows_ - rows, begin, whole * width, whole * width);
+  // A tile whose last columns exist only in the padding: computed beside C and copied in.
+  static void edge(TileJob<T> job, int64_t height, int64_t have, void (*compute)(const TileJob<T>&)) {
+    T beside[kRows * kWidth<T>] = {};
+    T* const c = std::exchange(job.c, beside);
+    const int64_t stride_c = std::exchange(job.stride_c, kWidth<T>);
+    if (job.start) {
+      for (int64_t r = 0; r < height; ++r) std::copy_n(job.start + r * job.stride_start, have, beside + r * kWidth<T>);
+      job.start = beside, job.stride_start = kWidth<T>;
     }
-    if (whole == count) return;
-    const Index at = begin + whole * width;
-    for (Index r = 0; r < rows_; r += kEdgeRows) edge(r, std::min(kEdgeRows, rows_ - r), at, columns_ - at, width);
+    compute(job);
+    for (int64_t r = 0; r < height; ++r) std::copy_n(beside + r * kWidth<T>, have, c + r * stride_c);
   }
-
-  T* block(Index row, Index column) const { return g_.c + (m0_ + row) * g_.stride_c + n0_ + column; }
-  bool overwrites() const { return g_.write == Write::set && k0_ == 0; }
-
-  void inside(Index column, Index columns, Index rows) {
-    if (rows == 0) return;
-    if (overwrites()) {
-      for (Index r = 0; r < rows; ++r) std::fill_n(block(r, column), columns, T(0));
-    }
-    kernel_(typename P::Result(block(0, column), g_.stride_c), packed_b_ + column * depth_, packed_a_, columns, depth_, rows,
-            g_.alpha);
-  }
-
-  // A part whose last rows or columns exist only in the padding: computed beside C and copied in.
-  void edge(Index row, Index rows, Index column, Index columns, Index width) {
-    const Index padded = round_up(rows, P::kRows);
-    std::fill_n(edge_, padded * width, T(0));
-    if (!overwrites()) {
-      for (Index r = 0; r < rows; ++r) std::copy_n(block(row + r, column), columns, edge_ + r * width);
-    }
-    kernel_(typename P::Result(edge_, width), packed_b_ + column * depth_, packed_a_ + row * depth_, width, depth_, padded,
-            g_.alpha);
-    for (Index r = 0; r < rows; ++r) std::copy_n(edge_ + r * width, columns, block(row + r, column));
-  }
-
-  const GemmArguments<T>& g_;
-  T *packed_a_, *packed_b_, *edge_;
-  Index m0_ = 0, n0_ = 0, k0_ = 0;               // the current block begins here
-  Index rows_ = 0, columns_ = 0, depth_ = 0;     // and is this large
-  typename P::Kernel kernel_;
 };
 
 }  // namespace
 
 template <class T>
+int64_t packed_elements(int64_t k, int64_t n) { return round_up(n, kWidest) * k; }
+
+template <class T>
+int64_t packed_rows_elements(int64_t m, int64_t k) {
+  return round_up((std::min(m, kRowBlock) + kMostRows - 1) * std::min(k, kDepthBlock), 16);
+}
+
+template <class T>
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0 || k == 0) return 0;
-  const Index depth = std::min<Index>(k, kDepthBlock);
-  return round_up(round_up(std::min<Index>(m, kRowBlock), Types<T>::kRows) * depth, 16) +
-         round_up(cut_columns<T>(std::min<Index>(n, kColumnBlock)).padded * depth, 16) + edge_elements<T>();
+  return packed_elements<T>(std::min(k, kDepthBlock), std::min(n, kColumnBlock)) + packed_rows_elements<T>(m, k);
+}
+
+template <class T>
+void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to) {
+  const bool across = b.transpose == Transpose::yes;
+  for (int64_t at = 0; at < n; at += kWidth<T>) {
+    const T* from = b.data + at * (across ? b.stride : 1);
+    (across ? pack_panel_across<T> : pack_panel<T>)(from, b.stride, std::min(kWidth<T>, n - at), k, to + at * k);
+  }
+}
+
+template <class T>
+void gemm_packed(const PackedGemmArguments<T>& g) {
+  // Once even if K is 0, which sets C to zeros or the bias.
+  int64_t k = 0;
+  do {
+    const int64_t depth = std::min(kDepthBlock, g.k - k);
+    const bool first = g.write == Write::set && k == 0;
+    for (int64_t m = 0; m < g.m; m += kRowBlock) {
+      const int64_t rows = std::min(kRowBlock, g.m - m);
+      T* c = g.c + m * g.stride_c;
+      const Start<T> start = first ? Start<T>{g.bias, 0} : Start<T>{c, g.stride_c};
+      Block<T>{rows, g.n, depth, Rows<T>::of(g.a, m, k, rows, depth, g.workspace), g.b + k * kWidth<T>, g.rows, c, g.stride_c,
+               start, g.alpha}.run();
+    }
+    k += depth;
+  } while (k < g.k);
 }
 
 template <class T>
 void gemm(const GemmArguments<T>& g) {
-  if (g.k == 0 && g.write == Write::set) {
-    for (int64_t i = 0; i < g.m; ++i) std::fill_n(g.c + i * g.stride_c, g.n, T(0));
+  T* packed = g.workspace;
+  T* rest = packed + packed_elements<T>(std::min(g.k, kDepthBlock), std::min(g.n, kColumnBlock));
+  for (int64_t n = 0; n < g.n; n += kColumnBlock) {
+    const int64_t columns = std::min(kColumnBlock, g.n - n);
+    int64_t k = 0;
+    do {
+      const int64_t depth = std::min(kDepthBlock, g.k - k);
+      const bool b_across = g.b.transpose == Transpose::yes, a_across = g.a.transpose == Transpose::yes;
+      GemmFactor<T> a = g.a, b = g.b;
+      a.data += a_across ? k * a.stride : k;
+      b.data += b_across ? n * b.stride + k : k * b.stride + n;
+      pack(b, depth, columns, packed);
+      gemm_packed<T>({g.m, columns, depth, a, packed, depth, g.c + n, g.stride_c, k == 0 ? g.write : Write::add, g.alpha, rest,
+                      g.bias ? g.bias + n : nullptr});
+      k += depth;
+    } while (k < g.k);
   }
-  if (g.m == 0 || g.n == 0 || g.k == 0) return;
-  Product<T>(g).run();
 }
 
-template int64_t gemm_workspace<float>(int64_t, int64_t, int64_t);
-template int64_t gemm_workspace<double>(int64_t, int64_t, int64_t);
-template void gemm<float>(const GemmArguments<float>&);
-template void gemm<double>(const GemmArguments<double>&);
+#define ZEROLAB_GEMM_OF(T)                                         \
+  template int64_t gemm_workspace<T>(int64_t, int64_t, int64_t);   \
+  template int64_t packed_elements<T>(int64_t, int64_t);           \
+  template int64_t packed_rows_elements<T>(int64_t, int64_t);      \
+  template void pack<T>(const GemmFactor<T>&, int64_t, int64_t, T*); \
+  template void gemm_packed<T>(const PackedGemmArguments<T>&);     \
+  template void gemm<T>(const GemmArguments<T>&);
+ZEROLAB_GEMM_OF(float)
+ZEROLAB_GEMM_OF(double)
 
 }  // namespace zl
