@@ -36,8 +36,8 @@ Tensor statistics(const Tensor& beside, Shape shape) {
 Var multiply(const Var& x, const Var& weight, const Var* bias, Transpose transposed) {
   const bool t = transposed == Transpose::yes;
   Tensor y = like(x.value(), with_last(x.value().shape(), weight.value().dim(t ? 0 : 1)));
-  kernel::matmul(x.value(), Transpose::no, weight.value(), transposed, y);
-  if (bias) kernel::add_bias(bias->value(), y);
+  if (bias) kernel::matmul_bias(x.value(), weight.value(), transposed, bias->value(), y);
+  else kernel::matmul(x.value(), Transpose::no, weight.value(), transposed, y);
   const Var b = bias ? *bias : Var();
   return finish({&x, &weight, &b}, y, [x, weight, to_bias = b.target(), t](Tensor dy) {
     if (weight.needs_gradient()) {

@@ -125,8 +125,8 @@ class Backend {
   virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write) = 0;  // dx may be dy if set
 
   // Matrices. dims: M, N, K of (M, K)(K, N) -> (M, N).
-  virtual void matmul(Factor a, Factor b, const Tensor& out, Write, const Tensor& workspace) = 0;
-  virtual void add_bias(const Tensor& bias, const Tensor& y) = 0;  // (N), (M, N)
+  // bias (N) is added to every row; undefined: none, as always where it adds to out.
+  virtual void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write, const Tensor& workspace) = 0;
   virtual void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;  // (M, N), (N) added to. dims: M, N
 
   // Layers.

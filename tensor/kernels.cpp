@@ -99,7 +99,10 @@ void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write wr
   dx.backend().gelu_backward(x, dy, dx, write);
 }
 
-void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out, Write write) {
+namespace {
+void product(Factor fa, Factor fb, const Tensor& bias, const Tensor& out, Write write) {
+  const auto& [a, ta] = fa;
+  const auto& [b, tb] = fb;
   const int64_t m = ta == Transpose::no ? rows(a) : a.dim(-1), k = ta == Transpose::no ? a.dim(-1) : rows(a);
   const int64_t n = tb == Transpose::no ? b.dim(-1) : rows(b), kb = tb == Transpose::no ? rows(b) : b.dim(-1);
   require(k == kb && rows(out) == m && out.dim(-1) == n, "matmul: (", m, ", ", k, ")(", kb, ", ", n, ") cannot give ",
@@ -107,14 +110,18 @@ void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const 
   require(a.dtype() == b.dtype() && a.dtype() == out.dtype() && is_float(a.dtype()), "matmul: types ", name(a.dtype()), ", ",
           name(b.dtype()), " and ", name(out.dtype()), " must be one float type");
   record("matmul", out, 2 * m * n * k, {&a, &b, &out});
-  out.backend().matmul({a, ta}, {b, tb}, out, write, workspace(KernelId::matmul, {m, n, k}, out));
+  out.backend().matmul(fa, fb, bias, out, write, workspace(KernelId::matmul, {m, n, k}, out));
+}
+}  // namespace
+
+void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out, Write write) {
+  product({a, ta}, {b, tb}, {}, out, write);
 }
 
-void add_bias(const Tensor& bias, const Tensor& y) {
-  require(bias.numel() == y.dim(-1) && bias.dtype() == y.dtype(), "add_bias: a bias of ", to_string(bias.shape()), " ",
-          name(bias.dtype()), " does not fit rows of ", to_string(y.shape()), " ", name(y.dtype()));
-  record("add_bias", y, y.numel(), {&bias, &y});
-  y.backend().add_bias(bias, y);
+void matmul_bias(const Tensor& a, const Tensor& b, Transpose tb, const Tensor& bias, const Tensor& out) {
+  require(bias.numel() == out.dim(-1) && bias.dtype() == out.dtype(), "matmul_bias: a bias of ", to_string(bias.shape()), " ",
+          name(bias.dtype()), " does not fit rows of ", to_string(out.shape()), " ", name(out.dtype()));
+  product({a, Transpose::no}, {b, tb}, bias, out, Write::set);
 }
 
 void sum_rows(const Tensor& x, const Tensor& out) {

@@ -36,7 +36,8 @@ void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write wr
 // (M, K)(K, N) -> (M, N). A transposed operand is stored as (K, M) or (N, K). Leading dimensions beyond the
 // last are rows: x (B, T, C) counts as (B*T, C).
 void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out, Write write = Write::set);
-void add_bias(const Tensor& bias, const Tensor& y);                  // y (…, N) += bias (N)
+// The same with bias (N) added to every row of out, in one pass. b: (K, N), or transposed (N, K).
+void matmul_bias(const Tensor& a, const Tensor& b, Transpose tb, const Tensor& bias, const Tensor& out);
 void sum_rows(const Tensor& x, const Tensor& out);                   // out (N) += sum over the rows of x (…, N)
 
 // y = (x - mean) * rstd * gain + bias per row. Ba et al. 2016 (arXiv:1607.06450), eq. 4. Writes saved.mean, saved.rstd.

@@ -33,8 +33,7 @@ class MetaBackend final : public Backend {
   void accumulate(const Tensor&, const Tensor&) override {}
   void gelu(const Tensor&, const Tensor&) override {}
   void gelu_backward(const Tensor&, const Tensor&, const Tensor&, Write) override {}
-  void matmul(Factor, Factor, const Tensor&, Write, const Tensor&) override {}
-  void add_bias(const Tensor&, const Tensor&) override {}
+  void matmul(Factor, Factor, const Tensor&, const Tensor&, Write, const Tensor&) override {}
   void sum_rows(const Tensor&, const Tensor&, const Tensor&) override {}
   void layer_norm(const LayerNormSaved&, const Tensor&, double, const Tensor&) override {}
   void layer_norm_backward(const LayerNormSaved&, const Tensor&, const LayerNormGradients&, const Tensor&) override {}

@@ -28,11 +28,10 @@ class CpuBackend : public Backend {
   void accumulate(const Tensor& from, const Tensor& into) override;
   void gelu(const Tensor& x, const Tensor& y) override;
   void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
-  void add_bias(const Tensor& bias, const Tensor& y) override;
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 
   // matmul.cpp
-  void matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) override;
+  void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) override;
 
   // layer_norm.cpp
   void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;

@@ -145,20 +145,6 @@ void CpuBackend::gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& 
   });
 }
 
-void CpuBackend::add_bias(const Tensor& bias, const Tensor& y) {
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
-    using F = Compute<T>;
-    const T* b = bias.data<T>().data();
-    T* row = y.data<T>().data();
-    const int64_t N = bias.numel(), M = N ? y.numel() / N : 0;
-    for (int64_t m = 0; m < M; ++m, row += N) {
-#pragma omp simd
-      for (int64_t n = 0; n < N; ++n) store(row[n], F(row[n]) + F(b[n]));
-    }
-  });
-}
-
 void CpuBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) {
   for_float_type(out.dtype(), [&](auto type) {
     using T = decltype(type);

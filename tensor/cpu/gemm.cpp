@@ -10,7 +10,7 @@
 // Goto & van de Geijn's algorithm (2008, ACM TOMS 34-3): B is packed into panels as wide as a tile of C, so that the
 // innermost loop reads it in order, and a tile stays in registers while k runs. Why it is fast: for each k a tile of 14
 // rows takes 14 numbers of A and two vectors of B from the first cache and makes 28 vector multiply-adds of them.
-// A is read where it lies: it is packed only where a row of it is not contiguous.
+// A is read where it lies, along its rows or across them.
 //
 // Eigen's vectors are used, not its products: those allocate, choose blocks by M and N, and round an element differently
 // at the edges of a matrix than inside it. Here the edges are padded, so that every element takes the same path.
@@ -48,7 +48,7 @@ template <class T>
 struct TileJob {
   int64_t depth;
   const T* a;
-  int64_t stride_a;  // unless packed
+  int64_t stride_a;  // from one row or, across, from one k to the next
   const T* b;        // a panel: `depth` rows of kWidth
   T* c;
   int64_t stride_c;
@@ -57,14 +57,15 @@ struct TileJob {
   T alpha;
 };
 
-template <class T, int rows, bool packed>
+// across: the numbers of one k stand side by side, else those of one row.
+template <class T, int rows, bool across>
 void tile(const TileJob<T>& job) {
   using P = Packet<T>;
   P sum[rows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) sum[r][0] = sum[r][1] = vector::pset1<P>(T(0));
   const T *a = job.a, *b = job.b;
-  const int64_t stride_a = packed ? 1 : job.stride_a, step = packed ? kRows : 1;
+  const int64_t stride_a = across ? 1 : job.stride_a, step = across ? job.stride_a : 1;
   for (int64_t k = 0; k < job.depth; ++k, a += step, b += kWidth<T>) {
     const P b0 = vector::pload<P>(b), b1 = vector::pload<P>(b + kPacket<T>);
 #pragma GCC unroll 16
@@ -85,12 +86,12 @@ void tile(const TileJob<T>& job) {
   }
 }
 
-template <class T, bool packed, int... i>
+template <class T, bool across, int... i>
 constexpr std::array<void (*)(const TileJob<T>&), sizeof...(i)> tiles(std::integer_sequence<int, i...>) {
-  return {tile<T, i + 1, packed>...};
+  return {tile<T, i + 1, across>...};
 }
-template <class T, bool packed>
-constexpr auto kTiles = tiles<T, packed>(std::make_integer_sequence<int, kRows>());
+template <class T, bool across>
+constexpr auto kTiles = tiles<T, across>(std::make_integer_sequence<int, kRows>());
 
 // Columns [0, have) of a row-major B into a panel, padded with zeros.
 template <class T>
@@ -122,32 +123,31 @@ void pack_panel_across(const T* from, int64_t stride, int64_t have, int64_t dept
   }
 }
 
-// Rows of A: where they are read, or copied to `to` in groups of kRows, number k of each side by side.
+// Rows of A as tiles read them: number k of row r at data[r * stride + k] or, across, at data[r + k * stride].
 template <class T>
 struct Rows {
   const T* data;
   int64_t stride;
-  bool packed;
+  bool across;
+  int64_t step;  // from one row to the next
 
-  const T* at(int64_t row, int64_t depth) const { return data + row * (packed ? depth : stride); }
-
-  // Rows whose distance is a multiple of 4 KiB would evict each other from the first cache: they are packed too.
   static Rows of(const GemmFactor<T>& a, int64_t row, int64_t k, int64_t rows, int64_t depth, T* to) {
     const bool across = a.transpose == Transpose::yes;
     const T* from = a.data + (across ? k * a.stride + row : row * a.stride + k);
-    if (!across && a.stride * int64_t(sizeof(T)) % 4096 != 0) return {from, a.stride, false};
+    // Copied are rows whose distance is a multiple of 4 KiB, which would evict each other from the first cache, and,
+    // across, groups that use only a part of each cache line that they load.
+    const bool evict = a.stride * int64_t(sizeof(T)) % 4096 == 0, thin = kRows * sizeof(T) < 48;
+    if (!evict && !(across && thin)) return {from, a.stride, across, across ? 1 : a.stride};
     const int64_t step = across ? 1 : a.stride, step_k = across ? a.stride : 1;
     for (int64_t r = 0; r < rows; r += kRows) {
+      const int64_t have = std::min(kRows, rows - r);
       T* group = to + r * depth;
-      if (across && rows - r >= kRows) {
-        for (int64_t i = 0; i < depth; ++i) std::memcpy(group + i * kRows, from + r + i * step_k, sizeof(T) * kRows);
-      } else {
-        const int64_t have = std::min(kRows, rows - r);
-        for (int64_t i = 0; i < depth; ++i)
-          for (int64_t j = 0; j < have; ++j) group[i * kRows + j] = from[(r + j) * step + i * step_k];
+      for (int64_t i = 0; i < depth; ++i, group += kRows) {
+        if (across && have == kRows) std::memcpy(group, from + r + i * step_k, sizeof(T) * kRows);
+        else for (int64_t j = 0; j < have; ++j) group[j] = from[(r + j) * step + i * step_k];
       }
     }
-    return {to, 0, true};
+    return {to, kRows, true, depth};
   }
 };
 
@@ -172,14 +172,14 @@ struct Block {
   T alpha;
 
   void run() const {
-    const auto& tile_of = a.packed ? kTiles<T, true> : kTiles<T, false>;
+    const auto& tile_of = a.across ? kTiles<T, true> : kTiles<T, false>;
     for (int64_t n = 0; n < columns; n += kWidth<T>) {
       const T* b = panels + n * panel_rows;
       const int64_t have = std::min(kWidth<T>, columns - n);
       for (int64_t m = 0; m < rows; m += kRows) {
         const int64_t height = std::min(kRows, rows - m);
         const Start<T> from = start.at(m, n);
-        const TileJob<T> job{depth, a.at(m, depth), a.stride, b, c + m * stride_c + n, stride_c, from.data, from.stride, alpha};
+        const TileJob<T> job{depth, a.data + m * a.step, a.stride, b, c + m * stride_c + n, stride_c, from.data, from.stride, alpha};
         if (have == kWidth<T>) tile_of[size_t(height - 1)](job);
         else edge(job, height, have, tile_of[size_t(height - 1)]);
       }

@@ -36,6 +36,7 @@ struct Operands {
   GemmFactor<T> a, b;
   T* c;
   Write write;
+  const T* bias;  // or null
 };
 
 // The panel of a stored factor that begins at (row, column) of the untransposed one; returns it in fp32.
@@ -54,6 +55,8 @@ void multiply_in_panels(const Sizes& all, const Operands<T>& o, float* workspace
   float* c = b + aligned(p.k * p.n);
   float* rest = c + aligned(p.m * p.n);
   for (int64_t n0 = 0; n0 < all.n; n0 += kPanel) {
+    float bias[kPanel];
+    if (o.bias) convert(o.bias + n0, 0, bias, 0, 1, std::min(kPanel, all.n - n0));
     for (int64_t m0 = 0; m0 < all.m; m0 += kPanel) {
       const int64_t m = std::min(kPanel, all.m - m0), n = std::min(kPanel, all.n - n0);
       T* out = o.c + m0 * all.n + n0;
@@ -62,7 +65,7 @@ void multiply_in_panels(const Sizes& all, const Operands<T>& o, float* workspace
       do {  // once even if K is 0, which sets zeros
         const int64_t k = std::min(kPanel, all.k - k0);
         const Write write = k0 == 0 ? o.write : Write::add;
-        gemm<float>({m, n, k, widen(o.a, m0, k0, m, k, a), widen(o.b, k0, n0, k, n, b), c, n, write, 1.0f, rest});
+        gemm<float>({m, n, k, widen(o.a, m0, k0, m, k, a), widen(o.b, k0, n0, k, n, b), c, n, write, 1.0f, rest, o.bias ? bias : nullptr});
         k0 += k;
       } while (k0 < all.k);
       convert(c, n, out, all.n, m, n);
@@ -79,7 +82,7 @@ int64_t matmul_workspace(int64_t M, int64_t N, int64_t K, Dtype dtype) {
   return 4 * (aligned(p.m * p.k) + aligned(p.k * p.n) + aligned(p.m * p.n) + gemm_workspace<float>(p.m, p.n, p.k));
 }
 
-void CpuBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) {
+void CpuBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) {
   const int64_t N = out.dim(-1), M = N ? out.numel() / N : 0;
   if (M == 0 || N == 0) return;
   const int64_t K = a.tensor.numel() / M;
@@ -87,10 +90,11 @@ void CpuBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, cons
     using T = decltype(type);
     using F = Compute<T>;
     const auto factor = [](const Factor& f) { return GemmFactor<T>{f.tensor.data<T>().data(), f.tensor.dim(-1), f.transpose}; };
-    const Operands<T> o{factor(a), factor(b), out.data<T>().data(), write};
+    const Operands<T> o{factor(a), factor(b), out.data<T>().data(), write,
+                       bias.defined() ? bias.data<T>().data() : nullptr};
     F* scratch = static_cast<F*>(workspace.address());
     if constexpr (std::is_same_v<T, F>) {
-      gemm<T>({M, N, K, o.a, o.b, o.c, N, write, T(1), scratch});
+      gemm<T>({M, N, K, o.a, o.b, o.c, N, write, T(1), scratch, o.bias});
     } else {
       multiply_in_panels(Sizes{M, N, K}, o, scratch);
     }

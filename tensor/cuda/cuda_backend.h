@@ -69,11 +69,10 @@ class CudaBackend final : public Backend {
   void accumulate(const Tensor& from, const Tensor& into) override;
   void gelu(const Tensor& x, const Tensor& y) override;
   void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
-  void add_bias(const Tensor& bias, const Tensor& y) override;
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 
   // matmul.cu
-  void matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) override;
+  void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) override;
 
   // layer_norm.cu
   void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;
@@ -102,6 +101,7 @@ class CudaBackend final : public Backend {
   void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 
  private:
+  void add_bias(const Tensor& bias, const Tensor& y);  // (N), (M, N); elementwise.cu
   bool reaches(const void* address);
   void give_back() noexcept;  // all that this backend has of the driver
 

@@ -42,11 +42,12 @@ cublasContext* make_blas(CUstream_st* stream) {
 
 void drop_blas(cublasContext* blas) { cublasDestroy(blas); }
 
-void CudaBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) {
+void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) {
   const int64_t M = rows(out), N = out.dim(-1), K = a.transpose == Transpose::no ? a.tensor.dim(-1) : rows(a.tensor);
   if (M == 0 || N == 0) return;
   if (K == 0) {  // a sum of nothing
     if (write == Write::set) fill(0, out);
+    if (bias.defined()) add_bias(bias, out);
     return;
   }
   constexpr int64_t most = std::numeric_limits<int>::max();
@@ -65,6 +66,7 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, con
                             right.leading, in_double ? static_cast<const void*>(&beta) : &beta_float, device_address(out.address()), type, int(N),
                             compute, CUBLAS_GEMM_DEFAULT),
                "matmul");
+  if (bias.defined()) add_bias(bias, out);
 }
 
 }  // namespace zl::ZEROLAB_CUDA

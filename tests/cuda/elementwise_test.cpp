@@ -60,9 +60,10 @@ TEST_CASE("on the GPU a bias is added to each row and rows are summed as on the 
   const auto [cpu, gpu] = on_both([&](Side& s) {
     const Tensor x = s.of(random_values(rows * columns, 7), {rows, columns}, dtype), bias = s.of(random_values(columns, 8), {columns}, dtype);
     const Tensor sum = s.of(random_values(columns, 9), {columns}, dtype);
+    const Tensor weight = s.of(random_values(columns * columns, 10), {columns, columns}, dtype), y = like(x, x.shape());
     kernel::sum_rows(x, sum);
-    kernel::add_bias(bias, x);
-    std::vector<double> all = values_of(x);
+    kernel::matmul_bias(x, weight, Transpose::no, bias, y);
+    std::vector<double> all = values_of(y);
     for (const double v : values_of(sum)) all.push_back(v);
     return all;
   });

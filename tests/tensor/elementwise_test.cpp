@@ -173,14 +173,6 @@ TEST_CASE("gelu_backward sets or adds, rounding once, and may overwrite dy", "[t
   CHECK(same_bits(dx, dy));
 }
 
-TEST_CASE("add_bias adds one row to every row", "[tensor]") {
-  Cpu cpu;
-  const Dtype dtype = any_type();
-  const Tensor y = cpu.of({1, 2, 3, 4, 5, 6}, {2, 3}, dtype);
-  kernel::add_bias(cpu.of({10, 20, 30}, {3}, dtype), y);
-  CHECK(doubles(y) == Values{11, 22, 33, 14, 25, 36});
-}
-
 TEST_CASE("sum_rows adds the sum of all rows within its workspace", "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 
@@ -21,7 +22,7 @@ struct Problem {
 };
 
 struct Inputs {
-  Tensor a, b, c;
+  Tensor a, b, c, bias = {};
 };
 
 Inputs inputs(Cpu& cpu, const Problem& p) {
@@ -34,19 +35,19 @@ Inputs inputs(Cpu& cpu, const Problem& p) {
 
 Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
   const GuardedWorkspace workspace(cpu, KernelId::matmul, {p.m, p.n, p.k}, p.dtype);
-  cpu_backend().matmul({in.a, p.ta}, {in.b, p.tb}, in.c, p.write, workspace);
+  cpu_backend().matmul({in.a, p.ta}, {in.b, p.tb}, in.bias, in.c, p.write, workspace);
   CHECK(workspace.intact());
   return doubles(in.c);
 }
 
 // The largest excess of |value - reference| over what rounding allows; `stride` skips rows and columns.
 double excess(const Problem& p, const Inputs& in, const Values& before, const Values& result, int64_t stride = 1) {
-  const Values a = doubles(in.a), b = doubles(in.b);
+  const Values a = doubles(in.a), b = doubles(in.b), bias = in.bias.defined() ? doubles(in.bias) : Values(size_t(p.n), 0.0);
   double worst = -1;
   for (int64_t i = 0; i < p.m; i += stride) {
     for (int64_t j = 0; j < p.n; j += stride) {
       const size_t at = size_t(i * p.n + j);
-      double sum = p.write == Write::add ? before[at] : 0, size = std::abs(sum);
+      double sum = p.write == Write::add ? before[at] : bias[size_t(j)], size = std::abs(sum);
       for (int64_t k = 0; k < p.k; ++k) {
         const double x = a[size_t(p.ta == Transpose::no ? i * p.k + k : k * p.m + i)];
         const double y = b[size_t(p.tb == Transpose::no ? k * p.n + j : j * p.k + k)];
@@ -76,6 +77,23 @@ TEST_CASE("matmul agrees with a double reference in every type, transposed or no
         result[0] += 0.1 + 4 * epsilon(dtype) * double(k);
         CHECK(excess(p, in, before, result) > 0);
       }
+    }
+  }
+}
+
+TEST_CASE("a bias is added to every row of a product, in every type and across the edges of panels", "[tensor]") {
+  Cpu cpu;
+  constexpr std::array<int64_t, 3> sizes[] = {{1, 1, 1}, {5, 33, 0}, {17, 31, 130}, {65, 32, 513}, {29, 545, 7}, {260, 801, 1030}};
+  for (const Dtype dtype : kTypes) {
+    for (const auto& [m, n, k] : sizes) {
+      const Problem p{m, n, k, Transpose::no, kTransposes[n & 1], Write::set, dtype};
+      Inputs in = inputs(cpu, p);
+      in.bias = cpu.of(random_values(n, 4), {n}, dtype);
+      CAPTURE(name(dtype), m, n, k);
+      const Values result = multiply(cpu, p, in);
+      CHECK(excess(p, in, {}, result, m > 200 ? 23 : 1) <= 0);
+      in.bias = {};
+      CHECK(excess(p, in, {}, result) > 0);
     }
   }
 }
@@ -162,6 +180,46 @@ TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between 
       for (int64_t l = 0; l < k && j >= 4 && j < 4 + n; ++l)
         expected += 0.5 * a[size_t(i * stride_a + l + 2)] * b[size_t(l * stride_b + j - 4 + 3)];
       CHECK(std::abs(c[size_t(i * stride_c + j)] - expected) < 1e-13);
+    }
+  }
+}
+
+// Bits must not depend on a row's distance in memory, by which gemm decides whether it copies rows first.
+TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copies them", "[tensor]") {
+  constexpr int64_t m = 37, n = 45, k = 700, near = 1024, far = 1025;  // [n] of fp32: 4 KiB, and not a multiple of it
+  const auto multiply_at = [&](int64_t stride, Transpose transpose) {
+    const int64_t rows = transpose == Transpose::yes ? k : m, columns = transpose == Transpose::yes ? m : k;
+    std::vector<float> a(size_t(rows * stride)), b(size_t(k * n)), c(size_t(m * n)), workspace(size_t(gemm_workspace<float>(m, n, k) + 16));
+    const Values values = random_values(rows * columns, 1), right = random_values(k * n, 2);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < columns; ++i) a[size_t(r * stride + i)] = float(values[size_t(r * columns + i)]);
+    std::ranges::copy(right, b.begin());
+    float* aligned = workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64 / sizeof(float);
+    gemm<float>({m, n, k, {a.data(), stride, transpose}, {b.data(), n}, c.data(), n, Write::set, 1, aligned});
+    return c;
+  };
+  CHECK(multiply_at(near, Transpose::no) == multiply_at(far, Transpose::no));
+  CHECK(multiply_at(near, Transpose::yes) == multiply_at(far, Transpose::yes));
+  CHECK(multiply_at(near, Transpose::no) != multiply_at(near, Transpose::yes));  // other values
+}
+
+TEST_CASE("a packed factor serves products with its first rows and columns", "[tensor]") {
+  constexpr int64_t rows = 700, columns = 77, m = 15;
+  const Values a = random_values(m * rows, 1), b = random_values(rows * columns, 2);
+  const auto aligned = [](Values& v) { return v.data() + (64 - reinterpret_cast<uintptr_t>(v.data()) % 64) % 64 / sizeof(double); };
+  Values packed(size_t(packed_elements<double>(rows, columns) + 8)), space(size_t(gemm_workspace<double>(m, columns, rows) + 8));
+  for (const Transpose across : kTransposes) {
+    const GemmFactor<double> right{b.data(), across == Transpose::yes ? rows : columns, across};
+    pack(right, rows, columns, aligned(packed));
+    for (const int64_t k : {1, 511, 513, 700}) {
+      for (const int64_t n : {1, 31, 64, 77}) {
+        Values part(size_t(m * n)), whole(size_t(m * n));
+        gemm_packed<double>({m, n, k, {a.data(), rows}, aligned(packed), rows, part.data(), n, Write::set, 0.5, aligned(space)});
+        gemm<double>({m, n, k, {a.data(), rows}, right, whole.data(), n, Write::set, 0.5, aligned(space)});
+        CHECK(part == whole);
+        gemm<double>({m, n, k, {a.data() + 1, rows}, right, whole.data(), n, Write::set, 0.5, aligned(space)});
+        CHECK(part != whole);
+      }
     }
   }
 }
