@@ -69,9 +69,13 @@ class Zerolab:
         return statistics.fmean(self.row(one, "ddp", 1)["seconds_per_step"]["median"] for one in found)
 
     def memory(self, model):
-        """[B] at the peak: of the process, and of what the ledger counts."""
+        """[B] at the peak, by what is counted."""
         found = run(self.step_command(model, core=self.setting.core), self.setting.limit)
-        return found.peak_rss, max(self.row(found, "ddp", 1)["peak_total_bytes"])
+        row = self.row(found, "ddp", 1)
+        peaks = {"process": found.peak_rss, "ledger": max(row["peak_total_bytes"])}
+        if row.get("peak_resident_bytes"):  # less what was resident before the model was: code and libraries, also CUDA's
+            peaks["net"] = row["peak_resident_bytes"] - row["resident_bytes_before"]
+        return peaks
 
     def collectives(self, sizes, ranks=2):
         """(collective, [B]) -> [s]"""

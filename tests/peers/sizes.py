@@ -23,6 +23,9 @@ class Size:
                 "--block-size", self.window, "--vocab-size", self.vocab]
 
 
+# Hardly there: what its process takes is what the program takes without a model.
+BARE = Size(layers=1, heads=1, width=16, window=16, batch=1, vocab=256, steps=1, warm_up=0)
+
 SIZES = {
     "S": Size(layers=4, heads=4, width=128, window=128, batch=8, vocab=256, steps=30, warm_up=5),
     "M": Size(layers=6, heads=6, width=384, window=256, batch=4, vocab=256, steps=10, warm_up=3),

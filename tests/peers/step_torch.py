@@ -27,7 +27,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as multiprocessing  # noqa: E402
 
-from sizes import SIZES, Size  # noqa: E402
+from sizes import BARE, SIZES  # noqa: E402
 from gpt2_torch import HAS_SDPA, Gpt, adamw  # noqa: E402
 
 
@@ -156,9 +156,9 @@ def train_together(options):
 
 def memory_of_libraries(attention):
     """[B] that are resident after a step of a model that is hardly there: code, threads' stacks, the interpreter."""
-    model = Gpt(Size(layers=1, heads=1, width=16, window=16, batch=1, vocab=16, steps=1, warm_up=0), attention)
+    model = Gpt(BARE, attention)
     optimizer, _ = adamw(model.parameters())
-    ids = torch.zeros(1, 16, dtype=torch.long)
+    ids = torch.zeros(BARE.batch, BARE.window, dtype=torch.long)
     model(ids, ids).backward()
     optimizer.step()
     gc.collect()
