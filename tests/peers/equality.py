@@ -1,0 +1,77 @@
+"""Do all programs train the same model? From the same weights, on the same tokens, they must have the same losses."""
+import json
+
+from process import run
+from programs import run_silent
+
+STEPS = 5
+# Relative, of each loss. fp32 sums in other orders: in S they move the losses by 1e-7. GELU in its exact form moves them by
+# 1e-5, a weight decay of 0.01 by 3e-5, beta2 0.99 by 7e-5, AdamW's eps 1e-6 by 9e-5, the norms' eps 1e-6 by 1e-4: S would
+# tell. M is not as sharp: at this rate its loss jumps to 9 and back, and what is rounding grows to 3e-5.
+TOLERANCE = {"S": 2e-6, "M": 1e-4, "gpt2": 1e-4}
+MOVES = 1e-2  # relative, of the loss from step to step: if nothing were learned, equal losses would say little
+
+
+class Equality:
+    def __init__(self, setting, zerolab, torch, llmc):
+        self.setting, self.zerolab, self.torch, self.llmc = setting, zerolab, torch, llmc
+
+    def tokens(self):
+        path = self.setting.folder / "tokens.bin"
+        if not path.exists():
+            run_silent([self.setting.zerolab, "data", "synth", path, "--tokens", 50000], self.setting.limit)
+        return path
+
+    def ours(self, model, start, ranks, stage):
+        folder = self.setting.folder / ("%s-%s-%d" % (model, stage, ranks))
+        self.zerolab.trained(model, folder, STEPS, ranks, ["--init-from", start, "--data", self.tokens(), "--stage", stage])
+        with open(folder / "metrics.jsonl") as file:
+            return [json.loads(line)["loss"] for line in file]
+
+    def theirs(self, model, start, mode, attention):
+        command = self.torch.step_command(model, mode, attention, "plain", STEPS, 0,
+                                          ["--weights", start, "--tokens", self.tokens()])
+        return run(command, self.setting.limit).json["losses"]
+
+    def of(self, model, modes):
+        """[(what, losses)]: ours on one rank first, and those that must equal it; then the same for each mode with 2 ranks."""
+        start = self.zerolab.start(model)
+        one = [("zerolab", self.ours(model, start, 1, "ddp"))]
+        one += [("%s, %s attention" % (self.torch.name, attention), self.theirs(model, start, "plain", attention))
+                for attention in self.torch.attentions()]
+        if self.llmc:
+            checkpoint = self.zerolab.export_for_llmc(model)
+            one.append((self.llmc.name, self.llmc.step(model, checkpoint, (STEPS, 0), [self.tokens()])["losses"]))
+        groups = [one]
+        for mode, stage in modes:
+            attention = self.torch.attentions()[0]
+            groups.append([("zerolab %s, 2 ranks" % stage, self.ours(model, start, 2, stage)),
+                           ("%s %s, 2 processes" % (self.torch.name, mode), self.theirs(model, start, mode, attention))])
+        return groups
+
+
+def difference(ours, theirs):
+    """The largest, relative."""
+    return max(abs(a - b) / abs(a) for a, b in zip(ours, theirs))
+
+
+def check(equality, models, modes):
+    """Text, rows for JSON, and whether all is equal."""
+    lines, rows, equal = [], [], True
+    for model in models:
+        for group in equality.of(model, modes):
+            reference = group[0][1]
+            moves = difference(reference[:-1], reference[1:]) > MOVES
+            equal = equal and moves
+            for what, losses in group:
+                off = difference(reference, losses)
+                same = len(losses) == len(reference) and off <= TOLERANCE[model]
+                equal = equal and same
+                rows.append({"model": model, "program": what, "losses": losses, "difference": off, "equal": same})
+                verdict = "" if losses is reference else "off by %.1e%s" % (off, "" if same else "  DIFFERS")
+                lines.append("%-5s %-38s %s  %s" % (model, what, " ".join("%.6f" % loss for loss in losses), verdict))
+            if not moves:
+                lines.append("%-5s the losses hardly change, so that they prove nothing  FAILED" % model)
+    bounds = ", ".join("%s to %g" % (model, TOLERANCE[model]) for model in models)
+    verdict = "losses of %d steps are equal: %s" % (STEPS, bounds) if equal else "CHECK FAILED"
+    return "\n".join(line.rstrip() for line in lines) + "\n" + verdict + "\n", rows, equal
