@@ -131,7 +131,7 @@ TEST_CASE("recomputed blocks do not count as more of the peak, and a stage that 
 
 TEST_CASE("Ctrl-C ends a measurement with 130 and no table", "[cli]") {
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"bench", "kernels", "--samples", "1000"},
+       {std::vector<std::string>{"bench", "kernels", "--samples", "1000"}, {"bench", "machine", "--samples", "1000", "--array", "1MiB"},
         std::vector<std::string>{"bench", "step", "--model", "tiny", "--ranks", "2", "--steps", "100000"}}) {
     Launch launch{.arguments = arguments, .timeout = 30};
     launch.watch = [sent = false](pid_t process, const std::string& err) mutable {
