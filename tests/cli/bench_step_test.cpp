@@ -1,4 +1,4 @@
-// bench step's rows beside each other: independent ranks, rounds, steady memory, sweeps.
+// bench step's rows beside each other: independent ranks, rounds, steady memory, sweeps, the profile by kernel.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
@@ -158,8 +158,45 @@ TEST_CASE("a sweep that cannot be measured is refused before anything runs", "[c
   refused({"--sweep", "n_layer=1", "--sweep", "n-layer=2"}, "--sweep n_layer is given twice; write all values in one");
   refused({"--sweep", "n_embd=64,33"}, "--sweep n_embd=33: ");
   refused({"--sweep", "ranks=1,65"}, "'65' is too large; it must be at most 64");
+  refused({"--sweep", "n_layer=1", "--profile"}, "--profile is of one model; leave out --sweep");
   refused({"--force"}, "--force replaces the file of --csv, which is not given");
   refused({"--csv", "/"}, "is a folder");
+}
+
+TEST_CASE("the profile has each kernel's calls and operations, and what is left of the step is outside of them", "[cli]") {
+  const auto profile = [](const std::string& layers) {
+    return measured({"--ranks", "1", "--stages", "ddp", "--steps", "3", "--n-layer", layers, "--profile"})["profile"];
+  };
+  const auto products = [](const Json& profile, const char* number) {
+    double all = 0;
+    for (const Json& kernel : profile["kernels"])
+      if (kernel["kernel"].get<std::string>().starts_with("matmul")) all += kernel[number].get<double>();
+    return all;
+  };
+  // Four products of each block and the head's, each forward, to its input and to its weight, at 2 operations for each
+  // weight and token: tiny has 2 layers, width 32, T 32, V 256.
+  const Json json = profile("2"), one = profile("1");
+  CHECK(products(json, "calls_per_step") == 3 * (4 * 2 + 1));
+  CHECK(products(json, "operations_per_step") == 3.0 * 2 * (4 * 32) * (2 * 12 * 32 * 32 + 256 * 32));
+  CHECK(products(one, "calls_per_step") == 3 * (4 * 1 + 1));
+  CHECK(products(one, "operations_per_step") != products(json, "operations_per_step"));
+  CHECK(json["untimed_calls"] == 0);
+  double share = 0;
+  for (const Json& kernel : json["kernels"]) {
+    CHECK(kernel["seconds_per_step"] > 0.0);
+    share += kernel["share_of_step"].get<double>();
+  }
+  const Json outside = json["share_outside_kernels"];
+  CHECK(outside["min"] > 0.0);
+  CHECK(outside["max"] < 1.0);
+  // Both are of the same steps: where all of them take as long, the shares add up to 1.
+  CHECK(share + outside["min"].get<double>() <= 1.0);
+  CHECK(share + outside["max"].get<double>() >= 1.0);
+  CHECK(json["clock_seconds_per_step"] < json["seconds_per_step"]["median"]);
+  const Finished table = zerolab(step({"--ranks", "1", "--steps", "1", "--profile"}));
+  for (const char* part : {"of step", "attention_backward", "outside of kernels", "reading the clock"})
+    CHECK(contains(table.out, part));
+  CHECK_FALSE(contains(zerolab(step({"--ranks", "1", "--steps", "1"})).out, "outside of kernels"));
 }
 
 }  // namespace cli

@@ -14,10 +14,16 @@ namespace zl::cli {
 namespace {
 
 int bench_step(const StepOptions& options) {
+  require_input(!options.profile || options.sweeps.empty(), "--profile is of one model; leave out --sweep");
   require_input(!options.force || !options.csv.empty(), "--force replaces the file of --csv, which is not given");
   if (!options.csv.empty()) require_output_file(options.csv, "", options.force);
   std::vector<StepPoint> points = step_points(options);
-  if (!options.quiet) note_reports_of_train(points.front().setup.spec.config, "bench step");
+  const RunSetup& setup = points.front().setup;
+  require_input(!options.profile || !setup.device.on_gpus(),
+                "--profile times the CPU's kernels; a GPU's are seen with nsys, or with --trace of 'zerolab train'");
+  require_input(!options.profile || !setup.spec.config.offload_optimizer,
+                "--profile times what is on the device; leave out offload_optimizer");
+  if (!options.quiet) note_reports_of_train(setup.spec.config, "bench step");
   if (!options.csv.empty()) PendingFile{options.csv};  // can be written; nothing stays
   const StepReport report = measure_steps(options, std::move(points));
   if (!options.csv.empty()) {
@@ -43,10 +49,13 @@ What a stage costs in time here is what it costs among threads of this machine; 
 
 A sweep gives one setting several values, and leaves all others as the flags say: n_layer, n_head, n_embd, block_size,
 vocab_size, micro_batch, ranks. "grows" is the time beside that of the value before.
+--profile adds where a step goes: the time in each kernel on one rank, by a clock that is read before and after each
+call, and what is left, which is the cost of tape, events and ledger.
 
 Examples:
   zerolab bench step
   zerolab bench step --model tiny --ranks 2 --stages zero2,zero3 --steps 20
+  zerolab bench step --ranks 1 --stages ddp --profile
   zerolab bench step --ranks 1 --stages ddp --sweep n_layer=1,2,4,8 --sweep n_embd=64,128,256 --csv sizes.csv
   zerolab bench step --sweep ranks=1,2,4 --rounds 5 --csv ranks.csv
   zerolab bench step --model gpt2 --precision bf16 --micro-batch 8 --device cuda
@@ -70,6 +79,7 @@ void add_bench_step(CLI::App& bench, Invocation& invocation) {
               [](const auto& text) { options.rounds = read_count(text, 1, 100'000); });
   flags.value("--micro-batch", "B", "windows of a micro-batch of each rank (default 4, or --config's)",
               [](const auto& text) { options.micro_batch = read_count(text, 1, 1 << 20); });
+  flags.toggle("--profile", "also the time in each kernel, and outside of all of them", options.profile);
   add_settings_flags(flags, options);
   flags.group("Sizes");
   flags.values("--sweep", "NAME=LIST", "one setting with several values, such as n_layer=1,2,4; may be given several times",

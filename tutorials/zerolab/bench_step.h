@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutorials/zerolab/bench_profile.h"
 #include "tutorials/zerolab/bench_progress.h"
 #include "tutorials/zerolab/bench_sweep.h"
 #include "tutorials/zerolab/measure.h"
@@ -45,6 +46,7 @@ struct StepReport {
   std::vector<StepPoint> points;
   double operation_rate = 0;  // [1/s] of one place
   std::vector<StepRow> rows;
+  std::optional<KernelProfile> profile;
 
   const RunSetup& setup() const { return points.front().setup; }
   // The row of ddp, or of independent ranks, beside a row with as many ranks as were asked for; null if it did not run.

@@ -85,6 +85,26 @@ Json row_json(const StepReport& report, const StepRow& r) {
   return row;
 }
 
+Json profile_json(const KernelProfile& p) {
+  const double steps = double(p.steps);
+  Json json{{"stage", "ddp"},
+            {"ranks", 1},
+            {"steps", p.steps},
+            {"seconds_per_step", seconds_json(p.seconds)},
+            {"share_outside_kernels", seconds_json(p.outside)},
+            {"clock_seconds_per_step", p.clock},
+            {"untimed_calls", p.untimed},
+            {"kernels", Json::array()}};
+  for (const KernelTotal& k : p.kernels)
+    json["kernels"].push_back({{"kernel", k.kernel},
+                               {"calls_per_step", double(k.calls) / steps},
+                               {"seconds_per_step", k.seconds / steps},
+                               {"share_of_step", k.seconds / p.total},
+                               {"operations_per_step", double(k.operations) / steps},
+                               {"bytes_per_step", double(k.bytes) / steps}});
+  return json;
+}
+
 }  // namespace
 
 std::string step_text(const StepReport& report) {
@@ -107,7 +127,8 @@ std::string step_text(const StepReport& report) {
   return head + table(report, sweeps) + "\n" + unfit +
          "Each rank has its own micro-batch, so more ranks do more work per step. Without communication each rank trains alone.\n"
          "Peak counts 6 operations per parameter and token, and attention's; memory is the fullest rank's fullest moment, what\n"
-         "is offloaded to the host included; faults are pages that a step touched for the first time.\n";
+         "is offloaded to the host included; faults are pages that a step touched for the first time.\n" +
+         (report.profile ? "\n" + profile_text(*report.profile, report.operation_rate) : "");
 }
 
 std::string step_json(const StepReport& report) {
@@ -131,6 +152,7 @@ std::string step_json(const StepReport& report) {
             {"operations_per_second", report.operation_rate},
             {"results", Json::array()}};
   for (const StepRow& r : report.rows) json["results"].push_back(row_json(report, r));
+  if (report.profile) json["profile"] = profile_json(*report.profile);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

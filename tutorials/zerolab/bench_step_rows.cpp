@@ -204,7 +204,8 @@ StepReport measure_steps(const StepOptions& options, std::vector<StepPoint> poin
   for (const StepPoint& point : report.points)
     for (StepRow& row : rows_of(point, options)) report.rows.push_back(std::move(row));
   const int64_t rounds = std::min(options.rounds, options.timed), steps = options.timed + rounds * options.warm_up;
-  BenchProgress progress(rounds + int64_t(report.rows.size()) * steps, options.quiet);
+  const int64_t profiled = options.profile ? options.timed + options.warm_up : 0;
+  BenchProgress progress(rounds + int64_t(report.rows.size()) * steps + profiled, options.quiet);
   for (int64_t round = 0; round < rounds; ++round) {
     progress.next("rate of operations");
     const double rate = Workbench(report.setup().device).operation_rate(report.setup().spec.config.precision);
@@ -216,6 +217,7 @@ StepReport measure_steps(const StepOptions& options, std::vector<StepPoint> poin
     if (row.ran())
       row.share =
           row.operations / row.seconds().median / (report.operation_rate * row.point->setup.device.places(row.kind.ranks));
+  if (options.profile) report.profile = profile_kernels(report.points.front(), options, progress);
   return report;
 }
 

@@ -22,7 +22,7 @@ struct StepOptions : RunOptions {
   int64_t timed = 10, warm_up = 2, rounds = 3;
   std::vector<Sweep> sweeps;
   std::string csv;  // the file; "": none
-  bool force = false;
+  bool force = false, profile = false;
 };
 
 // One model with its settings.
