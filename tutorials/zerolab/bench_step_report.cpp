@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string ms(double seconds) { return digits(1e3 * seconds, 3) + " ms"; }
+std::string short_seconds(double seconds) { return seconds < 1 ? digits(1e3 * seconds, 3) + " ms" : digits(seconds, 3) + " s"; }
 std::string times(const StepRow& row, const StepRow* other) {
   return other ? str("× ", digits(row.relative_to(*other).median, 3)) : "-";
 }
@@ -43,9 +43,10 @@ std::string table(const StepReport& report, bool sweeps) {
       row.push_back("-");
     } else {
       const Spread s = r.seconds();
-      row.insert(row.end(), {ms(s.median), ms(s.least), ms(s.most), short_number(double(r.tokens) / s.median),
-                             times(r, report.beside(r, false)), times(r, report.beside(r, true)), digits(100 * r.share, 3) + " %",
-                             human_bytes(fullest(r)), digits(r.page_faults, 2)});
+      row.insert(row.end(),
+                 {short_seconds(s.median), short_seconds(s.least), short_seconds(s.most),
+                  short_number(double(r.tokens) / s.median), times(r, report.beside(r, false)), times(r, report.beside(r, true)),
+                  digits(100 * r.share, 3) + " %", human_bytes(fullest(r)), digits(r.page_faults, 2)});
       if (sweeps) row.insert(row.end(), {with_commas(r.point->setup.spec.model.parameters()), growth(report, r)});
     }
     if (sweeps) row.insert(row.begin(), r.point->label());
