@@ -95,7 +95,7 @@ TEST_CASE("bench step --json tells one rank and each stage, relative to ddp", "[
   const Json json = Json::parse(finished.out);
   CHECK(json["command"] == "bench step");
   CHECK(json["steps"] == 3);
-  REQUIRE(json["results"].size() == 5);
+  REQUIRE(json["results"].size() == 6);
   std::vector<std::string> rows;
   for (const Json& row : json["results"]) {
     CAPTURE(row.dump());
@@ -105,22 +105,22 @@ TEST_CASE("bench step --json tells one rank and each stage, relative to ddp", "[
     CHECK(row["share_of_peak"] > 0.0);
     CHECK(row["peak_total_bytes"].size() == row["ranks"]);
   }
-  CHECK(rows == std::vector<std::string>{"ddp 1", "ddp 2", "zero1 2", "zero2 2", "zero3 2"});
+  CHECK(rows == std::vector<std::string>{"ddp 1", "independent 2", "ddp 2", "zero1 2", "zero2 2", "zero3 2"});
   CHECK(json["results"][0]["time_relative_to_ddp"].is_null());
-  CHECK(json["results"][1]["time_relative_to_ddp"] == 1.0);
+  CHECK(json["results"][2]["time_relative_to_ddp"] == 1.0);
   // 6 operations per parameter and token; and attention's, 14·B·L·C·T(T+1)/2 of a rank: tiny has 2 layers of width 32, T 32.
   const double tokens = 2 * 4 * 32, attention = 14.0 * 4 * 2 * 32 * (32 * 33 / 2);
-  CHECK(json["results"][1]["operations_per_step"] == 6 * json["parameters"].get<double>() * tokens + 2 * attention);
-  CHECK(json["results"][1]["operations_per_step"] == 2 * json["results"][0]["operations_per_step"].get<double>());
+  CHECK(json["results"][2]["operations_per_step"] == 6 * json["parameters"].get<double>() * tokens + 2 * attention);
+  CHECK(json["results"][2]["operations_per_step"] == 2 * json["results"][0]["operations_per_step"].get<double>());
 }
 
 TEST_CASE("recomputed blocks do not count as more of the peak, and a stage that does not fit is a row that says so", "[cli]") {
   const auto results = [](const std::vector<std::string>& flags) { return Json::parse(zerolab(step(flags)).out)["results"]; };
   const Json plain = results({"--json", "-q", "--stages", "ddp"});
   const Json again = results({"--json", "-q", "--stages", "ddp", "--set", "zerolab.recompute=true"});
-  CHECK(plain.size() == 2);
-  CHECK(plain[1]["operations_per_step"] == again[1]["operations_per_step"]);
-  CHECK(plain[1]["peak_total_bytes"] != again[1]["peak_total_bytes"]);
+  CHECK(plain.size() == 3);
+  CHECK(plain[2]["operations_per_step"] == again[2]["operations_per_step"]);
+  CHECK(plain[2]["peak_total_bytes"] != again[2]["peak_total_bytes"]);
   CHECK(plain[0]["operations_per_step"] !=
         results({"--json", "-q", "--stages", "ddp", "--micro-batch", "2"})[0]["operations_per_step"]);
   const Finished tight = zerolab(step({"--device-memory", "300KiB"}));
@@ -131,7 +131,7 @@ TEST_CASE("recomputed blocks do not count as more of the peak, and a stage that 
 
 TEST_CASE("Ctrl-C ends a measurement with 130 and no table", "[cli]") {
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"bench", "kernels", "--samples", "1000"},
+       {std::vector<std::string>{"bench", "kernels", "--samples", "1000"}, {"bench", "machine", "--samples", "1000", "--array", "1MiB"},
         std::vector<std::string>{"bench", "step", "--model", "tiny", "--ranks", "2", "--steps", "100000"}}) {
     Launch launch{.arguments = arguments, .timeout = 30};
     launch.watch = [sent = false](pid_t process, const std::string& err) mutable {

@@ -168,8 +168,9 @@ Exit codes: 0 all passed, 1 some failed, 2 usage, 130 Ctrl-C)";
 }  // namespace
 
 void add_bench(CLI::App& app, Invocation& invocation) {
-  CLI::App& bench = *app.add_subcommand("bench", "speed of collectives, kernels and steps; comparisons of random configurations");
+  CLI::App& bench = *app.add_subcommand("bench", "speed of the machine, collectives, kernels and steps; comparisons of random configurations");
   bench.require_subcommand(1);
+  add_bench_machine(bench, invocation);
   add_bench_comm(bench, invocation);
   add_bench_kernels(bench, invocation);
   add_bench_step(bench, invocation);

@@ -12,6 +12,7 @@
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/flags.h"
 #include "tutorials/zerolab/machine.h"
+#include "tutorials/zerolab/machine_rates.h"
 #include "tutorials/zerolab/measure.h"
 #include "tutorials/zerolab/terminal.h"
 #include "tutorials/zerolab/version.h"
@@ -22,6 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMatrix = 512, kGpuMatrix = 4096;
+constexpr int64_t kCopy = int64_t(64) << 20;             // [B]
+constexpr CoreRun kBrief{.samples = 5, .seconds = 8e-3};  // one core
 constexpr int64_t kEnoughShared = int64_t(256) << 20;  // [B] for NCCL among the ranks of one machine; Docker gives 64 MiB
 
 // What one GPU was measured to do; empty if it cannot be used.
@@ -32,9 +35,9 @@ struct GpuRates {
 };
 
 struct Diagnosis {
-  double multiply_add = multiply_add_rate();   // [1/s]
-  double matmul = matmul_rate(kMatrix);        // [1/s]
-  double copy = copy_rate();                   // [B/s]
+  double multiply_add = multiply_add_peak();                        // [1/s]
+  double matmul = product_rate(kMatrix, kBrief).most;               // [1/s]
+  double copy = stream_rate(Stream::copy, kCopy, kBrief).most;      // [B/s]
   int cores = usable_cores();
   int64_t memory = total_memory(), available = available_memory();  // [B]
   Terminal terminal = standard_error(Color::automatic);

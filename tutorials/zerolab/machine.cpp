@@ -5,40 +5,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <sstream>
-#include <vector>
 
 #include "dist/nccl_errors.h"
 #include "tensor/cpu/cpu_backend.h"
-#include "tensor/kernels.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <immintrin.h>
 #endif
 
 namespace zl::cli {
 namespace {
-
-constexpr double kMeasure = 0.05;  // [s] for each measurement
-
-// The shortest of as many runs as fit into the time.  [s]
-double shortest(const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  double best = 1e9, total = 0;
-  while (total < kMeasure) {
-    const auto start = Clock::now();
-    work();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-    total = std::chrono::duration<double>(Clock::now() - begin).count();
-  }
-  return best;
-}
 
 // The value after "key:" or "key" in a file of lines, or "".
 std::string value_in(const char* file, const std::string& key) {
@@ -58,19 +37,6 @@ int64_t number_in(const char* file, const std::string& key) {
 }
 
 #if defined(__x86_64__)
-constexpr int kChains = 10, kRounds = 20'000;
-
-// Enough independent chains to hide the latency of a multiply-add on every core since 2013.
-__attribute__((target("avx2,fma"))) float multiply_add_chains() {
-  const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
-  __m256 x[kChains];
-  for (int i = 0; i < kChains; ++i) x[i] = _mm256_set1_ps(float(i));
-  for (int round = 0; round < kRounds; ++round)
-    for (int i = 0; i < kChains; ++i) x[i] = _mm256_fmadd_ps(x[i], a, b);
-  for (int i = 1; i < kChains; ++i) x[0] = _mm256_add_ps(x[0], x[i]);
-  return _mm256_cvtss_f32(x[0]);
-}
-
 bool has_f16c() {  // from cpuid, because clang 14's __builtin_cpu_supports does not know the name
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
@@ -144,34 +110,6 @@ bool optimised_build() {
 #else
   return false;
 #endif
-}
-
-double multiply_add_rate() {
-#if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-  volatile float keep = 0;
-  return 2.0 * 8 * kChains * kRounds / shortest([&] { keep = multiply_add_chains(); });
-#else
-  return 0;
-#endif
-}
-
-double matmul_rate(int64_t n) {
-  EventStream events(0, 16);
-  Memory memory({DeviceKind::cpu}, cpu_backend(), events);
-  const auto matrix = [&] { return Tensor::zeros(memory, MemoryUse::workspace, {n, n}); };
-  const Tensor a = matrix(), b = matrix(), out = matrix();
-  return 2.0 * double(n) * double(n) * double(n) / shortest([&] { kernel::matmul(a, Transpose::no, b, Transpose::no, out); });
-}
-
-double copy_rate() {
-  const std::vector<char> from(64 << 20, 'x');
-  std::vector<char> to(from.size());
-  volatile char keep = 0;
-  return 2.0 * double(from.size()) / shortest([&] {
-           std::memcpy(to.data(), from.data(), from.size());
-           keep = to[to.size() / 2];
-         });
 }
 
 }  // namespace zl::cli

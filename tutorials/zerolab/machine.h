@@ -1,4 +1,4 @@
-// What this machine is, and what it can do in a tenth of a second.
+// What this machine is. What it can do is measured in machine_rates.h.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,5 @@ int64_t shared_memory();     // [B] what /dev/shm may hold; 0 if it is missing
 std::string nccl_version();  // "2.28.9": the library that this program loads; "" if NCCL is not built in
 std::string compiler();      // "g++ 12.2.0"
 bool optimised_build();
-
-// Measured on one core, best of several. [1/s]
-double multiply_add_rate();      // fp32 operations of the widest fused multiply-add the kernels use; 0 where there is no measurement
-double matmul_rate(int64_t n);   // fp32 operations of our product of two n × n matrices
-double copy_rate();              // [B/s] read plus written by copies far larger than the caches
 
 }  // namespace zl::cli

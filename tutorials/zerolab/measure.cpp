@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tutorials/zerolab/interrupt.h"
-#include "tutorials/zerolab/machine.h"
+#include "tutorials/zerolab/machine_rates.h"
 
 namespace zl::cli {
 namespace {
@@ -75,7 +75,7 @@ double Workbench::matmul_rate(int64_t n, Dtype dtype) {
 }
 
 double Workbench::operation_rate(Dtype dtype) {
-  double best = gpu_ ? 0 : multiply_add_rate();  // a CPU computes in fp32 whatever it stores
+  double best = gpu_ ? 0 : multiply_add_peak();  // a CPU computes in fp32 whatever it stores
   if (!gpu_ && best == 0) best = matmul_rate(kCpuMatrix, dtype);
   for (const int64_t n : kGpuMatrices)
     if (gpu_) best = std::max(best, matmul_rate(n, dtype));
