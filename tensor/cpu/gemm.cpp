@@ -96,9 +96,11 @@ constexpr auto kTiles = tiles<T, across>(std::make_integer_sequence<int, kRows>(
 // Columns [0, have) of a row-major B into a panel, padded with zeros.
 template <class T>
 void pack_panel(const T* from, int64_t stride, int64_t have, int64_t depth, T* to) {
+  using P = Packet<T>;
   for (int64_t k = 0; k < depth; ++k, from += stride, to += kWidth<T>) {
     if (have == kWidth<T>) {
-      std::memcpy(to, from, sizeof(T) * kWidth<T>);
+      vector::pstore(to, vector::ploadu<P>(from));
+      vector::pstore(to + kPacket<T>, vector::ploadu<P>(from + kPacket<T>));
     } else {
       std::fill(std::copy_n(from, have, to), to + kWidth<T>, T(0));
     }

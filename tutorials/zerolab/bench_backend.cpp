@@ -44,7 +44,7 @@ const char* TimingBackend::name(Slot slot) {
                                    "accumulate",     "gelu",
                                    "gelu_backward",  "matmul A·B",
                                    "matmul A·Bᵀ",    "matmul Aᵀ·B",
-                                   "add_bias",       "sum_rows",
+                                   "sum_rows",
                                    "layer_norm",     "layer_norm_backward",
                                    "attention",      "attention_backward",
                                    "embedding",      "embedding_backward",
@@ -140,18 +140,13 @@ void TimingBackend::gelu_backward(const Tensor& x, const Tensor& dy, const Tenso
   CpuBackend::gelu_backward(x, dy, dx, write);
 }
 
-void TimingBackend::matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) {
+void TimingBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) {
   // As a layer calls it: the weight as it is stored forward, the other way round to the input, the input so to the weight.
   const Slot slot = a.transpose == Transpose::yes   ? Slot::matmul_weight
                     : b.transpose == Transpose::yes ? Slot::matmul_input
                                                     : Slot::matmul;
   const Call call(*this, slot);
-  CpuBackend::matmul(a, b, out, write, workspace);
-}
-
-void TimingBackend::add_bias(const Tensor& bias, const Tensor& y) {
-  const Call call(*this, Slot::add_bias);
-  CpuBackend::add_bias(bias, y);
+  CpuBackend::matmul(a, b, bias, out, write, workspace);
 }
 
 void TimingBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) {

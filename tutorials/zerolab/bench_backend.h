@@ -55,8 +55,7 @@ class TimingBackend : public CountingBackend {
   void accumulate(const Tensor& from, const Tensor& into) override;
   void gelu(const Tensor& x, const Tensor& y) override;
   void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
-  void matmul(Factor a, Factor b, const Tensor& out, Write write, const Tensor& workspace) override;
-  void add_bias(const Tensor& bias, const Tensor& y) override;
+  void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) override;
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
   void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;
   void layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy, const LayerNormGradients& out,
@@ -77,7 +76,7 @@ class TimingBackend : public CountingBackend {
 
  private:
   enum class Slot {
-    fill, copy, upload, download, normal, add, accumulate, gelu, gelu_backward, matmul, matmul_input, matmul_weight, add_bias,
+    fill, copy, upload, download, normal, add, accumulate, gelu, gelu_backward, matmul, matmul_input, matmul_weight,
     sum_rows, layer_norm, layer_norm_backward, attention, attention_backward, embedding, embedding_backward, add_positions,
     add_positions_backward, cross_entropy, cross_entropy_backward, adamw, sgd, sum_of_squares, ordered_sum, move_bytes, count
   };
