@@ -25,7 +25,7 @@ class CollectiveTrial {
   // After fill() and call(): how many of this rank's results are not exactly what they must be. The values are whole numbers so
   // small that every sum of at most 64 of them is exact in every type and order.
   int64_t wrong() const;
-  // [ns] of one call, from when all ranks are ready.
+  // [ns] of one call, from when all ranks have written what they send and are ready.
   int64_t time();
 
   // Where the result lies. Of a reduce_scatter, the own slice of it.

@@ -12,12 +12,16 @@ namespace {
 // [ns] A transport that waits for its data itself says more than a late call that is found from outside.
 constexpr int64_t kSlack = 500'000'000;
 
+// How often a rank with a core of its own looks before it sleeps: longer than a sleeper takes to wake, or those that slept
+// once would come so late that the others sleep in turn.
+constexpr int kSpins = 4000;
+
 }  // namespace
 
 Meeting::Meeting(int size, std::chrono::milliseconds timeout)
     : size_(size),
       timeout_(timeout),
-      spins_(size <= int(std::thread::hardware_concurrency()) ? 400 : 0),
+      spins_(size <= int(std::thread::hardware_concurrency()) ? kSpins : 0),
       seats_(size_t(size)),
       arrivals_(size),
       departures_(size) {}

@@ -52,11 +52,9 @@ class Peers:
 
 
 class Comparisons:
-    def __init__(self, setting, peers, rewrite, progress, notes):
-        self.setting, self.peers, self.rewrite, self.progress, self.notes = setting, peers, rewrite, progress, notes
+    def __init__(self, setting, peers, progress, notes):
+        self.setting, self.peers, self.progress, self.notes = setting, peers, progress, notes
         self.planned_choices = set()
-        if rewrite:
-            notes.append("gloo's buffers were written before each call, outside the time")
 
     def plan(self, words, pairs):
         """Tells progress what will run, in this order."""
@@ -116,7 +114,7 @@ class Comparisons:
         named = lambda found: {"%s, %d MiB" % (kind, size >> 20): seconds for (kind, size), seconds in found.items()}
 
         def theirs():
-            found, missing = torch.collectives(SIZES_OF_CALLS, self.rewrite)
+            found, missing = torch.collectives(SIZES_OF_CALLS)
             for kind, reason in missing.items():
                 note = "%s's gloo has no %s (%s)" % (torch.name, kind, reason)
                 if note not in self.notes:

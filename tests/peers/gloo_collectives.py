@@ -4,8 +4,8 @@
     python gloo_collectives.py --sizes 1,16,64 --ranks 2
 
 As zerolab bench comm does it: in place where the call can be, a barrier before each call, the time of the slowest rank,
-the median of --iterations calls. A size is that of the unsharded side, in MiB. With --rewrite each rank writes its buffer
-before each call, outside the time, so that what it sends lies in its own core's cache and nowhere else, as gradients do.
+the median of --iterations calls. A size is that of the unsharded side, in MiB. Each rank writes its buffer before each
+call, outside the time, so that what it sends lies in its own core's cache and nowhere else, as gradients do.
 """
 import argparse
 import json
@@ -36,7 +36,6 @@ def arguments():
     parser.add_argument("--ranks", type=count, default=2)
     parser.add_argument("--iterations", type=count, default=20)
     parser.add_argument("--warm-up", type=count, default=5)
-    parser.add_argument("--rewrite", action="store_true", help="write the buffers before each call")
     return parser.parse_args()
 
 
@@ -92,8 +91,7 @@ def measure(options, kind, mebibytes):
     whole.zero_(), own.zero_()
     seconds = []
     for i in range(options.warm_up + options.iterations):
-        if options.rewrite:
-            (own if kind == "all_gather" else whole).fill_(1)
+        (own if kind == "all_gather" else whole).fill_(1)
         dist.barrier()
         begin = time.perf_counter()
         call(whole, own)
@@ -142,7 +140,7 @@ def main():
         everyone = results.get()
         for process in processes:
             process.join()
-    print(json.dumps({"program": "gloo", "version": torch.__version__, "ranks": options.ranks, "rewrite": options.rewrite,
+    print(json.dumps({"program": "gloo", "version": torch.__version__, "ranks": options.ranks,
                       "iterations": options.iterations, "warm_up": options.warm_up,
                       "results": [joined(rows) for rows in zip(*everyone)]}))
 

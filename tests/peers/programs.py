@@ -165,10 +165,10 @@ class Torch:
     def trials(self):  # [n] processes that choose() runs
         return len(self.attentions()) + len(MALLOC) - 1
 
-    def collectives(self, sizes, rewrite):
+    def collectives(self, sizes):
         """(collective, [B]) -> [s], and what is missing -> why."""
         command = Command([self.setting.python, HERE / "gloo_collectives.py", "--sizes",
-                           ",".join(str(size >> 20) for size in sizes), *(["--rewrite"] if rewrite else [])], QUIET)
+                           ",".join(str(size >> 20) for size in sizes)], QUIET)
         rows = run(command, self.setting.limit).json["results"]
         wrong = [row["collective"] for row in rows if not row.get("right", True)]
         if wrong:
