@@ -28,7 +28,8 @@ class FlightRecorder {
   using State = FlightRecord::State;
 
   explicit FlightRecorder(int64_t capacity = 1024) : capacity_(capacity) {
-    ring_.reserve(size_t(capacity));
+    ring_.resize(size_t(capacity));  // so that its pages are touched now, not call by call while ranks train
+    ring_.clear();
   }
 
   // Notes a call and returns its number.

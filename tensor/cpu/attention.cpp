@@ -1,8 +1,8 @@
 // Causal attention, head by head, a tile of queries at a time against the keys up to the end of the tile: the masked
 // half of the scores is neither stored nor, apart from the tiles on the diagonal, computed.
 //
-// A row of scores is exactly 0 beyond its diagonal, and every product sums over the keys in their order, so the result
-// of a query depends neither on the tile in which it lies nor on how many tokens follow it.
+// A row of weights is exactly 0 beyond its diagonal, and every product sums over the keys in their order, so the result
+// of a query depends neither on the tile in which it lies nor on how many tokens follow it, as long as those are finite.
 #include "tensor/cpu/attention.h"
 
 #include <algorithm>
@@ -22,8 +22,9 @@ namespace {
 constexpr int64_t kTile = 32;  // queries: few, so that little is computed above the diagonal
 
 int64_t aligned(int64_t elements) { return (elements + kLanes - 1) / kLanes * kLanes; }
+static_assert(kLanes * sizeof(float) % 64 == 0, "what is packed must begin at multiples of 64 bytes");
 
-// One head in the compute type: T rows of D each, so far apart.
+// One head in the compute type: T rows of D each, `stride` elements apart.
 template <class F>
 struct Head {
   int64_t T, D;
@@ -48,8 +49,9 @@ struct Cut {
   }
 };
 
-// Scratch of one head. Keys and values are packed once for all tiles. Then rows of scores of one tile, and of their
-// gradients; the lane between two rows keeps them out of each other's cache sets where T is a power of two.
+// Scratch of one head. Keys and values are packed once for all tiles. Then rows of scores of one tile, which become weights,
+// and of their gradients; kLanes more elements between two rows keep them out of each other's cache sets where T is a power
+// of two.
 template <class F>
 struct Scratch {
   F *keys_across, *values;                                    // (D, T), (T, D)
@@ -59,24 +61,24 @@ struct Scratch {
   F *scores, *rest;
 
   static Scratch of(Cut<F>& cut, int64_t T, int64_t D, bool backward) {
-    const int64_t R = std::min(T, kTile), across = packed_elements<F>(D, T), along = packed_elements<F>(T, D);
+    const int64_t R = std::min(T, kTile), across = packed_elements(D, T), along = packed_elements(T, D);
     Scratch s;
     s.stride = aligned(T) + kLanes;
     s.keys_across = cut.take(across);
     if (backward) {
       s.values = nullptr, s.values_across = cut.take(across), s.keys = cut.take(along);
-      s.queries = cut.take(packed_elements<F>(R, D)), s.dy = cut.take(packed_elements<F>(R, D));
+      s.queries = cut.take(packed_elements(R, D)), s.dy = cut.take(packed_elements(R, D));
       s.gradients = cut.take(R * s.stride);
     } else {
       s.values = cut.take(along);
     }
     s.scores = cut.take(R * s.stride);
-    s.rest = cut.take(std::max({packed_rows_elements<F>(R, D), packed_rows_elements<F>(R, T), packed_rows_elements<F>(T, R)}));
+    s.rest = cut.take(std::max({copied_rows_elements(R, D), copied_rows_elements(R, T), copied_rows_elements(T, R)}));
     return s;
   }
 };
 
-// Sets what lies beyond the diagonal so that exp gives 0: up to the end of the last lane, so that rows are whole vectors.
+// Sets what lies beyond the diagonal so that exp gives 0: up to a multiple of kLanes, so that rows are whole vectors.
 template <class F>
 int64_t mask(F* row, int64_t length) {
   const int64_t whole = aligned(length);
@@ -97,6 +99,7 @@ void forward(const Head<F>& h, const Scratch<F>& s) {
       F* row = s.scores + r * s.stride;
       const int64_t whole = mask(row, begin + r + 1);
       const F largest = max_lanes(whole, row[0], [&](int64_t j) { return row[j]; });
+      // This also stores the weights: the sum calls it once for each.
       sums[r] = sum_lanes(whole, [&](int64_t j) { return row[j] = exp_fast(row[j] - largest); });
       std::fill(row + std::min(whole, n), row + n, F(0));
       h.log_sum_exp[begin + r] = largest + std::log(sums[r]);
@@ -208,7 +211,7 @@ struct Stored {
 // dy and dqkv are undefined in a forward pass.
 void for_each_head(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) {
   const int64_t B = saved.qkv.dim(0), T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, H = saved.heads, D = C / H;
-  if (B * T * C == 0) return;
+  if (B * T * D == 0) return;
   for_float_type(saved.qkv.dtype(), [&](auto type) {
     using S = decltype(type);
     using F = Compute<S>;

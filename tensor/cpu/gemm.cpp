@@ -9,21 +9,21 @@
 
 // Goto & van de Geijn's algorithm (2008, ACM TOMS 34-3): B is packed into panels as wide as a tile of C, so that the
 // innermost loop reads it in order, and a tile stays in registers while k runs. Why it is fast: for each k a tile of 14
-// rows takes 14 numbers of A and two vectors of B from the first cache and makes 28 vector multiply-adds of them.
-// A is read where it lies, along its rows or across them.
+// rows loads 14 numbers of A and two vectors of B and makes 28 vector multiply-adds of them. A is read where it lies,
+// along its rows or across them, unless that would be slow: see Rows.
 //
-// Eigen's vectors are used, not its products: those allocate, choose blocks by M and N, and round an element differently
+// Eigen's vectors are used (Eigen 3.4 calls them packets, and internal), not its products: those allocate, choose blocks by M and N, and round an element differently
 // at the edges of a matrix than inside it. Here the edges are padded, so that every element takes the same path.
 namespace zl {
 namespace {
 
-namespace vector = Eigen::internal;
+namespace simd = Eigen::internal;
 
 template <class T>
-using Packet = typename vector::packet_traits<T>::type;
+using Packet = typename simd::packet_traits<T>::type;
 
 template <class T>
-constexpr int64_t kPacket = vector::unpacket_traits<Packet<T>>::size;
+constexpr int64_t kPacket = simd::unpacket_traits<Packet<T>>::size;
 
 // A tile of C: so many rows times two packets. Its sums, two packets of B and one number of A fill the registers.
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -34,12 +34,13 @@ constexpr int64_t kRows = 6;  // of 16
 template <class T>
 constexpr int64_t kWidth = 2 * kPacket<T>;
 
-// Blocks: columns of B for the L3 cache, rows of A for half of an L2 cache of 1 MiB.
+// Blocks of fp32: columns of B for the L3 cache, rows of A for half of an L2 cache of 1 MiB.
 constexpr int64_t kColumnBlock = 768, kRowBlock = 252;
 static_assert(kRowBlock % kRows == 0);
 
 // The least that suffices for the tiles of every instruction set, so that predicted bytes hold on every machine.
 constexpr int64_t kWidest = 32, kMostRows = 14;
+static_assert(kWidest % kWidth<float> == 0 && kWidest % kWidth<double> == 0 && kRows <= kMostRows);
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -63,25 +64,29 @@ void tile(const TileJob<T>& job) {
   using P = Packet<T>;
   P sum[rows][2];
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) sum[r][0] = sum[r][1] = vector::pset1<P>(T(0));
+  for (int r = 0; r < rows; ++r) sum[r][0] = sum[r][1] = simd::pset1<P>(T(0));
   const T *a = job.a, *b = job.b;
-  const int64_t stride_a = across ? 1 : job.stride_a, step = across ? job.stride_a : 1;
-  for (int64_t k = 0; k < job.depth; ++k, a += step, b += kWidth<T>) {
-    const P b0 = vector::pload<P>(b), b1 = vector::pload<P>(b + kPacket<T>);
+  const int64_t row_step = across ? 1 : job.stride_a, k_step = across ? job.stride_a : 1;
+  for (int64_t k = 0; k < job.depth; ++k, a += k_step, b += kWidth<T>) {
+    const P b0 = simd::pload<P>(b), b1 = simd::pload<P>(b + kPacket<T>);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
-      const P left = vector::pset1<P>(a[r * stride_a]);
-      sum[r][0] = vector::pmadd(left, b0, sum[r][0]);
-      sum[r][1] = vector::pmadd(left, b1, sum[r][1]);
+      const P left = simd::pset1<P>(a[r * row_step]);
+      sum[r][0] = simd::pmadd(left, b0, sum[r][0]);
+      sum[r][1] = simd::pmadd(left, b1, sum[r][1]);
     }
   }
-  const P alpha = vector::pset1<P>(job.alpha);
+  const P alpha = simd::pset1<P>(job.alpha);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < 2; ++i) {
       T* to = job.c + r * job.stride_c + i * kPacket<T>;
-      const T* from = job.start + r * job.stride_start + i * kPacket<T>;
-      vector::pstoreu(to, job.start ? vector::pmadd(alpha, sum[r][i], vector::ploadu<P>(from)) : vector::pmul(alpha, sum[r][i]));
+      if (job.start) {
+        const P start = simd::ploadu<P>(job.start + r * job.stride_start + i * kPacket<T>);
+        simd::pstoreu(to, simd::pmadd(alpha, sum[r][i], start));
+      } else {
+        simd::pstoreu(to, simd::pmul(alpha, sum[r][i]));
+      }
     }
   }
 }
@@ -99,8 +104,8 @@ void pack_panel(const T* from, int64_t stride, int64_t have, int64_t depth, T* t
   using P = Packet<T>;
   for (int64_t k = 0; k < depth; ++k, from += stride, to += kWidth<T>) {
     if (have == kWidth<T>) {
-      vector::pstore(to, vector::ploadu<P>(from));
-      vector::pstore(to + kPacket<T>, vector::ploadu<P>(from + kPacket<T>));
+      simd::pstore(to, simd::ploadu<P>(from));
+      simd::pstore(to + kPacket<T>, simd::ploadu<P>(from + kPacket<T>));
     } else {
       std::fill(std::copy_n(from, have, to), to + kWidth<T>, T(0));
     }
@@ -114,10 +119,10 @@ void pack_panel_across(const T* from, int64_t stride, int64_t have, int64_t dept
   const int64_t whole = have == kWidth<T> ? depth / P * P : 0;
   for (int64_t k = 0; k < whole; k += P) {
     for (int64_t n = 0; n < kWidth<T>; n += P) {
-      vector::PacketBlock<Packet<T>, int(P)> square;
-      for (int64_t i = 0; i < P; ++i) square.packet[i] = vector::ploadu<Packet<T>>(from + (n + i) * stride + k);
-      vector::ptranspose(square);
-      for (int64_t i = 0; i < P; ++i) vector::pstore(to + (k + i) * kWidth<T> + n, square.packet[i]);
+      simd::PacketBlock<Packet<T>, int(P)> square;
+      for (int64_t i = 0; i < P; ++i) square.packet[i] = simd::ploadu<Packet<T>>(from + (n + i) * stride + k);
+      simd::ptranspose(square);
+      for (int64_t i = 0; i < P; ++i) simd::pstore(to + (k + i) * kWidth<T> + n, square.packet[i]);
     }
   }
   for (int64_t k = whole; k < depth; ++k) {
@@ -125,28 +130,30 @@ void pack_panel_across(const T* from, int64_t stride, int64_t have, int64_t dept
   }
 }
 
-// Rows of A as tiles read them: number k of row r at data[r * stride + k] or, across, at data[r + k * stride].
+// Rows of A as tiles read them. The group of kRows rows that begins with row m begins at data + m * row_step; in it,
+// number k of row r stands at [r * stride + k] or, across, at [r + k * stride].
 template <class T>
 struct Rows {
   const T* data;
   int64_t stride;
   bool across;
-  int64_t step;  // from one row to the next
+  int64_t row_step;
 
   static Rows of(const GemmFactor<T>& a, int64_t row, int64_t k, int64_t rows, int64_t depth, T* to) {
     const bool across = a.transpose == Transpose::yes;
     const T* from = a.data + (across ? k * a.stride + row : row * a.stride + k);
-    // Copied are rows whose distance is a multiple of 4 KiB, which would evict each other from the first cache, and,
-    // across, groups that use only a part of each cache line that they load.
-    const bool evict = a.stride * int64_t(sizeof(T)) % 4096 == 0, thin = kRows * sizeof(T) < 48;
-    if (!evict && !(across && thin)) return {from, a.stride, across, across ? 1 : a.stride};
-    const int64_t step = across ? 1 : a.stride, step_k = across ? a.stride : 1;
+    const int64_t row_step = across ? 1 : a.stride, k_step = across ? a.stride : 1;
+    // Copied are rows (or, across, numbers of one row) whose distance is a multiple of 4 KiB: they would evict each other
+    // from the first cache. And, across, groups that use less than three quarters of each cache line that they load.
+    constexpr int64_t kSameSet = 4096, kLine = 64;  // [B]
+    const bool evict = a.stride * int64_t(sizeof(T)) % kSameSet == 0, thin = kRows * int64_t(sizeof(T)) < kLine * 3 / 4;
+    if (!evict && !(across && thin)) return {from, a.stride, across, row_step};
     for (int64_t r = 0; r < rows; r += kRows) {
       const int64_t have = std::min(kRows, rows - r);
       T* group = to + r * depth;
       for (int64_t i = 0; i < depth; ++i, group += kRows) {
-        if (across && have == kRows) std::memcpy(group, from + r + i * step_k, sizeof(T) * kRows);
-        else for (int64_t j = 0; j < have; ++j) group[j] = from[(r + j) * step + i * step_k];
+        if (across && have == kRows) std::memcpy(group, from + r + i * k_step, sizeof(T) * kRows);
+        else for (int64_t j = 0; j < have; ++j) group[j] = from[(r + j) * row_step + i * k_step];
       }
     }
     return {to, kRows, true, depth};
@@ -181,7 +188,7 @@ struct Block {
       for (int64_t m = 0; m < rows; m += kRows) {
         const int64_t height = std::min(kRows, rows - m);
         const Start<T> from = start.at(m, n);
-        const TileJob<T> job{depth, a.data + m * a.step, a.stride, b, c + m * stride_c + n, stride_c, from.data, from.stride, alpha};
+        const TileJob<T> job{depth, a.data + m * a.row_step, a.stride, b, c + m * stride_c + n, stride_c, from.data, from.stride, alpha};
         if (have == kWidth<T>) tile_of[size_t(height - 1)](job);
         else edge(job, height, have, tile_of[size_t(height - 1)]);
       }
@@ -204,26 +211,24 @@ struct Block {
 
 }  // namespace
 
-template <class T>
 int64_t packed_elements(int64_t k, int64_t n) { return round_up(n, kWidest) * k; }
 
-template <class T>
-int64_t packed_rows_elements(int64_t m, int64_t k) {
+int64_t copied_rows_elements(int64_t m, int64_t k) {
   return round_up((std::min(m, kRowBlock) + kMostRows - 1) * std::min(k, kDepthBlock), 16);
 }
 
-template <class T>
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0 || k == 0) return 0;
-  return packed_elements<T>(std::min(k, kDepthBlock), std::min(n, kColumnBlock)) + packed_rows_elements<T>(m, k);
+  return packed_elements(std::min(k, kDepthBlock), std::min(n, kColumnBlock)) + copied_rows_elements(m, k);
 }
 
 template <class T>
 void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to) {
   const bool across = b.transpose == Transpose::yes;
   for (int64_t at = 0; at < n; at += kWidth<T>) {
-    const T* from = b.data + at * (across ? b.stride : 1);
-    (across ? pack_panel_across<T> : pack_panel<T>)(from, b.stride, std::min(kWidth<T>, n - at), k, to + at * k);
+    const int64_t have = std::min(kWidth<T>, n - at);
+    if (across) pack_panel_across(b.data + at * b.stride, b.stride, have, k, to + at * k);
+    else pack_panel(b.data + at, b.stride, have, k, to + at * k);
   }
 }
 
@@ -247,8 +252,9 @@ void gemm_packed(const PackedGemmArguments<T>& g) {
 
 template <class T>
 void gemm(const GemmArguments<T>& g) {
+  if (g.m == 0 || g.n == 0) return;
   T* packed = g.workspace;
-  T* rest = packed + packed_elements<T>(std::min(g.k, kDepthBlock), std::min(g.n, kColumnBlock));
+  T* rest = packed + packed_elements(std::min(g.k, kDepthBlock), std::min(g.n, kColumnBlock));
   for (int64_t n = 0; n < g.n; n += kColumnBlock) {
     const int64_t columns = std::min(kColumnBlock, g.n - n);
     int64_t k = 0;
@@ -266,14 +272,11 @@ void gemm(const GemmArguments<T>& g) {
   }
 }
 
-#define ZEROLAB_GEMM_OF(T)                                         \
-  template int64_t gemm_workspace<T>(int64_t, int64_t, int64_t);   \
-  template int64_t packed_elements<T>(int64_t, int64_t);           \
-  template int64_t packed_rows_elements<T>(int64_t, int64_t);      \
-  template void pack<T>(const GemmFactor<T>&, int64_t, int64_t, T*); \
-  template void gemm_packed<T>(const PackedGemmArguments<T>&);     \
-  template void gemm<T>(const GemmArguments<T>&);
-ZEROLAB_GEMM_OF(float)
-ZEROLAB_GEMM_OF(double)
+template void pack<float>(const GemmFactor<float>&, int64_t, int64_t, float*);
+template void pack<double>(const GemmFactor<double>&, int64_t, int64_t, double*);
+template void gemm_packed<float>(const PackedGemmArguments<float>&);
+template void gemm_packed<double>(const PackedGemmArguments<double>&);
+template void gemm<float>(const GemmArguments<float>&);
+template void gemm<double>(const GemmArguments<double>&);
 
 }  // namespace zl

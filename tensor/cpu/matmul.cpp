@@ -1,6 +1,8 @@
 #include "tensor/cpu/matmul.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cpu/gemm.h"
@@ -9,20 +11,20 @@
 namespace zl {
 namespace {
 
-// bf16 and f16 are multiplied in fp32, panel by panel, so that the fp32 copies stay small. Along K a panel is a
-// multiple of gemm's blocks: the sums are the same as if all of K were one panel.
-constexpr int64_t kPanel = 512;
-static_assert(kPanel % kDepthBlock == 0);
+// bf16 and f16 are multiplied in fp32, piece by piece, so that the fp32 copies stay small. Along K a piece is a
+// multiple of gemm's blocks: the sums are the same as if all of K were one piece.
+constexpr int64_t kPiece = 512;
+static_assert(kPiece % kDepthBlock == 0);
 
 struct Sizes {
   int64_t m, n, k;
 };
 
-Sizes panel(const Sizes& whole) { return {std::min(whole.m, kPanel), std::min(whole.n, kPanel), std::min(whole.k, kPanel)}; }
+Sizes piece(const Sizes& whole) { return {std::min(whole.m, kPiece), std::min(whole.n, kPiece), std::min(whole.k, kPiece)}; }
 
 int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
 
-// Copies rows x columns out of a matrix with `stride` into a contiguous one of another type, or back.
+// Copies a matrix into one of another type.
 template <class From, class To>
 void convert(const From* from, int64_t stride_from, To* to, int64_t stride_to, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r, from += stride_from, to += stride_to) {
@@ -39,7 +41,7 @@ struct Operands {
   const T* bias;  // or null
 };
 
-// The panel of a stored factor that begins at (row, column) of the untransposed one; returns it in fp32.
+// The piece of a stored factor that begins at (row, column) of the untransposed one; returns it in fp32.
 template <class T>
 GemmFactor<float> widen(const GemmFactor<T>& f, int64_t row, int64_t column, int64_t rows, int64_t columns, float* to) {
   if (f.transpose == Transpose::yes) std::swap(row, column), std::swap(rows, columns);
@@ -48,22 +50,22 @@ GemmFactor<float> widen(const GemmFactor<T>& f, int64_t row, int64_t column, int
 }
 
 template <class T>
-void multiply_in_panels(const Sizes& all, const Operands<T>& o, float* workspace) {
-  const Sizes p = panel(all);
+void multiply_in_pieces(const Sizes& all, const Operands<T>& o, float* workspace) {
+  const Sizes p = piece(all);
   float* a = workspace;
   float* b = a + aligned(p.m * p.k);
   float* c = b + aligned(p.k * p.n);
   float* rest = c + aligned(p.m * p.n);
-  for (int64_t n0 = 0; n0 < all.n; n0 += kPanel) {
-    float bias[kPanel];
-    if (o.bias) convert(o.bias + n0, 0, bias, 0, 1, std::min(kPanel, all.n - n0));
-    for (int64_t m0 = 0; m0 < all.m; m0 += kPanel) {
-      const int64_t m = std::min(kPanel, all.m - m0), n = std::min(kPanel, all.n - n0);
+  for (int64_t n0 = 0; n0 < all.n; n0 += kPiece) {
+    float bias[kPiece];
+    if (o.bias) convert(o.bias + n0, 0, bias, 0, 1, std::min(kPiece, all.n - n0));
+    for (int64_t m0 = 0; m0 < all.m; m0 += kPiece) {
+      const int64_t m = std::min(kPiece, all.m - m0), n = std::min(kPiece, all.n - n0);
       T* out = o.c + m0 * all.n + n0;
       if (o.write == Write::add) convert(out, all.n, c, n, m, n);
       int64_t k0 = 0;
-      do {  // once even if K is 0, which sets zeros
-        const int64_t k = std::min(kPanel, all.k - k0);
+      do {  // once even if K is 0, which sets zeros or the bias
+        const int64_t k = std::min(kPiece, all.k - k0);
         const Write write = k0 == 0 ? o.write : Write::add;
         gemm<float>({m, n, k, widen(o.a, m0, k0, m, k, a), widen(o.b, k0, n0, k, n, b), c, n, write, 1.0f, rest, o.bias ? bias : nullptr});
         k0 += k;
@@ -76,10 +78,10 @@ void multiply_in_panels(const Sizes& all, const Operands<T>& o, float* workspace
 }  // namespace
 
 int64_t matmul_workspace(int64_t M, int64_t N, int64_t K, Dtype dtype) {
-  if (dtype == Dtype::f64) return 8 * gemm_workspace<double>(M, N, K);
-  if (dtype == Dtype::f32) return 4 * gemm_workspace<float>(M, N, K);
-  const Sizes p = panel({M, N, K});
-  return 4 * (aligned(p.m * p.k) + aligned(p.k * p.n) + aligned(p.m * p.n) + gemm_workspace<float>(p.m, p.n, p.k));
+  if (dtype == Dtype::f64) return 8 * gemm_workspace(M, N, K);
+  if (dtype == Dtype::f32) return 4 * gemm_workspace(M, N, K);
+  const Sizes p = piece({M, N, K});
+  return 4 * (aligned(p.m * p.k) + aligned(p.k * p.n) + aligned(p.m * p.n) + gemm_workspace(p.m, p.n, p.k));
 }
 
 void CpuBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) {
@@ -96,7 +98,7 @@ void CpuBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& ou
     if constexpr (std::is_same_v<T, F>) {
       gemm<T>({M, N, K, o.a, o.b, o.c, N, write, T(1), scratch, o.bias});
     } else {
-      multiply_in_panels(Sizes{M, N, K}, o, scratch);
+      multiply_in_pieces(Sizes{M, N, K}, o, scratch);
     }
   });
 }

@@ -170,7 +170,7 @@ TEST_CASE("a product has the same bits at every offset of its buffers and when r
 TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between them alone", "[tensor]") {
   constexpr int64_t m = 13, n = 27, k = 19, stride_a = 30, stride_b = 41, stride_c = 33;
   const Values a = random_values(m * stride_a, 1), b = random_values(k * stride_b, 2);
-  Values c(size_t(m * stride_c), 7.0), workspace(size_t(gemm_workspace<double>(m, n, k) + 8));
+  Values c(size_t(m * stride_c), 7.0), workspace(size_t(gemm_workspace(m, n, k) + 8));
   const auto first = reinterpret_cast<uintptr_t>(workspace.data());
   double* aligned = workspace.data() + (64 - first % 64) % 64 / sizeof(double);
   gemm<double>({m, n, k, {a.data() + 2, stride_a}, {b.data() + 3, stride_b}, c.data() + 4, stride_c, Write::add, 0.5, aligned});
@@ -189,7 +189,7 @@ TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copi
   constexpr int64_t m = 37, n = 45, k = 700, near = 1024, far = 1025;  // [n] of fp32: 4 KiB, and not a multiple of it
   const auto multiply_at = [&](int64_t stride, Transpose transpose) {
     const int64_t rows = transpose == Transpose::yes ? k : m, columns = transpose == Transpose::yes ? m : k;
-    std::vector<float> a(size_t(rows * stride)), b(size_t(k * n)), c(size_t(m * n)), workspace(size_t(gemm_workspace<float>(m, n, k) + 16));
+    std::vector<float> a(size_t(rows * stride)), b(size_t(k * n)), c(size_t(m * n)), workspace(size_t(gemm_workspace(m, n, k) + 16));
     const Values values = random_values(rows * columns, 1), right = random_values(k * n, 2);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < columns; ++i) a[size_t(r * stride + i)] = float(values[size_t(r * columns + i)]);
@@ -207,7 +207,7 @@ TEST_CASE("a packed factor serves products with its first rows and columns", "[t
   constexpr int64_t rows = 700, columns = 77, m = 15;
   const Values a = random_values(m * rows, 1), b = random_values(rows * columns, 2);
   const auto aligned = [](Values& v) { return v.data() + (64 - reinterpret_cast<uintptr_t>(v.data()) % 64) % 64 / sizeof(double); };
-  Values packed(size_t(packed_elements<double>(rows, columns) + 8)), space(size_t(gemm_workspace<double>(m, columns, rows) + 8));
+  Values packed(size_t(packed_elements(rows, columns) + 8)), space(size_t(gemm_workspace(m, columns, rows) + 8));
   for (const Transpose across : kTransposes) {
     const GemmFactor<double> right{b.data(), across == Transpose::yes ? rows : columns, across};
     pack(right, rows, columns, aligned(packed));
