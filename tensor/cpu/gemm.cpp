@@ -68,6 +68,7 @@ void tile(const TileJob<T>& job) {
   const T *a = job.a, *b = job.b;
   const int64_t row_step = across ? 1 : job.stride_a, k_step = across ? job.stride_a : 1;
   for (int64_t k = 0; k < job.depth; ++k, a += k_step, b += kWidth<T>) {
+    if constexpr (across) __builtin_prefetch(a + 16 * k_step);  // each k lies in a line, often a page, of its own
     const P b0 = simd::pload<P>(b), b1 = simd::pload<P>(b + kPacket<T>);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
