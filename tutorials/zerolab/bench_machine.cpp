@@ -104,7 +104,10 @@ std::vector<Limit> limits_of(const MachineReport& report) {
 }
 
 MachineReport measure(const MachineOptions& options) {
-  MachineReport report{.cores = options.cores.value_or(usable_cores()), .samples = options.samples, .array = array_of(options)};
+  const int usable = usable_cores();
+  require_input(options.cores.value_or(1) <= usable, "--cores ", options.cores.value_or(1), ": this process may run on ", usable,
+                usable == 1 ? " core" : " cores", "; more threads would take turns, which is no limit of the machine");
+  MachineReport report{.cores = options.cores.value_or(usable), .samples = options.samples, .array = array_of(options)};
   report.limits = limits_of(report);
   const bool several = report.cores > 1;
   BenchProgress progress(int64_t(report.limits.size()) * (several ? 2 : 1) + (several ? 2 : 0), options.quiet);
