@@ -1,15 +1,34 @@
-# Chooses the instruction set of the CPU's kernels -> ZEROLAB_ARCH_NAME, ZEROLAB_ARCH_FLAGS.
+# Chooses the instruction sets of the CPU's kernels -> ZEROLAB_ARCH_LEVELS, which zerolab_arch() explains, and ZEROLAB_ARCH_SAYS.
 # x86-64-v3 is AVX2, FMA and F16C: every x86 core since 2015. Without it matrix products take 2.5 times as long.
 # x86-64-v4 is AVX-512: twice the registers, so larger tiles of products. Both give the same bits.
-set(ZEROLAB_ARCH AUTO CACHE STRING "Instruction set of the CPU's kernels: AUTO (the best of this machine), v3, v4, baseline")
-set_property(CACHE ZEROLAB_ARCH PROPERTY STRINGS AUTO v3 v4 baseline)
-if(NOT ZEROLAB_ARCH MATCHES "^(AUTO|v3|v4|baseline)$")
-  message(FATAL_ERROR "ZEROLAB_ARCH must be AUTO, v3, v4 or baseline, not '${ZEROLAB_ARCH}'")
+#
+# Portable is all three: shared libraries of one name, each whole, of which glibc's loader takes the best for the machine when a
+# program starts (glibc-hwcaps). Kernels of several levels in one library would share the inline functions of headers, of which
+# the linker keeps any one: a machine would meet instructions that it does not have.
+set(ZEROLAB_ARCH AUTO CACHE STRING
+  "Instruction set of the CPU's kernels: AUTO (the best of this machine), v3, v4, baseline, portable (all three; the loader chooses)")
+set_property(CACHE ZEROLAB_ARCH PROPERTY STRINGS AUTO v3 v4 baseline portable)
+if(NOT ZEROLAB_ARCH MATCHES "^(AUTO|v3|v4|baseline|portable)$")
+  message(FATAL_ERROR "ZEROLAB_ARCH must be AUTO, v3, v4, baseline or portable, not '${ZEROLAB_ARCH}'")
 endif()
 
 set(level baseline)
+set(why "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  if(NOT ZEROLAB_ARCH STREQUAL "AUTO")
+  if(ZEROLAB_ARCH STREQUAL "portable")
+    include(CheckCXXSourceCompiles)
+    check_cxx_source_compiles([[
+      #include <features.h>
+      #if !__GLIBC_PREREQ(2, 33)
+      #error "no glibc-hwcaps"
+      #endif
+      int main() { return 0; }]] ZEROLAB_LOADER_CHOOSES)
+    if(NOT ZEROLAB_LOADER_CHOOSES)
+      set(why "needs a loader that chooses: that of glibc 2.33 or later")
+    elseif(ZEROLAB_SANITIZE OR ZEROLAB_FUZZ)
+      set(why "is for programs that are given away, not for sanitizers")
+    endif()
+  elseif(NOT ZEROLAB_ARCH STREQUAL "AUTO")
     set(level ${ZEROLAB_ARCH})
   elseif(NOT CMAKE_CROSSCOMPILING)
     include(CheckCXXSourceRuns)
@@ -33,20 +52,35 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
       set(level v3)
     endif()
   endif()
-elseif(ZEROLAB_ARCH MATCHES "^v")
-  message(FATAL_ERROR "ZEROLAB_ARCH=${ZEROLAB_ARCH} is for x86-64, this is ${CMAKE_SYSTEM_PROCESSOR}")
+elseif(ZEROLAB_ARCH MATCHES "^(v|portable)")
+  set(why "is for x86-64, this is ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+if(why)
+  message(FATAL_ERROR "ZEROLAB_ARCH=${ZEROLAB_ARCH} ${why}. Cure: leave it at AUTO.")
 endif()
 
-if(level STREQUAL "baseline")
-  set(ZEROLAB_ARCH_NAME "${CMAKE_SYSTEM_PROCESSOR}")
-  set(ZEROLAB_ARCH_FLAGS "")
-else()
-  set(ZEROLAB_ARCH_NAME "x86-64-${level}")
+# -> arch_name, arch_flags of a level
+function(zerolab_arch level)
+  set(arch_name "x86-64-${level}")
   # What to tune for is measured, not obvious: g++ 12 tuned for znver3 folds loads into multiply-adds and
   # loses 30 % on Zen 3 itself; clang 14 without it loses 40 %.
-  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    set(ZEROLAB_ARCH_FLAGS -march=${ZEROLAB_ARCH_NAME} -mtune=znver3)
+  if(level STREQUAL "baseline")
+    set(arch_name "${CMAKE_SYSTEM_PROCESSOR}")
+    set(arch_flags "")
+  elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set(arch_flags -march=${arch_name} -mtune=znver3)
   else()
-    set(ZEROLAB_ARCH_FLAGS -march=${ZEROLAB_ARCH_NAME} -mtune=generic)
+    set(arch_flags -march=${arch_name} -mtune=generic)
   endif()
+  set(arch_name "${arch_name}" PARENT_SCOPE)
+  set(arch_flags "${arch_flags}" PARENT_SCOPE)
+endfunction()
+
+if(ZEROLAB_ARCH STREQUAL "portable")
+  set(ZEROLAB_ARCH_LEVELS baseline v3 v4)   # programs are linked with the first
+  set(ZEROLAB_ARCH_SAYS "x86-64, x86-64-v3 and x86-64-v4, chosen at start")
+else()
+  set(ZEROLAB_ARCH_LEVELS ${level})
+  zerolab_arch(${level})
+  set(ZEROLAB_ARCH_SAYS "${arch_name}")
 endif()

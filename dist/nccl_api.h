@@ -68,11 +68,14 @@ struct NcclApi {
   NcclResult (*receive)(const NcclData& data, int peer, NcclLane lane) = nullptr;
 };
 
-// NCCL as this program has it.
+// NCCL as this program has it. Asking for it opens the library.
 struct NcclInBuild {
-  const NcclApi* api = nullptr;  // null: NCCL is not built in
+  const NcclApi* api = nullptr;  // null: NCCL is not built in, or its library cannot be opened
   std::string problem, cure;     // why not, and what to do; "" if it is
 };
 NcclInBuild nccl_in_build();
+
+// NCCL_VERSION_CODE of the header that this program was compiled with; 0: NCCL is not built in. Opens nothing.
+int nccl_compiled_for();
 
 }  // namespace zl

@@ -22,7 +22,8 @@ constexpr Cure kCures[] = {
                          "and open the firewall between them"},
     {"Connection refused", "the rank that made the id has ended, or a firewall is in the way: look at the first error of rank 0"},
     {"no socket interface found", "set NCCL_SOCKET_IFNAME to an interface that is up, such as eth0, or lo within one machine"},
-    {"ismatched NCCL version", "all ranks must load the same libnccl: compare `ldd` of the program and LD_LIBRARY_PATH on all machines"},
+    {"ismatched NCCL version", "all ranks must load the same libnccl: compare what `zerolab doctor` says on all machines, and their "
+                               "LD_LIBRARY_PATH"},
     {"shared memory", "/dev/shm is too small or forbidden: in a container give --shm-size=1g, else set NCCL_SHM_DISABLE=1"},
     {"out of memory", "NCCL found no memory for its buffers: leave it some by smaller micro-batches, or set NCCL_BUFFSIZE=1048576"},
     {"illegal memory access", "a kernel before this call went wrong: run again with CUDA_LAUNCH_BLOCKING=1"},
@@ -77,8 +78,8 @@ std::string nccl_version_problem(const NcclApi& api) {
 }
 
 const NcclApi& require_nccl(const NcclApi* given) {
-  const NcclInBuild found = nccl_in_build();
-  const NcclApi* const api = given ? given : found.api;
+  const NcclInBuild found = given ? NcclInBuild{given, "", ""} : nccl_in_build();
+  const NcclApi* const api = found.api;
   require_input(api, found.problem, ". Cure: ", found.cure);
   if (const std::string problem = nccl_version_problem(*api); !problem.empty()) throw InputError(problem);
   return *api;

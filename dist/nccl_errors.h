@@ -21,7 +21,7 @@ std::string nccl_version_text(int code);
 // Why the library that was found cannot be used by a program compiled for another one; "" if it can.
 std::string nccl_version_problem(const NcclApi& api);
 
-// `given`, or the library that this program was linked with if that is null. Throws InputError if there is none, or it is too old.
+// `given`, or the library, which is opened, if that is null. Throws InputError if there is none, or it is too old.
 const NcclApi& require_nccl(const NcclApi* given);
 
 // For all ranks of one communicator. Throws CommunicationError.

@@ -1,7 +1,7 @@
 // Starting kernels, and what every kernel file needs. Only .cu files of this folder include it.
 //
 // The same files also compile as plain C++ against tests/cuda/on_cpu, which runs kernels on the CPU: that is how they are
-// tested where there is no GPU. What differs between the two, but for names, stands in this header alone.
+// tested where there is no GPU. What differs between the two, but for names, stands in this header, and for cuBLAS in matmul.cu.
 #pragma once
 
 #include <cuda_runtime.h>

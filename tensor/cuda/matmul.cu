@@ -5,12 +5,44 @@
 
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/matmul.h"
+#include "tensor/shared_library.h"
+
+#ifdef ZEROLAB_CUDA_ON_CPU
+#define ZL_BLAS(name) name
+#else
+#define ZL_BLAS(name) file.function(ZL_TEXT(name))
+#define ZL_TEXT(name) #name  // of what the header makes of it: cublasCreate is cublasCreate_v2
+#endif
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
+// cuBLAS's functions as its header declares them. Opened with the first GPU, because they are 600 MiB to map and relocate,
+// and programs also start where there is no GPU.
+struct Cublas {
+#ifndef ZEROLAB_CUDA_ON_CPU
+  SharedLibrary file{"cuBLAS", str("libcublas.so.", CUBLAS_VER_MAJOR), ZEROLAB_CUBLAS_FOLDER};
+#endif
+  decltype(&cublasCreate) create = ZL_BLAS(cublasCreate);
+  decltype(&cublasDestroy) destroy = ZL_BLAS(cublasDestroy);
+  decltype(&cublasGetStatusString) status_string = ZL_BLAS(cublasGetStatusString);
+  decltype(&cublasSetStream) set_stream = ZL_BLAS(cublasSetStream);
+  decltype(&cublasSetWorkspace) set_workspace = ZL_BLAS(cublasSetWorkspace);
+  // The header has an older one of the same name beside it, so that the type must be spelled out to choose.
+  using Gemm = decltype(static_cast<cublasStatus_t (*)(
+      cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*, const void*, cudaDataType_t, int, const void*,
+      cudaDataType_t, int, const void*, void*, cudaDataType_t, int, cublasComputeType_t, cublasGemmAlgo_t)>(&cublasGemmEx));
+  Gemm gemm = ZL_BLAS(cublasGemmEx);
+};
+
+const Cublas& cublas() {
+  static const Cublas functions;
+  return functions;
+}
+
 void require_blas(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw std::runtime_error(std::string(what) + ": cuBLAS says: " + cublasGetStatusString(status));
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw std::runtime_error(std::string(what) + ": cuBLAS says: " + cublas().status_string(status));
 }
 
 cudaDataType_t blas_type(Dtype dtype) {
@@ -35,12 +67,12 @@ int64_t rows(const Tensor& t) { return t.dim(-1) ? t.numel() / t.dim(-1) : 0; }
 
 cublasContext* make_blas(CUstream_st* stream) {
   cublasHandle_t blas = nullptr;
-  require_blas(cublasCreate(&blas), "cuBLAS cannot be used");
-  require_blas(cublasSetStream(blas, stream), "cuBLAS cannot be used");
+  require_blas(cublas().create(&blas), "cuBLAS cannot be used");
+  require_blas(cublas().set_stream(blas, stream), "cuBLAS cannot be used");
   return blas;
 }
 
-void drop_blas(cublasContext* blas) { cublasDestroy(blas); }
+void drop_blas(cublasContext* blas) { cublas().destroy(blas); }
 
 void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) {
   const int64_t M = rows(out), N = out.dim(-1), K = a.transpose == Transpose::no ? a.tensor.dim(-1) : rows(a.tensor);
@@ -60,11 +92,11 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
   // The scalars have the type in which it computes: fp32 also for bf16 and fp16.
   const double one = 1, beta = write == Write::add ? 1 : 0;
   const float one_float = 1, beta_float = float(beta);
-  require_blas(cublasSetWorkspace(blas_, device_address(workspace.address()), size_t(workspace.bytes())), "matmul");
-  require_blas(cublasGemmEx(blas_, left.operation, right.operation, int(N), int(M), int(K),
-                            in_double ? static_cast<const void*>(&one) : &one_float, left.data, type, left.leading, right.data, type,
-                            right.leading, in_double ? static_cast<const void*>(&beta) : &beta_float, device_address(out.address()), type, int(N),
-                            compute, CUBLAS_GEMM_DEFAULT),
+  require_blas(cublas().set_workspace(blas_, device_address(workspace.address()), size_t(workspace.bytes())), "matmul");
+  require_blas(cublas().gemm(blas_, left.operation, right.operation, int(N), int(M), int(K),
+                             in_double ? static_cast<const void*>(&one) : &one_float, left.data, type, left.leading, right.data, type,
+                             right.leading, in_double ? static_cast<const void*>(&beta) : &beta_float, device_address(out.address()), type, int(N),
+                             compute, CUBLAS_GEMM_DEFAULT),
                "matmul");
   if (bias.defined()) add_bias(bias, out);
 }

@@ -43,15 +43,19 @@ TEST_CASE("doctor says whether NCCL is built in, which, and what several ranks n
   const std::string text = zerolab({"doctor"}).out, version = zerolab({"--version"}).out;
   for (const char* part : {"\n/dev/shm ", "\nlauncher      none: this process stands alone\n", "\nmachines "}) CHECK(contains(text, part));
   CHECK_FALSE(contains(text, "later version"));
-  CHECK(nccl["built_in"] == nccl["version"].is_string());
+  CHECK(nccl["built_in"] == nccl["compiled_for"].is_string());
   CHECK(nccl["shared_memory_bytes"].is_number());
-  if (nccl["built_in"] == true) {
+  CHECK(contains(version, nccl["built_in"] == true ? ", NCCL " + nccl["compiled_for"].get<std::string>() + ")" : ", no NCCL)"));
+  if (nccl["version"].is_string())
     CHECK(contains(text, "\nNCCL          " + nccl["version"].get<std::string>() + ", one rank per GPU: none can be used here\n"));
-    CHECK(contains(version, ", NCCL " + nccl["version"].get<std::string>() + ")"));
-  } else {
+  else
     CHECK(contains(text, "Cure: " + nccl["cure"].get<std::string>()));
-    CHECK(contains(version, ", no NCCL)"));
-  }
+}
+
+TEST_CASE("the program starts without the libraries for GPUs: the loader is told of none", "[cli]") {
+  const Finished listed = run({.arguments = {"--version"}, .environment = {{"LD_TRACE_LOADED_OBJECTS", "1"}}});  // what ldd does
+  CHECK(contains(listed.out, "libstdc++"));
+  for (const char* name : {"cublas", "nccl", "libcuda"}) CHECK_FALSE(contains(listed.out, name));
 }
 
 TEST_CASE("doctor tells the rank that a launcher gave this process, and what is wrong with the launch, with exit code 0", "[cli]") {

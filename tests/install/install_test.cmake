@@ -13,6 +13,11 @@ set(configure ${CMAKE_COMMAND} -S "${CMAKE_CURRENT_LIST_DIR}" -G "${GENERATOR}"
   "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
 
 step(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
+file(GLOB_RECURSE targets "${WORK}/prefix/*/zerolabTargets.cmake")
+file(STRINGS "${targets}" demanded REGEX "cublas|NCCL|nccl")   # they are opened when they are used
+if(demanded)
+  message(FATAL_ERROR "zerolab asks those who use it for libraries that it opens itself:\n${demanded}")
+endif()
 step(${configure} -B "${WORK}/installed" "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
 step(${CMAKE_COMMAND} --build "${WORK}/installed")
 step("${WORK}/installed/homework")

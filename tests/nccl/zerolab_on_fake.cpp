@@ -44,10 +44,11 @@ struct Judged {
 
 }  // namespace
 
-// The linker takes this one, and leaves the library's where it is.
+// The linker takes these two, and leaves the library's where they are.
 NcclInBuild nccl_in_build() {
   static Judged judged;  // until the program exits
   return {&judged.api, "", ""};
 }
+int nccl_compiled_for() { return nccl_in_build().api->compiled_for; }
 
 }  // namespace zl

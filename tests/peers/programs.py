@@ -73,7 +73,7 @@ class Zerolab:
         found = run(self.step_command(model, core=self.setting.core), self.setting.limit)
         row = self.row(found, "ddp", 1)
         peaks = {"process": found.peak_rss, "ledger": max(row["peak_total_bytes"])}
-        if row.get("peak_resident_bytes"):  # less what was resident before the model was: code and libraries, also CUDA's
+        if row.get("peak_resident_bytes"):  # less what was resident before the model was: code and libraries
             peaks["net"] = row["peak_resident_bytes"] - row["resident_bytes_before"]
         return peaks
 

@@ -140,7 +140,7 @@ void print_ranks(const Diagnosis& d) {
   line("ranks", "1 to 64 threads of one process, also on fewer cores");
   const int n = d.gpus_for_ranks();
   if (!d.nccl.api)
-    line("NCCL", str("not in this build: ", d.nccl.problem, "; ranks are threads, which need no library. Cure: ", d.nccl.cure));
+    line("NCCL", str(nccl_compiled_for() ? "cannot be used: " : "not in this build: ", d.nccl.problem, "; ranks are threads, which need no library. Cure: ", d.nccl.cure));
   else if (!d.nccl_problem.empty())
     line("NCCL", "cannot be used: " + d.nccl_problem);
   else
@@ -199,7 +199,9 @@ Json gpus_json(const Diagnosis& d) {
 }
 
 Json nccl_json(const Diagnosis& d) {
-  return {{"built_in", d.nccl.api != nullptr},
+  const int compiled_for = nccl_compiled_for();
+  return {{"built_in", compiled_for != 0},
+          {"compiled_for", text(compiled_for ? nccl_version_text(compiled_for) : "")},
           {"version", text(nccl_version())},
           {"problem", text(d.nccl.api ? d.nccl_problem : d.nccl.problem)},
           {"cure", text(d.nccl.cure)},

@@ -14,7 +14,7 @@ int usable_cores();          // that this process may run on
 int64_t total_memory();      // [B]; of the container where that is less
 int64_t available_memory();  // [B]; 0 if the system does not say
 int64_t shared_memory();     // [B] what /dev/shm may hold; 0 if it is missing
-std::string nccl_version();  // "2.28.9": the library that this program loads; "" if NCCL is not built in
+std::string nccl_version();  // "2.28.9" of the library, which it opens; "" if there is none
 std::string compiler();      // "g++ 12.2.0"
 bool optimised_build();
 

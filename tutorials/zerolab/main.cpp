@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "dist/nccl_errors.h"
 #include "dist/run_ranks.h"
 #include "stages/training.h"
 #include "tensor/cpu/cpu_backend.h"
@@ -152,9 +153,9 @@ int finish(int code) {
 
 std::string version() {
   const Gpus gpus = find_gpus(0);
-  const std::string nccl = nccl_version();
+  const int nccl = nccl_compiled_for();  // what this program is: which library it finds here, doctor says
   return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", ",
-             nccl.empty() ? "no NCCL" : "NCCL " + nccl, ")");
+             nccl ? "NCCL " + nccl_version_text(nccl) : "no NCCL", ")");
 }
 
 int parse_and_run(int argc, char** argv) {
