@@ -205,7 +205,7 @@ TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copi
 
 TEST_CASE("a packed factor serves products with its first rows and columns", "[tensor]") {
   constexpr int64_t rows = 700, columns = 77, m = 15;
-  const Values a = random_values(m * rows, 1), b = random_values(rows * columns, 2);
+  const Values a = random_values(m * rows + 1, 1), b = random_values(rows * columns, 2);
   const auto aligned = [](Values& v) { return v.data() + (64 - reinterpret_cast<uintptr_t>(v.data()) % 64) % 64 / sizeof(double); };
   Values packed(size_t(packed_elements(rows, columns) + 8)), space(size_t(gemm_workspace(m, columns, rows) + 8));
   for (const Transpose across : kTransposes) {
