@@ -37,7 +37,7 @@ class Peers:
                     % (self.setting.python, error)) from error
             if self._torch.slow_library():
                 raise ProgramError("%s multiplies matrices with %s, the reference BLAS: nothing to be compared with. "
-                                   "`apt install libopenblas0`" % (self._torch.name, self._torch.library()))
+                                   "`apt install libopenblas0`" % (self._torch.name, self._torch.matrices()))
         return self._torch
 
     def found_torch(self):
@@ -151,6 +151,6 @@ class Comparisons:
         torch = self.peers.found_torch()
         if not torch:
             return []
-        note = "%s, matrices by %s, AdamW %s" % (torch.name, torch.library(), torch.about["update"])
+        note = "%s, matrices by %s, AdamW %s" % (torch.name, torch.matrices(), torch.about["update"])
         ways = ["%s %s attention, %s memory" % (model, *choice) for model, choice in torch.choices.items()]
         return [note + ("; fastest here: " + "; ".join(ways) if ways else "")]

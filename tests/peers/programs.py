@@ -121,7 +121,7 @@ class Torch:
         self.name = "torch " + self.about["version"]
         self.choices = {}  # model -> (attention, malloc)
 
-    def library(self):
+    def matrices(self):
         """What multiplies matrices, in a word."""
         library = self.about["matrix_library"]
         return ", ".join(library["loaded"]) or library["built_with"]
@@ -131,7 +131,7 @@ class Torch:
         if any(name.startswith("libblas.so.3.") for name in library["loaded"]):
             return True  # the reference BLAS, though LAPACK may come from a fast one
         fast = ("openblas", "mkl", "blis", "atlas", "accelerate")
-        return not any(name in (self.library() + library["built_with"]).lower() for name in fast)
+        return not any(name in (self.matrices() + library["built_with"]).lower() for name in fast)
 
     def step_command(self, model, mode, attention, malloc, steps, warm_up, more=()):
         core = self.setting.core if mode == "plain" else None
