@@ -153,7 +153,8 @@ TEST_CASE("each test case carries the tag of its folder and no other folder's", 
       if (head.find("[.") != std::string::npos) continue;  // hidden: run by another case
       const auto line = std::count(code.begin(), code.begin() + it->position(), '\n') + 1;
       for (const char* folder :
-           {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "cli", "cuda", "fuzz", "house"}) {
+           {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "cli", "cuda", "fuzz",
+            "golden", "house"}) {
         if ((head.find("[" + std::string(folder) + "]") != std::string::npos) == (own == folder))
           continue;
         findings.push_back(
