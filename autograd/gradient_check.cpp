@@ -7,11 +7,12 @@
 
 namespace zl {
 
-GradientCheckResult check_gradients(const std::vector<Parameter*>& parameters, const std::function<Var(Tape*)>& loss,
-                                    int64_t stride, double step) {
+GradientCheckResult check_gradients(const std::vector<Parameter*>& parameters,
+                                    const std::function<Var(Tape*)>& loss, int64_t stride,
+                                    double step) {
   for (Parameter* p : parameters) {
-    require(p->data.defined() && p->grad.defined() && p->data.dtype() == Dtype::f64, "check_gradients: parameter '", p->name,
-            "' needs data and grad of f64");
+    require(p->data.defined() && p->grad.defined() && p->data.dtype() == Dtype::f64,
+            "check_gradients: parameter '", p->name, "' needs data and grad of f64");
     kernel::fill(0, p->grad);
   }
   {
@@ -32,13 +33,16 @@ GradientCheckResult check_gradients(const std::vector<Parameter*>& parameters, c
       x = before - step;
       const double below = value();
       x = before;
-      const double numeric = (above - below) / (2 * step), analytic = p->grad.data<double>()[size_t(i)];
-      const double difference = std::abs(analytic - numeric) / std::max({1.0, std::abs(analytic), std::abs(numeric)});
+      const double numeric = (above - below) / (2 * step),
+                   analytic = p->grad.data<double>()[size_t(i)];
+      const double difference =
+          std::abs(analytic - numeric) / std::max({1.0, std::abs(analytic), std::abs(numeric)});
       const double error = std::isnan(difference) ? INFINITY : difference;
       ++result.elements;
       if (error > result.largest_error) {
         result.largest_error = error;
-        result.worst = str(p->name, "[", i, "]: ", analytic, " by backward, ", numeric, " by differences");
+        result.worst =
+            str(p->name, "[", i, "]: ", analytic, " by backward, ", numeric, " by differences");
       }
     }
   }

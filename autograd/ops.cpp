@@ -7,7 +7,8 @@
 namespace zl {
 namespace {
 
-// Records `backward` if a tape records and any input needs a gradient; otherwise the value is a constant.
+// Records `backward` if a tape records and any input needs a gradient; otherwise the value is a
+// constant.
 template <class F>
 Var finish(std::initializer_list<const Var*> inputs, Tensor y, F&& backward) {
   Tape* tape = nullptr;
@@ -36,14 +37,18 @@ Tensor statistics(const Tensor& beside, Shape shape) {
 Var multiply(const Var& x, const Var& weight, const Var* bias, Transpose transposed) {
   const bool t = transposed == Transpose::yes;
   Tensor y = like(x.value(), with_last(x.value().shape(), weight.value().dim(t ? 0 : 1)));
-  if (bias) kernel::matmul_bias(x.value(), weight.value(), transposed, bias->value(), y);
-  else kernel::matmul(x.value(), Transpose::no, weight.value(), transposed, y);
+  if (bias)
+    kernel::matmul_bias(x.value(), weight.value(), transposed, bias->value(), y);
+  else
+    kernel::matmul(x.value(), Transpose::no, weight.value(), transposed, y);
   const Var b = bias ? *bias : Var();
   return finish({&x, &weight, &b}, y, [x, weight, to_bias = b.target(), t](Tensor dy) {
     if (weight.needs_gradient()) {
       GradientSlot dw = Tape::slot(weight.target(), weight.value().shape(), dy);
-      if (t) kernel::matmul(dy, Transpose::yes, x.value(), Transpose::no, dw.tensor, dw.write);
-      else kernel::matmul(x.value(), Transpose::yes, dy, Transpose::no, dw.tensor, dw.write);
+      if (t)
+        kernel::matmul(dy, Transpose::yes, x.value(), Transpose::no, dw.tensor, dw.write);
+      else
+        kernel::matmul(x.value(), Transpose::yes, dy, Transpose::no, dw.tensor, dw.write);
     }
     if (to_bias) {
       GradientSlot db = Tape::slot(to_bias, {dy.dim(-1)}, dy);
@@ -52,7 +57,8 @@ Var multiply(const Var& x, const Var& weight, const Var* bias, Transpose transpo
     }
     if (x.needs_gradient()) {
       GradientSlot dx = Tape::slot(x.target(), x.value().shape(), dy);
-      kernel::matmul(dy, Transpose::no, weight.value(), t ? Transpose::no : Transpose::yes, dx.tensor, dx.write);
+      kernel::matmul(dy, Transpose::no, weight.value(), t ? Transpose::no : Transpose::yes,
+                     dx.tensor, dx.write);
     }
   });
 }
@@ -66,13 +72,19 @@ Tensor added_slot(const GradientTarget& target, const Shape& shape, const Tensor
 
 }  // namespace
 
-Var linear(const Var& x, const Var& weight, const Var& bias) { return multiply(x, weight, &bias, Transpose::no); }
+Var linear(const Var& x, const Var& weight, const Var& bias) {
+  return multiply(x, weight, &bias, Transpose::no);
+}
 
-Var project(const Var& x, const Var& weight) { return multiply(x, weight, nullptr, Transpose::yes); }
+Var project(const Var& x, const Var& weight) {
+  return multiply(x, weight, nullptr, Transpose::yes);
+}
 
 Var reshape(const Var& x, Shape shape) {
   Tensor y = x.value().view(std::move(shape));
-  return finish({&x}, y, [to_x = x.target(), before = x.value().shape()](Tensor dy) { Tape::accumulate(to_x, dy.view(before)); });
+  return finish({&x}, y, [to_x = x.target(), before = x.value().shape()](Tensor dy) {
+    Tape::accumulate(to_x, dy.view(before));
+  });
 }
 
 Var add(const Var& a, const Var& b) {
@@ -98,27 +110,31 @@ Var gelu(const Var& x) {
   });
 }
 
-Var layer_norm(const Var& x, const Var& gain, const Var& bias, double eps) {
+Var layer_norm(const Var& x, const Var& weight, const Var& bias, double eps) {
   const int64_t R = rows(x.value());
   Tensor y = like(x.value(), x.value().shape());
   const Tensor mean = statistics(y, {R}), rstd = statistics(y, {R});
-  kernel::layer_norm({x.value(), gain.value(), mean, rstd}, bias.value(), eps, y);
-  return finish({&x, &gain, &bias}, y, [x, gain, to_bias = bias.target(), mean, rstd](Tensor dy) {
-    // The kernel makes all three gradients in one pass; those that nobody wants go to scratch.
-    const Shape row = {dy.dim(-1)};
-    const Tensor dgain = gain.needs_gradient() ? added_slot(gain.target(), row, dy) : like(dy, row);
-    const Tensor dbias = to_bias ? added_slot(to_bias, row, dy) : like(dy, row);
-    if (!gain.needs_gradient()) kernel::fill(0, dgain);
-    if (!to_bias) kernel::fill(0, dbias);
-    const GradientSlot dx = x.needs_gradient() ? Tape::slot(x.target(), x.value().shape(), dy)
-                                               : GradientSlot{like(dy, dy.shape()), Write::set};
-    kernel::layer_norm_backward({x.value(), gain.value(), mean, rstd}, dy, {dx.tensor, dx.write, dgain, dbias});
-  });
+  kernel::layer_norm({x.value(), weight.value(), mean, rstd}, bias.value(), eps, y);
+  return finish(
+      {&x, &weight, &bias}, y, [x, weight, to_bias = bias.target(), mean, rstd](Tensor dy) {
+        // The kernel makes all three gradients in one pass; those that nobody wants go to scratch.
+        const Shape row = {dy.dim(-1)};
+        const Tensor dweight =
+            weight.needs_gradient() ? added_slot(weight.target(), row, dy) : like(dy, row);
+        const Tensor dbias = to_bias ? added_slot(to_bias, row, dy) : like(dy, row);
+        if (!weight.needs_gradient()) kernel::fill(0, dweight);
+        if (!to_bias) kernel::fill(0, dbias);
+        const GradientSlot dx = x.needs_gradient() ? Tape::slot(x.target(), x.value().shape(), dy)
+                                                   : GradientSlot{like(dy, dy.shape()), Write::set};
+        kernel::layer_norm_backward({x.value(), weight.value(), mean, rstd}, dy,
+                                    {dx.tensor, dx.write, dweight, dbias});
+      });
 }
 
 Var attention(const Var& qkv, int64_t heads) {
   const Tensor& in = qkv.value();
-  require(in.shape().size() == 3 && heads > 0, "attention: qkv must be (B, T, 3C), not ", to_string(in.shape()));
+  require(in.shape().size() == 3 && heads > 0, "attention: qkv must be (B, T, 3C), not ",
+          to_string(in.shape()));
   Tensor y = like(in, with_last(in.shape(), in.dim(2) / 3));
   const AttentionSaved saved{in, y, statistics(in, {in.dim(0), heads, in.dim(1)}), heads};
   kernel::attention(saved);
@@ -134,29 +150,33 @@ Var embedding(const Tensor& ids, const Var& table) {
   shape.push_back(table.value().dim(1));
   Tensor y = like(table.value(), shape);
   kernel::embedding(ids, table.value(), y);
-  return finish({&table}, y, [ids, to_table = table.target(), rows = table.value().shape()](Tensor dy) {
-    kernel::embedding_backward(ids, dy, added_slot(to_table, rows, dy));
-  });
+  return finish({&table}, y,
+                [ids, to_table = table.target(), rows = table.value().shape()](Tensor dy) {
+                  kernel::embedding_backward(ids, dy, added_slot(to_table, rows, dy));
+                });
 }
 
 Var add_positions(const Var& x, const Var& table) {
   Tensor y = like(x.value(), x.value().shape());
   kernel::add_positions(x.value(), table.value(), y);
-  return finish({&x, &table}, y, [to_x = x.target(), to_table = table.target(), rows = table.value().shape()](Tensor dy) {
-    if (to_table) kernel::add_positions_backward(dy, added_slot(to_table, rows, dy));
-    Tape::accumulate(to_x, std::move(dy));
-  });
+  return finish(
+      {&x, &table}, y,
+      [to_x = x.target(), to_table = table.target(), rows = table.value().shape()](Tensor dy) {
+        if (to_table) kernel::add_positions_backward(dy, added_slot(to_table, rows, dy));
+        Tape::accumulate(to_x, std::move(dy));
+      });
 }
 
 Var cross_entropy(const Var& logits, const Tensor& targets) {
   Tensor loss = statistics(logits.value(), {1});
   kernel::cross_entropy(logits.value(), targets, loss);
-  return finish({&logits}, loss, [x = logits.value(), targets, to_logits = logits.target()](Tensor dloss) mutable {
-    Tensor dx = x.unique() ? x : like(x, x.shape());
-    kernel::cross_entropy_backward(x, targets, dloss, dx);
-    x = {};
-    Tape::accumulate(to_logits, std::move(dx));
-  });
+  return finish({&logits}, loss,
+                [x = logits.value(), targets, to_logits = logits.target()](Tensor dloss) mutable {
+                  Tensor dx = x.unique() ? x : like(x, x.shape());
+                  kernel::cross_entropy_backward(x, targets, dloss, dx);
+                  x = {};
+                  Tape::accumulate(to_logits, std::move(dx));
+                });
 }
 
 }  // namespace zl

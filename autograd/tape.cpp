@@ -5,7 +5,8 @@
 namespace zl {
 
 Var Var::parameter(Tape* tape, Parameter& p) {
-  require(p.open, "parameter '", p.name, "' is used outside its unit: what several units share belongs to root");
+  require(p.open, "parameter '", p.name,
+          "' is used outside its unit: what several units share belongs to root");
   Var v({tape, -1, p.requires_grad ? &p : nullptr}, {});
   v.parameter_ = &p;
   return v;
@@ -13,7 +14,8 @@ Var Var::parameter(Tape* tape, Parameter& p) {
 
 const Tensor& Var::value() const {
   if (!parameter_) return value_;
-  require(parameter_->data.defined(), "parameter '", parameter_->name, "' is released: its unit must be gathered before use");
+  require(parameter_->data.defined(), "parameter '", parameter_->name,
+          "' is released: its unit must be gathered before use");
   return parameter_->data;
 }
 
@@ -27,13 +29,16 @@ void Tape::mark(std::function<void()> on_backward) {
 }
 
 void Tape::backward(const Var& from, Tensor seed) {
-  require(from.tape() == this && from.needs_gradient() && from.target().index < int(entries_.size()),
-          "backward: this value is not on this tape; a tape is walked once");
-  require(seed.numel() == from.value().numel(), "backward: the seed ", to_string(seed.shape()), " must have the shape ",
-          to_string(from.value().shape()));
+  require(
+      from.tape() == this && from.needs_gradient() && from.target().index < int(entries_.size()),
+      "backward: this value is not on this tape; a tape is walked once");
+  require(seed.numel() == from.value().numel(), "backward: the seed ", to_string(seed.shape()),
+          " must have the shape ", to_string(from.value().shape()));
   struct Clear {
     std::vector<Entry>& entries;
-    ~Clear() { while (!entries.empty()) entries.pop_back(); }  // the order of the walk
+    ~Clear() {
+      while (!entries.empty()) entries.pop_back();
+    }  // the order of the walk
   } clear{entries_};
   accumulate(from.target(), std::move(seed));
   while (!entries_.empty()) {
@@ -47,12 +52,14 @@ void Tape::backward(const Var& from, Tensor seed) {
 
 namespace {
 void require_buffer(const Parameter& p) {
-  require(p.grad.defined(), "parameter '", p.name, "' has no gradient buffer: its stage must provide one before backward");
+  require(p.grad.defined(), "parameter '", p.name,
+          "' has no gradient buffer: its stage must provide one before backward");
 }
 }  // namespace
 
 Tensor& Tape::gradient_of(const GradientTarget& target) {
-  require(target.index < int(target.tape->entries_.size()), "backward: an input of this value is no longer on its tape");
+  require(target.index < int(target.tape->entries_.size()),
+          "backward: an input of this value is no longer on its tape");
   return target.tape->entries_[size_t(target.index)].grad;
 }
 

@@ -4,56 +4,39 @@ namespace zl {
 
 const char* name(Collective collective) {
   switch (collective) {
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::all_to_all:
-      return "all_to_all";
-    case Collective::barrier:
-      return "barrier";
-    case Collective::send:
-      return "send";
-    case Collective::receive:
-      return "receive";
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_gather: return "all_gather";
+    case Collective::broadcast: return "broadcast";
+    case Collective::all_to_all: return "all_to_all";
+    case Collective::barrier: return "barrier";
+    case Collective::send: return "send";
+    case Collective::receive: return "receive";
   }
   return "?";
 }
 
 const char* name(Purpose purpose) {
   switch (purpose) {
-    case Purpose::parameter:
-      return "parameter";
-    case Purpose::gradient:
-      return "gradient";
-    case Purpose::norm:
-      return "norm";
-    case Purpose::loss:
-      return "loss";
-    case Purpose::check:
-      return "check";
+    case Purpose::parameter: return "parameter";
+    case Purpose::gradient: return "gradient";
+    case Purpose::norm: return "norm";
+    case Purpose::loss: return "loss";
+    case Purpose::check: return "check";
   }
   return "?";
 }
 
 int64_t sent_bytes_times_n(Collective collective, int64_t bytes, int ranks) {
   switch (collective) {
-    case Collective::all_reduce:
-      return 2 * (ranks - 1) * bytes;
+    case Collective::all_reduce: return 2 * (ranks - 1) * bytes;
     case Collective::reduce_scatter:
     case Collective::all_gather:
     case Collective::all_to_all:
-    case Collective::broadcast:
-      return (ranks - 1) * bytes;
-    case Collective::send:
-      return ranks * bytes;
+    case Collective::broadcast: return (ranks - 1) * bytes;
+    case Collective::send: return ranks * bytes;
     case Collective::receive:
-    case Collective::barrier:
-      return 0;
+    case Collective::barrier: return 0;
   }
   return 0;
 }

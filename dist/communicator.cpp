@@ -119,7 +119,9 @@ Work Communicator::receive(const Tensor& to, int from_rank, CallName name) {
 
 std::vector<std::string> Communicator::exchange(const std::string& text, std::string_view name) {
   const std::string_view kept{events_.keep(name), name.size()};
-  return do_exchange(text, {.kind = Collective::barrier, .sequence = ++collectives_, .name = kept, .patient = true});
+  return do_exchange(
+      text,
+      {.kind = Collective::barrier, .sequence = ++collectives_, .name = kept, .patient = true});
 }
 
 Call Communicator::begin(Call call, const Tensor& tensor, CallName name) {
@@ -140,7 +142,8 @@ Call Communicator::begin(Call call, int64_t bytes, CallName name) {
 }
 
 void Communicator::met(const Call& call) {
-  met_ = events_.append(EventKind::collective_met, name(call.kind), 0, call.count, call.name.data());
+  met_ =
+      events_.append(EventKind::collective_met, name(call.kind), 0, call.count, call.name.data());
 }
 
 Work Communicator::end(const Call& call, Work work) {

@@ -62,12 +62,13 @@ class Communicator {
   [[nodiscard]] Work send(const Tensor& from, int to_rank, CallName name);
   [[nodiscard]] Work receive(const Tensor& to, int from_rank, CallName name);
 
-  // What every rank says, in the order of ranks, on every rank: for reports and results, which are text and small. It stands in
-  // no log, and has no deadline, since a rank may write files while the others wait for it here.
+  // What every rank says, in the order of ranks, on every rank: for reports and results, which are
+  // text and small. It stands in no log, and has no deadline, since a rank may write files while
+  // the others wait for it here.
   std::vector<std::string> exchange(const std::string& text, std::string_view name);
 
-  // From now on calls need be compared only when one of them fails to end; all ranks say so at the same place. Ranks that
-  // compare for nothing, in one process, go on doing so.
+  // From now on calls need be compared only when one of them fails to end; all ranks say so at the
+  // same place. Ranks that compare for nothing, in one process, go on doing so.
   virtual void trust_calls() {}
 
   // Calls between the two are issued together (an NCCL group). A group counts as its members.

@@ -1,6 +1,6 @@
 #include "dist/meta_communicator.h"
 
-#include "dist/ordered_scratch.h"
+#include "dist/ordered/ordered_scratch.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -8,7 +8,8 @@ namespace {
 
 class MetaCommunicator final : public Communicator {
  public:
-  MetaCommunicator(int rank, int size, EventStream& events, bool scratch) : Communicator(rank, size, events), scratch_(scratch) {}
+  MetaCommunicator(int rank, int size, EventStream& events, bool scratch)
+      : Communicator(rank, size, events), scratch_(scratch) {}
 
  private:
   // Nobody waits for anybody: a call has met as soon as it began.
@@ -23,7 +24,9 @@ class MetaCommunicator final : public Communicator {
     return Work([held = scratch]() mutable { held = {}; });
   }
   Work do_all_reduce(const Tensor& inout, const Call& call) override { return reduce(inout, call); }
-  Work do_reduce_scatter(const Tensor& whole, const Call& call) override { return reduce(whole, call); }
+  Work do_reduce_scatter(const Tensor& whole, const Call& call) override {
+    return reduce(whole, call);
+  }
   Work do_all_gather(const Tensor&, const Call& call) override { return done(call); }
   Work do_broadcast(const Tensor&, const Call& call) override { return done(call); }
   Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override { return done(call); }
@@ -39,7 +42,8 @@ class MetaCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events, bool scratch) {
+std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events,
+                                                bool scratch) {
   require(size >= 1, "a dry run needs at least 1 rank, not ", size);
   require(rank >= 0 && rank < size, "there is no rank ", rank, "; with ", size,
           " ranks they are 0 to ", size - 1);

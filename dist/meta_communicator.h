@@ -7,7 +7,9 @@
 
 namespace zl {
 
-// `scratch`: reductions take the scratch memory that NcclCommunicator's ordered ones take, for as long.
-std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events, bool scratch = false);
+// `scratch`: reductions take the scratch memory that NcclCommunicator's ordered ones take, for as
+// long.
+std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events,
+                                                bool scratch = false);
 
 }  // namespace zl

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "dist/rank_threads.h"
-#include "dist/thread_communicator.h"
+#include "dist/threads/rank_threads.h"
+#include "dist/threads/thread_communicator.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -29,8 +29,13 @@ struct RankError {
 
 class Run {
  public:
-  Run(int size, RankTransport& transport, const std::function<void(Communicator&)>& body, const RankOptions& options)
-      : size_(size), transport_(transport), body_(body), options_(options), meeting_(size, options.timeout) {
+  Run(int size, RankTransport& transport, const std::function<void(Communicator&)>& body,
+      const RankOptions& options)
+      : size_(size),
+        transport_(transport),
+        body_(body),
+        options_(options),
+        meeting_(size, options.timeout) {
     for (int r = 0; r < size; ++r) events_.emplace_back(r, options.event_capacity);
   }
 
@@ -102,9 +107,12 @@ class Run {
 
   // A thread cannot be ended from outside, so the process ends instead.
   [[noreturn]] void give_up() {
-    std::string text = str(meeting_.failure_report(), "not all ranks ended within timeout and grace; now:\n", meeting_.report());
+    std::string text =
+        str(meeting_.failure_report(), "not all ranks ended within timeout and grace; now:\n",
+            meeting_.report());
     for (int r = 0; r < size_; ++r)
-      if (const std::string where = transport_.where(r); !where.empty()) text += str("rank ", r, " is in ", where, "\n");
+      if (const std::string where = transport_.where(r); !where.empty())
+        text += str("rank ", r, " is in ", where, "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     std::_Exit(4);
@@ -148,7 +156,8 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOpt
   run_rank_threads(size, transport, body, options);
 }
 
-void run_rank_threads(int size, RankTransport& transport, const std::function<void(Communicator&)>& body, RankOptions options) {
+void run_rank_threads(int size, RankTransport& transport,
+                      const std::function<void(Communicator&)>& body, RankOptions options) {
   require(size >= 1, "there must be at least 1 rank, not ", size);
   require(size <= kMostRanks, size, " ranks are too many for one process, which runs up to ",
           kMostRanks, " as threads; use several processes, or `plan`, which needs no ranks");

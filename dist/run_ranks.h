@@ -24,8 +24,10 @@ struct RankOptions {
 // does not come within the timeout throw CommunicationError instead of hanging. At most 64 ranks.
 void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOptions options = {});
 
-// As run_ranks(): who makes the ranks, and where. In one of several processes, `body` runs for its own rank alone.
-using RunRanks = std::function<void(int size, const std::function<void(Communicator&)>& body, RankOptions options)>;
+// As run_ranks(): who makes the ranks, and where. In one of several processes, `body` runs for its
+// own rank alone.
+using RunRanks = std::function<void(int size, const std::function<void(Communicator&)>& body,
+                                    RankOptions options)>;
 
 // The report of the last run_ranks failure on this thread: why, and each rank's last calls, for
 // people. Empty after success.

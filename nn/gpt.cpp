@@ -14,14 +14,19 @@ int64_t GptConfig::parameters() const {
 }
 
 void GptConfig::check() const {
-  require_input(layers > 0 && heads > 0 && width > 0 && block_size > 0 && vocab > 1,
-                "a model needs at least 1 layer, 1 head, width 1, block size 1 and 2 tokens; got n-layer ", layers, ", n-head ", heads,
-                ", n-embd ", width, ", block-size ", block_size, ", vocab-size ", vocab);
-  const double C = double(width), size = double(vocab) * C + double(block_size) * C + double(layers) * (12 * C * C + 13 * C);
-  require_input(size <= 1e15 && layers <= 1'000'000, "a model of ", size, " parameters in ", layers,
-                " layers is more than is counted here; the bounds are 1e15 parameters and 1000000 layers");
-  require_input(width % heads == 0, "n-embd ", width, " cannot be split into ", heads, " heads: ", width, " / ", heads, " leaves ",
-                width % heads, ". Use a width that is a multiple of n-head");
+  require_input(
+      layers > 0 && heads > 0 && width > 0 && block_size > 0 && vocab > 1,
+      "a model needs at least 1 layer, 1 head, width 1, block size 1 and 2 tokens; got n-layer ",
+      layers, ", n-head ", heads, ", n-embd ", width, ", block-size ", block_size, ", vocab-size ",
+      vocab);
+  const double C = double(width), size = double(vocab) * C + double(block_size) * C +
+                                         double(layers) * (12 * C * C + 13 * C);
+  require_input(
+      size <= 1e15 && layers <= 1'000'000, "a model of ", size, " parameters in ", layers,
+      " layers is more than is counted here; the bounds are 1e15 parameters and 1000000 layers");
+  require_input(width % heads == 0, "n-embd ", width, " cannot be split into ", heads,
+                " heads: ", width, " / ", heads, " leaves ", width % heads,
+                ". Use a width that is a multiple of n-head");
 }
 
 namespace {
@@ -30,9 +35,12 @@ struct NamedGpt {
   GptConfig config;
 };
 constexpr NamedGpt kNamed[] = {
-    {"tiny", {2, 2, 32, 32, 256}},           {"small", {4, 4, 128, 128, 256}},
-    {"gpt2", {12, 12, 768, 1024, 50257}},    {"gpt2-medium", {24, 16, 1024, 1024, 50257}},
-    {"gpt2-large", {36, 20, 1280, 1024, 50257}}, {"gpt2-xl", {48, 25, 1600, 1024, 50257}},
+    {"tiny", {2, 2, 32, 32, 256}},
+    {"small", {4, 4, 128, 128, 256}},
+    {"gpt2", {12, 12, 768, 1024, 50257}},
+    {"gpt2-medium", {24, 16, 1024, 1024, 50257}},
+    {"gpt2-large", {36, 20, 1280, 1024, 50257}},
+    {"gpt2-xl", {48, 25, 1600, 1024, 50257}},
 };
 }  // namespace
 
@@ -87,14 +95,18 @@ Unit& Gpt::add_unit(std::string name) {
 }
 
 void Gpt::own(Unit& unit, const std::string& name, Shape shape, double mean, double deviation) {
-  parameters_.push_back({.name = name, .shape = std::move(shape), .initial_mean = mean, .initial_deviation = deviation});
+  parameters_.push_back({.name = name,
+                         .shape = std::move(shape),
+                         .initial_mean = mean,
+                         .initial_deviation = deviation});
   parameters_.back().open = false;
   unit.parameters.push_back(&parameters_.back());
 }
 
 Var Gpt::block(Tape* tape, Unit& unit, const Var& x) const {
   const auto p = [&](int i) { return Var::parameter(tape, *unit.parameters[size_t(i)]); };
-  Var attended = attention(linear(layer_norm(x, p(0), p(1)), p(2), p(3)), config_.heads);  // (B, T, C)
+  Var attended =
+      attention(linear(layer_norm(x, p(0), p(1)), p(2), p(3)), config_.heads);  // (B, T, C)
   const Var y = add(x, linear(attended, p(4), p(5)));
   attended = {};
   const Var up = gelu(linear(layer_norm(y, p(6), p(7)), p(8), p(9)));  // (B, T, 4C)
@@ -102,14 +114,15 @@ Var Gpt::block(Tape* tape, Unit& unit, const Var& x) const {
 }
 
 Var Gpt::hidden(Tape* tape, UnitObserver& observer, const Tensor& ids) {
-  require(ids.shape().size() == 2 && ids.dim(1) <= config_.block_size, "a window of shape ", to_string(ids.shape()),
-          " does not fit block-size ", config_.block_size);
+  require(ids.shape().size() == 2 && ids.dim(1) <= config_.block_size, "a window of shape ",
+          to_string(ids.shape()), " does not fit block-size ", config_.block_size);
   const auto p = [&](int i) { return Var::parameter(tape, *units_[0].parameters[size_t(i)]); };
   Var x = add_positions(embedding(ids, p(0)), p(1));
   for (size_t i = 1; i < units_.size(); ++i) {
     Unit& unit = units_[i];
     if (recompute_)
-      x = run_unit_recomputed(tape, observer, unit, x, [this, &unit](Tape* t, const Var& in) { return block(t, unit, in); });
+      x = run_unit_recomputed(tape, observer, unit, x,
+                              [this, &unit](Tape* t, const Var& in) { return block(t, unit, in); });
     else
       x = run_unit(tape, observer, unit, [&] { return block(tape, unit, std::exchange(x, {})); });
   }
@@ -118,18 +131,24 @@ Var Gpt::hidden(Tape* tape, UnitObserver& observer, const Tensor& ids) {
 
 Var Gpt::loss(Tape* tape, UnitObserver& observer, const Tensor& ids, const Tensor& targets) {
   return run_unit(tape, observer, units_[0], [&] {
-    return cross_entropy(project(hidden(tape, observer, ids), Var::parameter(tape, *units_[0].parameters[0])), targets);
+    return cross_entropy(
+        project(hidden(tape, observer, ids), Var::parameter(tape, *units_[0].parameters[0])),
+        targets);
   });
 }
 
 Tensor Gpt::next_token_logits(UnitObserver& observer, const Tensor& ids) {
-  require(ids.shape().size() == 2 && ids.dim(0) == 1, "next_token_logits takes one window (1, T), not ", to_string(ids.shape()));
-  return run_unit(nullptr, observer, units_[0], [&] {
-    const Tensor all = hidden(nullptr, observer, ids).value();  // (1, T, C)
-    const int64_t C = all.dim(2);
-    const Var last = Var::constant(nullptr, all.slice((ids.dim(1) - 1) * C, {1, C}));
-    return project(last, Var::parameter(nullptr, *units_[0].parameters[0]));
-  }).value();
+  require(ids.shape().size() == 2 && ids.dim(0) == 1,
+          "next_token_logits takes one window (1, T), not ", to_string(ids.shape()));
+  return run_unit(
+             nullptr, observer, units_[0],
+             [&] {
+               const Tensor all = hidden(nullptr, observer, ids).value();  // (1, T, C)
+               const int64_t C = all.dim(2);
+               const Var last = Var::constant(nullptr, all.slice((ids.dim(1) - 1) * C, {1, C}));
+               return project(last, Var::parameter(nullptr, *units_[0].parameters[0]));
+             })
+      .value();
 }
 
 }  // namespace zl

@@ -1,8 +1,8 @@
 // GPT-2: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3.
 //
-// Learned positions, pre-norm blocks, layer norm with eps 1e-5, GELU in its tanh form, causal attention scaled by
-// 1/sqrt(head), the output head tied to the token embedding, no dropout. Names and layout of weights are those of
-// Hugging Face's GPT-2: a linear weight is (in, out).
+// Learned positions, pre-norm blocks, layer norm with eps 1e-5, GELU in its tanh form, causal
+// attention scaled by 1/sqrt(head), the output head tied to the token embedding, no dropout. Names
+// and layout of weights are those of Hugging Face's GPT-2: a linear weight is (in, out).
 #pragma once
 
 #include <deque>
@@ -14,7 +14,8 @@
 namespace zl {
 
 struct GptConfig {
-  int64_t layers = 4, heads = 4, width = 128, block_size = 128, vocab = 256;  // C = width, T = block_size, V = vocab
+  int64_t layers = 4, heads = 4, width = 128, block_size = 128,
+          vocab = 256;  // C = width, T = block_size, V = vocab
   bool operator==(const GptConfig&) const = default;
 
   int64_t parameters() const;  // [n]
@@ -22,7 +23,8 @@ struct GptConfig {
   void check() const;
 };
 
-// "tiny", "small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl". Throws InputError with the list otherwise.
+// "tiny", "small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl". Throws InputError with the list
+// otherwise.
 GptConfig named_gpt(const std::string& name);
 const std::vector<std::string>& gpt_names();
 
@@ -34,7 +36,8 @@ class Gpt {
   Gpt& operator=(const Gpt&) = delete;
 
   const GptConfig& config() const { return config_; }
-  // Root (token embedding = output head, positions, last norm) first, then each block "h.0", "h.1", …
+  // Root (token embedding = output head, positions, last norm) first, then each block "h.0", "h.1",
+  // …
   std::vector<Unit>& units() { return units_; }
   std::deque<Parameter>& parameters() { return parameters_; }  // in the order of the units
 
@@ -48,7 +51,8 @@ class Gpt {
  private:
   Unit& add_unit(std::string name);
   void own(Unit& unit, const std::string& name, Shape shape, double mean, double deviation);
-  Var hidden(Tape* tape, UnitObserver& observer, const Tensor& ids);  // (B, T, C) after the last norm, inside root
+  Var hidden(Tape* tape, UnitObserver& observer,
+             const Tensor& ids);  // (B, T, C) after the last norm, inside root
   Var block(Tape* tape, Unit& unit, const Var& x) const;
 
   GptConfig config_;

@@ -24,22 +24,25 @@ OpenUnit::~OpenUnit() {
 Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function<Var()>& forward) {
   if (tape) observer.enter(unit);
   observer.before_forward(unit);
-  // Open in backward between the same two marks; shared, so that the unit also closes if the walk ends in between.
+  // Open in backward between the same two marks; shared, so that the unit also closes if the walk
+  // ends in between.
   const auto walk = std::make_shared<std::optional<OpenUnit>>();
-  if (tape) tape->mark([&, walk] {
-    walk->reset();
-    observer.leave(unit);
-    observer.after_backward(unit);
-  });
+  if (tape)
+    tape->mark([&, walk] {
+      walk->reset();
+      observer.leave(unit);
+      observer.after_backward(unit);
+    });
   Var y;
   {
     const OpenUnit open(unit);
     y = forward();
   }
-  if (tape) tape->mark([&, walk] {
-    observer.before_backward(unit);
-    walk->emplace(unit);
-  });
+  if (tape)
+    tape->mark([&, walk] {
+      observer.before_backward(unit);
+      walk->emplace(unit);
+    });
   observer.after_forward(unit);
   return y;
 }
@@ -48,7 +51,8 @@ Var run_unit_recomputed(Tape* tape, UnitObserver& observer, Unit& unit, const Va
                         const std::function<Var(Tape*, const Var&)>& forward) {
   if (!tape) return run_unit(tape, observer, unit, [&] { return forward(nullptr, x); });
   return run_unit(tape, observer, unit, [&] {
-    Tensor y = forward(nullptr, Var::constant(nullptr, x.value())).value();  // its activations die here
+    Tensor y =
+        forward(nullptr, Var::constant(nullptr, x.value())).value();  // its activations die here
     return tape->record(std::move(y), [x, forward](Tensor dy) {
       Tensor dx;
       Tape again;

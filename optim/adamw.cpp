@@ -6,13 +6,19 @@
 
 namespace zl {
 
-FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<ParameterGroup> groups)
+FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
+                     std::vector<ParameterGroup> groups)
     : FlatOptimizer(memory, numel, parameters, config, std::move(groups)),
       first_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())),
       second_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())) {}
 
-void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) {
-  AdamWUpdate u{.gradient_scale = gradient_scale, .lr = lr, .beta1 = config_.beta1, .beta2 = config_.beta2, .eps = config_.eps,
+void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double lr,
+                     float gradient_scale) {
+  AdamWUpdate u{.gradient_scale = gradient_scale,
+                .lr = lr,
+                .beta1 = config_.beta1,
+                .beta2 = config_.beta2,
+                .eps = config_.eps,
                 .decoupled = config_.decoupled};
   if (config_.bias_correction) {
     u.correction1 = 1 - std::pow(config_.beta1, double(steps()));

@@ -7,10 +7,12 @@ namespace zl {
 
 class FlatAdamW final : public FlatOptimizer {
  public:
-  FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<ParameterGroup> groups);
+  FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
+            std::vector<ParameterGroup> groups);
 
  private:
-  void step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;
+  void step(const Tensor& parameters, const Tensor& gradients, double lr,
+            float gradient_scale) override;
   Tensor first_moment_, second_moment_;  // (n) fp32, fp64 for f64 parameters
 };
 

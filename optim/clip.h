@@ -1,4 +1,5 @@
-// Clipping by the global norm: Pascanu et al. 2013 (arXiv:1211.5063), algorithm 1, with torch's epsilon.
+// Clipping by the global norm: Pascanu et al. 2013 (arXiv:1211.5063), algorithm 1, with torch's
+// epsilon.
 #pragma once
 
 #include <algorithm>

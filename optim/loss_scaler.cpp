@@ -9,12 +9,13 @@ namespace zl {
 
 LossScaler::LossScaler(const LossScaleConfig& config)
     : config_(config),
-      scale_(config.static_scale > 0 ? config.static_scale : std::ldexp(1.0, config.initial_scale_power)),
+      scale_(config.static_scale > 0 ? config.static_scale
+                                     : std::ldexp(1.0, config.initial_scale_power)),
       overflows_left_(config.hysteresis) {
-  require_input(config.static_scale >= 0 && std::isfinite(config.static_scale), "a loss scale must be 0 (dynamic) or positive, not ",
-                config.static_scale);
-  require_input(config.window >= 1 && config.min_scale > 0, "a dynamic loss scale needs a window (", config.window,
-                ") of at least 1 and a minimum above 0 (", config.min_scale, ")");
+  require_input(config.static_scale >= 0 && std::isfinite(config.static_scale),
+                "a loss scale must be 0 (dynamic) or positive, not ", config.static_scale);
+  require_input(config.window >= 1 && config.min_scale > 0, "a dynamic loss scale needs a window (",
+                config.window, ") of at least 1 and a minimum above 0 (", config.min_scale, ")");
 }
 
 void LossScaler::update(bool overflow) {
@@ -27,8 +28,10 @@ void LossScaler::update(bool overflow) {
       return;
     }
     if (scale_ == config_.min_scale)
-      throw LossScaleExhausted(str("the loss scale is at its minimum, ", scale_, ", and the gradient is still not finite (DeepSpeed: Current "
-                                   "loss scale already at minimum - cannot decrease scale anymore. Exiting run.). Try a smaller learning "
+      throw LossScaleExhausted(str("the loss scale is at its minimum, ", scale_,
+                                   ", and the gradient is still not finite (DeepSpeed: Current "
+                                   "loss scale already at minimum - cannot decrease scale anymore. "
+                                   "Exiting run.). Try a smaller learning "
                                    "rate, clipping, or bf16"));
     scale_ = std::max(scale_ / 2, config_.min_scale);
     return;

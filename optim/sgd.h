@@ -1,5 +1,6 @@
-// Stochastic gradient descent on a flat range, with momentum and Nesterov's variant as torch.optim.SGD has them:
-// Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning", section 2.
+// Stochastic gradient descent on a flat range, with momentum and Nesterov's variant as
+// torch.optim.SGD has them: Sutskever et al. 2013, "On the importance of initialization and
+// momentum in deep learning", section 2.
 #pragma once
 
 #include "optim/flat_optimizer.h"
@@ -8,10 +9,12 @@ namespace zl {
 
 class FlatSgd final : public FlatOptimizer {
  public:
-  FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config, std::vector<ParameterGroup> groups);
+  FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
+          std::vector<ParameterGroup> groups);
 
  private:
-  void step(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale) override;
+  void step(const Tensor& parameters, const Tensor& gradients, double lr,
+            float gradient_scale) override;
   Tensor momentum_buffer_;  // (n) fp32, fp64 for f64 parameters; undefined without momentum
 };
 

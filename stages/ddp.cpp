@@ -12,9 +12,9 @@ class Ddp final : public Stage {
  protected:
   void place(Unit& u) override {
     UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.whole());
-    m.gradient = make_gradient(m.layout.whole());
-    m.optimizer = make_optimizer(u, m.layout.whole());
+    m.parameter = make(MemoryUse::parameter, m.layout.full());
+    m.gradient = make_gradient(m.layout.full());
+    m.optimizer = make_optimizer(u, m.layout.full());
     initialize(u);
     point_data(u, m.parameter);
     point_grad(u, m.gradient);
@@ -22,7 +22,8 @@ class Ddp final : public Stage {
 
   Work reduce(Unit& u) override {
     if (!last_micro_batch()) return later(u);
-    return comm().all_reduce(outgoing(u), Reduction::mean, {u.name + " gradient", Purpose::gradient});
+    return comm().all_reduce(outgoing(u), Reduction::mean,
+                             {u.name + " gradient", Purpose::gradient});
   }
   Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
 
@@ -34,7 +35,8 @@ class Ddp final : public Stage {
 
 }  // namespace
 
-std::unique_ptr<Stage> make_ddp(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& options) {
+std::unique_ptr<Stage> make_ddp(std::vector<Unit>& units, Communicator& comm, Memory& memory,
+                                const StageOptions& options) {
   return std::make_unique<Ddp>(units, comm, memory, options);
 }
 

@@ -13,15 +13,17 @@ Partition::Partition(const Unit& unit, int ranks) : parameters_(unit.parameters)
     offsets_.push_back(round_up(end, kAlignment));
     end = offsets_.back() + p->numel();
   }
-  whole_ = round_up(end, kAlignment * ranks);
-  shard_ = whole_ / ranks;
+  full_ = round_up(end, kAlignment * ranks);
+  shard_ = full_ / ranks;
 }
 
 std::vector<Partition::Piece> Partition::pieces(int64_t begin, int64_t count) const {
   std::vector<Piece> found;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const int64_t first = std::max(begin, offsets_[i]), last = std::min(begin + count, offsets_[i] + parameters_[i]->numel());
-    if (first < last) found.push_back({parameters_[i], first - offsets_[i], first - begin, last - first});
+    const int64_t first = std::max(begin, offsets_[i]),
+                  last = std::min(begin + count, offsets_[i] + parameters_[i]->numel());
+    if (first < last)
+      found.push_back({parameters_[i], first - offsets_[i], first - begin, last - first});
   }
   return found;
 }

@@ -14,15 +14,22 @@ const char* name(StageKind kind) {
 }
 
 Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
-    : units_(units), comm_(comm), device_(memory), options_(std::move(options)), memory_(units.size()) {
+    : units_(units),
+      comm_(comm),
+      device_(memory),
+      options_(std::move(options)),
+      memory_(units.size()) {
   require(!units_.empty(), "a stage needs at least one unit");
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& u = units_[i];
-    require(u.index == int(i), "unit ", u.name, " stands at place ", i, ", but its index is ", u.index);
+    require(u.index == int(i), "unit ", u.name, " stands at place ", i, ", but its index is ",
+            u.index);
     memory_[i].first_parameter = int64_t(parameters_.size());
     for (Parameter* p : u.parameters) {
-      require(std::ranges::find(parameters_, p) == parameters_.end(), "parameter '", p->name, "' stands in more than one unit");
-      require(!p->data.defined(), "parameter '", p->name, "' has memory already: one stage at a time may hold a model");
+      require(std::ranges::find(parameters_, p) == parameters_.end(), "parameter '", p->name,
+              "' stands in more than one unit");
+      require(!p->data.defined(), "parameter '", p->name,
+              "' has memory already: one stage at a time may hold a model");
       parameters_.push_back(p);
     }
   }
@@ -46,7 +53,8 @@ void Stage::start() {
   device_.events().set_unit("");
 }
 
-// ---- the schedule -------------------------------------------------------------------------------------------------
+// ---- the schedule
+// -------------------------------------------------------------------------------------------------
 
 void Stage::announce(Unit& u, const char* event) {
   device_.events().set_unit(u.name);
@@ -54,7 +62,8 @@ void Stage::announce(Unit& u, const char* event) {
 }
 
 void Stage::ensure_gathered(Unit& u) {
-  const bool released = !u.parameters.empty() && !u.parameters[0]->data.defined();  // in stage 3 only
+  const bool released =
+      !u.parameters.empty() && !u.parameters[0]->data.defined();  // in stage 3 only
   if (released) gather(u).wait();
 }
 
@@ -67,7 +76,8 @@ void Stage::before_forward(Unit& u) {
 
 void Stage::after_forward(Unit& u) {
   announce(u, "after_forward");
-  // Root is needed again at once: its head is the first that backward walks. A unit that runs inside itself stays.
+  // Root is needed again at once: its head is the first that backward walks. A unit that runs
+  // inside itself stays.
   const bool stays = (u.index == 0 && memory(u).passes > 0) || u.running > 0;
   if (!stays) release(u);
   device_.events().set_unit(u.index == 0 ? "" : units_[0].name);
@@ -82,7 +92,7 @@ void Stage::before_backward(Unit& u) {
 
 void Stage::leave(Unit& u) {
   UnitMemory& m = memory(u);
-  if (--m.passes > 0 || m.layout.whole() == 0) return;
+  if (--m.passes > 0 || m.layout.full() == 0) return;
   check_gradient(u);
   if (m.micro_batch.defined()) {
     kernel::accumulate(m.micro_batch, m.gradient);
@@ -90,7 +100,7 @@ void Stage::leave(Unit& u) {
     m.micro_batch = {};
   }
   finished_.units.push_back(&u);
-  finished_.elements += m.layout.whole();
+  finished_.elements += m.layout.full();
   if (finished_.elements >= options_.reduce_bucket_size) flush_reduce();
 }
 
@@ -141,7 +151,8 @@ void Stage::flush_share() {
 void Stage::backward(Tape& tape, const Var& loss, double scale, bool last) {
   last_micro_batch_ = last;
   device_.events().set_phase("backward");
-  squares_ = Tensor::zeros(device_, MemoryUse::workspace, {int64_t(parameters_.size())}, Dtype::f64);
+  squares_ =
+      Tensor::zeros(device_, MemoryUse::workspace, {int64_t(parameters_.size())}, Dtype::f64);
   Tensor seed = like(loss.value(), {1});
   kernel::fill(scale, seed);
   tape.backward(loss, std::move(seed));
@@ -156,7 +167,8 @@ StepResult Stage::step(const StepInput& input) {
   StepResult result;
   const double divisor = input.micro_batches * input.scale;
   result.grad_norm = std::sqrt(squared_norm()) / divisor;
-  if (std::isnan(result.grad_norm)) result.grad_norm = std::nan("");  // one of the many, so that stages can be compared
+  if (std::isnan(result.grad_norm))
+    result.grad_norm = std::nan("");  // one of the many, so that stages can be compared
   const bool finite = std::isfinite(result.grad_norm);
   if (!finite) result.culprit = find_culprit();
   result.skipped = !finite && options_.skip_nonfinite;
@@ -168,8 +180,8 @@ StepResult Stage::step(const StepInput& input) {
       memory(u).optimizer->skip(device_, reduced_gradient(u));
     } else {
       update(u, input.lr, gradient_scale);
-      if (memory(u).layout.whole() > 0) updated_.units.push_back(&u);
-      updated_.elements += memory(u).layout.whole();
+      if (memory(u).layout.full() > 0) updated_.units.push_back(&u);
+      updated_.elements += memory(u).layout.full();
       if (updated_.elements >= options_.allgather_bucket_size) flush_share();
     }
     kernel::fill(0, memory(u).gradient);
@@ -179,49 +191,60 @@ StepResult Stage::step(const StepInput& input) {
   return result;
 }
 
-// ---- gradients that are not finite ------------------------------------------------------------------------------------
+// ---- gradients that are not finite
+// ------------------------------------------------------------------------------------
 
 // Before any reduction, since a sum over ranks does not tell who was to blame.
 void Stage::check_gradient(const Unit& u) {
   for (size_t i = 0; i < u.parameters.size(); ++i)
-    kernel::sum_of_squares(u.parameters[i]->grad, squares_.slice(memory(u).first_parameter + int64_t(i), {1}));
+    kernel::sum_of_squares(u.parameters[i]->grad,
+                           squares_.slice(memory(u).first_parameter + int64_t(i), {1}));
 }
 
 void Stage::note_culprit() {
   const Tensor squares = std::exchange(squares_, {});
   const Tensor total = Tensor::empty(device_, MemoryUse::workspace, {1}, Dtype::f64);
-  kernel::sum_of_squares(squares, total);  // one number to wait for; squares of fp32 are far from the end of fp64
+  kernel::sum_of_squares(
+      squares, total);  // one number to wait for; squares of fp32 are far from the end of fp64
   if (std::isfinite(kernel::read(total, 0)) || culprit_ >= 0) return;
   const std::vector<double> all = kernel::download<double>(squares);
-  const auto first = std::ranges::find_if(all, [](double square) { return !std::isfinite(square); });
-  if (first != all.end()) culprit_ = first - all.begin();  // none: fp64 gradients whose squares are too large only together
+  const auto first =
+      std::ranges::find_if(all, [](double square) { return !std::isfinite(square); });
+  if (first != all.end())
+    culprit_ =
+        first - all.begin();  // none: fp64 gradients whose squares are too large only together
 }
 
-// What a rank tells the others in one number. k > 0: its own gradient of parameter k - 1 is not finite; k < 0: that of
-// parameter -k - 1 in its shard of the sums; 0: neither.
+// What a rank tells the others in one number. k > 0: its own gradient of parameter k - 1 is not
+// finite; k < 0: that of parameter -k - 1 in its shard of the sums; 0: neither.
 double Stage::culprit_code() {
   if (culprit_ >= 0) return double(culprit_ + 1);
   for (Unit& u : units_) {
     const Tensor shard = reduced_gradient(u);
-    for (const Partition::Piece& piece : memory(u).layout.pieces(comm_.rank() * memory(u).layout.shard(), shard.numel())) {
+    for (const Partition::Piece& piece :
+         memory(u).layout.pieces(comm_.rank() * memory(u).layout.shard(), shard.numel())) {
       const Tensor square = Tensor::empty(shard.memory(), MemoryUse::workspace, {1}, Dtype::f64);
       kernel::sum_of_squares(shard.slice(piece.at, {piece.count}), square);
       if (!std::isfinite(kernel::read(square, 0)))
-        return -double(std::find(parameters_.begin(), parameters_.end(), piece.parameter) - parameters_.begin() + 1);
+        return -double(std::find(parameters_.begin(), parameters_.end(), piece.parameter) -
+                       parameters_.begin() + 1);
     }
   }
   return 0;
 }
 
 std::optional<Culprit> Stage::find_culprit() {
-  const std::vector<double> codes = gather_from_ranks(culprit_code(), {"gradient that is not finite", Purpose::check});
+  const std::vector<double> codes =
+      gather_from_ranks(culprit_code(), {"gradient that is not finite", Purpose::check});
   for (const double sign : {1.0, -1.0})
     for (size_t rank = 0; rank < codes.size(); ++rank)
-      if (const double k = sign * codes[rank]; k > 0) return Culprit{int(rank), parameters_[size_t(k) - 1]->name, sign < 0};
+      if (const double k = sign * codes[rank]; k > 0)
+        return Culprit{int(rank), parameters_[size_t(k) - 1]->name, sign < 0};
   return std::nullopt;
 }
 
-// ---- numbers that every rank agrees on ------------------------------------------------------------------------------
+// ---- numbers that every rank agrees on
+// ------------------------------------------------------------------------------
 
 double Stage::squared_norm() {
   double mine = 0;
@@ -229,12 +252,16 @@ double Stage::squared_norm() {
     const Tensor gradient = reduced_gradient(u);
     const Tensor square = Tensor::empty(gradient.memory(), MemoryUse::workspace, {1}, Dtype::f64);
     kernel::sum_of_squares(gradient, square);
-    mine += kernel::read(square, u.index == 0 ? 1.0 / comm_.size() : 0.0);  // a dry run's is finite, so that the step is made
+    mine += kernel::read(square, u.index == 0
+                                     ? 1.0 / comm_.size()
+                                     : 0.0);  // a dry run's is finite, so that the step is made
   }
   return sum_over_ranks(mine, {"gradient norm", Purpose::norm});
 }
 
-double Stage::mean_over_ranks(double mine) { return sum_over_ranks(mine, {"loss", Purpose::loss}) / comm_.size(); }
+double Stage::mean_over_ranks(double mine) {
+  return sum_over_ranks(mine, {"loss", Purpose::loss}) / comm_.size();
+}
 
 std::vector<double> Stage::gather_from_ranks(double mine, CallName name) {
   const Tensor all = Tensor::empty(device_, MemoryUse::communication, {comm_.size()}, Dtype::f64);
@@ -250,9 +277,10 @@ double Stage::sum_over_ranks(double mine, CallName name) {
   return sum;
 }
 
-std::unique_ptr<Stage> make_stage(StageKind kind, std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                  const StageOptions& options) {
-  require(kind != StageKind::ddp || options.host == nullptr, "ddp keeps its optimizer on the device");
+std::unique_ptr<Stage> make_stage(StageKind kind, std::vector<Unit>& units, Communicator& comm,
+                                  Memory& memory, const StageOptions& options) {
+  require(kind != StageKind::ddp || options.host == nullptr,
+          "ddp keeps its optimizer on the device");
   constexpr decltype(&make_ddp) make[] = {make_ddp, make_zero1, make_zero2, make_zero3};
   std::unique_ptr<Stage> stage = make[size_t(kind)](units, comm, memory, options);
   stage->start();

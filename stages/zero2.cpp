@@ -1,4 +1,5 @@
-// ZeRO stage 2: each rank keeps the optimizer state and the gradient of its own shard, so every micro-batch reduces.
+// ZeRO stage 2: each rank keeps the optimizer state and the gradient of its own shard, so every
+// micro-batch reduces.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 
@@ -13,7 +14,7 @@ class Zero2 final : public Stage {
  protected:
   void place(Unit& u) override {
     UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.whole());
+    m.parameter = make(MemoryUse::parameter, m.layout.full());
     m.gradient = make_gradient_shard(m.layout.shard());
     m.optimizer = make_optimizer(u, m.layout.shard());
     initialize(u);
@@ -23,11 +24,12 @@ class Zero2 final : public Stage {
   void prepare_gradient(Unit& u) override {
     UnitMemory& m = memory(u);
     if (m.unreduced.defined()) return;  // the unit ran twice
-    m.unreduced = make(MemoryUse::gradient, m.layout.whole());
+    m.unreduced = make(MemoryUse::gradient, m.layout.full());
     point_grad(u, m.unreduced);
   }
   Work reduce(Unit& u) override {
-    return comm().reduce_scatter(outgoing(u), Reduction::mean, {u.name + " gradient", Purpose::gradient});
+    return comm().reduce_scatter(outgoing(u), Reduction::mean,
+                                 {u.name + " gradient", Purpose::gradient});
   }
   void reduced(Unit& u) override {
     UnitMemory& m = memory(u);
@@ -41,12 +43,15 @@ class Zero2 final : public Stage {
     UnitMemory& m = memory(u);
     m.optimizer->update(own(m.parameter), m.gradient, lr, gradient_scale);
   }
-  Work share(Unit& u) override { return comm().all_gather(memory(u).parameter, {u.name + " parameter", Purpose::parameter}); }
+  Work share(Unit& u) override {
+    return comm().all_gather(memory(u).parameter, {u.name + " parameter", Purpose::parameter});
+  }
 };
 
 }  // namespace
 
-std::unique_ptr<Stage> make_zero2(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& options) {
+std::unique_ptr<Stage> make_zero2(std::vector<Unit>& units, Communicator& comm, Memory& memory,
+                                  const StageOptions& options) {
   return std::make_unique<Zero2>(units, comm, memory, options);
 }
 

@@ -1,4 +1,5 @@
-// ZeRO stage 3: each rank keeps the optimizer state, the gradient and the parameters of its own shard.
+// ZeRO stage 3: each rank keeps the optimizer state, the gradient and the parameters of its own
+// shard.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 
@@ -22,11 +23,12 @@ class Zero3 final : public Stage {
   void prepare_gradient(Unit& u) override {
     UnitMemory& m = memory(u);
     if (m.unreduced.defined()) return;  // the unit ran twice
-    m.unreduced = make(MemoryUse::gradient, m.layout.whole());
+    m.unreduced = make(MemoryUse::gradient, m.layout.full());
     point_grad(u, m.unreduced);
   }
   Work reduce(Unit& u) override {
-    return comm().reduce_scatter(outgoing(u), Reduction::mean, {u.name + " gradient", Purpose::gradient});
+    return comm().reduce_scatter(outgoing(u), Reduction::mean,
+                                 {u.name + " gradient", Purpose::gradient});
   }
   void reduced(Unit& u) override {
     UnitMemory& m = memory(u);
@@ -44,7 +46,8 @@ class Zero3 final : public Stage {
   // Whole only from before a pass of the unit, forward or backward, until after it.
   Work gather(Unit& u) override {
     UnitMemory& m = memory(u);
-    m.gathered = Tensor::empty(m.parameter.memory(), MemoryUse::parameter, {m.layout.whole()}, m.parameter.dtype());
+    m.gathered = Tensor::empty(m.parameter.memory(), MemoryUse::parameter, {m.layout.full()},
+                               m.parameter.dtype());
     kernel::copy(m.parameter, own(m.gathered));
     point_data(u, m.gathered);
     return comm().all_gather(m.gathered, {u.name + " parameter", Purpose::parameter});
@@ -57,7 +60,8 @@ class Zero3 final : public Stage {
 
 }  // namespace
 
-std::unique_ptr<Stage> make_zero3(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& options) {
+std::unique_ptr<Stage> make_zero3(std::vector<Unit>& units, Communicator& comm, Memory& memory,
+                                  const StageOptions& options) {
   return std::make_unique<Zero3>(units, comm, memory, options);
 }
 

@@ -43,7 +43,9 @@ struct bf16 {
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
   }
-  [[gnu::always_inline]] ZL_DEVICE operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
+  [[gnu::always_inline]] ZL_DEVICE operator float() const {
+    return std::bit_cast<float>(uint32_t(bits) << 16);
+  }
 };
 
 // IEEE half precision. Rounds to nearest even; overflow becomes infinity; subnormals are kept.
@@ -55,8 +57,10 @@ struct f16 {
     const uint32_t u = std::bit_cast<uint32_t>(value), sign = (u >> 16) & 0x8000u;
     const int32_t magnitude = int32_t(u & 0x7fffffffu);  // signed: AVX2 compares no others
     // Below 2^-14, adding 0.5 lets the FPU round to a multiple of 2^-24.
-    const int32_t subnormal = std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
-    const int32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;  // may carry up to infinity
+    const int32_t subnormal =
+        std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
+    const int32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >>
+                           13;  // may carry up to infinity
     const int32_t quiet_nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
     int32_t half = magnitude < 0x38800000 ? subnormal : normal;
     half = magnitude >= 0x47800000 ? 0x7c00 : half;  // 65536 and above
@@ -64,27 +68,54 @@ struct f16 {
     bits = uint16_t(sign | uint32_t(half));
   }
   [[gnu::always_inline]] ZL_DEVICE operator float() const {
-    const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = uint32_t(bits & 0x7fffu) << 13;
+    const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = uint32_t(bits & 0x7fffu)
+                                                                      << 13;
     // Moves the exponent's bias from 15 to 127, exactly, also for subnormals.
     const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
-    return std::bit_cast<float>(sign | (int32_t(magnitude) >= 0x0f800000 ? magnitude | 0x7f800000u : finite));
+    return std::bit_cast<float>(
+        sign | (int32_t(magnitude) >= 0x0f800000 ? magnitude | 0x7f800000u : finite));
   }
 };
 
 // The type in which a kernel computes on values stored as T.
-template <class T> struct ComputeOf { using type = float; };
-template <> struct ComputeOf<double> { using type = double; };
-template <class T> using Compute = typename ComputeOf<T>::type;
+template <class T>
+struct ComputeOf {
+  using type = float;
+};
+template <>
+struct ComputeOf<double> {
+  using type = double;
+};
+template <class T>
+using Compute = typename ComputeOf<T>::type;
 
-template <class T> struct DtypeOf;
-template <> struct DtypeOf<float> { static constexpr Dtype value = Dtype::f32; };
-template <> struct DtypeOf<bf16> { static constexpr Dtype value = Dtype::bf16; };
-template <> struct DtypeOf<f16> { static constexpr Dtype value = Dtype::f16; };
-template <> struct DtypeOf<double> { static constexpr Dtype value = Dtype::f64; };
-template <> struct DtypeOf<int32_t> { static constexpr Dtype value = Dtype::i32; };
-template <class T> inline constexpr Dtype dtype_of = DtypeOf<T>::value;
+template <class T>
+struct DtypeOf;
+template <>
+struct DtypeOf<float> {
+  static constexpr Dtype value = Dtype::f32;
+};
+template <>
+struct DtypeOf<bf16> {
+  static constexpr Dtype value = Dtype::bf16;
+};
+template <>
+struct DtypeOf<f16> {
+  static constexpr Dtype value = Dtype::f16;
+};
+template <>
+struct DtypeOf<double> {
+  static constexpr Dtype value = Dtype::f64;
+};
+template <>
+struct DtypeOf<int32_t> {
+  static constexpr Dtype value = Dtype::i32;
+};
+template <class T>
+inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
-// Calls f(T{}) with the storage type of a float `dtype`; code that touches elements is a template over it.
+// Calls f(T{}) with the storage type of a float `dtype`; code that touches elements is a template
+// over it.
 template <class F>
 void for_float_type(Dtype dtype, F&& f) {
   switch (dtype) {

@@ -21,7 +21,8 @@ class InputError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws std::invalid_argument with the joined message unless `ok` holds: a caller broke a contract.
+// Throws std::invalid_argument with the joined message unless `ok` holds: a caller broke a
+// contract.
 template <class... Args>
 void require(bool ok, const Args&... message) {
   if (!ok) throw std::invalid_argument(str(message...));

@@ -19,7 +19,8 @@ const char* name(EventKind kind) {
   return "?";
 }
 
-EventStream::EventStream(int rank, int64_t capacity) : rank_(rank), ring_(size_t(std::max<int64_t>(capacity, 1))) {}
+EventStream::EventStream(int rank, int64_t capacity)
+    : rank_(rank), ring_(size_t(std::max<int64_t>(capacity, 1))) {}
 
 void EventStream::set_phase(std::string_view phase) {
   phase_ = keep(phase);
@@ -28,12 +29,19 @@ void EventStream::set_phase(std::string_view phase) {
 
 const char* EventStream::keep(std::string_view text) { return kept_.emplace(text).first->c_str(); }
 
-int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int64_t count, const char* detail) {
+int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int64_t count,
+                            const char* detail) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   Event& event = ring_[size_t(appended_) % ring_.size()];
   event = {.sequence = appended_++,
            .nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
-           .kind = kind, .phase = phase_, .unit = unit_, .what = what, .detail = detail, .bytes = bytes, .count = count};
+           .kind = kind,
+           .phase = phase_,
+           .unit = unit_,
+           .what = what,
+           .detail = detail,
+           .bytes = bytes,
+           .count = count};
   for (const Listener& listener : listeners_) listener(event);
   return event.nanoseconds;
 }

@@ -1,27 +1,29 @@
 // One stream of events per rank: what happened, when, in which phase and unit.
 //
-// The flight recorder, traces, --step, reports and the text of OutOfMemory are readers of this stream.
-// It keeps the last `capacity` events in memory allocated once; listeners see every event.
+// The flight recorder, traces, --step, reports and the text of OutOfMemory are readers of this
+// stream. It keeps the last `capacity` events in memory allocated once; listeners see every event.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string_view>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
 namespace zl {
 
 enum class EventKind {
-  phase,             // a phase begins; `what` is its name
-  unit,              // a unit event such as before_forward; `what` is the event, `unit` the unit
-  allocate,          // `bytes` were taken; `what` is the memory use
-  release,           // `bytes` were given back
-  kernel,            // a kernel ran: `what`, floating-point operations in `count`, bytes touched in `bytes`
-  collective_begin,  // this rank enters a collective; `what` is its kind, `detail` its name, `count` elements, `bytes` in all
-  collective_met,    // the last rank has arrived: the time since collective_begin was spent waiting for others
+  phase,     // a phase begins; `what` is its name
+  unit,      // a unit event such as before_forward; `what` is the event, `unit` the unit
+  allocate,  // `bytes` were taken; `what` is the memory use
+  release,   // `bytes` were given back
+  kernel,    // a kernel ran: `what`, floating-point operations in `count`, bytes touched in `bytes`
+  collective_begin,  // this rank enters a collective; `what` is its kind, `detail` its name,
+                     // `count` elements, `bytes` in all
+  collective_met,    // the last rank has arrived: the time since collective_begin was spent waiting
+                     // for others
   collective_end,    // this rank leaves; `bytes` were sent by the ring formula
 };
 const char* name(EventKind kind);
@@ -30,7 +32,7 @@ struct Event {
   int64_t sequence = 0;     // counts from 0, never skips
   int64_t nanoseconds = 0;  // steady clock
   EventKind kind = EventKind::phase;
-  const char* phase = "";   // these four strings live as long as the stream
+  const char* phase = "";  // these four strings live as long as the stream
   const char* unit = "";
   const char* what = "";
   const char* detail = "";  // the name of a collective, the pool of an allocation
@@ -45,7 +47,8 @@ class EventStream {
 
   explicit EventStream(int rank = 0, int64_t capacity = 4096);
 
-  // The labels that every later event carries. A string literal or any text; it is copied once and kept.
+  // The labels that every later event carries. A string literal or any text; it is copied once and
+  // kept.
   void set_phase(std::string_view phase);  // appends a phase event
   void set_unit(std::string_view unit) { unit_ = keep(unit); }
   const char* phase() const { return phase_; }
@@ -53,10 +56,11 @@ class EventStream {
   int rank() const { return rank_; }
 
   // `what` and `detail` must come from keep() or be literals. Returns the event's time [ns].
-  int64_t append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0, const char* detail = "");
+  int64_t append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0,
+                 const char* detail = "");
 
-  // Called on the rank's own thread at each append; it may block there, and must not append. At a release, which happens
-  // in destructors, it must not throw.
+  // Called on the rank's own thread at each append; it may block there, and must not append. At a
+  // release, which happens in destructors, it must not throw.
   void listen(Listener listener) { listeners_.push_back(std::move(listener)); }
 
   int64_t appended() const { return appended_; }

@@ -18,11 +18,14 @@
 namespace zl {
 
 const char* name(MemoryUse use) {
-  static constexpr const char* names[] = {"parameter", "master_weights", "gradient", "optimizer_state",
-                                          "activation", "communication", "workspace"};
+  static constexpr const char* names[] = {"parameter",       "master_weights", "gradient",
+                                          "optimizer_state", "activation",     "communication",
+                                          "workspace"};
   return names[size_t(use)];
 }
-const char* name(Pool pool) { return pool == Pool::device ? "device" : pool == Pool::host ? "host" : "disk"; }
+const char* name(Pool pool) {
+  return pool == Pool::device ? "device" : pool == Pool::host ? "host" : "disk";
+}
 const char* name(DeviceKind kind) {
   return kind == DeviceKind::cpu ? "cpu" : kind == DeviceKind::cuda ? "cuda" : "meta";
 }
@@ -52,10 +55,12 @@ void MemoryLedger::reset_peak() {
 std::string MemoryLedger::holders() const {
   std::array<int, kMemoryUses> order{};
   for (int i = 0; i < kMemoryUses; ++i) order[size_t(i)] = i;
-  std::ranges::stable_sort(order, [&](int a, int b) { return live_[size_t(a)] > live_[size_t(b)]; });
+  std::ranges::stable_sort(order,
+                           [&](int a, int b) { return live_[size_t(a)] > live_[size_t(b)]; });
   std::string text;
   for (int i : order)
-    if (live_[size_t(i)]) text += str(text.empty() ? "" : ", ", name(MemoryUse(i)), " ", human_bytes(live_[size_t(i)]));
+    if (live_[size_t(i)])
+      text += str(text.empty() ? "" : ", ", name(MemoryUse(i)), " ", human_bytes(live_[size_t(i)]));
   return text.empty() ? "nothing" : text;
 }
 
@@ -68,14 +73,16 @@ Memory::~Memory() {
 }
 
 void* Memory::take(int64_t bytes) {
-  if (auto found = free_blocks_.find(bytes); found != free_blocks_.end() && !found->second.empty()) {
+  if (auto found = free_blocks_.find(bytes);
+      found != free_blocks_.end() && !found->second.empty()) {
     void* block = found->second.back();
     found->second.pop_back();
     return block;
   }
   void* block = backend_.allocate(bytes);
   if (block) return block;
-  for (auto& [size, blocks] : free_blocks_) {  // the system is full: give back what we keep and ask once more
+  for (auto& [size, blocks] :
+       free_blocks_) {  // the system is full: give back what we keep and ask once more
     for (void* kept : blocks) backend_.release(kept, size);
     blocks.clear();
   }
@@ -84,9 +91,12 @@ void* Memory::take(int64_t bytes) {
 
 void* Memory::allocate(MemoryUse use, int64_t bytes) {
   ++allocations_;
-  if (fail_in_ > 0 && --fail_in_ == 0) out_of_memory(use, bytes, "this allocation was told to fail (fail_at)");
+  if (fail_in_ > 0 && --fail_in_ == 0)
+    out_of_memory(use, bytes, "this allocation was told to fail (fail_at)");
   if (options_.limit > 0 && bytes > options_.limit - ledger_.live_total())
-    out_of_memory(use, bytes, str("the limit is ", human_bytes(options_.limit), " (", options_.limit, " bytes)"));
+    out_of_memory(
+        use, bytes,
+        str("the limit is ", human_bytes(options_.limit), " (", options_.limit, " bytes)"));
   void* block = nullptr;
   if (bytes > 0 && backend_.holds_data()) {
     block = take(bytes);
@@ -103,8 +113,10 @@ void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
   events_.append(EventKind::release, name(use), bytes, 0, name(options_.pool));
   if (!block) return;
   if (options_.poison) backend_.poison(block, bytes);
-  if (ZEROLAB_ADDRESS_SANITIZER || backend_.keeps_blocks()) backend_.release(block, bytes);
-  else free_blocks_[bytes].push_back(block);
+  if (ZEROLAB_ADDRESS_SANITIZER || backend_.keeps_blocks())
+    backend_.release(block, bytes);
+  else
+    free_blocks_[bytes].push_back(block);
 }
 
 void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const {
@@ -112,10 +124,13 @@ void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why)
   std::string where = phase;
   if (!unit.empty()) where += str(where.empty() ? "" : ", ", "unit ", unit);
   throw OutOfMemory(str("rank ", events_.rank(), " is out of ", name(options_.pool), " memory",
-                        where.empty() ? "" : " in " + where, ": asked for ", human_bytes(bytes), " (", bytes, " bytes) of ",
-                        name(use), ", ", why, ", in use ", human_bytes(ledger_.live_total()), " = ", ledger_.holders(),
-                        options_.pool == Pool::host ? ". Try more ranks, which share what is offloaded, or a larger limit."
-                                                    : ". Try a smaller micro-batch, a higher ZeRO stage, recomputation, or a larger limit."),
+                        where.empty() ? "" : " in " + where, ": asked for ", human_bytes(bytes),
+                        " (", bytes, " bytes) of ", name(use), ", ", why, ", in use ",
+                        human_bytes(ledger_.live_total()), " = ", ledger_.holders(),
+                        options_.pool == Pool::host
+                            ? ". Try more ranks, which share what is offloaded, or a larger limit."
+                            : ". Try a smaller micro-batch, a higher ZeRO stage, recomputation, or "
+                              "a larger limit."),
                     events_.rank(), options_.pool, phase, unit, bytes);
 }
 

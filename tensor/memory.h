@@ -1,7 +1,8 @@
-// What memory is used for, a ledger that counts it to the byte, and the memory of one rank in one pool.
+// What memory is used for, a ledger that counts it to the byte, and the memory of one rank in one
+// pool.
 //
-// One ledger per rank and pool. Only the rank's own thread allocates and frees, at points given by program
-// order, so live and peak bytes are exact and repeatable.
+// One ledger per rank and pool. Only the rank's own thread allocates and frees, at points given by
+// program order, so live and peak bytes are exact and repeatable.
 #pragma once
 
 #include <array>
@@ -20,7 +21,15 @@ namespace zl {
 class Backend;
 
 // The rows of every memory table, in the order in which they are printed.
-enum class MemoryUse { parameter, master_weights, gradient, optimizer_state, activation, communication, workspace };
+enum class MemoryUse {
+  parameter,
+  master_weights,
+  gradient,
+  optimizer_state,
+  activation,
+  communication,
+  workspace
+};
 inline constexpr int kMemoryUses = 7;
 const char* name(MemoryUse use);
 
@@ -42,9 +51,11 @@ class MemoryLedger {
  public:
   void add(MemoryUse use, int64_t bytes);  // negative when memory is given back
   int64_t live(MemoryUse use) const { return live_[size_t(use)]; }  // [B]
-  int64_t peak(MemoryUse use) const { return peak_[size_t(use)]; }  // [B] since construction or reset_peak()
-  int64_t live_total() const { return total_; }                     // [B]
-  int64_t peak_total() const { return peak_total_; }                // [B] of all uses together, at one instant
+  int64_t peak(MemoryUse use) const {
+    return peak_[size_t(use)];
+  }                                                   // [B] since construction or reset_peak()
+  int64_t live_total() const { return total_; }       // [B]
+  int64_t peak_total() const { return peak_total_; }  // [B] of all uses together, at one instant
   void reset_peak();
   // "parameter 1.5 MiB, gradient 1.5 MiB": the uses that hold anything, largest first.
   std::string holders() const;
@@ -57,8 +68,14 @@ class MemoryLedger {
 // An allocation did not fit. Programs exit with 3.
 class OutOfMemory : public std::runtime_error {
  public:
-  OutOfMemory(const std::string& message, int rank, Pool pool, std::string phase, std::string unit, int64_t asked)
-      : std::runtime_error(message), rank(rank), pool(pool), phase(std::move(phase)), unit(std::move(unit)), asked(asked) {}
+  OutOfMemory(const std::string& message, int rank, Pool pool, std::string phase, std::string unit,
+              int64_t asked)
+      : std::runtime_error(message),
+        rank(rank),
+        pool(pool),
+        phase(std::move(phase)),
+        unit(std::move(unit)),
+        asked(asked) {}
   int rank;
   Pool pool;
   std::string phase, unit;
@@ -66,15 +83,15 @@ class OutOfMemory : public std::runtime_error {
 };
 
 struct MemoryOptions {
-  int64_t limit = 0;       // [B]; an allocation beyond it throws OutOfMemory. 0: no limit
-  bool poison = false;     // fills fresh and freed memory with NaN (tests)
+  int64_t limit = 0;    // [B]; an allocation beyond it throws OutOfMemory. 0: no limit
+  bool poison = false;  // fills fresh and freed memory with NaN (tests)
   Pool pool = Pool::device;
 };
 
-// The memory of one rank in one pool: backend, ledger, limit. Tensors know theirs; ops allocate "like" their
-// input. Freed blocks are kept by size and handed out again (unless the backend does that itself), so a steady training step
-// never asks the system.
-// Must outlive its tensors. Not thread-safe.
+// The memory of one rank in one pool: backend, ledger, limit. Tensors know theirs; ops allocate
+// "like" their input. Freed blocks are kept by size and handed out again (unless the backend does
+// that itself), so a steady training step never asks the system. Must outlive its tensors. Not
+// thread-safe.
 class Memory {
  public:
   Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options = {});

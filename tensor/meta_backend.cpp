@@ -1,4 +1,5 @@
-// The backend of dry runs: no memory, no arithmetic, but the workspace questions of the device it stands for.
+// The backend of dry runs: no memory, no arithmetic, but the workspace questions of the device it
+// stands for.
 #include <stdexcept>
 
 #include "tensor/backend.h"
@@ -18,11 +19,13 @@ class MetaBackend final : public Backend {
   void release(void*, int64_t) noexcept override {}
   void poison(void*, int64_t) noexcept override {}
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override {
-    return stands_for_ == DeviceKind::cuda ? cuda_workspace(kernel, dims, dtype) : cpu_backend().workspace(kernel, dims, dtype);
+    return stands_for_ == DeviceKind::cuda ? cuda_workspace(kernel, dims, dtype)
+                                           : cpu_backend().workspace(kernel, dims, dtype);
   }
   void download(const Tensor& from, void*) override {
-    throw std::logic_error(str("the values of a tensor of shape ", to_string(from.shape()),
-                               " on meta were asked for, but meta holds none; kernel::read answers for scalars"));
+    throw std::logic_error(
+        str("the values of a tensor of shape ", to_string(from.shape()),
+            " on meta were asked for, but meta holds none; kernel::read answers for scalars"));
   }
 
   void fill(double, const Tensor&) override {}
@@ -36,15 +39,18 @@ class MetaBackend final : public Backend {
   void matmul(Factor, Factor, const Tensor&, const Tensor&, Write, const Tensor&) override {}
   void sum_rows(const Tensor&, const Tensor&, const Tensor&) override {}
   void layer_norm(const LayerNormSaved&, const Tensor&, double, const Tensor&) override {}
-  void layer_norm_backward(const LayerNormSaved&, const Tensor&, const LayerNormGradients&, const Tensor&) override {}
+  void layer_norm_backward(const LayerNormSaved&, const Tensor&, const LayerNormGradients&,
+                           const Tensor&) override {}
   void attention(const AttentionSaved&, const Tensor&) override {}
-  void attention_backward(const AttentionSaved&, const Tensor&, const Tensor&, const Tensor&) override {}
+  void attention_backward(const AttentionSaved&, const Tensor&, const Tensor&,
+                          const Tensor&) override {}
   void embedding(const Tensor&, const Tensor&, const Tensor&) override {}
   void embedding_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
   void add_positions(const Tensor&, const Tensor&, const Tensor&) override {}
   void add_positions_backward(const Tensor&, const Tensor&, const Tensor&) override {}
   void cross_entropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
-  void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
+  void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
+  }
   void adamw(const AdamWUpdate&) override {}
   void sgd(const SgdUpdate&) override {}
   void sum_of_squares(const Tensor&, const Tensor&, const Tensor&) override {}

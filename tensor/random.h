@@ -1,5 +1,5 @@
-// Counter-based random numbers: a value is a function of (seed, stream, index) alone, so a shard can be
-// initialised without its whole, and every number of ranks starts alike.
+// Counter-based random numbers: a value is a function of (seed, stream, index) alone, so a shard
+// can be initialised without its whole, and every number of ranks starts alike.
 //
 // Philox4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
 #pragma once
@@ -21,10 +21,12 @@ constexpr uint64_t fnv1a(std::string_view bytes, uint64_t hash = kFnvOffset) {
   return hash;
 }
 
-ZL_DEVICE inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+ZL_DEVICE inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
+                                                    std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t(0xD2511F53u) * counter[0], b = uint64_t(0xCD9E8D57u) * counter[2];
-    counter = {uint32_t(b >> 32) ^ counter[1] ^ key[0], uint32_t(b), uint32_t(a >> 32) ^ counter[3] ^ key[1], uint32_t(a)};
+    counter = {uint32_t(b >> 32) ^ counter[1] ^ key[0], uint32_t(b),
+               uint32_t(a >> 32) ^ counter[3] ^ key[1], uint32_t(a)};
     key[0] += 0x9E3779B9u;
     key[1] += 0xBB67AE85u;
   }
@@ -35,8 +37,9 @@ ZL_DEVICE inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> coun
 struct PhiloxStream {
   uint64_t seed, stream;
   ZL_DEVICE std::array<uint32_t, 4> block(uint64_t index) const {
-    return philox4x32({uint32_t(index), uint32_t(index >> 32), uint32_t(seed), uint32_t(seed >> 32)},
-                      {uint32_t(stream), uint32_t(stream >> 32)});
+    return philox4x32(
+        {uint32_t(index), uint32_t(index >> 32), uint32_t(seed), uint32_t(seed >> 32)},
+        {uint32_t(stream), uint32_t(stream >> 32)});
   }
   // Uniform in [0, 1), 53 bits.
   ZL_DEVICE double uniform(uint64_t index) const {
@@ -46,7 +49,8 @@ struct PhiloxStream {
   // Standard normal numbers 2 * index and 2 * index + 1: Box-Muller in double on one block.
   ZL_DEVICE std::array<double, 2> normal_pair(uint64_t index) const {
     const auto w = block(index);
-    const double u = (double((uint64_t(w[0]) << 20) ^ (w[1] >> 12)) + 1.0) * 0x1p-52;  // (0, 1]: the logarithm is finite
+    const double u = (double((uint64_t(w[0]) << 20) ^ (w[1] >> 12)) + 1.0) *
+                     0x1p-52;  // (0, 1]: the logarithm is finite
     const double angle = 2 * std::numbers::pi * (double(w[2]) * 0x1p-32);
     const double radius = std::sqrt(-2 * std::log(u));
     return {radius * std::cos(angle), radius * std::sin(angle)};

@@ -1,7 +1,7 @@
 // Shapes of contiguous tensors, in elements.
 //
-// Letters used throughout: B micro-batch size, T tokens in a window, C channels (width), V vocabulary,
-// H heads, D = C / H channels of a head, N ranks.
+// Letters used throughout: B micro-batch size, T tokens in a window, C channels (width), V
+// vocabulary, H heads, D = C / H channels of a head, N ranks.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ Tensor Tensor::slice(int64_t begin, Shape shape) const {
   const int64_t n = zl::numel(shape);
   require(defined(), "slice of an undefined tensor");
   for (const int64_t d : shape) require(d >= 0, "a slice cannot have shape ", to_string(shape));
-  require(begin >= 0 && begin <= numel_ && n <= numel_ - begin, "a slice of ", n, " elements from ", begin,
-          " lies outside a tensor of ", numel_, " elements");
+  require(begin >= 0 && begin <= numel_ && n <= numel_ - begin, "a slice of ", n, " elements from ",
+          begin, " lies outside a tensor of ", numel_, " elements");
   Tensor t = *this;
   t.offset_ += begin;
   t.numel_ = n;
@@ -34,7 +34,8 @@ Tensor Tensor::slice(int64_t begin, Shape shape) const {
 }
 
 Shape Tensor::checked_view(Shape shape) const {
-  require(zl::numel(shape) == numel_, "a tensor of shape ", to_string(shape_), " cannot be viewed as ", to_string(shape));
+  require(zl::numel(shape) == numel_, "a tensor of shape ", to_string(shape_),
+          " cannot be viewed as ", to_string(shape));
   return shape;
 }
 

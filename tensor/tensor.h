@@ -1,4 +1,5 @@
-// A tensor is a shape over a contiguous range of a storage. Copying one copies the handle, not the data.
+// A tensor is a shape over a contiguous range of a storage. Copying one copies the handle, not the
+// data.
 #pragma once
 
 #include <memory>
@@ -39,7 +40,9 @@ class Tensor {
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
-  int64_t dim(int i) const { return shape_.at(size_t(i < 0 ? int(shape_.size()) + i : i)); }  // -1: the last
+  int64_t dim(int i) const {
+    return shape_.at(size_t(i < 0 ? int(shape_.size()) + i : i));
+  }  // -1: the last
   int64_t numel() const { return numel_; }
   int64_t bytes() const { return numel_ * size_of(dtype_); }
   Dtype dtype() const { return dtype_; }
@@ -50,15 +53,19 @@ class Tensor {
   bool unique() const { return storage_.use_count() == 1; }
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
 
-  // The elements, in host memory. Throws if T is not the dtype, or if the tensor is on meta or on a GPU.
+  // The elements, in host memory. Throws if T is not the dtype, or if the tensor is on meta or on a
+  // GPU.
   template <class T>
   std::span<T> data() const {
-    require(dtype_of<T> == dtype_, "data<", zl::name(dtype_of<T>), ">() of a tensor of ", zl::name(dtype_));
+    require(dtype_of<T> == dtype_, "data<", zl::name(dtype_of<T>), ">() of a tensor of ",
+            zl::name(dtype_));
     return {static_cast<T*>(host_address()), size_t(numel_)};
   }
   // Address of the first element wherever it lies; null on meta. For backends.
   void* address() const {
-    return storage_ && storage_->data() ? static_cast<char*>(storage_->data()) + offset_ * size_of(dtype_) : nullptr;
+    return storage_ && storage_->data()
+               ? static_cast<char*>(storage_->data()) + offset_ * size_of(dtype_)
+               : nullptr;
   }
 
   // Elements [begin, begin + numel(shape)), same storage.

@@ -4,29 +4,33 @@
 namespace zl::kernel {
 namespace {
 
-void record(const char* what, const Tensor& t) { t.memory().events().append(EventKind::kernel, what, t.bytes()); }
+void record(const char* what, const Tensor& t) {
+  t.memory().events().append(EventKind::kernel, what, t.bytes());
+}
 
 }  // namespace
 
 template <class T>
 void upload(std::span<const T> host, const Tensor& to) {
-  require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(), " elements of ",
-          name(dtype_of<T>), " do not fit into ", to_string(to.shape()), " ", name(to.dtype()));
+  require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(),
+          " elements of ", name(dtype_of<T>), " do not fit into ", to_string(to.shape()), " ",
+          name(to.dtype()));
   record("upload", to);
   to.backend().upload(host.data(), to);
 }
 
 template <class T>
 std::vector<T> download(const Tensor& from) {
-  require(from.dtype() == dtype_of<T>, "download<", name(dtype_of<T>), ">() of a tensor of ", name(from.dtype()));
+  require(from.dtype() == dtype_of<T>, "download<", name(dtype_of<T>), ">() of a tensor of ",
+          name(from.dtype()));
   std::vector<T> host(size_t(from.numel()));
   record("download", from);
   from.backend().download(from, host.data());
   return host;
 }
 
-#define ZL_INSTANTIATE(T)                                      \
-  template void upload<T>(std::span<const T>, const Tensor&);  \
+#define ZL_INSTANTIATE(T)                                     \
+  template void upload<T>(std::span<const T>, const Tensor&); \
   template std::vector<T> download<T>(const Tensor&);
 ZL_INSTANTIATE(float)
 ZL_INSTANTIATE(double)
@@ -37,9 +41,11 @@ ZL_INSTANTIATE(int32_t)
 
 double read(const Tensor& scalar, double on_meta) {
   require(scalar.numel() == 1 && (scalar.dtype() == Dtype::f32 || scalar.dtype() == Dtype::f64),
-          "read: a scalar is one element of f32 or f64, not ", to_string(scalar.shape()), " ", name(scalar.dtype()));
+          "read: a scalar is one element of f32 or f64, not ", to_string(scalar.shape()), " ",
+          name(scalar.dtype()));
   if (!scalar.backend().holds_data()) return on_meta;
-  return scalar.dtype() == Dtype::f32 ? double(download<float>(scalar)[0]) : download<double>(scalar)[0];
+  return scalar.dtype() == Dtype::f32 ? double(download<float>(scalar)[0])
+                                      : download<double>(scalar)[0];
 }
 
 void upload_floats(std::span<const float> host, const Tensor& to) {

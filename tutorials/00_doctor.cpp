@@ -1,11 +1,12 @@
-// Can this machine run the course? Real work on every backend that is here. What is missing is a line with its cure.
+// Can this machine run the course? Real work on every backend that is here. What is missing is a
+// line with its cure.
 #include <algorithm>
 #include <thread>
 
-#include "dist/nccl_errors.h"
-#include "dist/nccl_ranks.h"
-#include "tensor/gpus.h"
+#include "dist/nccl/errors.h"
+#include "dist/nccl/nccl_ranks.h"
 #include "tensor/kernels.h"
+#include "tensor/platform/gpus.h"
 #include "tutorials/lesson/model_m.h"
 
 using namespace zl;
@@ -39,9 +40,11 @@ void cpu(Lesson& lesson) {
   lesson.number("product", int64_t(product({DeviceKind::cpu}, cpu_backend(), 100)), 2 * 100,
                 "100 times 1 x 2, by the CPU's kernels");
   std::vector<int64_t> sums(static_cast<size_t>(N));
-  lesson.run_ranks(
-      N, [&](Communicator& comm) { sums[size_t(comm.rank())] = int64_t(sum_of_ranks(comm, {DeviceKind::cpu}, cpu_backend())); });
-  lesson.number("sum_of_ranks", sums.back(), N * (N + 1) / 2, "1 + 2 + ... + N, by ranks that are threads of this process");
+  lesson.run_ranks(N, [&](Communicator& comm) {
+    sums[size_t(comm.rank())] = int64_t(sum_of_ranks(comm, {DeviceKind::cpu}, cpu_backend()));
+  });
+  lesson.number("sum_of_ranks", sums.back(), N * (N + 1) / 2,
+                "1 + 2 + ... + N, by ranks that are threads of this process");
   lesson.check("and every rank has it", std::ranges::count(sums, sums[0]) == N);
   const auto loss = [&](StageKind stage) {
     TrainingSpec spec = training_m(lesson, stage);
@@ -59,34 +62,39 @@ void gpus(Lesson& lesson) {
   for (const Gpu& gpu : found.gpus) {
     std::string says = gpu.problem;
     try {
-      if (says.empty() && product({DeviceKind::cuda, gpu.index}, *make_gpu_backend(gpu.index), 100) != 200)
+      if (says.empty() &&
+          product({DeviceKind::cuda, gpu.index}, *make_gpu_backend(gpu.index), 100) != 200)
         says = "it multiplies wrongly";
     } catch (const std::exception& error) {
       says = error.what();
     }
-    lesson.say(
-        str("~ GPU ", gpu.index, ": ", gpu.name, says.empty() ? ", and its kernels work" : ", which cannot be used: " + says));
+    lesson.say(str("~ GPU ", gpu.index, ": ", gpu.name,
+                   says.empty() ? ", and its kernels work" : ", which cannot be used: " + says));
     if (says.empty()) working.push_back(gpu.index);
   }
-  if (!found.usable()) lesson.say(str("~ GPUs: none, and none is needed. ", found.problem, ". Cure: ", found.cure));
+  if (!found.usable())
+    lesson.say(str("~ GPUs: none, and none is needed. ", found.problem, ". Cure: ", found.cure));
 
   const NcclInBuild nccl = nccl_in_build();
-  const std::string problem = nccl.api ? nccl_version_problem(*nccl.api) : nccl.problem + ". Cure: " + nccl.cure;
+  const std::string problem =
+      nccl.api ? nccl_version_problem(*nccl.api) : nccl.problem + ". Cure: " + nccl.cure;
   if (!problem.empty() || working.empty())
-    return lesson.say("~ NCCL: " + (problem.empty() ? "built in, and not tried: it needs a GPU for each rank"
-                                                    : "none, and none is needed. " + problem));
+    return lesson.say("~ NCCL: " + (problem.empty()
+                                        ? "built in, and not tried: it needs a GPU for each rank"
+                                        : "none, and none is needed. " + problem));
   try {
     float sum = 0;
     const int N = int(working.size());
-    run_nccl_ranks(N,
-                   [&](Communicator& comm) {
-                     const int gpu = working[size_t(comm.rank())];
-                     const float mine = sum_of_ranks(comm, {DeviceKind::cuda, gpu}, *make_gpu_backend(gpu));
-                     if (comm.rank() == 0) sum = mine;
-                   },
-                   {}, {.choose_gpu = [&](int rank) { make_gpu_backend(working[size_t(rank)]); }});
-    lesson.say(str("~ NCCL: ", sum == float(N * (N + 1) / 2) ? "works" : "adds wrongly", " with ", N,
-                   N == 1 ? " rank" : " ranks, a GPU for each"));
+    run_nccl_ranks(
+        N,
+        [&](Communicator& comm) {
+          const int gpu = working[size_t(comm.rank())];
+          const float mine = sum_of_ranks(comm, {DeviceKind::cuda, gpu}, *make_gpu_backend(gpu));
+          if (comm.rank() == 0) sum = mine;
+        },
+        {}, {.choose_gpu = [&](int rank) { make_gpu_backend(working[size_t(rank)]); }});
+    lesson.say(str("~ NCCL: ", sum == float(N * (N + 1) / 2) ? "works" : "adds wrongly", " with ",
+                   N, N == 1 ? " rank" : " ranks, a GPU for each"));
   } catch (const std::exception& error) {
     lesson.say(str("~ NCCL: built in, but ", error.what()));
   }
@@ -94,9 +102,12 @@ void gpus(Lesson& lesson) {
 
 int main(int argc, char** argv) {
   return run(argc, argv, {"00_doctor", "Can this machine run the course?"}, [](Lesson& lesson) {
-    lesson.say(str("~ this machine: ", std::thread::hardware_concurrency(), " cores; compiled by ", __VERSION__));
+    lesson.say(str("~ this machine: ", std::thread::hardware_concurrency(), " cores; compiled by ",
+                   __VERSION__));
     cpu(lesson);
     gpus(lesson);
-    lesson.say("The course runs here: all lessons use the CPU, and ranks that are threads. More: ./zl doctor");
+    lesson.say(
+        "The course runs here: all lessons use the CPU, and ranks that are threads. More: ./zl "
+        "doctor");
   });
 }

@@ -1,4 +1,5 @@
-// Where does every byte live, and who may free it? One memory, its ledger, and a handful of tensors.
+// Where does every byte live, and who may free it? One memory, its ledger, and a handful of
+// tensors.
 #include <atomic>
 
 #include "tensor/kernels.h"
@@ -9,13 +10,17 @@ using namespace zl::lesson;
 
 // A memory that says aloud what its ledger counts.
 struct Speaking {
-  Speaking(Lesson& lesson, Communicator& comm) : memory({DeviceKind::cpu}, cpu_backend(), comm.events()) {
+  Speaking(Lesson& lesson, Communicator& comm)
+      : memory({DeviceKind::cpu}, cpu_backend(), comm.events()) {
     comm.events().listen([this, &lesson](const Event& e) {
       if (e.kind == EventKind::phase) lesson.say(e.what);
       if (e.kind != EventKind::allocate && e.kind != EventKind::release) return;
-      const bool kernels = e.what == std::string(name(MemoryUse::workspace));  // how much they need depends on the CPU
-      lesson.say(str(kernels ? "~   " : "    ", e.kind == EventKind::allocate ? "+ " : "- ", with_commas(e.bytes), " B of ",
-                     e.what, ", now ", with_commas(memory.ledger().live_total()), " B"));
+      const bool kernels =
+          e.what ==
+          std::string(name(MemoryUse::workspace));  // how much they need depends on the CPU
+      lesson.say(str(kernels ? "~   " : "    ", e.kind == EventKind::allocate ? "+ " : "- ",
+                     with_commas(e.bytes), " B of ", e.what, ", now ",
+                     with_commas(memory.ledger().live_total()), " B"));
     });
   }
   Memory memory;
@@ -30,30 +35,36 @@ void views_and_copies(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   for (float i = 0; float& x : a.data<float>()) x = i++;
   lesson.number("tensor", ledger.live_total(), bytes, "rows x columns x 4 B");
 
-  memory.events().set_phase("two views of it: the last row, and the same elements in another shape");
+  memory.events().set_phase(
+      "two views of it: the last row, and the same elements in another shape");
   Tensor row = a.slice((R - 1) * C, {C}), reshaped = a.view({C, R});
   lesson.number("views_add", ledger.live_total() - bytes, 0, "a view is an offset and a shape");
   const auto at = [](const Tensor& t) { return static_cast<char*>(t.address()); };
   lesson.number("row_begins_at", at(row) - at(a), (R - 1) * C * 4, "(rows - 1) x columns x 4 B");
   kernel::fill(-1, row);
-  lesson.check("what is written through a view is seen through all", a.data<float>()[size_t((R - 1) * C)] == -1);
+  lesson.check("what is written through a view is seen through all",
+               a.data<float>()[size_t((R - 1) * C)] == -1);
   lesson.check("a view in another shape is no transpose: element (0, 1) is the one that was (0, 1)",
                reshaped.data<float>()[1] == 1);
 
   memory.events().set_phase("a copy");
   Tensor b = Tensor::empty(memory, MemoryUse::activation, a.shape());
   kernel::copy(a, b);
-  lesson.number("copy_adds", ledger.live_total() - bytes, bytes, "rows x columns x 4 B: its own storage");
+  lesson.number("copy_adds", ledger.live_total() - bytes, bytes,
+                "rows x columns x 4 B: its own storage");
   kernel::fill(-2, row);
-  lesson.check("what is written now is not seen in the copy", b.data<float>()[size_t((R - 1) * C)] == -1);
+  lesson.check("what is written now is not seen in the copy",
+               b.data<float>()[size_t((R - 1) * C)] == -1);
 
   memory.events().set_phase("the first handle goes, then both views");
   a = {};
-  lesson.number("held_by_views", ledger.live(MemoryUse::parameter), bytes, "all of it: nobody may free what a view still shows");
+  lesson.number("held_by_views", ledger.live(MemoryUse::parameter), bytes,
+                "all of it: nobody may free what a view still shows");
   row = {};
   lesson.check("now one holder is left", reshaped.unique());
   reshaped = {};
-  lesson.number("nobody_holds", ledger.live(MemoryUse::parameter), 0, "the last holder gave it back");
+  lesson.number("nobody_holds", ledger.live(MemoryUse::parameter), 0,
+                "the last holder gave it back");
 }
 
 // Transposes are arguments of the product: nothing is moved for them.
@@ -69,20 +80,25 @@ void transposed(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   kernel::matmul(a, Transpose::yes, a, Transpose::no, g);
   lesson.number("product_keeps", ledger.live_total() - before, 0, "no transposed copy");
   lesson.check("the kernel borrowed the workspace that it asks for, and gave it back",
-               ledger.peak_total() - before == memory.backend().workspace(KernelId::matmul, dims, Dtype::f32));
-  lesson.number("g_00", int64_t(g.data<float>()[0]), (R - 1) * R * (2 * R - 1) / 6, "0 + 1 + 4 + ... + (rows - 1)^2");
+               ledger.peak_total() - before ==
+                   memory.backend().workspace(KernelId::matmul, dims, Dtype::f32));
+  lesson.number("g_00", int64_t(g.data<float>()[0]), (R - 1) * R * (2 * R - 1) / 6,
+                "0 + 1 + 4 + ... + (rows - 1)^2");
 }
 
 void peak_and_limit(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   MemoryLedger& ledger = memory.ledger();
   EventStream unheard;
-  const auto make = [&](Memory& where, Dtype type) { return Tensor::empty(where, MemoryUse::activation, {R, C}, type); };
+  const auto make = [&](Memory& where, Dtype type) {
+    return Tensor::empty(where, MemoryUse::activation, {R, C}, type);
+  };
   memory.events().set_phase("x and y live together, z comes when they are gone");
   ledger.reset_peak();
   { const Tensor x = make(memory, Dtype::f32), y = make(memory, Dtype::bf16); }
   const Tensor z = make(memory, Dtype::f32);
   lesson.number("live", ledger.live_total(), 4 * R * C, "z");
-  lesson.number("peak", ledger.peak_total(), (4 + 2) * R * C, "x in fp32 and y in bf16, at one instant");
+  lesson.number("peak", ledger.peak_total(), (4 + 2) * R * C,
+                "x in fp32 and y in bf16, at one instant");
 
   memory.events().set_phase("a memory with a limit of two tensors");
   Memory small({DeviceKind::cpu}, cpu_backend(), unheard, {.limit = 8 * R * C});
@@ -102,8 +118,10 @@ void body(Lesson& lesson) {
   lesson.run_ranks(1, [&](Communicator& comm) {
     Speaking speaking(lesson, comm);
     lesson.watch(comm, speaking.memory);
-    for (const auto& part : {views_and_copies, transposed, peak_and_limit}) part(lesson, speaking.memory, R, C);
-    lesson.number("at_the_end", speaking.memory.ledger().live_total(), 0, "every tensor died with its last holder");
+    for (const auto& part : {views_and_copies, transposed, peak_and_limit})
+      part(lesson, speaking.memory, R, C);
+    lesson.number("at_the_end", speaking.memory.ledger().live_total(), 0,
+                  "every tensor died with its last holder");
   });
   std::atomic<int64_t> live = 0;
   lesson.run_ranks(int(N), [&](Communicator& comm) {
@@ -111,10 +129,15 @@ void body(Lesson& lesson) {
     const Tensor mine = Tensor::empty(memory, MemoryUse::parameter, {R, C});
     live += memory.ledger().live_total();
   });
-  lesson.number("all_ranks", live, N * 4 * R * C, "one tensor per rank: each has its own memory and ledger");
+  lesson.number("all_ranks", live, N * 4 * R * C,
+                "one tensor per rank: each has its own memory and ledger");
 }
 
 int main(int argc, char** argv) {
-  const Flag rows{"--rows", "R", "rows of the tensors", "8", 2, 300}, columns{"--columns", "C", "and columns", "4", 2, 300};
-  return run(argc, argv, {"01_tensor", "Where does every byte live, and who may free it?", 1, 8, {rows, columns}}, body);
+  const Flag rows{"--rows", "R", "rows of the tensors", "8", 2, 300},
+      columns{"--columns", "C", "and columns", "4", 2, 300};
+  return run(
+      argc, argv,
+      {"01_tensor", "Where does every byte live, and who may free it?", 1, 8, {rows, columns}},
+      body);
 }

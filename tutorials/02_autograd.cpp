@@ -1,4 +1,5 @@
-// When is a gradient final? The tape of one expression entry by entry, then a GPT whose embedding is used twice.
+// When is a gradient final? The tape of one expression entry by entry, then a GPT whose embedding
+// is used twice.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,15 +14,20 @@ using namespace zl::lesson;
 // The expression of micrograd's README, one op after the other.
 void micrograd(Lesson& lesson, Memory& memory) {
   Expression on{lesson, memory};
-  Parameter pa{"a", {1}, 0, 0, on.scalar(-4), on.scalar(0)}, pb{"b", {1}, 0, 0, on.scalar(2), on.scalar(0)};
-  const Number a(on, Var::parameter(&on.tape, pa), -4, "a"), b(on, Var::parameter(&on.tape, pb), 2, "b");
+  Parameter pa{"a", {1}, 0, 0, on.scalar(-4), on.scalar(0)},
+      pb{"b", {1}, 0, 0, on.scalar(2), on.scalar(0)};
+  const Number a(on, Var::parameter(&on.tape, pa), -4, "a"),
+      b(on, Var::parameter(&on.tape, pb), 2, "b");
   Number c = a + b, d = a * b, t = 0;
-  d = d + pow(b, 3), c = c + (c + 1);                                         // d = a b + b^3, c += c + 1
-  t = 1 + c, t = t + a * -1, c = c + t;                                       // c += 1 + c - a
-  t = d * 2, t = t + relu(b + a), d = d + t;                                  // d += 2 d + relu(b + a)
-  t = 3 * d, t = t + relu(b + a * -1), d = d + t;                             // d += 3 d + relu(b - a)
-  const Number f = pow(c + d * -1, 2), h = f * 0.5, g = h + 10 * pow(f, -1);  // f = (c - d)^2, g = f / 2 + 10 / f
-  lesson.say("The tape in the order of the walk, with the value of each entry and its gradient, which is final:");
+  d = d + pow(b, 3), c = c + (c + 1);              // d = a b + b^3, c += c + 1
+  t = 1 + c, t = t + a * -1, c = c + t;            // c += 1 + c - a
+  t = d * 2, t = t + relu(b + a), d = d + t;       // d += 2 d + relu(b + a)
+  t = 3 * d, t = t + relu(b + a * -1), d = d + t;  // d += 3 d + relu(b - a)
+  const Number f = pow(c + d * -1, 2), h = f * 0.5,
+               g = h + 10 * pow(f, -1);  // f = (c - d)^2, g = f / 2 + 10 / f
+  lesson.say(
+      "The tape in the order of the walk, with the value of each entry and its gradient, which is "
+      "final:");
   on.tape.backward(g.var, on.scalar(1));
   lesson.number("contributions", on.contributions, on.uses, "uses of a and b in the forward pass");
   lesson.number("g", g.value, 24.7041, 5e-5, "micrograd's README, to its four decimals");
@@ -29,10 +35,14 @@ void micrograd(Lesson& lesson, Memory& memory) {
   lesson.number("b_gradient", kernel::read(pb.grad, 0), 645.5773, 5e-5, "likewise");
 }
 
-// Hears the marks that the walk passes. A unit whose passes have all been left has its final gradients.
+// Hears the marks that the walk passes. A unit whose passes have all been left has its final
+// gradients.
 struct Watcher : UnitObserver {
-  Watcher(EventStream& events, const Parameter& tied) : events(events), tied(tied), last(bits(tied)) {}
-  static uint64_t bits(const Parameter& p) { return fnv1a({static_cast<const char*>(p.grad.address()), size_t(p.grad.bytes())}); }
+  Watcher(EventStream& events, const Parameter& tied)
+      : events(events), tied(tied), last(bits(tied)) {}
+  static uint64_t bits(const Parameter& p) {
+    return fnv1a({static_cast<const char*>(p.grad.address()), size_t(p.grad.bytes())});
+  }
   void enter(Unit& u) override { ++passes[&u]; }
   void before_backward(Unit& u) override { tell("enters ", u); }
   void leave(Unit& u) override {
@@ -45,7 +55,8 @@ struct Watcher : UnitObserver {
     events.append(EventKind::unit, what);
     const bool added = bits(tied) != std::exchange(last, bits(tied));
     additions += added;
-    story.push_back(str("  the walk ", what, u.name, added ? ", and wte.weight's gradient has changed" : ""));
+    story.push_back(
+        str("  the walk ", what, u.name, added ? ", and wte.weight's gradient has changed" : ""));
   }
   EventStream& events;
   const Parameter& tied;
@@ -72,7 +83,8 @@ void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
     p.grad = Tensor::zeros(memory, MemoryUse::gradient, p.shape);
     kernel::normal({lesson.seed(), fnv1a(p.name), p.initial_mean, p.initial_deviation}, 0, p.data);
   }
-  const Tensor ids = Tensor::empty(memory, MemoryUse::activation, {kRowsM, 32}, Dtype::i32), targets = like(ids, ids.shape());
+  const Tensor ids = Tensor::empty(memory, MemoryUse::activation, {kRowsM, 32}, Dtype::i32),
+               targets = like(ids, ids.shape());
   text_m().fill(comm.rank(), ids.data<int32_t>(), targets.data<int32_t>());
   Tape tape;
   Watcher watcher(comm.events(), model.parameters().front());
@@ -81,7 +93,8 @@ void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
   kernel::fill(1, one);
   tape.backward(loss, one);
   seen = {watcher.story, watcher.additions, int64_t(watcher.finals.size()), 0, watcher.last};
-  for (const auto& [parameter, bits] : watcher.finals) seen.unchanged += bits == Watcher::bits(*parameter);
+  for (const auto& [parameter, bits] : watcher.finals)
+    seen.unchanged += bits == Watcher::bits(*parameter);
 }
 
 void body(Lesson& lesson) {
@@ -91,16 +104,21 @@ void body(Lesson& lesson) {
   });
   const int N = lesson.ranks();
   std::vector<Seen> seen(static_cast<size_t>(N));
-  lesson.run_ranks(N, [&](Communicator& comm) { tied_embedding(lesson, comm, seen[size_t(comm.rank())]); });
+  lesson.run_ranks(
+      N, [&](Communicator& comm) { tied_embedding(lesson, comm, seen[size_t(comm.rank())]); });
   lesson.say("a GPT, whose wte.weight is both the embedding and the output head");
   for (const std::string& line : seen[0].story) lesson.say(line);
   const int64_t all = int64_t(Gpt(model_m()).parameters().size());
   lesson.number("additions", seen[0].additions, 2, "uses of wte.weight: head and embedding");
   lesson.number("final_gradients", seen[0].finals, all, "parameters, each final once");
-  lesson.number("unchanged", seen[0].unchanged, all, "nothing was added to a gradient after its unit was left");
+  lesson.number("unchanged", seen[0].unchanged, all,
+                "nothing was added to a gradient after its unit was left");
   std::set<uint64_t> different;
   for (const Seen& s : seen) different.insert(s.bits);
-  lesson.number("different_gradients", int64_t(different.size()), N, "ranks: each has a tape and a batch of its own");
+  lesson.number("different_gradients", int64_t(different.size()), N,
+                "ranks: each has a tape and a batch of its own");
 }
 
-int main(int argc, char** argv) { return run(argc, argv, {"02_autograd", "When is a gradient final?", 1, 8}, body); }
+int main(int argc, char** argv) {
+  return run(argc, argv, {"02_autograd", "When is a gradient final?", 1, 8}, body);
+}

@@ -1,4 +1,5 @@
-// What does each rank really send? The all-reduces of tutorials/lesson/all_reduce_by_hand.h, beside the library's.
+// What does each rank really send? The all-reduces of tutorials/lesson/all_reduce_by_hand.h, beside
+// the library's.
 #include <bit>
 #include <cmath>
 
@@ -14,17 +15,19 @@ const struct {
   void (AllReduce::*run)();
   int64_t (AllReduce::*sends)() const;
   bool rank_order;  // it adds in the order of ranks
-} kWays[] = {{"library", "2 (N-1)/N n 4 B: it counts what a ring sends", &AllReduce::library, &AllReduce::by_library, true},
-             {"root", "(N-1) n 4 B, by rank 0", &AllReduce::root, &AllReduce::by_root, true},
-             {"tree", "ceil(log2 N) n 4 B, by rank 0", &AllReduce::tree, &AllReduce::by_tree, false},
-             {"ring", "2 (N-1)/N n 4 B if N divides n", &AllReduce::ring, &AllReduce::by_ring, false},
-             {"direct", "2 (N-1)/N n 4 B if N divides n", &AllReduce::direct, &AllReduce::by_direct, true}};
+} kWays[] = {
+    {"library", "2 (N-1)/N n 4 B: it counts what a ring sends", &AllReduce::library,
+     &AllReduce::by_library, true},
+    {"root", "(N-1) n 4 B, by rank 0", &AllReduce::root, &AllReduce::by_root, true},
+    {"tree", "ceil(log2 N) n 4 B, by rank 0", &AllReduce::tree, &AllReduce::by_tree, false},
+    {"ring", "2 (N-1)/N n 4 B if N divides n", &AllReduce::ring, &AllReduce::by_ring, false},
+    {"direct", "2 (N-1)/N n 4 B if N divides n", &AllReduce::direct, &AllReduce::by_direct, true}};
 
 struct Seen {                                      // by one rank
   int64_t sent_times_n[5] = {}, expected[5] = {};  // [B]
   double difference[5] = {};                       // largest, to the library's sums
   int64_t gathered_times_n = 0;                    // [B]
-  std::string ring;                                // after each step: how many ranks' values are in each chunk
+  std::string ring;  // after each step: how many ranks' values are in each chunk
 };
 
 void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
@@ -39,21 +42,26 @@ void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
       x = float(PhiloxStream{lesson.seed(), uint64_t(mine.r)}.uniform(i++));
     comm.log().clear();
     (mine.*kWays[way].run)();
-    for (const auto& [call, traffic] : comm.log().rows()) seen.sent_times_n[way] += traffic.sent_bytes_times_n;
+    for (const auto& [call, traffic] : comm.log().rows())
+      seen.sent_times_n[way] += traffic.sent_bytes_times_n;
     seen.expected[way] = (mine.*kWays[way].sends)();
     const auto sums = kernel::download<float>(mine.values);
     if (way == 0) reference = sums;
     for (size_t i = 0; i < sums.size(); ++i)
-      seen.difference[way] = std::max(seen.difference[way], std::abs(double(sums[i]) - reference[i]));
+      seen.difference[way] =
+          std::max(seen.difference[way], std::abs(double(sums[i]) - reference[i]));
   }
   const Tensor whole = make((mine.values.numel() + mine.N - 1) / mine.N * mine.N);
   comm.log().clear();
   comm.all_gather(whole, {"all-gather", Purpose::parameter}).wait();
-  for (const auto& [call, traffic] : comm.log().rows()) seen.gathered_times_n += traffic.sent_bytes_times_n;
+  for (const auto& [call, traffic] : comm.log().rows())
+    seen.gathered_times_n += traffic.sent_bytes_times_n;
   AllReduce marked{comm, make(mine.N), make(mine.N)};
-  kernel::fill(1 << mine.r, marked.values);  // each rank has a bit of its own, so a sum tells who is in it
+  kernel::fill(1 << mine.r,
+               marked.values);  // each rank has a bit of its own, so a sum tells who is in it
   marked.after_step = [&] {
-    for (const float who : marked.values.data<float>()) seen.ring += char('0' + std::popcount(unsigned(who)));
+    for (const float who : marked.values.data<float>())
+      seen.ring += char('0' + std::popcount(unsigned(who)));
   };
   marked.ring();
 }
@@ -61,8 +69,11 @@ void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
 void body(Lesson& lesson) {
   const int64_t N = lesson.ranks(), n = lesson.count("--length");
   std::vector<Seen> seen(static_cast<size_t>(N));
-  lesson.run_ranks(int(N), [&](Communicator& comm) { one_rank(lesson, comm, seen[size_t(comm.rank())]); });
-  lesson.say("the ring after each step: for every rank, how many ranks' values are in each of its N chunks");
+  lesson.run_ranks(int(N),
+                   [&](Communicator& comm) { one_rank(lesson, comm, seen[size_t(comm.rank())]); });
+  lesson.say(
+      "the ring after each step: for every rank, how many ranks' values are in each of its N "
+      "chunks");
   for (int64_t step = 0; step < 2 * (N - 1); ++step) {
     std::string line = str(step < N - 1 ? "  reduce-scatter " : "  all-gather     ", step + 1, " ");
     for (const Seen& s : seen) line += "  " + s.ring.substr(size_t(step * N), size_t(N));
@@ -80,9 +91,10 @@ void body(Lesson& lesson) {
     lesson.number(str(way.name, "_busiest"), most, expected, way.formula);
     lesson.number(str(way.name, "_all"), all / N, 2 * (N - 1) * n * 4, "2 (N-1) n 4 B");
     const bool same = way.rank_order || N < 3;  // two values have one sum, in whatever order
-    lesson.number(
-        str(way.name, "_off"), off, 0, same ? 0 : std::ldexp(2.0 * double((N - 1) * N), -24),
-        same ? "0, bit for bit: the order is the library's" : "another order: at most 2 (N-1) N 2^-24, as values are below 1");
+    lesson.number(str(way.name, "_off"), off, 0,
+                  same ? 0 : std::ldexp(2.0 * double((N - 1) * N), -24),
+                  same ? "0, bit for bit: the order is the library's"
+                       : "another order: at most 2 (N-1) N 2^-24, as values are below 1");
     ++i;
   }
   lesson.number("all_gather", seen[0].gathered_times_n / N, (N - 1) * ((n + N - 1) / N) * 4,
@@ -90,6 +102,8 @@ void body(Lesson& lesson) {
 }
 
 int main(int argc, char** argv) {
-  const Flag length{"--length", "N", "values of each rank; 28,576 are the parameters of lesson 03", "28576", 1, 10'000'000};
-  return run(argc, argv, {"04_collectives", "What does each rank really send?", 4, 8, {length}}, body);
+  const Flag length{"--length", "N", "values of each rank; 28,576 are the parameters of lesson 03",
+                    "28576",    1,   10'000'000};
+  return run(argc, argv, {"04_collectives", "What does each rank really send?", 4, 8, {length}},
+             body);
 }

@@ -1,4 +1,5 @@
-// ZeRO stage 2: why can it need more memory than stage 1? The library's version is stages/zero2.cpp.
+// ZeRO stage 2: why can it need more memory than stage 1? The library's version is
+// stages/zero2.cpp.
 #include <algorithm>
 #include <cmath>
 
@@ -32,14 +33,18 @@ Swept sweep_one(Lesson& lesson, int64_t bucket, bool draw) {
   const MemoryLedger ledger = train_m(lesson, spec, draw ? &map : nullptr).ranks[0].rest;
   const Swept swept{ledger.peak(MemoryUse::gradient), ledger.peak_total()};
   lesson.say(str("\nreduce_bucket_size ", with_commas(bucket)));
-  for (const std::string& row : draw ? map.gradients() : std::vector<std::string>()) lesson.say(row);
-  // A rank has its shard, root's whole gradient from the first to the last, and the blocks that wait until the bucket is full.
-  const int64_t blocks = std::min(sizes.layers, (bucket + sizes.padded_block - 1) / sizes.padded_block);
+  for (const std::string& row : draw ? map.gradients() : std::vector<std::string>())
+    lesson.say(row);
+  // A rank has its shard, root's whole gradient from the first to the last, and the blocks that
+  // wait until the bucket is full.
+  const int64_t blocks =
+      std::min(sizes.layers, (bucket + sizes.padded_block - 1) / sizes.padded_block);
   lesson.number(str("gradient_", bucket), swept.gradient,
                 4 * (sizes.padded() / N + sizes.padded_root + blocks * sizes.padded_block),
-                str("4 x (", with_commas(sizes.padded()), "/N + ", with_commas(sizes.padded_root), " root + ", blocks, " x ",
-                    with_commas(sizes.padded_block), ")"));
-  lesson.number(str("total_", bucket), swept.total, dry_run(spec, 0).rest.peak_total(), "dry run: activations too");
+                str("4 x (", with_commas(sizes.padded()), "/N + ", with_commas(sizes.padded_root),
+                    " root + ", blocks, " x ", with_commas(sizes.padded_block), ")"));
+  lesson.number(str("total_", bucket), swept.total, dry_run(spec, 0).rest.peak_total(),
+                "dry run: activations too");
   return swept;
 }
 
@@ -52,23 +57,27 @@ void sweep(Lesson& lesson) {
   const int64_t gradient = zero1.peak(MemoryUse::gradient), total = zero1.peak_total();
   lesson.say("\nstage 1 keeps the whole gradient; peaks of a rank in bytes");
   lesson.number("gradient_zero1", gradient, 4 * sizes.padded(), "4 x " + padded);
-  lesson.number("total_zero1", total, dry_run(spec, 0).rest.peak_total(), "dry run: activations too");
+  lesson.number("total_zero1", total, dry_run(spec, 0).rest.peak_total(),
+                "dry run: activations too");
 
   const Swept small = sweep_one(lesson, 1, true);
   sweep_one(lesson, sizes.padded_block + 1, false);
   const Swept huge = sweep_one(lesson, 500'000'000, true);
   lesson.say("\nso, with DeepSpeed's default bucket of 5e8 elements");
-  lesson.number("gradient_extra", huge.gradient - gradient, 4 * sizes.padded() / N, "4 x " + padded + " / N more than stage 1");
-  lesson.number("bucket_extra", huge.gradient - small.gradient, 4 * (sizes.layers - 1) * sizes.padded_block,
+  lesson.number("gradient_extra", huge.gradient - gradient, 4 * sizes.padded() / N,
+                "4 x " + padded + " / N more than stage 1");
+  lesson.number("bucket_extra", huge.gradient - small.gradient,
+                4 * (sizes.layers - 1) * sizes.padded_block,
                 "the blocks that wait: 4 x (L-1) x " + with_commas(sizes.padded_block));
-  lesson.say(str("  the total peak is ", huge.total > total ? "HIGHER" : "lower", " than stage 1's: ", with_commas(huge.total),
-                 " and ", with_commas(total)));
+  lesson.say(str("  the total peak is ", huge.total > total ? "HIGHER" : "lower",
+                 " than stage 1's: ", with_commas(huge.total), " and ", with_commas(total)));
 }
 
 void several_micro_batches(Lesson& lesson) {
-  const int64_t N = lesson.ranks(), A = lesson.count("--micro-batches"), padded = sizes_of(lesson).padded(),
-                once = (N - 1) * 4 * padded / N;
-  lesson.say(str("\nwhat a rank sends in a step of A = ", A, " micro-batches; once = (N-1)/N x 4 x ", with_commas(padded)));
+  const int64_t N = lesson.ranks(), A = lesson.count("--micro-batches"),
+                padded = sizes_of(lesson).padded(), once = (N - 1) * 4 * padded / N;
+  lesson.say(str("\nwhat a rank sends in a step of A = ", A,
+                 " micro-batches; once = (N-1)/N x 4 x ", with_commas(padded)));
   std::vector<RunM> runs;
   for (const StageKind stage : {StageKind::zero1, StageKind::zero2}) {
     TrainingSpec spec = spec_of(lesson, stage);
@@ -79,7 +88,8 @@ void several_micro_batches(Lesson& lesson) {
     const int64_t gathered = sent_bytes(log, Collective::all_gather, Purpose::parameter, int(N));
     const bool every = stage == StageKind::zero2;
     lesson.number(str(name(stage), "_bytes"), reduced + gathered, (every ? A + 1 : 2) * once,
-                  every ? "(A + 1) x once: a whole gradient is not kept" : "2 x once: it reduces with the last one");
+                  every ? "(A + 1) x once: a whole gradient is not kept"
+                        : "2 x once: it reduces with the last one");
   }
   const bool equal = runs[0].weights == runs[1].weights;
   const double norms = runs[0].steps[0].grad_norm / runs[1].steps[0].grad_norm;
@@ -92,7 +102,8 @@ void several_micro_batches(Lesson& lesson) {
 
 void state(Lesson& lesson) {
   const int64_t N = lesson.ranks(), padded = sizes_of(lesson).padded();
-  const RunM ddp = train_m(lesson, spec_of(lesson, StageKind::ddp)), zero2 = train_m(lesson, spec_of(lesson, StageKind::zero2));
+  const RunM ddp = train_m(lesson, spec_of(lesson, StageKind::ddp)),
+             zero2 = train_m(lesson, spec_of(lesson, StageKind::zero2));
   lesson.say("\nat rest stage 2 keeps what the paper says");
   lesson.number("state_bytes", zero2.ranks[0].rest.live_total(), 4 * padded + 12 * padded / N,
                 "(4 + 4/N + 8/N) x " + with_commas(padded));
@@ -100,12 +111,13 @@ void state(Lesson& lesson) {
 }
 
 int main(int argc, char** argv) {
-  const About about{.name = "07_zero2",
-                    .question = "Why can ZeRO-2 use more memory than ZeRO-1?",
-                    .flags = {{"--layers", "L", "blocks of the model", "2", 1, 12},
-                              {"--rows", "B", "sequences of a micro-batch", "4", 1, 16},
-                              {"--recompute", "", "blocks keep their input only, and run again in backward"},
-                              {"--micro-batches", "A", "of one step, in the last part", "4", 1, 8}}};
+  const About about{
+      .name = "07_zero2",
+      .question = "Why can ZeRO-2 use more memory than ZeRO-1?",
+      .flags = {{"--layers", "L", "blocks of the model", "2", 1, 12},
+                {"--rows", "B", "sequences of a micro-batch", "4", 1, 16},
+                {"--recompute", "", "blocks keep their input only, and run again in backward"},
+                {"--micro-batches", "A", "of one step, in the last part", "4", 1, 8}}};
   return run(argc, argv, about, [](Lesson& lesson) {
     state(lesson);
     sweep(lesson);

@@ -1,4 +1,5 @@
-// ZeRO stage 3: when does each layer own its weights, and when does sharding lose? The library's version is stages/zero3.cpp.
+// ZeRO stage 3: when does each layer own its weights, and when does sharding lose? The library's
+// version is stages/zero3.cpp.
 #include "tensor/error.h"
 #include "tutorials/lesson/model_m.h"
 #include "tutorials/lesson/time_map.h"
@@ -14,14 +15,16 @@ int64_t parameter_peak(const SizesM& sizes, int64_t N) {
 void ownership(Lesson& lesson, const RunM& run, const TimeMap& map, const SizesM& sizes) {
   const int64_t N = lesson.ranks();
   const MemoryLedger& ledger = run.ranks[0].rest;
-  lesson.say("\nwhen rank 0 has the whole of each unit's parameters: # whole, . own shard; columns are events");
+  lesson.say(
+      "\nwhen rank 0 has the whole of each unit's parameters: # whole, . own shard; columns are "
+      "events");
   for (const std::string& row : map.parameters()) lesson.say(row);
   if (N > 1) lesson.number("whole_at_once", map.most_parameters(), 2, "root and the block at work");
   lesson.number("parameter_rest_bytes", ledger.live(MemoryUse::parameter), 4 * sizes.padded() / N,
                 "4 x " + with_commas(sizes.padded()) + " / N, between steps");
   lesson.number("parameter_peak_bytes", ledger.peak(MemoryUse::parameter), parameter_peak(sizes, N),
-                str("4 x (", with_commas(sizes.padded()), "/N + ", with_commas(sizes.padded_root), " root + ",
-                    with_commas(sizes.padded_block), " block)"));
+                str("4 x (", with_commas(sizes.padded()), "/N + ", with_commas(sizes.padded_root),
+                    " root + ", with_commas(sizes.padded_block), " block)"));
   lesson.number("state_bytes", ledger.live_total(), 16 * sizes.padded() / N,
                 "(4 + 4 + 8) x " + with_commas(sizes.padded()) + " / N");
 }
@@ -31,20 +34,24 @@ void traffic(Lesson& lesson, const RunM& zero3, const RunM& ddp, const SizesM& s
   const auto once = [&](int64_t elements) { return (N - 1) * 4 * elements / N; };
   const auto& log = zero3.ranks[0].log;
   lesson.say("\nwhat a rank sends in one step, in bytes");
-  lesson.number("gathers", log.rows().at({Collective::all_gather, Purpose::parameter}).calls, 1 + 2 * L,
-                "root once, each block in forward and again in backward");
+  lesson.number("gathers", log.rows().at({Collective::all_gather, Purpose::parameter}).calls,
+                1 + 2 * L, "root once, each block in forward and again in backward");
   const int64_t gathered = sent_bytes(log, Collective::all_gather, Purpose::parameter, int(N));
   const int64_t reduced = sent_bytes(log, Collective::reduce_scatter, Purpose::gradient, int(N));
   lesson.number("gathered_bytes", gathered, once(sizes.padded_root + 2 * L * sizes.padded_block),
-                str("(N-1)/N x 4 x (", with_commas(sizes.padded_root), " + 2 L x ", with_commas(sizes.padded_block), ")"));
-  lesson.number("reduced_bytes", reduced, once(sizes.padded()), "(N-1)/N x 4 x " + with_commas(sizes.padded()));
-  const int64_t all_reduced = sent_bytes(ddp.ranks[0].log, Collective::all_reduce, Purpose::gradient, int(N));
+                str("(N-1)/N x 4 x (", with_commas(sizes.padded_root), " + 2 L x ",
+                    with_commas(sizes.padded_block), ")"));
+  lesson.number("reduced_bytes", reduced, once(sizes.padded()),
+                "(N-1)/N x 4 x " + with_commas(sizes.padded()));
+  const int64_t all_reduced =
+      sent_bytes(ddp.ranks[0].log, Collective::all_reduce, Purpose::gradient, int(N));
   lesson.number("ddp_bytes", all_reduced, 2 * once(sizes.padded()), "twice that");
   lesson.number("saved_by_root", 3 * all_reduced / 2 - gathered - reduced, once(sizes.padded_root),
                 "below the paper's 3/2 of ddp: root stays for backward");
 }
 
-// Peaks of parameter bytes for more and more layers, beside ddp's, which are 4 x padded and never more.
+// Peaks of parameter bytes for more and more layers, beside ddp's, which are 4 x padded and never
+// more.
 void when_it_wins(Lesson& lesson) {
   const int64_t N = lesson.ranks();
   int64_t wins = 0, must_win = 0;
@@ -56,27 +63,33 @@ void when_it_wins(Lesson& lesson) {
     };
     const int64_t ddp = peak(StageKind::ddp), zero3 = peak(StageKind::zero3);
     if (wins == 0 && zero3 < ddp) wins = L;
-    // A whole block and what is left of root weigh less than the rank's part of the L blocks that it gave away.
-    if (must_win == 0 && N * sizes.padded_block + sizes.padded_root < (N - 1) * L * sizes.padded_block) must_win = L;
+    // A whole block and what is left of root weigh less than the rank's part of the L blocks that
+    // it gave away.
+    if (must_win == 0 &&
+        N * sizes.padded_block + sizes.padded_root < (N - 1) * L * sizes.padded_block)
+      must_win = L;
     lesson.number(str("peak_", L, "_layers"), zero3, parameter_peak(sizes, N),
                   str(zero3 < ddp ? "wins" : "LOSES", " against ", with_commas(ddp)));
   }
-  lesson.number("layers_to_win", wins, must_win, "least L with block + root/N < (1 - 1/N) L block; 0: none");
+  lesson.number("layers_to_win", wins, must_win,
+                "least L with block + root/N < (1 - 1/N) L block; 0: none");
 }
 
 int main(int argc, char** argv) {
-  const About about{.name = "08_zero3",
-                    .question = "When does each layer own its weights, and when does sharding lose?",
-                    .flags = {{"--layers", "L", "blocks of the model", "2", 1, 12}}};
+  const About about{
+      .name = "08_zero3",
+      .question = "When does each layer own its weights, and when does sharding lose?",
+      .flags = {{"--layers", "L", "blocks of the model", "2", 1, 12}}};
   return run(argc, argv, about, [](Lesson& lesson) {
     const int64_t layers = lesson.count("--layers");
     const SizesM sizes = sizes_m(lesson.ranks(), layers);
     const TrainingSpec spec = training_m(lesson, StageKind::zero3, layers);
     TimeMap map;
-    const RunM zero3 = train_m(lesson, spec, &map), ddp = train_m(lesson, training_m(lesson, StageKind::ddp, layers));
+    const RunM zero3 = train_m(lesson, spec, &map),
+               ddp = train_m(lesson, training_m(lesson, StageKind::ddp, layers));
     ownership(lesson, zero3, map, sizes);
-    lesson.number("total_peak_bytes", zero3.ranks[0].rest.peak_total(), dry_run(spec, 0).rest.peak_total(),
-                  "dry run: activations too");
+    lesson.number("total_peak_bytes", zero3.ranks[0].rest.peak_total(),
+                  dry_run(spec, 0).rest.peak_total(), "dry run: activations too");
     traffic(lesson, zero3, ddp, sizes);
     lesson.check("all weights have the bits of ddp", zero3.weights == ddp.weights);
     when_it_wins(lesson);

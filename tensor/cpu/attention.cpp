@@ -1,8 +1,10 @@
-// Causal attention, head by head, a tile of queries at a time against the keys up to the end of the tile: the masked
-// half of the scores is neither stored nor, apart from the tiles on the diagonal, computed.
+// Causal attention, head by head, a tile of queries at a time against the keys up to the end of the
+// tile: the masked half of the scores is neither stored nor, apart from the tiles on the diagonal,
+// computed.
 //
-// A row of weights is exactly 0 beyond its diagonal, and every product sums over the keys in their order, so the result
-// of a query depends neither on the tile in which it lies nor on how many tokens follow it, as long as those are finite.
+// A row of weights is exactly 0 beyond its diagonal, and every product sums over the keys in their
+// order, so the result of a query depends neither on the tile in which it lies nor on how many
+// tokens follow it, as long as those are finite.
 #include "tensor/cpu/attention.h"
 
 #include <algorithm>
@@ -22,7 +24,8 @@ namespace {
 constexpr int64_t kTile = 32;  // queries: few, so that little is computed above the diagonal
 
 int64_t aligned(int64_t elements) { return (elements + kLanes - 1) / kLanes * kLanes; }
-static_assert(kLanes * sizeof(float) % 64 == 0, "what is packed must begin at multiples of 64 bytes");
+static_assert(kLanes * sizeof(float) % 64 == 0,
+              "what is packed must begin at multiples of 64 bytes");
 
 // One head in the compute type: T rows of D each, `stride` elements apart.
 template <class F>
@@ -49,19 +52,21 @@ struct Cut {
   }
 };
 
-// Scratch of one head. Keys and values are packed once for all tiles. Then rows of scores of one tile, which become weights,
-// and of their gradients; kLanes more elements between two rows keep them out of each other's cache sets where T is a power
-// of two.
+// Scratch of one head. Keys and values are packed once for all tiles. Then rows of scores of one
+// tile, which become weights, and of their gradients; kLanes more elements between two rows keep
+// them out of each other's cache sets where T is a power of two.
 template <class F>
 struct Scratch {
-  F *keys_across, *values;                                    // (D, T), (T, D)
-  F *keys = nullptr, *values_across = nullptr;                // (T, D), (D, T): backward
-  F *queries = nullptr, *dy = nullptr, *gradients = nullptr;  // (R, D), (R, D) and scores' gradients: backward
+  F *keys_across, *values;                      // (D, T), (T, D)
+  F *keys = nullptr, *values_across = nullptr;  // (T, D), (D, T): backward
+  F *queries = nullptr, *dy = nullptr,
+    *gradients = nullptr;  // (R, D), (R, D) and scores' gradients: backward
   int64_t stride;
   F *scores, *rest;
 
   static Scratch of(Cut<F>& cut, int64_t T, int64_t D, bool backward) {
-    const int64_t R = std::min(T, kTile), across = packed_elements(D, T), along = packed_elements(T, D);
+    const int64_t R = std::min(T, kTile), across = packed_elements(D, T),
+                  along = packed_elements(T, D);
     Scratch s;
     s.stride = aligned(T) + kLanes;
     s.keys_across = cut.take(across);
@@ -73,12 +78,14 @@ struct Scratch {
       s.values = cut.take(along);
     }
     s.scores = cut.take(R * s.stride);
-    s.rest = cut.take(std::max({copied_rows_elements(R, D), copied_rows_elements(R, T), copied_rows_elements(T, R)}));
+    s.rest = cut.take(std::max(
+        {copied_rows_elements(R, D), copied_rows_elements(R, T), copied_rows_elements(T, R)}));
     return s;
   }
 };
 
-// Sets what lies beyond the diagonal so that exp gives 0: up to a multiple of kLanes, so that rows are whole vectors.
+// Sets what lies beyond the diagonal so that exp gives 0: up to a multiple of kLanes, so that rows
+// are whole vectors.
 template <class F>
 int64_t mask(F* row, int64_t length) {
   const int64_t whole = aligned(length);
@@ -93,7 +100,8 @@ void forward(const Head<F>& h, const Scratch<F>& s) {
   for (int64_t begin = 0; begin < h.T; begin += kTile) {
     const int64_t R = std::min(kTile, h.T - begin), n = begin + R;
     const GemmFactor<F> q{h.q + begin * h.stride, h.stride}, p{s.scores, s.stride};
-    gemm_packed<F>({R, n, h.D, q, s.keys_across, h.D, s.scores, s.stride, Write::set, h.scale(), s.rest});
+    gemm_packed<F>(
+        {R, n, h.D, q, s.keys_across, h.D, s.scores, s.stride, Write::set, h.scale(), s.rest});
     F sums[kTile];
     for (int64_t r = 0; r < R; ++r) {
       F* row = s.scores + r * s.stride;
@@ -106,7 +114,8 @@ void forward(const Head<F>& h, const Scratch<F>& s) {
     }
     F* y = h.y + begin * h.stride_y;
     gemm_packed<F>({R, h.D, n, p, s.values, h.T, y, h.stride_y, Write::set, F(1), s.rest});
-    for (int64_t r = 0; r < R; ++r, y += h.stride_y) {  // dividing D values is less than dividing n weights
+    for (int64_t r = 0; r < R;
+         ++r, y += h.stride_y) {  // dividing D values is less than dividing n weights
       const F inverse = F(1) / sums[r];
 #pragma omp simd
       for (int64_t d = 0; d < h.D; ++d) y[d] *= inverse;
@@ -142,25 +151,32 @@ void backward(const Head<F>& h, const Scratch<F>& s) {
   for (int64_t begin = last; begin >= 0; begin -= kTile) {
     const int64_t R = std::min(kTile, h.T - begin), n = begin + R;
     const Write write = begin == last ? Write::set : Write::add;
-    const GemmFactor<F> q{h.q + begin * h.stride, h.stride}, dy{h.dy + begin * h.stride_y, h.stride_y};
-    gemm_packed<F>({R, n, h.D, q, s.keys_across, h.D, s.scores, s.stride, Write::set, h.scale(), s.rest});
-    gemm_packed<F>({R, n, h.D, dy, s.values_across, h.D, s.gradients, s.stride, Write::set, F(1), s.rest});
-    for (int64_t r = 0; r < R; ++r) backward_row(h, begin + r, n, s.scores + r * s.stride, s.gradients + r * s.stride);
+    const GemmFactor<F> q{h.q + begin * h.stride, h.stride},
+        dy{h.dy + begin * h.stride_y, h.stride_y};
+    gemm_packed<F>(
+        {R, n, h.D, q, s.keys_across, h.D, s.scores, s.stride, Write::set, h.scale(), s.rest});
+    gemm_packed<F>(
+        {R, n, h.D, dy, s.values_across, h.D, s.gradients, s.stride, Write::set, F(1), s.rest});
+    for (int64_t r = 0; r < R; ++r)
+      backward_row(h, begin + r, n, s.scores + r * s.stride, s.gradients + r * s.stride);
     const GemmFactor<F> p_across{s.scores, s.stride, Transpose::yes};
     const GemmFactor<F> ds{s.gradients, s.stride}, ds_across{s.gradients, s.stride, Transpose::yes};
     pack(q, R, h.D, s.queries);
     pack(dy, R, h.D, s.dy);
-    gemm_packed<F>({R, h.D, n, ds, s.keys, h.T, h.dq + begin * h.stride, h.stride, Write::set, h.scale(), s.rest});
+    gemm_packed<F>({R, h.D, n, ds, s.keys, h.T, h.dq + begin * h.stride, h.stride, Write::set,
+                    h.scale(), s.rest});
     gemm_packed<F>({n, h.D, R, ds_across, s.queries, R, h.dk, h.stride, write, h.scale(), s.rest});
     gemm_packed<F>({n, h.D, R, p_across, s.dy, R, h.dv, h.stride, write, F(1), s.rest});
   }
 }
 
-// bf16 and f16 are computed in fp32: each head is copied first. q, k, v, y, and for backward dy, dq, dk, dv.
+// bf16 and f16 are computed in fp32: each head is copied first. q, k, v, y, and for backward dy,
+// dq, dk, dv.
 constexpr int64_t kForwardCopies = 4, kBackwardCopies = 8;
 
 template <class From, class To>
-void convert(const From* from, int64_t stride_from, To* to, int64_t stride_to, int64_t T, int64_t D) {
+void convert(const From* from, int64_t stride_from, To* to, int64_t stride_to, int64_t T,
+             int64_t D) {
   for (int64_t t = 0; t < T; ++t, from += stride_from, to += stride_to) {
 #pragma omp simd
     for (int64_t d = 0; d < D; ++d) store(to[d], Compute<To>(from[d]));
@@ -196,8 +212,10 @@ struct Stored {
   void run(F* workspace) const {
     Cut<F> cut{workspace};
     Head<F> h;
-    if constexpr (std::is_same_v<S, F>) h = where_it_lies();
-    else h = copied(cut);
+    if constexpr (std::is_same_v<S, F>)
+      h = where_it_lies();
+    else
+      h = copied(cut);
     const Scratch<F> s = Scratch<F>::of(cut, T, D, dy != nullptr);
     dy ? backward(h, s) : forward(h, s);
     if constexpr (!std::is_same_v<S, F>) {
@@ -209,13 +227,20 @@ struct Stored {
 };
 
 // dy and dqkv are undefined in a forward pass.
-void for_each_head(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) {
-  const int64_t B = saved.qkv.dim(0), T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, H = saved.heads, D = C / H;
+void for_each_head(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv,
+                   const Tensor& workspace) {
+  const int64_t B = saved.qkv.dim(0), T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3,
+                H = saved.heads, D = C / H;
   if (B * T * D == 0) return;
   for_float_type(saved.qkv.dtype(), [&](auto type) {
     using S = decltype(type);
     using F = Compute<S>;
-    Stored<S> first{T, C, D, saved.qkv.data<S>().data(), saved.y.data<S>().data(), saved.log_sum_exp.data<F>().data()};
+    Stored<S> first{T,
+                    C,
+                    D,
+                    saved.qkv.data<S>().data(),
+                    saved.y.data<S>().data(),
+                    saved.log_sum_exp.data<F>().data()};
     if (dy.defined()) first.dy = dy.data<S>().data(), first.dq = dqkv.data<S>().data();
     for (int64_t b = 0; b < B; ++b) {
       for (int64_t h = 0; h < H; ++h) {
@@ -236,7 +261,8 @@ int64_t workspace_bytes(int64_t T, int64_t D, Dtype dtype, bool backward) {
     using S = decltype(type);
     using F = Compute<S>;
     Cut<F> cut{nullptr};
-    if (!std::is_same_v<S, F>) cut.used = (backward ? kBackwardCopies : kForwardCopies) * aligned(T * D);
+    if (!std::is_same_v<S, F>)
+      cut.used = (backward ? kBackwardCopies : kForwardCopies) * aligned(T * D);
     Scratch<F>::of(cut, T, D, backward);
     bytes = int64_t(sizeof(F)) * cut.used;
   });
@@ -253,9 +279,12 @@ int64_t attention_backward_workspace(int64_t T, int64_t D, Dtype dtype) {
   return workspace_bytes(T, D, dtype, true);
 }
 
-void CpuBackend::attention(const AttentionSaved& saved, const Tensor& workspace) { for_each_head(saved, {}, {}, workspace); }
+void CpuBackend::attention(const AttentionSaved& saved, const Tensor& workspace) {
+  for_each_head(saved, {}, {}, workspace);
+}
 
-void CpuBackend::attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) {
+void CpuBackend::attention_backward(const AttentionSaved& saved, const Tensor& dy,
+                                    const Tensor& dqkv, const Tensor& workspace) {
   for_each_head(saved, dy, dqkv, workspace);
 }
 

@@ -16,14 +16,17 @@ int64_t compute_size(Dtype dtype) { return dtype == Dtype::f64 ? 8 : 4; }  // [B
 
 }  // namespace
 
-void* CpuBackend::allocate(int64_t bytes) { return ::operator new(size_t(bytes), kAlignment, std::nothrow); }
+void* CpuBackend::allocate(int64_t bytes) {
+  return ::operator new(size_t(bytes), kAlignment, std::nothrow);
+}
 
 void CpuBackend::release(void* block, int64_t) noexcept { ::operator delete(block, kAlignment); }
 
 void CpuBackend::poison(void* block, int64_t bytes) noexcept {
   constexpr uint16_t nan = 0x7ff1u;  // repeated, it is a signalling NaN in every type
   auto* p = static_cast<unsigned char*>(block);
-  for (int64_t i = 0; i < bytes; i += 2) std::memcpy(p + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
+  for (int64_t i = 0; i < bytes; i += 2)
+    std::memcpy(p + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
 }
 
 void CpuBackend::move_bytes(const void* from, void* to, int64_t bytes) {
@@ -35,8 +38,9 @@ int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dt
     case KernelId::matmul: return matmul_workspace(dims[0], dims[1], dims[2], dtype);
     case KernelId::attention: return attention_workspace(dims[1], dims[3], dtype);
     case KernelId::attention_backward: return attention_backward_workspace(dims[1], dims[3], dtype);
-    case KernelId::layer_norm_backward: return 2 * dims[1] * compute_size(dtype);  // sums of dgain and dbias
-    case KernelId::sum_rows: return dims[1] * compute_size(dtype);                 // the sums
+    case KernelId::layer_norm_backward:
+      return 2 * dims[1] * compute_size(dtype);                     // sums of dweight and dbias
+    case KernelId::sum_rows: return dims[1] * compute_size(dtype);  // the sums
     case KernelId::embedding_backward:
     case KernelId::add_positions_backward:
     case KernelId::cross_entropy:

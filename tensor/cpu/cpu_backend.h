@@ -1,4 +1,5 @@
-// The reference kernels. Each file of this folder defines the members of one family; cuda/ has the same files.
+// The reference kernels. Each file of this folder defines the members of one family; cuda/ has the
+// same files.
 #pragma once
 
 #include "tensor/backend.h"
@@ -19,7 +20,8 @@ class CpuBackend : public Backend {
   void move_bytes(const void* from, void* to, int64_t bytes) override;
 
   // random.cpp
-  void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) override;
+  void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
+              const Tensor& out) override;
 
   // elementwise.cpp
   void fill(double value, const Tensor& out) override;
@@ -31,26 +33,33 @@ class CpuBackend : public Backend {
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 
   // matmul.cpp
-  void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) override;
+  void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
+              const Tensor& workspace) override;
 
   // layer_norm.cpp
-  void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;
-  void layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy, const LayerNormGradients& out,
-                           const Tensor& workspace) override;
+  void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
+                  const Tensor& y) override;
+  void layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy,
+                           const LayerNormGradients& out, const Tensor& workspace) override;
 
   // attention.cpp
   void attention(const AttentionSaved& saved, const Tensor& workspace) override;
-  void attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) override;
+  void attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv,
+                          const Tensor& workspace) override;
 
   // embedding.cpp
   void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
-  void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+  void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
+                          const Tensor& workspace) override;
   void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) override;
-  void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+  void add_positions_backward(const Tensor& dy, const Tensor& dtable,
+                              const Tensor& workspace) override;
 
   // cross_entropy.cpp
-  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) override;
-  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) override;
+  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
+                     const Tensor& workspace) override;
+  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
+                              const Tensor& dlogits) override;
 
   // optimizer.cpp
   void adamw(const AdamWUpdate& update) override;

@@ -1,5 +1,5 @@
-// Mean cross-entropy of rows of logits. Nothing is saved for backward: it finds each row's maximum and sum again,
-// which costs less than keeping a second tensor as large as the logits.
+// Mean cross-entropy of rows of logits. Nothing is saved for backward: it finds each row's maximum
+// and sum again, which costs less than keeping a second tensor as large as the logits.
 #include <limits>
 
 #include "tensor/cpu/cpu_backend.h"
@@ -10,11 +10,13 @@ namespace zl {
 namespace {
 
 int64_t checked_target(int32_t target, int64_t V, int64_t row) {
-  require(target >= 0 && target < V, "cross_entropy: target ", target, " of row ", row, " lies outside ", V, " classes");
+  require(target >= 0 && target < V, "cross_entropy: target ", target, " of row ", row,
+          " lies outside ", V, " classes");
   return target;
 }
 
-// The denominator of a row's softmax is `sum` times e^maximum. A NaN or +infinity among the logits makes sum NaN.
+// The denominator of a row's softmax is `sum` times e^maximum. A NaN or +infinity among the logits
+// makes sum NaN.
 template <class F>
 struct RowStatistics {
   F maximum, sum;
@@ -22,13 +24,15 @@ struct RowStatistics {
 
 template <class T, class F = Compute<T>>
 RowStatistics<F> row_statistics(const T* x, int64_t V) {
-  const F maximum = max_lanes(V, -std::numeric_limits<F>::infinity(), [x](int64_t i) { return F(x[i]); });
+  const F maximum =
+      max_lanes(V, -std::numeric_limits<F>::infinity(), [x](int64_t i) { return F(x[i]); });
   return {maximum, sum_lanes(V, [x, maximum](int64_t i) { return exp_fast(F(x[i]) - maximum); })};
 }
 
 }  // namespace
 
-void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor&) {
+void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
+                               const Tensor&) {
   for_float_type(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
@@ -46,8 +50,8 @@ void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, cons
   });
 }
 
-void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
-                                        const Tensor& dlogits) {
+void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
+                                        const Tensor& dloss, const Tensor& dlogits) {
   for_float_type(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
@@ -60,7 +64,8 @@ void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targ
       const int64_t t = checked_target(target[r], V, int64_t(r));
       const auto [maximum_, sum] = row_statistics(x, V);
       const F maximum = maximum_, inverse = F(1) / sum;
-      const F at_target = (exp_fast(F(x[t]) - maximum) * inverse - F(1)) * scale;  // before x[t] may be overwritten
+      const F at_target =
+          (exp_fast(F(x[t]) - maximum) * inverse - F(1)) * scale;  // before x[t] may be overwritten
 #pragma omp simd
       for (int64_t i = 0; i < V; ++i) store(dx[i], exp_fast(F(x[i]) - maximum) * inverse * scale);
       store(dx[t], at_target);

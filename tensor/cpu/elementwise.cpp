@@ -1,7 +1,8 @@
-// Fills, casts, sums and GELU: one loop over elements each, so results do not depend on offsets or lengths.
+// Fills, casts, sums and GELU: one loop over elements each, so results do not depend on offsets or
+// lengths.
 //
-// `omp simd` promises that no iteration reads what another one wrote. That holds in place too (y is a), where
-// the compiler's own overlap check would fall back to one element at a time.
+// `omp simd` promises that no iteration reads what another one wrote. That holds in place too (y is
+// a), where the compiler's own overlap check would fall back to one element at a time.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +13,8 @@
 namespace zl {
 
 void CpuBackend::fill(double value, const Tensor& out) {
-  if (out.dtype() == Dtype::i32) return void(std::ranges::fill(out.data<int32_t>(), int32_t(value)));
+  if (out.dtype() == Dtype::i32)
+    return void(std::ranges::fill(out.data<int32_t>(), int32_t(value)));
   for_float_type(out.dtype(), [&](auto type) {
     using T = decltype(type);
     std::ranges::fill(out.data<T>(), T(Compute<T>(value)));
@@ -70,26 +72,30 @@ namespace {
 
 constexpr double kSqrt2OverPi = 0.7978845608028654, kCubic = 0.044715;
 
-// e^-a for 0 <= a <= 87.33, where neither the result nor 2^n leaves the normal numbers: what exp_fast does, without
-// its limits, which would cost GELU a third of its time.
+// e^-a for 0 <= a <= 87.33, where neither the result nor 2^n leaves the normal numbers: what
+// exp_fast does, without its limits, which would cost GELU a third of its time.
 inline float exp_of_minus(float a) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which stands in the lowest bits
+  constexpr float kRound =
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which stands in the lowest bits
   const float shifted = a * -1.44269504088896341f + kRound, whole = shifted - kRound;
   const float r = (-a - whole * 0.693359375f) + whole * 2.12194440e-4f;
   const float p = exp_of_remainder(r);
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) +
+                              (std::bit_cast<uint32_t>(shifted) << 23));
 }
 inline double exp_of_minus(double a) { return std::exp(-a); }
 
-// min(|x|, limit), 0 <= limit; NaN becomes the limit. In integers, because GCC makes branches of a float's clamp.
+// min(|x|, limit), 0 <= limit; NaN becomes the limit. In integers, because GCC makes branches of a
+// float's clamp.
 inline float clamped_magnitude(float x, float limit) {
-  return std::bit_cast<float>(std::min(std::bit_cast<int32_t>(x) & 0x7fffffff, std::bit_cast<int32_t>(limit)));
+  return std::bit_cast<float>(
+      std::min(std::bit_cast<int32_t>(x) & 0x7fffffff, std::bit_cast<int32_t>(limit)));
 }
 inline double clamped_magnitude(double x, double limit) { return std::min(std::abs(x), limit); }
 
-// The tanh form of GELU, x/2 (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), is x times the logistic function
-// of 2u. Written with e = exp(-|2u|) nothing overflows, and nothing cancels where tanh u is near -1. Beyond
-// |x| = 10 e is below 2e-38, and the result is x or 0 to the last bit.
+// The tanh form of GELU, x/2 (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), is x times the
+// logistic function of 2u. Written with e = exp(-|2u|) nothing overflows, and nothing cancels where
+// tanh u is near -1. Beyond |x| = 10 e is below 2e-38, and the result is x or 0 to the last bit.
 template <class F>
 struct GeluTerms {
   F a, e;
@@ -140,7 +146,8 @@ void CpuBackend::gelu(const Tensor& x, const Tensor& y) {
 void CpuBackend::gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) {
   for_float_type(dx.dtype(), [&](auto type) {
     using T = decltype(type);
-    const auto loop = write == Write::add ? gelu_backward_loop<Write::add, T> : gelu_backward_loop<Write::set, T>;
+    const auto loop =
+        write == Write::add ? gelu_backward_loop<Write::add, T> : gelu_backward_loop<Write::set, T>;
     loop(dx.numel(), x.data<T>().data(), dy.data<T>().data(), dx.data<T>().data());
   });
 }

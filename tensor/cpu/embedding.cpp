@@ -1,4 +1,5 @@
-// Token and position tables: rows looked up and added, and their gradients added back in the order of the rows.
+// Token and position tables: rows looked up and added, and their gradients added back in the order
+// of the rows.
 #include <algorithm>
 #include <cstring>
 
@@ -8,9 +9,11 @@
 namespace zl {
 namespace {
 
-// An id outside the table would read or write foreign memory; kernel:: cannot check it, since ids may lie on a GPU.
+// An id outside the table would read or write foreign memory; kernel:: cannot check it, since ids
+// may lie on a GPU.
 int64_t checked_id(int32_t id, int64_t V, int64_t row) {
-  require(id >= 0 && id < V, "embedding: token id ", id, " of row ", row, " lies outside a table of ", V, " rows");
+  require(id >= 0 && id < V, "embedding: token id ", id, " of row ", row,
+          " lies outside a table of ", V, " rows");
   return id;
 }
 
@@ -28,9 +31,11 @@ void CpuBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor&
     std::memcpy(to, from + checked_id(id[r], V, int64_t(r)) * row_bytes, size_t(row_bytes));
 }
 
-// A token that occurs k times in a batch is added k times. In bf16 and f16 each of these additions rounds: a sum in
-// fp32 would need a table of its own. Train these types with tables whose gradients are f32 if that matters.
-void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor&) {
+// A token that occurs k times in a batch is added k times. In bf16 and f16 each of these additions
+// rounds: a sum in fp32 would need a table of its own. Train these types with tables whose
+// gradients are f32 if that matters.
+void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
+                                    const Tensor&) {
   for_float_type(dtable.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
@@ -67,7 +72,8 @@ void CpuBackend::add_positions_backward(const Tensor& dy, const Tensor& dtable, 
   for_float_type(dtable.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
-    constexpr int64_t kChunk = 64;  // sums that stay in registers or the first cache while the batch passes
+    constexpr int64_t kChunk =
+        64;  // sums that stay in registers or the first cache while the batch passes
     const int64_t B = dy.dim(0), TC = dy.dim(1) * dy.dim(2);
     const T* from = dy.data<T>().data();
     T* to = dtable.data<T>().data();

@@ -1,19 +1,20 @@
 #include "tensor/cpu/gemm.h"
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
-#include <Eigen/Core>
-
-// Goto & van de Geijn's algorithm (2008, ACM TOMS 34-3): B is packed into panels as wide as a tile of C, so that the
-// innermost loop reads it in order, and a tile stays in registers while k runs. Why it is fast: for each k a tile of 14
-// rows loads 14 numbers of A and two vectors of B and makes 28 vector multiply-adds of them. A is read where it lies,
-// along its rows or across them, unless that would be slow: see Rows.
+// Goto & van de Geijn's algorithm (2008, ACM TOMS 34-3): B is packed into panels as wide as a tile
+// of C, so that the innermost loop reads it in order, and a tile stays in registers while k runs.
+// Why it is fast: for each k a tile of 14 rows loads 14 numbers of A and two vectors of B and makes
+// 28 vector multiply-adds of them. A is read where it lies, along its rows or across them, unless
+// that would be slow: see Rows.
 //
-// Eigen's vectors are used (Eigen 3.4 calls them packets, and internal), not its products: those allocate, choose blocks by M and N, and round an element differently
-// at the edges of a matrix than inside it. Here the edges are padded, so that every element takes the same path.
+// Eigen's vectors are used (Eigen 3.4 calls them packets, and internal), not its products: those
+// allocate, choose blocks by M and N, and round an element differently at the edges of a matrix
+// than inside it. Here the edges are padded, so that every element takes the same path.
 namespace zl {
 namespace {
 
@@ -25,7 +26,8 @@ using Packet = typename simd::packet_traits<T>::type;
 template <class T>
 constexpr int64_t kPacket = simd::unpacket_traits<Packet<T>>::size;
 
-// A tile of C: so many rows times two packets. Its sums, two packets of B and one number of A fill the registers.
+// A tile of C: so many rows times two packets. Its sums, two packets of B and one number of A fill
+// the registers.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int64_t kRows = 14;  // of 32 registers
 #else
@@ -38,7 +40,8 @@ constexpr int64_t kWidth = 2 * kPacket<T>;
 constexpr int64_t kColumnBlock = 768, kRowBlock = 252;
 static_assert(kRowBlock % kRows == 0);
 
-// The least that suffices for the tiles of every instruction set, so that predicted bytes hold on every machine.
+// The least that suffices for the tiles of every instruction set, so that predicted bytes hold on
+// every machine.
 constexpr int64_t kWidest = 32, kMostRows = 14;
 static_assert(kWidest % kWidth<float> == 0 && kWidest % kWidth<double> == 0 && kRows <= kMostRows);
 
@@ -68,7 +71,8 @@ void tile(const TileJob<T>& job) {
   const T *a = job.a, *b = job.b;
   const int64_t row_step = across ? 1 : job.stride_a, k_step = across ? job.stride_a : 1;
   for (int64_t k = 0; k < job.depth; ++k, a += k_step, b += kWidth<T>) {
-    if constexpr (across) __builtin_prefetch(a + 16 * k_step);  // each k lies in a line, often a page, of its own
+    if constexpr (across)
+      __builtin_prefetch(a + 16 * k_step);  // each k lies in a line, often a page, of its own
     const P b0 = simd::pload<P>(b), b1 = simd::pload<P>(b + kPacket<T>);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
@@ -93,7 +97,8 @@ void tile(const TileJob<T>& job) {
 }
 
 template <class T, bool across, int... i>
-constexpr std::array<void (*)(const TileJob<T>&), sizeof...(i)> tiles(std::integer_sequence<int, i...>) {
+constexpr std::array<void (*)(const TileJob<T>&), sizeof...(i)> tiles(
+    std::integer_sequence<int, i...>) {
   return {tile<T, i + 1, across>...};
 }
 template <class T, bool across>
@@ -121,18 +126,20 @@ void pack_panel_across(const T* from, int64_t stride, int64_t have, int64_t dept
   for (int64_t k = 0; k < whole; k += P) {
     for (int64_t n = 0; n < kWidth<T>; n += P) {
       simd::PacketBlock<Packet<T>, int(P)> square;
-      for (int64_t i = 0; i < P; ++i) square.packet[i] = simd::ploadu<Packet<T>>(from + (n + i) * stride + k);
+      for (int64_t i = 0; i < P; ++i)
+        square.packet[i] = simd::ploadu<Packet<T>>(from + (n + i) * stride + k);
       simd::ptranspose(square);
       for (int64_t i = 0; i < P; ++i) simd::pstore(to + (k + i) * kWidth<T> + n, square.packet[i]);
     }
   }
   for (int64_t k = whole; k < depth; ++k) {
-    for (int64_t n = 0; n < kWidth<T>; ++n) to[k * kWidth<T> + n] = n < have ? from[n * stride + k] : T(0);
+    for (int64_t n = 0; n < kWidth<T>; ++n)
+      to[k * kWidth<T> + n] = n < have ? from[n * stride + k] : T(0);
   }
 }
 
-// Rows of A as tiles read them. The group of kRows rows that begins with row m begins at data + m * row_step; in it,
-// number k of row r stands at [r * stride + k] or, across, at [r + k * stride].
+// Rows of A as tiles read them. The group of kRows rows that begins with row m begins at data + m *
+// row_step; in it, number k of row r stands at [r * stride + k] or, across, at [r + k * stride].
 template <class T>
 struct Rows {
   const T* data;
@@ -140,21 +147,26 @@ struct Rows {
   bool across;
   int64_t row_step;
 
-  static Rows of(const GemmFactor<T>& a, int64_t row, int64_t k, int64_t rows, int64_t depth, T* to) {
+  static Rows of(const GemmFactor<T>& a, int64_t row, int64_t k, int64_t rows, int64_t depth,
+                 T* to) {
     const bool across = a.transpose == Transpose::yes;
     const T* from = a.data + (across ? k * a.stride + row : row * a.stride + k);
     const int64_t row_step = across ? 1 : a.stride, k_step = across ? a.stride : 1;
-    // Copied are rows (or, across, numbers of one row) whose distance is a multiple of 4 KiB: they would evict each other
-    // from the first cache. And, across, groups that use less than three quarters of each cache line that they load.
+    // Copied are rows (or, across, numbers of one row) whose distance is a multiple of 4 KiB: they
+    // would evict each other from the first cache. And, across, groups that use less than three
+    // quarters of each cache line that they load.
     constexpr int64_t kSameSet = 4096, kLine = 64;  // [B]
-    const bool evict = a.stride * int64_t(sizeof(T)) % kSameSet == 0, thin = kRows * int64_t(sizeof(T)) < kLine * 3 / 4;
+    const bool evict = a.stride * int64_t(sizeof(T)) % kSameSet == 0,
+               thin = kRows * int64_t(sizeof(T)) < kLine * 3 / 4;
     if (!evict && !(across && thin)) return {from, a.stride, across, row_step};
     for (int64_t r = 0; r < rows; r += kRows) {
       const int64_t have = std::min(kRows, rows - r);
       T* group = to + r * depth;
       for (int64_t i = 0; i < depth; ++i, group += kRows) {
-        if (across && have == kRows) std::memcpy(group, from + r + i * k_step, sizeof(T) * kRows);
-        else for (int64_t j = 0; j < have; ++j) group[j] = from[(r + j) * row_step + i * k_step];
+        if (across && have == kRows)
+          std::memcpy(group, from + r + i * k_step, sizeof(T) * kRows);
+        else
+          for (int64_t j = 0; j < have; ++j) group[j] = from[(r + j) * row_step + i * k_step];
       }
     }
     return {to, kRows, true, depth};
@@ -166,10 +178,13 @@ template <class T>
 struct Start {
   const T* data;
   int64_t stride;
-  Start at(int64_t row, int64_t column) const { return {data ? data + row * stride + column : nullptr, stride}; }
+  Start at(int64_t row, int64_t column) const {
+    return {data ? data + row * stride + column : nullptr, stride};
+  }
 };
 
-// C (rows, columns) from one block of k. `panels` are of B, `panel_rows` rows each, from the block's first row on.
+// C (rows, columns) from one block of k. `panels` are of B, `panel_rows` rows each, from the
+// block's first row on.
 template <class T>
 struct Block {
   int64_t rows, columns, depth;
@@ -189,24 +204,37 @@ struct Block {
       for (int64_t m = 0; m < rows; m += kRows) {
         const int64_t height = std::min(kRows, rows - m);
         const Start<T> from = start.at(m, n);
-        const TileJob<T> job{depth, a.data + m * a.row_step, a.stride, b, c + m * stride_c + n, stride_c, from.data, from.stride, alpha};
-        if (have == kWidth<T>) tile_of[size_t(height - 1)](job);
-        else edge(job, height, have, tile_of[size_t(height - 1)]);
+        const TileJob<T> job{depth,
+                             a.data + m * a.row_step,
+                             a.stride,
+                             b,
+                             c + m * stride_c + n,
+                             stride_c,
+                             from.data,
+                             from.stride,
+                             alpha};
+        if (have == kWidth<T>)
+          tile_of[size_t(height - 1)](job);
+        else
+          edge(job, height, have, tile_of[size_t(height - 1)]);
       }
     }
   }
 
   // A tile whose last columns exist only in the padding: computed beside C and copied in.
-  static void edge(TileJob<T> job, int64_t height, int64_t have, void (*compute)(const TileJob<T>&)) {
+  static void edge(TileJob<T> job, int64_t height, int64_t have,
+                   void (*compute)(const TileJob<T>&)) {
     T beside[kRows * kWidth<T>] = {};
     T* const c = std::exchange(job.c, beside);
     const int64_t stride_c = std::exchange(job.stride_c, kWidth<T>);
     if (job.start) {
-      for (int64_t r = 0; r < height; ++r) std::copy_n(job.start + r * job.stride_start, have, beside + r * kWidth<T>);
+      for (int64_t r = 0; r < height; ++r)
+        std::copy_n(job.start + r * job.stride_start, have, beside + r * kWidth<T>);
       job.start = beside, job.stride_start = kWidth<T>;
     }
     compute(job);
-    for (int64_t r = 0; r < height; ++r) std::copy_n(beside + r * kWidth<T>, have, c + r * stride_c);
+    for (int64_t r = 0; r < height; ++r)
+      std::copy_n(beside + r * kWidth<T>, have, c + r * stride_c);
   }
 };
 
@@ -220,7 +248,8 @@ int64_t copied_rows_elements(int64_t m, int64_t k) {
 
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0 || k == 0) return 0;
-  return packed_elements(std::min(k, kDepthBlock), std::min(n, kColumnBlock)) + copied_rows_elements(m, k);
+  return packed_elements(std::min(k, kDepthBlock), std::min(n, kColumnBlock)) +
+         copied_rows_elements(m, k);
 }
 
 template <class T>
@@ -228,8 +257,10 @@ void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to) {
   const bool across = b.transpose == Transpose::yes;
   for (int64_t at = 0; at < n; at += kWidth<T>) {
     const int64_t have = std::min(kWidth<T>, n - at);
-    if (across) pack_panel_across(b.data + at * b.stride, b.stride, have, k, to + at * k);
-    else pack_panel(b.data + at, b.stride, have, k, to + at * k);
+    if (across)
+      pack_panel_across(b.data + at * b.stride, b.stride, have, k, to + at * k);
+    else
+      pack_panel(b.data + at, b.stride, have, k, to + at * k);
   }
 }
 
@@ -244,8 +275,17 @@ void gemm_packed(const PackedGemmArguments<T>& g) {
       const int64_t rows = std::min(kRowBlock, g.m - m);
       T* c = g.c + m * g.stride_c;
       const Start<T> start = first ? Start<T>{g.bias, 0} : Start<T>{c, g.stride_c};
-      Block<T>{rows, g.n, depth, Rows<T>::of(g.a, m, k, rows, depth, g.workspace), g.b + k * kWidth<T>, g.rows, c, g.stride_c,
-               start, g.alpha}.run();
+      Block<T>{rows,
+               g.n,
+               depth,
+               Rows<T>::of(g.a, m, k, rows, depth, g.workspace),
+               g.b + k * kWidth<T>,
+               g.rows,
+               c,
+               g.stride_c,
+               start,
+               g.alpha}
+          .run();
     }
     k += depth;
   } while (k < g.k);
@@ -261,13 +301,14 @@ void gemm(const GemmArguments<T>& g) {
     int64_t k = 0;
     do {
       const int64_t depth = std::min(kDepthBlock, g.k - k);
-      const bool b_across = g.b.transpose == Transpose::yes, a_across = g.a.transpose == Transpose::yes;
+      const bool b_across = g.b.transpose == Transpose::yes,
+                 a_across = g.a.transpose == Transpose::yes;
       GemmFactor<T> a = g.a, b = g.b;
       a.data += a_across ? k * a.stride : k;
       b.data += b_across ? n * b.stride + k : k * b.stride + n;
       pack(b, depth, columns, packed);
-      gemm_packed<T>({g.m, columns, depth, a, packed, depth, g.c + n, g.stride_c, k == 0 ? g.write : Write::add, g.alpha, rest,
-                      g.bias ? g.bias + n : nullptr});
+      gemm_packed<T>({g.m, columns, depth, a, packed, depth, g.c + n, g.stride_c,
+                      k == 0 ? g.write : Write::add, g.alpha, rest, g.bias ? g.bias + n : nullptr});
       k += depth;
     } while (k < g.k);
   }

@@ -1,10 +1,12 @@
 // Matrix products of the CPU kernels, row-major: C (M, N) = or += alpha * A (M, K) * B (K, N).
 //
-// Each kDepthBlock products of an element are one chain of multiply-adds from 0, fused where the machine can; the blocks are
-// then added to C in order. So its bits depend on its row of A, its column of B, alpha and what C starts from: not on M or
-// N, on where the element lies, on the alignment of a buffer, or, among machines that fuse, on how wide their vectors are.
+// Each kDepthBlock products of an element are one chain of multiply-adds from 0, fused where the
+// machine can; the blocks are then added to C in order. So its bits depend on its row of A, its
+// column of B, alpha and what C starts from: not on M or N, on where the element lies, on the
+// alignment of a buffer, or, among machines that fuse, on how wide their vectors are.
 //
-// All sizes and strides are [n] elements. C must not overlap what is read. Nothing is checked, and nothing thrown.
+// All sizes and strides are [n] elements. C must not overlap what is read. Nothing is checked, and
+// nothing thrown.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +31,24 @@ struct GemmArguments {
   int64_t stride_c;
   Write write;
   T alpha;
-  T* workspace;             // gemm_workspace(m, n, k) elements, aligned to 64 bytes; may be null if that is 0
+  T* workspace;  // gemm_workspace(m, n, k) elements, aligned to 64 bytes; may be null if that is 0
   const T* bias = nullptr;  // (N), added to every row if write is Write::set, else ignored
 };
 
-// Elements of workspace; never more for smaller dimensions, the same for every instruction set. A multiple of 64 bytes.
+// Elements of workspace; never more for smaller dimensions, the same for every instruction set. A
+// multiple of 64 bytes.
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k);
 
 // T is float or double. Never allocates. A sum over no k is 0.
 template <class T>
 void gemm(const GemmArguments<T>& arguments);
 
-// A right factor (K, N) in the order in which products read it: packed once, it serves any number of them.
+// A right factor (K, N) in the order in which products read it: packed once, it serves any number
+// of them.
 int64_t packed_elements(int64_t k, int64_t n);  // that it takes
 template <class T>
-void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to);  // to: so many elements, aligned to 64 bytes
+void pack(const GemmFactor<T>& b, int64_t k, int64_t n,
+          T* to);  // to: so many elements, aligned to 64 bytes
 
 // A product with the first k rows and n columns of a packed factor that has `rows` rows.
 template <class T>
@@ -60,11 +65,13 @@ struct PackedGemmArguments {
   const T* bias = nullptr;
 };
 
-int64_t copied_rows_elements(int64_t m, int64_t k);  // for rows of A that are not read where they lie
+int64_t copied_rows_elements(int64_t m,
+                             int64_t k);  // for rows of A that are not read where they lie
 template <class T>
 void gemm_packed(const PackedGemmArguments<T>& arguments);
 
-// Products over k are summed in blocks of this length: long, since C is read and written once per block.
+// Products over k are summed in blocks of this length: long, since C is read and written once per
+// block.
 inline constexpr int64_t kDepthBlock = 512;
 
 }  // namespace zl

@@ -10,24 +10,25 @@ namespace {
 
 template <class T>
 struct Row {
-  const T *x, *gain;
+  const T *x, *weight;
   Compute<T> mean, rstd;
   Compute<T> normal(int64_t c) const { return (Compute<T>(x[c]) - mean) * rstd; }
 };
 
 // dx of one row, and its share of the sums over rows.
 template <Write write, class T>
-void backward_row(int64_t C, const Row<T>& row, const T* dy, T* dx, Compute<T>* dgain, Compute<T>* dbias) {
+void backward_row(int64_t C, const Row<T>& row, const T* dy, T* dx, Compute<T>* dweight,
+                  Compute<T>* dbias) {
   using F = Compute<T>;
-  // With n = normalised x and d = dy * gain: dx = rstd * (d - mean(d) - n * mean(d * n)).
-  const auto d = [&](int64_t c) { return F(dy[c]) * F(row.gain[c]); };
+  // With n = normalised x and d = dy * weight: dx = rstd * (d - mean(d) - n * mean(d * n)).
+  const auto d = [&](int64_t c) { return F(dy[c]) * F(row.weight[c]); };
   const F mean_d = sum_lanes(C, d) / F(C);
   const F mean_dn = sum_lanes(C, [&](int64_t c) { return d(c) * row.normal(c); }) / F(C);
 #pragma omp simd
   for (int64_t c = 0; c < C; ++c) {
     const F n = row.normal(c), incoming = F(dy[c]);
     const F value = row.rstd * (d(c) - mean_d - n * mean_dn);
-    dgain[c] += incoming * n;
+    dweight[c] += incoming * n;
     dbias[c] += incoming;
     store(dx[c], write == Write::add ? F(dx[c]) + value : value);
   }
@@ -35,46 +36,52 @@ void backward_row(int64_t C, const Row<T>& row, const T* dy, T* dx, Compute<T>* 
 
 }  // namespace
 
-void CpuBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) {
+void CpuBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
+                            const Tensor& y) {
   for_float_type(y.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
-    const int64_t C = saved.gain.numel(), R = saved.mean.numel();
-    const T *x = saved.x.data<T>().data(), *gain = saved.gain.data<T>().data(), *shift = bias.data<T>().data();
+    const int64_t C = saved.weight.numel(), R = saved.mean.numel();
+    const T *x = saved.x.data<T>().data(), *weight = saved.weight.data<T>().data(),
+            *shift = bias.data<T>().data();
     F *mean = saved.mean.data<F>().data(), *rstd = saved.rstd.data<F>().data();
     T* out = y.data<T>().data();
     for (int64_t r = 0; r < R; ++r, x += C, out += C) {
       // Two passes: E[x^2] - E[x]^2 would cancel where the mean is large.
       const F m = sum_lanes(C, [&](int64_t c) { return F(x[c]); }) / F(C);
-      const F variance = sum_lanes(C, [&](int64_t c) { return (F(x[c]) - m) * (F(x[c]) - m); }) / F(C);
-      const Row<T> row{x, gain, mean[r] = m, rstd[r] = F(1) / std::sqrt(variance + F(eps))};
+      const F variance =
+          sum_lanes(C, [&](int64_t c) { return (F(x[c]) - m) * (F(x[c]) - m); }) / F(C);
+      const Row<T> row{x, weight, mean[r] = m, rstd[r] = F(1) / std::sqrt(variance + F(eps))};
 #pragma omp simd
-      for (int64_t c = 0; c < C; ++c) store(out[c], row.normal(c) * F(gain[c]) + F(shift[c]));
+      for (int64_t c = 0; c < C; ++c) store(out[c], row.normal(c) * F(weight[c]) + F(shift[c]));
     }
   });
 }
 
-void CpuBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy, const LayerNormGradients& out,
-                                     const Tensor& workspace) {
+void CpuBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy,
+                                     const LayerNormGradients& out, const Tensor& workspace) {
   for_float_type(dy.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
-    const int64_t C = saved.gain.numel(), R = saved.mean.numel();
+    const int64_t C = saved.weight.numel(), R = saved.mean.numel();
     if (C == 0) return;
-    const T *x = saved.x.data<T>().data(), *gain = saved.gain.data<T>().data(), *incoming = dy.data<T>().data();
+    const T *x = saved.x.data<T>().data(), *weight = saved.weight.data<T>().data(),
+            *incoming = dy.data<T>().data();
     const F *mean = saved.mean.data<F>().data(), *rstd = saved.rstd.data<F>().data();
-    T *dx = out.dx.data<T>().data(), *dgain = out.dgain.data<T>().data(), *dbias = out.dbias.data<T>().data();
+    T *dx = out.dx.data<T>().data(), *dweight = out.dweight.data<T>().data(),
+      *dbias = out.dbias.data<T>().data();
     // Rows are added in order and rounded to T once, when their sum meets the gradient buffers.
     F *sum_gain = static_cast<F*>(workspace.address()), *sum_bias = sum_gain + C;
     std::fill_n(sum_gain, 2 * C, F(0));
-    const auto backward = out.write_dx == Write::add ? backward_row<Write::add, T> : backward_row<Write::set, T>;
+    const auto backward =
+        out.write_dx == Write::add ? backward_row<Write::add, T> : backward_row<Write::set, T>;
     for (int64_t r = 0; r < R; ++r) {
-      const Row<T> row{x + r * C, gain, mean[r], rstd[r]};
+      const Row<T> row{x + r * C, weight, mean[r], rstd[r]};
       backward(C, row, incoming + r * C, dx + r * C, sum_gain, sum_bias);
     }
 #pragma omp simd
     for (int64_t c = 0; c < C; ++c) {
-      store(dgain[c], F(dgain[c]) + sum_gain[c]);
+      store(dweight[c], F(dweight[c]) + sum_gain[c]);
       store(dbias[c], F(dbias[c]) + sum_bias[c]);
     }
   });

@@ -11,8 +11,8 @@
 namespace zl {
 namespace {
 
-// bf16 and f16 are multiplied in fp32, piece by piece, so that the fp32 copies stay small. Along K a piece is a
-// multiple of gemm's blocks: the sums are the same as if all of K were one piece.
+// bf16 and f16 are multiplied in fp32, piece by piece, so that the fp32 copies stay small. Along K
+// a piece is a multiple of gemm's blocks: the sums are the same as if all of K were one piece.
 constexpr int64_t kPiece = 512;
 static_assert(kPiece % kDepthBlock == 0);
 
@@ -20,13 +20,16 @@ struct Sizes {
   int64_t m, n, k;
 };
 
-Sizes piece(const Sizes& whole) { return {std::min(whole.m, kPiece), std::min(whole.n, kPiece), std::min(whole.k, kPiece)}; }
+Sizes piece(const Sizes& whole) {
+  return {std::min(whole.m, kPiece), std::min(whole.n, kPiece), std::min(whole.k, kPiece)};
+}
 
 int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 // Copies a matrix into one of another type.
 template <class From, class To>
-void convert(const From* from, int64_t stride_from, To* to, int64_t stride_to, int64_t rows, int64_t columns) {
+void convert(const From* from, int64_t stride_from, To* to, int64_t stride_to, int64_t rows,
+             int64_t columns) {
   for (int64_t r = 0; r < rows; ++r, from += stride_from, to += stride_to) {
 #pragma omp simd
     for (int64_t c = 0; c < columns; ++c) store(to[c], float(from[c]));
@@ -41,9 +44,11 @@ struct Operands {
   const T* bias;  // or null
 };
 
-// The piece of a stored factor that begins at (row, column) of the untransposed one; returns it in fp32.
+// The piece of a stored factor that begins at (row, column) of the untransposed one; returns it in
+// fp32.
 template <class T>
-GemmFactor<float> widen(const GemmFactor<T>& f, int64_t row, int64_t column, int64_t rows, int64_t columns, float* to) {
+GemmFactor<float> widen(const GemmFactor<T>& f, int64_t row, int64_t column, int64_t rows,
+                        int64_t columns, float* to) {
   if (f.transpose == Transpose::yes) std::swap(row, column), std::swap(rows, columns);
   convert(f.data + row * f.stride + column, f.stride, to, columns, rows, columns);
   return {to, columns, f.transpose};
@@ -67,7 +72,8 @@ void multiply_in_pieces(const Sizes& all, const Operands<T>& o, float* workspace
       do {  // once even if K is 0, which sets zeros or the bias
         const int64_t k = std::min(kPiece, all.k - k0);
         const Write write = k0 == 0 ? o.write : Write::add;
-        gemm<float>({m, n, k, widen(o.a, m0, k0, m, k, a), widen(o.b, k0, n0, k, n, b), c, n, write, 1.0f, rest, o.bias ? bias : nullptr});
+        gemm<float>({m, n, k, widen(o.a, m0, k0, m, k, a), widen(o.b, k0, n0, k, n, b), c, n, write,
+                     1.0f, rest, o.bias ? bias : nullptr});
         k0 += k;
       } while (k0 < all.k);
       convert(c, n, out, all.n, m, n);
@@ -81,19 +87,23 @@ int64_t matmul_workspace(int64_t M, int64_t N, int64_t K, Dtype dtype) {
   if (dtype == Dtype::f64) return 8 * gemm_workspace(M, N, K);
   if (dtype == Dtype::f32) return 4 * gemm_workspace(M, N, K);
   const Sizes p = piece({M, N, K});
-  return 4 * (aligned(p.m * p.k) + aligned(p.k * p.n) + aligned(p.m * p.n) + gemm_workspace(p.m, p.n, p.k));
+  return 4 * (aligned(p.m * p.k) + aligned(p.k * p.n) + aligned(p.m * p.n) +
+              gemm_workspace(p.m, p.n, p.k));
 }
 
-void CpuBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) {
+void CpuBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
+                        const Tensor& workspace) {
   const int64_t N = out.dim(-1), M = N ? out.numel() / N : 0;
   if (M == 0 || N == 0) return;
   const int64_t K = a.tensor.numel() / M;
   for_float_type(out.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
-    const auto factor = [](const Factor& f) { return GemmFactor<T>{f.tensor.data<T>().data(), f.tensor.dim(-1), f.transpose}; };
+    const auto factor = [](const Factor& f) {
+      return GemmFactor<T>{f.tensor.data<T>().data(), f.tensor.dim(-1), f.transpose};
+    };
     const Operands<T> o{factor(a), factor(b), out.data<T>().data(), write,
-                       bias.defined() ? bias.data<T>().data() : nullptr};
+                        bias.defined() ? bias.data<T>().data() : nullptr};
     F* scratch = static_cast<F*>(workspace.address());
     if constexpr (std::is_same_v<T, F>) {
       gemm<T>({M, N, K, o.a, o.b, o.c, N, write, T(1), scratch, o.bias});

@@ -1,4 +1,5 @@
-// The sum of squares from which a gradient's norm is made, in one fixed order that all stages share.
+// The sum of squares from which a gradient's norm is made, in one fixed order that all stages
+// share.
 #include <algorithm>
 
 #include "tensor/cpu/cpu_backend.h"
@@ -9,8 +10,8 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// Adds numbers pairwise, as a balanced binary tree over them does, without knowing how many will come: `partial[k]`
-// is the finished sum of 2^k numbers if bit k of `count` is set.
+// Adds numbers pairwise, as a balanced binary tree over them does, without knowing how many will
+// come: `partial[k]` is the finished sum of 2^k numbers if bit k of `count` is set.
 class PairwiseSum {
  public:
   void add(double value) {
@@ -42,7 +43,8 @@ void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor
     PairwiseSum sum;
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const T* block = px + begin;
-      // A block that is not full counts as filled up with zeros: adding them to a lane changes no bit.
+      // A block that is not full counts as filled up with zeros: adding them to a lane changes no
+      // bit.
       sum.add(sum_lanes(std::min(kBlock, n - begin), [block](int64_t i) {
         const double value = double(Compute<T>(block[i]));
         return value * value;

@@ -1,7 +1,8 @@
 // Updates of AdamW and SGD in one pass over parameter, gradient and state.
 //
-// An element's new value depends on that element alone, so updating a slice gives the bits of updating the whole:
-// what zero1, zero2 and zero3 do to their shards is what ddp does to everything.
+// An element's new value depends on that element alone, so updating a slice gives the bits of
+// updating the whole: what zero1, zero2 and zero3 do to their shards is what ddp does to
+// everything.
 #include <cmath>
 
 #include "tensor/cpu/cpu_backend.h"
@@ -10,15 +11,18 @@
 namespace zl {
 namespace {
 
-// The weights that an update changes: parameters, or their master copy, whose rounded values become the parameters.
+// The weights that an update changes: parameters, or their master copy, whose rounded values become
+// the parameters.
 template <class P, bool has_master>
 struct Weights {
   using F = Compute<P>;
   P* parameter;
   F* master;
   [[gnu::always_inline]] F operator[](int64_t i) const {
-    if constexpr (has_master) return master[i];
-    else return F(parameter[i]);
+    if constexpr (has_master)
+      return master[i];
+    else
+      return F(parameter[i]);
   }
   [[gnu::always_inline]] void set(int64_t i, F value) const {
     if constexpr (has_master) master[i] = value;
@@ -35,8 +39,10 @@ void for_types_of(const Update& u, Loop&& loop) {
       using G = decltype(gradient_type);
       P* parameter = u.parameter.template data<P>().data();
       const G* gradient = u.gradient.template data<G>().data();
-      if (u.master.defined()) loop(Weights<P, true>{parameter, u.master.template data<Compute<P>>().data()}, gradient);
-      else loop(Weights<P, false>{parameter, nullptr}, gradient);
+      if (u.master.defined())
+        loop(Weights<P, true>{parameter, u.master.template data<Compute<P>>().data()}, gradient);
+      else
+        loop(Weights<P, false>{parameter, nullptr}, gradient);
     });
   });
 }
@@ -49,7 +55,10 @@ struct AdamWConstants {
       : scale(F(u.gradient_scale)),
         keep(F(u.decoupled ? 1 - u.lr * u.weight_decay : 1)),
         decay(F(u.decoupled ? 0 : u.weight_decay)),
-        beta1(F(u.beta1)), rest1(F(1 - u.beta1)), beta2(F(u.beta2)), rest2(F(1 - u.beta2)),
+        beta1(F(u.beta1)),
+        rest1(F(1 - u.beta1)),
+        beta2(F(u.beta2)),
+        rest2(F(1 - u.beta2)),
         step_size(F(u.lr / u.correction1)),
         root2(F(std::sqrt(u.correction2))),
         eps(F(u.eps)) {}
@@ -57,8 +66,8 @@ struct AdamWConstants {
 
 }  // namespace
 
-// The first moment is beta1 m + (1 - beta1) g, as in the paper. torch's lerp, m + (1 - beta1)(g - m), rounds
-// differently in the last bit.
+// The first moment is beta1 m + (1 - beta1) g, as in the paper. torch's lerp, m + (1 - beta1)(g -
+// m), rounds differently in the last bit.
 void CpuBackend::adamw(const AdamWUpdate& u) {
   for_types_of(u, [&](auto weights, const auto* gradient) {
     using F = typename decltype(weights)::F;

@@ -87,8 +87,9 @@ void store(const Sum* __restrict sum, T* __restrict out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) narrow(sum[i], out[i]);
 }
 
-// Two ranks' sum or mean in one sweep, into one or both of them: no sums are stored between two loops. Twice as fast as the
-// general way up to 16 MB. A product with 0.5 rounds as the division by 2 does.
+// Two ranks' sum or mean in one sweep, into one or both of them: no sums are stored between two
+// loops. Twice as fast as the general way up to 16 MB. A product with 0.5 rounds as the division by
+// 2 does.
 template <class T>
 void add_pair(const OrderedSum& what) {
   const auto at = [](char* buffer) { return reinterpret_cast<T*>(buffer); };
@@ -117,14 +118,16 @@ void add_in_order(const OrderedSum& what) {
     for (size_t r = 2; r < buffers.size(); ++r) add(at(buffers[r], i), sum, n);
     if (mean) divide(sum, n, values);
     store(sum, at(results[0], i), n);
-    for (size_t r = 1; r < results.size(); ++r) std::memcpy(at(results[r], i), at(results[0], i), size_t(n) * sizeof(T));
+    for (size_t r = 1; r < results.size(); ++r)
+      std::memcpy(at(results[r], i), at(results[0], i), size_t(n) * sizeof(T));
   }
 }
 
 }  // namespace
 
 void CpuBackend::ordered_sum(const OrderedSum& what) {
-  if (what.buffers.size() < 2 && what.added < 2) return;  // the sum and the mean of one are itself, and it is in place
+  if (what.buffers.size() < 2 && what.added < 2)
+    return;  // the sum and the mean of one are itself, and it is in place
   if (what.dtype == Dtype::i32) return add_in_order<int32_t>(what);
   for_float_type(what.dtype, [&](auto type) { add_in_order<decltype(type)>(what); });
 }

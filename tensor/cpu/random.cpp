@@ -1,10 +1,12 @@
-// Normal numbers of a counter-based stream: element i of a parameter is number i, whatever part of it is filled.
+// Normal numbers of a counter-based stream: element i of a parameter is number i, whatever part of
+// it is filled.
 #include "tensor/random.h"
 
 #include "tensor/cpu/cpu_backend.h"
 
 namespace zl {
-void CpuBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) {
+void CpuBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean,
+                        double deviation, const Tensor& out) {
   for_float_type(out.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;

@@ -1,8 +1,10 @@
-// Arithmetic of kernels that compilers turn into vector instructions and whose bits are nevertheless fixed.
+// Arithmetic of kernels that compilers turn into vector instructions and whose bits are
+// nevertheless fixed.
 //
-// Everything is branch-free and uses only +, -, *, / and selections, so that a result depends on the values alone:
-// not on the alignment of a buffer, on the compiler or on the width of its vectors. That is why these stand here and
-// neither std::exp in a loop (one call per element) nor Eigen's array math (other bits at other offsets) is used.
+// Everything is branch-free and uses only +, -, *, / and selections, so that a result depends on
+// the values alone: not on the alignment of a buffer, on the compiler or on the width of its
+// vectors. That is why these stand here and neither std::exp in a loop (one call per element) nor
+// Eigen's array math (other bits at other offsets) is used.
 #pragma once
 
 #include <bit>
@@ -24,10 +26,11 @@ inline float exp_of_remainder(float r) {
   return (p * r * r + r) + 1.0f;
 }
 
-// e^x within 1 ulp (relative error below 1.2e-7 where the result is normal). Overflow gives infinity, underflow a
-// subnormal or 0, NaN stays NaN. Cody & Waite's reduction.
+// e^x within 1 ulp (relative error below 1.2e-7 where the result is normal). Overflow gives
+// infinity, underflow a subnormal or 0, NaN stays NaN. Cody & Waite's reduction.
 inline float exp_fast(float x) {
-  // Beyond these the result is infinity or 0 already; the clamp keeps n within the exponents handled below.
+  // Beyond these the result is infinity or 0 already; the clamp keeps n within the exponents
+  // handled below.
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits.
@@ -47,7 +50,8 @@ inline double exp_fast(double x) { return std::exp(x); }
 // Sums run in this many lanes: element i belongs to lane i % kLanes.
 inline constexpr int kLanes = 16;
 
-// term(0) + … + term(n - 1): each lane in order of i, then the lanes pairwise. term returns float or double.
+// term(0) + … + term(n - 1): each lane in order of i, then the lanes pairwise. term returns float
+// or double.
 template <class Term>
 inline auto sum_lanes(int64_t n, Term&& term) {
   using T = decltype(term(int64_t(0)));

@@ -1,10 +1,12 @@
-// Causal attention as FlashAttention-2, Dao 2023 (arXiv:2307.08691), algorithms 1 and 2: a tile of queries meets one tile
-// of keys after the other. Scores live in registers and shared memory only; a running maximum and sum per query stand for
-// the softmax over its row. backward computes the scores again, and log_sum_exp turns them into probabilities.
+// Causal attention as FlashAttention-2, Dao 2023 (arXiv:2307.08691), algorithms 1 and 2: a tile of
+// queries meets one tile of keys after the other. Scores live in registers and shared memory only;
+// a running maximum and sum per query stand for the softmax over its row. backward computes the
+// scores again, and log_sum_exp turns them into probabilities.
 //
-// Where the paper adds to dq with atomics, a kernel of its own goes over the keys of each tile of queries: every sum has
-// one order, at the price of 7 products instead of 5. Tiles begin at multiples of their size and keys beyond a query's
-// diagonal count exactly 0, so what a query gives does not depend on how many tokens follow it.
+// Where the paper adds to dq with atomics, a kernel of its own goes over the keys of each tile of
+// queries: every sum has one order, at the price of 7 products instead of 5. Tiles begin at
+// multiples of their size and keys beyond a query's diagonal count exactly 0, so what a query gives
+// does not depend on how many tokens follow it.
 #include <limits>
 
 #include "tensor/cuda/attention_tiles.h"
@@ -31,7 +33,8 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
   const auto [head, rank] = job(pass);
   const int64_t queries = ((pass.tokens - 1) / Tile::kRows - rank) * Tile::kRows;
   const Matrix<const T> q = pass.of_head(pass.qkv, head, 3, 0).from(queries);
-  const Matrix<const T> k = pass.of_head(pass.qkv, head, 3, 1), v = pass.of_head(pass.qkv, head, 3, 2);
+  const Matrix<const T> k = pass.of_head(pass.qkv, head, 3, 1),
+                        v = pass.of_head(pass.qkv, head, 3, 2);
   const F scale = pass.scale();
   F largest[Tile::kMine], sum[Tile::kMine];  // the latter over this thread's columns
   for (int i = 0; i < Tile::kMine; ++i) largest[i] = kNone, sum[i] = 0;
@@ -47,7 +50,8 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
       }
       top = warp_max<kSide>(top);
       const F base = top == kNone ? F(0) : top;  // all scores so far may be -infinity
-      const F shrink = exp(largest[i] - base);   // what was summed so far was relative to the maximum so far
+      const F shrink =
+          exp(largest[i] - base);  // what was summed so far was relative to the maximum so far
       largest[i] = top;
       sum[i] *= shrink;
       for (int j = 0; j < Tile::kMine; ++j) sum[i] += p[i][j] = exp(p[i][j] - base);
@@ -59,7 +63,8 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
   for (int i = 0; i < Tile::kMine; ++i) {
     const F whole = warp_sum<kSide>(sum[i]);
     inverse[i] = F(1) / whole;
-    if (column(0) == 0 && row(i) < q.rows) pass.log_sum_exp[head * pass.tokens + queries + row(i)] = largest[i] + log(whole);
+    if (column(0) == 0 && row(i) < q.rows)
+      pass.log_sum_exp[head * pass.tokens + queries + row(i)] = largest[i] + log(whole);
   }
   Tile::store(output, inverse, pass.of_head(pass.y, head).from(queries));
 }
@@ -70,7 +75,8 @@ __global__ void delta_kernel(Pass<T> pass) {
   using F = Compute<T>;
   const int64_t query = first_element() / kWarp, head = query / pass.tokens;
   if (head >= pass.B * pass.heads) return;  // the whole warp
-  const Matrix<const T> y = pass.of_head(static_cast<const T*>(pass.y), head).from(query % pass.tokens);
+  const Matrix<const T> y =
+      pass.of_head(static_cast<const T*>(pass.y), head).from(query % pass.tokens);
   const Matrix<const T> dy = pass.of_head(pass.dy, head).from(query % pass.tokens);
   F sum = 0;
   for (int d = int(threadIdx.x) % kWarp; d < pass.D; d += kWarp) sum += dy.get(0, d) * y.get(0, d);
@@ -91,14 +97,17 @@ __device__ Statistics<F> statistics(const Pass<T>& pass, int64_t head, int64_t q
 
 // dq = scale dS K with dS = P * (dP - delta), dP = dy V^T.
 template <class T, int kHead>
-__global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) backward_queries_kernel(Pass<T> pass) {
+__global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
+    backward_queries_kernel(Pass<T> pass) {
   using Tile = Tiles<T, kHead>;
   using F = Compute<T>;
   __shared__ Tile tile;
   const auto [head, rank] = job(pass);
   const int64_t queries = ((pass.tokens - 1) / Tile::kRows - rank) * Tile::kRows;
-  const Matrix<const T> q = pass.of_head(pass.qkv, head, 3, 0).from(queries), dy = pass.of_head(pass.dy, head).from(queries);
-  const Matrix<const T> k = pass.of_head(pass.qkv, head, 3, 1), v = pass.of_head(pass.qkv, head, 3, 2);
+  const Matrix<const T> q = pass.of_head(pass.qkv, head, 3, 0).from(queries),
+                        dy = pass.of_head(pass.dy, head).from(queries);
+  const Matrix<const T> k = pass.of_head(pass.qkv, head, 3, 1),
+                        v = pass.of_head(pass.qkv, head, 3, 2);
   const F scale = pass.scale();
   typename Tile::Output dq = {};
   for (int64_t keys = 0; keys <= queries; keys += Tile::kRows) {
@@ -121,13 +130,15 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) backward_q
 
 // dv = P^T dy and dk = scale dS^T q. Here the rows of a tile are keys, and its columns queries.
 template <class T, int kHead>
-__global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) backward_keys_kernel(Pass<T> pass) {
+__global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
+    backward_keys_kernel(Pass<T> pass) {
   using Tile = Tiles<T, kHead>;
   using F = Compute<T>;
   __shared__ Tile tile;
   const auto [head, rank] = job(pass);
   const int64_t keys = rank * Tile::kRows;
-  const Matrix<const T> k = pass.of_head(pass.qkv, head, 3, 1).from(keys), v = pass.of_head(pass.qkv, head, 3, 2).from(keys);
+  const Matrix<const T> k = pass.of_head(pass.qkv, head, 3, 1).from(keys),
+                        v = pass.of_head(pass.qkv, head, 3, 2).from(keys);
   const Matrix<const T> q = pass.of_head(pass.qkv, head, 3, 0), dy = pass.of_head(pass.dy, head);
   const F scale = pass.scale();
   typename Tile::Output dk = {}, dv = {};
@@ -137,7 +148,8 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) backward_k
     for (int j = 0; j < Tile::kMine; ++j) {
       const int64_t query = queries + column(j);
       const F log_sum_exp = statistics(pass, head, query).log_sum_exp;
-      for (int i = 0; i < Tile::kMine; ++i) p[i][j] = keys + row(i) <= query ? exp(p[i][j] * scale - log_sum_exp) : F(0);
+      for (int i = 0; i < Tile::kMine; ++i)
+        p[i][j] = keys + row(i) <= query ? exp(p[i][j] * scale - log_sum_exp) : F(0);
     }
     tile.add_weighted(p, dy.from(queries), dv);
     tile.add_products(v, dy.from(queries), ds);
@@ -165,8 +177,15 @@ void for_head_size(int64_t D, F&& f) {
 
 template <class T>
 Pass<T> pass_over(const AttentionSaved& saved) {
-  const int64_t B = saved.qkv.dim(0), tokens = saved.qkv.dim(1), D = saved.qkv.dim(2) / 3 / saved.heads;
-  return {B, tokens, saved.heads, int(D), elements<T>(saved.qkv), elements<T>(saved.y), elements<Compute<T>>(saved.log_sum_exp)};
+  const int64_t B = saved.qkv.dim(0), tokens = saved.qkv.dim(1),
+                D = saved.qkv.dim(2) / 3 / saved.heads;
+  return {B,
+          tokens,
+          saved.heads,
+          int(D),
+          elements<T>(saved.qkv),
+          elements<T>(saved.y),
+          elements<Compute<T>>(saved.log_sum_exp)};
 }
 
 }  // namespace
@@ -184,12 +203,14 @@ void CudaBackend::attention(const AttentionSaved& saved, const Tensor&) {
   });
 }
 
-void CudaBackend::attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) {
+void CudaBackend::attention_backward(const AttentionSaved& saved, const Tensor& dy,
+                                     const Tensor& dqkv, const Tensor& workspace) {
   if (saved.qkv.numel() == 0) return;
   for_float_type(saved.qkv.dtype(), [&](auto type) {
     using T = decltype(type);
     Pass<T> pass = pass_over<T>(saved);
-    pass.dy = elements<T>(dy), pass.dqkv = elements<T>(dqkv), pass.delta = elements<Compute<T>>(workspace);
+    pass.dy = elements<T>(dy), pass.dqkv = elements<T>(dqkv),
+    pass.delta = elements<Compute<T>>(workspace);
     const int64_t heads = pass.B * pass.heads;
     launch(*this, delta_kernel<T>, blocks_for(heads * pass.tokens * kWarp), kThreads, pass);
     for_head_size(pass.D, [&](auto head) {

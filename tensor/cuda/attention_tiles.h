@@ -1,4 +1,5 @@
-// The two products of which attention consists, on tiles in shared memory. Only attention.cu includes it.
+// The two products of which attention consists, on tiles in shared memory. Only attention.cu
+// includes it.
 #pragma once
 
 #include <type_traits>
@@ -14,7 +15,8 @@
 
 namespace zl::ZEROLAB_CUDA {
 
-constexpr int kSide = 16;   // the threads of a block form a square: kSide rows of kSide, which are neighbours in one warp
+constexpr int kSide = 16;   // the threads of a block form a square: kSide rows of kSide, which are
+                            // neighbours in one warp
 constexpr int kChunk = 32;  // channels in shared memory at a time
 static_assert(kSide * kSide == kThreads);
 
@@ -49,7 +51,8 @@ struct Pass {
   F* delta = nullptr;  // sum of dy * y
 
   __device__ F scale() const { return F(1) / sqrt(F(D)); }
-  // Of head `bh` out of B * heads, in a tensor of C channels per token, or 3C: then the queries, keys or values (0, 1, 2).
+  // Of head `bh` out of B * heads, in a tensor of C channels per token, or 3C: then the queries,
+  // keys or values (0, 1, 2).
   template <class U>
   __device__ Matrix<U> of_head(U* tensor, int64_t bh, int parts = 1, int part = 0) const {
     const int64_t b = bh / heads, h = bh % heads, C = heads * D;
@@ -57,21 +60,26 @@ struct Pass {
   }
 };
 
-// What the threads of a block share, and what they do together. Each sum belongs to one thread and runs in order.
+// What the threads of a block share, and what they do together. Each sum belongs to one thread and
+// runs in order.
 template <class T, int kHead>
 struct Tiles {
   using F = Compute<T>;
-  // Queries or keys. Registers hold the output, (kRows, kHead), and a block has 48 KiB of shared memory.
+  // Queries or keys. Registers hold the output, (kRows, kHead), and a block has 48 KiB of shared
+  // memory.
   static constexpr int kRows = sizeof(F) == 8 || kHead > 128 ? 32 : 64;
-  static constexpr int kBlocks = kHead > 64 ? 1 : 2;  // that run on one multiprocessor at a time, or the compiler aims at more
-  static constexpr int kMine = kRows / kSide, kColumns = kHead / kSide, kColumnsOfChunk = kChunk / kSide;
+  static constexpr int kBlocks =
+      kHead > 64 ? 1 : 2;  // that run on one multiprocessor at a time, or the compiler aims at more
+  static constexpr int kMine = kRows / kSide, kColumns = kHead / kSide,
+                       kColumnsOfChunk = kChunk / kSide;
   using Scores = F[kMine][kMine];
   using Output = F[kMine][kColumns];
   // One more column than needed, so that the elements of a column lie in different banks.
   F a[kRows][kChunk + 1], b[kRows][kChunk + 1], weights[kRows][kRows + 1];
 
   __device__ void load(const Matrix<const T>& from, int d, F (&to)[kRows][kChunk + 1]) {
-    for (int i = int(threadIdx.x); i < kRows * kChunk; i += kThreads) to[i / kChunk][i % kChunk] = from.get(i / kChunk, d + i % kChunk);
+    for (int i = int(threadIdx.x); i < kRows * kChunk; i += kThreads)
+      to[i / kChunk][i % kChunk] = from.get(i / kChunk, d + i % kChunk);
   }
 
   // sums += x y^T for tiles of rows.
@@ -91,7 +99,8 @@ struct Tiles {
     }
   }
 
-  // output += w x for a tile of weights and a tile of rows. add_products must stand between two calls.
+  // output += w x for a tile of weights and a tile of rows. add_products must stand between two
+  // calls.
   __device__ void add_weighted(const Scores& w, const Matrix<const T>& x, Output& output) {
     for (int i = 0; i < kMine; ++i) {
       for (int j = 0; j < kMine; ++j) weights[row(i)][column(j)] = w[i][j];
@@ -107,19 +116,22 @@ struct Tiles {
         for (int c = 0; c < kColumnsOfChunk; ++c) value[c] = b[k][column(c)];
         for (int i = 0; i < kMine; ++i) {
           const F weight = weights[row(i)][k];
-          for (int c = 0; c < kColumnsOfChunk; ++c) output[i][chunk * kColumnsOfChunk + c] += weight * value[c];
+          for (int c = 0; c < kColumnsOfChunk; ++c)
+            output[i][chunk * kColumnsOfChunk + c] += weight * value[c];
         }
       }
     }
   }
 
   // to = output, row i times factor[i].
-  __device__ static void store(const Output& output, const F (&factor)[kMine], const Matrix<T>& to) {
+  __device__ static void store(const Output& output, const F (&factor)[kMine],
+                               const Matrix<T>& to) {
     ZL_UNROLL
     for (int i = 0; i < kMine; ++i) {
       ZL_UNROLL
       for (int c = 0; c < kColumns; ++c) {
-        if (row(i) < to.rows && column(c) < to.D) to.first[row(i) * to.stride + column(c)] = T(output[i][c] * factor[i]);
+        if (row(i) < to.rows && column(c) < to.D)
+          to.first[row(i) * to.stride + column(c)] = T(output[i][c] * factor[i]);
       }
     }
   }

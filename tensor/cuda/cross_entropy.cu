@@ -1,7 +1,9 @@
-// Mean cross-entropy of rows of logits, one block per row. Nothing is saved for backward: it finds each row's maximum and
-// sum again, which costs less than keeping a second tensor as large as the logits.
+// Mean cross-entropy of rows of logits, one block per row. Nothing is saved for backward: it finds
+// each row's maximum and sum again, which costs less than keeping a second tensor as large as the
+// logits.
 //
-// A GPU cannot throw: where the CPU reports a target outside the vocabulary, loss and gradient become NaN here.
+// A GPU cannot throw: where the CPU reports a target outside the vocabulary, loss and gradient
+// become NaN here.
 #include <limits>
 
 #include "tensor/cuda/launch.h"
@@ -25,7 +27,8 @@ __device__ Row<T> row_of_block(const T* logits, const int32_t* targets, int64_t 
   using F = Compute<T>;
   const T* x = logits + blockIdx.x * V;
   F maximum = -std::numeric_limits<F>::infinity();
-  for (int64_t i = threadIdx.x; i < V; i += kThreads) maximum = F(x[i]) > maximum ? F(x[i]) : maximum;
+  for (int64_t i = threadIdx.x; i < V; i += kThreads)
+    maximum = F(x[i]) > maximum ? F(x[i]) : maximum;
   maximum = block_max(maximum);
   F sum = 0;
   for (int64_t i = threadIdx.x; i < V; i += kThreads) sum += exp(F(x[i]) - maximum);
@@ -33,12 +36,14 @@ __device__ Row<T> row_of_block(const T* logits, const int32_t* targets, int64_t 
 }
 
 template <class T>
-__global__ void row_losses_kernel(const T* logits, const int32_t* targets, int64_t V, Compute<T>* losses) {
+__global__ void row_losses_kernel(const T* logits, const int32_t* targets, int64_t V,
+                                  Compute<T>* losses) {
   using F = Compute<T>;
   const Row<T> row = row_of_block(logits, targets, V);
   if (threadIdx.x > 0) return;
   // Subtracting the maximum from the target first keeps the digits of a loss near 0.
-  losses[blockIdx.x] = row.valid() ? log(row.sum) - (F(row.x[row.target]) - row.maximum) : std::numeric_limits<F>::quiet_NaN();
+  losses[blockIdx.x] = row.valid() ? log(row.sum) - (F(row.x[row.target]) - row.maximum)
+                                   : std::numeric_limits<F>::quiet_NaN();
 }
 
 // One block: thread i adds every kThreads-th row from row i.
@@ -51,11 +56,14 @@ __global__ void mean_kernel(int64_t R, const F* losses, F* mean) {
 }
 
 template <class T>
-__global__ void backward_kernel(const T* logits, const int32_t* targets, int64_t R, int64_t V, const Compute<T>* dloss, T* dlogits) {
+__global__ void backward_kernel(const T* logits, const int32_t* targets, int64_t R, int64_t V,
+                                const Compute<T>* dloss, T* dlogits) {
   using F = Compute<T>;
   const Row<T> row = row_of_block(logits, targets, V);
-  const F inverse = F(1) / row.sum, scale = row.valid() ? *dloss / F(R) : std::numeric_limits<F>::quiet_NaN();
-  // dlogits may be the logits: each element is read and written by one thread, and the sums above are complete.
+  const F inverse = F(1) / row.sum,
+          scale = row.valid() ? *dloss / F(R) : std::numeric_limits<F>::quiet_NaN();
+  // dlogits may be the logits: each element is read and written by one thread, and the sums above
+  // are complete.
   for (int64_t i = threadIdx.x; i < V; i += kThreads) {
     const F p = exp(F(row.x[i]) - row.maximum) * inverse;
     dlogits[blockIdx.x * V + i] = T((i == row.target ? p - F(1) : p) * scale);
@@ -64,23 +72,26 @@ __global__ void backward_kernel(const T* logits, const int32_t* targets, int64_t
 
 }  // namespace
 
-void CudaBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) {
+void CudaBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
+                                const Tensor& workspace) {
   for_float_type(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     using F = Compute<T>;
     const int64_t V = logits.dim(-1), R = targets.numel();
     F* losses = R > 0 ? elements<F>(workspace) : nullptr;
-    launch(*this, row_losses_kernel<T>, R, kThreads, elements<T>(logits), elements<int32_t>(targets), V, losses);
+    launch(*this, row_losses_kernel<T>, R, kThreads, elements<T>(logits),
+           elements<int32_t>(targets), V, losses);
     launch(*this, mean_kernel<F>, 1, kThreads, R, losses, elements<F>(loss));
   });
 }
 
-void CudaBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) {
+void CudaBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
+                                         const Tensor& dloss, const Tensor& dlogits) {
   for_float_type(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t V = logits.dim(-1), R = targets.numel();
-    launch(*this, backward_kernel<T>, R, kThreads, elements<T>(logits), elements<int32_t>(targets), R, V, elements<Compute<T>>(dloss),
-           elements<T>(dlogits));
+    launch(*this, backward_kernel<T>, R, kThreads, elements<T>(logits), elements<int32_t>(targets),
+           R, V, elements<Compute<T>>(dloss), elements<T>(dlogits));
   });
 }
 

@@ -1,5 +1,4 @@
 #include "tensor/cuda/cuda_backend.h"
-
 #include "tensor/cuda/device_pool.h"
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/matmul.h"
@@ -10,10 +9,12 @@ CudaBackend::CudaBackend(int device, GpuOptions options)
     : device_(device), options_(options), pool_(std::make_unique<DevicePool>(options.segment)) {
   int count = 0;
   require_cuda(cudaGetDeviceCount(&count), "GPUs cannot be counted");
-  if (device < 0 || device >= count) throw std::runtime_error(str("there is no GPU ", device, ": this machine has ", count));
+  if (device < 0 || device >= count)
+    throw std::runtime_error(str("there is no GPU ", device, ": this machine has ", count));
   require_cuda(cudaSetDevice(device), "the GPU cannot be used");
   try {
-    for (CUstream_st*& stream : streams_) require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
+    for (CUstream_st*& stream : streams_)
+      require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
     blas_ = make_blas(stream());
   } catch (...) {
     give_back();
@@ -21,7 +22,8 @@ CudaBackend::CudaBackend(int device, GpuOptions options)
   }
 }
 
-// Other ranks may still read this rank's memory, but its compute lane follows the moment at which they have (Work::wait).
+// Other ranks may still read this rank's memory, but its compute lane follows the moment at which
+// they have (Work::wait).
 CudaBackend::~CudaBackend() { give_back(); }
 
 void CudaBackend::give_back() noexcept {
@@ -48,13 +50,18 @@ int64_t CudaBackend::workspace(KernelId kernel, std::span<const int64_t> dims, D
 
 void CudaBackend::upload(const void* host, const Tensor& to) {
   if (to.bytes() == 0) return;
-  require_cuda(cudaMemcpyAsync(to.address(), host, size_t(to.bytes()), cudaMemcpyHostToDevice, stream()), "an upload failed");
-  require_cuda(cudaStreamSynchronize(stream()), "an upload failed");  // the caller may change its memory now
+  require_cuda(
+      cudaMemcpyAsync(to.address(), host, size_t(to.bytes()), cudaMemcpyHostToDevice, stream()),
+      "an upload failed");
+  require_cuda(cudaStreamSynchronize(stream()),
+               "an upload failed");  // the caller may change its memory now
 }
 
 void CudaBackend::download(const Tensor& from, void* host) {
   if (from.bytes() == 0) return;
-  require_cuda(cudaMemcpyAsync(host, from.address(), size_t(from.bytes()), cudaMemcpyDeviceToHost, stream()), "a download failed");
+  require_cuda(
+      cudaMemcpyAsync(host, from.address(), size_t(from.bytes()), cudaMemcpyDeviceToHost, stream()),
+      "a download failed");
   require_cuda(cudaStreamSynchronize(stream()), "a download failed");
 }
 

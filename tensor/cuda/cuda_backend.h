@@ -1,17 +1,18 @@
-// Kernels on one NVIDIA GPU. Each .cu file of kernels defines the members of one family; cpu/ has a file of the same name, its
-// plain reference.
+// Kernels on one NVIDIA GPU. Each .cu file of kernels defines the members of one family; cpu/ has a
+// file of the same name, its plain reference.
 //
-// A backend belongs to one rank: it has two streams of its own, one for each lane, each in program order, one behind the other
-// where `follow` says so, its own pool of memory and its own handle of cuBLAS. Deterministic by construction: no floating-point atomics, every sum in
-// one fixed order.
+// A backend belongs to one rank: it has two streams of its own, one for each lane, each in program
+// order, one behind the other where `follow` says so, its own pool of memory and its own handle of
+// cuBLAS. Deterministic by construction: no floating-point atomics, every sum in one fixed order.
 #pragma once
 
 #include <map>
 #include <memory>
 
-#include "tensor/gpus.h"
+#include "tensor/platform/gpus.h"
 
-#ifdef ZEROLAB_CUDA_ON_CPU   // tests that run these kernels on the CPU have them beside the true ones
+#ifdef ZEROLAB_CUDA_ON_CPU  // tests that run these kernels on the CPU have them beside the true
+                            // ones
 #define ZEROLAB_CUDA cuda_on_cpu
 #else
 #define ZEROLAB_CUDA cuda
@@ -26,7 +27,8 @@ class DevicePool;
 
 class CudaBackend final : public Backend {
  public:
-  // On GPU number `device`, on the thread of its rank. Throws std::runtime_error if that GPU cannot be used.
+  // On GPU number `device`, on the thread of its rank. Throws std::runtime_error if that GPU cannot
+  // be used.
   explicit CudaBackend(int device, GpuOptions options = {});
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
@@ -34,7 +36,7 @@ class CudaBackend final : public Backend {
 
   const char* name() const override { return "cuda"; }
   bool host_addressable() const override { return false; }
-  CUstream_st* stream(Lane lane = Lane::compute) const { return streams_[size_t(lane)]; }
+  CUstream_st* stream(Stream lane = Stream::compute) const { return streams_[size_t(lane)]; }
   int device() const { return device_; }
 
   // cuda_backend.cu
@@ -47,12 +49,12 @@ class CudaBackend final : public Backend {
   void upload(const void* host, const Tensor& to) override;
   void download(const Tensor& from, void* host) override;
 
-  // lanes.cu
-  std::shared_ptr<const LanePoint> mark(Lane lane) override;
-  void follow(Lane lane, const LanePoint* point) override;
+  // streams.cu
+  std::shared_ptr<const StreamEvent> record_event(Stream lane) override;
+  void wait_event(Stream lane, const StreamEvent* point) override;
   void synchronize() override;
-  bool passed(const LanePoint* point) override;
-  void* native_stream(Lane lane) override { return stream(lane); }
+  bool event_done(const StreamEvent* point) override;
+  void* native_stream(Stream lane) override { return stream(lane); }
   double seconds(const std::function<void()>& work) override;
   void move_bytes(const void* from, void* to, int64_t bytes) override;
 
@@ -60,7 +62,8 @@ class CudaBackend final : public Backend {
   void ordered_sum(const OrderedSum& sum) override;
 
   // random.cu
-  void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) override;
+  void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
+              const Tensor& out) override;
 
   // elementwise.cu
   void fill(double value, const Tensor& out) override;
@@ -72,26 +75,33 @@ class CudaBackend final : public Backend {
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
 
   // matmul.cu
-  void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) override;
+  void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
+              const Tensor& workspace) override;
 
   // layer_norm.cu
-  void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps, const Tensor& y) override;
-  void layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy, const LayerNormGradients& out,
-                           const Tensor& workspace) override;
+  void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
+                  const Tensor& y) override;
+  void layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy,
+                           const LayerNormGradients& out, const Tensor& workspace) override;
 
   // attention.cu
   void attention(const AttentionSaved& saved, const Tensor& workspace) override;
-  void attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv, const Tensor& workspace) override;
+  void attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv,
+                          const Tensor& workspace) override;
 
   // embedding.cu
   void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
-  void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+  void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
+                          const Tensor& workspace) override;
   void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) override;
-  void add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor& workspace) override;
+  void add_positions_backward(const Tensor& dy, const Tensor& dtable,
+                              const Tensor& workspace) override;
 
   // cross_entropy.cu
-  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss, const Tensor& workspace) override;
-  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss, const Tensor& dlogits) override;
+  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
+                     const Tensor& workspace) override;
+  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
+                              const Tensor& dlogits) override;
 
   // optimizer.cu
   void adamw(const AdamWUpdate& update) override;
@@ -111,10 +121,11 @@ class CudaBackend final : public Backend {
   cublasContext* blas_ = nullptr;
   std::unique_ptr<DevicePool> pool_;
   std::map<int, bool> peers_;  // whether this GPU reaches that one, once asked
-  char* staging_ = nullptr;    // pinned memory of the host, made when a buffer lies on a GPU that this one cannot reach
+  char* staging_ = nullptr;    // pinned memory of the host, made when a buffer lies on a GPU that
+                               // this one cannot reach
 };
 
-// What tensor/gpus.h promises: gpus.cu, profiler_ranges.cu.
+// What tensor/platform/gpus.h promises: gpus.cu, profiler_ranges.cu.
 Gpus find_gpus(int open);
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options = {});
 std::unique_ptr<Backend> make_pinned_backend();

@@ -1,8 +1,8 @@
-#include "tensor/cuda/device_pool.h"
-
 #include <cuda_runtime.h>
 
 #include <algorithm>
+
+#include "tensor/cuda/device_pool.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
@@ -20,7 +20,8 @@ void* DevicePool::allocate(int64_t bytes) {
   bytes = std::max<int64_t>((bytes + kAlignment - 1) / kAlignment, 1) * kAlignment;
   auto found = free_.lower_bound({bytes, nullptr});
   if (found == free_.end()) {
-    const bool taken = take_segment(std::max(bytes, segment_)) || (bytes < segment_ && take_segment(bytes));
+    const bool taken =
+        take_segment(std::max(bytes, segment_)) || (bytes < segment_ && take_segment(bytes));
     if (!taken) {
       give_back_free_segments();
       if (!take_segment(bytes)) return nullptr;
@@ -78,7 +79,8 @@ bool DevicePool::take_segment(int64_t bytes) {
 void DevicePool::give_back_free_segments() {
   for (auto block = blocks_.begin(); block != blocks_.end();) {
     const auto next = std::next(block);
-    const bool whole = block->second.begins_segment && (next == blocks_.end() || next->second.begins_segment);
+    const bool whole =
+        block->second.begins_segment && (next == blocks_.end() || next->second.begins_segment);
     if (whole && block->second.free) {
       ++driver_calls_;
       cudaFree(block->first);

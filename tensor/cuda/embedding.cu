@@ -1,7 +1,8 @@
-// Token and position tables: rows looked up and added, and their gradients added back in the order of the rows.
+// Token and position tables: rows looked up and added, and their gradients added back in the order
+// of the rows.
 //
-// Every element of a table is changed by one thread alone, which adds in the order of the CPU's loop: so the bits are the
-// CPU's, in every type, on any grid.
+// Every element of a table is changed by one thread alone, which adds in the order of the CPU's
+// loop: so the bits are the CPU's, in every type, on any grid.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
@@ -18,8 +19,8 @@ struct Lookup {
   T* to;               // (R, C), or backward the table's gradient
 };
 
-// One block per row. A kernel cannot throw: an id outside the table gives a row of NaN, so that the loss is NaN, and reads
-// no foreign memory.
+// One block per row. A kernel cannot throw: an id outside the table gives a row of NaN, so that the
+// loss is NaN, and reads no foreign memory.
 template <class T>
 __global__ void embedding_kernel(Lookup<T> k) {
   const int64_t row = blockIdx.x, id = k.ids[row];
@@ -31,15 +32,17 @@ __global__ void embedding_kernel(Lookup<T> k) {
 // Which of the 32 threads of a warp say yes: bit l for lane l, on all of them. All 32 must call it.
 __device__ uint32_t lanes_that_say(bool yes) {
   uint32_t lanes = uint32_t(yes) << (threadIdx.x % kWarp);
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) lanes |= __shfl_xor_sync(0xffffffffu, lanes, offset);
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    lanes |= __shfl_xor_sync(0xffffffffu, lanes, offset);
   return lanes;
 }
 
-// One warp per row of the table. It looks through all ids, 32 at a time, and adds the gradients of its own in their order:
-// atomics would add them in any. That reads the ids V times, but together with its neighbours and out of a cache.
+// One warp per row of the table. It looks through all ids, 32 at a time, and adds the gradients of
+// its own in their order: atomics would add them in any. That reads the ids V times, but together
+// with its neighbours and out of a cache.
 //
-// A token that occurs k times is added k times, and in bf16 and f16 each addition rounds, as on the CPU. Ids outside the
-// table are nobody's.
+// A token that occurs k times is added k times, and in bf16 and f16 each addition rounds, as on the
+// CPU. Ids outside the table are nobody's.
 template <class T>
 __global__ void embedding_backward_kernel(Lookup<T> k) {
   using F = Compute<T>;
@@ -60,7 +63,8 @@ __global__ void embedding_backward_kernel(Lookup<T> k) {
 template <class T>
 __global__ void add_positions_kernel(int64_t n, int64_t TC, const T* x, const T* table, T* y) {
   using F = Compute<T>;
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = T(F(x[i]) + F(table[i % TC]));
+  for (int64_t i = first_element(); i < n; i += element_stride())
+    y[i] = T(F(x[i]) + F(table[i % TC]));
 }
 
 // Every element is summed over the batch in order and rounded to the table's type once.
@@ -79,15 +83,18 @@ __global__ void add_positions_backward_kernel(int64_t B, int64_t TC, const T* dy
 void CudaBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
   for_float_type(y.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Lookup<T> k{ids.numel(), rows(table), y.dim(-1), elements<int32_t>(ids), elements<T>(table), elements<T>(y)};
+    const Lookup<T> k{ids.numel(),        rows(table),   y.dim(-1), elements<int32_t>(ids),
+                      elements<T>(table), elements<T>(y)};
     launch(*this, embedding_kernel<T>, k.R, kThreads, k);
   });
 }
 
-void CudaBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable, const Tensor&) {
+void CudaBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
+                                     const Tensor&) {
   for_float_type(dtable.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Lookup<T> k{ids.numel(), rows(dtable), dy.dim(-1), elements<int32_t>(ids), elements<T>(dy), elements<T>(dtable)};
+    const Lookup<T> k{ids.numel(),     rows(dtable),       dy.dim(-1), elements<int32_t>(ids),
+                      elements<T>(dy), elements<T>(dtable)};
     launch(*this, embedding_backward_kernel<T>, blocks_for(k.V * kWarp), kThreads, k);
   });
 }
@@ -96,7 +103,8 @@ void CudaBackend::add_positions(const Tensor& x, const Tensor& table, const Tens
   const int64_t n = x.numel(), TC = x.dim(1) * x.dim(2);
   for_float_type(y.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(*this, add_positions_kernel<T>, blocks_for(n), kThreads, n, TC, elements<T>(x), elements<T>(table), elements<T>(y));
+    launch(*this, add_positions_kernel<T>, blocks_for(n), kThreads, n, TC, elements<T>(x),
+           elements<T>(table), elements<T>(y));
   });
 }
 
@@ -104,7 +112,8 @@ void CudaBackend::add_positions_backward(const Tensor& dy, const Tensor& dtable,
   const int64_t B = dy.dim(0), TC = dy.dim(1) * dy.dim(2);
   for_float_type(dtable.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(*this, add_positions_backward_kernel<T>, blocks_for(TC), kThreads, B, TC, elements<T>(dy), elements<T>(dtable));
+    launch(*this, add_positions_backward_kernel<T>, blocks_for(TC), kThreads, B, TC,
+           elements<T>(dy), elements<T>(dtable));
   });
 }
 

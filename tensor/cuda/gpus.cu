@@ -1,15 +1,16 @@
-#include "tensor/gpus.h"
-
 #include <cstdlib>
 #include <new>
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cuda/launch.h"
+#include "tensor/platform/gpus.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-std::string version(int number) { return number > 0 ? str(number / 1000, ".", number % 1000 / 10) : ""; }  // 13020 is 13.2
+std::string version(int number) {
+  return number > 0 ? str(number / 1000, ".", number % 1000 / 10) : "";
+}  // 13020 is 13.2
 
 __global__ void any_kernel() {}
 
@@ -23,15 +24,16 @@ std::string open_problem(Gpu& gpu) {
   gpu.available = int64_t(available);
   if (status == cudaSuccess) return "";
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
-    return str("this build has no kernels for compute capability ", gpu.compute_major, ".", gpu.compute_minor,
-               "; build with CUDAARCHS=", gpu.compute_major, gpu.compute_minor);
+    return str("this build has no kernels for compute capability ", gpu.compute_major, ".",
+               gpu.compute_minor, "; build with CUDAARCHS=", gpu.compute_major, gpu.compute_minor);
   return cudaGetErrorString(status);
 }
 
 Gpu ask(int index, int count, bool open) {
   Gpu gpu{.index = index};
   cudaDeviceProp properties{};
-  if (const cudaError_t status = cudaGetDeviceProperties(&properties, index); status != cudaSuccess) {
+  if (const cudaError_t status = cudaGetDeviceProperties(&properties, index);
+      status != cudaSuccess) {
     gpu.problem = cudaGetErrorString(status);
     cudaGetLastError();
     return gpu;
@@ -45,7 +47,8 @@ Gpu ask(int index, int count, bool open) {
   gpu.multiprocessors = properties.multiProcessorCount;
   for (int other = 0; other < count; ++other) {
     int can = 0;
-    if (other != index && cudaDeviceCanAccessPeer(&can, index, other) == cudaSuccess && can) gpu.peers.push_back(other);
+    if (other != index && cudaDeviceCanAccessPeer(&can, index, other) == cudaSuccess && can)
+      gpu.peers.push_back(other);
   }
   if (open) gpu.problem = open_problem(gpu);
   cudaGetLastError();  // what was found is said; the next call must not hear of it
@@ -57,16 +60,20 @@ void explain(cudaError_t status, Gpus& found) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (found.driver.empty()) {
     found.problem = "this machine has no NVIDIA driver, or this container does not see it";
-    found.cure = "install the driver until nvidia-smi lists the GPU; start a container with --gpus all";
+    found.cure =
+        "install the driver until nvidia-smi lists the GPU; start a container with --gpus all";
   } else if (status == cudaErrorInsufficientDriver) {
-    found.problem = str("the driver runs CUDA up to ", found.driver, ", but this program was built with ", found.toolkit);
+    found.problem = str("the driver runs CUDA up to ", found.driver,
+                        ", but this program was built with ", found.toolkit);
     found.cure = "update the driver, or build with a toolkit of the driver's version";
   } else if (status == cudaErrorNoDevice && visible) {
     found.problem = str("no GPU is visible: CUDA_VISIBLE_DEVICES is \"", visible, "\"");
     found.cure = "unset CUDA_VISIBLE_DEVICES, or ask the scheduler for a GPU";
   } else {
     found.problem = str("no GPU can be used: CUDA says: ", cudaGetErrorString(status));
-    found.cure = "nvidia-smi must list the GPU; if it does not, restart the machine or ask its administrator";
+    found.cure =
+        "nvidia-smi must list the GPU; if it does not, restart the machine or ask its "
+        "administrator";
   }
 }
 
@@ -100,14 +107,17 @@ Gpus find_gpus(int open) {
   cudaGetDevice(&current);
   for (int i = 0; i < count; ++i) found.gpus.push_back(ask(i, count, i < open));
   if (cudaSetDevice(current) != cudaSuccess) cudaGetLastError();
-  if (std::none_of(found.gpus.begin(), found.gpus.end(), [](const Gpu& gpu) { return gpu.problem.empty(); })) {
+  if (std::none_of(found.gpus.begin(), found.gpus.end(),
+                   [](const Gpu& gpu) { return gpu.problem.empty(); })) {
     found.problem = str("GPU 0 (", found.gpus[0].name, ") cannot be used: ", found.gpus[0].problem);
     found.cure = "run zerolab doctor, which says this for every GPU";
   }
   return found;
 }
 
-std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) { return std::make_unique<CudaBackend>(index, options); }
+std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) {
+  return std::make_unique<CudaBackend>(index, options);
+}
 std::unique_ptr<Backend> make_pinned_backend() { return std::make_unique<PinnedBackend>(); }
 
 }  // namespace zl::ZEROLAB_CUDA
@@ -116,7 +126,9 @@ std::unique_ptr<Backend> make_pinned_backend() { return std::make_unique<PinnedB
 namespace zl {
 
 Gpus find_gpus(int open) { return cuda::find_gpus(open); }
-std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) { return cuda::make_gpu_backend(index, options); }
+std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) {
+  return cuda::make_gpu_backend(index, options);
+}
 std::unique_ptr<Backend> make_pinned_backend() { return cuda::make_pinned_backend(); }
 void annotate_for_profilers(EventStream& events) { cuda::annotate_for_profilers(events); }
 

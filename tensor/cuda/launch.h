@@ -1,7 +1,8 @@
 // Starting kernels, and what every kernel file needs. Only .cu files of this folder include it.
 //
-// The same files also compile as plain C++ against tests/cuda/on_cpu, which runs kernels on the CPU: that is how they are
-// tested where there is no GPU. What differs between the two, but for names, stands in this header, and for cuBLAS in matmul.cu.
+// The same files also compile as plain C++ against tests/cuda/on_cpu, which runs kernels on the
+// CPU: that is how they are tested where there is no GPU. What differs between the two, but for
+// names, stands in this header, and for cuBLAS in matmul.cu.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,22 +15,27 @@
 #include "tensor/cuda/cuda_backend.h"
 
 #ifndef ZEROLAB_CUDA_ON_CPU
-#define ZL_LAUNCH(kernel, blocks, threads, stream) kernel<<<unsigned(blocks), unsigned(threads), 0, stream>>>
+#define ZL_LAUNCH(kernel, blocks, threads, stream) \
+  kernel<<<unsigned(blocks), unsigned(threads), 0, stream>>>
 #endif
 
 namespace zl::ZEROLAB_CUDA {
 
 // Throws std::runtime_error with CUDA's own words if `status` is an error.
 inline void require_cuda(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": CUDA says: " + cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    throw std::runtime_error(std::string(what) + ": CUDA says: " + cudaGetErrorString(status));
 }
 
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
 constexpr int kWarp = 32;
 
-inline int64_t blocks_for(int64_t n, int64_t per_block = kThreads) { return (n + per_block - 1) / per_block; }
+inline int64_t blocks_for(int64_t n, int64_t per_block = kThreads) {
+  return (n + per_block - 1) / per_block;
+}
 
-// An address on the GPU as kernels use it. Where there is no GPU, the host gets addresses that it cannot read, as here.
+// An address on the GPU as kernels use it. Where there is no GPU, the host gets addresses that it
+// cannot read, as here.
 template <class T>
 T* device_address(T* address) {
 #ifdef ZEROLAB_CUDA_ON_CPU
@@ -41,13 +47,15 @@ T* device_address(T* address) {
 
 // Starts kernel(args…) on `blocks` blocks. No blocks: nothing to do.
 template <class... Parameters, class... Arguments>
-void launch_on(CUstream_st* stream, void (*kernel)(Parameters...), int64_t blocks, int threads, Arguments... arguments) {
+void launch_on(CUstream_st* stream, void (*kernel)(Parameters...), int64_t blocks, int threads,
+               Arguments... arguments) {
   if (blocks == 0) return;
   ZL_LAUNCH(kernel, blocks, threads, stream)(Parameters(arguments)...);
   require_cuda(cudaGetLastError(), "a kernel could not be started");
 }
 template <class... Parameters, class... Arguments>
-void launch(CudaBackend& backend, void (*kernel)(Parameters...), int64_t blocks, int threads, Arguments... arguments) {
+void launch(CudaBackend& backend, void (*kernel)(Parameters...), int64_t blocks, int threads,
+            Arguments... arguments) {
   launch_on(backend.stream(), kernel, blocks, threads, arguments...);
 }
 
@@ -61,11 +69,12 @@ T* elements(const Tensor& t) {
 __device__ inline int64_t first_element() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t element_stride() { return int64_t(gridDim.x) * blockDim.x; }
 
-// The sum over a warp, or over each of its groups of kLanes neighbours, on all of them, in one fixed order. All 32 threads
-// must call it.
+// The sum over a warp, or over each of its groups of kLanes neighbours, on all of them, in one
+// fixed order. All 32 threads must call it.
 template <int kLanes = kWarp, class F>
 __device__ F warp_sum(F value) {
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
   return value;
 }
 template <int kLanes = kWarp, class F>
@@ -96,7 +105,8 @@ __device__ F block_max(F value) {
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
   F largest = of_warp[0];
-  for (int w = 1; w < int(blockDim.x) / kWarp; ++w) largest = of_warp[w] > largest ? of_warp[w] : largest;
+  for (int w = 1; w < int(blockDim.x) / kWarp; ++w)
+    largest = of_warp[w] > largest ? of_warp[w] : largest;
   return largest;
 }
 

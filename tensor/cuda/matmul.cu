@@ -1,11 +1,12 @@
-// Products of matrices by cuBLAS, on workspace of ours, so that it allocates none and every byte is counted.
+// Products of matrices by cuBLAS, on workspace of ours, so that it allocates none and every byte is
+// counted.
 #include <cublas_v2.h>
 
 #include <limits>
 
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/matmul.h"
-#include "tensor/shared_library.h"
+#include "tensor/platform/shared_library.h"
 
 #ifdef ZEROLAB_CUDA_ON_CPU
 #define ZL_BLAS(name) name
@@ -17,8 +18,8 @@
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-// cuBLAS's functions as its header declares them. Opened with the first GPU, because they are 600 MiB to map and relocate,
-// and programs also start where there is no GPU.
+// cuBLAS's functions as its header declares them. Opened with the first GPU, because they are 600
+// MiB to map and relocate, and programs also start where there is no GPU.
 struct Cublas {
 #ifndef ZEROLAB_CUDA_ON_CPU
   SharedLibrary file{"cuBLAS", str("libcublas.so.", CUBLAS_VER_MAJOR), ZEROLAB_CUBLAS_FOLDER};
@@ -28,10 +29,14 @@ struct Cublas {
   decltype(&cublasGetStatusString) status_string = ZL_BLAS(cublasGetStatusString);
   decltype(&cublasSetStream) set_stream = ZL_BLAS(cublasSetStream);
   decltype(&cublasSetWorkspace) set_workspace = ZL_BLAS(cublasSetWorkspace);
-  // The header has an older one of the same name beside it, so that the type must be spelled out to choose.
-  using Gemm = decltype(static_cast<cublasStatus_t (*)(
-      cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*, const void*, cudaDataType_t, int, const void*,
-      cudaDataType_t, int, const void*, void*, cudaDataType_t, int, cublasComputeType_t, cublasGemmAlgo_t)>(&cublasGemmEx));
+  // The header has an older one of the same name beside it, so that the type must be spelled out to
+  // choose.
+  using Gemm =
+      decltype(static_cast<cublasStatus_t (*)(
+                   cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*,
+                   const void*, cudaDataType_t, int, const void*, cudaDataType_t, int, const void*,
+                   void*, cudaDataType_t, int, cublasComputeType_t, cublasGemmAlgo_t)>(
+          &cublasGemmEx));
   Gemm gemm = ZL_BLAS(cublasGemmEx);
 };
 
@@ -46,10 +51,14 @@ void require_blas(cublasStatus_t status, const char* what) {
 }
 
 cudaDataType_t blas_type(Dtype dtype) {
-  return dtype == Dtype::f64 ? CUDA_R_64F : dtype == Dtype::f32 ? CUDA_R_32F : dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+  return dtype == Dtype::f64    ? CUDA_R_64F
+         : dtype == Dtype::f32  ? CUDA_R_32F
+         : dtype == Dtype::bf16 ? CUDA_R_16BF
+                                : CUDA_R_16F;
 }
 
-// cuBLAS counts columns first: it sees every matrix of ours as its transpose. So it is asked for out^T = b^T a^T.
+// cuBLAS counts columns first: it sees every matrix of ours as its transpose. So it is asked for
+// out^T = b^T a^T.
 struct Operand {
   const void* data;
   cublasOperation_t operation;
@@ -58,7 +67,8 @@ struct Operand {
 
 Operand operand(Factor f) {
   const int64_t row = f.tensor.dim(-1);
-  return {device_address(f.tensor.address()), f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(row)};
+  return {device_address(f.tensor.address()),
+          f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(row)};
 }
 
 int64_t rows(const Tensor& t) { return t.dim(-1) ? t.numel() / t.dim(-1) : 0; }
@@ -74,8 +84,10 @@ cublasContext* make_blas(CUstream_st* stream) {
 
 void drop_blas(cublasContext* blas) { cublas().destroy(blas); }
 
-void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write, const Tensor& workspace) {
-  const int64_t M = rows(out), N = out.dim(-1), K = a.transpose == Transpose::no ? a.tensor.dim(-1) : rows(a.tensor);
+void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
+                         const Tensor& workspace) {
+  const int64_t M = rows(out), N = out.dim(-1),
+                K = a.transpose == Transpose::no ? a.tensor.dim(-1) : rows(a.tensor);
   if (M == 0 || N == 0) return;
   if (K == 0) {  // a sum of nothing
     if (write == Write::set) fill(0, out);
@@ -83,21 +95,28 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
     return;
   }
   constexpr int64_t most = std::numeric_limits<int>::max();
-  require(M <= most && N <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N, ") is more than cuBLAS counts");
+  require(M <= most && N <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N,
+          ") is more than cuBLAS counts");
   const Operand left = operand(b), right = operand(a);
   const cudaDataType_t type = blas_type(out.dtype());
   const bool in_double = out.dtype() == Dtype::f64;
   const bool tf32 = options_.tf32 && out.dtype() == Dtype::f32;
-  const cublasComputeType_t compute = in_double ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  const cublasComputeType_t compute = in_double ? CUBLAS_COMPUTE_64F
+                                      : tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                : CUBLAS_COMPUTE_32F;
   // The scalars have the type in which it computes: fp32 also for bf16 and fp16.
   const double one = 1, beta = write == Write::add ? 1 : 0;
   const float one_float = 1, beta_float = float(beta);
-  require_blas(cublas().set_workspace(blas_, device_address(workspace.address()), size_t(workspace.bytes())), "matmul");
-  require_blas(cublas().gemm(blas_, left.operation, right.operation, int(N), int(M), int(K),
-                             in_double ? static_cast<const void*>(&one) : &one_float, left.data, type, left.leading, right.data, type,
-                             right.leading, in_double ? static_cast<const void*>(&beta) : &beta_float, device_address(out.address()), type, int(N),
-                             compute, CUBLAS_GEMM_DEFAULT),
-               "matmul");
+  require_blas(
+      cublas().set_workspace(blas_, device_address(workspace.address()), size_t(workspace.bytes())),
+      "matmul");
+  require_blas(
+      cublas().gemm(blas_, left.operation, right.operation, int(N), int(M), int(K),
+                    in_double ? static_cast<const void*>(&one) : &one_float, left.data, type,
+                    left.leading, right.data, type, right.leading,
+                    in_double ? static_cast<const void*>(&beta) : &beta_float,
+                    device_address(out.address()), type, int(N), compute, CUBLAS_GEMM_DEFAULT),
+      "matmul");
   if (bias.defined()) add_bias(bias, out);
 }
 

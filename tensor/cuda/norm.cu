@@ -1,16 +1,18 @@
-// The sum of squares from which a gradient's norm is made, in one fixed order that all stages share: that of
-// cpu/norm.cpp, bit for bit. Compiled with --fmad=false, since the CPU rounds a square before it adds it.
+// The sum of squares from which a gradient's norm is made, in one fixed order that all stages
+// share: that of cpu/norm.cpp, bit for bit. Compiled with --fmad=false, since the CPU rounds a
+// square before it adds it.
 //
-// The CPU adds blocks of 1,024 as a balanced binary tree does whose missing leaves are 0. 16 blocks that stand together are
-// a subtree of it, and missing leaves change no bit: so each block of threads adds one such subtree, and a second kernel
-// the tree above them.
+// The CPU adds blocks of 1,024 as a balanced binary tree does whose missing leaves are 0. 16 blocks
+// that stand together are a subtree of it, and missing leaves change no bit: so each block of
+// threads adds one such subtree, and a second kernel the tree above them.
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-constexpr int kLanes = 16, kBlock = 1024;  // of cpu/norm.cpp: element i of a block belongs to lane i % 16
+constexpr int kLanes = 16,
+              kBlock = 1024;  // of cpu/norm.cpp: element i of a block belongs to lane i % 16
 constexpr int kWarps = kThreads / kWarp;
 static_assert(kThreads * (kBlock / kLanes) == kSquaresPerSum, "one thread per lane");
 
@@ -31,7 +33,8 @@ __global__ void squares_kernel(int64_t n, const T* x, double* sums) {
   __shared__ double of_warp[kWarps];
   const int64_t block = first_element() / kLanes, lane = threadIdx.x % kLanes;
   double sum = sum_lane(n, x, block * kBlock + lane, (block + 1) * kBlock);
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
+    sum += __shfl_xor_sync(0xffffffffu, sum, offset);
   sum += __shfl_xor_sync(0xffffffffu, sum, kLanes);  // the two blocks of a warp
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = sum;
   __syncthreads();
@@ -44,7 +47,8 @@ __global__ void squares_kernel(int64_t n, const T* x, double* sums) {
 // The same tree over any number of sums, in place, by one block.
 __global__ void tree_kernel(int64_t n, double* sums, double* out) {
   for (int64_t width = 1; width < n; width *= 2) {
-    for (int64_t i = threadIdx.x * 2 * width; i + width < n; i += kThreads * 2 * width) sums[i] += sums[i + width];
+    for (int64_t i = threadIdx.x * 2 * width; i + width < n; i += kThreads * 2 * width)
+      sums[i] += sums[i + width];
     __syncthreads();
   }
   if (threadIdx.x == 0) *out = n > 0 ? sums[0] : 0;

@@ -1,12 +1,14 @@
-// One thread per element adds it over all ranks, in rank order: so no result depends on chunks, on the grid or on who adds.
-// What cpu/ordered_sum.cpp does for buffers in host memory, bit for bit but for those of a NaN.
+// One thread per element adds it over all ranks, in rank order: so no result depends on chunks, on
+// the grid or on who adds. What cpu/ordered_sum.cpp does for buffers in host memory, bit for bit
+// but for those of a NaN.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-constexpr int kMostRanks = 64;                    // their addresses travel with the kernel's start
-constexpr int64_t kStaging = int64_t(4) << 20;    // [B] of the host, for buffers that this GPU cannot reach
+constexpr int kMostRanks = 64;  // their addresses travel with the kernel's start
+constexpr int64_t kStaging = int64_t(4)
+                             << 20;  // [B] of the host, for buffers that this GPU cannot reach
 
 template <class T>
 struct SumOf {
@@ -28,9 +30,11 @@ struct Addresses {
 };
 
 Addresses addresses(std::span<char* const> buffers) {
-  require(buffers.size() <= size_t(kMostRanks), "ordered_sum: ", buffers.size(), " buffers, but at most ", kMostRanks, " can be added");
+  require(buffers.size() <= size_t(kMostRanks), "ordered_sum: ", buffers.size(),
+          " buffers, but at most ", kMostRanks, " can be added");
   Addresses all{int(buffers.size()), {}};
-  std::transform(buffers.begin(), buffers.end(), all.of, [](char* buffer) { return device_address(buffer); });
+  std::transform(buffers.begin(), buffers.end(), all.of,
+                 [](char* buffer) { return device_address(buffer); });
   return all;
 }
 
@@ -39,7 +43,8 @@ struct Range {
   int64_t divisor;  // 1 for a sum
 };
 
-// Reads an element of every buffer before it writes any, and nobody else touches that element: results may be buffers.
+// Reads an element of every buffer before it writes any, and nobody else touches that element:
+// results may be buffers.
 template <class T>
 __global__ void ordered_sum_kernel(Range range, Addresses buffers, Addresses results) {
   using Sum = typename SumOf<T>::type;
@@ -54,14 +59,18 @@ __global__ void ordered_sum_kernel(Range range, Addresses buffers, Addresses res
 void add_in_order(CUstream_st* stream, const OrderedSum& what) {
   const int64_t values = what.added > 0 ? what.added : int64_t(what.buffers.size());
   const auto run = [&](auto type) {
-    launch_on(stream, ordered_sum_kernel<decltype(type)>, blocks_for(what.end - what.begin), kThreads,
-              Range{what.begin, what.end, what.mean ? values : 1}, addresses(what.buffers), addresses(what.results));
+    launch_on(stream, ordered_sum_kernel<decltype(type)>, blocks_for(what.end - what.begin),
+              kThreads, Range{what.begin, what.end, what.mean ? values : 1},
+              addresses(what.buffers), addresses(what.results));
   };
-  if (what.dtype == Dtype::i32) run(int32_t{});
-  else for_float_type(what.dtype, run);
+  if (what.dtype == Dtype::i32)
+    run(int32_t{});
+  else
+    for_float_type(what.dtype, run);
 }
 
-// Asks once for leave to read and write the other's memory, and not before a buffer lies there: it opens the other GPU.
+// Asks once for leave to read and write the other's memory, and not before a buffer lies there: it
+// opens the other GPU.
 bool reach(int device, int other) {
   int can = 0;
   cudaError_t status = cudaDeviceCanAccessPeer(&can, device, other);
@@ -79,25 +88,31 @@ bool CudaBackend::reaches(const void* address) {
   require_cuda(cudaPointerGetAttributes(&where, address), "a buffer is nowhere");
   if (where.type != cudaMemoryTypeDevice || where.device == device_) return true;
   const auto known = peers_.find(where.device);
-  return known != peers_.end() ? known->second : (peers_[where.device] = reach(device_, where.device));
+  return known != peers_.end() ? known->second
+                               : (peers_[where.device] = reach(device_, where.device));
 }
 
-// Between GPUs that cannot reach each other, a piece of each far buffer comes to the host first, where every GPU reads it.
+// Between GPUs that cannot reach each other, a piece of each far buffer comes to the host first,
+// where every GPU reads it.
 void CudaBackend::ordered_sum(const OrderedSum& what) {
-  if ((what.buffers.size() < 2 && what.added < 2) || what.begin >= what.end) return;  // the sum and the mean of one are itself, and it is in place
+  if ((what.buffers.size() < 2 && what.added < 2) || what.begin >= what.end)
+    return;  // the sum and the mean of one are itself, and it is in place
   require(what.dtype != Dtype::i32 || !what.mean, "ordered_sum: the mean of integers is not one");
-  CUstream_st* const lane = stream(Lane::communication);
+  CUstream_st* const lane = stream(Stream::communication);
   std::vector<bool> far;
   for (char* buffer : what.buffers) far.push_back(!reaches(buffer));
   const bool near = std::none_of(far.begin(), far.end(), [](bool one) { return one; }) &&
-                    std::all_of(what.results.begin(), what.results.end(), [&](char* result) { return reaches(result); });
+                    std::all_of(what.results.begin(), what.results.end(),
+                                [&](char* result) { return reaches(result); });
   if (near) return add_in_order(lane, what);
   if (!staging_) {
     void* block = nullptr;
-    require_cuda(cudaHostAlloc(&block, size_t(kStaging), cudaHostAllocPortable), "no memory of the host to stage what another GPU holds");
+    require_cuda(cudaHostAlloc(&block, size_t(kStaging), cudaHostAllocPortable),
+                 "no memory of the host to stage what another GPU holds");
     staging_ = static_cast<char*>(block);
   }
-  const int64_t size = size_of(what.dtype), slots = int64_t(what.buffers.size()) + 1, slot = kStaging / slots / 256 * 256;
+  const int64_t size = size_of(what.dtype), slots = int64_t(what.buffers.size()) + 1,
+                slot = kStaging / slots / 256 * 256;
   for (int64_t begin = what.begin; begin < what.end; begin += slot / size) {
     const int64_t n = std::min(slot / size, what.end - begin);
     std::vector<char*> buffers;

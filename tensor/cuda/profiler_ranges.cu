@@ -1,5 +1,6 @@
-// The event stream of a rank as ranges of NVTX, which Nsight Systems draws above the GPU's own rows. It is one more reader of
-// the stream: nothing is recorded that is not there. Without a profiler NVTX does nothing, and the names are made for nobody.
+// The event stream of a rank as ranges of NVTX, which Nsight Systems draws above the GPU's own
+// rows. It is one more reader of the stream: nothing is recorded that is not there. Without a
+// profiler NVTX does nothing, and the names are made for nobody.
 #include <nvtx3/nvToolsExt.h>
 
 #include "tensor/cuda/launch.h"

@@ -1,10 +1,11 @@
-// Normal numbers of a counter-based stream: element i of a parameter is number i, whatever part of it is filled.
+// Normal numbers of a counter-based stream: element i of a parameter is number i, whatever part of
+// it is filled.
 //
-// The words of Philox are the CPU's. Logarithm, cosine and sine are CUDA's in double, which may differ from the CPU's in the
-// last bit or two; rounded to fp32 or less, hardly a number shows it. Two GPUs agree in every bit.
-#include "tensor/random.h"
-
+// The words of Philox are the CPU's. Logarithm, cosine and sine are CUDA's in double, which may
+// differ from the CPU's in the last bit or two; rounded to fp32 or less, hardly a number shows it.
+// Two GPUs agree in every bit.
 #include "tensor/cuda/launch.h"
+#include "tensor/random.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
@@ -15,8 +16,8 @@ struct Normal {
   double mean, deviation;
 };
 
-// One thread per pair of numbers, which come from one block of random bits. The first and the last pair may hold a number
-// that is not asked for.
+// One thread per pair of numbers, which come from one block of random bits. The first and the last
+// pair may hold a number that is not asked for.
 template <class T>
 __global__ void normal_kernel(int64_t n, Normal k, T* y) {
   const int64_t pair = k.first / 2 + first_element();
@@ -29,11 +30,13 @@ __global__ void normal_kernel(int64_t n, Normal k, T* y) {
 
 }  // namespace
 
-void CudaBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation, const Tensor& out) {
+void CudaBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean,
+                         double deviation, const Tensor& out) {
   const int64_t n = out.numel(), pairs = n == 0 ? 0 : (first + n + 1) / 2 - first / 2;
   for_float_type(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(*this, normal_kernel<T>, blocks_for(pairs), kThreads, n, Normal{{seed, stream}, first, mean, deviation}, elements<T>(out));
+    launch(*this, normal_kernel<T>, blocks_for(pairs), kThreads, n,
+           Normal{{seed, stream}, first, mean, deviation}, elements<T>(out));
   });
 }
 

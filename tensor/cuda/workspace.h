@@ -1,4 +1,5 @@
-// How much workspace the kernels of this folder want. Plain C++: a dry run asks it on machines without CUDA.
+// How much workspace the kernels of this folder want. Plain C++: a dry run asks it on machines
+// without CUDA.
 #pragma once
 
 #include <algorithm>

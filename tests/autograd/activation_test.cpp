@@ -20,7 +20,8 @@ struct Stack {
       b.push_back(&bench.parameter(str("b", i), {C}, Dtype::f32));
     }
   }
-  Var run(Tape* tape, Var x, const std::function<void(int)>& after_layer = [](int) {}) const {
+  Var run(
+      Tape* tape, Var x, const std::function<void(int)>& after_layer = [](int) {}) const {
     for (size_t i = 0; i < w.size(); ++i) {
       x = gelu(linear(x, Var::parameter(tape, *w[i]), Var::parameter(tape, *b[i])));
       after_layer(int(i));
@@ -31,7 +32,8 @@ struct Stack {
 
 }  // namespace
 
-TEST_CASE("a forward pass without a tape leaves only its result and holds two activations at most", "[autograd]") {
+TEST_CASE("a forward pass without a tape leaves only its result and holds two activations at most",
+          "[autograd]") {
   Workbench bench;
   const Stack stack(bench);
   Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
@@ -59,16 +61,19 @@ TEST_CASE("activations are freed as the walk passes", "[autograd]") {
   Var y;
   {
     Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
-    y = stack.run(&tape, std::exchange(x, {}), [&](int) { tape.mark([&] { live.push_back(bench.activation_bytes()); }); });
+    y = stack.run(&tape, std::exchange(x, {}),
+                  [&](int) { tape.mark([&] { live.push_back(bench.activation_bytes()); }); });
   }
   Tensor seed = bench.normal({R, C}, Dtype::f32);
   const Var from = std::exchange(y, {});
   bench.memory.ledger().reset_peak();
   const int64_t before = bench.activation_bytes();
   tape.backward(from, std::move(seed));
-  // At the mark after layer i: the result, the running gradient, and two activations of each layer below.
+  // At the mark after layer i: the result, the running gradient, and two activations of each layer
+  // below.
   CHECK(before == (8 + 1 + 1) * kActivation);
-  CHECK(live == std::vector<int64_t>{10 * kActivation, 8 * kActivation, 6 * kActivation, 4 * kActivation});
+  CHECK(live ==
+        std::vector<int64_t>{10 * kActivation, 8 * kActivation, 6 * kActivation, 4 * kActivation});
   CHECK(bench.activation_bytes() == kActivation);  // from
   // gelu works in place; a linear needs the gradient of its input beside that of its output.
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) <= before + kActivation);
@@ -87,10 +92,12 @@ TEST_CASE("an activation that nobody captured dies with its last handle", "[auto
   CHECK(bench.activation_bytes() - before == 2 * kActivation);  // gelu keeps its input
 }
 
-TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is empty", "[autograd]") {
+TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is empty",
+          "[autograd]") {
   Workbench bench;
   const Stack stack(bench);
-  Parameter &gain = bench.parameter("gain", {C}, Dtype::f32), &bias = bench.parameter("bias", {C}, Dtype::f32);
+  Parameter &weight = bench.parameter("weight", {C}, Dtype::f32),
+            &bias = bench.parameter("bias", {C}, Dtype::f32);
   Parameter& head = bench.parameter("head", {11, C}, Dtype::f32);
   const Tensor targets = bench.ids({R}, 11);
   const int64_t baseline = bench.activation_bytes();
@@ -103,8 +110,9 @@ TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is
     try {
       Tape tape;
       Var x = stack.run(&tape, Var::constant(&tape, bench.normal({R, C}, Dtype::f32)));
-      x = add(x, layer_norm(x, Var::parameter(&tape, gain), Var::parameter(&tape, bias)));
-      const Var loss = cross_entropy(project(std::exchange(x, {}), Var::parameter(&tape, head)), targets);
+      x = add(x, layer_norm(x, Var::parameter(&tape, weight), Var::parameter(&tape, bias)));
+      const Var loss =
+          cross_entropy(project(std::exchange(x, {}), Var::parameter(&tape, head)), targets);
       tape.backward(loss, bench.tensor({1}, {1.0}, Dtype::f32));
       CHECK(tape.entries() == 0);
     } catch (const OutOfMemory&) {
@@ -117,7 +125,8 @@ TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is
   CHECK(failures > 20);
 }
 
-TEST_CASE("a backward function or a mark that throws empties the tape and frees what it held", "[autograd]") {
+TEST_CASE("a backward function or a mark that throws empties the tape and frees what it held",
+          "[autograd]") {
   Workbench bench;
   const Stack stack(bench);
   const int64_t baseline = bench.activation_bytes();
@@ -125,8 +134,10 @@ TEST_CASE("a backward function or a mark that throws empties the tape and frees 
   {
     Tape tape;
     Var x = stack.run(&tape, Var::constant(&tape, bench.normal({R, C}, Dtype::f32)));
-    if (in_mark) tape.mark([] { throw std::runtime_error("stop"); });
-    else x = tape.record(x.value(), [](Tensor) { throw std::runtime_error("stop"); });
+    if (in_mark)
+      tape.mark([] { throw std::runtime_error("stop"); });
+    else
+      x = tape.record(x.value(), [](Tensor) { throw std::runtime_error("stop"); });
     const Var y = stack.run(&tape, std::exchange(x, {}));
     CHECK_THROWS_AS(tape.backward(y, bench.normal({R, C}, Dtype::f32)), std::runtime_error);
     CHECK(tape.entries() == 0);

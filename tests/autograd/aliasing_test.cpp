@@ -1,4 +1,5 @@
-// Gradients that share a buffer: add passes its gradient to both inputs without a copy, and ops reuse buffers in place.
+// Gradients that share a buffer: add passes its gradient to both inputs without a copy, and ops
+// reuse buffers in place.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -14,14 +15,18 @@ namespace {
 constexpr int64_t B = 2, T = 2, C = 3;
 
 struct Leaves {
-  Parameter &a, &b, &w, &bias, &gain;
+  Parameter &a, &b, &w, &bias, &weight;
   explicit Leaves(Workbench& bench)
-      : a(bench.parameter("a", {B, T, C})), b(bench.parameter("b", {B, T, C})), w(bench.parameter("w", {C, C})),
-        bias(bench.parameter("bias", {C})), gain(bench.parameter("gain", {C})) {}
-  std::vector<Parameter*> all() { return {&a, &b, &w, &bias, &gain}; }
+      : a(bench.parameter("a", {B, T, C})),
+        b(bench.parameter("b", {B, T, C})),
+        w(bench.parameter("w", {C, C})),
+        bias(bench.parameter("bias", {C})),
+        weight(bench.parameter("weight", {C})) {}
+  std::vector<Parameter*> all() { return {&a, &b, &w, &bias, &weight}; }
 };
 
-// y = 2x with a backward that always works in place: wrong wherever somebody else reads the same gradient.
+// y = 2x with a backward that always works in place: wrong wherever somebody else reads the same
+// gradient.
 Var careless_double(Workbench& bench, const Var& x) {
   auto twice = [](std::vector<double> v) {
     for (double& e : v) e *= 2;
@@ -47,7 +52,7 @@ Var random_graph(Tape* tape, Leaves& leaves, uint64_t seed, int size) {
     switch (draw(8)) {
       case 0: made.push_back(gelu(x)); break;
       case 1: made.push_back(linear(x, leaf(leaves.w), leaf(leaves.bias))); break;
-      case 2: made.push_back(layer_norm(x, leaf(leaves.gain), leaf(leaves.bias), 0.1)); break;
+      case 2: made.push_back(layer_norm(x, leaf(leaves.weight), leaf(leaves.bias), 0.1)); break;
       case 3: made.push_back(add_positions(x, leaf(leaves.w))); break;
       case 4: made.push_back(project(x, leaf(leaves.w))); break;
       default: made.push_back(add(x, z)); break;
@@ -55,7 +60,7 @@ Var random_graph(Tape* tape, Leaves& leaves, uint64_t seed, int size) {
   }
   Var sum = made[0];
   for (size_t i = 1; i < made.size(); ++i) sum = add(sum, made[i]);
-  return layer_norm(sum, leaf(leaves.gain), leaf(leaves.bias), 0.1);  // keeps the numbers near 1
+  return layer_norm(sum, leaf(leaves.weight), leaf(leaves.bias), 0.1);  // keeps the numbers near 1
 }
 
 }  // namespace
@@ -66,12 +71,16 @@ TEST_CASE("random graphs with shared gradients agree with central differences", 
   const Tensor w = bench.normal({B, T, C});
   const auto seed = uint64_t(GENERATE(range(0, 100)));
   CAPTURE(seed);
-  const auto result = check_gradients(leaves.all(), [&](Tape* t) { return weighted_sum(random_graph(t, leaves, seed, 8), w); }, 1, 1e-6);
+  const auto result = check_gradients(
+      leaves.all(), [&](Tape* t) { return weighted_sum(random_graph(t, leaves, seed, 8), w); }, 1,
+      1e-6);
   CAPTURE(result.worst);
   CHECK(result.largest_error < 1e-6);
 }
 
-TEST_CASE("an op that changes its gradient in place without asking corrupts the other branch of an add", "[autograd]") {
+TEST_CASE(
+    "an op that changes its gradient in place without asking corrupts the other branch of an add",
+    "[autograd]") {
   Workbench bench;
   Leaves leaves(bench);
   const Tensor w = bench.normal({B, T, C});
@@ -83,8 +92,10 @@ TEST_CASE("an op that changes its gradient in place without asking corrupts the 
   };
   const auto result = check_gradients(leaves.all(), loss);
   CAPTURE(result.worst);
-  if (careless) CHECK(result.largest_error > 1e-2);
-  else CHECK(result.largest_error < 1e-8);
+  if (careless)
+    CHECK(result.largest_error > 1e-2);
+  else
+    CHECK(result.largest_error < 1e-8);
 }
 
 TEST_CASE("what add passes to two inputs stays right when one of them gets more", "[autograd]") {
@@ -93,9 +104,12 @@ TEST_CASE("what add passes to two inputs stays right when one of them gets more"
   const Tensor w = bench.normal({B, T, C});
   const auto loss = [&](Tape* t) {
     const Var x = gelu(Var::parameter(t, leaves.a)), y = gelu(Var::parameter(t, leaves.b));
-    const Var sum = add(x, y);        // both get the same buffer
-    const Var more = linear(x, Var::parameter(t, leaves.w), Var::parameter(t, leaves.bias));  // adds into x's
-    return weighted_sum(add(add(sum, more), layer_norm(sum, Var::parameter(t, leaves.gain), Var::parameter(t, leaves.bias))), w);
+    const Var sum = add(x, y);  // both get the same buffer
+    const Var more =
+        linear(x, Var::parameter(t, leaves.w), Var::parameter(t, leaves.bias));  // adds into x's
+    return weighted_sum(add(add(sum, more), layer_norm(sum, Var::parameter(t, leaves.weight),
+                                                       Var::parameter(t, leaves.bias))),
+                        w);
   };
   const auto result = check_gradients(leaves.all(), loss);
   CAPTURE(result.worst);

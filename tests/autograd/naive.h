@@ -11,12 +11,14 @@ namespace zl::naive {
 using Vector = std::vector<double>;
 
 // x (R, I), w (I, O) or, transposed, (O, I) -> (R, O)
-inline Vector product(const Vector& x, const Vector& w, int64_t R, int64_t I, int64_t O, bool transposed = false) {
+inline Vector product(const Vector& x, const Vector& w, int64_t R, int64_t I, int64_t O,
+                      bool transposed = false) {
   Vector y;
   for (int64_t r = 0; r < R; ++r)
     for (int64_t o = 0; o < O; ++o) {
       double sum = 0;
-      for (int64_t i = 0; i < I; ++i) sum += x[size_t(r * I + i)] * w[size_t(transposed ? o * I + i : i * O + o)];
+      for (int64_t i = 0; i < I; ++i)
+        sum += x[size_t(r * I + i)] * w[size_t(transposed ? o * I + i : i * O + o)];
       y.push_back(sum);
     }
   return y;
@@ -30,18 +32,21 @@ inline Vector linear(const Vector& x, const Vector& w, const Vector& b) {
 }
 
 inline Vector gelu(Vector x) {
-  for (double& v : x) v = 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+  for (double& v : x)
+    v = 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
   return x;
 }
 
-inline Vector layer_norm(const Vector& x, const Vector& gain, const Vector& bias, double eps) {
-  const size_t C = gain.size();
+inline Vector layer_norm(const Vector& x, const Vector& weight, const Vector& bias, double eps) {
+  const size_t C = weight.size();
   Vector y(x.size());
   for (size_t row = 0; row < x.size(); row += C) {
     double mean = 0, variance = 0;
     for (size_t c = 0; c < C; ++c) mean += x[row + c] / double(C);
-    for (size_t c = 0; c < C; ++c) variance += (x[row + c] - mean) * (x[row + c] - mean) / double(C);
-    for (size_t c = 0; c < C; ++c) y[row + c] = (x[row + c] - mean) / std::sqrt(variance + eps) * gain[c] + bias[c];
+    for (size_t c = 0; c < C; ++c)
+      variance += (x[row + c] - mean) * (x[row + c] - mean) / double(C);
+    for (size_t c = 0; c < C; ++c)
+      y[row + c] = (x[row + c] - mean) / std::sqrt(variance + eps) * weight[c] + bias[c];
   }
   return y;
 }
@@ -53,7 +58,9 @@ struct AttentionShape {
 // qkv (B, T, 3C) -> (B, T, C): the T x T weights of each head, one query after the other.
 inline Vector attention(const Vector& qkv, AttentionShape s) {
   const int64_t C = s.H * s.D;
-  const auto at = [&](int64_t b, int64_t t, int64_t part, int64_t c) { return qkv[size_t(((b * s.T + t) * 3 + part) * C + c)]; };
+  const auto at = [&](int64_t b, int64_t t, int64_t part, int64_t c) {
+    return qkv[size_t(((b * s.T + t) * 3 + part) * C + c)];
+  };
   Vector y(size_t(s.B * s.T * C), 0.0);
   for (int64_t b = 0; b < s.B; ++b)
     for (int64_t h = 0; h < s.H; ++h)
@@ -62,13 +69,15 @@ inline Vector attention(const Vector& qkv, AttentionShape s) {
         double denominator = 0;
         for (int64_t u = 0; u <= t; ++u) {
           double score = 0;
-          for (int64_t d = 0; d < s.D; ++d) score += at(b, t, 0, h * s.D + d) * at(b, u, 1, h * s.D + d);
+          for (int64_t d = 0; d < s.D; ++d)
+            score += at(b, t, 0, h * s.D + d) * at(b, u, 1, h * s.D + d);
           weight.push_back(std::exp(score / std::sqrt(double(s.D))));
           denominator += weight.back();
         }
         for (int64_t u = 0; u <= t; ++u)
           for (int64_t d = 0; d < s.D; ++d)
-            y[size_t((b * s.T + t) * C + h * s.D + d)] += weight[size_t(u)] / denominator * at(b, u, 2, h * s.D + d);
+            y[size_t((b * s.T + t) * C + h * s.D + d)] +=
+                weight[size_t(u)] / denominator * at(b, u, 2, h * s.D + d);
       }
   return y;
 }

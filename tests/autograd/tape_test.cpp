@@ -1,4 +1,5 @@
-// What the tape promises about values that are used several times, not at all, or after they are gone.
+// What the tape promises about values that are used several times, not at all, or after they are
+// gone.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -14,11 +15,13 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 
 // The gradient of p in sum(w * y) for the y that `build` makes.
-std::vector<double> gradient(Workbench& bench, Parameter& p, const std::function<Var(Tape&)>& build) {
+std::vector<double> gradient(Workbench& bench, Parameter& p,
+                             const std::function<Var(Tape&)>& build) {
   kernel::fill(0, p.grad);
   Tape tape;
   const Var y = build(tape);
-  tape.backward(y, bench.tensor(y.value().shape(), std::vector<double>(size_t(y.value().numel()), 1.0)));
+  tape.backward(
+      y, bench.tensor(y.value().shape(), std::vector<double>(size_t(y.value().numel()), 1.0)));
   return values(p.grad);
 }
 
@@ -31,7 +34,9 @@ TEST_CASE("a tied weight gets the sum of the gradients of its two uses", "[autog
   kernel::copy(tied.data, other.data);
   const Tensor ids = bench.ids({3, 5}, 11), targets = bench.ids({3, 5}, 11);
   const auto loss = [&](Tape* tape, Parameter& in, Parameter& out) {
-    return cross_entropy(project(gelu(embedding(ids, Var::parameter(tape, in))), Var::parameter(tape, out)), targets);
+    return cross_entropy(
+        project(gelu(embedding(ids, Var::parameter(tape, in))), Var::parameter(tape, out)),
+        targets);
   };
   const auto both = gradient(bench, tied, [&](Tape& t) { return loss(&t, tied, tied); });
   const auto first = gradient(bench, tied, [&](Tape& t) { return loss(&t, tied, other); });
@@ -45,10 +50,15 @@ TEST_CASE("a tied weight gets the sum of the gradients of its two uses", "[autog
 
 TEST_CASE("a module that runs twice gets the gradient of both runs", "[autograd]") {
   Workbench bench;
-  Parameter &w = bench.parameter("w", {7, 7}), &b = bench.parameter("b", {7}), &x = bench.parameter("x", {3, 7});
+  Parameter &w = bench.parameter("w", {7, 7}), &b = bench.parameter("b", {7}),
+            &x = bench.parameter("x", {3, 7});
   const Tensor seed = bench.normal({3, 7});
-  const auto module = [&](Tape* t, const Var& in) { return gelu(linear(in, Var::parameter(t, w), Var::parameter(t, b))); };
-  const auto twice = [&](Tape* t) { return weighted_sum(module(t, module(t, Var::parameter(t, x))), seed); };
+  const auto module = [&](Tape* t, const Var& in) {
+    return gelu(linear(in, Var::parameter(t, w), Var::parameter(t, b)));
+  };
+  const auto twice = [&](Tape* t) {
+    return weighted_sum(module(t, module(t, Var::parameter(t, x))), seed);
+  };
   const auto result = check_gradients({&w, &b, &x}, twice);
   CAPTURE(result.worst);
   CHECK(result.largest_error < 1e-8);
@@ -111,8 +121,10 @@ TEST_CASE("backward refuses what is not on its tape", "[autograd]") {
   const Var y = gelu(Var::parameter(&tape, p));
   const Tensor seed = bench.normal({5});
   CHECK_THROWS_WITH(foreign.backward(y, seed), ContainsSubstring("not on this tape"));
-  CHECK_THROWS_WITH(tape.backward(Var::constant(&tape, seed), seed), ContainsSubstring("not on this tape"));
-  CHECK_THROWS_WITH(tape.backward(y, bench.normal({4})), ContainsSubstring("(4)") && ContainsSubstring("(5)"));
+  CHECK_THROWS_WITH(tape.backward(Var::constant(&tape, seed), seed),
+                    ContainsSubstring("not on this tape"));
+  CHECK_THROWS_WITH(tape.backward(y, bench.normal({4})),
+                    ContainsSubstring("(4)") && ContainsSubstring("(5)"));
   CHECK(tape.entries() == 1);
   tape.backward(y, seed);
   CHECK(tape.entries() == 0);
@@ -153,7 +165,8 @@ TEST_CASE("cross-entropy writes over the logits only if nobody else holds them",
   CHECK(held == alone + 1);
 }
 
-TEST_CASE("marks fire exactly once, from the last to the first, whatever needs a gradient", "[autograd]") {
+TEST_CASE("marks fire exactly once, from the last to the first, whatever needs a gradient",
+          "[autograd]") {
   Workbench bench;
   Parameter& p = bench.parameter("p", {5});
   std::vector<int> fired;
@@ -186,10 +199,15 @@ TEST_CASE("when a mark fires, the gradients of what came after it are complete",
   CHECK(largest(values(early.grad)) > 0);
 }
 
-TEST_CASE("a parameter is looked up by name: gathered elsewhere before backward, it gives the same bits", "[autograd]") {
+TEST_CASE(
+    "a parameter is looked up by name: gathered elsewhere before backward, it gives the same bits",
+    "[autograd]") {
   Workbench bench;
-  Parameter &w = bench.parameter("w", {7, 3}), &b = bench.parameter("b", {3}), &x = bench.parameter("x", {2, 7});
-  const auto build = [&](Tape& t) { return linear(Var::parameter(&t, x), Var::parameter(&t, w), Var::parameter(&t, b)); };
+  Parameter &w = bench.parameter("w", {7, 3}), &b = bench.parameter("b", {3}),
+            &x = bench.parameter("x", {2, 7});
+  const auto build = [&](Tape& t) {
+    return linear(Var::parameter(&t, x), Var::parameter(&t, w), Var::parameter(&t, b));
+  };
   const auto expected = gradient(bench, x, build);
   const auto data = values(w.data);
   const auto gathered = gradient(bench, x, [&](Tape& t) {
@@ -209,17 +227,22 @@ TEST_CASE("a parameter is looked up by name: gathered elsewhere before backward,
 
 TEST_CASE("a released parameter is refused by name, in forward and in backward", "[autograd]") {
   Workbench bench;
-  Parameter &w = bench.parameter("h.3.w", {7, 3}), &b = bench.parameter("b", {3}), &x = bench.parameter("x", {2, 7});
+  Parameter &w = bench.parameter("h.3.w", {7, 3}), &b = bench.parameter("b", {3}),
+            &x = bench.parameter("x", {2, 7});
   Tape tape;
-  const Var y = linear(Var::parameter(&tape, x), Var::parameter(&tape, w), Var::parameter(&tape, b));
+  const Var y =
+      linear(Var::parameter(&tape, x), Var::parameter(&tape, w), Var::parameter(&tape, b));
   const Tensor data = std::exchange(w.data, {});
-  CHECK_THROWS_WITH(tape.backward(y, bench.normal({2, 3})), ContainsSubstring("'h.3.w' is released"));
+  CHECK_THROWS_WITH(tape.backward(y, bench.normal({2, 3})),
+                    ContainsSubstring("'h.3.w' is released"));
   CHECK(tape.entries() == 0);
   CHECK_THROWS_WITH(gelu(Var::parameter(&tape, w)), ContainsSubstring("'h.3.w' is released"));
   w.data = data;
   w.grad = {};
-  const Var z = linear(Var::parameter(&tape, x), Var::parameter(&tape, w), Var::parameter(&tape, b));
-  CHECK_THROWS_WITH(tape.backward(z, bench.normal({2, 3})), ContainsSubstring("'h.3.w' has no gradient buffer"));
+  const Var z =
+      linear(Var::parameter(&tape, x), Var::parameter(&tape, w), Var::parameter(&tape, b));
+  CHECK_THROWS_WITH(tape.backward(z, bench.normal({2, 3})),
+                    ContainsSubstring("'h.3.w' has no gradient buffer"));
 }
 
 }  // namespace zl

@@ -1,4 +1,5 @@
-// One rank's memory on the CPU, poisoned so that whatever nobody wrote is NaN, and tensors of any type made from doubles.
+// One rank's memory on the CPU, poisoned so that whatever nobody wrote is NaN, and tensors of any
+// type made from doubles.
 #pragma once
 
 #include <cmath>
@@ -68,7 +69,8 @@ struct Workbench {
     const Tensor t = Tensor::empty(memory, MemoryUse::activation, std::move(shape), Dtype::i32);
     std::vector<double> drawn;
     const PhiloxStream random{11, streams++};
-    for (int64_t i = 0; i < t.numel(); ++i) drawn.push_back(std::floor(random.uniform(uint64_t(i)) * double(vocab)));
+    for (int64_t i = 0; i < t.numel(); ++i)
+      drawn.push_back(std::floor(random.uniform(uint64_t(i)) * double(vocab)));
     assign(t, drawn);
     return t;
   }

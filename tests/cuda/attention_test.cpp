@@ -19,7 +19,9 @@ struct Case {
 };
 using Values = std::vector<double>;
 
-Values qkv_of(const Case& c, double scale = 1) { return random_values(c.B * c.T * 3 * c.C(), 1, scale); }
+Values qkv_of(const Case& c, double scale = 1) {
+  return random_values(c.B * c.T * 3 * c.C(), 1, scale);
+}
 Values dy_of(const Case& c) { return random_values(c.B * c.T * c.C(), 2); }
 
 struct Output {
@@ -27,14 +29,16 @@ struct Output {
 };
 
 Output forward(Side& s, const Case& c, const Values& qkv) {
-  const AttentionSaved saved{s.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype), s.nan({c.B, c.T, c.C()}, c.dtype),
+  const AttentionSaved saved{s.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype),
+                             s.nan({c.B, c.T, c.C()}, c.dtype),
                              s.nan({c.B, c.H, c.T}, c.statistics()), c.H};
   kernel::attention(saved);
   return {values_of(saved.y), values_of(saved.log_sum_exp)};
 }
 
 Values backward(Side& s, const Case& c, const Values& qkv, const Output& saved, const Values& dy) {
-  const AttentionSaved tensors{s.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype), s.of(saved.y, {c.B, c.T, c.C()}, c.dtype),
+  const AttentionSaved tensors{s.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype),
+                               s.of(saved.y, {c.B, c.T, c.C()}, c.dtype),
                                s.of(saved.log_sum_exp, {c.B, c.H, c.T}, c.statistics()), c.H};
   const Tensor dqkv = s.nan({c.B, c.T, 3 * c.C()}, c.dtype);
   kernel::attention_backward(tensors, s.of(dy, {c.B, c.T, c.C()}, c.dtype), dqkv);
@@ -97,7 +101,9 @@ TEST_CASE("attention on the GPU keeps batches and heads apart", "[cuda]") {
   CHECK(same_bits(alone, Values(y.begin() + 70 * both.C(), y.end())));
 }
 
-TEST_CASE("on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit", "[cuda]") {
+TEST_CASE(
+    "on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit",
+    "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   Side gpu(test_gpu());
   const Case whole{1, 130, 2, 9, dtype};
@@ -116,19 +122,23 @@ TEST_CASE("attention on the GPU survives scores that overflow an exponential", "
   const Output output = forward(gpu, c, qkv);
   CHECK(*std::max_element(output.log_sum_exp.begin(), output.log_sum_exp.end()) > 1000);
   const Values dqkv = backward(gpu, c, qkv, output, dy_of(c));
-  CHECK(distance(dqkv, dqkv) == 0);  // no NaN
+  CHECK(distance(dqkv, dqkv) == 0);    // no NaN
   CHECK(differences(c, 30).y < 1e-3);  // scores of 1000 have errors of 1e-4
 }
 
-TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number per query", "[cuda]") {
+TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number per query",
+          "[cuda]") {
   require_gpu();
-  const auto bytes = [](KernelId kernel, Dtype dtype) { return test_gpu().workspace(kernel, std::array<int64_t, 4>{2, 8192, 3, 64}, dtype); };
+  const auto bytes = [](KernelId kernel, Dtype dtype) {
+    return test_gpu().workspace(kernel, std::array<int64_t, 4>{2, 8192, 3, 64}, dtype);
+  };
   CHECK(bytes(KernelId::attention, Dtype::bf16) == 0);
   CHECK(bytes(KernelId::attention_backward, Dtype::bf16) == 2 * 3 * 8192 * 4);
   CHECK(bytes(KernelId::attention_backward, Dtype::f64) == 2 * 3 * 8192 * 8);
 }
 
-TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention and its gradient", "[cuda]") {
+TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention and its gradient",
+          "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Case c{1, 65, 1, 8, dtype};
   Side cpu(cpu_backend()), gpu(test_gpu());
@@ -138,11 +148,15 @@ TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention 
   const Output expected = forward(cpu, c, qkv), output = forward(gpu, c, broken);
   CHECK(distance(output.y, expected.y) > one_rounding(dtype));
   const Values y = forward(gpu, c, qkv).y;
-  CHECK(same_bits(Values(output.y.begin(), output.y.end() - c.C()), Values(y.begin(), y.end() - c.C())));
-  CHECK(distance(backward(gpu, c, broken, expected, dy), backward(cpu, c, qkv, expected, dy)) > one_rounding(dtype));
+  CHECK(same_bits(Values(output.y.begin(), output.y.end() - c.C()),
+                  Values(y.begin(), y.end() - c.C())));
+  CHECK(distance(backward(gpu, c, broken, expected, dy), backward(cpu, c, qkv, expected, dy)) >
+        one_rounding(dtype));
 }
 
-TEST_CASE("on the GPU keys whose scores are -infinity count nothing, also if they fill the first tile", "[cuda]") {
+TEST_CASE(
+    "on the GPU keys whose scores are -infinity count nothing, also if they fill the first tile",
+    "[cuda]") {
   constexpr int64_t T = 70, first = 64;  // the keys from `first` have the score 0
   Side gpu(test_gpu());
   Values qkv(T * 3);

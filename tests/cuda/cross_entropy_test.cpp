@@ -30,8 +30,10 @@ double loss_of(Side& s, const Case& c) {
 }
 
 std::vector<double> gradient(Side& s, const Case& c, bool in_place = false) {
-  const Tensor logits = s.of(c.logits, {c.R, c.V}, c.dtype), out = in_place ? logits : s.nan({c.R, c.V}, c.dtype);
-  kernel::cross_entropy_backward(logits, s.of(c.targets, {c.R}), s.of({0.75}, {1}, c.statistics()), out);
+  const Tensor logits = s.of(c.logits, {c.R, c.V}, c.dtype),
+               out = in_place ? logits : s.nan({c.R, c.V}, c.dtype);
+  kernel::cross_entropy_backward(logits, s.of(c.targets, {c.R}), s.of({0.75}, {1}, c.statistics()),
+                                 out);
   return values_of(out);
 }
 
@@ -47,7 +49,8 @@ TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in pla
   Side cpu(cpu_backend()), gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) <= one_rounding(c.statistics()));
   const std::vector<double> expected = gradient(cpu, c), result = gradient(gpu, c);
-  CHECK(distance(result, expected) <= one_rounding(dtype) / double(R));  // gradients are less than 1 / R
+  CHECK(distance(result, expected) <=
+        one_rounding(dtype) / double(R));  // gradients are less than 1 / R
   CHECK(same_bits(gradient(gpu, c, true), result));
 }
 
@@ -60,21 +63,29 @@ TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cud
   CHECK(std::abs(loss_of(gpu, other) - loss_of(cpu, c)) > 1e-6);
 }
 
-TEST_CASE("cross-entropy on the GPU of equal logits is the logarithm of the vocabulary, up to GPT-2's", "[cuda]") {
+TEST_CASE(
+    "cross-entropy on the GPU of equal logits is the logarithm of the vocabulary, up to GPT-2's",
+    "[cuda]") {
   const int64_t V = GENERATE(2, 256, 50257);
   Side gpu(test_gpu());
-  CHECK(std::abs(loss_of(gpu, {3, V, Dtype::f32, std::vector<double>(size_t(3 * V), 5.0)}) - std::log(double(V))) < 2e-6);
+  CHECK(std::abs(loss_of(gpu, {3, V, Dtype::f32, std::vector<double>(size_t(3 * V), 5.0)}) -
+                 std::log(double(V))) < 2e-6);
 }
 
 TEST_CASE("cross-entropy on the GPU neither overflows nor loses a small loss", "[cuda]") {
   Side gpu(test_gpu());
-  const auto loss = [&](double at_target, double other) { return loss_of(gpu, {1, 2, Dtype::f32, {at_target, other}, {0}}); };
+  const auto loss = [&](double at_target, double other) {
+    return loss_of(gpu, {1, 2, Dtype::f32, {at_target, other}, {0}});
+  };
   CHECK(loss(3e38, -3e38) == 0);
   CHECK(std::abs(loss(-3e38, 1e4) / 3e38 - 1) < 1e-6);
   CHECK(std::abs(loss(10000, 9992) - std::log1p(std::exp(-8.0))) < 1e-7);
 }
 
-TEST_CASE("on the GPU a logit that is no number, and a target outside the vocabulary, make loss and gradient NaN", "[cuda]") {
+TEST_CASE(
+    "on the GPU a logit that is no number, and a target outside the vocabulary, make loss and "
+    "gradient NaN",
+    "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   Side gpu(test_gpu());
   const auto check = [&](const Case& c) {
@@ -83,7 +94,8 @@ TEST_CASE("on the GPU a logit that is no number, and a target outside the vocabu
     CHECK(std::isnan(d[25]));
     CHECK(std::isfinite(d[5]));  // the other row
   };
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     Case c{2, 20, dtype};
     c.logits[25] = bad;
     check(c);

@@ -1,6 +1,7 @@
-// The pool below the ledger of a GPU, through its backend: segments from the driver, blocks from segments.
-#include <catch2/catch_test_macros.hpp>
+// The pool below the ledger of a GPU, through its backend: segments from the driver, blocks from
+// segments.
 #include <array>
+#include <catch2/catch_test_macros.hpp>
 #include <map>
 #include <random>
 
@@ -69,7 +70,8 @@ TEST_CASE("a block larger than a segment has one of its own", "[cuda]") {
   CHECK(pool.gpu->driver_calls() == 2);
 }
 
-TEST_CASE("a GPU that is full gives back free segments before it says that there is no more", "[cuda]") {
+TEST_CASE("a GPU that is full gives back free segments before it says that there is no more",
+          "[cuda]") {
   if (real_gpu()) SKIP("others may use this GPU");
   GpuPool pool;
   const int64_t most = int64_t(1) << 30;
@@ -96,8 +98,9 @@ TEST_CASE("blocks taken and given back at random never overlap", "[cuda]") {
     const int64_t bytes = 1 + random() % (1 << (random() % 19));
     char* const block = pool.take(bytes);
     const auto after = held.lower_bound(block);
-    const bool apart = (after == held.end() || block + bytes <= after->first) &&
-                       (after == held.begin() || std::prev(after)->first + std::prev(after)->second <= block);
+    const bool apart =
+        (after == held.end() || block + bytes <= after->first) &&
+        (after == held.begin() || std::prev(after)->first + std::prev(after)->second <= block);
     REQUIRE(apart);
     held.emplace(block, bytes);
   }

@@ -15,7 +15,8 @@ namespace zl::test {
 
 // One side: a memory on one of the two backends, and tensors from values in double.
 struct Side {
-  explicit Side(Backend& b) : memory({b.host_addressable() ? DeviceKind::cpu : DeviceKind::cuda}, b, events, {}) {}
+  explicit Side(Backend& b)
+      : memory({b.host_addressable() ? DeviceKind::cpu : DeviceKind::cuda}, b, events, {}) {}
 
   Tensor of(const std::vector<double>& values, Shape shape, Dtype dtype) {
     const Tensor t = Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype);
@@ -34,7 +35,8 @@ struct Side {
   }
   // Full of NaN: what a kernel must write.
   Tensor nan(Shape shape, Dtype dtype) {
-    const std::vector<double> values(size_t(numel(shape)), std::numeric_limits<double>::quiet_NaN());
+    const std::vector<double> values(size_t(numel(shape)),
+                                     std::numeric_limits<double>::quiet_NaN());
     return of(values, std::move(shape), dtype);
   }
 
@@ -54,7 +56,8 @@ inline std::vector<double> values_of(const Tensor& t) {
 }
 
 inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
 // The largest |a - b| / (1 + |b|); infinite if either is not a number or the sizes differ.
@@ -72,13 +75,18 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
 inline std::vector<double> random_values(int64_t n, uint64_t stream, double scale = 1) {
   std::vector<double> values(static_cast<size_t>(n));
   const PhiloxStream random{20261121, stream};
-  for (int64_t i = 0; i < n; ++i) values[size_t(i)] = scale * random.normal_pair(uint64_t(i / 2))[size_t(i % 2)];
+  for (int64_t i = 0; i < n; ++i)
+    values[size_t(i)] = scale * random.normal_pair(uint64_t(i / 2))[size_t(i % 2)];
   return values;
 }
 
-// What a difference may be: a few units of the type in which a kernel stores, or computes if that is coarser.
+// What a difference may be: a few units of the type in which a kernel stores, or computes if that
+// is coarser.
 inline double tolerance(Dtype dtype) {
-  return dtype == Dtype::f64 ? 1e-12 : dtype == Dtype::f32 ? 1e-5 : dtype == Dtype::f16 ? 2e-3 : 1.6e-2;
+  return dtype == Dtype::f64   ? 1e-12
+         : dtype == Dtype::f32 ? 1e-5
+         : dtype == Dtype::f16 ? 2e-3
+                               : 1.6e-2;
 }
 
 constexpr Dtype kFloatTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};

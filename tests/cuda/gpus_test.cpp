@@ -1,4 +1,4 @@
-// What tensor/gpus.h finds, and what profilers see.
+// What tensor/platform/gpus.h finds, and what profilers see.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -44,7 +44,8 @@ TEST_CASE("products in TF32 are asked for, not the default", "[cuda]") {
     const auto gpu = gpu_of_rank(0, {.tf32 = tf32});
     EventStream events;
     Memory memory({DeviceKind::cuda}, *gpu, events);
-    const Tensor a = Tensor::empty(memory, MemoryUse::activation, {64, 64}), out = Tensor::empty(memory, MemoryUse::activation, {64, 64});
+    const Tensor a = Tensor::empty(memory, MemoryUse::activation, {64, 64}),
+                 out = Tensor::empty(memory, MemoryUse::activation, {64, 64});
     kernel::normal({.seed = 3}, 0, a);
     kernel::matmul(a, Transpose::no, a, Transpose::yes, out);
     return kernel::download<float>(out);

@@ -27,7 +27,8 @@ struct Output {
 };
 
 Output forward(Side& s, const Case& c) {
-  const LayerNormSaved saved{s.of(c.x(), {c.R, c.C}, c.dtype), s.of(random_values(c.C, 2), {c.C}, c.dtype),
+  const LayerNormSaved saved{s.of(c.x(), {c.R, c.C}, c.dtype),
+                             s.of(random_values(c.C, 2), {c.C}, c.dtype),
                              s.nan({c.R}, c.statistics()), s.nan({c.R}, c.statistics())};
   const Tensor y = s.nan({c.R, c.C}, c.dtype);
   kernel::layer_norm(saved, s.of(random_values(c.C, 3), {c.C}, c.dtype), 1e-5, y);
@@ -35,18 +36,21 @@ Output forward(Side& s, const Case& c) {
 }
 
 struct Gradients {
-  std::vector<double> dx, dgain, dbias;
+  std::vector<double> dx, dweight, dbias;
 };
 
 // From the statistics in `saved`. Write::set writes over dy.
 Gradients backward(Side& s, const Case& c, const Output& saved, Write write) {
-  const LayerNormSaved tensors{s.of(c.x(), {c.R, c.C}, c.dtype), s.of(random_values(c.C, 2), {c.C}, c.dtype),
-                               s.of(saved.mean, {c.R}, c.statistics()), s.of(saved.rstd, {c.R}, c.statistics())};
+  const LayerNormSaved tensors{
+      s.of(c.x(), {c.R, c.C}, c.dtype), s.of(random_values(c.C, 2), {c.C}, c.dtype),
+      s.of(saved.mean, {c.R}, c.statistics()), s.of(saved.rstd, {c.R}, c.statistics())};
   const Tensor dy = s.of(random_values(c.R * c.C, 4), {c.R, c.C}, c.dtype);
-  const Tensor dx = write == Write::set ? dy : s.of(random_values(c.R * c.C, 5), {c.R, c.C}, c.dtype);
-  const LayerNormGradients out{dx, write, s.of(random_values(c.C, 6), {c.C}, c.dtype), s.of(random_values(c.C, 7), {c.C}, c.dtype)};
+  const Tensor dx =
+      write == Write::set ? dy : s.of(random_values(c.R * c.C, 5), {c.R, c.C}, c.dtype);
+  const LayerNormGradients out{dx, write, s.of(random_values(c.C, 6), {c.C}, c.dtype),
+                               s.of(random_values(c.C, 7), {c.C}, c.dtype)};
   kernel::layer_norm_backward(tensors, dy, out);
-  return {values_of(out.dx), values_of(out.dgain), values_of(out.dbias)};
+  return {values_of(out.dx), values_of(out.dweight), values_of(out.dbias)};
 }
 
 double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
@@ -68,7 +72,8 @@ TEST_CASE("layer norm on the GPU is that of the CPU, with its statistics", "[cud
   }
 }
 
-TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and added, over dy too", "[cuda]") {
+TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and added, over dy too",
+          "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const Write write = GENERATE(Write::set, Write::add);
   for (const int64_t R : {0, 1, 17, 47, 100}) {  // from one part of the rows to six
@@ -77,9 +82,10 @@ TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and add
       CAPTURE(name(dtype), R, C);
       Side cpu(cpu_backend()), gpu(test_gpu());
       const Output saved = forward(cpu, c);
-      const Gradients expected = backward(cpu, c, saved, write), gradients = backward(gpu, c, saved, write);
+      const Gradients expected = backward(cpu, c, saved, write),
+                      gradients = backward(gpu, c, saved, write);
       CHECK(distance(gradients.dx, expected.dx) <= one_rounding(dtype));
-      CHECK(distance(gradients.dgain, expected.dgain) <= one_rounding(dtype));
+      CHECK(distance(gradients.dweight, expected.dweight) <= one_rounding(dtype));
       CHECK(distance(gradients.dbias, expected.dbias) <= one_rounding(dtype));
     }
   }
@@ -99,7 +105,8 @@ TEST_CASE("one row that the GPU leaves out of layer norm and its gradients is no
   Side cpu(cpu_backend()), gpu(test_gpu());
   Output expected = forward(cpu, all), output = forward(gpu, some);
   CHECK_FALSE(distance(output.y, expected.y) <= one_rounding(dtype));  // nor have they one size
-  const Gradients gradients = backward(gpu, some, output, Write::set), whole = backward(cpu, all, expected, Write::set);
-  CHECK(distance(gradients.dgain, whole.dgain) > one_rounding(dtype));
+  const Gradients gradients = backward(gpu, some, output, Write::set),
+                  whole = backward(cpu, all, expected, Write::set);
+  CHECK(distance(gradients.dweight, whole.dweight) > one_rounding(dtype));
   CHECK(distance(gradients.dbias, whole.dbias) > one_rounding(dtype));
 }

@@ -22,15 +22,18 @@ std::vector<double> sum_of_squares(Side& s, const Tensor& x) {
 
 TEST_CASE("on the GPU a sum of squares has the bits of the CPU, in every type", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
-  const int64_t n = GENERATE(0, 1, 15, 16, 17, 31, 32, 33, 1023, 1024, 1025, 5000, kSubtree - 1, kSubtree, kSubtree + 1,
-                             3 * kSubtree, 5 * kSubtree + 1025, 11 * kSubtree - 7);
+  const int64_t n =
+      GENERATE(0, 1, 15, 16, 17, 31, 32, 33, 1023, 1024, 1025, 5000, kSubtree - 1, kSubtree,
+               kSubtree + 1, 3 * kSubtree, 5 * kSubtree + 1025, 11 * kSubtree - 7);
   CAPTURE(name(dtype), n);
-  const auto [cpu, gpu] = on_both([&](Side& s) { return sum_of_squares(s, s.of(random_values(n, 1), {n}, dtype)); });
+  const auto [cpu, gpu] =
+      on_both([&](Side& s) { return sum_of_squares(s, s.of(random_values(n, 1), {n}, dtype)); });
   CHECK(same_bits(gpu, cpu));
   CHECK((gpu[0] > 0) == (n > 0));
 }
 
-TEST_CASE("on the GPU a sum of squares over more parts than threads has the bits of the CPU", "[cuda]") {
+TEST_CASE("on the GPU a sum of squares over more parts than threads has the bits of the CPU",
+          "[cuda]") {
   const int64_t n = 260 * kSubtree + 321;
   const auto [cpu, gpu] = on_both([&](Side& s) {
     const Tensor x = Tensor::zeros(s.memory, MemoryUse::activation, {n}, Dtype::f32);

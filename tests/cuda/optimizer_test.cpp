@@ -31,7 +31,8 @@ std::vector<double> of_all(std::initializer_list<Tensor> tensors) {
 AdamWUpdate adamw_of(Side& s, const Case& c) {
   std::vector<double> second = random_values(c.n, 4);
   for (double& v : second) v *= v;
-  AdamWUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter), s.of(random_values(c.n, 2), {c.n}, c.gradient),
+  AdamWUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
+                s.of(random_values(c.n, 2), {c.n}, c.gradient),
                 s.of(random_values(c.n, 3), {c.n}, c.state()), s.of(second, {c.n}, c.state())};
   if (c.master) u.master = s.of(random_values(c.n, 5), {c.n}, c.state());
   u.gradient_scale = 0.3f;
@@ -46,7 +47,8 @@ std::vector<double> three_steps(AdamWUpdate u) {
 }
 
 SgdUpdate sgd_of(Side& s, const Case& c, double momentum) {
-  SgdUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter), s.of(random_values(c.n, 2), {c.n}, c.gradient)};
+  SgdUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
+              s.of(random_values(c.n, 2), {c.n}, c.gradient)};
   if (momentum != 0) u.momentum_buffer = s.nan({c.n}, c.state());
   if (c.master) u.master = s.of(random_values(c.n, 5), {c.n}, c.state());
   u.gradient_scale = 0.3f;
@@ -96,7 +98,8 @@ TEST_CASE("on the GPU updating a slice gives the bits of updating the whole", "[
   const AdamWUpdate whole = adamw_of(s, {}), parts = adamw_of(s, {});
   const auto part = [&](int64_t begin, int64_t n) {
     AdamWUpdate u = parts;
-    for (Tensor* t : {&u.parameter, &u.gradient, &u.first_moment, &u.second_moment}) *t = t->slice(begin, {n});
+    for (Tensor* t : {&u.parameter, &u.gradient, &u.first_moment, &u.second_moment})
+      *t = t->slice(begin, {n});
     return u;
   };
   kernel::adamw(whole);
@@ -106,10 +109,13 @@ TEST_CASE("on the GPU updating a slice gives the bits of updating the whole", "[
   CHECK(same_bits(values_of(parts.parameter), values_of(whole.parameter)));
 }
 
-TEST_CASE("an optimizer that rounds elsewhere has other bits, so the equalities above compare something", "[cuda]") {
+TEST_CASE(
+    "an optimizer that rounds elsewhere has other bits, so the equalities above compare something",
+    "[cuda]") {
   const auto [cpu, gpu] = on_both([](Side& s) {
     AdamWUpdate u = adamw_of(s, {});
-    if (!s.memory.backend().host_addressable()) u.eps *= 1 + 1e-3;  // moves the last bits of a few elements alone
+    if (!s.memory.backend().host_addressable())
+      u.eps *= 1 + 1e-3;  // moves the last bits of a few elements alone
     return three_steps(u);
   });
   CHECK_FALSE(same_bits(gpu, cpu));

@@ -20,8 +20,10 @@ Ranks<T> random_ranks(int ranks, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const PhiloxStream random{20261121, uint64_t(r)};
       T& to = all[size_t(r)][size_t(i)];
-      if constexpr (std::is_same_v<T, int32_t>) to = int32_t(random.block(uint64_t(i))[0]);  // sums wrap around
-      else to = T(Compute<T>(random.normal(uint64_t(i))));
+      if constexpr (std::is_same_v<T, int32_t>)
+        to = int32_t(random.block(uint64_t(i))[0]);  // sums wrap around
+      else
+        to = T(Compute<T>(random.normal(uint64_t(i))));
     }
   return all;
 }
@@ -36,7 +38,8 @@ bool same_value(T a, T b) {
 
 template <class T>
 bool same(const Ranks<T>& a, const Ranks<T>& b) {
-  return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return std::ranges::equal(x, y, same_value<T>); });
+  return std::ranges::equal(
+      a, b, [](const auto& x, const auto& y) { return std::ranges::equal(x, y, same_value<T>); });
 }
 
 struct What {
@@ -52,7 +55,8 @@ void add_on(Backend& backend, Ranks<T>& buffers, Ranks<T>& results, What what) {
   const auto upload = [&](const Ranks<T>& values) {
     std::vector<Tensor> there;
     for (const std::vector<T>& v : values) {
-      there.push_back(Tensor::empty(side.memory, MemoryUse::gradient, {int64_t(v.size())}, dtype_of<T>));
+      there.push_back(
+          Tensor::empty(side.memory, MemoryUse::gradient, {int64_t(v.size())}, dtype_of<T>));
       backend.upload(v.data(), there.back());
     }
     return there;
@@ -62,7 +66,8 @@ void add_on(Backend& backend, Ranks<T>& buffers, Ranks<T>& results, What what) {
     for (const Tensor& t : tensors) at.push_back(static_cast<char*>(t.address()));
     return at;
   };
-  const std::vector<Tensor> from = upload(buffers), to = &buffers == &results ? from : upload(results);
+  const std::vector<Tensor> from = upload(buffers),
+                            to = &buffers == &results ? from : upload(results);
   const std::vector<char*> from_at = addresses(from), to_at = addresses(to);
   backend.ordered_sum({from_at, to_at, what.begin, what.end, dtype_of<T>, what.mean, what.added});
   backend.synchronize();
@@ -81,15 +86,20 @@ void on_gpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
 
 using AnyType = std::tuple<float, bf16, f16, double, int32_t>;
 
-TEMPLATE_LIST_TEST_CASE("on the GPU ranks are added with the bits of the CPU, in place and elsewhere", "[cuda]", AnyType) {
+TEMPLATE_LIST_TEST_CASE(
+    "on the GPU ranks are added with the bits of the CPU, in place and elsewhere", "[cuda]",
+    AnyType) {
   const int ranks = GENERATE(1, 2, 3, 5, 8, 64);
   const bool mean = GENERATE(false, true);
   if (mean && std::is_same_v<TestType, int32_t>) return;
   CAPTURE(ranks, mean);
   for (const int64_t n : {0, 1, 31, 32, 33, 1023, 1024, 1025, 5000}) {
     const Ranks<TestType> in = random_ranks<TestType>(ranks, n);
-    for (const What what : {What{0, n, mean}, What{n / 3, n - n / 4, mean}}) {  // all, and a part that leaves both ends
-      Ranks<TestType> cpu = in, gpu = in, from = in, to_cpu = random_ranks<TestType>(2, n), to_gpu = to_cpu;
+    for (const What what :
+         {What{0, n, mean},
+          What{n / 3, n - n / 4, mean}}) {  // all, and a part that leaves both ends
+      Ranks<TestType> cpu = in, gpu = in, from = in, to_cpu = random_ranks<TestType>(2, n),
+                      to_gpu = to_cpu;
       on_cpu(cpu, cpu, what);
       on_gpu(gpu, gpu, what);
       on_cpu(from, to_cpu, what);
@@ -102,7 +112,8 @@ TEMPLATE_LIST_TEST_CASE("on the GPU ranks are added with the bits of the CPU, in
   }
 }
 
-TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as on the CPU", "[cuda]") {
+TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as on the CPU",
+          "[cuda]") {
   Ranks<f16> cpu(2, std::vector<f16>(1 << 16));
   for (size_t i = 0; i < cpu[0].size(); ++i) cpu[0][i].bits = uint16_t(i);
   std::ranges::fill(cpu[1], f16(1e-7f));
@@ -112,20 +123,26 @@ TEST_CASE("on the GPU every half, also subnormal, infinite and NaN, is added as 
   CHECK(same(gpu, cpu));
 }
 
-TEMPLATE_TEST_CASE("a sum that was added elsewhere is divided by what was added there, with the same bits on CPU and GPU", "[cuda]", float, bf16, f16, double) {
+TEMPLATE_TEST_CASE(
+    "a sum that was added elsewhere is divided by what was added there, with the same bits on CPU "
+    "and GPU",
+    "[cuda]", float, bf16, f16, double) {
   const int64_t added = GENERATE(1, 3, 4), n = 1025;
   const Ranks<TestType> in = random_ranks<TestType>(1, n);
   Ranks<TestType> cpu = in, gpu = in, expected = in, multiplied = in;
   for (TestType& x : expected[0]) x = TestType(Compute<TestType>(x) / Compute<TestType>(added));
-  for (TestType& x : multiplied[0]) x = TestType(Compute<TestType>(x) * (Compute<TestType>(1) / Compute<TestType>(added)));
+  for (TestType& x : multiplied[0])
+    x = TestType(Compute<TestType>(x) * (Compute<TestType>(1) / Compute<TestType>(added)));
   on_cpu(cpu, cpu, {0, n, true, added});
   on_gpu(gpu, gpu, {0, n, true, added});
   CHECK(same(cpu, expected));
   CHECK(same(gpu, expected));
-  if (added == 3 && !std::is_same_v<TestType, bf16> && !std::is_same_v<TestType, f16>) CHECK_FALSE(same(multiplied, expected));
+  if (added == 3 && !std::is_same_v<TestType, bf16> && !std::is_same_v<TestType, f16>)
+    CHECK_FALSE(same(multiplied, expected));
 }
 
-TEST_CASE("ranks in another order have another sum, so the equalities above compare something", "[cuda]") {
+TEST_CASE("ranks in another order have another sum, so the equalities above compare something",
+          "[cuda]") {
   Ranks<float> cpu = random_ranks<float>(5, 1025), gpu = cpu;
   std::swap(gpu[0], gpu[4]);
   on_cpu(cpu, cpu, {0, 1025});

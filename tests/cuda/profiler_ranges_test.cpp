@@ -6,7 +6,8 @@
 
 using namespace zl;
 
-TEST_CASE("phases, units and collectives are ranges, each until the next of its kind", "[cuda][host]") {
+TEST_CASE("phases, units and collectives are ranges, each until the next of its kind",
+          "[cuda][host]") {
   cuda_on_cpu::ranges = {};
   const auto open = [] {
     std::vector<std::string> names;
@@ -20,7 +21,8 @@ TEST_CASE("phases, units and collectives are ranges, each until the next of its 
     events.set_unit("h.0");
     events.append(EventKind::unit, "before_forward");
     events.append(EventKind::collective_begin, "all_gather", 0, 0, "h.0 parameter");
-    CHECK(open() == std::vector<std::string>{"rank 2: forward", "rank 2: h.0 before_forward", "rank 2: all_gather h.0 parameter"});
+    CHECK(open() == std::vector<std::string>{"rank 2: forward", "rank 2: h.0 before_forward",
+                                             "rank 2: all_gather h.0 parameter"});
     events.append(EventKind::collective_end, "all_gather");
     events.append(EventKind::kernel, "matmul");
     events.append(EventKind::unit, "after_forward");

@@ -35,12 +35,16 @@ TEST_CASE("on the GPU a part is filled as the whole is, and nothing beside it", 
   const std::vector<double> whole = numbers(s, 0, 600, Dtype::f32);
   const int64_t begin = GENERATE(0, 1, 2, 255), n = GENERATE(1, 2, 33, 300);
   const Tensor t = s.of(std::vector<double>(600, 9), {600}, Dtype::f32);
-  kernel::normal({.seed = 7, .stream = 3, .mean = 0.25, .deviation = 1.5}, begin, t.slice(begin, {n}));
+  kernel::normal({.seed = 7, .stream = 3, .mean = 0.25, .deviation = 1.5}, begin,
+                 t.slice(begin, {n}));
   const std::vector<double> part = values_of(t);
-  for (int64_t i = 0; i < 600; ++i) REQUIRE(part[size_t(i)] == (i >= begin && i < begin + n ? whole[size_t(i)] : 9));
+  for (int64_t i = 0; i < 600; ++i)
+    REQUIRE(part[size_t(i)] == (i >= begin && i < begin + n ? whole[size_t(i)] : 9));
 }
 
 TEST_CASE("numbers that begin one later are others", "[cuda]") {
-  const auto [cpu, gpu] = on_both([](Side& s) { return numbers(s, s.memory.backend().host_addressable() ? 0 : 1, 33, Dtype::f32); });
+  const auto [cpu, gpu] = on_both([](Side& s) {
+    return numbers(s, s.memory.backend().host_addressable() ? 0 : 1, 33, Dtype::f32);
+  });
   for (size_t i = 0; i < 33; ++i) CHECK(gpu[i] != cpu[i]);
 }

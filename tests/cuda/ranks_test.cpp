@@ -1,10 +1,11 @@
 // Collectives among ranks on one GPU, and on two that cannot reach each other.
-#include <catch2/catch_template_test_macros.hpp>
+#include "tests/dist/ranks.h"
+
 #include <atomic>
+#include <catch2/catch_template_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tensor/kernels.h"
-#include "tests/dist/ranks.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -19,7 +20,8 @@ std::vector<int> some_gpus(bool two) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("on GPUs every collective has the CPU's bits", "[cuda]", float, bf16, double, int32_t) {
+TEMPLATE_TEST_CASE("on GPUs every collective has the CPU's bits", "[cuda]", float, bf16, double,
+                   int32_t) {
   const int ranks = GENERATE(2, 3, 4);
   const bool two = GENERATE(false, true);
   CAPTURE(ranks, two);
@@ -42,15 +44,19 @@ TEMPLATE_TEST_CASE("on GPUs every collective has the CPU's bits", "[cuda]", floa
         comm.barrier(kName).wait();
       }};
   for (const auto& call : calls) {
-    const auto gpu = after<TestType>(in, call, where), cpu = after<TestType>(in, call, [](int) { return RankBackends{}; });
+    const auto gpu = after<TestType>(in, call, where),
+               cpu = after<TestType>(in, call, [](int) { return RankBackends{}; });
     for (size_t r = 0; r < gpu.size(); ++r) CHECK(same_bits(gpu[r], cpu[r]));
     CHECK_FALSE(same_bits(gpu[0], in[0]));
   }
 }
 
-TEST_CASE("on GPUs that cannot reach each other a sum of many pieces has the CPU's bits", "[cuda]") {
+TEST_CASE("on GPUs that cannot reach each other a sum of many pieces has the CPU's bits",
+          "[cuda]") {
   const auto in = inputs<float>(2, 900'000);  // more than the staging memory holds at once
-  const auto sum = [](Communicator& comm, const Tensor& t) { comm.all_reduce(t, Reduction::mean, kName).wait(); };
+  const auto sum = [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::mean, kName).wait();
+  };
   const auto gpu = after<float>(in, sum, on_test_gpus(some_gpus(true)));
   const auto cpu = after<float>(in, sum, [](int) { return RankBackends{}; });
   CHECK(same_bits(gpu[0], cpu[0]));
@@ -80,12 +86,15 @@ TEST_CASE("a Work that nobody waits for still keeps its buffers until all have m
     { const Work dropped = comm.all_gather(t, kName); }
     kernel::add(t, t, t);
   };
-  const auto gpu = after<float>(in, dropping, where), cpu = after<float>(in, dropping, [](int) { return RankBackends{}; });
+  const auto gpu = after<float>(in, dropping, where),
+             cpu = after<float>(in, dropping, [](int) { return RankBackends{}; });
   for (size_t r = 0; r < 3; ++r) CHECK(same_bits(gpu[r], cpu[r]));
 }
 
-TEST_CASE("a send and a receive come after what both ranks' kernels did with their buffers", "[cuda]") {
-  const int late = GENERATE(0, 1), first = GENERATE(0, 1);  // who comes second and so moves; whose GPU is waited for first
+TEST_CASE("a send and a receive come after what both ranks' kernels did with their buffers",
+          "[cuda]") {
+  const int late = GENERATE(0, 1),
+            first = GENERATE(0, 1);  // who comes second and so moves; whose GPU is waited for first
   CAPTURE(late, first);
   const auto where = on_test_gpus();
   std::atomic<int> posted{0}, done{0};
@@ -112,7 +121,8 @@ TEST_CASE("a send and a receive come after what both ranks' kernels did with the
   CHECK(read == std::vector<float>(1000, 2));
 }
 
-TEST_CASE("a send that is dropped after the other side came still sends what was in its buffer", "[cuda]") {
+TEST_CASE("a send that is dropped after the other side came still sends what was in its buffer",
+          "[cuda]") {
   const auto where = on_test_gpus();
   std::atomic<int> came{0};
   std::vector<float> received;
@@ -166,14 +176,16 @@ TEST_CASE("a tensor that dies before its Work is waited for is read first", "[cu
   CHECK(received == std::vector<float>(1000, 5));
 }
 
-TEST_CASE("a rank whose listener throws in a collective still gives the others what it brought", "[cuda]") {
+TEST_CASE("a rank whose listener throws in a collective still gives the others what it brought",
+          "[cuda]") {
   const auto where = on_test_gpus();
   std::vector<float> received;
   const Outcome result = outcome(2, [&](Communicator& comm) {
     Rank rank(comm, {}, where(comm.rank()));
     if (comm.rank() == 0) {
       comm.events().listen([](const Event& event) {
-        if (event.kind == EventKind::collective_met) throw std::runtime_error("the listener has had enough");
+        if (event.kind == EventKind::collective_met)
+          throw std::runtime_error("the listener has had enough");
       });
       try {
         comm.broadcast(rank.filled(1000, 5), 0, kName).wait();

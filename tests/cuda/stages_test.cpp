@@ -1,7 +1,8 @@
-// Ranks that share one GPU under the four stages: the promises of DESIGN's section 6, and what only a GPU can get wrong.
+// Ranks that share one GPU under the four stages: the promises of DESIGN's section 6, and what only
+// a GPU can get wrong.
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <atomic>
 
 #include "tests/stages/stage_run.h"
 
@@ -11,7 +12,8 @@ using namespace zl::test;
 namespace {
 
 StageRunSpec on_gpu(StageKind stage, Dtype dtype, int ranks) {
-  StageRunSpec spec{.stage = stage, .ranks = ranks, .steps = 3, .model = {.unused_parameter = true}};
+  StageRunSpec spec{
+      .stage = stage, .ranks = ranks, .steps = 3, .model = {.unused_parameter = true}};
   spec.options.dtype = dtype;
   spec.backends = on_test_gpus();
   return spec;
@@ -19,14 +21,16 @@ StageRunSpec on_gpu(StageKind stage, Dtype dtype, int ranks) {
 
 }  // namespace
 
-TEST_CASE("on a GPU the four stages have the same bits, and the bytes that the formulas say", "[cuda][training]") {
+TEST_CASE("on a GPU the four stages have the same bits, and the bytes that the formulas say",
+          "[cuda][training]") {
   struct Case {
     Dtype dtype;
     int ranks;
     bool offload;
   };
-  const auto [dtype, ranks, offload] = GENERATE(Case{Dtype::f32, 3, false}, Case{Dtype::f32, 4, true}, Case{Dtype::bf16, 1, false},
-                                                Case{Dtype::bf16, 3, true}, Case{Dtype::f16, 4, false}, Case{Dtype::f16, 2, true});
+  const auto [dtype, ranks, offload] =
+      GENERATE(Case{Dtype::f32, 3, false}, Case{Dtype::f32, 4, true}, Case{Dtype::bf16, 1, false},
+               Case{Dtype::bf16, 3, true}, Case{Dtype::f16, 4, false}, Case{Dtype::f16, 2, true});
   const StageRun ddp = run_stage(on_gpu(StageKind::ddp, dtype, ranks));
   REQUIRE(ddp.losses.size() == 3);
   for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
@@ -61,12 +65,15 @@ TEST_CASE("on a GPU losses are those of the CPU within rounding", "[cuda][traini
   const StageRun gpu = run_stage(spec);
   spec.backends = [](int) { return RankBackends{}; };
   const StageRun cpu = run_stage(spec);
-  for (size_t i = 0; i < 5; ++i) CHECK(std::abs(gpu.losses[i] - cpu.losses[i]) < 1e-4 * cpu.losses[i]);
+  for (size_t i = 0; i < 5; ++i)
+    CHECK(std::abs(gpu.losses[i] - cpu.losses[i]) < 1e-4 * cpu.losses[i]);
   CHECK(std::abs(gpu.losses[4] - cpu.losses[3]) > 1e-4 * cpu.losses[3]);
 }
 
-TEST_CASE("after the first step no step takes memory from the driver or gives some back", "[cuda][training]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE("after the first step no step takes memory from the driver or gives some back",
+          "[cuda][training]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   StageRunSpec spec = on_gpu(stage, Dtype::bf16, 3);
   spec.backends = on_test_gpus({0}, {.segment = 1});  // so that there is something to count
   spec.offload = stage != StageKind::ddp;

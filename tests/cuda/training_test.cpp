@@ -3,9 +3,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
-#include "nn/windows.h"
-#include "nn/token_data.h"
-#include "stages/comparison.h"
+#include "nn/data/token_data.h"
+#include "nn/data/windows.h"
+#include "stages/train/comparison.h"
 #include "tests/device.h"
 
 using namespace zl;
@@ -40,25 +40,29 @@ TrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0}) {
 
 }  // namespace
 
-TEST_CASE("compare on a GPU: every stage has the bits that it promises, every byte is as predicted", "[cuda][training]") {
+TEST_CASE("compare on a GPU: every stage has the bits that it promises, every byte is as predicted",
+          "[cuda][training]") {
   struct Case {
     int ranks;
     Dtype precision;
     int64_t accumulation;
     bool recompute, offload;
   };
-  const Case c = GENERATE(Case{3, Dtype::f32, 2, false, true}, Case{2, Dtype::bf16, 1, true, false}, Case{2, Dtype::f16, 1, false, true});
+  const Case c = GENERATE(Case{3, Dtype::f32, 2, false, true}, Case{2, Dtype::bf16, 1, true, false},
+                          Case{2, Dtype::f16, 1, false, true});
   TrainingSpec spec = on_gpu(c.ranks);
   spec.config.precision = c.precision;
   spec.config.accumulation = c.accumulation;
   spec.config.recompute = c.recompute;
   spec.config.offload_optimizer = c.offload;
   CAPTURE(c.ranks, name(c.precision));
-  const Comparison comparison = compare_stages(spec, {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3});
+  const Comparison comparison =
+      compare_stages(spec, {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3});
   CHECK(comparison.ok());
 }
 
-TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and those are the GPU's", "[cuda][training]") {
+TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and those are the GPU's",
+          "[cuda][training]") {
   TrainingSpec spec = on_gpu(2);
   spec.config.stage = StageKind::zero3;
   const TrainingResult real = run_training(spec);
@@ -86,12 +90,14 @@ TEST_CASE("20 steps of a GPT on a GPU have the CPU's losses to 1e-4", "[cuda][tr
   for (size_t i = 0; i < 20; ++i) {
     CAPTURE(i);
     CHECK(std::abs(gpu.steps[i].loss - cpu.steps[i].loss) <= 1e-4 * cpu.steps[i].loss);
-    differs = differs || std::abs(other.steps[i].loss - cpu.steps[i].loss) > 1e-4 * cpu.steps[i].loss;
+    differs =
+        differs || std::abs(other.steps[i].loss - cpu.steps[i].loss) > 1e-4 * cpu.steps[i].loss;
   }
   CHECK(differs);
 }
 
-TEST_CASE("ranks on two GPUs that cannot reach each other have the bits of ranks on one", "[cuda][training]") {
+TEST_CASE("ranks on two GPUs that cannot reach each other have the bits of ranks on one",
+          "[cuda][training]") {
   if (test_gpus().gpus.size() < 2) SKIP("this machine has one GPU");
   TrainingSpec spec = on_gpu(3, {0, 1});
   spec.config.stage = StageKind::zero3;

@@ -1,6 +1,6 @@
 // The zerolab program with the GPUs of tests/cuda/on_cpu where CUDA's were, so that `zerolab train
 // --device cuda --backend threads` runs on any machine, slowly. Only for tests.
-#include "tensor/gpus.h"
+#include "tensor/platform/gpus.h"
 
 namespace zl {
 namespace cuda_on_cpu {  // tensor/cuda, compiled for tests/cuda/on_cpu

@@ -110,7 +110,8 @@ TEST_CASE("the type of the first error is kept", "[dist]") {
       comm.barrier(kName).wait();
     });
   };
-  CHECK_THROWS_AS(run([] { throw OutOfMemory("no room", 1, Pool::device, "backward", "h.2", 64); }), OutOfMemory);
+  CHECK_THROWS_AS(run([] { throw OutOfMemory("no room", 1, Pool::device, "backward", "h.2", 64); }),
+                  OutOfMemory);
   CHECK_THROWS_AS(run([] { throw InputError("bad file"); }), InputError);
   CHECK_THROWS_AS(run([] { throw 42; }), int);
   CHECK_NOTHROW(run([] {}));

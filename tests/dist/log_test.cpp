@@ -142,7 +142,8 @@ TEST_CASE("threads say that they cannot exchange what the host cannot read", "[d
   CHECK_THAT(text, ContainsSubstring("all_reduce 'h.1 gradient'") && ContainsSubstring("on meta"));
 }
 
-TEST_CASE("every call is three events: begin with its bytes, met, end with those that it sent", "[dist]") {
+TEST_CASE("every call is three events: begin with its bytes, met, end with those that it sent",
+          "[dist]") {
   std::vector<Seen> events;
   run_ranks(3, [&](Communicator& comm) {
     Rank rank(comm);

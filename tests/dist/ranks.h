@@ -54,8 +54,11 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 // One rank's memory.
 struct Rank {
-  explicit Rank(Communicator& comm, MemoryOptions options = {}, RankBackends own = backends_of_rank())
-      : comm(comm), backends(std::move(own)), memory({}, device_of(backends), comm.events(), options) {}
+  explicit Rank(Communicator& comm, MemoryOptions options = {},
+                RankBackends own = backends_of_rank())
+      : comm(comm),
+        backends(std::move(own)),
+        memory({}, device_of(backends), comm.events(), options) {}
   Tensor empty(int64_t count, Dtype dtype = Dtype::f32) {
     return Tensor::empty(memory, MemoryUse::gradient, {count}, dtype);
   }

@@ -1,4 +1,5 @@
-// A device that fails in the middle of a move: a GPU's errors come as exceptions, wherever it is asked.
+// A device that fails in the middle of a move: a GPU's errors come as exceptions, wherever it is
+// asked.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tensor/cpu/cpu_backend.h"
@@ -11,7 +12,9 @@ namespace {
 
 class BrokenBackend final : public CpuBackend {
  public:
-  void move_bytes(const void*, void*, int64_t) override { throw std::runtime_error("the device has fallen off the bus"); }
+  void move_bytes(const void*, void*, int64_t) override {
+    throw std::runtime_error("the device has fallen off the bus");
+  }
 };
 
 Outcome run_broken(const std::function<void(Communicator&, const Tensor&)>& call) {
@@ -30,7 +33,9 @@ Outcome run_broken(const std::function<void(Communicator&, const Tensor&)>& call
 
 }  // namespace
 
-TEST_CASE("a device that fails while it moves what was sent ends both ranks at once, with its own words", "[dist]") {
+TEST_CASE(
+    "a device that fails while it moves what was sent ends both ranks at once, with its own words",
+    "[dist]") {
   const Outcome result = run_broken([](Communicator& comm, const Tensor& t) {
     Work work = comm.rank() == 0 ? comm.send(t, 1, kName) : comm.receive(t, 0, kName);
     work.wait();
@@ -39,8 +44,10 @@ TEST_CASE("a device that fails while it moves what was sent ends both ranks at o
   CHECK(result.took < std::chrono::seconds(5));
 }
 
-TEST_CASE("a device that fails in a collective ends all ranks at once, with its own words", "[dist]") {
-  const Outcome result = run_broken([](Communicator& comm, const Tensor& t) { comm.all_gather(t, kName).wait(); });
+TEST_CASE("a device that fails in a collective ends all ranks at once, with its own words",
+          "[dist]") {
+  const Outcome result =
+      run_broken([](Communicator& comm, const Tensor& t) { comm.all_gather(t, kName).wait(); });
   CHECK(result.thrown == "the device has fallen off the bus");
   CHECK(result.took < std::chrono::seconds(5));
 }

@@ -1,5 +1,6 @@
-// The kept inputs of the fuzz targets, each through the target that it was made or found for. So they are exercised
-// wherever the tests run; with clang, fuzz_json and fuzz_safetensors go on from them to new ones.
+// The kept inputs of the fuzz targets, each through the target that it was made or found for. So
+// they are exercised wherever the tests run; with clang, fuzz_json and fuzz_safetensors go on from
+// them to new ones.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -19,7 +20,8 @@ namespace {
 
 void replay(const std::string& folder, int (*target)(const uint8_t*, size_t)) {
   size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(ZEROLAB_SOURCE_DIR) / "tests/fuzz/corpus" / folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(ZEROLAB_SOURCE_DIR) / "tests/fuzz/corpus" / folder)) {
     CAPTURE(entry.path());
     std::ifstream in(entry.path(), std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
@@ -33,6 +35,10 @@ void replay(const std::string& folder, int (*target)(const uint8_t*, size_t)) {
 
 }  // namespace
 
-TEST_CASE("every kept JSON input is read or refused in time", "[fuzz]") { replay("json", fuzz_json); }
+TEST_CASE("every kept JSON input is read or refused in time", "[fuzz]") {
+  replay("json", fuzz_json);
+}
 
-TEST_CASE("every kept safetensors input is read or refused in time", "[fuzz]") { replay("safetensors", fuzz_safetensors); }
+TEST_CASE("every kept safetensors input is read or refused in time", "[fuzz]") {
+  replay("safetensors", fuzz_safetensors);
+}

@@ -1,22 +1,25 @@
-// Any bytes as a configuration file, and as one --set: either a Config comes out, with its findings, or InputError.
-// What crashes, hangs or throws anything else stops here.
+// Any bytes as a configuration file, and as one --set: either a Config comes out, with its
+// findings, or InputError. What crashes, hangs or throws anything else stops here.
 
 #include <cstdlib>
 #include <string_view>
 
-#include "stages/config.h"
-#include "stages/json_text.h"
+#include "stages/deepspeed/config.h"
+#include "stages/deepspeed/json_text.h"
 #include "tensor/error.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace {
 
-// What was not refused must be whole: values in range wherever training would divide or allocate by them.
+// What was not refused must be whole: values in range wherever training would divide or allocate by
+// them.
 void judge(const zl::LoadedConfig& loaded) {
   for (const zl::ConfigFinding& finding : loaded.findings)
     if (to_string(finding).find('\n') != std::string::npos) std::abort();  // one line each
   const zl::Config& c = loaded.config;
-  if (loaded.ok() && (c.micro_batch < 1 || c.accumulation < 1 || c.steps < 1 || c.gradient_clipping < 0)) std::abort();
+  if (loaded.ok() &&
+      (c.micro_batch < 1 || c.accumulation < 1 || c.steps < 1 || c.gradient_clipping < 0))
+    std::abort();
 }
 
 }  // namespace
@@ -24,7 +27,8 @@ void judge(const zl::LoadedConfig& loaded) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const std::string text(reinterpret_cast<const char*>(bytes), size);
   const zl::test::MemoryFile file(bytes, size);
-  for (const zl::ConfigSource& source : {zl::ConfigSource{.file = file.path(), .ranks = 4}, zl::ConfigSource{.sets = {text}, .ranks = 4}}) {
+  for (const zl::ConfigSource& source : {zl::ConfigSource{.file = file.path(), .ranks = 4},
+                                         zl::ConfigSource{.sets = {text}, .ranks = 4}}) {
     try {
       judge(zl::load_config(source));
     } catch (const zl::InputError&) {

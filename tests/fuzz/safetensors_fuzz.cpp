@@ -1,12 +1,12 @@
-// Any bytes as a file of weights: either it opens and every tensor can be read, or InputError comes.
-// What crashes, hangs or throws anything else stops here.
+// Any bytes as a file of weights: either it opens and every tensor can be read, or InputError
+// comes. What crashes, hangs or throws anything else stops here.
 
 #include <cstdlib>
 #include <string_view>
 #include <vector>
 
 #include "tensor/error.h"
-#include "tensor/safetensors.h"
+#include "tensor/io/safetensors.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/cli/process.h"
+#include "tests/zerolab/process.h"
 
 namespace golden {
 namespace {
@@ -48,9 +48,9 @@ std::vector<std::string> parts(const std::string& command) {
 }
 
 std::string to_text(const Record& record) {
-  std::string text = "{\"name\": " + quoted(record.name) + ",\n \"program\": " +
-                     quoted(record.program) + (record.keys ? ", \"keys\": true" : "") +
-                     ",\n \"command\": [\n";
+  std::string text = "{\"name\": " + quoted(record.name) +
+                     ",\n \"program\": " + quoted(record.program) +
+                     (record.keys ? ", \"keys\": true" : "") + ",\n \"command\": [\n";
   std::vector<std::string> command;
   for (const std::string& part : parts(record.command)) command.push_back(quoted(part));
   text += wrapped(command, "  ") + "],\n \"expect\": {\n";

@@ -4,7 +4,7 @@
 #include <regex>
 #include <sstream>
 
-#include "tests/cli/process.h"
+#include "tests/zerolab/process.h"
 
 namespace golden {
 namespace {
@@ -19,9 +19,9 @@ const std::map<std::string, std::string> kBinaries = {
 };
 
 // Of a document: times, and names that are prose or stand elsewhere.
-const std::set<std::string> kLeftOut = {"seconds", "seconds_per_step", "tokens_per_second",
-                                        "files",   "data",             "model",
-                                        "schema",  "stage"};
+const std::set<std::string> kLeftOut = {
+    "seconds", "seconds_per_step", "tokens_per_second", "files", "data", "model", "schema",
+    "stage"};
 
 // A value as text with all bits of its numbers.
 std::string canonical(const Json& value) {
@@ -206,7 +206,8 @@ std::string other_bits_expected() {
   const std::string version = cli::shell(std::string(ZEROLAB_BINARY) + " --version").out;
   if (cli::contains(version, "x86-64-v3") || cli::contains(version, "x86-64-v4")) return "";
   return "the bits were recorded with kernels for x86-64-v3 and x86-64-v4, which round a product "
-         "and a sum once; this is " + version;
+         "and a sum once; this is " +
+         version;
 }
 
 }  // namespace golden

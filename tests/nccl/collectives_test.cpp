@@ -4,7 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
-#include "tests/nccl/fake_ranks.h"
+#include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -13,7 +13,9 @@ namespace {
 
 #define ZL_ALL_TYPES float, bf16, f16, double, int32_t
 
-std::vector<int64_t> counts(int ranks) { return {0, 1, ranks - 1, ranks, ranks + 1, 64 * ranks, 1009}; }
+std::vector<int64_t> counts(int ranks) {
+  return {0, 1, ranks - 1, ranks, ranks + 1, 64 * ranks, 1009};
+}
 
 template <class T>
 std::vector<Reduction> reductions() {
@@ -33,7 +35,8 @@ bool all_same_bits(const Buffers<T>& a, const Buffers<T>& b) {
   return a.size() == b.size();
 }
 
-// Whether two sums or means differ by no more than rounding at each addition and at the division does.
+// Whether two sums or means differ by no more than rounding at each addition and at the division
+// does.
 template <class T>
 bool near(const Buffers<T>& in, const std::vector<T>& a, const std::vector<T>& b) {
   const double unit = std::is_same_v<T, bf16> ? 0x1p-8 : std::is_same_v<T, f16> ? 0x1p-11 : 0x1p-24;
@@ -47,21 +50,25 @@ bool near(const Buffers<T>& in, const std::vector<T>& a, const std::vector<T>& b
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("NCCL in order: all_reduce has the bits of threads at any number of ranks", "[nccl]", ZL_ALL_TYPES) {
+TEMPLATE_TEST_CASE("NCCL in order: all_reduce has the bits of threads at any number of ranks",
+                   "[nccl]", ZL_ALL_TYPES) {
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool lagging = GENERATE(false, true);
   for (const int64_t count : counts(ranks))
     for (const Reduction reduction : reductions<TestType>()) {
       CAPTURE(ranks, lagging, count, name(reduction));
       const auto in = inputs<TestType>(ranks, count);
-      const auto sum = [&](Communicator& comm, const Tensor& t) { comm.all_reduce(t, reduction, kName).wait(); };
+      const auto sum = [&](Communicator& comm, const Tensor& t) {
+        comm.all_reduce(t, reduction, kName).wait();
+      };
       const auto out = after_nccl<TestType>(in, sum, {.lagging = lagging});
       CHECK(all_same_bits(out, after<TestType>(in, sum)));
       CHECK(same_bits(out[0], reduced(in, reduction)));
     }
 }
 
-TEMPLATE_TEST_CASE("NCCL in order: reduce_scatter has the bits of threads at any number of ranks", "[nccl]", ZL_ALL_TYPES) {
+TEMPLATE_TEST_CASE("NCCL in order: reduce_scatter has the bits of threads at any number of ranks",
+                   "[nccl]", ZL_ALL_TYPES) {
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool lagging = GENERATE(false, true);
   for (const int64_t slice : {0, 1, 3, 16, 101})
@@ -69,13 +76,18 @@ TEMPLATE_TEST_CASE("NCCL in order: reduce_scatter has the bits of threads at any
       CAPTURE(ranks, lagging, slice, name(reduction));
       const auto in = inputs<TestType>(ranks, slice * ranks);
       const auto expected = reduced(in, reduction);
-      const auto out = after_nccl<TestType>(
-          in, [&](Communicator& comm, const Tensor& t) { comm.reduce_scatter(t, reduction, kName).wait(); }, {.lagging = lagging});
-      for (int r = 0; r < ranks; ++r) CHECK(same_bits(slice_of(out[size_t(r)], r, slice), slice_of(expected, r, slice)));
+      const auto out = after_nccl<TestType>(in,
+                                            [&](Communicator& comm, const Tensor& t) {
+                                              comm.reduce_scatter(t, reduction, kName).wait();
+                                            },
+                                            {.lagging = lagging});
+      for (int r = 0; r < ranks; ++r)
+        CHECK(same_bits(slice_of(out[size_t(r)], r, slice), slice_of(expected, r, slice)));
     }
 }
 
-TEMPLATE_TEST_CASE("NCCL: all_gather, broadcast and all_to_all move what threads move", "[nccl]", ZL_ALL_TYPES) {
+TEMPLATE_TEST_CASE("NCCL: all_gather, broadcast and all_to_all move what threads move", "[nccl]",
+                   ZL_ALL_TYPES) {
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool lagging = GENERATE(false, true);
   const std::function<void(Communicator&, const Tensor&)> calls[] = {
@@ -97,7 +109,8 @@ TEMPLATE_TEST_CASE("NCCL: all_gather, broadcast and all_to_all move what threads
     }
 }
 
-TEMPLATE_TEST_CASE("NCCL's own sums are right but for rounding, and without scratch", "[nccl]", ZL_ALL_TYPES) {
+TEMPLATE_TEST_CASE("NCCL's own sums are right but for rounding, and without scratch", "[nccl]",
+                   ZL_ALL_TYPES) {
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool lagging = GENERATE(false, true), scattered = GENERATE(false, true);
   const Reduction reduction = std::is_same_v<TestType, int32_t> ? Reduction::sum : Reduction::mean;
@@ -117,22 +130,28 @@ TEMPLATE_TEST_CASE("NCCL's own sums are right but for rounding, and without scra
   for (const auto& buffer : own) CHECK(near(in, buffer, ordered));
   if (ranks > 1) CHECK_FALSE(near(in, in[0], ordered));
   CHECK(all_same_bits(own, Buffers<TestType>(size_t(ranks), own[0])));
-  if (ranks == 3 && is_float(dtype_of<TestType>)) CHECK_FALSE(same_bits(own[0], ordered));  // it does depend on the order
+  if (ranks == 3 && is_float(dtype_of<TestType>))
+    CHECK_FALSE(same_bits(own[0], ordered));  // it does depend on the order
 }
 
-TEST_CASE("NCCL in order: the scratch of a reduction is the other ranks' values of the own shard, for the length of the call", "[nccl]") {
+TEST_CASE(
+    "NCCL in order: the scratch of a reduction is the other ranks' values of the own shard, for "
+    "the length of the call",
+    "[nccl]") {
   FakeNccl fake;
   const NcclApi api = fake.api();
   std::vector<int64_t> peaks(3), left(3);
-  run_nccl_ranks(3, [&](Communicator& comm) {
-    Rank rank(comm);
-    const Tensor t = rank.filled(3 * 100, 1);
-    const MemoryLedger& ledger = rank.memory.ledger();
-    comm.reduce_scatter(t, Reduction::mean, kName).wait();
-    comm.all_reduce(t, Reduction::mean, kName).wait();
-    peaks[size_t(comm.rank())] = ledger.peak(MemoryUse::communication);
-    left[size_t(comm.rank())] = ledger.live(MemoryUse::communication);
-  }, within(std::chrono::seconds(20)), {.api = &api});
+  run_nccl_ranks(3,
+                 [&](Communicator& comm) {
+                   Rank rank(comm);
+                   const Tensor t = rank.filled(3 * 100, 1);
+                   const MemoryLedger& ledger = rank.memory.ledger();
+                   comm.reduce_scatter(t, Reduction::mean, kName).wait();
+                   comm.all_reduce(t, Reduction::mean, kName).wait();
+                   peaks[size_t(comm.rank())] = ledger.peak(MemoryUse::communication);
+                   left[size_t(comm.rank())] = ledger.live(MemoryUse::communication);
+                 },
+                 within(std::chrono::seconds(20)), {.api = &api});
   CHECK(peaks == std::vector<int64_t>(3, 2 * 100 * 4));
   CHECK(left == std::vector<int64_t>(3, 0));
 }
@@ -140,11 +159,16 @@ TEST_CASE("NCCL in order: the scratch of a reduction is the other ranks' values 
 TEST_CASE("NCCL: what was not waited for has not moved yet, and dropping a Work waits", "[nccl]") {
   const auto in = inputs<float>(2, 2 * 50);
   bool early = false;
-  const auto out = after_nccl<float>(in, [&](Communicator& comm, const Tensor& t) {
-    Work work = comm.all_gather(t, kName);
-    if (comm.rank() == 0) early = same_bits(contents<float>(t), in[0]);
-    { const Work dropped = std::move(work); }
-  }, {.lagging = true});
+  const auto out = after_nccl<float>(in,
+                                     [&](Communicator& comm, const Tensor& t) {
+                                       Work work = comm.all_gather(t, kName);
+                                       if (comm.rank() == 0)
+                                         early = same_bits(contents<float>(t), in[0]);
+                                       { const Work dropped = std::move(work); }
+                                     },
+                                     {.lagging = true});
   CHECK(early);
-  CHECK(all_same_bits(out, after<float>(in, [](Communicator& comm, const Tensor& t) { comm.all_gather(t, kName).wait(); })));
+  CHECK(all_same_bits(out, after<float>(in, [](Communicator& comm, const Tensor& t) {
+                        comm.all_gather(t, kName).wait();
+                      })));
 }

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/nccl/scripts.h"
+#include "tests/nccl/fake/scripts.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -20,7 +20,8 @@ using Catch::Matchers::ContainsSubstring;
 using K = Fault::Kind;
 using R = NcclResult;
 
-TEST_CASE("NCCL that fails in a call ends every rank, each with the first cause, and all abort", "[nccl]") {
+TEST_CASE("NCCL that fails in a call ends every rank, each with the first cause, and all abort",
+          "[nccl]") {
   const Ended ended = run({"", {{"ncclGroupEnd", K::fails_later, 1, 3, R::remote_error}}});
   for (const std::string& told : ended.told) {
     CHECK_THAT(told, ContainsSubstring("rank 1 in all_reduce 'loss' of 7 f32 elements (call 3)"));
@@ -28,25 +29,31 @@ TEST_CASE("NCCL that fails in a call ends every rank, each with the first cause,
   }
   CHECK(ended.aborted == kRanks);
   CHECK(ended.destroyed == 0);
-  CHECK_THAT(last_failure_report(), ContainsSubstring("communication failed: rank 1") && ContainsSubstring("all_gather 'h.1 parameter'"));
+  CHECK_THAT(last_failure_report(), ContainsSubstring("communication failed: rank 1") &&
+                                        ContainsSubstring("all_gather 'h.1 parameter'"));
   CHECK(run({""}).thrown == "");  // the process can begin again
 }
 
-TEST_CASE("NCCL: ranks that are inside it when another fails do not wait for their deadline", "[nccl]") {
+TEST_CASE("NCCL: ranks that are inside it when another fails do not wait for their deadline",
+          "[nccl]") {
   const bool lagging = GENERATE(false, true);
-  for (const char* function : {"ncclGroupEnd", "ncclSend", "ncclCommFinalize", "ncclCommInitRankConfig"}) {
+  for (const char* function :
+       {"ncclGroupEnd", "ncclSend", "ncclCommFinalize", "ncclCommInitRankConfig"}) {
     CAPTURE(lagging, function);
-    const Ended ended = run({.title = "", .faults = {{function, K::fails, 1}}, .lagging = lagging}, 22809, 20s);
+    const Ended ended =
+        run({.title = "", .faults = {{function, K::fails, 1}}, .lagging = lagging}, 22809, 20s);
     CHECK_THAT(ended.thrown, ContainsSubstring(str("rank 1 ")) && ContainsSubstring(function));
     CHECK(ended.took < 5s);
     CHECK(ended.misuse == "");
   }
 }
 
-TEST_CASE("an NCCL older than the one that the program was compiled for is refused at once", "[nccl]") {
+TEST_CASE("an NCCL older than the one that the program was compiled for is refused at once",
+          "[nccl]") {
   const Ended ended = run({""}, 21805);
   CHECK(ended.kind == Kind::input);
-  CHECK_THAT(ended.thrown, ContainsSubstring("compiled for NCCL 2.28.9, and found 2.18.5") && ContainsSubstring("LD_LIBRARY_PATH"));
+  CHECK_THAT(ended.thrown, ContainsSubstring("compiled for NCCL 2.28.9, and found 2.18.5") &&
+                               ContainsSubstring("LD_LIBRARY_PATH"));
   CHECK(run({""}, 23203).thrown == "");
 }
 
@@ -54,13 +61,16 @@ TEST_CASE("a rank without its GPU ends all before NCCL is asked", "[nccl]") {
   FakeNccl fake;
   const NcclApi api = fake.api();
   const auto choose = [](int rank) { require(rank != 1, "there is no GPU 1"); };
-  CHECK_THROWS_WITH(run_nccl_ranks(kRanks, [](Communicator&) {}, within(kTimeout), {.api = &api, .choose_gpu = choose}), "there is no GPU 1");
+  CHECK_THROWS_WITH(run_nccl_ranks(kRanks, [](Communicator&) {}, within(kTimeout),
+                                   {.api = &api, .choose_gpu = choose}),
+                    "there is no GPU 1");
   CHECK(fake.calls("ncclCommInitRankConfig") == 0);
 }
 
 TEST_CASE("a build without NCCL says what to install", "[nccl]") {
   if (nccl_compiled_for()) SKIP("NCCL is in this build");
-  CHECK_THROWS_WITH(run_nccl_ranks(1, [](Communicator&) {}), ContainsSubstring("built without NCCL") && ContainsSubstring("libnccl-dev"));
+  CHECK_THROWS_WITH(run_nccl_ranks(1, [](Communicator&) {}),
+                    ContainsSubstring("built without NCCL") && ContainsSubstring("libnccl-dev"));
 }
 
 TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
@@ -71,7 +81,9 @@ TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
   CHECK(api.get_unique_id(&id) == NcclResult::success);
   CHECK(api.comm_init_rank(&first, 2, id, 0) == NcclResult::in_progress);
   CHECK(api.comm_finalize(first) == NcclResult::in_progress);
-  CHECK_THAT(fake.misuse(), ContainsSubstring("ncclCommFinalize while another call is in progress") && ContainsSubstring("rank 0 was ended 0 times"));
+  CHECK_THAT(fake.misuse(),
+             ContainsSubstring("ncclCommFinalize while another call is in progress") &&
+                 ContainsSubstring("rank 0 was ended 0 times"));
   CHECK(api.comm_init_rank(&second, 2, id, 1) == NcclResult::in_progress);
   std::thread([&] { (void)api.comm_finalize(second); }).join();
   CHECK_THAT(fake.misuse(), ContainsSubstring("another thread"));
@@ -83,14 +95,17 @@ TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
 
 namespace {
 
-// For the process that the next case starts: the fake hangs, and nothing but the end of the process helps.
+// For the process that the next case starts: the fake hangs, and nothing but the end of the process
+// helps.
 void hang(const std::vector<Fault>& faults) {
   FakeNccl fake(faults);
   const NcclApi api = fake.api();
-  run_nccl_ranks(kRanks, [&](Communicator& comm) {
-    Rank rank(comm, {}, fake_backends(false));
-    program(rank, {});
-  }, {.timeout = 200ms, .grace = 100ms}, {.api = &api});
+  run_nccl_ranks(kRanks,
+                 [&](Communicator& comm) {
+                   Rank rank(comm, {}, fake_backends(false));
+                   program(rank, {});
+                 },
+                 {.timeout = 200ms, .grace = 100ms}, {.api = &api});
 }
 
 }  // namespace
@@ -98,21 +113,33 @@ void hang(const std::vector<Fault>& faults) {
 TEST_CASE("NCCL whose abort hangs", "[.nccl-hangs-in-abort]") {
   hang({{"ncclGroupEnd", K::fails_later, 1, 2, R::remote_error}, {"ncclCommAbort", K::hangs, 1}});
 }
-TEST_CASE("NCCL that hangs in joining", "[.nccl-hangs-in-joining]") { hang({{"ncclCommInitRankConfig", K::hangs, 1}}); }
-TEST_CASE("NCCL that hangs in a call", "[.nccl-hangs-in-a-call]") { hang({{"ncclGroupEnd", K::hangs, 2, 2}}); }
+TEST_CASE("NCCL that hangs in joining", "[.nccl-hangs-in-joining]") {
+  hang({{"ncclCommInitRankConfig", K::hangs, 1}});
+}
+TEST_CASE("NCCL that hangs in a call", "[.nccl-hangs-in-a-call]") {
+  hang({{"ncclGroupEnd", K::hangs, 2, 2}});
+}
 
-TEST_CASE("a rank that hangs inside NCCL ends the process with exit code 4, and its report says where", "[nccl]") {
+TEST_CASE(
+    "a rank that hangs inside NCCL ends the process with exit code 4, and its report says where",
+    "[nccl]") {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   const auto report = [&](const char* tag) {
-    const std::string file = (std::filesystem::temp_directory_path() / str("zerolab-nccl-", getpid())).string();
-    const int status = std::system(str("timeout 20 '", program, "' '", tag, "' >/dev/null 2>'", file, "'").c_str());
+    const std::string file =
+        (std::filesystem::temp_directory_path() / str("zerolab-nccl-", getpid())).string();
+    const int status = std::system(
+        str("timeout 20 '", program, "' '", tag, "' >/dev/null 2>'", file, "'").c_str());
     std::stringstream text;
     text << std::ifstream(file).rdbuf();
     std::filesystem::remove(file);
     return str("exit code ", WIFEXITED(status) ? WEXITSTATUS(status) : -1, "\n", text.str());
   };
-  CHECK_THAT(report("[.nccl-hangs-in-abort]"), ContainsSubstring("exit code 4") && ContainsSubstring("rank 1 is in ncclCommAbort") &&
-                                                   ContainsSubstring("ncclRemoteError"));
-  CHECK_THAT(report("[.nccl-hangs-in-joining]"), ContainsSubstring("exit code 4") && ContainsSubstring("rank 1 is in ncclCommInitRankConfig"));
-  CHECK_THAT(report("[.nccl-hangs-in-a-call]"), ContainsSubstring("exit code 4") && ContainsSubstring("rank 2 is in ncclGroupEnd"));
+  CHECK_THAT(report("[.nccl-hangs-in-abort]"),
+             ContainsSubstring("exit code 4") && ContainsSubstring("rank 1 is in ncclCommAbort") &&
+                 ContainsSubstring("ncclRemoteError"));
+  CHECK_THAT(
+      report("[.nccl-hangs-in-joining]"),
+      ContainsSubstring("exit code 4") && ContainsSubstring("rank 1 is in ncclCommInitRankConfig"));
+  CHECK_THAT(report("[.nccl-hangs-in-a-call]"),
+             ContainsSubstring("exit code 4") && ContainsSubstring("rank 2 is in ncclGroupEnd"));
 }

@@ -1,11 +1,12 @@
-// What compare says of memory where NCCL moves the data: sums in rank order need scratch, and every byte of it is predicted.
+// What compare says of memory where NCCL moves the data: sums in rank order need scratch, and every
+// byte of it is predicted.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <set>
 
-#include "nn/windows.h"
-#include "stages/comparison.h"
-#include "tests/nccl/fake_ranks.h"
+#include "nn/data/windows.h"
+#include "stages/train/comparison.h"
+#include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -33,12 +34,14 @@ TrainingSpec small_run(int ranks) {
   return spec;
 }
 
-// All four stages through the fake, whatever `spec` says that they go through. Throws if NCCL was misused.
+// All four stages through the fake, whatever `spec` says that they go through. Throws if NCCL was
+// misused.
 Comparison compared(TrainingSpec spec) {
   FakeNccl fake;
   const NcclApi api = fake.api();
-  spec.run_ranks = [&, ordered = spec.config.ordered](int size, const std::function<void(Communicator&)>& body,
-                                                      RankOptions options) {
+  spec.run_ranks = [&, ordered = spec.config.ordered](
+                       int size, const std::function<void(Communicator&)>& body,
+                       RankOptions options) {
     run_nccl_ranks(size, body, options, {.api = &api, .ordered = ordered});
   };
   const Comparison comparison = compare_stages(spec, {std::begin(kStages), std::end(kStages)});
@@ -54,11 +57,13 @@ std::set<MemoryUse> off(const StageOutcome& stage) {
   return uses;
 }
 
-constexpr int64_t kOneUnit = 1, kTwoBlocks = 3000, kAll = int64_t(1) << 40;  // [n] a block has 1,992 elements and padding
+constexpr int64_t kOneUnit = 1, kTwoBlocks = 3000,
+                  kAll = int64_t(1) << 40;  // [n] a block has 1,992 elements and padding
 
 }  // namespace
 
-TEST_CASE("through NCCL every byte of all four stages is as predicted, and every bit as promised", "[nccl]") {
+TEST_CASE("through NCCL every byte of all four stages is as predicted, and every bit as promised",
+          "[nccl]") {
   const int ranks = GENERATE(1, 2, 3);
   const int64_t bucket = GENERATE(kOneUnit, kTwoBlocks, kAll);
   const int64_t accumulation = GENERATE(1, 3);
@@ -78,7 +83,9 @@ TEST_CASE("through NCCL every byte of all four stages is as predicted, and every
   CHECK(comparison.ok());
 }
 
-TEST_CASE("through NCCL gradients that are added or sent in a type of their own take what is predicted", "[nccl]") {
+TEST_CASE(
+    "through NCCL gradients that are added or sent in a type of their own take what is predicted",
+    "[nccl]") {
   const auto sent = GENERATE(Dtype::bf16, Dtype::f16, Dtype::f32);
   TrainingSpec spec = small_run(3);
   spec.transport = Transport::nccl;
@@ -96,7 +103,9 @@ TEST_CASE("through NCCL gradients that are added or sent in a type of their own 
   CHECK(comparison.ok());
 }
 
-TEST_CASE("a prediction for threads is not taken for one for NCCL: it lacks the scratch and nothing else", "[nccl]") {
+TEST_CASE(
+    "a prediction for threads is not taken for one for NCCL: it lacks the scratch and nothing else",
+    "[nccl]") {
   const TrainingSpec spec = small_run(3);  // stands for threads
   const Comparison comparison = compared(spec);
   for (const StageOutcome& stage : comparison.stages) {
@@ -129,7 +138,8 @@ TEST_CASE("where NCCL adds as it likes there is no scratch, and no bit is demand
   CHECK_FALSE(comparison.ok());
 }
 
-TEST_CASE("a plan for NCCL has the scratch of the largest bucket: (N-1)/N of its elements", "[nccl]") {
+TEST_CASE("a plan for NCCL has the scratch of the largest bucket: (N-1)/N of its elements",
+          "[nccl]") {
   TrainingSpec spec = small_run(3);
   spec.config.reduce_bucket_size = kAll;
   const auto communication = [&](Transport transport, bool ordered) {

@@ -1,8 +1,9 @@
-// NCCL misbehaves in every way that is known of it; all ranks end in time, say who, where and what helps, and leak nothing.
+// NCCL misbehaves in every way that is known of it; all ranks end in time, say who, where and what
+// helps, and leak nothing.
+#include "tests/nccl/fake/scripts.h"
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-
-#include "tests/nccl/scripts.h"
 
 using namespace zl;
 using namespace zl::test;

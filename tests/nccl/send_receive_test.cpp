@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "tensor/kernels.h"
-#include "tests/nccl/fake_ranks.h"
+#include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -31,10 +31,12 @@ std::string thrown_by(int ranks, const std::function<void(Rank&)>& body) {
   FakeNccl fake;
   const NcclApi api = fake.api();
   try {
-    run_nccl_ranks(ranks, [&](Communicator& comm) {
-      Rank rank(comm, {}, fake_backends(true));
-      body(rank);
-    }, within(300ms), {.api = &api});
+    run_nccl_ranks(ranks,
+                   [&](Communicator& comm) {
+                     Rank rank(comm, {}, fake_backends(true));
+                     body(rank);
+                   },
+                   within(300ms), {.api = &api});
   } catch (const std::exception& error) {
     return str(error.what(), fake.misuse());
   }
@@ -68,7 +70,8 @@ TEST_CASE("NCCL: two ranks may both send first and wait in any order", "[nccl]")
   });
 }
 
-TEST_CASE("NCCL: several sends between two ranks arrive in their order, also around a collective", "[nccl]") {
+TEST_CASE("NCCL: several sends between two ranks arrive in their order, also around a collective",
+          "[nccl]") {
   const bool between = GENERATE(false, true);
   check_same_as_threads(3, 3 * 10, [between](Communicator& comm, const Tensor& t) {
     std::vector<Work> works;
@@ -82,18 +85,29 @@ TEST_CASE("NCCL: several sends between two ranks arrive in their order, also aro
   });
 }
 
-TEST_CASE("NCCL: a send and a receive that do not fit, or that nobody answers, are errors", "[nccl]") {
-  CHECK_THAT(thrown_by(2, [](Rank& rank) {
-    if (rank.comm.rank() == 0) rank.comm.send(rank.filled(8, 1), 1, kName).wait();
-    else rank.comm.receive(rank.filled(9, 1), 0, kName).wait();
-  }), ContainsSubstring("rank 0 calls send") && ContainsSubstring("rank 1 calls receive") && !ContainsSubstring("ended"));
-  CHECK_THAT(thrown_by(2, [](Rank& rank) {
-    if (rank.comm.rank() == 0) rank.comm.receive(rank.filled(8, 1), 1, kName).wait();
-    else std::this_thread::sleep_for(700ms);
-  }), ContainsSubstring("nobody met receive"));
+TEST_CASE("NCCL: a send and a receive that do not fit, or that nobody answers, are errors",
+          "[nccl]") {
+  CHECK_THAT(thrown_by(2,
+                       [](Rank& rank) {
+                         if (rank.comm.rank() == 0)
+                           rank.comm.send(rank.filled(8, 1), 1, kName).wait();
+                         else
+                           rank.comm.receive(rank.filled(9, 1), 0, kName).wait();
+                       }),
+             ContainsSubstring("rank 0 calls send") && ContainsSubstring("rank 1 calls receive") &&
+                 !ContainsSubstring("ended"));
+  CHECK_THAT(thrown_by(2,
+                       [](Rank& rank) {
+                         if (rank.comm.rank() == 0)
+                           rank.comm.receive(rank.filled(8, 1), 1, kName).wait();
+                         else
+                           std::this_thread::sleep_for(700ms);
+                       }),
+             ContainsSubstring("nobody met receive"));
 }
 
-TEST_CASE("NCCL: calls in a group are issued together, and have the bits of calls one by one", "[nccl]") {
+TEST_CASE("NCCL: calls in a group are issued together, and have the bits of calls one by one",
+          "[nccl]") {
   const int ranks = GENERATE(1, 2, 3, 4);
   const auto program = [](bool grouped) {
     return [grouped](Communicator& comm, const Tensor& t) {
@@ -111,7 +125,8 @@ TEST_CASE("NCCL: calls in a group are issued together, and have the bits of call
   const auto in = inputs<float>(ranks, ranks * 40);
   for (const bool lagging : {false, true}) {
     CAPTURE(ranks, lagging);
-    const auto grouped = after_nccl<float>(in, program(true), {.lagging = lagging}), single = after<float>(in, program(false));
+    const auto grouped = after_nccl<float>(in, program(true), {.lagging = lagging}),
+               single = after<float>(in, program(false));
     for (size_t r = 0; r < in.size(); ++r) CHECK(same_bits(grouped[r], single[r]));
   }
 }
@@ -120,15 +135,19 @@ TEST_CASE("NCCL: a group of reductions takes two groups of NCCL, however many th
   const auto groups = [](bool grouped) {
     FakeNccl fake;
     const NcclApi api = fake.api();
-    run_nccl_ranks(2, [&](Communicator& comm) {
-      Rank rank(comm);
-      const Tensor t = rank.filled(80, 1);
-      std::vector<Work> works;
-      if (grouped) comm.begin_group();
-      for (int i = 0; i < 4; ++i) works.push_back(comm.all_reduce(t.slice(20 * i, {20}), Reduction::mean, kName));
-      if (grouped) comm.end_group();
-      for (Work& work : works) work.wait();
-    }, within(20s), {.api = &api});
+    run_nccl_ranks(
+        2,
+        [&](Communicator& comm) {
+          Rank rank(comm);
+          const Tensor t = rank.filled(80, 1);
+          std::vector<Work> works;
+          if (grouped) comm.begin_group();
+          for (int i = 0; i < 4; ++i)
+            works.push_back(comm.all_reduce(t.slice(20 * i, {20}), Reduction::mean, kName));
+          if (grouped) comm.end_group();
+          for (Work& work : works) work.wait();
+        },
+        within(20s), {.api = &api});
     return fake.calls("ncclGroupEnd") / 2;
   };
   CHECK(groups(true) == 2);
@@ -136,9 +155,12 @@ TEST_CASE("NCCL: a group of reductions takes two groups of NCCL, however many th
 }
 
 TEST_CASE("NCCL: waiting within a group is a mistake that is named", "[nccl]") {
-  CHECK_THAT(thrown_by(2, [](Rank& rank) {
-    rank.comm.begin_group();
-    rank.comm.all_gather(rank.filled(8, 1), kName).wait();
-    rank.comm.end_group();
-  }), ContainsSubstring("is waited for before its group has ended") && !ContainsSubstring("times"));
+  CHECK_THAT(
+      thrown_by(2,
+                [](Rank& rank) {
+                  rank.comm.begin_group();
+                  rank.comm.all_gather(rank.filled(8, 1), kName).wait();
+                  rank.comm.end_group();
+                }),
+      ContainsSubstring("is waited for before its group has ended") && !ContainsSubstring("times"));
 }

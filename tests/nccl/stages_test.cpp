@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
-#include "tests/nccl/fake_ranks.h"
+#include "tests/nccl/fake/fake_ranks.h"
 #include "tests/stages/stage_run.h"
 
 using namespace zl;
@@ -16,7 +16,8 @@ StageRun through_nccl(StageRunSpec spec, const FakeOptions& options = {}) {
   FakeNccl fake(options.faults, 22809, streams_of(options.place()));
   const NcclApi api = fake.api();
   spec.backends = [place = options.place()](int) { return fake_backends(place); };
-  spec.run = [&](int size, const std::function<void(Communicator&)>& body, RankOptions rank_options) {
+  spec.run = [&](int size, const std::function<void(Communicator&)>& body,
+                 RankOptions rank_options) {
     run_nccl_ranks(size, body, rank_options, {.api = &api, .ordered = options.ordered});
   };
   const StageRun run = run_stage(spec);
@@ -37,7 +38,10 @@ TEST_CASE("the four stages through NCCL have the bits and the traffic of threads
   const bool lagging = GENERATE(false, true);
   for (const StageKind stage : kStages) {
     CAPTURE(ranks, lagging, name(stage));
-    const StageRunSpec spec{.stage = stage, .ranks = ranks, .micro_batches = 2, .model = {.block_twice = true, .unused_parameter = true}};
+    const StageRunSpec spec{.stage = stage,
+                            .ranks = ranks,
+                            .micro_batches = 2,
+                            .model = {.block_twice = true, .unused_parameter = true}};
     const StageRun threads = run_stage(spec), nccl = through_nccl(spec, {.lagging = lagging});
     CHECK(nccl.same_bits(threads));
     CHECK(same_log(nccl, threads));
@@ -69,23 +73,31 @@ TEST_CASE("units that travel in one group through NCCL have the same bits", "[nc
 
 TEST_CASE("sums that NCCL orders itself train too, but to other bits", "[nccl]") {
   const StageRunSpec spec{.stage = StageKind::zero2, .ranks = 3};
-  const StageRun threads = run_stage(spec), nccl = through_nccl(spec, {.lagging = true, .ordered = false});
+  const StageRun threads = run_stage(spec),
+                 nccl = through_nccl(spec, {.lagging = true, .ordered = false});
   CHECK_FALSE(nccl.same_bits(threads));
-  for (size_t i = 0; i < threads.losses.size(); ++i) CHECK(std::abs(nccl.losses[i] - threads.losses[i]) < 1e-4);
+  for (size_t i = 0; i < threads.losses.size(); ++i)
+    CHECK(std::abs(nccl.losses[i] - threads.losses[i]) < 1e-4);
 }
 
-TEST_CASE("through NCCL the memory that a stage needs for communication is more by the scratch, and nothing else", "[nccl]") {
+TEST_CASE(
+    "through NCCL the memory that a stage needs for communication is more by the scratch, and "
+    "nothing else",
+    "[nccl]") {
   for (const StageKind stage : kStages) {
     CAPTURE(name(stage));
     const StageRunSpec spec{.stage = stage, .ranks = 3};
-    const StageRun threads = run_stage(spec), nccl = through_nccl(spec), unordered = through_nccl(spec, {.ordered = false});
+    const StageRun threads = run_stage(spec), nccl = through_nccl(spec),
+                   unordered = through_nccl(spec, {.ordered = false});
     for (int use = 0; use < kMemoryUses; ++use)
       for (size_t r = 0; r < 3; ++r) {
         const int64_t among_threads = threads.ledgers[r].peak(MemoryUse(use));
         CAPTURE(name(MemoryUse(use)), r);
         CHECK(unordered.ledgers[r].peak(MemoryUse(use)) == among_threads);
-        if (MemoryUse(use) == MemoryUse::communication) CHECK(nccl.ledgers[r].peak(MemoryUse(use)) > among_threads);
-        else CHECK(nccl.ledgers[r].peak(MemoryUse(use)) == among_threads);
+        if (MemoryUse(use) == MemoryUse::communication)
+          CHECK(nccl.ledgers[r].peak(MemoryUse(use)) > among_threads);
+        else
+          CHECK(nccl.ledgers[r].peak(MemoryUse(use)) == among_threads);
       }
   }
 }
@@ -106,7 +118,8 @@ TEST_CASE("through NCCL the odd model takes what the formulas say of it, to the 
   }
 }
 
-TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of threads on such GPUs", "[nccl]") {
+TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of threads on such GPUs",
+          "[nccl]") {
   require_emulator();
   const Dtype dtype = Dtype::bf16;
   for (const StageKind stage : kStages) {

@@ -2,16 +2,20 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "dist/collective_trial.h"
+#include "dist/trace/collective_trial.h"
 #include "tensor/kernels.h"
-#include "tests/nccl/fake_ranks.h"
+#include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
 using namespace zl::test;
 
-TEST_CASE("every collective of bench comm is right through NCCL, whoever adds, and what is spoilt is counted", "[nccl]") {
-  const Collective kind = GENERATE(Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
-                                   Collective::broadcast, Collective::all_to_all, Collective::send);
+TEST_CASE(
+    "every collective of bench comm is right through NCCL, whoever adds, and what is spoilt is "
+    "counted",
+    "[nccl]") {
+  const Collective kind =
+      GENERATE(Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+               Collective::broadcast, Collective::all_to_all, Collective::send);
   const bool ordered = GENERATE(true, false), lagging = GENERATE(true, false);
   CAPTURE(name(kind), ordered, lagging);
   FakeNccl fake;

@@ -15,7 +15,9 @@ struct FlatGpt {
 
   // Initial values as GPT-2 has them; `spread` multiplies their deviation.
   FlatGpt(Workbench& bench, GptConfig config, Dtype type, bool recompute = false, double spread = 1)
-      : bench(bench), gpt(config, recompute), data(Tensor::zeros(bench.memory, MemoryUse::parameter, {config.parameters()}, type)),
+      : bench(bench),
+        gpt(config, recompute),
+        data(Tensor::zeros(bench.memory, MemoryUse::parameter, {config.parameters()}, type)),
         grad(Tensor::zeros(bench.memory, MemoryUse::gradient, {config.parameters()}, type)) {
     int64_t begin = 0;
     for (Parameter& p : gpt.parameters()) {
@@ -23,8 +25,12 @@ struct FlatGpt {
       p.grad = grad.slice(begin, p.shape);
       begin += p.numel();
       const double more = spread == 1 ? 0 : 0.1 * spread;  // gains and biases move too
-      kernel::normal({.seed = 5, .stream = fnv1a(p.name), .mean = p.initial_mean, .deviation = p.initial_deviation * spread + (p.initial_deviation == 0 ? more : 0)},
-                     0, p.data);
+      kernel::normal(
+          {.seed = 5,
+           .stream = fnv1a(p.name),
+           .mean = p.initial_mean,
+           .deviation = p.initial_deviation * spread + (p.initial_deviation == 0 ? more : 0)},
+          0, p.data);
     }
   }
   double loss(const Tensor& ids, const Tensor& targets) {

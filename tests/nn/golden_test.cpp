@@ -1,4 +1,5 @@
-// Loss, all gradients and three steps of AdamW against PyTorch: golden/make_golden.py made golden/gpt2.txt.
+// Loss, all gradients and three steps of AdamW against PyTorch: golden/make_golden.py made
+// golden/gpt2.txt.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <fstream>
@@ -42,7 +43,8 @@ struct GoldenModel : FlatGpt {
       const bool gain = p.initial_mean == 1;
       std::vector<double> v;
       for (uint32_t i = 0; i < uint32_t(p.numel()); ++i)
-        v.push_back(gain ? 1 + (double(mix(k, i) % 64) - 32) / 128 : (double(mix(k, i) % 256) - 128) / 256);
+        v.push_back(gain ? 1 + (double(mix(k, i) % 64) - 32) / 128
+                         : (double(mix(k, i) % 256) - 128) / 256);
       assign(p.data, v);
       ++k;
     }
@@ -67,12 +69,14 @@ struct Tolerance {
 TEST_CASE("loss and all gradients of a GPT are those of PyTorch", "[nn]") {
   const Golden golden = read_golden();
   REQUIRE(golden.size() == 4 + 2 * 12 + 2);
-  const auto tolerance = GENERATE(Tolerance{Dtype::f64, 1e-14, 1e-11}, Tolerance{Dtype::f32, 1e-6, 1e-5},
-                                  Tolerance{Dtype::bf16, 0.02, 0.1}, Tolerance{Dtype::f16, 0.002, 0.02});
+  const auto tolerance =
+      GENERATE(Tolerance{Dtype::f64, 1e-14, 1e-11}, Tolerance{Dtype::f32, 1e-6, 1e-5},
+               Tolerance{Dtype::bf16, 0.02, 0.1}, Tolerance{Dtype::f16, 0.002, 0.02});
   Workbench bench;
   GoldenModel model(bench, tolerance.type);
   const double loss = golden.at("loss")[0];
-  CHECK(std::abs(model.loss_and_gradients(model.ids, model.targets) - loss) <= tolerance.loss * loss);
+  CHECK(std::abs(model.loss_and_gradients(model.ids, model.targets) - loss) <=
+        tolerance.loss * loss);
   for (const Parameter& p : model.gpt.parameters()) {
     CAPTURE(p.name, name(tolerance.type));
     const auto& expected = golden.at(p.name);
@@ -102,8 +106,10 @@ TEST_CASE("the golden gradients notice one weight that is off by a thousandth", 
 
 TEST_CASE("three steps of AdamW lead where PyTorch's lead", "[nn]") {
   const auto expected = read_golden().at("after_adamw_steps");
-  const auto [type, tolerance] = GENERATE(std::pair{Dtype::f64, 1e-11}, std::pair{Dtype::f32, 1e-4}, std::pair{Dtype::bf16, 0.05});
-  const OptimizerConfig config{.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+  const auto [type, tolerance] = GENERATE(std::pair{Dtype::f64, 1e-11}, std::pair{Dtype::f32, 1e-4},
+                                          std::pair{Dtype::bf16, 0.05});
+  const OptimizerConfig config{
+      .lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
   Workbench bench;
   GoldenModel model(bench, type);
   const auto optimizer = make_optimizer(bench.memory, model.data.numel(), type, config);

@@ -20,11 +20,16 @@ constexpr GptConfig kOdd = {.layers = 3, .heads = 3, .width = 21, .block_size = 
 Tensor full_logits(Gpt& gpt, const Tensor& ids) {
   std::deque<OpenUnit> open;
   for (Unit& u : gpt.units()) open.emplace_back(u);
-  const auto p = [&](size_t unit, size_t i) { return Var::parameter(nullptr, *gpt.units()[unit].parameters[i]); };
+  const auto p = [&](size_t unit, size_t i) {
+    return Var::parameter(nullptr, *gpt.units()[unit].parameters[i]);
+  };
   Var x = add_positions(embedding(ids, p(0, 0)), p(0, 1));
   for (size_t u = 1; u < gpt.units().size(); ++u) {
-    x = add(x, linear(attention(linear(layer_norm(x, p(u, 0), p(u, 1)), p(u, 2), p(u, 3)), gpt.config().heads), p(u, 4), p(u, 5)));
-    x = add(x, linear(gelu(linear(layer_norm(x, p(u, 6), p(u, 7)), p(u, 8), p(u, 9))), p(u, 10), p(u, 11)));
+    x = add(x, linear(attention(linear(layer_norm(x, p(u, 0), p(u, 1)), p(u, 2), p(u, 3)),
+                                gpt.config().heads),
+                      p(u, 4), p(u, 5)));
+    x = add(x, linear(gelu(linear(layer_norm(x, p(u, 6), p(u, 7)), p(u, 8), p(u, 9))), p(u, 10),
+                      p(u, 11)));
   }
   return project(layer_norm(x, p(0, 2), p(0, 3)), p(0, 0)).value();
 }
@@ -32,8 +37,10 @@ Tensor full_logits(Gpt& gpt, const Tensor& ids) {
 }  // namespace
 
 TEST_CASE("a model has as many parameters as published, and as its tensors", "[nn]") {
-  const std::vector<std::pair<std::string, int64_t>> published = {
-      {"gpt2", 124'439'808}, {"gpt2-medium", 354'823'168}, {"gpt2-large", 774'030'080}, {"gpt2-xl", 1'557'611'200}};
+  const std::vector<std::pair<std::string, int64_t>> published = {{"gpt2", 124'439'808},
+                                                                  {"gpt2-medium", 354'823'168},
+                                                                  {"gpt2-large", 774'030'080},
+                                                                  {"gpt2-xl", 1'557'611'200}};
   for (const auto& [model, n] : published) CHECK(named_gpt(model).parameters() == n);
   CHECK(named_gpt("tiny").parameters() == 34'688);
   CHECK(named_gpt("small").parameters() == 842'496);
@@ -57,16 +64,21 @@ TEST_CASE("parameters carry the names, shapes and initial values of GPT-2", "[nn
   std::vector<std::string> lines;
   for (const Parameter& p : gpt.parameters())
     if (p.name[0] != 'h' || p.name[2] == '1') lines.push_back(p.name + " " + to_string(p.shape));
-  CHECK(lines == std::vector<std::string>{"wte.weight (11, 6)", "wpe.weight (5, 6)", "ln_f.weight (6)", "ln_f.bias (6)", "h.1.ln_1.weight (6)",
-                                          "h.1.ln_1.bias (6)", "h.1.attn.c_attn.weight (6, 18)", "h.1.attn.c_attn.bias (18)",
-                                          "h.1.attn.c_proj.weight (6, 6)", "h.1.attn.c_proj.bias (6)", "h.1.ln_2.weight (6)", "h.1.ln_2.bias (6)",
-                                          "h.1.mlp.c_fc.weight (6, 24)", "h.1.mlp.c_fc.bias (24)", "h.1.mlp.c_proj.weight (24, 6)",
-                                          "h.1.mlp.c_proj.bias (6)"});
+  CHECK(lines == std::vector<std::string>{
+                     "wte.weight (11, 6)", "wpe.weight (5, 6)", "ln_f.weight (6)", "ln_f.bias (6)",
+                     "h.1.ln_1.weight (6)", "h.1.ln_1.bias (6)", "h.1.attn.c_attn.weight (6, 18)",
+                     "h.1.attn.c_attn.bias (18)", "h.1.attn.c_proj.weight (6, 6)",
+                     "h.1.attn.c_proj.bias (6)", "h.1.ln_2.weight (6)", "h.1.ln_2.bias (6)",
+                     "h.1.mlp.c_fc.weight (6, 24)", "h.1.mlp.c_fc.bias (24)",
+                     "h.1.mlp.c_proj.weight (24, 6)", "h.1.mlp.c_proj.bias (6)"});
   for (const Parameter& p : gpt.parameters()) {
     CAPTURE(p.name);
     const bool bias = p.name.ends_with(".bias"), norm = p.name.find("ln_") != std::string::npos;
     CHECK(p.initial_mean == (norm && !bias ? 1 : 0));
-    CHECK(p.initial_deviation == (norm || bias ? 0 : p.name.ends_with("c_proj.weight") ? 0.02 / 2 : 0.02));  // sqrt(2 * 2 layers)
+    CHECK(p.initial_deviation == (norm || bias ? 0
+                                  : p.name.ends_with("c_proj.weight")
+                                      ? 0.02 / 2
+                                      : 0.02));  // sqrt(2 * 2 layers)
   }
 }
 
@@ -87,7 +99,8 @@ TEST_CASE("all gradients of a GPT agree with central differences", "[nn]") {
   Workbench bench;
   const bool recompute = GENERATE(false, true);
   const int64_t T = GENERATE(1, 4, 5);
-  FlatGpt model(bench, kMini, Dtype::f64, recompute, 20);  // far from the flat start, so that all gradients matter
+  FlatGpt model(bench, kMini, Dtype::f64, recompute,
+                20);  // far from the flat start, so that all gradients matter
   const Tensor ids = bench.ids({2, T}, 11), targets = bench.ids({2, T}, 11);
   std::vector<Parameter*> all;
   for (Parameter& p : model.gpt.parameters()) all.push_back(&p);
@@ -99,7 +112,8 @@ TEST_CASE("all gradients of a GPT agree with central differences", "[nn]") {
     CAPTURE(p.name);
     const auto g = values(p.grad);
     if (p.name == "wpe.weight")  // positions that no window reaches
-      CHECK(std::vector<double>(g.begin() + T * 6, g.end()) == std::vector<double>(size_t((5 - T) * 6), 0.0));
+      CHECK(std::vector<double>(g.begin() + T * 6, g.end()) ==
+            std::vector<double>(size_t((5 - T) * 6), 0.0));
     if (T > 1) CHECK(largest(g) > 1e-4);
   }
 }
@@ -137,7 +151,8 @@ TEST_CASE("a recomputed GPT has the same bits and a smaller peak of activations"
   CHECK(double(recomputed.peak) < 0.6 * double(kept.peak));
 }
 
-TEST_CASE("a loss without a tape has the bits of one with a tape and leaves nothing behind", "[nn]") {
+TEST_CASE("a loss without a tape has the bits of one with a tape and leaves nothing behind",
+          "[nn]") {
   Workbench bench;
   FlatGpt model(bench, kOdd, Dtype::f32, GENERATE(false, true));
   const Tensor ids = bench.ids({3, 17}, 53), targets = bench.ids({3, 17}, 53);
@@ -148,7 +163,8 @@ TEST_CASE("a loss without a tape has the bits of one with a tape and leaves noth
   const Var loss = model.gpt.loss(nullptr, model.nobody, ids, targets);
   CHECK(values(loss.value())[0] == trained);
   CHECK(bench.activation_bytes() == before + 4);
-  // The widest moment of evaluation: the stream, its norm's statistics, and the two ends of the mlp.
+  // The widest moment of evaluation: the stream, its norm's statistics, and the two ends of the
+  // mlp.
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) - before < 12 * 3 * 17 * 21 * 4);
 }
 
@@ -168,13 +184,16 @@ TEST_CASE("the gradients of two micro-batches add up", "[nn]") {
   CHECK(largest_difference(whole, values(model.grad)) > 1e-3);
 }
 
-TEST_CASE("next_token_logits are the last row of all logits, bit for bit, for every length of window", "[nn]") {
+TEST_CASE(
+    "next_token_logits are the last row of all logits, bit for bit, for every length of window",
+    "[nn]") {
   Workbench bench;
   const auto type = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
   FlatGpt model(bench, kOdd, type, false, 3);
   for (int64_t T = 1; T <= kOdd.block_size; ++T) {
     CAPTURE(T, name(type));
-    const Tensor ids = bench.ids({1, T}, 53), all = full_logits(model.gpt, ids), last = model.gpt.next_token_logits(model.nobody, ids);
+    const Tensor ids = bench.ids({1, T}, 53), all = full_logits(model.gpt, ids),
+                 last = model.gpt.next_token_logits(model.nobody, ids);
     REQUIRE(last.shape() == Shape{1, 53});
     CHECK(values(last) == values(all.slice((T - 1) * 53, {53})));
     if (T > 1) CHECK(values(last) != values(all.slice((T - 2) * 53, {53})));
@@ -185,7 +204,10 @@ TEST_CASE("the loss is the cross-entropy of the logits that op by op composition
   Workbench bench;
   FlatGpt model(bench, kOdd, Dtype::f32, GENERATE(false, true), 3);
   const Tensor ids = bench.ids({3, 17}, 53), targets = bench.ids({3, 17}, 53);
-  CHECK(model.loss(ids, targets) == values(cross_entropy(Var::constant(nullptr, full_logits(model.gpt, ids)), targets).value())[0]);
+  CHECK(
+      model.loss(ids, targets) ==
+      values(
+          cross_entropy(Var::constant(nullptr, full_logits(model.gpt, ids)), targets).value())[0]);
 }
 
 TEST_CASE("what comes later does not change what was predicted before", "[nn]") {
@@ -197,7 +219,9 @@ TEST_CASE("what comes later does not change what was predicted before", "[nn]") 
   const auto after = values(full_logits(model.gpt, ids));
   for (int64_t t = 0; t < 9; ++t) {
     CAPTURE(t);
-    const auto row = [&](const std::vector<double>& v) { return std::vector<double>(v.begin() + t * 53, v.begin() + (t + 1) * 53); };
+    const auto row = [&](const std::vector<double>& v) {
+      return std::vector<double>(v.begin() + t * 53, v.begin() + (t + 1) * 53);
+    };
     CHECK((row(before) == row(after)) == (t < 6));
   }
 }
@@ -205,10 +229,13 @@ TEST_CASE("what comes later does not change what was predicted before", "[nn]") 
 TEST_CASE("a window that does not fit is refused", "[nn]") {
   Workbench bench;
   FlatGpt model(bench, kMini, Dtype::f32);
-  CHECK_THROWS_WITH(model.loss(bench.ids({1, 6}, 11), bench.ids({1, 6}, 11)), ContainsSubstring("block-size 5"));
+  CHECK_THROWS_WITH(model.loss(bench.ids({1, 6}, 11), bench.ids({1, 6}, 11)),
+                    ContainsSubstring("block-size 5"));
   CHECK_THROWS_AS(model.loss(bench.ids({1, 5}, 11), bench.ids({1, 4}, 11)), std::invalid_argument);
-  CHECK_THROWS_AS(model.gpt.next_token_logits(model.nobody, bench.ids({2, 5}, 11)), std::invalid_argument);
-  CHECK_THROWS_AS(model.gpt.next_token_logits(model.nobody, bench.ids({1, 6}, 11)), std::invalid_argument);
+  CHECK_THROWS_AS(model.gpt.next_token_logits(model.nobody, bench.ids({2, 5}, 11)),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(model.gpt.next_token_logits(model.nobody, bench.ids({1, 6}, 11)),
+                  std::invalid_argument);
 }
 
 }  // namespace zl

@@ -1,17 +1,19 @@
-// A small model, values for its parameters that tell name and position, and safetensors files made by hand.
+// A small model, values for its parameters that tell name and position, and safetensors files made
+// by hand.
 #pragma once
 
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "nn/weights.h"
+#include "nn/formats/weights.h"
 #include "tensor/random.h"
 #include "tests/nn/scratch_folder.h"
 
 namespace zl {
 
-inline const GptConfig kSmallModel{.layers = 2, .heads = 2, .width = 4, .block_size = 3, .vocab = 5};
+inline const GptConfig kSmallModel{
+    .layers = 2, .heads = 2, .width = 4, .block_size = 3, .vocab = 5};
 
 inline Shape shape_of(const GptConfig& config, const std::string& name) {
   Gpt model(config);
@@ -49,13 +51,15 @@ struct HandTensor {
   std::string bytes;
 };
 
-inline std::string safetensors_bytes(const std::vector<HandTensor>& tensors, const std::string& metadata = "{\"n_head\":\"2\"}") {
+inline std::string safetensors_bytes(const std::vector<HandTensor>& tensors,
+                                     const std::string& metadata = "{\"n_head\":\"2\"}") {
   std::string header = "{\"__metadata__\":" + metadata, data;
   for (const HandTensor& t : tensors) {
     std::string shape;
-    for (size_t i = 0; i < t.shape.size(); ++i) shape += (i ? "," : "") + std::to_string(t.shape[i]);
-    header += str(",\"", t.name, "\":{\"dtype\":\"", t.dtype, "\",\"shape\":[", shape, "],\"data_offsets\":[", data.size(), ",",
-                  data.size() + t.bytes.size(), "]}");
+    for (size_t i = 0; i < t.shape.size(); ++i)
+      shape += (i ? "," : "") + std::to_string(t.shape[i]);
+    header += str(",\"", t.name, "\":{\"dtype\":\"", t.dtype, "\",\"shape\":[", shape,
+                  "],\"data_offsets\":[", data.size(), ",", data.size() + t.bytes.size(), "]}");
     data += t.bytes;
   }
   header += "}";
@@ -69,7 +73,8 @@ std::vector<HandTensor> hand_tensors(const std::string& dtype, const std::string
   std::vector<HandTensor> tensors;
   Gpt model(kSmallModel);
   for (const Parameter& p : model.parameters())
-    tensors.push_back({prefix + p.name, dtype, p.shape, bytes_of<T>(whole_numbers(kSmallModel, p.name))});
+    tensors.push_back(
+        {prefix + p.name, dtype, p.shape, bytes_of<T>(whole_numbers(kSmallModel, p.name))});
   return tensors;
 }
 

@@ -64,8 +64,10 @@ TEST_CASE("tokens are drawn as softmax says, at every temperature", "[nn]") {
   for (const double temperature : {0.5, 1.0, 2.0}) {
     CAPTURE(temperature);
     const auto n = counts({.temperature = temperature});
-    CHECK(chi_square(n, temperature, kAll) < 24.3);       // 7 degrees of freedom, p = 0.001; the seed is fixed
-    CHECK(chi_square(n, temperature * 1.5, kAll) > 24.3);  // another temperature is another distribution
+    CHECK(chi_square(n, temperature, kAll) <
+          24.3);  // 7 degrees of freedom, p = 0.001; the seed is fixed
+    CHECK(chi_square(n, temperature * 1.5, kAll) >
+          24.3);  // another temperature is another distribution
   }
 }
 
@@ -95,7 +97,8 @@ TEST_CASE("of equal tokens the lower one is more likely to top-k and to temperat
 TEST_CASE("a temperature near 0 becomes the most likely token, and a huge one uniform", "[nn]") {
   const std::vector<float> logits = {1, 1.01f, 0.5f};
   for (const double temperature : {1e-4, 1e-30, 5e-324})
-    for (int64_t i = 0; i < 100; ++i) CHECK(sample_token(logits, {.temperature = temperature}, i) == 1);
+    for (int64_t i = 0; i < 100; ++i)
+      CHECK(sample_token(logits, {.temperature = temperature}, i) == 1);
   const auto n = counts({.temperature = 1e9});
   for (double count : n) CHECK(std::abs(count - 2500) < 250);
 }
@@ -113,7 +116,8 @@ TEST_CASE("the random number depends on seed and index and nothing else", "[nn]"
 
 TEST_CASE("tokens of probability zero are never drawn", "[nn]") {
   const float never = -std::numeric_limits<float>::infinity();
-  for (int64_t i = 0; i < 500; ++i) CHECK(sample_token(std::vector<float>{never, 3, never, 3, never}, {}, i) % 2 == 1);
+  for (int64_t i = 0; i < 500; ++i)
+    CHECK(sample_token(std::vector<float>{never, 3, never, 3, never}, {}, i) % 2 == 1);
   CHECK(sample_token(std::vector<float>{-3e38f, 3e38f}, {}, 0) == 1);
 }
 
@@ -121,10 +125,12 @@ TEST_CASE("options and logits that cannot be sampled from are refused", "[nn]") 
   const auto refused = [](std::vector<float> logits, SampleOptions options) {
     return sentence_of([&] { sample_token(logits, options, 0); });
   };
-  CHECK_THAT(refused(kLogits, {.temperature = -1}), ContainsSubstring("temperature must be 0 or more, not -1"));
+  CHECK_THAT(refused(kLogits, {.temperature = -1}),
+             ContainsSubstring("temperature must be 0 or more, not -1"));
   CHECK_THAT(refused(kLogits, {.temperature = NAN}), ContainsSubstring("temperature"));
   CHECK_THAT(refused(kLogits, {.temperature = INFINITY}), ContainsSubstring("temperature"));
-  CHECK_THAT(refused(kLogits, {.top_k = -1}), ContainsSubstring("top-k must be 1 or more, or 0 for all tokens, not -1"));
+  CHECK_THAT(refused(kLogits, {.top_k = -1}),
+             ContainsSubstring("top-k must be 1 or more, or 0 for all tokens, not -1"));
   CHECK_THAT(refused({1, NAN, 2}, {}), ContainsSubstring("not finite"));
   CHECK_THAT(refused({1, INFINITY}, {.temperature = 0}), ContainsSubstring("not finite"));
   CHECK_THAT(refused({-INFINITY, -INFINITY}, {}), ContainsSubstring("not finite"));
@@ -142,7 +148,8 @@ TEST_CASE("the same seed writes the same text", "[nn]") {
   CHECK(a.write({3, 1, 4}, 0, {}).empty());
 }
 
-TEST_CASE("the most likely text is that of temperature 0 and of top-k 1, whatever the seed", "[nn]") {
+TEST_CASE("the most likely text is that of temperature 0 and of top-k 1, whatever the seed",
+          "[nn]") {
   SmallGpt gpt(1);
   const Tokens text = gpt.write({3, 1, 4}, 20, {.temperature = 0});
   CHECK(gpt.write({3, 1, 4}, 20, {.top_k = 1, .seed = 9}) == text);
@@ -156,7 +163,8 @@ TEST_CASE("the model sees the last block_size tokens and no others", "[nn]") {
   CHECK(gpt.write({9, 9, 9, 1, 2, 3, 4, 5, 6}, 25, options) == gpt.write(six, 25, options));
   bool sixth_matters = false;
   for (uint64_t seed = 0; seed < 200 && !sixth_matters; ++seed)
-    sixth_matters = gpt.write({10, 2, 3, 4, 5, 6}, 1, {.seed = seed}) != gpt.write(six, 1, {.seed = seed});
+    sixth_matters =
+        gpt.write({10, 2, 3, 4, 5, 6}, 1, {.seed = seed}) != gpt.write(six, 1, {.seed = seed});
   CHECK(sixth_matters);
 }
 
@@ -169,9 +177,13 @@ TEST_CASE("writing leaves no memory behind", "[nn]") {
 
 TEST_CASE("a prompt must hold tokens of the vocabulary", "[nn]") {
   SmallGpt gpt(1);
-  const auto refused = [&](const Tokens& prompt) { return sentence_of([&] { gpt.write(prompt, 1, {}); }); };
+  const auto refused = [&](const Tokens& prompt) {
+    return sentence_of([&] { gpt.write(prompt, 1, {}); });
+  };
   CHECK_THAT(refused({}), ContainsSubstring("at least one token"));
-  CHECK_THAT(refused({1, 11}), ContainsSubstring("token 11 at position 1 of the prompt is outside the vocabulary of 11"));
+  CHECK_THAT(
+      refused({1, 11}),
+      ContainsSubstring("token 11 at position 1 of the prompt is outside the vocabulary of 11"));
   CHECK_THAT(refused({-1}), ContainsSubstring("token -1"));
   CHECK(refused({10}).empty());
 }

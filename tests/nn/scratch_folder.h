@@ -21,7 +21,8 @@ class ScratchFolder {
  public:
   ScratchFolder() {
     static std::atomic<int> number{0};
-    folder_ = std::filesystem::temp_directory_path() / str("zerolab-test-", ::getpid(), "-", number++);
+    folder_ =
+        std::filesystem::temp_directory_path() / str("zerolab-test-", ::getpid(), "-", number++);
     std::filesystem::create_directories(folder_);
   }
   ~ScratchFolder() {
@@ -43,7 +44,8 @@ class ScratchFolder {
   // The names in it, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) all.push_back(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      all.push_back(entry.path().filename().string());
     std::sort(all.begin(), all.end());
     return all;
   }

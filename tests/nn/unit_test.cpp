@@ -1,4 +1,6 @@
 // The events of units, and when their parameters may be used.
+#include "nn/unit.h"
+
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -7,7 +9,6 @@
 
 #include "autograd/gradient_check.h"
 #include "autograd/ops.h"
-#include "nn/unit.h"
 #include "tests/autograd/workbench.h"
 
 namespace zl {
@@ -39,7 +40,8 @@ struct House {
   explicit House(Workbench& bench) : bench(bench), x(bench.normal({3, 5})) {
     for (const char* unit : {"root", "a", "b"}) {
       units.push_back({.name = unit, .parameters = {}, .index = int(units.size())});
-      for (const auto& [parameter, shape] : {std::pair<const char*, Shape>{"w", {5, 5}}, {"bias", {5}}}) {
+      for (const auto& [parameter, shape] :
+           {std::pair<const char*, Shape>{"w", {5, 5}}, {"bias", {5}}}) {
         Parameter& p = bench.parameter(str(unit, ".", parameter), shape);
         p.open = false;
         units.back().parameters.push_back(&p);
@@ -47,9 +49,11 @@ struct House {
     }
   }
   Var layer(Tape* t, Unit& u, const Var& in) const {
-    return gelu(linear(in, Var::parameter(t, *u.parameters[0]), Var::parameter(t, *u.parameters[1])));
+    return gelu(
+        linear(in, Var::parameter(t, *u.parameters[0]), Var::parameter(t, *u.parameters[1])));
   }
-  Var block(Tape* t, UnitObserver& o, Unit& u, const Var& in, const std::function<Var(Tape*, const Var&)>& forward) const {
+  Var block(Tape* t, UnitObserver& o, Unit& u, const Var& in,
+            const std::function<Var(Tape*, const Var&)>& forward) const {
     if (recompute) return run_unit_recomputed(t, o, u, in, forward);
     return run_unit(t, o, u, [&] { return forward(t, in); });
   }
@@ -58,7 +62,9 @@ struct House {
     return run_unit(t, o, units[0], [&] {
       Var y = layer(t, units[0], Var::constant(t, x));
       for (int i : order)
-        y = block(t, o, units[size_t(i)], y, [this, i](Tape* tape, const Var& in) { return layer(tape, units[size_t(i)], in); });
+        y = block(t, o, units[size_t(i)], y, [this, i](Tape* tape, const Var& in) {
+          return layer(tape, units[size_t(i)], in);
+        });
       return layer(t, units[0], y);
     });
   }
@@ -76,21 +82,25 @@ struct House {
 
 }  // namespace
 
-TEST_CASE("a training pass fires every event once, forward in order and backward reversed", "[nn]") {
+TEST_CASE("a training pass fires every event once, forward in order and backward reversed",
+          "[nn]") {
   Workbench bench;
   House house(bench);
   house.recompute = GENERATE(false, true);
   Log log;
   Tape tape;
   const Var y = house.run(&tape, log);
-  const std::vector<std::string> forward = {"enter root", "before_forward root",                      //
-                                            "enter a", "before_forward a", "after_forward a",         //
-                                            "enter b", "before_forward b", "after_forward b", "after_forward root"};
+  const std::vector<std::string> forward = {
+      "enter root", "before_forward root",                     //
+      "enter a",    "before_forward a",    "after_forward a",  //
+      "enter b",    "before_forward b",    "after_forward b", "after_forward root"};
   CHECK(log.lines == forward);
   log.lines.clear();
   tape.backward(y, bench.normal({3, 5}));
-  CHECK(log.lines == std::vector<std::string>{"before_backward root", "before_backward b", "leave b", "after_backward b", "before_backward a",
-                                              "leave a", "after_backward a", "leave root", "after_backward root"});
+  CHECK(log.lines == std::vector<std::string>{"before_backward root", "before_backward b",
+                                              "leave b", "after_backward b", "before_backward a",
+                                              "leave a", "after_backward a", "leave root",
+                                              "after_backward root"});
   CHECK(house.closed());
 }
 
@@ -100,12 +110,15 @@ TEST_CASE("a pass without a tape has the forward events only", "[nn]") {
   house.recompute = GENERATE(false, true);
   Log log;
   const Var y = house.run(nullptr, log);
-  CHECK(log.lines == std::vector<std::string>{"before_forward root", "before_forward a", "after_forward a", "before_forward b", "after_forward b",
-                                              "after_forward root"});
+  CHECK(log.lines == std::vector<std::string>{"before_forward root", "before_forward a",
+                                              "after_forward a", "before_forward b",
+                                              "after_forward b", "after_forward root"});
   CHECK(house.closed());
 }
 
-TEST_CASE("a unit that runs three times is entered and left three times, and gets the gradient of all", "[nn]") {
+TEST_CASE(
+    "a unit that runs three times is entered and left three times, and gets the gradient of all",
+    "[nn]") {
   Workbench bench;
   House house(bench);
   house.recompute = GENERATE(false, true);
@@ -117,7 +130,9 @@ TEST_CASE("a unit that runs three times is entered and left three times, and get
   CHECK(std::ranges::count(log.lines, "enter a") == 3);
   CHECK(std::ranges::count(log.lines, "leave a") == 3);
   UnitObserver nobody;
-  const auto result = check_gradients(house.all(), [&](Tape* t) { return weighted_sum(house.run(t, nobody, {1, 1, 2, 1}), w); });
+  const auto result = check_gradients(house.all(), [&](Tape* t) {
+    return weighted_sum(house.run(t, nobody, {1, 1, 2, 1}), w);
+  });
   CAPTURE(result.worst);
   CHECK(result.largest_error < 1e-7);
 }
@@ -161,15 +176,18 @@ TEST_CASE("a parameter is refused by name outside its unit, in every pass", "[nn
   UnitObserver nobody;
   Tape tape;
   Tape* t = GENERATE(true, false) ? &tape : nullptr;
-  CHECK_THROWS_WITH(Var::parameter(t, *house.units[1].parameters[0]), ContainsSubstring("'a.w' is used outside its unit"));
+  CHECK_THROWS_WITH(Var::parameter(t, *house.units[1].parameters[0]),
+                    ContainsSubstring("'a.w' is used outside its unit"));
   const auto b_uses_a = [&] { return house.layer(t, house.units[1], Var::constant(t, house.x)); };
-  CHECK_THROWS_WITH(run_unit(t, nobody, house.units[2], b_uses_a), ContainsSubstring("is used outside its unit"));
+  CHECK_THROWS_WITH(run_unit(t, nobody, house.units[2], b_uses_a),
+                    ContainsSubstring("is used outside its unit"));
   const auto b_in_a = [&] { return run_unit(t, nobody, house.units[2], b_uses_a); };
   CHECK_NOTHROW(run_unit(t, nobody, house.units[1], b_in_a));
   CHECK(house.closed());
 }
 
-TEST_CASE("root's parameters are open in its blocks, also when a block is recomputed in backward", "[nn]") {
+TEST_CASE("root's parameters are open in its blocks, also when a block is recomputed in backward",
+          "[nn]") {
   Workbench bench;
   House house(bench);
   house.recompute = GENERATE(false, true);
@@ -183,7 +201,8 @@ TEST_CASE("root's parameters are open in its blocks, also when a block is recomp
       });
     });
   };
-  const auto result = check_gradients(house.all(), [&](Tape* t) { return weighted_sum(shared(t), w); });
+  const auto result =
+      check_gradients(house.all(), [&](Tape* t) { return weighted_sum(shared(t), w); });
   CAPTURE(result.worst);
   CHECK(result.largest_error < 1e-7);
   CHECK(house.closed());
@@ -231,7 +250,8 @@ TEST_CASE("whatever observer throws, all units are closed and nothing leaks", "[
   }
 }
 
-TEST_CASE("whichever allocation of a recomputed pass fails, all units are closed and nothing leaks", "[nn]") {
+TEST_CASE("whichever allocation of a recomputed pass fails, all units are closed and nothing leaks",
+          "[nn]") {
   Workbench bench;
   House house(bench);
   house.recompute = true;

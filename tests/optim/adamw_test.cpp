@@ -9,8 +9,10 @@ namespace {
 
 constexpr int64_t n = 37;
 
-// Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with torch's place for eps; line 12's decay is p *= 1 - lr wd.
-std::vector<double> adamw_in_double(Workbench& bench, const OptimizerConfig& c, int64_t steps, Dtype type) {
+// Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with torch's place for eps; line 12's
+// decay is p *= 1 - lr wd.
+std::vector<double> adamw_in_double(Workbench& bench, const OptimizerConfig& c, int64_t steps,
+                                    Dtype type) {
   std::vector<double> m(size_t(n), 0.0), v(size_t(n), 0.0);
   return run_in_double(bench, n, steps, type, [&](int64_t i, double p, double g, int64_t t) {
     if (!c.decoupled) g += c.weight_decay * p;
@@ -34,10 +36,13 @@ TEST_CASE("AdamW follows the paper's formula over 100 steps", "[optim]") {
   c.bias_correction = GENERATE(true, false);
   c.decoupled = GENERATE(true, false);
   CAPTURE(c.weight_decay, c.bias_correction, c.decoupled);
-  CHECK(largest_difference(run_optimizer(bench, c, n, 100).parameters, adamw_in_double(bench, c, 100, Dtype::f64)) < 1e-12);
-  CHECK(largest_difference(run_optimizer(bench, c, n, 100, Dtype::f32).parameters, adamw_in_double(bench, c, 100, Dtype::f32)) < 1e-5);
+  CHECK(largest_difference(run_optimizer(bench, c, n, 100).parameters,
+                           adamw_in_double(bench, c, 100, Dtype::f64)) < 1e-12);
+  CHECK(largest_difference(run_optimizer(bench, c, n, 100, Dtype::f32).parameters,
+                           adamw_in_double(bench, c, 100, Dtype::f32)) < 1e-5);
   for (Dtype type : {Dtype::bf16, Dtype::f16})  // the master copy makes them as exact as fp32
-    CHECK(largest_difference(run_optimizer(bench, c, n, 100, type).master, adamw_in_double(bench, c, 100, type)) < 1e-5);
+    CHECK(largest_difference(run_optimizer(bench, c, n, 100, type).master,
+                             adamw_in_double(bench, c, 100, type)) < 1e-5);
 }
 
 TEST_CASE("each setting of AdamW changes the result", "[optim]") {
@@ -53,13 +58,15 @@ TEST_CASE("each setting of AdamW changes the result", "[optim]") {
     case 5: other.bias_correction = false; break;
     case 6: other.decoupled = false; break;
   }
-  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters, run_optimizer(bench, other, n, 10).parameters) > 1e-5);
-  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters, run_optimizer(bench, plain, n, 10).parameters) == 0);
+  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters,
+                           run_optimizer(bench, other, n, 10).parameters) > 1e-5);
+  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters,
+                           run_optimizer(bench, plain, n, 10).parameters) == 0);
 }
 
 TEST_CASE("under a constant gradient AdamW walks a closed form", "[optim]") {
-  // With bias correction both moments are the gradient's own from the first step on, so every step goes by
-  // s = g / (|g| + eps), and p_t = k^t p_0 - lr s (1 - k^t) / (1 - k) with k = 1 - lr wd.
+  // With bias correction both moments are the gradient's own from the first step on, so every step
+  // goes by s = g / (|g| + eps), and p_t = k^t p_0 - lr s (1 - k^t) / (1 - k) with k = 1 - lr wd.
   Workbench bench;
   const OptimizerConfig c{.lr = 0.01, .weight_decay = 0.1};
   const int64_t steps = 100;
@@ -70,16 +77,19 @@ TEST_CASE("under a constant gradient AdamW walks a closed form", "[optim]") {
   std::vector<double> expected;
   const double k = 1 - c.lr * c.weight_decay, shrunk = std::pow(k, double(steps));
   for (size_t i = 0; i < 5; ++i)
-    expected.push_back(shrunk * start[i] - c.lr * g[i] / (std::abs(g[i]) + c.eps) * (1 - shrunk) / (1 - k));
+    expected.push_back(shrunk * start[i] -
+                       c.lr * g[i] / (std::abs(g[i]) + c.eps) * (1 - shrunk) / (1 - k));
   CHECK(largest_difference(values(p), expected) < 1e-12);
 }
 
-TEST_CASE("a gradient scale of one half equals gradients halved beforehand, bit for bit", "[optim]") {
+TEST_CASE("a gradient scale of one half equals gradients halved beforehand, bit for bit",
+          "[optim]") {
   Workbench bench;
   const OptimizerKind kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
   const auto run = [&](double factor, float scale) {
     const Tensor p = Tensor::zeros(bench.memory, MemoryUse::parameter, {n});
-    const auto optimizer = make_optimizer(bench.memory, n, Dtype::f32, {.kind = kind, .momentum = 0.9});
+    const auto optimizer =
+        make_optimizer(bench.memory, n, Dtype::f32, {.kind = kind, .momentum = 0.9});
     for (int64_t s = 0; s < 5; ++s) {
       auto g = gradient_values(n, s);
       for (double& x : g) x *= factor;
@@ -95,7 +105,8 @@ TEST_CASE("the rate is that of the call, not of the configuration", "[optim]") {
   Workbench bench;
   const auto after = [&](double configured, double given) {
     const Tensor p = bench.tensor({3}, {1, 2, 3});
-    make_optimizer(bench.memory, 3, Dtype::f64, {.lr = configured})->update(p, bench.tensor({3}, {1, 1, 1}), given, 1);
+    make_optimizer(bench.memory, 3, Dtype::f64, {.lr = configured})
+        ->update(p, bench.tensor({3}, {1, 1, 1}), given, 1);
     return values(p);
   };
   CHECK(after(0.1, 0.01) == after(0.5, 0.01));

@@ -15,7 +15,8 @@ using Catch::Matchers::ContainsSubstring;
 constexpr int64_t kWhole = 64 + 131;
 
 bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.address(), b.address(), size_t(a.bytes())) == 0);
+  return a.bytes() == b.bytes() &&
+         (a.bytes() == 0 || std::memcmp(a.address(), b.address(), size_t(a.bytes())) == 0);
 }
 
 struct Updates {
@@ -23,15 +24,18 @@ struct Updates {
   OptimizerConfig config;
   Dtype type;
   std::vector<Tensor> gradients;
-  Updates(Workbench& bench, OptimizerConfig config, Dtype type) : bench(bench), config(std::move(config)), type(type) {
-    for (int64_t s = 0; s < 3; ++s) gradients.push_back(bench.tensor({kWhole}, gradient_values(kWhole, s), type));
+  Updates(Workbench& bench, OptimizerConfig config, Dtype type)
+      : bench(bench), config(std::move(config)), type(type) {
+    for (int64_t s = 0; s < 3; ++s)
+      gradients.push_back(bench.tensor({kWhole}, gradient_values(kWhole, s), type));
   }
   Tensor start() const {
     const Tensor p = Tensor::empty(bench.memory, MemoryUse::parameter, {kWhole}, type);
     kernel::normal({.seed = 3}, 0, p);
     return p;
   }
-  // Three updates of elements [begin, begin + n) alone, by the gradients from `from` on; everything is returned.
+  // Three updates of elements [begin, begin + n) alone, by the gradients from `from` on; everything
+  // is returned.
   Tensor run(int64_t begin, int64_t n, int64_t from) const {
     const Tensor p = start(), own = p.slice(begin, {n});
     const auto optimizer = make_optimizer(bench.memory, n, type, config);
@@ -43,7 +47,8 @@ struct Updates {
 
 }  // namespace
 
-TEST_CASE("updating a range gives the bits of the slice of the whole, for all offsets and lengths", "[optim]") {
+TEST_CASE("updating a range gives the bits of the slice of the whole, for all offsets and lengths",
+          "[optim]") {
   Workbench bench;
   const auto kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
   const auto type = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
@@ -55,25 +60,33 @@ TEST_CASE("updating a range gives the bits of the slice of the whole, for all of
     for (int64_t n = 0; n <= 130; ++n) {
       const Tensor p = updates.run(begin, n, begin);
       const int64_t end = begin + n;
-      different += !same_bits(p.slice(begin, {n}), whole.slice(begin, {n})) || !same_bits(p.slice(0, {begin}), untouched.slice(0, {begin})) ||
+      different += !same_bits(p.slice(begin, {n}), whole.slice(begin, {n})) ||
+                   !same_bits(p.slice(0, {begin}), untouched.slice(0, {begin})) ||
                    !same_bits(p.slice(end, {kWhole - end}), untouched.slice(end, {kWhole - end}));
     }
   CHECK(different == 0);
-  CHECK_FALSE(same_bits(updates.run(5, 100, 6).slice(5, {100}), whole.slice(5, {100})));  // the neighbours' gradients
+  CHECK_FALSE(same_bits(updates.run(5, 100, 6).slice(5, {100}),
+                        whole.slice(5, {100})));  // the neighbours' gradients
 }
 
 TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
   Workbench bench;
   const auto kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
   // A unit of four parameters, of which the globs spare two.
-  const std::vector<std::pair<std::string, int64_t>> unit = {
-      {"h.0.ln_1.weight", 16}, {"h.0.attn.c_attn.weight", 113}, {"h.0.attn.c_attn.bias", 17}, {"h.0.mlp.c_fc.weight", 49}};
-  const OptimizerConfig config{.kind = kind, .weight_decay = 0.3, .momentum = 0.9, .no_weight_decay = {"*.bias", "*.ln_?.*"}};
+  const std::vector<std::pair<std::string, int64_t>> unit = {{"h.0.ln_1.weight", 16},
+                                                             {"h.0.attn.c_attn.weight", 113},
+                                                             {"h.0.attn.c_attn.bias", 17},
+                                                             {"h.0.mlp.c_fc.weight", 49}};
+  const OptimizerConfig config{.kind = kind,
+                               .weight_decay = 0.3,
+                               .momentum = 0.9,
+                               .no_weight_decay = {"*.bias", "*.ln_?.*"}};
   std::vector<ParameterGroup> ranges;
   int64_t end = 0;
   for (const auto& [parameter, n] : unit) {
     bool spared = false;
-    for (const std::string& glob : config.no_weight_decay) spared = spared || matches_glob(glob, parameter);
+    for (const std::string& glob : config.no_weight_decay)
+      spared = spared || matches_glob(glob, parameter);
     ranges.push_back({end, end + n, spared ? 0 : config.weight_decay});
     end += n;
   }
@@ -94,13 +107,16 @@ TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
     const int64_t n = r.end - r.begin;
     CHECK(same_bits(p.slice(r.begin, {n}), alone.run(r.begin, n, r.begin).slice(r.begin, {n})));
     alone.config.weight_decay = 0.3 - r.weight_decay;
-    CHECK_FALSE(same_bits(p.slice(r.begin, {n}), alone.run(r.begin, n, r.begin).slice(r.begin, {n})));
+    CHECK_FALSE(
+        same_bits(p.slice(r.begin, {n}), alone.run(r.begin, n, r.begin).slice(r.begin, {n})));
   }
 }
 
 TEST_CASE("decay ranges must cover the range in order", "[optim]") {
   Workbench bench;
-  const auto make = [&](std::vector<ParameterGroup> ranges) { make_optimizer(bench.memory, 10, Dtype::f32, {}, std::move(ranges)); };
+  const auto make = [&](std::vector<ParameterGroup> ranges) {
+    make_optimizer(bench.memory, 10, Dtype::f32, {}, std::move(ranges));
+  };
   CHECK_NOTHROW(make({{0, 4, 0.1}, {4, 4, 0}, {4, 10, 0}}));
   CHECK_THROWS_WITH(make({{0, 4, 0.1}, {5, 10, 0}}), ContainsSubstring("must begin at 4"));
   CHECK_THROWS_WITH(make({{0, 6, 0.1}, {5, 10, 0}}), ContainsSubstring("must begin at 6"));
@@ -121,7 +137,9 @@ TEST_CASE("a separate fp32 master copy changes no bit of fp32 parameters", "[opt
   CHECK(without.master.empty());
 }
 
-TEST_CASE("16-bit parameters are the rounding of their fp32 master copy, which sees updates they do not", "[optim]") {
+TEST_CASE(
+    "16-bit parameters are the rounding of their fp32 master copy, which sees updates they do not",
+    "[optim]") {
   Workbench bench;
   const auto type = GENERATE(Dtype::bf16, Dtype::f16);
   const Run run = run_optimizer(bench, {.lr = 1e-3}, 37, 20, type);
@@ -138,7 +156,8 @@ TEST_CASE("16-bit parameters are the rounding of their fp32 master copy, which s
   CHECK(values(p)[0] < 1);
 }
 
-TEST_CASE("state and master copy cost the bytes that optimizer_bytes says, and start from zero", "[optim]") {
+TEST_CASE("state and master copy cost the bytes that optimizer_bytes says, and start from zero",
+          "[optim]") {
   Workbench bench;
   OptimizerConfig config{.kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd)};
   config.momentum = GENERATE(0.0, 0.9);
@@ -161,7 +180,8 @@ TEST_CASE("state and master copy cost the bytes that optimizer_bytes says, and s
   CHECK(ledger.live_total() == 0);
 }
 
-TEST_CASE("Adam in fp32 costs 8 bytes of state, in mixed precision 8 and 4 of master weights", "[optim]") {
+TEST_CASE("Adam in fp32 costs 8 bytes of state, in mixed precision 8 and 4 of master weights",
+          "[optim]") {
   const auto adam = optimizer_bytes({}, Dtype::f32), mixed = optimizer_bytes({}, Dtype::bf16);
   CHECK((adam.state == 8 && adam.master == 0));
   CHECK((mixed.state == 8 && mixed.master == 4));
@@ -180,7 +200,8 @@ TEST_CASE("an optimizer that does not fit throws OutOfMemory and leaves nothing"
 TEST_CASE("an update of something else than the range is refused", "[optim]") {
   Workbench bench;
   const auto optimizer = make_optimizer(bench.memory, 10, Dtype::f32, {});
-  const Tensor ten = bench.normal({10}, Dtype::f32), nine = bench.normal({9}, Dtype::f32), wide = bench.normal({10}, Dtype::f64);
+  const Tensor ten = bench.normal({10}, Dtype::f32), nine = bench.normal({9}, Dtype::f32),
+               wide = bench.normal({10}, Dtype::f64);
   CHECK_THROWS_AS(optimizer->update(nine, ten, 0.1, 1), std::invalid_argument);
   CHECK_THROWS_AS(optimizer->update(ten, nine, 0.1, 1), std::invalid_argument);
   CHECK_THROWS_AS(optimizer->update(wide, ten, 0.1, 1), std::invalid_argument);
@@ -189,7 +210,9 @@ TEST_CASE("an update of something else than the range is refused", "[optim]") {
 
 TEST_CASE("settings that torch refuses are refused", "[optim]") {
   Workbench bench;
-  const auto make = [&](const OptimizerConfig& c) { make_optimizer(bench.memory, 1, Dtype::f32, c); };
+  const auto make = [&](const OptimizerConfig& c) {
+    make_optimizer(bench.memory, 1, Dtype::f32, c);
+  };
   const auto sgd = OptimizerKind::sgd;
   CHECK_THROWS_AS(make({.beta1 = 1.0}), InputError);
   CHECK_THROWS_AS(make({.beta2 = -0.1}), InputError);
@@ -197,7 +220,8 @@ TEST_CASE("settings that torch refuses are refused", "[optim]") {
   CHECK_THROWS_AS(make({.weight_decay = -1}), InputError);
   CHECK_THROWS_AS(make({.kind = sgd, .momentum = -1}), InputError);
   CHECK_THROWS_AS(make({.kind = sgd, .nesterov = true}), InputError);
-  CHECK_THROWS_AS(make({.kind = sgd, .momentum = 0.9, .dampening = 0.1, .nesterov = true}), InputError);
+  CHECK_THROWS_AS(make({.kind = sgd, .momentum = 0.9, .dampening = 0.1, .nesterov = true}),
+                  InputError);
   CHECK_NOTHROW(make({.kind = sgd, .momentum = 0.9, .nesterov = true}));
 }
 

@@ -11,7 +11,8 @@ namespace zl {
 // Numbers of either sign from 1e-4 to 1, others at each step.
 inline std::vector<double> gradient_values(int64_t n, int64_t step) {
   std::vector<double> g;
-  for (int64_t i = 0; i < n; ++i) g.push_back(std::sin(double(1 + 3 * i + 7 * step)) * std::pow(10.0, -double(i % 5)));
+  for (int64_t i = 0; i < n; ++i)
+    g.push_back(std::sin(double(1 + 3 * i + 7 * step)) * std::pow(10.0, -double(i % 5)));
   return g;
 }
 
@@ -20,20 +21,25 @@ struct Run {
   int64_t steps;
 };
 
-// `steps` updates of n parameters of `type`, from standard normal values, with gradients of the same type.
-inline Run run_optimizer(Workbench& bench, const OptimizerConfig& config, int64_t n, int64_t steps, Dtype type = Dtype::f64,
-                         std::vector<ParameterGroup> decay = {}) {
+// `steps` updates of n parameters of `type`, from standard normal values, with gradients of the
+// same type.
+inline Run run_optimizer(Workbench& bench, const OptimizerConfig& config, int64_t n, int64_t steps,
+                         Dtype type = Dtype::f64, std::vector<ParameterGroup> decay = {}) {
   const Tensor p = Tensor::empty(bench.memory, MemoryUse::parameter, {n}, type);
   kernel::normal({.seed = 3}, 0, p);
   const auto optimizer = make_optimizer(bench.memory, n, type, config, std::move(decay));
   if (optimizer->master().defined()) kernel::copy(p, optimizer->master());
-  for (int64_t s = 0; s < steps; ++s) optimizer->update(p, bench.tensor({n}, gradient_values(n, s), type), config.lr, 1);
-  return {values(p), optimizer->master().defined() ? values(optimizer->master()) : std::vector<double>(), optimizer->steps()};
+  for (int64_t s = 0; s < steps; ++s)
+    optimizer->update(p, bench.tensor({n}, gradient_values(n, s), type), config.lr, 1);
+  return {values(p),
+          optimizer->master().defined() ? values(optimizer->master()) : std::vector<double>(),
+          optimizer->steps()};
 }
 
 // The same in double: `update` gets an element, its gradient and the number of the step from 1.
-inline std::vector<double> run_in_double(Workbench& bench, int64_t n, int64_t steps, Dtype type,
-                                         const std::function<double(int64_t, double, double, int64_t)>& update) {
+inline std::vector<double> run_in_double(
+    Workbench& bench, int64_t n, int64_t steps, Dtype type,
+    const std::function<double(int64_t, double, double, int64_t)>& update) {
   const Tensor start = Tensor::empty(bench.memory, MemoryUse::parameter, {n}, type);
   kernel::normal({.seed = 3}, 0, start);
   auto p = values(start);

@@ -1,10 +1,11 @@
-// The loss scale step by step, against DeepSpeed 0.19.8's DynamicLossScaler: the traces below are what that class gave for
-// these outcomes ('.' a good step, 'x' an overflow).
+// The loss scale step by step, against DeepSpeed 0.19.8's DynamicLossScaler: the traces below are
+// what that class gave for these outcomes ('.' a good step, 'x' an overflow).
+#include "optim/loss_scaler.h"
+
 #include <catch2/catch_test_macros.hpp>
 #include <string_view>
 #include <vector>
 
-#include "optim/loss_scaler.h"
 #include "tensor/error.h"
 
 using namespace zl;
@@ -30,35 +31,50 @@ constexpr std::string_view kOutcomes = "..x.xx....x......xxx....x.x..........x..
 
 TEST_CASE("N31 forty steps of the loss scale: DeepSpeed's defaults (DS #7645)", "[optim]") {
   CHECK(trace({.window = 1000, .hysteresis = 2, .consecutive_hysteresis = false}, kOutcomes) ==
-        std::vector<int>{16, 16, 16, 16, 15, 14, 14, 14, 14, 14, 13, 13, 13, 13, 13, 13, 13, 12, 11, 10, 10, 10, 10, 10, 9, 9, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7, 7, 7});
+        std::vector<int>{16, 16, 16, 16, 15, 14, 14, 14, 14, 14, 13, 13, 13, 13,
+                         13, 13, 13, 12, 11, 10, 10, 10, 10, 10, 9,  9,  8,  8,
+                         8,  8,  8,  8,  8,  8,  8,  8,  8,  7,  7,  7});
 }
 
 TEST_CASE("N31 forty steps of the loss scale: a window of 4 (DS #7645)", "[optim]") {
   CHECK(trace({.window = 4, .hysteresis = 2, .consecutive_hysteresis = false}, kOutcomes) ==
-        std::vector<int>{16, 16, 16, 16, 15, 14, 14, 14, 14, 14, 13, 13, 13, 13, 13, 14, 14, 14, 13, 12, 12, 12, 12, 12, 11, 11, 10, 10, 10, 10, 10, 11, 11, 11, 11, 12, 12, 12, 12, 12});
+        std::vector<int>{16, 16, 16, 16, 15, 14, 14, 14, 14, 14, 13, 13, 13, 13,
+                         13, 14, 14, 14, 13, 12, 12, 12, 12, 12, 11, 11, 10, 10,
+                         10, 10, 10, 11, 11, 11, 11, 12, 12, 12, 12, 12});
 }
 
-TEST_CASE("N31 forty steps of the loss scale: a window of 4, hysteresis consecutive (DS #7645)", "[optim]") {
+TEST_CASE("N31 forty steps of the loss scale: a window of 4, hysteresis consecutive (DS #7645)",
+          "[optim]") {
   CHECK(trace({.window = 4, .hysteresis = 2, .consecutive_hysteresis = true}, kOutcomes) ==
-        std::vector<int>{16, 16, 16, 16, 16, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 16, 16, 16, 15, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14, 15, 15, 15, 15, 16, 16, 16, 16, 16});
+        std::vector<int>{16, 16, 16, 16, 16, 15, 15, 15, 15, 15, 15, 15, 15, 15,
+                         15, 16, 16, 16, 15, 14, 14, 14, 14, 14, 14, 14, 14, 14,
+                         14, 14, 14, 15, 15, 15, 15, 16, 16, 16, 16, 16});
 }
 
 TEST_CASE("N31 forty steps of the loss scale: hysteresis 1, window 3 (DS #7645)", "[optim]") {
   CHECK(trace({.window = 3, .hysteresis = 1, .consecutive_hysteresis = false}, kOutcomes) ==
-        std::vector<int>{16, 16, 15, 15, 14, 13, 13, 13, 13, 14, 13, 13, 13, 13, 14, 14, 14, 13, 12, 11, 11, 11, 11, 12, 11, 11, 10, 10, 10, 10, 11, 11, 11, 12, 12, 12, 13, 12, 12, 12});
+        std::vector<int>{16, 16, 15, 15, 14, 13, 13, 13, 13, 14, 13, 13, 13, 13,
+                         14, 14, 14, 13, 12, 11, 11, 11, 11, 12, 11, 11, 10, 10,
+                         10, 10, 11, 11, 11, 12, 12, 12, 13, 12, 12, 12});
 }
 
 TEST_CASE("N31 forty steps of the loss scale: hysteresis 3, window 5 (DS #7645)", "[optim]") {
   CHECK(trace({.window = 5, .hysteresis = 3, .consecutive_hysteresis = false}, kOutcomes) ==
-        std::vector<int>{16, 16, 16, 16, 16, 15, 15, 15, 15, 15, 14, 14, 14, 14, 14, 14, 15, 15, 15, 14, 14, 14, 14, 14, 13, 13, 12, 12, 12, 12, 12, 12, 13, 13, 13, 13, 13, 13, 13, 13});
+        std::vector<int>{16, 16, 16, 16, 16, 15, 15, 15, 15, 15, 14, 14, 14, 14,
+                         14, 14, 15, 15, 15, 14, 14, 14, 14, 14, 13, 13, 12, 12,
+                         12, 12, 12, 12, 13, 13, 13, 13, 13, 13, 13, 13});
 }
 
-TEST_CASE("N31 forty steps of the loss scale: hysteresis 3, window 5, consecutive (DS #7645)", "[optim]") {
+TEST_CASE("N31 forty steps of the loss scale: hysteresis 3, window 5, consecutive (DS #7645)",
+          "[optim]") {
   CHECK(trace({.window = 5, .hysteresis = 3, .consecutive_hysteresis = true}, kOutcomes) ==
-        std::vector<int>{16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 17, 17, 17, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 17, 17, 17, 17, 17, 17, 17, 17});
+        std::vector<int>{16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+                         16, 16, 17, 17, 17, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+                         16, 16, 16, 16, 17, 17, 17, 17, 17, 17, 17, 17});
 }
 
-TEST_CASE("N34 an overflow at the smallest scale ends the run with DeepSpeed's sentence (DS #1958)", "[optim]") {
+TEST_CASE("N34 an overflow at the smallest scale ends the run with DeepSpeed's sentence (DS #1958)",
+          "[optim]") {
   LossScaler scaler({.initial_scale_power = 1, .hysteresis = 1});
   scaler.update(true);
   CHECK(scaler.scale() == 1);
@@ -68,8 +84,8 @@ TEST_CASE("N34 an overflow at the smallest scale ends the run with DeepSpeed's s
     at_floor.update(true);
     FAIL("no error");
   } catch (const LossScaleExhausted& e) {
-    CHECK(std::string_view(e.what()).find("Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.") !=
-          std::string_view::npos);
+    CHECK(std::string_view(e.what()).find("Current loss scale already at minimum - cannot decrease "
+                                          "scale anymore. Exiting run.") != std::string_view::npos);
   }
 }
 
@@ -82,10 +98,13 @@ TEST_CASE("a minimum that is no power of two is reached and kept", "[optim]") {
   CHECK_THROWS_AS(scaler.update(true), LossScaleExhausted);
 }
 
-TEST_CASE("a hysteresis below 1 never halves the scale, as DeepSpeed counts down from it to exactly 1", "[optim]") {
+TEST_CASE(
+    "a hysteresis below 1 never halves the scale, as DeepSpeed counts down from it to exactly 1",
+    "[optim]") {
   CHECK(trace({.initial_scale_power = 5, .window = 4, .hysteresis = 0}, "xxx....xx.....x") ==
         std::vector<int>{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6});
-  CHECK(trace({.initial_scale_power = 5, .hysteresis = -3, .consecutive_hysteresis = true}, "xx.xxx") == std::vector<int>{5, 5, 5, 5, 5, 5});
+  CHECK(trace({.initial_scale_power = 5, .hysteresis = -3, .consecutive_hysteresis = true},
+              "xx.xxx") == std::vector<int>{5, 5, 5, 5, 5, 5});
 }
 
 TEST_CASE("a static scale never changes", "[optim]") {

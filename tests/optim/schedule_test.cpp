@@ -14,8 +14,10 @@ TEST_CASE("every schedule gives the rates that DeepSpeed gives", "[optim]") {
     int64_t off = 0, off_if_shifted = 0;
     for (int64_t k = 0; k < 30; ++k) {
       const double expected = recorded.rates[size_t(k)];
-      off += std::abs(learning_rate(recorded.config, 0.003, k) - expected) > 1e-15 * expected + 1e-19;
-      off_if_shifted += std::abs(learning_rate(recorded.config, 0.003, k + 1) - expected) > 1e-15 * expected + 1e-19;
+      off +=
+          std::abs(learning_rate(recorded.config, 0.003, k) - expected) > 1e-15 * expected + 1e-19;
+      off_if_shifted += std::abs(learning_rate(recorded.config, 0.003, k + 1) - expected) >
+                        1e-15 * expected + 1e-19;
     }
     CHECK(off == 0);
     CHECK(off_if_shifted > 0);  // without DeepSpeed's off-by-one
@@ -23,8 +25,12 @@ TEST_CASE("every schedule gives the rates that DeepSpeed gives", "[optim]") {
 }
 
 TEST_CASE("warm-up uses its minimum in steps 1 and 2", "[optim]") {
-  ScheduleConfig s{.kind = GENERATE(ScheduleKind::warmup, ScheduleKind::warmup_decay), .warmup_min_lr = 0.25, .warmup_max_lr = 1, .warmup_num_steps = 5,
-                   .warmup_type = GENERATE(WarmupType::log, WarmupType::linear), .total_num_steps = 20};
+  ScheduleConfig s{.kind = GENERATE(ScheduleKind::warmup, ScheduleKind::warmup_decay),
+                   .warmup_min_lr = 0.25,
+                   .warmup_max_lr = 1,
+                   .warmup_num_steps = 5,
+                   .warmup_type = GENERATE(WarmupType::log, WarmupType::linear),
+                   .total_num_steps = 20};
   CHECK(learning_rate(s, 9, 0) == 0.25);
   CHECK(learning_rate(s, 9, 1) == 0.25);
   CHECK(learning_rate(s, 9, 2) > 0.25);
@@ -36,19 +42,30 @@ TEST_CASE("the constant schedule is the optimizer's rate", "[optim]") {
 }
 
 TEST_CASE("after its last step the cosine stays at its floor", "[optim]") {
-  const ScheduleConfig s{.kind = ScheduleKind::warmup_cosine, .warmup_num_steps = 3, .total_num_steps = 10, .cos_min_ratio = 0.1};
-  for (int64_t updates = 10; updates < 40; ++updates) CHECK(std::abs(learning_rate(s, 2, updates) - 0.2) < 1e-15);
+  const ScheduleConfig s{.kind = ScheduleKind::warmup_cosine,
+                         .warmup_num_steps = 3,
+                         .total_num_steps = 10,
+                         .cos_min_ratio = 0.1};
+  for (int64_t updates = 10; updates < 40; ++updates)
+    CHECK(std::abs(learning_rate(s, 2, updates) - 0.2) < 1e-15);
   CHECK(learning_rate(s, 2, 9) > 0.21);
   CHECK(learning_rate(s, 2, 0) == 0);
 }
 
-TEST_CASE("F10: no schedule divides by zero or leaves its range, whatever its numbers of steps", "[optim]") {
+TEST_CASE("F10: no schedule divides by zero or leaves its range, whatever its numbers of steps",
+          "[optim]") {
   int64_t rates = 0, at_start = 0;
-  for (const ScheduleKind kind : {ScheduleKind::warmup, ScheduleKind::warmup_decay, ScheduleKind::warmup_cosine}) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::warmup, ScheduleKind::warmup_decay, ScheduleKind::warmup_cosine}) {
     for (const WarmupType type : {WarmupType::log, WarmupType::linear}) {
       for (const int64_t warmup : {1, 2, 3, 10}) {
         for (const int64_t total : {1, 2, 3, 9, 10, 11, 50}) {  // below, at and above the warm-up
-          const ScheduleConfig s{.kind = kind, .warmup_min_lr = 0.25, .warmup_max_lr = 2, .warmup_num_steps = warmup, .warmup_type = type, .total_num_steps = total};
+          const ScheduleConfig s{.kind = kind,
+                                 .warmup_min_lr = 0.25,
+                                 .warmup_max_lr = 2,
+                                 .warmup_num_steps = warmup,
+                                 .warmup_type = type,
+                                 .total_num_steps = total};
           CAPTURE(int(kind), int(type), warmup, total);
           bool inside = true;
           for (int64_t updates = 0; updates < 70; ++updates, ++rates) {
@@ -66,7 +83,7 @@ TEST_CASE("F10: no schedule divides by zero or leaves its range, whatever its nu
 }
 
 TEST_CASE("clipping never scales up, and is off at 0", "[optim]") {
-  CHECK(clip_factor(0.5, 1.0) == 1.0);       // exactly
+  CHECK(clip_factor(0.5, 1.0) == 1.0);  // exactly
   CHECK(clip_factor(0.0, 1.0) == 1.0);
   CHECK(clip_factor(1e-30, 1e-3) == 1.0);
   CHECK(clip_factor(4.0, 1.0) == 1.0 / (4.0 + 1e-6));

@@ -1,4 +1,5 @@
-// With several micro-batches the pairs of stages add in another order. How far that can take them apart has a bound.
+// With several micro-batches the pairs of stages add in another order. How far that can take them
+// apart has a bound.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
@@ -11,7 +12,8 @@ using namespace zl::test;
 
 namespace {
 
-// The gradient of all parameters after the last backward pass of the one step, in order, unpadded; each rank gives its shard.
+// The gradient of all parameters after the last backward pass of the one step, in order, unpadded;
+// each rank gives its shard.
 std::vector<float> reduced_gradient(StageRunSpec spec) {
   OddModel shapes(spec.model);
   int64_t total = 0;
@@ -24,7 +26,8 @@ std::vector<float> reduced_gradient(StageRunSpec spec) {
     for (const Unit& u : model.units()) {
       const UnitMemory& m = stage.unit_memory(u);
       const std::vector<float> gradient = kernel::download_floats(m.gradient);
-      const int64_t shard = m.layout.shard(), begin = comm.rank() * shard, at = m.gradient.numel() == shard ? 0 : begin;
+      const int64_t shard = m.layout.shard(), begin = comm.rank() * shard,
+                    at = m.gradient.numel() == shard ? 0 : begin;
       for (const Partition::Piece& piece : m.layout.pieces(begin, shard)) {
         int64_t before = unit_begin;  // parameters of the unit that stand before this one
         for (const Parameter* p : u.parameters) {
@@ -42,7 +45,8 @@ std::vector<float> reduced_gradient(StageRunSpec spec) {
 }
 
 struct Exact {
-  std::vector<double> mean_sum, magnitude;  // the sum over micro-batches of the mean over ranks, and that of |g|
+  std::vector<double> mean_sum,
+      magnitude;  // the sum over micro-batches of the mean over ranks, and that of |g|
 };
 
 // From the gradients of each micro-batch alone, added in double.
@@ -67,10 +71,14 @@ Exact exact_gradient(StageRunSpec spec) {
 
 }  // namespace
 
-TEST_CASE("the reduced gradients of ddp and zero2 differ by no more than 2 A N 2^-24 sum |g|, element by element", "[stages]") {
+TEST_CASE(
+    "the reduced gradients of ddp and zero2 differ by no more than 2 A N 2^-24 sum |g|, element by "
+    "element",
+    "[stages]") {
   const int ranks = GENERATE(2, 3);
   const int micro_batches = GENERATE(3, 4);
-  StageRunSpec spec{.ranks = ranks, .micro_batches = micro_batches, .steps = 1, .model = {.block_twice = true}};
+  StageRunSpec spec{
+      .ranks = ranks, .micro_batches = micro_batches, .steps = 1, .model = {.block_twice = true}};
   const Exact exact = exact_gradient(spec);
   spec.stage = StageKind::ddp;
   const std::vector<float> ddp = reduced_gradient(spec);
@@ -82,7 +90,8 @@ TEST_CASE("the reduced gradients of ddp and zero2 differ by no more than 2 A N 2
     CAPTURE(i, ranks, micro_batches, ddp[i], zero2[i], exact.mean_sum[i]);
     const double bound = terms * exact.magnitude[i];
     REQUIRE(std::abs(double(ddp[i]) - double(zero2[i])) <= 2 * bound);
-    REQUIRE(std::abs(double(ddp[i]) - exact.mean_sum[i]) <= bound);  // each alone is within half of it
+    REQUIRE(std::abs(double(ddp[i]) - exact.mean_sum[i]) <=
+            bound);  // each alone is within half of it
     REQUIRE(std::abs(double(zero2[i]) - exact.mean_sum[i]) <= bound);
     differ += ddp[i] != zero2[i];
   }
@@ -90,6 +99,7 @@ TEST_CASE("the reduced gradients of ddp and zero2 differ by no more than 2 A N 2
   spec.data_seed = 8;
   const std::vector<float> other = reduced_gradient(spec);
   int64_t beyond = 0;
-  for (size_t i = 0; i < ddp.size(); ++i) beyond += std::abs(double(other[i]) - exact.mean_sum[i]) > terms * exact.magnitude[i];
+  for (size_t i = 0; i < ddp.size(); ++i)
+    beyond += std::abs(double(other[i]) - exact.mean_sum[i]) > terms * exact.magnitude[i];
   CHECK(beyond > int64_t(ddp.size()) / 2);
 }

@@ -1,11 +1,12 @@
-// The malloc hook: whatever a step needs comes from Memory, so a steady step asks the system for nothing.
+// The malloc hook: whatever a step needs comes from Memory, so a steady step asks the system for
+// nothing.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
 #include <vector>
 
-#include "nn/windows.h"
-#include "stages/training.h"
+#include "nn/data/windows.h"
+#include "stages/train/trainer.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define ZEROLAB_HOOKS_MALLOC 0  // the sanitizers have hooks of their own
@@ -31,12 +32,31 @@ void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
-void* malloc(size_t n) { note(n); return __libc_malloc(n); }
-void* calloc(size_t n, size_t size) { note(n * size); return __libc_calloc(n, size); }
-void* realloc(void* p, size_t n) { note(n); return __libc_realloc(p, n); }
-void* memalign(size_t alignment, size_t n) { note(n); return __libc_memalign(alignment, n); }
-void* aligned_alloc(size_t alignment, size_t n) { note(n); return __libc_memalign(alignment, n); }
-int posix_memalign(void** out, size_t alignment, size_t n) { note(n); *out = __libc_memalign(alignment, n); return *out ? 0 : 12; }
+void* malloc(size_t n) {
+  note(n);
+  return __libc_malloc(n);
+}
+void* calloc(size_t n, size_t size) {
+  note(n * size);
+  return __libc_calloc(n, size);
+}
+void* realloc(void* p, size_t n) {
+  note(n);
+  return __libc_realloc(p, n);
+}
+void* memalign(size_t alignment, size_t n) {
+  note(n);
+  return __libc_memalign(alignment, n);
+}
+void* aligned_alloc(size_t alignment, size_t n) {
+  note(n);
+  return __libc_memalign(alignment, n);
+}
+int posix_memalign(void** out, size_t alignment, size_t n) {
+  note(n);
+  *out = __libc_memalign(alignment, n);
+  return *out ? 0 : 12;
+}
 }
 #endif
 
@@ -73,7 +93,8 @@ int allocations_of_a_steady_step(StageKind stage, int ranks, bool extra) {
 
 TEST_CASE("a steady step makes no allocation of 4 KiB or more, in any stage", "[stages]") {
   if (!ZEROLAB_HOOKS_MALLOC) SKIP("the sanitizers hook malloc themselves");
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int ranks = GENERATE(1, 3);
   CAPTURE(name(stage), ranks);
   CHECK(allocations_of_a_steady_step(stage, ranks, false) == 0);

@@ -1,5 +1,5 @@
-// Bugs that real systems had, each re-enacted: N numerical, H hangs, M memory. The identifiers and sources stand in the
-// names: DS is DeepSpeed, LC llm.c, PT PyTorch, MG Megatron-LM, CA ColossalAI.
+// Bugs that real systems had, each re-enacted: N numerical, H hangs, M memory. The identifiers and
+// sources stand in the names: DS is DeepSpeed, LC llm.c, PT PyTorch, MG Megatron-LM, CA ColossalAI.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -15,20 +15,25 @@ using namespace zl::test;
 
 namespace {
 
-const auto any_stage = [] { return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3); };
+const auto any_stage = [] {
+  return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+};
 
 // Sets the reduced gradient of every parameter element to `value`; padding stays zero.
 void set_gradients(Stage& stage, OddModel& model, Communicator& comm, double value) {
   for (const Unit& u : model.units()) {
     const UnitMemory& m = stage.unit_memory(u);
-    const int64_t n = m.gradient.numel(), begin = n == m.layout.whole() ? 0 : comm.rank() * n;
+    const int64_t n = m.gradient.numel(), begin = n == m.layout.full() ? 0 : comm.rank() * n;
     kernel::fill(0, m.gradient);
-    for (const Partition::Piece& piece : m.layout.pieces(begin, n)) kernel::fill(value, m.gradient.slice(piece.at, {piece.count}));
+    for (const Partition::Piece& piece : m.layout.pieces(begin, n))
+      kernel::fill(value, m.gradient.slice(piece.at, {piece.count}));
   }
 }
 
 StageRunSpec with_gradients(StageRunSpec spec, double value) {
-  spec.after_backward = [value](Stage& s, OddModel& m, Communicator& c, Memory&) { set_gradients(s, m, c, value); };
+  spec.after_backward = [value](Stage& s, OddModel& m, Communicator& c, Memory&) {
+    set_gradients(s, m, c, value);
+  };
   return spec;
 }
 
@@ -41,18 +46,25 @@ int64_t parameters(const OddModelOptions& options) {
 
 }  // namespace
 
-TEST_CASE("N01 N02 N03 gradients of ones have the norm sqrt(P) in every stage, for any number of ranks (LC 7018280, PT #88955, PT #170862)", "[stages]") {
+TEST_CASE(
+    "N01 N02 N03 gradients of ones have the norm sqrt(P) in every stage, for any number of ranks "
+    "(LC 7018280, PT #88955, PT #170862)",
+    "[stages]") {
   const StageKind stage = any_stage();
   const int ranks = GENERATE(1, 2, 3, 8);
-  const StageRunSpec spec{.stage = stage, .ranks = ranks, .steps = 1, .model = {.unused_parameter = true}};
+  const StageRunSpec spec{
+      .stage = stage, .ranks = ranks, .steps = 1, .model = {.unused_parameter = true}};
   CHECK(run_stage(with_gradients(spec, 1)).norms[0] == std::sqrt(double(parameters(spec.model))));
   CHECK(run_stage(with_gradients(spec, 2)).norms[0] != std::sqrt(double(parameters(spec.model))));
 }
 
-TEST_CASE("N35 the norm keeps its digits from 1e-20 to 1e20, in every type that can hold them (FS #520)", "[stages]") {
+TEST_CASE(
+    "N35 the norm keeps its digits from 1e-20 to 1e20, in every type that can hold them (FS #520)",
+    "[stages]") {
   const StageKind stage = any_stage();
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
-  const double value = GENERATE(0x1p-66, 0x1p66);  // about 1e-20 and 1e20; squares of them are beyond fp32
+  const double value =
+      GENERATE(0x1p-66, 0x1p66);  // about 1e-20 and 1e20; squares of them are beyond fp32
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1, .lr = 0};
   spec.options.dtype = dtype;
   const StageRun run = run_stage(with_gradients(spec, value));
@@ -60,14 +72,18 @@ TEST_CASE("N35 the norm keeps its digits from 1e-20 to 1e20, in every type that 
   CHECK_FALSE(run.skipped[0]);
 }
 
-TEST_CASE("F07 parameters of 0, 1, N - 1, N and N + 1 elements have their place in every stage (DS #8280, DS #7736)", "[stages]") {
+TEST_CASE(
+    "F07 parameters of 0, 1, N - 1, N and N + 1 elements have their place in every stage (DS "
+    "#8280, DS #7736)",
+    "[stages]") {
   const StageKind stage = any_stage();
   const int ranks = GENERATE(1, 3, 17);  // 17 ranks: most own nothing but padding
   std::vector<std::vector<float>> seen(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events(), {.poison = true});
     std::deque<Parameter> parameters;
-    std::vector<Unit> units = {{.name = "root", .parameters = {}, .index = 0}, {.name = "empty", .parameters = {}, .index = 1}};
+    std::vector<Unit> units = {{.name = "root", .parameters = {}, .index = 0},
+                               {.name = "empty", .parameters = {}, .index = 1}};
     for (const int64_t n : {0, 1, ranks - 1, ranks, ranks + 1}) {
       parameters.push_back({.name = str("p", parameters.size()), .shape = {n}, .initial_mean = 1});
       units[0].parameters.push_back(&parameters.back());
@@ -80,10 +96,12 @@ TEST_CASE("F07 parameters of 0, 1, N - 1, N and N + 1 elements have their place 
       for (const float w : kernel::download_floats(data)) seen[size_t(comm.rank())].push_back(w);
     });
   });
-  for (const auto& values : seen) CHECK(values == std::vector<float>(size_t(1 + ranks - 1 + ranks + ranks + 1), 0.5f));
+  for (const auto& values : seen)
+    CHECK(values == std::vector<float>(size_t(1 + ranks - 1 + ranks + ranks + 1), 0.5f));
 }
 
-TEST_CASE("N06 a norm below the limit is not amplified, and one above is cut to it (DS 005afe124)", "[stages]") {
+TEST_CASE("N06 a norm below the limit is not amplified, and one above is cut to it (DS 005afe124)",
+          "[stages]") {
   const StageKind stage = any_stage();
   // SGD without momentum: the weights move by lr * clipped gradient, so the move shows the factor.
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1, .lr = 1};
@@ -102,28 +120,38 @@ TEST_CASE("N06 a norm below the limit is not amplified, and one above is cut to 
   CHECK(std::abs(moved(norm / 4) - 0.125) < 1e-6);
 }
 
-TEST_CASE("N08 N10 a step whose norm is infinite changes no bit, and the next one clips by its own norm (DS 1f706621f, CA d99b2c961)", "[stages]") {
+TEST_CASE(
+    "N08 N10 a step whose norm is infinite changes no bit, and the next one clips by its own norm "
+    "(DS 1f706621f, CA d99b2c961)",
+    "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 3, .max_norm = 0.01};
   std::vector<int> backwards(3, 0);
   const auto inject = [&](Stage& s, OddModel& m, Communicator& c, Memory&) {
-    if (++backwards[size_t(c.rank())] == 2) set_gradients(s, m, c, std::numeric_limits<double>::infinity());
+    if (++backwards[size_t(c.rank())] == 2)
+      set_gradients(s, m, c, std::numeric_limits<double>::infinity());
   };
   spec.after_backward = inject;
   const StageRun run = run_stage(spec);
   CHECK(run.skipped == std::vector<bool>{false, true, false});
   CHECK(std::isfinite(run.norms[2]));
-  CHECK(std::all_of(run.weights.begin(), run.weights.end(), [](float w) { return std::isfinite(w); }));
+  CHECK(std::all_of(run.weights.begin(), run.weights.end(),
+                    [](float w) { return std::isfinite(w); }));
 }
 
-TEST_CASE("N11 H07 ranks that own nothing but padding take part in everything (MG 3c4645201a, facebookresearch/optimizers#149)", "[stages]") {
-  const OddModelOptions tiny{.vocab = 2, .channels = 1, .hidden = 1, .blocks = 1};  // 8 ranks, units of a few elements
+TEST_CASE(
+    "N11 H07 ranks that own nothing but padding take part in everything (MG 3c4645201a, "
+    "facebookresearch/optimizers#149)",
+    "[stages]") {
+  const OddModelOptions tiny{
+      .vocab = 2, .channels = 1, .hidden = 1, .blocks = 1};  // 8 ranks, units of a few elements
   const StageRun ddp = run_stage({.ranks = 8, .model = tiny});
   CHECK(std::isfinite(ddp.norms[0]));
   for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
     const StageRun run = run_stage({.stage = stage, .ranks = 8, .model = tiny});
     CHECK(run.same_bits(ddp));
-    for (const CommunicationLog& log : run.logs) CHECK(log.rows().size() == run.logs[0].rows().size());
+    for (const CommunicationLog& log : run.logs)
+      CHECK(log.rows().size() == run.logs[0].rows().size());
   }
 }
 
@@ -139,7 +167,8 @@ TEST_CASE("N23 gradients of powers of two have their exact mean (MG ba456fdad9)"
   CHECK(means == std::vector<double>(4, 15.0 / 4));
 }
 
-TEST_CASE("N19 N24 gradients start from zero in every step (DS 1752c2ab6, MG b25a76e000)", "[stages]") {
+TEST_CASE("N19 N24 gradients start from zero in every step (DS 1752c2ab6, MG b25a76e000)",
+          "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 3};
   int64_t looked_at = 0;
@@ -154,15 +183,21 @@ TEST_CASE("N19 N24 gradients start from zero in every step (DS 1752c2ab6, MG b25
   CHECK(looked_at > 0);
 }
 
-TEST_CASE("N27 every shard's optimizer has made the same number of updates; skipped steps do not count (DS de8871850, DS 44c51e342)", "[stages]") {
+TEST_CASE(
+    "N27 every shard's optimizer has made the same number of updates; skipped steps do not count "
+    "(DS de8871850, DS 44c51e342)",
+    "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 5};
-  spec.after_backward = [n = std::vector<int>(3, 0)](Stage& s, OddModel& m, Communicator& c, Memory&) mutable {
-    if (++n[size_t(c.rank())] == 3) set_gradients(s, m, c, std::numeric_limits<double>::quiet_NaN());
+  spec.after_backward = [n = std::vector<int>(3, 0)](Stage& s, OddModel& m, Communicator& c,
+                                                     Memory&) mutable {
+    if (++n[size_t(c.rank())] == 3)
+      set_gradients(s, m, c, std::numeric_limits<double>::quiet_NaN());
   };
   std::vector<int64_t> steps(3, -1);
   spec.after_step = [&](Stage& s, OddModel& model, Communicator& c, Memory&) {
-    for (const Unit& u : model.units()) steps[size_t(c.rank())] = s.unit_memory(u).optimizer->steps();
+    for (const Unit& u : model.units())
+      steps[size_t(c.rank())] = s.unit_memory(u).optimizer->steps();
   };
   run_stage(spec);
   CHECK(steps == std::vector<int64_t>{4, 4, 4});
@@ -170,34 +205,42 @@ TEST_CASE("N27 every shard's optimizer has made the same number of updates; skip
 
 TEST_CASE("N41 all ranks and all world sizes start from the same weights", "[stages]") {
   const StageKind stage = any_stage();
-  const StageRun one = run_stage({.ranks = 1, .steps = 0}), five = run_stage({.stage = stage, .ranks = 5, .steps = 0});
+  const StageRun one = run_stage({.ranks = 1, .steps = 0}),
+                 five = run_stage({.stage = stage, .ranks = 5, .steps = 0});
   CHECK(one.weights == five.weights);
   StageRunSpec other{.stage = stage, .ranks = 5, .steps = 0};
   other.options.seed = 4;
   CHECK(run_stage(other).weights != one.weights);
 }
 
-TEST_CASE("H04 a unit that only some ranks run is an error that names it, never a wait (PT #43259, DS #945)", "[stages]") {
+TEST_CASE(
+    "H04 a unit that only some ranks run is an error that names it, never a wait (PT #43259, DS "
+    "#945)",
+    "[stages]") {
   const StageKind stage = any_stage();
   // Rank 1 leaves block0 out.
   const auto train = [&] {
-    run_ranks(2, [&](Communicator& comm) {
-      Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
-      OddModel model({.blocks = 2});
-      const auto s = make_stage(stage, model.units(), comm, memory, {});
-      Tape tape;
-      const Var x = run_unit(&tape, *s, model.units()[0], [&] {
-        const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {1, 2}, Dtype::i32);
-        Var y = embedding(ids, Var::parameter(&tape, model.parameters()[0]));
-        if (comm.rank() == 0)
-          y = run_unit(&tape, *s, model.units()[1], [&] {
-            return linear(y, Var::parameter(&tape, *model.units()[1].parameters[0]), Var::parameter(&tape, *model.units()[1].parameters[1]));
+    run_ranks(
+        2,
+        [&](Communicator& comm) {
+          Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+          OddModel model({.blocks = 2});
+          const auto s = make_stage(stage, model.units(), comm, memory, {});
+          Tape tape;
+          const Var x = run_unit(&tape, *s, model.units()[0], [&] {
+            const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {1, 2}, Dtype::i32);
+            Var y = embedding(ids, Var::parameter(&tape, model.parameters()[0]));
+            if (comm.rank() == 0)
+              y = run_unit(&tape, *s, model.units()[1], [&] {
+                return linear(y, Var::parameter(&tape, *model.units()[1].parameters[0]),
+                              Var::parameter(&tape, *model.units()[1].parameters[1]));
+              });
+            return cross_entropy(y, ids);
           });
-        return cross_entropy(y, ids);
-      });
-      s->backward(tape, x, 1, true);
-      s->step({.lr = 0.1});
-    }, {.timeout = std::chrono::seconds(5)});
+          s->backward(tape, x, 1, true);
+          s->step({.lr = 0.1});
+        },
+        {.timeout = std::chrono::seconds(5)});
   };
   try {
     train();
@@ -207,18 +250,25 @@ TEST_CASE("H04 a unit that only some ranks run is an error that names it, never 
   }
 }
 
-TEST_CASE("M01 M03 after each pass and step exactly the resting bytes are live, also with an evaluation in between (DS ddd48b36a, DS cd20a3bbc)", "[stages]") {
+TEST_CASE(
+    "M01 M03 after each pass and step exactly the resting bytes are live, also with an evaluation "
+    "in between (DS ddd48b36a, DS cd20a3bbc)",
+    "[stages]") {
   const StageKind stage = any_stage();
-  StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 3, .model = {.block_twice = true}};
+  StageRunSpec spec{
+      .stage = stage, .ranks = 3, .micro_batches = 2, .steps = 3, .model = {.block_twice = true}};
   std::vector<int64_t> rest(3, -1);
   const auto check = [&](const Memory& memory, const Communicator& comm) {
     int64_t& expected = rest[size_t(comm.rank())];
     const int64_t live = memory.ledger().live_total();
     if (expected < 0) expected = live;
-    if (live != expected) FAIL("rank " << comm.rank() << " holds " << live << " bytes, not " << expected);
+    if (live != expected)
+      FAIL("rank " << comm.rank() << " holds " << live << " bytes, not " << expected);
   };
   const StageRun without = run_stage(spec);
-  spec.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory& memory) { check(memory, comm); };
+  spec.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory& memory) {
+    check(memory, comm);
+  };
   spec.after_step = [&](Stage& s, OddModel& model, Communicator& comm, Memory& memory) {
     check(memory, comm);
     {
@@ -231,9 +281,12 @@ TEST_CASE("M01 M03 after each pass and step exactly the resting bytes are live, 
   CHECK(with.same_bits(without));  // N37: an evaluation leaves no trace in training
 }
 
-TEST_CASE("M02 nothing is live when model and stage are gone (DS af9a622a7, DS 2e7f8e580)", "[stages]") {
+TEST_CASE("M02 nothing is live when model and stage are gone (DS af9a622a7, DS 2e7f8e580)",
+          "[stages]") {
   const StageKind stage = any_stage();
-  for (const int64_t live : run_stage({.stage = stage, .ranks = 3, .model = {.block_twice = true}}).live_at_end) CHECK(live == 0);
+  for (const int64_t live :
+       run_stage({.stage = stage, .ranks = 3, .model = {.block_twice = true}}).live_at_end)
+    CHECK(live == 0);
 }
 
 TEST_CASE("N36 twenty runs of one seed have one result (LC 0f144e3)", "[stages]") {

@@ -12,7 +12,8 @@
 
 namespace zl::test {
 
-// An engine of `config` on one of three ranks, and what it did, in words: Catch2 counts on one thread only.
+// An engine of `config` on one of three ranks, and what it did, in words: Catch2 counts on one
+// thread only.
 struct EngineRun {
   Engine& engine;
   OddModel& model;
@@ -22,7 +23,8 @@ struct EngineRun {
 
   Var forward() {
     const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {2, 3}, Dtype::i32);
-    return engine.forward([&](Tape* tape, UnitObserver& stage) { return model.loss(tape, stage, ids, ids); });
+    return engine.forward(
+        [&](Tape* tape, UnitObserver& stage) { return model.loss(tape, stage, ids, ids); });
   }
   void backward() {
     Var loss = forward();
@@ -40,7 +42,8 @@ struct EngineRun {
 };
 
 // What `body` noted on each rank.
-inline std::vector<std::string> on_three_ranks(const Config& config, const std::function<void(EngineRun&)>& body) {
+inline std::vector<std::string> on_three_ranks(const Config& config,
+                                               const std::function<void(EngineRun&)>& body) {
   std::vector<std::string> did(3);
   run_ranks(3, [&](Communicator& comm) {
     const RankBackends backends = backends_of_rank();

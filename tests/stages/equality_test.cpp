@@ -34,7 +34,8 @@ TEST_CASE("with one micro-batch per step all four stages have the same bits", "[
   check_all_equal_ddp({.ranks = ranks, .model = {.tied = tied}});
 }
 
-TEST_CASE("a unit that runs twice and parameters that nobody uses change nothing about equality", "[stages]") {
+TEST_CASE("a unit that runs twice and parameters that nobody uses change nothing about equality",
+          "[stages]") {
   const int ranks = GENERATE(2, 3);
   CAPTURE(ranks);
   check_all_equal_ddp({.ranks = ranks, .model = everything()});
@@ -49,7 +50,10 @@ TEST_CASE("clipping on, off and far off keeps the stages equal", "[stages]") {
   check_all_equal_ddp({.ranks = 3, .model = everything(), .max_norm = max_norm});
 }
 
-TEST_CASE("N39 decay groups that alternate in a unit keep the stages equal, and matter (FS #483, DS #7906, MG #4705)", "[stages]") {
+TEST_CASE(
+    "N39 decay groups that alternate in a unit keep the stages equal, and matter (FS #483, DS "
+    "#7906, MG #4705)",
+    "[stages]") {
   StageRunSpec spec{.ranks = 3, .model = everything()};
   spec.options.optimizer.weight_decay = 0.3;
   const StageRun all_decay = run_stage(spec);
@@ -61,8 +65,9 @@ TEST_CASE("N39 decay groups that alternate in a unit keep the stages equal, and 
 TEST_CASE("the size of buckets never changes a bit", "[stages]") {
   OddModel model(everything());
   const Partition block(model.units()[1], 3);
-  const int64_t p = block.whole();
-  const StageRun one_unit = run_stage({.stage = StageKind::zero2, .ranks = 3, .model = everything()});
+  const int64_t p = block.full();
+  const StageRun one_unit =
+      run_stage({.stage = StageKind::zero2, .ranks = 3, .model = everything()});
   for (const int64_t bucket : {int64_t(1), p - 1, p, p + 1, int64_t(1) << 40}) {
     CAPTURE(bucket);
     StageRunSpec spec{.ranks = 3, .model = everything()};
@@ -72,8 +77,10 @@ TEST_CASE("the size of buckets never changes a bit", "[stages]") {
 }
 
 TEST_CASE("recomputation never changes a bit and lowers the peak of activations", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-  StageRunSpec spec{.stage = stage, .ranks = 3, .model = {.hidden = 101, .blocks = 4, .block_twice = true}};
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  StageRunSpec spec{
+      .stage = stage, .ranks = 3, .model = {.hidden = 101, .blocks = 4, .block_twice = true}};
   const StageRun kept = run_stage(spec);
   spec.model.recompute = true;
   const StageRun again = run_stage(spec);
@@ -88,13 +95,16 @@ TEST_CASE("a separate master copy in fp32 changes no bit", "[stages]") {
   for (const StageKind stage : kStages) CHECK(run_stage(with(spec, stage)).same_bits(without));
 }
 
-TEST_CASE("with three micro-batches ddp equals zero1 and zero2 equals zero3, and the pairs differ", "[stages]") {
+TEST_CASE("with three micro-batches ddp equals zero1 and zero2 equals zero3, and the pairs differ",
+          "[stages]") {
   const int ranks = GENERATE(2, 3);
   const StageRunSpec spec{.ranks = ranks, .micro_batches = 3, .steps = 6, .model = everything()};
-  const StageRun ddp = run_stage(with(spec, StageKind::ddp)), zero2 = run_stage(with(spec, StageKind::zero2));
+  const StageRun ddp = run_stage(with(spec, StageKind::ddp)),
+                 zero2 = run_stage(with(spec, StageKind::zero2));
   CHECK(run_stage(with(spec, StageKind::zero1)).same_bits(ddp));
   CHECK(run_stage(with(spec, StageKind::zero3)).same_bits(zero2));
-  CHECK_FALSE(zero2.same_bits(ddp));  // they add in another order; if this ever fails, the documents are wrong
+  CHECK_FALSE(zero2.same_bits(
+      ddp));  // they add in another order; if this ever fails, the documents are wrong
 }
 
 TEST_CASE("other data, other seeds and another number of ranks are noticed", "[stages]") {

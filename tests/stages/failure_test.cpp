@@ -1,4 +1,5 @@
-// Faults injected into a step: every rank returns, the error names what happened, and a fresh engine trains as before.
+// Faults injected into a step: every rank returns, the error names what happened, and a fresh
+// engine trains as before.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -21,7 +22,8 @@ struct Fault : std::runtime_error {
 };
 
 StageRunSpec spec_of(StageKind stage) {
-  StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 1, .model = {.block_twice = true}};
+  StageRunSpec spec{
+      .stage = stage, .ranks = 3, .micro_batches = 2, .steps = 1, .model = {.block_twice = true}};
   spec.rank_options.timeout = std::chrono::seconds(5);
   return spec;
 }
@@ -46,9 +48,13 @@ int64_t collectives_of(StageKind stage) {
 
 }  // namespace
 
-TEST_CASE("a rank that throws before, in or after any collective of a step ends all ranks with its error", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-  const EventKind kind = GENERATE(EventKind::collective_begin, EventKind::collective_met, EventKind::collective_end);
+TEST_CASE(
+    "a rank that throws before, in or after any collective of a step ends all ranks with its error",
+    "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const EventKind kind =
+      GENERATE(EventKind::collective_begin, EventKind::collective_met, EventKind::collective_end);
   const StageRun healthy = run_stage(spec_of(stage));
   const int64_t calls = collectives_of(stage);
   REQUIRE(calls >= 5);
@@ -60,23 +66,33 @@ TEST_CASE("a rank that throws before, in or after any collective of a step ends 
       REQUIRE(Clock::now() - begin < std::chrono::seconds(6));
     }
   CHECK_THROWS_AS(run_stage(with_fault(spec_of(stage), 0, kind, calls)), Fault);
-  CHECK_NOTHROW(run_stage(with_fault(spec_of(stage), 0, kind, calls + 1000)));  // the twin: there is no such call
+  CHECK_NOTHROW(run_stage(
+      with_fault(spec_of(stage), 0, kind, calls + 1000)));  // the twin: there is no such call
   CHECK(run_stage(spec_of(stage)).same_bits(healthy));
 }
 
-TEST_CASE("an allocation that fails, whichever it is, ends all ranks with OutOfMemory that names it", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE(
+    "an allocation that fails, whichever it is, ends all ranks with OutOfMemory that names it",
+    "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int rank = GENERATE(0, 2);
   const StageRun healthy = run_stage(spec_of(stage));
   std::atomic<int64_t> before = 0, allocations = 0;
   StageRunSpec counted = spec_of(stage);
-  counted.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory& m) { if (comm.rank() == rank) before = m.allocations(); };
-  counted.after_step = [&](Stage&, OddModel&, Communicator& comm, Memory& m) { if (comm.rank() == rank) allocations = m.allocations() - before; };
+  counted.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory& m) {
+    if (comm.rank() == rank) before = m.allocations();
+  };
+  counted.after_step = [&](Stage&, OddModel&, Communicator& comm, Memory& m) {
+    if (comm.rank() == rank) allocations = m.allocations() - before;
+  };
   run_stage(counted);
   REQUIRE(allocations > 50);
   for (int64_t k = 1; k <= allocations; ++k) {
     StageRunSpec spec = spec_of(stage);
-    spec.at_start = [=](Stage&, OddModel&, Communicator& comm, Memory& m) { if (comm.rank() == rank) m.fail_at(k); };
+    spec.at_start = [=](Stage&, OddModel&, Communicator& comm, Memory& m) {
+      if (comm.rank() == rank) m.fail_at(k);
+    };
     CAPTURE(name(stage), rank, k);
     try {
       run_stage(spec);
@@ -90,13 +106,15 @@ TEST_CASE("an allocation that fails, whichever it is, ends all ranks with OutOfM
   CHECK(run_stage(spec_of(stage)).same_bits(healthy));
 }
 
-TEST_CASE("a device that holds everything at rest but not the gather of one block says so", "[stages]") {
+TEST_CASE("a device that holds everything at rest but not the gather of one block says so",
+          "[stages]") {
   StageRunSpec spec = spec_of(StageKind::zero3);
   spec.model = {.hidden = 200, .blocks = 2};
   const StageRun healthy = run_stage(spec);
   OddModel model(spec.model);
-  const int64_t rest = healthy.ledgers[0].live_total(), block = Partition(model.units()[1], 3).whole() * 4;
-  const int64_t root = Partition(model.units()[0], 3).whole() * 4;
+  const int64_t rest = healthy.ledgers[0].live_total(),
+                block = Partition(model.units()[1], 3).full() * 4;
+  const int64_t root = Partition(model.units()[0], 3).full() * 4;
   spec.limit = rest + root + block / 2;
   try {
     run_stage(spec);
@@ -105,7 +123,8 @@ TEST_CASE("a device that holds everything at rest but not the gather of one bloc
     CHECK(e.phase == "forward");
     CHECK(e.unit == "block0");
     CHECK(e.asked == block);
-    CHECK_THAT(e.what(), ContainsSubstring("block0") && ContainsSubstring("parameter") && ContainsSubstring("Try"));
+    CHECK_THAT(e.what(), ContainsSubstring("block0") && ContainsSubstring("parameter") &&
+                             ContainsSubstring("Try"));
   }
   spec.limit = healthy.ledgers[0].peak_total();
   CHECK(run_stage(spec).same_bits(healthy));
@@ -113,8 +132,10 @@ TEST_CASE("a device that holds everything at rest but not the gather of one bloc
   CHECK_THROWS_AS(run_stage(spec), OutOfMemory);
 }
 
-TEST_CASE("a rank that comes late, ends early or skips a unit is named within the timeout", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE("a rank that comes late, ends early or skips a unit is named within the timeout",
+          "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int rank = GENERATE(0, 1, 2);
   StageRunSpec late = spec_of(stage);
   late.rank_options.timeout = std::chrono::milliseconds(100);
@@ -140,7 +161,10 @@ TEST_CASE("a rank that comes late, ends early or skips a unit is named within th
   }
 }
 
-TEST_CASE("units that are numbered wrongly, share a parameter or are held by another stage are refused by name", "[stages]") {
+TEST_CASE(
+    "units that are numbered wrongly, share a parameter or are held by another stage are refused "
+    "by name",
+    "[stages]") {
   run_ranks(1, [](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
     const auto refusal = [&](std::vector<Unit>& units, const StageOptions& options) -> std::string {
@@ -152,7 +176,8 @@ TEST_CASE("units that are numbered wrongly, share a parameter or are held by ano
       return "none";
     };
     Parameter a{.name = "a", .shape = {3}}, b{.name = "b", .shape = {2}};
-    std::vector<Unit> units = {{.name = "root", .parameters = {&a}, .index = 0}, {.name = "h.0", .parameters = {&b}, .index = 0}};
+    std::vector<Unit> units = {{.name = "root", .parameters = {&a}, .index = 0},
+                               {.name = "h.0", .parameters = {&b}, .index = 0}};
     CHECK(refusal(units, {}) == "unit h.0 stands at place 1, but its index is 0");
     units[1].index = 1;
     units[1].parameters = {&a};
@@ -161,7 +186,8 @@ TEST_CASE("units that are numbered wrongly, share a parameter or are held by ano
     CHECK(refusal(units, {.host = &memory}) == "ddp keeps its optimizer on the device");
     CHECK(refusal(units, {}) == "none");
     const auto first = make_stage(StageKind::ddp, units, comm, memory, {});
-    CHECK(refusal(units, {}) == "parameter 'a' has memory already: one stage at a time may hold a model");
+    CHECK(refusal(units, {}) ==
+          "parameter 'a' has memory already: one stage at a time may hold a model");
     std::vector<Unit> none;
     CHECK(refusal(none, {}) == "a stage needs at least one unit");
   });

@@ -1,8 +1,9 @@
-// What each stage keeps and needs, to the byte: ledger against closed formula, dry run against ledger.
+// What each stage keeps and needs, to the byte: ledger against closed formula, dry run against
+// ledger.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "stages/memory_model.h"
+#include "stages/predict/closed_form.h"
 #include "tests/stages/stage_run.h"
 
 using namespace zl;
@@ -19,8 +20,10 @@ void check_ledger(const StageRunSpec& spec) {
 
 }  // namespace
 
-TEST_CASE("memory at rest and at the peak is as the formulas say, for every stage and 1 to 5 ranks", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE("memory at rest and at the peak is as the formulas say, for every stage and 1 to 5 ranks",
+          "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int ranks = GENERATE(1, 2, 3, 4, 5);
   const bool separate_master = GENERATE(false, true);
   StageRunSpec spec{.stage = stage, .ranks = ranks, .steps = 2, .model = {.blocks = 3}};
@@ -28,10 +31,12 @@ TEST_CASE("memory at rest and at the peak is as the formulas say, for every stag
   check_ledger(spec);
 }
 
-TEST_CASE("buckets raise the peak of gradients in stages 2 and 3 exactly as predicted", "[stages]") {
+TEST_CASE("buckets raise the peak of gradients in stages 2 and 3 exactly as predicted",
+          "[stages]") {
   const StageKind stage = GENERATE(StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int64_t bucket = GENERATE(1, 300, 500, 1'000'000);
-  StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 2, .model = {.blocks = 4}};
+  StageRunSpec spec{
+      .stage = stage, .ranks = 3, .micro_batches = 2, .steps = 2, .model = {.blocks = 4}};
   spec.options.reduce_bucket_size = spec.options.allgather_bucket_size = bucket;
   check_ledger(spec);
 }
@@ -41,10 +46,12 @@ TEST_CASE("with an endless bucket ZeRO-2 needs more gradient bytes than ZeRO-1",
   spec.options.reduce_bucket_size = 500'000'000;  // DeepSpeed's default
   const Prediction zero2 = predicted(spec);
   spec.stage = StageKind::zero1;
-  CHECK(zero2.device.peak_of(MemoryUse::gradient) > predicted(spec).device.peak_of(MemoryUse::gradient));
+  CHECK(zero2.device.peak_of(MemoryUse::gradient) >
+        predicted(spec).device.peak_of(MemoryUse::gradient));
   spec.stage = StageKind::zero2;
   spec.options.reduce_bucket_size = 1;
-  CHECK(predicted(spec).device.peak_of(MemoryUse::gradient) < zero2.device.peak_of(MemoryUse::gradient));
+  CHECK(predicted(spec).device.peak_of(MemoryUse::gradient) <
+        zero2.device.peak_of(MemoryUse::gradient));
 }
 
 // By hand, for 2 ranks. V 11, C 7, hidden 13 and 15, tied:
@@ -70,12 +77,17 @@ TEST_CASE("one case worked out by hand", "[stages]") {
 }
 
 TEST_CASE("traffic is as the formulas say, call by call and byte by byte", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int ranks = GENERATE(1, 2, 3, 5);
   const int micro_batches = GENERATE(1, 3);
   const int64_t bucket = GENERATE(1, 1'000'000);
   CAPTURE(name(stage), ranks, micro_batches, bucket);
-  StageRunSpec spec{.stage = stage, .ranks = ranks, .micro_batches = micro_batches, .steps = 1, .model = {.blocks = 3}};
+  StageRunSpec spec{.stage = stage,
+                    .ranks = ranks,
+                    .micro_batches = micro_batches,
+                    .steps = 1,
+                    .model = {.blocks = 3}};
   spec.options.reduce_bucket_size = spec.options.allgather_bucket_size = bucket;
   const StageRun run = run_stage(spec);
   const Prediction prediction = predicted(spec);
@@ -94,7 +106,8 @@ TEST_CASE("traffic is as the formulas say, call by call and byte by byte", "[sta
   }
 }
 
-TEST_CASE("a rank sends 2, 2, 2 and 3 times (N-1)/N of the model, less root's second gather", "[stages]") {
+TEST_CASE("a rank sends 2, 2, 2 and 3 times (N-1)/N of the model, less root's second gather",
+          "[stages]") {
   const int N = 4;
   OddModel model({.blocks = 3});
   const std::vector<int64_t> units = padded_unit_sizes(model.units(), N);
@@ -102,10 +115,12 @@ TEST_CASE("a rank sends 2, 2, 2 and 3 times (N-1)/N of the model, less root's se
   for (const int64_t n : units) whole += n;
   const int64_t expected[] = {2 * whole, 2 * whole, 2 * whole, 3 * whole - units[0]};
   for (const StageKind stage : kStages) {
-    const StageRun run = run_stage({.stage = stage, .ranks = N, .steps = 1, .model = {.blocks = 3}});
+    const StageRun run =
+        run_stage({.stage = stage, .ranks = N, .steps = 1, .model = {.blocks = 3}});
     int64_t sent = 0;
     for (const auto& [key, t] : run.logs[2].rows())
-      if (key.second == Purpose::gradient || key.second == Purpose::parameter) sent += t.sent_bytes_times_n;
+      if (key.second == Purpose::gradient || key.second == Purpose::parameter)
+        sent += t.sent_bytes_times_n;
     CAPTURE(name(stage));
     CHECK(sent == expected[size_t(stage)] * 4 * (N - 1));
   }

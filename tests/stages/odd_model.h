@@ -1,5 +1,5 @@
-// A small model with everything that makes sharding go wrong: odd sizes, a tied weight, a unit that runs twice, a
-// parameter that nobody uses, a unit that is never run.
+// A small model with everything that makes sharding go wrong: odd sizes, a tied weight, a unit that
+// runs twice, a parameter that nobody uses, a unit that is never run.
 #pragma once
 
 #include <deque>
@@ -62,7 +62,9 @@ class OddModel {
   }
 
  private:
-  Var parameter(Tape* tape, size_t unit, size_t i) { return Var::parameter(tape, *units_[unit].parameters[i]); }
+  Var parameter(Tape* tape, size_t unit, size_t i) {
+    return Var::parameter(tape, *units_[unit].parameters[i]);
+  }
 
   Var block(Tape* tape, UnitObserver& observer, int64_t b, const Var& x) {
     Unit& u = units_[size_t(b + 1)];
@@ -79,7 +81,8 @@ class OddModel {
     for (Parameter* p : units_[unit].parameters)
       if (tape != nullptr && p->name == spoiled)
         return tape->record(x.value(), [p, to = x.target()](Tensor dy) {
-          kernel::fill(std::numeric_limits<double>::infinity(), p->grad.view({p->numel()}).slice(0, {1}));
+          kernel::fill(std::numeric_limits<double>::infinity(),
+                       p->grad.view({p->numel()}).slice(0, {1}));
           Tape::accumulate(to, std::move(dy));
         });
     return x;
@@ -90,7 +93,10 @@ class OddModel {
     return units_.back();
   }
   void own(Unit& u, std::string name, Shape shape, double mean, double deviation) {
-    parameters_.push_back({.name = std::move(name), .shape = std::move(shape), .initial_mean = mean, .initial_deviation = deviation});
+    parameters_.push_back({.name = std::move(name),
+                           .shape = std::move(shape),
+                           .initial_mean = mean,
+                           .initial_deviation = deviation});
     parameters_.back().open = false;
     u.parameters.push_back(&parameters_.back());
   }

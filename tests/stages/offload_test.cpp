@@ -38,7 +38,8 @@ TEST_CASE("offloading the optimizer changes no bit", "[stages]") {
   CHECK(stays.host_ledgers[0].peak_total() == 0);
 }
 
-TEST_CASE("offloaded state is 0 bytes of the device and all of it on the host, as predicted", "[stages]") {
+TEST_CASE("offloaded state is 0 bytes of the device and all of it on the host, as predicted",
+          "[stages]") {
   const StageKind stage = GENERATE(StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
   const int ranks = GENERATE(1, 3);
@@ -54,7 +55,8 @@ TEST_CASE("offloaded state is 0 bytes of the device and all of it on the host, a
   CHECK(device.live(MemoryUse::master_weights) == 0);
   CHECK(host.live(MemoryUse::optimizer_state) == stays.ledgers[0].live(MemoryUse::optimizer_state));
   CHECK(host.live(MemoryUse::master_weights) == stays.ledgers[0].live(MemoryUse::master_weights));
-  const bool takes_gradient = stage != StageKind::zero1;  // zero1's is whole and stays where backward fills it
+  const bool takes_gradient =
+      stage != StageKind::zero1;  // zero1's is whole and stays where backward fills it
   CHECK((host.live(MemoryUse::gradient) > 0) == takes_gradient);
   CHECK((device.live(MemoryUse::gradient) > 0) != takes_gradient);
   for (const int64_t live : run.live_at_end) CHECK(live == 0);

@@ -12,8 +12,8 @@ using namespace zl::test;
 
 namespace {
 
-// The gradient of `parameter` becomes infinite on one rank in micro-batch `at` of the run, counted from 1; 0 is the first
-// micro-batch too, since it is set before the run.
+// The gradient of `parameter` becomes infinite on one rank in micro-batch `at` of the run, counted
+// from 1; 0 is the first micro-batch too, since it is set before the run.
 StageRunSpec spoil(StageRunSpec spec, int rank, const std::string& parameter, int64_t at) {
   auto counts = std::make_shared<std::vector<int64_t>>(size_t(spec.ranks), 0);
   const auto set = [=](OddModel& model, Communicator& comm) {
@@ -21,21 +21,32 @@ StageRunSpec spoil(StageRunSpec spec, int rank, const std::string& parameter, in
     model.spoiled = now ? parameter : "";
   };
   spec.at_start = [=](Stage&, OddModel& model, Communicator& comm, Memory&) { set(model, comm); };
-  spec.after_backward = [=](Stage&, OddModel& model, Communicator& comm, Memory&) { set(model, comm); };
+  spec.after_backward = [=](Stage&, OddModel& model, Communicator& comm, Memory&) {
+    set(model, comm);
+  };
   return spec;
 }
 
 StageRunSpec in(StageKind stage, Dtype dtype, int micro_batches) {
-  StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = micro_batches, .steps = 4, .model = {.unused_parameter = true}};
+  StageRunSpec spec{.stage = stage,
+                    .ranks = 3,
+                    .micro_batches = micro_batches,
+                    .steps = 4,
+                    .model = {.unused_parameter = true}};
   spec.options.dtype = dtype;
   return spec;
 }
 
-const auto any_stage = [] { return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3); };
+const auto any_stage = [] {
+  return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+};
 
 }  // namespace
 
-TEST_CASE("N30 an infinity on one rank makes all ranks skip, in every stage and whichever rank (DS #7580, PT #115710)", "[stages]") {
+TEST_CASE(
+    "N30 an infinity on one rank makes all ranks skip, in every stage and whichever rank (DS "
+    "#7580, PT #115710)",
+    "[stages]") {
   const StageKind stage = any_stage();
   const int rank = GENERATE(0, 1, 2);
   const int micro_batches = GENERATE(1, 3);
@@ -53,7 +64,10 @@ TEST_CASE("N30 an infinity on one rank makes all ranks skip, in every stage and 
   CHECK_FALSE(run.culprits[2].has_value());
 }
 
-TEST_CASE("N34 of two ranks that are to blame the first is named, and of two parameters the first (DS #1958, MG d66807759c)", "[stages]") {
+TEST_CASE(
+    "N34 of two ranks that are to blame the first is named, and of two parameters the first (DS "
+    "#1958, MG d66807759c)",
+    "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec = in(stage, Dtype::f32, 1);
   spec.at_start = [](Stage&, OddModel& model, Communicator& comm, Memory&) {
@@ -68,7 +82,8 @@ TEST_CASE("N34 of two ranks that are to blame the first is named, and of two par
   }
 }
 
-TEST_CASE("N32 a skipped step changes neither weights nor moments, in any type (DS f0253c866)", "[stages]") {
+TEST_CASE("N32 a skipped step changes neither weights nor moments, in any type (DS f0253c866)",
+          "[stages]") {
   const StageKind stage = any_stage();
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
   CAPTURE(name(stage), name(dtype));
@@ -81,7 +96,8 @@ TEST_CASE("N32 a skipped step changes neither weights nor moments, in any type (
   CHECK(skipped.skipped == std::vector<bool>{false, true});
   CHECK(skipped.master == one.master);
   CHECK(skipped.weights == one.weights);
-  // The moments: the third step on the same data has the bits of a second one that follows the first at once.
+  // The moments: the third step on the same data has the bits of a second one that follows the
+  // first at once.
   spec.steps = 3;
   spec.first_micro_batch = 0;
   const StageRun third = run_stage(spec);
@@ -89,17 +105,20 @@ TEST_CASE("N32 a skipped step changes neither weights nor moments, in any type (
   for (const float w : third.master) REQUIRE(std::isfinite(w));
 }
 
-TEST_CASE("micro-batches that are finite but add up to infinity are told from a gradient that is not", "[stages]") {
+TEST_CASE(
+    "micro-batches that are finite but add up to infinity are told from a gradient that is not",
+    "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec = in(stage, Dtype::f16, 1);
   spec.steps = 1;
   // As if earlier micro-batches had added up to this.
   spec.after_backward = [](Stage& s, OddModel& model, Communicator&, Memory&) {
     const UnitMemory& m = s.unit_memory(model.units()[2]);
-    for (const Partition::Piece& p : m.layout.pieces(0, m.layout.whole()))
-      if (p.parameter->name == "block1.down" && m.gradient.numel() == m.layout.whole())
+    for (const Partition::Piece& p : m.layout.pieces(0, m.layout.full()))
+      if (p.parameter->name == "block1.down" && m.gradient.numel() == m.layout.full())
         kernel::fill(std::numeric_limits<double>::infinity(), m.gradient.slice(p.at, {p.count}));
-    if (m.gradient.numel() != m.layout.whole()) kernel::fill(std::numeric_limits<double>::infinity(), m.gradient);
+    if (m.gradient.numel() != m.layout.full())
+      kernel::fill(std::numeric_limits<double>::infinity(), m.gradient);
   };
   const StageRun run = run_stage(spec);
   REQUIRE(run.culprits[0].has_value());

@@ -1,5 +1,6 @@
-// All four stages as one class: what is sharded is a template argument. An independent second implementation, to hold the
-// four files against. It says what differs between the stages, and never how one goes: that is why it is not the code.
+// All four stages as one class: what is sharded is a template argument. An independent second
+// implementation, to hold the four files against. It says what differs between the stages, and
+// never how one goes: that is why it is not the code.
 #pragma once
 
 #include "stages/stage.h"
@@ -17,14 +18,17 @@ class Placed final : public Stage {
   using Stage::Stage;
   const char* name() const override { return "placed"; }
 
-  static std::unique_ptr<Stage> make_started(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& options) {
+  static std::unique_ptr<Stage> make_started(std::vector<Unit>& units, Communicator& comm,
+                                             Memory& memory, const StageOptions& options) {
     auto stage = std::make_unique<Placed>(units, comm, memory, options);
     stage->start();
     return stage;
   }
 
  protected:
-  int64_t size(Unit& u, bool sharded) { return sharded ? memory(u).layout.shard() : memory(u).layout.whole(); }
+  int64_t size(Unit& u, bool sharded) {
+    return sharded ? memory(u).layout.shard() : memory(u).layout.full();
+  }
   Tensor mine(const Tensor& t, bool is_shard) { return is_shard ? t : own(t); }
 
   void place(Unit& u) override {
@@ -45,7 +49,8 @@ class Placed final : public Stage {
     if (!S.gradient && !last_micro_batch()) return {};
     const Tensor& whole = S.gradient ? memory(u).unreduced : memory(u).gradient;
     const CallName call{"placed gradient", Purpose::gradient};
-    return S.optimizer ? comm().reduce_scatter(whole, Reduction::mean, call) : comm().all_reduce(whole, Reduction::mean, call);
+    return S.optimizer ? comm().reduce_scatter(whole, Reduction::mean, call)
+                       : comm().all_reduce(whole, Reduction::mean, call);
   }
   void reduced(Unit& u) override {
     if (!S.gradient) return;
@@ -56,8 +61,11 @@ class Placed final : public Stage {
   Tensor reduced_gradient(Unit& u) override { return mine(memory(u).gradient, S.gradient); }
   void update(Unit& u, double lr, float gradient_scale) override {
     UnitMemory& m = memory(u);
-    if (S.optimizer) m.optimizer->update(mine(m.parameter, S.parameter), mine(m.gradient, S.gradient), lr, gradient_scale);
-    else m.optimizer->update(m.parameter, m.gradient, lr, gradient_scale);
+    if (S.optimizer)
+      m.optimizer->update(mine(m.parameter, S.parameter), mine(m.gradient, S.gradient), lr,
+                          gradient_scale);
+    else
+      m.optimizer->update(m.parameter, m.gradient, lr, gradient_scale);
   }
   Work share(Unit& u) override {
     if (!S.optimizer || S.parameter) return {};

@@ -13,7 +13,11 @@ using namespace zl::test;
 namespace {
 
 StageRunSpec spec_of(StageKind stage) {
-  return {.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 3, .model = {.block_twice = true, .unused_parameter = true}};
+  return {.stage = stage,
+          .ranks = 3,
+          .micro_batches = 2,
+          .steps = 3,
+          .model = {.block_twice = true, .unused_parameter = true}};
 }
 
 // NaN over every slice of zero1's gradients that another rank owns.
@@ -22,19 +26,22 @@ void poison_foreign_gradients(Stage& stage, OddModel& model, Communicator& comm,
     const UnitMemory& m = stage.unit_memory(u);
     for (int rank = 0; rank < comm.size(); ++rank)
       if (rank != comm.rank() || own_too)
-        kernel::fill(std::numeric_limits<double>::quiet_NaN(), m.gradient.slice(rank * m.layout.shard(), {m.layout.shard()}));
+        kernel::fill(std::numeric_limits<double>::quiet_NaN(),
+                     m.gradient.slice(rank * m.layout.shard(), {m.layout.shard()}));
   }
 }
 
 }  // namespace
 
-TEST_CASE("after the last reduce-scatter zero1 reads its own shard of the gradient only", "[stages]") {
+TEST_CASE("after the last reduce-scatter zero1 reads its own shard of the gradient only",
+          "[stages]") {
   StageRunSpec spec = spec_of(StageKind::zero1);
   const StageRun clean = run_stage(spec);
   std::vector<int64_t> backwards(3, 0);
   spec.after_backward = [&](Stage& stage, OddModel& model, Communicator& comm, Memory&) {
     // Only after the last of two micro-batches: before that the whole gradient still accumulates.
-    if (++backwards[size_t(comm.rank())] % 2 == 0) poison_foreign_gradients(stage, model, comm, false);
+    if (++backwards[size_t(comm.rank())] % 2 == 0)
+      poison_foreign_gradients(stage, model, comm, false);
   };
   CHECK(run_stage(spec).same_bits(clean));
   CHECK(backwards == std::vector<int64_t>{6, 6, 6});
@@ -44,43 +51,53 @@ TEST_CASE("the poison of the test before is noticed when it hits the own shard",
   StageRunSpec spec = spec_of(StageKind::zero1);
   spec.micro_batches = 1;
   const StageRun clean = run_stage(spec);
-  spec.after_backward = [](Stage& stage, OddModel& model, Communicator& comm, Memory&) { poison_foreign_gradients(stage, model, comm, true); };
+  spec.after_backward = [](Stage& stage, OddModel& model, Communicator& comm, Memory&) {
+    poison_foreign_gradients(stage, model, comm, true);
+  };
   const StageRun hit = run_stage(spec);
   CHECK_FALSE(hit.same_bits(clean));
   CHECK(hit.skipped == std::vector<bool>{true, true, true});
 }
 
 TEST_CASE("padding stays zero in every buffer after ten steps", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   StageRunSpec spec = spec_of(stage);
   spec.steps = 10;
   spec.options.optimizer.weight_decay = 0.1;
   spec.after_step = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {
     for (const Unit& u : model.units()) {
       const UnitMemory& m = s.unit_memory(u);
-      const int64_t n = m.parameter.numel(), begin = n == m.layout.whole() ? 0 : comm.rank() * n;
+      const int64_t n = m.parameter.numel(), begin = n == m.layout.full() ? 0 : comm.rank() * n;
       const std::vector<float> parameter = kernel::download_floats(m.parameter);
       std::vector<bool> padding(size_t(n), true);
       for (const Partition::Piece& piece : m.layout.pieces(begin, n))
         for (int64_t i = 0; i < piece.count; ++i) padding[size_t(piece.at + i)] = false;
       for (int64_t i = 0; i < n; ++i)
-        if (padding[size_t(i)] && parameter[size_t(i)] != 0) FAIL("padding of " << u.name << " at " << i << " is not zero");
+        if (padding[size_t(i)] && parameter[size_t(i)] != 0)
+          FAIL("padding of " << u.name << " at " << i << " is not zero");
     }
   };
   const StageRun run = run_stage(spec);
   CHECK(run.skipped == std::vector<bool>(10, false));
 }
 
-TEST_CASE("a gradient that is not finite on one rank makes all ranks skip the step, and changes nothing", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE(
+    "a gradient that is not finite on one rank makes all ranks skip the step, and changes nothing",
+    "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int culprit = GENERATE(0, 1, 2);
-  const double value = GENERATE(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN());
+  const double value =
+      GENERATE(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN());
   StageRunSpec spec = spec_of(stage);
   spec.micro_batches = 1;
   spec.steps = 2;
   spec.after_backward = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {
     const UnitMemory& m = s.unit_memory(model.units()[1]);
-    const int64_t at = m.gradient.numel() == m.layout.shard() ? 0 : comm.rank() * m.layout.shard();  // in the own shard
+    const int64_t at = m.gradient.numel() == m.layout.shard()
+                           ? 0
+                           : comm.rank() * m.layout.shard();  // in the own shard
     if (comm.rank() == culprit) kernel::fill(value, m.gradient.slice(at, {1}));
   };
   const StageRun hit = run_stage(spec);

@@ -1,4 +1,5 @@
-// bf16 and fp16 storage with fp32 master weights: equal bits in all stages, exact bytes, and a master that is what it says.
+// bf16 and fp16 storage with fp32 master weights: equal bits in all stages, exact bytes, and a
+// master that is what it says.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
@@ -24,7 +25,10 @@ StageRun run_as(StageRunSpec spec, StageKind stage) {
 }
 
 std::optional<Dtype> type_or_none(int which, Dtype dtype) {
-  return which == 0 ? std::optional<Dtype>() : which == 1 ? Dtype::f32 : which == 2 ? dtype : Dtype::bf16;
+  return which == 0   ? std::optional<Dtype>()
+         : which == 1 ? Dtype::f32
+         : which == 2 ? dtype
+                      : Dtype::bf16;
 }
 
 int64_t sent(const StageRun& run, Purpose purpose) {
@@ -36,7 +40,9 @@ int64_t sent(const StageRun& run, Purpose purpose) {
 
 }  // namespace
 
-TEST_CASE("in bf16 and fp16 all four stages have the same bits, whatever gradients are added and sent in", "[stages]") {
+TEST_CASE(
+    "in bf16 and fp16 all four stages have the same bits, whatever gradients are added and sent in",
+    "[stages]") {
   const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
   const int ranks = GENERATE(1, 2, 3);
   const int accumulation = GENERATE(0, 1), communication = GENERATE(0, 1, 3);
@@ -89,14 +95,19 @@ TEST_CASE("fp32 gradients stay nearer to the fp32 run than bf16 ones", "[stages]
     half.options.gradient_dtype = gradient;
     const StageRun run = run_stage(half);
     double sum = 0;
-    for (size_t i = 0; i < run.master.size(); ++i) sum += std::abs(double(run.master[i]) - double(exact.master[i]));
+    for (size_t i = 0; i < run.master.size(); ++i)
+      sum += std::abs(double(run.master[i]) - double(exact.master[i]));
     return sum;
   };
   CHECK(distance(Dtype::f32) < 0.7 * distance(std::nullopt));
 }
 
-TEST_CASE("N38 after every step the parameters are the rounding of the master copy (MG #6336, CA 807e01a4b)", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE(
+    "N38 after every step the parameters are the rounding of the master copy (MG #6336, CA "
+    "807e01a4b)",
+    "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
   const int steps = GENERATE(0, 3);  // after initialisation, too
   StageRunSpec spec = mixed(dtype, 3);
@@ -106,7 +117,8 @@ TEST_CASE("N38 after every step the parameters are the rounding of the master co
   REQUIRE(run.master.size() == run.weights.size());
   bool all_rounded = true, any_differs = false;
   for (size_t i = 0; i < run.master.size(); ++i) {
-    const float rounded = dtype == Dtype::bf16 ? float(bf16(run.master[i])) : float(f16(run.master[i]));
+    const float rounded =
+        dtype == Dtype::bf16 ? float(bf16(run.master[i])) : float(f16(run.master[i]));
     all_rounded = all_rounded && rounded == run.weights[i];
     any_differs = any_differs || run.master[i] != run.weights[i];
   }
@@ -131,12 +143,15 @@ TEST_CASE("loaded weights reach the master copy in full", "[stages]") {
   CHECK(run.weights[1] == 1.0f);  // as bf16 has it
 }
 
-TEST_CASE("bytes in mixed precision are 2+2+12, at rest and at the peak, in every stage", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE("bytes in mixed precision are 2+2+12, at rest and at the peak, in every stage",
+          "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int ranks = GENERATE(1, 3);
   const int accumulation = GENERATE(0, 1), communication = GENERATE(0, 1, 2);
   const int64_t bucket = GENERATE(1, 1'000'000);
-  StageRunSpec spec{.stage = stage, .ranks = ranks, .micro_batches = 2, .steps = 2, .model = {.blocks = 3}};
+  StageRunSpec spec{
+      .stage = stage, .ranks = ranks, .micro_batches = 2, .steps = 2, .model = {.blocks = 3}};
   spec.options.dtype = Dtype::bf16;
   spec.options.gradient_dtype = type_or_none(accumulation, Dtype::bf16);
   spec.options.communication_dtype = type_or_none(communication, Dtype::bf16);
@@ -152,8 +167,10 @@ TEST_CASE("bytes in mixed precision are 2+2+12, at rest and at the peak, in ever
   }
 }
 
-TEST_CASE("communication_data_type decides what a gradient weighs on its way, and nothing else", "[stages]") {
-  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+TEST_CASE("communication_data_type decides what a gradient weighs on its way, and nothing else",
+          "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1};
   const StageRun full = run_stage(spec);
   spec.options.communication_dtype = Dtype::f16;
@@ -164,7 +181,8 @@ TEST_CASE("communication_data_type decides what a gradient weighs on its way, an
   CHECK_FALSE(half.same_bits(full));
 }
 
-TEST_CASE("a power of two as loss scale changes no bit while nothing leaves the range of the type", "[stages]") {
+TEST_CASE("a power of two as loss scale changes no bit while nothing leaves the range of the type",
+          "[stages]") {
   StageRunSpec spec{.stage = StageKind::zero2, .ranks = 3, .micro_batches = 2};
   spec.options.dtype = Dtype::bf16;  // whose exponents are those of fp32
   const StageRun plain = run_stage(spec);

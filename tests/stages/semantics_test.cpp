@@ -1,5 +1,6 @@
-// What happens in the cases that training loops argue about. The names of these tests are the sentences of
-// tutorials/semantics.md; a test in tests/house holds the two together.
+// What happens in the cases that training loops argue about. The names of these tests are the
+// sentences of tutorials/reference/semantics.md; a test in tests/architecture holds the two
+// together.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -16,7 +17,9 @@ using namespace zl::test;
 
 namespace {
 
-const auto any_stage = [] { return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3); };
+const auto any_stage = [] {
+  return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+};
 
 int64_t gradient_calls(const CommunicationLog& log) {
   int64_t calls = 0;
@@ -36,20 +39,23 @@ std::vector<int64_t> gradient_calls_by_micro_batch(StageRunSpec spec) {
 }
 
 // The weights of one parameter, by its name.
-std::vector<float> weights_of(const StageRunSpec& spec, const StageRun& run, const std::string& name) {
+std::vector<float> weights_of(const StageRunSpec& spec, const StageRun& run,
+                              const std::string& name) {
   OddModel model(spec.model);
   size_t at = 0;
   for (const Unit& u : model.units())
     for (const Parameter* p : u.parameters) {
       const size_t n = size_t(p->numel());
-      if (p->name == name) return {run.weights.begin() + int64_t(at), run.weights.begin() + int64_t(at + n)};
+      if (p->name == name)
+        return {run.weights.begin() + int64_t(at), run.weights.begin() + int64_t(at + n)};
       at += n;
     }
   return {};
 }
 
 StageRunSpec frozen(StageRunSpec spec, const std::string& name) {
-  spec.make = [name, kind = spec.stage](std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& options) {
+  spec.make = [name, kind = spec.stage](std::vector<Unit>& units, Communicator& comm,
+                                        Memory& memory, const StageOptions& options) {
     for (Unit& u : units)
       for (Parameter* p : u.parameters) p->requires_grad = p->name != name;
     return make_stage(kind, units, comm, memory, options);
@@ -59,28 +65,42 @@ StageRunSpec frozen(StageRunSpec spec, const std::string& name) {
 
 }  // namespace
 
-// ---- accumulation ---------------------------------------------------------------------------------------------------
+// ---- accumulation
+// ---------------------------------------------------------------------------------------------------
 
-TEST_CASE("ddp and zero1 reduce gradients in the last micro-batch of a step only; zero2 and zero3 in every one", "[stages]") {
+TEST_CASE(
+    "ddp and zero1 reduce gradients in the last micro-batch of a step only; zero2 and zero3 in "
+    "every one",
+    "[stages]") {
   const StageKind stage = any_stage();
-  const auto calls = gradient_calls_by_micro_batch({.stage = stage, .ranks = 2, .micro_batches = 3, .steps = 1});
+  const auto calls =
+      gradient_calls_by_micro_batch({.stage = stage, .ranks = 2, .micro_batches = 3, .steps = 1});
   const int64_t units = 3;
-  if (stage <= StageKind::zero1) CHECK(calls == std::vector<int64_t>{0, 0, units});
-  else CHECK(calls == std::vector<int64_t>{units, 2 * units, 3 * units});
+  if (stage <= StageKind::zero1)
+    CHECK(calls == std::vector<int64_t>{0, 0, units});
+  else
+    CHECK(calls == std::vector<int64_t>{units, 2 * units, 3 * units});
 }
 
-TEST_CASE("step() updates after the last backward of gradient_accumulation_steps micro-batches and does nothing before", "[stages]") {
+TEST_CASE(
+    "step() updates after the last backward of gradient_accumulation_steps micro-batches and does "
+    "nothing before",
+    "[stages]") {
   const auto did = on_three_ranks({.accumulation = 3, .stage = any_stage()}, [](EngineRun& run) {
     for (int micro_batch = 0; micro_batch < 6; ++micro_batch) {
       run.backward();
-      const bool boundary = run.engine.is_gradient_accumulation_boundary(), stepped = run.engine.step().has_value();
+      const bool boundary = run.engine.is_gradient_accumulation_boundary(),
+                 stepped = run.engine.step().has_value();
       run.note(boundary ? "boundary" : "inside", stepped ? "+" : "-", run.engine.updates());
     }
   });
   CHECK(did == all_three("inside-0 inside-0 boundary+1 inside-1 inside-1 boundary+2 "));
 }
 
-TEST_CASE("a forward pass without its backward, or one more while step() is due, is an error on every rank", "[stages]") {
+TEST_CASE(
+    "a forward pass without its backward, or one more while step() is due, is an error on every "
+    "rank",
+    "[stages]") {
   const auto did = on_three_ranks({.stage = any_stage()}, [](EngineRun& run) {
     run.backward();
     run.note(run.forward_is_refused() ? "step is due" : "no error");
@@ -93,11 +113,14 @@ TEST_CASE("a forward pass without its backward, or one more while step() is due,
   CHECK(did == all_three("step is due backward is due went on "));
 }
 
-TEST_CASE("a unit that runs in an earlier micro-batch of a step only is reduced with the last", "[stages]") {
+TEST_CASE("a unit that runs in an earlier micro-batch of a step only is reduced with the last",
+          "[stages]") {
   StageRunSpec spec{.ranks = 3, .micro_batches = 2, .steps = 3, .lr = 0.5, .max_norm = 0};
   spec.options.optimizer.kind = OptimizerKind::sgd;
   const auto every_second = std::make_shared<std::vector<int>>(3);
-  spec.after_backward = [=](Stage&, OddModel& model, Communicator& comm, Memory&) { model.shallow = ++(*every_second)[size_t(comm.rank())] % 2 == 1; };
+  spec.after_backward = [=](Stage&, OddModel& model, Communicator& comm, Memory&) {
+    model.shallow = ++(*every_second)[size_t(comm.rank())] % 2 == 1;
+  };
   const auto under = [&](StageKind stage) {
     spec.stage = stage;
     return run_stage(spec);
@@ -106,15 +129,18 @@ TEST_CASE("a unit that runs in an earlier micro-batch of a step only is reduced 
   CHECK(under(StageKind::zero1).same_bits(ddp));
   CHECK(under(StageKind::zero3).same_bits(zero2));
   double largest = 0;
-  for (size_t i = 0; i < ddp.weights.size(); ++i) largest = std::max(largest, double(std::abs(ddp.weights[i] - zero2.weights[i])));
+  for (size_t i = 0; i < ddp.weights.size(); ++i)
+    largest = std::max(largest, double(std::abs(ddp.weights[i] - zero2.weights[i])));
   CHECK(largest < 1e-6);  // zero2 reduces every micro-batch by itself
   spec.after_backward = nullptr;
   CHECK_FALSE(under(StageKind::ddp).same_bits(ddp));
 }
 
-// ---- parameters that are special --------------------------------------------------------------------------------------
+// ---- parameters that are special
+// --------------------------------------------------------------------------------------
 
-TEST_CASE("a parameter that no loss uses has a gradient of zero: it moves by weight decay alone", "[stages]") {
+TEST_CASE("a parameter that no loss uses has a gradient of zero: it moves by weight decay alone",
+          "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 0, .model = {.unused_parameter = true}};
   const auto before = weights_of(spec, run_stage(spec), "block1.unused");
@@ -127,7 +153,8 @@ TEST_CASE("a parameter that no loss uses has a gradient of zero: it moves by wei
   CHECK(weights_of(spec, run_stage(spec), "block1.unused") == decayed);
 }
 
-TEST_CASE("a unit that no forward pass runs is not reduced, and is updated with a gradient of zero", "[stages]") {
+TEST_CASE("a unit that no forward pass runs is not reduced, and is updated with a gradient of zero",
+          "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 2, .steps = 1, .model = {.unused_unit = true}};
   const auto calls = gradient_calls_by_micro_batch(spec);
@@ -140,11 +167,17 @@ TEST_CASE("a unit that no forward pass runs is not reduced, and is updated with 
   CHECK(weights_of(spec, run_stage(spec), "idle.weight") == decayed);
 }
 
-TEST_CASE("a frozen parameter never changes, not even by weight decay, and its memory and traffic are as if it were trained", "[stages]") {
+TEST_CASE(
+    "a frozen parameter never changes, not even by weight decay, and its memory and traffic are as "
+    "if it were trained",
+    "[stages]") {
   const StageKind stage = any_stage();
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
   const bool offload = GENERATE(false, true);
-  StageRunSpec spec{.stage = stage, .ranks = 3, .model = {.blocks = 3}, .offload = offload && stage != StageKind::ddp};
+  StageRunSpec spec{.stage = stage,
+                    .ranks = 3,
+                    .model = {.blocks = 3},
+                    .offload = offload && stage != StageKind::ddp};
   spec.options.dtype = dtype;
   spec.options.optimizer.weight_decay = 0.1;
   StageRunSpec still = spec;
@@ -153,12 +186,14 @@ TEST_CASE("a frozen parameter never changes, not even by weight decay, and its m
   const StageRun run = run_stage(frozen(spec, "block0.up"));
   CHECK(weights_of(spec, run, "block0.up") == before);
   CHECK_FALSE(weights_of(spec, run_stage(spec), "block0.up") == before);
-  CHECK_FALSE(weights_of(spec, run, "block0.down") == weights_of(spec, run_stage(still), "block0.down"));
+  CHECK_FALSE(weights_of(spec, run, "block0.down") ==
+              weights_of(spec, run_stage(still), "block0.down"));
   CHECK(off_the_prediction(spec, run) == "");
   CHECK(gradient_calls(run.logs[0]) == gradient_calls(run_stage(spec).logs[0]));
 }
 
-TEST_CASE("a frozen parameter has no part in the norm, and all stages keep the same bits", "[stages]") {
+TEST_CASE("a frozen parameter has no part in the norm, and all stages keep the same bits",
+          "[stages]") {
   StageRunSpec spec{.ranks = 3, .steps = 1};
   const StageRun ddp = run_stage(frozen(spec, "block0.up"));
   for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
@@ -171,9 +206,10 @@ TEST_CASE("a frozen parameter has no part in the norm, and all stages keep the s
   spec.after_backward = [&](Stage& stage, OddModel& model, Communicator& comm, Memory&) {
     if (comm.rank() != 0) return;
     const UnitMemory& m = stage.unit_memory(model.units()[1]);
-    for (const Partition::Piece& piece : m.layout.pieces(0, m.layout.whole()))
+    for (const Partition::Piece& piece : m.layout.pieces(0, m.layout.full()))
       if (piece.parameter->name == "block0.up")
-        for (const float g : kernel::download_floats(m.gradient.slice(piece.at, {piece.count}))) square += double(g) * g;
+        for (const float g : kernel::download_floats(m.gradient.slice(piece.at, {piece.count})))
+          square += double(g) * g;
   };
   const double all = run_stage(spec).norms[0];
   CHECK(square > 0);
@@ -189,20 +225,30 @@ TEST_CASE("a unit that runs twice adds both gradients and is reduced once", "[st
   CHECK(run_stage(once).norms != run_stage(twice).norms);
 }
 
-// ---- clipping and overflow ----------------------------------------------------------------------------------------------
+// ---- clipping and overflow
+// ----------------------------------------------------------------------------------------------
 
-TEST_CASE("the norm is that of the mean gradient over ranks and micro-batches, without the loss scale", "[stages]") {
+TEST_CASE(
+    "the norm is that of the mean gradient over ranks and micro-batches, without the loss scale",
+    "[stages]") {
   const StageKind stage = any_stage();
   const int micro_batches = GENERATE(1, 4);
   const double scale = GENERATE(1.0, 1024.0);
-  StageRunSpec spec{.stage = stage, .ranks = 2, .micro_batches = micro_batches, .steps = 1, .model = {.unused_parameter = true}, .scale = scale};
-  // Each rank's sum of micro-batches becomes the loss scale times their number: a mean gradient of ones.
+  StageRunSpec spec{.stage = stage,
+                    .ranks = 2,
+                    .micro_batches = micro_batches,
+                    .steps = 1,
+                    .model = {.unused_parameter = true},
+                    .scale = scale};
+  // Each rank's sum of micro-batches becomes the loss scale times their number: a mean gradient of
+  // ones.
   spec.after_backward = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {
     for (const Unit& u : model.units()) {
       const UnitMemory& m = s.unit_memory(u);
-      const int64_t n = m.gradient.numel(), begin = n == m.layout.whole() ? 0 : comm.rank() * n;
+      const int64_t n = m.gradient.numel(), begin = n == m.layout.full() ? 0 : comm.rank() * n;
       kernel::fill(0, m.gradient);
-      for (const Partition::Piece& p : m.layout.pieces(begin, n)) kernel::fill(scale * micro_batches, m.gradient.slice(p.at, {p.count}));
+      for (const Partition::Piece& p : m.layout.pieces(begin, n))
+        kernel::fill(scale * micro_batches, m.gradient.slice(p.at, {p.count}));
     }
   };
   OddModel model(spec.model);
@@ -211,15 +257,24 @@ TEST_CASE("the norm is that of the mean gradient over ranks and micro-batches, w
   CHECK(run_stage(spec).norms[0] == std::sqrt(double(parameters)));
 }
 
-TEST_CASE("clipping cuts by one factor, with accumulation, a loss scale, tied, unused and frozen parameters and a unit that runs twice", "[stages]") {
-  StageRunSpec spec{.ranks = 3, .micro_batches = 3, .steps = 1, .model = {.block_twice = true, .unused_parameter = true}, .lr = 1, .scale = 256};
+TEST_CASE(
+    "clipping cuts by one factor, with accumulation, a loss scale, tied, unused and frozen "
+    "parameters and a unit that runs twice",
+    "[stages]") {
+  StageRunSpec spec{.ranks = 3,
+                    .micro_batches = 3,
+                    .steps = 1,
+                    .model = {.block_twice = true, .unused_parameter = true},
+                    .lr = 1,
+                    .scale = 256};
   spec.options.optimizer.kind = OptimizerKind::sgd;  // the weights move by lr * factor * gradient
   StageRunSpec still = spec, open = spec;
   still.steps = 0;
   open.max_norm = 0;
   const StageKind stage = any_stage();
   still.stage = open.stage = stage;
-  const StageRun before = run_stage(frozen(still, "block1.down")), full = run_stage(frozen(open, "block1.down"));
+  const StageRun before = run_stage(frozen(still, "block1.down")),
+                 full = run_stage(frozen(open, "block1.down"));
   StageRunSpec clipped_spec = open;
   clipped_spec.max_norm = full.norms[0] / 4;
   const StageRun clipped = run_stage(frozen(clipped_spec, "block1.down"));
@@ -227,18 +282,24 @@ TEST_CASE("clipping cuts by one factor, with accumulation, a loss scale, tied, u
   double largest = 0;
   for (size_t i = 0; i < full.weights.size(); ++i) {
     const double expected = (double(full.weights[i]) - double(before.weights[i])) / 4;
-    largest = std::max(largest, std::abs(double(clipped.weights[i]) - double(before.weights[i]) - expected));
+    largest = std::max(largest,
+                       std::abs(double(clipped.weights[i]) - double(before.weights[i]) - expected));
   }
   CHECK(largest < 1e-5);
   CHECK(clipped.weights != full.weights);
 }
 
-TEST_CASE("a step whose gradient is not finite on any rank is skipped on all: weights, moments and schedule stay, gradients are cleared", "[stages]") {
+TEST_CASE(
+    "a step whose gradient is not finite on any rank is skipped on all: weights, moments and "
+    "schedule stay, gradients are cleared",
+    "[stages]") {
   Config config{.stage = any_stage()};
   config.schedule = {.kind = ScheduleKind::warmup, .warmup_max_lr = 0.1, .warmup_num_steps = 10};
   const auto weights = [&](EngineRun& run) {
     std::vector<float> all;
-    run.engine.stage().visit_weights([&](const Parameter&, const Tensor& data) { std::ranges::copy(kernel::download_floats(data), std::back_inserter(all)); });
+    run.engine.stage().visit_weights([&](const Parameter&, const Tensor& data) {
+      std::ranges::copy(kernel::download_floats(data), std::back_inserter(all));
+    });
     return all;
   };
   const auto step = [](EngineRun& run, bool overflow) {
@@ -252,21 +313,29 @@ TEST_CASE("a step whose gradient is not finite on any rank is skipped on all: we
     const auto before = weights(run);
     const double lr = run.engine.learning_rate();
     const bool skipped = step(run, true);
-    run.note(skipped ? "skipped" : "made", run.engine.learning_rate() == lr ? ", same rate" : ", other rate",
+    run.note(skipped ? "skipped" : "made",
+             run.engine.learning_rate() == lr ? ", same rate" : ", other rate",
              weights(run) == before ? ", same weights" : ", other weights");
     bool cleared = true;
     for (const Unit& u : run.model.units())
-      for (const float g : kernel::download_floats(run.engine.stage().unit_memory(u).gradient)) cleared = cleared && g == 0;
+      for (const float g : kernel::download_floats(run.engine.stage().unit_memory(u).gradient))
+        cleared = cleared && g == 0;
     run.note(cleared ? "cleared" : "left");
     const bool skipped_again = step(run, false);
-    run.note(skipped_again ? "skipped" : "made", run.engine.learning_rate() > lr ? ", next rate" : ", same rate",
+    run.note(skipped_again ? "skipped" : "made",
+             run.engine.learning_rate() > lr ? ", next rate" : ", same rate",
              weights(run) == before ? ", same weights" : ", other weights");
   });
-  CHECK(did == all_three("skipped, same rate, same weights cleared made, next rate, other weights "));
+  CHECK(did ==
+        all_three("skipped, same rate, same weights cleared made, next rate, other weights "));
 }
 
-TEST_CASE("the loss scale changes only between steps and alike on all ranks, by DeepSpeed's rules", "[stages]") {
-  Config config{.accumulation = 2, .precision = Dtype::f16, .loss_scale = {.initial_scale_power = 8, .window = 3, .hysteresis = 1}, .stage = any_stage()};
+TEST_CASE("the loss scale changes only between steps and alike on all ranks, by DeepSpeed's rules",
+          "[stages]") {
+  Config config{.accumulation = 2,
+                .precision = Dtype::f16,
+                .loss_scale = {.initial_scale_power = 8, .window = 3, .hysteresis = 1},
+                .stage = any_stage()};
   const auto did = on_three_ranks(config, [](EngineRun& run) {
     for (int step = 1; step <= 7; ++step)
       for (int a = 0; a < 2; ++a) {
@@ -276,11 +345,13 @@ TEST_CASE("the loss scale changes only between steps and alike on all ranks, by 
         run.engine.step();
       }
   });
-  // Step 2 overflows in its first micro-batch; three good ones follow, and the fourth doubles the scale.
+  // Step 2 overflows in its first micro-batch; three good ones follow, and the fourth doubles the
+  // scale.
   CHECK(did == all_three("256 256 256 256 128 128 128 128 128 128 128 128 256 256 "));
 }
 
-TEST_CASE("an evaluation between two steps or two micro-batches changes no bit of the training", "[stages]") {
+TEST_CASE("an evaluation between two steps or two micro-batches changes no bit of the training",
+          "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 2, .micro_batches = 2, .steps = 3};
   const StageRun plain = run_stage(spec);

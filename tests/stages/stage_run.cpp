@@ -17,13 +17,15 @@ Tensor tokens(Memory& memory, const StageRunSpec& spec, int64_t micro_batch, uin
   std::vector<int32_t> values(kBatch * kWindow);
   const PhiloxStream random{spec.data_seed, stream};
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = int32_t(random.uniform(uint64_t(micro_batch) * values.size() + i) * double(spec.model.vocab));
+    values[i] = int32_t(random.uniform(uint64_t(micro_batch) * values.size() + i) *
+                        double(spec.model.vocab));
   const Tensor t = Tensor::empty(memory, MemoryUse::activation, {kBatch, kWindow}, Dtype::i32);
   kernel::upload<int32_t>(values, t);
   return t;
 }
 
-double train_micro_batch(const StageRunSpec& spec, OddModel& model, Stage& stage, Memory& memory, int64_t j, bool last) {
+double train_micro_batch(const StageRunSpec& spec, OddModel& model, Stage& stage, Memory& memory,
+                         int64_t j, bool last) {
   const Tensor ids = tokens(memory, spec, j, 0), targets = tokens(memory, spec, j, 1);
   Tape tape;
   memory.events().set_phase("forward");
@@ -33,11 +35,14 @@ double train_micro_batch(const StageRunSpec& spec, OddModel& model, Stage& stage
   return value;
 }
 
-void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, Memory& host, StageRun& run) {
+void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, Memory& host,
+           StageRun& run) {
   OddModel model(spec.model);
   StageOptions options = spec.options;
   if (spec.offload) options.host = &host;
-  const auto call = [&](const auto& hook, Stage& stage) { if (hook) hook(stage, model, comm, memory); };
+  const auto call = [&](const auto& hook, Stage& stage) {
+    if (hook) hook(stage, model, comm, memory);
+  };
   const auto stage = spec.make ? spec.make(model.units(), comm, memory, options)
                                : make_stage(spec.stage, model.units(), comm, memory, options);
   call(spec.at_start, *stage);
@@ -47,11 +52,15 @@ void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, Memory&
   for (int64_t step = 0; step < spec.steps; ++step) {
     double sum = 0;
     for (int64_t a = 0; a < spec.micro_batches; ++a) {
-      const int64_t j = spec.first_micro_batch + (step * spec.micro_batches + a) * comm.size() + comm.rank();
+      const int64_t j =
+          spec.first_micro_batch + (step * spec.micro_batches + a) * comm.size() + comm.rank();
       sum += train_micro_batch(spec, model, *stage, memory, j, a + 1 == spec.micro_batches);
       call(spec.after_backward, *stage);
     }
-    const StepResult result = stage->step({.lr = spec.lr, .max_norm = spec.max_norm, .scale = spec.scale, .micro_batches = spec.micro_batches});
+    const StepResult result = stage->step({.lr = spec.lr,
+                                           .max_norm = spec.max_norm,
+                                           .scale = spec.scale,
+                                           .micro_batches = spec.micro_batches});
     const double loss = stage->mean_over_ranks(sum / spec.micro_batches);
     call(spec.after_step, *stage);
     if (comm.rank() != 0) continue;
@@ -65,7 +74,8 @@ void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, Memory&
   run.logs[size_t(comm.rank())] = comm.log();
   const auto append_to = [&](std::vector<float>& all) {
     return [&](const Parameter&, const Tensor& data) {
-      if (comm.rank() == 0) std::ranges::copy(kernel::download_floats(data), std::back_inserter(all));
+      if (comm.rank() == 0)
+        std::ranges::copy(kernel::download_floats(data), std::back_inserter(all));
     };
   };
   stage->visit_parameters(append_to(run.weights));
@@ -80,7 +90,8 @@ bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
 }  // namespace
 
 bool StageRun::same_bits(const StageRun& other) const {
-  return equal_bits(losses, other.losses) && equal_bits(norms, other.norms) && equal_bits(weights, other.weights) && equal_bits(master, other.master);
+  return equal_bits(losses, other.losses) && equal_bits(norms, other.norms) &&
+         equal_bits(weights, other.weights) && equal_bits(master, other.master);
 }
 
 StageRun run_stage(const StageRunSpec& spec) {
@@ -89,21 +100,30 @@ StageRun run_stage(const StageRunSpec& spec) {
   run.host_ledgers.resize(size_t(spec.ranks));
   run.logs.resize(size_t(spec.ranks));
   run.live_at_end.resize(size_t(spec.ranks));
-  spec.run(spec.ranks, [&](Communicator& comm) {
-    const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : backends_of_rank();
-    Memory memory({}, device_of(backends), comm.events(), {.limit = spec.limit, .poison = true});
-    Memory host({}, host_of(backends), comm.events(), {.limit = spec.host_limit, .poison = true, .pool = Pool::host});
-    train(spec, comm, memory, host, run);
-    run.live_at_end[size_t(comm.rank())] = memory.ledger().live_total();
-  }, spec.rank_options);
+  spec.run(
+      spec.ranks,
+      [&](Communicator& comm) {
+        const RankBackends backends =
+            spec.backends ? spec.backends(comm.rank()) : backends_of_rank();
+        Memory memory({}, device_of(backends), comm.events(),
+                      {.limit = spec.limit, .poison = true});
+        Memory host({}, host_of(backends), comm.events(),
+                    {.limit = spec.host_limit, .poison = true, .pool = Pool::host});
+        train(spec, comm, memory, host, run);
+        run.live_at_end[size_t(comm.rank())] = memory.ledger().live_total();
+      },
+      spec.rank_options);
   return run;
 }
 
 Prediction predicted(const StageRunSpec& spec) {
   OddModel model(spec.model);
-  return predict({.stage = spec.stage, .ranks = spec.ranks, .micro_batches = spec.micro_batches,
+  return predict({.stage = spec.stage,
+                  .ranks = spec.ranks,
+                  .micro_batches = spec.micro_batches,
                   .reduce_bucket_size = spec.options.reduce_bucket_size,
-                  .dtype = spec.options.dtype, .gradient_dtype = spec.options.gradient_dtype,
+                  .dtype = spec.options.dtype,
+                  .gradient_dtype = spec.options.gradient_dtype,
                   .communication_dtype = spec.options.communication_dtype,
                   .optimizer = optimizer_bytes(spec.options.optimizer, spec.options.dtype),
                   .scratch = spec.scratch,
@@ -119,11 +139,13 @@ std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run) {
       for (int i = 0; i < kMemoryUses; ++i) {
         const MemoryUse use = MemoryUse(i);
         if (!has_closed_formula(use)) continue;
-        const MemoryLedger& ledger = (pool == Pool::host ? run.host_ledgers : run.ledgers)[size_t(rank)];
+        const MemoryLedger& ledger =
+            (pool == Pool::host ? run.host_ledgers : run.ledgers)[size_t(rank)];
         const Prediction::PoolBytes& formula = pool == Pool::host ? p.host : p.device;
         const auto compare = [&](const char* when, int64_t measured, int64_t expected) {
           if (measured != expected)
-            differences += str("rank ", rank, ", ", name(pool), " ", name(use), " ", when, ": ", measured, " B, not ", expected, " B; ");
+            differences += str("rank ", rank, ", ", name(pool), " ", name(use), " ", when, ": ",
+                               measured, " B, not ", expected, " B; ");
         };
         compare("at rest", ledger.live(use), formula.rest_of(use));
         compare("at its peak", ledger.peak(use), formula.peak_of(use));

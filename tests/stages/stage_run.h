@@ -1,4 +1,5 @@
-// Trains the odd model for a few steps under one stage, with poisoned memory, and returns all that can be compared.
+// Trains the odd model for a few steps under one stage, with poisoned memory, and returns all that
+// can be compared.
 #pragma once
 
 #include <functional>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "dist/run_ranks.h"
-#include "stages/memory_model.h"
+#include "stages/predict/closed_form.h"
 #include "stages/stage.h"
 #include "tensor/backend.h"
 #include "tests/device.h"
@@ -16,7 +17,8 @@
 
 namespace zl::test {
 
-using MakeStage = std::function<std::unique_ptr<Stage>(std::vector<Unit>&, Communicator&, Memory&, const StageOptions&)>;
+using MakeStage = std::function<std::unique_ptr<Stage>(std::vector<Unit>&, Communicator&, Memory&,
+                                                       const StageOptions&)>;
 
 using RunRanks = std::function<void(int, const std::function<void(Communicator&)>&, RankOptions)>;
 
@@ -29,26 +31,27 @@ struct StageRunSpec {
   OddModelOptions model;
   StageOptions options;
   double lr = 0.05, max_norm = 1.0;
-  double scale = 1;                 // of the loss
-  bool offload = false;             // of the optimizer, to the host pool
-  bool scratch = false;             // what is predicted has scratch for sums in rank order
+  double scale = 1;                   // of the loss
+  bool offload = false;               // of the optimizer, to the host pool
+  bool scratch = false;               // what is predicted has scratch for sums in rank order
   int64_t limit = 0, host_limit = 0;  // [B] of each rank
   uint64_t data_seed = 7;
-  int64_t first_micro_batch = 0;    // j of the first
+  int64_t first_micro_batch = 0;  // j of the first
   RankOptions rank_options;
-  RunRanks run = run_ranks;         // or another that gives the ranks their communicators
+  RunRanks run = run_ranks;  // or another that gives the ranks their communicators
   std::function<RankBackends(int rank)> backends;  // empty: what tests/device.h says
   // Called on each rank before the steps, and after each micro-batch's backward and each step.
-  std::function<void(Stage&, OddModel&, Communicator&, Memory&)> at_start, after_backward, after_step;
+  std::function<void(Stage&, OddModel&, Communicator&, Memory&)> at_start, after_backward,
+      after_step;
 };
 
 struct StageRun {
-  std::vector<double> losses, norms;       // of each step
-  std::vector<float> weights;              // all parameters in order, unpadded
+  std::vector<double> losses, norms;  // of each step
+  std::vector<float> weights;         // all parameters in order, unpadded
   std::vector<bool> skipped;
   std::vector<std::optional<Culprit>> culprits;  // of each step
-  std::vector<float> master;               // as `weights`, but of the master copy where there is one
-  std::vector<MemoryLedger> ledgers;       // by rank: after the last step; peaks of the steps
+  std::vector<float> master;          // as `weights`, but of the master copy where there is one
+  std::vector<MemoryLedger> ledgers;  // by rank: after the last step; peaks of the steps
   std::vector<MemoryLedger> host_ledgers;  // the same of the host pool
   std::vector<int64_t> live_at_end;        // by rank: when model and stage are gone
   std::vector<CommunicationLog> logs;      // by rank: of all steps
@@ -59,7 +62,8 @@ StageRun run_stage(const StageRunSpec& spec);
 
 // What the closed formulas say of such a run.
 Prediction predicted(const StageRunSpec& spec);
-// "rank 1, host gradient at rest: 12 B, not 16 B; …": where the ledgers differ from the formulas. Empty: nowhere.
+// "rank 1, host gradient at rest: 12 B, not 16 B; …": where the ledgers differ from the formulas.
+// Empty: nowhere.
 std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run);
 
 }  // namespace zl::test

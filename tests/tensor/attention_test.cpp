@@ -23,14 +23,17 @@ struct Results {
 };
 
 Results run(Cpu& cpu, const Case& c, const Values& qkv, const Values& dy) {
-  const AttentionSaved saved{cpu.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype, c.offset), cpu.nan({c.B, c.T, c.C()}, c.dtype, c.offset),
+  const AttentionSaved saved{cpu.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype, c.offset),
+                             cpu.nan({c.B, c.T, c.C()}, c.dtype, c.offset),
                              cpu.nan({c.B, c.H, c.T}, statistics_type(c.dtype), c.offset), c.H};
   const GuardedWorkspace workspace(cpu, KernelId::attention, {c.B, c.T, c.H, c.D}, c.dtype);
   cpu_backend().attention(saved, workspace);
   CHECK(workspace.intact());
   const Tensor dqkv = cpu.nan(saved.qkv.shape(), c.dtype, c.offset);
-  const GuardedWorkspace workspace_backward(cpu, KernelId::attention_backward, {c.B, c.T, c.H, c.D}, c.dtype);
-  cpu_backend().attention_backward(saved, cpu.of(dy, {c.B, c.T, c.C()}, c.dtype, c.offset), dqkv, workspace_backward);
+  const GuardedWorkspace workspace_backward(cpu, KernelId::attention_backward, {c.B, c.T, c.H, c.D},
+                                            c.dtype);
+  cpu_backend().attention_backward(saved, cpu.of(dy, {c.B, c.T, c.C()}, c.dtype, c.offset), dqkv,
+                                   workspace_backward);
   CHECK(workspace_backward.intact());
   return {doubles(saved.y), doubles(saved.log_sum_exp), doubles(dqkv)};
 }
@@ -43,7 +46,9 @@ Values scaled_values(int64_t n, uint64_t seed, double scale) {
 // Scores of several units, so that the softmax is far from uniform.
 Values qkv_of(const Case& c) { return scaled_values(c.B * c.T * 3 * c.C(), 1, 2.0); }
 Values dy_of(const Case& c) { return random_values(c.B * c.T * c.C(), 2); }
-Values rounded(Cpu& cpu, const Values& v, Dtype dtype) { return doubles(cpu.of(v, {int64_t(v.size())}, dtype)); }
+Values rounded(Cpu& cpu, const Values& v, Dtype dtype) {
+  return doubles(cpu.of(v, {int64_t(v.size())}, dtype));
+}
 
 // The textbook, one query at a time: P = softmax(q k / sqrt(D)), y = P v; dS = P (dP - sum(P dP)).
 Results reference(const Case& c, const Values& qkv, const Values& dy) {
@@ -51,8 +56,12 @@ Results reference(const Case& c, const Values& qkv, const Values& dy) {
   const double scale = 1 / std::sqrt(double(c.D));
   for (int64_t bh = 0; bh < c.B * c.H; ++bh) {
     const int64_t b = bh / c.H, h = bh % c.H;
-    const auto at = [&](int64_t part, int64_t t, int64_t d) { return size_t((b * c.T + t) * 3 * c.C() + part * c.C() + h * c.D + d); };
-    const auto out_at = [&](int64_t t, int64_t d) { return size_t((b * c.T + t) * c.C() + h * c.D + d); };
+    const auto at = [&](int64_t part, int64_t t, int64_t d) {
+      return size_t((b * c.T + t) * 3 * c.C() + part * c.C() + h * c.D + d);
+    };
+    const auto out_at = [&](int64_t t, int64_t d) {
+      return size_t((b * c.T + t) * c.C() + h * c.D + d);
+    };
     for (int64_t i = 0; i < c.T; ++i) {
       Values p(size_t(i + 1)), dp(size_t(i + 1));
       double sum = 0, weighted = 0;
@@ -91,8 +100,9 @@ double size_of_values(const Values& v) {
 
 TEST_CASE("attention agrees with a double reference in every type, whatever the tile", "[tensor]") {
   Cpu cpu;
-  constexpr std::array<int64_t, 4> sizes[] = {{1, 1, 1, 1},  {2, 1, 3, 5},  {1, 3, 2, 16},  {2, 17, 3, 7},
-                                              {1, 63, 1, 8}, {1, 64, 2, 8}, {2, 65, 2, 32}, {1, 131, 3, 11}};
+  constexpr std::array<int64_t, 4> sizes[] = {{1, 1, 1, 1},   {2, 1, 3, 5},   {1, 3, 2, 16},
+                                              {2, 17, 3, 7},  {1, 63, 1, 8},  {1, 64, 2, 8},
+                                              {2, 65, 2, 32}, {1, 131, 3, 11}};
   for (const Dtype dtype : kTypes) {
     for (const auto& [B, T, H, D] : sizes) {
       const Case c{B, T, H, D, dtype};
@@ -101,10 +111,13 @@ TEST_CASE("attention agrees with a double reference in every type, whatever the 
       const Results expected = reference(c, qkv, dy), result = run(cpu, c, qkv, dy);
       // Rounding of storage, and of sums over T keys and D channels.
       const double sums = compute_epsilon(dtype) * double(T + 4 * D + 16);
-      CHECK(largest_difference(result.y, expected.y) <= (epsilon(dtype) + sums) * size_of_values(expected.y));
-      CHECK(largest_difference(result.log_sum_exp, expected.log_sum_exp) <= sums * (1 + size_of_values(expected.log_sum_exp)));
+      CHECK(largest_difference(result.y, expected.y) <=
+            (epsilon(dtype) + sums) * size_of_values(expected.y));
+      CHECK(largest_difference(result.log_sum_exp, expected.log_sum_exp) <=
+            sums * (1 + size_of_values(expected.log_sum_exp)));
       // sum(dy * y) reads the y that was stored, rounded.
-      CHECK(largest_difference(result.dqkv, expected.dqkv) <= (2 * epsilon(dtype) + sums) * double(D + 2) * size_of_values(expected.dqkv));
+      CHECK(largest_difference(result.dqkv, expected.dqkv) <=
+            (2 * epsilon(dtype) + sums) * double(D + 2) * size_of_values(expected.dqkv));
       Values broken = qkv;
       broken[0] += 2;
       CHECK(run(cpu, c, broken, dy).log_sum_exp != result.log_sum_exp);
@@ -133,7 +146,8 @@ TEST_CASE("the gradient of attention agrees with central differences", "[tensor]
   CHECK(largest > 0.1);  // so the differences above compare something
 }
 
-TEST_CASE("what a token attends to does not depend on the tokens after it, bit for bit", "[tensor]") {
+TEST_CASE("what a token attends to does not depend on the tokens after it, bit for bit",
+          "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
     const Case c{1, 150, 2, 9, dtype};
@@ -141,7 +155,8 @@ TEST_CASE("what a token attends to does not depend on the tokens after it, bit f
     for (const int64_t T : {1, 2, 33, 64, 65, 100}) {
       Case shorter = c;
       shorter.T = T;
-      const Values some(qkv.begin(), qkv.begin() + T * 3 * c.C()), some_dy(dy.begin(), dy.begin() + T * c.C());
+      const Values some(qkv.begin(), qkv.begin() + T * 3 * c.C()),
+          some_dy(dy.begin(), dy.begin() + T * c.C());
       CHECK(run(cpu, shorter, some, some_dy).y == Values(whole.begin(), whole.begin() + T * c.C()));
     }
     Values changed = qkv;
@@ -152,7 +167,8 @@ TEST_CASE("what a token attends to does not depend on the tokens after it, bit f
   }
 }
 
-TEST_CASE("keys and values after the only query with a gradient get a gradient of exactly zero", "[tensor]") {
+TEST_CASE("keys and values after the only query with a gradient get a gradient of exactly zero",
+          "[tensor]") {
   Cpu cpu;
   const Case c{1, 80, 1, 4};
   Values dy(size_t(c.T * c.C()), 0.0);
@@ -160,13 +176,15 @@ TEST_CASE("keys and values after the only query with a gradient get a gradient o
   const Values dqkv = run(cpu, c, qkv_of(c), dy).dqkv;
   double later = 0, earlier = 0;
   for (int64_t t = 0; t < c.T; ++t) {
-    for (int64_t i = 0; i < 3 * c.C(); ++i) (t > 20 ? later : earlier) += std::abs(dqkv[size_t(t * 3 * c.C() + i)]);
+    for (int64_t i = 0; i < 3 * c.C(); ++i)
+      (t > 20 ? later : earlier) += std::abs(dqkv[size_t(t * 3 * c.C() + i)]);
   }
   CHECK(later == 0);
   CHECK(earlier > 0);
 }
 
-TEST_CASE("attention has the same bits at every offset, for every batch size and when repeated", "[tensor]") {
+TEST_CASE("attention has the same bits at every offset, for every batch size and when repeated",
+          "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
     Case c{3, 70, 2, 13, dtype};
@@ -174,7 +192,8 @@ TEST_CASE("attention has the same bits at every offset, for every batch size and
     const Results expected = run(cpu, c, qkv, dy);
     for (c.offset = 0; c.offset < 6; ++c.offset) CHECK(run(cpu, c, qkv, dy) == expected);
     const Case last{1, c.T, c.H, c.D, dtype};
-    const Values qkv_last(qkv.end() - c.T * 3 * c.C(), qkv.end()), dy_last(dy.end() - c.T * c.C(), dy.end());
+    const Values qkv_last(qkv.end() - c.T * 3 * c.C(), qkv.end()),
+        dy_last(dy.end() - c.T * c.C(), dy.end());
     const Results alone = run(cpu, last, qkv_last, dy_last);
     CHECK(alone.y == Values(expected.y.end() - c.T * c.C(), expected.y.end()));
     CHECK(alone.dqkv == Values(expected.dqkv.end() - c.T * 3 * c.C(), expected.dqkv.end()));
@@ -192,7 +211,8 @@ TEST_CASE("attention survives scores that overflow an exponential", "[tensor]") 
   CHECK(size_of_values(result.y) <= 60.001);
 }
 
-TEST_CASE("attention workspace depends neither on batch nor on heads and holds no T by T matrix", "[tensor]") {
+TEST_CASE("attention workspace depends neither on batch nor on heads and holds no T by T matrix",
+          "[tensor]") {
   const auto bytes = [&](KernelId kernel, int64_t B, int64_t T, int64_t H, int64_t D, Dtype dtype) {
     return cpu_backend().workspace(kernel, std::array{B, T, H, D}, dtype);
   };

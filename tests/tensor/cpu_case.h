@@ -1,4 +1,5 @@
-// What the tests of CPU kernels share: a memory, tensors from values, their values in double, guarded workspace.
+// What the tests of CPU kernels share: a memory, tensors from values, their values in double,
+// guarded workspace.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +17,17 @@ struct Cpu {
   EventStream events;
   Memory memory{Device{}, cpu_backend(), events};
 
-  Tensor empty(Shape shape, Dtype dtype) { return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype); }
+  Tensor empty(Shape shape, Dtype dtype) {
+    return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype);
+  }
   // Rounds the values to `dtype`. `offset` elements lie before them in the same storage.
   Tensor of(const Values& values, Shape shape, Dtype dtype, int64_t offset = 0) {
-    const Tensor t = empty({offset + int64_t(values.size())}, dtype).slice(offset, std::move(shape));
+    const Tensor t =
+        empty({offset + int64_t(values.size())}, dtype).slice(offset, std::move(shape));
     for_float_type(dtype, [&](auto type) {
       using T = decltype(type);
-      std::ranges::transform(values, t.data<T>().begin(), [](double v) { return T(Compute<T>(v)); });
+      std::ranges::transform(values, t.data<T>().begin(),
+                             [](double v) { return T(Compute<T>(v)); });
     });
     return t;
   }
@@ -54,7 +59,10 @@ inline Values random_values(int64_t n, uint64_t seed) {
 
 // The distance from 1 to the next number of the type.
 inline double epsilon(Dtype dtype) {
-  return dtype == Dtype::f64 ? 0x1p-52 : dtype == Dtype::f32 ? 0x1p-23 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-7;
+  return dtype == Dtype::f64   ? 0x1p-52
+         : dtype == Dtype::f32 ? 0x1p-23
+         : dtype == Dtype::f16 ? 0x1p-10
+                               : 0x1p-7;
 }
 // The same of the type in which kernels compute.
 inline double compute_epsilon(Dtype dtype) { return dtype == Dtype::f64 ? 0x1p-52 : 0x1p-23; }

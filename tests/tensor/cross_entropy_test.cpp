@@ -21,9 +21,11 @@ Problem problem(Cpu& cpu, int64_t R, int64_t V, Dtype dtype, double width = 8, i
   Values values = random_values(R * V, uint64_t(V));
   for (double& v : values) v *= width;
   const Tensor targets = cpu.empty({R}, Dtype::i32);
-  for (int64_t r = 0; r < R; ++r) targets.data<int32_t>()[size_t(r)] = int32_t((r * 7919 + V - 1) % V);
+  for (int64_t r = 0; r < R; ++r)
+    targets.data<int32_t>()[size_t(r)] = int32_t((r * 7919 + V - 1) % V);
   const Dtype scalar = statistics_type(dtype);
-  return {cpu.of(values, {R, V}, dtype, offset), targets, cpu.nan({1}, scalar), cpu.of({0.75}, {1}, scalar), R, V};
+  return {cpu.of(values, {R, V}, dtype, offset), targets, cpu.nan({1}, scalar),
+          cpu.of({0.75}, {1}, scalar),           R,       V};
 }
 
 double loss_of(const Problem& p) {
@@ -43,11 +45,13 @@ double log_sum_exp(const Values& x, int64_t r, int64_t V) {
 double reference_loss(const Problem& p) {
   const Values x = doubles(p.logits);
   double total = 0;
-  for (int64_t r = 0; r < p.R; ++r) total += log_sum_exp(x, r, p.V) - x[size_t(r * p.V + p.targets.data<int32_t>()[size_t(r)])];
+  for (int64_t r = 0; r < p.R; ++r)
+    total += log_sum_exp(x, r, p.V) - x[size_t(r * p.V + p.targets.data<int32_t>()[size_t(r)])];
   return total / double(p.R);
 }
 
-TEST_CASE("cross_entropy is the mean over rows of log-sum-exp minus the target's logit", "[tensor]") {
+TEST_CASE("cross_entropy is the mean over rows of log-sum-exp minus the target's logit",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   for (int64_t V : {2, 3, 15, 16, 17, 65, 256, 1001}) {
@@ -62,7 +66,8 @@ TEST_CASE("cross_entropy is the mean over rows of log-sum-exp minus the target's
   }
 }
 
-TEST_CASE("cross_entropy of equal logits is the logarithm of the vocabulary, up to GPT-2's", "[tensor]") {
+TEST_CASE("cross_entropy of equal logits is the logarithm of the vocabulary, up to GPT-2's",
+          "[tensor]") {
   Cpu cpu;
   const int64_t V = GENERATE(2, 256, 50257);
   const Problem p = problem(cpu, 3, V, Dtype::f32, 0);
@@ -77,14 +82,17 @@ TEST_CASE("cross_entropy neither overflows nor loses a small loss", "[tensor]") 
   CHECK(loss_of(p) == 0);
   p.logits = cpu.of({-3e38, 1e4}, {1, 2}, Dtype::f32);
   CHECK(std::abs(loss_of(p) / 3e38 - 1) < 1e-6);
-  p.logits = cpu.of({10000, 9992}, {1, 2}, Dtype::f32);  // the digits of the maximum must not drown those of the loss
+  p.logits = cpu.of({10000, 9992}, {1, 2},
+                    Dtype::f32);  // the digits of the maximum must not drown those of the loss
   CHECK(std::abs(loss_of(p) - std::log1p(std::exp(-8.0))) < 1e-7);
 }
 
-TEST_CASE("one non-finite logit makes loss and gradient NaN, so that no step is taken", "[tensor]") {
+TEST_CASE("one non-finite logit makes loss and gradient NaN, so that no step is taken",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
-  const double bad = GENERATE(std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity());
+  const double bad =
+      GENERATE(std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity());
   for (size_t at : {0, 5, 16, 39}) {
     const Problem p = problem(cpu, 2, 20, dtype);
     Values values = doubles(p.logits);
@@ -97,7 +105,8 @@ TEST_CASE("one non-finite logit makes loss and gradient NaN, so that no step is 
   }
 }
 
-TEST_CASE("cross_entropy_backward is softmax minus one-hot times dloss over rows, in place too", "[tensor]") {
+TEST_CASE("cross_entropy_backward is softmax minus one-hot times dloss over rows, in place too",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   for (int64_t V : {2, 3, 17, 256, 1001}) {
@@ -112,7 +121,9 @@ TEST_CASE("cross_entropy_backward is softmax minus one-hot times dloss over rows
         const size_t i = size_t(r * V + v);
         const double softmax = std::exp(x[i] - log_sum_exp(x, r, V));
         const double expected = (softmax - (v == p.targets.data<int32_t>()[size_t(r)])) * 0.75 / 5;
-        REQUIRE(std::abs(d[i] - expected) <= (epsilon(dtype) + 20 * compute_epsilon(dtype)) * std::abs(expected) + 4 * compute_epsilon(dtype) + subnormal);
+        REQUIRE(std::abs(d[i] - expected) <=
+                (epsilon(dtype) + 20 * compute_epsilon(dtype)) * std::abs(expected) +
+                    4 * compute_epsilon(dtype) + subnormal);
         row_sum += d[i];
       }
       CHECK(std::abs(row_sum) < double(V) * (subnormal + 0.3 * epsilon(dtype)));
@@ -122,7 +133,8 @@ TEST_CASE("cross_entropy_backward is softmax minus one-hot times dloss over rows
   }
 }
 
-TEST_CASE("cross_entropy_backward in double agrees with central differences of the loss", "[tensor]") {
+TEST_CASE("cross_entropy_backward in double agrees with central differences of the loss",
+          "[tensor]") {
   Cpu cpu;
   const Problem p = problem(cpu, 3, 7, Dtype::f64, 2);
   const Tensor dlogits = cpu.nan({3, 7}, Dtype::f64);
@@ -150,7 +162,8 @@ TEST_CASE("a target outside the vocabulary is an error that names target and row
   for (int32_t target : {4, -1, -100, INT32_MAX}) {
     p.targets.data<int32_t>()[1] = target;
     CHECK_THROWS_AS(kernel::cross_entropy(p.logits, p.targets, p.loss), std::invalid_argument);
-    CHECK_THROWS_AS(kernel::cross_entropy_backward(p.logits, p.targets, p.dloss, dlogits), std::invalid_argument);
+    CHECK_THROWS_AS(kernel::cross_entropy_backward(p.logits, p.targets, p.dloss, dlogits),
+                    std::invalid_argument);
   }
 }
 

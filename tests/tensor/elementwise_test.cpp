@@ -22,7 +22,9 @@ Tensor random(Cpu& cpu, int64_t n, uint64_t seed, Dtype dtype, double width = 4)
 }
 
 // Rounds to the type in which `dtype` is stored.
-double rounded(Cpu& cpu, double value, Dtype dtype) { return doubles(cpu.of({value}, {1}, dtype))[0]; }
+double rounded(Cpu& cpu, double value, Dtype dtype) {
+  return doubles(cpu.of({value}, {1}, dtype))[0];
+}
 
 TEST_CASE("fill writes one value to every element of every type and to nothing else", "[tensor]") {
   Cpu cpu;
@@ -64,9 +66,12 @@ TEST_CASE("copy moves overlapping ranges of one storage whole", "[tensor]") {
 TEST_CASE("add is the rounded sum, also over its own input", "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
-  const Tensor a = random(cpu, 101, 1, dtype), b = random(cpu, 101, 2, dtype), y = cpu.nan({101}, dtype);
+  const Tensor a = random(cpu, 101, 1, dtype), b = random(cpu, 101, 2, dtype),
+               y = cpu.nan({101}, dtype);
   Values sum = doubles(a);
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] = dtype == Dtype::f64 ? sum[i] + doubles(b)[i] : double(float(sum[i]) + float(doubles(b)[i]));
+  for (size_t i = 0; i < sum.size(); ++i)
+    sum[i] =
+        dtype == Dtype::f64 ? sum[i] + doubles(b)[i] : double(float(sum[i]) + float(doubles(b)[i]));
   kernel::add(a, b, y);
   CHECK(same_bits(y, cpu.of(sum, {101}, dtype)));
   CHECK_FALSE(same_bits(y, a));
@@ -90,10 +95,13 @@ TEST_CASE("accumulate adds any float type to any other, computing in the wider",
 }
 
 // In long double, since 1 + tanh u cancels.
-long double tanh_argument(long double x) { return std::sqrt(2 / M_PIl) * (x + 0.044715L * x * x * x); }
+long double tanh_argument(long double x) {
+  return std::sqrt(2 / M_PIl) * (x + 0.044715L * x * x * x);
+}
 double gelu_reference(long double x) { return double(x / 2 * (1 + std::tanh(tanh_argument(x)))); }
 double gelu_slope_reference(long double x) {
-  const long double t = std::tanh(tanh_argument(x)), slope = std::sqrt(2 / M_PIl) * (1 + 3 * 0.044715L * x * x);
+  const long double t = std::tanh(tanh_argument(x)),
+                    slope = std::sqrt(2 / M_PIl) * (1 + 3 * 0.044715L * x * x);
   return double((1 + t) / 2 + x / 2 * (1 - t * t) * slope);
 }
 
@@ -119,7 +127,9 @@ TEST_CASE("gelu is the tanh form to the last bits of its type, in place too", "[
 TEST_CASE("gelu of huge numbers is the number or zero, and of NaN is NaN", "[tensor]") {
   Cpu cpu;
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Tensor x = cpu.of({1e30, 3e38, kInfinity, -11, -1e5, -1e30, -kInfinity, nan, -nan, 0}, {10}, Dtype::f32), y = cpu.nan({10}, Dtype::f32);
+  const Tensor x = cpu.of({1e30, 3e38, kInfinity, -11, -1e5, -1e30, -kInfinity, nan, -nan, 0}, {10},
+                          Dtype::f32),
+               y = cpu.nan({10}, Dtype::f32);
   kernel::gelu(x, y);
   const Values v = doubles(y);
   CHECK(Values(v.begin(), v.begin() + 3) == Values{1e30f, 3e38f, kInfinity});
@@ -139,7 +149,8 @@ TEST_CASE("gelu of huge numbers is the number or zero, and of NaN is NaN", "[ten
 TEST_CASE("gelu_backward in double agrees with central differences of gelu", "[tensor]") {
   Cpu cpu;
   const double h = 1e-5;
-  const Tensor x = random(cpu, 301, 5, Dtype::f64), dy = random(cpu, 301, 6, Dtype::f64), dx = cpu.nan({301}, Dtype::f64);
+  const Tensor x = random(cpu, 301, 5, Dtype::f64), dy = random(cpu, 301, 6, Dtype::f64),
+               dx = cpu.nan({301}, Dtype::f64);
   const auto value_at = [&](double shift) {
     Values v = doubles(x);
     for (double& e : v) e += shift;
@@ -150,7 +161,8 @@ TEST_CASE("gelu_backward in double agrees with central differences of gelu", "[t
   kernel::gelu_backward(x, dy, dx, Write::set);
   Values slope = value_at(h), wrong = slope;
   const Values low = value_at(-h), d = doubles(dy);
-  for (size_t i = 0; i < slope.size(); ++i) slope[i] = (slope[i] - low[i]) / (2 * h) * d[i], wrong[i] = d[i] * (doubles(x)[i] > 0);
+  for (size_t i = 0; i < slope.size(); ++i)
+    slope[i] = (slope[i] - low[i]) / (2 * h) * d[i], wrong[i] = d[i] * (doubles(x)[i] > 0);
   CHECK(largest_difference(doubles(dx), slope) < 1e-8);
   CHECK(largest_difference(doubles(dx), wrong) > 0.1);  // relu's gradient
 }
@@ -158,15 +170,18 @@ TEST_CASE("gelu_backward in double agrees with central differences of gelu", "[t
 TEST_CASE("gelu_backward sets or adds, rounding once, and may overwrite dy", "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
-  const Tensor x = random(cpu, 1003, 5, dtype, 12), dy = random(cpu, 1003, 6, dtype), dx = cpu.nan({1003}, dtype);
+  const Tensor x = random(cpu, 1003, 5, dtype, 12), dy = random(cpu, 1003, 6, dtype),
+               dx = cpu.nan({1003}, dtype);
   const Tensor sum = cpu.of(Values(1003, 0.5), {1003}, dtype);
   kernel::gelu_backward(x, dy, dx, Write::set);
   kernel::gelu_backward(x, dy, sum, Write::add);
   const Values in = doubles(x), d = doubles(dy), set = doubles(dx), added = doubles(sum);
   for (size_t i = 0; i < in.size(); ++i) {
     const double expected = d[i] * gelu_slope_reference(in[i]);
-    REQUIRE(std::abs(set[i] - expected) <= epsilon(dtype) * std::max(std::abs(expected), 1e-6) + 8 * compute_epsilon(dtype) * std::abs(d[i]));
-    REQUIRE(std::abs(added[i] - 0.5 - expected) <= epsilon(dtype) * (0.5 + std::abs(expected)) + 8 * compute_epsilon(dtype) * std::abs(d[i]));
+    REQUIRE(std::abs(set[i] - expected) <= epsilon(dtype) * std::max(std::abs(expected), 1e-6) +
+                                               8 * compute_epsilon(dtype) * std::abs(d[i]));
+    REQUIRE(std::abs(added[i] - 0.5 - expected) <= epsilon(dtype) * (0.5 + std::abs(expected)) +
+                                                       8 * compute_epsilon(dtype) * std::abs(d[i]));
   }
   CHECK_FALSE(same_bits(dx, sum));
   kernel::gelu_backward(x, dy, dy, Write::set);
@@ -184,8 +199,10 @@ TEST_CASE("sum_rows adds the sum of all rows within its workspace", "[tensor]") 
     const Values v = doubles(x), sum = doubles(out);
     for (int64_t n = 0; n < N; ++n) {
       double expected = 2, magnitude = 2;
-      for (int64_t m = 0; m < 19; ++m) expected += v[size_t(m * N + n)], magnitude += std::abs(v[size_t(m * N + n)]);
-      REQUIRE(std::abs(sum[size_t(n)] - expected) <= epsilon(dtype) * std::abs(expected) + 20 * compute_epsilon(dtype) * magnitude);
+      for (int64_t m = 0; m < 19; ++m)
+        expected += v[size_t(m * N + n)], magnitude += std::abs(v[size_t(m * N + n)]);
+      REQUIRE(std::abs(sum[size_t(n)] - expected) <=
+              epsilon(dtype) * std::abs(expected) + 20 * compute_epsilon(dtype) * magnitude);
     }
   }
 }
@@ -201,10 +218,12 @@ TEST_CASE("sum_rows rounds to a 16-bit type once, not at every row", "[tensor]")
   CHECK(rounded(cpu, 1000.4, Dtype::bf16) == 1000);
 }
 
-TEST_CASE("the bits of elementwise kernels depend neither on a buffer's offset nor on its length", "[tensor]") {
+TEST_CASE("the bits of elementwise kernels depend neither on a buffer's offset nor on its length",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
-  const Tensor x = random(cpu, 200, 8, dtype), dy = random(cpu, 200, 9, dtype), y = cpu.nan({200}, dtype), dx = cpu.nan({200}, dtype);
+  const Tensor x = random(cpu, 200, 8, dtype), dy = random(cpu, 200, 9, dtype),
+               y = cpu.nan({200}, dtype), dx = cpu.nan({200}, dtype);
   const Tensor sum = cpu.nan({200}, dtype);
   kernel::gelu(x, y);
   kernel::gelu_backward(x, dy, dx, Write::set);

@@ -22,41 +22,49 @@ TEST_CASE("embedding copies the rows that the ids name, bit for bit", "[tensor]"
   Cpu cpu;
   const Dtype dtype = any_type();
   for (int64_t C : {1, 5, 16, 33}) {
-    const Tensor table = cpu.of(random_values(7 * C, 1), {7, C}, dtype), y = cpu.nan({1, 4, C}, dtype);
+    const Tensor table = cpu.of(random_values(7 * C, 1), {7, C}, dtype),
+                 y = cpu.nan({1, 4, C}, dtype);
     kernel::embedding(ids_of(cpu, {6, 0, 3, 6}), table, y);
     int64_t row = 0;
-    for (int64_t id : {6, 0, 3, 6}) CHECK(same_bits(y.slice(row++ * C, {C}), table.slice(id * C, {C})));
+    for (int64_t id : {6, 0, 3, 6})
+      CHECK(same_bits(y.slice(row++ * C, {C}), table.slice(id * C, {C})));
     CHECK_FALSE(same_bits(y.slice(0, {C}), y.slice(C, {C})));
   }
 }
 
 TEST_CASE("an id outside the table is an error that names id, row and table", "[tensor]") {
   Cpu cpu;
-  const Tensor table = cpu.of(Values(12, 1), {4, 3}, Dtype::f32), y = cpu.nan({1, 2, 3}, Dtype::f32);
+  const Tensor table = cpu.of(Values(12, 1), {4, 3}, Dtype::f32),
+               y = cpu.nan({1, 2, 3}, Dtype::f32);
   for (int32_t id : {4, -1, INT32_MAX, INT32_MIN}) {
     CAPTURE(id);
     CHECK_THROWS_AS(kernel::embedding(ids_of(cpu, {0, id}), table, y), std::invalid_argument);
-    CHECK_THROWS_AS(kernel::embedding_backward(ids_of(cpu, {0, id}), y, table), std::invalid_argument);
+    CHECK_THROWS_AS(kernel::embedding_backward(ids_of(cpu, {0, id}), y, table),
+                    std::invalid_argument);
   }
   try {
     kernel::embedding(ids_of(cpu, {3, 4}), table, y);
     FAIL();
   } catch (const std::invalid_argument& error) {
-    CHECK(std::string(error.what()) == "embedding: token id 4 of row 1 lies outside a table of 4 rows");
+    CHECK(std::string(error.what()) ==
+          "embedding: token id 4 of row 1 lies outside a table of 4 rows");
   }
 }
 
-TEST_CASE("embedding_backward adds every row to its token's, also for tokens that repeat", "[tensor]") {
+TEST_CASE("embedding_backward adds every row to its token's, also for tokens that repeat",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   for (int64_t C : {1, 5, 16, 33}) {
     const std::vector<int32_t> ids{2, 0, 2, 2, 4};
-    const Tensor dy = cpu.of(random_values(5 * C, 1), {1, 5, C}, dtype), dtable = cpu.of(Values(size_t(5 * C), 0.5), {5, C}, dtype);
+    const Tensor dy = cpu.of(random_values(5 * C, 1), {1, 5, C}, dtype),
+                 dtable = cpu.of(Values(size_t(5 * C), 0.5), {5, C}, dtype);
     kernel::embedding_backward(ids_of(cpu, ids), dy, dtable);
     Values expected(size_t(5 * C), 0.5);
     const Values d = doubles(dy);
     for (int64_t r = 0; r < 5; ++r)
-      for (int64_t c = 0; c < C; ++c) expected[size_t(ids[size_t(r)] * C + c)] += d[size_t(r * C + c)];
+      for (int64_t c = 0; c < C; ++c)
+        expected[size_t(ids[size_t(r)] * C + c)] += d[size_t(r * C + c)];
     const double tolerance = 4 * 4 * epsilon(dtype);  // four additions of numbers up to 4
     CHECK(largest_difference(doubles(dtable), expected) <= tolerance);
     expected[size_t(2 * C)] -= d[0];  // as if the repeated token had been counted once less
@@ -64,11 +72,13 @@ TEST_CASE("embedding_backward adds every row to its token's, also for tokens tha
   }
 }
 
-TEST_CASE("add_positions adds row t of the table to token t of every window, in place too", "[tensor]") {
+TEST_CASE("add_positions adds row t of the table to token t of every window, in place too",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   const int64_t B = 3, T = 5, C = 7;
-  const Tensor x = cpu.of(random_values(B * T * C, 1), {B, T, C}, dtype), table = cpu.of(random_values(9 * C, 2), {9, C}, dtype);
+  const Tensor x = cpu.of(random_values(B * T * C, 1), {B, T, C}, dtype),
+               table = cpu.of(random_values(9 * C, 2), {9, C}, dtype);
   const Tensor y = cpu.nan({B, T, C}, dtype);
   kernel::add_positions(x, table, y);
   Values expected = doubles(x);
@@ -82,11 +92,13 @@ TEST_CASE("add_positions adds row t of the table to token t of every window, in 
   CHECK(same_bits(y, x));
 }
 
-TEST_CASE("add_positions_backward adds the sum over the batch and leaves the positions beyond T", "[tensor]") {
+TEST_CASE("add_positions_backward adds the sum over the batch and leaves the positions beyond T",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   const int64_t B = 4, T = 5, C = 27;  // 135 columns: two whole chunks and a rest
-  const Tensor dy = cpu.of(random_values(B * T * C, 1), {B, T, C}, dtype), dtable = cpu.of(Values(size_t(6 * C), 0.25), {6, C}, dtype);
+  const Tensor dy = cpu.of(random_values(B * T * C, 1), {B, T, C}, dtype),
+               dtable = cpu.of(Values(size_t(6 * C), 0.25), {6, C}, dtype);
   kernel::add_positions_backward(dy, dtable);
   Values expected(size_t(6 * C), 0.25);
   for (int64_t i = 0; i < B * T * C; ++i) expected[size_t(i % (T * C))] += doubles(dy)[size_t(i)];
@@ -99,7 +111,8 @@ TEST_CASE("add_positions_backward rounds to a 16-bit type once, not for every wi
   const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
   const Tensor dtable = cpu.of({0, 0}, {1, 2}, dtype);
   kernel::add_positions_backward(cpu.of(Values(2 * 4096, 1), {4096, 1, 2}, dtype), dtable);
-  CHECK(doubles(dtable) == Values{4096, 4096});  // counting one by one stops at 256 in bf16, at 2048 in f16
+  CHECK(doubles(dtable) ==
+        Values{4096, 4096});  // counting one by one stops at 256 in bf16, at 2048 in f16
 }
 
 TEST_CASE("the bits of embedding gradients do not depend on a buffer's offset", "[tensor]") {
@@ -107,12 +120,16 @@ TEST_CASE("the bits of embedding gradients do not depend on a buffer's offset", 
   const Dtype dtype = any_type();
   const int64_t C = 19;
   const Values values = random_values(6 * C, 3);
-  const Tensor expected = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype), expected_positions = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype);
-  kernel::embedding_backward(ids_of(cpu, {2, 1, 2, 2, 0, 1}), cpu.of(values, {1, 6, C}, dtype), expected);
+  const Tensor expected = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype),
+               expected_positions = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype);
+  kernel::embedding_backward(ids_of(cpu, {2, 1, 2, 2, 0, 1}), cpu.of(values, {1, 6, C}, dtype),
+                             expected);
   kernel::add_positions_backward(cpu.of(values, {2, 3, C}, dtype), expected_positions);
   for (int64_t offset = 1; offset < 17; ++offset) {
-    const Tensor dtable = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype, offset), positions = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype, offset);
-    kernel::embedding_backward(ids_of(cpu, {2, 1, 2, 2, 0, 1}), cpu.of(values, {1, 6, C}, dtype, offset + 1), dtable);
+    const Tensor dtable = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype, offset),
+                 positions = cpu.of(Values(size_t(3 * C), 1), {3, C}, dtype, offset);
+    kernel::embedding_backward(ids_of(cpu, {2, 1, 2, 2, 0, 1}),
+                               cpu.of(values, {1, 6, C}, dtype, offset + 1), dtable);
     kernel::add_positions_backward(cpu.of(values, {2, 3, C}, dtype, offset + 1), positions);
     CHECK(same_bits(dtable, expected));
     CHECK(same_bits(positions, expected_positions));

@@ -17,11 +17,15 @@ TEST_CASE("events carry the labels of their moment and a sequence without gaps",
   events.append(EventKind::collective_begin, "all_gather", 0, 64, "h.1 parameter");
   const std::vector<Event> recent = events.recent();
   REQUIRE(recent.size() == 3);
-  for (size_t i = 0; i < 3; ++i) CHECK((recent[i].sequence == int64_t(i) && std::string(recent[i].phase) == "forward"));
-  CHECK((recent[0].kind == EventKind::phase && std::string(recent[0].what) == "forward" && std::string(recent[0].unit).empty()));
-  CHECK((std::string(recent[1].unit) == "h.0" && recent[1].bytes == 128 && recent[1].count == 1400));
+  for (size_t i = 0; i < 3; ++i)
+    CHECK((recent[i].sequence == int64_t(i) && std::string(recent[i].phase) == "forward"));
+  CHECK((recent[0].kind == EventKind::phase && std::string(recent[0].what) == "forward" &&
+         std::string(recent[0].unit).empty()));
+  CHECK(
+      (std::string(recent[1].unit) == "h.0" && recent[1].bytes == 128 && recent[1].count == 1400));
   CHECK((std::string(recent[2].unit) == "h.1" && std::string(recent[2].detail) == "h.1 parameter"));
-  CHECK((recent[0].nanoseconds <= recent[1].nanoseconds && recent[1].nanoseconds <= recent[2].nanoseconds));
+  CHECK((recent[0].nanoseconds <= recent[1].nanoseconds &&
+         recent[1].nanoseconds <= recent[2].nanoseconds));
 }
 
 TEST_CASE("the stream keeps the last events, oldest first, and listeners see all", "[tensor]") {
@@ -33,12 +37,15 @@ TEST_CASE("the stream keeps the last events, oldest first, and listeners see all
     const std::vector<Event> recent = events.recent();
     const int64_t kept = std::max<int64_t>(capacity, 1);
     REQUIRE(int64_t(recent.size()) == kept);
-    for (int64_t i = 0; i < kept; ++i) CHECK((recent[size_t(i)].sequence == 10 - kept + i && recent[size_t(i)].bytes == 10 - kept + i));
+    for (int64_t i = 0; i < kept; ++i)
+      CHECK((recent[size_t(i)].sequence == 10 - kept + i &&
+             recent[size_t(i)].bytes == 10 - kept + i));
     CHECK((heard == 10 && sum == 45 && events.appended() == 10));
   }
 }
 
-TEST_CASE("labels outlive the text they were made from, and equal texts share one copy", "[tensor]") {
+TEST_CASE("labels outlive the text they were made from, and equal texts share one copy",
+          "[tensor]") {
   EventStream events;
   const char* first = nullptr;
   {

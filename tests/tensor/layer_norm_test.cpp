@@ -19,18 +19,20 @@ struct Case {
 };
 
 struct Inputs {
-  Values x, gain, bias, dy;
+  Values x, weight, bias, dy;
 };
 
 struct Results {
-  Values y, mean, rstd, dx, dgain, dbias;
+  Values y, mean, rstd, dx, dweight, dbias;
   bool operator==(const Results&) const = default;
 };
 
 Inputs inputs(Cpu& cpu, const Case& c, double shift = 0.5) {
-  Inputs in{random_values(c.R * c.C, 1), random_values(c.C, 2), random_values(c.C, 3), random_values(c.R * c.C, 4)};
+  Inputs in{random_values(c.R * c.C, 1), random_values(c.C, 2), random_values(c.C, 3),
+            random_values(c.R * c.C, 4)};
   for (double& v : in.x) v += shift;
-  for (Values* v : {&in.x, &in.gain, &in.bias, &in.dy}) *v = doubles(cpu.of(*v, {int64_t(v->size())}, c.dtype));
+  for (Values* v : {&in.x, &in.weight, &in.bias, &in.dy})
+    *v = doubles(cpu.of(*v, {int64_t(v->size())}, c.dtype));
   return in;
 }
 
@@ -40,20 +42,27 @@ Values before(int64_t n) { return Values(size_t(n), kBefore); }
 
 Results run(Cpu& cpu, const Case& c, const Inputs& in) {
   const Dtype statistics = statistics_type(c.dtype);
-  const LayerNormSaved saved{cpu.of(in.x, {c.R, c.C}, c.dtype, c.offset), cpu.of(in.gain, {c.C}, c.dtype, c.offset),
-                             cpu.nan({c.R}, statistics, c.offset), cpu.nan({c.R}, statistics, c.offset)};
+  const LayerNormSaved saved{
+      cpu.of(in.x, {c.R, c.C}, c.dtype, c.offset), cpu.of(in.weight, {c.C}, c.dtype, c.offset),
+      cpu.nan({c.R}, statistics, c.offset), cpu.nan({c.R}, statistics, c.offset)};
   const Tensor y = cpu.nan({c.R, c.C}, c.dtype, c.offset);
   cpu_backend().layer_norm(saved, cpu.of(in.bias, {c.C}, c.dtype, c.offset), kEps, y);
-  const Tensor dx = c.write_dx == Write::set ? cpu.nan({c.R, c.C}, c.dtype, c.offset) : cpu.of(before(c.R * c.C), {c.R, c.C}, c.dtype, c.offset);
-  const LayerNormGradients out{dx, c.write_dx, cpu.of(before(c.C), {c.C}, c.dtype, c.offset), cpu.of(before(c.C), {c.C}, c.dtype, c.offset)};
+  const Tensor dx = c.write_dx == Write::set
+                        ? cpu.nan({c.R, c.C}, c.dtype, c.offset)
+                        : cpu.of(before(c.R * c.C), {c.R, c.C}, c.dtype, c.offset);
+  const LayerNormGradients out{dx, c.write_dx, cpu.of(before(c.C), {c.C}, c.dtype, c.offset),
+                               cpu.of(before(c.C), {c.C}, c.dtype, c.offset)};
   const GuardedWorkspace workspace(cpu, KernelId::layer_norm_backward, {c.R, c.C}, c.dtype);
-  cpu_backend().layer_norm_backward(saved, cpu.of(in.dy, {c.R, c.C}, c.dtype, c.offset), out, workspace);
+  cpu_backend().layer_norm_backward(saved, cpu.of(in.dy, {c.R, c.C}, c.dtype, c.offset), out,
+                                    workspace);
   CHECK(workspace.intact());
-  return {doubles(y), doubles(saved.mean), doubles(saved.rstd), doubles(dx), doubles(out.dgain), doubles(out.dbias)};
+  return {doubles(y),  doubles(saved.mean),  doubles(saved.rstd),
+          doubles(dx), doubles(out.dweight), doubles(out.dbias)};
 }
 
 Results reference(const Case& c, const Inputs& in) {
-  Results r{Values(in.x.size()), Values(size_t(c.R)), Values(size_t(c.R)), Values(in.x.size()), before(c.C), before(c.C)};
+  Results r{Values(in.x.size()), Values(size_t(c.R)), Values(size_t(c.R)),
+            Values(in.x.size()), before(c.C),         before(c.C)};
   for (int64_t row = 0; row < c.R; ++row) {
     const auto at = [&](int64_t i) { return size_t(row * c.C + i); };
     double mean = 0, variance = 0, mean_d = 0, mean_dn = 0;
@@ -61,12 +70,14 @@ Results reference(const Case& c, const Inputs& in) {
     for (int64_t i = 0; i < c.C; ++i) variance += std::pow(in.x[at(i)] - mean, 2) / double(c.C);
     const double rstd = 1 / std::sqrt(variance + kEps);
     const auto normal = [&](int64_t i) { return (in.x[at(i)] - mean) * rstd; };
-    const auto d = [&](int64_t i) { return in.dy[at(i)] * in.gain[size_t(i)]; };
-    for (int64_t i = 0; i < c.C; ++i) mean_d += d(i) / double(c.C), mean_dn += d(i) * normal(i) / double(c.C);
+    const auto d = [&](int64_t i) { return in.dy[at(i)] * in.weight[size_t(i)]; };
+    for (int64_t i = 0; i < c.C; ++i)
+      mean_d += d(i) / double(c.C), mean_dn += d(i) * normal(i) / double(c.C);
     for (int64_t i = 0; i < c.C; ++i) {
-      r.y[at(i)] = normal(i) * in.gain[size_t(i)] + in.bias[size_t(i)];
-      r.dx[at(i)] = rstd * (d(i) - mean_d - normal(i) * mean_dn) + (c.write_dx == Write::add ? kBefore : 0);
-      r.dgain[size_t(i)] += in.dy[at(i)] * normal(i);
+      r.y[at(i)] = normal(i) * in.weight[size_t(i)] + in.bias[size_t(i)];
+      r.dx[at(i)] =
+          rstd * (d(i) - mean_d - normal(i) * mean_dn) + (c.write_dx == Write::add ? kBefore : 0);
+      r.dweight[size_t(i)] += in.dy[at(i)] * normal(i);
       r.dbias[size_t(i)] += in.dy[at(i)];
     }
     r.mean[size_t(row)] = mean, r.rstd[size_t(row)] = rstd;
@@ -80,9 +91,11 @@ double size_of_values(const Values& v) {
   return largest;
 }
 
-TEST_CASE("layer_norm and its gradient agree with a double reference in every type, set or added", "[tensor]") {
+TEST_CASE("layer_norm and its gradient agree with a double reference in every type, set or added",
+          "[tensor]") {
   Cpu cpu;
-  constexpr std::array<int64_t, 2> sizes[] = {{1, 1}, {3, 2}, {2, 7}, {17, 16}, {5, 17}, {33, 65}, {7, 130}, {65, 33}};
+  constexpr std::array<int64_t, 2> sizes[] = {{1, 1},  {3, 2},   {2, 7},   {17, 16},
+                                              {5, 17}, {33, 65}, {7, 130}, {65, 33}};
   for (const Dtype dtype : kTypes) {
     for (const auto& [R, C] : sizes) {
       for (const Write write : {Write::set, Write::add}) {
@@ -91,15 +104,18 @@ TEST_CASE("layer_norm and its gradient agree with a double reference in every ty
         const Inputs in = inputs(cpu, c);
         const Results expected = reference(c, in), result = run(cpu, c, in);
         const auto close = [&](const Values& a, const Values& b, double eps) {
-          return largest_difference(a, b) <= (eps + 16 * compute_epsilon(dtype) * double(R)) * size_of_values(b);
+          return largest_difference(a, b) <=
+                 (eps + 16 * compute_epsilon(dtype) * double(R)) * size_of_values(b);
         };
         // A row of few channels may have a small variance, by which its rounding is divided.
         const double spread = size_of_values(expected.rstd);
         CHECK(close(result.mean, expected.mean, 0));
         CHECK(close(result.rstd, expected.rstd, compute_epsilon(dtype) * spread));
         CHECK(close(result.y, expected.y, epsilon(dtype) + 4 * compute_epsilon(dtype) * spread));
-        CHECK(close(result.dx, expected.dx, epsilon(dtype) + 4 * compute_epsilon(dtype) * spread * spread));
-        CHECK(close(result.dgain, expected.dgain, epsilon(dtype) + 4 * compute_epsilon(dtype) * spread));
+        CHECK(close(result.dx, expected.dx,
+                    epsilon(dtype) + 4 * compute_epsilon(dtype) * spread * spread));
+        CHECK(close(result.dweight, expected.dweight,
+                    epsilon(dtype) + 4 * compute_epsilon(dtype) * spread));
         CHECK(close(result.dbias, expected.dbias, epsilon(dtype)));
         Inputs other = in;
         other.bias[0] += 0.5;
@@ -128,26 +144,31 @@ TEST_CASE("the gradient of layer_norm agrees with central differences", "[tensor
     }
   };
   check(&Inputs::x, result.dx, 0);
-  check(&Inputs::gain, result.dgain, kBefore);
+  check(&Inputs::weight, result.dweight, kBefore);
   check(&Inputs::bias, result.dbias, kBefore);
 }
 
-TEST_CASE("layer_norm keeps its accuracy when the mean is large against the deviation", "[tensor]") {
+TEST_CASE("layer_norm keeps its accuracy when the mean is large against the deviation",
+          "[tensor]") {
   Cpu cpu;
   const Case c{2, 130};
   const Inputs in = inputs(cpu, c, 1000);
-  CHECK(largest_difference(run(cpu, c, in).y, reference(c, in).y) < 1e-3);  // E[x^2] - E[x]^2 would be off by a tenth
+  CHECK(largest_difference(run(cpu, c, in).y, reference(c, in).y) <
+        1e-3);  // E[x^2] - E[x]^2 would be off by a tenth
 }
 
-TEST_CASE("a row has the same layer_norm and dx whatever rows stand beside it, bit for bit", "[tensor]") {
+TEST_CASE("a row has the same layer_norm and dx whatever rows stand beside it, bit for bit",
+          "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
     const Case c{9, 45, dtype}, one{1, 45, dtype};
     const Inputs in = inputs(cpu, c);
     const Results all = run(cpu, c, in);
-    const auto row = [&](const Values& v, int64_t r) { return Values(v.begin() + r * c.C, v.begin() + (r + 1) * c.C); };
+    const auto row = [&](const Values& v, int64_t r) {
+      return Values(v.begin() + r * c.C, v.begin() + (r + 1) * c.C);
+    };
     for (int64_t r = 0; r < c.R; ++r) {
-      const Results alone = run(cpu, one, {row(in.x, r), in.gain, in.bias, row(in.dy, r)});
+      const Results alone = run(cpu, one, {row(in.x, r), in.weight, in.bias, row(in.dy, r)});
       CHECK(alone.y == row(all.y, r));
       CHECK(alone.dx == row(all.dx, r));
       CHECK(alone.y != row(all.y, (r + 1) % c.R));

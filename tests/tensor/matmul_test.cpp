@@ -28,9 +28,11 @@ struct Inputs {
 Inputs inputs(Cpu& cpu, const Problem& p) {
   const Shape a = p.ta == Transpose::no ? Shape{p.m, p.k} : Shape{p.k, p.m};
   const Shape b = p.tb == Transpose::no ? Shape{p.k, p.n} : Shape{p.n, p.k};
-  const Tensor c = p.write == Write::set ? cpu.nan({p.m, p.n}, p.dtype, p.offset)
-                                         : cpu.of(random_values(p.m * p.n, 3), {p.m, p.n}, p.dtype, p.offset);
-  return {cpu.of(random_values(p.m * p.k, 1), a, p.dtype, p.offset), cpu.of(random_values(p.k * p.n, 2), b, p.dtype, p.offset), c};
+  const Tensor c = p.write == Write::set
+                       ? cpu.nan({p.m, p.n}, p.dtype, p.offset)
+                       : cpu.of(random_values(p.m * p.n, 3), {p.m, p.n}, p.dtype, p.offset);
+  return {cpu.of(random_values(p.m * p.k, 1), a, p.dtype, p.offset),
+          cpu.of(random_values(p.k * p.n, 2), b, p.dtype, p.offset), c};
 }
 
 Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
@@ -40,9 +42,12 @@ Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
   return doubles(in.c);
 }
 
-// The largest excess of |value - reference| over what rounding allows; `stride` skips rows and columns.
-double excess(const Problem& p, const Inputs& in, const Values& before, const Values& result, int64_t stride = 1) {
-  const Values a = doubles(in.a), b = doubles(in.b), bias = in.bias.defined() ? doubles(in.bias) : Values(size_t(p.n), 0.0);
+// The largest excess of |value - reference| over what rounding allows; `stride` skips rows and
+// columns.
+double excess(const Problem& p, const Inputs& in, const Values& before, const Values& result,
+              int64_t stride = 1) {
+  const Values a = doubles(in.a), b = doubles(in.b),
+               bias = in.bias.defined() ? doubles(in.bias) : Values(size_t(p.n), 0.0);
   double worst = -1;
   for (int64_t i = 0; i < p.m; i += stride) {
     for (int64_t j = 0; j < p.n; j += stride) {
@@ -53,7 +58,8 @@ double excess(const Problem& p, const Inputs& in, const Values& before, const Va
         const double y = b[size_t(p.tb == Transpose::no ? k * p.n + j : j * p.k + k)];
         sum += x * y, size += std::abs(x * y);
       }
-      const double allowed = compute_epsilon(p.dtype) * double(p.k + 1) * size + epsilon(p.dtype) * std::abs(sum);
+      const double allowed =
+          compute_epsilon(p.dtype) * double(p.k + 1) * size + epsilon(p.dtype) * std::abs(sum);
       const double beyond = std::abs(result[at] - sum) - allowed;
       worst = std::isnan(beyond) ? 1e9 : std::max(worst, beyond);
     }
@@ -61,14 +67,22 @@ double excess(const Problem& p, const Inputs& in, const Values& before, const Va
   return worst;
 }
 
-TEST_CASE("matmul agrees with a double reference in every type, transposed or not, set or added", "[tensor]") {
+TEST_CASE("matmul agrees with a double reference in every type, transposed or not, set or added",
+          "[tensor]") {
   Cpu cpu;
-  constexpr std::array<int64_t, 3> sizes[] = {{1, 1, 1},    {1, 65, 33}, {3, 7, 17},   {17, 33, 130}, {65, 1, 7}, {130, 65, 3},
-                                              {33, 130, 257}, {4, 24, 8},  {67, 151, 300}, {1, 1, 513}, {5, 40, 1}};
+  constexpr std::array<int64_t, 3> sizes[] = {
+      {1, 1, 1},      {1, 65, 33}, {3, 7, 17},     {17, 33, 130}, {65, 1, 7}, {130, 65, 3},
+      {33, 130, 257}, {4, 24, 8},  {67, 151, 300}, {1, 1, 513},   {5, 40, 1}};
   for (const Dtype dtype : kTypes) {
     for (const auto& [m, n, k] : sizes) {
       for (int variant = 0; variant < 8; ++variant) {
-        const Problem p{m, n, k, kTransposes[variant & 1], kTransposes[variant >> 1 & 1], Write(variant >> 2), dtype};
+        const Problem p{m,
+                        n,
+                        k,
+                        kTransposes[variant & 1],
+                        kTransposes[variant >> 1 & 1],
+                        Write(variant >> 2),
+                        dtype};
         const Inputs in = inputs(cpu, p);
         const Values before = doubles(in.c);
         CAPTURE(name(dtype), m, n, k, variant);
@@ -81,9 +95,11 @@ TEST_CASE("matmul agrees with a double reference in every type, transposed or no
   }
 }
 
-TEST_CASE("a bias is added to every row of a product, in every type and across the edges of panels", "[tensor]") {
+TEST_CASE("a bias is added to every row of a product, in every type and across the edges of panels",
+          "[tensor]") {
   Cpu cpu;
-  constexpr std::array<int64_t, 3> sizes[] = {{1, 1, 1}, {5, 33, 0}, {17, 31, 130}, {65, 32, 513}, {29, 545, 7}, {260, 801, 1030}};
+  constexpr std::array<int64_t, 3> sizes[] = {{1, 1, 1},     {5, 33, 0},   {17, 31, 130},
+                                              {65, 32, 513}, {29, 545, 7}, {260, 801, 1030}};
   for (const Dtype dtype : kTypes) {
     for (const auto& [m, n, k] : sizes) {
       const Problem p{m, n, k, Transpose::no, kTransposes[n & 1], Write::set, dtype};
@@ -98,10 +114,13 @@ TEST_CASE("a bias is added to every row of a product, in every type and across t
   }
 }
 
-TEST_CASE("matmul agrees with a double reference across the edges of its blocks and panels", "[tensor]") {
+TEST_CASE("matmul agrees with a double reference across the edges of its blocks and panels",
+          "[tensor]") {
   Cpu cpu;
-  for (const Problem& p : {Problem{301, 1601, 600}, Problem{601, 800, 1100, Transpose::yes, Transpose::yes, Write::add},
-                           Problem{600, 530, 700, Transpose::no, Transpose::yes, Write::add, Dtype::bf16}}) {
+  for (const Problem& p :
+       {Problem{301, 1601, 600},
+        Problem{601, 800, 1100, Transpose::yes, Transpose::yes, Write::add},
+        Problem{600, 530, 700, Transpose::no, Transpose::yes, Write::add, Dtype::bf16}}) {
     const Inputs in = inputs(cpu, p);
     const Values before = doubles(in.c);
     CHECK(excess(p, in, before, multiply(cpu, p, in), 23) <= 0);
@@ -111,13 +130,18 @@ TEST_CASE("matmul agrees with a double reference across the edges of its blocks 
 TEST_CASE("matmul with nothing to sum sets zeros or adds nothing, and may be empty", "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
-    CHECK(multiply(cpu, {2, 3, 0, {}, {}, Write::set, dtype}, inputs(cpu, {2, 3, 0, {}, {}, Write::set, dtype})) == Values(6, 0.0));
+    CHECK(multiply(cpu, {2, 3, 0, {}, {}, Write::set, dtype},
+                   inputs(cpu, {2, 3, 0, {}, {}, Write::set, dtype})) == Values(6, 0.0));
     const Problem add{2, 3, 0, {}, {}, Write::add, dtype};
     const Inputs in = inputs(cpu, add);
     const Values before = doubles(in.c);
     CHECK(multiply(cpu, add, in) == before);
-    CHECK(multiply(cpu, {0, 3, 4, {}, {}, Write::set, dtype}, inputs(cpu, {0, 3, 4, {}, {}, Write::set, dtype})).empty());
-    CHECK(multiply(cpu, {3, 0, 4, {}, {}, Write::set, dtype}, inputs(cpu, {3, 0, 4, {}, {}, Write::set, dtype})).empty());
+    CHECK(multiply(cpu, {0, 3, 4, {}, {}, Write::set, dtype},
+                   inputs(cpu, {0, 3, 4, {}, {}, Write::set, dtype}))
+              .empty());
+    CHECK(multiply(cpu, {3, 0, 4, {}, {}, Write::set, dtype},
+                   inputs(cpu, {3, 0, 4, {}, {}, Write::set, dtype}))
+              .empty());
   }
 }
 
@@ -131,17 +155,21 @@ TEST_CASE("a row of a product has the same bits however many rows are multiplied
       Problem some = all;
       some.m = rows;
       for (const int64_t first : {int64_t(0), 70 - rows}) {
-        const Inputs part{in.a.slice(first * all.k, {rows, all.k}), in.b, cpu.nan({rows, all.n}, dtype)};
-        const Values expected(whole.begin() + first * all.n, whole.begin() + (first + rows) * all.n);
+        const Inputs part{in.a.slice(first * all.k, {rows, all.k}), in.b,
+                          cpu.nan({rows, all.n}, dtype)};
+        const Values expected(whole.begin() + first * all.n,
+                              whole.begin() + (first + rows) * all.n);
         CHECK(multiply(cpu, some, part) == expected);
       }
     }
-    const Inputs other{cpu.of(random_values(70 * 300, 9), {70, 300}, dtype), in.b, cpu.nan({70, 151}, dtype)};
+    const Inputs other{cpu.of(random_values(70 * 300, 9), {70, 300}, dtype), in.b,
+                       cpu.nan({70, 151}, dtype)};
     CHECK(multiply(cpu, all, other) != whole);
   }
 }
 
-TEST_CASE("a column of a product has the same bits however many columns are multiplied", "[tensor]") {
+TEST_CASE("a column of a product has the same bits however many columns are multiplied",
+          "[tensor]") {
   Cpu cpu;
   const Problem all{37, 200, 300, Transpose::no, Transpose::yes};
   const Inputs in = inputs(cpu, all);
@@ -149,31 +177,46 @@ TEST_CASE("a column of a product has the same bits however many columns are mult
   for (const int64_t columns : {1, 7, 8, 17, 24, 33, 65, 128}) {
     Problem some = all;
     some.n = columns;
-    const Inputs part{in.a, in.b.slice(all.k, {columns, all.k}), cpu.nan({37, columns}, Dtype::f32)};  // from column 1 on
+    const Inputs part{in.a, in.b.slice(all.k, {columns, all.k}),
+                      cpu.nan({37, columns}, Dtype::f32)};  // from column 1 on
     Values expected;
-    for (int64_t r = 0; r < all.m; ++r) expected.insert(expected.end(), whole.begin() + r * 200 + 1, whole.begin() + r * 200 + 1 + columns);
+    for (int64_t r = 0; r < all.m; ++r)
+      expected.insert(expected.end(), whole.begin() + r * 200 + 1,
+                      whole.begin() + r * 200 + 1 + columns);
     CHECK(multiply(cpu, some, part) == expected);
   }
 }
 
-TEST_CASE("a product has the same bits at every offset of its buffers and when repeated", "[tensor]") {
+TEST_CASE("a product has the same bits at every offset of its buffers and when repeated",
+          "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
     for (int variant = 0; variant < 4; ++variant) {
       Problem p{29, 45, 77, kTransposes[variant & 1], kTransposes[variant >> 1], Write::add, dtype};
       const Values expected = multiply(cpu, p, inputs(cpu, p));
-      for (p.offset = 0; p.offset < 9; ++p.offset) CHECK(multiply(cpu, p, inputs(cpu, p)) == expected);
+      for (p.offset = 0; p.offset < 9; ++p.offset)
+        CHECK(multiply(cpu, p, inputs(cpu, p)) == expected);
     }
   }
 }
 
-TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between them alone", "[tensor]") {
+TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between them alone",
+          "[tensor]") {
   constexpr int64_t m = 13, n = 27, k = 19, stride_a = 30, stride_b = 41, stride_c = 33;
   const Values a = random_values(m * stride_a, 1), b = random_values(k * stride_b, 2);
   Values c(size_t(m * stride_c), 7.0), workspace(size_t(gemm_workspace(m, n, k) + 8));
   const auto first = reinterpret_cast<uintptr_t>(workspace.data());
   double* aligned = workspace.data() + (64 - first % 64) % 64 / sizeof(double);
-  gemm<double>({m, n, k, {a.data() + 2, stride_a}, {b.data() + 3, stride_b}, c.data() + 4, stride_c, Write::add, 0.5, aligned});
+  gemm<double>({m,
+                n,
+                k,
+                {a.data() + 2, stride_a},
+                {b.data() + 3, stride_b},
+                c.data() + 4,
+                stride_c,
+                Write::add,
+                0.5,
+                aligned});
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < stride_c; ++j) {
       double expected = 7;
@@ -184,18 +227,34 @@ TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between 
   }
 }
 
-// Bits must not depend on a row's distance in memory, by which gemm decides whether it copies rows first.
-TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copies them", "[tensor]") {
-  constexpr int64_t m = 37, n = 45, k = 700, near = 1024, far = 1025;  // [n] of fp32: 4 KiB, and not a multiple of it
+// Bits must not depend on a row's distance in memory, by which gemm decides whether it copies rows
+// first.
+TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copies them",
+          "[tensor]") {
+  constexpr int64_t m = 37, n = 45, k = 700, near = 1024,
+                    far = 1025;  // [n] of fp32: 4 KiB, and not a multiple of it
   const auto multiply_at = [&](int64_t stride, Transpose transpose) {
-    const int64_t rows = transpose == Transpose::yes ? k : m, columns = transpose == Transpose::yes ? m : k;
-    std::vector<float> a(size_t(rows * stride)), b(size_t(k * n)), c(size_t(m * n)), workspace(size_t(gemm_workspace(m, n, k) + 16));
+    const int64_t rows = transpose == Transpose::yes ? k : m,
+                  columns = transpose == Transpose::yes ? m : k;
+    std::vector<float> a(size_t(rows * stride)), b(size_t(k * n)), c(size_t(m * n)),
+        workspace(size_t(gemm_workspace(m, n, k) + 16));
     const Values values = random_values(rows * columns, 1), right = random_values(k * n, 2);
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < columns; ++i) a[size_t(r * stride + i)] = float(values[size_t(r * columns + i)]);
+      for (int64_t i = 0; i < columns; ++i)
+        a[size_t(r * stride + i)] = float(values[size_t(r * columns + i)]);
     std::ranges::copy(right, b.begin());
-    float* aligned = workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64 / sizeof(float);
-    gemm<float>({m, n, k, {a.data(), stride, transpose}, {b.data(), n}, c.data(), n, Write::set, 1, aligned});
+    float* aligned = workspace.data() +
+                     (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64 / sizeof(float);
+    gemm<float>({m,
+                 n,
+                 k,
+                 {a.data(), stride, transpose},
+                 {b.data(), n},
+                 c.data(),
+                 n,
+                 Write::set,
+                 1,
+                 aligned});
     return c;
   };
   CHECK(multiply_at(near, Transpose::no) == multiply_at(far, Transpose::no));
@@ -206,18 +265,41 @@ TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copi
 TEST_CASE("a packed factor serves products with its first rows and columns", "[tensor]") {
   constexpr int64_t rows = 700, columns = 77, m = 15;
   const Values a = random_values(m * rows + 1, 1), b = random_values(rows * columns, 2);
-  const auto aligned = [](Values& v) { return v.data() + (64 - reinterpret_cast<uintptr_t>(v.data()) % 64) % 64 / sizeof(double); };
-  Values packed(size_t(packed_elements(rows, columns) + 8)), space(size_t(gemm_workspace(m, columns, rows) + 8));
+  const auto aligned = [](Values& v) {
+    return v.data() + (64 - reinterpret_cast<uintptr_t>(v.data()) % 64) % 64 / sizeof(double);
+  };
+  Values packed(size_t(packed_elements(rows, columns) + 8)),
+      space(size_t(gemm_workspace(m, columns, rows) + 8));
   for (const Transpose across : kTransposes) {
     const GemmFactor<double> right{b.data(), across == Transpose::yes ? rows : columns, across};
     pack(right, rows, columns, aligned(packed));
     for (const int64_t k : {1, 511, 513, 700}) {
       for (const int64_t n : {1, 31, 64, 77}) {
         Values part(size_t(m * n)), whole(size_t(m * n));
-        gemm_packed<double>({m, n, k, {a.data(), rows}, aligned(packed), rows, part.data(), n, Write::set, 0.5, aligned(space)});
-        gemm<double>({m, n, k, {a.data(), rows}, right, whole.data(), n, Write::set, 0.5, aligned(space)});
+        gemm_packed<double>({m,
+                             n,
+                             k,
+                             {a.data(), rows},
+                             aligned(packed),
+                             rows,
+                             part.data(),
+                             n,
+                             Write::set,
+                             0.5,
+                             aligned(space)});
+        gemm<double>(
+            {m, n, k, {a.data(), rows}, right, whole.data(), n, Write::set, 0.5, aligned(space)});
         CHECK(part == whole);
-        gemm<double>({m, n, k, {a.data() + 1, rows}, right, whole.data(), n, Write::set, 0.5, aligned(space)});
+        gemm<double>({m,
+                      n,
+                      k,
+                      {a.data() + 1, rows},
+                      right,
+                      whole.data(),
+                      n,
+                      Write::set,
+                      0.5,
+                      aligned(space)});
         CHECK(part != whole);
       }
     }

@@ -40,9 +40,11 @@ TEST_CASE("the peak of the total is of one instant, not the sum of the peaks", "
   ledger.add(MemoryUse::gradient, -70);
   ledger.add(MemoryUse::activation, 40);
   CHECK(ledger.peak_total() == 70);
-  CHECK(ledger.peak_total() != ledger.peak(MemoryUse::gradient) + ledger.peak(MemoryUse::activation));
+  CHECK(ledger.peak_total() !=
+        ledger.peak(MemoryUse::gradient) + ledger.peak(MemoryUse::activation));
   ledger.reset_peak();
-  CHECK((ledger.peak_total() == 40 && ledger.peak(MemoryUse::gradient) == 0 && ledger.peak(MemoryUse::activation) == 40));
+  CHECK((ledger.peak_total() == 40 && ledger.peak(MemoryUse::gradient) == 0 &&
+         ledger.peak(MemoryUse::activation) == 40));
   ledger.add(MemoryUse::workspace, 1);
   CHECK(ledger.peak_total() == 41);
 }
@@ -61,8 +63,10 @@ TEST_CASE("tensors enter and leave the ledger with their storages, to the byte",
   Fixture f;
   Tensor a = Tensor::empty(f.memory, MemoryUse::gradient, {3, 5}, Dtype::bf16);
   {
-    const Tensor b = Tensor::zeros(f.memory, MemoryUse::activation, {7}, Dtype::f64), view = b.slice(2, {3}), copy = a;
-    CHECK((f.memory.ledger().live(MemoryUse::gradient) == 30 && f.memory.ledger().live(MemoryUse::activation) == 56));
+    const Tensor b = Tensor::zeros(f.memory, MemoryUse::activation, {7}, Dtype::f64),
+                 view = b.slice(2, {3}), copy = a;
+    CHECK((f.memory.ledger().live(MemoryUse::gradient) == 30 &&
+           f.memory.ledger().live(MemoryUse::activation) == 56));
   }
   CHECK((f.memory.ledger().live_total() == 30 && f.memory.ledger().peak_total() == 86));
   Tensor part = a.slice(1, {1});
@@ -72,7 +76,8 @@ TEST_CASE("tensors enter and leave the ledger with their storages, to the byte",
   CHECK((f.memory.ledger().live_total() == 0 && f.memory.allocations() == 2));
 }
 
-TEST_CASE("memory is aligned to 64 bytes at every size, and none is taken for 0 bytes", "[tensor]") {
+TEST_CASE("memory is aligned to 64 bytes at every size, and none is taken for 0 bytes",
+          "[tensor]") {
   Fixture f;
   for (int64_t bytes : {1, 2, 63, 64, 65, 4097}) {
     void* block = f.memory.allocate(MemoryUse::workspace, bytes);
@@ -83,7 +88,8 @@ TEST_CASE("memory is aligned to 64 bytes at every size, and none is taken for 0 
   f.memory.release(nullptr, MemoryUse::workspace, 0);
 }
 
-TEST_CASE("an allocation up to the limit fits, one byte more does not and changes nothing", "[tensor]") {
+TEST_CASE("an allocation up to the limit fits, one byte more does not and changes nothing",
+          "[tensor]") {
   Fixture f({.limit = 1000});
   const Tensor half = Tensor::empty(f.memory, MemoryUse::parameter, {125});
   {
@@ -106,10 +112,13 @@ TEST_CASE("OutOfMemory names rank, phase, unit, use, sizes, holders and what to 
     Tensor::empty(f.memory, MemoryUse::gradient, {512});
     FAIL("it fitted");
   } catch (const OutOfMemory& error) {
-    CHECK((error.rank == 3 && error.phase == "backward" && error.unit == "h.3" && error.asked == 2048));
+    CHECK((error.rank == 3 && error.phase == "backward" && error.unit == "h.3" &&
+           error.asked == 2048));
     CHECK(std::string(error.what()) ==
-          "rank 3 is out of device memory in backward, unit h.3: asked for 2.00 KiB (2048 bytes) of gradient, the limit is 4.00 KiB "
-          "(4096 bytes), in use 3.00 KiB = parameter 3.00 KiB. Try a smaller micro-batch, a higher ZeRO stage, recomputation, or a "
+          "rank 3 is out of device memory in backward, unit h.3: asked for 2.00 KiB (2048 bytes) "
+          "of gradient, the limit is 4.00 KiB "
+          "(4096 bytes), in use 3.00 KiB = parameter 3.00 KiB. Try a smaller micro-batch, a higher "
+          "ZeRO stage, recomputation, or a "
           "larger limit.");
   }
 }
@@ -148,7 +157,8 @@ TEST_CASE("with poison, memory that nobody wrote is NaN in every float type", "[
     const Tensor t = Tensor::empty(f.memory, MemoryUse::activation, {37}, dtype);
     for_float_type(dtype, [&](auto type) {
       using T = decltype(type);
-      CHECK(std::ranges::all_of(t.data<T>(), [](T value) { return std::isnan(Compute<T>(value)); }));
+      CHECK(
+          std::ranges::all_of(t.data<T>(), [](T value) { return std::isnan(Compute<T>(value)); }));
     });
     if (reuse == 0) cpu_backend().fill(1, t);
   }
@@ -164,7 +174,8 @@ TEST_CASE("with poison, memory that was given back is NaN", "[tensor]") {
   CHECK(std::isnan(elements[7]));  // the block is kept, so this address is still ours
 }
 
-TEST_CASE("blocks are kept by size and handed out again, and the ledger does not see it", "[tensor]") {
+TEST_CASE("blocks are kept by size and handed out again, and the ledger does not see it",
+          "[tensor]") {
   if (!kKeepsBlocks) SKIP("AddressSanitizer sees uses after free only if blocks are not kept");
   Fixture f;
   void* first = f.memory.allocate(MemoryUse::activation, 4096);

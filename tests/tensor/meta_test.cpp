@@ -1,5 +1,5 @@
-#include <catch2/catch_test_macros.hpp>
 #include <array>
+#include <catch2/catch_test_macros.hpp>
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/kernels.h"
@@ -11,7 +11,9 @@ using namespace zl;
 struct Meta {
   EventStream events;
   Memory memory{Device{DeviceKind::meta}, meta_backend(), events};
-  Tensor empty(Shape shape, Dtype dtype = Dtype::f32) { return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype); }
+  Tensor empty(Shape shape, Dtype dtype = Dtype::f32) {
+    return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype);
+  }
 };
 
 TEST_CASE("tensors on meta take no memory, but stand in the ledger", "[tensor]") {
@@ -47,8 +49,11 @@ struct Trace {
 };
 
 Trace run(Memory& memory, int64_t C) {
-  const auto empty = [&](Shape shape, Dtype dtype = Dtype::f32) { return Tensor::zeros(memory, MemoryUse::activation, std::move(shape), dtype); };
-  const Tensor x = empty({2, 9, C}), y = empty({2, 9, C}), w = empty({C, C}), bias = empty({C}), ids = empty({2, 9}, Dtype::i32);
+  const auto empty = [&](Shape shape, Dtype dtype = Dtype::f32) {
+    return Tensor::zeros(memory, MemoryUse::activation, std::move(shape), dtype);
+  };
+  const Tensor x = empty({2, 9, C}), y = empty({2, 9, C}), w = empty({C, C}), bias = empty({C}),
+               ids = empty({2, 9}, Dtype::i32);
   kernel::matmul(x, Transpose::no, w, Transpose::no, y);
   kernel::sum_rows(y, bias);
   kernel::gelu(x, y);
@@ -62,7 +67,8 @@ Trace run(Memory& memory, int64_t C) {
   return trace;
 }
 
-TEST_CASE("a dry run asks for the workspace and reports the operations of the device it stands for", "[tensor]") {
+TEST_CASE("a dry run asks for the workspace and reports the operations of the device it stands for",
+          "[tensor]") {
   Meta meta;
   EventStream events;
   Memory memory(Device{}, cpu_backend(), events);
@@ -76,7 +82,9 @@ TEST_CASE("a dry run asks for the workspace and reports the operations of the de
 
 TEST_CASE("a dry run of a GPU asks for its workspace, on a machine without one", "[tensor]") {
   const std::array<int64_t, 3> dims{100, 64, 32};
-  const auto asks = [&](DeviceKind kind) { return meta_backend(kind).workspace(KernelId::matmul, dims, Dtype::f32); };
+  const auto asks = [&](DeviceKind kind) {
+    return meta_backend(kind).workspace(KernelId::matmul, dims, Dtype::f32);
+  };
   CHECK(asks(DeviceKind::cuda) == int64_t(32) << 20);
   CHECK(asks(DeviceKind::cpu) == cpu_backend().workspace(KernelId::matmul, dims, Dtype::f32));
   CHECK(std::string(meta_backend(DeviceKind::cuda).name()) == "meta");

@@ -29,11 +29,13 @@ TEST_CASE("sum_of_squares agrees with a plain sum in long double", "[tensor]") {
   }
 }
 
-// The order as it is promised: lanes of 16 inside blocks of 1,024, then pairs of lanes, then pairs of blocks.
+// The order as it is promised: lanes of 16 inside blocks of 1,024, then pairs of lanes, then pairs
+// of blocks.
 double by_recursion(const Values& blocks, size_t begin, size_t count) {
   if (begin >= blocks.size()) return 0;
   if (count == 1) return blocks[begin];
-  return by_recursion(blocks, begin, count / 2) + by_recursion(blocks, begin + count / 2, count / 2);
+  return by_recursion(blocks, begin, count / 2) +
+         by_recursion(blocks, begin + count / 2, count / 2);
 }
 
 TEST_CASE("sum_of_squares adds in the promised order, bit for bit", "[tensor]") {
@@ -44,7 +46,8 @@ TEST_CASE("sum_of_squares adds in the promised order, bit for bit", "[tensor]") 
     double plain = 0;
     for (size_t begin = 0; begin < x.size(); begin += 1024) {
       Values lanes(16);
-      for (size_t i = begin; i < std::min(begin + 1024, x.size()); ++i) lanes[i % 16] += x[i] * x[i];
+      for (size_t i = begin; i < std::min(begin + 1024, x.size()); ++i)
+        lanes[i % 16] += x[i] * x[i];
       for (size_t width = 8; width > 0; width /= 2)
         for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
       blocks.push_back(lanes[0]);
@@ -56,7 +59,8 @@ TEST_CASE("sum_of_squares adds in the promised order, bit for bit", "[tensor]") 
   }
 }
 
-TEST_CASE("zeros at the end change no bit of a sum of squares, whatever blocks they fill", "[tensor]") {
+TEST_CASE("zeros at the end change no bit of a sum of squares, whatever blocks they fill",
+          "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   for (int64_t n : {1, 5, 1000, 1024, 2500, 3 * 1024, 5 * 1024 + 7}) {
@@ -79,15 +83,19 @@ TEST_CASE("the bits of a sum of squares do not depend on the buffer's offset", "
   const Dtype dtype = any_type();
   const Values values = random_values(2345, 4);
   const double sum = sum_of_squares(cpu, cpu.of(values, {2345}, dtype));
-  for (int64_t offset = 1; offset < 64; ++offset) CHECK(sum_of_squares(cpu, cpu.of(values, {2345}, dtype, offset)) == sum);
+  for (int64_t offset = 1; offset < 64; ++offset)
+    CHECK(sum_of_squares(cpu, cpu.of(values, {2345}, dtype, offset)) == sum);
 }
 
-TEST_CASE("squares that fp32 cannot hold are summed, and non-finite numbers stay non-finite", "[tensor]") {
+TEST_CASE("squares that fp32 cannot hold are summed, and non-finite numbers stay non-finite",
+          "[tensor]") {
   Cpu cpu;
-  CHECK(sum_of_squares(cpu, cpu.of({1e30, 1e30}, {2}, Dtype::f32)) == 2 * double(1e30f) * double(1e30f));
+  CHECK(sum_of_squares(cpu, cpu.of({1e30, 1e30}, {2}, Dtype::f32)) ==
+        2 * double(1e30f) * double(1e30f));
   CHECK(sum_of_squares(cpu, cpu.of({1e-30}, {1}, Dtype::f32)) > 0);
   Values values(3000, 1);
-  for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     for (size_t at : {0, 17, 1024, 2999}) {
       Values broken = values;
       broken[at] = bad;

@@ -23,11 +23,14 @@ Values squared(Values values) {
   return values;
 }
 
-// An update of n elements whose tensors hold random numbers; the bias corrections are those of step 3.
+// An update of n elements whose tensors hold random numbers; the bias corrections are those of
+// step 3.
 AdamWUpdate update_of(Cpu& cpu, const Case& c) {
   const Dtype state = statistics_type(c.parameter);
-  AdamWUpdate u{cpu.of(random_values(c.n, 1), {c.n}, c.parameter, c.offset), cpu.of(random_values(c.n, 2), {c.n}, c.gradient, c.offset),
-                cpu.of(random_values(c.n, 3), {c.n}, state, c.offset), cpu.of(squared(random_values(c.n, 4)), {c.n}, state, c.offset)};
+  AdamWUpdate u{cpu.of(random_values(c.n, 1), {c.n}, c.parameter, c.offset),
+                cpu.of(random_values(c.n, 2), {c.n}, c.gradient, c.offset),
+                cpu.of(random_values(c.n, 3), {c.n}, state, c.offset),
+                cpu.of(squared(random_values(c.n, 4)), {c.n}, state, c.offset)};
   if (c.master) u.master = cpu.of(random_values(c.n, 5), {c.n}, state, c.offset);
   u.gradient_scale = 0.5;
   u.lr = 0.01, u.beta1 = 0.9, u.beta2 = 0.95, u.eps = 1e-6, u.weight_decay = 0.1;
@@ -49,22 +52,27 @@ State reference(const AdamWUpdate& u, State s, double g) {
   return {s.p - u.lr * step - (u.decoupled ? u.lr * u.weight_decay * s.p : 0), s.m, s.v};
 }
 
-TEST_CASE("one adamw update is algorithm 2 of the paper in every type, with and without a master copy", "[tensor]") {
+TEST_CASE(
+    "one adamw update is algorithm 2 of the paper in every type, with and without a master copy",
+    "[tensor]") {
   Cpu cpu;
   const Dtype parameter = any_type(), gradient = any_type();
   const bool master = GENERATE(false, true), decoupled = GENERATE(true, false);
   AdamWUpdate u = update_of(cpu, {parameter, gradient, master});
   u.decoupled = decoupled;
-  const Values p = doubles(master ? u.master : u.parameter), g = doubles(u.gradient), m = doubles(u.first_moment), v = doubles(u.second_moment);
+  const Values p = doubles(master ? u.master : u.parameter), g = doubles(u.gradient),
+               m = doubles(u.first_moment), v = doubles(u.second_moment);
   kernel::adamw(u);
-  const Values new_p = doubles(master ? u.master : u.parameter), new_m = doubles(u.first_moment), new_v = doubles(u.second_moment);
+  const Values new_p = doubles(master ? u.master : u.parameter), new_m = doubles(u.first_moment),
+               new_v = doubles(u.second_moment);
   const double eps = compute_epsilon(parameter), stored = master ? eps : epsilon(parameter);
   double wrong = 0;
   for (size_t i = 0; i < p.size(); ++i) {
     const State s = reference(u, {p[i], m[i], v[i]}, g[i]);
     REQUIRE(std::abs(new_m[i] - s.m) <= 4 * eps);
     REQUIRE(std::abs(new_v[i] - s.v) <= 4 * eps * s.v);
-    REQUIRE(std::abs(new_p[i] - s.p) <= stored * std::max(1.0, std::abs(s.p)) + 0.1 * eps / std::sqrt(s.v));
+    REQUIRE(std::abs(new_p[i] - s.p) <=
+            stored * std::max(1.0, std::abs(s.p)) + 0.1 * eps / std::sqrt(s.v));
     AdamWUpdate other = u;
     other.decoupled = !decoupled;
     wrong = std::max(wrong, std::abs(new_p[i] - reference(other, {p[i], m[i], v[i]}, g[i]).p));
@@ -77,7 +85,8 @@ TEST_CASE("100 steps of adamw from zero follow the closed form in double", "[ten
   Cpu cpu;
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::f64);
   const int64_t n = 21;
-  AdamWUpdate u{cpu.of(random_values(n, 1), {n}, dtype), cpu.nan({n}, dtype), cpu.of(Values(size_t(n)), {n}, dtype), cpu.of(Values(size_t(n)), {n}, dtype)};
+  AdamWUpdate u{cpu.of(random_values(n, 1), {n}, dtype), cpu.nan({n}, dtype),
+                cpu.of(Values(size_t(n)), {n}, dtype), cpu.of(Values(size_t(n)), {n}, dtype)};
   u.weight_decay = 0.05;
   Values p = doubles(u.parameter), gradients[100];
   for (int t = 1; t <= 100; ++t) {
@@ -89,9 +98,11 @@ TEST_CASE("100 steps of adamw from zero follow the closed form in double", "[ten
       double m = 0, v = 0;  // the moments as weighted sums of all gradients so far
       for (int s = 1; s <= t; ++s) {
         const double g = gradients[s - 1][i];
-        m += (1 - u.beta1) * std::pow(u.beta1, t - s) * g, v += (1 - u.beta2) * std::pow(u.beta2, t - s) * g * g;
+        m += (1 - u.beta1) * std::pow(u.beta1, t - s) * g,
+            v += (1 - u.beta2) * std::pow(u.beta2, t - s) * g * g;
       }
-      p[i] = p[i] * (1 - u.lr * u.weight_decay) - u.lr * (m / u.correction1) / (std::sqrt(v / u.correction2) + u.eps);
+      p[i] = p[i] * (1 - u.lr * u.weight_decay) -
+             u.lr * (m / u.correction1) / (std::sqrt(v / u.correction2) + u.eps);
     }
   }
   const double tolerance = dtype == Dtype::f64 ? 1e-12 : 2e-5;
@@ -106,7 +117,9 @@ AdamWUpdate slice(AdamWUpdate u, int64_t begin, int64_t n) {
   return u;
 }
 
-TEST_CASE("adamw of a range is that range of adamw of the whole, bit for bit, at every offset and length", "[tensor]") {
+TEST_CASE(
+    "adamw of a range is that range of adamw of the whole, bit for bit, at every offset and length",
+    "[tensor]") {
   Cpu cpu;
   const Case c{any_type(), Dtype::bf16, GENERATE(false, true), 200};
   const AdamWUpdate whole = update_of(cpu, c), fresh = update_of(cpu, c), part = update_of(cpu, c);
@@ -114,13 +127,16 @@ TEST_CASE("adamw of a range is that range of adamw of the whole, bit for bit, at
   bool same = true;
   for (int64_t begin = 0; begin < 64; ++begin) {
     for (int64_t n = 0; n <= 130; ++n) {
-      const AdamWUpdate a = slice(part, begin, n), before = slice(fresh, begin, n), b = slice(whole, begin, n);
+      const AdamWUpdate a = slice(part, begin, n), before = slice(fresh, begin, n),
+                        b = slice(whole, begin, n);
       cpu_backend().copy(before.parameter, a.parameter);
       cpu_backend().copy(before.first_moment, a.first_moment);
       cpu_backend().copy(before.second_moment, a.second_moment);
       if (c.master) cpu_backend().copy(before.master, a.master);
       cpu_backend().adamw(a);
-      same = same && same_bits(a.parameter, b.parameter) && same_bits(a.first_moment, b.first_moment) && same_bits(a.second_moment, b.second_moment);
+      same = same && same_bits(a.parameter, b.parameter) &&
+             same_bits(a.first_moment, b.first_moment) &&
+             same_bits(a.second_moment, b.second_moment);
       if (c.master) same = same && same_bits(a.master, b.master);
     }
   }
@@ -131,7 +147,8 @@ TEST_CASE("adamw of a range is that range of adamw of the whole, bit for bit, at
 
 TEST_CASE("adamw touches nothing outside its range", "[tensor]") {
   Cpu cpu;
-  const AdamWUpdate u = update_of(cpu, {.master = true, .n = 40}), before = update_of(cpu, {.master = true, .n = 40});
+  const AdamWUpdate u = update_of(cpu, {.master = true, .n = 40}),
+                    before = update_of(cpu, {.master = true, .n = 40});
   kernel::adamw(slice(u, 9, 22));
   for (const auto& [begin, n] : {std::pair<int64_t, int64_t>{0, 9}, {31, 9}}) {
     const AdamWUpdate a = slice(u, begin, n), b = slice(before, begin, n);
@@ -146,7 +163,8 @@ TEST_CASE("zeros stay zero under adamw, so padding never grows", "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   AdamWUpdate u = update_of(cpu, {dtype, dtype, false, 19});
-  for (const Tensor* t : {&u.parameter, &u.gradient, &u.first_moment, &u.second_moment}) kernel::fill(0, *t);
+  for (const Tensor* t : {&u.parameter, &u.gradient, &u.first_moment, &u.second_moment})
+    kernel::fill(0, *t);
   for (int step = 0; step < 3; ++step) kernel::adamw(u);
   CHECK(doubles(u.parameter) == Values(19));
   CHECK(doubles(u.second_moment) == Values(19));
@@ -155,7 +173,8 @@ TEST_CASE("zeros stay zero under adamw, so padding never grows", "[tensor]") {
 TEST_CASE("a master copy keeps what a 16-bit parameter would round away", "[tensor]") {
   Cpu cpu;
   const auto train = [&](bool master) {
-    AdamWUpdate u{cpu.of({1}, {1}, Dtype::bf16), cpu.of({1}, {1}, Dtype::bf16), cpu.of({0}, {1}, Dtype::f32), cpu.of({0}, {1}, Dtype::f32)};
+    AdamWUpdate u{cpu.of({1}, {1}, Dtype::bf16), cpu.of({1}, {1}, Dtype::bf16),
+                  cpu.of({0}, {1}, Dtype::f32), cpu.of({0}, {1}, Dtype::f32)};
     if (master) u.master = cpu.of({1}, {1}, Dtype::f32);
     for (int t = 1; t <= 20; ++t) {
       u.correction1 = 1 - std::pow(u.beta1, t), u.correction2 = 1 - std::pow(u.beta2, t);

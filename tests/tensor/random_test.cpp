@@ -16,7 +16,8 @@ using Words = std::array<uint32_t, 4>;
 TEST_CASE("philox4x32-10 gives the known answers that Random123 publishes", "[tensor]") {
   constexpr uint32_t ff = 0xffffffff;
   CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-  CHECK(philox4x32({ff, ff, ff, ff}, {ff, ff}) == Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox4x32({ff, ff, ff, ff}, {ff, ff}) ==
+        Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
   CHECK(philox4x32({1, 0, 0, 0}, {0, 0}) != philox4x32({0, 0, 0, 0}, {0, 0}));
@@ -54,7 +55,9 @@ TEST_CASE("uniform numbers lie in [0, 1) and fill it evenly", "[tensor]") {
   CHECK(std::abs(squares / n - 1.0 / 3) < 5 * std::sqrt(4.0 / 45 / n));
 }
 
-TEST_CASE("normal fills element i with number first + i of the stream, from any start and in any type", "[tensor]") {
+TEST_CASE(
+    "normal fills element i with number first + i of the stream, from any start and in any type",
+    "[tensor]") {
   Cpu cpu;
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
   const PhiloxStream stream{11, fnv1a("h.0.mlp.c_fc.weight")};
@@ -79,11 +82,13 @@ TEST_CASE("normal reaches indices beyond 32 bits", "[tensor]") {
   const Tensor out = cpu.nan({4}, Dtype::f64), near = cpu.nan({4}, Dtype::f64);
   kernel::normal({1, 2}, far, out);
   kernel::normal({1, 2}, 1, near);
-  for (int64_t i = 0; i < 4; ++i) CHECK(out.data<double>()[size_t(i)] == PhiloxStream{1, 2}.normal(uint64_t(far + i)));
+  for (int64_t i = 0; i < 4; ++i)
+    CHECK(out.data<double>()[size_t(i)] == PhiloxStream{1, 2}.normal(uint64_t(far + i)));
   CHECK_FALSE(same_bits(out, near));
 }
 
-TEST_CASE("normal numbers have the moments, tails and independence of a normal distribution", "[tensor]") {
+TEST_CASE("normal numbers have the moments, tails and independence of a normal distribution",
+          "[tensor]") {
   Cpu cpu;
   const int64_t n = 1000000;
   const Tensor t = cpu.empty({n}, Dtype::f64);

@@ -37,17 +37,21 @@ Result reference(const Options& o, Values p, const std::vector<Values>& gradient
 
 SgdUpdate update_of(Cpu& cpu, const Options& o, Dtype dtype, int64_t n) {
   SgdUpdate u{cpu.of(random_values(n, 1), {n}, dtype), {}};
-  if (o.momentum != 0) u.momentum_buffer = cpu.nan({n}, statistics_type(dtype));  // whatever it held must not matter
+  if (o.momentum != 0)
+    u.momentum_buffer = cpu.nan({n}, statistics_type(dtype));  // whatever it held must not matter
   u.gradient_scale = 0.5;
-  u.lr = 0.1, u.momentum = o.momentum, u.dampening = o.dampening, u.weight_decay = o.weight_decay, u.nesterov = o.nesterov;
+  u.lr = 0.1, u.momentum = o.momentum, u.dampening = o.dampening, u.weight_decay = o.weight_decay,
+  u.nesterov = o.nesterov;
   return u;
 }
 
 TEST_CASE("four steps of sgd are torch.optim.SGD's, with every option and type", "[tensor]") {
   Cpu cpu;
-  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64), gradient = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f64);
+  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64),
+              gradient = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f64);
   const bool master = GENERATE(false, true);
-  const Options o = GENERATE(Options{}, Options{0, 0, 0.1}, Options{0.9}, Options{0.9, 0.5, 0.1}, Options{0.9, 0, 0.1, true});
+  const Options o = GENERATE(Options{}, Options{0, 0, 0.1}, Options{0.9}, Options{0.9, 0.5, 0.1},
+                             Options{0.9, 0, 0.1, true});
   const int64_t n = 37;
   SgdUpdate u = update_of(cpu, o, dtype, n);
   if (master) u.master = cpu.of(doubles(u.parameter), {n}, statistics_type(dtype));
@@ -61,12 +65,15 @@ TEST_CASE("four steps of sgd are torch.optim.SGD's, with every option and type",
   }
   const Result expected = reference(o, start, gradients);
   const double tolerance = (master ? 16 * compute_epsilon(dtype) : 4 * epsilon(dtype));
-  CHECK(largest_difference(doubles(master ? u.master : u.parameter), expected.parameter) < tolerance);
-  if (o.momentum != 0) CHECK(largest_difference(doubles(u.momentum_buffer), expected.buffer) < 4 * tolerance);
+  CHECK(largest_difference(doubles(master ? u.master : u.parameter), expected.parameter) <
+        tolerance);
+  if (o.momentum != 0)
+    CHECK(largest_difference(doubles(u.momentum_buffer), expected.buffer) < 4 * tolerance);
   if (master) CHECK(same_bits(u.parameter, cpu.of(doubles(u.master), {n}, dtype)));
   Options wrong = o;
   wrong.weight_decay += 0.5;
-  CHECK(largest_difference(doubles(u.parameter), reference(wrong, start, gradients).parameter) > tolerance);
+  CHECK(largest_difference(doubles(u.parameter), reference(wrong, start, gradients).parameter) >
+        tolerance);
 }
 
 TEST_CASE("sgd of a range is that range of sgd of the whole, bit for bit", "[tensor]") {
@@ -77,7 +84,8 @@ TEST_CASE("sgd of a range is that range of sgd of the whole, bit for bit", "[ten
   const Tensor gradient = cpu.of(random_values(n, 2), {n}, dtype);
   SgdUpdate whole = update_of(cpu, o, dtype, n);
   whole.gradient = gradient;
-  const Tensor buffer = cpu.of(random_values(n, 3), {n}, statistics_type(dtype)), fresh = cpu.of(doubles(whole.parameter), {n}, dtype);
+  const Tensor buffer = cpu.of(random_values(n, 3), {n}, statistics_type(dtype)),
+               fresh = cpu.of(doubles(whole.parameter), {n}, dtype);
   if (o.momentum != 0) kernel::copy(buffer, whole.momentum_buffer);
   kernel::sgd(whole);
   bool same = true;
@@ -93,7 +101,9 @@ TEST_CASE("sgd of a range is that range of sgd of the whole, bit for bit", "[ten
       }
       cpu_backend().sgd(part);
       same = same && same_bits(part.parameter, whole.parameter.slice(begin, {length}));
-      if (o.momentum != 0) same = same && same_bits(part.momentum_buffer, whole.momentum_buffer.slice(begin, {length}));
+      if (o.momentum != 0)
+        same =
+            same && same_bits(part.momentum_buffer, whole.momentum_buffer.slice(begin, {length}));
     }
   }
   CHECK(same);

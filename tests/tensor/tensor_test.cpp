@@ -26,12 +26,14 @@ TEST_CASE("slices count elements, whatever their size in bytes", "[tensor]") {
   for (Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}) {
     const Tensor t = cpu.of({1, 2, 3, 4}, {4}, dtype);
     CHECK(doubles(t.slice(1, {2}).slice(1, {1})) == Values{3});
-    CHECK(static_cast<char*>(t.slice(3, {1}).address()) - static_cast<char*>(t.address()) == 3 * size_of(dtype));
+    CHECK(static_cast<char*>(t.slice(3, {1}).address()) - static_cast<char*>(t.address()) ==
+          3 * size_of(dtype));
     CHECK(t.bytes() == 4 * size_of(dtype));
   }
 }
 
-TEST_CASE("a slice outside its tensor is refused, also of a slice and with absurd numbers", "[tensor]") {
+TEST_CASE("a slice outside its tensor is refused, also of a slice and with absurd numbers",
+          "[tensor]") {
   Cpu cpu;
   const Tensor t = cpu.of({0, 1, 2, 3, 4, 5}, {6}, Dtype::f32), part = t.slice(2, {3});
   CHECK_NOTHROW(t.slice(6, {0}));
@@ -44,7 +46,8 @@ TEST_CASE("a slice outside its tensor is refused, also of a slice and with absur
   CHECK_THROWS_AS(t.slice(INT64_MAX, {1}), std::invalid_argument);
 }
 
-TEST_CASE("shapes with two negative dimensions are refused although their product is positive", "[tensor]") {
+TEST_CASE("shapes with two negative dimensions are refused although their product is positive",
+          "[tensor]") {
   Cpu cpu;
   const Tensor t = cpu.of({0, 1, 2, 3, 4, 5}, {6}, Dtype::f32);
   CHECK_THROWS_AS(t.slice(0, {-2, -3}), std::invalid_argument);
@@ -88,7 +91,8 @@ TEST_CASE("data of the wrong type or of nothing is refused with both types named
 
 TEST_CASE("tensors without elements have a shape and may be filled and copied", "[tensor]") {
   Cpu cpu;
-  const Tensor none = Tensor::zeros(cpu.memory, MemoryUse::activation, {0, 4}), other = cpu.empty({0, 4}, Dtype::bf16);
+  const Tensor none = Tensor::zeros(cpu.memory, MemoryUse::activation, {0, 4}),
+               other = cpu.empty({0, 4}, Dtype::bf16);
   CHECK((none.numel() == 0 && none.bytes() == 0 && none.defined() && none.address() == nullptr));
   CHECK_NOTHROW(kernel::copy(none, other));
   CHECK_NOTHROW(kernel::gelu(none, none));
@@ -110,8 +114,10 @@ TEST_CASE("upload and download bring values there and back in every type", "[ten
 
 TEST_CASE("like makes an activation of the same type in the same memory", "[tensor]") {
   Cpu cpu;
-  const Tensor t = Tensor::empty(cpu.memory, MemoryUse::parameter, {2}, Dtype::f16), other = like(t, {5, 2});
-  CHECK((other.dtype() == Dtype::f16 && other.use() == MemoryUse::activation && other.shape() == Shape{5, 2}));
+  const Tensor t = Tensor::empty(cpu.memory, MemoryUse::parameter, {2}, Dtype::f16),
+               other = like(t, {5, 2});
+  CHECK((other.dtype() == Dtype::f16 && other.use() == MemoryUse::activation &&
+         other.shape() == Shape{5, 2}));
   CHECK(&other.memory() == &cpu.memory);
 }
 

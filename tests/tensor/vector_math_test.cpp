@@ -7,9 +7,12 @@
 namespace {
 
 using namespace zl;
-constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                kNan = std::numeric_limits<float>::quiet_NaN();
 
-double relative_error(float value, double expected) { return std::abs(value - expected) / std::abs(expected); }
+double relative_error(float value, double expected) {
+  return std::abs(value - expected) / std::abs(expected);
+}
 
 std::vector<float> ramp(int n) {
   std::vector<float> x(static_cast<size_t>(n));
@@ -23,12 +26,15 @@ float lane_sum(const float* x, int64_t n) {
 
 TEST_CASE("exp_fast is within one rounding of e^x wherever the result is normal", "[tensor]") {
   double worst = 0;
-  for (double x = -87.3; x < 88.72; x += 0.00137) worst = std::max(worst, relative_error(exp_fast(float(x)), std::exp(double(float(x)))));
+  for (double x = -87.3; x < 88.72; x += 0.00137)
+    worst = std::max(worst, relative_error(exp_fast(float(x)), std::exp(double(float(x)))));
   CHECK(worst < 1.2e-7);
-  CHECK(relative_error(exp_fast(1.0001f), std::exp(1.0)) > 1.2e-7);  // another argument is told apart
+  CHECK(relative_error(exp_fast(1.0001f), std::exp(1.0)) >
+        1.2e-7);  // another argument is told apart
 }
 
-TEST_CASE("exp_fast overflows to infinity, underflows through subnormals to zero and keeps NaN", "[tensor]") {
+TEST_CASE("exp_fast overflows to infinity, underflows through subnormals to zero and keeps NaN",
+          "[tensor]") {
   CHECK(exp_fast(0.0f) == 1.0f);
   CHECK(exp_fast(-0.0f) == 1.0f);
   CHECK(exp_fast(88.8f) == kInfinity);
@@ -45,7 +51,8 @@ TEST_CASE("exp_fast of a double is the library's", "[tensor]") {
   CHECK(exp_fast(0.3) == std::exp(0.3));
 }
 
-TEST_CASE("a vectorised loop of exp_fast has the bits of single calls at every offset and length", "[tensor]") {
+TEST_CASE("a vectorised loop of exp_fast has the bits of single calls at every offset and length",
+          "[tensor]") {
   const std::vector<float> x = ramp(100);
   std::vector<float> single;
   for (const float v : x) single.push_back(exp_fast(v));
@@ -85,7 +92,8 @@ TEST_CASE("sum_lanes does not depend on where the values lie, but on their order
 TEST_CASE("max_lanes finds the largest term wherever it is", "[tensor]") {
   for (const int64_t n : {1, 3, 16, 17, 65}) {
     for (int64_t at = 0; at < n; ++at) {
-      CHECK(max_lanes(n, -kInfinity, [&](int64_t i) { return i == at ? 2.0f : -float(i); }) == 2.0f);
+      CHECK(max_lanes(n, -kInfinity, [&](int64_t i) { return i == at ? 2.0f : -float(i); }) ==
+            2.0f);
     }
   }
   CHECK(max_lanes(0, -3.0f, [](int64_t) { return 1.0f; }) == -3.0f);

@@ -19,7 +19,8 @@ std::string join(const std::vector<std::pair<std::string, int64_t>>& flags) {
 }
 
 // The document of a run whose checks all hold.
-std::string passed(const std::string& lesson, const std::vector<std::pair<std::string, int64_t>>& flags) {
+std::string passed(const std::string& lesson,
+                   const std::vector<std::pair<std::string, int64_t>>& flags) {
   const std::string document = lesson_document(lesson, join(flags));
   INFO(document);
   CHECK(nlohmann::json::parse(document).at("ok") == true);
@@ -47,7 +48,9 @@ double readme(double a, double b) {
 
 // [n] sizes of the tensors of model M, in the order in which they are laid out.
 std::vector<int64_t> root_tensors() { return {65 * 32, 32 * 32, 32, 32}; }
-std::vector<int64_t> block_tensors() { return {32, 32, 32 * 96, 96, 32 * 32, 32, 32, 32, 32 * 128, 128, 128 * 32, 32}; }
+std::vector<int64_t> block_tensors() {
+  return {32, 32, 32 * 96, 96, 32 * 32, 32, 32, 32, 32 * 128, 128, 128 * 32, 32};
+}
 int64_t padded(const std::vector<int64_t>& tensors, int64_t multiple) {
   int64_t end = 0;
   for (const int64_t n : tensors) end = (end + 15) / 16 * 16 + n;
@@ -59,7 +62,8 @@ int64_t padded(const std::vector<int64_t>& tensors, int64_t multiple) {
 struct Messages {
   int64_t N, n;
   std::vector<int64_t> sent = std::vector<int64_t>(size_t(N), 0);
-  std::vector<int64_t> chunks() const {  // value i is in the last chunk c that begins at or before it
+  std::vector<int64_t> chunks()
+      const {  // value i is in the last chunk c that begins at or before it
     std::vector<int64_t> sizes(static_cast<size_t>(N), 0);
     for (int64_t i = 0; i < n; ++i) {
       int64_t c = 0;
@@ -71,7 +75,8 @@ struct Messages {
   void root() {
     for (int64_t r = 1; r < N; ++r) sent[size_t(r)] += n, sent[0] += n;
   }
-  void tree(int64_t first, int64_t count) {  // rank `first` adds up `count` ranks: the two halves, the left one a power of 2
+  void tree(int64_t first, int64_t count) {  // rank `first` adds up `count` ranks: the two halves,
+                                             // the left one a power of 2
     if (count < 2) return;
     int64_t left = 1;
     while (2 * left < count) left *= 2;
@@ -80,8 +85,10 @@ struct Messages {
   }
   void ring() {
     const std::vector<int64_t> size = chunks();
-    for (int64_t c = 0; c < N; ++c)  // it starts at rank c, is whole after N-1 hops, and goes N-1 hops on
-      for (int64_t hop = 0; hop < 2 * (N - 1); ++hop) sent[size_t((c + hop) % N)] += size[size_t(c)];
+    for (int64_t c = 0; c < N;
+         ++c)  // it starts at rank c, is whole after N-1 hops, and goes N-1 hops on
+      for (int64_t hop = 0; hop < 2 * (N - 1); ++hop)
+        sent[size_t((c + hop) % N)] += size[size_t(c)];
   }
   void direct() {
     const std::vector<int64_t> size = chunks();
@@ -103,12 +110,14 @@ TEST_CASE("00 finds that the course runs, whatever is missing", "[tutorials]") {
   CHECK(measured(document, "sum_of_ranks") == sum);
   const cli::Finished finished = run_lesson("00_doctor", "");
   CHECK(finished.code == 0);
-  for (const char* part : {"\n~ GPU", "\n~ NCCL: ", "\nThe course runs here"}) CHECK(cli::contains(finished.out, part));
+  for (const char* part : {"\n~ GPU", "\n~ NCCL: ", "\nThe course runs here"})
+    CHECK(cli::contains(finished.out, part));
 }
 
 TEST_CASE("01 counts tensors of any size to the byte", "[tutorials]") {
   const auto [R, C] =
-      GENERATE(std::pair<int64_t, int64_t>{8, 4}, std::pair<int64_t, int64_t>{17, 5}, std::pair<int64_t, int64_t>{300, 2});
+      GENERATE(std::pair<int64_t, int64_t>{8, 4}, std::pair<int64_t, int64_t>{17, 5},
+               std::pair<int64_t, int64_t>{300, 2});
   const auto document = passed("01_tensor", {{"--rows", R}, {"--columns", C}, {"--ranks", 3}});
   int64_t elements = 0, squares = 0, last_row = 0;
   for (int64_t r = 0; r < R; ++r) {
@@ -129,10 +138,14 @@ TEST_CASE("02 has micrograd's numbers, and differences agree with its gradients"
   const auto document = passed("02_autograd", {});
   const double h = 1e-5;
   CHECK(decimal(document, "g") == Catch::Approx(readme(-4, 2)).epsilon(1e-12));
-  // The error of a central difference is h^2 g''' / 6, and rounding of g, 1e-15 / h: together far below 1e-6 of the gradient.
-  CHECK(decimal(document, "a_gradient") == Catch::Approx((readme(-4 + h, 2) - readme(-4 - h, 2)) / (2 * h)).epsilon(1e-6));
-  CHECK(decimal(document, "b_gradient") == Catch::Approx((readme(-4, 2 + h) - readme(-4, 2 - h)) / (2 * h)).epsilon(1e-6));
-  CHECK(measured(document, "contributions") == 10);  // a and b stand five times each in the README's lines
+  // The error of a central difference is h^2 g''' / 6, and rounding of g, 1e-15 / h: together far
+  // below 1e-6 of the gradient.
+  CHECK(decimal(document, "a_gradient") ==
+        Catch::Approx((readme(-4 + h, 2) - readme(-4 - h, 2)) / (2 * h)).epsilon(1e-6));
+  CHECK(decimal(document, "b_gradient") ==
+        Catch::Approx((readme(-4, 2 + h) - readme(-4, 2 - h)) / (2 * h)).epsilon(1e-6));
+  CHECK(measured(document, "contributions") ==
+        10);  // a and b stand five times each in the README's lines
 }
 
 TEST_CASE("02 walks from the last entry to the first and passes each once", "[tutorials]") {
@@ -147,7 +160,8 @@ TEST_CASE("02 gives each rank a gradient of its own", "[tutorials]") {
   const int64_t N = GENERATE(1, 3, 5);
   const auto document = passed("02_autograd", {{"--ranks", N}});
   CHECK(measured(document, "different_gradients") == N);
-  CHECK(measured(document, "final_gradients") == int64_t(root_tensors().size() + 2 * block_tensors().size()));
+  CHECK(measured(document, "final_gradients") ==
+        int64_t(root_tensors().size() + 2 * block_tensors().size()));
 }
 
 TEST_CASE("03 keeps 16, 18 or 20 bytes per parameter, padding counted", "[tutorials]") {
@@ -163,20 +177,23 @@ TEST_CASE("03 keeps 16, 18 or 20 bytes per parameter, padding counted", "[tutori
 TEST_CASE("03 keeps the activations that each operation says it keeps", "[tutorials]") {
   const int64_t B = GENERATE(1, 3, 4), L = GENERATE(1, 2), T = 32, C = 32, V = 65, H = 2;
   const auto document = passed("03_gpt", {{"--layers", L}, {"--batch", B}});
-  int64_t block = 0;                       // [n] per token, as in Gpt::block
-  block += C + 2;                          // layer_norm keeps its input, mean and 1/std
-  block += C;                              // linear keeps the normalised rows
-  block += 3 * C + C + H;                  // attention keeps qkv, y, log-sum-exp; the projection's input is that y
-  block += C + 2 + C;                      // the sum is kept by the second layer_norm; its output by linear
-  block += 4 * C + 4 * C;                  // GELU keeps its input, linear GELU's output
-  const int64_t ends = 2 + C + 2 + C + V;  // tokens and targets; the last norm's input, mean and 1/std, its output; logits
+  int64_t block = 0;       // [n] per token, as in Gpt::block
+  block += C + 2;          // layer_norm keeps its input, mean and 1/std
+  block += C;              // linear keeps the normalised rows
+  block += 3 * C + C + H;  // attention keeps qkv, y, log-sum-exp; the projection's input is that y
+  block += C + 2 + C;      // the sum is kept by the second layer_norm; its output by linear
+  block += 4 * C + 4 * C;  // GELU keeps its input, linear GELU's output
+  const int64_t ends =
+      2 + C + 2 + C +
+      V;  // tokens and targets; the last norm's input, mean and 1/std, its output; logits
   CHECK(measured(document, "block_keeps") == 4 * B * T * block);
   CHECK(measured(document, "after_forward") == 4 * (B * T * (L * block + ends) + 1));
   CHECK(measured(document, "peak") == 4 * (B * T * (L * block + ends + C) + 1));
 }
 
 TEST_CASE("03 in its default size has the numbers that were worked out by hand", "[tutorials]") {
-  // 65*32 + 32*32 + 64 = 3168; 12*1024 + 13*32 = 12704; 3168 + 2*12704 = 28576. A token keeps 16*32 + 4 + 2 = 518 per block.
+  // 65*32 + 32*32 + 64 = 3168; 12*1024 + 13*32 = 12704; 3168 + 2*12704 = 28576. A token keeps 16*32
+  // + 4 + 2 = 518 per block.
   const auto document = passed("03_gpt", {});
   CHECK(measured(document, "fp32") == 457216);
   CHECK(measured(document, "fp32_master") == 571520);
@@ -186,12 +203,14 @@ TEST_CASE("03 in its default size has the numbers that were worked out by hand",
   CHECK(measured(document, "peak") == 614916);
 }
 
-TEST_CASE("04 sends what walking through the messages gives, for any number of ranks and values", "[tutorials]") {
+TEST_CASE("04 sends what walking through the messages gives, for any number of ranks and values",
+          "[tutorials]") {
   const int64_t N = GENERATE(1, 2, 3, 5, 6, 8), n = GENERATE(1, 7, 1000);
   const auto document = passed("04_collectives", {{"--ranks", N}, {"--length", n}});
   Messages root{N, n}, tree{N, n}, ring{N, n}, direct{N, n};
   root.root(), tree.tree(0, N), ring.ring(), direct.direct();
-  for (const auto& [name, messages] : {std::pair{"root", root}, {"tree", tree}, {"ring", ring}, {"direct", direct}}) {
+  for (const auto& [name, messages] :
+       {std::pair{"root", root}, {"tree", tree}, {"ring", ring}, {"direct", direct}}) {
     CAPTURE(N, n, name);
     CHECK(measured(document, std::string(name) + "_busiest") == messages.busiest());
     CHECK(measured(document, std::string(name) + "_all") == messages.all());
@@ -207,7 +226,8 @@ TEST_CASE("04 with 4 ranks has the numbers that were worked out by hand", "[tuto
   CHECK(measured(passed("04_collectives", {}), "ring_busiest") == 171456);  // 2 * 3 / 4 * 28576 * 4
 }
 
-TEST_CASE("04 has the library's bits where the order is the library's, and others where it is not", "[tutorials]") {
+TEST_CASE("04 has the library's bits where the order is the library's, and others where it is not",
+          "[tutorials]") {
   const auto off = [](int64_t N, const std::string& way) {
     return decimal(passed("04_collectives", {{"--ranks", N}}), way + "_off");
   };

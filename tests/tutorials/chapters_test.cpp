@@ -1,4 +1,5 @@
-// What the chapters quote is what the programs print: a block that begins with "$ ./zl run NN …" or "$ diff …" is run again.
+// What the chapters quote is what the programs print: a block that begins with "$ ./zl run NN …" or
+// "$ diff …" is run again.
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -26,7 +27,8 @@ std::vector<Quote> quotes_of(const std::string& text) {
       inside = !inside;
     } else if (inside && line.starts_with("$ ")) {
       quotes.push_back({number, line.substr(2), {}});
-    } else if (inside && !quotes.empty() && number == quotes.back().line + int(quotes.back().output.size()) + 1) {
+    } else if (inside && !quotes.empty() &&
+               number == quotes.back().line + int(quotes.back().output.size()) + 1) {
       quotes.back().output.push_back(line);
     }
   }
@@ -35,7 +37,8 @@ std::vector<Quote> quotes_of(const std::string& text) {
 
 // A line that begins with "~" depends on the machine: only its words are compared.
 std::string comparable(const std::string& line) {
-  return line.starts_with("~") ? std::regex_replace(line, std::regex("[0-9][0-9.e+-]*"), "#") : line;
+  return line.starts_with("~") ? std::regex_replace(line, std::regex("[0-9][0-9.e+-]*"), "#")
+                               : line;
 }
 
 // The first line of the quote that the output does not have in this order.
@@ -67,12 +70,15 @@ std::string run_command(const std::string& command) {
   return cli::shell("cd '" ZEROLAB_SOURCE_DIR "' && " + command).out;
 }
 
-bool is_checked(const std::string& command) { return command.starts_with("./zl run ") || command.starts_with("diff "); }
+bool is_checked(const std::string& command) {
+  return command.starts_with("./zl run ") || command.starts_with("diff ");
+}
 
 std::vector<std::filesystem::path> chapters() {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(ZEROLAB_SOURCE_DIR "/tutorials"))
-    if (std::regex_match(entry.path().filename().string(), std::regex("[0-9][0-9]_.*\\.md"))) paths.push_back(entry.path());
+    if (std::regex_match(entry.path().filename().string(), std::regex("[0-9][0-9]_.*\\.md")))
+      paths.push_back(entry.path());
   return paths;
 }
 
@@ -96,17 +102,21 @@ TEST_CASE("what the chapters quote is what the programs print", "[tutorials]") {
 
 TEST_CASE("every lesson has a chapter with its questions and their answers", "[tutorials]") {
   for (const std::string& name : lesson_names()) {
-    const std::string text = cli::read_file(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/" + name + ".md");
+    const std::string text =
+        cli::read_file(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/" + name + ".md");
     CAPTURE(name);
-    for (const char* part : {"## The run", "## An experiment", "## Three questions", "## What this does not show",
-                             "## Where the code is", "## Answers"})
+    for (const char* part : {"## The run", "## An experiment", "## Three questions",
+                             "## What this does not show", "## Where the code is", "## Answers"})
       CHECK(cli::contains(text, part));
   }
 }
 
-TEST_CASE("the check of quotes notices a changed number, a missing line and one too many", "[tutorials]") {
+TEST_CASE("the check of quotes notices a changed number, a missing line and one too many",
+          "[tutorials]") {
   const std::vector<std::string> output{"a 1", "~ b 2.5e-7", "c 3", "d"};
-  const auto told = [&](std::vector<std::string> quote) { return missing({0, "", std::move(quote)}, output).value_or(""); };
+  const auto told = [&](std::vector<std::string> quote) {
+    return missing({0, "", std::move(quote)}, output).value_or("");
+  };
   CHECK(told({"a 1", "~ b 2.5e-7", "c 3", "d"}).empty());
   CHECK(told({"a 1", "~ b 9.1", "c 3", "d"}).empty());
   CHECK(told({"...", "c 3", "..."}).empty());

@@ -32,8 +32,10 @@ TEST_CASE("a lesson refuses ranks and sizes that make no sense, in one sentence"
   check_refused("--seed -1", "--seed -1: this lesson takes a whole number from 0");
 }
 
-TEST_CASE("a lesson refuses flags that it does not have or that contradict each other", "[tutorials]") {
-  check_refused("--buckets 3", "there is no flag '--buckets' in 07_zero2; --help lists those that there are");
+TEST_CASE("a lesson refuses flags that it does not have or that contradict each other",
+          "[tutorials]") {
+  check_refused("--buckets 3",
+                "there is no flag '--buckets' in 07_zero2; --help lists those that there are");
   check_refused("4", "there is no flag '4' in 07_zero2");
   check_refused("--quiet=1", "--quiet takes no value");
   check_refused("--recompute=1", "--recompute takes no value");
@@ -47,7 +49,8 @@ TEST_CASE("--help of a lesson says its question, its flags and how to go on", "[
     CAPTURE(name, finished.out);
     CHECK(finished.code == 0);
     CHECK(finished.out.starts_with(name + ": "));
-    for (const char* part : {"--ranks N", "--step", "--predict", "--quiet", "--json", "--seed S", "Exit code"})
+    for (const char* part :
+         {"--ranks N", "--step", "--predict", "--quiet", "--json", "--seed S", "Exit code"})
       CHECK(cli::contains(finished.out, part));
     CHECK(cli::contains(finished.out, "./zl run " + name.substr(0, 2)));
   }
@@ -69,8 +72,10 @@ TEST_CASE("--json is one document with every number and check", "[tutorials]") {
 }
 
 TEST_CASE("the seed changes the weights, and no byte", "[tutorials]") {
-  const std::string a = lesson_document("06_zero1", "--seed 1"), b = lesson_document("06_zero1", "--seed 2");
-  for (const char* key : {"owned", "state_bytes", "mistaken_bytes"}) CHECK(measured(a, key) == measured(b, key));
+  const std::string a = lesson_document("06_zero1", "--seed 1"),
+                    b = lesson_document("06_zero1", "--seed 2");
+  for (const char* key : {"owned", "state_bytes", "mistaken_bytes"})
+    CHECK(measured(a, key) == measured(b, key));
   CHECK(run_lesson("05_ddp", "--seed 1").out != run_lesson("05_ddp", "--seed 2").out);
 }
 

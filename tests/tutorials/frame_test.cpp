@@ -1,4 +1,5 @@
-// The frame of the lessons by itself: what it says of a lesson that is wrong, and that --step cannot hang.
+// The frame of the lessons by itself: what it says of a lesson that is wrong, and that --step
+// cannot hang.
 
 #include <unistd.h>
 
@@ -8,7 +9,7 @@
 #include <functional>
 
 #include "tensor/error.h"
-#include "tests/cli/process.h"
+#include "tests/zerolab/process.h"
 #include "tutorials/lesson/flags.h"
 #include "tutorials/lesson/judgement.h"
 #include "tutorials/lesson/picture.h"
@@ -46,11 +47,16 @@ Ran run_here(std::vector<const char*> arguments, const std::function<void(Lesson
 zl::lesson::Moment moment_of(int ranks, int units) {
   zl::lesson::Moment moment{.lesson = "08_zero3", .event = 1234, .size = ranks, .ranks = {}};
   for (int r = 0; r < ranks; ++r) {
-    zl::lesson::RankMoment rank{
-        .rank = r, .phase = "backward", .unit = "h.9", .what = "reduce_scatter", .detail = "h.9 gradient"};
-    for (int use = 0; use < zl::kMemoryUses; ++use) rank.ledger.add(zl::MemoryUse(use), 123'456'789 + r);
+    zl::lesson::RankMoment rank{.rank = r,
+                                .phase = "backward",
+                                .unit = "h.9",
+                                .what = "reduce_scatter",
+                                .detail = "h.9 gradient"};
+    for (int use = 0; use < zl::kMemoryUses; ++use)
+      rank.ledger.add(zl::MemoryUse(use), 123'456'789 + r);
     rank.log.add(zl::Collective::reduce_scatter, zl::Purpose::gradient, 28'672, 114'688, ranks);
-    for (int u = 0; u < units; ++u) rank.units.push_back({u == 0 ? "root" : "h." + std::to_string(u - 1), 'P', 'G', 'o'});
+    for (int u = 0; u < units; ++u)
+      rank.units.push_back({u == 0 ? "root" : "h." + std::to_string(u - 1), 'P', 'G', 'o'});
     moment.ranks.push_back(rank);
   }
   return moment;
@@ -100,7 +106,8 @@ TEST_CASE("a rank that fails while the others wait in --step does not hang them"
   CHECK(cli::contains(ran.out, "because of rank 1"));
 }
 
-TEST_CASE("the picture keeps to 80 columns and one screen, with 8 ranks and 13 units", "[tutorials]") {
+TEST_CASE("the picture keeps to 80 columns and one screen, with 8 ranks and 13 units",
+          "[tutorials]") {
   using zl::lesson::Panel;
   for (const Panel panel : {Panel::none, Panel::memory, Panel::communication}) {
     const std::vector<std::string> lines = zl::lesson::picture(moment_of(8, 13), panel);
@@ -109,7 +116,8 @@ TEST_CASE("the picture keeps to 80 columns and one screen, with 8 ranks and 13 u
       CHECK(line.size() <= 80);
     }
     CHECK(lines.size() <= 36);
-    CHECK(std::ranges::count_if(lines, [](const std::string& line) { return cli::contains(line, " > h.9 "); }) == 1);
+    CHECK(std::ranges::count_if(
+              lines, [](const std::string& line) { return cli::contains(line, " > h.9 "); }) == 1);
   }
   CHECK(zl::lesson::picture(moment_of(4, 3), Panel::none).size() <= 18);
 }
@@ -121,7 +129,8 @@ TEST_CASE("numbers are read as people write them", "[tutorials]") {
   CHECK(parse_number("1.5 KiB") == 1536);
   CHECK(parse_number("5e8") == 5e8);
   CHECK(parse_number("-3") == -3);
-  for (const char* nonsense : {"", "B", "KiB", "nan", "inf", "1.2.3", "12x", "1e999"}) CHECK_FALSE(parse_number(nonsense));
+  for (const char* nonsense : {"", "B", "KiB", "nan", "inf", "1.2.3", "12x", "1e999"})
+    CHECK_FALSE(parse_number(nonsense));
   CHECK(zl::lesson::with_commas(0) == "0");
   CHECK(zl::lesson::with_commas(999) == "999");
   CHECK(zl::lesson::with_commas(-1234567) == "-1,234,567");
@@ -144,10 +153,12 @@ TEST_CASE("a trial has the bits of the library's own loop", "[tutorials]") {
       spec.config.steps = 3;
       const auto train = zl::lesson::train_m(lesson, spec);
       const auto make = [stage](auto&... arguments) {
-        constexpr decltype(&zl::make_ddp) kMake[] = {zl::make_ddp, zl::make_zero1, zl::make_zero2, zl::make_zero3};
+        constexpr decltype(&zl::make_ddp) kMake[] = {zl::make_ddp, zl::make_zero1, zl::make_zero2,
+                                                     zl::make_zero3};
         return kMake[size_t(stage)](arguments...);
       };
-      const auto trial = zl::lesson::run_trial(lesson, {.make = make, .ranks = lesson.ranks(), .steps = 3});
+      const auto trial =
+          zl::lesson::run_trial(lesson, {.make = make, .ranks = lesson.ranks(), .steps = 3});
       for (size_t step = 0; step < 3; ++step) {
         CHECK(trial[0].losses[step] == train.steps[step].loss);
         CHECK(trial[0].norms[step] == train.steps[step].grad_norm);

@@ -1,8 +1,9 @@
-// The guide to gdb in tutorials/gdb/README.md works: ranks have names, and tensors and parameters are shown.
+// The guide to gdb in tutorials/gdb/README.md works: ranks have names, and tensors and parameters
+// are shown.
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "tests/cli/process.h"
+#include "tests/zerolab/process.h"
 
 namespace tutorials {
 
@@ -21,16 +22,20 @@ print gone
 print parameter
 kill
 )");
-  const cli::Finished gdb = cli::shell("gdb -q -nx -batch -x " + script + " " ZEROLAB_TUTORIALS "/shown_in_gdb");
+  const cli::Finished gdb =
+      cli::shell("gdb -q -nx -batch -x " + script + " " ZEROLAB_TUTORIALS "/shown_in_gdb");
   CAPTURE(gdb.out, gdb.err);
-  if (cli::contains(gdb.err, "ptrace: Operation not permitted")) SKIP("this container does not allow gdb");
+  if (cli::contains(gdb.err, "ptrace: Operation not permitted"))
+    SKIP("this container does not allow gdb");
   CHECK(cli::contains(gdb.out, "\"rank 1\" hit Breakpoint 1"));
   for (const char* rank : {"\"rank 0\"", "\"rank 2\""}) CHECK(cli::contains(gdb.out, rank));
-  CHECK(
-      cli::contains(gdb.out, "Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, ...}"));
+  CHECK(cli::contains(gdb.out,
+                      "Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, "
+                      "1.5, 1.5, 1.5, ...}"));
   CHECK(cli::contains(gdb.out, "= Tensor, undefined"));
   CHECK(cli::contains(gdb.out,
-                      "Parameter h.0.ln_1.weight, open = {data = Tensor (3) f32, 12 B of parameter, holders 1 = {0, 0.25, 0}, "
+                      "Parameter h.0.ln_1.weight, open = {data = Tensor (3) f32, 12 B of "
+                      "parameter, holders 1 = {0, 0.25, 0}, "
                       "grad = Tensor (3) f32, 12 B of gradient, holders 1, on meta}"));
 }
 

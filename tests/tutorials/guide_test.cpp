@@ -1,4 +1,5 @@
-// tutorials/README.md: what it points to is there, and it says of each lesson what the lesson says of itself.
+// tutorials/README.md: what it points to is there, and it says of each lesson what the lesson says
+// of itself.
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -12,7 +13,9 @@ namespace {
 const std::string folder = ZEROLAB_SOURCE_DIR "/tutorials/";
 
 // Without the marks of Markdown and typesetting.
-std::string plain(const std::string& text) { return std::regex_replace(text, std::regex("[^A-Za-z0-9,?\\- ]"), ""); }
+std::string plain(const std::string& text) {
+  return std::regex_replace(text, std::regex("[^A-Za-z0-9,?\\- ]"), "");
+}
 
 }  // namespace
 
@@ -33,7 +36,8 @@ TEST_CASE("every link of the guide and the chapters leads to a file", "[tutorial
 TEST_CASE("the guide lists every lesson with the question that it answers", "[tutorials]") {
   const std::string guide = plain(cli::read_file(folder + "README.md"));
   for (const std::string& name : lesson_names()) {
-    const std::string says = cli::lines(run_lesson(name, "--help").out).at(0);  // "06_zero1: Who updates …?"
+    const std::string says =
+        cli::lines(run_lesson(name, "--help").out).at(0);  // "06_zero1: Who updates …?"
     CAPTURE(name, says);
     CHECK(cli::contains(guide, plain(says.substr(says.find(": ") + 2))));
     CHECK(cli::contains(guide, name.substr(0, 2) + " " + name.substr(3)));

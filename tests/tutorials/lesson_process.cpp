@@ -21,7 +21,8 @@ namespace {
 
 std::string program(const std::string& name) { return std::string(ZEROLAB_TUTORIALS) + "/" + name; }
 
-[[noreturn]] void become(const std::string& name, const std::vector<std::string>& arguments, int terminal) {
+[[noreturn]] void become(const std::string& name, const std::vector<std::string>& arguments,
+                         int terminal) {
   setsid();
   ioctl(terminal, TIOCSCTTY, 0);  // so that Ctrl-C is a signal
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(terminal, fd);
@@ -39,17 +40,20 @@ std::string program(const std::string& name) { return std::string(ZEROLAB_TUTORI
 
 std::vector<std::string> lesson_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials"))
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials"))
     if (std::regex_match(entry.path().filename().string(), std::regex("[0-9][0-9]_.*\\.cpp")))
       names.push_back(entry.path().stem().string());
   std::sort(names.begin(), names.end());
   return names;
 }
 
-cli::Finished run_lesson(const std::string& name, const std::string& arguments, const std::string& answers) {
+cli::Finished run_lesson(const std::string& name, const std::string& arguments,
+                         const std::string& answers) {
   if (answers.empty()) return cli::shell("'" + program(name) + "' " + arguments);
   const cli::ScratchFolder folder;
-  return cli::shell("'" + program(name) + "' " + arguments + " < " + cli::write_file(folder / "answers", answers));
+  return cli::shell("'" + program(name) + "' " + arguments + " < " +
+                    cli::write_file(folder / "answers", answers));
 }
 
 std::string lesson_document(const std::string& name, const std::string& arguments) {
@@ -63,9 +67,11 @@ int64_t measured(const std::string& document, const std::string& key) {
   throw std::runtime_error("no number " + key);
 }
 
-LessonOnTerminal::LessonOnTerminal(const std::string& name, const std::vector<std::string>& arguments) {
+LessonOnTerminal::LessonOnTerminal(const std::string& name,
+                                   const std::vector<std::string>& arguments) {
   master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) throw std::runtime_error("no pseudo-terminal");
+  if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0)
+    throw std::runtime_error("no pseudo-terminal");
   const int slave = open(ptsname(master_), O_RDWR | O_NOCTTY | O_CLOEXEC);
   const winsize size{.ws_row = 40, .ws_col = 80};
   ioctl(slave, TIOCSWINSZ, &size);
@@ -94,14 +100,16 @@ bool LessonOnTerminal::read_more(double seconds) {
 std::string LessonOnTerminal::until(const std::string& text) {
   size_t at = std::string::npos;
   while ((at = unread_.find(text)) == std::string::npos)
-    if (!read_more(10)) throw std::runtime_error("'" + text + "' did not come; there was: " + unread_);
+    if (!read_more(10))
+      throw std::runtime_error("'" + text + "' did not come; there was: " + unread_);
   const std::string all = unread_.substr(0, at + text.size());
   unread_.erase(0, at + text.size());
   return all;
 }
 
 void LessonOnTerminal::press(const std::string& keys) {
-  if (write(master_, keys.data(), keys.size()) != ssize_t(keys.size())) throw std::runtime_error("the terminal takes no keys");
+  if (write(master_, keys.data(), keys.size()) != ssize_t(keys.size()))
+    throw std::runtime_error("the terminal takes no keys");
 }
 
 std::pair<std::string, int> LessonOnTerminal::end() {
@@ -114,12 +122,14 @@ std::pair<std::string, int> LessonOnTerminal::end() {
     usleep(10'000);
   }
   process_ = -1;
-  return {std::exchange(unread_, ""), WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+  return {std::exchange(unread_, ""),
+          WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
 }
 
 bool LessonOnTerminal::is_cooked() const {
   termios state;
-  return tcgetattr(master_, &state) == 0 && (state.c_lflag & ICANON) != 0 && (state.c_lflag & ECHO) != 0;
+  return tcgetattr(master_, &state) == 0 && (state.c_lflag & ICANON) != 0 &&
+         (state.c_lflag & ECHO) != 0;
 }
 
 }  // namespace tutorials

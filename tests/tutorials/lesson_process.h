@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/cli/process.h"
+#include "tests/zerolab/process.h"
 
 namespace tutorials {
 
@@ -16,13 +16,15 @@ namespace tutorials {
 std::vector<std::string> lesson_names();
 
 // A lesson with these arguments, as a shell writes them, and `answers` on its stdin.
-cli::Finished run_lesson(const std::string& name, const std::string& arguments, const std::string& answers = "");
+cli::Finished run_lesson(const std::string& name, const std::string& arguments,
+                         const std::string& answers = "");
 // The document of --json, to be parsed. (nlohmann-json stands in no header.)
 std::string lesson_document(const std::string& name, const std::string& arguments);
 // The number of a key in it, as it was measured, to the next whole one. Throws if there is none.
 int64_t measured(const std::string& document, const std::string& key);
 
-// A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns. Ends with this object.
+// A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns. Ends with this
+// object.
 class LessonOnTerminal {
  public:
   LessonOnTerminal(const std::string& name, const std::vector<std::string>& arguments);
@@ -30,10 +32,12 @@ class LessonOnTerminal {
   LessonOnTerminal(const LessonOnTerminal&) = delete;
   LessonOnTerminal& operator=(const LessonOnTerminal&) = delete;
 
-  // All that it printed since the last call, once that has `text` in it. Fails the test after 10 seconds.
+  // All that it printed since the last call, once that has `text` in it. Fails the test after 10
+  // seconds.
   std::string until(const std::string& text);
   void press(const std::string& keys);
-  // All that it printed since the last call of until(), and its exit code: 128 + the signal's number if one ended it.
+  // All that it printed since the last call of until(), and its exit code: 128 + the signal's
+  // number if one ended it.
   std::pair<std::string, int> end();
   bool is_cooked() const;  // echo and lines, as a shell wants it
 

@@ -18,13 +18,15 @@ TEST_CASE("a right prediction is called right, however it is written", "[tutoria
 }
 
 TEST_CASE("a wrong prediction is told what is off, and the formula", "[tutorials]") {
-  const cli::Finished finished =
-      run_lesson("06_zero1", "--predict optimizer_bytes=14336 --predict owned=28672 --predict padding=97");
+  const cli::Finished finished = run_lesson(
+      "06_zero1", "--predict optimizer_bytes=14336 --predict owned=28672 --predict padding=97");
   CAPTURE(finished.out);
   CHECK(finished.code == 0);  // the lesson holds, the learner learns
   CHECK(cli::contains(finished.out, "you said 14,336: 4 times too little. Elements or bytes?"));
   CHECK(cli::contains(finished.out, "It is 8 x 28,672 / N."));
-  CHECK(cli::contains(finished.out, "you said 28,672: 4 times too much. Elements or bytes? Of one rank or of all?"));
+  CHECK(cli::contains(
+      finished.out,
+      "you said 28,672: 4 times too much. Elements or bytes? Of one rank or of all?"));
   CHECK(cli::contains(finished.out, "you said 97: 1 too much."));
   CHECK(cli::contains(finished.out, "0 of your 3 predictions are right"));
 }
@@ -42,7 +44,8 @@ TEST_CASE("a prediction that is nonsense is refused", "[tutorials]") {
   refused("--predict owned=nan", "'nan' is not a number");
   refused("--predict owned=5potatoes", "'5potatoes' is not a number");
   refused("--predict =5", "write --predict KEY, or --predict KEY=VALUE");
-  refused("--predict owend=7168", "06_zero1 has no number of this name; it has parameters, padding, owned, ");
+  refused("--predict owend=7168",
+          "06_zero1 has no number of this name; it has parameters, padding, owned, ");
 }
 
 TEST_CASE("--predict asks before it shows the number", "[tutorials]") {
@@ -55,7 +58,8 @@ TEST_CASE("--predict asks before it shows the number", "[tutorials]") {
   CHECK(cli::contains(out, "you said 7,168: right."));
 }
 
-TEST_CASE("an answer that is no number is asked for again, and Enter alone skips it", "[tutorials]") {
+TEST_CASE("an answer that is no number is asked for again, and Enter alone skips it",
+          "[tutorials]") {
   const std::string again = run_lesson("06_zero1", "--predict owned", "seven\n7168\n").out;
   CHECK(cli::contains(again, "'seven' is not a number"));
   CHECK(cli::contains(again, "you said 7,168: right."));
@@ -64,19 +68,24 @@ TEST_CASE("an answer that is no number is asked for again, and Enter alone skips
   CHECK(cli::contains(skipped, "RESULT 06_zero1 PASS"));
 }
 
-TEST_CASE("--predict alone asks for every number, and the end of stdin answers none", "[tutorials]") {
+TEST_CASE("--predict alone asks for every number, and the end of stdin answers none",
+          "[tutorials]") {
   const std::string out = run_lesson("06_zero1", "--predict --ranks 2", "28576\n0\n").out;
   CAPTURE(out);
-  for (const char* key : {"parameters? ", "padding? ", "owned? ", "mistaken_bytes? "}) CHECK(cli::contains(out, key));
+  for (const char* key : {"parameters? ", "padding? ", "owned? ", "mistaken_bytes? "})
+    CHECK(cli::contains(out, key));
   CHECK(cli::contains(out, "2 of your 2 predictions are right"));
 }
 
-TEST_CASE("with --json the questions go to stderr and the answers into the document", "[tutorials]") {
-  const cli::Finished finished = run_lesson("06_zero1", "--json --predict owned --predict padding=1", "7168\n");
+TEST_CASE("with --json the questions go to stderr and the answers into the document",
+          "[tutorials]") {
+  const cli::Finished finished =
+      run_lesson("06_zero1", "--json --predict owned --predict padding=1", "7168\n");
   const nlohmann::json document = nlohmann::json::parse(finished.out);
   CHECK(cli::contains(finished.err, "owned? "));
   REQUIRE(document.at("predictions").size() == 2);
-  CHECK(document.at("predictions")[0] == nlohmann::json{{"key", "padding"}, {"said", 1.0}, {"measured", 96}, {"right", false}});
+  CHECK(document.at("predictions")[0] ==
+        nlohmann::json{{"key", "padding"}, {"said", 1.0}, {"measured", 96}, {"right", false}});
   CHECK(document.at("predictions")[1].at("right") == true);
 }
 

@@ -1,11 +1,13 @@
-// A program that tests/tutorials/gdb_test.cpp looks into, as the guide to gdb tells learners to. Always built with symbols.
+// A program that tests/tutorials/gdb_test.cpp looks into, as the guide to gdb tells learners to.
+// Always built with symbols.
 #include "autograd/parameter.h"
 #include "dist/run_ranks.h"
 #include "tensor/kernels.h"
 
 using namespace zl;
 
-[[gnu::noinline]] void look(const Communicator& comm, const Tensor& half, const Tensor& gone, const Parameter& parameter) {
+[[gnu::noinline]] void look(const Communicator& comm, const Tensor& half, const Tensor& gone,
+                            const Parameter& parameter) {
   asm volatile("" : : "r"(&comm), "r"(&half), "r"(&gone), "r"(&parameter));
 }
 

@@ -1,4 +1,5 @@
-// --step on a terminal: all ranks stop together, keys, and the terminal as it was in every exit. Elsewhere plain lines.
+// --step on a terminal: all ranks stop together, keys, and the terminal as it was in every exit.
+// Elsewhere plain lines.
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -23,8 +24,10 @@ TEST_CASE("--step goes from event to event to the end", "[tutorials]") {
     lesson.press("n");
     picture = next_picture(lesson);
     CAPTURE(picture);
-    REQUIRE(cli::contains(picture, "event " + std::to_string(events + 1) + "  "));  // every one, in order
-    for (const std::string& line : cli::lines(picture)) CHECK(line.size() <= 81);   // 80 columns and "\r"
+    REQUIRE(cli::contains(picture,
+                          "event " + std::to_string(events + 1) + "  "));  // every one, in order
+    for (const std::string& line : cli::lines(picture))
+      CHECK(line.size() <= 81);  // 80 columns and "\r"
   }
   CHECK(events == 32);
   lesson.press("n");
@@ -34,7 +37,8 @@ TEST_CASE("--step goes from event to event to the end", "[tutorials]") {
   CHECK(lesson.is_cooked());
 }
 
-TEST_CASE("--step shows the same moment of every rank: gathered inside a unit, a shard outside", "[tutorials]") {
+TEST_CASE("--step shows the same moment of every rank: gathered inside a unit, a shard outside",
+          "[tutorials]") {
   LessonOnTerminal lesson("08_zero3", {"--ranks", "3", "--step"});
   std::string picture;
   while (!cli::contains(picture = next_picture(lesson), "h.1   after_forward")) lesson.press("n");
@@ -42,7 +46,8 @@ TEST_CASE("--step shows the same moment of every rank: gathered inside a unit, a
   CHECK(cli::contains(picture, "   root    P g o   P g o   P g o"));
   CHECK(cli::contains(picture, "   h.0     p g o   p g o   p g o"));
   CHECK(cli::contains(picture, " > h.1     P g o   P g o   P g o"));
-  for (const char* rank : {"rank 0 |PPP", "rank 1 |PPP", "rank 2 |PPP"}) CHECK(cli::contains(picture, rank));
+  for (const char* rank : {"rank 0 |PPP", "rank 1 |PPP", "rank 2 |PPP"})
+    CHECK(cli::contains(picture, rank));
   lesson.press("n");
   CHECK(cli::contains(next_picture(lesson), "h.1     p g o   p g o   p g o"));
 }
@@ -95,7 +100,8 @@ TEST_CASE("without a terminal --step prints a line per event and waits for nobod
   CHECK(cli::contains(finished.out, "step   16  backward   h.1   reduce "));
   CHECK(cli::contains(finished.out, "h.1:PGo"));
   CHECK(cli::contains(finished.out, "\nRESULT 08_zero3 PASS"));
-  CHECK(run_lesson("08_zero3", "--ranks 3 --step").out == finished.out);  // and they are the same every time
+  CHECK(run_lesson("08_zero3", "--ranks 3 --step").out ==
+        finished.out);  // and they are the same every time
 }
 
 TEST_CASE("every lesson can be stepped through without a terminal", "[tutorials]") {

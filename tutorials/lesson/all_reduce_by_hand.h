@@ -10,7 +10,8 @@
 
 namespace zl::lesson {
 
-// One rank's side: `values` (n) are its own at first, and the sum of all ranks' in the end. n may be any number.
+// One rank's side: `values` (n) are its own at first, and the sum of all ranks' in the end. n may
+// be any number.
 struct AllReduce {
   Communicator& comm;
   Tensor values, scratch;              // (n) each
@@ -39,7 +40,8 @@ struct AllReduce {
     if (r > 0) send(values, 0), receive(values, 0);
   }
   int64_t by_root() const { return values.bytes() * (r == 0 ? N - 1 : 1); }
-  void tree() {  // a rank's parent is its number without the lowest bit; sums go up, the whole sum comes down
+  void tree() {  // a rank's parent is its number without the lowest bit; sums go up, the whole sum
+                 // comes down
     int d = 1;
     for (; d < N && r % (2 * d) == 0; d *= 2)
       if (r + d < N) add(values, r + d);
@@ -47,8 +49,11 @@ struct AllReduce {
     while (d /= 2)
       if (r + d < N) send(values, r + d);
   }
-  int64_t by_tree() const { return values.bytes() * (r == 0 ? std::bit_width(unsigned(N - 1)) : 1); }  // at least
-  void ring() {  // N-1 steps of reduce-scatter, N-1 of all-gather: a chunk to the next rank, a chunk from the one before
+  int64_t by_tree() const {
+    return values.bytes() * (r == 0 ? std::bit_width(unsigned(N - 1)) : 1);
+  }              // at least
+  void ring() {  // N-1 steps of reduce-scatter, N-1 of all-gather: a chunk to the next rank, a
+                 // chunk from the one before
     for (int step = 0; step < 2 * (N - 1); ++step) {
       Work sent = comm.send(chunk(r - step), (r + 1) % N, name);
       if (step < N - 1)
@@ -59,11 +64,15 @@ struct AllReduce {
       if (after_step) after_step();
     }
   }
-  int64_t by_ring() const { return 2 * values.bytes() - chunk(r + 1).bytes() - chunk(r + 2).bytes(); }
+  int64_t by_ring() const {
+    return 2 * values.bytes() - chunk(r + 1).bytes() - chunk(r + 2).bytes();
+  }
   void direct() {  // chunk c to rank c, which adds in rank order and sends the sum to everybody
-    const Tensor mine = chunk(r), sum = Tensor::zeros(mine.memory(), MemoryUse::communication, mine.shape());
+    const Tensor mine = chunk(r),
+                 sum = Tensor::zeros(mine.memory(), MemoryUse::communication, mine.shape());
     std::vector<Work> sent;
-    for (int to = 0; to < N; ++to) sent.push_back(to == r ? Work() : comm.send(chunk(to), to, name));
+    for (int to = 0; to < N; ++to)
+      sent.push_back(to == r ? Work() : comm.send(chunk(to), to, name));
     for (int from = 0; from < N; ++from) from == r ? kernel::accumulate(mine, sum) : add(sum, from);
     for (Work& work : sent) work.wait();
     kernel::copy(sum, mine);

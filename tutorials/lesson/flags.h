@@ -1,4 +1,5 @@
-// The flags of a lesson: those that every lesson has, and its own. Few enough for a parser of one page.
+// The flags of a lesson: those that every lesson has, and its own. Few enough for a parser of one
+// page.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,9 @@
 
 namespace zl::lesson {
 
-// Asks for `key` on stdin: on stdout or, if that belongs to something else, on stderr. Asks again, up to three times, if the
-// answer is no number. Empty if there is no answer: an empty line, or the end of stdin.
+// Asks for `key` on stdin: on stdout or, if that belongs to something else, on stderr. Asks again,
+// up to three times, if the answer is no number. Empty if there is no answer: an empty line, or the
+// end of stdin.
 std::optional<double> ask(const std::string& key, bool on_stderr);
 
 struct Judgement {

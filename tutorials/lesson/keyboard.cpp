@@ -14,7 +14,8 @@ namespace {
 
 termios cooked;  // how the terminal was; set before the handler can run
 
-// Restores the terminal, then dies as if there were no handler. Calls nothing that a signal handler may not call.
+// Restores the terminal, then dies as if there were no handler. Calls nothing that a signal handler
+// may not call.
 extern "C" void restore_and_die(int signal_number) {
   tcsetattr(STDIN_FILENO, TCSANOW, &cooked);
   const char newline = '\n';
@@ -54,7 +55,8 @@ char SingleKeys::read() const {
 
 bool has_keyboard() {
   const char* term = std::getenv("TERM");
-  return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string(term) != "dumb";
+  return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && term != nullptr &&
+         std::string(term) != "dumb";
 }
 
 int terminal_rows() {

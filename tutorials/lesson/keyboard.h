@@ -8,8 +8,8 @@ namespace zl::lesson {
 // Whether a person can see stdout and answer on stdin.
 bool has_keyboard();
 
-// While it lives, keys come one by one and are not echoed. Its end restores the terminal, and so does a signal that ends the
-// program. Ctrl-C stays a signal.
+// While it lives, keys come one by one and are not echoed. Its end restores the terminal, and so
+// does a signal that ends the program. Ctrl-C stays a signal.
 class SingleKeys {
  public:
   SingleKeys();

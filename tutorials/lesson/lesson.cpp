@@ -27,7 +27,8 @@ struct Lesson::State {
   void count(bool holds) { ++total, held += holds; }
   std::optional<double> prediction_for(const std::string& key);
   template <class Number>
-  void number(const std::string& key, Number measured, Number expected, double tolerance, const std::string& formula);
+  void number(const std::string& key, Number measured, Number expected, double tolerance,
+              const std::string& formula);
   std::string verdict() const { return str(held == total ? "PASS " : "FAIL ", held, "/", total); }
   int finish() const;
 };
@@ -64,8 +65,8 @@ std::optional<double> Lesson::State::prediction_for(const std::string& key) {
 }
 
 template <class Number>
-void Lesson::State::number(const std::string& key, Number measured, Number expected, double tolerance,
-                           const std::string& formula) {
+void Lesson::State::number(const std::string& key, Number measured, Number expected,
+                           double tolerance, const std::string& formula) {
   require(std::ranges::count(keys, key) == 0, "two numbers are called '", key, "'");
   keys.push_back(key);
   const std::optional<double> said = prediction_for(key);
@@ -75,12 +76,17 @@ void Lesson::State::number(const std::string& key, Number measured, Number expec
   head.resize(std::max<size_t>(head.size() + 1, 28), ' ');
   value.insert(0, size_t(std::max(0, 12 - int(value.size()))), ' ');
   line(head + value + " = " + formula + (holds ? "" : "   WRONG: that is " + as_text(expected)));
-  numbers.push_back({{"key", key}, {"measured", measured}, {"expected", expected}, {"formula", formula}, {"ok", holds}});
+  numbers.push_back({{"key", key},
+                     {"measured", measured},
+                     {"expected", expected},
+                     {"formula", formula},
+                     {"ok", holds}});
   if (!said) return;
   const Judgement judgement = judge(*said, double(measured), tolerance, options.ranks);
   ++predicted, predicted_right += judgement.right;
   line("    " + judgement.text + (judgement.right ? "" : " It is " + formula + "."));
-  predictions.push_back({{"key", key}, {"said", *said}, {"measured", measured}, {"right", judgement.right}});
+  predictions.push_back(
+      {{"key", key}, {"said", *said}, {"measured", measured}, {"right", judgement.right}});
 }
 
 int Lesson::State::finish() const {
@@ -88,19 +94,21 @@ int Lesson::State::finish() const {
     if (p.used) continue;
     std::string known;
     for (const std::string& key : keys) known += str(known.empty() ? "" : ", ", key);
-    throw InputError(
-        str("--predict ", p.key, ": ", about.name, " has no number of this name; it has ", known.empty() ? "none" : known));
+    throw InputError(str("--predict ", p.key, ": ", about.name,
+                         " has no number of this name; it has ", known.empty() ? "none" : known));
   }
   const bool pass = held == total;
   if (options.json) {
-    const nlohmann::json document = {
-        {"schema", 1},          {"lesson", about.name}, {"ok", pass},       {"ranks", options.ranks},
-        {"seed", options.seed}, {"numbers", numbers},   {"checks", checks}, {"predictions", predictions},
-        {"result", verdict()}};
+    const nlohmann::json document = {{"schema", 1},          {"lesson", about.name},
+                                     {"ok", pass},           {"ranks", options.ranks},
+                                     {"seed", options.seed}, {"numbers", numbers},
+                                     {"checks", checks},     {"predictions", predictions},
+                                     {"result", verdict()}};
     std::printf("%s\n", document.dump(2).c_str());
   } else {
     if (predicted > 0)
-      std::printf("%d of your %d predictions %s right\n", predicted_right, predicted, predicted_right == 1 ? "is" : "are");
+      std::printf("%d of your %d predictions %s right\n", predicted_right, predicted,
+                  predicted_right == 1 ? "is" : "are");
     std::printf("RESULT %s %s\n", about.name.c_str(), verdict().c_str());
   }
   return pass ? 0 : 1;
@@ -128,11 +136,13 @@ int64_t Lesson::count(const std::string& flag) const {
 
 void Lesson::say(const std::string& line) { state_.line(line); }
 
-void Lesson::number(const std::string& key, int64_t measured, int64_t expected, const std::string& formula) {
+void Lesson::number(const std::string& key, int64_t measured, int64_t expected,
+                    const std::string& formula) {
   state_.number(key, measured, expected, 0, formula);
 }
 
-void Lesson::number(const std::string& key, double measured, double expected, double tolerance, const std::string& formula) {
+void Lesson::number(const std::string& key, double measured, double expected, double tolerance,
+                    const std::string& formula) {
   state_.number(key, measured, expected, tolerance, formula);
 }
 
@@ -142,13 +152,16 @@ void Lesson::check(const std::string& claim, bool holds) {
   state_.checks.push_back({{"claim", claim}, {"ok", holds}});
 }
 
-void Lesson::run_ranks(int size, const std::function<void(Communicator&)>& body) { runner()(size, body, {}); }
+void Lesson::run_ranks(int size, const std::function<void(Communicator&)>& body) {
+  runner()(size, body, {});
+}
 
 RunRanks Lesson::runner() {
   return [this](int size, const std::function<void(Communicator&)>& body, RankOptions options) {
     Stepper* stepper = state_.stepper.get();
     if (!stepper) return zl::run_ranks(size, body, options);
-    options.timeout = std::chrono::milliseconds(0);  // the others wait for as long as the learner looks
+    options.timeout =
+        std::chrono::milliseconds(0);  // the others wait for as long as the learner looks
     stepper->begin(size);
     zl::run_ranks(
         size,
@@ -164,7 +177,8 @@ RunRanks Lesson::runner() {
   };
 }
 
-void Lesson::watch(Communicator& comm, Memory& memory, const Stage* stage, const std::vector<Unit>* units) {
+void Lesson::watch(Communicator& comm, Memory& memory, const Stage* stage,
+                   const std::vector<Unit>* units) {
   if (state_.stepper) state_.stepper->watch(comm, memory, stage, units);
 }
 
@@ -172,7 +186,8 @@ void Lesson::unwatch(Communicator& comm) {
   if (state_.stepper) state_.stepper->unwatch(comm.rank());
 }
 
-int run(int argc, const char* const* argv, const About& about, const std::function<void(Lesson&)>& body) {
+int run(int argc, const char* const* argv, const About& about,
+        const std::function<void(Lesson&)>& body) {
   const auto failed = [&](int code, const char* why) {
     std::fprintf(stderr, "%s: %s\n", about.name.c_str(), why);
     return code;
@@ -203,7 +218,8 @@ int run(int argc, const char* const* argv, const About& about, const std::functi
 
 std::string with_commas(int64_t number) {
   std::string text = std::to_string(number);
-  for (int at = int(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) text.insert(size_t(at), ",");
+  for (int at = int(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+    text.insert(size_t(at), ",");
   return text;
 }
 

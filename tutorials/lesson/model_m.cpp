@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "nn/corpus.h"
+#include "nn/data/corpus.h"
 #include "tutorials/lesson/time_map.h"
 
 namespace zl::lesson {
@@ -25,7 +25,9 @@ std::string in_65_tokens(std::string_view text) {
 
 }  // namespace
 
-GptConfig model_m(int64_t layers) { return {.layers = layers, .heads = 2, .width = 32, .block_size = 32, .vocab = kTokens}; }
+GptConfig model_m(int64_t layers) {
+  return {.layers = layers, .heads = 2, .width = 32, .block_size = 32, .vocab = kTokens};
+}
 
 SizesM sizes_m(int ranks, int64_t layers) {
   const GptConfig m = model_m(layers);
@@ -33,7 +35,11 @@ SizesM sizes_m(int ranks, int64_t layers) {
   const auto pad = [&](int64_t n) { return (n + multiple - 1) / multiple * multiple; };
   const int64_t root = V * C + T * C + 2 * C;  // token embedding, positions, last norm
   const int64_t block = 12 * C * C + 13 * C;   // norms 4C, attention 4C^2 + 4C, mlp 8C^2 + 5C
-  return {.root = root, .block = block, .padded_root = pad(root), .padded_block = pad(block), .layers = layers};
+  return {.root = root,
+          .block = block,
+          .padded_root = pad(root),
+          .padded_block = pad(block),
+          .layers = layers};
 }
 
 RunM train_m(Lesson& lesson, const TrainingSpec& spec, TimeMap* map) {
@@ -43,8 +49,10 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, TimeMap* map) {
                               [&](RankTraining& training) {
                                 const Stage& stage = training.engine().stage();
                                 if (!map) return;
-                                lesson.watch(training.comm(), training.memory(), &stage, &training.model().units());
-                                if (training.comm().rank() == 0) map->watch(training.comm(), stage, training.model().units());
+                                lesson.watch(training.comm(), training.memory(), &stage,
+                                             &training.model().units());
+                                if (training.comm().rank() == 0)
+                                  map->watch(training.comm(), stage, training.model().units());
                               },
                           .on_step = {},
                           .at_end =
@@ -62,8 +70,9 @@ int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose p
 }
 
 const Windows& text_m() {
-  static const Windows windows(TokenData::of_text("the text that ships, in 65 tokens", in_65_tokens(default_corpus())),
-                               model_m().block_size);
+  static const Windows windows(
+      TokenData::of_text("the text that ships, in 65 tokens", in_65_tokens(default_corpus())),
+      model_m().block_size);
   return windows;
 }
 

@@ -1,10 +1,11 @@
 // Model M: the small GPT of the lessons, and text for it.
 //
-// V = 65, T = 32, C = 32, H = 2, L = 2, B = 4: 28,576 parameters, a step of which takes milliseconds on any machine.
+// V = 65, T = 32, C = 32, H = 2, L = 2, B = 4: 28,576 parameters, a step of which takes
+// milliseconds on any machine.
 #pragma once
 
-#include "nn/windows.h"
-#include "stages/training.h"
+#include "nn/data/windows.h"
+#include "stages/train/trainer.h"
 #include "tutorials/lesson/lesson.h"
 
 namespace zl::lesson {
@@ -13,8 +14,9 @@ inline constexpr int64_t kRowsM = 4;  // B: sequences of one rank's micro-batch
 
 GptConfig model_m(int64_t layers = 2);
 
-// [n] The units of model M, root first, from V, T, C and L alone: as they are, and padded to a multiple of 16 N. (Every parameter
-// of M is a multiple of 16 elements, so that there is no padding between them.)
+// [n] The units of model M, root first, from V, T, C and L alone: as they are, and padded to a
+// multiple of 16 N. (Every parameter of M is a multiple of 16 elements, so that there is no padding
+// between them.)
 struct SizesM {
   int64_t root, block, padded_root, padded_block;
   int64_t layers;
@@ -23,10 +25,12 @@ struct SizesM {
 };
 SizesM sizes_m(int ranks, int64_t layers = 2);
 
-// The text that ships, in 65 tokens: its characters numbered as they come, those after the 64th all 64. Windows of T = 32.
+// The text that ships, in 65 tokens: its characters numbered as they come, those after the 64th
+// all 64. Windows of T = 32.
 const Windows& text_m();
 
-// Trains model M under `stage` on text_m(): 1 step, 1 micro-batch of B sequences per rank. Made for the lesson's --ranks,
+// Trains model M under `stage` on text_m(): 1 step, 1 micro-batch of B sequences per rank. Made for
+// the lesson's --ranks,
 // --seed and --step. Change what you like; the lesson must outlive it.
 TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers = 2);
 

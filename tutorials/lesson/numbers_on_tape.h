@@ -1,4 +1,5 @@
-// Numbers whose arithmetic is recorded on a Tape, one entry per operation: what lesson 02 walks back.
+// Numbers whose arithmetic is recorded on a Tape, one entry per operation: what lesson 02 walks
+// back.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 
 namespace zl::lesson {
 
-// One expression on a tape, whose values are doubles in tensors of one element. Says each entry as the walk passes it.
+// One expression on a tape, whose values are doubles in tensors of one element. Says each entry as
+// the walk passes it.
 inline std::string decimal(double x) {
   char text[32];
   std::snprintf(text, sizeof text, " %10.4f", x);
@@ -34,28 +36,34 @@ struct Expression {
 };
 struct Number {
   Number(double constant) : value(constant), name(str(constant)) {}
-  Number(Expression& e, Var v, double value, std::string name) : on(&e), var(std::move(v)), value(value), name(std::move(name)) {}
+  Number(Expression& e, Var v, double value, std::string name)
+      : on(&e), var(std::move(v)), value(value), name(std::move(name)) {}
   Expression* on = nullptr;
   Var var;
   double value;
   std::string name;
 };
 // An op is a value, and the derivative by each of its inputs: no more is needed to walk back.
-inline Number op(const std::string& what, double value, const std::vector<std::pair<Number, double>>& inputs) {
+inline Number op(const std::string& what, double value,
+                 const std::vector<std::pair<Number, double>>& inputs) {
   Expression& on = *(inputs[0].first.on ? inputs[0] : inputs[1]).first.on;
   for (const auto& input : inputs) on.uses += input.first.var.target().parameter != nullptr;
   const std::string name = str("#", on.tape.entries());
   return {on,
           on.tape.record(on.scalar(value),
                          [&on, name, what, value, inputs](Tensor gradient) {
-                           const double final = kernel::read(gradient, 0);  // the walk comes here after all uses of this value
-                           const std::string entry = str("  ", name, name.size() < 3 ? "   = " : "  = ", what);
-                           on.lesson.say(entry + std::string(22 - entry.size(), ' ') + decimal(value) + decimal(final));
+                           const double final = kernel::read(
+                               gradient, 0);  // the walk comes here after all uses of this value
+                           const std::string entry =
+                               str("  ", name, name.size() < 3 ? "   = " : "  = ", what);
+                           on.lesson.say(entry + std::string(22 - entry.size(), ' ') +
+                                         decimal(value) + decimal(final));
                            for (const auto& [input, derivative] : inputs) {
                              Tape::accumulate(input.var.target(), on.scalar(final * derivative));
                              if (const Parameter* p = input.var.target().parameter)
-                               on.lesson.say(str(std::string(40, ' '), "contribution ", ++on.contributions, ", to ", p->name,
-                                                 ": now", decimal(kernel::read(p->grad, 0))));
+                               on.lesson.say(str(std::string(40, ' '), "contribution ",
+                                                 ++on.contributions, ", to ", p->name, ": now",
+                                                 decimal(kernel::read(p->grad, 0))));
                            }
                          }),
           value, name};
@@ -69,6 +77,8 @@ inline Number operator*(const Number& x, const Number& y) {
 inline Number pow(const Number& x, double k) {
   return op(str(x.name, " ^ ", k), std::pow(x.value, k), {{x, k * std::pow(x.value, k - 1)}});
 }
-inline Number relu(const Number& x) { return op("relu " + x.name, std::max(x.value, 0.0), {{x, x.value > 0}}); }
+inline Number relu(const Number& x) {
+  return op("relu " + x.name, std::max(x.value, 0.0), {{x, x.value > 0}});
+}
 
 }  // namespace zl::lesson

@@ -1,4 +1,5 @@
-// What --step shows: one moment of all ranks as text of at most 80 columns. Plain ASCII, so that it goes over any line.
+// What --step shows: one moment of all ranks as text of at most 80 columns. Plain ASCII, so that it
+// goes over any line.
 #pragma once
 
 #include <array>

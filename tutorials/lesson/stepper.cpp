@@ -12,7 +12,8 @@ namespace {
 bool is_named(const Event& event) {
   using std::string_view;
   if (event.kind == EventKind::phase || event.kind == EventKind::unit) return true;
-  return event.kind == EventKind::collective_end && string_view(event.what) != "send" && string_view(event.what) != "receive";
+  return event.kind == EventKind::collective_end && string_view(event.what) != "send" &&
+         string_view(event.what) != "receive";
 }
 
 }  // namespace
@@ -27,7 +28,8 @@ void Stepper::begin(int ranks) {
   waiting_ = 0;
 }
 
-void Stepper::watch(Communicator& comm, Memory& memory, const Stage* stage, const std::vector<Unit>* units) {
+void Stepper::watch(Communicator& comm, Memory& memory, const Stage* stage,
+                    const std::vector<Unit>* units) {
   Watched& watched = watched_[size_t(comm.rank())];
   watched.comm = &comm;
   watched.memory = &memory;
@@ -59,8 +61,11 @@ void Stepper::hear(int rank, const Event& event) {
 }
 
 RankMoment Stepper::look(const Watched& watched, const Event& event) const {
-  RankMoment moment{
-      .rank = watched.comm->rank(), .phase = event.phase, .unit = event.unit, .what = event.what, .detail = event.detail};
+  RankMoment moment{.rank = watched.comm->rank(),
+                    .phase = event.phase,
+                    .unit = event.unit,
+                    .what = event.what,
+                    .detail = event.detail};
   if (event.kind == EventKind::phase) moment.what = "begins";
   moment.ledger = watched.memory->ledger();
   moment.log = watched.comm->log();
@@ -106,23 +111,15 @@ void Stepper::ask(const Moment& moment) {
     switch (keys.read()) {
       case 'n':
       case ' ':
-      case '\n':
-        return;
+      case '\n': return;
       case 'u':
         skips_ = true;
         skipped_unit_ = moment.ranks[0].unit;
         return;
-      case 'm':
-        panel_ = panel_ == Panel::memory ? Panel::none : Panel::memory;
-        break;
-      case 'c':
-        panel_ = panel_ == Panel::communication ? Panel::none : Panel::communication;
-        break;
-      case 'q':
-        leaving_ = true;
-        return;
-      default:
-        break;
+      case 'm': panel_ = panel_ == Panel::memory ? Panel::none : Panel::memory; break;
+      case 'c': panel_ = panel_ == Panel::communication ? Panel::none : Panel::communication; break;
+      case 'q': leaving_ = true; return;
+      default: break;
     }
   }
 }
@@ -130,7 +127,8 @@ void Stepper::ask(const Moment& moment) {
 // Writes over the last picture. One that is higher than the terminal has scrolled away and stays.
 void Stepper::draw(const std::vector<std::string>& lines) {
   std::string text;
-  if (drawn_ > 0 && int(drawn_) < terminal_rows()) text = "\x1b[" + std::to_string(drawn_) + "F\x1b[J";
+  if (drawn_ > 0 && int(drawn_) < terminal_rows())
+    text = "\x1b[" + std::to_string(drawn_) + "F\x1b[J";
   for (const std::string& line : lines) text += line + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);

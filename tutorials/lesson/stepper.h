@@ -1,7 +1,7 @@
 // --step: holds all ranks at each named event until a key is pressed, and shows what they have.
 //
-// It is a listener of the ranks' event streams, and blocks there; the library knows nothing of it. Where there is no keyboard it
-// prints a line per event and holds nobody.
+// It is a listener of the ranks' event streams, and blocks there; the library knows nothing of it.
+// Where there is no keyboard it prints a line per event and holds nobody.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +26,8 @@ class Stepper {
   explicit Stepper(std::string lesson);
 
   void begin(int ranks);  // before the ranks start; those of an earlier run have ended
-  void watch(Communicator& comm, Memory& memory, const Stage* stage, const std::vector<Unit>* units);
+  void watch(Communicator& comm, Memory& memory, const Stage* stage,
+             const std::vector<Unit>* units);
   void unwatch(int rank) { watched_[size_t(rank)].memory = nullptr; }
   void left(int rank);  // its body has ended: nobody waits for it any more
   void other_output();  // something else was printed: the next picture comes below it

@@ -22,7 +22,7 @@ void TimeMap::watch(Communicator& comm, const Stage& stage, const std::vector<Un
   });
 }
 
-std::vector<std::string> TimeMap::rows(std::string Column::* what) const {
+std::vector<std::string> TimeMap::rows(std::string Column::*what) const {
   const auto wide = size_t(std::clamp(66 / std::max(1, int(columns_.size())), 1, 3));
   const auto forward = size_t(std::ranges::count(columns_, false, &Column::backward));
   std::string head = "         forward";
@@ -31,7 +31,8 @@ std::vector<std::string> TimeMap::rows(std::string Column::* what) const {
   for (size_t u = 0; u < names_.size(); ++u) {
     std::string row = "  " + names_[u];
     row.resize(9, ' ');
-    for (size_t c = 0; c < columns_.size(); ++c) row += (c == forward ? "|" : "") + std::string(wide, (columns_[c].*what)[u]);
+    for (size_t c = 0; c < columns_.size(); ++c)
+      row += (c == forward ? "|" : "") + std::string(wide, (columns_[c].*what)[u]);
     all.push_back(row);
   }
   return all;
@@ -39,7 +40,8 @@ std::vector<std::string> TimeMap::rows(std::string Column::* what) const {
 
 int64_t TimeMap::most_parameters() const {
   int64_t most = 0;
-  for (const Column& column : columns_) most = std::max<int64_t>(most, std::ranges::count(column.parameters, '#'));
+  for (const Column& column : columns_)
+    most = std::max<int64_t>(most, std::ranges::count(column.parameters, '#'));
   return most;
 }
 

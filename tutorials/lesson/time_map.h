@@ -1,4 +1,5 @@
-// When a rank has the whole of each unit: rows are units, columns the events of units in forward and backward.
+// When a rank has the whole of each unit: rows are units, columns the events of units in forward
+// and backward.
 #pragma once
 
 #include <string>
@@ -25,7 +26,7 @@ class TimeMap {
     bool backward;
     std::string parameters, gradients;  // one letter per unit
   };
-  std::vector<std::string> rows(std::string Column::* what) const;
+  std::vector<std::string> rows(std::string Column::*what) const;
 
   std::vector<std::string> names_;
   std::vector<Column> columns_;

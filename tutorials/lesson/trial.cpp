@@ -10,7 +10,8 @@ namespace {
 
 Tensor upload(Memory& memory, const std::vector<int32_t>& tokens) {
   const int64_t T = text_m().block_size();
-  Tensor t = Tensor::empty(memory, MemoryUse::activation, {int64_t(tokens.size()) / T, T}, Dtype::i32);
+  Tensor t =
+      Tensor::empty(memory, MemoryUse::activation, {int64_t(tokens.size()) / T, T}, Dtype::i32);
   kernel::upload<int32_t>(tokens, t);
   return t;
 }
@@ -20,14 +21,15 @@ Var loss_of(Rows rows, Gpt& model, Tape& tape, Stage& stage, Memory& memory) {
   const size_t T = size_t(text_m().block_size());
   std::vector<int32_t> ids(size_t(rows.count) * T), targets(ids.size());
   for (size_t row = 0; row < size_t(rows.count); ++row)
-    text_m().fill(rows.first + int64_t(row), {ids.data() + row * T, T}, {targets.data() + row * T, T});
+    text_m().fill(rows.first + int64_t(row), {ids.data() + row * T, T},
+                  {targets.data() + row * T, T});
   return model.loss(&tape, stage, upload(memory, ids), upload(memory, targets));
 }
 
 // The elements of a flat whole that belong to parameters.
 void append_unpadded(const Partition& layout, const Tensor& whole, std::vector<float>& to) {
   const std::vector<float> all = kernel::download_floats(whole);
-  for (const Partition::Piece& piece : layout.pieces(0, layout.whole()))
+  for (const Partition::Piece& piece : layout.pieces(0, layout.full()))
     to.insert(to.end(), all.begin() + piece.at, all.begin() + piece.at + piece.count);
 }
 
@@ -47,7 +49,8 @@ void run_rank(Lesson& lesson, const Trial& trial, Communicator& comm, TrialRank&
     double sum = 0;
     for (int64_t i = 0; i < trial.micro_batches; ++i) {
       const int64_t a = step * trial.micro_batches + i;
-      const Rows rows = trial.rows ? trial.rows(comm.rank(), a) : Rows{(a * comm.size() + comm.rank()) * kRowsM, kRowsM};
+      const Rows rows = trial.rows ? trial.rows(comm.rank(), a)
+                                   : Rows{(a * comm.size() + comm.rank()) * kRowsM, kRowsM};
       comm.events().set_phase("forward");
       Tape tape;
       const Var loss = loss_of(rows, model, tape, *stage, memory);
@@ -56,11 +59,14 @@ void run_rank(Lesson& lesson, const Trial& trial, Communicator& comm, TrialRank&
     }
     for (const Unit& u : model.units()) {
       const UnitMemory& m = stage->unit_memory(u);
-      if (step == 0 && m.gradient.numel() == m.layout.whole()) append_unpadded(m.layout, m.gradient, out.gradient);
+      if (step == 0 && m.gradient.numel() == m.layout.full())
+        append_unpadded(m.layout, m.gradient, out.gradient);
     }
-    out.norms.push_back(
-        stage->step({.lr = options.optimizer.lr, .max_norm = trial.max_norm, .micro_batches = int(trial.micro_batches)})
-            .grad_norm);
+    out.norms.push_back(stage
+                            ->step({.lr = options.optimizer.lr,
+                                    .max_norm = trial.max_norm,
+                                    .micro_batches = int(trial.micro_batches)})
+                            .grad_norm);
     out.losses.push_back(stage->mean_over_ranks(sum / double(trial.micro_batches)));
   }
   lesson.unwatch(comm);
@@ -76,7 +82,9 @@ void run_rank(Lesson& lesson, const Trial& trial, Communicator& comm, TrialRank&
 
 std::vector<TrialRank> run_trial(Lesson& lesson, const Trial& trial) {
   std::vector<TrialRank> ranks(size_t(trial.ranks));
-  lesson.run_ranks(trial.ranks, [&](Communicator& comm) { run_rank(lesson, trial, comm, ranks[size_t(comm.rank())]); });
+  lesson.run_ranks(trial.ranks, [&](Communicator& comm) {
+    run_rank(lesson, trial, comm, ranks[size_t(comm.rank())]);
+  });
   return ranks;
 }
 

@@ -1,7 +1,8 @@
-// One or more steps of model M under any stage, also one of the lesson's own: for lessons that look inside a step.
+// One or more steps of model M under any stage, also one of the lesson's own: for lessons that look
+// inside a step.
 //
-// The loop is that of stages/training.h, with the parts that a lesson may replace as members. Lessons that only train use
-// training_m().
+// The loop is that of stages/train/trainer.h, with the parts that a lesson may replace as members.
+// Lessons that only train use training_m().
 #pragma once
 
 #include <functional>
@@ -18,14 +19,16 @@ struct Rows {
 };
 
 struct Trial {
-  std::function<std::unique_ptr<Stage>(std::vector<Unit>&, Communicator&, Memory&, const StageOptions&)> make = make_ddp;
+  std::function<std::unique_ptr<Stage>(std::vector<Unit>&, Communicator&, Memory&,
+                                       const StageOptions&)>
+      make = make_ddp;
   int ranks = 1;
   int64_t layers = 2, micro_batches = 1, steps = 1;
   double max_norm = 0;   // of the gradient; 0: no clipping
   bool watched = false;  // --step stops in this one
   StageOptions options = {};
-  // What a rank computes in the a-th micro-batch of all steps. Unless given, DESIGN's rule: B windows for each (a, rank) in
-  // order.
+  // What a rank computes in the a-th micro-batch of all steps. Unless given, DESIGN's rule: B
+  // windows for each (a, rank) in order.
   std::function<Rows(int rank, int64_t a)> rows = {};
   // Where backward starts from: the weight of this rank's mean loss.
   std::function<double(int rank)> scale = {};
@@ -34,11 +37,12 @@ struct Trial {
 // What one rank saw. Gradient and weights are those of all units in order, without padding.
 struct TrialRank {
   std::vector<double> losses, norms;  // of each step
-  std::vector<float> gradient;        // of the first step, after its last reduction; empty where a rank keeps only a shard
-  std::vector<float> weights;         // as this rank has them, after the last step
-  MemoryLedger rest;                  // after the last step
-  CommunicationLog log;               // of all steps
-  std::vector<Partition> layouts;     // of each unit; they point to the parameters of `model`
+  std::vector<float> gradient;  // of the first step, after its last reduction; empty where a rank
+                                // keeps only a shard
+  std::vector<float> weights;   // as this rank has them, after the last step
+  MemoryLedger rest;            // after the last step
+  CommunicationLog log;         // of all steps
+  std::vector<Partition> layouts;  // of each unit; they point to the parameters of `model`
   std::shared_ptr<Gpt> model;
 };
 

@@ -11,7 +11,9 @@ int64_t elements(const Tensor& t) { return t.defined() ? t.numel() : 0; }
 
 UnitCell look_at(const Unit& unit, const Stage& stage) {
   const UnitMemory& m = stage.unit_memory(unit);
-  const auto letter = [&](char whole, char shard, int64_t n) { return n == 0 ? '.' : n == m.layout.whole() ? whole : shard; };
+  const auto letter = [&](char whole, char shard, int64_t n) {
+    return n == 0 ? '.' : n == m.layout.full() ? whole : shard;
+  };
   return {.name = unit.name,
           .parameter = letter('P', 'p', std::max(elements(m.parameter), elements(m.gathered))),
           .gradient = letter('G', 'g', std::max(elements(m.gradient), elements(m.unreduced))),

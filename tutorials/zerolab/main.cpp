@@ -1,4 +1,5 @@
-// The zerolab program: finds the command, runs it, and turns what went wrong into one sentence and an exit code.
+// The zerolab program: finds the command, runs it, and turns what went wrong into one sentence and
+// an exit code.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -6,24 +7,34 @@
 #include <cstring>
 #include <new>
 
-#include "dist/nccl_errors.h"
+#include "dist/nccl/errors.h"
 #include "dist/run_ranks.h"
-#include "stages/training.h"
+#include "stages/train/trainer.h"
 #include "tensor/cpu/cpu_backend.h"
-#include "tutorials/zerolab/command.h"
-#include "tutorials/zerolab/flags.h"
-#include "tutorials/zerolab/interrupt.h"
-#include "tutorials/zerolab/launch.h"
-#include "tutorials/zerolab/machine.h"
-#include "tutorials/zerolab/nearest.h"
-#include "tutorials/zerolab/version.h"
+#include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/version.h"
+#include "tutorials/zerolab/commands/command.h"
+#include "tutorials/zerolab/commands/launch.h"
+#include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
 namespace {
 
-enum ExitCode { kFine = 0, kFailed = 1, kUsage = 2, kOutOfMemory = 3, kCommunication = 4, kUnforeseen = 70, kInterrupted = 130 };
+enum ExitCode {
+  kFine = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kOutOfMemory = 3,
+  kCommunication = 4,
+  kUnforeseen = 70,
+  kInterrupted = 130
+};
 
-constexpr const char* kDescription = "zerolab: data-parallel training from scratch. DDP and ZeRO stages 1, 2 and 3, compared bit by bit.";
+constexpr const char* kDescription =
+    "zerolab: data-parallel training from scratch. DDP and ZeRO stages 1, 2 and 3, compared bit by "
+    "bit.";
 constexpr const char* kFooter = R"('zerolab COMMAND --help' explains a command.
 
 Start here:
@@ -44,12 +55,16 @@ class Help : public CLI::Formatter {
   std::string make_usage(const CLI::App* app, std::string name) const override {
     std::string usage = "\nUsage: " + (name.empty() ? app->get_name() : name);
     const bool commands = !app->get_subcommands([](const CLI::App*) { return true; }).empty();
-    for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); })) usage += " " + make_option_usage(option);
+    for (const CLI::Option* option :
+         app->get_options([](const CLI::Option* o) { return o->get_positional(); }))
+      usage += " " + make_option_usage(option);
     return usage + (commands ? " COMMAND …\n" : " [flags]\n");
   }
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
     std::string text = CLI::Formatter::make_help(app, name, mode);
-    for (size_t at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n")) text.erase(at, 1);
+    for (size_t at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n"))
+      text.erase(at, 1);
     return text;
   }
 };
@@ -67,7 +82,8 @@ const CLI::App& deepest(const CLI::App& app) {
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
   return names;
 }
 
@@ -86,8 +102,11 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const auto commands = command_names(command), rest = app.remaining(true);
   if (!rest.empty()) {
     const std::string word = rest.front().substr(0, rest.front().find('='));
-    if (word.starts_with("-")) return where + " has no flag '" + word + "'" + did_you_mean(word, flag_names(command));
-    if (!commands.empty()) return (root ? "there is" : where + " has") + std::string(" no command '") + word + "'" + did_you_mean(word, commands);
+    if (word.starts_with("-"))
+      return where + " has no flag '" + word + "'" + did_you_mean(word, flag_names(command));
+    if (!commands.empty())
+      return (root ? "there is" : where + " has") + std::string(" no command '") + word + "'" +
+             did_you_mean(word, commands);
     return where + " takes no argument '" + rest.front() + "'";
   }
   const std::string text = error.what();
@@ -96,15 +115,18 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     for (const std::string& name : commands) all += (all.empty() ? "" : ", ") + name;
     return where + " needs a command: " + all;
   }
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
-  if (text.ends_with("disallowed flag override")) return "--" + text.substr(0, text.find(' ')) + " takes no value";
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing"))
+    return text.substr(0, text.find(':')) + " needs a value";
+  if (text.ends_with("disallowed flag override"))
+    return "--" + text.substr(0, text.find(' ')) + " takes no value";
   return text;
 }
 
 // Everybody knows --help: it works everywhere and takes no line in any list.
 void hide_help(CLI::App& app) {
   app.get_help_ptr()->group("");
-  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) hide_help(*command);
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    hide_help(*command);
 }
 
 int say(int code, const std::string& sentence) {
@@ -129,9 +151,12 @@ int run(const CLI::App& app, const Invocation& invocation) {
   } catch (const OutOfMemory& e) {
     return say(kOutOfMemory, e.what());
   } catch (const std::bad_alloc&) {
-    return say(kOutOfMemory, "this machine has no memory left; try a smaller model, fewer ranks or a smaller micro-batch");
+    return say(kOutOfMemory,
+               "this machine has no memory left; try a smaller model, fewer ranks or a smaller "
+               "micro-batch");
   } catch (const CommunicationError& e) {
-    if (interrupt_requested()) return say(kInterrupted, "interrupted");  // another rank was the first to see it
+    if (interrupt_requested())
+      return say(kInterrupted, "interrupted");  // another rank was the first to see it
     say(kCommunication, e.what());
     std::fputs(last_failure_report().c_str(), stderr);
     return kCommunication;
@@ -140,7 +165,10 @@ int run(const CLI::App& app, const Invocation& invocation) {
   } catch (const Interrupted&) {
     return say(kInterrupted, "interrupted");
   } catch (const std::exception& e) {
-    return say(kUnforeseen, std::string("unforeseen: ") + e.what() + "\nThis is a bug in zerolab. Report it with the command line and 'zerolab doctor'.");
+    return say(
+        kUnforeseen,
+        std::string("unforeseen: ") + e.what() +
+            "\nThis is a bug in zerolab. Report it with the command line and 'zerolab doctor'.");
   }
 }
 
@@ -148,13 +176,16 @@ int run(const CLI::App& app, const Invocation& invocation) {
 int finish(int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (written || errno == EPIPE) return code;
-  return say(code == kFine ? int(kUnforeseen) : code, std::string("stdout cannot be written to: ") + std::strerror(errno));
+  return say(code == kFine ? int(kUnforeseen) : code,
+             std::string("stdout cannot be written to: ") + std::strerror(errno));
 }
 
 std::string version() {
   const Gpus gpus = find_gpus(0);
-  const int nccl = nccl_compiled_for();  // what this program is: which library it finds here, doctor says
-  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ", gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", ",
+  const int nccl =
+      nccl_compiled_for();  // what this program is: which library it finds here, doctor says
+  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ",
+             gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", ",
              nccl ? "NCCL " + nccl_version_text(nccl) : "no NCCL", ")");
 }
 
@@ -175,7 +206,8 @@ int parse_and_run(int argc, char** argv) {
   add_doctor(app, invocation);
   add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, which would inherit it
-  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) command->group("Commands");
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    command->group("Commands");
   hide_help(app);
   if (argc < 2) {
     std::fputs(app.help().c_str(), stderr);
@@ -200,7 +232,8 @@ int main(int argc, char** argv) {
   using namespace zl::cli;
   const std::string missing = missing_instructions();
   if (!missing.empty())
-    return say(kUnforeseen, std::string("this program's kernels were compiled for ") + zl::cpu_architecture() + ", but this CPU has no " + missing +
+    return say(kUnforeseen, std::string("this program's kernels were compiled for ") +
+                                zl::cpu_architecture() + ", but this CPU has no " + missing +
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
   watch_signals();

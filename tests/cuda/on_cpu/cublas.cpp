@@ -16,7 +16,8 @@ struct Matrix {
   bool transposed;
   template <class T>
   double at(int row, int column) const {
-    const size_t i = transposed ? size_t(row) * size_t(leading) + size_t(column) : size_t(column) * size_t(leading) + size_t(row);
+    const size_t i = transposed ? size_t(row) * size_t(leading) + size_t(column)
+                                : size_t(column) * size_t(leading) + size_t(row);
     return double(zl::Compute<T>(static_cast<const T*>(data)[i]));
   }
 };
@@ -42,7 +43,10 @@ void run_gemm(const GemmCall& g, double alpha, double beta) {
         double sum = 0;
         for (int l = 0; l < g.k; ++l) sum += read(left.at<T>(i, l)) * read(right.at<T>(l, j));
         T& out = static_cast<T*>(g.c)[size_t(j) * size_t(g.ldc) + size_t(i)];
-        const double before = beta == 0 ? 0 : beta * double(zl::Compute<T>(out));  // what beta 0 overwrites may be anything
+        const double before =
+            beta == 0
+                ? 0
+                : beta * double(zl::Compute<T>(out));  // what beta 0 overwrites may be anything
         out = T(zl::Compute<T>(alpha * sum + before));
       }
   });
@@ -52,11 +56,15 @@ void run_gemm(const GemmCall& g, double alpha, double beta) {
 
 // Scalars are read now, as cuBLAS reads those of the host; matrices when the stream comes to it.
 cublasStatus_t tell_gemm(cublasHandle_t handle, const GemmCall& g) {
-  if (g.lda < (g.op_a == CUBLAS_OP_T ? g.k : g.m) || g.ldb < (g.op_b == CUBLAS_OP_T ? g.n : g.k) || g.ldc < g.m)
+  if (g.lda < (g.op_a == CUBLAS_OP_T ? g.k : g.m) || g.ldb < (g.op_b == CUBLAS_OP_T ? g.n : g.k) ||
+      g.ldc < g.m)
     return CUBLAS_STATUS_INVALID_VALUE;
   const auto scalar = [&](const void* s) {
-    return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s) : double(*static_cast<const float*>(s));
+    return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s)
+                                           : double(*static_cast<const float*>(s));
   };
-  zl::cuda_on_cpu::tell(handle->stream, [g, alpha = scalar(g.alpha), beta = scalar(g.beta)] { run_gemm(g, alpha, beta); });
+  zl::cuda_on_cpu::tell(handle->stream, [g, alpha = scalar(g.alpha), beta = scalar(g.beta)] {
+    run_gemm(g, alpha, beta);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,12 +1,17 @@
 // As much of CUDA as tensor/cuda uses, on the CPU, as unkind as CUDA may be:
-// - The blocks of a kernel run one after the other, the threads of a block in turns, each until the next point at which it
+// - The blocks of a kernel run one after the other, the threads of a block in turns, each until the
+// next point at which it
 //   waits for others.
-// - What a stream is told is done as late as possible: when somebody waits for it. So whoever forgets to wait sees old values.
-// - There are two GPUs that cannot reach each other. Addresses of their memory are none for the host: it faults if it follows
+// - What a stream is told is done as late as possible: when somebody waits for it. So whoever
+// forgets to wait sees old values.
+// - There are two GPUs that cannot reach each other. Addresses of their memory are none for the
+// host: it faults if it follows
 //   one, and a kernel that is given an address of the other GPU is refused.
 //
-// So kernels, their indices, barriers and shuffles, and the order between streams, are tested where there is no GPU. What this
-// cannot show: all races between threads of a kernel (the blocks' threads run upwards and downwards in turn), memory that is not aligned for its instructions, speed.
+// So kernels, their indices, barriers and shuffles, and the order between streams, are tested where
+// there is no GPU. What this cannot show: all races between threads of a kernel (the blocks'
+// threads run upwards and downwards in turn), memory that is not aligned for its instructions,
+// speed.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +26,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-#define __shared__ static thread_local   // one block at a time on each thread
+#define __shared__ static thread_local  // one block at a time on each thread
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -31,13 +36,25 @@ struct CUevent_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
 enum cudaError_t {
-  cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
-  cudaErrorInvalidDeviceFunction = 98, cudaErrorNoDevice = 100, cudaErrorNoKernelImageForDevice = 209,
-  cudaErrorNotReady = 600, cudaErrorPeerAccessAlreadyEnabled = 704
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidDeviceFunction = 98,
+  cudaErrorNoDevice = 100,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorNotReady = 600,
+  cudaErrorPeerAccessAlreadyEnabled = 704
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
-inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0,
+                          cudaEventDisableTiming = 2, cudaHostAllocPortable = 1;
 struct cudaPointerAttributes {
   cudaMemoryType type = cudaMemoryTypeUnregistered;
   int device = 0;
@@ -73,7 +90,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -99,8 +117,8 @@ void tell(cudaStream_t stream, std::function<void()> what);
 void tell_when(cudaStream_t stream, std::function<bool()> what);
 // Where an address of any GPU really is; other addresses stay as they are.
 void* on_host(const void* address);
-// Where an address of the GPU that is set at the moment really is; other addresses stay as they are. Throws
-// std::logic_error for an address of another GPU.
+// Where an address of the GPU that is set at the moment really is; other addresses stay as they
+// are. Throws std::logic_error for an address of another GPU.
 void* address_for_kernels(const void* address);
 
 }  // namespace zl::cuda_on_cpu
@@ -124,9 +142,10 @@ F __shfl_xor_sync(unsigned, F value, int offset) {
 }
 
 // What tensor/cuda/launch.h writes as kernel<<<blocks, threads, 0, stream>>>(arguments).
-#define ZL_LAUNCH(kernel, blocks, threads, stream)                                                                      \
-  [&](auto... arguments_of_kernel) {                                                                                    \
-    ::zl::cuda_on_cpu::tell(stream, [kernel = kernel, n = unsigned(blocks), of = unsigned(threads), arguments_of_kernel...] { \
-      ::zl::cuda_on_cpu::run(n, of, [&] { kernel(arguments_of_kernel...); });                                           \
-    });                                                                                                                 \
+#define ZL_LAUNCH(kernel, blocks, threads, stream)                                     \
+  [&](auto... arguments_of_kernel) {                                                   \
+    ::zl::cuda_on_cpu::tell(stream, [kernel = kernel, n = unsigned(blocks),            \
+                                     of = unsigned(threads), arguments_of_kernel...] { \
+      ::zl::cuda_on_cpu::run(n, of, [&] { kernel(arguments_of_kernel...); });          \
+    });                                                                                \
   }

@@ -16,12 +16,14 @@ namespace {
 constexpr size_t kStack = 128 << 10;  // [B] of a CUDA thread
 constexpr unsigned kWarp = 32;
 
-// A place to go on from. The compiler's own setjmp neither asks the system about signals nor tells a sanitizer that the
-// frames between here and there have ended, which they have not.
+// A place to go on from. The compiler's own setjmp neither asks the system about signals nor tells
+// a sanitizer that the frames between here and there have ended, which they have not.
 struct Place {
   void* registers[5];
 };
-[[gnu::noinline, gnu::no_sanitize_address]] void go_to(Place& place) { __builtin_longjmp(place.registers, 1); }
+[[gnu::noinline, gnu::no_sanitize_address]] void go_to(Place& place) {
+  __builtin_longjmp(place.registers, 1);
+}
 [[gnu::noinline]] void leave_for(Place& here, Place& there) {
   if (__builtin_setjmp(here.registers) == 0) go_to(there);
 }
@@ -52,7 +54,9 @@ struct Block {
 thread_local Block block;
 
 void pause() {
-  if (block.alone) throw std::logic_error("a thread of a kernel waits for others, but thread 0 has ended without waiting");
+  if (block.alone)
+    throw std::logic_error(
+        "a thread of a kernel waits for others, but thread 0 has ended without waiting");
   leave_for(block.threads[thread_index.x]->place, block.scheduler);
 }
 
@@ -86,8 +90,10 @@ void Block::resume(unsigned i) {
   Thread& t = *threads[i];
   thread_index = {i, 0, 0};
   if (__builtin_setjmp(scheduler.registers) != 0) return;
-  if (std::exchange(t.begun, true)) go_to(t.place);
-  else begin(t);
+  if (std::exchange(t.begun, true))
+    go_to(t.place);
+  else
+    begin(t);
 }
 
 void Block::end_alone(unsigned n) {
@@ -108,8 +114,8 @@ void Block::throw_error() {
   if (error) std::rethrow_exception(std::exchange(error, nullptr));
 }
 
-// Thread 0 first, the others upwards in one block and downwards in the next: a barrier that is missing between what one
-// thread writes and another reads then shows in one of the two.
+// Thread 0 first, the others upwards in one block and downwards in the next: a barrier that is
+// missing between what one thread writes and another reads then shows in one of the two.
 void Block::run(unsigned n, const std::function<void()>& f) {
   body = &f;
   downwards = !downwards;
@@ -143,7 +149,8 @@ void wait_for_block() {
 
 uint64_t exchange_in_warp(uint64_t mine, int offset) {
   const unsigned i = thread_index.x, other = (i / kWarp) * kWarp + ((i % kWarp) ^ unsigned(offset));
-  if (other >= block_size.x) throw std::logic_error("a shuffle reads a thread that the block does not have");
+  if (other >= block_size.x)
+    throw std::logic_error("a shuffle reads a thread that the block does not have");
   block.threads[i]->offered = mine;
   pause();  // all of the warp have offered theirs
   const uint64_t theirs = block.threads[other]->offered;

@@ -13,7 +13,8 @@ void finish_gpu(int gpu);
 namespace {
 
 constexpr int kGpus = 2;
-constexpr int kShift = 60;  // addresses of GPU 0 have bit 60, those of GPU 1 bit 61: no address of the host has either
+constexpr int kShift =
+    60;  // addresses of GPU 0 have bit 60, those of GPU 1 bit 61: no address of the host has either
 constexpr size_t kMemory = size_t(1) << 30;  // [B] of each
 
 thread_local int current = 0;
@@ -24,11 +25,14 @@ size_t taken[kGpus] = {};
 
 // -1: memory of the host.
 int gpu_of(const void* address) { return int(uintptr_t(address) >> kShift) - 1; }
-void* on_gpu(void* block, int gpu) { return reinterpret_cast<void*>(uintptr_t(block) | uintptr_t(gpu + 1) << kShift); }
+void* on_gpu(void* block, int gpu) {
+  return reinterpret_cast<void*>(uintptr_t(block) | uintptr_t(gpu + 1) << kShift);
+}
 
 bool fits(cudaMemcpyKind kind, const void* to, const void* from) {
   const bool to_gpu = gpu_of(to) >= 0, from_gpu = gpu_of(from) >= 0;
-  return kind == cudaMemcpyDefault || (to_gpu == (kind != cudaMemcpyDeviceToHost) && from_gpu == (kind != cudaMemcpyHostToDevice));
+  return kind == cudaMemcpyDefault || (to_gpu == (kind != cudaMemcpyDeviceToHost) &&
+                                       from_gpu == (kind != cudaMemcpyHostToDevice));
 }
 
 }  // namespace
@@ -41,13 +45,16 @@ void* on_host(const void* address) {
 
 void* address_for_kernels(const void* address) {
   const int gpu = gpu_of(address);
-  if (gpu >= 0 && gpu != current) throw std::logic_error("a kernel is given an address of a GPU that its own cannot reach");
+  if (gpu >= 0 && gpu != current)
+    throw std::logic_error("a kernel is given an address of a GPU that its own cannot reach");
   return on_host(address);
 }
 
 }  // namespace zl::cuda_on_cpu
 
-const char* cudaGetErrorString(cudaError_t status) { return status == cudaSuccess ? "no error" : "an error"; }
+const char* cudaGetErrorString(cudaError_t status) {
+  return status == cudaSuccess ? "no error" : "an error";
+}
 cudaError_t cudaGetDeviceCount(int* count) { return *count = kGpus, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { return current = device, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = current, cudaSuccess; }
@@ -89,7 +96,8 @@ cudaError_t cudaFree(void* memory) {
   const auto block = blocks.find(memory);
   if (block == blocks.end()) return cudaErrorInvalidValue;
   taken[gpu_of(memory)] -= block->second;
-  std::memset(zl::cuda_on_cpu::on_host(memory), 0xff, block->second);  // whoever still reads it gets NaN
+  std::memset(zl::cuda_on_cpu::on_host(memory), 0xff,
+              block->second);  // whoever still reads it gets NaN
   blocks.erase(block);
   std::free(zl::cuda_on_cpu::on_host(memory));
   return cudaSuccess;
@@ -100,10 +108,12 @@ cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned) {
 }
 cudaError_t cudaFreeHost(void* block) { return std::free(block), cudaSuccess; }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   if (!fits(kind, to, from)) return cudaErrorInvalidValue;
   zl::cuda_on_cpu::tell(stream, [=] {
-    if (bytes > 0) std::memmove(zl::cuda_on_cpu::on_host(to), zl::cuda_on_cpu::on_host(from), bytes);
+    if (bytes > 0)
+      std::memmove(zl::cuda_on_cpu::on_host(to), zl::cuda_on_cpu::on_host(from), bytes);
   });
   return cudaSuccess;
 }

@@ -11,8 +11,8 @@
 
 namespace {
 
-// What a stream was told and has not done; each says whether it is done now. Events hold on to it longer than the stream may
-// live.
+// What a stream was told and has not done; each says whether it is done now. Events hold on to it
+// longer than the stream may live.
 struct Queue {
   int gpu = 0;
   std::deque<std::function<bool()>> waiting;
@@ -37,7 +37,8 @@ namespace {
 std::recursive_mutex mutex;  // one thread at a time does what streams were told
 std::vector<std::weak_ptr<Queue>> queues;
 
-// Whether all that stands before `place` is done. It is not if the queue came to something that waits for another thread.
+// Whether all that stands before `place` is done. It is not if the queue came to something that
+// waits for another thread.
 bool run_until(Queue& queue, int64_t place) {
   while (queue.done < place) {
     if (queue.busy) return false;  // it waits, through others, for itself
@@ -83,13 +84,14 @@ void tell(cudaStream_t stream, std::function<void()> what) {
   tell_when(stream, [what = std::move(what)] { return what(), true; });
 }
 
-// What cudaFree waits for: everything that the streams of this GPU were told, as far as it waits for no other thread. Another
-// GPU's may still use the memory.
+// What cudaFree waits for: everything that the streams of this GPU were told, as far as it waits
+// for no other thread. Another GPU's may still use the memory.
 void finish_gpu(int gpu) {
   const std::lock_guard lock(mutex);
   std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
   for (const auto& weak : std::vector(queues))
-    if (const auto queue = weak.lock(); queue && queue->gpu == gpu) (void)run_until(*queue, queue->told);
+    if (const auto queue = weak.lock(); queue && queue->gpu == gpu)
+      (void)run_until(*queue, queue->told);
 }
 
 }  // namespace zl::cuda_on_cpu
@@ -115,16 +117,21 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(mutex);
-  if (event->queue) zl::cuda_on_cpu::tell_when(stream, [queue = event->queue, place = event->place] { return run_until(*queue, place); });
+  if (event->queue)
+    zl::cuda_on_cpu::tell_when(
+        stream, [queue = event->queue, place = event->place] { return run_until(*queue, place); });
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return *event = new CUevent_st, cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
-  zl::cuda_on_cpu::tell(stream, [reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
+  zl::cuda_on_cpu::tell(
+      stream, [reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
   event->queue = stream->queue;
   event->place = stream->queue->told;
   return cudaSuccess;
@@ -135,7 +142,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-// Not ready, as long as anything stands before it; asking moves one thing on, so that asking again and again ends.
+// Not ready, as long as anything stands before it; asking moves one thing on, so that asking again
+// and again ends.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
   if (!event->queue || event->queue->done >= event->place) return cudaSuccess;

@@ -8,7 +8,7 @@
 
 namespace zl::cuda_on_cpu {
 struct Ranges {
-  std::vector<std::string> begun;         // all so far, in order
+  std::vector<std::string> begun;  // all so far, in order
   std::map<uint64_t, std::string> open;
 };
 inline thread_local Ranges ranges;

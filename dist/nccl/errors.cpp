@@ -1,0 +1,119 @@
+#include "dist/nccl/errors.h"
+
+#include "dist/communicator.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+struct Cure {
+  std::string_view said;  // part of what NCCL said
+  const char* cure;
+};
+
+// The first that fits. The texts are those of NCCL 2.28 and of the CUDA driver.
+constexpr Cure kCures[] = {
+    {"Duplicate GPU",
+     "NCCL takes every GPU once: start no more ranks than there are GPUs; several ranks on one GPU "
+     "work as threads "
+     "without NCCL"},
+    {"invalid device ordinal",
+     "there is no GPU of that number: start fewer ranks, or look at CUDA_VISIBLE_DEVICES"},
+    {"driver version is insufficient",
+     "there is no driver, or it is older than the CUDA that NCCL was built with: update the "
+     "driver, "
+     "or take the NCCL of an older CUDA"},
+    {"No route to host",
+     "the ranks' machines do not reach each other over this interface: set NCCL_SOCKET_IFNAME to "
+     "one that does, "
+     "and open the firewall between them"},
+    {"Connection refused",
+     "the rank that made the id has ended, or a firewall is in the way: look at the first error of "
+     "rank 0"},
+    {"no socket interface found",
+     "set NCCL_SOCKET_IFNAME to an interface that is up, such as eth0, or lo within one machine"},
+    {"ismatched NCCL version",
+     "all ranks must load the same libnccl: compare what `zerolab doctor` says on all machines, "
+     "and their "
+     "LD_LIBRARY_PATH"},
+    {"shared memory",
+     "/dev/shm is too small or forbidden: in a container give --shm-size=1g, else set "
+     "NCCL_SHM_DISABLE=1"},
+    {"out of memory",
+     "NCCL found no memory for its buffers: leave it some by smaller micro-batches, or set "
+     "NCCL_BUFFSIZE=1048576"},
+    {"illegal memory access",
+     "a kernel before this call went wrong: run again with CUDA_LAUNCH_BLOCKING=1"},
+};
+
+}  // namespace
+
+const char* name(NcclResult result) {
+  switch (result) {
+    case NcclResult::success: return "ncclSuccess";
+    case NcclResult::unhandled_cuda_error: return "ncclUnhandledCudaError";
+    case NcclResult::system_error: return "ncclSystemError";
+    case NcclResult::internal_error: return "ncclInternalError";
+    case NcclResult::invalid_argument: return "ncclInvalidArgument";
+    case NcclResult::invalid_usage: return "ncclInvalidUsage";
+    case NcclResult::remote_error: return "ncclRemoteError";
+    case NcclResult::in_progress: return "ncclInProgress";
+  }
+  return "an unknown result";
+}
+
+std::string nccl_cure(NcclResult result, std::string_view said) {
+  for (const Cure& known : kCures)
+    if (said.find(known.said) != std::string_view::npos) return known.cure;
+  if (result == NcclResult::remote_error)
+    return "another rank or its machine has died: look for the first error among the other ranks";
+  return "run again with NCCL_DEBUG=INFO, and look for the first WARN";
+}
+
+std::string nccl_error_text(const NcclApi& api, const char* function, NcclResult result,
+                            NcclComm* comm) {
+  const char *last = api.get_last_error(comm), *meaning = api.get_error_string(result);
+  std::string said = last ? last : "";
+  constexpr const char* kBlank = " \t\n\r";
+  said.erase(0, said.find_first_not_of(kBlank));
+  said.erase(said.find_last_not_of(kBlank) + 1);
+  std::string text =
+      str(function, " gave ", name(result), " (", meaning ? meaning : "no text", ")");
+  if (!said.empty()) text += str(", and NCCL said: ", said);
+  return str(text, ". Cure: ", nccl_cure(result, said));
+}
+
+std::string nccl_version_text(int code) {
+  const int major = code < 10000 ? code / 1000 : code / 10000,
+            rest = code < 10000 ? code % 1000 : code % 10000;
+  return str(major, ".", rest / 100, ".", rest % 100);
+}
+
+std::string nccl_version_problem(const NcclApi& api) {
+  int found = 0;
+  if (const NcclResult result = api.get_version(&found); result != NcclResult::success)
+    return nccl_error_text(api, "ncclGetVersion", result, nullptr);
+  if (found >= api.compiled_for) return "";
+  return str("this program was compiled for NCCL ", nccl_version_text(api.compiled_for),
+             ", and found ", nccl_version_text(found),
+             ". Cure: put the newer libnccl.so.2 first in LD_LIBRARY_PATH, or build again with the "
+             "older nccl.h");
+}
+
+const NcclApi& require_nccl(const NcclApi* given) {
+  const NcclInBuild found = given ? NcclInBuild{given, "", ""} : nccl_in_build();
+  const NcclApi* const api = found.api;
+  require_input(api, found.problem, ". Cure: ", found.cure);
+  if (const std::string problem = nccl_version_problem(*api); !problem.empty())
+    throw InputError(problem);
+  return *api;
+}
+
+NcclUniqueId nccl_unique_id(const NcclApi& api) {
+  NcclUniqueId id;
+  if (const NcclResult result = api.get_unique_id(&id); result != NcclResult::success)
+    throw CommunicationError(nccl_error_text(api, "ncclGetUniqueId", result, nullptr));
+  return id;
+}
+
+}  // namespace zl

@@ -1,0 +1,33 @@
+// What NCCL's errors mean and what cures them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "dist/nccl/api.h"
+
+namespace zl {
+
+// What is known to help against an error, from its kind and from what NCCL said last.
+std::string nccl_cure(NcclResult result, std::string_view said);
+
+// "ncclSend gave ncclSystemError (unhandled system error), and NCCL said: connect: No route to
+// host. Cure: …". `comm` may be null.
+std::string nccl_error_text(const NcclApi& api, const char* function, NcclResult result,
+                            NcclComm* comm);
+
+// "2.28.9" of 22809.
+std::string nccl_version_text(int code);
+
+// Why the library that was found cannot be used by a program compiled for another one; "" if it
+// can.
+std::string nccl_version_problem(const NcclApi& api);
+
+// `given`, or the library, which is opened, if that is null. Throws InputError if there is none, or
+// it is too old.
+const NcclApi& require_nccl(const NcclApi* given);
+
+// For all ranks of one communicator. Throws CommunicationError.
+NcclUniqueId nccl_unique_id(const NcclApi& api);
+
+}  // namespace zl

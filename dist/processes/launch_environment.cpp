@@ -1,0 +1,257 @@
+#include "dist/processes/launch_environment.h"
+
+#include <charconv>
+
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+constexpr int kMostRanks = 65536;  // more is a mistake
+constexpr int kPorts = 20;         // rank 0 tries as many
+constexpr int kLastPort = 65535 - (kPorts - 1);
+constexpr int kDefaultPort = 29501;  // torchrun's default for MASTER_PORT, plus 1
+
+// The environment, in which an empty variable is none.
+class Variables {
+ public:
+  explicit Variables(const Environment& get) : get_(get) {}
+
+  std::string text(const char* name) const {
+    const char* value = get_(name);
+    return value ? value : "";
+  }
+  bool has(const char* name) const { return !text(name).empty(); }
+
+  std::optional<int> number(const char* name, int least = 0, int most = kMostRanks) const {
+    const std::string value = text(name);
+    if (value.empty()) return std::nullopt;
+    int number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    require_input(error == std::errc() && end == value.data() + value.size() && number >= least &&
+                      number <= most,
+                  name, " is '", value, "', which is no whole number from ", least, " to ", most);
+    return number;
+  }
+  // A number that must be there because `because` is.
+  int needed(const char* name, const char* because, int least = 0) const {
+    const auto found = number(name, least);
+    require_input(found.has_value(), because, " is '", text(because), "', but ", name,
+                  " is not set; a launcher sets both. Cure: start the ranks by srun, torchrun, "
+                  "mpirun or 'zerolab launch', or unset ",
+                  because);
+    return *found;
+  }
+  // "RANK=3".
+  std::string told(const char* name) const { return str(name, "=", text(name)); }
+
+ private:
+  const Environment& get_;
+};
+
+// How a launcher calls the four numbers.
+struct Names {
+  const char *rank, *size, *local_rank, *local_size;
+};
+
+LaunchedRank numbers(const Variables& v, const Names& names) {
+  LaunchedRank r;
+  r.rank = v.needed(names.rank, names.size);
+  r.size = v.needed(names.size, names.rank, 1);
+  require_input(r.rank < r.size, v.told(names.rank), " is not below ", v.told(names.size),
+                ": ranks count from 0");
+  const bool local = v.has(names.local_rank) || v.has(names.local_size);
+  require_input(
+      local || r.size == 1, v.told(names.rank), " and ", v.told(names.size), " are set, but not ",
+      names.local_rank, " and ", names.local_size,
+      ", this process's number on its machine and how many run there. Cure: set them too");
+  if (!local) return r;
+  r.local_rank = v.needed(names.local_rank, names.local_size);
+  r.local_size = v.needed(names.local_size, names.local_rank, 1);
+  require_input(r.local_rank < r.local_size, v.told(names.local_rank), " is not below ",
+                v.told(names.local_size), ": ranks count from 0");
+  require_input(r.local_size <= r.size, v.told(names.local_size), " is more than ",
+                v.told(names.size));
+  return r;
+}
+
+// torchrun, deepspeed and zerolab launch; or somebody who does as they do. They win over SLURM,
+// whose numbers count the launchers under `srun torchrun`.
+LaunchedRank by_torchrun(const Variables& v) {
+  const bool deepspeed = !v.has("LOCAL_WORLD_SIZE") && v.has("LOCAL_SIZE");
+  LaunchedRank r = numbers(
+      v, {"RANK", "WORLD_SIZE", "LOCAL_RANK", deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE"});
+  r.launcher = v.has("TORCHELASTIC_RUN_ID") ? "torchrun"
+               : v.has("ZEROLAB_RUN_ID")    ? "zerolab launch"
+               : deepspeed                  ? "deepspeed"
+                                            : "RANK and WORLD_SIZE";
+  if (r.launcher != "torchrun") return r;
+  r.run = v.text("TORCHELASTIC_RUN_ID");
+  if (r.run == "none")
+    r.run +=
+        "-" + v.text("MASTER_PORT");  // torchrun's default: the same for all runs of this machine
+  if (v.has("TORCHELASTIC_RESTART_COUNT")) r.run += "." + v.text("TORCHELASTIC_RESTART_COUNT");
+  return r;
+}
+
+LaunchedRank by_open_mpi(const Variables& v) {
+  LaunchedRank r = numbers(v, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  r.launcher = "mpirun";
+  r.run = v.text(v.has("PMIX_NAMESPACE") ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid");
+  return r;
+}
+
+// MPICH and Intel MPI, and Cray's launcher, which calls the local numbers otherwise.
+LaunchedRank by_mpich(const Variables& v) {
+  const char* rank = v.has("PMI_RANK") || !v.has("PMIX_RANK") ? "PMI_RANK" : "PMIX_RANK";
+  const bool cray = !v.has("MPI_LOCALRANKID") && v.has("PMI_LOCAL_RANK");
+  LaunchedRank r = cray ? numbers(v, {rank, "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"})
+                        : numbers(v, {rank, "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+  r.launcher = "mpirun";
+  r.run = v.text("PMIX_NAMESPACE");
+  return r;
+}
+
+// "node01" of "node[01-04,7],other".
+std::string first_host(const std::string& list) {
+  std::string host;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const size_t close = list.find(']', i);
+    require_input(close != std::string::npos && close > i + 1, "SLURM_STEP_NODELIST is '", list,
+                  "', which is no list of machines. Cure: set MASTER_ADDR to rank 0's machine");
+    host += list.substr(i + 1, list.find_first_of("-,]", i) - i - 1);
+    i = close;
+  }
+  return host;
+}
+
+// 4 of "2(x3),4" for machine 3, machines counted from 0.
+int tasks_on(const Variables& v, const char* name, int machine) {
+  const std::string list = v.text(name);
+  const char *at = list.data(), *end = at + list.size();
+  const auto read = [&](int& number) {
+    const auto [next, error] = std::from_chars(at, end, number);
+    require_input(error == std::errc() && number >= 1 && number <= kMostRanks, name, " is '", list,
+                  "', which is no list such as 4(x2),1");
+    at = next;
+  };
+  for (int before = 0; at < end;) {
+    int tasks = 0, machines = 1;
+    read(tasks);
+    if (end - at > 2 && at[0] == '(' && at[1] == 'x') {
+      at += 2;
+      read(machines);
+      if (at < end && *at == ')') ++at;
+    }
+    before += machines;
+    if (machine < before) return tasks;
+    require_input(at == end || *at == ',', name, " is '", list,
+                  "', which is no list such as 4(x2),1");
+    if (at < end) ++at;
+  }
+  throw InputError(
+      str(name, " is '", list, "', which has no machine ", machine, " that SLURM_NODEID names"));
+}
+
+LaunchedRank by_srun(const Variables& v) {
+  LaunchedRank r;
+  r.size = *v.number("SLURM_STEP_NUM_TASKS", 1);
+  r.rank = v.needed("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  r.local_rank = v.needed("SLURM_LOCALID", "SLURM_STEP_NUM_TASKS");
+  const int machine = v.needed("SLURM_NODEID", "SLURM_STEP_NUM_TASKS");
+  const char* list =
+      v.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
+  require_input(v.has(list), v.told("SLURM_STEP_NUM_TASKS"),
+                " is set, but not SLURM_STEP_TASKS_PER_NODE, how many run on each machine");
+  r.local_size = tasks_on(v, list, machine);
+  require_input(r.rank < r.size, v.told("SLURM_PROCID"), " is not below ",
+                v.told("SLURM_STEP_NUM_TASKS"), ": ranks count from 0");
+  require_input(r.local_rank < r.local_size && r.local_size <= r.size, v.told("SLURM_LOCALID"),
+                ", ", v.told("SLURM_NODEID"), ", ", v.told(list), " and ",
+                v.told("SLURM_STEP_NUM_TASKS"), " contradict each other");
+  r.launcher = "srun";
+  r.run = v.text("SLURM_JOB_ID") + "." + v.text("SLURM_STEP_ID");
+  return r;
+}
+
+std::string address(const Variables& v, const LaunchedRank& r) {
+  if (v.has("MASTER_ADDR")) return v.text("MASTER_ADDR");
+  // Of the step that has the ranks; under mpirun it would be the step of mpirun's own servants.
+  if (r.launcher == "srun" && v.has("SLURM_STEP_NODELIST"))
+    return first_host(v.text("SLURM_STEP_NODELIST"));
+  require_input(
+      r.local_size == r.size, r.size, " ranks by ", r.launcher, ", ", r.local_size,
+      " of them here: they are on several machines, and nothing tells which of them has rank 0. "
+      "Cure: set MASTER_ADDR "
+      "to its name",
+      r.launcher == "mpirun"
+          ? " (mpirun -x MASTER_ADDR=NAME with Open MPI, -genv MASTER_ADDR NAME with MPICH)"
+          : "");
+  return "127.0.0.1";
+}
+
+// Rank 0 listens on this port or one of the next 19, so these must exist. Never on MASTER_PORT
+// itself, where torchrun's agent listens.
+int port(const Variables& v) {
+  if (const auto own = v.number("ZEROLAB_PORT", 1024, kLastPort)) return *own;
+  if (const auto master = v.number("MASTER_PORT", 1, 65535))
+    return *master < kLastPort ? *master + 1 : *master - kPorts;
+  const std::string job = v.text("SLURM_JOB_ID");
+  int last = 0;
+  const std::string digits = job.substr(job.size() < 4 ? 0 : job.size() - 4);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), last);
+  // As Lightning does: other jobs take other ports, below those that the system hands out.
+  if (!job.empty() && error == std::errc() && end == digits.data() + digits.size() && last >= 0)
+    return 15000 + last;
+  return kDefaultPort;
+}
+
+// PMI's variables are those of another launcher than srun, whose step has other numbers.
+bool mpich_started(const Variables& v) {
+  if (!v.has("PMI_RANK") && !v.has("PMI_SIZE") && !v.has("PMIX_RANK")) return false;
+  return !v.has("SLURM_STEP_NUM_TASKS") ||
+         (v.has("PMI_SIZE") && v.text("PMI_SIZE") != v.text("SLURM_STEP_NUM_TASKS"));
+}
+
+std::optional<LaunchedRank> launched(const Variables& v) {
+  if (v.has("RANK")) return by_torchrun(v);
+  if (v.has("OMPI_COMM_WORLD_RANK") || v.has("OMPI_COMM_WORLD_SIZE")) return by_open_mpi(v);
+  if (mpich_started(v)) return by_mpich(v);
+  if (v.number("SLURM_STEP_NUM_TASKS", 1).value_or(1) > 1) return by_srun(v);
+  return std::nullopt;
+}
+
+}  // namespace
+
+LaunchEnvironment launch_environment(const Environment& get) {
+  const Variables v(get);
+  LaunchEnvironment found{launched(v), ""};
+  // Many job scripts set WORLD_SIZE for srun, which tells the ranks.
+  const int size = found.rank ? found.rank->size : 1;
+  const int world = v.number("WORLD_SIZE", 1).value_or(size);
+  if (!found.rank && world > 1) (void)v.needed("RANK", "WORLD_SIZE");
+  require_input(world == size, v.told("WORLD_SIZE"), " is set, but ",
+                found.rank ? found.rank->launcher : "", " started ", size,
+                " ranks. Cure: unset WORLD_SIZE");
+  if (found.rank) {
+    LaunchedRank& r = *found.rank;
+    if (v.has("ZEROLAB_RUN_ID")) r.run = v.text("ZEROLAB_RUN_ID");
+    r.address = address(v, r);
+    r.port = port(v);
+  } else if (v.has("SLURM_JOB_ID") && (v.number("SLURM_NTASKS").value_or(1) > 1 ||
+                                       v.number("SLURM_NTASKS_PER_NODE").value_or(1) > 1)) {
+    // Such a process has SLURM_PROCID=0 and SLURM_NTASKS=4, and would wait for ranks that nobody
+    // starts.
+    found.note =
+        "SLURM allocation found but not started with srun; running 1 process. Use `srun zerolab "
+        "train …`";
+  }
+  return found;
+}
+
+}  // namespace zl

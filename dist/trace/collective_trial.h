@@ -1,0 +1,47 @@
+// A collective with known values: how many of them come out wrong, and how long a call takes.
+#pragma once
+
+#include <cstdint>
+
+#include "dist/communicator.h"
+
+namespace zl {
+
+struct TrialSpec {
+  Collective kind =
+      Collective::all_reduce;  // send: each rank sends to the next and receives from the one before
+  int64_t count = 0;  // [n] of the unsharded side; collectives with slices need a multiple of the
+                      // number of ranks
+  Dtype dtype = Dtype::f32;
+};
+
+// One rank's part. All ranks make the same trials in the same order. Reductions are sums.
+class CollectiveTrial {
+ public:
+  // Allocates the buffers, as communication. All must outlive it.
+  CollectiveTrial(const TrialSpec& spec, Communicator& comm, Memory& memory);
+
+  void fill();   // this rank's values, and elsewhere what no call leaves there
+  void clear();  // zeros, which stay zeros however often they are added
+  void call();   // returns when this rank's result is there
+  // After fill() and call(): how many of this rank's results are not exactly what they must be. The
+  // values are whole numbers so small that every sum of at most 64 of them is exact in every type
+  // and order.
+  int64_t wrong() const;
+  // [ns] of one call, from when all ranks have written what they send and are ready.
+  int64_t time();
+
+  // Where the result lies. Of a reduce_scatter, the own slice of it.
+  const Tensor& result() const { return to_.defined() ? to_ : from_; }
+
+ private:
+  double sent(int rank, int64_t i) const;  // element i of what `rank` puts in
+  double expected(int64_t i) const;
+
+  const TrialSpec spec_;
+  Communicator& comm_;
+  Tensor from_, to_;  // to_: of collectives that do not work in place
+  int64_t slice_;     // [n]
+};
+
+}  // namespace zl

@@ -1,0 +1,152 @@
+#include "dist/trace/flight_recorder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "tensor/error.h"
+
+namespace zl {
+
+int64_t steady_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string human_time(int64_t nanoseconds) {
+  const double seconds = double(nanoseconds) * 1e-9;
+  char text[32];
+  if (seconds >= 1)
+    std::snprintf(text, sizeof text, "%.1f s", seconds);
+  else if (seconds >= 1e-3)
+    std::snprintf(text, sizeof text, "%.0f ms", seconds * 1e3);
+  else
+    std::snprintf(text, sizeof text, "%.0f us", seconds * 1e6);
+  return text;
+}
+
+int64_t FlightRecorder::begin(const Call& call, const EventStream& events, State state) {
+  const int64_t now = steady_nanoseconds();
+  const FlightRecord record{call, events.phase(), events.unit(), state, now, now};
+  std::lock_guard lock(mutex_);
+  const int64_t number = calls_++;
+  if (number < capacity_)
+    ring_.push_back(record);
+  else
+    at(number) = record;
+  if (state != State::posted) under_way_ = number;
+  return number;
+}
+
+void FlightRecorder::change(int64_t number, State state) {
+  const int64_t now = steady_nanoseconds();
+  std::lock_guard lock(mutex_);
+  if (state == State::waiting || state == State::moving)
+    under_way_ = number;
+  else if (under_way_ == number)
+    under_way_ = -1;
+  if (number < 0 || number < calls_ - capacity_ || number >= calls_)
+    return;  // overwritten meanwhile
+  at(number).state = state;
+  at(number).changed = now;
+}
+
+void FlightRecorder::fail() {
+  const int64_t now = steady_nanoseconds();
+  std::lock_guard lock(mutex_);
+  if (under_way_ < 0) return;
+  at(under_way_).state = State::failed;
+  at(under_way_).changed = now;
+  under_way_ = -1;
+}
+
+void FlightRecorder::replace(const std::vector<FlightRecord>& records, int64_t calls) {
+  std::lock_guard lock(mutex_);
+  ring_.assign(size_t(std::min(calls, capacity_)), {});
+  calls_ = calls;
+  under_way_ = -1;
+  int64_t number = calls - int64_t(records.size());
+  for (const FlightRecord& record : records) {
+    if (number >= std::max<int64_t>(0, calls - capacity_)) {
+      at(number) = record;
+      if (record.state == State::waiting || record.state == State::moving) under_way_ = number;
+    }
+    ++number;
+  }
+}
+
+int64_t FlightRecorder::calls() const {
+  std::lock_guard lock(mutex_);
+  return calls_;
+}
+
+std::vector<FlightRecord> FlightRecorder::recent(int64_t most) const {
+  std::lock_guard lock(mutex_);
+  std::vector<FlightRecord> records;
+  for (int64_t i = std::max<int64_t>(0, calls_ - std::min(most, capacity_)); i < calls_; ++i)
+    records.push_back(at(i));
+  return records;
+}
+
+std::optional<FlightRecord> FlightRecorder::last() const {
+  std::lock_guard lock(mutex_);
+  if (calls_ == 0) return {};
+  return at(calls_ - 1);
+}
+
+std::optional<FlightRecord> FlightRecorder::under_way() const {
+  std::lock_guard lock(mutex_);
+  if (under_way_ < 0 || under_way_ < calls_ - capacity_) return {};
+  return at(under_way_);
+}
+
+namespace {
+
+std::string where(const FlightRecord& record) {
+  std::string text;
+  if (*record.phase) text += str(", phase ", record.phase);
+  if (*record.unit) text += str(", unit ", record.unit);
+  return text;
+}
+
+std::string state_of(const FlightRecord& record, int64_t now) {
+  const std::string age = human_time(now - record.changed);
+  switch (record.state) {
+    case FlightRecord::State::posted: return str("posted ", age, " ago, not met yet");
+    case FlightRecord::State::waiting: return str("waiting for ", age);
+    case FlightRecord::State::moving: return str("moving data for ", age);
+    case FlightRecord::State::done:
+      return str("done in ", human_time(record.changed - record.began), ", ", age, " ago");
+    case FlightRecord::State::failed:
+      return str("failed after ", human_time(record.changed - record.began), ", ", age, " ago");
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string last_seen(int rank, const FlightRecorder& flight, int64_t now) {
+  if (const auto record = flight.under_way())
+    return str("rank ", rank, " is in ", describe(record->call), where(*record), ", ",
+               state_of(*record, now));
+  const auto record = flight.last();
+  if (!record) return str("rank ", rank, " has made no call yet");
+  const char* left = record->state == FlightRecord::State::posted ? ", posted it " : ", left it ";
+  return str("rank ", rank, " was last seen in ", describe(record->call), where(*record), left,
+             human_time(now - record->changed), " ago");
+}
+
+std::string flight_report(int rank, const FlightRecorder& flight, bool ended, int64_t now) {
+  std::string text =
+      str("rank ", rank, ": ", flight.calls(), flight.calls() == 1 ? " call" : " calls",
+          ended                ? ", has ended\n"
+          : flight.under_way() ? "\n"
+                               : ", now outside any call\n");
+  for (const FlightRecord& record : flight.recent(6))
+    text +=
+        str("  ", describe(record.call, true), where(record), ": ", state_of(record, now), "\n");
+  return text;
+}
+
+}  // namespace zl

@@ -1,0 +1,115 @@
+#include "nn/data/markov.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/error.h"
+#include "tensor/io/pending_file.h"
+#include "tensor/random.h"
+
+namespace zl {
+
+static_assert(MarkovSource::kAlphabet.size() == MarkovSource::kSymbols);
+
+MarkovSource::MarkovSource(uint64_t seed) : seed_(seed) {
+  const PhiloxStream random{seed, fnv1a("markov transitions")},
+      entropies{seed, fnv1a("markov entropies")};
+  for (size_t i = 0; i < kSymbols; ++i) {
+    Row z;
+    for (size_t j = 0; j < kSymbols; ++j) z[j] = random.normal(i * kSymbols + j);
+    transition_[i] = row_with_entropy(z, 1.2 + 0.4 * entropies.uniform(i));
+  }
+  find_stationary();
+}
+
+double MarkovSource::entropy_of(const Row& probabilities) {
+  double sum = 0;
+  for (double p : probabilities) sum -= p > 0 ? p * std::log(p) : 0;
+  return sum;
+}
+
+// softmax(s * normals), whose entropy falls from ln 8 at s = 0 to 0: bisects for s.
+MarkovSource::Row MarkovSource::row_with_entropy(const Row& normals, double entropy) {
+  const double largest = *std::max_element(normals.begin(), normals.end());
+  Row row;
+  double low = 0, high = 1000;
+  for (int step = 0; step < 100; ++step) {
+    const double s = (low + high) / 2;
+    double sum = 0;
+    for (size_t j = 0; j < kSymbols; ++j) sum += row[j] = std::exp(s * (normals[j] - largest));
+    for (double& p : row) p /= sum;
+    (entropy_of(row) > entropy ? low : high) = s;
+  }
+  return row;
+}
+
+// Power iteration. All probabilities are positive, so there is one stationary distribution, and it
+// converges to that.
+void MarkovSource::find_stationary() {
+  stationary_.fill(1.0 / kSymbols);
+  double change = 1;
+  for (int step = 0; step < 100000 && change > 1e-15; ++step) {
+    Row next{};
+    for (size_t i = 0; i < kSymbols; ++i)
+      for (size_t j = 0; j < kSymbols; ++j) next[j] += stationary_[i] * transition_[i][j];
+    change = 0;
+    for (size_t i = 0; i < kSymbols; ++i) change += std::abs(next[i] - stationary_[i]);
+    stationary_ = next;
+  }
+}
+
+double MarkovSource::entropy() const {
+  double sum = 0;
+  for (size_t i = 0; i < kSymbols; ++i) sum += stationary_[i] * entropy_of(transition_[i]);
+  return sum;
+}
+
+double MarkovSource::loss_on(std::string_view text) const {
+  require(text.size() > 1, "a text of ", text.size(), " symbols predicts nothing");
+  double sum = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t to = kAlphabet.find(text[i]);
+    require(to != std::string_view::npos, "byte ", int(uint8_t(text[i])), " at position ", i,
+            " is no symbol of the source");
+    if (i > 0) sum -= std::log(transition_[kAlphabet.find(text[i - 1])][to]);
+  }
+  return sum / double(text.size() - 1);
+}
+
+int MarkovSource::choose(const Row& probabilities, double u) {
+  double below = 0;
+  for (int j = 0; j < kSymbols; ++j) {
+    below += probabilities[size_t(j)];
+    if (u < below) return j;
+  }
+  return int(std::max_element(probabilities.begin(), probabilities.end()) -
+             probabilities.begin());  // rounding left a gap at 1
+}
+
+void MarkovSource::generate(int64_t n, const std::function<void(std::string_view)>& sink) const {
+  require_input(n > 0, "a text of ", n, " tokens");
+  const PhiloxStream random{seed_, fnv1a("markov text")};
+  std::string piece;
+  int symbol = choose(stationary_, random.uniform(0));
+  for (int64_t i = 0; i < n; ++i) {
+    if (i > 0) symbol = choose(transition_[size_t(symbol)], random.uniform(uint64_t(i)));
+    piece += kAlphabet[size_t(symbol)];
+    if (piece.size() < 65536 && i + 1 < n) continue;
+    sink(piece);
+    piece.clear();
+  }
+}
+
+std::string MarkovSource::generate(int64_t n) const {
+  std::string text;
+  generate(n, [&](std::string_view piece) { text += piece; });
+  return text;
+}
+
+void write_text(const std::string& path, const MarkovSource& source, int64_t n) {
+  PendingFile file(path);
+  source.generate(n, [&](std::string_view piece) { file.write(piece.data(), piece.size()); });
+  file.commit();
+}
+
+}  // namespace zl

@@ -1,0 +1,70 @@
+// Closed formulas for what a stage keeps and sends, from the sizes of the units alone.
+//
+// Assumed is what a GPT does: every unit runs once per micro-batch, blocks in the order of the
+// list, inside root. Nothing here runs a stage or reads a ledger, so that a prediction is never its
+// own witness. The activations, the workspace and the total peak have no closed form; the dry run
+// (stages/train/trainer.h) predicts those. Source: Rajbhandari et al. 2020, "ZeRO"
+// (arXiv:1910.02054), sections 3.1, 5 and 7, with our padding.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "dist/communication_log.h"
+#include "nn/unit.h"
+#include "stages/stage.h"
+
+namespace zl {
+
+struct PredictionInput {
+  StageKind stage = StageKind::ddp;
+  int ranks = 1;
+  int64_t micro_batches = 1;       // per step
+  int64_t reduce_bucket_size = 1;  // [n]; that of gathers changes neither bytes nor calls
+  Dtype dtype = Dtype::f32;        // these three as in StageOptions
+  std::optional<Dtype> gradient_dtype, communication_dtype;
+  OptimizerBytes optimizer{8, 0};  // [B] per parameter
+  bool scratch = false;  // reductions bring the other ranks' values into memory before they add, as
+                         // NCCL's ordered ones do
+  bool offload_optimizer = false;  // to the host pool; ddp keeps everything on the device
+  std::vector<int64_t> units;      // [n] padded size of each unit, root first
+};
+
+// [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks.
+std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks);
+
+struct Prediction {
+  // [B] of one rank in one pool; zero for activation and workspace.
+  struct PoolBytes {
+    std::array<int64_t, kMemoryUses> rest{}, peak{};
+    int64_t rest_of(MemoryUse use) const { return rest[size_t(use)]; }
+    int64_t peak_of(MemoryUse use) const { return peak[size_t(use)]; }
+  };
+  PoolBytes device, host;
+  // Of one rank and step: of a step that updates, and with purpose `check` of one whose gradient is
+  // not finite.
+  CommunicationLog traffic;
+};
+Prediction predict(const PredictionInput& input);
+
+// Whether the closed formulas say anything about a use.
+bool has_closed_formula(MemoryUse use);
+
+// The paper's own terms: model states of a rank without padding, for any number of parameters.
+struct ModelStates {
+  double parameter, gradient, optimizer;  // [B]; optimizer includes the master copy
+  double total() const { return parameter + gradient + optimizer; }
+};
+struct ElementBytes {
+  int64_t parameter = 4, gradient = 4;  // [B]
+  OptimizerBytes optimizer{8, 0};
+  int64_t total() const { return parameter + gradient + optimizer.state + optimizer.master; }
+};
+ModelStates model_states(StageKind stage, double parameters, int ranks, const ElementBytes& bytes);
+
+// [n] sent per rank and step: (N-1)/N * parameters * 2, 2, 2, 3 for one micro-batch per step. The
+// paper's bound: predict() sends less in stage 3, where root is gathered once for both passes.
+double sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches = 1);
+
+}  // namespace zl

@@ -1,0 +1,39 @@
+// The files of csv_monitor as DeepSpeed 0.19 writes them: one per value,
+// "<output_path>/<job_name>/Train_Samples_lr.csv", whose rows are the samples that training has
+// seen and the value then.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stages/deepspeed/config.h"
+
+namespace zl {
+
+class CsvFiles {
+ public:
+  // Makes the folder, and in it a file for each of `values` ("lr", "train_loss", …) to append to.
+  // As in DeepSpeed an empty output_path is the working directory, and a run that is repeated goes
+  // on below what is there, with a header of its own. Throws InputError if that cannot be.
+  CsvFiles(const CsvMonitor& monitor, const std::vector<std::string>& values);
+  ~CsvFiles();
+  CsvFiles(const CsvFiles&) = delete;
+  CsvFiles& operator=(const CsvFiles&) = delete;
+
+  // Appends a row; it is in the file when this returns. Throws InputError if the disk is full.
+  void add(const std::string& value, int64_t samples, double number);
+
+ private:
+  struct File {
+    std::string value, path;
+    int descriptor = -1;
+    bool begun = false;  // has its header
+  };
+  std::vector<File> files_;
+};
+
+// A number as Python prints it: the shortest that reads back as the same double ("0.001", "1e-05",
+// "1.0", "nan").
+std::string python_number(double number);
+
+}  // namespace zl

@@ -1,0 +1,62 @@
+#include "stages/train/phase_times.h"
+
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+namespace zl {
+
+void PhaseTimes::see(const Event& event) {
+  // What was so since the event before lasted until now.
+  if (open_ != nullptr) {
+    const int64_t passed = event.nanoseconds - last_;
+    open_->nanoseconds += passed;
+    if (collectives_ > 0) open_->communicating += passed;
+    if (reductions_ > 0) open_->reducing += passed;
+  }
+  last_ = event.nanoseconds;
+  const std::string_view what = event.what;
+  const bool reduces = what == "all_reduce" || what == "reduce_scatter";
+  if (event.kind == EventKind::phase) open_ = &phases_[event.what];
+  if (event.kind == EventKind::collective_begin) {
+    ++collectives_;
+    reductions_ += reduces;
+  }
+  if (event.kind == EventKind::collective_end) {
+    --collectives_;
+    reductions_ -= reduces;
+  }
+}
+
+PhaseTimeMap PhaseTimes::take() {
+  open_ = nullptr;
+  return std::exchange(phases_, {});
+}
+
+StepTimes step_times(const PhaseTimeMap& phases) {
+  const auto phase = [&](const char* name) {
+    const auto found = phases.find(name);
+    return found == phases.end() ? PhaseTime{} : found->second;
+  };
+  const PhaseTime forward = phase("forward"), backward = phase("backward"), step = phase("step");
+  const auto milliseconds = [](int64_t nanoseconds) { return double(nanoseconds) * 1e-6; };
+  return {.forward = milliseconds(forward.nanoseconds),
+          .backward = milliseconds(backward.nanoseconds),
+          .backward_inner = milliseconds(backward.nanoseconds - backward.reducing),
+          .backward_allreduce = milliseconds(backward.reducing),
+          .step = milliseconds(step.nanoseconds),
+          .communication =
+              milliseconds(forward.communicating + backward.communicating + step.communicating)};
+}
+
+std::string time_line(const StepTimes& t) {
+  char line[200];
+  std::snprintf(line, sizeof line,
+                "time (ms) | fwd: %.2f | bwd: %.2f | bwd_inner: %.2f | bwd_allreduce: %.2f | step: "
+                "%.2f | comm: %.2f",
+                t.forward, t.backward, t.backward_inner, t.backward_allreduce, t.step,
+                t.communication);
+  return line;
+}
+
+}  // namespace zl

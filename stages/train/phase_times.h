@@ -1,0 +1,52 @@
+// Where the time of a step goes: a reader of a rank's events that adds up each phase, and how much
+// of it was communication. The stages know nothing of it.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "tensor/events.h"
+
+namespace zl {
+
+struct PhaseTime {
+  int64_t nanoseconds =
+      0;  // from the phase's event to the next phase's, or to the last event before take()
+  int64_t communicating =
+      0;                 // [ns] of these inside any collective; collectives of a group count once
+  int64_t reducing = 0;  // [ns] of these inside an all_reduce or a reduce_scatter
+};
+
+using PhaseTimeMap = std::map<std::string, PhaseTime>;
+
+class PhaseTimes {
+ public:
+  // A listener of one rank's stream.
+  void see(const Event& event);
+  // The times since the last take(), by the phase's name. The phase that is open ends with the last
+  // event, so that what the caller does between two steps counts nowhere.
+  PhaseTimeMap take();
+
+ private:
+  PhaseTimeMap phases_;
+  PhaseTime* open_ = nullptr;             // the phase that the time runs for
+  int64_t last_ = 0;                      // [ns] of the last event
+  int collectives_ = 0, reductions_ = 0;  // that have begun and not ended
+};
+
+// One step in milliseconds, by the names of DeepSpeed's timers, and `comm`, which is ours: every
+// collective of the step.
+struct StepTimes {
+  double forward = 0, backward = 0;
+  double backward_inner = 0,
+         backward_allreduce = 0;  // backward = inner + allreduce, whichever collective reduces
+  double step = 0;
+  double communication = 0;
+};
+StepTimes step_times(const PhaseTimeMap& phases);
+
+// "time (ms) | fwd: 9.06 | bwd: 25.61 | bwd_inner: 22.40 | bwd_allreduce: 3.21 | step: 4.10 |
+// comm: 5.20"
+std::string time_line(const StepTimes& times);
+
+}  // namespace zl

@@ -1,0 +1,39 @@
+#include "stages/train/rank_report.h"
+
+#include "dist/processes/wire.h"
+
+namespace zl {
+
+std::string encode(const RankReport& report) {
+  WireWriter wire;
+  wire.put(report.rest).put(report.host).put(report.init_peak_total);
+  wire.put(uint64_t(report.log.rows().size()));
+  for (const auto& [key, traffic] : report.log.rows())
+    wire.put(key.first).put(key.second).put(traffic);
+  wire.put(uint64_t(report.log.times().size()));
+  for (const auto& [collective, time] : report.log.times()) wire.put(collective).put(time);
+  return wire.take();
+}
+
+RankReport decode_report(const std::string& bytes) {
+  WireReader wire(bytes);
+  RankReport report{.rest = wire.get<MemoryLedger>(),
+                    .host = wire.get<MemoryLedger>(),
+                    .init_peak_total = wire.get<int64_t>(),
+                    .log = {}};
+  CommunicationLog::Rows rows;
+  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {
+    const auto collective = wire.get<Collective>();
+    const auto purpose = wire.get<Purpose>();
+    rows[{collective, purpose}] = wire.get<Traffic>();
+  }
+  CommunicationLog::Times times;
+  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {
+    const auto collective = wire.get<Collective>();
+    times[collective] = wire.get<TimeSpent>();
+  }
+  report.log = {std::move(rows), std::move(times)};
+  return report;
+}
+
+}  // namespace zl

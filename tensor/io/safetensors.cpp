@@ -1,0 +1,254 @@
+#include "tensor/io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tensor/dtype.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "safetensors are little-endian, and are not swapped here");
+
+using nlohmann::json;
+
+constexpr int64_t kLargestHeader = 100'000'000;  // [B], the limit of the format
+constexpr int kDeepest = 3;                      // {name: {"shape": [n]}}
+constexpr int64_t kChunk = 1 << 16;              // [n] elements converted at a time
+const char* const kMetadata = "__metadata__";
+
+// Bits of an element, 0 for a type that the format does not have.
+int64_t bits_of(const std::string& dtype) {
+  static const std::map<std::string, int64_t> bits = {
+      {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"BOOL", 8},    {"U8", 8},
+      {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},
+      {"U16", 16}, {"F16", 16},    {"BF16", 16},   {"I32", 32},    {"U32", 32},
+      {"F32", 32}, {"I64", 64},    {"U64", 64},    {"F64", 64},    {"C64", 64}};
+  const auto found = bits.find(dtype);
+  return found == bits.end() ? 0 : found->second;
+}
+
+// Parses the header; a name that occurs twice is an error, and so is nesting deeper than the format
+// has.
+json parse_header(const std::string& path, const std::string& text) {
+  std::vector<std::set<std::string>> names;  // of the objects that are open
+  using Event = json::parse_event_t;
+  const auto check = [&](int depth, Event event, json& value) {
+    require_input(depth <= kDeepest, path, ": the header is nested deeper than the ", kDeepest,
+                  " levels of the format");
+    if (event == Event::object_start) names.emplace_back();
+    if (event == Event::object_end) names.pop_back();
+    if (event == Event::key)
+      require_input(names.back().insert(value.get<std::string>()).second, path, ": the name ",
+                    value.dump(), " occurs twice in the header");
+    return true;
+  };
+  try {
+    return json::parse(text, check);
+  } catch (const json::exception& error) {
+    throw InputError(str(path, ": the header is not JSON: ", error.what()));
+  }
+}
+
+int64_t parse_count(const std::string& what, const char* key, const json& value) {
+  const bool ok = value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t(INT64_MAX);
+  if (!ok)
+    throw InputError(str(what, ": ", key, " holds ", value.dump(),
+                         "; expected whole numbers from 0 to ", INT64_MAX));
+  return value.get<int64_t>();
+}
+
+SafetensorsEntry parse_entry(const std::string& path, const std::string& name, const json& value) {
+  const std::string what = str(path, ": tensor '", name, "'");
+  require_input(value.is_object(), what, " is described by ", value.type_name(),
+                "; expected an object");
+  for (const char* key : {"dtype", "shape", "data_offsets"})
+    require_input(value.contains(key), what, " has no ", key);
+  const json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
+  require_input(dtype.is_string() && bits_of(dtype.get<std::string>()), what,
+                " has the unknown dtype ", dtype.dump());
+  require_input(shape.is_array(), what, ": shape is ", shape.type_name(), "; expected an array");
+  require_input(offsets.is_array() && offsets.size() == 2, what, ": data_offsets is ",
+                offsets.dump(), "; expected [begin, end]");
+
+  SafetensorsEntry entry{.name = name, .dtype = dtype.get<std::string>()};
+  int64_t bits = bits_of(entry.dtype);
+  for (const json& d : shape) {
+    entry.shape.push_back(parse_count(what, "shape", d));
+    // Not require_input: it would print the shape for each of its dimensions, of which a hostile
+    // file may have millions.
+    if (__builtin_mul_overflow(bits, entry.shape.back(), &bits))
+      throw InputError(str(what, ": shape ", shape.dump(), " of ", entry.dtype,
+                           " has more bytes than can be counted"));
+  }
+  entry.begin = parse_count(what, "data_offsets", offsets[0]);
+  entry.end = parse_count(what, "data_offsets", offsets[1]);
+  require_input(entry.begin <= entry.end, what, " ends at byte ", entry.end,
+                ", before it begins at ", entry.begin);
+  require_input(bits % 8 == 0 && entry.bytes() == bits / 8, what, ": shape ",
+                to_string(entry.shape), " of ", entry.dtype, " takes ", bits / 8,
+                " bytes, but data_offsets ", offsets.dump(), " span ", entry.bytes());
+  return entry;
+}
+
+SafetensorsMetadata parse_metadata(const std::string& path, const json& value) {
+  SafetensorsMetadata metadata;
+  require_input(value.is_object(), path, ": ", kMetadata, " is ", value.type_name(),
+                "; expected an object of strings");
+  for (const auto& [key, text] : value.items()) {
+    require_input(text.is_string(), path, ": ", kMetadata, " '", key, "' is ", text.type_name(),
+                  "; expected a string");
+    metadata[key] = text.get<std::string>();
+  }
+  return metadata;
+}
+
+// The tensors must cover the `size` bytes of data: each byte once.
+void check_cover(const std::string& path, const std::vector<SafetensorsEntry>& entries,
+                 int64_t size) {
+  std::vector<const SafetensorsEntry*> order;
+  for (const SafetensorsEntry& e : entries) order.push_back(&e);
+  std::ranges::sort(order, {},
+                    [](const SafetensorsEntry* e) { return std::pair(e->begin, e->end); });
+  int64_t covered = 0;
+  std::string before = "the start";
+  for (const SafetensorsEntry* e : order) {
+    require_input(e->end <= size, path, ": tensor '", e->name, "' ends at byte ", e->end,
+                  " of the data, but the file has ", size, " of them");
+    require_input(e->begin >= covered, path, ": tensor '", e->name, "' begins at byte ", e->begin,
+                  " and overlaps ", before, ", which ends at ", covered);
+    require_input(e->begin == covered, path, ": bytes ", covered, " to ", e->begin, " between ",
+                  before, " and tensor '", e->name, "' belong to no tensor");
+    covered = e->end;
+    before = str("tensor '", e->name, "'");
+  }
+  require_input(covered == size, path, ": ", size - covered, " bytes follow after ", before,
+                "; the tensors end at byte ", covered, " of ", size);
+}
+
+std::string system_error() { return std::strerror(errno); }
+
+template <class T>
+void widen(const std::vector<std::byte>& bytes, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    out[i] = float(value);
+  }
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  struct stat status;
+  // A folder or a pipe can be opened as well; reading it would fail obscurely, or wait for ever.
+  const bool known = stat(path.c_str(), &status) == 0;  // before errno is read below
+  require_input(known, path, ": cannot be opened: ", system_error());
+  require_input(S_ISREG(status.st_mode), path, ": is not a regular file");
+  const int64_t size = status.st_size;
+  require_input(size >= 8, path, ": has ", size,
+                " bytes; a safetensors file begins with 8 bytes for the length of its header");
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  require_input(file_ >= 0, path, ": cannot be opened: ", system_error());
+  try {
+    uint64_t length = 0;
+    read_at(0, std::as_writable_bytes(std::span(&length, 1)));
+    require_input(length <= uint64_t(kLargestHeader), path, ": the header has ", length,
+                  " bytes; the format allows ", kLargestHeader);
+    require_input(int64_t(length) <= size - 8, path, ": the header has ", length,
+                  " bytes, but only ", size - 8, " follow its length");
+    std::string text(length, ' ');
+    read_at(8, std::as_writable_bytes(std::span(text)));
+    require_input(text.starts_with('{'), path,
+                  ": the header does not begin with '{'; is this a safetensors file?");
+    data_begin_ = 8 + int64_t(length);
+
+    const json header = parse_header(path, text);
+    for (const auto& [name, value] : header.items()) {
+      if (name == kMetadata)
+        metadata_ = parse_metadata(path, value);
+      else
+        entries_.push_back(parse_entry(path, name, value));
+    }
+    check_cover(path, entries_, size - data_begin_);
+  } catch (...) {
+    close(file_);
+    throw;
+  }
+}
+
+SafetensorsFile::~SafetensorsFile() { close(file_); }
+
+const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
+  const auto found = std::ranges::lower_bound(entries_, name, {}, &SafetensorsEntry::name);
+  return found != entries_.end() && found->name == name ? &*found : nullptr;
+}
+
+const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
+  const SafetensorsEntry* found = find(name);
+  require_input(found, path_, ": has no tensor '", name, "' among its ", entries_.size());
+  return *found;
+}
+
+void SafetensorsFile::read_at(int64_t position, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = pread(file_, out.data(), out.size(), position);
+    if (got < 0 && errno == EINTR) continue;
+    require_input(got >= 0, path_, ": cannot be read at byte ", position, ": ", system_error());
+    require_input(got > 0, path_, ": ends at byte ", position,
+                  "; it became shorter while it was read");
+    position += got;
+    out = out.subspan(size_t(got));
+  }
+}
+
+void SafetensorsFile::read_bytes(const std::string& name, int64_t first,
+                                 std::span<std::byte> out) const {
+  const SafetensorsEntry& e = entry(name);
+  require(first >= 0 && first <= e.bytes() && int64_t(out.size()) <= e.bytes() - first, "bytes [",
+          first, ", +", out.size(), ") lie outside tensor '", name, "' of ", e.bytes(), " bytes");
+  read_at(data_begin_ + e.begin + first, out);
+}
+
+void SafetensorsFile::read_floats(const std::string& name, int64_t first,
+                                  std::span<float> out) const {
+  const SafetensorsEntry& e = entry(name);
+  const auto convert = e.dtype == "F32"    ? widen<float>
+                       : e.dtype == "F16"  ? widen<f16>
+                       : e.dtype == "BF16" ? widen<bf16>
+                       : e.dtype == "F64"  ? widen<double>
+                                           : nullptr;
+  require_input(convert, path_, ": tensor '", name, "' is ", e.dtype,
+                "; expected F32, F16, BF16 or F64");
+  require(first >= 0 && first <= e.numel() && int64_t(out.size()) <= e.numel() - first,
+          "elements [", first, ", +", out.size(), ") lie outside tensor '", name, "' of ",
+          e.numel(), " elements");
+  const int64_t size = bits_of(e.dtype) / 8;
+  std::vector<std::byte> bytes;
+  while (!out.empty()) {
+    const auto part = out.first(std::min(out.size(), size_t(kChunk)));
+    bytes.resize(part.size() * size_t(size));
+    read_at(data_begin_ + e.begin + first * size, bytes);
+    convert(bytes, part);
+    first += int64_t(part.size());
+    out = out.subspan(part.size());
+  }
+}
+
+std::vector<float> SafetensorsFile::read_floats(const std::string& name) const {
+  std::vector<float> values(size_t(entry(name).numel()));
+  read_floats(name, 0, values);
+  return values;
+}
+
+}  // namespace zl

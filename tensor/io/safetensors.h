@@ -1,0 +1,81 @@
+// Reading and writing safetensors: a length, a JSON header that names the tensors, then their bytes
+// without gaps.
+//
+// Strict, because such files come from strangers: everything is checked before any tensor is read.
+// What is wrong with a file ends in InputError, which names the file, the tensor and both numbers.
+// Format: https://github.com/huggingface/safetensors, section "Format".
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensor/shape.h"
+
+namespace zl {
+
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+// One tensor of a file.
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;  // as the format spells it: "F32", "BF16", "I64", …
+  Shape shape;
+  int64_t begin = 0, end = 0;  // [B] from the start of the data
+  int64_t numel() const { return zl::numel(shape); }
+  int64_t bytes() const { return end - begin; }
+};
+
+// An open file. Reading does not change it, so several threads may read.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::string& path);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // by name, bytewise
+  const SafetensorsMetadata& metadata() const { return metadata_; }
+  const SafetensorsEntry* find(const std::string& name) const;  // null if there is none
+
+  // Elements [first, first + out.size()) of a tensor of F32, F16, BF16 or F64; F64 is rounded.
+  // Throws InputError if the tensor is missing or of another type, std::invalid_argument outside of
+  // it.
+  void read_floats(const std::string& name, int64_t first, std::span<float> out) const;
+  std::vector<float> read_floats(const std::string& name) const;
+  // Bytes [first, first + out.size()) of a tensor of any type, as they stand in the file.
+  void read_bytes(const std::string& name, int64_t first, std::span<std::byte> out) const;
+
+ private:
+  const SafetensorsEntry& entry(const std::string& name) const;
+  void read_at(int64_t position, std::span<std::byte> out) const;
+
+  std::string path_;
+  int file_ = -1;
+  int64_t data_begin_ = 0;  // [B] from the start of the file
+  std::vector<SafetensorsEntry> entries_;
+  SafetensorsMetadata metadata_;
+};
+
+// One F32 tensor to write. `read` fills `out` with the elements from `first` on; it is called with
+// consecutive ranges in order, so a model needs no second copy in memory.
+struct SafetensorsSource {
+  std::string name;
+  Shape shape;
+  std::function<void(int64_t first, std::span<float> out)> read;
+};
+// The same from values that outlive the writing.
+SafetensorsSource safetensors_source(std::string name, Shape shape, std::span<const float> values);
+
+// Writes all of a file under another name in the same folder, then renames it: under `path` there
+// is either the old file or the whole new one, also after Ctrl-C. Throws InputError if the file
+// cannot be written, what `read` throws, and std::invalid_argument for names that occur twice or
+// are not UTF-8.
+void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
+                       const SafetensorsMetadata& metadata = {});
+
+}  // namespace zl

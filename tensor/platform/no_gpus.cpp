@@ -1,0 +1,26 @@
+// What tensor/platform/gpus.h says where CUDA is not built.
+#include <stdexcept>
+
+#include "tensor/platform/gpus.h"
+
+namespace zl {
+namespace {
+
+[[noreturn]] void not_built() {
+  throw std::runtime_error("this build has no CUDA in it: " + find_gpus(0).cure);
+}
+
+}  // namespace
+
+Gpus find_gpus(int) {
+  return {.problem = "CUDA is not in this build",
+          .cure =
+              "install the CUDA Toolkit (12.0 or later), remove the build folder, and build again; "
+              "cmake says why it left CUDA out"};
+}
+
+std::unique_ptr<Backend> make_gpu_backend(int, GpuOptions) { not_built(); }
+std::unique_ptr<Backend> make_pinned_backend() { not_built(); }
+void annotate_for_profilers(EventStream&) {}
+
+}  // namespace zl

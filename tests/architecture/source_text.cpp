@@ -1,0 +1,100 @@
+#include "tests/architecture/source_text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+namespace architecture {
+namespace {
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Where the literal or comment that starts at `begin` ends (one past it), or `begin` if none starts
+// there.
+size_t end_of_quoted(const std::string& text, size_t begin) {
+  const auto after = [&](const std::string& what, size_t from) {
+    const size_t at = text.find(what, from);
+    return at == std::string::npos ? text.size() : at + what.size();
+  };
+  if (text.compare(begin, 2, "//") == 0) return std::min(text.find('\n', begin), text.size());
+  if (text.compare(begin, 2, "/*") == 0) return after("*/", begin + 2);
+  if (text.compare(begin, 2, "R\"") == 0 && (begin == 0 || !is_word(text[begin - 1]))) {
+    const size_t open = text.find('(', begin);
+    if (open == std::string::npos) return text.size();
+    return after(")" + text.substr(begin + 2, open - begin - 2) + "\"", open);
+  }
+  const char quote = text[begin];
+  const bool digit_separator = quote == '\'' && begin > 0 && is_word(text[begin - 1]);
+  if ((quote != '"' && quote != '\'') || digit_separator) return begin;
+  size_t end = begin + 1;
+  while (end < text.size() && text[end] != quote && text[end] != '\n')
+    end += text[end] == '\\' ? 2 : 1;
+  return std::min(end + 1, text.size());
+}
+
+}  // namespace
+
+std::vector<File> source_files() {
+  namespace fs = std::filesystem;
+  const std::set<std::string> extensions = {".h", ".cpp", ".cu", ".cuh"};
+  const fs::path root = ZEROLAB_SOURCE_DIR;
+  std::vector<File> files;
+  for (const char* folder :
+       {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "tests"}) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file() || extensions.count(entry.path().extension().string()) == 0)
+        continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      files.push_back({fs::relative(entry.path(), root).generic_string(),
+                       std::string(std::istreambuf_iterator<char>(in), {})});
+    }
+  }
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return a.path < b.path; });
+  return files;
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string code_only(const std::string& text) {
+  std::string code = text;
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = end_of_quoted(text, i);
+    if (end == i) {
+      ++i;
+      continue;
+    }
+    const bool comment = text[i] == '/';
+    for (size_t k = comment ? i : i + 1; k < (comment ? end : end - 1); ++k) {
+      if (text[k] != '\n') code[k] = ' ';
+    }
+    i = end;
+  }
+  return code;
+}
+
+std::string finding(const File& file, int line, const std::string& rule) {
+  return file.path + ":" + std::to_string(line) + ": " + rule;
+}
+
+bool is_header(const File& file) {
+  return file.path.ends_with(".h") || file.path.ends_with(".cuh");
+}
+
+std::string joined(const std::vector<std::string>& findings) {
+  std::string all;
+  for (const std::string& one : findings) all += one + "\n";
+  return all;
+}
+
+}  // namespace architecture

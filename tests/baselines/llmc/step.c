@@ -1,0 +1,126 @@
+// Times a training step of llm.c's GPT-2, and prints JSON.
+//
+//   gcc -Ofast -march=native -fopenmp -DOMP -I LLMC step.c -lm -o step       LLMC: a checkout of llm.c; flags of its Makefile
+//   OMP_NUM_THREADS=1 ./step MODEL.bin B T STEPS WARM_UP [TOKENS.bin]
+//
+// MODEL.bin is a checkpoint of version 3 (zerolab model export). TOKENS.bin holds uint16, read as nn/data/windows.h says; without
+// it tokens are random. The step is that of llm.c's main(); settings of AdamW are zerolab's defaults.
+#define TESTING  // leaves llm.c's main() out
+#include "train_gpt2.c"
+
+#include <sys/resource.h>
+
+static double now(void) {  // [s]
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static long minor_faults(void) {
+  struct rusage use;
+  getrusage(RUSAGE_SELF, &use);
+  return use.ru_minflt;
+}
+
+static int by_value(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double* sorted, int n) { return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]); }
+
+static int positive(const char* text, const char* what, int least) {
+  char* end;
+  const long value = strtol(text, &end, 10);
+  if (*text == 0 || *end != 0 || value < least || value > 1000000) {
+    fprintf(stderr, "step: %s: '%s' is no number from %d on\n", what, text, least);
+    exit(2);
+  }
+  return (int)value;
+}
+
+typedef struct {
+  uint16_t* all;  // null: random ones
+  size_t count;
+  uint64_t state;  // of the random ones
+} Tokens;
+
+static Tokens read_tokens(const char* path) {
+  Tokens tokens = {NULL, 0, 1337};
+  if (!path) return tokens;
+  FILE* file = fopenCheck(path, "rb");
+  fseekCheck(file, 0, SEEK_END);
+  tokens.count = (size_t)ftell(file) / 2;
+  fseekCheck(file, 0, SEEK_SET);
+  tokens.all = (uint16_t*)mallocCheck(2 * tokens.count);
+  freadCheck(tokens.all, 2, tokens.count, file);
+  fcloseCheck(file);
+  return tokens;
+}
+
+// Micro-batch `step` as B rows of T: ids, and the same shifted by one as targets.
+static void fill(Tokens* tokens, int step, int B, int T, int vocab, int* ids, int* targets) {
+  for (int b = 0; b < B; ++b) {
+    if (tokens->all) {
+      const size_t windows = (tokens->count - 1) / (size_t)T, first = ((size_t)step * B + b) % windows * T;
+      for (int t = 0; t < T; ++t) ids[b * T + t] = tokens->all[first + t], targets[b * T + t] = tokens->all[first + t + 1];
+      continue;
+    }
+    for (int t = 0; t < T; ++t) {
+      tokens->state = tokens->state * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX
+      ids[b * T + t] = (int)((tokens->state >> 33) % (uint64_t)vocab);
+    }
+    for (int t = 0; t < T; ++t) targets[b * T + t] = ids[b * T + (t + 1) % T];
+  }
+}
+
+static void print(FILE* out, const GPT2* model, int steps, int warm_up, double* seconds, const double* losses, double faults) {
+  struct rusage use;
+  getrusage(RUSAGE_SELF, &use);
+  fprintf(out, "{\"program\": \"llm.c\", \"parameters\": %zu, \"steps\": %d, \"warm_up\": %d, \"tokens_per_step\": %d, ",
+          model->num_parameters, steps, warm_up, model->batch_size * model->seq_len);
+  fprintf(out, "\"seconds\": [");
+  for (int i = 0; i < steps; ++i) fprintf(out, "%s%.9f", i ? ", " : "", seconds[i]);
+  fprintf(out, "], \"losses\": [");
+  for (int i = 0; i < steps + warm_up; ++i) fprintf(out, "%s%.9g", i ? ", " : "", losses[i]);
+  qsort(seconds, (size_t)steps, sizeof *seconds, by_value);
+  fprintf(out, "], \"seconds_per_step\": {\"median\": %.9f, \"min\": %.9f, \"max\": %.9f}, ", median(seconds, steps), seconds[0],
+          seconds[steps - 1]);
+  fprintf(out, "\"minor_faults_per_step\": %.1f, \"peak_rss_bytes\": %ld}\n", faults, use.ru_maxrss * 1024L);
+}
+
+int main(int argc, char** argv) {
+  if (argc < 6 || argc > 7) {
+    fprintf(stderr, "usage: step MODEL.bin B T STEPS WARM_UP [TOKENS.bin]\n");
+    return 2;
+  }
+  const int B = positive(argv[2], "B", 1), T = positive(argv[3], "T", 1);
+  const int steps = positive(argv[4], "STEPS", 1), warm_up = positive(argv[5], "WARM_UP", 0);
+  FILE* out = fdopen(dup(STDOUT_FILENO), "w");
+  dup2(STDERR_FILENO, STDOUT_FILENO);  // llm.c reports the sizes on stdout, which belongs to the JSON here
+
+  GPT2 model;
+  gpt2_build_from_checkpoint(&model, argv[1]);
+  Tokens tokens = read_tokens(argc == 7 ? argv[6] : NULL);
+  int* ids = (int*)mallocCheck((size_t)B * T * sizeof(int));
+  int* targets = (int*)mallocCheck((size_t)B * T * sizeof(int));
+  double* seconds = (double*)mallocCheck((size_t)steps * sizeof(double));
+  double* losses = (double*)mallocCheck((size_t)(steps + warm_up) * sizeof(double));
+  long faults = 0;
+  for (int step = 0; step < steps + warm_up; ++step) {
+    fill(&tokens, step, B, T, model.config.vocab_size, ids, targets);
+    if (step == warm_up) faults = minor_faults();
+    const double begin = now();
+    gpt2_forward(&model, ids, targets, (size_t)B, (size_t)T);
+    gpt2_zero_grad(&model);
+    gpt2_backward(&model);
+    gpt2_update(&model, 1e-3f, 0.9f, 0.999f, 1e-8f, 0.0f, step + 1);
+    if (step >= warm_up) seconds[step - warm_up] = now() - begin;
+    losses[step] = model.mean_loss;
+  }
+  print(out, &model, steps, warm_up, seconds, losses, (double)(minor_faults() - faults) / steps);
+  fclose(out);
+  gpt2_free(&model);
+  free(ids), free(targets), free(seconds), free(losses), free(tokens.all);
+  return 0;
+}

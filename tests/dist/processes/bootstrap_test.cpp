@@ -1,0 +1,235 @@
+// How processes find each other; here each is a thread with connections of its own.
+#include "dist/processes/bootstrap.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <thread>
+
+#include "dist/communicator.h"
+#include "tensor/error.h"
+#include "tests/dist/processes/free_ports.h"
+
+namespace zl {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using test::free_ports;
+
+// What became of one rank.
+struct Came {
+  std::string error, welcome;
+  bool input = false;
+  int connections = 0;  // that are open
+};
+
+Came come(Newcomer self, const Rendezvous& where) {
+  Came came;
+  try {
+    if (self.rank == 0) {
+      for (const Connection& connection : receive_ranks(self, where, "hello"))
+        came.connections += connection.socket.open();
+    } else {
+      const Welcome welcome = find_rank_0(self, where);
+      came.welcome = welcome.welcome;
+      came.connections = welcome.connection.socket.open();
+    }
+  } catch (const InputError& error) {
+    came.error = error.what(), came.input = true;
+  } catch (const CommunicationError& error) {
+    came.error = error.what();
+  }
+  return came;
+}
+
+// All of them at once, in the order in which they are given.
+std::vector<Came> come_all(std::vector<Newcomer> ranks, const Rendezvous& where) {
+  std::vector<Came> came(ranks.size());
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < ranks.size(); ++i)
+      threads.emplace_back([&, i] { came[i] = come(ranks[i], where); });
+  }
+  return came;
+}
+
+std::vector<Newcomer> newcomers(int size) {
+  std::vector<Newcomer> all;
+  for (int r = 0; r < size; ++r)
+    all.push_back({.run = "a",
+                   .rank = r,
+                   .size = size,
+                   .settings = "steps=2\nseed=7\n",
+                   .host = "here",
+                   .machine = "",
+                   .gpu = ""});
+  return all;
+}
+
+Rendezvous at(int port, std::chrono::milliseconds timeout = 10s) {
+  return {.address = "127.0.0.1", .port = port, .timeout = timeout, .interrupted = {}};
+}
+
+// Somebody who listens and is no rank: accepts and says `word`.
+class Foreigner {
+ public:
+  Foreigner(int port, std::string word)
+      : listener_(listen_on(port)), thread_([this, word](std::stop_token stop) {
+          std::vector<Socket> kept;
+          while (!stop.stop_requested()) {
+            Socket socket = accept_from(listener_);
+            if (!socket.open()) {
+              std::this_thread::sleep_for(2ms);
+              continue;
+            }
+            (void)send_all(socket, word, 1s);
+            kept.push_back(std::move(socket));
+          }
+        }) {}
+
+ private:
+  Socket listener_;
+  std::jthread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("all ranks find rank 0, whoever comes first, and the port is free afterwards", "[dist]") {
+  const Rendezvous where = at(free_ports());
+  for (const int size : {1, 2, 5}) {
+    auto ranks = newcomers(size);
+    std::ranges::reverse(ranks);  // rank 0 last
+    const auto came = come_all(ranks, where);
+    for (int i = 0; i < size; ++i) {
+      const bool host = ranks[size_t(i)].rank == 0;
+      CHECK(came[size_t(i)].error == "");
+      CHECK(came[size_t(i)].connections == (host ? size - 1 : 1));
+      CHECK(came[size_t(i)].welcome == (host ? "" : "hello"));
+    }
+    CHECK(listen_on(where.port).open());
+  }
+}
+
+TEST_CASE("a rank that is missing is named on all others", "[dist]") {
+  auto ranks = newcomers(4);
+  ranks.erase(ranks.begin() + 2);
+  for (const Came& one : come_all(ranks, at(free_ports(), 300ms))) {
+    CHECK_THAT(one.error,
+               ContainsSubstring("rank 0 waited 300 ms") && ContainsSubstring("missing: rank 2"));
+    CHECK_FALSE(one.input);
+  }
+}
+
+TEST_CASE("without rank 0 the others say where they looked", "[dist]") {
+  const Rendezvous where = at(free_ports(), 300ms);
+  for (const Came& one : come_all({newcomers(3)[1], newcomers(3)[2]}, where))
+    CHECK_THAT(one.error,
+               ContainsSubstring(str("waited 300 ms for rank 0 at 127.0.0.1:", where.port)) &&
+                   ContainsSubstring("refused"));
+  Rendezvous nowhere = where;
+  nowhere.address = "no such host";
+  CHECK_THAT(come(newcomers(2)[1], nowhere).error,
+             ContainsSubstring("'no such host' has no address"));
+}
+
+TEST_CASE("ranks that were started differently are refused, all with the same sentence", "[dist]") {
+  auto ranks = newcomers(3);
+  std::string says;
+  SECTION("another setting") {
+    ranks[2].settings = "steps=2\nseed=8\n";
+    says = "rank 2 was started with 'seed=8', and rank 0 with 'seed=7'";
+  }
+  SECTION("another number of ranks") {
+    ranks[1].size = 4;
+    says = "rank 1 was started as one of 4 ranks, and rank 0 as one of 3";
+  }
+  SECTION("a rank that there is not") {
+    ranks[2].rank = 3;
+    says = "a process says that it is rank 3 of 3";
+  }
+  SECTION("the same rank twice") {
+    ranks.push_back(ranks[1]);
+    ranks.erase(ranks.begin() + 2);
+    says = "two processes say that they are rank 1";
+  }
+  SECTION("the same GPU twice") {
+    for (Newcomer& one : ranks) one.gpu = one.rank == 1 ? "0000:61:00.0" : "0000:62:00.0";
+    says = "ranks 0 and 2 both use GPU 0000:62:00.0 of here";
+  }
+  for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
+    if (one.error.find("waited") != std::string::npos) continue;  // came when rank 0 had given up
+    CHECK_THAT(one.error, ContainsSubstring(says));
+    CHECK(one.input);
+  }
+}
+
+TEST_CASE("the same GPU on two machines is two GPUs", "[dist]") {
+  auto ranks = newcomers(2);
+  for (Newcomer& one : ranks) one.gpu = "0000:61:00.0";
+  SECTION("by name") { ranks[1].host = "there"; }
+  SECTION("in containers that have one name") { ranks[1].machine = "another start"; }
+  for (const Came& one : come_all(ranks, at(free_ports()))) CHECK(one.error == "");
+}
+
+TEST_CASE("two runs that share their ports do not mix", "[dist]") {
+  const Rendezvous where = at(free_ports());
+  auto ranks = newcomers(3);
+  for (Newcomer other : newcomers(3)) {
+    other.run = "b", other.settings = "other";
+    ranks.insert(ranks.begin(), other);  // both orders of arrival
+  }
+  for (const Came& one : come_all(ranks, where)) {
+    CHECK(one.error == "");
+    CHECK(one.connections >= 1);
+  }
+}
+
+TEST_CASE("programs that are no ranks are told apart, on either side", "[dist]") {
+  const int port = free_ports();
+  SECTION("one speaks another language where rank 0 would listen") {
+    const Foreigner foreigner(port, "220 smtp.example.org ready\r\n");
+    for (const Came& one : come_all(newcomers(2), at(port))) CHECK(one.error == "");
+  }
+  SECTION("one is silent there") {
+    const Foreigner foreigner(port, "");
+    for (const Came& one : come_all(newcomers(2), at(port))) CHECK(one.error == "");
+  }
+  SECTION("some come to rank 0") {
+    std::atomic<bool> over{false};
+    std::jthread visitors([&] {
+      std::vector<Socket> kept;
+      for (int i = 0; !over; ++i) {
+        std::string why;
+        Socket socket = connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + 1s, why);
+        std::this_thread::sleep_for(5ms);
+        if (!socket.open()) continue;
+        const std::string word =
+            i % 3 == 0   ? ""
+            : i % 3 == 1 ? "GET / HTTP/1.1\r\n\r\n"
+                         : std::string("zerolab rank 1\n\x64\x05\0\0\0\0\0\0\0hello", 29);
+        (void)send_all(socket, word, 1s);
+        kept.push_back(std::move(socket));
+      }
+    });
+    auto ranks = newcomers(3);
+    std::jthread late([&] { std::this_thread::sleep_for(200ms); });
+    const auto came = come_all(ranks, at(port));
+    over = true;
+    for (const Came& one : came) CHECK(one.error == "");
+  }
+}
+
+TEST_CASE("whoever is interrupted while the ranks come together says so at once", "[dist]") {
+  Rendezvous where = at(free_ports(), 60s);
+  where.interrupted = [] { return true; };
+  for (const int rank : {0, 1})
+    CHECK_THAT(come(newcomers(2)[size_t(rank)], where).error, ContainsSubstring("interrupted"));
+}
+
+}  // namespace zl

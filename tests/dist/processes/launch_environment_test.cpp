@@ -1,0 +1,323 @@
+// What launchers tell by environment variables. The environments are those that each launcher sets,
+// without what does not matter here.
+
+#include "dist/processes/launch_environment.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <map>
+
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+using Catch::Matchers::ContainsSubstring;
+
+LaunchEnvironment in(const Variables& variables) {
+  return launch_environment([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+Variables with(Variables base, const Variables& more) {
+  for (const auto& [name, value] : more) base[name] = value;
+  return base;
+}
+Variables without(Variables base, const std::string& name) {
+  base.erase(name);
+  return base;
+}
+
+std::string refusal(const Variables& variables) {
+  try {
+    (void)in(variables);
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "none";
+}
+
+// "1/4, 1/2 here, via torchrun, node7:29501, run".
+std::string told(const Variables& variables) {
+  const LaunchEnvironment found = in(variables);
+  if (!found.rank) return "alone";
+  const LaunchedRank& r = *found.rank;
+  return str(r.rank, "/", r.size, ", ", r.local_rank, "/", r.local_size, " here, via ", r.launcher,
+             ", ", r.address, ":", r.port, ", ", r.run);
+}
+
+// torchrun --nnodes=2 --nproc-per-node=2 --rdzv-id=job9 --rdzv-backend=c10d …
+const Variables kTorchrun{{"RANK", "3"},
+                          {"WORLD_SIZE", "4"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "2"},
+                          {"GROUP_RANK", "1"},
+                          {"GROUP_WORLD_SIZE", "2"},
+                          {"ROLE_RANK", "3"},
+                          {"ROLE_WORLD_SIZE", "4"},
+                          {"ROLE_NAME", "default"},
+                          {"MASTER_ADDR", "gpu01"},
+                          {"MASTER_PORT", "43211"},
+                          {"TORCHELASTIC_RESTART_COUNT", "0"},
+                          {"TORCHELASTIC_MAX_RESTARTS", "0"},
+                          {"TORCHELASTIC_RUN_ID", "job9"},
+                          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                          {"OMP_NUM_THREADS", "1"}};
+// A batch script of 2 machines with 2 tasks each, before any srun.
+const Variables kBatch{{"SLURM_JOB_ID", "1234567"},
+                       {"SLURM_JOBID", "1234567"},
+                       {"SLURM_NTASKS", "4"},
+                       {"SLURM_NPROCS", "4"},
+                       {"SLURM_NNODES", "2"},
+                       {"SLURM_NODELIST", "gpu[07-08]"},
+                       {"SLURM_JOB_NODELIST", "gpu[07-08]"},
+                       {"SLURM_TASKS_PER_NODE", "2(x2)"},
+                       {"SLURM_PROCID", "0"},
+                       {"SLURM_LOCALID", "0"},
+                       {"SLURM_NODEID", "0"},
+                       {"SLURM_GTIDS", "0"}};
+// The last task of srun in that script.
+const Variables kSrun = with(kBatch, {{"SLURM_STEP_ID", "0"},
+                                      {"SLURM_STEPID", "0"},
+                                      {"SLURM_STEP_NUM_TASKS", "4"},
+                                      {"SLURM_STEP_NUM_NODES", "2"},
+                                      {"SLURM_STEP_NODELIST", "gpu[07-08]"},
+                                      {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                                      {"SLURM_PROCID", "3"},
+                                      {"SLURM_LOCALID", "1"},
+                                      {"SLURM_NODEID", "1"},
+                                      {"SLURM_SRUN_COMM_HOST", "10.0.0.7"}});
+// mpirun -np 2 on one machine.
+const Variables kOpenMpi4{{"OMPI_COMM_WORLD_RANK", "1"},
+                          {"OMPI_COMM_WORLD_SIZE", "2"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                          {"OMPI_COMM_WORLD_NODE_RANK", "1"},
+                          {"OMPI_UNIVERSE_SIZE", "2"},
+                          {"OMPI_MCA_ess_base_jobid", "3203596289"},
+                          {"OMPI_MCA_ess_base_vpid", "1"},
+                          {"PMIX_RANK", "1"}};
+const Variables kOpenMpi5{{"OMPI_COMM_WORLD_RANK", "0"},
+                          {"OMPI_COMM_WORLD_SIZE", "2"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                          {"PMIX_RANK", "0"},
+                          {"PMIX_NAMESPACE", "prterun-laptop-8123@1"}};
+const Variables kMpich{{"PMI_RANK", "1"},
+                       {"PMI_SIZE", "2"},
+                       {"PMI_FD", "9"},
+                       {"MPI_LOCALRANKID", "1"},
+                       {"MPI_LOCALNRANKS", "2"}};
+
+}  // namespace
+
+TEST_CASE("a process that no launcher started stands alone", "[dist]") {
+  CHECK(told({}) == "alone");
+  CHECK(in({}).note.empty());
+  CHECK(told({{"MASTER_ADDR", "gpu01"},
+              {"MASTER_PORT", "29500"},
+              {"WORLD_SIZE", "1"},
+              {"RANK", ""}}) == "alone");  // "" is not set
+}
+
+TEST_CASE("each launcher's variables give the rank, its place on the machine, and rank 0's address",
+          "[dist]") {
+  CHECK(told(kTorchrun) == "3/4, 1/2 here, via torchrun, gpu01:43212, job9.0");
+  CHECK(told(kSrun) == "3/4, 1/2 here, via srun, gpu07:19567, 1234567.0");
+  CHECK(told(kOpenMpi4) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, 3203596289");
+  CHECK(told(kOpenMpi5) == "0/2, 0/2 here, via mpirun, 127.0.0.1:29501, prterun-laptop-8123@1");
+  CHECK(told(kMpich) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ");
+  const Variables launch{{"RANK", "1"},
+                         {"WORLD_SIZE", "2"},
+                         {"LOCAL_RANK", "1"},
+                         {"LOCAL_WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "127.0.0.1"},
+                         {"ZEROLAB_PORT", "40000"},
+                         {"ZEROLAB_RUN_ID", "5f3a"}};
+  CHECK(told(launch) == "1/2, 1/2 here, via zerolab launch, 127.0.0.1:40000, 5f3a");
+  const Variables deepspeed{{"RANK", "1"},
+                            {"WORLD_SIZE", "2"},
+                            {"LOCAL_RANK", "1"},
+                            {"LOCAL_SIZE", "2"},
+                            {"CROSS_RANK", "0"},
+                            {"CROSS_SIZE", "1"},
+                            {"MASTER_ADDR", "127.0.0.1"},
+                            {"MASTER_PORT", "29500"}};
+  CHECK(told(deepspeed) == "1/2, 1/2 here, via deepspeed, 127.0.0.1:29501, ");
+  const Variables cray{{"PMI_RANK", "5"},
+                       {"PMI_SIZE", "8"},
+                       {"PMI_LOCAL_RANK", "1"},
+                       {"PMI_LOCAL_SIZE", "4"},
+                       {"MASTER_ADDR", "x1"}};
+  CHECK(told(cray) == "5/8, 1/4 here, via mpirun, x1:29501, ");
+  CHECK(told({{"PMIX_RANK", "1"},
+              {"PMI_SIZE", "2"},
+              {"MPI_LOCALRANKID", "1"},
+              {"MPI_LOCALNRANKS", "2"},
+              {"PMIX_NAMESPACE", "ns"}}) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ns");
+}
+
+TEST_CASE("RANK wins over SLURM, whose numbers count the torchruns", "[dist]") {
+  const Variables step = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "2"},
+                                      {"SLURM_PROCID", "1"},
+                                      {"SLURM_LOCALID", "0"},
+                                      {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}});
+  CHECK(told(with(step, kTorchrun)) == "3/4, 1/2 here, via torchrun, gpu01:43212, job9.0");
+}
+
+TEST_CASE(
+    "mpirun wins over SLURM's step, which has mpirun's servants, but srun --mpi=pmi2 and pmix are "
+    "srun",
+    "[dist]") {
+  const Variables servants = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}});
+  CHECK(told(with(servants, kOpenMpi5)).find("0/2, 0/2 here, via mpirun, 127.0.0.1:") == 0);
+  CHECK(told(with(servants, with(kMpich, {{"PMI_SIZE", "4"}, {"MASTER_ADDR", "gpu07"}}))) ==
+        "1/4, 1/2 here, via mpirun, gpu07:19567, ");
+  CHECK(told(with(kSrun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "12"}})) == told(kSrun));
+  CHECK(told(with(kSrun, {{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "slurm.pmix.1234567.0"}})) ==
+        told(kSrun));
+}
+
+TEST_CASE("an allocation without srun is one process, and says so", "[dist]") {
+  CHECK(told(kBatch) == "alone");
+  CHECK(in(kBatch).note ==
+        "SLURM allocation found but not started with srun; running 1 process. Use `srun zerolab "
+        "train …`");
+  CHECK_FALSE(
+      in(with(without(kBatch, "SLURM_NTASKS"), {{"SLURM_NTASKS_PER_NODE", "2"}})).note.empty());
+  CHECK(in(with(kBatch, {{"SLURM_NTASKS", "1"}})).note.empty());
+  CHECK(in(kSrun).note.empty());
+  // `srun --pty bash` in it.
+  CHECK(told(with(kBatch, {{"SLURM_STEP_ID", "1"},
+                           {"SLURM_STEP_NUM_TASKS", "1"},
+                           {"SLURM_NTASKS", "1"},
+                           {"PMIX_RANK", "0"}})) == "alone");
+  CHECK(told(with(kBatch, {{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})) ==
+        "alone");
+}
+
+TEST_CASE(
+    "rank 0's machine is MASTER_ADDR, else the first of SLURM's list, else this one if all ranks "
+    "are here",
+    "[dist]") {
+  CHECK(in(with(kSrun, {{"MASTER_ADDR", "10.1.2.3"}})).rank->address == "10.1.2.3");
+  const std::map<std::string, std::string> lists{{"gpu07", "gpu07"},
+                                                 {"gpu07,gpu08", "gpu07"},
+                                                 {"node[01-04,7],other", "node01"},
+                                                 {"n[9-11]", "n9"},
+                                                 {"n[7,9-11]", "n7"},
+                                                 {"n[3]", "n3"},
+                                                 {"r[1-2]n[01-04]", "r1n01"},
+                                                 {"r[2,4]-n5-ib[0-3],x", "r2-n5-ib0"},
+                                                 {"a.b.c", "a.b.c"},
+                                                 {"lab,node[1-2]", "lab"}};
+  for (const auto& [list, host] : lists)
+    CHECK(in(with(kSrun, {{"SLURM_STEP_NODELIST", list}})).rank->address == host);
+  for (const char* list : {"gpu[07-08", "gpu[]"})
+    CHECK_THAT(refusal(with(kSrun, {{"SLURM_STEP_NODELIST", list}})),
+               ContainsSubstring("set MASTER_ADDR"));
+  const std::string cure = refusal(with(kOpenMpi4, {{"OMPI_COMM_WORLD_SIZE", "4"}}));
+  CHECK_THAT(cure, ContainsSubstring("4 ranks by mpirun, 2 of them here") &&
+                       ContainsSubstring("-x MASTER_ADDR=NAME"));
+  CHECK_THAT(refusal(without(kTorchrun, "MASTER_ADDR")), ContainsSubstring("set MASTER_ADDR"));
+  CHECK(in(with(kOpenMpi4, {{"OMPI_COMM_WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}})).rank->address ==
+        "a");
+}
+
+TEST_CASE("rank 0's port is never MASTER_PORT, and the next 19 exist too", "[dist]") {
+  const auto port = [](const Variables& more) { return in(with(kSrun, more)).rank->port; };
+  CHECK(port({{"ZEROLAB_PORT", "5000"}, {"MASTER_PORT", "6000"}}) == 5000);
+  CHECK(port({{"MASTER_PORT", "6000"}}) == 6001);
+  CHECK(port({{"SLURM_JOB_ID", "42"}}) == 15042);
+  CHECK(port({{"SLURM_JOB_ID", "9990099"}}) == 15099);
+  CHECK(port({{"SLURM_JOB_ID", "weird"}}) == 29501);
+  for (const int master : {1, 65514, 65515, 65516, 65520, 65535}) {
+    const int own = port({{"MASTER_PORT", std::to_string(master)}});
+    CAPTURE(master, own);
+    CHECK(own >= 1);
+    CHECK(own + 19 <= 65535);
+    CHECK((master < own || master > own + 19));
+  }
+  CHECK(port({{"ZEROLAB_PORT", "65516"}}) == 65516);
+  for (const char* bad : {"65517", "80", "0", "-1", "x", "70000"})
+    CHECK_THAT(refusal(with(kSrun, {{"ZEROLAB_PORT", bad}})),
+               ContainsSubstring("ZEROLAB_PORT is '" + std::string(bad) +
+                                 "', which is no whole number from 1024 to 65516"));
+  for (const char* bad : {"65536", "0", "1e4"})
+    CHECK_THAT(refusal(with(kSrun, {{"MASTER_PORT", bad}})), ContainsSubstring("MASTER_PORT is '"));
+}
+
+TEST_CASE("a run is told from others by what its launcher gives, and a restart from the run before",
+          "[dist]") {
+  CHECK(in(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).rank->run == "job9.2");
+  CHECK(in(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).rank->run == "none-43211.0");
+  for (const Variables& base : {kTorchrun, kSrun, kOpenMpi4, kMpich})
+    CHECK(in(with(base, {{"ZEROLAB_RUN_ID", "mine"}})).rank->run == "mine");
+  CHECK(in(with(kSrun, {{"SLURM_STEP_ID", "3"}})).rank->run == "1234567.3");
+}
+
+TEST_CASE(
+    "srun's ranks on this machine are counted where the machines have different numbers of them",
+    "[dist]") {
+  const auto here = [](const char* list, const char* machine) {
+    return in(with(kSrun, {{"SLURM_STEP_NUM_TASKS", "9"},
+                           {"SLURM_STEP_TASKS_PER_NODE", list},
+                           {"SLURM_NODEID", machine}}))
+        .rank->local_size;
+  };
+  CHECK(here("4(x2),3", "0") == 4);
+  CHECK(here("4(x2),3", "1") == 4);
+  CHECK(here("4(x2),3", "2") == 3);
+  CHECK(here("9", "0") == 9);
+  for (const char* bad : {"4(x2", "x", "4;2", "", "0(x2)"}) {
+    const Variables step = with(
+        kSrun,
+        {{"SLURM_STEP_TASKS_PER_NODE", bad}, {"SLURM_TASKS_PER_NODE", bad}, {"SLURM_NODEID", "7"}});
+    CHECK_THAT(refusal(step), ContainsSubstring("SLURM_STEP_TASKS_PER_NODE") ||
+                                  ContainsSubstring("SLURM_TASKS_PER_NODE"));
+  }
+}
+
+TEST_CASE("variables that contradict each other or are no numbers are refused with their values",
+          "[dist]") {
+  const auto torchrun = [](const Variables& more) { return refusal(with(kTorchrun, more)); };
+  CHECK(torchrun({{"RANK", "4"}}) == "RANK=4 is not below WORLD_SIZE=4: ranks count from 0");
+  CHECK(torchrun({{"LOCAL_RANK", "2"}}) ==
+        "LOCAL_RANK=2 is not below LOCAL_WORLD_SIZE=2: ranks count from 0");
+  CHECK(torchrun({{"LOCAL_WORLD_SIZE", "8"}}) == "LOCAL_WORLD_SIZE=8 is more than WORLD_SIZE=4");
+  for (const char* bad : {"-1", "two", "1.5", " 1", "1 ", "0x1", "99999999999999999999", "70000"})
+    CHECK(torchrun({{"RANK", bad}}) ==
+          str("RANK is '", bad, "', which is no whole number from 0 to 65536"));
+  CHECK_THAT(torchrun({{"WORLD_SIZE", "0"}}),
+             ContainsSubstring("WORLD_SIZE is '0', which is no whole number from 1"));
+  CHECK_THAT(
+      refusal({{"RANK", "1"}}),
+      ContainsSubstring("RANK is '1', but WORLD_SIZE is not set") && ContainsSubstring("torchrun"));
+  CHECK_THAT(refusal({{"WORLD_SIZE", "2"}}),
+             ContainsSubstring("WORLD_SIZE is '2', but RANK is not set"));
+  CHECK_THAT(refusal({{"RANK", "1"}, {"WORLD_SIZE", "2"}}),
+             ContainsSubstring("not LOCAL_RANK and LOCAL_WORLD_SIZE"));
+  CHECK_THAT(refusal(without(kTorchrun, "LOCAL_RANK")),
+             ContainsSubstring("LOCAL_WORLD_SIZE is '2', but LOCAL_RANK is not set"));
+  CHECK(told({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
+        "0/1, 0/1 here, via RANK and WORLD_SIZE, 127.0.0.1:29501, ");
+  CHECK_THAT(refusal(without(kOpenMpi4, "OMPI_COMM_WORLD_SIZE")),
+             ContainsSubstring("OMPI_COMM_WORLD_SIZE is not set"));
+  CHECK_THAT(refusal({{"PMIX_RANK", "1"}}), ContainsSubstring("PMI_SIZE is not set"));
+  CHECK_THAT(refusal(with(kMpich, {{"PMI_RANK", "2"}})),
+             ContainsSubstring("PMI_RANK=2 is not below PMI_SIZE=2"));
+  CHECK_THAT(refusal(with(kSrun, {{"SLURM_PROCID", "4"}})),
+             ContainsSubstring("SLURM_PROCID=4 is not below SLURM_STEP_NUM_TASKS=4"));
+  CHECK_THAT(refusal(with(kSrun, {{"SLURM_LOCALID", "2"}})),
+             ContainsSubstring("contradict each other"));
+  CHECK_THAT(refusal(without(kSrun, "SLURM_PROCID")), ContainsSubstring("SLURM_PROCID is not set"));
+  CHECK_THAT(refusal(with(kSrun, {{"WORLD_SIZE", "8"}})),
+             ContainsSubstring("WORLD_SIZE=8 is set, but srun started 4 ranks"));
+  CHECK(told(with(kSrun, {{"WORLD_SIZE", "4"}})) == told(kSrun));  // as many job scripts do
+}
+
+}  // namespace zl

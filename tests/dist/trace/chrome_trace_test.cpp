@@ -1,0 +1,288 @@
+// The timeline of a real run, parsed back: tracks nest, arrows join all ranks, counters are the
+// ledger's.
+#include "dist/trace/chrome_trace.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "dist/communicator.h"
+#include "nn/data/windows.h"
+#include "stages/train/trainer.h"
+
+using namespace zl;
+
+namespace {
+
+using Json = nlohmann::json;
+
+struct Traced {
+  std::vector<RankTrace> ranks;
+  std::vector<MemoryLedger> ledgers;  // by rank, of the device, when tracing ended
+  std::vector<int64_t> sent;          // [B] by rank, as the log has it
+};
+
+Traced traced(int ranks, int64_t capacity = 100'000) {
+  static const Windows windows(TokenData::of_text("text", std::string(4000, 'a') + "b"), 9);
+  TrainingSpec spec;
+  spec.model = {.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256};
+  spec.config.steps = 2;
+  spec.config.stage = StageKind::zero3;
+  spec.ranks = ranks;
+  spec.windows = &windows;
+  Traced all{std::vector<RankTrace>(size_t(ranks)), std::vector<MemoryLedger>(size_t(ranks)),
+             std::vector<int64_t>(size_t(ranks))};
+  std::vector<TraceRecorder> recorders(all.ranks.size(), TraceRecorder(capacity));
+  run_training(spec, {.at_start =
+                          [&](RankTraining& t) {
+                            TraceRecorder& own = recorders[size_t(t.comm().rank())];
+                            own.begin(t.memory().ledger(), t.host().ledger());
+                            t.comm().events().listen([&own](const Event& e) { own.see(e); });
+                          },
+                      .at_end =
+                          [&](RankTraining& t) {
+                            const auto rank = size_t(t.comm().rank());
+                            recorders[rank].stop();
+                            all.ranks[rank] = recorders[rank].trace();
+                            all.ledgers[rank] = t.memory().ledger();
+                            for (const auto& [key, traffic] : t.comm().log().rows())
+                              all.sent[rank] += traffic.sent_bytes_times_n / t.comm().size();
+                          }});
+  return all;
+}
+
+Json drawn(const std::vector<RankTrace>& ranks) {
+  std::string text;
+  write_chrome_trace(ranks, [&](std::string_view piece) { text += piece; });
+  return Json::parse(text);
+}
+
+int64_t nanoseconds(const Json& microseconds) {
+  return std::llround(microseconds.get<double>() * 1000);
+}
+
+using Track = std::pair<int, int>;
+Track track_of(const Json& event) { return {event["pid"].get<int>(), event["tid"].get<int>()}; }
+
+// [ns] of the slices of each track, in order, the outer of two that begin together first.
+std::map<Track, std::vector<std::pair<int64_t, int64_t>>> slices(const Json& trace) {
+  std::map<Track, std::vector<std::pair<int64_t, int64_t>>> all;
+  for (const Json& e : trace["traceEvents"])
+    if (e["ph"] == "X")
+      all[track_of(e)].emplace_back(nanoseconds(e["ts"]),
+                                    nanoseconds(e["ts"]) + nanoseconds(e["dur"]));
+  for (auto& [track, list] : all)
+    std::ranges::sort(list, [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    });
+  return all;
+}
+
+bool nested(const Json& trace) {
+  for (const auto& [track, list] : slices(trace)) {
+    std::vector<int64_t> open;
+    for (const auto& [begin, end] : list) {
+      while (!open.empty() && open.back() <= begin) open.pop_back();
+      if (begin < 0 || end < begin || (!open.empty() && end > open.back())) return false;
+      open.push_back(end);
+    }
+  }
+  return true;
+}
+
+struct Arrow {
+  std::vector<Json> begins, ends;
+};
+std::map<int64_t, Arrow> arrows(const Json& trace) {
+  std::map<int64_t, Arrow> all;
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] == "s") all[e["id"]].begins.push_back(e);
+    if (e["ph"] == "f") all[e["id"]].ends.push_back(e);
+  }
+  return all;
+}
+
+// The index of the collective in which an end of an arrow lies; -1: in none.
+int64_t collective_at(const Json& trace, const Json& arrow) {
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] != "X" || e["cat"] != "collective" || track_of(e) != track_of(arrow)) continue;
+    const int64_t begin = nanoseconds(e["ts"]), at = nanoseconds(arrow["ts"]);
+    if (begin <= at && at <= begin + nanoseconds(e["dur"])) return e["args"]["index"];
+  }
+  return -1;
+}
+
+// Ranks that arrows join, by collective. Throws if an arrow is broken.
+std::map<int64_t, std::set<int>> joined(const Json& trace) {
+  std::map<int64_t, std::set<int>> all;
+  for (const auto& [id, arrow] : arrows(trace)) {
+    if (arrow.begins.size() != 1 || arrow.ends.size() != 1)
+      throw std::logic_error("an arrow without two ends");
+    const Json &from = arrow.begins[0], &to = arrow.ends[0];
+    const int64_t index = collective_at(trace, from);
+    if (index < 0 || collective_at(trace, to) != index)
+      throw std::logic_error("an arrow from one collective to another");
+    if (nanoseconds(from["ts"]) > nanoseconds(to["ts"]))
+      throw std::logic_error("an arrow into the past");
+    all[index].insert({from["pid"].get<int>(), to["pid"].get<int>()});
+  }
+  return all;
+}
+
+std::set<std::string> names(const Json& trace, const std::string& category) {
+  std::set<std::string> all;
+  for (const Json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] == category) all.insert(e["name"]);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a trace has phases, units and kernels within each other, and collectives beside them",
+          "[dist]") {
+  const int ranks = GENERATE(1, 3);
+  const Traced run = traced(ranks);
+  Json trace = drawn(run.ranks);
+  CHECK(trace["otherData"]["events_left_out"] == 0);
+  CHECK(nested(trace));
+  CHECK(slices(trace).size() == size_t(2 * ranks));  // two tracks each
+  CHECK(names(trace, "phase") >= std::set<std::string>{"backward", "data", "forward", "step"});
+  for (const char* unit :
+       {"root forward", "h.0 forward", "h.1 backward", "root backward", "h.0 update"})
+    CHECK(names(trace, "unit").contains(unit));
+  for (const char* kernel : {"matmul", "attention_backward", "adamw"})
+    CHECK(names(trace, "kernel").contains(kernel));
+  CHECK(names(trace, "collective").contains("reduce_scatter h.1 gradient"));
+  std::vector<int64_t> sent(run.ranks.size());
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] != "X" || e["cat"] != "collective") continue;
+    sent[e["pid"].get<size_t>()] += e["args"]["sent_bytes"].get<int64_t>();
+    CHECK(e["args"]["waited_us"].get<double>() <= e["dur"].get<double>());
+    CHECK(e["args"]["bytes"].get<int64_t>() > e["args"]["count"].get<int64_t>());
+  }
+  CHECK(sent == run.sent);
+  for (Json& e : trace["traceEvents"])  // one that lasts beyond what it lies in is noticed
+    if (e["ph"] == "X" && e["cat"] == "kernel") {
+      e["dur"] = 1e9;
+      break;
+    }
+  CHECK_FALSE(nested(trace));
+}
+
+TEST_CASE("arrows join every collective on all ranks, forward in time", "[dist]") {
+  Json trace = drawn(traced(3).ranks);
+  std::set<int64_t> indices;
+  for (const Json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] == "collective")
+      indices.insert(e["args"]["index"].get<int64_t>());
+  CHECK(nested(trace));
+  const auto all = joined(trace);
+  CHECK(all.size() == indices.size());
+  for (const auto& [index, ranks] : all) CHECK(ranks == std::set{0, 1, 2});
+  CHECK(arrows(trace).size() == 2 * indices.size());
+  for (Json& e : trace["traceEvents"])
+    if (e["ph"] == "f") {
+      e["ts"] = e["ts"].get<double>() + 1e9;
+      break;
+    }
+  CHECK_THROWS_AS(joined(trace), std::logic_error);
+}
+
+TEST_CASE(
+    "calls of one group overlap, and lie on tracks of their own; the next group takes the first "
+    "again",
+    "[dist]") {
+  std::vector<RankTrace> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    EventStream events(rank);
+    TraceRecorder recorder(100);
+    recorder.begin({}, {});
+    events.listen([&](const Event& e) { recorder.see(e); });
+    for (int group = 0; group < 2; ++group)
+      for (const EventKind kind :
+           {EventKind::collective_begin, EventKind::collective_met, EventKind::collective_end})
+        for (const char* unit : {"a", "b", "c"})
+          events.append(kind, "all_reduce", 12, 3, events.keep(unit));
+    ranks.push_back(recorder.trace());
+  }
+  const Json trace = drawn(ranks);
+  CHECK(nested(trace));
+  std::map<std::string, std::vector<int>> tracks;
+  for (const Json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] == "collective" && e["pid"] == 0)
+      tracks[e["args"]["name"]].push_back(e["tid"]);
+  CHECK(tracks ==
+        std::map<std::string, std::vector<int>>{{"a", {2, 2}}, {"b", {3, 3}}, {"c", {4, 4}}});
+  CHECK(arrows(trace).size() == 6);
+}
+
+TEST_CASE("counters end where the ledger ends, and their highest is its peak", "[dist]") {
+  const Traced run = traced(3);
+  const Json trace = drawn(run.ranks);
+  for (int rank = 0; rank < 3; ++rank) {
+    const MemoryLedger& ledger = run.ledgers[size_t(rank)];
+    std::map<std::string, int64_t> last, highest;
+    int64_t highest_total = 0;
+    for (const Json& e : trace["traceEvents"]) {
+      if (e["ph"] != "C" || e["pid"] != rank || e["name"] != "device memory") continue;
+      int64_t total = 0;
+      for (const auto& [use, bytes] : e["args"].items()) {
+        last[use] = bytes;
+        highest[use] = std::max<int64_t>(highest[use], bytes);
+        total += bytes.get<int64_t>();
+      }
+      highest_total = std::max(highest_total, total);
+    }
+    for (int i = 0; i < kMemoryUses; ++i) {
+      const std::string use = name(MemoryUse(i));
+      CAPTURE(rank, use);
+      CHECK(last[use] == ledger.live(MemoryUse(i)));
+      CHECK(highest[use] == ledger.peak(MemoryUse(i)));
+    }
+    CHECK(highest_total == ledger.peak_total());
+    CHECK(highest_total > ledger.live_total());  // they do move
+  }
+}
+
+TEST_CASE("a trace that is cut is still whole: all that began ends, and it says what is missing",
+          "[dist]") {
+  const int64_t capacity = GENERATE(0, 1, 37, 400);
+  const Traced run = traced(3, capacity);
+  CAPTURE(capacity);
+  for (const RankTrace& rank : run.ranks) {
+    CHECK(int64_t(rank.events.size()) == capacity);
+    CHECK(rank.left_out > 0);
+  }
+  const Json trace = drawn(run.ranks);
+  CHECK(trace["otherData"]["events_left_out"] ==
+        run.ranks[0].left_out + run.ranks[1].left_out + run.ranks[2].left_out);
+  CHECK(nested(trace));
+  for (const auto& [index, ranks] : joined(trace)) CHECK(ranks == std::set{0, 1, 2});
+}
+
+TEST_CASE("a rank's part comes from another process as it was, or not at all", "[dist]") {
+  const Traced run = traced(2);
+  const std::string bytes = encode(run.ranks[1]);
+  CHECK(drawn({run.ranks[0], decode_trace(bytes)}) == drawn(run.ranks));
+  CHECK(drawn({run.ranks[1], decode_trace(bytes)}) != drawn(run.ranks));
+  CHECK_THROWS_AS(decode_trace(bytes.substr(0, bytes.size() - 1)), CommunicationError);
+}
+
+TEST_CASE("the clock of another machine is set by when collectives end", "[dist]") {
+  const Traced run = traced(3);
+  std::vector<RankTrace> ranks = run.ranks;
+  for (TraceEvent& e : ranks[2].events) e.nanoseconds += int64_t(5e15);
+  std::vector<RankTrace> same = ranks;
+  align_clocks(same);  // it says that it shares the clock
+  CHECK(same[2].events[0].nanoseconds == ranks[2].events[0].nanoseconds);
+  ranks[2].machine = "another";
+  align_clocks(ranks);
+  CHECK(ranks[1].events[0].nanoseconds == run.ranks[1].events[0].nanoseconds);
+  const int64_t off = ranks[2].events[0].nanoseconds - run.ranks[2].events[0].nanoseconds;
+  CHECK(std::abs(off) <
+        int64_t(1e9));  // what threads of one process need to leave a collective, and not 5e15
+  CHECK(nested(drawn(ranks)));
+}

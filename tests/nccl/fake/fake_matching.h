@@ -1,0 +1,47 @@
+// Inside the fake: what ranks have asked NCCL for, and who meets whom. Under the fake's mutex.
+#pragma once
+
+#include "dist/communicator.h"
+#include "tests/nccl/fake/fake_nccl.h"
+
+namespace zl {
+
+// What NCCL's own struct is to libnccl. Kept until the fake dies, so that a use after its end is
+// seen.
+struct NcclComm {
+  using Batches = std::deque<std::shared_ptr<test::FakeNccl::Batch>>;
+  int rank = 0, size = 1;
+  int world = 0;  // its place among the fake's worlds
+  std::thread::id thread;
+  test::Trouble trouble;
+  bool finalizing = false, aborted = false, destroyed = false;
+  Batches batches;  // not done, in the order of the calls
+  bool ended() const { return aborted || destroyed; }
+};
+
+}  // namespace zl
+
+namespace zl::test {
+
+struct FakeNccl::Operation {
+  Collective kind;
+  NcclData data;
+  int peer;  // or the root
+  void* stream;
+  bool done = false;
+};
+
+// What one call or one group asks for.
+struct FakeNccl::Batch {
+  std::vector<Operation> operations;
+  bool active = false;  // its stream has come to it
+  bool stalled = false, done = false;
+};
+
+struct FakeNccl::World {
+  NcclUniqueId id;
+  std::vector<NcclComm*> comms;  // by rank; null: not joined
+  bool complete() const;
+};
+
+}  // namespace zl::test

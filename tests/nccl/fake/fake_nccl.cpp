@@ -1,0 +1,273 @@
+#include "tests/nccl/fake/fake_nccl.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "tensor/error.h"
+#include "tests/nccl/fake/fake_matching.h"
+
+struct CUstream_st;
+namespace zl::cuda_on_cpu {
+void tell_when(CUstream_st* stream, std::function<bool()> what);
+void* on_host(const void* address);
+}  // namespace zl::cuda_on_cpu
+
+namespace zl::test {
+namespace {
+
+std::atomic<FakeNccl*> current{nullptr};
+
+// The group that a thread has open.
+struct Group {
+  int depth = 0;
+  NcclComm* comm = nullptr;
+  std::vector<FakeNccl::Operation> operations;
+};
+thread_local Group group;
+
+}  // namespace
+
+struct FakeNccl::Functions {
+  using Lock = std::unique_lock<std::mutex>;
+
+  static NcclResult get_version(int* version) {
+    return *version = current.load()->version_, NcclResult::success;
+  }
+  static const char* get_error_string(NcclResult result) {
+    return result == NcclResult::system_error ? "unhandled system error" : "error";
+  }
+  static const char* get_last_error(NcclComm*) {
+    FakeNccl& fake = *current;
+    const Lock lock(fake.mutex_);
+    return fake.script_.last_said();
+  }
+
+  static NcclResult get_unique_id(NcclUniqueId* id) {
+    FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    if (const NcclResult result = fake.enter("ncclGetUniqueId", nullptr, lock);
+        result != NcclResult::success)
+      return result;
+    *id = {};
+    id->bytes[0] = char(fake.worlds_.size() + 1);
+    fake.worlds_.push_back({*id, {}});
+    return NcclResult::success;
+  }
+
+  static NcclResult comm_init_rank(NcclComm** comm, int ranks, const NcclUniqueId& id, int rank) {
+    FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    const auto world = std::ranges::find_if(fake.worlds_, [&](const World& w) {
+      return std::memcmp(w.id.bytes, id.bytes, sizeof id.bytes) == 0;
+    });
+    if (world == fake.worlds_.end()) return NcclResult::invalid_argument;
+    world->comms.resize(size_t(ranks));
+    fake.comms_.emplace_back();
+    *comm = &fake.comms_.back();
+    (*comm)->rank = rank;
+    (*comm)->size = ranks;
+    (*comm)->world = int(world - fake.worlds_.begin());
+    (*comm)->thread = std::this_thread::get_id();
+    const NcclResult result = fake.enter("ncclCommInitRankConfig", *comm, lock);
+    if (result == NcclResult::success) world->comms[size_t(rank)] = *comm;
+    return result == NcclResult::success ? NcclResult::in_progress : result;
+  }
+
+  static NcclResult comm_get_async_error(NcclComm* comm, NcclResult* state) {
+    FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    if (comm->ended()) return fake.note("a poll after the end"), NcclResult::invalid_argument;
+    *state = fake.in_progress(*comm) ? NcclResult::in_progress : comm->trouble.error;
+    if (comm->trouble.slow > 0) --comm->trouble.slow;
+    return NcclResult::success;
+  }
+
+  static NcclResult comm_finalize(NcclComm* comm) {
+    FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    if (const NcclResult result = fake.enter("ncclCommFinalize", comm, lock);
+        result != NcclResult::success)
+      return result;
+    comm->finalizing = true;
+    return NcclResult::in_progress;
+  }
+
+  static NcclResult comm_destroy(NcclComm* comm) {
+    FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    const NcclResult result = fake.enter("ncclCommDestroy", comm, lock);
+    if (!comm->finalizing) fake.note("destroyed before it was finalised");
+    comm->destroyed = true;
+    return result;
+  }
+
+  static NcclResult comm_abort(NcclComm* comm) {
+    FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    if (comm->ended()) fake.note("aborted after its end");
+    const NcclResult result = fake.enter("ncclCommAbort", comm, lock);
+    comm->aborted = true;
+    for (const auto& batch : std::exchange(comm->batches, {})) batch->done = true;  // streams go on
+    return result;
+  }
+
+  static NcclResult group_start() { return ++group.depth, NcclResult::success; }
+  static NcclResult group_end() {
+    FakeNccl& fake = *current;
+    if (--group.depth > 0) return NcclResult::success;
+    const Group ended = std::exchange(group, {});
+    if (ended.operations.empty()) return NcclResult::success;
+    Lock lock(fake.mutex_);
+    const NcclResult result = fake.enter("ncclGroupEnd", ended.comm, lock);
+    return result == NcclResult::success ? fake.post(ended.comm, ended.operations, lock) : result;
+  }
+
+  static NcclResult ask(const char* function, Operation operation, NcclComm* comm) {
+    FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    if (const NcclResult result = fake.enter(function, comm, lock); result != NcclResult::success)
+      return result;
+    if (operation.peer >= comm->size) return NcclResult::invalid_argument;
+    if (fake.streams_ == Streams::emulated) {
+      operation.data.from = cuda_on_cpu::on_host(operation.data.from);
+      operation.data.to = cuda_on_cpu::on_host(operation.data.to);
+    }
+    if (group.depth == 0) return fake.post(comm, {operation}, lock);
+    if (group.comm && group.comm != comm) fake.note("one group for two communicators");
+    group.comm = comm;
+    group.operations.push_back(operation);
+    return NcclResult::success;
+  }
+  static NcclResult all_reduce(const NcclData& data, NcclLane lane) {
+    return ask("ncclAllReduce", {Collective::all_reduce, data, -1, lane.stream}, lane.comm);
+  }
+  static NcclResult reduce_scatter(const NcclData& data, NcclLane lane) {
+    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1, lane.stream}, lane.comm);
+  }
+  static NcclResult all_gather(const NcclData& data, NcclLane lane) {
+    return ask("ncclAllGather", {Collective::all_gather, data, -1, lane.stream}, lane.comm);
+  }
+  static NcclResult broadcast(const NcclData& data, int root, NcclLane lane) {
+    return ask("ncclBroadcast", {Collective::broadcast, data, root, lane.stream}, lane.comm);
+  }
+  static NcclResult send(const NcclData& data, int peer, NcclLane lane) {
+    return ask("ncclSend", {Collective::send, data, peer, lane.stream}, lane.comm);
+  }
+  static NcclResult receive(const NcclData& data, int peer, NcclLane lane) {
+    return ask("ncclRecv", {Collective::receive, data, peer, lane.stream}, lane.comm);
+  }
+};
+
+FakeNccl::FakeNccl(std::vector<Fault> faults, int version, Streams streams)
+    : version_(version), streams_(streams), script_(std::move(faults)) {
+  FakeNccl* none = nullptr;
+  require(current.compare_exchange_strong(none, this), "there is another fake NCCL");
+}
+
+FakeNccl::~FakeNccl() { current = nullptr; }
+
+NcclApi FakeNccl::api() const {
+  using F = Functions;
+  return {.compiled_for = 22809,
+          .needs_gpu = false,
+          .get_version = F::get_version,
+          .get_error_string = F::get_error_string,
+          .get_last_error = F::get_last_error,
+          .get_unique_id = F::get_unique_id,
+          .comm_init_rank = F::comm_init_rank,
+          .comm_get_async_error = F::comm_get_async_error,
+          .comm_finalize = F::comm_finalize,
+          .comm_destroy = F::comm_destroy,
+          .comm_abort = F::comm_abort,
+          .group_start = F::group_start,
+          .group_end = F::group_end,
+          .all_reduce = F::all_reduce,
+          .reduce_scatter = F::reduce_scatter,
+          .all_gather = F::all_gather,
+          .broadcast = F::broadcast,
+          .send = F::send,
+          .receive = F::receive};
+}
+
+// What every function does first: notes misuse, and does what the script says of this call.
+NcclResult FakeNccl::enter(const char* function, NcclComm* comm,
+                           std::unique_lock<std::mutex>& lock) {
+  const int rank = comm ? comm->rank : 0;
+  const bool aborts = std::string_view(function) == "ncclCommAbort";
+  if (comm && comm->thread != std::this_thread::get_id())
+    note(str(function, " on another thread than the communicator's"));
+  if (comm && comm->ended() && !aborts) note(str(function, " after the end"));
+  const bool joins = std::string_view(function) == "ncclCommInitRankConfig";
+  if (comm && !joins && !aborts && group.depth == 0 && in_progress(*comm))
+    note(str(function, " while another call is in progress"));
+  for (const Fault& fault : script_.call(function, rank)) {
+    if (fault.kind == Fault::Kind::hangs) never_.wait(lock, [] { return false; });
+    Trouble none;
+    if (const NcclResult result = (comm ? comm->trouble : none).take(fault);
+        result != NcclResult::success)
+      return result;
+  }
+  return NcclResult::success;
+}
+
+// What is told a stream begins when the stream comes to it; without a stream the call is in
+// progress until it is done.
+NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations,
+                          std::unique_lock<std::mutex>& lock) {
+  const auto batch = std::make_shared<Batch>();
+  void* const stream = operations.front().stream;
+  for (const Operation& operation : operations)
+    if (operation.stream != stream) note("one group in two streams");
+  batch->operations = std::move(operations);
+  batch->stalled = std::exchange(comm->trouble.stalls, false);
+  comm->batches.push_back(batch);
+  if (!stream) {
+    batch->active = true;
+    match(worlds_[size_t(comm->world)]);
+    return NcclResult::in_progress;
+  }
+  const NcclResult result =
+      comm->trouble.slow > 0 || comm->trouble.never ? NcclResult::in_progress : NcclResult::success;
+  const auto go_on = [this, comm, batch] {
+    const std::lock_guard again(mutex_);
+    batch->active = true;
+    if (!comm->ended()) match(worlds_[size_t(comm->world)]);
+    return batch->done;
+  };
+  lock.unlock();  // streams have a lock of their own, under which they ask this one
+  if (streams_ == Streams::emulated)
+    cuda_on_cpu::tell_when(static_cast<CUstream_st*>(stream), go_on);
+  else
+    static_cast<FakeStream*>(stream)->tell(go_on);
+  return result;
+}
+
+bool FakeNccl::in_progress(NcclComm& comm) const {
+  const World& world = worlds_[size_t(comm.world)];
+  if (comm.trouble.never || comm.trouble.slow > 0) return true;
+  if (comm.trouble.error != NcclResult::success) return false;
+  if (!world.complete()) return true;
+  if (comm.finalizing &&
+      !std::ranges::all_of(world.comms, [](const NcclComm* other) { return other->finalizing; }))
+    return true;
+  return !comm.batches.empty() && !comm.batches.front()->operations.front().stream;
+}
+
+std::string FakeNccl::misuse() const {
+  const std::lock_guard lock(mutex_);
+  std::string text = misuse_;
+  for (const NcclComm& comm : comms_)
+    if (comm.aborted + comm.destroyed != 1)
+      text += str("rank ", comm.rank, " was ended ", comm.aborted + comm.destroyed, " times; ");
+  if (group.depth != 0) text += "a group is open; ";
+  return text;
+}
+
+int FakeNccl::calls(const std::string& function) const {
+  const std::lock_guard lock(mutex_);
+  return script_.calls(function);
+}
+
+}  // namespace zl::test

@@ -1,0 +1,66 @@
+// NCCL without GPUs: it moves real bytes between ranks that are threads, and misbehaves on command.
+//
+// It is as strict as NCCL is said to be: it notes as misuse what NCCL leaves undefined (a call
+// while another is in progress, two threads on one communicator, a communicator used after its end
+// or ended twice or never). Like NCCL it never notices that ranks disagree: what does not fit never
+// completes. All that ranks share lies behind one mutex, also the bytes: whoever completes a call
+// moves them for all ranks.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/nccl/api.h"
+#include "tests/nccl/fake/fake_stream.h"
+#include "tests/nccl/fake/faults.h"
+
+namespace zl::test {
+
+// Whose streams calls come in: LaggingCpu's, or those of the GPU that tests/cuda/on_cpu makes of
+// the CPU.
+enum class Streams { lagging, emulated };
+
+class FakeNccl {
+ public:
+  explicit FakeNccl(std::vector<Fault> faults = {}, int version = 22809,
+                    Streams streams = Streams::lagging);
+  ~FakeNccl();  // one at a time: the table's functions know no other way to find it
+  FakeNccl(const FakeNccl&) = delete;
+
+  NcclApi api() const;  // to be used while this lives
+  // What was done that NCCL does not allow, and who was not ended exactly once; "" if nothing. When
+  // all ranks have ended.
+  std::string misuse() const;
+  int calls(const std::string& function) const;  // of all ranks
+
+  struct Operation;
+  struct Batch;
+  struct Functions;  // what the table points to
+
+ private:
+  struct World;
+  NcclResult enter(const char* function, NcclComm* comm, std::unique_lock<std::mutex>& lock);
+  NcclResult post(NcclComm* comm, std::vector<Operation> operations,
+                  std::unique_lock<std::mutex>& lock);
+  bool in_progress(NcclComm& comm) const;
+  void note(const std::string& misuse) { misuse_ += misuse + "; "; }
+  void match(World& world);
+  bool match_collective(World& world);
+  bool match_pair(World& world, int sender, int receiver);
+
+  const int version_;
+  const Streams streams_;
+  mutable std::mutex mutex_;  // guards all below, and the bytes that are moved
+  std::deque<NcclComm> comms_;
+  std::deque<World> worlds_;
+  FaultScript script_;
+  std::string misuse_;
+  std::condition_variable never_;
+};
+
+}  // namespace zl::test

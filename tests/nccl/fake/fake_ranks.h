@@ -1,0 +1,69 @@
+// Ranks that talk through the fake, and the same ranks as threads without it.
+#pragma once
+
+#include <memory>
+
+#include "dist/nccl/nccl_ranks.h"
+#include "tests/dist/ranks.h"
+#include "tests/nccl/fake/fake_nccl.h"
+
+namespace zl::test {
+
+// Where a rank's tensors lie: on the CPU, whose calls are done when they return, behind a stream
+// that lags, or on the GPU that tests/cuda/on_cpu makes of the CPU, where both lanes lag.
+enum class Place { cpu, lagging, emulated };
+
+inline RankBackends fake_backends(Place place) {
+  RankBackends backends;
+  if (place == Place::lagging) backends.device = std::make_unique<LaggingCpu>();
+  if (place == Place::emulated)
+    backends = {cuda_on_cpu::make_gpu_backend(0), cuda_on_cpu::make_pinned_backend()};
+  return backends;
+}
+inline RankBackends fake_backends(bool lagging) {
+  return fake_backends(lagging ? Place::lagging : Place::cpu);
+}
+// The emulated GPU changes stacks, which the thread sanitizer cannot follow.
+inline void require_emulator() {
+#if defined(__SANITIZE_THREAD__)
+  SKIP("no emulated GPU under the thread sanitizer");
+#endif
+}
+inline Streams streams_of(Place place) {
+  return place == Place::emulated ? Streams::emulated : Streams::lagging;
+}
+
+struct FakeOptions {
+  bool lagging = false, ordered = true;
+  std::vector<Fault> faults = {};
+  bool emulated = false;
+  Place place() const { return emulated ? Place::emulated : lagging ? Place::lagging : Place::cpu; }
+};
+
+// What every rank's buffer holds after `call` through NCCL. Throws if NCCL was misused, or the
+// compute lane hurried on.
+template <class T>
+Buffers<T> after_nccl(const Buffers<T>& in,
+                      const std::function<void(Communicator&, const Tensor&)>& call,
+                      const FakeOptions& options = {}) {
+  Buffers<T> out(in.size());
+  FakeNccl fake(options.faults, 22809, streams_of(options.place()));
+  const NcclApi api = fake.api();
+  std::atomic<bool> hurried{false};
+  run_nccl_ranks(int(in.size()),
+                 [&](Communicator& comm) {
+                   Rank rank(comm, {}, fake_backends(options.place()));
+                   const Tensor t = rank.tensor(in[size_t(comm.rank())]);
+                   call(comm, t);
+                   if (const auto* lagging = dynamic_cast<LaggingCpu*>(&t.backend());
+                       lagging && lagging->hurried())
+                     hurried = true;
+                   out[size_t(comm.rank())] = contents<T>(t);
+                 },
+                 within(std::chrono::seconds(20)), {.api = &api, .ordered = options.ordered});
+  if (hurried) throw std::logic_error("the compute lane did not wait");
+  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
+  return out;
+}
+
+}  // namespace zl::test

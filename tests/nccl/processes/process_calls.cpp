@@ -1,0 +1,134 @@
+#include "tests/nccl/processes/process_calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/nccl/fake/fake_sums.h"
+
+namespace zl::test {
+
+ProcessCall::ProcessCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_far)
+    : asked_(asked), rank_(rank), size_(size), element_(size_of_type(asked.data.type)) {
+  const bool sends = asked.kind == Collective::send;
+  header_.kind = between_two() ? Collective::send : asked.kind;
+  header_.type = asked.data.type;
+  header_.count = asked.data.count;
+  if (asked.kind == Collective::broadcast) header_.root = asked.peer;
+  header_.number = between_two() ? (sends ? so_far.sends : so_far.receives)[size_t(asked.peer)]++
+                                 : so_far.collectives++;
+}
+
+// The last chunks of an all_reduce may be smaller, or nothing.
+size_t ProcessCall::first_of(int rank) const {
+  const size_t count = asked_.data.count, n = size_t(size_);
+  if (asked_.kind != Collective::all_reduce) return size_t(rank) * count;
+  return std::min(size_t(rank) * ((count + n - 1) / n), count);
+}
+
+void ProcessCall::send(ProcessWire& wire, int to, const char* data, size_t elements) {
+  WireHeader header = header_;
+  header.part = part_;
+  header.bytes = elements * element_;
+  ++open_[part_];
+  wire.send(to, {header, const_cast<char*>(data), &open_[part_]});
+}
+
+void ProcessCall::receive(ProcessWire& wire, int from, char* data, size_t elements) {
+  WireHeader header = header_;
+  header.part = part_;
+  header.bytes = elements * element_;
+  ++open_[part_];
+  wire.receive(from, {header, data, &open_[part_]});
+}
+
+// Chunks go to their ranks. An all_reduce's sums come back into its whole, when the rank that adds
+// them has all that was here.
+void ProcessCall::begin_reduction(ProcessWire& wire) {
+  const size_t own = chunk_of(rank_);
+  scratch_.resize(size_t(size_) * own * element_);
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    part_ = 0;
+    send(wire, r, from(first_of(r)), chunk_of(r));
+    receive(wire, r, scratch_.data() + size_t(r) * own * element_, own);
+    part_ = 1;
+    if (asked_.kind == Collective::all_reduce) receive(wire, r, to(first_of(r)), chunk_of(r));
+  }
+}
+
+void ProcessCall::add_own_chunk() {
+  const size_t own = chunk_of(rank_);
+  std::vector<const void*> terms{from(first_of(rank_))};
+  for (int i = 1; i < size_; ++i)
+    terms.push_back(scratch_.data() + size_t((rank_ + i) % size_) * own * element_);
+  if (own > 0)
+    add_around(terms, own, asked_.data.type,
+               asked_.kind == Collective::all_reduce ? to(first_of(rank_)) : to(0));
+}
+
+void ProcessCall::begin_gather(ProcessWire& wire) {
+  const size_t count = asked_.data.count;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    send(wire, r, from(0), count);
+    receive(wire, r, to(first_of(r)), count);
+  }
+  if (count > 0) std::memmove(to(first_of(rank_)), from(0), count * element_);
+}
+
+void ProcessCall::begin_broadcast(ProcessWire& wire) {
+  const size_t count = asked_.kind == Collective::broadcast ? asked_.data.count : 0;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    send(wire, r, from(0), rank_ == asked_.peer ? count : 0);
+    receive(wire, r, to(0), r == asked_.peer ? count : 0);
+  }
+  if (rank_ == asked_.peer && count > 0) std::memmove(to(0), from(0), count * element_);
+}
+
+void ProcessCall::begin(ProcessWire& wire) {
+  switch (asked_.kind) {
+    case Collective::all_reduce:
+    case Collective::reduce_scatter: return begin_reduction(wire);
+    case Collective::all_gather: return begin_gather(wire);
+    case Collective::send: return send(wire, asked_.peer, from(0), asked_.data.count);
+    case Collective::receive: return receive(wire, asked_.peer, to(0), asked_.data.count);
+    default: return begin_broadcast(wire);
+  }
+}
+
+bool ProcessCall::move_on(ProcessWire& wire) {
+  const bool adds =
+      asked_.kind == Collective::all_reduce || asked_.kind == Collective::reduce_scatter;
+  if (state_ == State::asked) {
+    begin(wire);
+    state_ = State::first;
+  } else if (state_ == State::first && open_[0] == 0) {
+    if (adds) add_own_chunk();
+    part_ = 1;
+    for (int r = 0; r < size_ && asked_.kind == Collective::all_reduce; ++r)
+      if (r != rank_) send(wire, r, to(first_of(rank_)), chunk_of(rank_));
+    state_ = State::second;
+  } else if (state_ == State::second && open_[1] == 0) {
+    state_ = State::done;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool ProcessBatch::done() const {
+  return std::ranges::all_of(calls_, [](const auto& call) { return call->done(); });
+}
+
+bool ProcessBatch::move_on(ProcessWire& wire) {
+  bool moved = false, another_works = false;  // a collective
+  for (const auto& call : calls_) {
+    if (stalls_ || call->done() || (!call->between_two() && another_works)) continue;
+    moved |= call->move_on(wire);
+    another_works |= !call->between_two() && !call->done();
+  }
+  return moved;
+}
+
+}  // namespace zl::test

@@ -1,0 +1,82 @@
+// What one rank has asked NCCL for, carried out as messages between pairs of ranks.
+//
+// Every rank of a collective sends every other one at least a header, so that none gets past a call
+// that does not fit. Sums are made where they belong: each rank adds its own chunk, beginning with
+// the next rank and ending with itself, as a ring does.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/nccl/processes/process_wire.h"
+
+namespace zl::test {
+
+struct AskedOfNccl {
+  Collective kind;  // barrier: the end, when no rank will ask for anything any more
+  NcclData data;
+  int peer;  // or the root
+};
+
+// What has been asked for so far, by which both sides of a message count alike.
+struct AskedSoFar {
+  explicit AskedSoFar(int ranks) : sends(size_t(ranks)), receives(size_t(ranks)) {}
+  uint64_t collectives = 0;
+  std::vector<uint64_t> sends, receives;  // by rank
+};
+
+class ProcessCall {
+ public:
+  ProcessCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_far);
+  ProcessCall(const ProcessCall&) = delete;  // messages know where it is
+
+  bool between_two() const {
+    return asked_.kind == Collective::send || asked_.kind == Collective::receive;
+  }
+  bool done() const { return state_ == State::done; }
+  bool move_on(ProcessWire& wire);  // whether there was anything to do; then the wire has more to
+                                    // move, or this is done
+
+ private:
+  enum class State { asked, first, second, done };
+
+  void begin(ProcessWire& wire);
+  void begin_reduction(ProcessWire& wire);
+  void begin_gather(ProcessWire& wire);
+  void begin_broadcast(ProcessWire& wire);
+  void add_own_chunk();
+  void send(ProcessWire& wire, int to, const char* data, size_t elements);
+  void receive(ProcessWire& wire, int from, char* data, size_t elements);
+
+  const char* from(size_t element) const {
+    return static_cast<const char*>(asked_.data.from) + element * element_;
+  }
+  char* to(size_t element) const { return static_cast<char*>(asked_.data.to) + element * element_; }
+  size_t first_of(int rank) const;  // [n] of the whole; where a rank's chunk begins
+  size_t chunk_of(int rank) const { return first_of(rank + 1) - first_of(rank); }  // [n]
+
+  const AskedOfNccl asked_;
+  const int rank_, size_;
+  const size_t element_;  // [B]
+  WireHeader header_;
+  uint32_t part_ = 0;
+  int open_[2] = {0, 0};       // messages of each part that have not moved
+  std::vector<char> scratch_;  // the others' values of the own chunk
+  State state_ = State::asked;
+};
+
+// One call, or those of a group. Collectives work one after the other, what goes between two ranks
+// at once.
+class ProcessBatch {
+ public:
+  explicit ProcessBatch(bool stalls) : stalls_(stalls) {}
+  void add(std::unique_ptr<ProcessCall> call) { calls_.push_back(std::move(call)); }
+  bool move_on(ProcessWire& wire);  // as ProcessCall's
+  bool done() const;
+
+ private:
+  std::vector<std::unique_ptr<ProcessCall>> calls_;
+  const bool stalls_;
+};
+
+}  // namespace zl::test

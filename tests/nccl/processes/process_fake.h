@@ -1,0 +1,58 @@
+// NCCL without GPUs for ranks that are processes: real bytes move between them, and it misbehaves
+// on command.
+//
+// Tensors lie on the CPU and there is no stream: a call is in progress until its data has moved.
+// Nothing moves by itself, only while a rank calls NCCL; asking for the state is enough. As in
+// FakeNccl, what does not fit never completes, and what NCCL leaves undefined is noted as misuse.
+// Unlike there, a send is done when its bytes have left, whoever takes them. A rank that dies
+// leaves nothing behind, not even a file. Ranks may also be threads of one process.
+#pragma once
+
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dist/nccl/api.h"
+#include "tests/nccl/fake/faults.h"
+#include "tests/nccl/processes/process_calls.h"
+
+namespace zl::test {
+
+// Whether the others hear of a rank that is gone: as ncclRemoteError from then on, or never. NCCL
+// does either.
+enum class Deaths { noticed, unnoticed };
+
+class ProcessFake {
+ public:
+  explicit ProcessFake(std::vector<Fault> faults = {}, Deaths deaths = Deaths::noticed,
+                       int version = 22809);
+  ~ProcessFake();  // one at a time in a process
+  ProcessFake(const ProcessFake&) = delete;
+
+  NcclApi api() const;  // to be used while this lives
+  // What was done in this process that NCCL does not allow, and who was not ended exactly once; ""
+  // if nothing.
+  std::string misuse() const;
+  int calls(const std::string& function) const;  // in this process
+
+ private:
+  struct Comm;
+  struct Functions;  // what the table points to
+  using Lock = std::unique_lock<std::mutex>;
+  NcclResult enter(const char* function, Comm* comm, Lock& lock);
+  NcclResult post(Comm& comm, const std::vector<AskedOfNccl>& calls);
+  bool in_progress(Comm& comm);
+  void note(const std::string& misuse) { misuse_ += misuse + "; "; }
+
+  const Deaths deaths_;
+  const int version_;
+  mutable std::mutex mutex_;  // guards all below, and what moves
+  std::list<Comm> comms_;     // also those that have ended, so that their use is seen
+  FaultScript script_;
+  std::string misuse_;
+  std::condition_variable never_;
+};
+
+}  // namespace zl::test

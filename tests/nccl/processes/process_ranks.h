@@ -1,0 +1,70 @@
+// Ranks that are processes and talk through the fake: all of them, from rendezvous to leaving.
+#pragma once
+
+#include "dist/processes/process_ranks.h"
+#include "tests/dist/processes/free_ports.h"
+#include "tests/dist/ranks.h"
+#include "tests/nccl/processes/process_fake.h"
+#include "tests/nccl/processes/processes.h"
+
+namespace zl::test {
+
+struct ProcessRanks {
+  int size = 3;
+  std::chrono::milliseconds timeout{20'000};
+  std::vector<Fault> faults = {};
+  Deaths deaths = Deaths::noticed;
+  bool ordered = true;
+  int port = free_ports();
+};
+
+// The exit codes of the program, and those of children that find something wrong.
+inline constexpr int kFine = 0, kUsage = 2, kOutOfMemory = 3, kCommunication = 4, kOther = 70,
+                     kMisused = 99;
+
+// One rank's process: does `body`, says what it throws, and how NCCL was misused.
+inline Processes::Body rank_process(
+    const ProcessRanks& run,
+    const std::function<void(Communicator&, const Processes::Say&)>& body) {
+  return [run, body](int child, const Processes::Say& say) {
+    int code = kFine;
+    ProcessFake fake(run.faults, run.deaths);
+    const NcclApi api = fake.api();
+    const LaunchedRank place{.rank = child,
+                             .size = run.size,
+                             .local_rank = child,
+                             .local_size = run.size,
+                             .port = run.port,
+                             .run = "test",
+                             .launcher = "a test"};
+    try {
+      run_process_rank(place, [&](Communicator& comm) { body(comm, say); },
+                       {.timeout = run.timeout, .grace = run.timeout},
+                       {.api = &api, .ordered = run.ordered}, {});
+    } catch (const CommunicationError& error) {
+      say(error.what()), code = kCommunication;
+    } catch (const InputError& error) {
+      say(error.what()), code = kUsage;
+    } catch (const OutOfMemory& error) {
+      say(error.what()), code = kOutOfMemory;
+    } catch (const std::exception& error) {
+      say(error.what()), code = kOther;
+    }
+    if (const std::string misuse = fake.misuse(); !misuse.empty())
+      say(" MISUSED: " + misuse), code = kMisused;
+    return code;
+  };
+}
+
+inline std::vector<ProcessEnd> run_as_processes(
+    const ProcessRanks& run,
+    const std::function<void(Communicator&, const Processes::Say&)>& body) {
+  return run_processes(run.size, rank_process(run, body), run.timeout + std::chrono::seconds(20));
+}
+
+// Whether nobody listens on the run's ports any more.
+inline bool left_no_port(const ProcessRanks& run) {
+  return listen_on(run.port).open() && listen_on(run.port + 1).open();
+}
+
+}  // namespace zl::test

@@ -1,0 +1,197 @@
+// Ranks that are processes: the bits of threads, the errors of threads, and nothing left behind.
+#include "tests/nccl/processes/process_ranks.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/nccl/fake/scripts.h"
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+void require_forks() {
+  if (!kCanFork) SKIP("no forks under this sanitizer");
+}
+
+// Each rank's process also makes the run among threads, and says what differs.
+std::vector<ProcessEnd> compare_with_threads(const ProcessRanks& run, StageRunSpec spec) {
+  return run_processes(
+      run.size,
+      [=](int child, const Processes::Say& say) {
+        ProcessFake fake(run.faults, run.deaths);
+        const NcclApi api = fake.api();
+        const LaunchedRank place{.rank = child,
+                                 .size = run.size,
+                                 .local_rank = child,
+                                 .local_size = run.size,
+                                 .port = run.port,
+                                 .run = "test",
+                                 .launcher = "a test"};
+        StageRunSpec processes = spec;
+        processes.run = [&](int, const std::function<void(Communicator&)>& body,
+                            RankOptions options) {
+          run_process_rank(place, body, options, {.api = &api, .ordered = run.ordered}, {});
+        };
+        const StageRun here = run_stage(processes), threads = run_stage(spec);
+        const size_t r = size_t(child);
+        if (child == 0 && !here.same_bits(threads)) say("other bits; ");
+        if (here.logs[r].rows() != threads.logs[r].rows()) say("another traffic; ");
+        if (here.ledgers[r].peak(MemoryUse::gradient) !=
+            threads.ledgers[r].peak(MemoryUse::gradient))
+          say("other bytes; ");
+        if (here.live_at_end[r] != 0) say("bytes are left; ");
+        say(fake.misuse());
+        return 0;
+      },
+      60s);
+}
+
+std::string said(const std::vector<ProcessEnd>& ends) {
+  std::string text;
+  for (const ProcessEnd& end : ends)
+    text += end.said + (end.code == 0 ? "" : str(" [", describe(end), "]"));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the four stages on processes have the bits and the traffic of threads", "[nccl]") {
+  require_forks();
+  const int ranks = GENERATE(1, 2, 3);
+  for (const StageKind stage : kStages) {
+    CAPTURE(ranks, name(stage));
+    StageRunSpec spec{.stage = stage,
+                      .ranks = ranks,
+                      .micro_batches = 2,
+                      .model = {.block_twice = true, .unused_parameter = true}};
+    spec.options.dtype = ranks == 3 ? Dtype::bf16 : Dtype::f32;
+    const ProcessRanks run{.size = ranks};
+    CHECK(said(compare_with_threads(run, spec)) == "");
+    spec.after_step = [](Stage&, OddModel&, Communicator& comm, Memory&) { comm.trust_calls(); };
+    CHECK(said(compare_with_threads(run, spec)) == "");
+    CHECK(left_no_port(run));
+  }
+  const ProcessRanks unordered{.size = 3, .ordered = false};
+  CHECK_THAT(said(compare_with_threads(unordered, {.stage = StageKind::zero2, .ranks = 3})),
+             ContainsSubstring("other bits"));
+}
+
+TEST_CASE("sends and receives between processes", "[nccl]") {
+  require_forks();
+  const auto ends =
+      run_as_processes({.size = 3}, [](Communicator& comm, const Processes::Say& say) {
+        Rank rank(comm);
+        const int next = (comm.rank() + 1) % 3, last = (comm.rank() + 2) % 3;
+        for (int round = 0; round < 5; ++round) {
+          const Tensor mine = rank.filled(1000, float(comm.rank() + 10 * round)),
+                       theirs = rank.filled(1000, -1);
+          Work sent = comm.send(mine, next, {"token", Purpose::parameter}),
+               got = comm.receive(theirs, last, {"token", Purpose::parameter});
+          sent.wait();
+          got.wait();
+          for (const float value : contents<float>(theirs))
+            if (value != float(last + 10 * round)) return say("another value");
+        }
+      });
+  CHECK(said(ends) == "");
+}
+
+TEST_CASE("what one process runs out of, all say, and end as one that did", "[nccl]") {
+  require_forks();
+  for (const int poor : {0, 2}) {
+    const auto ends = run_as_processes({.size = 3}, [&](Communicator& comm, const Processes::Say&) {
+      Rank rank(comm);
+      const Tensor t = rank.filled(30, 1);
+      comm.all_gather(t, {"first", Purpose::parameter}).wait();
+      if (comm.rank() == poor) rank.memory.fail_at(1);
+      const Tensor more = rank.filled(30, 1);
+      comm.all_gather(more, {"second", Purpose::parameter}).wait();
+    });
+    for (const ProcessEnd& end : ends) {
+      CHECK(end.code == kOutOfMemory);
+      CHECK_THAT(end.said, ContainsSubstring(str("rank ", poor)));
+    }
+  }
+}
+
+TEST_CASE("calls of processes that do not fit are found, compared or trusted", "[nccl]") {
+  require_forks();
+  const bool trusted = GENERATE(false, true);
+  const auto ends = run_as_processes({.size = 3, .timeout = 1s}, [&](Communicator& comm,
+                                                                     const Processes::Say&) {
+    Rank rank(comm);
+    const Tensor t = rank.filled(30, 1);
+    if (trusted) comm.trust_calls();
+    for (int i = 0; i < 4; ++i) comm.all_gather(t, {"early", Purpose::parameter}).wait();
+    comm.all_gather(comm.rank() == 1 ? t.slice(0, {27}) : t, {"late", Purpose::parameter}).wait();
+  });
+  for (const ProcessEnd& end : ends) {
+    CAPTURE(trusted, describe(end));
+    CHECK(end.code == kCommunication);
+    CHECK_THAT(end.said,
+               ContainsSubstring("rank 1 calls all_gather 'late' of 27 f32 elements (call 5) while "
+                                 "ranks 0 and 2 call all_gather 'late' of 30 f32"));
+  }
+}
+
+TEST_CASE("a process that ends its work early is found by those that go on, at once", "[nccl]") {
+  require_forks();
+  const bool trusted = GENERATE(false, true);
+  const auto ends =
+      run_as_processes({.size = 3, .timeout = 20s}, [&](Communicator& comm, const Processes::Say&) {
+        Rank rank(comm);
+        const Tensor t = rank.filled(30, 1);
+        if (trusted) comm.trust_calls();
+        for (int i = 0; i < (comm.rank() == 2 ? 3 : 5); ++i)
+          comm.all_gather(t, {"weights", Purpose::parameter}).wait();
+      });
+  for (const ProcessEnd& end : ends) {
+    CAPTURE(trusted, describe(end));
+    CHECK(end.code == kCommunication);
+    CHECK(end.after < 15s);
+    CHECK_THAT(end.said, ContainsSubstring("rank 2 calls barrier 'leaving NCCL' (call 4)"));
+  }
+}
+
+TEST_CASE("NCCL scripts, on processes", "[nccl]") {
+  require_forks();
+  constexpr auto timeout = 600ms;
+  const auto in_this_time = [&](std::string text) {
+    if (const size_t at = text.find("300 ms"); at != std::string::npos)
+      text.replace(at, 6, "600 ms");
+    return text;
+  };
+  for (const auto* scripts : {&scripts_of_joining(), &scripts_of_calls(), &scripts_of_ranks()})
+    for (const Script& script : *scripts) {
+      DYNAMIC_SECTION(script.title) {
+        const ProcessRanks run{
+            .size = kRanks, .timeout = timeout, .faults = script.faults, .ordered = script.ordered};
+        const auto ends = run_as_processes(run, [&](Communicator& comm, const Processes::Say&) {
+          Rank rank(comm);
+          program(rank, script.before);
+        });
+        const std::string all = said(ends);
+        CAPTURE(all);
+        CHECK(left_no_port(run));
+        CHECK_THAT(all, !ContainsSubstring("MISUSED"));
+        for (const std::string& part : script.says) {
+          if (part.find("the transfer was not done") == std::string::npos)
+            CHECK_THAT(all, ContainsSubstring(in_this_time(part)));
+          else
+            CHECK_THAT(all, ContainsSubstring("was not done within 600 ms") ||
+                                ContainsSubstring("moving data for"));  // whoever is first
+        }
+        for (const ProcessEnd& end : ends) {
+          CHECK_FALSE(end.overdue);
+          CHECK(end.signal == 0);
+          CHECK((end.code == 0) == script.says.empty());
+        }
+      }
+    }
+}

@@ -1,0 +1,57 @@
+// The zerolab program with tests/nccl/processes/process_fake.h where its NCCL was, so that `zerolab
+// launch -n 4 -- train --backend nccl
+// --device cpu` runs on any machine. Only for tests; the program itself knows nothing of this.
+//
+// Two variables of the environment say what goes wrong:
+//   ZEROLAB_FAKE_FAULT="ncclAllGather:never:rank=1:call=3; …"   as faults_from() reads it
+//   (tests/nccl/fake/faults.h) ZEROLAB_FAKE_DEATHS=unnoticed                               NCCL
+//   never says that a rank is gone
+// A program that ends well enough to say so, but has misused NCCL, says how on stderr and exits
+// with 99.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "dist/nccl/api.h"
+#include "tensor/error.h"
+#include "tests/nccl/processes/process_fake.h"
+
+namespace zl {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+test::Deaths deaths() {
+  const std::string value = variable("ZEROLAB_FAKE_DEATHS");
+  require_input(value.empty() || value == "noticed" || value == "unnoticed",
+                "ZEROLAB_FAKE_DEATHS is noticed or unnoticed, not '", value, "'");
+  return value == "unnoticed" ? test::Deaths::unnoticed : test::Deaths::noticed;
+}
+
+struct Judged {
+  test::ProcessFake fake{test::faults_from(variable("ZEROLAB_FAKE_FAULT")), deaths()};
+  const NcclApi api = fake.api();
+  ~Judged() {
+    const std::string misuse = fake.misuse();
+    if (misuse.empty()) return;
+    std::fflush(stdout);
+    std::fprintf(stderr, "NCCL was misused: %s\n", misuse.c_str());
+    _exit(99);
+  }
+};
+
+}  // namespace
+
+// The linker takes these two, and leaves the library's where they are.
+NcclInBuild nccl_in_build() {
+  static Judged judged;  // until the program exits
+  return {&judged.api, "", ""};
+}
+int nccl_compiled_for() { return nccl_in_build().api->compiled_for; }
+
+}  // namespace zl

@@ -1,0 +1,78 @@
+// The order between NCCL's stream and the compute lane, on GPUs made of the CPU, which put off what
+// nobody waits for.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tensor/kernels.h"
+#include "tests/nccl/fake/fake_ranks.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+using Program = std::function<void(Communicator&, const Tensor&)>;
+
+// Kernels on both sides of a call, and nobody waits for them. What they add is each rank's own, so
+// that it matters when.
+Program between_kernels(const Program& call) {
+  return [call](Communicator& comm, const Tensor& t) {
+    const Tensor own = like(t, {t.numel()});
+    kernel::fill(comm.rank() + 0.25, own);
+    kernel::add(t, own, t);
+    call(comm, t);
+    kernel::add(t, own, t);
+  };
+}
+
+const Program kCalls[] = {
+    [](Communicator& comm, const Tensor& t) { comm.all_reduce(t, Reduction::mean, kName).wait(); },
+    [](Communicator& comm, const Tensor& t) {
+      Work scattered = comm.reduce_scatter(t, Reduction::sum, kName),
+           gathered = comm.all_gather(t, kName);
+      scattered.wait();
+      gathered.wait();
+    },
+    [](Communicator& comm, const Tensor& t) { comm.broadcast(t, 1, kName).wait(); },
+    [](Communicator& comm, const Tensor& t) {
+      const int other = (comm.rank() + 1) % 2;
+      const int64_t half = t.numel() / 2;
+      if (comm.rank() > 1) return;
+      Work sent = comm.send(t.slice(0, {half}), other, kName);
+      comm.receive(t.slice(half, {half}), other, kName).wait();
+      sent.wait();
+    },
+    [](Communicator& comm, const Tensor& t) { const Work dropped = comm.all_gather(t, kName); }};
+
+}  // namespace
+
+TEST_CASE("NCCL's stream follows the compute lane, and the compute lane follows it", "[nccl]") {
+  require_emulator();
+  const int ranks = GENERATE(2, 3);
+  const bool ordered = GENERATE(true, false);
+  for (size_t i = 0; i < std::size(kCalls); ++i) {
+    CAPTURE(ranks, ordered, i);
+    if (!ordered && i < 2 && ranks > 2) continue;  // other bits
+    const auto in = inputs<float>(ranks, ranks * 66);
+    const auto nccl =
+        after_nccl<float>(in, between_kernels(kCalls[i]), {.ordered = ordered, .emulated = true});
+    const auto cpu =
+        after<float>(in, between_kernels(kCalls[i]), [](int) { return RankBackends{}; });
+    for (size_t r = 0; r < in.size(); ++r) CHECK(same_bits(nccl[r], cpu[r]));
+  }
+}
+
+TEST_CASE("on emulated GPUs a transfer that never ends is given up, and the GPUs are left",
+          "[nccl]") {
+  require_emulator();
+  FakeNccl fake({{"ncclGroupEnd", Fault::Kind::stalls, 1, 1}}, 22809, Streams::emulated);
+  const NcclApi api = fake.api();
+  CHECK_THROWS_AS(run_nccl_ranks(2,
+                                 [&](Communicator& comm) {
+                                   Rank rank(comm, {}, fake_backends(Place::emulated));
+                                   comm.all_gather(rank.filled(64, 1), kName).wait();
+                                 },
+                                 within(std::chrono::milliseconds(300)), {.api = &api}),
+                  CommunicationError);
+  CHECK(fake.misuse() == "");
+}

@@ -1,0 +1,191 @@
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+
+#include "tensor/error.h"
+#include "tensor/io/safetensors.h"
+#include "tests/tensor/io/safetensors_case.h"
+
+namespace {
+
+using namespace zl;
+using namespace zl::test;
+
+struct Bad {
+  const char* what;
+  std::string bytes;
+  const char* message;  // a part of it
+};
+
+// One tensor 'a' described by `fields`, before 8 bytes of data.
+std::string one(const std::string& fields) {
+  return with_header("{\"a\":{" + fields + "}}", std::string(8, '\0'));
+}
+std::string two(const std::string& a, const std::string& b, size_t bytes = 8) {
+  return with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + a +
+                         R"(},"b":{"dtype":"F32","shape":[1],"data_offsets":)" + b + "}}",
+                     std::string(bytes, '\0'));
+}
+std::string repeat(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+std::string length(uint64_t n) { return std::string(reinterpret_cast<const char*>(&n), 8); }
+
+std::vector<Bad> bad_headers() {
+  return {
+      {"empty file", "", "has 0 bytes"},
+      {"five bytes", "12345", "has 5 bytes"},
+      {"only a length", length(2), "only 0 follow"},
+      {"length beyond the limit", length(100'000'001) + "{}", "the format allows 100000000"},
+      {"length of 2^64 - 1", length(~uint64_t(0)) + "{}", "18446744073709551615 bytes"},
+      {"length beyond the file", length(100) + "{}", "only 2 follow"},
+      {"empty header", length(0), "does not begin with '{'"},
+      {"text", "this is a text file, not a tensor", "the format allows"},
+      {"an array", with_header("[]", ""), "does not begin with '{'"},
+      {"leading space", with_header(" {}", ""), "does not begin with '{'"},
+      {"not JSON", with_header("{hello}", ""), "is not JSON"},
+      {"truncated JSON", with_header(R"({"a":{"dtype":"F3)", ""), "is not JSON"},
+      {"text after the object", with_header("{} x", ""), "is not JSON"},
+      {"not UTF-8", with_header("{\"\xff\xfe\":{}}", ""), "is not JSON"},
+      {"a number beyond double", with_header(R"({"a":1e999})", ""), "is not JSON"},
+      {"100,000 braces", with_header(repeat(R"({"a":)", 100000), ""), "nested deeper"},
+      {"100,000 brackets", with_header(R"({"a":)" + repeat("[", 100000), ""), "nested deeper"},
+      {"duplicate tensor",
+       with_header(
+           R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+           ""),
+       "\"a\" occurs twice"},
+      {"duplicate by escape",
+       with_header(
+           R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+           ""),
+       "\"a\" occurs twice"},
+      {"duplicate field", one(R"("dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8])"),
+       "\"dtype\" occurs twice"},
+      {"metadata no object", with_header(R"({"__metadata__":"x"})", ""),
+       "expected an object of strings"},
+      {"metadata no string", with_header(R"({"__metadata__":{"n_head":12}})", ""),
+       "'n_head' is number; expected a string"},
+  };
+}
+
+std::vector<Bad> bad_tensors() {
+  return {
+      {"tensor no object", with_header(R"({"a":3})", ""), "expected an object"},
+      {"no dtype", one(R"("shape":[2],"data_offsets":[0,8])"), "'a' has no dtype"},
+      {"no shape", one(R"("dtype":"F32","data_offsets":[0,8])"), "'a' has no shape"},
+      {"no offsets", one(R"("dtype":"F32","shape":[2],"offsets":[0,8])"),
+       "'a' has no data_offsets"},
+      {"unknown dtype", one(R"("dtype":"F31","shape":[2],"data_offsets":[0,8])"),
+       "unknown dtype \"F31\""},
+      {"dtype no string", one(R"("dtype":32,"shape":[2],"data_offsets":[0,8])"),
+       "unknown dtype 32"},
+      {"shape no array", one(R"("dtype":"F32","shape":2,"data_offsets":[0,8])"), "shape is number"},
+      {"negative dimension", one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"),
+       "shape holds -2"},
+      {"two negative dimensions", one(R"("dtype":"F32","shape":[-1,-2],"data_offsets":[0,8])"),
+       "shape holds -1"},
+      {"fraction", one(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), "shape holds 2.0"},
+      {"dimension as text", one(R"("dtype":"F32","shape":["2"],"data_offsets":[0,8])"),
+       "shape holds \"2\""},
+      {"dimension of 2^63",
+       one(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8])"),
+       "shape holds 9223372036854775808"},
+      {"overflow in shape",
+       one(R"("dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,8])"),
+       "more bytes than can be counted"},
+      {"overflow to the right size",
+       one(R"("dtype":"F32","shape":[4611686018427387905,2],"data_offsets":[0,8])"),
+       "more bytes than can be counted"},
+      {"overflow before a zero",
+       one(R"("dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0])"),
+       "more bytes than can be counted"},
+      {"a million dimensions",
+       one(R"("dtype":"F32","shape":[)" + repeat("1,", 1000000) + R"(3],"data_offsets":[0,8])"),
+       "takes 12 bytes"},
+      {"one offset", one(R"("dtype":"F32","shape":[2],"data_offsets":[8])"),
+       "expected [begin, end]"},
+      {"negative offset", one(R"("dtype":"F32","shape":[2],"data_offsets":[-8,0])"),
+       "data_offsets holds -8"},
+      {"end before begin", one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"),
+       "ends at byte 0, before it begins at 8"},
+      {"size and shape differ", one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"),
+       "takes 12 bytes, but data_offsets [0,8] span 8"},
+      {"size and dtype differ", one(R"("dtype":"F64","shape":[2],"data_offsets":[0,8])"),
+       "takes 16 bytes"},
+      {"half a byte", one(R"("dtype":"F4","shape":[17],"data_offsets":[0,8])"), "takes 8 bytes"},
+      {"beyond the end", one(R"("dtype":"F32","shape":[4],"data_offsets":[0,16])"),
+       "ends at byte 16 of the data, but the file has 8"},
+      {"truncated data", two("[0,4]", "[4,8]", 7),
+       "'b' ends at byte 8 of the data, but the file has 7"},
+      {"surplus data", two("[0,4]", "[4,8]", 9), "1 bytes follow after tensor 'b'"},
+      {"data without tensors", with_header("{}", "x"), "1 bytes follow after the start"},
+      {"overlap", two("[0,4]", "[2,6]"),
+       "'b' begins at byte 2 and overlaps tensor 'a', which ends at 4"},
+      {"same bytes twice", two("[0,4]", "[0,4]", 4), "overlaps"},
+      {"hole", two("[0,4]", "[6,10]", 10),
+       "bytes 4 to 6 between tensor 'a' and tensor 'b' belong to no tensor"},
+      {"hole at the start", two("[2,6]", "[6,10]", 10),
+       "bytes 0 to 2 between the start and tensor 'a'"},
+  };
+}
+
+void check_all(const std::vector<Bad>& files) {
+  const Folder folder;
+  for (const Bad& bad : files) {
+    CAPTURE(bad.what);
+    const std::string path = folder / "bad.safetensors";
+    write_bytes(path, bad.bytes);
+    const auto start = std::chrono::steady_clock::now();
+    std::string message;
+    try {
+      SafetensorsFile file(path);
+    } catch (const InputError& error) {
+      message = error.what();
+    }
+    CHECK(message.starts_with(path + ": "));
+    CHECK(message.find(bad.message) != std::string::npos);
+    if (message.find(bad.message) == std::string::npos) UNSCOPED_INFO(message.substr(0, 300));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  }
+}
+
+TEST_CASE("F08 a broken header is refused with the file and the reason", "[tensor]") {
+  check_all(bad_headers());
+}
+
+TEST_CASE("a tensor that is wrong or does not fit is refused with its name and both numbers",
+          "[tensor]") {
+  check_all(bad_tensors());
+}
+
+TEST_CASE("what is no file is refused, and a missing one is named", "[tensor]") {
+  const Folder folder;
+  CHECK_THROWS_AS(SafetensorsFile(folder / "missing"), InputError);
+  CHECK_THROWS_AS(SafetensorsFile(folder / ""), InputError);
+  CHECK_THROWS_AS(SafetensorsFile("/dev/zero"), InputError);
+  try {
+    SafetensorsFile file(folder / "missing");
+  } catch (const InputError& error) {
+    CHECK(std::string(error.what()) ==
+          (folder / "missing") + ": cannot be opened: No such file or directory");
+  }
+}
+
+TEST_CASE("the same files without their fault are read", "[tensor]") {
+  const Folder folder;
+  const std::string path = folder / "good.safetensors";
+  for (
+      const std::string& bytes :
+      {with_header("{}", ""), with_header("{}      ", ""),
+       one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"),
+       one(R"("dtype":"F4","shape":[16],"data_offsets":[0,8])"), two("[0,4]", "[4,8]"),
+       two("[4,8]", "[0,4]"),
+       one(R"("dtype":"F32","shape":[2,1],"data_offsets":[0,8],"comment":"as the format's own reader")")}) {
+    write_bytes(path, bytes);
+    CHECK_NOTHROW(SafetensorsFile(path));
+  }
+}
+
+}  // namespace

@@ -1,0 +1,343 @@
+// zerolab launch: ranks as processes, whose output stays whole and which end together.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/zerolab/process.h"
+
+namespace cli {
+namespace {
+
+// `launch -n N sh -c SCRIPT`, in which $DIR is a folder.
+Launch ranks(int n, const std::string& script, const std::string& folder = "",
+             const std::vector<std::string>& flags = {}) {
+  Launch launch{.arguments = {"launch", "-n", std::to_string(n)},
+                .environment = {{"DIR", folder}},
+                .timeout = 30};
+  launch.arguments.insert(launch.arguments.end(), flags.begin(), flags.end());
+  for (const std::string& word : {std::string("sh"), std::string("-c"), script})
+    launch.arguments.push_back(word);
+  return launch;
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  auto all = lines(text);
+  std::ranges::sort(all);
+  return all;
+}
+
+// Sends `signal` to the launcher once all of `n` ranks have written "ready".
+std::function<void(pid_t, const std::string&)> when_ready(int n, int signal) {
+  return [n, signal, sent = false](pid_t process, const std::string& err) mutable {
+    size_t ready = 0;
+    for (size_t at = err.find("ready"); at != std::string::npos; at = err.find("ready", at + 1))
+      ++ready;
+    if (sent || ready < size_t(n)) return;
+    sent = true;
+    kill(process, signal);
+  };
+}
+
+// A process that runs; what has ended and nobody waits for does not.
+bool runs(const std::string& id) {
+  const std::string stat = read_file("/proc/" + id + "/stat");
+  const size_t name = stat.rfind(')');
+  return name != std::string::npos && stat.substr(name).find(" Z ") != 1;
+}
+
+// Whether the processes whose numbers stand in the files of `folder` end within seconds.
+bool all_end(const std::string& folder) {
+  for (int attempt = 0; attempt < 100; ++attempt, usleep(50'000)) {
+    bool any = false;
+    for (const std::string& file : files_in(folder))
+      for (const std::string& id : lines(read_file(folder + "/" + file))) any = any || runs(id);
+    if (!any) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("launch tells each process its place, and all the same port and run", "[zerolab]") {
+  const Finished finished = run(ranks(3,
+                                      "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE "
+                                      "$MASTER_ADDR $ZEROLAB_PORT $ZEROLAB_RUN_ID >&2"));
+  CHECK(finished.code == 0);
+  CHECK(finished.out.empty());
+  const auto told = sorted_lines(finished.err);
+  REQUIRE(told.size() == 3);
+  std::string first_run;
+  for (int r = 0; r < 3; ++r) {
+    const std::string rank = std::to_string(r),
+                      begin = "[rank " + rank + "] " + rank + " 3 " + rank + " 3 127.0.0.1 ";
+    CHECK(told[size_t(r)].starts_with(begin));
+    std::istringstream rest(told[size_t(r)].substr(begin.size()));
+    int port = 0;
+    std::string name;
+    rest >> port >> name;
+    CHECK((port >= 15000 && port <= 32000));
+    CHECK(name.size() == 16);
+    if (r == 0) first_run = rest.str();
+    CHECK(rest.str() == first_run);
+  }
+  const Finished again = run(ranks(1, "echo $ZEROLAB_RUN_ID"));
+  CHECK_FALSE(contains(first_run, again.out.substr(0, 16)));
+}
+
+TEST_CASE(
+    "launch passes rank 0's stdout through untouched, and everything else in lines that tell the "
+    "rank",
+    "[zerolab]") {
+  const ScratchFolder folder;
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += char(i);
+  write_file(folder / "bytes", bytes);
+  const Finished finished =
+      run(ranks(2, "cat $DIR/bytes; printf half; [ $RANK = 1 ] || echo to err >&2", folder / ""));
+  CHECK(finished.code == 0);
+  CHECK(finished.out == bytes + "half");
+  CHECK(contains(finished.err, "[rank 0] to err\n"));
+  CHECK(contains(finished.err, "[rank 1] " + bytes.substr(0, 11)));  // up to the line feed
+  CHECK(contains(finished.err, bytes.substr(14) + "half\n"));  // from behind the carriage return
+}
+
+TEST_CASE("launch keeps lines whole, also long ones of ranks that write at the same time",
+          "[zerolab]") {
+  const Finished finished =
+      run(ranks(4, "for i in 1 2 3; do head -c 100000 /dev/zero | tr '\\0' $RANK; echo; done >&2"));
+  const auto told = sorted_lines(finished.err);
+  REQUIRE(told.size() == 12);
+  for (size_t i = 0; i < told.size(); ++i) {
+    const std::string rank = std::to_string(i / 3);
+    CHECK((told[i] == "[rank " + rank + "] " + std::string(100000, rank[0])));
+  }
+  const Finished huge =
+      run(ranks(2, "[ $RANK = 0 ] || { head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; }"));
+  size_t xs = 0;
+  for (const std::string& line : lines(huge.err)) {
+    CHECK(line.starts_with("[rank 1] "));
+    CHECK(line.size() < 1'200'000);
+    xs += size_t(std::ranges::count(line, 'x'));
+  }
+  CHECK(xs == 3'000'000);
+  CHECK(huge.err.ends_with("x\n[rank 1] end\n"));
+}
+
+TEST_CASE("launch makes each state of a progress bar a line, and completes the last one",
+          "[zerolab]") {
+  const Finished finished = run(ranks(2, "[ $RANK = 0 ] || printf '\\r10\\r20\\r\\n\\nend'"));
+  CHECK(finished.err == "[rank 1] 10\n[rank 1] 20\r\n[rank 1] \n[rank 1] end\n");
+}
+
+TEST_CASE(
+    "on a terminal rank 0's stderr is the terminal and prefixes are dim, unless NO_COLOR is set",
+    "[zerolab]") {
+  Launch launch = ranks(2, "if [ -t 2 ]; then echo terminal; else echo none; fi >&2");
+  launch.terminal = true;
+  const Finished coloured = run(launch);
+  CHECK(contains(coloured.err, "terminal\r\n"));
+  CHECK_FALSE(contains(coloured.err, "[rank 0]"));
+  CHECK(contains(coloured.err, "\r\x1b[K\x1b[2m[rank 1]\x1b[0m none\r\n"));
+  launch.environment["NO_COLOR"] = "1";
+  CHECK(contains(run(launch).err, "\r\x1b[K[rank 1] none\r\n"));
+}
+
+TEST_CASE("launch gives stdin to rank 0 alone, and no file descriptor of its own to anybody",
+          "[zerolab]") {
+  const Finished finished = shell(
+      "echo hello | \"$ZEROLAB\" launch -n 2 sh -c 'cat; ls /proc/self/fd | wc -l >&2'; ls "
+      "/proc/self/fd | wc -l");
+  CHECK(finished.out.starts_with("hello\n"));
+  const std::string usual = finished.out.substr(6);
+  CHECK(sorted_lines(finished.err) == std::vector<std::string>{"[rank 0] " + lines(usual).at(0),
+                                                               "[rank 1] " + lines(usual).at(0)});
+}
+
+TEST_CASE("launch runs zerolab's own commands, whose flags it leaves alone", "[zerolab]") {
+  const Finished finished = zerolab(
+      {"launch", "-n", "2", "--grace", "9", "plan", "--model", "tiny", "--ranks", "2", "--json"});
+  CHECK(finished.code == 0);
+  CHECK(nlohmann::json::parse(finished.out)["command"] == "plan");
+  CHECK(contains(finished.err, "[rank 1]   \"command\": \"plan\",\n"));
+  CHECK(
+      contains(zerolab({"launch", "-n", "1", "--", "plan", "--help"}).out, "Usage: zerolab plan"));
+}
+
+TEST_CASE("launch refuses what cannot work with one sentence and exit code 2", "[zerolab]") {
+  const ScratchFolder folder;
+  write_file(folder / "text", "no program");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> table{
+      {{"-n", "0", "true"}, "-n: '0' is too small"},
+      {{"-n", "65", "true"}, "-n: '65' is too large; it must be at most 64"},
+      {{"-n", "two", "true"}, "-n: 'two' is not a count"},
+      {{"true"}, "launch needs -n N"},
+      {{"-n", "2"}, "launch needs a program"},
+      {{"-n", "2", "--"}, "launch needs a program"},
+      {{"-n", "2", "--graze", "1", "true"},
+       "launch has no flag '--graze'; did you mean '--grace'?"},
+      {{"-n", "2", "--grace", "-1", "true"}, "--grace: "},
+      {{"-n", "2", "trian"},
+       "'trian' cannot be started: No such file or directory; did you mean 'train'?"},
+      {{"-n", "2", folder / "text"}, "text' cannot be started: Permission denied"}};
+  for (const auto& [arguments, sentence] : table) {
+    std::vector<std::string> all{"launch"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Finished finished = zerolab(all);
+    CAPTURE(sentence, finished.err);
+    CHECK(finished.code == 2);
+    CHECK(finished.err.starts_with("zerolab: "));
+    CHECK(contains(lines(finished.err).at(0), sentence));
+    CHECK(finished.out.empty());
+  }
+}
+
+TEST_CASE("a launch within a launch, or within another launcher's rank, is refused", "[zerolab]") {
+  const Finished nested = zerolab({"launch", "-n", "2", "launch", "-n", "2", "true"});
+  CHECK(nested.code == 2);
+  CHECK(contains(nested.err, "RANK=1 is set: this is already a rank of another launcher"));
+  Launch launch = ranks(2, "true");
+  launch.environment = {{"OMPI_COMM_WORLD_RANK", "1"},
+                        {"OMPI_COMM_WORLD_SIZE", "2"},
+                        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+  const Finished within = run(launch);
+  CHECK(within.code == 2);
+  CHECK(contains(within.err, "already one of 2 ranks that mpirun started"));
+}
+
+TEST_CASE("the exit code is that of the rank that failed first, and the summary tells all",
+          "[zerolab]") {
+  const Finished finished =
+      run(ranks(4, "[ $RANK = 2 ] && exit 3; [ $RANK = 3 ] && exit 0; sleep 0.5; exit 5"));
+  CHECK(finished.code == 3);
+  REQUIRE(lines(finished.err).size() == 1);
+  CHECK(finished.err.starts_with("[launch] rank 2 failed with exit code 3 after "));
+  CHECK(contains(finished.err, " s; ranks 0 1: exit code 5; rank 3: exit code 0\n"));
+}
+
+TEST_CASE("a rank that a signal kills counts as a failed communication, and is told", "[zerolab]") {
+  const Finished finished = run(ranks(3, "[ $RANK = 2 ] && kill -KILL $$; sleep 0.5"));
+  CHECK(finished.code == 4);
+  CHECK(lines(finished.err).at(0) ==
+        "[launch] rank 2 was killed by SIGKILL (out of memory? see dmesg)");
+  CHECK(contains(finished.err, "[launch] rank 2 failed with SIGKILL after "));
+  CHECK(contains(finished.err, " s; ranks 0 1: exit code 0\n"));
+}
+
+TEST_CASE(
+    "after the grace ranks that do not end are ended, also stopped ones and those that catch "
+    "SIGTERM",
+    "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished finished = run(ranks(3,
+                                      "echo $$ > $DIR/$RANK; [ $RANK = 0 ] && { sleep 0.5; exit 3; "
+                                      "}; [ $RANK = 1 ] && kill -STOP $$;"
+                                      "trap 'echo caught' TERM; while :; do sleep 0.1; done",
+                                      folder / "", {"--grace", "0.2"}));
+  CHECK(finished.code == 3);
+  CHECK(contains(finished.err, "[rank 2] caught\n"));
+  CHECK(contains(finished.err, "; ranks 1 2: ended by launch\n"));
+  CHECK(finished.seconds < 15);
+  CHECK(all_end(folder / ""));
+}
+
+TEST_CASE(
+    "within the grace ranks end with their own error, and the one that explains the others' gives "
+    "the exit code",
+    "[zerolab]") {
+  const Finished later = run(ranks(
+      2, "[ $RANK = 1 ] && exit 3; sleep 1; echo my own error >&2; exit 4", "", {"--grace", "20"}));
+  CHECK(later.code == 3);
+  CHECK(contains(later.err, "[rank 0] my own error\n"));
+  CHECK(contains(later.err, "rank 0: exit code 4\n"));
+  const Finished sooner = run(ranks(2, "[ $RANK = 0 ] && exit 4; sleep 0.5; exit 3"));
+  CHECK(sooner.code == 3);
+  CHECK(contains(sooner.err, "rank 1 failed with exit code 3"));
+}
+
+TEST_CASE("Ctrl-C reaches each rank once, and the end is 130", "[zerolab]") {
+  Launch launch = ranks(3,
+                        "n=0; trap 'n=$((n+1))' INT; echo ready >&2; while [ $n = 0 ]; do sleep "
+                        "0.05; done; sleep 0.3; echo caught $n >&2");
+  launch.watch = when_ready(3, SIGINT);
+  const Finished finished = run(launch);
+  CHECK(finished.code == 130);
+  for (int r = 0; r < 3; ++r)
+    CHECK(contains(finished.err, "[rank " + std::to_string(r) + "] caught 1\n"));
+  CHECK_FALSE(contains(finished.err, "[launch]"));
+  // The same sent to the launcher's whole group, as a terminal does.
+  const Finished group = shell(
+      "setsid \"$ZEROLAB\" launch -n 2 sh -c 'n=0; i=0; trap \"n=\\$((n+1))\" INT; while [ $n = 0 "
+      "] && [ $i -lt 200 ]; do sleep "
+      "0.05; i=$((i+1)); "
+      "done; sleep 0.3; echo caught $n >&2' & sleep 1; kill -INT -$!; wait $!; echo $?");
+  CHECK(group.out == "130\n");
+  CHECK(contains(group.err, "[rank 0] caught 1\n"));
+  CHECK(contains(group.err, "[rank 1] caught 1\n"));
+}
+
+TEST_CASE("a second Ctrl-C kills the ranks at once", "[zerolab]") {
+  const ScratchFolder folder;
+  Launch launch = ranks(2,
+                        "echo $$ > $DIR/$RANK; trap 'echo again >&2' INT; echo ready >&2; while :; "
+                        "do sleep 0.05; done",
+                        folder / "");
+  launch.watch = [first = when_ready(2, SIGINT), sent = false](pid_t process,
+                                                               const std::string& err) mutable {
+    first(process, err);
+    if (!sent && contains(err, "again")) {
+      sent = true;
+      kill(process, SIGINT);
+    }
+  };
+  const Finished finished = run(launch);
+  CHECK(finished.code == 130);
+  CHECK(finished.seconds < 15);
+  CHECK(all_end(folder / ""));
+}
+
+TEST_CASE("SIGTERM to the launcher ends all ranks with 143", "[zerolab]") {
+  const ScratchFolder folder;
+  Launch launch = ranks(2,
+                        "echo $$ > $DIR/$RANK; [ $RANK = 1 ] && trap : TERM; echo ready >&2; while "
+                        ":; do sleep 0.05; done",
+                        folder / "", {"--grace", "0.3"});
+  launch.watch = when_ready(2, SIGTERM);
+  CHECK(run(launch).code == 143);
+  CHECK(all_end(folder / ""));
+}
+
+TEST_CASE("a launcher that is killed takes its ranks along", "[zerolab]") {
+  const ScratchFolder folder;
+  Launch launch = ranks(3, "echo $$ > $DIR/$RANK; echo ready >&2; exec sleep 600", folder / "");
+  launch.watch = when_ready(3, SIGKILL);
+  CHECK(run(launch).code == 128 + SIGKILL);
+  CHECK(files_in(folder / "").size() == 3);
+  CHECK(all_end(folder / ""));
+}
+
+TEST_CASE("what ranks leave running ends with them", "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished finished =
+      run(ranks(2, "sleep 600 & echo $! > $DIR/$RANK; sleep 0.2; exit $RANK", folder / ""));
+  CHECK(finished.code == 1);
+  CHECK(files_in(folder / "").size() == 2);
+  CHECK(all_end(folder / ""));
+}
+
+TEST_CASE("a reader that goes away does not hold the ranks up", "[zerolab]") {
+  const Finished finished = shell(
+      "{ \"$ZEROLAB\" launch -n 2 sh -c 'seq 100000 >&2'; echo $? > /dev/stdout; } 2>&1 >/dev/null "
+      "| head -1 | cut -c1-6");
+  CHECK(finished.out == "[rank \n");
+  const Finished slow =
+      shell("\"$ZEROLAB\" launch -n 2 sh -c 'seq 100000 >&2' 2>&1 | { sleep 0.5; wc -l; }");
+  CHECK(slow.out == "200000\n");
+}
+
+}  // namespace cli

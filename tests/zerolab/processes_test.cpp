@@ -1,0 +1,130 @@
+// The program as several processes, through the fake: the results of threads, one voice, and an end
+// for all.
+
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/zerolab/process.h"
+
+namespace cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::string kFake = ZEROLAB_BINARY_ON_FAKE;
+const std::string kTiny = " --model tiny --steps 3 --device cpu";
+
+// `zerolab launch -n 3 -- COMMAND`, whose NCCL is the fake.
+Finished launched(const std::string& command, const std::string& before = "") {
+  return shell(before + kFake + " launch -n 3 -- " + command + kTiny);
+}
+
+// What is not of this run: times, and with NCCL the bytes of its scratch.
+Json results(const std::string& text) {
+  const Json document = Json::parse(text);
+  Json stages = Json::array();
+  for (const Json& stage : document["stages"])
+    stages.push_back(
+        {stage["loss"], stage["grad_norm"], stage["weights_hash"], stage["communication"]});
+  return {document["ok"], document["ranks"], stages};
+}
+
+}  // namespace
+
+TEST_CASE("compare on processes has the results of threads, in one document", "[zerolab]") {
+  const Finished processes = launched("compare -q --json"),
+                 threads = shell(kFake + " compare --ranks 3 -q --json" + kTiny);
+  INFO(processes.err);
+  REQUIRE(processes.code == 0);
+  CHECK(results(processes.out) == results(threads.out));
+  CHECK(processes.err == "");
+  const Json other = results(launched("compare -q --json --seed 5").out);
+  CHECK(other != results(threads.out));
+}
+
+TEST_CASE("train on processes writes what threads write, and only rank 0 speaks", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string flags = " --stage zero3 --eval-every 3 --sample 4 --trace ";
+  const Finished processes =
+      launched("train --out " + (folder / "a") + flags + (folder / "a.json"));
+  const Finished threads = shell(kFake + " train --ranks 3 --out " + (folder / "b") + flags +
+                                 (folder / "b.json") + kTiny);
+  INFO(processes.err);
+  REQUIRE((processes.code == 0 && threads.code == 0));
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"a", "a.json", "b", "b.json"});
+  CHECK(read_file(folder / "a/model.safetensors") == read_file(folder / "b/model.safetensors"));
+  CHECK(lines(read_file(folder / "a/metrics.jsonl")).size() == 3);
+  CHECK(contains(processes.err, "each is a process, started by zerolab launch"));
+  CHECK_FALSE(contains(processes.err, "[rank 1]"));
+  CHECK(Json::parse(read_file(folder / "a.json"))["traceEvents"].size() > 100);
+}
+
+TEST_CASE("what all ranks report reaches rank 0: comms_logger", "[zerolab]") {
+  const Finished run = launched(
+      "train -q --sample 0 --set comms_logger.enabled=true --set comms_logger.verbose=false");
+  CHECK(run.code == 0);
+  CHECK(contains(run.err, "all_reduce"));
+  CHECK(contains(run.err, "straggler"));
+}
+
+TEST_CASE("a limit that one rank exceeds ends all with 3, and compare goes on to what fits",
+          "[zerolab]") {
+  const Finished train = launched("train --stage ddp --device-memory 512KiB");
+  CHECK(train.code == 3);
+  CHECK(contains(train.err, "rank 0"));
+  const Finished compare = launched("compare -q --json --device-memory 1200KiB");
+  INFO(compare.err);
+  REQUIRE(compare.code == 0);
+  const Json document = Json::parse(compare.out);
+  CHECK(document["stages"][0].contains("out_of_memory"));
+  CHECK(document["stages"][3].contains("weights_hash"));
+}
+
+TEST_CASE("processes that were started differently are refused with what differs", "[zerolab]") {
+  const std::string ranks = "sh -c '" + kFake + " train -q --timeout 5 --seed $RANK" + kTiny + "'";
+  const Finished run = shell(kFake + " launch -n 2 " + ranks);
+  CHECK(run.code == 2);
+  CHECK(contains(run.err,
+                 "rank 1 was started with 'zerolab.seed=1', and rank 0 with 'zerolab.seed=0'"));
+}
+
+TEST_CASE("a launcher's word about ranks is not for --ranks or --backend to change", "[zerolab]") {
+  const std::string torchrun =
+      "TORCHELASTIC_RUN_ID=job RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 "
+      "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ";
+  const Finished ranks = shell(torchrun + kFake + " train --ranks 4" + kTiny);
+  CHECK(ranks.code == 2);
+  CHECK(contains(ranks.err, "--ranks 4, but torchrun started 2 processes"));
+  const Finished threads = shell(torchrun + kFake + " train --backend threads" + kTiny);
+  CHECK(threads.code == 2);
+  CHECK(contains(threads.err, "use --backend nccl"));
+  const Finished alone = shell(torchrun + kFake + " train --timeout 0.5" + kTiny);
+  CHECK(alone.code == 4);
+  CHECK(contains(alone.err, "missing: rank 1"));
+  const Finished without = shell(torchrun + "$ZEROLAB train" + kTiny);
+  CHECK(without.code == 2);
+  CHECK(contains(without.err, "ranks that are processes communicate by NCCL"));
+  CHECK(contains(without.err, "--ranks 2, whose ranks are threads"));
+}
+
+TEST_CASE("NCCL's errors end all processes with 4 and a cure", "[zerolab]") {
+  const Finished run =
+      launched("train -q --timeout 2", "ZEROLAB_FAKE_FAULT='ncclGroupEnd:never:rank=1:call=9' ");
+  INFO(run.err);
+  CHECK(run.code == 4);
+  CHECK(contains(run.err, "rank 1"));
+  CHECK(contains(run.err, "communication failed"));
+}
+
+TEST_CASE("Ctrl-C also ends a rank that is stopped, and one that does not care", "[zerolab]") {
+  for (const char* rank_1 : {"kill -STOP $$; exit 0", "trap \"\" INT; sleep 60 & wait; sleep 60"}) {
+    const Finished run = shell(std::string("timeout --preserve-status -s INT 1 $ZEROLAB launch -n "
+                                           "2 --grace 1 sh -c 'if [ $RANK = 1 ]; then ") +
+                               rank_1 + "; fi; sleep 60'");
+    CAPTURE(rank_1, run.err);
+    CHECK(run.code == 130);
+    CHECK_FALSE(run.timed_out);
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,134 @@
+// What cannot be run is refused before any time is spent: one sentence, exit code 2, nothing on
+// stdout.
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+
+#include "tests/zerolab/process.h"
+
+namespace cli {
+namespace {
+
+// What every refusal has in common; `part` is what this one must say.
+void check_refused(const std::vector<std::string>& flags, const std::string& part, int code = 2) {
+  std::vector<std::string> arguments = {"train", "--model", "tiny", "--steps", "2"};
+  if (flags.size() > 0 && flags[0] == "bare") arguments = {"train"};
+  for (const std::string& flag : flags)
+    if (flag != "bare") arguments.push_back(flag);
+  const Finished finished = zerolab(arguments);
+  CAPTURE(flags, finished.err);
+  CHECK(finished.code == code);
+  CHECK(finished.out.empty());
+  CHECK(finished.err.starts_with("zerolab: "));
+  CHECK(contains(finished.err, part));
+  CHECK(lines(finished.err).size() <= 2);
+  CHECK_FALSE(contains(finished.err, "lease"));  // nor please
+  CHECK_FALSE(contains(finished.err, "ailed to"));
+}
+
+// Little-endian uint16 tokens.
+std::string tokens(const std::vector<int>& values) {
+  std::string bytes;
+  for (const int v : values) bytes += {char(v & 255), char(v >> 8)};
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a value that a flag does not take is refused with what it takes", "[zerolab]") {
+  check_refused({"bare", "--steps", "0"}, "--steps: '0' is too small; it must be at least 1");
+  check_refused({"bare", "--steps", "-5"},
+                "--steps: '-5' is not a count; write a whole number such as 100, 5e8 or 500M");
+  check_refused({"bare", "--steps", "1e400"}, "--steps: '1e400' is more than 9223372036854775807");
+  check_refused({"--seed", "-1"}, "--seed: '-1' is not a count");
+  check_refused({"--ranks", "0"}, "--ranks: '0' is too small");
+  check_refused({"--ranks", "65"}, "--ranks: '65' is too large; it must be at most 64");
+  check_refused(
+      {"--stage", "zero4"},
+      "--stage: 'zero4' is none of ddp, zero1, zero2, zero3 (or 0 to 3); did you mean 'zero");
+  check_refused({"--device-memory", "64M"}, "--device-memory: '64M' has no known unit");
+  check_refused({"--timeout", "soon"}, "--timeout: 'soon' is not a number from 0 up");
+  check_refused({"bare", "--model", "smal"},
+                "--model: 'smal' is none of tiny, small, gpt2, gpt2-medium, gpt2-large, gpt2-xl; "
+                "did you mean 'small'?");
+  check_refused({"--color", "red"}, "--color: 'red' is none of auto, always, never");
+  check_refused({"--set", "gradient_clipping"}, "--set: 'gradient_clipping' is not KEY=VALUE");
+  check_refused({"--out", ""}, "--out: the name is empty");
+}
+
+TEST_CASE("what this build does not have is refused with what to use instead", "[zerolab]") {
+  check_refused({"--device", "cuda"}, "; use --device cpu, which runs the same stages, or ");
+  check_refused({"--device", "gpu"}, "--device: 'gpu' is none of auto, cpu, cuda");
+  check_refused({"--tf32"}, "--tf32 is a way in which GPUs multiply");
+  check_refused({"--device", "meta"}, "--device: meta holds no data and cannot train");
+  check_refused({"--backend", "nccl"}, "; use --backend threads, which runs the same stages");
+  check_refused({"--precision", "bf61"}, "--precision: 'bf61' is none of fp32, bf16, fp16");
+  check_refused({"--threads", "2"}, "--threads: a rank computes on one thread");
+}
+
+TEST_CASE("flags that contradict each other are refused", "[zerolab]") {
+  check_refused({"--eval-every", "3"}, "--eval-every 3 never comes in 2 steps");
+  check_refused({"--sample", "0", "--prompt", "a"}, "--sample 0 writes nothing");
+  check_refused({"--top-k", "257"}, "--top-k 257 is more than the vocabulary of 256");
+  check_refused({"--n-head", "5"}, "5");
+  check_refused({"--n-embd", "33"}, "33");
+}
+
+TEST_CASE("data that are missing, too short or outside the vocabulary are refused by name",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  check_refused({"--data", folder / "none.txt"}, folder / "none.txt");
+  check_refused({"--data", folder / "*.none"}, folder / "*.none");
+  check_refused({"--data", write_file(folder / "empty.txt", "")}, folder / "empty.txt");
+  check_refused({"--data", write_file(folder / "short.txt", "abc")}, "32");
+  check_refused({"--data", write_file(folder / "odd.bin", "abc")}, folder / "odd.bin");
+  std::vector<int> ids(200, 7);
+  ids[123] = 300;
+  check_refused({"--data", write_file(folder / "ids.bin", tokens(ids))},
+                "token 300 at position 123");
+  check_refused(
+      {"--data", write_file(folder / "text.txt", std::string(100, 'x')), "--vocab-size", "100"},
+      "token 120 at position 0");
+  check_refused({"--data", write_file(folder / "good.bin", tokens(std::vector<int>(200, 7))),
+                 "--prompt", "x"},
+                "--prompt is text");
+}
+
+TEST_CASE("a config file that is missing or no JSON object is refused", "[zerolab]") {
+  const ScratchFolder folder;
+  check_refused({"--config", folder / "none.json"}, folder / "none.json");
+  check_refused({"--config", write_file(folder / "list.json", "[1]")}, folder / "list.json");
+  check_refused({"--config", write_file(folder / "half.json", "{\"a\": ")}, folder / "half.json");
+}
+
+TEST_CASE("an --out that cannot be written to, or that holds a run, is refused before training",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string file = write_file(folder / "file", "x");
+  check_refused({"--out", file}, "--out " + file + " is a file");
+  check_refused({"--out", file + "/below"},
+                "--out " + file + "/below cannot be created: Not a directory");
+  for (const char* name : {"metrics.jsonl", "model.safetensors"}) {
+    const std::string run = folder / (std::string("run-") + name);
+    std::filesystem::create_directory(run);
+    write_file(run + "/" + name, "old");
+    check_refused({"--out", run}, "--out " + run + " already holds a run (" + name + ")");
+    CHECK(read_file(run + "/" + name) == "old");
+    CHECK(files_in(run).size() == 1);
+  }
+}
+
+TEST_CASE(
+    "a run that does not fit the device memory ends with 3, says who held what, and leaves no file",
+    "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished finished = zerolab({"train", "--model", "tiny", "--steps", "2", "--ranks", "2",
+                                     "-q", "--device-memory", "300KiB", "--out", folder / "run"});
+  CHECK(finished.code == 3);
+  CHECK(finished.out.empty());
+  CHECK(contains(finished.err, "zerolab: "));
+  CHECK(contains(finished.err, "parameter"));
+  CHECK(files_in(folder / "run").empty());
+}
+
+}  // namespace cli

@@ -1,0 +1,75 @@
+// train --trace: a file that is there and whole at the end, or was refused at the beginning.
+
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/zerolab/process.h"
+
+namespace cli {
+namespace {
+
+Finished train(const std::vector<std::string>& flags) {
+  std::vector<std::string> arguments = {"train", "--model", "tiny",  "--steps",  "2", "--ranks",
+                                        "3",     "--stage", "zero2", "--sample", "0"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return zerolab(arguments);
+}
+
+}  // namespace
+
+TEST_CASE("train --trace writes the timeline of all ranks and says what opens it", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string path = folder / "run.json";
+  const Finished finished = train({"--trace", path});
+  CHECK(finished.code == 0);
+  CHECK(contains(finished.err, "trace: " + path + ", for ui.perfetto.dev or chrome://tracing"));
+  CHECK_FALSE(contains(finished.err, "ends before the run"));
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"run.json"});
+  const auto json = nlohmann::json::parse(read_file(path));
+  CHECK(json["otherData"]["ranks"] == 3);
+  std::set<int> ranks;
+  for (const auto& event : json["traceEvents"])
+    if (event["ph"] == "X") ranks.insert(event["pid"].get<int>());
+  CHECK(ranks == std::set{0, 1, 2});
+  const Finished quiet = train({"--trace", path, "-q"});  // replaces it
+  CHECK(quiet.code == 0);
+  CHECK(quiet.err.empty());
+}
+
+TEST_CASE("compare --trace writes a timeline of each stage that ran", "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished finished = zerolab({"compare", "--model", "tiny", "--steps", "1", "--ranks", "2",
+                                     "--stages", "zero2", "--trace", folder / "run.json"});
+  CHECK(finished.code == 0);
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"run-ddp.json", "run-zero2.json"});
+  CHECK(contains(finished.err, "trace: " + (folder / "run-zero2.json")));
+  const auto collectives = [&](const std::string& name) {
+    std::set<std::string> all;
+    const auto json = nlohmann::json::parse(read_file(folder / name));
+    for (const auto& event : json["traceEvents"])
+      if (event["ph"] == "X" && event["cat"] == "collective") all.insert(event["args"]["kind"]);
+    return all;
+  };
+  CHECK(collectives("run-ddp.json").contains("all_reduce"));
+  CHECK_FALSE(collectives("run-zero2.json").contains("all_reduce"));
+  CHECK(collectives("run-zero2.json").contains("reduce_scatter"));
+  CHECK(zerolab({"compare", "--model", "tiny", "--trace", folder / "none/run.json"}).code == 2);
+}
+
+TEST_CASE("a trace that cannot be written is refused before the run", "[zerolab]") {
+  const ScratchFolder folder;
+  for (const std::string& path : {folder / "none/run.json", folder.path()}) {
+    const Finished refused = train({"--trace", path});
+    CAPTURE(path, refused.err);
+    CHECK(refused.code == 2);
+    CHECK(refused.out.empty());
+    CHECK(contains(refused.err, path));
+    CHECK_FALSE(contains(refused.err, "step"));
+  }
+  CHECK(train({"--trace", ""}).code == 2);
+  CHECK(train({"--trace", folder / "run.json", "--device-memory", "100KiB"}).code == 3);
+  CHECK(files_in(folder.path()).empty());  // of a run that fails nothing stays
+}
+
+}  // namespace cli

@@ -1,0 +1,89 @@
+#include "tutorials/zerolab/bench/measure.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tutorials/zerolab/bench/machine_rates.h"
+#include "tutorials/zerolab/cli/interrupt.h"
+
+namespace zl::cli {
+namespace {
+
+constexpr double kSample = 1e-3;  // [s] that a sample lasts at least
+constexpr double kWarm = 20e-3;   // [s] of running before the first: clocks rise, pages come in
+constexpr int kPeakSamples = 7;
+constexpr int64_t kHostCopy = int64_t(64) << 20,
+                  kGpuCopy = int64_t(1) << 30;  // [B] far beyond caches, of 50 MB on a large GPU
+constexpr int64_t kCpuMatrix = 512, kGpuMatrices[] = {4096, 8192};
+
+Tensor noise(Memory& memory, Shape shape, Dtype dtype) {
+  Tensor t = Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype);
+  kernel::normal({.seed = 1, .stream = 1}, 0, t);
+  return t;
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> samples) {
+  std::ranges::sort(samples);
+  const size_t n = samples.size();
+  return {.median = (samples[(n - 1) / 2] + samples[n / 2]) / 2,
+          .least = samples.front(),
+          .most = samples.back()};
+}
+
+Workbench::Workbench(const DeviceChoice& device) : gpu_(device.on_gpus()), events_(0, 64) {
+  if (gpu_) made_ = make_gpu_backend(device.gpus.at(0).index, {.tf32 = device.tf32});
+  memory_ = std::make_unique<Memory>(Device{device.kind, gpu_ ? device.gpus.at(0).index : 0},
+                                     made_ ? *made_ : cpu_backend(), events_);
+  events_.listen([this](const Event& e) {
+    if (e.kind == EventKind::kernel) counted_.operations += e.count, counted_.bytes += e.bytes;
+  });
+}
+
+Workbench::Count Workbench::count(const std::function<void()>& work) {
+  counted_ = {};
+  work();
+  return counted_;
+}
+
+Spread Workbench::time(const std::function<void()>& work, int samples) {
+  backend().seconds(work);  // the first call may load and choose kernels
+  const double once = std::max(backend().seconds(work), 1e-7);
+  const auto repeats = int64_t(std::clamp(std::ceil(kSample / once), 1.0, 1e4));
+  const auto sample = [&] {
+    if (interrupt_requested()) throw Interrupted();
+    return backend().seconds([&] {
+      for (int64_t i = 0; i < repeats; ++i) work();
+    });
+  };
+  for (double warm = once; warm < kWarm;) warm += std::max(sample(), 1e-4);
+  std::vector<double> seconds;
+  for (int i = 0; i < samples; ++i) seconds.push_back(sample() / double(repeats));
+  return spread_of(std::move(seconds));
+}
+
+double Workbench::copy_rate() {
+  const int64_t elements = (gpu_ ? kGpuCopy : kHostCopy) / 4;
+  const Tensor from = Tensor::zeros(memory(), MemoryUse::activation, {elements}),
+               to = Tensor::zeros(memory(), MemoryUse::activation, {elements});
+  return 2.0 * double(from.bytes()) / time([&] { kernel::copy(from, to); }, kPeakSamples).least;
+}
+
+double Workbench::matmul_rate(int64_t n, Dtype dtype) {
+  const Tensor a = noise(memory(), {n, n}, dtype), b = noise(memory(), {n, n}, dtype);
+  const Tensor out = Tensor::empty(memory(), MemoryUse::activation, {n, n}, dtype);
+  const Spread s =
+      time([&] { kernel::matmul(a, Transpose::no, b, Transpose::no, out); }, kPeakSamples);
+  return 2.0 * double(n) * double(n) * double(n) / s.least;
+}
+
+double Workbench::operation_rate(Dtype dtype) {
+  double best = gpu_ ? 0 : multiply_add_peak();  // a CPU computes in fp32 whatever it stores
+  if (!gpu_ && best == 0) best = matmul_rate(kCpuMatrix, dtype);
+  for (const int64_t n : kGpuMatrices)
+    if (gpu_) best = std::max(best, matmul_rate(n, dtype));
+  return best;
+}
+
+}  // namespace zl::cli

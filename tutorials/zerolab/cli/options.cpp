@@ -1,0 +1,206 @@
+#include "tutorials/zerolab/cli/options.h"
+
+#include <algorithm>
+
+#include "nn/gpt.h"
+#include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/quantity.h"
+
+namespace zl::cli {
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
+}
+
+// One of several words, or a sentence that lists them.
+size_t choose(const std::string& text, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i)
+    if (words[i] == text) return i;
+  throw InputError(str("'", text, "' is none of ", joined(words), did_you_mean(text, words)));
+}
+
+Flags::Read count(std::optional<int64_t>& into, int64_t least = 1) {
+  return [&into, least](const std::string& text) { into = read_count(text, least); };
+}
+
+Flags::Read file(std::string& into) {
+  return [&into](const std::string& text) {
+    require_input(!text.empty(), "the name is empty");
+    into = text;
+  };
+}
+
+// Whether a GPU can be used is asked later: --help and mistakes do not wait for a driver.
+RunOptions::DeviceWish read_device(const std::string& text) {
+  require_input(text != "meta", "meta holds no data and cannot train; 'zerolab plan' runs there");
+  return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda"}));
+}
+
+void read_threads(const std::string& text) {
+  if (read_count(text, 1) != 1)
+    throw InputError(
+        "a rank computes on one thread, because bits change with the number of threads; use "
+        "--ranks to fill more cores");
+}
+
+}  // namespace
+
+StageKind read_stage(const std::string& text) {
+  for (const StageKind kind : kStages)
+    if (text == name(kind) || text == std::to_string(int(kind))) return kind;
+  throw InputError(str("'", text, "' is none of ddp, zero1, zero2, zero3 (or 0 to 3)",
+                       did_you_mean(text, {"ddp", "zero1", "zero2", "zero3"})));
+}
+
+Dtype read_precision(const std::string& text) {
+  constexpr Dtype types[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+  return types[choose(text, {"fp32", "bf16", "fp16"})];
+}
+
+std::vector<StageKind> read_stages(const std::string& text) {
+  std::vector<StageKind> stages;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    stages.push_back(read_stage(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  std::ranges::sort(stages);
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+  return stages;
+}
+
+void add_settings_flags(Flags& flags, RunOptions& options) {
+  options.command = flags.command();
+  flags.value("--config", "FILE", "a DeepSpeed JSON file; 'zerolab config' checks and explains it",
+              file(options.config_file));
+  flags.values("--set", "KEY=VALUE", "one setting, as in the file; may be given several times",
+               [&](const std::string& text) {
+                 const size_t equals = text.find('=');
+                 require_input(equals != 0 && equals != std::string::npos, "'", text,
+                               "' is not KEY=VALUE, such as gradient_clipping=1.0");
+                 options.sets.push_back(text);
+               });
+  flags.value("--precision", "TYPE",
+              "fp32, bf16 or fp16: how weights and activations are stored; the latter two\n"
+              "keep fp32 master weights, 2+2+12 bytes per parameter (default fp32)",
+              [&](const auto& text) { options.precision = read_precision(text); });
+  flags.toggle("--separate-master",
+               "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
+               options.separate_master);
+}
+
+void add_run_flags(Flags& flags, RunOptions& options) {
+  flags.group("Run");
+  flags.value("--steps", "N", "updates to make (default 100)",
+              [&](const auto& text) { options.steps = read_count(text, 1, 1'000'000'000); });
+  flags.value("--seed", "S", "of initial values, --shuffle and samples (default 1337)",
+              [&](const auto& text) { options.seed = uint64_t(read_count(text)); });
+  add_settings_flags(flags, options);
+}
+
+void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond) {
+  flags.value("--device-memory", "SIZE",
+              "limit of each rank, such as 64MiB" + beyond + " (default none)",
+              [&](const auto& text) { options.device_memory = read_size(text); });
+  flags.value("--host-memory", "SIZE",
+              "the same for what offload_optimizer moves to the host (default none)",
+              [&](const auto& text) { options.host_memory = read_size(text); });
+}
+
+void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks) {
+  constexpr int64_t most = 64;  // of threads in one process
+  flags.value("--ranks", "N",
+              str("how many, 1 to ", most, "; threads of this process (default ", default_ranks,
+                  "). Not for\nranks that a launcher starts as processes: it says how many"),
+              [&, most](const auto& text) { options.ranks = int(read_count(text, 1, most)); });
+}
+
+void add_device_flag(Flags& flags, RunOptions& options) {
+  flags.value(
+      "--device", "WHERE",
+      "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\n"
+      "With several GPUs rank r computes on number r modulo their count; ranks may share one.",
+      [&](const auto& text) { options.device = read_device(text); });
+}
+
+void add_device_flags(Flags& flags, RunOptions& options) {
+  add_device_flag(flags, options);
+  flags.toggle("--tf32",
+               "GPUs multiply fp32 matrices faster, with inputs rounded to 10 bits (TF32)",
+               options.tf32);
+}
+
+void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help) {
+  flags.value("--backend", "HOW", help, [&](const auto& text) {
+    options.backend = RunOptions::BackendWish(choose(text, {"auto", "threads", "nccl"}));
+  });
+}
+
+void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
+  flags.group("Ranks");
+  add_ranks_flag(flags, options, default_ranks);
+  add_device_flags(flags, options);
+  add_backend_flag(
+      flags, options,
+      "how ranks communicate: threads, which read each other's memory; nccl, with a GPU for\n"
+      "each rank; or auto: nccl if there are such GPUs (default auto)");
+  flags.value("--threads", "N", "of each rank; 1, the only number so far (default)", read_threads);
+  add_memory_flags(flags, options, "; beyond it the run ends with 3");
+  flags.toggle("--check", "processes compare their calls in every step (else in the first two)",
+               options.check);
+  add_timeout_flag(flags, options);
+}
+
+void add_timeout_flag(Flags& flags, RunOptions& options) {
+  flags.value(
+      "--timeout", "S", "seconds that a rank waits for the others; 0: for ever (default 60)",
+      [&](const auto& text) {
+        options.timeout = read_real(text);
+        require_input(options.timeout == 0 || (options.timeout >= 0.001 && options.timeout <= 1e6),
+                      "'", text, "' is not within 0.001 to 1e6 seconds, nor 0");
+      });
+}
+
+void add_model_flags(Flags& flags, RunOptions& options) {
+  flags.group("Model");
+  flags.value("--model", "NAME", joined(gpt_names()) + " (default small)", [&](const auto& text) {
+    choose(text, gpt_names());
+    options.model = text;
+  });
+  flags.value("--n-layer", "N", "blocks", count(options.n_layer));
+  flags.value("--n-head", "N", "attention heads; they divide --n-embd", count(options.n_head));
+  flags.value("--n-embd", "N", "width", count(options.n_embd));
+  flags.value("--block-size", "T", "tokens of a window", count(options.block_size));
+  flags.value("--vocab-size", "V", "tokens that exist", count(options.vocab_size));
+  flags.value("--init-from", "FILE", "safetensors to start from; gives the sizes",
+              file(options.init_from));
+}
+
+void add_data_flags(Flags& flags, RunOptions& options) {
+  flags.group("Data");
+  flags.value("--data", "FILE",
+              "text, or tokens if the name ends in .bin; a quoted pattern means\nseveral files "
+              "(default: the text that comes with zerolab)",
+              [&](const auto& text) {
+                require_input(!text.empty(), "the name is empty");
+                options.data = text;
+              });
+  flags.toggle("--shuffle", "take the windows in an order that --seed decides", options.shuffle);
+  flags.value("--eval-every", "N", "hold out the last tenth of the windows; its loss every N steps",
+              [&](const auto& text) { options.eval_every = read_count(text, 1); });
+}
+
+void add_output_flags(Flags& flags, RunOptions& options) {
+  flags.group("Output");
+  flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
+  flags.toggle("-q,--quiet", "no progress, no notes", options.quiet);
+  flags.value("--color", "WHEN", "auto, always or never; NO_COLOR is respected (default auto)",
+              [&](const auto& text) {
+                options.color = Color(choose(text, {"auto", "always", "never"}));
+              });
+}
+
+}  // namespace zl::cli

@@ -1,0 +1,70 @@
+// The flags that several commands share, as typed. What they add up to is decided in run_setup.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stages/stage.h"
+#include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/cli/terminal.h"
+
+namespace zl::cli {
+
+// A flag that was not given is empty or keeps the default that stands here.
+struct RunOptions {
+  std::string command;  // "train"
+  std::optional<StageKind> stage;
+  std::optional<int> ranks;
+  int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
+  double timeout = 60;                         // [s]; 0: none
+  enum class DeviceWish { automatic, cpu, cuda };
+  DeviceWish device = DeviceWish::automatic;
+  bool tf32 = false;
+  enum class BackendWish { automatic, threads, nccl };
+  BackendWish backend = BackendWish::automatic;
+  bool check = false;  // calls of all steps
+
+  std::string config_file;
+  std::vector<std::string> sets;
+  std::optional<int64_t> steps;
+  std::optional<uint64_t> seed;
+  bool separate_master = false;
+  std::optional<Dtype> precision;
+
+  std::optional<std::string> model;
+  std::optional<int64_t> n_layer, n_head, n_embd, block_size, vocab_size;
+  std::string init_from;
+
+  std::optional<std::string> data;
+  bool shuffle = false;
+  int64_t eval_every = 0;  // steps; 0: never
+
+  std::string out;
+  bool json = false, quiet = false;
+  Color color = Color::automatic;
+};
+
+// "zero2" or "2". Throws InputError with the list otherwise.
+StageKind read_stage(const std::string& text);
+// "bf16". Throws InputError with the list otherwise.
+Dtype read_precision(const std::string& text);
+// "zero1,zero3": a list of them.
+std::vector<StageKind> read_stages(const std::string& text);
+
+void add_settings_flags(Flags& flags,
+                        RunOptions& options);  // --config --set --precision --separate-master
+void add_run_flags(Flags& flags, RunOptions& options);  // those, and --steps --seed
+void add_memory_flags(Flags& flags, RunOptions& options,
+                      const std::string& beyond);  // --device-memory --host-memory
+void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks);  // --ranks
+void add_device_flag(Flags& flags, RunOptions& options);                    // --device
+void add_device_flags(Flags& flags, RunOptions& options);                   // --device --tf32
+void add_timeout_flag(Flags& flags, RunOptions& options);                   // --timeout
+void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
+void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
+void add_model_flags(Flags& flags, RunOptions& options);   // --model, sizes, --init-from
+void add_data_flags(Flags& flags, RunOptions& options);    // --data --shuffle --eval-every
+void add_output_flags(Flags& flags, RunOptions& options);  // --json --color -q
+
+}  // namespace zl::cli

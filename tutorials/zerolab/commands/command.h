@@ -1,0 +1,30 @@
+// The commands of the zerolab program. Each adds its subcommand; choosing one on the command line
+// sets Invocation::run.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace zl::cli {
+
+struct Invocation {
+  std::function<int()> run;  // returns the exit code; what it throws becomes one in main.cpp
+};
+
+void add_train(CLI::App& app, Invocation& invocation);
+void add_compare(CLI::App& app, Invocation& invocation);
+void add_plan(CLI::App& app, Invocation& invocation);
+void add_doctor(CLI::App& app, Invocation& invocation);
+void add_model(CLI::App& app, Invocation& invocation);
+void add_config(CLI::App& app, Invocation& invocation);
+void add_data(CLI::App& app, Invocation& invocation);
+void add_bench(CLI::App& app, Invocation& invocation);
+void add_launch(CLI::App& app, Invocation& invocation,
+                std::vector<std::string> commands);  // all of the program's others
+
+}  // namespace zl::cli

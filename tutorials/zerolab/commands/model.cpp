@@ -1,0 +1,228 @@
+// zerolab model: what a file of weights holds, and the same weights in another format.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "nn/formats/llmc.h"
+#include "stages/deepspeed/json_text.h"
+#include "stages/train/trainer.h"
+#include "tensor/io/safetensors.h"
+#include "tensor/memory.h"
+#include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/output_file.h"
+#include "tutorials/zerolab/cli/quantity.h"
+
+namespace zl::cli {
+namespace {
+
+constexpr const char* kInfoFooter =
+    R"(FILE is safetensors with the names of Hugging Face's GPT-2, or a model.bin of llm.c.
+The number of heads cannot be seen in the tensors: it stands in the metadata (n_head), or you give it.
+
+  zerolab model info runs/first/model.safetensors
+  zerolab model info gpt2.safetensors --n-head 12 --json)";
+
+constexpr const char* kConvertFooter =
+    R"(The name of OUT decides its format: .bin is llm.c's (fp32, version 3), any other name is safetensors. IN is
+recognised by what it holds. Values do not change, except that fp16 and bf16 become fp32. safetensors come out
+with the names of Hugging Face's GPT-2 without prefix, fp32, and n_head in the metadata; a linear weight is
+stored (in, out) there and (out, in) in llm.c.
+)";
+
+struct ModelOptions {
+  std::string in, out;
+  std::optional<int64_t> heads;
+  bool json = false, force = false;
+};
+
+constexpr int32_t kLlmcModel = 20240326;
+
+bool is_llmc(const std::string& path) {
+  int32_t magic = 0;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&magic), sizeof magic);
+  return magic == kLlmcModel;
+}
+
+// Opens by what the file holds, so that a model.bin may have another name.
+std::unique_ptr<GptWeights> open_model(const std::string& path, std::optional<int64_t> heads) {
+  return is_llmc(path) ? open_llmc_weights(path, heads) : open_weights(path, heads);
+}
+
+// What there is to say about a file of weights.
+struct ModelInfo {
+  std::string file, format, dtype;
+  GptConfig config;
+  bool knows_heads = true;
+  SafetensorsMetadata metadata;
+  int64_t bytes = 0;  // [B] of the file
+};
+
+// F32, or several if the tensors differ: "BF16, F32".
+std::string dtypes_of(const SafetensorsFile& file) {
+  std::set<std::string> all;
+  for (const SafetensorsEntry& e : file.entries()) {
+    const bool mask = e.name.ends_with(".attn.bias") || e.name.ends_with(".attn.masked_bias");
+    if (!mask) all.insert(e.dtype);
+  }
+  std::string text;
+  for (const std::string& dtype : all) text += (text.empty() ? "" : ", ") + dtype;
+  return text;
+}
+
+ModelInfo read_info(const ModelOptions& options) {
+  ModelInfo info{.file = options.in};
+  std::optional<int64_t> heads = options.heads;
+  const bool named_bin = options.in.ends_with(".bin");
+  if (!is_llmc(options.in) && !named_bin) {
+    const SafetensorsFile file(options.in);
+    info.metadata = file.metadata();
+    info.dtype = dtypes_of(file);
+    info.knows_heads = heads || info.metadata.count("n_head") != 0;
+    if (!info.knows_heads) heads = 1;  // fits every width; all else can be told without it
+  }
+  const auto weights = open_model(options.in, heads);
+  info.config = weights->config();
+  info.format = weights->format();
+  if (info.dtype.empty()) info.dtype = info.format == "llm.c bf16" ? "BF16" : "F32";
+  info.bytes = int64_t(std::filesystem::file_size(options.in));
+  return info;
+}
+
+// "gpt2" if the sizes are those of a named model, or "".
+std::string name_of(const GptConfig& config, bool knows_heads) {
+  for (const std::string& name : gpt_names()) {
+    GptConfig named = named_gpt(name);
+    if (!knows_heads) named.heads = config.heads;
+    if (named == config) return name;
+  }
+  return "";
+}
+
+void print_text(const ModelInfo& info) {
+  const GptConfig& c = info.config;
+  const auto line = [](const char* what, const std::string& text) {
+    std::printf("%-12s%s\n", what, text.c_str());
+  };
+  const std::string name = name_of(c, info.knows_heads);
+  line("file", str(info.file, ", ", human_bytes(info.bytes)));
+  line("format", str(info.format, ", ", info.dtype));
+  line("model", str("GPT-2, ", c.layers, c.layers == 1 ? " layer" : " layers", ", width ", c.width,
+                    name.empty() ? "" : ": the sizes of " + name));
+  line("heads", info.knows_heads ? str(c.heads, " of width ", c.width / c.heads)
+                                 : "not in the file: --n-head N, or n_head in its metadata");
+  line("positions", str(c.block_size, " (block size)"));
+  line("vocabulary", str(c.vocab, " tokens"));
+  const int64_t n = c.parameters();
+  line("parameters", str(n, ", ", human_bytes(4 * n),
+                         " in fp32; training with AdamW in fp32 keeps 4 + 4 + 8 bytes of each: ",
+                         human_bytes(16 * n)));
+  for (const auto& [key, value] : info.metadata)
+    line("metadata", str(in_quotes(key), " is ", in_quotes(value)));
+}
+
+void print_json(const ModelInfo& info) {
+  const GptConfig& c = info.config;
+  nlohmann::ordered_json document{{"schema", 1},
+                                  {"command", "model info"},
+                                  {"file", info.file},
+                                  {"format", info.format},
+                                  {"dtype", info.dtype},
+                                  {"layers", c.layers},
+                                  {"heads", nullptr},
+                                  {"width", c.width},
+                                  {"block_size", c.block_size},
+                                  {"vocab_size", c.vocab},
+                                  {"parameters", c.parameters()},
+                                  {"bytes", info.bytes},
+                                  {"metadata", info.metadata}};
+  if (info.knows_heads) document["heads"] = c.heads;
+  if (const std::string name = name_of(c, info.knows_heads); !name.empty())
+    document["model"] = name;
+  std::printf("%s\n",
+              document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+int info(const ModelOptions& options) {
+  if (options.in.empty()) throw UsageError("which file? write: zerolab model info FILE");
+  const ModelInfo found = read_info(options);
+  options.json ? print_json(found) : print_text(found);
+  return 0;
+}
+
+int convert(const ModelOptions& options, const char* command) {
+  if (options.out.empty())
+    throw UsageError(str("two files are needed: zerolab model ", command, " IN OUT"));
+  const auto weights = open_model(options.in, options.heads);
+  require_output_file(options.out, options.in, options.force);
+  const auto values = [&](const std::string& name) {
+    if (interrupt_requested()) throw Interrupted();
+    return weights->load(name);
+  };
+  const bool to_llmc = options.out.ends_with(".bin");
+  (to_llmc ? save_llmc_weights : save_safetensors_weights)(options.out, weights->config(), values);
+  const int64_t bytes = int64_t(std::filesystem::file_size(options.out)),
+                n = weights->config().parameters();
+  const char* format = to_llmc ? "llm.c fp32" : "safetensors";
+  if (options.json) {
+    const nlohmann::ordered_json document{{"schema", 1},        {"command", str("model ", command)},
+                                          {"in", options.in},   {"in_format", weights->format()},
+                                          {"out", options.out}, {"out_format", format},
+                                          {"parameters", n},    {"bytes", bytes}};
+    std::printf("%s\n",
+                document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    std::printf("%s: %s, %lld parameters, %s (from %s, %s)\n", options.out.c_str(), format,
+                (long long)n, human_bytes(bytes).c_str(), options.in.c_str(), weights->format());
+  }
+  return 0;
+}
+
+void add_common(Flags& flags, ModelOptions& options) {
+  flags.value("--n-head", "N", "heads of each layer, where the file does not say",
+              [&](const auto& text) { options.heads = read_count(text, 1); });
+}
+
+void add_convert(CLI::App& model, Invocation& invocation, const char* command,
+                 const char* description, const char* examples) {
+  auto options = std::make_shared<ModelOptions>();
+  Flags flags(model, invocation, command, description,
+              [options, command] { return convert(*options, command); });
+  flags.value("IN", "", "the file to read", [options](const auto& text) { options->in = text; });
+  flags.value("OUT", "", "the file to write; one that exists is refused",
+              [options](const auto& text) { options->out = text; });
+  add_common(flags, *options);
+  flags.toggle("--force", "replace OUT if it exists", options->force);
+  flags.toggle("--json", "one JSON document on stdout instead of the text", options->json);
+  flags.footer(std::string(kConvertFooter) + examples);
+}
+
+}  // namespace
+
+void add_model(CLI::App& app, Invocation& invocation) {
+  CLI::App& model =
+      *app.add_subcommand("model", "weights in files: what they hold, and other formats");
+  model.require_subcommand(1);
+  auto options = std::make_shared<ModelOptions>();
+  Flags flags(model, invocation, "info", "sizes, parameters, types, heads and metadata of a file",
+              [options] { return info(*options); });
+  flags.value("FILE", "", "safetensors, or a model.bin of llm.c",
+              [options](const auto& text) { options->in = text; });
+  add_common(flags, *options);
+  flags.toggle("--json", "one JSON document on stdout instead of the text", options->json);
+  flags.footer(kInfoFooter);
+  add_convert(model, invocation, "import", "make a file of ours from another program's", R"(
+  zerolab model import gpt2_124M.bin gpt2.safetensors                    # from llm.c
+  zerolab model import pytorch/model.safetensors gpt2.safetensors --n-head 12
+  zerolab train --init-from gpt2.safetensors --data input.bin)");
+  add_convert(model, invocation, "export", "make another program's file from one of ours", R"(
+  zerolab model export runs/first/model.safetensors first.bin            # for llm.c)");
+}
+
+}  // namespace zl::cli

@@ -1,0 +1,214 @@
+// zerolab plan: each stage's bytes and traffic, by formula and dry run.
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/cli/quantity.h"
+#include "tutorials/zerolab/cli/text_table.h"
+#include "tutorials/zerolab/report/comparison_report.h"
+#include "tutorials/zerolab/run/run_setup.h"
+
+namespace zl::cli {
+namespace {
+
+constexpr int kDefaultRanks = 4;
+constexpr int64_t kMostRanks =
+    1 << 20;  // nothing runs: a plan may have more ranks than a process has threads
+
+struct PlanOptions : RunOptions {
+  std::vector<StageKind> stages = {kStages, kStages + 4};
+  std::optional<double> parameters;
+  std::optional<DeviceKind> as;
+};
+
+DeviceKind read_as(const std::string& text) {
+  require_input(text == "cpu" || text == "cuda", "'", text, "' is neither cpu nor cuda");
+  return text == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+bool on_nccl(const PlanOptions& options) {
+  return options.backend == RunOptions::BackendWish::nccl;
+}
+
+std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
+
+struct ClosedPlan {
+  double parameters;
+  int ranks;
+  Dtype dtype;
+  ElementBytes bytes;
+  int64_t micro_batches, device_memory;
+  ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, bytes); }
+  double sent_bytes(StageKind stage) const {
+    return sent_elements(stage, parameters, ranks, micro_batches) * double(size_of(dtype));
+  }
+  bool fits(StageKind stage) const { return of(stage).total() <= double(device_memory); }
+};
+
+std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
+  std::string text = str(digits(plan.parameters, 6), " parameters, ", plan.ranks,
+                         plan.ranks == 1 ? " rank" : " ranks", ", ", precision_name(plan.dtype),
+                         ": ", plan.bytes.total(), " bytes per parameter = parameter ",
+                         plan.bytes.parameter, " + gradient ", plan.bytes.gradient, " + optimizer ",
+                         plan.bytes.optimizer.state + plan.bytes.optimizer.master, "\n\n");
+  TextTable table;
+  const auto row = [&](const std::string& title, const auto& cell) {
+    std::vector<std::string> cells = {title};
+    for (const StageKind stage : stages) cells.push_back(cell(stage));
+    table.row(cells);
+  };
+  row("model states of a rank", [](StageKind s) { return std::string(name(s)); });
+  row("  parameter", [&](StageKind s) { return gigabytes(plan.of(s).parameter); });
+  row("  gradient", [&](StageKind s) { return gigabytes(plan.of(s).gradient); });
+  row("  optimizer", [&](StageKind s) { return gigabytes(plan.of(s).optimizer); });
+  row("total", [&](StageKind s) { return gigabytes(plan.of(s).total()); });
+  row("sent per step", [&](StageKind s) { return gigabytes(plan.sent_bytes(s)); });
+  if (plan.device_memory > 0)
+    row("fits " + human_bytes(plan.device_memory),
+        [&](StageKind s) { return std::string(plan.fits(s) ? "yes" : "no"); });
+  text += table.text() +
+          "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1; "
+          "activations come on top: plan --model counts them.\n";
+  if (plan.device_memory == 0) return text;
+  for (const StageKind stage : stages)
+    if (plan.fits(stage))
+      return text + "The model states of " + name(stage) + " fit, and no later stage sends less.\n";
+  return text + "The model states of no listed stage fit. Try more ranks.\n";
+}
+
+std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
+  using Json = nlohmann::ordered_json;
+  Json json{{"schema", 1},
+            {"command", "plan"},
+            {"ok", true},
+            {"ranks", plan.ranks},
+            {"parameters", int64_t(plan.parameters)},
+            {"steps", 1},
+            {"precision", precision_name(plan.dtype)}};
+  bool any_fits = plan.device_memory == 0;
+  for (const StageKind s : stages) {
+    const ModelStates m = plan.of(s);
+    Json rows = Json::array();
+    const double uses[] = {m.parameter, m.gradient, m.optimizer};
+    const char* names[] = {"parameter", "gradient", "optimizer"};
+    for (int i = 0; i < 3; ++i)
+      rows.push_back(
+          {{"rank", 0}, {"pool", "device"}, {"use", names[i]}, {"predicted_rest_bytes", uses[i]}});
+    Json stage{{"stage", name(s)},
+               {"memory", rows},
+               {"predicted_rest_total_bytes", m.total()},
+               {"predicted_sent_bytes_per_rank", plan.sent_bytes(s)}};
+    if (plan.device_memory > 0) stage["fits"] = plan.fits(s);
+    any_fits = any_fits || plan.fits(s);
+    json["stages"].push_back(stage);
+  }
+  json["ok"] = any_fits;
+  return json.dump(2) + "\n";
+}
+
+int plan_parameters(const PlanOptions& options, const Config& config, int ranks) {
+  const bool shaped = options.model || options.n_layer || options.n_head || options.n_embd ||
+                      options.block_size || options.vocab_size || !options.init_from.empty();
+  if (shaped)
+    throw UsageError(
+        "--parameters is a closed formula for any model; leave out --model, the size flags and "
+        "--init-from");
+  if (options.as)
+    throw UsageError(
+        "--parameters counts model states alone, which are the same everywhere; leave out --as");
+  if (on_nccl(options))
+    throw UsageError(
+        "--parameters counts model states alone, which NCCL does not change; leave out --backend");
+  const ElementBytes bytes{size_of(config.precision),
+                           size_of(config.grad_accum_dtype.value_or(config.precision)),
+                           optimizer_bytes(config.optimizer, config.precision)};
+  const ClosedPlan plan{*options.parameters,  ranks, config.precision, bytes, config.accumulation,
+                        options.device_memory};
+  std::fputs((options.json ? closed_json(plan, options.stages) : closed_text(plan, options.stages))
+                 .c_str(),
+             stdout);
+  const bool fits = options.device_memory == 0 ||
+                    std::ranges::any_of(options.stages, [&](StageKind s) { return plan.fits(s); });
+  return fits ? 0 : 3;
+}
+
+int plan(const PlanOptions& options) {
+  const int ranks = options.ranks.value_or(kDefaultRanks);
+  const LoadedConfig loaded = load_settings(options, ranks);
+  if (!options.quiet) note_reports_of_train(loaded.config, "plan");
+  if (options.parameters) return plan_parameters(options, loaded.config, ranks);
+  const ModelChoice model = choose_model(options, configured_model(options, loaded));
+  TrainingSpec spec{.model = model.model,
+                    .window = model.window,
+                    .config = loaded.config,
+                    .ranks = ranks,
+                    .device_memory = options.device_memory,
+                    .host_memory = options.host_memory};
+  if (on_nccl(options) && options.as == DeviceKind::cpu)
+    throw UsageError(
+        "--backend nccl moves the memory of GPUs, so --as cpu contradicts it; leave one of them "
+        "out");
+  spec.transport = on_nccl(options) ? Transport::nccl : Transport::threads;
+  spec.device = options.as.value_or(on_nccl(options) ? DeviceKind::cuda : DeviceKind::cpu);
+  spec.interrupted = interrupt_requested;
+  // Traffic is counted in bytes times ranks, which must fit 64 bits.
+  const double traffic =
+      16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.config.accumulation);
+  require_input(
+      traffic < 9e18, "the traffic of ", double(spec.model.parameters()), " parameters over ",
+      ranks,
+      " ranks is more than is counted here; try fewer ranks, or --parameters, which has no bounds");
+  std::vector<StagePlan> plans;
+  for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
+  std::fputs((options.json ? plan_json(plans, spec) : plan_text(plans, spec, model.name)).c_str(),
+             stdout);
+  const bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
+  return fits ? 0 : 3;
+}
+
+constexpr const char* kFooter =
+    R"(One training step of the real model under the real stage, on a device that holds no data, as rank 0 of any number of
+ranks: peaks are exact, and nothing needs the memory that it counts. With --parameters: the closed formula of model
+states alone, for any model. --as changes workspace and nothing else: a CPU packs factors of products into buffers, cuBLAS
+has 32 MiB, and some kernels keep partial sums of other sizes. Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
+
+Examples:
+  zerolab plan --model gpt2 --ranks 8
+  zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
+  zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
+
+Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen)";
+
+}  // namespace
+
+void add_plan(CLI::App& app, Invocation& invocation) {
+  static PlanOptions options;
+  Flags flags(app, invocation, "plan",
+              "memory and traffic of each stage, without running it; which one fits",
+              [] { return plan(options); });
+  flags.group("What");
+  flags.value("--parameters", "N",
+              "a closed formula for this many, such as 7.5e9, instead of a model",
+              [](const auto& text) { options.parameters = double(read_count(text, 1)); });
+  add_settings_flags(flags, options);
+  flags.value("--stages", "LIST", "of ddp, zero1, zero2, zero3 with commas between (default all)",
+              [](const auto& text) { options.stages = read_stages(text); });
+  flags.value("--ranks", "N", "how many (default 4)",
+              [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
+  flags.value("--as", "WHERE",
+              "cpu or cuda: what the ranks would compute on; neither need be here (default cpu)",
+              [](const auto& text) { options.as = read_as(text); });
+  add_backend_flag(
+      flags, options,
+      "how they would communicate: threads, or nccl, which adds in rank order through scratch\n"
+      "memory and implies --as cuda (default auto, which here means threads)");
+  add_memory_flags(flags, options, ": which stages fit");
+  add_model_flags(flags, options);
+  add_output_flags(flags, options);
+  flags.footer(kFooter);
+}
+
+}  // namespace zl::cli

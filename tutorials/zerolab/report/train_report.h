@@ -1,0 +1,30 @@
+// What a training run says when it has ended: a text for people, or one JSON document.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutorials/zerolab/run/run_setup.h"
+
+namespace zl::cli {
+
+struct TextSample {
+  std::vector<int32_t> prompt, tokens;
+  bool bytes = true;  // tokens are bytes of text
+  double temperature = 0;
+  int64_t top_k = 0;
+  std::string missing;  // why there are no tokens, if that is so
+};
+
+struct TrainReport {
+  const RunSetup& setup;
+  const TrainingResult& result;
+  std::optional<TextSample> sample;
+  std::string metrics, weights;  // files; "" without --out
+};
+
+std::string text_report(const TrainReport& report);
+std::string json_report(const TrainReport& report);
+
+}  // namespace zl::cli

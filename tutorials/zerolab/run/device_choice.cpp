@@ -1,0 +1,125 @@
+#include "tutorials/zerolab/run/device_choice.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tutorials/zerolab/run/machine.h"
+
+namespace zl::cli {
+namespace {
+
+// At most one for each rank: others on this machine may want the rest.
+std::vector<Gpu> usable(const Gpus& found, int ranks) {
+  std::vector<Gpu> gpus;
+  for (const Gpu& gpu : found.gpus)
+    if (gpu.available > 0 && gpu.problem.empty() && int(gpus.size()) < ranks) gpus.push_back(gpu);
+  return gpus;
+}
+
+bool alike(const std::vector<Gpu>& gpus) {
+  return std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.name == gpus.front().name; });
+}
+
+// Where rank r computes: simple if GPUs 0, 1, … are all used.
+std::string placement(const std::vector<int>& indices) {
+  std::string all;
+  bool from_zero = true;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    all += str(" ", indices[i]);
+    from_zero = from_zero && indices[i] == int(i);
+  }
+  return from_zero ? str(", rank r on GPU r mod ", indices.size())
+                   : ", ranks take GPUs" + all + " in turn";
+}
+
+void require_gpu(const RunOptions& options, bool any, const std::string& problem,
+                 const std::string& cure) {
+  require_input(any || options.device != RunOptions::DeviceWish::cuda, "--device cuda: ", problem,
+                "; use --device cpu, which runs the same stages, or ", cure);
+}
+
+DeviceChoice with_tf32(DeviceChoice choice, const RunOptions& options, Dtype precision) {
+  if (!options.tf32) return choice;
+  require_input(
+      choice.on_gpus(),
+      "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave it out");
+  choice.tf32 = precision == Dtype::f32;
+  if (!choice.tf32 && !options.quiet)
+    std::fputs(
+        "note: --tf32 has no effect in bf16 and fp16, whose products are never of fp32 matrices\n",
+        stderr);
+  return choice;
+}
+
+}  // namespace
+
+std::vector<int> DeviceChoice::indices() const {
+  std::vector<int> all;
+  for (const Gpu& gpu : gpus) all.push_back(gpu.index);
+  return all;
+}
+
+int DeviceChoice::ranks_on(size_t i, int ranks) const {
+  const int n = int(gpus.size());
+  return (ranks - int(i) + n - 1) / n;
+}
+
+int DeviceChoice::places(int ranks) const {
+  return std::min(ranks, on_gpus() ? int(gpus.size()) : usable_cores());
+}
+
+std::string DeviceChoice::pci() const { return gpus.empty() ? "" : gpus.front().pci; }
+
+std::string DeviceChoice::name() const {
+  if (!on_gpus()) return cpu_model();
+  std::string all;
+  for (size_t i = 0; i < gpus.size() && (i == 0 || !alike(gpus)); ++i)
+    all += (i ? ", " : "") + gpus[i].name;
+  return all;
+}
+
+DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks) {
+  using Wish = RunOptions::DeviceWish;
+  DeviceChoice choice;
+  if (options.device != Wish::cpu) {
+    Gpus found = find_gpus(ranks);
+    std::vector<Gpu> gpus = usable(found, ranks);
+    if (gpus.empty() && found.usable())
+      gpus = usable(found = find_gpus(), ranks);  // the first ones cannot be used
+    const bool full = found.usable() && gpus.empty();
+    require_gpu(options, !gpus.empty(), full ? "no GPU has memory left" : found.problem,
+                full ? "wait until who uses the GPUs has ended" : found.cure);
+    if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
+  }
+  return with_tf32(std::move(choice), options, precision);
+}
+
+DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank) {
+  DeviceChoice choice;
+  if (options.device != RunOptions::DeviceWish::cpu) {
+    const Gpus found =
+        find_gpus(0);  // to open one takes memory on it, and all but one are other processes'
+    require_gpu(options, !found.gpus.empty(), found.problem, found.cure);
+    if (!found.gpus.empty())
+      choice = {.kind = DeviceKind::cuda,
+                .gpus = {found.gpus[size_t(local_rank) % found.gpus.size()]}};
+  }
+  return with_tf32(std::move(choice), options, precision);
+}
+
+void place(TrainingSpec& spec, const DeviceChoice& device) {
+  spec.device = device.kind;
+  spec.backends = nullptr;
+  if (device.on_gpus()) spec.backends = on_gpus(device.indices(), {.tf32 = device.tf32});
+}
+
+std::string describe(const DeviceChoice& device, int ranks) {
+  if (!device.on_gpus()) return "cpu, " + device.name();
+  const size_t n = device.gpus.size();
+  std::string text = "cuda, " + (n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name());
+  if (n > 1 && ranks > 1) text += placement(device.indices());
+  if (n == 1 && ranks > 1) text += str(", ", ranks, " ranks share it");
+  return text + (device.tf32 ? ", fp32 products in TF32" : "");
+}
+
+}  // namespace zl::cli

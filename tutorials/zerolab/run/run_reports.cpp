@@ -1,0 +1,137 @@
+#include "tutorials/zerolab/run/run_reports.h"
+
+#include <cstdio>
+#include <string_view>
+
+#include "dist/trace/flight_recorder.h"
+#include "tensor/error.h"
+
+namespace zl::cli {
+namespace {
+
+bool bounds_time(EventKind kind) {
+  return kind == EventKind::phase || kind == EventKind::collective_begin ||
+         kind == EventKind::collective_end;
+}
+
+}  // namespace
+
+std::string deepspeed_line(int64_t step, int64_t skipped, double lr, const OptimizerConfig& o) {
+  const std::string momentum = o.kind == OptimizerKind::sgd ? python_number(o.momentum)
+                                                            : str("(", python_number(o.beta1), ", ",
+                                                                  python_number(o.beta2), ")");
+  return str("step=", step, ", skipped=", skipped, ", lr=[", python_number(lr), "], mom=[",
+             momentum, "]");
+}
+
+RunReports::RunReports(const TrainingSpec& spec, Progress* progress, bool first)
+    : spec_(spec),
+      config_(spec.config),
+      progress_(progress),
+      ranks_(size_t(spec.ranks)),
+      first_(first) {
+  for (Readers& readers : ranks_) {
+    if (config_.wall_clock_breakdown && &readers == &ranks_[0]) readers.phases.emplace();
+    if (!config_.comms_logger.enabled) continue;
+    CallTimes::Ended ended;
+    if (config_.comms_logger.verbose && &readers == &ranks_[0])
+      ended = [this](const CallTime& call) {
+        say(call_line(call, spec_.ranks, config_.comms_logger.debug));
+      };
+    readers.calls.emplace(chosen_collectives(), ended);
+  }
+  for (const std::string& op : config_.comms_logger.prof_ops) {
+    if (first_ && config_.comms_logger.enabled && our_collective(op).empty())
+      say("note: comms_logger.prof_ops: no collective of zerolab is called " + op);
+  }
+  if (!config_.csv_monitor.enabled || !first_) return;
+  std::vector<std::string> values = {"lr", "train_loss"};
+  if (config_.precision == Dtype::f16) values.push_back("loss_scale");
+  if (spec.eval_every > 0) values.push_back("eval_loss");
+  if (config_.wall_clock_breakdown)
+    for (const char* part : {"forward", "backward", "backward_inner", "backward_allreduce", "step"})
+      values.push_back(str("elapsed_time_ms_", part));
+  csv_.emplace(config_.csv_monitor, values);
+}
+
+void RunReports::say(const std::string& text) const {
+  if (progress_ != nullptr) return progress_->line(text);
+  std::fputs((text + "\n").c_str(), stderr);
+}
+
+std::set<std::string> RunReports::chosen_collectives() const {
+  if (config_.comms_logger.prof_all) return collective_names();
+  std::set<std::string> names;
+  for (const std::string& op : config_.comms_logger.prof_ops) names.insert(our_collective(op));
+  return names;
+}
+
+void RunReports::at_start(RankTraining& training) {
+  Readers& readers = ranks_[size_t(training.comm().rank())];
+  if (training.comm().rank() == 0) rank0_ = &training;
+  if (!readers.phases && !readers.calls) return;
+  Backend& device = training.memory().backend();
+  training.comm().events().listen([&readers, &device](const Event& event) {
+    // As in the report: of the steps, evaluations and the text sample apart.
+    if (!readers.counting) return;
+    Event seen = event;
+    if (!device.host_addressable() &&
+        bounds_time(
+            event.kind)) {  // a GPU may still be at work; DeepSpeed's timers wait for it too
+      device.synchronize();
+      seen.nanoseconds = steady_nanoseconds();
+    }
+    if (readers.phases) readers.phases->see(seen);
+    if (readers.calls && std::string_view(event.phase) != "evaluate") readers.calls->see(seen);
+  });
+}
+
+void RunReports::on_step(const StepRecord& record) {
+  skipped_ += record.skipped;
+  const double next_lr = rank0_->engine().learning_rate();
+  std::optional<StepTimes> times;
+  if (ranks_[0].phases) times = step_times(ranks_[0].phases->take());
+  if (progress_ != nullptr && config_.steps_per_print &&
+      record.step % *config_.steps_per_print == 0)
+    say(deepspeed_line(record.step, skipped_, next_lr, config_.optimizer));
+  if (times) say(time_line(*times));
+  if (csv_) write_csv(record, next_lr, times);
+}
+
+// DeepSpeed's values and places: it looks at the learning rate when the scheduler has already
+// stepped, so the row after a step holds the rate of the next one. train_loss and eval_loss are
+// written by its pipeline engine, the others by every one.
+void RunReports::write_csv(const StepRecord& record, double next_lr,
+                           const std::optional<StepTimes>& times) {
+  const int64_t samples = record.step * config_.micro_batch * config_.accumulation * spec_.ranks;
+  csv_->add("train_loss", samples, record.loss);
+  csv_->add("lr", samples, next_lr);
+  if (config_.precision == Dtype::f16)
+    csv_->add("loss_scale", samples, rank0_->engine().loss_scale());
+  if (record.eval_loss) csv_->add("eval_loss", samples, *record.eval_loss);
+  if (!times) return;
+  csv_->add("elapsed_time_ms_forward", samples, times->forward);
+  csv_->add("elapsed_time_ms_backward", samples, times->backward);
+  csv_->add("elapsed_time_ms_backward_inner", samples, times->backward_inner);
+  csv_->add("elapsed_time_ms_backward_allreduce", samples, times->backward_allreduce);
+  csv_->add("elapsed_time_ms_step", samples, times->step);
+}
+
+void RunReports::at_end(RankTraining& training) {
+  Readers& readers = ranks_[size_t(training.comm().rank())];
+  readers.counting = false;
+  if (!readers.calls) return;
+  const std::vector<std::string> all =
+      training.comm().exchange(encode(*readers.calls), "comms_logger");
+  if (training.comm().rank() != 0) return;
+  for (const std::string& bytes : all) calls_.push_back(decode_call_times(bytes));
+}
+
+void RunReports::finish() {
+  if (!config_.comms_logger.enabled) return;
+  std::vector<const CallTimes*> calls;
+  for (const CallTimes& of_rank : calls_) calls.push_back(&of_rank);
+  std::fputs(call_table(calls).c_str(), stderr);
+}
+
+}  // namespace zl::cli
