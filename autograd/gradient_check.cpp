@@ -18,7 +18,7 @@ GradientCheckResult check_gradients(const std::vector<Parameter*>& parameters,
   {
     Tape tape;
     const Var y = loss(&tape);
-    Tensor one = like(y.value(), {1});
+    Tensor one = activation_like(y.value(), {1});
     kernel::fill(1, one);
     tape.backward(y, one);
   }

@@ -10,14 +10,14 @@
 namespace zl {
 
 struct GradientCheckResult {
-  double largest_error = 0;  // |analytic - numeric| / max(1, |analytic|, |numeric|) over the
-                             // elements looked at; NaN counts as infinite
-  std::string worst;         // "h.0.mlp.c_fc.weight[17]: 0.25 by backward, 0.26 by differences"
-  int64_t elements = 0;      // how many were looked at
+  // The largest |analytic - numeric| / max(1, |analytic|, |numeric|); infinite if one is NaN.
+  double largest_error = 0;
+  std::string worst;     // "h.0.mlp.c_fc.weight[17]: 0.25 by backward, 0.26 by differences"
+  int64_t elements = 0;  // [n] checked
 };
 
-// `loss` builds a scalar on the tape from the parameters, whose data and grad are f64 and on the
-// CPU; grads are cleared first. Looks at every `stride`-th element of each parameter.
+// Checks every `stride`-th element of each parameter. `loss` computes a scalar from the parameters
+// on the tape. Their data and grad are f64 tensors on the CPU; grads are cleared first.
 GradientCheckResult check_gradients(const std::vector<Parameter*>& parameters,
                                     const std::function<Var(Tape*)>& loss, int64_t stride = 1,
                                     double step = 1e-5);

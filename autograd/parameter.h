@@ -1,4 +1,4 @@
-// A named leaf that is trained.
+// A named tensor that training updates.
 #pragma once
 
 #include <string>
@@ -7,22 +7,20 @@
 
 namespace zl {
 
-// Whoever trains decides where `data` and `grad` live and when they exist. Tapes capture a
-// parameter by its address and look `data` up at each use, so one that was released after the
-// forward pass is seen again once it is gathered.
+// The stage decides when `data` and `grad` exist and in which memory. Tapes capture a parameter by
+// its address and read `data` at each use. So a parameter that is freed after the forward pass can
+// be allocated again before backward uses it.
 struct Parameter {
   std::string name;
   Shape shape;
-  double initial_mean = 0,
-         initial_deviation = 0;  // initial values: normal, or constant where the deviation is 0
-  Tensor data{};                 // undefined while released
-  Tensor grad{};                 // undefined while there is no gradient buffer; ops add into it
-  // false: frozen. Ops treat it as a constant, and stages keep its memory as if it were trained but
-  // never update it.
+  // Initial values are normal with this mean and standard deviation; 0 makes them constant.
+  double initial_mean = 0, initial_deviation = 0;
+  Tensor data{};  // undefined while the unit is sharded
+  Tensor grad{};  // ops add to it; undefined while there is no gradient buffer
+  // false: frozen. Ops treat it as a constant; stages allocate its memory but never update it.
   bool requires_grad = true;
-  // Whether it may be used now: a parameter that belongs to a unit is open only while the unit
-  // runs.
-  bool open = true;
+  // Whether ops may use it now: a parameter of a unit only while the unit runs.
+  bool usable = true;
 
   int64_t numel() const { return zl::numel(shape); }
 };

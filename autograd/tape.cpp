@@ -5,8 +5,8 @@
 namespace zl {
 
 Var Var::parameter(Tape* tape, Parameter& p) {
-  require(p.open, "parameter '", p.name,
-          "' is used outside its unit: what several units share belongs to root");
+  require(p.usable, "parameter '", p.name,
+          "' is used outside its unit; put parameters that several units share into root");
   Var v({tape, -1, p.requires_grad ? &p : nullptr}, {});
   v.parameter_ = &p;
   return v;
@@ -14,38 +14,39 @@ Var Var::parameter(Tape* tape, Parameter& p) {
 
 const Tensor& Var::value() const {
   if (!parameter_) return value_;
-  require(parameter_->data.defined(), "parameter '", parameter_->name,
-          "' is released: its unit must be gathered before use");
+  require(
+      parameter_->data.defined(), "parameter '", parameter_->name,
+      "' has no memory: it is in none of the model's units, or no stage has allocated them yet");
   return parameter_->data;
 }
 
 Var Tape::record(Tensor value, Backward backward) {
-  entries_.push_back({.grad = {}, .backward = std::move(backward), .on_mark = {}});
+  entries_.push_back({.grad = {}, .backward = std::move(backward), .hook = {}});
   return Var({this, int(entries_.size()) - 1}, std::move(value));
 }
 
-void Tape::mark(std::function<void()> on_backward) {
-  entries_.push_back({.grad = {}, .backward = {}, .on_mark = std::move(on_backward)});
+void Tape::hook(std::function<void()> on_backward) {
+  entries_.push_back({.grad = {}, .backward = {}, .hook = std::move(on_backward)});
 }
 
 void Tape::backward(const Var& from, Tensor seed) {
   require(
       from.tape() == this && from.needs_gradient() && from.target().index < int(entries_.size()),
-      "backward: this value is not on this tape; a tape is walked once");
-  require(seed.numel() == from.value().numel(), "backward: the seed ", to_string(seed.shape()),
-          " must have the shape ", to_string(from.value().shape()));
+      "backward: this value is not on this tape; a backward pass uses a tape up");
+  require(seed.numel() == from.value().numel(), "backward: the seed ", in_words(seed.shape()),
+          " must have the shape ", in_words(from.value().shape()));
   struct Clear {
     std::vector<Entry>& entries;
     ~Clear() {
       while (!entries.empty()) entries.pop_back();
-    }  // the order of the walk
+    }  // last to first, as the backward pass would
   } clear{entries_};
   accumulate(from.target(), std::move(seed));
   while (!entries_.empty()) {
     // The entry leaves the tape before it runs, so that nothing it captured outlives it.
     Entry entry = std::move(entries_.back());
     entries_.pop_back();
-    if (entry.on_mark) entry.on_mark();
+    if (entry.hook) entry.hook();
     if (entry.backward && entry.grad.defined()) entry.backward(std::move(entry.grad));
   }
 }
@@ -53,7 +54,7 @@ void Tape::backward(const Var& from, Tensor seed) {
 namespace {
 void require_buffer(const Parameter& p) {
   require(p.grad.defined(), "parameter '", p.name,
-          "' has no gradient buffer: its stage must provide one before backward");
+          "' has no gradient buffer: its stage must allocate one before the backward pass");
 }
 }  // namespace
 
@@ -70,11 +71,11 @@ GradientSlot Tape::slot(const GradientTarget& target, const Shape& shape, const 
   }
   Tensor& grad = gradient_of(target);
   if (!grad.defined()) {
-    grad = like(beside, shape);
+    grad = activation_like(beside, shape);
     return {grad, Write::set};
   }
-  if (!grad.unique()) {  // someone still reads what was moved in here: add to a copy
-    Tensor copy = like(grad, grad.shape());
+  if (!grad.unique()) {  // another tensor shares this memory: add to a copy
+    Tensor copy = activation_like(grad, grad.shape());
     kernel::copy(grad, copy);
     grad = std::move(copy);
   }
@@ -96,7 +97,7 @@ void Tape::accumulate(const GradientTarget& target, Tensor grad) {
     kernel::accumulate(into, grad);
     into = std::move(grad);
   } else {
-    Tensor sum = like(into, into.shape());
+    Tensor sum = activation_like(into, into.shape());
     kernel::add(into, grad, sum);
     into = std::move(sum);
   }

@@ -1,14 +1,14 @@
 // Reverse-mode differentiation over a linear tape.
 //
-// The forward pass appends entries, backward() walks them from the last to the first. An entry is
-// an operation or a mark. A mark computes nothing: it tells whoever placed it that the walk passed
-// this point. Marks stand in the order of execution and hang on no tensor, so they fire exactly
-// once per walk.
+// The forward pass appends entries; the backward pass runs them from the last to the first and
+// drops each one as it goes. An entry is an operation or a hook. A hook computes nothing: it runs
+// when the backward pass reaches its position on the tape. Hooks depend on no tensor and keep the
+// order of execution, so each runs exactly once per backward pass.
 //
-// "The walk" is a backward pass. Invariants. (1) An entry's gradient is complete when the walk
-// reaches it: all its uses stand after it. (2) What a backward needs it captured: activations as
-// tensors, parameters by address. An activation that nobody captured dies with its last Var. (3)
-// Entries are dropped as the walk passes, and what they captured with them.
+// Invariants. (1) The gradient of an entry is complete when the backward pass reaches it, because
+// all its uses come later on the tape. (2) A backward function captures what it needs: activations
+// as tensors, parameters by address. An activation that no function captured is freed with its last
+// Var. (3) An entry and what it captured are freed before the next entry runs.
 #pragma once
 
 #include <functional>
@@ -37,11 +37,11 @@ class Var {
   Var() = default;
   // A value that needs no gradient.
   static Var constant(Tape* tape, Tensor value) { return Var({tape}, std::move(value)); }
-  // A parameter. Its value is looked up at each use. Throws std::invalid_argument if its unit is
-  // not open.
+  // A parameter. Its value is looked up at each use. Throws std::invalid_argument outside
+  // its unit.
   static Var parameter(Tape* tape, Parameter& parameter);
 
-  // Throws std::invalid_argument if this is a parameter that is released at the moment.
+  // Throws std::invalid_argument if this is a parameter that has no data at the moment.
   const Tensor& value() const;
   Tape* tape() const { return target_.tape; }
   const GradientTarget& target() const { return target_; }
@@ -73,10 +73,12 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   Var record(Tensor value, Backward backward);
-  void mark(std::function<void()> on_backward);
+  // Appends a hook that runs when the backward pass reaches this position.
+  void hook(std::function<void()> on_backward);
 
-  // Walks from the last entry to the first, starting with `seed` as the gradient of `from`. The
-  // tape is empty afterwards, also if a backward function throws.
+  // The backward pass: from the last entry to the first, with `seed` as the gradient of `from`.
+  // The tape is empty afterwards, also if a backward function throws. Throws std::invalid_argument
+  // if `from` is not on this tape.
   void backward(const Var& from, Tensor seed);
 
   // The buffer of `shape` for a gradient of `target`, beside `like`. A parameter's buffer must
@@ -91,8 +93,8 @@ class Tape {
  private:
   struct Entry {
     Tensor grad;
-    Backward backward;              // empty for a mark
-    std::function<void()> on_mark;  // empty for an operation
+    Backward backward;           // empty for a hook
+    std::function<void()> hook;  // empty for an operation
   };
   static Tensor& gradient_of(const GradientTarget& target);  // what has so far reached an entry
 

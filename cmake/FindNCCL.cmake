@@ -1,11 +1,13 @@
 # Finds NVIDIA's NCCL -> NCCL_FOUND, NCCL_VERSION and the target NCCL::nccl.
-# Looked for, in this order: a package that NCCL itself installed (since 2.29.7); NCCL_ROOT and NCCL_HOME (of the environment,
-# NCCL_ROOT also of CMake); the usual folders; those of the CUDA Toolkit. A wheel of pip has libnccl.so.2 and no libnccl.so.
+# Searched in this order: NCCL's own CMake package (since 2.29.7); NCCL_ROOT and NCCL_HOME (environment
+# variables; NCCL_ROOT also as a CMake variable); the usual folders; those of the CUDA Toolkit. pip's wheel
+# has libnccl.so.2 and no libnccl.so.
 find_package(NCCL CONFIG QUIET)
 if(NOT TARGET NCCL::nccl)
   find_path(NCCL_INCLUDE_DIR nccl.h
     HINTS ENV NCCL_ROOT ENV NCCL_HOME PATHS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  get_filename_component(NCCL_FOLDER "${NCCL_INCLUDE_DIR}" DIRECTORY)   # a header and a library of two versions would not fit
+  # The library beside the header: those of two versions would not fit.
+  get_filename_component(NCCL_FOLDER "${NCCL_INCLUDE_DIR}" DIRECTORY)
   find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR
     HINTS "${NCCL_FOLDER}" PATHS ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
   mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)

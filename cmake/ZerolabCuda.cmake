@@ -1,6 +1,8 @@
-# Decides once whether the part for NVIDIA GPUs is built -> ZEROLAB_HAVE_CUDA, and ZEROLAB_CUDA_SAYS, which tells it in one line.
-# AUTO never breaks a build for the CPU: nvcc is tried in a project of its own before its language is enabled here.
-set(ZEROLAB_CUDA AUTO CACHE STRING "The part for NVIDIA GPUs: AUTO (where it can be built), ON (or fail), OFF")
+# Decides whether the part for NVIDIA GPUs is built -> ZEROLAB_HAVE_CUDA, and ZEROLAB_CUDA_SAYS, one line
+# with the result and its reason. AUTO never breaks a build for the CPU: nvcc is tried in a separate
+# project before its language is enabled here.
+set(ZEROLAB_CUDA AUTO CACHE STRING
+  "The part for NVIDIA GPUs: AUTO (where it can be built), ON (error with a fix if unavailable), OFF")
 set_property(CACHE ZEROLAB_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT ZEROLAB_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "ZEROLAB_CUDA must be AUTO, ON or OFF, not '${ZEROLAB_CUDA}'")
@@ -16,34 +18,35 @@ function(zerolab_find_nvcc)
     find_program(nvcc NAMES "${asked}" NO_CACHE)
   else()
     set(asked nvcc)
-    find_program(nvcc NAMES nvcc PATHS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin NO_CACHE)
+    find_program(nvcc NAMES nvcc
+      PATHS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin NO_CACHE)
   endif()
   set(text "")
   if(nvcc)
     execute_process(COMMAND "${nvcc}" --version OUTPUT_VARIABLE text ERROR_VARIABLE text)
   endif()
   if(NOT nvcc)
-    set(why "there is no ${asked}; install the CUDA Toolkit, or set CUDACXX to its bin/nvcc")
+    set(why "${asked} was not found; install the CUDA Toolkit, or set CUDACXX to its bin/nvcc")
   elseif(NOT text MATCHES "Cuda compiler.*release ([0-9.]+)")
     set(why "${nvcc} is not a working nvcc; set CUDACXX to that of the CUDA Toolkit")
   elseif(CMAKE_MATCH_1 VERSION_LESS 12.0)
-    set(why "${nvcc} is of CUDA ${CMAKE_MATCH_1}, and C++20 needs 12.0; set CUDACXX to a newer one")
+    set(why "${nvcc} is from CUDA ${CMAKE_MATCH_1}, and C++20 needs 12.0; set CUDACXX to a newer one")
   endif()
   set(nvcc "${nvcc}" PARENT_SCOPE)
   set(toolkit "${CMAKE_MATCH_1}" PARENT_SCOPE)
   set(why "${why}" PARENT_SCOPE)
 endfunction()
 
-# The user's architectures, else those of the GPUs here, else one that every GPU can start from: PTX, which the driver
-# compiles for its card at the first use and keeps. A list of real ones would cost minutes of ptxas on a machine without
-# any GPU: attention.cu takes 19 s as PTX, and 35 s for each real architecture.
+# The user's architectures, else those of the GPUs here, else PTX, which the driver compiles for its GPU
+# at the first use and keeps. A list of real ones would cost minutes on a machine without a GPU:
+# attention.cu takes 19 s as PTX, and 35 s for each real architecture.
 function(zerolab_choose_architectures)
   if(CMAKE_CUDA_ARCHITECTURES OR NOT "$ENV{CUDAARCHS}" STREQUAL "")
     return()
   endif()
   execute_process(COMMAND "${nvcc}" --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
   string(REGEX MATCHALL "[0-9]+" known "${known}")
-  list(FILTER known EXCLUDE REGEX "^[3-6].$")   # before Volta: no independent threads, which __syncwarp() is about
+  list(FILTER known EXCLUDE REGEX "^[3-6].$")   # before Volta: __syncwarp() does not hold
   list(SORT known COMPARE NATURAL)
   list(GET known 0 oldest)
   list(GET known -1 newest)
@@ -57,7 +60,7 @@ function(zerolab_choose_architectures)
       if(one IN_LIST known)
         list(APPEND chosen ${one})
       elseif(one GREATER newest)
-        list(APPEND chosen ${newest}-virtual)   # a GPU that is younger than the toolkit
+        list(APPEND chosen ${newest}-virtual)   # a GPU that is newer than the toolkit
       endif()
     endforeach()
     list(REMOVE_DUPLICATES chosen)
@@ -68,7 +71,7 @@ function(zerolab_choose_architectures)
   set(CMAKE_CUDA_ARCHITECTURES "${chosen}" CACHE STRING "Architectures of GPUs to compile for")
 endfunction()
 
-# -> why nvcc cannot be used although it is there: mostly a host compiler that is too new for it.
+# -> why nvcc does not work although it is there: mostly because the host compiler is too new for it.
 function(zerolab_ask_nvcc)
   set(trial "${PROJECT_BINARY_DIR}/CMakeFiles/zerolab_nvcc.cu")
   file(WRITE "${trial}" "int main() { return 0; }\n")
@@ -93,9 +96,9 @@ else()
   if(NOT why AND NOT "CUDA" IN_LIST languages)
     zerolab_choose_architectures()
     if(CMAKE_CUDA_ARCHITECTURES)
-      set(ENV{CUDAARCHS} "${CMAKE_CUDA_ARCHITECTURES}")   # for the trial, which sees no variable of ours
+      set(ENV{CUDAARCHS} "${CMAKE_CUDA_ARCHITECTURES}")   # for the trial, which does not see our variables
     endif()
-    if("$ENV{CUDAHOSTCXX}" STREQUAL "")   # one compiler for all, not whatever g++ is on PATH
+    if("$ENV{CUDAHOSTCXX}" STREQUAL "")   # one compiler for all, not the g++ on PATH
       set(ENV{CUDAHOSTCXX} "${CMAKE_CXX_COMPILER}")
     endif()
     if(CMAKE_CUDA_HOST_COMPILER)
@@ -112,20 +115,21 @@ else()
       set(ZEROLAB_NVCC_TRIED "${nvcc}" CACHE INTERNAL "The nvcc that check_language() found to work")
       enable_language(CUDA)
     else()
-      unset(CMAKE_CUDA_COMPILER CACHE)   # NOTFOUND would stay when the cause is mended
+      unset(CMAKE_CUDA_COMPILER CACHE)   # NOTFOUND would stay after the cause is fixed
       zerolab_ask_nvcc()
     endif()
   endif()
   if(NOT why)
     find_package(CUDAToolkit 12.0 QUIET)
     if(NOT TARGET CUDA::cublas OR NOT TARGET CUDA::cudart_static)
-      set(why "the toolkit of ${nvcc} has no cuBLAS or no runtime; install them (apt: libcublas-dev and cuda-cudart-dev)")
+      set(why "the toolkit of ${nvcc} has no cuBLAS or no runtime; \
+install them (apt: libcublas-dev and cuda-cudart-dev)")
     endif()
   endif()
   if(NOT why)
     set(ZEROLAB_HAVE_CUDA ON)
-    set(CMAKE_CUDA_RUNTIME_LIBRARY None)   # it is linked by name, so that projects that use zerolab link it too
-    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)   # CMake before 3.25.2 (Debian 12 has 3.25.1) does not know it
+    set(CMAKE_CUDA_RUNTIME_LIBRARY None)   # linked by name, so that projects that use zerolab link it
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)   # unknown to CMake before 3.25.2 (Debian 12: 3.25.1)
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     endif()
   elseif(ZEROLAB_CUDA STREQUAL "ON")
@@ -137,4 +141,4 @@ if(ZEROLAB_HAVE_CUDA)
 else()
   set(ZEROLAB_CUDA_SAYS "not compiled: ${why}")
 endif()
-set(ZEROLAB_CUDA_SAYS "${ZEROLAB_CUDA_SAYS}" CACHE INTERNAL "What became of the part for GPUs")
+set(ZEROLAB_CUDA_SAYS "${ZEROLAB_CUDA_SAYS}" CACHE INTERNAL "Whether the part for GPUs is built, and why")

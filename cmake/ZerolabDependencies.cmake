@@ -1,10 +1,11 @@
 # Finds Eigen, nlohmann-json, CLI11 and Catch2. Each is taken from the first place that has it:
-#   1. a target that the embedding project already made
+#   1. a target of the embedding project
 #   2. an installed package (find_package), also below ZEROLAB_DEPS
 #   3. plain headers, or a source tree of Catch2, in or below ZEROLAB_DEPS
 #   4. a pinned download into the build folder
-# If everything is there, the network is not used.
-set(ZEROLAB_DEPS "$ENV{ZEROLAB_DEPS}" CACHE PATH "Folder that holds dependencies, installed or as plain headers")
+# If all are found, the network is not used.
+set(ZEROLAB_DEPS "$ENV{ZEROLAB_DEPS}" CACHE PATH
+  "Folder that holds dependencies, installed or as plain headers")
 find_package(Threads REQUIRED)
 
 set(zerolab_downloads "${PROJECT_BINARY_DIR}/_deps")
@@ -59,9 +60,14 @@ function(zerolab_download name url sha256 package)
     endif()
     file(REMOVE "${zerolab_downloads}/${name}-${archive}")
     message(FATAL_ERROR "${name} is not installed, and ${url} could not be downloaded: ${status}.\n"
-      "Install it with apt (${package}), or put it into a folder and pass -DZEROLAB_DEPS=<folder>.")
+      "How to fix it: install it with apt (${package}), "
+      "or put it into a folder and pass -DZEROLAB_DEPS=<folder>.")
   endif()
-  file(ARCHIVE_EXTRACT INPUT "${zerolab_downloads}/${name}-${archive}" DESTINATION "${zerolab_downloads}/${name}")
+  # The folder gets its name last: one that is there is complete, also after an interruption.
+  set(folder "${zerolab_downloads}/${name}")
+  file(REMOVE_RECURSE "${folder}.part")
+  file(ARCHIVE_EXTRACT INPUT "${folder}-${archive}" DESTINATION "${folder}.part")
+  file(RENAME "${folder}.part" "${folder}")
 endfunction()
 
 # zerolab_dependency(name minimum-version target header url sha256 apt-package)

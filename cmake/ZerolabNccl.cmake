@@ -1,6 +1,8 @@
-# Decides once whether NCCL is built in -> ZEROLAB_HAVE_NCCL, and ZEROLAB_NCCL_SAYS, which tells it in one line.
-# It moves the memory of GPUs, so it needs the part for GPUs. The 2.14 is for communicators that do not block.
-set(ZEROLAB_NCCL AUTO CACHE STRING "NCCL between GPUs: AUTO (where it is found), ON (or fail), OFF")
+# Decides whether NCCL is built in -> ZEROLAB_HAVE_NCCL, and ZEROLAB_NCCL_SAYS, one line with the result and
+# its reason. NCCL copies between GPUs, so it needs the part for GPUs. Version 2.14 is the first with
+# communicators that do not block.
+set(ZEROLAB_NCCL AUTO CACHE STRING
+  "NCCL between GPUs: AUTO (where it is found), ON (error with a fix if unavailable), OFF")
 set_property(CACHE ZEROLAB_NCCL PROPERTY STRINGS AUTO ON OFF)
 if(NOT ZEROLAB_NCCL MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "ZEROLAB_NCCL must be AUTO, ON or OFF, not '${ZEROLAB_NCCL}'")
@@ -15,7 +17,8 @@ elseif(NOT ZEROLAB_HAVE_CUDA)
 else()
   find_package(NCCL 2.14 QUIET)
   if(NOT NCCL_FOUND)
-    set(why "there is no NCCL 2.14 or later; install it (apt: libnccl-dev), or set NCCL_ROOT to its folder")
+    set(why "NCCL 2.14 or later was not found; install it (apt: libnccl-dev), \
+or set NCCL_ROOT to its folder")
   endif()
 endif()
 if(NOT why)

@@ -26,7 +26,7 @@ const char* name(Purpose purpose);
 // N times the bytes that each of N ranks sends for one call, given the bytes of the unsharded side.
 // The ring factors of nccl-tests' doc/PERFORMANCE.md: all_reduce 2(N-1)/N; reduce_scatter,
 // all_gather, all_to_all and broadcast (N-1)/N; send 1; receive and barrier 0. Times N, because
-// bytes that N does not divide have no whole share.
+// N need not divide the bytes.
 int64_t sent_bytes_times_n(Collective collective, int64_t bytes, int ranks);
 
 struct Traffic {

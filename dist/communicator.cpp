@@ -1,5 +1,6 @@
 #include "dist/communicator.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 
@@ -23,21 +24,21 @@ std::string describe(const Call& call, bool reduction) {
 
 namespace {
 
-// "all_gather 'h.3 parameter': ", how errors about arguments begin.
+// "all_gather 'h.3 parameter': ", the beginning of errors about arguments.
 std::string intro(const Call& call, CallName name) {
   return str(zl::name(call.kind), " '", name.text, "': ");
 }
 
-void require_whole_slices(const Call& call, const Tensor& whole, int size, CallName name) {
-  if (!whole.defined() || whole.numel() % size == 0) return;
-  const int64_t padded = (whole.numel() / size + 1) * size;
-  require(false, intro(call, name), whole.numel(), " elements cannot be divided among ", size,
+void require_equal_shards(const Call& call, const Tensor& full, int size, CallName name) {
+  if (!full.defined() || full.numel() % size == 0) return;
+  const int64_t padded = (full.numel() / size + 1) * size;
+  require(false, intro(call, name), full.numel(), " elements cannot be divided among ", size,
           " ranks; pad to ", padded);
 }
 
 void require_rank(const Call& call, int rank, int size, CallName name) {
-  require(rank >= 0 && rank < size, intro(call, name), "there is no rank ", rank, "; with ", size,
-          " ranks they are 0 to ", size - 1);
+  require(rank >= 0 && rank < size, intro(call, name), "rank ", rank,
+          " is out of range: there are ", size, " ranks, 0 to ", size - 1);
 }
 
 void require_addable(const Call& call, const Tensor& tensor, CallName name) {
@@ -46,7 +47,7 @@ void require_addable(const Call& call, const Tensor& tensor, CallName name) {
           "the mean of integers is not an integer; use the sum, or a float type");
 }
 
-void require_apart(const Call& call, const Tensor& from, const Tensor& to, CallName name) {
+void require_disjoint(const Call& call, const Tensor& from, const Tensor& to, CallName name) {
   if (!from.defined() || !to.defined()) return;
   require(from.dtype() == to.dtype() && from.numel() == to.numel(), intro(call, name), "from is ",
           from.numel(), " ", zl::name(from.dtype()), " elements and to is ", to.numel(), " ",
@@ -55,7 +56,7 @@ void require_apart(const Call& call, const Tensor& from, const Tensor& to, CallN
              *b = static_cast<const char*>(to.address());
   const std::less<const char*> before;
   require(!a || !b || !before(a, b + to.bytes()) || !before(b, a + from.bytes()), intro(call, name),
-          "from and to overlap; give them memory of their own");
+          "from and to overlap; they must not share memory");
 }
 
 }  // namespace
@@ -67,19 +68,19 @@ Work Communicator::all_reduce(const Tensor& inout, Reduction reduction, CallName
   return end(call, do_all_reduce(inout, call));
 }
 
-Work Communicator::reduce_scatter(const Tensor& whole, Reduction reduction, CallName name) {
+Work Communicator::reduce_scatter(const Tensor& full, Reduction reduction, CallName name) {
   Call call{.kind = Collective::reduce_scatter, .reduction = reduction};
-  require_addable(call, whole, name);
-  require_whole_slices(call, whole, size_, name);
-  call = begin(call, whole, name);
-  return end(call, do_reduce_scatter(whole, call));
+  require_addable(call, full, name);
+  require_equal_shards(call, full, size_, name);
+  call = begin(call, full, name);
+  return end(call, do_reduce_scatter(full, call));
 }
 
-Work Communicator::all_gather(const Tensor& whole, CallName name) {
+Work Communicator::all_gather(const Tensor& full, CallName name) {
   Call call{.kind = Collective::all_gather};
-  require_whole_slices(call, whole, size_, name);
-  call = begin(call, whole, name);
-  return end(call, do_all_gather(whole, call));
+  require_equal_shards(call, full, size_, name);
+  call = begin(call, full, name);
+  return end(call, do_all_gather(full, call));
 }
 
 Work Communicator::broadcast(const Tensor& inout, int root, CallName name) {
@@ -92,8 +93,8 @@ Work Communicator::broadcast(const Tensor& inout, int root, CallName name) {
 Work Communicator::all_to_all(const Tensor& from, const Tensor& to, CallName name) {
   Call call{.kind = Collective::all_to_all};
   require(to.defined(), intro(call, name), "the tensor to receive into is undefined");
-  require_whole_slices(call, from, size_, name);
-  require_apart(call, from, to, name);
+  require_equal_shards(call, from, size_, name);
+  require_disjoint(call, from, to, name);
   call = begin(call, from, name);
   return end(call, do_all_to_all(from, to, call));
 }
@@ -117,51 +118,80 @@ Work Communicator::receive(const Tensor& to, int from_rank, CallName name) {
   return end(call, do_receive(to, call));
 }
 
-std::vector<std::string> Communicator::exchange(const std::string& text, std::string_view name) {
+std::vector<std::string> Communicator::all_gather_object(const std::string& text,
+                                                         std::string_view name) {
+  require_none_dropped();
   const std::string_view kept{events_.keep(name), name.size()};
-  return do_exchange(
-      text,
-      {.kind = Collective::barrier, .sequence = ++collectives_, .name = kept, .patient = true});
+  return do_all_gather_object(text, {.kind = Collective::barrier,
+                                     .sequence = ++collectives_,
+                                     .name = kept,
+                                     .has_deadline = false});
+}
+
+void Communicator::finish() {
+  for (const auto& operation : in_flight_) operation->dropped = operation->returned;
+  require_none_dropped();
 }
 
 Call Communicator::begin(Call call, const Tensor& tensor, CallName name) {
-  require(tensor.defined(), intro(call, name), "the tensor is undefined; was its unit released?");
+  require(tensor.defined(), intro(call, name), "the tensor is undefined; was its unit resharded?");
   call.dtype = tensor.dtype();
   call.count = tensor.numel();
   return begin(call, tensor.bytes(), name);
 }
 
 Call Communicator::begin(Call call, int64_t bytes, CallName name) {
+  require_none_dropped();
   const char* kept = events_.keep(name.text);
   call.name = {kept, name.text.size()};
-  call.sequence = ++(call.between_two() ? between_two_[{call.kind, call.peer}] : collectives_);
+  call.sequence =
+      ++(call.point_to_point() ? point_to_point_[{call.kind, call.peer}] : collectives_);
   log_.add(call.kind, name.purpose, call.count, bytes, size_);
-  began_ = met_ =
+  const int64_t now =
       events_.append(EventKind::collective_begin, zl::name(call.kind), bytes, call.count, kept);
+  in_flight_.push_back(std::make_shared<Operation>(Operation{call, now, now}));
   return call;
 }
 
-void Communicator::met(const Call& call) {
-  met_ =
+void Communicator::all_ranks_came(const Call& call) {
+  const int64_t now =
       events_.append(EventKind::collective_met, name(call.kind), 0, call.count, call.name.data());
+  for (const auto& operation : in_flight_)
+    if (operation->call == call) operation->all_came = now;
 }
 
+void Communicator::end_event(const Operation& operation) {
+  const Call& call = operation.call;
+  const int64_t sent =
+      sent_bytes_times_n(call.kind, call.count * size_of(call.dtype), size_) / size_;
+  const int64_t now = events_.append(EventKind::collective_end, name(call.kind), sent, call.count,
+                                     call.name.data());
+  log_.add_time(call.kind, now - operation.began,
+                call.point_to_point() ? 0 : operation.all_came - operation.began);
+}
+
+// A transport that has moved the data already ends the call here; its Work must be waited for all
+// the same, so that programs behave alike on every transport.
 Work Communicator::end(const Call& call, Work work) {
-  const int64_t waited = call.between_two() ? 0 : met_ - began_;
-  const auto leave = [this, call, began = began_, waited] {
-    const int64_t sent =
-        sent_bytes_times_n(call.kind, call.count * size_of(call.dtype), size_) / size_;
-    const int64_t now = events_.append(EventKind::collective_end, name(call.kind), sent, call.count,
-                                       call.name.data());
-    log_.add_time(call.kind, now - began, waited);
+  const auto operation = *std::ranges::find_if(
+      in_flight_, [&](const auto& operation) { return operation->call == call; });
+  operation->returned = true;
+  const bool complete = !work.pending();
+  if (complete) end_event(*operation);
+  const auto wait = [this, operation, complete, rest = std::make_shared<Work>(std::move(work))] {
+    std::erase(in_flight_, operation);
+    if (complete) return;
+    rest->wait();
+    end_event(*operation);
   };
-  if (work.pending())
-    return Work([leave, rest = std::make_shared<Work>(std::move(work))] {
-      rest->wait();
-      leave();
-    });
-  leave();
-  return {};
+  return Work(wait, [operation] { operation->dropped = true; });
+}
+
+void Communicator::require_none_dropped() const {
+  for (const auto& operation : in_flight_)
+    if (operation->dropped)
+      throw CommunicationError(str("rank ", rank_, " dropped the Work of ",
+                                   describe(operation->call), "; call wait() on it"));
 }
 
 }  // namespace zl

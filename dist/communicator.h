@@ -1,13 +1,14 @@
 // Collectives among N ranks: one interface, several transports.
 //
-// A call is checked, logged, then carried out by one private virtual function. Collectives work in
-// place: where one side is sharded, this rank's shard is its own slice [rank * n, (rank + 1) * n)
-// of the whole. Sums add in fp32 in rank order (fp64 for f64, exactly for integers); a mean divides
-// the sum once by N and then rounds to the type.
+// Each call is checked, logged and then carried out by one private virtual function. Collectives
+// work in place: where one side is sharded, this rank's shard is its slice [rank * n, (rank + 1) *
+// n) of the full tensor. Sums accumulate in fp32 in rank order (f64 in fp64, integers exactly). A
+// mean divides the sum once by N and then rounds to the type.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,19 +22,20 @@
 
 namespace zl {
 
-// A call that cannot end as its callers meant: mismatched calls, a rank that died, a deadline.
-// Programs exit with 4.
+// A collective that cannot complete: mismatched calls, a dead rank, a passed deadline. Programs
+// exit with 4.
 class CommunicationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What a call is called in logs and errors ("h.3 gradient") and what it moves.
+// The name of a call in logs and errors ("h.3 gradient"), and what it communicates.
 struct CallName {
   std::string_view text;
   Purpose purpose;
 };
 
+// Belongs to its rank's thread.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -41,39 +43,49 @@ class Communicator {
   int size() const { return size_; }
 
   // All ranks must make the same calls with the same types, counts and names in the same order.
-  // Each throws std::invalid_argument at once if its arguments cannot be right on this rank, and
-  // CommunicationError otherwise. Tensors must not be touched until the Work was waited for. After
-  // a CommunicationError their contents are unspecified and every further call throws it again. In:
-  // this rank's values. Out: the reduction of all ranks' values, the same bits on every rank.
+  // Each call throws std::invalid_argument at once if its arguments cannot be right on this rank,
+  // and CommunicationError otherwise. Do not access the tensors before `Work::wait()` returns.
+  // Several calls may be in flight, and be waited for in any order. After a CommunicationError
+  // their contents are unspecified, and every further call throws it again.
+
+  // In: this rank's values. Out: the reduction of all ranks' values, the same bits on every rank.
   [[nodiscard]] Work all_reduce(const Tensor& inout, Reduction reduction, CallName name);
-  // In: this rank's whole. Out: the own slice holds the reduction of all ranks' slices; the rest is
-  // unspecified.
-  [[nodiscard]] Work reduce_scatter(const Tensor& whole, Reduction reduction, CallName name);
-  // In: the own slice. Out: every slice, each from its rank.
-  [[nodiscard]] Work all_gather(const Tensor& whole, CallName name);
+  // In: this rank's full tensor. Out: the local shard holds the reduction of all ranks' values of
+  // it; the rest is unspecified.
+  [[nodiscard]] Work reduce_scatter(const Tensor& full, Reduction reduction, CallName name);
+  // In: the local shard. Out: every shard, each from its rank.
+  [[nodiscard]] Work all_gather(const Tensor& full, CallName name);
   // In: the root's values. Out: the same on every rank.
   [[nodiscard]] Work broadcast(const Tensor& inout, int root, CallName name);
-  // Slice r of `from` goes to rank r; slice r of `to` comes from rank r. The two must not overlap.
+  // Shard r of `from` goes to rank r; shard r of `to` comes from rank r. The two must not overlap.
   [[nodiscard]] Work all_to_all(const Tensor& from, const Tensor& to, CallName name);
   [[nodiscard]] Work barrier(CallName name);
-  // One rank sends what another receives; only the two of them take part. Neither call blocks, so
-  // two ranks may both send first; waiting does. Between two ranks, the first send meets the first
+  // One rank sends what another receives; no other rank takes part. Neither call blocks, so two
+  // ranks may both send first; waiting blocks. Between two ranks, the first send matches the first
   // receive, and so on.
   [[nodiscard]] Work send(const Tensor& from, int to_rank, CallName name);
   [[nodiscard]] Work receive(const Tensor& to, int from_rank, CallName name);
 
-  // What every rank says, in the order of ranks, on every rank: for reports and results, which are
-  // text and small. It stands in no log, and has no deadline, since a rank may write files while
-  // the others wait for it here.
-  std::vector<std::string> exchange(const std::string& text, std::string_view name);
+  // The texts of all ranks in rank order, on every rank: for reports and results, which are small.
+  // It is not logged, and it has no deadline, because a rank may write files while the others wait
+  // for it here.
+  std::vector<std::string> all_gather_object(const std::string& text, std::string_view name);
 
-  // From now on calls need be compared only when one of them fails to end; all ranks say so at the
-  // same place. Ranks that compare for nothing, in one process, go on doing so.
-  virtual void trust_calls() {}
+  // From now on, calls are compared only when one of them does not complete in time. All ranks call
+  // this at the same point. Ranks that are threads go on comparing every call, which costs nothing.
+  virtual void compare_calls_only_on_timeout() {}
 
-  // Calls between the two are issued together (an NCCL group). A group counts as its members.
+  // Calls between the two are issued together (an NCCL group). The log counts each member.
   virtual void begin_group() {}
   virtual void end_group() {}
+
+  // [B] of scratch memory (use: communication) that a reduction of `count` elements [n] allocates
+  // on this rank until it has been waited for.
+  virtual int64_t reduction_scratch_bytes(int64_t /*count*/, Dtype) const { return 0; }
+
+  // To be called after the rank's last call. Throws CommunicationError if a Work was not waited
+  // for.
+  virtual void finish();
 
   const CommunicationLog& log() const { return log_; }
   CommunicationLog& log() { return log_; }
@@ -82,30 +94,41 @@ class Communicator {
  protected:
   Communicator(int rank, int size, EventStream& events)
       : rank_(rank), size_(size), events_(events) {}
-  // The transport says that all ranks have arrived; the time until then was spent waiting.
-  void met(const Call& call);
+  // The transport calls this when all ranks have come to `call`: until then this rank waited.
+  void all_ranks_came(const Call& call);
 
  private:
+  // A call whose Work has not been waited for. Each has its own times, because several may be in
+  // flight.
+  struct Operation {
+    Call call;
+    int64_t began = 0, all_came = 0;         // [ns]
+    bool returned = false, dropped = false;  // its Work
+  };
+
   virtual Work do_all_reduce(const Tensor& inout, const Call& call) = 0;
-  virtual Work do_reduce_scatter(const Tensor& whole, const Call& call) = 0;
-  virtual Work do_all_gather(const Tensor& whole, const Call& call) = 0;
+  virtual Work do_reduce_scatter(const Tensor& full, const Call& call) = 0;
+  virtual Work do_all_gather(const Tensor& full, const Call& call) = 0;
   virtual Work do_broadcast(const Tensor& inout, const Call& call) = 0;
   virtual Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) = 0;
   virtual Work do_barrier(const Call& call) = 0;
   virtual Work do_send(const Tensor& from, const Call& call) = 0;
   virtual Work do_receive(const Tensor& to, const Call& call) = 0;
-  virtual std::vector<std::string> do_exchange(const std::string& text, const Call& call) = 0;
+  virtual std::vector<std::string> do_all_gather_object(const std::string& text,
+                                                        const Call& call) = 0;
 
   Call begin(Call call, const Tensor& tensor, CallName name);
   Call begin(Call call, int64_t bytes, CallName name);
   Work end(const Call& call, Work work);
+  void end_event(const Operation& operation);
+  void require_none_dropped() const;
 
   int rank_, size_;
   EventStream& events_;
   CommunicationLog log_;
-  int64_t began_ = 0, met_ = 0;  // [ns] of the call that is under way
+  std::vector<std::shared_ptr<Operation>> in_flight_;
   int64_t collectives_ = 0;
-  std::map<std::pair<Collective, int>, int64_t> between_two_;  // sends and receives, by peer
+  std::map<std::pair<Collective, int>, int64_t> point_to_point_;  // sends and receives, by peer
 };
 
 }  // namespace zl

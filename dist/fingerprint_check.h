@@ -1,10 +1,10 @@
-// How one rank agrees with the others before its data moves: all mean the same call, or all are
-// told why not.
+// How a rank checks, before its data moves, that all ranks make the same call.
 //
-// Used with transports such as NCCL, which move data themselves and never notice that ranks
-// disagree. Ranks of one process agree in a Meeting; a rank in another process does so over its
-// line to rank 0 (dist/processes/control_connection.h). Belongs to the rank's thread, but for
-// failed(). What returns after waiting throws CommunicationError if there is a failure.
+// Transports such as NCCL move data themselves and never notice that ranks make different calls.
+// Ranks that are threads compare calls in memory (dist/threads/local_fingerprint_check.h), ranks
+// that are processes over a connection to rank 0 (dist/processes/control_client.h). Only failed()
+// may be called by other threads than the rank's. What returns after waiting throws
+// CommunicationError if the run has failed.
 #pragma once
 
 #include <cstdint>
@@ -12,43 +12,40 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/trace/flight_recorder.h"
 
 namespace zl {
 
-class Agreement {
+class FingerprintCheck {
  public:
-  virtual ~Agreement() = default;
+  virtual ~FingerprintCheck() = default;
 
-  // Returns when all ranks have come with the same call, or at once once calls are trusted (a
-  // barrier never is). Returns the call's number in the rank's flight recorder.
-  virtual int64_t agree(const Call& call, const EventStream& events) = 0;
-  // How far a call has come.
-  virtual void tell(int64_t record, FlightRecord::State state) = 0;
-  // What every rank says, in the order of ranks.
-  virtual std::vector<std::string> exchange(const Call& call, const std::string& text,
-                                            const EventStream& events) = 0;
-  // As Communicator::trust_calls().
-  virtual void trust_calls() {}
+  // Returns when all ranks have come to the same call. After compare_calls_only_on_timeout() it
+  // returns at once, unless the call is a barrier. Returns the call's number in the rank's flight
+  // recorder.
+  virtual int64_t require_same_call(const Call& call, const EventStream& events) = 0;
+  virtual void set_state(int64_t record, CallState state) = 0;
+  virtual std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
+                                                     const EventStream& events) = 0;
+  // As Communicator::compare_calls_only_on_timeout().
+  virtual void compare_calls_only_on_timeout() {}
 
-  // A send or a receive is a letter, which meets that of the other side. Returns its number, also
-  // in the flight recorder. The caller must withdraw each in the end; one that has not met is then
-  // a failure, unless the rank is `unwinding` an error of its own.
+  // A send or receive is posted, and matches one that the other rank posts. post() returns its
+  // number in the flight recorder. Each must be withdrawn in the end: without a match that fails
+  // the run, unless an exception unwinds the stack.
   virtual int64_t post(const Call& call, const EventStream& events) = 0;
-  virtual void await(int64_t letter) = 0;          // returns when it has met the other side's
-  virtual bool has_met(int64_t letter) const = 0;  // as far as is known here since the last await
-  virtual void withdraw(int64_t letter, bool unwinding) noexcept = 0;
+  virtual void wait_for_match(int64_t record) = 0;
+  virtual bool has_match(int64_t record) const = 0;
+  virtual void withdraw(int64_t record, bool unwinding) noexcept = 0;
 
-  // The first failure is the one that all ranks report, in their current or next call. Returns
-  // whether the caller shall throw `why` itself: it was the first, and nobody can say more about
-  // it.
+  // All ranks report the first failure, in their current or next call. Returns true if the caller
+  // should throw `why` itself, because it came first and no other rank can add a cause.
   virtual bool fail(const std::string& why) = 0;
   virtual bool failed() const = 0;
-  [[noreturn]] void throw_failure(const Call& call) { throw CommunicationError(told(call)); }
+  [[noreturn]] void throw_failure(const Call& call) { throw CommunicationError(failure_in(call)); }
 
  protected:
-  // What this rank says in `call` of a failure that it was told.
-  virtual std::string told(const Call& call) = 0;
+  // The text of the run's failure for this rank, which is in `call`.
+  virtual std::string failure_in(const Call& call) = 0;
 };
 
 }  // namespace zl

@@ -1,4 +1,5 @@
-// Any rank of any size: moves nothing, checks and logs everything. The dry run's transport.
+// A communicator for dry runs: any rank of any size. It moves nothing, and checks and logs
+// everything.
 #pragma once
 
 #include <memory>
@@ -7,8 +8,8 @@
 
 namespace zl {
 
-// `scratch`: reductions take the scratch memory that NcclCommunicator's ordered ones take, for as
-// long.
+// `scratch`: reductions allocate the scratch memory of ordered sums (dist/ordered/), for as long as
+// NcclCommunicator does.
 std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events,
                                                 bool scratch = false);
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "dist/threads/rank_threads.h"
+#include "dist/threads/local_fingerprint_check.h"
 #include "dist/threads/thread_communicator.h"
 #include "tensor/error.h"
 
@@ -24,18 +24,18 @@ thread_local std::string last_report;
 
 struct RankError {
   std::exception_ptr error;
-  bool told = false;  // it only repeats the failure that another rank caused
+  bool repeats = false;  // the failure that another rank caused
 };
 
 class Run {
  public:
-  Run(int size, RankTransport& transport, const std::function<void(Communicator&)>& body,
+  Run(int size, const RankTransport& transport, const std::function<void(Communicator&)>& body,
       const RankOptions& options)
       : size_(size),
         transport_(transport),
         body_(body),
         options_(options),
-        meeting_(size, options.timeout) {
+        rendezvous_(size, options.timeout) {
     for (int r = 0; r < size; ++r) events_.emplace_back(r, options.event_capacity);
   }
 
@@ -45,49 +45,58 @@ class Run {
       for (int r = 0; r < size_; ++r) start(r, threads);
       watch();
     }
-    last_report = meeting_.failed() ? meeting_.failure_report() : "";
+    last_report = rendezvous_.failed() ? rendezvous_.failure_report() : "";
     rethrow_first();
   }
 
  private:
   void start(int rank, std::vector<std::jthread>& threads) {
+    if (failed_to_start_) return;
     try {
       threads.emplace_back([this, rank] { run_rank(rank); });
-    } catch (...) {  // the system gives no more threads: the ranks that run must not wait for those
-                     // that never will
-      meeting_.fail(str("rank ", rank, " could not start; try fewer ranks"));
-      throw;
+    } catch (const std::exception& error) {  // mostly: the system gives no more threads
+      rendezvous_.fail(str("rank ", rank, " could not start (", error.what(),
+                           "); try fewer ranks, or raise the limit on threads (ulimit -u, or the "
+                           "container's)"));
+      failed_to_start_ = true;
+      std::lock_guard lock(mutex_);
+      ended_ += size_ - rank;
     }
   }
 
   void run_rank(int rank) {
     pthread_setname_np(pthread_self(), str("rank ", rank).c_str());
+    EventStream& events = events_[size_t(rank)];
+    LocalFingerprintCheck others(rendezvous_, rank);
     std::unique_ptr<Communicator> communicator;
     try {
-      communicator = transport_.join(rank, meeting_, events_[size_t(rank)]);
+      if (transport_.join)
+        communicator = transport_.join(rank, others, events);
+      else
+        communicator = std::make_unique<ThreadCommunicator>(rank, size_, rendezvous_, events);
       body_(*communicator);
-      transport_.part(*communicator);
+      communicator->finish();
     } catch (const std::exception& error) {
       failed(rank, error.what());
     } catch (...) {
       failed(rank, "an exception that is no std::exception");
     }
-    meeting_.rank_ended(rank);
-    communicator.reset();  // while watch() still looks on: the end of a transport may hang
+    rendezvous_.rank_ended(rank);
+    communicator.reset();  // while watch() still runs: the end of a transport may hang
     std::lock_guard lock(mutex_);
     ++ended_;
     changed_.notify_all();
   }
 
   void failed(int rank, const char* what) {
-    {  // first the error, so that it comes before those of the ranks that hear of it
+    {  // before the others hear of it, so that this error comes before theirs
       std::lock_guard lock(mutex_);
-      errors_.push_back({std::current_exception(), meeting_.was_told(rank)});
+      errors_.push_back({std::current_exception(), rendezvous_.has_reported(rank)});
     }
-    meeting_.fail(str("rank ", rank, " stopped: ", what));
+    rendezvous_.fail(str("rank ", rank, " stopped: ", what));
   }
 
-  // The caller's thread: looks at deadlines until all ranks have ended.
+  // The caller's thread: checks deadlines until all ranks have ended.
   void watch() {
     std::unique_lock lock(mutex_);
     const auto all_ended = [this] { return ended_ == size_; };
@@ -97,9 +106,9 @@ class Run {
     std::optional<std::chrono::steady_clock::time_point> failed_at;
     while (!changed_.wait_for(lock, step, all_ended)) {
       lock.unlock();
-      meeting_.check_deadlines();
+      rendezvous_.check_deadlines();
       const auto now = std::chrono::steady_clock::now();
-      if (meeting_.failed() && !failed_at) failed_at = now;
+      if (rendezvous_.failed() && !failed_at) failed_at = now;
       if (failed_at && now - *failed_at > options_.timeout + options_.grace) give_up();
       lock.lock();
     }
@@ -108,8 +117,8 @@ class Run {
   // A thread cannot be ended from outside, so the process ends instead.
   [[noreturn]] void give_up() {
     std::string text =
-        str(meeting_.failure_report(), "not all ranks ended within timeout and grace; now:\n",
-            meeting_.report());
+        str(rendezvous_.failure_report(), "not all ranks ended within timeout and grace; now:\n",
+            rendezvous_.report());
     for (int r = 0; r < size_; ++r)
       if (const std::string where = transport_.where(r); !where.empty())
         text += str("rank ", r, " is in ", where, "\n");
@@ -119,44 +128,34 @@ class Run {
   }
 
   void rethrow_first() {
-    const auto cause = std::ranges::find(errors_, false, &RankError::told);
+    if (failed_to_start_) throw CommunicationError(rendezvous_.failure());
+    const auto cause = std::ranges::find(errors_, false, &RankError::repeats);
     if (cause != errors_.end()) std::rethrow_exception(cause->error);
     if (!errors_.empty()) std::rethrow_exception(errors_.front().error);
-    if (meeting_.failed()) throw CommunicationError(meeting_.failure());
+    if (rendezvous_.failed()) throw CommunicationError(rendezvous_.failure());
   }
 
   const int size_;
-  RankTransport& transport_;
+  const RankTransport& transport_;
   const std::function<void(Communicator&)>& body_;
   const RankOptions options_;
-  std::deque<EventStream> events_;  // outlive the meeting, whose records point into them
-  Meeting meeting_;
+  std::deque<EventStream> events_;  // outlive the records in rendezvous_
+  Rendezvous rendezvous_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   int ended_ = 0;
+  bool failed_to_start_ = false;
   std::vector<RankError> errors_;  // in order of time
-};
-
-class SharedMemory final : public RankTransport {
- public:
-  explicit SharedMemory(int size) : size_(size) {}
-  std::unique_ptr<Communicator> join(int rank, Meeting& meeting, EventStream& events) override {
-    return std::make_unique<ThreadCommunicator>(rank, size_, meeting, events);
-  }
-
- private:
-  const int size_;
 };
 
 }  // namespace
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOptions options) {
-  SharedMemory transport(size);
-  run_rank_threads(size, transport, body, options);
+  run_rank_threads(size, {}, body, options);
 }
 
-void run_rank_threads(int size, RankTransport& transport,
+void run_rank_threads(int size, const RankTransport& transport,
                       const std::function<void(Communicator&)>& body, RankOptions options) {
   require(size >= 1, "there must be at least 1 rank, not ", size);
   require(size <= kMostRanks, size, " ranks are too many for one process, which runs up to ",

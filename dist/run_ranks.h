@@ -3,14 +3,19 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "dist/communicator.h"
 
 namespace zl {
 
+class FingerprintCheck;
+
+inline constexpr int kMostRanks = 64;  // of one run: sets of ranks are masks of 64 bits
+
 struct RankOptions {
-  // How long a rank waits for the others in one call. 0: for ever (gdb, --step).
+  // How long a rank waits for the others in one call. 0: forever (gdb, --step).
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   // After a failure, how much longer than `timeout` the ranks that are not in a call may take to
   // end before the process prints the report and exits with 4. Without a timeout it never does.
@@ -21,16 +26,32 @@ struct RankOptions {
 // Runs `body` once per rank, each on its own thread named "rank r", and returns when all have
 // ended. If ranks fail, rethrows the error that came first; errors that only repeat another rank's
 // failure come last. Ranks that wait for one that failed, ended early, called something else or
-// does not come within the timeout throw CommunicationError instead of hanging. At most 64 ranks.
+// does not come within the timeout throw CommunicationError instead of hanging; so does a rank that
+// drops a Work. At most kMostRanks ranks.
 void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOptions options = {});
 
-// As run_ranks(): who makes the ranks, and where. In one of several processes, `body` runs for its
-// own rank alone.
+// Another engine for run_ranks(): one process of several (dist/processes/process_ranks.h) runs
+// `body` for its own rank only.
 using RunRanks = std::function<void(int size, const std::function<void(Communicator&)>& body,
                                     RankOptions options)>;
 
-// The report of the last run_ranks failure on this thread: why, and each rank's last calls, for
+// Makes the communicators of ranks that are threads, for a transport that moves data itself. Both
+// functions may be called by several threads at once.
+struct RankTransport {
+  // Called on the rank's thread, which also destroys the result, before `others` and `events`.
+  std::function<std::unique_ptr<Communicator>(int rank, FingerprintCheck& others,
+                                              EventStream& events)>
+      join;
+  // The function that a rank may hang in, for the report before the process exits; "" if not known.
+  std::function<std::string(int rank)> where = [](int) { return ""; };
+};
+// As run_ranks().
+void run_rank_threads(int size, const RankTransport& transport,
+                      const std::function<void(Communicator&)>& body, RankOptions options);
+
+// The report of the last failed run on this thread: the cause, and each rank's last calls, for
 // people. Empty after success.
 std::string last_failure_report();
+void set_last_failure_report(std::string report);
 
 }  // namespace zl

@@ -1,29 +1,41 @@
-// A communication that may still be under way.
+// Handle of an asynchronous collective.
 #pragma once
 
+#include <exception>
 #include <functional>
+#include <stdexcept>
 #include <utility>
 
 namespace zl {
 
-// Whoever starts a communication waits for it before touching its tensors.
+// Do not access the tensors of a collective before wait() has returned. Every Work must be waited
+// for: overwriting a pending one throws std::logic_error, and destroying one runs `dropped`, by
+// which the Communicator makes its next call throw. While an exception unwinds the stack a Work may
+// be destroyed: the rank fails anyway.
 class Work {
  public:
-  Work() = default;  // already done
-  explicit Work(std::function<void()> finish) : finish_(std::move(finish)) {}
-  Work(Work&& other) noexcept : finish_(std::exchange(other.finish_, nullptr)) {}
-  Work& operator=(Work&& other) noexcept {
-    finish_ = std::exchange(other.finish_, nullptr);
+  Work() = default;  // complete
+  explicit Work(std::function<void()> finish, std::function<void()> dropped = {})
+      : finish_(std::move(finish)), dropped_(std::move(dropped)) {}
+  Work(Work&& other) noexcept
+      : finish_(std::exchange(other.finish_, {})), dropped_(std::exchange(other.dropped_, {})) {}
+  Work& operator=(Work&& other) {
+    if (pending()) throw std::logic_error("a pending Work is overwritten; call wait() on it first");
+    finish_ = std::exchange(other.finish_, {});
+    dropped_ = std::exchange(other.dropped_, {});
     return *this;
+  }
+  ~Work() {
+    if (pending() && dropped_ && std::uncaught_exceptions() == 0) dropped_();
   }
   // Returns when the result is there. Throws CommunicationError.
   void wait() {
-    if (auto finish = std::exchange(finish_, nullptr)) finish();
+    if (const auto finish = std::exchange(finish_, {})) finish();
   }
   bool pending() const { return bool(finish_); }
 
  private:
-  std::function<void()> finish_;
+  std::function<void()> finish_, dropped_;
 };
 
 }  // namespace zl

@@ -1,5 +1,6 @@
 #include "nn/gpt.h"
 
+#include <array>
 #include <cmath>
 
 #include "autograd/ops.h"
@@ -62,30 +63,31 @@ GptConfig named_gpt(const std::string& name) {
   throw InputError(str("there is no model '", name, "'; known are ", known));
 }
 
-Gpt::Gpt(GptConfig config, bool recompute) : config_(config), recompute_(recompute) {
+Gpt::Gpt(GptConfig config, bool checkpoint_activations)
+    : config_(config), checkpoint_activations_(checkpoint_activations) {
   config_.check();
   const int64_t C = config_.width;
   const double deviation = 0.02, residual = deviation / std::sqrt(2.0 * double(config_.layers));
   Unit& root = add_unit("root");
-  own(root, "wte.weight", {config_.vocab, C}, 0, deviation);
-  own(root, "wpe.weight", {config_.block_size, C}, 0, deviation);
-  own(root, "ln_f.weight", {C}, 1, 0);
-  own(root, "ln_f.bias", {C}, 0, 0);
+  add_parameter(root, "wte.weight", {config_.vocab, C}, 0, deviation);
+  add_parameter(root, "wpe.weight", {config_.block_size, C}, 0, deviation);
+  add_parameter(root, "ln_f.weight", {C}, 1, 0);
+  add_parameter(root, "ln_f.bias", {C}, 0, 0);
   for (int64_t i = 0; i < config_.layers; ++i) {
     const std::string h = str("h.", i);
     Unit& unit = add_unit(h);
-    own(unit, h + ".ln_1.weight", {C}, 1, 0);
-    own(unit, h + ".ln_1.bias", {C}, 0, 0);
-    own(unit, h + ".attn.c_attn.weight", {C, 3 * C}, 0, deviation);
-    own(unit, h + ".attn.c_attn.bias", {3 * C}, 0, 0);
-    own(unit, h + ".attn.c_proj.weight", {C, C}, 0, residual);
-    own(unit, h + ".attn.c_proj.bias", {C}, 0, 0);
-    own(unit, h + ".ln_2.weight", {C}, 1, 0);
-    own(unit, h + ".ln_2.bias", {C}, 0, 0);
-    own(unit, h + ".mlp.c_fc.weight", {C, 4 * C}, 0, deviation);
-    own(unit, h + ".mlp.c_fc.bias", {4 * C}, 0, 0);
-    own(unit, h + ".mlp.c_proj.weight", {4 * C, C}, 0, residual);
-    own(unit, h + ".mlp.c_proj.bias", {C}, 0, 0);
+    add_parameter(unit, h + ".ln_1.weight", {C}, 1, 0);
+    add_parameter(unit, h + ".ln_1.bias", {C}, 0, 0);
+    add_parameter(unit, h + ".attn.c_attn.weight", {C, 3 * C}, 0, deviation);
+    add_parameter(unit, h + ".attn.c_attn.bias", {3 * C}, 0, 0);
+    add_parameter(unit, h + ".attn.c_proj.weight", {C, C}, 0, residual);
+    add_parameter(unit, h + ".attn.c_proj.bias", {C}, 0, 0);
+    add_parameter(unit, h + ".ln_2.weight", {C}, 1, 0);
+    add_parameter(unit, h + ".ln_2.bias", {C}, 0, 0);
+    add_parameter(unit, h + ".mlp.c_fc.weight", {C, 4 * C}, 0, deviation);
+    add_parameter(unit, h + ".mlp.c_fc.bias", {4 * C}, 0, 0);
+    add_parameter(unit, h + ".mlp.c_proj.weight", {4 * C, C}, 0, residual);
+    add_parameter(unit, h + ".mlp.c_proj.bias", {C}, 0, 0);
   }
 }
 
@@ -94,61 +96,73 @@ Unit& Gpt::add_unit(std::string name) {
   return units_.back();
 }
 
-void Gpt::own(Unit& unit, const std::string& name, Shape shape, double mean, double deviation) {
+void Gpt::add_parameter(Unit& unit, const std::string& name, Shape shape, double mean,
+                        double deviation) {
   parameters_.push_back({.name = name,
                          .shape = std::move(shape),
                          .initial_mean = mean,
                          .initial_deviation = deviation});
-  parameters_.back().open = false;
+  parameters_.back().usable = false;
   unit.parameters.push_back(&parameters_.back());
 }
 
+namespace {
+
+// The parameters of a unit as Vars, in the order in which the constructor added them.
+template <size_t kCount>
+std::array<Var, kCount> parameters_of(Tape* tape, const Unit& unit) {
+  std::array<Var, kCount> vars;
+  for (size_t i = 0; i < kCount; ++i) vars[i] = Var::parameter(tape, *unit.parameters[i]);
+  return vars;
+}
+
+}  // namespace
+
 Var Gpt::block(Tape* tape, Unit& unit, const Var& x) const {
-  const auto p = [&](int i) { return Var::parameter(tape, *unit.parameters[size_t(i)]); };
-  Var attended =
-      attention(linear(layer_norm(x, p(0), p(1)), p(2), p(3)), config_.heads);  // (B, T, C)
-  const Var y = add(x, linear(attended, p(4), p(5)));
-  attended = {};
-  const Var up = gelu(linear(layer_norm(y, p(6), p(7)), p(8), p(9)));  // (B, T, 4C)
-  return add(y, linear(up, p(10), p(11)));
+  const auto [ln_1, ln_1_bias, c_attn, c_attn_bias, c_proj, c_proj_bias, ln_2, ln_2_bias, c_fc,
+              c_fc_bias, c_out, c_out_bias] = parameters_of<12>(tape, unit);
+  Var attended = attention(  // (B, T, C)
+      linear(layer_norm(x, ln_1, ln_1_bias), c_attn, c_attn_bias), config_.heads);
+  const Var y = add(x, linear(attended, c_proj, c_proj_bias));
+  attended = {};  // without a tape the last handle: frees (B, T, C) before the MLP takes (B, T, 4C)
+  const Var up = gelu(linear(layer_norm(y, ln_2, ln_2_bias), c_fc, c_fc_bias));  // (B, T, 4C)
+  return add(y, linear(up, c_out, c_out_bias));
 }
 
 Var Gpt::hidden(Tape* tape, UnitObserver& observer, const Tensor& ids) {
-  require(ids.shape().size() == 2 && ids.dim(1) <= config_.block_size, "a window of shape ",
-          to_string(ids.shape()), " does not fit block-size ", config_.block_size);
-  const auto p = [&](int i) { return Var::parameter(tape, *units_[0].parameters[size_t(i)]); };
-  Var x = add_positions(embedding(ids, p(0)), p(1));
+  require(ids.shape().size() == 2 && ids.dim(1) <= config_.block_size, "a sequence of shape ",
+          in_words(ids.shape()), " does not fit block-size ", config_.block_size);
+  const auto [wte, wpe, ln_f, ln_f_bias] = parameters_of<4>(tape, units_[0]);
+  Var x = add_positions(embedding(ids, wte), wpe);
   for (size_t i = 1; i < units_.size(); ++i) {
     Unit& unit = units_[i];
-    if (recompute_)
-      x = run_unit_recomputed(tape, observer, unit, x,
-                              [this, &unit](Tape* t, const Var& in) { return block(t, unit, in); });
-    else
+    if (checkpoint_activations_)
+      x = run_unit_checkpointed(tape, observer, unit, x, [this, &unit](Tape* t, const Var& in) {
+        return block(t, unit, in);
+      });
+    else  // the block takes x over, so that without a tape its input is freed with the block
       x = run_unit(tape, observer, unit, [&] { return block(tape, unit, std::exchange(x, {})); });
   }
-  return layer_norm(x, p(2), p(3));
+  return layer_norm(x, ln_f, ln_f_bias);
 }
 
-Var Gpt::loss(Tape* tape, UnitObserver& observer, const Tensor& ids, const Tensor& targets) {
+Var Gpt::loss(Tape* tape, UnitObserver& observer, const Batch& batch) {
   return run_unit(tape, observer, units_[0], [&] {
-    return cross_entropy(
-        project(hidden(tape, observer, ids), Var::parameter(tape, *units_[0].parameters[0])),
-        targets);
+    const Var wte = Var::parameter(tape, *units_[0].parameters[0]);  // tied: also the output head
+    return cross_entropy(project(hidden(tape, observer, batch.inputs), wte), batch.targets);
   });
 }
 
 Tensor Gpt::next_token_logits(UnitObserver& observer, const Tensor& ids) {
   require(ids.shape().size() == 2 && ids.dim(0) == 1,
-          "next_token_logits takes one window (1, T), not ", to_string(ids.shape()));
-  return run_unit(
-             nullptr, observer, units_[0],
-             [&] {
-               const Tensor all = hidden(nullptr, observer, ids).value();  // (1, T, C)
-               const int64_t C = all.dim(2);
-               const Var last = Var::constant(nullptr, all.slice((ids.dim(1) - 1) * C, {1, C}));
-               return project(last, Var::parameter(nullptr, *units_[0].parameters[0]));
-             })
-      .value();
+          "next_token_logits takes one sequence (1, T), not ", in_words(ids.shape()));
+  const auto forward = [&] {
+    const Tensor all = hidden(nullptr, observer, ids).value();  // (1, T, C)
+    const int64_t C = all.dim(2);
+    const Var last = Var::constant(nullptr, all.slice((ids.dim(1) - 1) * C, {1, C}));
+    return project(last, Var::parameter(nullptr, *units_[0].parameters[0]));
+  };
+  return run_unit(nullptr, observer, units_[0], forward).value();
 }
 
 }  // namespace zl

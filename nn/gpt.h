@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/unit.h"
+#include "nn/model.h"
 
 namespace zl {
 
@@ -28,35 +28,35 @@ struct GptConfig {
 GptConfig named_gpt(const std::string& name);
 const std::vector<std::string>& gpt_names();
 
-class Gpt {
+class Gpt final : public Model {
  public:
-  // `recompute`: blocks keep their input only and run again in backward.
-  explicit Gpt(GptConfig config, bool recompute = false);
-  Gpt(const Gpt&) = delete;  // units and tapes hold addresses of parameters
-  Gpt& operator=(const Gpt&) = delete;
+  // `checkpoint_activations`: blocks keep only their input and run again in the backward pass.
+  explicit Gpt(GptConfig config, bool checkpoint_activations = false);
 
   const GptConfig& config() const { return config_; }
+  std::string name() const override { return "gpt"; }
   // Root (token embedding = output head, positions, last norm) first, then each block "h.0", "h.1",
   // …
-  std::vector<Unit>& units() { return units_; }
+  std::vector<Unit>& units() override { return units_; }
   std::deque<Parameter>& parameters() { return parameters_; }  // in the order of the units
 
-  // Mean cross-entropy of `targets` (B, T) given `ids` (B, T), both i32, T <= block_size -> (1).
-  // A null tape: evaluation. Parameters must be there when their unit's before_forward returns.
-  Var loss(Tape* tape, UnitObserver& observer, const Tensor& ids, const Tensor& targets);
+  // Mean cross-entropy of the targets (B, T) given the ids (B, T), both i32, T <= block_size ->
+  // (1).
+  Var loss(Tape* tape, UnitObserver& observer, const Batch& batch) override;
 
-  // Logits (1, V) of the token that follows the one window `ids` (1, T).
+  // Logits (1, V) of the token that follows the one sequence `ids` (1, T).
   Tensor next_token_logits(UnitObserver& observer, const Tensor& ids);
 
  private:
   Unit& add_unit(std::string name);
-  void own(Unit& unit, const std::string& name, Shape shape, double mean, double deviation);
+  void add_parameter(Unit& unit, const std::string& name, Shape shape, double mean,
+                     double deviation);
   Var hidden(Tape* tape, UnitObserver& observer,
-             const Tensor& ids);  // (B, T, C) after the last norm, inside root
-  Var block(Tape* tape, Unit& unit, const Var& x) const;
+             const Tensor& ids);                          // (B, T, C) after the last norm
+  Var block(Tape* tape, Unit& unit, const Var& x) const;  // (B, T, C) -> (B, T, C)
 
   GptConfig config_;
-  bool recompute_;
+  bool checkpoint_activations_;
   std::deque<Parameter> parameters_;
   std::vector<Unit> units_;
 };

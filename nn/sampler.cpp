@@ -19,7 +19,7 @@ void check(const SampleOptions& options) {
                 options.top_k);
 }
 
-// The tokens to choose from, in ascending order.
+// The tokens to draw from, in ascending order.
 std::vector<int32_t> candidates(std::span<const float> logits, int64_t top_k) {
   std::vector<int32_t> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -35,10 +35,10 @@ std::vector<int32_t> candidates(std::span<const float> logits, int64_t top_k) {
 
 // Logits of the next token, in fp32 on the host.
 std::vector<float> next_logits(Gpt& model, UnitObserver& observer, Memory& memory,
-                               std::span<const int32_t> window) {
+                               std::span<const int32_t> sequence) {
   const Tensor ids =
-      Tensor::empty(memory, MemoryUse::activation, {1, int64_t(window.size())}, Dtype::i32);
-  kernel::upload(window, ids);
+      Tensor::empty(memory, MemoryUse::activation, {1, int64_t(sequence.size())}, Dtype::i32);
+  kernel::upload(sequence, ids);
   const Tensor logits = model.next_token_logits(observer, ids);
   if (logits.dtype() == Dtype::f32) return kernel::download<float>(logits);
   const Tensor wide = Tensor::empty(memory, MemoryUse::activation, logits.shape(), Dtype::f32);
@@ -50,25 +50,25 @@ std::vector<float> next_logits(Gpt& model, UnitObserver& observer, Memory& memor
 
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, int64_t index) {
   check(options);
-  require(!logits.empty() && index >= 0, "sampling number ", index, " from ", logits.size(),
-          " logits");
+  require(!logits.empty() && index >= 0, "sample_token: cannot draw number ", index, " from ",
+          logits.size(), " logits");
   const bool numbers =
       std::none_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
   const auto top = numbers ? std::max_element(logits.begin(), logits.end()) : logits.begin();
   require_input(numbers && std::isfinite(*top),
-                "the model's logits are not finite, so there is nothing to sample from: has "
-                "training diverged?");
+                "the model's logits are not finite, so no token can be sampled: has training "
+                "diverged?");
   if (options.temperature == 0) return int32_t(top - logits.begin());
 
   const std::vector<int32_t> tokens = candidates(logits, options.top_k);
-  std::vector<double> below(
-      tokens.size());  // sums of the unnormalised probabilities up to and including each
+  // Cumulative sums of the unnormalised probabilities.
+  std::vector<double> below(tokens.size());
   double sum = 0;
   for (size_t i = 0; i < tokens.size(); ++i)
     below[i] = sum +=
         std::exp((double(logits[size_t(tokens[i])]) - double(*top)) / options.temperature);
   const double u = PhiloxStream{options.seed, fnv1a("sample")}.uniform(uint64_t(index)) * sum;
-  // u < sum, so the search ends at a token whose own probability is not zero.
+  // u < sum, so the search finds a token whose probability is not 0.
   return tokens[size_t(std::upper_bound(below.begin(), below.end(), u) - below.begin())];
 }
 
@@ -81,7 +81,7 @@ std::vector<int32_t> generate(Gpt& model, UnitObserver& observer, Memory& memory
     require_input(prompt[i] >= 0 && prompt[i] < model.config().vocab, "token ", prompt[i],
                   " at position ", i, " of the prompt is outside the vocabulary of ",
                   model.config().vocab);
-  require_input(n >= 0, "cannot write ", n, " tokens");
+  require_input(n >= 0, "cannot generate ", n, " tokens");
   std::vector<int32_t> text(prompt.begin(), prompt.end());
   for (int64_t i = 0; i < n; ++i) {
     const size_t seen = std::min(text.size(), size_t(model.config().block_size));

@@ -1,5 +1,4 @@
-// Lets a GPT write: one token after the other, each drawn from the distribution that the model
-// predicts.
+// Generates text with a GPT: one token after the other, each drawn from the predicted distribution.
 #pragma once
 
 #include <span>
@@ -11,20 +10,19 @@ namespace zl {
 
 struct SampleOptions {
   double temperature = 1;  // logits are divided by it; 0: always the most likely token
-  int64_t top_k = 0;  // draws among the k most likely tokens only; of equal ones the lower token is
-                      // more likely. 0: all
+  // Draws only from the k most likely tokens; of equally likely ones the lower ids. 0: all.
+  int64_t top_k = 0;
   uint64_t seed = 1337;
 };
 
-// The token drawn from softmax(logits / temperature) with random number `index` of the seed. A pure
-// function. Throws InputError for options that are not numbers or negative, and if the logits have
-// no finite maximum.
+// Draws a token from softmax(logits / temperature) with random number `index` of the seed. A pure
+// function. Throws InputError if an option is negative or not finite, and if the logits contain NaN
+// or have no finite maximum.
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, int64_t index);
 
-// The n tokens that follow `prompt`, without tape. The model sees the last block_size tokens of
-// what is there; the i-th new token uses random number i. Works on the CPU and on GPUs; `memory` is
-// where the parameters are. Throws InputError if the prompt is empty or holds a token that the
-// vocabulary does not have.
+// Generates the n tokens that follow `prompt`. The model's input is the last block_size tokens so
+// far; new token i uses random number i. `memory` is the parameters' Memory, on the CPU or a GPU.
+// Throws InputError if the prompt is empty or contains a token outside the vocabulary.
 std::vector<int32_t> generate(Gpt& model, UnitObserver& observer, Memory& memory,
                               std::span<const int32_t> prompt, int64_t n,
                               const SampleOptions& options);

@@ -11,48 +11,46 @@ int64_t Unit::numel() const {
   return n;
 }
 
-OpenUnit::OpenUnit(Unit& unit) : unit_(unit) {
+RunningUnit::RunningUnit(Unit& unit) : unit_(unit) {
   ++unit_.running;
-  for (Parameter* p : unit_.parameters) p->open = true;
+  for (Parameter* p : unit_.parameters) p->usable = true;
 }
 
-OpenUnit::~OpenUnit() {
-  if (--unit_.running) return;
-  for (Parameter* p : unit_.parameters) p->open = false;
+RunningUnit::~RunningUnit() {
+  if (--unit_.running > 0) return;
+  for (Parameter* p : unit_.parameters) p->usable = false;
 }
 
+// The backward pass reaches the hooks in reverse: the one after `forward` begins it, the one before
+// `forward` ends it. Both share `backward`, so that it also ends if a backward function throws.
 Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function<Var()>& forward) {
-  if (tape) observer.enter(unit);
-  observer.before_forward(unit);
-  // Open in backward between the same two marks; shared, so that the unit also closes if the walk
-  // ends in between.
-  const auto walk = std::make_shared<std::optional<OpenUnit>>();
+  observer.before_forward(unit, tape != nullptr);
+  const auto backward = std::make_shared<std::optional<RunningUnit>>();
   if (tape)
-    tape->mark([&, walk] {
-      walk->reset();
-      observer.leave(unit);
+    tape->hook([&, backward] {
+      backward->reset();
       observer.after_backward(unit);
     });
   Var y;
   {
-    const OpenUnit open(unit);
+    const RunningUnit running(unit);
     y = forward();
   }
   if (tape)
-    tape->mark([&, walk] {
+    tape->hook([&, backward] {
       observer.before_backward(unit);
-      walk->emplace(unit);
+      backward->emplace(unit);
     });
   observer.after_forward(unit);
   return y;
 }
 
-Var run_unit_recomputed(Tape* tape, UnitObserver& observer, Unit& unit, const Var& x,
-                        const std::function<Var(Tape*, const Var&)>& forward) {
+Var run_unit_checkpointed(Tape* tape, UnitObserver& observer, Unit& unit, const Var& x,
+                          const std::function<Var(Tape*, const Var&)>& forward) {
   if (!tape) return run_unit(tape, observer, unit, [&] { return forward(nullptr, x); });
   return run_unit(tape, observer, unit, [&] {
-    Tensor y =
-        forward(nullptr, Var::constant(nullptr, x.value())).value();  // its activations die here
+    // Without a tape, so that no activation outlives this line.
+    Tensor y = forward(nullptr, Var::constant(nullptr, x.value())).value();
     return tape->record(std::move(y), [x, forward](Tensor dy) {
       Tensor dx;
       Tape again;

@@ -1,5 +1,5 @@
-// A unit is a group of parameters that are gathered, reduced and released together, and the events
-// of its passes.
+// A unit: the parameters that a stage unshards, reduces and reshards together (FSDP's unit), and
+// the events of its forward and backward passes.
 #pragma once
 
 #include <functional>
@@ -13,44 +13,38 @@ namespace zl {
 struct Unit {
   std::string name;
   std::vector<Parameter*> parameters;
-  int index =
-      0;  // position in the model's list of units; 0 is root, which is open during the whole pass
-  int running = 0;  // passes, forward or backward, that are inside this unit; its parameters are
-                    // open while there is one
+  int index = 0;    // position in the model's list; 0 is root, inside which all other units run
+  int running = 0;  // forward or backward passes of this unit now running; > 0: usable parameters
 
   int64_t numel() const;  // [n] without padding
 };
 
-// The events at which a stage may act, in the order of a training pass. A pass without a tape
-// (evaluation, sampling) has before_forward and after_forward only.
+// The events at which a stage acts, in the order of one pass. A pass without a tape (evaluation,
+// sampling) has the first two only. A unit may run several times in one pass.
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;
-  virtual void enter(Unit&) {}  // a forward pass begins that a backward pass will follow
-  virtual void before_forward(Unit&) {}
+  virtual void before_forward(Unit&, bool /*recorded*/) {}  // recorded: a backward pass will follow
   virtual void after_forward(Unit&) {}
   virtual void before_backward(Unit&) {}
-  virtual void leave(Unit&) {
-  }  // the walk has passed one forward pass of the unit; counts enter() back
   virtual void after_backward(Unit&) {}
 };
 
 // Runs `forward` as one pass of the unit. This is the whole hook mechanism.
 Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function<Var()>& forward);
 
-// The same, but keeps only `x` and runs `forward` a second time, on a tape of its own, when the
-// walk comes back: activation recomputation, Chen et al. 2016 (arXiv:1604.06174). Same bits,
-// smaller peak, one more forward pass.
-Var run_unit_recomputed(Tape* tape, UnitObserver& observer, Unit& unit, const Var& x,
-                        const std::function<Var(Tape*, const Var&)>& forward);
+// Activation checkpointing, Chen et al. 2016 (arXiv:1604.06174): keeps only `x` and runs `forward`
+// a second time, on another tape, in the backward pass. Same bits, smaller peak, one more forward.
+Var run_unit_checkpointed(Tape* tape, UnitObserver& observer, Unit& unit, const Var& x,
+                          const std::function<Var(Tape*, const Var&)>& forward);
 
-// Opens the unit's parameters while it lives. Units nest; a unit may run inside itself.
-class OpenUnit {
+// Makes the unit's parameters usable while it lives. Units nest; a unit may run inside itself.
+class RunningUnit {
  public:
-  explicit OpenUnit(Unit& unit);
-  ~OpenUnit();
-  OpenUnit(const OpenUnit&) = delete;
-  OpenUnit& operator=(const OpenUnit&) = delete;
+  explicit RunningUnit(Unit& unit);
+  ~RunningUnit();
+  RunningUnit(const RunningUnit&) = delete;
+  RunningUnit& operator=(const RunningUnit&) = delete;
 
  private:
   Unit& unit_;

@@ -9,8 +9,8 @@ namespace zl {
 FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
                      std::vector<ParameterGroup> groups)
     : FlatOptimizer(memory, numel, parameters, config, std::move(groups)),
-      first_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())),
-      second_moment_(Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype())) {}
+      exp_avg_(add_state("exp_avg")),
+      exp_avg_sq_(add_state("exp_avg_sq")) {}
 
 void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double lr,
                      float gradient_scale) {
@@ -28,8 +28,8 @@ void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double l
     if (group.frozen) continue;
     u.parameter = part(parameters, group);
     u.gradient = part(gradients, group);
-    u.first_moment = part(first_moment_, group);
-    u.second_moment = part(second_moment_, group);
+    u.exp_avg = part(exp_avg_, group);
+    u.exp_avg_sq = part(exp_avg_sq_, group);
     u.master = part(master_, group);
     u.weight_decay = group.weight_decay;
     kernel::adamw(u);

@@ -13,7 +13,7 @@ class FlatAdamW final : public FlatOptimizer {
  private:
   void step(const Tensor& parameters, const Tensor& gradients, double lr,
             float gradient_scale) override;
-  Tensor first_moment_, second_moment_;  // (n) fp32, fp64 for f64 parameters
+  Tensor exp_avg_, exp_avg_sq_;  // (n) first and second moment
 };
 
 }  // namespace zl

@@ -1,5 +1,4 @@
-// Clipping by the global norm: Pascanu et al. 2013 (arXiv:1211.5063), algorithm 1, with torch's
-// epsilon.
+// Clipping by the global norm, with torch's epsilon: Pascanu et al. 2013 (arXiv:1211.5063), alg. 1.
 #pragma once
 
 #include <algorithm>

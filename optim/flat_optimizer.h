@@ -1,12 +1,12 @@
-// An optimizer for one flat range of parameters. It does not know whether the range is a whole unit
-// or one rank's shard of it: an update is elementwise, so a range gives the same bits as the slice
-// of the whole.
+// An optimizer for one flat range of parameters: a full unit or one rank's shard of it. An update
+// is elementwise, so updating a range gives the same bits as updating the full unit and slicing it.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "optim/parameter_groups.h"
 #include "tensor/tensor.h"
 
 namespace zl {
@@ -15,10 +15,9 @@ enum class OptimizerKind { adamw, sgd };
 
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::adamw;
-  double lr = 1e-3;  // the constant schedule's rate
+  double lr = 1e-3;  // the rate of the constant schedule
   double weight_decay = 0;
-  // AdamW. Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2; names and defaults of
-  // torch.optim.AdamW.
+  // AdamW, with the names and defaults of torch.optim.AdamW.
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   bool bias_correction = true;
   bool decoupled = true;  // DeepSpeed's adam_w_mode; false adds the decay to the gradient
@@ -27,49 +26,54 @@ struct OptimizerConfig {
   bool nesterov = false;
 
   // Keeps an fp32 copy of the parameters and updates that; the parameters are its rounding. Always
-  // on where the parameters are bf16 or f16; in fp32 an option that costs 4 bytes per parameter
-  // more (20 instead of 16).
+  // on if the parameters are bf16 or f16. In fp32 it is an option that costs 4 more bytes per
+  // parameter (20 instead of 16).
   bool separate_master = false;
-  // Parameters whose names match one of these globs (*, ?) do not decay. Empty: all decay, as in
-  // torch.
+  // Parameters whose names match one of these globs (*, ?) do not decay.
   std::vector<std::string> no_weight_decay;
 };
 
-// Elements [begin, end) of the range that are updated alike, as a parameter group of torch.
-struct ParameterGroup {
-  int64_t begin, end;
-  double weight_decay;
-  bool frozen = false;  // never updated; their state exists all the same
+// A tensor of an optimizer's state. The name is torch's: "exp_avg", "exp_avg_sq" or
+// "momentum_buffer"; or "master_weights".
+struct OptimizerState {
+  const char* name;
+  Tensor tensor;  // (n) fp32 (fp64 for f64 parameters)
 };
 
 class FlatOptimizer {
  public:
   virtual ~FlatOptimizer() = default;
 
-  // parameters (n), gradients (n), multiplied by `gradient_scale` first. One call is one step of
-  // all n elements.
+  // One step of all n elements. gradients (n) are first multiplied by `gradient_scale`.
   //
-  // Either may lie in another memory than the optimizer's. What is read then comes over and what
-  // was written goes back through workspace of the optimizer's memory, with the same bits:
-  // ZeRO-Offload, Ren et al. 2021 (arXiv:2101.06840), section 4, where the optimizer works on the
+  // Either may belong to another memory than the optimizer's. update() then copies what it reads
+  // into workspace of the optimizer's memory, and the result back, with the same bits:
+  // ZeRO-Offload, Ren et al. 2021 (arXiv:2101.06840), section 4, where the optimizer runs on the
   // host.
   void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale);
-  // For a step that is not made: takes and gives back the memory that update() would, so that peaks
-  // do not depend on data.
-  void skip(const Memory& parameters, const Tensor& gradients) const;
+  // For a skipped step: allocates and frees the workspace of update(), so that peaks do not depend
+  // on whether gradients overflow.
+  void skip_update(const Memory& parameters, const Tensor& gradients) const;
 
-  // (n) fp32, or undefined. Whoever sets the parameters sets it too: they must be its rounding.
-  const Tensor& master() const { return master_; }
+  // The complete state of this optimizer, with steps(): a checkpoint saves both. The tensors are
+  // handles, so writing to them restores the state.
+  const std::vector<OptimizerState>& state() const { return state_; }
   int64_t steps() const { return steps_; }  // updates made; skipped steps do not count
+  void set_steps(int64_t steps) { steps_ = steps; }
+
+  // (n) The state "master_weights", or undefined. Code that sets the parameters must set it too:
+  // they are its rounding.
+  const Tensor& master() const { return master_; }
   int64_t numel() const { return numel_; }
 
  protected:
   FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
                 std::vector<ParameterGroup> groups);
-  // The update's arithmetic. All in one memory; steps() counts this one already.
+  // Allocates a tensor of the state, (n) zeros.
+  Tensor add_state(const char* name, MemoryUse use = MemoryUse::optimizer_state);
+  // The arithmetic of update(). All tensors are in one memory; steps() includes this step.
   virtual void step(const Tensor& parameters, const Tensor& gradients, double lr,
                     float gradient_scale) = 0;
-  Dtype state_dtype() const;  // fp32; fp64 for f64 parameters
   static Tensor part(const Tensor& flat, const ParameterGroup& group);  // undefined if `flat` is
 
   OptimizerConfig config_;
@@ -77,30 +81,28 @@ class FlatOptimizer {
   Tensor master_;
 
  private:
-  // Throws std::invalid_argument unless both are as many elements as the range, and the parameters
-  // of its type.
+  // Throws std::invalid_argument unless both have the range's number of elements, and the
+  // parameters its type.
   void require_range(const Tensor& parameters, const Tensor& gradients) const;
-  bool away(const Tensor& t) const { return &t.memory() != &memory_; }
-  Tensor here(const Tensor& t) const;  // uninitialised, like `t` but in this memory
+  bool in_other_memory(const Tensor& t) const { return &t.memory() != &memory_; }
+  Tensor workspace_like(const Tensor& t) const;  // in this memory; uninitialised
 
   Memory& memory_;
   int64_t numel_, steps_ = 0;
   Dtype parameters_;
+  std::vector<OptimizerState> state_;
 };
 
-// State is allocated in `memory` at once (optimizer_state, master_weights) and cleared. `groups`
-// must cover [0, numel) in order; empty: config.weight_decay everywhere. Throws OutOfMemory.
+// Allocates and clears the state in `memory` (optimizer_state, master_weights). `groups` must cover
+// [0, numel) in order; empty: config.weight_decay everywhere. Throws OutOfMemory.
 std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters,
                                               const OptimizerConfig& config,
                                               std::vector<ParameterGroup> groups = {});
 
-// Bytes of optimizer_state and of master_weights that make_optimizer allocates per element.
+// What make_optimizer allocates per element.
 struct OptimizerBytes {
-  int64_t state, master;  // [B] per element
+  int64_t state, master;  // [B] of optimizer_state, of master_weights
 };
 OptimizerBytes optimizer_bytes(const OptimizerConfig& config, Dtype parameters);
-
-// Whether `name` matches `glob`: * any text, ? one character.
-bool matches_glob(std::string_view glob, std::string_view name);
 
 }  // namespace zl

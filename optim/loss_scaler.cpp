@@ -9,9 +9,9 @@ namespace zl {
 
 LossScaler::LossScaler(const LossScaleConfig& config)
     : config_(config),
-      scale_(config.static_scale > 0 ? config.static_scale
-                                     : std::ldexp(1.0, config.initial_scale_power)),
-      overflows_left_(config.hysteresis) {
+      state_{.scale = config.static_scale > 0 ? config.static_scale
+                                              : std::ldexp(1.0, config.initial_scale_power),
+             .overflows_left = config.hysteresis} {
   require_input(config.static_scale >= 0 && std::isfinite(config.static_scale),
                 "a loss scale must be 0 (dynamic) or positive, not ", config.static_scale);
   require_input(config.window >= 1 && config.min_scale > 0, "a dynamic loss scale needs a window (",
@@ -20,27 +20,28 @@ LossScaler::LossScaler(const LossScaleConfig& config)
 
 void LossScaler::update(bool overflow) {
   if (config_.static_scale > 0) return;
-  const int64_t step = steps_++;
+  auto& [scale, steps, last_overflow, overflows_left] = state_;
+  const int64_t step = steps++;
   if (overflow) {
-    last_overflow_ = step;
-    if (overflows_left_ != 1) {  // a hysteresis below 1 never comes to 1, in DeepSpeed too
-      if (overflows_left_ > 1) --overflows_left_;
+    last_overflow = step;
+    if (overflows_left != 1) {  // a hysteresis below 1 never becomes 1, as in DeepSpeed
+      if (overflows_left > 1) --overflows_left;
       return;
     }
-    if (scale_ == config_.min_scale)
-      throw LossScaleExhausted(str("the loss scale is at its minimum, ", scale_,
+    if (scale == config_.min_scale)
+      throw LossScaleExhausted(str("the loss scale is at its minimum, ", scale,
                                    ", and the gradient is still not finite (DeepSpeed: Current "
                                    "loss scale already at minimum - cannot decrease scale anymore. "
                                    "Exiting run.). Try a smaller learning "
                                    "rate, clipping, or bf16"));
-    scale_ = std::max(scale_ / 2, config_.min_scale);
+    scale = std::max(scale / 2, config_.min_scale);
     return;
   }
-  if (config_.consecutive_hysteresis) overflows_left_ = config_.hysteresis;
-  const int64_t good_before = step - last_overflow_ - 1;  // of this one
+  if (config_.consecutive_hysteresis) overflows_left = config_.hysteresis;
+  const int64_t good_before = step - last_overflow - 1;  // good steps since the last overflow
   if (good_before == 0 || good_before % config_.window != 0) return;
-  overflows_left_ = config_.hysteresis;
-  scale_ *= 2;
+  overflows_left = config_.hysteresis;
+  scale *= 2;
 }
 
 }  // namespace zl

@@ -1,4 +1,4 @@
-#include "optim/flat_optimizer.h"
+#include "optim/parameter_groups.h"
 
 namespace zl {
 
@@ -6,12 +6,12 @@ bool matches_glob(std::string_view glob, std::string_view name) {
   size_t g = 0, n = 0, star = std::string_view::npos, tried = 0;
   while (n < name.size()) {
     if (g < glob.size() && glob[g] == '*') {
-      star = g++;  // first let the star stand for nothing
+      star = g++;  // the star matches no text first
       tried = n;
     } else if (g < glob.size() && (glob[g] == '?' || glob[g] == name[n])) {
       ++g, ++n;
     } else if (star != std::string_view::npos) {
-      g = star + 1;  // let the last star stand for one character more
+      g = star + 1;  // the last star matches one more character
       n = ++tried;
     } else {
       return false;

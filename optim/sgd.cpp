@@ -7,8 +7,7 @@ namespace zl {
 FlatSgd::FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
                  std::vector<ParameterGroup> groups)
     : FlatOptimizer(memory, numel, parameters, config, std::move(groups)) {
-  if (config_.momentum != 0)
-    momentum_buffer_ = Tensor::zeros(memory, MemoryUse::optimizer_state, {numel}, state_dtype());
+  if (config_.momentum != 0) momentum_buffer_ = add_state("momentum_buffer");
 }
 
 void FlatSgd::step(const Tensor& parameters, const Tensor& gradients, double lr,

@@ -1,6 +1,5 @@
-// Stochastic gradient descent on a flat range, with momentum and Nesterov's variant as
-// torch.optim.SGD has them: Sutskever et al. 2013, "On the importance of initialization and
-// momentum in deep learning", section 2.
+// SGD on a flat range, with momentum and Nesterov momentum as in torch.optim.SGD: Sutskever et al.
+// 2013, "On the importance of initialization and momentum in deep learning", section 2.
 #pragma once
 
 #include "optim/flat_optimizer.h"
@@ -15,7 +14,7 @@ class FlatSgd final : public FlatOptimizer {
  private:
   void step(const Tensor& parameters, const Tensor& gradients, double lr,
             float gradient_scale) override;
-  Tensor momentum_buffer_;  // (n) fp32, fp64 for f64 parameters; undefined without momentum
+  Tensor momentum_buffer_;  // (n); undefined without momentum
 };
 
 }  // namespace zl

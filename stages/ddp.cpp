@@ -1,43 +1,28 @@
-// Distributed data parallel: every rank keeps everything.
+// DDP: parameters, gradients and optimizer state are replicated; each step averages the gradients.
 #include "stages/stage.h"
 
 namespace zl {
 namespace {
 
-class Ddp final : public Stage {
- public:
+class ThisStage final : public Stage {
   using Stage::Stage;
-  const char* name() const override { return "ddp"; }
 
- protected:
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.full());
-    m.gradient = make_gradient(m.layout.full());
-    m.optimizer = make_optimizer(u, m.layout.full());
-    initialize(u);
-    point_data(u, m.parameter);
-    point_grad(u, m.gradient);
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_full_optimizer(u);
   }
 
-  Work reduce(Unit& u) override {
-    if (!last_micro_batch()) return later(u);
-    return comm().all_reduce(outgoing(u), Reduction::mean,
-                             {u.name + " gradient", Purpose::gradient});
-  }
-  Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return all_reduce(u, u.full_gradient); }
 
-  void update(Unit& u, double lr, float gradient_scale) override {
-    UnitMemory& m = memory(u);
-    m.optimizer->update(m.parameter, m.gradient, lr, gradient_scale);
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(u.full_parameter, u.full_gradient, step.lr, step.gradient_scale);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Stage> make_ddp(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                const StageOptions& options) {
-  return std::make_unique<Ddp>(units, comm, memory, options);
-}
+ZL_STAGE(ddp)
 
 }  // namespace zl

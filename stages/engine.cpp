@@ -4,81 +4,108 @@
 
 namespace zl {
 
-Engine::Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config,
-               Memory* host)
-    : config_(config), memory_(memory) {
-  require_input(config.micro_batch > 0 && config.accumulation > 0,
-                "a step needs at least one micro-batch of one window; got micro-batch ",
-                config.micro_batch, " and ", config.accumulation, " accumulation steps");
-  require_input(is_float(config.precision), "parameters of ", name(config.precision),
-                " cannot be trained");
-  const Dtype added = config.grad_accum_dtype.value_or(config.precision);
-  require_input(added == config.precision || added == Dtype::f32, "gradients of parameters of ",
-                name(config.precision), " are added in that type or in f32, not in ", name(added));
-  const StageKind kind = config.stage.value_or(StageKind::ddp);
-  const bool offload = config.offload_optimizer && kind != StageKind::ddp;
+StageOptions stage_options(const EngineOptions& o, Memory* host) {
+  const Dtype accumulated = o.grad_accum_dtype.value_or(o.precision);
+  require_input(is_float(o.precision), "parameters of ", name(o.precision), " cannot be trained");
+  require_input(accumulated == o.precision || accumulated == Dtype::f32,
+                "gradients of parameters of ", name(o.precision),
+                " are accumulated in that type or in f32, not in ", name(accumulated));
+  const bool offload = o.offload_optimizer && o.stage != StageKind::ddp;
   require_input(!offload || host != nullptr,
-                "offload_optimizer needs a memory of the host's: hand one to initialize()");
-  if (config.precision == Dtype::f16) scaler_.emplace(config.loss_scale);
-  stage_ =
-      make_stage(kind, units, comm, memory,
-                 {.optimizer = config.optimizer,
-                  .dtype = config.precision,
-                  .gradient_dtype = config.grad_accum_dtype,
-                  .communication_dtype = config.communication_data_type,
-                  .skip_nonfinite = config.check_grad_overflow || config.precision != Dtype::bf16,
-                  .seed = config.seed,
-                  .reduce_bucket_size = config.reduce_bucket_size,
-                  .allgather_bucket_size = config.allgather_bucket_size,
-                  .host = offload ? host : nullptr});
+                "offload_optimizer needs host memory: pass a host Memory to initialize()");
+  StageOptions options{.optimizer = o.optimizer,
+                       .dtype = o.precision,
+                       .gradient_dtype = o.grad_accum_dtype,
+                       .communication_dtype = o.communication_data_type,
+                       .skip_nonfinite = o.check_grad_overflow || o.precision != Dtype::bf16,
+                       .seed = o.seed,
+                       .reduce_bucket_size = o.reduce_bucket_size,
+                       .allgather_bucket_size = o.allgather_bucket_size,
+                       .placement = {}};
+  if (offload) options.placement = {.parameter = nullptr, .gradient = host, .optimizer = host};
+  return options;
+}
+
+Engine::Engine(std::unique_ptr<Stage> stage, const EngineOptions& options)
+    : options_(options), stage_(std::move(stage)), schedule_(*stage_) {
+  require_input(options.accumulation > 0, "a step needs at least one micro-batch, not ",
+                options.accumulation);
+  if (options.precision == Dtype::f16 || options.loss_scale.static_scale > 0)
+    scaler_.emplace(options.loss_scale);
 }
 
 Var Engine::forward(const Forward& build) {
-  require(walked_, "forward: the previous micro-batch has had no backward");
+  require(backward_done_, "forward: call backward() before the next forward()");
   require(!is_gradient_accumulation_boundary(), "forward: step() is due after ", micro_batch_,
           " micro-batches");
-  walked_ = false;
-  memory_.events().set_phase("forward");
-  return build(&tape_, *stage_);
+  backward_done_ = false;
+  stage_->memory().events().set_phase("forward");
+  return build(&tape_, schedule_);
 }
 
 double Engine::evaluate(const Forward& build) {
-  memory_.events().set_phase("evaluate");
-  return kernel::read(build(nullptr, *stage_).value(), 0);
+  stage_->memory().events().set_phase("evaluate");
+  return kernel::read(build(nullptr, schedule_).value(), 0);
 }
 
 void Engine::backward(Var& loss) {
-  require(!walked_ && loss.tape() == &tape_,
-          "backward: this loss does not come from the last forward");
-  loss_sum_ += kernel::read(loss.value(), 0);  // a dry run's loss is 0
-  const Var root = std::exchange(loss, {});
-  stage_->backward(tape_, root, loss_scale(), micro_batch_ + 1 == config_.accumulation);
-  walked_ = true;
+  require(!backward_done_ && loss.tape() == &tape_,
+          "backward: this loss does not come from the last forward()");
+  losses_.push_back(kernel::start_download<float>(loss.value()));
+  const Var from = std::exchange(loss, {});
+  schedule_.backward(tape_, from, loss_scale(), micro_batch_ + 1 == options_.accumulation);
+  backward_done_ = true;
   ++micro_batch_;
 }
 
 std::optional<StepResult> Engine::step() {
-  require(walked_, "step: the last micro-batch has had no backward");
+  require(backward_done_, "step: the last micro-batch had no backward()");
   if (!is_gradient_accumulation_boundary()) return std::nullopt;
-  const StepResult result = stage_->step({.lr = learning_rate(),
-                                          .max_norm = config_.gradient_clipping,
-                                          .scale = loss_scale(),
-                                          .micro_batches = int(config_.accumulation)});
-  loss_ = stage_->mean_over_ranks(loss_sum_ / double(config_.accumulation));
+  const StepResult result = schedule_.step({.lr = learning_rate(),
+                                            .max_norm = options_.gradient_clipping,
+                                            .scale = loss_scale(),
+                                            .micro_batches = int(options_.accumulation)});
+  double sum = 0;  // the losses arrived before the norm that step() waited for
+  for (kernel::Download<float>& loss : losses_) sum += double(loss.wait()[0]);
+  rank_losses_ = RankNumbers(stage_->comm(), stage_->memory(), sum / double(options_.accumulation),
+                             {"loss", Purpose::loss});
+  losses_.clear();
   if (!result.skipped) ++updates_;
   micro_batch_ = 0;
-  loss_sum_ = 0;
   if (scaler_) scaler_->update(result.skipped);
   return result;
 }
 
+double Engine::loss_of_step() { return rank_losses_.wait_for_sum() / stage_->comm().size(); }
+
 double Engine::learning_rate() const {
-  return zl::learning_rate(config_.schedule, config_.optimizer.lr, updates_);
+  return zl::learning_rate(options_.schedule, options_.optimizer.lr, updates_);
+}
+
+void Engine::require_between_steps(const char* what) const {
+  require(backward_done_ && micro_batch_ == 0, what, ": ", micro_batch_, " of ",
+          options_.accumulation, " micro-batches are accumulated; call it between two steps");
+}
+
+Engine::State Engine::state() const {
+  require_between_steps("state");
+  State state{.updates = updates_, .scaler = std::nullopt};
+  if (scaler_) state.scaler = scaler_->state();
+  return state;
+}
+
+void Engine::restore(const State& state) {
+  require_between_steps("restore");
+  require(state.scaler.has_value() == scaler_.has_value(),
+          "restore: the saved state and this engine must both have a loss scale, or neither");
+  updates_ = state.updates;
+  if (scaler_) scaler_->restore(*state.scaler);
 }
 
 std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                   const Config& config, Memory* host) {
-  return std::make_unique<Engine>(units, comm, memory, config, host);
+                                   const EngineOptions& options, Memory* host) {
+  return std::make_unique<Engine>(
+      make_stage(options.stage, units, comm, memory, stage_options(options, host)), options);
 }
 
 }  // namespace zl

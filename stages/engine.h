@@ -1,11 +1,13 @@
-// The face that DeepSpeed users know: initialize, then forward, backward, step for each
+// The interface that DeepSpeed users know: initialize, then forward, backward, step for each
 // micro-batch.
 //
-//   auto engine = zl::initialize(model.units(), comm, memory, config);
+//   auto engine = zl::initialize(model.units(), comm, memory, options);
 //   for (…) {
-//     Var loss = engine->forward([&](Tape* tape, UnitObserver& stage) { return model.loss(tape,
-//     stage, ids, targets); }); engine->backward(loss); engine->step();   // updates at the last of
-//     gradient_accumulation_steps micro-batches, else does nothing
+//     Var loss = engine->forward([&](Tape* tape, UnitObserver& observer) {
+//       return model.loss(tape, observer, batch);
+//     });
+//     engine->backward(loss);
+//     engine->step();   // updates after the last of A micro-batches; otherwise does nothing
 //   }
 #pragma once
 
@@ -13,58 +15,76 @@
 #include <memory>
 #include <optional>
 
-#include "stages/deepspeed/config.h"
+#include "stages/numerics/rank_numbers.h"
+#include "stages/options.h"
+#include "stages/schedule/step_schedule.h"
 #include "stages/stage.h"
 
 namespace zl {
 
-// After an exception of forward, backward or step that is not std::invalid_argument it may only be
-// destroyed.
+// A call out of order throws std::invalid_argument and changes nothing. After any other exception
+// of forward, backward or step, also one that the model throws, only destroy the engine.
 class Engine {
  public:
   // Builds a scalar loss. `tape` is null when nothing is to be recorded.
-  using Forward = std::function<Var(Tape* tape, UnitObserver& stage)>;
+  using Forward = std::function<Var(Tape* tape, UnitObserver& observer)>;
 
-  // `host`: where config.offload_optimizer sends the optimizer; it may be null if that is false or
-  // the stage is ddp.
-  Engine(std::vector<Unit>& units, Communicator& comm, Memory& memory, const Config& config,
-         Memory* host = nullptr);
+  // `stage` must hold the model; the stage settings in `options` are ignored.
+  Engine(std::unique_ptr<Stage> stage, const EngineOptions& options);
 
-  // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the previous one
-  // was not walked back, or if its step() is due.
+  // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the one before
+  // it had no backward(), or if step() is due.
   Var forward(const Forward& build);
-  // A forward pass without a tape. Returns the loss of this rank.
+  // A forward pass without a tape. Returns the loss of this rank; the host waits for it.
   double evaluate(const Forward& build);
-  // Drops `loss`: its activations die as the walk passes them.
+  // Drops `loss`, so that activations are freed as the backward pass goes on.
   void backward(Var& loss);
-  // At an accumulation boundary: the optimizer step. Otherwise nothing. Throws LossScaleExhausted.
+  // After the last micro-batch: the optimizer step. Before that: nothing. Throws
+  // LossScaleExhausted.
   std::optional<StepResult> step();
 
   double learning_rate() const;                                         // of the next update
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }  // of the next backward
-  double loss_of_step() const {
-    return loss_;
-  }  // mean over ranks and micro-batches of the last step
+  // The mean loss over the ranks and micro-batches of the last step; waits until it has arrived.
+  double loss_of_step();
   int64_t updates() const { return updates_; }  // skipped steps do not count
   // Whether the next step() updates: true after the last backward of a step, as DeepSpeed's
   // function of this name.
-  bool is_gradient_accumulation_boundary() const { return micro_batch_ == config_.accumulation; }
+  bool is_gradient_accumulation_boundary() const { return micro_batch_ == options_.accumulation; }
+
   Stage& stage() { return *stage_; }
+  UnitObserver& observer() { return schedule_; }  // for passes that the engine does not run
+  const EngineOptions& options() const { return options_; }
+
+  // What a checkpoint keeps beside weights and optimizer state. Throws std::invalid_argument
+  // inside a step: gradients of some micro-batches are in no checkpoint.
+  struct State {
+    int64_t updates = 0;
+    std::optional<LossScaler::State> scaler;  // where there is a loss scale
+  };
+  State state() const;
+  void restore(const State& state);
 
  private:
-  Config config_;
-  Memory& memory_;
+  void require_between_steps(const char* what) const;
+
+  EngineOptions options_;
   std::unique_ptr<Stage> stage_;
-  std::optional<LossScaler> scaler_;  // in fp16
-  Tape tape_;  // one for all micro-batches: empty between them, with the room that it has grown to
+  StepSchedule schedule_;
+  std::optional<LossScaler> scaler_;  // f16, or another type with a static scale
+  Tape tape_;  // one for all micro-batches: it keeps the room it has grown to
   int64_t micro_batch_ = 0, updates_ = 0;
-  double loss_sum_ = 0, loss_ = 0;
-  bool walked_ = true;
+  bool backward_done_ = true;                    // of the last forward
+  std::vector<kernel::Download<float>> losses_;  // of this step's micro-batches
+  RankNumbers rank_losses_;                      // of the last step
 };
 
-// Places the model's parameters, gradients and optimizer state as config.stage says (ddp if it says
-// nothing). Throws OutOfMemory.
+// Allocates parameters, gradients and optimizer state as options.stage says. `host`: memory for
+// options.offload_optimizer; not needed without it, or in ddp. Throws OutOfMemory, and InputError
+// if the options contradict each other.
 std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                   const Config& config, Memory* host = nullptr);
+                                   const EngineOptions& options, Memory* host = nullptr);
+// The stage's part of the options.
+StageOptions stage_options(const EngineOptions& options, Memory* host);
 
 }  // namespace zl

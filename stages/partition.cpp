@@ -3,9 +3,6 @@
 #include <algorithm>
 
 namespace zl {
-namespace {
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-}  // namespace
 
 Partition::Partition(const Unit& unit, int ranks) : parameters_(unit.parameters) {
   int64_t end = 0;

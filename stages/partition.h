@@ -1,9 +1,9 @@
-// Where each parameter lies in the flat memory of its unit, and which part is whose.
+// The position of each parameter in the flat memory of its unit, and the shard of each rank.
 //
-// Invariants. (1) Parameters stand in order, each at a multiple of 16 elements (64 bytes in fp32).
-// (2) The unit is padded with zeros to whole = 16 * ranks * k. (3) Rank r owns [r * shard, (r + 1)
-// * shard), shard = whole / ranks. (4) Padding is zero in every buffer and never reaches a norm or
-// a file. All four stages use the same partition.
+// Invariants. (1) Parameters are in order, each begins at a multiple of 16 elements (64 bytes in
+// fp32). (2) The unit is padded with zeros to full = 16 * ranks * k elements. (3) Rank r owns
+// [r * shard, (r + 1) * shard), shard = full / ranks. (4) Padding is zero in every buffer and never
+// reaches a norm or a file. All four stages use the same partition.
 #pragma once
 
 #include <vector>
@@ -21,16 +21,16 @@ class Partition {
 
   int64_t full() const { return full_; }                                  // [n] with padding
   int64_t shard() const { return shard_; }                                // [n]
-  int64_t offset(size_t parameter) const { return offsets_[parameter]; }  // [n] in the whole
+  int64_t offset(size_t parameter) const { return offsets_[parameter]; }  // [n] in the full unit
 
-  // The part of one parameter that lies in a range of the whole.
+  // The part of one parameter that is in a range of the full unit.
   struct Piece {
     Parameter* parameter;
     int64_t first;  // element of the parameter
     int64_t at;     // element of the range
     int64_t count;
   };
-  // Pieces of [begin, begin + count) of the whole, in order; what they leave out is padding.
+  // The pieces of [begin, begin + count) of the full unit, in order. The rest is padding.
   std::vector<Piece> pieces(int64_t begin, int64_t count) const;
 
  private:

@@ -1,46 +1,30 @@
-// ZeRO stage 1: each rank keeps the optimizer state of its own shard.
+// ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
 #include "stages/stage.h"
 
 namespace zl {
 namespace {
 
-class Zero1 final : public Stage {
- public:
+class ThisStage final : public Stage {
   using Stage::Stage;
-  const char* name() const override { return "zero1"; }
 
- protected:
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.full());
-    m.gradient = make_gradient(m.layout.full());
-    m.optimizer = make_optimizer(u, m.layout.shard());
-    initialize(u);
-    point_data(u, m.parameter);
-    point_grad(u, m.gradient);
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
   }
 
-  Work reduce(Unit& u) override {
-    if (!last_micro_batch()) return later(u);
-    return comm().reduce_scatter(outgoing(u), Reduction::mean,
-                                 {u.name + " gradient", Purpose::gradient});
-  }
-  Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
 
-  void update(Unit& u, double lr, float gradient_scale) override {
-    UnitMemory& m = memory(u);
-    m.optimizer->update(own(m.parameter), own(m.gradient), lr, gradient_scale);
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), local_shard(u.full_gradient), step.lr,
+                        step.gradient_scale);
   }
-  Work share(Unit& u) override {
-    return comm().all_gather(memory(u).parameter, {u.name + " parameter", Purpose::parameter});
-  }
+  Work after_update(UnitState& u) override { return all_gather(u, u.full_parameter); }
 };
 
 }  // namespace
 
-std::unique_ptr<Stage> make_zero1(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                  const StageOptions& options) {
-  return std::make_unique<Zero1>(units, comm, memory, options);
-}
+ZL_STAGE(zero1)
 
 }  // namespace zl

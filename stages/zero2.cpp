@@ -1,58 +1,38 @@
-// ZeRO stage 2: each rank keeps the optimizer state and the gradient of its own shard, so every
-// micro-batch reduces.
+// ZeRO stage 2: optimizer state and gradients are sharded; parameters are replicated.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 namespace {
 
-class Zero2 final : public Stage {
- public:
+class ThisStage final : public Stage {
   using Stage::Stage;
-  const char* name() const override { return "zero2"; }
 
- protected:
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.full());
-    m.gradient = make_gradient_shard(m.layout.shard());
-    m.optimizer = make_optimizer(u, m.layout.shard());
-    initialize(u);
-    point_data(u, m.parameter);
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
   }
 
-  void prepare_gradient(Unit& u) override {
-    UnitMemory& m = memory(u);
-    if (m.unreduced.defined()) return;  // the unit ran twice
-    m.unreduced = make(MemoryUse::gradient, m.layout.full());
-    point_grad(u, m.unreduced);
+  bool reduces_every_micro_batch() const override { return true; }
+  void before_backward(UnitState& u) override {
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
   }
-  Work reduce(Unit& u) override {
-    return comm().reduce_scatter(outgoing(u), Reduction::mean,
-                                 {u.name + " gradient", Purpose::gradient});
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+  void after_reduce(UnitState& u) override {
+    kernel::accumulate(local_shard(u.full_gradient), u.gradient_shard);
+    u.full_gradient = {};
   }
-  void reduced(Unit& u) override {
-    UnitMemory& m = memory(u);
-    kernel::accumulate(own(m.unreduced), m.gradient);
-    point_grad(u, {});
-    m.unreduced = {};
-  }
-  Tensor reduced_gradient(Unit& u) override { return memory(u).gradient; }
 
-  void update(Unit& u, double lr, float gradient_scale) override {
-    UnitMemory& m = memory(u);
-    m.optimizer->update(own(m.parameter), m.gradient, lr, gradient_scale);
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), u.gradient_shard, step.lr,
+                        step.gradient_scale);
   }
-  Work share(Unit& u) override {
-    return comm().all_gather(memory(u).parameter, {u.name + " parameter", Purpose::parameter});
-  }
+  Work after_update(UnitState& u) override { return all_gather(u, u.full_parameter); }
 };
 
 }  // namespace
 
-std::unique_ptr<Stage> make_zero2(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                  const StageOptions& options) {
-  return std::make_unique<Zero2>(units, comm, memory, options);
-}
+ZL_STAGE(zero2)
 
 }  // namespace zl

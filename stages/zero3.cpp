@@ -1,68 +1,44 @@
-// ZeRO stage 3: each rank keeps the optimizer state, the gradient and the parameters of its own
-// shard.
+// ZeRO stage 3: optimizer state, gradients and parameters are sharded.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 namespace {
 
-class Zero3 final : public Stage {
- public:
+class ThisStage final : public Stage {
   using Stage::Stage;
-  const char* name() const override { return "zero3"; }
 
- protected:
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.shard());
-    m.gradient = make_gradient_shard(m.layout.shard());
-    m.optimizer = make_optimizer(u, m.layout.shard());
-    initialize(u);
+  void allocate(UnitState& u) override {
+    u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
+    u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
   }
 
-  void prepare_gradient(Unit& u) override {
-    UnitMemory& m = memory(u);
-    if (m.unreduced.defined()) return;  // the unit ran twice
-    m.unreduced = make(MemoryUse::gradient, m.layout.full());
-    point_grad(u, m.unreduced);
+  bool reduces_every_micro_batch() const override { return true; }
+  void before_backward(UnitState& u) override {
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
   }
-  Work reduce(Unit& u) override {
-    return comm().reduce_scatter(outgoing(u), Reduction::mean,
-                                 {u.name + " gradient", Purpose::gradient});
-  }
-  void reduced(Unit& u) override {
-    UnitMemory& m = memory(u);
-    kernel::accumulate(own(m.unreduced), m.gradient);
-    point_grad(u, {});
-    m.unreduced = {};
-  }
-  Tensor reduced_gradient(Unit& u) override { return memory(u).gradient; }
-
-  void update(Unit& u, double lr, float gradient_scale) override {
-    UnitMemory& m = memory(u);
-    m.optimizer->update(m.parameter, m.gradient, lr, gradient_scale);
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+  void after_reduce(UnitState& u) override {
+    kernel::accumulate(local_shard(u.full_gradient), u.gradient_shard);
+    u.full_gradient = {};
   }
 
-  // Whole only from before a pass of the unit, forward or backward, until after it.
-  Work gather(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.gathered = Tensor::empty(m.parameter.memory(), MemoryUse::parameter, {m.layout.full()},
-                               m.parameter.dtype());
-    kernel::copy(m.parameter, own(m.gathered));
-    point_data(u, m.gathered);
-    return comm().all_gather(m.gathered, {u.name + " parameter", Purpose::parameter});
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(u.parameter_shard, u.gradient_shard, step.lr, step.gradient_scale);
   }
-  void release(Unit& u) override {
-    point_data(u, {});
-    memory(u).gathered = {};
+
+  // Full parameters exist only during the unit's forward and backward passes.
+  Work unshard(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    kernel::copy(u.parameter_shard, local_shard(u.full_parameter));
+    return all_gather(u, u.full_parameter);
   }
+  void reshard(UnitState& u) override { u.full_parameter = {}; }
 };
 
 }  // namespace
 
-std::unique_ptr<Stage> make_zero3(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                  const StageOptions& options) {
-  return std::make_unique<Zero3>(units, comm, memory, options);
-}
+ZL_STAGE(zero3)
 
 }  // namespace zl

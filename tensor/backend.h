@@ -1,9 +1,9 @@
-// The kernels of one kind of device. cpu/ is the plain reference, cuda/ must agree with it, meta
-// does nothing.
+// The kernels of one kind of device. tensor/cpu/ is the plain reference, tensor/cuda/ must agree
+// with it, and the meta backend does nothing.
 //
-// Nobody but tensor/kernels.cpp calls these: kernel::matmul and its siblings check shapes, provide
-// workspace from the Memory and append an event. A kernel never allocates and never checks what was
-// checked there. All tensors are contiguous; outputs come last and are handles to memory that the
+// Only tensor/kernels.cpp calls the kernels: kernel::matmul and its siblings check shapes, take
+// workspace from the Memory and append an event. A kernel never allocates, and does not repeat
+// those checks. All tensors are contiguous. Outputs come last and are handles to memory that the
 // caller owns.
 #pragma once
 
@@ -15,11 +15,11 @@
 
 namespace zl {
 
-// Whether a kernel overwrites its output or adds to it. Gradient buffers are added to.
+// Whether a kernel overwrites its output or adds to it. Backward adds to gradient buffers.
 enum class Write { set, add };
 enum class Transpose { no, yes };
 
-// A factor of a product: stored as it is read, or transposed.
+// An operand of a matmul, and whether the matmul reads its transpose.
 struct Factor {
   const Tensor& tensor;
   Transpose transpose;
@@ -38,19 +38,18 @@ enum class KernelId {
   sum_of_squares
 };
 
-// What an attention pass saved. qkv (B, T, 3C): queries, keys, values side by side, each head by
-// head.
+// What the forward pass of attention keeps for backward.
 struct AttentionSaved {
-  Tensor qkv;          // (B, T, 3C)
+  Tensor qkv;          // (B, T, 3C): queries, keys, values; each consists of H heads of D channels
   Tensor y;            // (B, T, C)
-  Tensor log_sum_exp;  // (B, H, T), f32 (f64 for f64): log of each query's softmax denominator
+  Tensor log_sum_exp;  // (B, H, T), compute type: log of each query's softmax denominator
   int64_t heads;
 };
 
 struct LayerNormSaved {
   Tensor x;           // (R, C)
   Tensor weight;      // (C)
-  Tensor mean, rstd;  // (R), f32 (f64 for f64)
+  Tensor mean, rstd;  // (R), compute type
 };
 struct LayerNormGradients {
   Tensor dx;  // (R, C)
@@ -58,50 +57,61 @@ struct LayerNormGradients {
   Tensor dweight, dbias;  // (C), added to
 };
 
-// One AdamW update of n elements. Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2; the
-// arithmetic of torch.optim.AdamW: decay, moments, then p -= step_size * m / (sqrt(v) /
+// One AdamW update of n elements, as torch.optim.AdamW: Loshchilov & Hutter 2019
+// (arXiv:1711.05101), algorithm 2. Decay, moments, then p -= step_size * m / (sqrt(v) /
 // sqrt_correction2 + eps).
 struct AdamWUpdate {
-  Tensor parameter;                    // (n) f32, bf16, f16 or f64; written
-  Tensor gradient;                     // (n) any float type; read
-  Tensor first_moment, second_moment;  // (n) f32 (f64 if the parameter is f64)
-  Tensor master;             // (n) f32, or undefined: then the parameter is its own master
+  Tensor parameter;            // (n) any float type; written
+  Tensor gradient;             // (n) any float type; read
+  Tensor exp_avg, exp_avg_sq;  // (n) compute type of the parameter: first and second moment
+  Tensor master;             // (n) compute type, or undefined: then the parameter itself is updated
   float gradient_scale = 1;  // gradients are multiplied by this first
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   double correction1 = 1, correction2 = 1;  // 1 - beta^t; 1 switches bias correction off
   bool decoupled = true;  // false: weight decay is added to the gradient (Adam with L2)
 };
 
-// One SGD update of n elements, as torch.optim.SGD.
+// One SGD update of n elements, as torch.optim.SGD. Types as in AdamWUpdate.
 struct SgdUpdate {
   Tensor parameter, gradient;
-  Tensor momentum_buffer;  // (n) f32, or undefined when momentum is 0
+  Tensor momentum_buffer;  // undefined when momentum is 0
   Tensor master;
   float gradient_scale = 1;
   double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false, first_step = false;  // the first step copies the gradient into the buffer
 };
 
-// Adds the ranks' elements [begin, end) in the order of `buffers` and writes the result into the
-// same elements of each of `results`, which may be some of the buffers. Adds in fp32 (fp64 for f64,
-// modulo 2^32 for i32); a mean is divided once, after adding; then rounded to the type.
+// Sums elements [begin, end) over the ranks' buffers, in the order of `buffers`, and writes the
+// result into the same elements of each of `results`, which may be some of the buffers. Accumulates
+// in fp32 (fp64 for f64, modulo 2^32 for i32), divides once for a mean, then rounds to the type.
 struct OrderedSum {
   std::span<char*const> buffers, results;  // addresses of element 0
   int64_t begin = 0, end = 0;              // [n]
   Dtype dtype = Dtype::f32;
   bool mean = false;  // not for i32
-  int64_t added = 0;  // how many values a mean is of; 0: as many as there are buffers
+  int64_t added = 0;  // the divisor of a mean; 0: the number of buffers
 };
 
-// What a backend is told it does in order, in one of two lanes: kernels in the first, moves between
-// ranks in the second. On a GPU a lane is a stream, and may lag behind the calls. On the CPU
-// everything is done when a call returns.
+// The type in which an OrderedSum accumulates values of type T. Unsigned integers wrap around.
+template <class T>
+using OrderedSumType = std::conditional_t<std::is_same_v<T, int32_t>, uint32_t, Compute<T>>;
+
+// A backend has two in-order streams: kernels run in `compute`, copies and sums between ranks in
+// `communication`. On a GPU, streams run behind the host's calls. On the CPU all work is done when
+// a call returns.
 enum class Stream { compute, communication };
 
-// A place in a lane: behind all that it had been told by then.
+// An event recorded on a stream: it is done when all earlier work of the stream is done.
 class StreamEvent {
  public:
   virtual ~StreamEvent() = default;
+};
+
+// A copy of a tensor to the host, which may be in flight.
+class HostCopy {
+ public:
+  virtual ~HostCopy() = default;
+  virtual const void* wait() = 0;  // the elements, valid as long as this object
 };
 
 class Backend {
@@ -111,25 +121,27 @@ class Backend {
   virtual bool holds_data() const { return true; }        // false on meta
   virtual bool host_addressable() const { return true; }  // whether the host may read its memory
 
-  // A block aligned to 64 bytes, or null if there is none left. Called by Memory only.
+  // A block aligned to 64 bytes, or null if the device has no memory left. Called by Memory only.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block, int64_t bytes) noexcept = 0;
-  // Whether it keeps released blocks itself, so that Memory need not.
-  virtual bool keeps_blocks() const { return false; }
-  virtual int64_t driver_calls() const {
-    return 0;
-  }  // how often it took memory from a GPU's driver or gave some back
+  // Whether the backend caches released blocks itself, so that Memory must not.
+  virtual bool caches_blocks() const { return false; }
+  virtual int64_t driver_calls() const { return 0; }  // allocations and frees by a GPU's driver
   // Makes every element of every type in the block NaN (tests).
   virtual void poison(void* block, int64_t bytes) noexcept = 0;
 
-  // Bytes of workspace that a kernel wants for these dimensions, in the order of its comment below.
+  // [B] The workspace of a kernel for these dimensions, which are listed at each kernel below.
   virtual int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const = 0;
 
-  // Moving data. copy casts between float types.
+  // Data movement. copy casts between float types.
   virtual void fill(double value, const Tensor& out) = 0;
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   virtual void upload(const void* host, const Tensor& to) = 0;  // to.bytes() bytes
   virtual void download(const Tensor& from, void* host) = 0;
+  // As download(), after the earlier work of the compute stream, but without waiting for it.
+  virtual std::unique_ptr<HostCopy> start_download(const Tensor& from);
+  // How often the host has waited for the device: download, large upload, synchronize().
+  virtual int64_t host_waits() const { return 0; }
   virtual void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
                       const Tensor& out) = 0;
 
@@ -137,34 +149,36 @@ class Backend {
   virtual void add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;  // y may be a
   virtual void accumulate(const Tensor& from, const Tensor& into) = 0;  // casts if the types differ
   virtual void gelu(const Tensor& x, const Tensor& y) = 0;
-  virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx,
-                             Write) = 0;  // dx may be dy if set
+  // dx may be dy if it is set.
+  virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write) = 0;
 
-  // Matrices. dims: M, N, K of (M, K)(K, N) -> (M, N).
-  // bias (N) is added to every row; undefined: none, as always where it adds to out.
+  // Matrices. dims: M, N, K of (M, K)(K, N) -> (M, N). The bias (N) is added to every row; it may
+  // be undefined, and is with Write::add.
   virtual void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write,
                       const Tensor& workspace) = 0;
-  virtual void sum_rows(const Tensor& x, const Tensor& out,
-                        const Tensor& workspace) = 0;  // (M, N), (N) added to. dims: M, N
+  // (M, N) -> (N), added to out. dims: M, N
+  virtual void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;
 
   // Layers.
   virtual void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
                           const Tensor& y) = 0;
+  // dims: R, C
   virtual void layer_norm_backward(const LayerNormSaved&, const Tensor& dy,
-                                   const LayerNormGradients&,
-                                   const Tensor& workspace) = 0;               // dims: R, C
+                                   const LayerNormGradients&, const Tensor& workspace) = 0;
   virtual void attention(const AttentionSaved&, const Tensor& workspace) = 0;  // dims: B, T, H, D
   virtual void attention_backward(const AttentionSaved&, const Tensor& dy, const Tensor& dqkv,
-                                  const Tensor& workspace) = 0;  // as above
-  virtual void embedding(const Tensor& ids, const Tensor& table,
-                         const Tensor& y) = 0;  // (R), (V, C), (R, C)
+                                  const Tensor& workspace) = 0;  // dims: B, T, H, D
+  // ids (R), table (V, C), y (R, C)
+  virtual void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;
+  // dtable is added to, row after row of dy. dims: R, V, C
   virtual void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
-                                  const Tensor& workspace) = 0;  // added. dims: R, V, C
-  virtual void add_positions(const Tensor& x, const Tensor& table,
-                             const Tensor& y) = 0;  // (B, T, C), (>=T, C)
+                                  const Tensor& workspace) = 0;
+  // x (B, T, C), table (at least T, C)
+  virtual void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;
+  // dtable is added to. dims: B, T, C
   virtual void add_positions_backward(const Tensor& dy, const Tensor& dtable,
-                                      const Tensor& workspace) = 0;  // added. dims: B, T, C
-  // loss = the mean over rows. (R, V), (R), (1) f32. dims: R
+                                      const Tensor& workspace) = 0;
+  // loss = the mean over rows. logits (R, V), targets (R), loss (1) compute type. dims: R
   virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
                              const Tensor& workspace) = 0;
   // dlogits = dloss / R * (softmax(logits) - onehot(targets)); dlogits may be the logits.
@@ -174,36 +188,32 @@ class Backend {
   // Optimizer.
   virtual void adamw(const AdamWUpdate&) = 0;
   virtual void sgd(const SgdUpdate&) = 0;
-  // Sum of squares in fp64 by one fixed order: blocks of 1,024 from the start, lanes and blocks
-  // pairwise.
-  virtual void sum_of_squares(const Tensor& x, const Tensor& out,
-                              const Tensor& workspace) = 0;  // (n), (1) f64. dims: n
+  // x (n), out (1) f64. The sum of squares in fp64, in one fixed order: blocks of 1,024 from the
+  // start, each in lanes; lanes and blocks are added pairwise. dims: n
+  virtual void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;
 
-  // Among ranks that are threads: for dist/threads/thread_communicator.cpp, in the communication
-  // lane. The buffers may be any rank's.
+  // Between ranks that are threads (dist/threads/thread_communicator.cpp), in the communication
+  // stream. The buffers may belong to any rank.
   virtual void ordered_sum(const OrderedSum& sum) = 0;
   virtual void move_bytes(const void* from, void* to, int64_t bytes) = 0;
 
-  // Order between lanes, also of different backends. Null stands for a point that was passed
-  // already.
+  // Order between streams, also those of different backends. A null event is done already.
   virtual std::shared_ptr<const StreamEvent> record_event(Stream) { return nullptr; }
-  virtual void wait_event(Stream, const StreamEvent*) {
-  }                              // what the lane is told from now on happens behind that point
-  virtual void synchronize() {}  // returns when both lanes have done all they were told
-  // Whether all that stood before the point is done; never waits. Throws std::runtime_error if the
-  // device's work failed.
+  // Later work of the stream begins after the event.
+  virtual void wait_event(Stream, const StreamEvent*) {}
+  virtual void synchronize() {}  // returns when both streams have finished their work
+  // Whether the event is done; never waits. Throws std::runtime_error if the device's work failed.
   virtual bool event_done(const StreamEvent*) { return true; }
-  // The lane as its device's own interface knows it (a cudaStream_t), for NCCL; null on the CPU.
-  // Lives as long as the backend.
+  // The stream as a cudaStream_t, for NCCL; null on the CPU. Lives as long as the backend.
   virtual void* native_stream(Stream) { return nullptr; }
-  // Seconds that the compute lane takes for what `work` tells it, by the device's own clock;
-  // returns when it is done.
+  // [s] The time that the compute stream takes for `work`, by the device's own clock. Returns when
+  // the work is done.
   virtual double seconds(const std::function<void()>& work);
 };
 
 Backend& cpu_backend();
-// Holds no data and computes nothing; answers workspace questions for the kind of device that it
-// stands for, which need not be here. Never destroyed.
+// Holds no data and computes nothing. Answers workspace queries as the given kind of device, which
+// this machine need not have. Never destroyed.
 Backend& meta_backend(DeviceKind stands_for = DeviceKind::cpu);
 
 }  // namespace zl

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "tensor/error.h"
 
@@ -34,6 +35,9 @@ constexpr const char* name(Dtype t) {
 
 constexpr bool is_float(Dtype t) { return t != Dtype::i32; }
 
+// The type in which kernels compute on values of type t; also that of row statistics and states.
+constexpr Dtype compute_type(Dtype t) { return t == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
+
 // bfloat16: the upper half of an fp32. Rounds to nearest even; NaN stays NaN.
 struct bf16 {
   uint16_t bits = 0;
@@ -49,18 +53,18 @@ struct bf16 {
 };
 
 // IEEE half precision. Rounds to nearest even; overflow becomes infinity; subnormals are kept.
-// Selections instead of branches, so that loops over it become vector instructions.
+// Selections instead of branches let the compiler vectorise loops over it.
 struct f16 {
   uint16_t bits = 0;
   f16() = default;
   [[gnu::always_inline]] ZL_DEVICE explicit f16(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value), sign = (u >> 16) & 0x8000u;
-    const int32_t magnitude = int32_t(u & 0x7fffffffu);  // signed: AVX2 compares no others
-    // Below 2^-14, adding 0.5 lets the FPU round to a multiple of 2^-24.
+    const int32_t magnitude = int32_t(u & 0x7fffffffu);  // signed: AVX2 compares no other integers
+    // Below 2^-14, adding 0.5 makes the FPU round to a multiple of 2^-24.
     const int32_t subnormal =
         std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
-    const int32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >>
-                           13;  // may carry up to infinity
+    // May carry up to infinity.
+    const int32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
     const int32_t quiet_nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
     int32_t half = magnitude < 0x38800000 ? subnormal : normal;
     half = magnitude >= 0x47800000 ? 0x7c00 : half;  // 65536 and above
@@ -68,9 +72,9 @@ struct f16 {
     bits = uint16_t(sign | uint32_t(half));
   }
   [[gnu::always_inline]] ZL_DEVICE operator float() const {
-    const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = uint32_t(bits & 0x7fffu)
-                                                                      << 13;
-    // Moves the exponent's bias from 15 to 127, exactly, also for subnormals.
+    const uint32_t sign = uint32_t(bits & 0x8000u) << 16;
+    const uint32_t magnitude = uint32_t(bits & 0x7fffu) << 13;
+    // Changes the exponent's bias from 15 to 127, exactly, also for subnormals.
     const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
     return std::bit_cast<float>(
         sign | (int32_t(magnitude) >= 0x0f800000 ? magnitude | 0x7f800000u : finite));
@@ -79,43 +83,28 @@ struct f16 {
 
 // The type in which a kernel computes on values stored as T.
 template <class T>
-struct ComputeOf {
-  using type = float;
-};
-template <>
-struct ComputeOf<double> {
-  using type = double;
-};
-template <class T>
-using Compute = typename ComputeOf<T>::type;
+using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// to = T(value). GCC 12 does not vectorise an `omp simd` loop that assigns a struct, so the 16-bit
+// types are assigned through their bits.
 template <class T>
-struct DtypeOf;
-template <>
-struct DtypeOf<float> {
-  static constexpr Dtype value = Dtype::f32;
-};
-template <>
-struct DtypeOf<bf16> {
-  static constexpr Dtype value = Dtype::bf16;
-};
-template <>
-struct DtypeOf<f16> {
-  static constexpr Dtype value = Dtype::f16;
-};
-template <>
-struct DtypeOf<double> {
-  static constexpr Dtype value = Dtype::f64;
-};
-template <>
-struct DtypeOf<int32_t> {
-  static constexpr Dtype value = Dtype::i32;
-};
-template <class T>
-inline constexpr Dtype dtype_of = DtypeOf<T>::value;
+[[gnu::always_inline]] ZL_DEVICE inline void store(T& to, Compute<T> value) {
+  if constexpr (std::is_floating_point_v<T>)
+    to = value;
+  else
+    to.bits = T(value).bits;
+}
 
-// Calls f(T{}) with the storage type of a float `dtype`; code that touches elements is a template
-// over it.
+// The Dtype of an element type; other types do not compile.
+template <class T>
+inline constexpr Dtype dtype_of = std::is_same_v<T, float>     ? Dtype::f32
+                                  : std::is_same_v<T, bf16>    ? Dtype::bf16
+                                  : std::is_same_v<T, f16>     ? Dtype::f16
+                                  : std::is_same_v<T, double>  ? Dtype::f64
+                                  : std::is_same_v<T, int32_t> ? Dtype::i32
+                                                               : throw "not an element type";
+
+// Calls f(T{}) with the storage type T of a float `dtype`: f is a generic function over T.
 template <class F>
 void for_float_type(Dtype dtype, F&& f) {
   switch (dtype) {
@@ -125,7 +114,7 @@ void for_float_type(Dtype dtype, F&& f) {
     case Dtype::f64: return f(double{});
     case Dtype::i32: break;
   }
-  require(false, "elements of ", name(dtype), " are no floating-point numbers");
+  require(false, "dtype ", name(dtype), " is not a floating-point type");
 }
 
 }  // namespace zl

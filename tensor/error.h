@@ -1,4 +1,4 @@
-// Errors that say what was expected, what came, and what to try next.
+// Errors. Their messages say what was expected, what was found, and what to try.
 #pragma once
 
 #include <sstream>
@@ -15,10 +15,16 @@ std::string str(const Args&... args) {
   return out.str();
 }
 
-// What the user gave (a file, a flag, a configuration) cannot be used. Programs exit with 2.
+// The user's input (a file, a flag, a configuration) cannot be used. Programs exit with 2.
 class InputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// An output could not be written, such as on a full disk. Programs exit with 74.
+class OutputError : public InputError {
+ public:
+  using InputError::InputError;
 };
 
 // Throws std::invalid_argument with the joined message unless `ok` holds: a caller broke a
@@ -28,7 +34,7 @@ void require(bool ok, const Args&... message) {
   if (!ok) throw std::invalid_argument(str(message...));
 }
 
-// Throws InputError with the joined message unless `ok` holds.
+// Throws InputError with the joined message unless `ok`.
 template <class... Args>
 void require_input(bool ok, const Args&... message) {
   if (!ok) throw InputError(str(message...));

@@ -6,17 +6,10 @@
 namespace zl {
 
 const char* name(EventKind kind) {
-  switch (kind) {
-    case EventKind::phase: return "phase";
-    case EventKind::unit: return "unit";
-    case EventKind::allocate: return "allocate";
-    case EventKind::release: return "release";
-    case EventKind::kernel: return "kernel";
-    case EventKind::collective_begin: return "collective_begin";
-    case EventKind::collective_met: return "collective_met";
-    case EventKind::collective_end: return "collective_end";
-  }
-  return "?";
+  static constexpr const char* names[] = {"phase",          "unit",          "allocate",
+                                          "release",        "kernel",        "collective_begin",
+                                          "collective_met", "collective_end"};
+  return names[size_t(kind)];
 }
 
 EventStream::EventStream(int rank, int64_t capacity)

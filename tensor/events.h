@@ -1,7 +1,7 @@
 // One stream of events per rank: what happened, when, in which phase and unit.
 //
-// The flight recorder, traces, --step, reports and the text of OutOfMemory are readers of this
-// stream. It keeps the last `capacity` events in memory allocated once; listeners see every event.
+// The flight recorder, traces, --step, reports and the message of OutOfMemory read this stream. It
+// keeps the last `capacity` events in memory that is allocated once; listeners see every event.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,13 @@ namespace zl {
 enum class EventKind {
   phase,     // a phase begins; `what` is its name
   unit,      // a unit event such as before_forward; `what` is the event, `unit` the unit
-  allocate,  // `bytes` were taken; `what` is the memory use
-  release,   // `bytes` were given back
+  allocate,  // `bytes` were allocated; `what` is the memory use
+  release,   // `bytes` were freed
   kernel,    // a kernel ran: `what`, floating-point operations in `count`, bytes touched in `bytes`
-  collective_begin,  // this rank enters a collective; `what` is its kind, `detail` its name,
-                     // `count` elements, `bytes` in all
-  collective_met,    // the last rank has arrived: the time since collective_begin was spent waiting
-                     // for others
-  collective_end,    // this rank leaves; `bytes` were sent by the ring formula
+  collective_begin,  // this rank begins a collective of `count` elements and `bytes` bytes; `what`
+                     // is its kind, `detail` its name
+  collective_met,    // the last rank has begun it: until now this rank waited for other ranks
+  collective_end,    // this rank has finished; `bytes` were sent, by the ring formula
 };
 const char* name(EventKind kind);
 
@@ -32,7 +31,7 @@ struct Event {
   int64_t sequence = 0;     // counts from 0, never skips
   int64_t nanoseconds = 0;  // steady clock
   EventKind kind = EventKind::phase;
-  const char* phase = "";  // these four strings live as long as the stream
+  const char* phase = "";  // the stream owns these four strings
   const char* unit = "";
   const char* what = "";
   const char* detail = "";  // the name of a collective, the pool of an allocation
@@ -47,8 +46,7 @@ class EventStream {
 
   explicit EventStream(int rank = 0, int64_t capacity = 4096);
 
-  // The labels that every later event carries. A string literal or any text; it is copied once and
-  // kept.
+  // The labels of every later event. The stream copies the text.
   void set_phase(std::string_view phase);  // appends a phase event
   void set_unit(std::string_view unit) { unit_ = keep(unit); }
   const char* phase() const { return phase_; }
@@ -59,8 +57,8 @@ class EventStream {
   int64_t append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0,
                  const char* detail = "");
 
-  // Called on the rank's own thread at each append; it may block there, and must not append. At a
-  // release, which happens in destructors, it must not throw.
+  // Calls `listener` at each append, on the rank's own thread. It may block, but must not append.
+  // It must not throw at a release, because destructors release.
   void listen(Listener listener) { listeners_.push_back(std::move(listener)); }
 
   int64_t appended() const { return appended_; }

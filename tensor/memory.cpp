@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "tensor/backend.h"
 #include "tensor/error.h"
 
-// It sees use after free only if freed blocks are not kept.
+// AddressSanitizer sees use after free only if freed blocks are not cached.
 #if defined(__SANITIZE_ADDRESS__)
 #define ZEROLAB_ADDRESS_SANITIZER 1
 #elif defined(__has_feature)
@@ -23,9 +24,7 @@ const char* name(MemoryUse use) {
                                           "workspace"};
   return names[size_t(use)];
 }
-const char* name(Pool pool) {
-  return pool == Pool::device ? "device" : pool == Pool::host ? "host" : "disk";
-}
+const char* name(Pool pool) { return pool == Pool::device ? "device" : "host"; }
 const char* name(DeviceKind kind) {
   return kind == DeviceKind::cpu ? "cpu" : kind == DeviceKind::cuda ? "cuda" : "meta";
 }
@@ -67,9 +66,13 @@ std::string MemoryLedger::holders() const {
 Memory::Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options)
     : device_(device), backend_(backend), events_(events), options_(options) {}
 
-Memory::~Memory() {
-  for (auto& [bytes, blocks] : free_blocks_)
+Memory::~Memory() { free_cached_blocks(); }
+
+void Memory::free_cached_blocks() noexcept {
+  for (auto& [bytes, blocks] : free_blocks_) {
     for (void* block : blocks) backend_.release(block, bytes);
+    blocks.clear();
+  }
 }
 
 void* Memory::take(int64_t bytes) {
@@ -79,20 +82,15 @@ void* Memory::take(int64_t bytes) {
     found->second.pop_back();
     return block;
   }
-  void* block = backend_.allocate(bytes);
-  if (block) return block;
-  for (auto& [size, blocks] :
-       free_blocks_) {  // the system is full: give back what we keep and ask once more
-    for (void* kept : blocks) backend_.release(kept, size);
-    blocks.clear();
-  }
+  if (void* block = backend_.allocate(bytes)) return block;
+  free_cached_blocks();  // the system has no memory left: free the cache and try again
   return backend_.allocate(bytes);
 }
 
 void* Memory::allocate(MemoryUse use, int64_t bytes) {
   ++allocations_;
   if (fail_in_ > 0 && --fail_in_ == 0)
-    out_of_memory(use, bytes, "this allocation was told to fail (fail_at)");
+    out_of_memory(use, bytes, "fail_at makes this allocation fail");
   if (options_.limit > 0 && bytes > options_.limit - ledger_.live_total())
     out_of_memory(
         use, bytes,
@@ -100,7 +98,7 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
   void* block = nullptr;
   if (bytes > 0 && backend_.holds_data()) {
     block = take(bytes);
-    if (!block) out_of_memory(use, bytes, "the system has no more");
+    if (!block) out_of_memory(use, bytes, "the system has no memory left");
     if (options_.poison) backend_.poison(block, bytes);
   }
   ledger_.add(use, bytes);
@@ -113,10 +111,12 @@ void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
   events_.append(EventKind::release, name(use), bytes, 0, name(options_.pool));
   if (!block) return;
   if (options_.poison) backend_.poison(block, bytes);
-  if (ZEROLAB_ADDRESS_SANITIZER || backend_.keeps_blocks())
-    backend_.release(block, bytes);
-  else
+  if (ZEROLAB_ADDRESS_SANITIZER || backend_.caches_blocks()) return backend_.release(block, bytes);
+  try {
     free_blocks_[bytes].push_back(block);
+  } catch (const std::bad_alloc&) {  // no memory for the cache's list: the system gets the block
+    backend_.release(block, bytes);
+  }
 }
 
 void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const {
@@ -129,8 +129,8 @@ void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why)
                         human_bytes(ledger_.live_total()), " = ", ledger_.holders(),
                         options_.pool == Pool::host
                             ? ". Try more ranks, which share what is offloaded, or a larger limit."
-                            : ". Try a smaller micro-batch, a higher ZeRO stage, recomputation, or "
-                              "a larger limit."),
+                            : ". Try a smaller micro-batch, activation checkpointing, or a larger "
+                              "limit."),
                     events_.rank(), options_.pool, phase, unit, bytes);
 }
 

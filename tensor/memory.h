@@ -1,8 +1,7 @@
-// What memory is used for, a ledger that counts it to the byte, and the memory of one rank in one
-// pool.
+// Memory of one rank: what it is used for, a ledger that counts it to the byte, and an allocator.
 //
-// One ledger per rank and pool. Only the rank's own thread allocates and frees, at points given by
-// program order, so live and peak bytes are exact and repeatable.
+// Each rank has one Memory, with one ledger, per pool. Only the rank's own thread allocates and
+// frees, at fixed points of the program. So live and peak bytes are exact and repeatable.
 #pragma once
 
 #include <array>
@@ -33,13 +32,15 @@ enum class MemoryUse {
 inline constexpr int kMemoryUses = 7;
 const char* name(MemoryUse use);
 
-enum class Pool { device, host, disk };
+// Which memory space a Memory allocates from: that of the device that computes, or the host's,
+// which holds what is offloaded.
+enum class Pool { device, host };
 const char* name(Pool pool);
 
 enum class DeviceKind { cpu, cuda, meta };
 const char* name(DeviceKind kind);
 
-// Where a memory lies. `index` numbers GPUs.
+// The device of a Memory. `index` numbers GPUs.
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
@@ -49,13 +50,13 @@ struct Device {
 // Counts live and peak bytes by use, and the peak of their total at one instant.
 class MemoryLedger {
  public:
-  void add(MemoryUse use, int64_t bytes);  // negative when memory is given back
+  void add(MemoryUse use, int64_t bytes);                           // negative when memory is freed
   int64_t live(MemoryUse use) const { return live_[size_t(use)]; }  // [B]
-  int64_t peak(MemoryUse use) const {
-    return peak_[size_t(use)];
-  }                                                   // [B] since construction or reset_peak()
-  int64_t live_total() const { return total_; }       // [B]
-  int64_t peak_total() const { return peak_total_; }  // [B] of all uses together, at one instant
+  // [B] The largest live() since construction or reset_peak().
+  int64_t peak(MemoryUse use) const { return peak_[size_t(use)]; }
+  int64_t live_total() const { return total_; }  // [B]
+  // [B] The largest live_total(); less than the sum of the peaks if they occur at different times.
+  int64_t peak_total() const { return peak_total_; }
   void reset_peak();
   // "parameter 1.5 MiB, gradient 1.5 MiB": the uses that hold anything, largest first.
   std::string holders() const;
@@ -88,9 +89,12 @@ struct MemoryOptions {
   Pool pool = Pool::device;
 };
 
-// The memory of one rank in one pool: backend, ledger, limit. Tensors know theirs; ops allocate
-// "like" their input. Freed blocks are kept by size and handed out again (unless the backend does
-// that itself), so a steady training step never asks the system. Must outlive its tensors. Not
+// The allocator of one rank in one pool, with a ledger and a limit. Each tensor knows its Memory,
+// and an op allocates its result in the Memory of its input.
+//
+// Freed blocks are cached by size and reused, unless the backend caches blocks itself. So a
+// training step that repeats allocates nothing from the system. Ledger and limit do not count
+// cached blocks: the process may hold more than live_total(). Must outlive its tensors. Not
 // thread-safe.
 class Memory {
  public:
@@ -108,7 +112,7 @@ class Memory {
   int64_t limit() const { return options_.limit; }  // [B]; 0: none
 
   // Uninitialised memory, aligned to 64 bytes; null on meta and for 0 bytes.
-  // Throws OutOfMemory beyond the limit, or when the system has no more.
+  // Throws OutOfMemory beyond the limit, or when the system has no memory left.
   void* allocate(MemoryUse use, int64_t bytes);
   void release(void* block, MemoryUse use, int64_t bytes) noexcept;
 
@@ -118,14 +122,15 @@ class Memory {
 
  private:
   [[noreturn]] void out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const;
-  void* take(int64_t bytes);
+  void* take(int64_t bytes);  // a cached block or a new one; null if there is none
+  void free_cached_blocks() noexcept;
 
   Device device_;
   Backend& backend_;
   EventStream& events_;
   MemoryOptions options_;
   MemoryLedger ledger_;
-  std::unordered_map<int64_t, std::vector<void*>> free_blocks_;  // by size [B]
+  std::unordered_map<int64_t, std::vector<void*>> free_blocks_;  // cached, by size [B]
   int64_t fail_in_ = 0, allocations_ = 0;
 };
 

@@ -1,5 +1,4 @@
-// The backend of dry runs: no memory, no arithmetic, but the workspace questions of the device it
-// stands for.
+// The backend of dry runs: no memory and no arithmetic, but the workspace queries of a real device.
 #include <stdexcept>
 
 #include "tensor/backend.h"
@@ -23,9 +22,8 @@ class MetaBackend final : public Backend {
                                            : cpu_backend().workspace(kernel, dims, dtype);
   }
   void download(const Tensor& from, void*) override {
-    throw std::logic_error(
-        str("the values of a tensor of shape ", to_string(from.shape()),
-            " on meta were asked for, but meta holds none; kernel::read answers for scalars"));
+    throw std::logic_error(str("download of a tensor of shape ", to_string(from.shape()),
+                               ": the meta backend holds no values; use kernel::read for scalars"));
   }
 
   void fill(double, const Tensor&) override {}
@@ -64,7 +62,7 @@ class MetaBackend final : public Backend {
 }  // namespace
 
 Backend& meta_backend(DeviceKind stands_for) {
-  static MetaBackend cpu(DeviceKind::cpu), cuda(DeviceKind::cuda);  // have no state
+  static MetaBackend cpu(DeviceKind::cpu), cuda(DeviceKind::cuda);  // stateless
   return stands_for == DeviceKind::cuda ? cuda : cpu;
 }
 

@@ -1,5 +1,6 @@
-// Counter-based random numbers: a value is a function of (seed, stream, index) alone, so a shard
-// can be initialised without its whole, and every number of ranks starts alike.
+// Counter-based random numbers: a value is a function of (seed, stream, index) alone. So a rank can
+// initialise its shard without the full parameter, and the initial values do not depend on the
+// number of ranks.
 //
 // Philox4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
 #pragma once
@@ -14,7 +15,7 @@
 
 namespace zl {
 
-// FNV-1a, 64 bits. Names streams and hashes weights; the same on every machine.
+// FNV-1a, 64 bits. Numbers streams by name and hashes weights; the same on every machine.
 constexpr uint64_t kFnvOffset = 0xcbf29ce484222325u;
 constexpr uint64_t fnv1a(std::string_view bytes, uint64_t hash = kFnvOffset) {
   for (char c : bytes) hash = (hash ^ uint8_t(c)) * 0x100000001b3u;
@@ -49,8 +50,8 @@ struct PhiloxStream {
   // Standard normal numbers 2 * index and 2 * index + 1: Box-Muller in double on one block.
   ZL_DEVICE std::array<double, 2> normal_pair(uint64_t index) const {
     const auto w = block(index);
-    const double u = (double((uint64_t(w[0]) << 20) ^ (w[1] >> 12)) + 1.0) *
-                     0x1p-52;  // (0, 1]: the logarithm is finite
+    // In (0, 1], so that the logarithm is finite.
+    const double u = (double((uint64_t(w[0]) << 20) ^ (w[1] >> 12)) + 1.0) * 0x1p-52;
     const double angle = 2 * std::numbers::pi * (double(w[2]) * 0x1p-32);
     const double radius = std::sqrt(-2 * std::log(u));
     return {radius * std::cos(angle), radius * std::sin(angle)};

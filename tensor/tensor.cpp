@@ -4,10 +4,16 @@
 
 namespace zl {
 
+namespace {
+int64_t checked_numel(const Shape& shape) {
+  for (const int64_t d : shape) require(d >= 0, "a tensor cannot have shape ", in_words(shape));
+  return numel(shape);
+}
+}  // namespace
+
 Tensor Tensor::empty(Memory& memory, MemoryUse use, Shape shape, Dtype dtype) {
-  for (int64_t d : shape) require(d >= 0, "a tensor cannot have shape ", to_string(shape));
   Tensor t;
-  t.numel_ = zl::numel(shape);
+  t.numel_ = checked_numel(shape);
   t.storage_ = std::make_shared<Storage>(memory, use, t.numel_ * size_of(dtype));
   t.shape_ = std::move(shape);
   t.dtype_ = dtype;
@@ -20,12 +26,18 @@ Tensor Tensor::zeros(Memory& memory, MemoryUse use, Shape shape, Dtype dtype) {
   return t;
 }
 
+int64_t Tensor::dim(int i) const {
+  const int dims = int(shape_.size()), from_start = i < 0 ? dims + i : i;
+  require(from_start >= 0 && from_start < dims, "dimension ", i, " is out of range for shape ",
+          in_words(shape_));
+  return shape_[size_t(from_start)];
+}
+
 Tensor Tensor::slice(int64_t begin, Shape shape) const {
-  const int64_t n = zl::numel(shape);
   require(defined(), "slice of an undefined tensor");
-  for (const int64_t d : shape) require(d >= 0, "a slice cannot have shape ", to_string(shape));
+  const int64_t n = checked_numel(shape);
   require(begin >= 0 && begin <= numel_ && n <= numel_ - begin, "a slice of ", n, " elements from ",
-          begin, " lies outside a tensor of ", numel_, " elements");
+          begin, " is out of range for a tensor of ", numel_, " elements");
   Tensor t = *this;
   t.offset_ += begin;
   t.numel_ = n;
@@ -34,8 +46,8 @@ Tensor Tensor::slice(int64_t begin, Shape shape) const {
 }
 
 Shape Tensor::checked_view(Shape shape) const {
-  require(zl::numel(shape) == numel_, "a tensor of shape ", to_string(shape_),
-          " cannot be viewed as ", to_string(shape));
+  require(zl::numel(shape) == numel_, "a tensor of shape ", in_words(shape_),
+          " cannot be viewed as ", in_words(shape));
   return shape;
 }
 

@@ -1,5 +1,4 @@
-// A tensor is a shape over a contiguous range of a storage. Copying one copies the handle, not the
-// data.
+// A tensor is a shape over a contiguous range of a storage. Copies share the storage.
 #pragma once
 
 #include <memory>
@@ -12,7 +11,7 @@
 
 namespace zl {
 
-// Owns one block of a Memory; its birth and death stand in the ledger.
+// Owns one block of a Memory. The ledger counts it from construction to destruction.
 class Storage {
  public:
   Storage(Memory& memory, MemoryUse use, int64_t bytes)
@@ -33,42 +32,42 @@ class Storage {
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined: what a released parameter looks like
+  Tensor() = default;  // undefined: no storage
   // Uninitialised. Throws OutOfMemory.
   static Tensor empty(Memory& memory, MemoryUse use, Shape shape, Dtype dtype = Dtype::f32);
   static Tensor zeros(Memory& memory, MemoryUse use, Shape shape, Dtype dtype = Dtype::f32);
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
-  int64_t dim(int i) const {
-    return shape_.at(size_t(i < 0 ? int(shape_.size()) + i : i));
-  }  // -1: the last
+  // The size of dimension i; a negative i counts from the end, so -1 is the last.
+  int64_t dim(int i) const;
   int64_t numel() const { return numel_; }
+  int64_t rows() const { return dim(-1) ? numel_ / dim(-1) : 0; }  // leading dimensions together
   int64_t bytes() const { return numel_ * size_of(dtype_); }
   Dtype dtype() const { return dtype_; }
   Memory& memory() const { return storage_->memory(); }
   Backend& backend() const { return storage_->memory().backend(); }
   MemoryUse use() const { return storage_->use(); }
-  // Whether nobody else holds this storage, so that it may be changed without anyone noticing.
+  // Whether this is the only handle to its storage, so that the data may be overwritten.
   bool unique() const { return storage_.use_count() == 1; }
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
 
-  // The elements, in host memory. Throws if T is not the dtype, or if the tensor is on meta or on a
-  // GPU.
+  // The elements, in host memory. Throws std::invalid_argument if T is not the dtype, or if the
+  // tensor is on meta or on a GPU.
   template <class T>
   std::span<T> data() const {
     require(dtype_of<T> == dtype_, "data<", zl::name(dtype_of<T>), ">() of a tensor of ",
             zl::name(dtype_));
     return {static_cast<T*>(host_address()), size_t(numel_)};
   }
-  // Address of the first element wherever it lies; null on meta. For backends.
+  // The address of the first element in the device's memory; null on meta. For backends.
   void* address() const {
     return storage_ && storage_->data()
                ? static_cast<char*>(storage_->data()) + offset_ * size_of(dtype_)
                : nullptr;
   }
 
-  // Elements [begin, begin + numel(shape)), same storage.
+  // Elements [begin, begin + numel(shape)) of the flat tensor, in the same storage.
   Tensor slice(int64_t begin, Shape shape) const;
   // The same elements in another shape.
   Tensor view(Shape shape) const { return slice(0, checked_view(std::move(shape))); }
@@ -82,8 +81,8 @@ class Tensor {
   Dtype dtype_ = Dtype::f32;
 };
 
-// An uninitialised activation of another shape, beside `t` and of its dtype.
-inline Tensor like(const Tensor& t, Shape shape) {
+// Allocates an activation of shape `shape` in the memory and the dtype of `t`. Uninitialised.
+inline Tensor activation_like(const Tensor& t, Shape shape) {
   return Tensor::empty(t.memory(), MemoryUse::activation, std::move(shape), t.dtype());
 }
 

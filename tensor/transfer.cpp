@@ -1,21 +1,17 @@
-// Between the host and tensors, wherever those lie.
+// Transfers between the host and tensors on any device.
+#include <cstring>
+#include <utility>
+
 #include "tensor/kernels.h"
 
 namespace zl::kernel {
-namespace {
-
-void record(const char* what, const Tensor& t) {
-  t.memory().events().append(EventKind::kernel, what, t.bytes());
-}
-
-}  // namespace
 
 template <class T>
 void upload(std::span<const T> host, const Tensor& to) {
   require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(),
           " elements of ", name(dtype_of<T>), " do not fit into ", to_string(to.shape()), " ",
           name(to.dtype()));
-  record("upload", to);
+  to.memory().events().append(EventKind::kernel, "upload", to.bytes());
   to.backend().upload(host.data(), to);
 }
 
@@ -24,10 +20,34 @@ std::vector<T> download(const Tensor& from) {
   require(from.dtype() == dtype_of<T>, "download<", name(dtype_of<T>), ">() of a tensor of ",
           name(from.dtype()));
   std::vector<T> host(size_t(from.numel()));
-  record("download", from);
+  from.memory().events().append(EventKind::kernel, "download", from.bytes());
   from.backend().download(from, host.data());
   return host;
 }
+
+template <class T>
+Download<T> start_download(const Tensor& from, T on_meta) {
+  require(from.dtype() == dtype_of<T>, "start_download<", name(dtype_of<T>), ">() of a tensor of ",
+          name(from.dtype()));
+  Download<T> started;
+  started.values_.assign(size_t(from.numel()), on_meta);
+  if (!from.backend().holds_data()) return started;
+  from.memory().events().append(EventKind::kernel, "download", from.bytes());
+  started.copy_ = from.backend().start_download(from);
+  return started;
+}
+
+template <class T>
+const std::vector<T>& Download<T>::wait() {
+  if (const auto copy = std::exchange(copy_, nullptr); copy && !values_.empty())
+    std::memcpy(values_.data(), copy->wait(), values_.size() * sizeof(T));
+  return values_;
+}
+
+template class Download<float>;
+template class Download<double>;
+template Download<float> start_download<float>(const Tensor&, float);
+template Download<double> start_download<double>(const Tensor&, double);
 
 #define ZL_INSTANTIATE(T)                                     \
   template void upload<T>(std::span<const T>, const Tensor&); \
@@ -49,8 +69,7 @@ double read(const Tensor& scalar, double on_meta) {
 }
 
 void upload_floats(std::span<const float> host, const Tensor& to) {
-  for_float_type(to.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  for_float_type(to.dtype(), [&]<class T>(T) {
     if constexpr (std::is_same_v<T, float>) return upload<float>(host, to);
     std::vector<T> cast(host.size());
     for (size_t i = 0; i < host.size(); ++i) cast[i] = T(host[i]);

@@ -1,5 +1,5 @@
-// Can this machine run the course? Real work on every backend that is here. What is missing is a
-// line with its cure.
+// Can this machine run the course? Runs a small computation on every backend that it finds. For
+// each missing backend it says why, and how to install it.
 #include <algorithm>
 #include <thread>
 
@@ -12,8 +12,8 @@
 using namespace zl;
 using namespace zl::lesson;
 
-// An element of (M, K) ones times (K, N) twos, computed there: 2 K if the kernels work.
-float product(Device device, Backend& backend, int64_t K) {
+// An element of the matmul of (M, K) ones and (K, N) twos on this device: 2 K if the kernels work.
+float ones_times_twos(Device device, Backend& backend, int64_t K) {
   EventStream events;
   Memory memory(device, backend, events);
   const auto filled = [&](Shape shape, double value) {
@@ -37,25 +37,25 @@ float sum_of_ranks(Communicator& comm, Device device, Backend& backend) {
 
 void cpu(Lesson& lesson) {
   const int N = lesson.ranks();
-  lesson.number("product", int64_t(product({DeviceKind::cpu}, cpu_backend(), 100)), 2 * 100,
-                "100 times 1 x 2, by the CPU's kernels");
+  lesson.number("product", int64_t(ones_times_twos({DeviceKind::cpu}, cpu_backend(), 100)), 2 * 100,
+                "100 x 1 x 2, by the CPU's matmul");
   std::vector<int64_t> sums(static_cast<size_t>(N));
   lesson.run_ranks(N, [&](Communicator& comm) {
     sums[size_t(comm.rank())] = int64_t(sum_of_ranks(comm, {DeviceKind::cpu}, cpu_backend()));
   });
   lesson.number("sum_of_ranks", sums.back(), N * (N + 1) / 2,
-                "1 + 2 + ... + N, by ranks that are threads of this process");
-  lesson.check("and every rank has it", std::ranges::count(sums, sums[0]) == N);
+                "1 + 2 + ... + N, by an all-reduce of threads");
+  lesson.check("every rank has that sum", std::ranges::count(sums, sums[0]) == N);
   const auto loss = [&](StageKind stage) {
     TrainingSpec spec = training_m(lesson, stage);
-    spec.config.steps = 2;  // the second step sees the first one's update
+    spec.steps = 2;  // the second step depends on the first one's update
     return run_training(spec).steps.back().loss;
   };
-  lesson.check("two steps of a small GPT under ddp and under zero3 have the same loss, bit for bit",
+  lesson.check("two steps of a small GPT give the same loss under ddp and zero3, bit for bit",
                loss(StageKind::ddp) == loss(StageKind::zero3));
 }
 
-// A GPU that is found and then fails is a finding, and no reason to fail: the course needs none.
+// A broken GPU is reported but does not fail the lesson: the course needs no GPU.
 void gpus(Lesson& lesson) {
   const Gpus found = find_gpus();
   std::vector<int> working;
@@ -63,8 +63,8 @@ void gpus(Lesson& lesson) {
     std::string says = gpu.problem;
     try {
       if (says.empty() &&
-          product({DeviceKind::cuda, gpu.index}, *make_gpu_backend(gpu.index), 100) != 200)
-        says = "it multiplies wrongly";
+          ones_times_twos({DeviceKind::cuda, gpu.index}, *make_gpu_backend(gpu.index), 100) != 200)
+        says = "its matmul is wrong";
     } catch (const std::exception& error) {
       says = error.what();
     }
@@ -73,15 +73,16 @@ void gpus(Lesson& lesson) {
     if (says.empty()) working.push_back(gpu.index);
   }
   if (!found.usable())
-    lesson.say(str("~ GPUs: none, and none is needed. ", found.problem, ". Cure: ", found.cure));
+    lesson.say(str("~ GPUs: none found, and none needed. ", found.problem,
+                   ". How to fix it: ", found.cure));
 
   const NcclInBuild nccl = nccl_in_build();
   const std::string problem =
-      nccl.api ? nccl_version_problem(*nccl.api) : nccl.problem + ". Cure: " + nccl.cure;
+      nccl.api ? nccl_version_problem(*nccl.api) : nccl.problem + ". How to fix it: " + nccl.cure;
   if (!problem.empty() || working.empty())
     return lesson.say("~ NCCL: " + (problem.empty()
-                                        ? "built in, and not tried: it needs a GPU for each rank"
-                                        : "none, and none is needed. " + problem));
+                                        ? "built in, but not tested: it needs a GPU for each rank"
+                                        : "not available, and not needed. " + problem));
   try {
     float sum = 0;
     const int N = int(working.size());
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
     cpu(lesson);
     gpus(lesson);
     lesson.say(
-        "The course runs here: all lessons use the CPU, and ranks that are threads. More: ./zl "
+        "The course runs here: all lessons use the CPU, with ranks as threads. For more: ./zl "
         "doctor");
   });
 }

@@ -1,5 +1,4 @@
-// Where does every byte live, and who may free it? One memory, its ledger, and a handful of
-// tensors.
+// Where does every byte live, and who may free it? One Memory, its ledger, and a few tensors.
 #include <atomic>
 
 #include "tensor/kernels.h"
@@ -8,9 +7,9 @@
 using namespace zl;
 using namespace zl::lesson;
 
-// A memory that says aloud what its ledger counts.
-struct Speaking {
-  Speaking(Lesson& lesson, Communicator& comm)
+// A memory that prints what its ledger counts.
+struct PrintedMemory {
+  PrintedMemory(Lesson& lesson, Communicator& comm)
       : memory({DeviceKind::cpu}, cpu_backend(), comm.events()) {
     comm.events().listen([this, &lesson](const Event& e) {
       if (e.kind == EventKind::phase) lesson.say(e.what);
@@ -26,7 +25,7 @@ struct Speaking {
   Memory memory;
 };
 
-// Who owns: a storage has one count, and every Tensor on it is a holder.
+// Who owns memory: a storage counts its holders, and every Tensor on it is one.
 void views_and_copies(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   const MemoryLedger& ledger = memory.ledger();
   const int64_t bytes = 4 * R * C;
@@ -35,42 +34,40 @@ void views_and_copies(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   for (float i = 0; float& x : a.data<float>()) x = i++;
   lesson.number("tensor", ledger.live_total(), bytes, "rows x columns x 4 B");
 
-  memory.events().set_phase(
-      "two views of it: the last row, and the same elements in another shape");
+  memory.events().set_phase("two views: the last row, and the same elements in another shape");
   Tensor row = a.slice((R - 1) * C, {C}), reshaped = a.view({C, R});
   lesson.number("views_add", ledger.live_total() - bytes, 0, "a view is an offset and a shape");
   const auto at = [](const Tensor& t) { return static_cast<char*>(t.address()); };
   lesson.number("row_begins_at", at(row) - at(a), (R - 1) * C * 4, "(rows - 1) x columns x 4 B");
   kernel::fill(-1, row);
-  lesson.check("what is written through a view is seen through all",
+  lesson.check("a write through one view is visible through all",
                a.data<float>()[size_t((R - 1) * C)] == -1);
-  lesson.check("a view in another shape is no transpose: element (0, 1) is the one that was (0, 1)",
+  lesson.check("a view in another shape is not a transpose: element (0, 1) stays element (0, 1)",
                reshaped.data<float>()[1] == 1);
 
   memory.events().set_phase("a copy");
   Tensor b = Tensor::empty(memory, MemoryUse::activation, a.shape());
   kernel::copy(a, b);
   lesson.number("copy_adds", ledger.live_total() - bytes, bytes,
-                "rows x columns x 4 B: its own storage");
+                "rows x columns x 4 B: a second storage");
   kernel::fill(-2, row);
-  lesson.check("what is written now is not seen in the copy",
+  lesson.check("a later write is not visible in the copy",
                b.data<float>()[size_t((R - 1) * C)] == -1);
 
-  memory.events().set_phase("the first handle goes, then both views");
+  memory.events().set_phase("destroy the first handle, then both views");
   a = {};
   lesson.number("held_by_views", ledger.live(MemoryUse::parameter), bytes,
-                "all of it: nobody may free what a view still shows");
+                "all of it: a view keeps the storage alive");
   row = {};
-  lesson.check("now one holder is left", reshaped.unique());
+  lesson.check("one holder is left", reshaped.unique());
   reshaped = {};
-  lesson.number("nobody_holds", ledger.live(MemoryUse::parameter), 0,
-                "the last holder gave it back");
+  lesson.number("nobody_holds", ledger.live(MemoryUse::parameter), 0, "the last holder freed it");
 }
 
-// Transposes are arguments of the product: nothing is moved for them.
+// A transpose is an argument of matmul: no data moves.
 void transposed(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   MemoryLedger& ledger = memory.ledger();
-  memory.events().set_phase("a product with a transposed factor: g = a' a");
+  memory.events().set_phase("matmul with a transposed factor: g = a' a");
   const Tensor a = Tensor::empty(memory, MemoryUse::parameter, {R, C});
   for (float r = 0; r < float(R); ++r)
     for (int64_t c = 0; c < C; ++c) a.data<float>()[size_t(int64_t(r) * C + c)] = r;
@@ -79,7 +76,7 @@ void transposed(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   ledger.reset_peak();
   kernel::matmul(a, Transpose::yes, a, Transpose::no, g);
   lesson.number("product_keeps", ledger.live_total() - before, 0, "no transposed copy");
-  lesson.check("the kernel borrowed the workspace that it asks for, and gave it back",
+  lesson.check("the kernel allocated the workspace that it announces, and freed it",
                ledger.peak_total() - before ==
                    memory.backend().workspace(KernelId::matmul, dims, Dtype::f32));
   lesson.number("g_00", int64_t(g.data<float>()[0]), (R - 1) * R * (2 * R - 1) / 6,
@@ -88,20 +85,20 @@ void transposed(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
 
 void peak_and_limit(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   MemoryLedger& ledger = memory.ledger();
-  EventStream unheard;
+  EventStream no_listener;
   const auto make = [&](Memory& where, Dtype type) {
     return Tensor::empty(where, MemoryUse::activation, {R, C}, type);
   };
-  memory.events().set_phase("x and y live together, z comes when they are gone");
+  memory.events().set_phase("x and y live together; z is allocated after both are freed");
   ledger.reset_peak();
   { const Tensor x = make(memory, Dtype::f32), y = make(memory, Dtype::bf16); }
   const Tensor z = make(memory, Dtype::f32);
   lesson.number("live", ledger.live_total(), 4 * R * C, "z");
   lesson.number("peak", ledger.peak_total(), (4 + 2) * R * C,
-                "x in fp32 and y in bf16, at one instant");
+                "x in fp32 and y in bf16, at the same time");
 
   memory.events().set_phase("a memory with a limit of two tensors");
-  Memory small({DeviceKind::cpu}, cpu_backend(), unheard, {.limit = 8 * R * C});
+  Memory small({DeviceKind::cpu}, cpu_backend(), no_listener, {.limit = 8 * R * C});
   const Tensor first = make(small, Dtype::f32), second = make(small, Dtype::f32);
   int64_t asked = 0;
   try {
@@ -116,12 +113,12 @@ void peak_and_limit(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
 void body(Lesson& lesson) {
   const int64_t R = lesson.count("--rows"), C = lesson.count("--columns"), N = lesson.ranks();
   lesson.run_ranks(1, [&](Communicator& comm) {
-    Speaking speaking(lesson, comm);
-    lesson.watch(comm, speaking.memory);
+    PrintedMemory printed(lesson, comm);
+    lesson.recording().watch(comm, printed.memory, {});
     for (const auto& part : {views_and_copies, transposed, peak_and_limit})
-      part(lesson, speaking.memory, R, C);
-    lesson.number("at_the_end", speaking.memory.ledger().live_total(), 0,
-                  "every tensor died with its last holder");
+      part(lesson, printed.memory, R, C);
+    lesson.number("at_the_end", printed.memory.ledger().live_total(), 0,
+                  "the last holder of every tensor is gone");
   });
   std::atomic<int64_t> live = 0;
   lesson.run_ranks(int(N), [&](Communicator& comm) {
@@ -130,12 +127,12 @@ void body(Lesson& lesson) {
     live += memory.ledger().live_total();
   });
   lesson.number("all_ranks", live, N * 4 * R * C,
-                "one tensor per rank: each has its own memory and ledger");
+                "one tensor per rank: each rank has its own memory and ledger");
 }
 
 int main(int argc, char** argv) {
-  const Flag rows{"--rows", "R", "rows of the tensors", "8", 2, 300},
-      columns{"--columns", "C", "and columns", "4", 2, 300};
+  const Flag rows{"--rows", "R", "rows of the tensors", 8, 2, 300},
+      columns{"--columns", "C", "columns of the tensors", 4, 2, 300};
   return run(
       argc, argv,
       {"01_tensor", "Where does every byte live, and who may free it?", 1, 8, {rows, columns}},

@@ -1,12 +1,12 @@
-// When is a gradient final? The tape of one expression entry by entry, then a GPT whose embedding
-// is used twice.
+// When is a gradient final? First the tape of one expression, entry by entry; then a GPT that uses
+// its embedding twice.
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "tensor/random.h"
+#include "tutorials/02_numbers_on_tape.h"
 #include "tutorials/lesson/model_m.h"
-#include "tutorials/lesson/numbers_on_tape.h"
 
 using namespace zl;
 using namespace zl::lesson;
@@ -26,29 +26,40 @@ void micrograd(Lesson& lesson, Memory& memory) {
   const Number f = pow(c + d * -1, 2), h = f * 0.5,
                g = h + 10 * pow(f, -1);  // f = (c - d)^2, g = f / 2 + 10 / f
   lesson.say(
-      "The tape in the order of the walk, with the value of each entry and its gradient, which is "
-      "final:");
+      "The tape in the order of the backward pass; each entry with its value and its final "
+      "gradient:");
   on.tape.backward(g.var, on.scalar(1));
   lesson.number("contributions", on.contributions, on.uses, "uses of a and b in the forward pass");
-  lesson.number("g", g.value, 24.7041, 5e-5, "micrograd's README, to its four decimals");
+  lesson.number("g", g.value, 24.7041, 5e-5, "micrograd's README, which has four decimals");
   lesson.number("a_gradient", kernel::read(pa.grad, 0), 138.8338, 5e-5, "likewise");
   lesson.number("b_gradient", kernel::read(pb.grad, 0), 645.5773, 5e-5, "likewise");
 }
 
-// Hears the marks that the walk passes. A unit whose passes have all been left has its final
-// gradients.
+// Observes the hooks that the backward pass runs. The gradients of a unit are final when backward
+// has left every pass of the unit.
 struct Watcher : UnitObserver {
   Watcher(EventStream& events, const Parameter& tied)
       : events(events), tied(tied), last(bits(tied)) {}
   static uint64_t bits(const Parameter& p) {
     return fnv1a({static_cast<const char*>(p.grad.address()), size_t(p.grad.bytes())});
   }
-  void enter(Unit& u) override { ++passes[&u]; }
-  void before_backward(Unit& u) override { tell("enters ", u); }
-  void leave(Unit& u) override {
+  void before_forward(Unit& u, bool) override { ++passes[&u]; }
+  void before_backward(Unit& u) override {
+    entered.insert(&u);
+    tell("enters ", u);
+  }
+  void after_backward(Unit& u) override {
+    if (--passes[&u] == 0)
+      for (const Parameter* p : u.parameters) finals.emplace_back(p, bits(*p));
     tell("leaves ", u);
-    if (--passes[&u] > 0) return;
-    for (const Parameter* p : u.parameters) finals.emplace_back(p, bits(*p));
+  }
+  std::vector<Row> rows(const std::vector<Unit>& units) const {  // for --step
+    std::vector<Row> all;
+    for (const Unit& u : units)
+      all.push_back({u.name, !entered.contains(&u) ? "0"
+                             : passes.at(&u) > 0   ? "growing"
+                                                   : "final"});
+    return all;
   }
   void tell(const char* what, const Unit& u) {
     events.set_unit(u.name);
@@ -56,12 +67,13 @@ struct Watcher : UnitObserver {
     const bool added = bits(tied) != std::exchange(last, bits(tied));
     additions += added;
     story.push_back(
-        str("  the walk ", what, u.name, added ? ", and wte.weight's gradient has changed" : ""));
+        str("  backward ", what, u.name, added ? "; the gradient of wte.weight has changed" : ""));
   }
   EventStream& events;
   const Parameter& tied;
   uint64_t last;
   int additions = 0;
+  std::set<const Unit*> entered{};
   std::map<const Unit*, int> passes{};
   std::vector<std::pair<const Parameter*, uint64_t>> finals{};
   std::vector<std::string> story{};
@@ -76,7 +88,6 @@ struct Seen {  // by one rank
 // One forward and backward pass of a rank's own batch, without any stage.
 void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
   Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
-  lesson.watch(comm, memory);
   Gpt model(model_m());
   for (Parameter& p : model.parameters()) {
     p.data = Tensor::empty(memory, MemoryUse::parameter, p.shape);
@@ -84,17 +95,21 @@ void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
     kernel::normal({lesson.seed(), fnv1a(p.name), p.initial_mean, p.initial_deviation}, 0, p.data);
   }
   const Tensor ids = Tensor::empty(memory, MemoryUse::activation, {kRowsM, 32}, Dtype::i32),
-               targets = like(ids, ids.shape());
+               targets = activation_like(ids, ids.shape());
   text_m().fill(comm.rank(), ids.data<int32_t>(), targets.data<int32_t>());
   Tape tape;
   Watcher watcher(comm.events(), model.parameters().front());
-  const Var loss = model.loss(&tape, watcher, ids, targets);
-  const Tensor one = like(loss.value(), {1});
+  lesson.recording().watch(
+      comm, memory, {[&] { return watcher.rows(model.units()); }, {"the gradients of each unit"}});
+  const Var loss = model.loss(&tape, watcher, {ids, targets});
+  const Tensor one = activation_like(loss.value(), {1});
   kernel::fill(1, one);
+  comm.events().set_phase("backward");
   tape.backward(loss, one);
   seen = {watcher.story, watcher.additions, int64_t(watcher.finals.size()), 0, watcher.last};
   for (const auto& [parameter, bits] : watcher.finals)
     seen.unchanged += bits == Watcher::bits(*parameter);
+  lesson.recording().stop(comm.rank());
 }
 
 void body(Lesson& lesson) {
@@ -106,17 +121,17 @@ void body(Lesson& lesson) {
   std::vector<Seen> seen(static_cast<size_t>(N));
   lesson.run_ranks(
       N, [&](Communicator& comm) { tied_embedding(lesson, comm, seen[size_t(comm.rank())]); });
-  lesson.say("a GPT, whose wte.weight is both the embedding and the output head");
+  lesson.say("a GPT that uses wte.weight twice, as embedding and as output head");
   for (const std::string& line : seen[0].story) lesson.say(line);
   const int64_t all = int64_t(Gpt(model_m()).parameters().size());
   lesson.number("additions", seen[0].additions, 2, "uses of wte.weight: head and embedding");
-  lesson.number("final_gradients", seen[0].finals, all, "parameters, each final once");
+  lesson.number("final_gradients", seen[0].finals, all, "parameters; each is final once");
   lesson.number("unchanged", seen[0].unchanged, all,
-                "nothing was added to a gradient after its unit was left");
+                "gradients that did not change after backward left the unit");
   std::set<uint64_t> different;
   for (const Seen& s : seen) different.insert(s.bits);
   lesson.number("different_gradients", int64_t(different.size()), N,
-                "ranks: each has a tape and a batch of its own");
+                "ranks: each has its own tape and its own batch");
 }
 
 int main(int argc, char** argv) {

@@ -1,10 +1,10 @@
-// What does each rank really send? The all-reduces of tutorials/lesson/all_reduce_by_hand.h, beside
-// the library's.
+// What does each rank really send? The four all-reduces of tutorials/04_all_reduce_by_hand.h,
+// beside the library's.
 #include <bit>
 #include <cmath>
 
 #include "tensor/random.h"
-#include "tutorials/lesson/all_reduce_by_hand.h"
+#include "tutorials/04_all_reduce_by_hand.h"
 #include "tutorials/lesson/lesson.h"
 
 using namespace zl;
@@ -14,9 +14,9 @@ const struct {
   const char *name, *formula;
   void (AllReduce::*run)();
   int64_t (AllReduce::*sends)() const;
-  bool rank_order;  // it adds in the order of ranks
+  bool rank_order;  // adds in rank order
 } kWays[] = {
-    {"library", "2 (N-1)/N n 4 B: it counts what a ring sends", &AllReduce::library,
+    {"library", "2 (N-1)/N n 4 B: the log counts what a ring sends", &AllReduce::library,
      &AllReduce::by_library, true},
     {"root", "(N-1) n 4 B, by rank 0", &AllReduce::root, &AllReduce::by_root, true},
     {"tree", "ceil(log2 N) n 4 B, by rank 0", &AllReduce::tree, &AllReduce::by_tree, false},
@@ -32,7 +32,12 @@ struct Seen {                                      // by one rank
 
 void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
   Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
-  lesson.watch(comm, memory);
+  std::string chunks;  // of the ring that --step shows
+  lesson.recording().watch(comm, memory,
+                           {[&] {
+                              return std::vector<Row>{{"ring", chunks}};
+                            },
+                            {"a digit per chunk: how many ranks' values it sums"}});
   const auto make = [&](int64_t n) { return Tensor::zeros(memory, MemoryUse::communication, {n}); };
   AllReduce mine{comm, make(lesson.count("--length")), make(lesson.count("--length"))};
   std::vector<float> reference;
@@ -51,19 +56,25 @@ void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
       seen.difference[way] =
           std::max(seen.difference[way], std::abs(double(sums[i]) - reference[i]));
   }
-  const Tensor whole = make((mine.values.numel() + mine.N - 1) / mine.N * mine.N);
+  const Tensor full = make((mine.values.numel() + mine.N - 1) / mine.N * mine.N);
+  comm.events().set_phase("gather");
   comm.log().clear();
-  comm.all_gather(whole, {"all-gather", Purpose::parameter}).wait();
+  comm.all_gather(full, {"all-gather", Purpose::parameter}).wait();
   for (const auto& [call, traffic] : comm.log().rows())
     seen.gathered_times_n += traffic.sent_bytes_times_n;
-  AllReduce marked{comm, make(mine.N), make(mine.N)};
-  kernel::fill(1 << mine.r,
-               marked.values);  // each rank has a bit of its own, so a sum tells who is in it
-  marked.after_step = [&] {
-    for (const float who : marked.values.data<float>())
-      seen.ring += char('0' + std::popcount(unsigned(who)));
+  // A ring of N values. Rank r contributes 2^r, so the bits of a sum name the ranks in it.
+  comm.events().set_phase("steps");
+  AllReduce ring{comm, make(mine.N), make(mine.N)};
+  kernel::fill(1 << mine.r, ring.values);
+  ring.after_step = [&](const char* half) {
+    chunks.clear();
+    for (const float sum : ring.values.data<float>())
+      chunks += char('0' + std::popcount(unsigned(sum)));
+    seen.ring += chunks;
+    comm.events().append(EventKind::unit, half);
   };
-  marked.ring();
+  ring.ring();
+  lesson.recording().stop(mine.r);
 }
 
 void body(Lesson& lesson) {
@@ -72,15 +83,15 @@ void body(Lesson& lesson) {
   lesson.run_ranks(int(N),
                    [&](Communicator& comm) { one_rank(lesson, comm, seen[size_t(comm.rank())]); });
   lesson.say(
-      "the ring after each step: for every rank, how many ranks' values are in each of its N "
-      "chunks");
+      "the ring after each step: a group is a rank, a digit is a chunk: how many ranks' values it "
+      "sums");
   for (int64_t step = 0; step < 2 * (N - 1); ++step) {
     std::string line = str(step < N - 1 ? "  reduce-scatter " : "  all-gather     ", step + 1, " ");
     for (const Seen& s : seen) line += "  " + s.ring.substr(size_t(step * N), size_t(N));
     lesson.say(line);
   }
-  lesson.say("adding up n = " + with_commas(n) +
-             " values: what the busiest rank sends, what all send, and how far off the sums are");
+  lesson.say("summing n = " + with_commas(n) +
+             " values: bytes of the busiest rank, bytes of all, largest difference to the library");
   for (size_t i = 0; const auto& way : kWays) {
     int64_t most = 0, expected = 0, all = 0;
     double off = 0;
@@ -90,11 +101,11 @@ void body(Lesson& lesson) {
     }
     lesson.number(str(way.name, "_busiest"), most, expected, way.formula);
     lesson.number(str(way.name, "_all"), all / N, 2 * (N - 1) * n * 4, "2 (N-1) n 4 B");
-    const bool same = way.rank_order || N < 3;  // two values have one sum, in whatever order
+    const bool same = way.rank_order || N < 3;  // two values have one order
     lesson.number(str(way.name, "_off"), off, 0,
                   same ? 0 : std::ldexp(2.0 * double((N - 1) * N), -24),
-                  same ? "0, bit for bit: the order is the library's"
-                       : "another order: at most 2 (N-1) N 2^-24, as values are below 1");
+                  same ? "0: same order of additions, same bits"
+                       : "2 (N-1) N 2^-24: another order of values below 1");
     ++i;
   }
   lesson.number("all_gather", seen[0].gathered_times_n / N, (N - 1) * ((n + N - 1) / N) * 4,
@@ -102,8 +113,8 @@ void body(Lesson& lesson) {
 }
 
 int main(int argc, char** argv) {
-  const Flag length{"--length", "N", "values of each rank; 28,576 are the parameters of lesson 03",
-                    "28576",    1,   10'000'000};
+  const Flag length{"--length", "n", "values of each rank; lesson 03 has 28,576 parameters",
+                    28576,      1,   10'000'000};
   return run(argc, argv, {"04_collectives", "What does each rank really send?", 4, 8, {length}},
              body);
 }

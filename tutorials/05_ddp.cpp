@@ -1,123 +1,136 @@
 // Distributed data parallel: are N ranks with B sequences each the same as one rank with N*B, and
-// to how many bits? And four mistakes that train all the same. The library's version is
-// stages/ddp.cpp.
+// to how many bits? And four mistakes that do not crash. The library's version is stages/ddp.cpp.
 #include <cmath>
 #include <map>
 
 #include "tensor/error.h"
 #include "tensor/kernels.h"
-#include "tutorials/lesson/trial.h"
+#include "tutorials/lesson/model_m.h"
 
 using namespace zl;
 using namespace zl::lesson;
 
-enum class Mistake { forget_division, average_losses, last_micro_batch };
+enum class Mistake { none, forget_division, average_losses, last_micro_batch };
 
-// stages/ddp.cpp with a mistake in it.
-struct WrongDdp final : Stage {
-  WrongDdp(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-           const StageOptions& options, Mistake mistake)
-      : Stage(units, comm, memory, options), mistake(mistake) {}
-  const char* name() const override { return "wrong ddp"; }
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.full());
-    m.gradient = make_gradient(m.layout.full());
-    m.optimizer = make_optimizer(u, m.layout.full());
-    initialize(u);
-    point_data(u, m.parameter);
-    point_grad(u, m.gradient);
+// stages/ddp.cpp with a mistake, and with a weight for each rank's gradient.
+struct OwnDdp final : Stage {
+  using Stage::Stage;
+  Mistake mistake = Mistake::none;
+  double weight = 1;
+  std::map<std::string, Tensor> earlier;  // gradients of the micro-batch before the last
+
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_full_optimizer(u);
   }
-  Work reduce(Unit& u) override {
-    const Tensor& gradient = memory(u).gradient;
-    if (mistake == Mistake::average_losses)
-      return {};  // the loss is averaged for the log, the gradients are not
-    if (mistake == Mistake::last_micro_batch &&
-        !last_micro_batch()) {  // these will never be reduced
-      kernel::copy(gradient, earlier.emplace(&u, make_gradient(gradient.numel())).first->second);
-      kernel::fill(0, gradient);
+  bool reduces_every_micro_batch() const override { return mistake == Mistake::last_micro_batch; }
+  Work reduce_gradient(UnitState& u) override {
+    if (mistake == Mistake::average_losses) return {};  // only the printed loss is a mean
+    if (mistake == Mistake::last_micro_batch && !earlier.contains(u.name())) {  // first of two
+      kernel::copy(u.full_gradient, earlier[u.name()] = new_full_tensor(u, MemoryUse::gradient));
+      kernel::fill(0, u.full_gradient);
       return {};
     }
+    for (float& g : u.full_gradient.data<float>()) g *= float(weight);
     const Reduction how = mistake == Mistake::forget_division ? Reduction::sum : Reduction::mean;
-    return comm().all_reduce(gradient, how, {u.name + " gradient", Purpose::gradient});
+    comm().all_reduce(u.full_gradient, how, {u.name() + " gradient", Purpose::gradient}).wait();
+    if (earlier.contains(u.name())) kernel::accumulate(earlier[u.name()], u.full_gradient);
+    return {};
   }
-  void reduced(Unit& u) override {
-    if (last_micro_batch() && earlier.contains(&u))
-      kernel::accumulate(earlier.at(&u), memory(u).gradient);
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(u.full_parameter, u.full_gradient, step.lr, step.gradient_scale);
   }
-  Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
-  void update(Unit& u, double lr, float scale) override {
-    memory(u).optimizer->update(memory(u).parameter, memory(u).gradient, lr, scale);
-  }
-
-  Mistake mistake;
-  std::map<Unit*, Tensor> earlier;
 };
 
-void equal_batches(Lesson& lesson, const TrialRank& one, const std::vector<TrialRank>& ddp) {
-  const int N = lesson.ranks();
-  const int64_t padded = sizes_m(N).padded();
-  const double off = relative_difference(ddp[0].gradient, one.gradient);
-  lesson.say(str("\n1 rank x ", N, "*B and ", N,
-                 " ranks x B: the same sequences, the same weights, one step"));
-  lesson.say(str("~ loss ", one.losses[0], " and ", ddp[0].losses[0], "; gradients agree to ",
-                 off == 0 ? 24 : int(-std::log2(off)), " of 24 bits"));
-  lesson.check("the gradients agree to 18 bits or more: sums of the same terms in another order",
-               off < std::ldexp(1, -18));
-  lesson.number("different_weights", different_weights(ddp), 1, "1: every rank has the same bits");
-  lesson.number("allreduce_bytes",
-                sent_bytes(ddp[0].log, Collective::all_reduce, Purpose::gradient, N),
-                2 * (N - 1) * 4 * padded / N, str("2 (N-1)/N x 4 B x ", with_commas(padded)));
-  lesson.number("state_bytes", ddp[0].rest.live_total(), 16 * padded,
-                str("(4 + 4 + 8) B x ", with_commas(padded), ", whatever N is"));
+TrainingSpec one_rank(Lesson& lesson, int64_t sequences) {
+  TrainingSpec spec = training_m(lesson, StageKind::ddp);
+  spec.ranks = 1, spec.micro_batch = sequences;
+  return spec;
 }
 
-void wrong_reductions(Lesson& lesson, const TrialRank& right) {
-  const int N = lesson.ranks();
-  const auto trial = [&](Mistake mistake, int64_t micro_batches) {
-    const auto make = [&](auto& units, auto& comm, auto& memory, auto& options) {
-      return std::make_unique<WrongDdp>(units, comm, memory, options, mistake);
-    };
-    return run_trial(lesson, {.make = make, .ranks = N, .micro_batches = micro_batches});
+// Odd ranks get 3 sequences, even ranks 1, which fills their 3 rows.
+int64_t sequences_of(int64_t rank) { return rank % 2 == 0 ? 1 : 3; }
+struct UnequalRows final : BatchSource {
+  Shape input_row() const override { return text_m().input_row(); }
+  Shape target_row() const override { return text_m().target_row(); }
+  void fill(int64_t rank, std::span<int32_t> ids, std::span<int32_t> targets) const override {
+    const int64_t T = text_m().block_size(), first = rank + 2 * (rank / 2);
+    for (int64_t row = 0; row < 3; ++row)
+      text_m().fill(first + row % sequences_of(rank), ids.subspan(size_t(row * T), size_t(T)),
+                    targets.subspan(size_t(row * T), size_t(T)));
+  }
+};
+
+// One step under ddp with a mistake, or with weights for the gradients of the ranks.
+RunM train_own(Lesson& lesson, TrainingSpec spec, Mistake mistake,
+               const std::function<double(int rank)>& weight = {}) {
+  spec.make_stage = [=](StageKind, auto& units, auto& comm, auto& memory, auto& options) {
+    auto stage = std::make_unique<OwnDdp>(units, comm, memory, options);
+    stage->mistake = mistake;
+    if (weight) stage->weight = weight(comm.rank());
+    stage->start();
+    return stage;
   };
+  return train_m(lesson, spec);
+}
+
+void equal_batches(Lesson& lesson, const RunM& one, const RunM& ddp) {
+  const int N = lesson.ranks();
+  const int64_t padded = sizes_m(N).padded();
+  const double off = relative_difference(ddp.gradient, one.gradient);
   lesson.say(
-      "\nmistake: forget 1/N. AdamW hides it, as it divides by the gradient's size; clipping does "
-      "not");
-  lesson.number("norm_without_division",
-                trial(Mistake::forget_division, 1)[0].norms[0] / right.norms[0], N, 1e-6 * N,
-                "N times the right one");
+      str("\n1 rank x ", N, "*B and ", N, " ranks x B: same sequences, same weights, 1 step"));
+  lesson.say(str("~ loss ", one.steps[0].loss, " and ", ddp.steps[0].loss, "; gradients agree to ",
+                 off == 0 ? 24 : int(-std::log2(off)), " of 24 bits"));
+  lesson.check("the gradients agree to 18 bits or more: another order of additions", off < 0x1p-18);
+  lesson.number("different_weights", different_weights(ddp), 1, "1: all ranks have the same bits");
+  lesson.number("allreduce_bytes",
+                sent_bytes(ddp.ranks[0].log, Collective::all_reduce, Purpose::gradient, N),
+                2 * (N - 1) * 4 * padded / N, str("2 (N-1)/N x 4 B x ", with_commas(padded)));
+  lesson.number("state_bytes", ddp.ranks[0].rest.live_total(), 16 * padded,
+                str("(4 + 4 + 8) B x ", with_commas(padded), ": N changes only the padding"));
+}
+
+void wrong_reductions(Lesson& lesson, const RunM& right) {
+  const int N = lesson.ranks();
+  TrainingSpec spec = training_m(lesson, StageKind::ddp);
+  lesson.say("\nmistake: no division by N. AdamW divides by the gradient's size and hides it");
+  const RunM sum = train_own(lesson, spec, Mistake::forget_division);
+  lesson.number("norm_without_division", sum.steps[0].grad_norm / right.steps[0].grad_norm, N,
+                1e-6 * N, "N times the right norm: clipping cuts too much");
 
   lesson.say("\nmistake: average the losses, not the gradients");
-  const auto losses = trial(Mistake::average_losses, 1);
-  lesson.check("the loss that is printed is right to the last bit, so nobody notices",
-               losses[0].losses == right.losses);
+  const RunM losses = train_own(lesson, spec, Mistake::average_losses);
+  lesson.check("the printed loss has the right bits and does not show the mistake",
+               losses.steps[0].loss == right.steps[0].loss);
   lesson.number("weights_that_drift", different_weights(losses), N,
-                "N: each rank trains a model of its own");
+                "N: each rank trains its own model");
 
   lesson.say("\nmistake: with 2 micro-batches, reduce only what the last one added");
-  const auto last = trial(Mistake::last_micro_batch, 2),
-             whole = run_trial(lesson, {.ranks = N, .micro_batches = 2});
-  const double off = relative_difference(last[0].gradient, whole[0].gradient);
+  spec.engine.accumulation = 2;
+  const RunM last = train_own(lesson, spec, Mistake::last_micro_batch);
+  const double off = relative_difference(last.gradient, train_m(lesson, spec).gradient);
   lesson.say(str("~ the gradient is wrong by ", off, " of its length"));
   lesson.check("the gradient is wrong by more than a twentieth of its length", off > 0.05);
   lesson.number("weights_after_last_only", different_weights(last), N,
-                "N: the rest of the gradient was each rank's own");
+                "N: the rest of the gradient stays local");
 }
 
 void unequal_tokens(Lesson& lesson) {
-  const int N = lesson.ranks(), all = N * (N + 1) / 2;
-  lesson.say("\nmistake: rank r has r+1 sequences, and every rank's mean counts the same");
-  const auto rows = [](int rank, int64_t) { return Rows{rank * (rank + 1) / 2, rank + 1}; };
-  const auto one = run_trial(lesson, {.rows = [&](int, int64_t) { return Rows{0, all}; }});
-  const auto means = run_trial(lesson, {.ranks = N, .rows = rows});
-  const auto weighted = run_trial(lesson, {.ranks = N, .rows = rows, .scale = [&](int rank) {
-                                             return double(N * (rank + 1)) / all;
-                                           }});
-  const double off = relative_difference(means[0].gradient, one[0].gradient);
+  const int N = lesson.ranks(), all = N + 2 * (N / 2);
+  const UnequalRows rows;
+  TrainingSpec spec = training_m(lesson, StageKind::ddp);
+  spec.data = &rows, spec.micro_batch = 3;
+  lesson.say("\nmistake: odd ranks have 3 sequences, even ranks 1, and their means count the same");
+  const RunM one = train_m(lesson, one_rank(lesson, all)), means = train_m(lesson, spec),
+             weighted = train_own(lesson, spec, Mistake::none,
+                                  [=](int rank) { return double(N * sequences_of(rank)) / all; });
+  const double off = relative_difference(means.gradient, one.gradient);
   lesson.say(str("~ the gradient is wrong by ", off, " of its length"));
   lesson.check("the gradient is wrong by more than a hundredth of its length", off > 0.01);
-  lesson.check("a weight of N x own / all sequences mends it to 18 bits",
-               relative_difference(weighted[0].gradient, one[0].gradient) < std::ldexp(1, -18));
+  lesson.check("with a weight of N x own / all sequences it is right to 18 bits",
+               relative_difference(weighted.gradient, one.gradient) < 0x1p-18);
 }
 
 int main(int argc, char** argv) {
@@ -125,15 +138,13 @@ int main(int argc, char** argv) {
                     .question = "Are N ranks x B the same as 1 rank x N*B, and to how many bits?",
                     .flags = {{"--right-only", "", "leave the mistakes out"}}};
   return run(argc, argv, about, [](Lesson& lesson) {
-    const auto one = run_trial(lesson, {.rows = [&](int, int64_t) {
-                                 return Rows{0, lesson.ranks() * kRowsM};
-                               }});
-    const auto ddp = run_trial(lesson, {.ranks = lesson.ranks(), .watched = true});
-    equal_batches(lesson, one[0], ddp);
+    const RunM one = train_m(lesson, one_rank(lesson, lesson.ranks() * kRowsM)),
+               ddp = train_m(lesson, training_m(lesson, StageKind::ddp), true);
+    equal_batches(lesson, one, ddp);
     if (lesson.ranks() == 1)
-      return lesson.say("\nOne rank makes no mistakes with the others: try --ranks 2.");
+      return lesson.say("\nThe mistakes need two ranks or more: try --ranks 2.");
     if (lesson.on("--right-only")) return;
-    wrong_reductions(lesson, ddp[0]);
+    wrong_reductions(lesson, ddp);
     unequal_tokens(lesson);
   });
 }

@@ -1,65 +1,55 @@
 // ZeRO stage 1: who updates which parameter, and what did that save? The library's version is
 // stages/zero1.cpp.
 #include "tensor/error.h"
-#include "tutorials/lesson/trial.h"
+#include "tutorials/lesson/model_m.h"
 
 using namespace zl;
 using namespace zl::lesson;
 
-// What many tutorials build: all-reduce the gradients as before, update the own shard, gather the
+// What many tutorials build: all-reduce the gradients as in ddp, update the local shard, gather the
 // parameters.
 struct AllReducingZero1 final : Stage {
   using Stage::Stage;
-  const char* name() const override { return "zero1 with all-reduce"; }
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.full());
-    m.gradient = make_gradient(m.layout.full());
-    m.optimizer = make_optimizer(u, m.layout.shard());
-    initialize(u);
-    point_data(u, m.parameter);
-    point_grad(u, m.gradient);
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
   }
-  Work reduce(Unit& u) override {
-    return comm().all_reduce(memory(u).gradient, Reduction::mean,
-                             {u.name + " gradient", Purpose::gradient});
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return all_reduce(u, u.full_gradient); }
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), local_shard(u.full_gradient), step.lr,
+                        step.gradient_scale);
   }
-  Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
-  void update(Unit& u, double lr, float scale) override {
-    memory(u).optimizer->update(own(memory(u).parameter), own(memory(u).gradient), lr, scale);
-  }
-  Work share(Unit& u) override {
-    return comm().all_gather(memory(u).parameter, {u.name + " parameter", Purpose::parameter});
-  }
+  Work after_update(UnitState& u) override { return all_gather(u, u.full_parameter); }
 };
 
-// One character per 60th of a unit: the rank that owns its last element, '-' where that is padding.
-std::string strip(const Partition& layout, int ranks) {
-  std::string owner(size_t(layout.full()), '-'), strip;
+// One character per 60th of a unit: the rank that owns its last element, '-' for padding.
+std::string strip(const Partition& partition, int ranks) {
+  std::string owner(size_t(partition.full()), '-'), strip;
   for (int r = 0; r < ranks; ++r)
-    for (const Partition::Piece& piece : layout.pieces(r * layout.shard(), layout.shard()))
-      owner.replace(size_t(r * layout.shard() + piece.at), size_t(piece.count), size_t(piece.count),
-                    char('0' + r));
+    for (const auto& piece : partition.pieces(r * partition.shard(), partition.shard()))
+      std::fill_n(owner.begin() + r * partition.shard() + piece.at, piece.count, char('0' + r));
   for (size_t cell = 1; cell <= 60; ++cell) strip += owner[cell * owner.size() / 60 - 1];
   return strip;
 }
 
-void ownership(Lesson& lesson, const TrialRank& rank) {
+void ownership(Lesson& lesson) {
   const int N = lesson.ranks();
   const SizesM sizes = sizes_m(N);
   lesson.say(
       "\nwho updates what: each unit in 60 parts, the owner of each part's last element, - "
-      "padding");
+      "is padding");
   int64_t padded = 0, owned = 0, owned_by_one = 0;
-  for (size_t u = 0; u < rank.layouts.size(); ++u) {
-    const Partition& layout = rank.layouts[u];
-    std::string name = "  " + rank.model->units()[u].name;
+  Gpt model(model_m());
+  for (const Unit& unit : model.units()) {
+    const Partition partition(unit, N);
+    std::string name = "  " + unit.name;
     name.resize(8, ' ');
-    lesson.say(name + strip(layout, N));
-    padded += layout.full();
-    owned_by_one += layout.shard();
+    lesson.say(name + strip(partition, N));
+    padded += partition.full(), owned_by_one += partition.shard();
     for (int r = 0; r < N; ++r)
-      for (const Partition::Piece& piece : layout.pieces(r * layout.shard(), layout.shard()))
+      for (const auto& piece : partition.pieces(r * partition.shard(), partition.shard()))
         owned += piece.count;
   }
   lesson.number("parameters", owned, sizes.parameters(),
@@ -67,40 +57,37 @@ void ownership(Lesson& lesson, const TrialRank& rank) {
   lesson.number("padding", padded - owned, sizes.padded() - sizes.parameters(),
                 str("each unit up to a multiple of 16 N = ", 16 * N));
   lesson.number("owned", owned_by_one, sizes.padded() / N,
-                str(with_commas(sizes.padded()), " / N, padding too"));
+                str(with_commas(sizes.padded()), " / N, with padding"));
 }
 
-void memory(Lesson& lesson, const TrialRank& ddp, const TrialRank& zero1) {
+void memory(Lesson& lesson, const MemoryLedger& ddp, const MemoryLedger& zero1) {
   const int64_t N = lesson.ranks(), padded = sizes_m(int(N)).padded();
   const std::string size = with_commas(padded);
   lesson.say("\nwhat a rank keeps, in bytes");
-  lesson.number("parameter_bytes", zero1.rest.live(MemoryUse::parameter), 4 * padded,
-                "4 x " + size);
-  lesson.number("gradient_bytes", zero1.rest.live(MemoryUse::gradient), 4 * padded, "4 x " + size);
-  lesson.number("optimizer_bytes", zero1.rest.live(MemoryUse::optimizer_state), 8 * padded / N,
+  lesson.number("parameter_bytes", zero1.live(MemoryUse::parameter), 4 * padded, "4 x " + size);
+  lesson.number("gradient_bytes", zero1.live(MemoryUse::gradient), 4 * padded, "4 x " + size);
+  lesson.number("optimizer_bytes", zero1.live(MemoryUse::optimizer_state), 8 * padded / N,
                 "8 x " + size + " / N");
-  lesson.number("state_bytes", zero1.rest.live_total(), (8 * N + 8) * padded / N,
+  lesson.number("state_bytes", zero1.live_total(), (8 * N + 8) * padded / N,
                 "(4 + 4 + 8/N) x " + size);
-  lesson.number("ddp_state_bytes", ddp.rest.live_total(), 16 * padded, "(4 + 4 + 8) x " + size);
+  lesson.number("ddp_state_bytes", ddp.live_total(), 16 * padded, "(4 + 4 + 8) x " + size);
 }
 
-void traffic(Lesson& lesson, const TrialRank& ddp, const TrialRank& zero1, const TrialRank& wrong) {
-  const int64_t N = lesson.ranks(), steps = int64_t(zero1.losses.size());
+void traffic(Lesson& lesson, const RunM& ddp, const RunM& zero1, const RunM& wrong) {
+  const int64_t N = lesson.ranks(), steps = int64_t(zero1.steps.size());
   const int64_t once = (N - 1) * 4 * sizes_m(int(N)).padded() / N;
-  const auto sent = [&](const TrialRank& rank, Collective collective, Purpose purpose) {
-    return sent_bytes(rank.log, collective, purpose, int(N)) / steps;
+  const auto sent = [&](const RunM& run, Collective collective, Purpose purpose) {
+    return sent_bytes(run.ranks[0].log, collective, purpose, int(N)) / steps;
   };
   lesson.say("\nwhat a rank sends in one step, in bytes; once = (N-1)/N x 4 x " +
              with_commas(sizes_m(int(N)).padded()));
-  const int64_t reduced = sent(zero1, Collective::reduce_scatter, Purpose::gradient),
-                gathered = sent(zero1, Collective::all_gather, Purpose::parameter);
-  lesson.number("reduce_scatter_bytes", reduced, once, "once, of gradients");
-  lesson.number("all_gather_bytes", gathered, once, "once, of parameters");
-  lesson.number("ddp_bytes", sent(ddp, Collective::all_reduce, Purpose::gradient), 2 * once,
+  lesson.number("reduce_scatter_bytes", sent(zero1, Collective::reduce_scatter, Purpose::gradient),
+                once, "once, of gradients");
+  lesson.number("all_gather_bytes", sent(zero1, Collective::all_gather, Purpose::parameter), once,
+                "once, of parameters");
+  lesson.number("ddp_bytes", sent_for_states(ddp.ranks[0].log, int(N)) / steps, 2 * once,
                 "2 x once: an all-reduce is both of these");
-  const int64_t all_reduced = sent(wrong, Collective::all_reduce, Purpose::gradient),
-                shared = sent(wrong, Collective::all_gather, Purpose::parameter);
-  lesson.number("mistaken_bytes", all_reduced + shared, 3 * once,
+  lesson.number("mistaken_bytes", sent_for_states(wrong.ranks[0].log, int(N)) / steps, 3 * once,
                 "3 x once: all-reduce and all-gather, 1.5 times too much");
 }
 
@@ -108,34 +95,35 @@ int main(int argc, char** argv) {
   const About about{
       .name = "06_zero1",
       .question = "Who updates which parameter, and what did that save?",
-      .flags = {{"--clip", "", "clip the gradient to norm 0.5; the norm is measured in any case"},
-                {"--steps", "N", "optimizer steps before the bits are compared", "3", 1, 20}}};
+      .flags = {{"--clip", "", "clip the gradient to norm 0.5"},
+                {"--steps", "K", "optimizer steps before the bits are compared", 3, 1, 20}}};
   return run(argc, argv, about, [](Lesson& lesson) {
-    const double max_norm = lesson.on("--clip") ? 0.5 : 0;
-    const auto train = [&](auto make, bool watched) {
-      return run_trial(lesson, {.make = make,
-                                .ranks = lesson.ranks(),
-                                .steps = lesson.count("--steps"),
-                                .max_norm = max_norm,
-                                .watched = watched});
+    const auto spec_of = [&](StageKind stage) {
+      TrainingSpec spec = training_m(lesson, stage);
+      spec.steps = lesson.count("--steps");
+      spec.engine.gradient_clipping = lesson.on("--clip") ? 0.5 : 0;
+      return spec;
     };
-    const auto ddp = train(make_ddp, false), zero1 = train(make_zero1, true);
-    const auto wrong = train(
-        [](auto& units, auto& comm, auto& m, auto& options) {
-          return std::make_unique<AllReducingZero1>(units, comm, m, options);
-        },
-        false);
-    ownership(lesson, zero1[0]);
-    memory(lesson, ddp[0], zero1[0]);
-    traffic(lesson, ddp[0], zero1[0], wrong[0]);
-    lesson.say(
-        str("\nafter ", lesson.count("--steps"), " steps", max_norm > 0 ? " with clipping" : ""));
-    lesson.check("losses and norms have the bits of ddp",
-                 zero1[0].losses == ddp[0].losses && zero1[0].norms == ddp[0].norms);
-    lesson.check("all weights have the bits of ddp, on every rank",
-                 zero1[0].weights == ddp[0].weights && different_weights(zero1) == 1);
-    lesson.check(
-        "the same holds for the mistaken version: it sends more, but the result is the same",
-        wrong[0].weights == ddp[0].weights);
+    const RunM ddp = train_m(lesson, spec_of(StageKind::ddp)),
+               zero1 = train_m(lesson, spec_of(StageKind::zero1), true);
+    TrainingSpec spec = spec_of(StageKind::zero1);
+    spec.make_stage = [](StageKind, auto& units, auto& comm, auto& device, auto& options) {
+      auto stage = std::make_unique<AllReducingZero1>(units, comm, device, options);
+      stage->start();
+      return stage;
+    };
+    const RunM wrong = train_m(lesson, spec);
+    ownership(lesson);
+    memory(lesson, ddp.ranks[0].rest, zero1.ranks[0].rest);
+    traffic(lesson, ddp, zero1, wrong);
+    lesson.say(str("\nafter ", spec.steps, " steps", lesson.on("--clip") ? " with clipping" : ""));
+    bool equal = true;
+    for (size_t i = 0; i < ddp.steps.size(); ++i)
+      equal &= zero1.steps[i].loss == ddp.steps[i].loss &&
+               zero1.steps[i].grad_norm == ddp.steps[i].grad_norm;
+    lesson.check("losses and norms have the bits of ddp", equal);
+    lesson.check("all weights have the bits of ddp, on every rank", zero1.weights == ddp.weights);
+    lesson.check("so have the weights of the version with all-reduce, which only sends more",
+                 wrong.weights == ddp.weights);
   });
 }

@@ -1,25 +1,28 @@
-// ZeRO stage 3: when does each layer own its weights, and when does sharding lose? The library's
-// version is stages/zero3.cpp.
+// ZeRO stage 3: when does a rank hold a layer's full weights, and when does sharding lose? The
+// library's version is stages/zero3.cpp.
+#include "stages/predict/dry_run.h"
 #include "tensor/error.h"
+#include "tutorials/lesson/holdings.h"
 #include "tutorials/lesson/model_m.h"
-#include "tutorials/lesson/time_map.h"
 
 using namespace zl;
 using namespace zl::lesson;
 
-// [B] Most parameter memory of a rank: its shard, and whole: root, and one block at a time.
+// [B] Peak of a rank's parameters: its shard, full root, and one full block at a time.
 int64_t parameter_peak(const SizesM& sizes, int64_t N) {
   return 4 * (sizes.padded() / N + sizes.padded_root + sizes.padded_block);
 }
 
-void ownership(Lesson& lesson, const RunM& run, const TimeMap& map, const SizesM& sizes) {
+void full_parameters(Lesson& lesson, const RunM& run, const SizesM& sizes) {
   const int64_t N = lesson.ranks();
   const MemoryLedger& ledger = run.ranks[0].rest;
   lesson.say(
-      "\nwhen rank 0 has the whole of each unit's parameters: # whole, . own shard; columns are "
-      "events");
-  for (const std::string& row : map.parameters()) lesson.say(row);
-  if (N > 1) lesson.number("whole_at_once", map.most_parameters(), 2, "root and the block at work");
+      "\nwhen rank 0 holds the full parameters of each unit: # full, . shard; a column is an "
+      "event");
+  const std::vector<std::string> map = unit_map(lesson.recording(), Held::parameter);
+  for (const std::string& row : map) lesson.say(row);
+  if (N > 1)
+    lesson.number("whole_at_once", most_full(map), 2, "full units: root and the block that runs");
   lesson.number("parameter_rest_bytes", ledger.live(MemoryUse::parameter), 4 * sizes.padded() / N,
                 "4 x " + with_commas(sizes.padded()) + " / N, between steps");
   lesson.number("parameter_peak_bytes", ledger.peak(MemoryUse::parameter), parameter_peak(sizes, N),
@@ -35,7 +38,7 @@ void traffic(Lesson& lesson, const RunM& zero3, const RunM& ddp, const SizesM& s
   const auto& log = zero3.ranks[0].log;
   lesson.say("\nwhat a rank sends in one step, in bytes");
   lesson.number("gathers", log.rows().at({Collective::all_gather, Purpose::parameter}).calls,
-                1 + 2 * L, "root once, each block in forward and again in backward");
+                1 + 2 * L, "root once, each block in forward and in backward");
   const int64_t gathered = sent_bytes(log, Collective::all_gather, Purpose::parameter, int(N));
   const int64_t reduced = sent_bytes(log, Collective::reduce_scatter, Purpose::gradient, int(N));
   lesson.number("gathered_bytes", gathered, once(sizes.padded_root + 2 * L * sizes.padded_block),
@@ -47,15 +50,14 @@ void traffic(Lesson& lesson, const RunM& zero3, const RunM& ddp, const SizesM& s
       sent_bytes(ddp.ranks[0].log, Collective::all_reduce, Purpose::gradient, int(N));
   lesson.number("ddp_bytes", all_reduced, 2 * once(sizes.padded()), "twice that");
   lesson.number("saved_by_root", 3 * all_reduced / 2 - gathered - reduced, once(sizes.padded_root),
-                "below the paper's 3/2 of ddp: root stays for backward");
+                "below the paper's 3/2 of ddp: root stays full until backward");
 }
 
-// Peaks of parameter bytes for more and more layers, beside ddp's, which are 4 x padded and never
-// more.
+// Peaks of parameter bytes for more and more layers. Those of ddp are 4 x padded.
 void when_it_wins(Lesson& lesson) {
   const int64_t N = lesson.ranks();
   int64_t wins = 0, must_win = 0;
-  lesson.say("\nparameter bytes at the peak with L layers, beside ddp's");
+  lesson.say("\npeak of parameter bytes with L layers, beside ddp's");
   for (const int64_t L : {1, 2, 3, 4, 8, 12}) {
     const SizesM sizes = sizes_m(int(N), L);
     const auto peak = [&](StageKind stage) {
@@ -63,8 +65,7 @@ void when_it_wins(Lesson& lesson) {
     };
     const int64_t ddp = peak(StageKind::ddp), zero3 = peak(StageKind::zero3);
     if (wins == 0 && zero3 < ddp) wins = L;
-    // A whole block and what is left of root weigh less than the rank's part of the L blocks that
-    // it gave away.
+    // Stage 3 adds one full block and root's shard; it saves all of the L blocks but a shard.
     if (must_win == 0 &&
         N * sizes.padded_block + sizes.padded_root < (N - 1) * L * sizes.padded_block)
       must_win = L;
@@ -78,20 +79,19 @@ void when_it_wins(Lesson& lesson) {
 int main(int argc, char** argv) {
   const About about{
       .name = "08_zero3",
-      .question = "When does each layer own its weights, and when does sharding lose?",
-      .flags = {{"--layers", "L", "blocks of the model", "2", 1, 12}}};
+      .question = "When does a rank hold a layer's full weights, and when does sharding lose?",
+      .flags = {{"--layers", "L", "blocks of the model", 2, 1, 12}}};
   return run(argc, argv, about, [](Lesson& lesson) {
     const int64_t layers = lesson.count("--layers");
     const SizesM sizes = sizes_m(lesson.ranks(), layers);
     const TrainingSpec spec = training_m(lesson, StageKind::zero3, layers);
-    TimeMap map;
-    const RunM zero3 = train_m(lesson, spec, &map),
-               ddp = train_m(lesson, training_m(lesson, StageKind::ddp, layers));
-    ownership(lesson, zero3, map, sizes);
+    const RunM zero3 = train_m(lesson, spec, true);
+    full_parameters(lesson, zero3, sizes);
+    const RunM ddp = train_m(lesson, training_m(lesson, StageKind::ddp, layers));
     lesson.number("total_peak_bytes", zero3.ranks[0].rest.peak_total(),
-                  dry_run(spec, 0).rest.peak_total(), "dry run: activations too");
+                  dry_run(spec, 0).rest.peak_total(), "dry run; includes activations");
     traffic(lesson, zero3, ddp, sizes);
-    lesson.check("all weights have the bits of ddp", zero3.weights == ddp.weights);
+    lesson.check("all weights have the bits of ddp", zero3.weights[0] == ddp.weights[0]);
     when_it_wins(lesson);
   });
 }

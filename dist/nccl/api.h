@@ -1,8 +1,8 @@
 // The functions of NCCL that zerolab calls, as a table: dist/nccl/library.cpp fills it with
-// libnccl's, tests with a fake.
+// libnccl's, tests with those of a fake.
 //
-// No header of NCCL or CUDA is needed to use this one. Enumerators have nccl.h's values, which
-// nccl_library.cpp asserts. Communicators are never blocking: what returns in_progress is done when
+// Using it needs no header of NCCL or CUDA. Enumerators have nccl.h's values, which library.cpp
+// asserts. Communicators never block: a function that returns in_progress is done when
 // comm_get_async_error says so.
 #pragma once
 
@@ -31,8 +31,8 @@ const char* name(NcclResult result);  // "ncclSystemError"
 
 enum class NcclType { int32 = 2, float16 = 6, float32 = 7, float64 = 8, bfloat16 = 9 };
 
-// What a call reads and writes, in elements of one type. In place where nccl.h defines that; a send
-// has no `to`, a receive no `from`.
+// The buffers of a call, in elements of one type. In place where nccl.h defines that; a send has no
+// `to`, a receive no `from`.
 struct NcclData {
   const void* from;
   void* to;
@@ -40,8 +40,8 @@ struct NcclData {
   NcclType type;
 };
 
-// Whose call it is, and the cudaStream_t in which it moves its data.
-struct NcclLane {
+// The communicator of a call, and the cudaStream_t on which it moves its data.
+struct NcclStream {
   NcclComm* comm;
   void* stream;
 };
@@ -63,18 +63,19 @@ struct NcclApi {
 
   NcclResult (*group_start)() = nullptr;
   NcclResult (*group_end)() = nullptr;
-  NcclResult (*all_reduce)(const NcclData& data, NcclLane lane) = nullptr;  // these two: the sum
-  NcclResult (*reduce_scatter)(const NcclData& data, NcclLane lane) = nullptr;
-  NcclResult (*all_gather)(const NcclData& data, NcclLane lane) = nullptr;
-  NcclResult (*broadcast)(const NcclData& data, int root, NcclLane lane) = nullptr;
-  NcclResult (*send)(const NcclData& data, int peer, NcclLane lane) = nullptr;
-  NcclResult (*receive)(const NcclData& data, int peer, NcclLane lane) = nullptr;
+  NcclResult (*all_reduce)(const NcclData& data,
+                           NcclStream stream) = nullptr;  // these two: the sum
+  NcclResult (*reduce_scatter)(const NcclData& data, NcclStream stream) = nullptr;
+  NcclResult (*all_gather)(const NcclData& data, NcclStream stream) = nullptr;
+  NcclResult (*broadcast)(const NcclData& data, int root, NcclStream stream) = nullptr;
+  NcclResult (*send)(const NcclData& data, int peer, NcclStream stream) = nullptr;
+  NcclResult (*receive)(const NcclData& data, int peer, NcclStream stream) = nullptr;
 };
 
-// NCCL as this program has it. Asking for it opens the library.
+// The NCCL of this build. Opens the library.
 struct NcclInBuild {
   const NcclApi* api = nullptr;  // null: NCCL is not built in, or its library cannot be opened
-  std::string problem, cure;     // why not, and what to do; "" if it is
+  std::string problem, cure;     // why not, and how to fix it; "" if it can be used
 };
 NcclInBuild nccl_in_build();
 

@@ -6,27 +6,24 @@
 namespace zl {
 namespace {
 
-struct Cure {
-  std::string_view said;  // part of what NCCL said
+struct KnownError {
+  std::string_view said;  // a part of NCCL's message
   const char* cure;
 };
 
-// The first that fits. The texts are those of NCCL 2.28 and of the CUDA driver.
-constexpr Cure kCures[] = {
+// The first match counts. The messages are those of NCCL 2.28 and of the CUDA driver.
+constexpr KnownError kKnownErrors[] = {
     {"Duplicate GPU",
      "NCCL takes every GPU once: start no more ranks than there are GPUs; several ranks on one GPU "
-     "work as threads "
-     "without NCCL"},
+     "work as threads without NCCL"},
     {"invalid device ordinal",
      "there is no GPU of that number: start fewer ranks, or look at CUDA_VISIBLE_DEVICES"},
     {"driver version is insufficient",
      "there is no driver, or it is older than the CUDA that NCCL was built with: update the "
-     "driver, "
-     "or take the NCCL of an older CUDA"},
+     "driver, or take the NCCL of an older CUDA"},
     {"No route to host",
      "the ranks' machines do not reach each other over this interface: set NCCL_SOCKET_IFNAME to "
-     "one that does, "
-     "and open the firewall between them"},
+     "one that does, and open the firewall between them"},
     {"Connection refused",
      "the rank that made the id has ended, or a firewall is in the way: look at the first error of "
      "rank 0"},
@@ -34,8 +31,7 @@ constexpr Cure kCures[] = {
      "set NCCL_SOCKET_IFNAME to an interface that is up, such as eth0, or lo within one machine"},
     {"ismatched NCCL version",
      "all ranks must load the same libnccl: compare what `zerolab doctor` says on all machines, "
-     "and their "
-     "LD_LIBRARY_PATH"},
+     "and their LD_LIBRARY_PATH"},
     {"shared memory",
      "/dev/shm is too small or forbidden: in a container give --shm-size=1g, else set "
      "NCCL_SHM_DISABLE=1"},
@@ -63,7 +59,7 @@ const char* name(NcclResult result) {
 }
 
 std::string nccl_cure(NcclResult result, std::string_view said) {
-  for (const Cure& known : kCures)
+  for (const KnownError& known : kKnownErrors)
     if (said.find(known.said) != std::string_view::npos) return known.cure;
   if (result == NcclResult::remote_error)
     return "another rank or its machine has died: look for the first error among the other ranks";

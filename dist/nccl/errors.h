@@ -1,4 +1,4 @@
-// What NCCL's errors mean and what cures them.
+// What NCCL's errors mean and how to fix them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace zl {
 
-// What is known to help against an error, from its kind and from what NCCL said last.
+// How to fix an error, by its kind and by what NCCL said last.
 std::string nccl_cure(NcclResult result, std::string_view said);
 
 // "ncclSend gave ncclSystemError (unhandled system error), and NCCL said: connect: No route to
@@ -19,11 +19,10 @@ std::string nccl_error_text(const NcclApi& api, const char* function, NcclResult
 // "2.28.9" of 22809.
 std::string nccl_version_text(int code);
 
-// Why the library that was found cannot be used by a program compiled for another one; "" if it
-// can.
+// Why a program compiled for another version cannot use the library that was found; "" if it can.
 std::string nccl_version_problem(const NcclApi& api);
 
-// `given`, or the library, which is opened, if that is null. Throws InputError if there is none, or
+// `given`, or if that is null the library, which it opens. Throws InputError if there is none, or
 // it is too old.
 const NcclApi& require_nccl(const NcclApi* given);
 

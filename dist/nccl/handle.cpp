@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dist/nccl/errors.h"
+#include "dist/trace/flight_recorder.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -12,8 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sleeps a little longer each time, so that what is quick is seen soon and what is slow costs no
-// core.
+// Sleeps longer each time: fast operations are noticed soon, and slow ones do not keep a core
+// busy.
 class Pause {
  public:
   void rest() {
@@ -29,7 +30,7 @@ class Pause {
 
 }  // namespace
 
-NcclHandle::NcclHandle(const NcclJoin& join, const Agreement& others)
+NcclHandle::NcclHandle(const NcclJoin& join, const FingerprintCheck& others)
     : api_(join.api), others_(others), timeout_(join.timeout), inside_(join.inside) {}
 
 NcclHandle::~NcclHandle() { abort(); }
@@ -62,7 +63,7 @@ void NcclHandle::group(const std::function<void()>& calls) {
     calls();
   } catch (...) {
     (void)call("ncclGroupEnd",
-               api_.group_end);  // a group is the thread's, and would swallow its next calls
+               api_.group_end);  // an open group would take this thread's next calls
     throw;
   }
   take("ncclGroupEnd", api_.group_end);
@@ -74,24 +75,25 @@ void NcclHandle::wait(const char* what, const std::function<bool()>& done) {
   for (Pause pause;; pause.rest()) {
     const Clock::time_point now = Clock::now();
     if (now - last > std::chrono::seconds(1))
-      began += now - last;  // this process was stopped, and nobody is late for that
+      began += now - last;  // this process was stopped meanwhile
     last = now;
     NcclResult state = NcclResult::success;
     take("ncclCommGetAsyncError", [&] { return api_.comm_get_async_error(comm_, &state); });
-    if (state == NcclResult::remote_error) wait_for_the_cause();
+    if (state == NcclResult::remote_error) throw_remote_error();
     require_taken(what, state);
     if (state == NcclResult::success && done()) return;
     if (others_.failed()) throw CommunicationError("another rank has failed");
     if (timeout_.count() > 0 && now - began > timeout_)
-      throw CommunicationError(str(
-          what, " was not done within ", human_time(std::chrono::nanoseconds(timeout_).count()),
-          ". If the GPUs are only slow, raise --timeout (0 waits for ever); else run again with "
-          "NCCL_DEBUG=INFO, and look for the first WARN"));
+      throw CommunicationError(
+          str(what, " was not done within ", human_time(std::chrono::nanoseconds(timeout_).count()),
+              ". If the GPUs are only slow, raise --timeout (0 waits forever); else run again with "
+              "NCCL_DEBUG=INFO, and look for the first WARN"));
   }
 }
 
-// Another rank has gone, and is about to say why: that says more than NCCL can.
-void NcclHandle::wait_for_the_cause() const {
+// Another rank has gone and is about to report why, which says more than NCCL can. Returns if it
+// does not.
+void NcclHandle::throw_remote_error() const {
   constexpr std::chrono::milliseconds most{300};
   const Clock::time_point until =
       Clock::now() + (timeout_.count() > 0 ? std::min(most, timeout_ / 8) : most);
@@ -104,8 +106,7 @@ void NcclHandle::finish() {
   if (ended()) return;
   take("ncclCommFinalize", [&] { return api_.comm_finalize(comm_); });
   wait("ncclCommFinalize", [] { return true; });
-  NcclComm* const comm =
-      std::exchange(comm_, nullptr);  // whatever comes, there is nothing left to abort
+  NcclComm* const comm = std::exchange(comm_, nullptr);  // from here there is nothing to abort
   take("ncclCommDestroy", [&] { return api_.comm_destroy(comm); });
 }
 

@@ -1,10 +1,9 @@
-// One rank's communicator of NCCL: joined, watched while it works, and ended in the one way that
-// fits.
+// One rank's NCCL communicator: it joins, is watched while it works, and is ended the right way.
 //
-// NCCL itself waits for ever. So nothing here blocks inside it: every call returns at once, and is
-// then asked whether it is done until it is, or NCCL reports an error, or another rank has failed,
-// or the time is over. Ended well it is finalised and destroyed, otherwise aborted; one of the two,
-// once. Belongs to one thread.
+// NCCL itself waits forever. So nothing here blocks inside it: every call returns at once. Then
+// this rank polls until NCCL is done, NCCL reports an error, another rank fails, or the time is
+// over. A communicator that ends well is finalized and destroyed, else it is aborted: one of the
+// two, once. Belongs to one thread.
 #pragma once
 
 #include <atomic>
@@ -22,12 +21,12 @@ struct NcclJoin {
   int rank, size;
   std::chrono::milliseconds timeout;  // of each wait; 0: none
   std::atomic<const char*>&
-      inside;  // the function of NCCL in which the rank is now, for reports; null: none
+      inside;  // the NCCL function that the rank is in now, for reports; null: none
 };
 
 class NcclHandle {
  public:
-  NcclHandle(const NcclJoin& join, const Agreement& others);
+  NcclHandle(const NcclJoin& join, const FingerprintCheck& others);
   ~NcclHandle();  // aborts unless it has ended
   NcclHandle(const NcclHandle&) = delete;
 
@@ -38,28 +37,28 @@ class NcclHandle {
   NcclComm* comm() const { return comm_; }
   bool ended() const { return !comm_; }
 
-  // Issues what `calls` asks for as one group, and returns when NCCL has taken it: the stream may
-  // then be told more. Throws CommunicationError.
+  // Issues the calls that `calls` makes as one group, and returns when NCCL has taken it: from then
+  // on other work may be enqueued on the stream. Throws CommunicationError.
   void group(const std::function<void()>& calls);
-  // Calls a function of NCCL, by itself or within a group. Throws CommunicationError unless the
-  // result is success or in_progress.
+  // Calls one NCCL function, by itself or in a group. Throws CommunicationError unless the result
+  // is success or in_progress.
   void take(const char* function, const std::function<NcclResult()>& ask) const;
   // Returns when `done`. Throws CommunicationError.
   void wait(const char* what, const std::function<bool()>& done);
 
-  // When no rank will call anything any more. Throws CommunicationError.
+  // To be called when no rank makes any more calls. Throws CommunicationError.
   void finish();
-  // After an error. May hang if NCCL does: the process ends then, if the rank runs under
-  // dist/threads/rank_threads.h.
+  // After an error. May hang if NCCL does; run_rank_threads() and run_process_rank() then end the
+  // process.
   void abort() noexcept;
 
  private:
   NcclResult call(const char* function, const std::function<NcclResult()>& ask) const;
-  void wait_for_the_cause() const;
+  void throw_remote_error() const;
   void require_taken(const char* function, NcclResult result) const;
 
   const NcclApi& api_;
-  const Agreement& others_;
+  const FingerprintCheck& others_;
   const std::chrono::milliseconds timeout_;
   std::atomic<const char*>& inside_;
   NcclComm* comm_ = nullptr;

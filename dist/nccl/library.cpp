@@ -23,8 +23,8 @@ static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId) &&
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 3),
               "communicators that do not block came with NCCL 2.14");
 
-// libnccl's functions as nccl.h declares them. Opened when they are first asked for, because they
-// are 200 MiB to map and relocate, and most runs have no use for them.
+// libnccl's functions as nccl.h declares them. The library is opened on first use: mapping and
+// relocating its 200 MiB takes time, and most runs do not need it.
 struct Library {
   SharedLibrary file{"NCCL", str("libnccl.so.", NCCL_MAJOR), ZEROLAB_NCCL_FOLDER};
 #define ZL_FUNCTION(name) decltype(&::name) name = file.function(#name)
@@ -54,7 +54,7 @@ const Library& nccl() {
 }
 
 ncclComm_t raw(NcclComm* comm) { return reinterpret_cast<ncclComm_t>(comm); }
-cudaStream_t raw_stream(NcclLane lane) { return static_cast<cudaStream_t>(lane.stream); }
+cudaStream_t raw_stream(NcclStream stream) { return static_cast<cudaStream_t>(stream.stream); }
 ncclDataType_t raw_type(const NcclData& data) { return ncclDataType_t(data.type); }
 
 NcclResult get_version(int* version) { return NcclResult(nccl().ncclGetVersion(version)); }
@@ -88,29 +88,29 @@ NcclResult comm_abort(NcclComm* comm) { return NcclResult(nccl().ncclCommAbort(r
 NcclResult group_start() { return NcclResult(nccl().ncclGroupStart()); }
 NcclResult group_end() { return NcclResult(nccl().ncclGroupEnd()); }
 
-NcclResult all_reduce(const NcclData& data, NcclLane lane) {
+NcclResult all_reduce(const NcclData& data, NcclStream stream) {
   return NcclResult(nccl().ncclAllReduce(data.from, data.to, data.count, raw_type(data), ncclSum,
-                                         raw(lane.comm), raw_stream(lane)));
+                                         raw(stream.comm), raw_stream(stream)));
 }
-NcclResult reduce_scatter(const NcclData& data, NcclLane lane) {
+NcclResult reduce_scatter(const NcclData& data, NcclStream stream) {
   return NcclResult(nccl().ncclReduceScatter(data.from, data.to, data.count, raw_type(data),
-                                             ncclSum, raw(lane.comm), raw_stream(lane)));
+                                             ncclSum, raw(stream.comm), raw_stream(stream)));
 }
-NcclResult all_gather(const NcclData& data, NcclLane lane) {
+NcclResult all_gather(const NcclData& data, NcclStream stream) {
   return NcclResult(nccl().ncclAllGather(data.from, data.to, data.count, raw_type(data),
-                                         raw(lane.comm), raw_stream(lane)));
+                                         raw(stream.comm), raw_stream(stream)));
 }
-NcclResult broadcast(const NcclData& data, int root, NcclLane lane) {
+NcclResult broadcast(const NcclData& data, int root, NcclStream stream) {
   return NcclResult(nccl().ncclBroadcast(data.from, data.to, data.count, raw_type(data), root,
-                                         raw(lane.comm), raw_stream(lane)));
+                                         raw(stream.comm), raw_stream(stream)));
 }
-NcclResult send(const NcclData& data, int peer, NcclLane lane) {
-  return NcclResult(nccl().ncclSend(data.from, data.count, raw_type(data), peer, raw(lane.comm),
-                                    raw_stream(lane)));
+NcclResult send(const NcclData& data, int peer, NcclStream stream) {
+  return NcclResult(nccl().ncclSend(data.from, data.count, raw_type(data), peer, raw(stream.comm),
+                                    raw_stream(stream)));
 }
-NcclResult receive(const NcclData& data, int peer, NcclLane lane) {
-  return NcclResult(
-      nccl().ncclRecv(data.to, data.count, raw_type(data), peer, raw(lane.comm), raw_stream(lane)));
+NcclResult receive(const NcclData& data, int peer, NcclStream stream) {
+  return NcclResult(nccl().ncclRecv(data.to, data.count, raw_type(data), peer, raw(stream.comm),
+                                    raw_stream(stream)));
 }
 
 constexpr NcclApi kTable{.compiled_for = NCCL_VERSION_CODE,

@@ -1,12 +1,20 @@
-// What each collective asks of NCCL. How a call comes under way and ends: nccl_moving.cpp.
-#include <span>
+#include "dist/nccl/nccl_communicator.h"
 
-#include "dist/nccl/operation.h"
-#include "dist/ordered/ordered_scratch.h"
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "dist/ordered/ordered_reduction.h"
+#include "tensor/backend.h"
 #include "tensor/error.h"
 
 namespace zl {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 NcclType nccl_type(Dtype dtype) {
   switch (dtype) {
@@ -23,188 +31,339 @@ char* at(const Tensor& tensor, int64_t element) {
   return static_cast<char*>(tensor.address()) + element * size_of(tensor.dtype());
 }
 
-// `count` elements that are read from one place of a tensor and written to another.
-NcclData elements(const Tensor& tensor, int64_t from, int64_t to, int64_t count) {
-  return {at(tensor, from), at(tensor, to), size_t(count), nccl_type(tensor.dtype())};
-}
-
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(const NcclJoin& join, std::unique_ptr<Agreement> others,
+// Its Work owns it, so that no tensor outlives the rank's memory. The parts run on the
+// communication stream one after the other, the first and the last as groups of NCCL.
+struct NcclCommunicator::Operation {
+  enum class State { checked, issued, done };
+  using Part = std::function<void()>;
+  Operation(NcclCommunicator& owner, const Tensor& tensor, const Call& call)
+      : owner(owner), call(call), tensor(tensor) {}
+  Operation(const Operation&) = delete;
+  ~Operation() { owner.release(*this); }
+
+  NcclStream stream() const {
+    return {owner.handle_.comm(), tensor.backend().native_stream(Stream::communication)};
+  }
+  // `count` elements [n] that are read at one element of the tensor and written at another.
+  NcclData data(int64_t from, int64_t to, int64_t count) const {
+    return {at(tensor, from), at(tensor, to), size_t(count), nccl_type(call.dtype)};
+  }
+
+  NcclCommunicator& owner;
+  const Call call;
+  const Tensor tensor;
+  Tensor to;  // of an all_to_all
+  std::optional<OrderedReduction> reduction;
+  Part first, kernel, last;
+  int64_t record = 0;  // in the flight recorder
+  std::shared_ptr<const StreamEvent> moved;
+  State state = State::done;  // nothing to end before the ranks have checked the call
+};
+
+class NcclCommunicator::Transport final : public ChunkTransport {
+ public:
+  explicit Transport(const Operation& operation) : operation_(operation) {}
+  void send(const char* from, int64_t count, int to_rank) override {
+    const NcclData data{from, nullptr, size_t(count), nccl_type(operation_.call.dtype)};
+    handle().take("ncclSend", [&] { return api().send(data, to_rank, operation_.stream()); });
+  }
+  void receive(char* to, int64_t count, int from_rank) override {
+    const NcclData data{nullptr, to, size_t(count), nccl_type(operation_.call.dtype)};
+    handle().take("ncclRecv", [&] { return api().receive(data, from_rank, operation_.stream()); });
+  }
+  void all_gather(const char* from, char* to, int64_t count) override {
+    const NcclData data{from, to, size_t(count), nccl_type(operation_.call.dtype)};
+    handle().take("ncclAllGather", [&] { return api().all_gather(data, operation_.stream()); });
+  }
+
+ private:
+  const NcclHandle& handle() const { return operation_.owner.handle_; }
+  const NcclApi& api() const { return operation_.owner.api_; }
+  const Operation& operation_;
+};
+
+NcclCommunicator::NcclCommunicator(const NcclJoin& join, FingerprintCheck& others,
                                    EventStream& events, bool ordered)
     : Communicator(join.rank, join.size, events),
       api_(join.api),
-      others_(std::move(others)),
-      handle_(join, *others_),
+      others_(others),
+      handle_(join, others_),
       ordered_(ordered) {
-  // All ranks are there before any of them calls NCCL. It is no call of the program: those count
-  // from 1.
-  (void)do_exchange("", {.kind = Collective::barrier, .name = "joining NCCL", .patient = true});
-  or_fail("joining NCCL", [&] { handle_.join(join); });
+  // It does not count as a call of the program: those are numbered from 1.
+  (void)do_all_gather_object(
+      "", {.kind = Collective::barrier, .name = "joining NCCL", .has_deadline = false});
+  join_or_leave("joining NCCL", [&] { handle_.join(join); });
 }
+
+NcclCommunicator::~NcclCommunicator() = default;
 
 void NcclCommunicator::finish() {
-  (void)exchange("", "leaving NCCL");
-  or_fail("leaving NCCL", [&] { handle_.finish(); });
+  Communicator::finish();
+  (void)all_gather_object("", "leaving NCCL");
+  join_or_leave("leaving NCCL", [&] { handle_.finish(); });
 }
 
-void NcclCommunicator::or_fail(std::string_view doing, const std::function<void()>& what) {
+int64_t NcclCommunicator::reduction_scratch_bytes(int64_t count, Dtype dtype) const {
+  return ordered_ ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
+}
+
+void NcclCommunicator::end_group() {
+  in_group_ = false;
+  if (!group_.empty()) issue(std::exchange(group_, {}));
+}
+
+void NcclCommunicator::join_or_leave(std::string_view doing, const std::function<void()>& action) {
   try {
-    what();
+    action();
   } catch (const CommunicationError& error) {
     const std::string text = str("rank ", rank(), " ", doing, ": ", error.what());
-    const bool first = others_->fail(text);  // before this rank's leaving is an error to the others
+    const bool first = others_.fail(text);  // before this rank leaves, which the others would see
     handle_.abort();
     if (first) throw CommunicationError(text);
-    others_->throw_failure({.kind = Collective::barrier, .name = doing});
+    others_.throw_failure({.kind = Collective::barrier, .name = doing});
   }
 }
 
-NcclLane NcclCommunicator::lane(const Moving& moving) const {
-  return {handle_.comm(), moving.tensor.backend().native_stream(Stream::communication)};
+// The first rank to fail throws its own error, the others that of the run.
+void NcclCommunicator::fail(const Call& call, const std::string& why) {
+  const std::string text = str("rank ", rank(), " in ", describe(call), ": ", why);
+  const bool first = others_.fail(text);
+  handle_.abort();
+  if (first) throw CommunicationError(text);
+  others_.throw_failure(call);
 }
 
-void NcclCommunicator::send(const Moving& moving, const char* from, int64_t count, int to_rank) {
-  const NcclData data{from, nullptr, size_t(count), nccl_type(moving.call.dtype)};
-  if (count > 0) handle_.take("ncclSend", [&] { return api_.send(data, to_rank, lane(moving)); });
+// A rank whose check fails leaves NCCL at once.
+void NcclCommunicator::check(const std::function<void()>& others_call) {
+  try {
+    others_call();
+  } catch (const CommunicationError&) {
+    handle_.abort();
+    throw;
+  }
 }
 
-void NcclCommunicator::receive(const Moving& moving, char* to, int64_t count, int from_rank) {
-  const NcclData data{nullptr, to, size_t(count), nccl_type(moving.call.dtype)};
-  if (count > 0)
-    handle_.take("ncclRecv", [&] { return api_.receive(data, from_rank, lane(moving)); });
-}
-
-std::shared_ptr<NcclCommunicator::Moving> NcclCommunicator::prepare(const Tensor& tensor,
-                                                                    const Call& call) {
+std::shared_ptr<NcclCommunicator::Operation> NcclCommunicator::prepare(const Tensor& tensor,
+                                                                       const Call& call) {
   Backend& backend = tensor.backend();
   require(backend.holds_data() && (!api_.needs_gpu || backend.native_stream(Stream::communication)),
           name(call.kind), " '", call.name,
           "': NCCL moves the memory of GPUs, and this tensor is on ", backend.name());
-  return std::make_shared<Moving>(*this, tensor, call);
+  return std::make_shared<Operation>(*this, tensor, call);
 }
 
-// Each rank receives the others' values of its own chunk, and adds them to its own in rank order.
-void NcclCommunicator::plan_ordered(Moving& moving, int64_t chunk) {
-  const int64_t count = moving.call.count, own = chunk_length(count, chunk, rank());
-  Moving* const m = &moving;
-  m->scratch = ordered_scratch(m->tensor, rank(), size());
-  const auto slot = [m, own, this](int r) {
-    return at(m->scratch, (r < rank() ? r : r - 1) * own);
-  };
-  m->first = [=, this] {
-    for (int i = 1; i < size();
-         ++i) {  // beginning with the neighbour, so that not all send to the same rank
-      const int to = (rank() + i) % size(), from = (rank() + size() - i) % size();
-      send(*m, at(m->tensor, to * chunk), chunk_length(count, chunk, to), to);
-      if (own > 0) receive(*m, slot(from), own, from);
-    }
-  };
-  if (size() == 1 || own == 0) return;
-  m->kernel = [=, this] {
-    std::vector<char*> buffers;
-    for (int r = 0; r < size(); ++r)
-      buffers.push_back(r == rank() ? at(m->tensor, rank() * chunk) : slot(r));
-    const std::span<char* const> all = buffers;
-    m->tensor.backend().ordered_sum({all, all.subspan(size_t(rank()), 1), 0, own, m->call.dtype,
-                                     m->call.reduction == Reduction::mean});
-  };
+Work NcclCommunicator::start(const std::shared_ptr<Operation>& operation) {
+  Operation* const op = operation.get();
+  check([&] { op->record = others_.require_same_call(op->call, events()); });
+  op->state = Operation::State::checked;
+  all_ranks_came(op->call);
+  group_.push_back(op);
+  if (!in_group_) issue(std::exchange(group_, {}));
+  return Work([operation] { operation->owner.complete(*operation); });
 }
 
-NcclCommunicator::Part NcclCommunicator::gather(const Moving& moving, int64_t chunk) {
-  const Moving* const m = &moving;
-  const int64_t count = m->call.count;
-  if (chunk * size() == count)
-    return [=, this] {
-      handle_.take("ncclAllGather", [&] {
-        return api_.all_gather(elements(m->tensor, rank() * chunk, 0, chunk), lane(*m));
-      });
+Work NcclCommunicator::ordered_reduction(const Tensor& tensor, const Call& call) {
+  const auto operation = prepare(tensor, call);
+  Operation* const op = operation.get();
+  op->reduction.emplace(tensor, call, rank(), size());
+  op->first = [op] {
+    Transport transport(*op);
+    op->reduction->send_chunks(transport);
+  };
+  if (op->reduction->adds()) op->kernel = [op] { op->reduction->add(); };
+  if (call.kind == Collective::all_reduce)
+    op->last = [op] {
+      Transport transport(*op);
+      op->reduction->gather_sums(transport);
     };
-  return [=, this] {  // NCCL gathers only what is the same from all ranks
-    for (int i = 1; i < size(); ++i) {
-      const int to = (rank() + i) % size(), from = (rank() + size() - i) % size();
-      send(*m, at(m->tensor, rank() * chunk), chunk_length(count, chunk, rank()), to);
-      receive(*m, at(m->tensor, from * chunk), chunk_length(count, chunk, from), from);
-    }
+  return start(operation);
+}
+
+// NCCL adds into the part that is this rank's result, and a kernel divides it.
+Work NcclCommunicator::unordered_reduction(const Tensor& tensor, const Call& call) {
+  const auto operation = prepare(tensor, call);
+  Operation* const op = operation.get();
+  const bool all = call.kind == Collective::all_reduce;
+  const int64_t count = all ? call.count : call.count / size(), to = all ? 0 : rank() * count;
+  op->first = [=, this] {
+    const NcclData data = op->data(0, to, count);
+    handle_.take(all ? "ncclAllReduce" : "ncclReduceScatter",
+                 [&] { return (all ? api_.all_reduce : api_.reduce_scatter)(data, op->stream()); });
   };
+  if (call.reduction == Reduction::mean)
+    op->kernel = [=, this] {
+      char* const sums = at(op->tensor, to);
+      op->tensor.backend().ordered_sum(
+          {{&sums, 1}, {&sums, 1}, 0, count, op->call.dtype, true, size()});
+    };
+  return start(operation);
 }
 
 Work NcclCommunicator::do_all_reduce(const Tensor& inout, const Call& call) {
-  const auto moving = prepare(inout, call);
-  Moving* const m = moving.get();
-  const int64_t chunk = ordered_chunk(call.count, size());
-  if (ordered_) {
-    plan_ordered(*m, chunk);
-    m->last = gather(*m, chunk);
-    return go(moving);
-  }
-  m->first = [=, this] {
-    handle_.take("ncclAllReduce", [&] {
-      return api_.all_reduce(elements(m->tensor, 0, 0, m->call.count), lane(*m));
-    });
-  };
-  if (call.reduction == Reduction::mean)
-    m->kernel = [=, this] {
-      char* const sums = at(m->tensor, 0);
-      m->tensor.backend().ordered_sum(
-          {{&sums, 1}, {&sums, 1}, 0, m->call.count, m->call.dtype, true, size()});
-    };
-  return go(moving);
+  return ordered_ ? ordered_reduction(inout, call) : unordered_reduction(inout, call);
 }
 
-Work NcclCommunicator::do_reduce_scatter(const Tensor& whole, const Call& call) {
-  const auto moving = prepare(whole, call);
-  Moving* const m = moving.get();
-  const int64_t shard = call.count / size();
-  if (ordered_) {
-    plan_ordered(*m, shard);
-    return go(moving);
-  }
-  m->first = [=, this] {
-    const NcclData data = elements(m->tensor, 0, rank() * shard, shard);
-    handle_.take("ncclReduceScatter", [&] { return api_.reduce_scatter(data, lane(*m)); });
-  };
-  if (call.reduction == Reduction::mean)
-    m->kernel = [=, this] {
-      char* const sums = at(m->tensor, rank() * shard);
-      m->tensor.backend().ordered_sum(
-          {{&sums, 1}, {&sums, 1}, 0, shard, m->call.dtype, true, size()});
-    };
-  return go(moving);
+Work NcclCommunicator::do_reduce_scatter(const Tensor& full, const Call& call) {
+  return ordered_ ? ordered_reduction(full, call) : unordered_reduction(full, call);
 }
 
-Work NcclCommunicator::do_all_gather(const Tensor& whole, const Call& call) {
-  const auto moving = prepare(whole, call);
-  moving->first = gather(*moving, call.count / size());
-  return go(moving);
+Work NcclCommunicator::do_all_gather(const Tensor& full, const Call& call) {
+  const auto operation = prepare(full, call);
+  operation->first = [op = operation.get(), shard = call.count / size(), this] {
+    Transport(*op).all_gather(at(op->tensor, rank() * shard), at(op->tensor, 0), shard);
+  };
+  return start(operation);
 }
 
 Work NcclCommunicator::do_broadcast(const Tensor& inout, const Call& call) {
-  const auto moving = prepare(inout, call);
-  moving->first = [m = moving.get(), this] {
+  const auto operation = prepare(inout, call);
+  operation->first = [op = operation.get(), this] {
     handle_.take("ncclBroadcast", [&] {
-      return api_.broadcast(elements(m->tensor, 0, 0, m->call.count), m->call.peer, lane(*m));
+      return api_.broadcast(op->data(0, 0, op->call.count), op->call.peer, op->stream());
     });
   };
-  return go(moving);
+  return start(operation);
 }
 
 Work NcclCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) {
-  const auto moving = prepare(from, call);
-  moving->to = to;
+  const auto operation = prepare(from, call);
+  Operation* const op = operation.get();
+  op->to = to;
   const int64_t shard = call.count / size();
-  moving->first = [m = moving.get(), shard, this] {
+  op->first = [=, this] {
+    Transport transport(*op);
     for (int i = 1; i < size(); ++i) {
       const int next = (rank() + i) % size(), last = (rank() + size() - i) % size();
-      send(*m, at(m->tensor, next * shard), shard, next);
-      receive(*m, at(m->to, last * shard), shard, last);
+      transport.send(at(op->tensor, next * shard), shard, next);
+      transport.receive(at(op->to, last * shard), shard, last);
     }
   };
-  moving->kernel = [m = moving.get(), shard, this] {
-    m->tensor.backend().move_bytes(at(m->tensor, rank() * shard), at(m->to, rank() * shard),
-                                   shard * size_of(m->call.dtype));
+  op->kernel = [=, this] {
+    op->tensor.backend().move_bytes(at(op->tensor, rank() * shard), at(op->to, rank() * shard),
+                                    shard * size_of(op->call.dtype));
   };
-  return go(moving);
+  return start(operation);
+}
+
+Work NcclCommunicator::do_barrier(const Call& call) {
+  check([&] { others_.set_state(others_.require_same_call(call, events()), CallState::done); });
+  all_ranks_came(call);
+  return {};
+}
+
+std::vector<std::string> NcclCommunicator::do_all_gather_object(const std::string& text,
+                                                                const Call& call) {
+  std::vector<std::string> all;
+  check([&] { all = others_.all_gather_object(call, text, events()); });
+  return all;
+}
+
+Work NcclCommunicator::point_to_point(const Tensor& tensor, const Call& call) {
+  const auto operation = prepare(tensor, call);
+  Operation* const op = operation.get();
+  op->first = [op] {
+    if (op->call.kind == Collective::send)
+      Transport(*op).send(at(op->tensor, 0), op->call.count, op->call.peer);
+    else
+      Transport(*op).receive(at(op->tensor, 0), op->call.count, op->call.peer);
+  };
+  check([&] { op->record = others_.post(call, events()); });
+  op->state = Operation::State::checked;
+  posted_.push_back(op);
+  return Work([operation, this] {
+    check([&] { others_.wait_for_match(operation->record); });
+    all_ranks_came(operation->call);
+    issue_matched();
+    complete(*operation);
+  });
+}
+
+void NcclCommunicator::issue_matched() {
+  std::vector<Operation*> matched;
+  for (Operation* op : posted_)
+    if (others_.has_match(op->record)) matched.push_back(op);
+  if (matched.empty()) return;
+  std::erase_if(posted_, [&](Operation* op) { return std::ranges::count(matched, op) > 0; });
+  issue(matched);
+}
+
+void NcclCommunicator::issue(const std::vector<Operation*>& operations) {
+  try {
+    if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
+    enqueue(operations);
+  } catch (const std::exception& error) {
+    for (Operation* op : operations) op->state = Operation::State::issued;  // a part of it may be
+    fail(operations.front()->call, error.what());
+  }
+}
+
+// NCCL needs the stream for itself until it has taken a group, and kernels that read what a group
+// receives must be enqueued after it.
+void NcclCommunicator::enqueue(const std::vector<Operation*>& operations) {
+  using Part = Operation::Part Operation::*;
+  const auto run = [&](Part part) {
+    for (Operation* op : operations)
+      if (op->call.count > 0 && op->*part) (op->*part)();
+  };
+  const auto run_group = [&](Part part) {
+    if (std::ranges::any_of(operations,
+                            [part](Operation* op) { return op->call.count > 0 && op->*part; }))
+      handle_.group([&] { run(part); });
+  };
+  const Backend* last = nullptr;
+  for (Operation* op : operations) {
+    Backend& backend = op->tensor.backend();
+    if (&backend != std::exchange(last, &backend))
+      backend.wait_event(Stream::communication, backend.record_event(Stream::compute).get());
+  }
+  run_group(&Operation::first);
+  run(&Operation::kernel);
+  run_group(&Operation::last);
+  for (Operation* op : operations) {
+    op->moved = op->tensor.backend().record_event(Stream::communication);
+    op->state = Operation::State::issued;
+    others_.set_state(op->record, CallState::posted);
+  }
+}
+
+// The host waits, so that the compute stream need not.
+void NcclCommunicator::complete(Operation& op) {
+  require(op.state != Operation::State::checked, describe(op.call),
+          " is waited for before its group has ended");
+  try {
+    if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
+    others_.set_state(op.record, CallState::moving);
+    handle_.wait("the transfer", [&] { return op.tensor.backend().event_done(op.moved.get()); });
+  } catch (const std::exception& error) {
+    fail(op.call, error.what());
+  }
+  op.state = Operation::State::done;
+  others_.set_state(op.record, CallState::done);
+  op.reduction.reset();  // and its scratch memory
+}
+
+// An operation that was not waited for: its buffers must stay until no stream accesses them. If
+// NCCL was aborted, kernels may still follow on the stream; after half a second the GPU itself
+// hangs.
+void NcclCommunicator::release(Operation& op) noexcept {
+  try {
+    if (op.state == Operation::State::issued && !handle_.ended()) complete(op);
+  } catch (const std::exception&) {  // the next call throws it again
+  }
+  try {
+    if (op.state == Operation::State::issued) {
+      Backend& backend = op.tensor.backend();
+      const auto event = backend.record_event(Stream::communication);
+      const auto limit = Clock::now() + std::chrono::milliseconds(500);
+      while (!backend.event_done(event.get()) && Clock::now() < limit) std::this_thread::yield();
+    }
+  } catch (const std::exception&) {  // of a GPU that does not answer
+  }
+  std::erase(group_, &op);
+  std::erase(posted_, &op);
+  if (op.call.point_to_point()) others_.withdraw(op.record, std::uncaught_exceptions() > 0);
 }
 
 }  // namespace zl

@@ -1,19 +1,17 @@
-// Ranks that each have a GPU of their own, and whose data NCCL moves.
+// Ranks that each have a GPU, with NCCL moving their data.
 //
-// What threads do by reading each other's buffers is done here by sending: reductions are ordered
-// unless told otherwise. Each rank receives the others' values of its own shard into scratch, adds
-// them in rank order by the same kernel, and an all_reduce then gathers the shards: the same bytes
-// on the wire as NCCL's own, and the same bits as ranks that are threads.
+// Reductions are ordered by default: dist/ordered/ sums in rank order, so that the bits
+// are those of ranks that are threads.
 //
-// The ranks first agree on each call, so that NCCL never sees calls that do not fit. A call works
-// in the communication lane: behind all that the compute lane was told before it. Waiting for its
-// Work is the host's, because only the host can notice that NCCL waits in vain; what the compute
-// lane is told afterwards comes behind the data.
+// Ranks first check that they all make the same call, so that NCCL never sees a mismatch. A call
+// runs on the communication stream, after everything enqueued on the compute stream before it.
+// `Work::wait()` blocks the host, because only the host can notice that NCCL hangs; what is
+// enqueued on the compute stream afterwards runs after the data has moved.
 //
-// A send and a receive meet when both have been called; their data moves when they are waited for,
-// on either side all that have met as one group of NCCL, which ends when all of it has moved. So
-// there is less freedom than among threads: a rank should wait for all its sends and receives
-// before its next collective. What NCCL cannot do in any order ends at the deadline.
+// A send and a receive match when both have been called. Their data moves when they are waited for;
+// then each side issues all its matched calls as one NCCL group, which completes as a whole. So a
+// rank should wait for all its sends and receives before its next collective. An order that NCCL
+// cannot complete ends at the deadline.
 //
 // A rank's memory, its backend and its communicator belong to its thread.
 #pragma once
@@ -30,63 +28,59 @@ namespace zl {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // Returns when all ranks have joined, and before that lets all come to `others`, so that a rank
-  // that cannot come ends the rest without NCCL. Throws CommunicationError. `ordered = false`
-  // leaves the sums to NCCL: quicker where they are many and small, without scratch, and right but
-  // for rounding, which then depends on sizes and on the machine.
-  NcclCommunicator(const NcclJoin& join, std::unique_ptr<Agreement> others, EventStream& events,
+  // Returns when all ranks have joined. All of them come to `others` before any calls NCCL, so that
+  // a rank that cannot come ends the rest. Throws CommunicationError. `ordered = false` lets NCCL
+  // add: faster for many small calls, without scratch memory, but rounding then depends on sizes
+  // and on the machine.
+  NcclCommunicator(const NcclJoin& join, FingerprintCheck& others, EventStream& events,
                    bool ordered);
-  ~NcclCommunicator() override;  // what is under way is given up, unless finish() has returned
+  ~NcclCommunicator() override;  // aborts NCCL unless finish() has returned
 
   // In a group, calls are issued at its end, and may be waited for only then. Groups do not nest.
-  void begin_group() override;
+  void begin_group() override { in_group_ = true; }
   void end_group() override;
 
-  void trust_calls() override { others_->trust_calls(); }
+  void compare_calls_only_on_timeout() override { others_.compare_calls_only_on_timeout(); }
+  int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override;
 
-  // After the rank's last call; returns when all ranks have left NCCL, however long the others take
-  // to come. Throws CommunicationError.
-  void finish();
+  // Returns when all ranks have left NCCL; waits for the others without a deadline.
+  void finish() override;
 
  private:
-  struct Moving;  // a call of this rank, from its agreement until its data has moved
-  using Part = std::function<void()>;
+  struct Operation;  // a call of this rank, until its data has moved
+  class Transport;   // its sends and receives
 
   Work do_all_reduce(const Tensor& inout, const Call& call) override;
-  Work do_reduce_scatter(const Tensor& whole, const Call& call) override;
-  Work do_all_gather(const Tensor& whole, const Call& call) override;
+  Work do_reduce_scatter(const Tensor& full, const Call& call) override;
+  Work do_all_gather(const Tensor& full, const Call& call) override;
   Work do_broadcast(const Tensor& inout, const Call& call) override;
   Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override;
   Work do_barrier(const Call& call) override;
-  Work do_send(const Tensor& from, const Call& call) override { return mail(from, call); }
-  Work do_receive(const Tensor& to, const Call& call) override { return mail(to, call); }
-  std::vector<std::string> do_exchange(const std::string& text, const Call& call) override;
+  Work do_send(const Tensor& from, const Call& call) override { return point_to_point(from, call); }
+  Work do_receive(const Tensor& to, const Call& call) override { return point_to_point(to, call); }
+  std::vector<std::string> do_all_gather_object(const std::string& text, const Call& call) override;
 
-  std::shared_ptr<Moving> prepare(const Tensor& tensor, const Call& call);
-  void plan_ordered(Moving& moving, int64_t chunk);
-  Part gather(const Moving& moving, int64_t chunk);
-  Work go(const std::shared_ptr<Moving>& moving);
-  Work mail(const Tensor& tensor, const Call& call);
-  void issue_mail();
-  void issue(const std::vector<Moving*>& all);
-  void complete(Moving& moving);
-  void drop(Moving& moving) noexcept;
-  void settle(Moving& moving);
-  void or_abort(const std::function<void()>& agree);
-  void or_fail(std::string_view doing, const std::function<void()>& what);
-  [[noreturn]] void give_up(const Call& call, const std::string& why);
-
-  void send(const Moving& moving, const char* from, int64_t count, int to_rank);
-  void receive(const Moving& moving, char* to, int64_t count, int from_rank);
-  NcclLane lane(const Moving& moving) const;
+  std::shared_ptr<Operation> prepare(const Tensor& tensor, const Call& call);
+  Work start(const std::shared_ptr<Operation>& operation);
+  Work ordered_reduction(const Tensor& tensor, const Call& call);
+  Work unordered_reduction(const Tensor& tensor, const Call& call);
+  Work point_to_point(const Tensor& tensor, const Call& call);
+  void issue_matched();
+  void issue(const std::vector<Operation*>& operations);
+  void enqueue(const std::vector<Operation*>& operations);
+  void complete(Operation& operation);
+  void release(Operation& operation) noexcept;
+  void check(const std::function<void()>& others_call);
+  void join_or_leave(std::string_view doing, const std::function<void()>& action);
+  [[noreturn]] void fail(const Call& call, const std::string& why);
 
   const NcclApi& api_;
-  const std::unique_ptr<Agreement> others_;
+  FingerprintCheck& others_;
   NcclHandle handle_;
   const bool ordered_;
   bool in_group_ = false;
-  std::vector<Moving*> group_;  // met and not issued yet, in the order of the calls
-  std::vector<Moving*> mail_;   // sends and receives that were not issued yet, likewise
+  std::vector<Operation*> group_;   // to be issued at the end of the group, in order
+  std::vector<Operation*> posted_;  // sends and receives that have not been issued, in order
 };
 
 }  // namespace zl

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process, each on a GPU of its own, and NCCL between them.
+// Ranks that are threads of one process, each on a GPU, with NCCL between them.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@ namespace zl {
 
 struct NcclOptions {
   const NcclApi* api = nullptr;  // null: the library that this program was linked with
-  bool ordered = true;  // sums in rank order, with the bits of run_ranks(); false: by NCCL, right
+  bool ordered = true;  // sums in rank order, with the bits of run_ranks(); false: NCCL adds, equal
                         // but for rounding
   std::function<void(int rank)>
       choose_gpu;  // called on each rank's thread before NCCL: make_gpu_backend() does it

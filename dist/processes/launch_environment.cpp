@@ -7,12 +7,12 @@
 namespace zl {
 namespace {
 
-constexpr int kMostRanks = 65536;  // more is a mistake
-constexpr int kPorts = 20;         // rank 0 tries as many
+constexpr int kMaxSize = 65536;  // more is a mistake
+constexpr int kPorts = 20;       // rank 0 tries this many
 constexpr int kLastPort = 65535 - (kPorts - 1);
 constexpr int kDefaultPort = 29501;  // torchrun's default for MASTER_PORT, plus 1
 
-// The environment, in which an empty variable is none.
+// The environment. An empty variable counts as not set.
 class Variables {
  public:
   explicit Variables(const Environment& get) : get_(get) {}
@@ -23,7 +23,7 @@ class Variables {
   }
   bool has(const char* name) const { return !text(name).empty(); }
 
-  std::optional<int> number(const char* name, int least = 0, int most = kMostRanks) const {
+  std::optional<int> number(const char* name, int least = 0, int most = kMaxSize) const {
     const std::string value = text(name);
     if (value.empty()) return std::nullopt;
     int number = 0;
@@ -33,7 +33,7 @@ class Variables {
                   name, " is '", value, "', which is no whole number from ", least, " to ", most);
     return number;
   }
-  // A number that must be there because `because` is.
+  // A number that must be set because `because` is.
   int needed(const char* name, const char* because, int least = 0) const {
     const auto found = number(name, least);
     require_input(found.has_value(), because, " is '", text(because), "', but ", name,
@@ -43,13 +43,19 @@ class Variables {
     return *found;
   }
   // "RANK=3".
-  std::string told(const char* name) const { return str(name, "=", text(name)); }
+  std::string assignment(const char* name) const { return str(name, "=", text(name)); }
 
  private:
   const Environment& get_;
 };
 
-// How a launcher calls the four numbers.
+void require_below(const Variables& v, const char* name, int value, const char* limit_name,
+                   int limit) {
+  require_input(value < limit, v.assignment(name), " is not below ", v.assignment(limit_name),
+                ": ranks count from 0");
+}
+
+// A launcher's names of the four numbers.
 struct Names {
   const char *rank, *size, *local_rank, *local_size;
 };
@@ -58,25 +64,23 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
   LaunchedRank r;
   r.rank = v.needed(names.rank, names.size);
   r.size = v.needed(names.size, names.rank, 1);
-  require_input(r.rank < r.size, v.told(names.rank), " is not below ", v.told(names.size),
-                ": ranks count from 0");
+  require_below(v, names.rank, r.rank, names.size, r.size);
   const bool local = v.has(names.local_rank) || v.has(names.local_size);
   require_input(
-      local || r.size == 1, v.told(names.rank), " and ", v.told(names.size), " are set, but not ",
-      names.local_rank, " and ", names.local_size,
+      local || r.size == 1, v.assignment(names.rank), " and ", v.assignment(names.size),
+      " are set, but not ", names.local_rank, " and ", names.local_size,
       ", this process's number on its machine and how many run there. Cure: set them too");
   if (!local) return r;
   r.local_rank = v.needed(names.local_rank, names.local_size);
   r.local_size = v.needed(names.local_size, names.local_rank, 1);
-  require_input(r.local_rank < r.local_size, v.told(names.local_rank), " is not below ",
-                v.told(names.local_size), ": ranks count from 0");
-  require_input(r.local_size <= r.size, v.told(names.local_size), " is more than ",
-                v.told(names.size));
+  require_below(v, names.local_rank, r.local_rank, names.local_size, r.local_size);
+  require_input(r.local_size <= r.size, v.assignment(names.local_size), " is more than ",
+                v.assignment(names.size));
   return r;
 }
 
-// torchrun, deepspeed and zerolab launch; or somebody who does as they do. They win over SLURM,
-// whose numbers count the launchers under `srun torchrun`.
+// torchrun, deepspeed, zerolab launch, and scripts that set the same variables. They take
+// precedence over SLURM, whose numbers count the launchers under `srun torchrun`.
 LaunchedRank by_torchrun(const Variables& v) {
   const bool deepspeed = !v.has("LOCAL_WORLD_SIZE") && v.has("LOCAL_SIZE");
   LaunchedRank r = numbers(
@@ -84,7 +88,7 @@ LaunchedRank by_torchrun(const Variables& v) {
   r.launcher = v.has("TORCHELASTIC_RUN_ID") ? "torchrun"
                : v.has("ZEROLAB_RUN_ID")    ? "zerolab launch"
                : deepspeed                  ? "deepspeed"
-                                            : "RANK and WORLD_SIZE";
+                                            : kNoLauncher;
   if (r.launcher != "torchrun") return r;
   r.run = v.text("TORCHELASTIC_RUN_ID");
   if (r.run == "none")
@@ -102,7 +106,7 @@ LaunchedRank by_open_mpi(const Variables& v) {
   return r;
 }
 
-// MPICH and Intel MPI, and Cray's launcher, which calls the local numbers otherwise.
+// MPICH and Intel MPI, and Cray's launcher, which has other names for the local numbers.
 LaunchedRank by_mpich(const Variables& v) {
   const char* rank = v.has("PMI_RANK") || !v.has("PMIX_RANK") ? "PMI_RANK" : "PMIX_RANK";
   const bool cray = !v.has("MPI_LOCALRANKID") && v.has("PMI_LOCAL_RANK");
@@ -136,7 +140,7 @@ int tasks_on(const Variables& v, const char* name, int machine) {
   const char *at = list.data(), *end = at + list.size();
   const auto read = [&](int& number) {
     const auto [next, error] = std::from_chars(at, end, number);
-    require_input(error == std::errc() && number >= 1 && number <= kMostRanks, name, " is '", list,
+    require_input(error == std::errc() && number >= 1 && number <= kMaxSize, name, " is '", list,
                   "', which is no list such as 4(x2),1");
     at = next;
   };
@@ -166,14 +170,14 @@ LaunchedRank by_srun(const Variables& v) {
   const int machine = v.needed("SLURM_NODEID", "SLURM_STEP_NUM_TASKS");
   const char* list =
       v.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
-  require_input(v.has(list), v.told("SLURM_STEP_NUM_TASKS"),
+  require_input(v.has(list), v.assignment("SLURM_STEP_NUM_TASKS"),
                 " is set, but not SLURM_STEP_TASKS_PER_NODE, how many run on each machine");
   r.local_size = tasks_on(v, list, machine);
-  require_input(r.rank < r.size, v.told("SLURM_PROCID"), " is not below ",
-                v.told("SLURM_STEP_NUM_TASKS"), ": ranks count from 0");
-  require_input(r.local_rank < r.local_size && r.local_size <= r.size, v.told("SLURM_LOCALID"),
-                ", ", v.told("SLURM_NODEID"), ", ", v.told(list), " and ",
-                v.told("SLURM_STEP_NUM_TASKS"), " contradict each other");
+  require_below(v, "SLURM_PROCID", r.rank, "SLURM_STEP_NUM_TASKS", r.size);
+  require_input(r.local_rank < r.local_size && r.local_size <= r.size,
+                v.assignment("SLURM_LOCALID"), ", ", v.assignment("SLURM_NODEID"), ", ",
+                v.assignment(list), " and ", v.assignment("SLURM_STEP_NUM_TASKS"),
+                " contradict each other");
   r.launcher = "srun";
   r.run = v.text("SLURM_JOB_ID") + "." + v.text("SLURM_STEP_ID");
   return r;
@@ -181,14 +185,13 @@ LaunchedRank by_srun(const Variables& v) {
 
 std::string address(const Variables& v, const LaunchedRank& r) {
   if (v.has("MASTER_ADDR")) return v.text("MASTER_ADDR");
-  // Of the step that has the ranks; under mpirun it would be the step of mpirun's own servants.
+  // Only under srun: under mpirun this would be the step of mpirun's daemons.
   if (r.launcher == "srun" && v.has("SLURM_STEP_NODELIST"))
     return first_host(v.text("SLURM_STEP_NODELIST"));
   require_input(
       r.local_size == r.size, r.size, " ranks by ", r.launcher, ", ", r.local_size,
-      " of them here: they are on several machines, and nothing tells which of them has rank 0. "
-      "Cure: set MASTER_ADDR "
-      "to its name",
+      " of them here: they are on several machines, and no variable says which machine has rank 0. "
+      "Cure: set MASTER_ADDR to its name",
       r.launcher == "mpirun"
           ? " (mpirun -x MASTER_ADDR=NAME with Open MPI, -genv MASTER_ADDR NAME with MPICH)"
           : "");
@@ -205,13 +208,13 @@ int port(const Variables& v) {
   int last = 0;
   const std::string digits = job.substr(job.size() < 4 ? 0 : job.size() - 4);
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), last);
-  // As Lightning does: other jobs take other ports, below those that the system hands out.
+  // As in Lightning: each job has its port, below those that the system assigns.
   if (!job.empty() && error == std::errc() && end == digits.data() + digits.size() && last >= 0)
     return 15000 + last;
   return kDefaultPort;
 }
 
-// PMI's variables are those of another launcher than srun, whose step has other numbers.
+// Under srun PMI's variables count only if they differ from the step's.
 bool mpich_started(const Variables& v) {
   if (!v.has("PMI_RANK") && !v.has("PMI_SIZE") && !v.has("PMIX_RANK")) return false;
   return !v.has("SLURM_STEP_NUM_TASKS") ||
@@ -231,11 +234,11 @@ std::optional<LaunchedRank> launched(const Variables& v) {
 LaunchEnvironment launch_environment(const Environment& get) {
   const Variables v(get);
   LaunchEnvironment found{launched(v), ""};
-  // Many job scripts set WORLD_SIZE for srun, which tells the ranks.
+  // Many job scripts set WORLD_SIZE for srun, which sets the ranks.
   const int size = found.rank ? found.rank->size : 1;
   const int world = v.number("WORLD_SIZE", 1).value_or(size);
   if (!found.rank && world > 1) (void)v.needed("RANK", "WORLD_SIZE");
-  require_input(world == size, v.told("WORLD_SIZE"), " is set, but ",
+  require_input(world == size, v.assignment("WORLD_SIZE"), " is set, but ",
                 found.rank ? found.rank->launcher : "", " started ", size,
                 " ranks. Cure: unset WORLD_SIZE");
   if (found.rank) {
@@ -245,8 +248,7 @@ LaunchEnvironment launch_environment(const Environment& get) {
     r.port = port(v);
   } else if (v.has("SLURM_JOB_ID") && (v.number("SLURM_NTASKS").value_or(1) > 1 ||
                                        v.number("SLURM_NTASKS_PER_NODE").value_or(1) > 1)) {
-    // Such a process has SLURM_PROCID=0 and SLURM_NTASKS=4, and would wait for ranks that nobody
-    // starts.
+    // Such a process has SLURM_PROCID=0 and SLURM_NTASKS=4, but the other ranks are never started.
     found.note =
         "SLURM allocation found but not started with srun; running 1 process. Use `srun zerolab "
         "train …`";

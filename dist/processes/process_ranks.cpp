@@ -1,6 +1,7 @@
 #include "dist/processes/process_ranks.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,11 +14,9 @@
 #include "dist/nccl/errors.h"
 #include "dist/nccl/nccl_communicator.h"
 #include "dist/processes/bootstrap.h"
-#include "dist/processes/host_id.h"
-#include "dist/processes/remote_control.h"
-#include "dist/processes/rendezvous_host.h"
-#include "dist/processes/wire.h"
-#include "dist/threads/rank_threads.h"
+#include "dist/processes/control_client.h"
+#include "dist/processes/control_server.h"
+#include "dist/trace/host_id.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -57,23 +56,23 @@ class ProcessRun {
         nccl_(nccl),
         api_(require_nccl(nccl.api)),
         events_(place.rank, options.event_capacity) {
-    const Newcomer self{place.run,   place.rank, place.size, process.settings,
-                        host_name(), boot_id(),  process.gpu};
-    // Processes start, and threads get their turn, when the system likes.
-    const auto at_least = [&](std::chrono::milliseconds floor) {
-      return options.timeout.count() > 0 ? std::max(options.timeout, floor) : options.timeout;
-    };
-    const Rendezvous where{place.address, place.port, at_least(1s), process.interrupted};
+    const RankIdentity self{place.run,   place.rank, place.size, process.settings,
+                            host_name(), boot_id(),  process.gpu};
+    const BootstrapOptions bootstrap{place.address, place.port, at_least(1s), process.interrupted};
+    std::unique_ptr<Connection> connection;
     if (place.rank == 0) {
       id_ = nccl_unique_id(api_);
-      const std::string welcome(id_.bytes, sizeof id_.bytes);
-      line_ = std::make_unique<MeetingHost>(receive_ranks(self, where, welcome), at_least(500ms));
+      auto connections = accept_ranks(self, bootstrap, std::string(id_.bytes, sizeof id_.bytes));
+      auto [near, far] = socket_pair();
+      connections[0] = std::make_unique<Connection>(std::move(near));
+      connection = std::make_unique<Connection>(std::move(far));
+      server_ = std::make_unique<ControlServer>(std::move(connections), at_least(500ms));
     } else {
-      Welcome welcome = find_rank_0(self, where);
+      Welcome welcome = connect_to_rank_0(self, bootstrap);
       id_ = WireReader(welcome.welcome).get<NcclUniqueId>();
-      line_ =
-          std::make_unique<RemoteLine>(place.rank, std::move(welcome.connection), at_least(500ms));
+      connection = std::move(welcome.connection);
     }
+    client_ = std::make_unique<ControlClient>(place.rank, std::move(connection), at_least(500ms));
   }
 
   void run(const std::function<void(Communicator&)>& body) {
@@ -81,23 +80,29 @@ class ProcessRun {
       const std::jthread rank([this, &body] { run_rank(body); });
       watch();
     }
-    const LineFailure failure = line_->failure();
-    set_last_failure_report(failure.why.empty() ? "" : line_->report());
-    line_.reset();
+    const RunFailure failure = client_->failure();
+    set_last_failure_report(failure.why.empty() ? "" : report());
+    client_.reset();
+    server_.reset();
     if (!failure.detail.empty()) throw_detail(failure.detail);
     if (error_) std::rethrow_exception(error_);
     if (!failure.why.empty()) throw CommunicationError(failure.why);
   }
 
  private:
+  // Processes start and threads run when the system allows, so very short timeouts would fail.
+  std::chrono::milliseconds at_least(std::chrono::milliseconds least) const {
+    return options_.timeout.count() > 0 ? std::max(options_.timeout, least) : options_.timeout;
+  }
+
   void run_rank(const std::function<void(Communicator&)>& body) {
     pthread_setname_np(pthread_self(), str("rank ", place_.rank).c_str());
     std::unique_ptr<NcclCommunicator> communicator;
     try {
       if (nccl_.choose_gpu) nccl_.choose_gpu(place_.rank);
       communicator = std::make_unique<NcclCommunicator>(
-          NcclJoin{api_, id_, place_.rank, place_.size, options_.timeout, inside_},
-          line_->agreement(), events_, nccl_.ordered);
+          NcclJoin{api_, id_, place_.rank, place_.size, options_.timeout, inside_}, *client_,
+          events_, nccl_.ordered);
       body(*communicator);
       communicator->finish();
     } catch (const std::exception& error) {
@@ -106,44 +111,46 @@ class ProcessRun {
       failed("an exception that is no std::exception", "");
     }
     communicator.reset();
-    line_->ended();
+    client_->ended();
     ended_ = true;
   }
 
   void failed(const char* what, const std::string& detail) {
     error_ = std::current_exception();
-    if (line_->failure().why.empty())
-      line_->stopped({str("rank ", place_.rank, " stopped: ", what), detail});
+    if (client_->failure().why.empty())
+      client_->stopped({str("rank ", place_.rank, " stopped: ", what), detail});
   }
 
+  // The main thread, until the rank and the run have ended.
   void watch() {
+    const pid_t launcher = ::getppid();
+    const bool is_launcher = place_.launcher != kNoLauncher;  // else a shell, which may end
     std::optional<std::chrono::steady_clock::time_point> failed_at;
     for (;; std::this_thread::sleep_for(ended_ ? 1ms : 5ms)) {
-      const bool ended = ended_, done = look();
-      if (ended && done) return;
-      if (options_.timeout.count() <= 0 || line_->failure().why.empty()) continue;
+      const bool over = client_->over();
+      if (ended_ && over) return;
+      if (!over && is_launcher && ::getppid() != launcher)
+        client_->stopped({str("the launcher of rank ", place_.rank, " (", place_.launcher,
+                              ") has ended without ending its ranks"),
+                          ""});
+      if (options_.timeout.count() <= 0 || client_->failure().why.empty()) continue;
       const auto now = std::chrono::steady_clock::now();
       if (!failed_at) failed_at = now;
       if (now - *failed_at > options_.timeout + options_.grace) give_up();
     }
   }
 
-  bool look() {
-    try {
-      return line_->watch();
-    } catch (const std::exception&
-                 error) {  // no memory: without a watch the rank's thread may wait for ever
-      std::fprintf(stderr, "rank %d: %s\n", place_.rank, error.what());
-      std::_Exit(4);
-    }
+  std::string report() const {
+    const std::string own = client_->report();  // the server's, if it still answers
+    return server_ && own.empty() ? server_->report() : own;
   }
 
-  // The rank's thread cannot be ended from outside, so the process ends instead.
+  // A thread cannot be ended from outside, so the process exits.
   [[noreturn]] void give_up() {
     const char* const function = inside_;
     const std::string text =
-        str("rank ", place_.rank, ": communication failed: ", line_->failure().why, "\n",
-            line_->report(), "this rank did not end within timeout and grace; it is ",
+        str("rank ", place_.rank, ": communication failed: ", client_->failure().why, "\n",
+            report(), "this rank did not end within timeout and grace; it is ",
             function ? "in " : "outside NCCL", function ? function : "", "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
@@ -155,9 +162,10 @@ class ProcessRun {
   const NcclOptions& nccl_;
   const NcclApi& api_;
   NcclUniqueId id_;
-  EventStream events_;  // outlives the line, whose records point into it
-  std::unique_ptr<RankLine> line_;
-  std::atomic<const char*> inside_{nullptr};  // the function of NCCL in which the rank is
+  EventStream events_;                     // outlives the records that point into it
+  std::unique_ptr<ControlServer> server_;  // on rank 0
+  std::unique_ptr<ControlClient> client_;
+  std::atomic<const char*> inside_{nullptr};  // the NCCL function that the rank is in
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;  // written by the rank's thread before ended_
 };

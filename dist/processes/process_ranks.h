@@ -1,4 +1,4 @@
-// One rank of several processes, whose data NCCL moves.
+// One rank of several processes, with NCCL moving its data.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,18 @@
 namespace zl {
 
 struct ProcessOptions {
-  std::string settings;  // what all ranks must be started with alike, "key=value" in lines
-  std::string
-      gpu;  // PCI address of the rank's GPU: no two ranks of a machine may share one; "" on the CPU
-  std::function<bool()> interrupted;  // asked while the ranks come together
+  std::string settings;  // equal on all ranks: lines of "key=value"
+  std::string gpu;  // PCI address of the rank's GPU, which no other rank may use; "" on the CPU
+  std::function<bool()> interrupted;  // polled while the ranks connect
 };
 
 // Runs `body` as the rank that a launcher made of this process, and returns when all ranks have
-// ended. Throws the rank's own error, or CommunicationError for what another rank or the
-// communication failed with; an OutOfMemory of one is thrown by all. Nobody outlives the failure of
-// another by more than `options.timeout` and its own work, for which it has as much again and
-// `options.grace`: then the process exits with code 4, as run_ranks() says. Throws InputError if
-// NCCL is not built in, or if the processes were not started alike. At most 64 ranks.
+// ended. Throws the rank's own error, or CommunicationError for the failure of another rank or of
+// the communication. If one rank throws OutOfMemory, all do. After a failure a rank ends within
+// `options.timeout` and the time of its own work; if that takes another `timeout` and
+// `options.grace`, the process exits with code 4, as run_ranks() says. The end of the launcher (its
+// parent process) is a failure. Throws InputError if NCCL is not built in, or if the processes were
+// started differently. At most kMostRanks ranks.
 void run_process_rank(const LaunchedRank& place, const std::function<void(Communicator&)>& body,
                       const RankOptions& options, const NcclOptions& nccl,
                       const ProcessOptions& process);

@@ -19,48 +19,32 @@
 namespace zl {
 namespace {
 
-constexpr std::string_view kGreeting = "zerolab rank 1\n";  // the number changes with the messages
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kGreeting = "zerolab rank 2\n";  // changes with the messages
 constexpr std::string_view kName = "zerolab rank ";
 constexpr uint64_t kLongest = uint64_t(1) << 32;       // [B] of a message
-constexpr uint64_t kLongestFirst = uint64_t(1) << 20;  // of the first, by one who may be a stranger
+constexpr uint64_t kLongestFirst = uint64_t(1) << 20;  // of the first, maybe from another program
 constexpr size_t kHeader = 1 + sizeof(uint64_t);       // kind and length
+constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-// [ms] for poll().
-int left_until(Deadline deadline) {
-  if (deadline == Deadline::max()) return 1000;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())
-          .count();
-  return int(std::clamp<int64_t>(left, 0, 1000));
-}
-
-bool is_over(Deadline deadline) {
-  return deadline != Deadline::max() && std::chrono::steady_clock::now() >= deadline;
-}
+bool try_again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // Whether `events` came before the deadline.
 bool wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        std::min(deadline, Clock::now() + std::chrono::seconds(1)) - Clock::now());
     pollfd waiting{fd, events, 0};
-    const int ready = ::poll(&waiting, 1, left_until(deadline));
+    const int ready = ::poll(&waiting, 1, int(std::max<int64_t>(left.count(), 0)));
     if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-    if (is_over(deadline)) return false;
+    if ((ready < 0 && errno != EINTR) || Clock::now() >= deadline) return false;
   }
 }
 
-void do_not_delay(int fd) {  // TCP would collect small messages, and somebody waits for each
+void do_not_delay(const Socket& socket) {  // TCP would collect small messages
   const int on = 1;
-  (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-// Where nobody listens, the system may connect a socket to itself: when it gives it that very port.
-bool is_own(const Socket& socket) {
-  sockaddr_storage here{}, there{};
-  socklen_t size = sizeof here, other = sizeof there;
-  return ::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
-         ::getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&there), &other) == 0 &&
-         size == other && std::memcmp(&here, &there, size) == 0;
+  (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 bool connects(const Socket& socket, const addrinfo& to, Deadline deadline) {
@@ -77,7 +61,7 @@ bool connects(const Socket& socket, const addrinfo& to, Deadline deadline) {
 }  // namespace
 
 Deadline deadline_in(std::chrono::milliseconds timeout) {
-  return timeout.count() > 0 ? std::chrono::steady_clock::now() + timeout : Deadline::max();
+  return timeout.count() > 0 ? Clock::now() + timeout : Deadline::max();
 }
 
 Socket& Socket::operator=(Socket&& other) noexcept {
@@ -92,26 +76,21 @@ void Socket::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-void Socket::finish_sending() { (void)::shutdown(fd_, SHUT_WR); }
-void Socket::hang_up() { (void)::shutdown(fd_, SHUT_RDWR); }
-
+// IPv6 sockets take IPv4 connections too; some machines have only IPv4.
 Socket listen_on(int port, Reach reach) {
-  Socket socket(reach == Reach::everywhere
-                    ? ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
-                    : -1);
+  Socket socket(reach == Reach::everywhere ? ::socket(AF_INET6, kKind, 0) : -1);
   const bool v6 = socket.open();
-  if (!v6) socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!v6) socket = Socket(::socket(AF_INET, kKind, 0));
   if (!socket.open())
-    throw CommunicationError(str("this machine gives no socket: ", std::strerror(errno)));
-  const int on = 1, off = 0;
-  (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on,
-                     sizeof on);  // also soon after another run
+    throw CommunicationError(str("the system gives no socket: ", std::strerror(errno)));
+  const int on = 1, off = 0;  // soon after another run the port counts as used
+  (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (v6) (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6, any6.sin6_port = htons(uint16_t(port)), any6.sin6_addr = in6addr_any;
   sockaddr_in any4{};
   any4.sin_family = AF_INET, any4.sin_port = htons(uint16_t(port));
   any4.sin_addr.s_addr = htonl(reach == Reach::everywhere ? INADDR_ANY : INADDR_LOOPBACK);
-  if (v6) (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);  // IPv4 too
   const auto* address =
       v6 ? reinterpret_cast<const sockaddr*>(&any6) : reinterpret_cast<const sockaddr*>(&any4);
   if (::bind(socket.fd(), address, v6 ? sizeof any6 : sizeof any4) == 0 &&
@@ -125,32 +104,27 @@ Socket listen_on(int port, Reach reach) {
 
 Socket accept_from(const Socket& listener) {
   Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.open()) do_not_delay(socket.fd());
+  if (socket.open()) do_not_delay(socket);
   return socket;
 }
 
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why) {
   addrinfo wanted{}, *list = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
-  if (const int error =
-          ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &list)) {
+  const std::string service = std::to_string(port);
+  if (const int error = ::getaddrinfo(address.c_str(), service.c_str(), &wanted, &list)) {
     why = str("'", address, "' has no address: ", ::gai_strerror(error));
     return {};
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(list, ::freeaddrinfo);
   int addresses = 0;
   for (const addrinfo* to = list; to; to = to->ai_next) ++addresses;
-  for (const addrinfo* to = list; to;
-       to = to->ai_next, --addresses) {  // one that swallows packets must not take all the time
-    const Deadline share = std::chrono::steady_clock::now() +
-                           (deadline - std::chrono::steady_clock::now()) / addresses;
-    Socket socket(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.open() && connects(socket, *to, share)) {
-      if (is_own(socket)) {
-        why = std::strerror(ECONNREFUSED);
-        continue;
-      }
-      do_not_delay(socket.fd());
+  for (const addrinfo* to = list; to; to = to->ai_next, --addresses) {
+    // An address that drops packets must leave time for the others.
+    const Deadline part = Clock::now() + (deadline - Clock::now()) / addresses;
+    Socket socket(::socket(to->ai_family, kKind, 0));
+    if (socket.open() && connects(socket, *to, part)) {
+      do_not_delay(socket);
       return socket;
     }
     why = std::strerror(errno);
@@ -158,38 +132,59 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
   return {};
 }
 
-bool send_all(const Socket& socket, std::string_view bytes, std::chrono::milliseconds patience) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0)
-      bytes.remove_prefix(size_t(sent));
-    else if (errno != EAGAIN && errno != EINTR)
-      return false;
-    else if (errno == EAGAIN &&
-             !wait_for(socket.fd(), POLLOUT, std::chrono::steady_clock::now() + patience))
-      return false;
-  }
-  return true;
+std::pair<Socket, Socket> socket_pair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, kKind, 0, fds) != 0)
+    throw CommunicationError(str("the system gives no socket: ", std::strerror(errno)));
+  return {Socket(fds[0]), Socket(fds[1])};
 }
 
-bool send_greeting(const Socket& socket, std::chrono::milliseconds patience) {
-  return send_all(socket, kGreeting, patience);
-}
+Connection::Connection(Socket socket) : socket_(std::move(socket)), unsent_(kGreeting) { flush(); }
 
-bool send_message(const Socket& socket, uint8_t kind, std::string_view body,
-                  std::chrono::milliseconds patience) {
-  std::string bytes(1, char(kind));
+void Connection::send(uint8_t kind, std::string_view body) {
+  const std::lock_guard lock(mutex_);
   const uint64_t length = body.size();
-  bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
-  bytes.append(body);
-  return send_all(socket, bytes, patience);
+  unsent_.push_back(char(kind));
+  unsent_.append(reinterpret_cast<const char*>(&length), sizeof length);
+  unsent_.append(body);
+  flush_locked();
 }
 
-bool MessageReader::take(Message& message) {
+void Connection::flush() {
+  const std::lock_guard lock(mutex_);
+  flush_locked();
+}
+
+// If the connection is gone, receive() reports that.
+void Connection::flush_locked() {
+  size_t done = 0;
+  while (done < unsent_.size()) {
+    const ssize_t sent =
+        ::send(socket_.fd(), unsent_.data() + done, unsent_.size() - done, MSG_NOSIGNAL);
+    if (sent > 0)
+      done += size_t(sent);
+    else if (!try_again())
+      done = unsent_.size();
+    else if (errno != EINTR)
+      break;
+  }
+  unsent_.erase(0, done);
+}
+
+bool Connection::has_unsent() const {
+  const std::lock_guard lock(mutex_);
+  return !unsent_.empty();
+}
+
+void Connection::finish_sending() {
+  flush();
+  (void)::shutdown(socket_.fd(), SHUT_WR);
+}
+
+bool Connection::take(Message& message) {
   if (!greeted_) {
-    if (bytes_.compare(0, kGreeting.size(), kGreeting, 0,
-                       std::min(bytes_.size(), kGreeting.size())) != 0)
-      foreign_ = true;
+    const size_t most = std::min(bytes_.size(), kGreeting.size());
+    foreign_ = bytes_.compare(0, most, kGreeting, 0, most) != 0;
     other_version_ = foreign_ && bytes_.starts_with(kName);
     if (foreign_ || bytes_.size() < kGreeting.size()) return false;
     bytes_.erase(0, kGreeting.size());
@@ -206,22 +201,23 @@ bool MessageReader::take(Message& message) {
   return known_ = true;
 }
 
-MessageReader::State MessageReader::read(const Socket& socket, Message& message,
-                                         Deadline deadline) {
+Connection::State Connection::receive(Message& message, Deadline deadline) {
   const int64_t before = received_;
   for (;;) {
     if (take(message)) return State::message;
     if (foreign_) return other_version_ ? State::other_version : State::foreign;
-    if (received_ > before && is_over(deadline))
-      return State::waiting;  // more may be there, but not the time
+    if (received_ > before && Clock::now() >= deadline) return State::waiting;
     char piece[65536];
-    const ssize_t got = ::recv(socket.fd(), piece, sizeof piece, 0);
-    if (got > 0)
-      bytes_.append(piece, size_t(got)), received_ += got;
-    else if (got == 0 || (errno != EAGAIN && errno != EINTR))
+    const ssize_t got = ::recv(socket_.fd(), piece, sizeof piece, 0);
+    if (got > 0) {
+      bytes_.append(piece, size_t(got));
+      received_ += got;
+    } else if (got == 0 || !try_again()) {
       return State::ended;
-    else if (errno == EAGAIN && !wait_for(socket.fd(), POLLIN, deadline))
+    } else if (!wait_for(socket_.fd(), POLLIN | (has_unsent() ? POLLOUT : 0), deadline)) {
       return State::waiting;
+    }
+    flush();
   }
 }
 

@@ -1,10 +1,10 @@
-// TCP between the processes of one run: connections whose waits end, and messages that come whole.
-// A socket that is not open stands for none. Only looking up a name takes as long as the system
-// likes.
+// TCP connections between the processes of one run, and messages on them. No call blocks longer
+// than its deadline, except that looking up a host name takes as long as the system needs.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +15,7 @@ using Deadline = std::chrono::steady_clock::time_point;
 // `timeout` from now; 0: never.
 Deadline deadline_in(std::chrono::milliseconds timeout);
 
-// A file descriptor that is closed with it, and is not inherited by programs that this one starts.
+// A file descriptor that is closed with its owner. Programs that this one starts do not inherit it.
 class Socket {
  public:
   Socket() = default;
@@ -27,65 +27,66 @@ class Socket {
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
   void close();
-  // Half-closes: the other side reads what was sent, and then that no more will come.
-  void finish_sending();
-  // Closes both ways: whoever reads here, too, sees the end.
-  void hang_up();
 
  private:
   int fd_ = -1;
 };
 
-// Listens on `port`, for programs of this machine or for all that reach it; none if something else
-// does. Throws CommunicationError if the system refuses for another reason.
+// Listens on `port`, for programs of this machine or for all that can reach it. Not open if another
+// program has the port. Throws CommunicationError if the system refuses for another reason.
 enum class Reach { this_machine, everywhere };
 Socket listen_on(int port, Reach reach = Reach::everywhere);
-// Whoever waits at a socket that listens; none if nobody does.
+// A connection that waits at a listening socket; not open if there is none.
 Socket accept_from(const Socket& listener);
-// One attempt; none if nobody listens there, or nothing answers in time, and then `why` says so.
+// One attempt. If it fails until the deadline, the socket is not open and `why` says why.
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why);
-
-// Sends all of it. Returns false if the connection is gone, or if nothing more could be sent for as
-// long as `patience`; then a part may be under way, and nothing else can be sent.
-bool send_all(const Socket& socket, std::string_view bytes, std::chrono::milliseconds patience);
+// Two sockets that are connected to each other, in this process.
+std::pair<Socket, Socket> socket_pair();
 
 struct Message {
   uint8_t kind = 0;
   std::string body;
 };
-bool send_message(const Socket& socket, uint8_t kind, std::string_view body,
-                  std::chrono::milliseconds patience);
 
-// Collects the bytes of one connection into messages. Each side begins with a word by which the
-// other knows whom it talks to.
-class MessageReader {
+// A connection between two zerolab processes. Each side begins with a greeting, by which the other
+// recognizes its program and version. send() and flush() may be called by several threads at once,
+// receive() by one.
+class Connection {
  public:
   enum class State {
-    waiting,  // until the deadline nothing whole has come
+    waiting,  // no complete message has come until the deadline
     message,
-    ended,         // no more will come
-    foreign,       // what came is not of zerolab
-    other_version  // it is of a zerolab whose messages are others
+    ended,         // the other side has closed the connection
+    foreign,       // the other side is not zerolab
+    other_version  // it is a zerolab with other messages
   };
 
-  // Reads what is there, and waits for it until the deadline.
-  State read(const Socket& socket, Message& message, Deadline deadline);
-  int64_t received() const { return received_; }  // [B] so far, also of messages that are not whole
+  explicit Connection(Socket socket);
+
+  // Never blocks: sends what the system takes now, and the rest in flush() and receive().
+  void send(uint8_t kind, std::string_view body);
+  void flush();
+  bool has_unsent() const;
+  // Returns the next message, and waits for it until the deadline.
+  State receive(Message& message, Deadline deadline);
+
+  const Socket& socket() const { return socket_; }
+  int64_t received() const { return received_; }  // [B] so far, also of incomplete messages
+  void finish_sending();  // the other side reads what was sent, then the end
+  void close() { socket_.close(); }
 
  private:
+  void flush_locked();
   bool take(Message& message);
 
-  std::string bytes_;
-  int64_t received_ = 0;
-  bool greeted_ = false, foreign_ = false, other_version_ = false,
-       known_ = false;  // known: a whole message has come
-};
-bool send_greeting(const Socket& socket, std::chrono::milliseconds patience);
+  Socket socket_;
+  mutable std::mutex mutex_;
+  std::string unsent_;  // under mutex_
 
-// Two ranks that know each other.
-struct Connection {
-  Socket socket;
-  MessageReader reader;
+  std::string bytes_;  // received, and not taken yet
+  int64_t received_ = 0;
+  bool greeted_ = false, foreign_ = false, other_version_ = false;
+  bool known_ = false;  // a complete message has come
 };
 
 }  // namespace zl

@@ -1,8 +1,9 @@
-// A gate that opens once all ranks have arrived, round after round, unless it failed before.
+// A gate that opens when all ranks have arrived, round after round, unless it failed before.
 //
-// One 32-bit word holds the round, how many have arrived in it, and whether it failed. So "the last
-// rank arrived" and "it failed" are ordered: all ranks of a round see it open, or all see it fail.
-// After a failure nobody counts as arrived any more, and what had opened stays open.
+// One 32-bit word holds the round, how many ranks have arrived in it, and whether the gate failed.
+// So "the last rank arrived" and "it failed" are ordered: all ranks of a round see it open, or all
+// see it fail. After a failure ranks no longer count as arrived, and rounds that had opened stay
+// open.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,7 @@ class Gate {
     }
   }
   State look(uint32_t round) const { return state_in(word_.load(), round); }
-  // Looks up to `times` times before giving up; for ranks that have a core of their own.
+  // Looks up to `times` times before giving up; for ranks that each have a core.
   State spin(uint32_t round, int times) const {
     State state = look(round);
     for (; times > 0 && state == State::closed; --times, state = look(round)) relax();

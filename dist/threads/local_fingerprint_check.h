@@ -1,4 +1,4 @@
-// The agreement of a rank with others at a Meeting in the same process.
+// The fingerprint check of a rank that is a thread, at the Rendezvous of its process.
 #pragma once
 
 #include <map>
@@ -9,41 +9,56 @@
 
 namespace zl {
 
-class MeetingAgreement : public Agreement {
+class LocalFingerprintCheck final : public FingerprintCheck {
  public:
-  MeetingAgreement(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
-  ~MeetingAgreement() override;
-
-  int64_t agree(const Call& call, const EventStream& events) override {
-    return meeting_.agree(rank_, call, events);
-  }
-  void tell(int64_t record, FlightRecord::State state) override {
-    meeting_.tell(rank_, record, state);
-  }
-  std::vector<std::string> exchange(const Call& call, const std::string& text,
-                                    const EventStream& events) override {
-    return meeting_.exchange(rank_, call, text, events);
+  LocalFingerprintCheck(Rendezvous& rendezvous, int rank) : rendezvous_(rendezvous), rank_(rank) {}
+  ~LocalFingerprintCheck() override {
+    for (auto& [record, entry] : entries_) rendezvous_.withdraw(*entry);
   }
 
-  int64_t post(const Call& call, const EventStream& events) override;
-  void await(int64_t letter) override { meeting_.await(*letters_.at(letter)); }
-  bool has_met(int64_t letter) const override {
-    return letters_.at(letter)->state == Parcel::State::done;
+  int64_t require_same_call(const Call& call, const EventStream& events) override {
+    return rendezvous_.require_same_call(rank_, call, events);
   }
-  void withdraw(int64_t letter, bool unwinding) noexcept override;
+  void set_state(int64_t record, CallState state) override {
+    rendezvous_.set_state(rank_, record, state);
+  }
+  std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
+                                             const EventStream& events) override {
+    return rendezvous_.all_gather_object(rank_, call, text, events);
+  }
 
-  bool fail(const std::string& why) override { return meeting_.fail(why); }
-  bool failed() const override { return meeting_.failed(); }
+  int64_t post(const Call& call, const EventStream& events) override {
+    auto entry = std::make_unique<QueueEntry>();
+    entry->call = call;
+    entry->rank = rank_;
+    entry->has_data = false;
+    rendezvous_.post(*entry, events);
+    const int64_t record = entry->record;
+    entries_[record] = std::move(entry);
+    return record;
+  }
+  void wait_for_match(int64_t record) override { rendezvous_.wait_for_match(*entries_.at(record)); }
+  bool has_match(int64_t record) const override {
+    return entries_.at(record)->state == QueueEntry::State::done;
+  }
+  void withdraw(int64_t record, bool unwinding) noexcept override {
+    const auto found = entries_.find(record);
+    if (found == entries_.end()) return;
+    rendezvous_.withdraw(*found->second, unwinding);
+    entries_.erase(found);
+  }
+
+  bool fail(const std::string& why) override { return rendezvous_.fail(why); }
+  bool failed() const override { return rendezvous_.failed(); }
 
  protected:
-  std::string told(const Call& call) override { return meeting_.told(rank_, call); }
-  Meeting& meeting() { return meeting_; }
-  int rank() const { return rank_; }
+  std::string failure_in(const Call& call) override { return rendezvous_.failure_in(rank_, call); }
 
  private:
-  Meeting& meeting_;
+  Rendezvous& rendezvous_;
   const int rank_;
-  std::map<int64_t, std::unique_ptr<Parcel>> letters_;  // by their number in the flight recorder
+  std::map<int64_t, std::unique_ptr<QueueEntry>>
+      entries_;  // by their number in the flight recorder
 };
 
 }  // namespace zl

@@ -1,16 +1,16 @@
-// Where ranks that are threads of one process meet: all of them in a collective, two of them by
-// mail.
+// The rendezvous of ranks that are threads: of all ranks in a collective, of two in a send and
+// receive.
 //
-// A collective goes through two gates. At the first, everyone shows its call and buffers. It opens
-// for all ranks or fails for all, and if the calls differ all ranks throw before anyone touched a
-// buffer. Behind it, ranks read and write each other's buffers and never wait, and whoever fails
-// there comes to the second gate all the same, so that it always opens; nobody leaves before it
-// does. That is why a rank that fails never frees memory that another still reads: a failure is
-// only noticed at a first gate.
+// A collective passes two gates. At the first gate every rank publishes its call and buffers. The
+// gate opens for all ranks or fails for all, and if the calls differ all ranks throw before any of
+// them has accessed a buffer. Behind the first gate ranks read and write each other's buffers
+// without waiting. A rank that fails there still comes to the second gate, so that gate always
+// opens, and no rank leaves before it does. So a rank that fails never frees memory that another
+// rank reads: failures are noticed only at a first gate.
 //
-// On GPUs, what happens between the gates is only told to each rank's communication lane: it
-// follows the moments from which all ranks' buffers are ready, and whoever goes on to use its
-// buffers follows the moments at which all have moved.
+// On GPUs, what happens between the gates is only enqueued on each rank's communication stream. It
+// starts after the events at which all ranks' buffers are ready. Ranks that use their buffers later
+// wait for the events at which all ranks have moved their data.
 #pragma once
 
 #include <atomic>
@@ -26,137 +26,123 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/run_ranks.h"
 #include "dist/threads/gate.h"
-#include "dist/trace/flight_recorder.h"
+#include "dist/trace/mismatch.h"
 #include "tensor/backend.h"
 
 namespace zl {
 
-inline constexpr int kMostRanks = 64;  // one bit each
+using SharedEvent = std::shared_ptr<const StreamEvent>;
 
-using Moment = std::shared_ptr<const StreamEvent>;
-
-// What a rank brings to a collective. In place: both addresses are the same.
-struct Post {
+// What a rank publishes in a collective. In place: both addresses are the same.
+struct Contribution {
   Call call;
   char* from = nullptr;
   char* to = nullptr;
-  Moment ready;                       // from then on its buffers hold what it brings; null: already
-  const std::string* text = nullptr;  // of an exchange
+  SharedEvent ready;                  // its buffers hold the input from then on; null: already
+  const std::string* text = nullptr;  // of all_gather_object
 };
 
-// One side of a send and a receive. The side that comes second copies.
-struct Parcel {
+// One side of a send and receive. The side that comes second copies.
+struct QueueEntry {
   enum class State { posted, copying, done };
   Call call;
   int rank = 0;
-  Tensor tensor;       // keeps the memory alive while the other side may copy
-  int64_t record = 0;  // its number in the flight recorder
-  bool carries =
-      true;  // false: the two only agree that they mean the same, and the transport moves the data
-  Moment ready;  // as in Post
-  Moment moved;  // once done: from then on the data is on the other side
+  Tensor tensor;         // keeps the memory alive while the other side may copy
+  int64_t record = 0;    // its number in the flight recorder
+  bool has_data = true;  // false: only the calls are compared, and the transport moves the data
+  SharedEvent ready;     // as in Contribution
+  SharedEvent moved;     // once done: the data has arrived from then on
   std::atomic<State> state{State::posted};
 };
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(int size, std::chrono::milliseconds timeout);
+  Rendezvous(int size, std::chrono::milliseconds timeout);
 
   // Returns when all ranks have come with the same call. Throws CommunicationError.
-  void enter(int rank, const Post& post, const EventStream& events);
-  const Post& post(int rank) const { return seats_[size_t(rank)].post; }  // between enter and leave
-  // When this rank will have read and written what it must; to be said between enter and leave, and
-  // asked for between leave and the next enter.
-  void set_moved(int rank, Moment moved) { seats_[size_t(rank)].moved = std::move(moved); }
-  const Moment& moved(int rank) const { return seats_[size_t(rank)].moved; }
+  void enter(int rank, const Contribution& contribution, const EventStream& events);
+  // Between enter and leave.
+  const Contribution& contribution(int rank) const { return slots_[size_t(rank)].contribution; }
+  // The event at which this rank has read and written its data: to be set between enter and leave,
+  // and read between leave and the next enter.
+  void set_moved(int rank, SharedEvent moved) { slots_[size_t(rank)].moved = std::move(moved); }
+  const SharedEvent& moved(int rank) const { return slots_[size_t(rank)].moved; }
   // Returns when all ranks have come here. Every enter that returned must be followed by it.
   void leave(int rank) noexcept;
 
-  // For transports that move the data themselves: returns when all ranks have come with the same
-  // call, and guards no buffers. Returns the call's number in the rank's flight recorder, to be
-  // told how far it comes. Throws CommunicationError.
-  int64_t agree(int rank, const Call& call, const EventStream& events);
-  // The same without meeting anybody, for calls that are trusted.
-  int64_t trust(int rank, const Call& call, const EventStream& events);
-  void tell(int rank, int64_t record, FlightRecord::State state) {
-    seats_[size_t(rank)].flight.change(record, state);
+  // For transports that move the data themselves; these two guard no buffers.
+  // As FingerprintCheck::require_same_call() and set_state().
+  int64_t require_same_call(int rank, const Call& call, const EventStream& events);
+  void set_state(int rank, int64_t record, CallState state) {
+    slots_[size_t(rank)].flight.change(record, state);
   }
+  std::vector<std::string> all_gather_object(int rank, const Call& call, const std::string& text,
+                                             const EventStream& events);
 
-  // What every rank says, in the order of ranks. Throws CommunicationError.
-  std::vector<std::string> exchange(int rank, const Call& call, const std::string& text,
-                                    const EventStream& events);
+  // Matches the entry with the other side's if that is there, else leaves it in the queue.
+  // Throws CommunicationError.
+  void post(QueueEntry& entry, const EventStream& events);
+  // Returns when the other side has copied. Throws CommunicationError.
+  void wait_for_match(QueueEntry& entry);
+  // To be called before a entry is destroyed: returns when no rank copies from or to it. Without
+  // a match this fails the run, unless an exception unwinds the stack.
+  void withdraw(QueueEntry& entry, bool unwinding = std::uncaught_exceptions() > 0) noexcept;
 
-  // Meets the other side if it is there, else leaves the parcel for it. Throws CommunicationError.
-  void post(Parcel& parcel, const EventStream& events);
-  // Returns when the other side has taken it. Throws CommunicationError.
-  void await(Parcel& parcel);
-  // Before a parcel dies: returns when nobody copies from or to it. A rank that gives up a parcel
-  // without an error of its own
-  // (`unwinding`) fails.
-  void withdraw(Parcel& parcel, bool unwinding = std::uncaught_exceptions() > 0) noexcept;
-
-  // The first failure is the one that all ranks report, in their current or next call. Returns
-  // whether this is the first.
+  // All ranks report the first failure, in their current or next call. Returns whether this is the
+  // first.
   bool fail(const std::string& why);
-  // What a rank says in `call` of a failure that it is told.
-  std::string told(int rank, const Call& call);
+  // The text of the failure for this rank, which is in `call`.
+  std::string failure_in(int rank, const Call& call);
   [[noreturn]] void throw_failure(int rank, const Call& call) {
-    throw CommunicationError(told(rank, call));
+    throw CommunicationError(failure_in(rank, call));
   }
   bool failed() const { return arrivals_.failed(); }
-  bool was_told(int rank) const {
-    return seats_[size_t(rank)].told;
-  }  // whether this rank threw the failure
-  // The rank makes no more calls. Whoever waits for it waits in vain.
+  bool has_reported(int rank) const { return slots_[size_t(rank)].reported; }  // the failure
+  // The rank makes no more calls. Ranks that wait for it fail.
   void rank_ended(int rank);
-  // Fails if a rank has waited too long. To be called now and then by a thread that is no rank.
+  // Fails if a rank has waited too long. To be called periodically by a thread that is no rank.
   void check_deadlines();
-  // This process was stopped until now: waits count from here.
-  void resumed() { resumed_at_ = steady_nanoseconds(); }
-
-  const FlightRecorder& flight(int rank) const { return seats_[size_t(rank)].flight; }
 
   std::string failure() const;
-  std::string failure_report() const;  // how things stood at the failure
-  std::string report() const;          // how they stand now
+  std::string failure_report() const;  // the calls of all ranks at the failure
+  std::string report() const;          // and now
 
  private:
-  struct alignas(64) Seat {
-    Post post;
-    Moment moved;
+  struct alignas(64) Slot {  // one per rank
+    Contribution contribution;
+    SharedEvent moved;
     int64_t record = 0;
-    bool told = false;
+    bool reported = false;
     FlightRecorder flight;
-    std::atomic<int64_t> blocked_in{-1};  // the round of the first gate for which it sleeps
-    const Parcel* awaited = nullptr;      // under mutex_
-    std::condition_variable mail;         // with mutex_: a parcel of this rank was taken
+    std::atomic<int64_t> asleep_in{-1};     // the round of the first gate in which it sleeps
+    const QueueEntry* awaited = nullptr;    // under mutex_
+    std::condition_variable entry_changed;  // with mutex_
   };
 
   void pass_departures() noexcept;
-  Gate::State wait_for_all(Seat& seat, uint32_t round);
+  Gate::State wait_for_all(Slot& slot, uint32_t round);
   void require_same_calls(int rank);
   void fail_locked(const std::string& why);
-  void fail_if_ended_locked(const Parcel& parcel);
+  void copy_locked(QueueEntry& entry, QueueEntry& other, std::unique_lock<std::mutex>& lock);
+  void fail_if_ended_locked(const QueueEntry& entry);
   void fail_if_deadlocked_locked();
-  bool sleeps_for_all(int rank) const;
-  std::string ended_text(int ended, const Call& waiting, int waits) const;
-  std::string late_text(const FlightRecord& waiting, int64_t now) const;
+  Flights flights() const;
   bool has_ended(int rank) const { return ended_.load() >> rank & 1; }
-  std::vector<Parcel*>& mailbox(const Parcel& parcel);
+  std::vector<QueueEntry*>& queue(const QueueEntry& entry);
 
   const int size_;
   const std::chrono::milliseconds timeout_;
   const int spins_;
-  std::deque<Seat> seats_;
+  std::deque<Slot> slots_;
   Gate arrivals_, departures_;
   std::atomic<uint64_t> ended_{0};  // one bit per rank
-  std::atomic<int> waiting_for_mail_{0};
-  std::atomic<int64_t> resumed_at_{0};  // [ns]
+  std::atomic<int> waiting_for_match_{0};
 
-  mutable std::mutex mutex_;  // guards the mail and the failure
-  std::map<std::pair<int, int>, std::vector<Parcel*>>
-      mail_;  // by sender and receiver: what waits for the other side
+  mutable std::mutex mutex_;  // guards the queues and the failure
+  std::map<std::pair<int, int>, std::vector<QueueEntry*>>
+      queues_;  // unmatched, by (sender, receiver)
   std::string failure_, failure_report_;
 };
 

@@ -1,5 +1,4 @@
-// Sends and receives: the part of Meeting where two ranks meet.
-#include <algorithm>
+// Sends and receives: the part of a Rendezvous in which two ranks meet.
 #include <exception>
 
 #include "dist/threads/rendezvous.h"
@@ -8,25 +7,13 @@
 namespace zl {
 namespace {
 
-// Whether a send and a receive that met mean the same.
-bool fit(const Call& a, const Call& b) {
-  return a.dtype == b.dtype && a.count == b.count && a.sequence == b.sequence && a.name == b.name;
-}
-
-std::string mismatch_text(const Parcel& a, const Parcel& b) {
-  return str("rank ", a.rank, " calls ", describe(a.call), " while rank ", b.rank, " calls ",
-             describe(b.call),
-             "; between two ranks the first send meets the first receive, with the same name, type "
-             "and count");
-}
-
-// From the side that sends to the side that receives, in the communication lane of `mine`.
-void copy(Parcel& mine, Parcel& other) {
-  if (!mine.carries || mine.call.count == 0) return;
+// From the side that sends to the side that receives, in the communication stream of `mine`.
+void copy(QueueEntry& mine, QueueEntry& other) {
+  if (!mine.has_data || mine.call.count == 0) return;
   const bool sends = mine.call.kind == Collective::send;
   const Tensor &from = (sends ? mine : other).tensor, &to = (sends ? other : mine).tensor;
   Backend& backend = mine.tensor.backend();
-  for (const Parcel* side : {&mine, &other})
+  for (const QueueEntry* side : {&mine, &other})
     backend.wait_event(Stream::communication, side->ready.get());
   backend.move_bytes(from.address(), to.address(), from.bytes());
   mine.moved = other.moved =
@@ -35,120 +22,102 @@ void copy(Parcel& mine, Parcel& other) {
 
 }  // namespace
 
-std::vector<Parcel*>& Meeting::mailbox(const Parcel& parcel) {
-  const bool sends = parcel.call.kind == Collective::send;
-  return mail_[sends ? std::pair(parcel.rank, parcel.call.peer)
-                     : std::pair(parcel.call.peer, parcel.rank)];
+std::vector<QueueEntry*>& Rendezvous::queue(const QueueEntry& entry) {
+  const bool sends = entry.call.kind == Collective::send;
+  return queues_[sends ? std::pair(entry.rank, entry.call.peer)
+                       : std::pair(entry.call.peer, entry.rank)];
 }
 
-void Meeting::post(Parcel& parcel, const EventStream& events) {
+void Rendezvous::post(QueueEntry& entry, const EventStream& events) {
   std::unique_lock lock(mutex_);
-  Seat& seat = seats_[size_t(parcel.rank)];
   if (!failed()) {
-    parcel.record = seat.flight.begin(parcel.call, events, FlightRecord::State::posted);
-    std::vector<Parcel*>& waiting = mailbox(parcel);
-    if (waiting.empty() || waiting.front()->call.kind == parcel.call.kind) {
-      waiting.push_back(&parcel);
+    entry.record = slots_[size_t(entry.rank)].flight.begin(entry.call, events, CallState::posted);
+    std::vector<QueueEntry*>& waiting = queue(entry);
+    if (waiting.empty() || waiting.front()->call.kind == entry.call.kind) {
+      waiting.push_back(&entry);
       return;
     }
-    Parcel& other = *waiting.front();
+    QueueEntry& other = *waiting.front();
     waiting.erase(waiting.begin());
-    if (fit(parcel.call, other.call)) {
-      parcel.state = other.state = Parcel::State::copying;
-      lock.unlock();
-      try {
-        copy(parcel, other);
-      } catch (const std::exception& error) {  // of a GPU; the other side must not wait for ever
-        lock.lock();
-        parcel.state = other.state = Parcel::State::posted;
-        fail_locked(str("rank ", parcel.rank, " in ", describe(parcel.call), ": ", error.what()));
-        seats_[size_t(other.rank)].mail.notify_all();  // also if something else had failed before
-        throw;
-      }
-      lock.lock();
-      seat.flight.change(parcel.record, FlightRecord::State::done);
-      seats_[size_t(other.rank)].flight.change(other.record, FlightRecord::State::done);
-      parcel.state = other.state = Parcel::State::done;
-      seats_[size_t(other.rank)].mail.notify_all();
-      return;
-    }
-    fail_locked(mismatch_text(parcel, other));
+    const std::string mismatch = mismatch_text(entry.rank, entry.call, other.rank, other.call);
+    if (mismatch.empty()) return copy_locked(entry, other, lock);
+    fail_locked(mismatch);
   }
   lock.unlock();
-  throw_failure(parcel.rank, parcel.call);
+  throw_failure(entry.rank, entry.call);
 }
 
-void Meeting::await(Parcel& parcel) {
-  for (int i = 0; i < spins_ && parcel.state != Parcel::State::done; ++i) Gate::relax();
+void Rendezvous::copy_locked(QueueEntry& entry, QueueEntry& other,
+                             std::unique_lock<std::mutex>& lock) {
+  Slot& their_slot = slots_[size_t(other.rank)];
+  entry.state = other.state = QueueEntry::State::copying;
+  lock.unlock();
+  try {
+    copy(entry, other);
+  } catch (const std::exception& error) {  // a GPU failed; the other side must not wait forever
+    lock.lock();
+    entry.state = other.state = QueueEntry::State::posted;
+    fail_locked(str("rank ", entry.rank, " in ", describe(entry.call), ": ", error.what()));
+    their_slot.entry_changed.notify_all();  // also if something else had failed before
+    throw;
+  }
+  lock.lock();
+  slots_[size_t(entry.rank)].flight.change(entry.record, CallState::done);
+  their_slot.flight.change(other.record, CallState::done);
+  entry.state = other.state = QueueEntry::State::done;
+  their_slot.entry_changed.notify_all();
+}
+
+void Rendezvous::wait_for_match(QueueEntry& entry) {
+  for (int i = 0; i < spins_ && entry.state != QueueEntry::State::done; ++i) Gate::relax();
   std::unique_lock lock(mutex_);
-  Seat& seat = seats_[size_t(parcel.rank)];
-  if (parcel.state == Parcel::State::posted && !failed()) {
-    seat.awaited = &parcel;
-    ++waiting_for_mail_;
-    seat.flight.change(parcel.record, FlightRecord::State::waiting);
-    fail_if_ended_locked(parcel);
+  Slot& slot = slots_[size_t(entry.rank)];
+  if (entry.state == QueueEntry::State::posted && !failed()) {
+    slot.awaited = &entry;
+    ++waiting_for_match_;
+    slot.flight.change(entry.record, CallState::waiting);
+    fail_if_ended_locked(entry);
     fail_if_deadlocked_locked();
-    seat.mail.wait(lock, [&] {
-      return parcel.state == Parcel::State::done ||
-             (failed() && parcel.state == Parcel::State::posted);
+    slot.entry_changed.wait(lock, [&] {
+      return entry.state == QueueEntry::State::done ||
+             (failed() && entry.state == QueueEntry::State::posted);
     });
-    --waiting_for_mail_;
-    seat.awaited = nullptr;
+    --waiting_for_match_;
+    slot.awaited = nullptr;
   }
-  seat.mail.wait(lock, [&] { return parcel.state != Parcel::State::copying; });
-  if (parcel.state == Parcel::State::done) return;
+  slot.entry_changed.wait(lock, [&] { return entry.state != QueueEntry::State::copying; });
+  if (entry.state == QueueEntry::State::done) return;
   lock.unlock();
-  throw_failure(parcel.rank, parcel.call);
+  throw_failure(entry.rank, entry.call);
 }
 
-void Meeting::withdraw(Parcel& parcel, bool unwinding) noexcept {
+void Rendezvous::withdraw(QueueEntry& entry, bool unwinding) noexcept {
   std::unique_lock lock(mutex_);
-  seats_[size_t(parcel.rank)].mail.wait(lock,
-                                        [&] { return parcel.state != Parcel::State::copying; });
-  if (parcel.state == Parcel::State::done) return;
-  std::erase(mailbox(parcel), &parcel);
+  slots_[size_t(entry.rank)].entry_changed.wait(
+      lock, [&] { return entry.state != QueueEntry::State::copying; });
+  if (entry.state == QueueEntry::State::done) return;
+  std::erase(queue(entry), &entry);
   if (!unwinding)
-    fail_locked(str("rank ", parcel.rank, " dropped the Work of ", describe(parcel.call),
-                    " before the other side came; wait for it"));
+    fail_locked(str("rank ", entry.rank, " dropped the Work of ", describe(entry.call),
+                    " before the other side came; call wait() on it"));
 }
 
-void Meeting::fail_if_ended_locked(const Parcel& parcel) {
-  if (parcel.state == Parcel::State::posted && has_ended(parcel.call.peer))
-    fail_locked(ended_text(parcel.call.peer, parcel.call, parcel.rank));
+void Rendezvous::fail_if_ended_locked(const QueueEntry& entry) {
+  if (entry.state == QueueEntry::State::posted && has_ended(entry.call.peer))
+    fail_locked(ended_text(entry.call.peer, flights(), entry.rank, entry.call));
 }
 
-bool Meeting::sleeps_for_all(int rank) const {
-  return seats_[size_t(rank)].blocked_in == int64_t(arrivals_.round());
-}
-
-// Whoever waits for mail waits for one other rank, and cannot come to a collective. So it waits in
-// vain if the chain of ranks that begins with it ends in one that waits for all, or bites its own
-// tail.
-void Meeting::fail_if_deadlocked_locked() {
-  const auto awaits = [&](int r) {
-    const Parcel* parcel = seats_[size_t(r)].awaited;
-    return parcel && parcel->state == Parcel::State::posted ? parcel : nullptr;
+void Rendezvous::fail_if_deadlocked_locked() {
+  const auto point_to_point = [this](int rank) -> const Call* {
+    const QueueEntry* entry = slots_[size_t(rank)].awaited;
+    return entry && entry->state == QueueEntry::State::posted ? &entry->call : nullptr;
   };
-  for (int first = 0; first < size_; ++first) {
-    const Parcel* parcel = awaits(first);
-    for (int steps = 0; parcel; ++steps) {
-      const int next = parcel->call.peer;
-      if (const Parcel* after = awaits(next); after && steps < size_) {
-        parcel = after;
-      } else if (after) {
-        return fail_locked(
-            str("rank ", parcel->rank, " waits in ", describe(parcel->call), " while rank ", next,
-                " waits in ", describe(after->call),
-                ", and so on in a circle; let one of them send what the other receives"));
-      } else if (sleeps_for_all(next)) {
-        return fail_locked(str("rank ", parcel->rank, " waits in ", describe(parcel->call),
-                               " while rank ", next, " waits in ", describe(post(next).call),
-                               "; neither can go on"));
-      } else {
-        break;
-      }
-    }
-  }
+  const auto collective = [this](int rank) -> const Call* {
+    const bool asleep = slots_[size_t(rank)].asleep_in == int64_t(arrivals_.round());
+    return asleep ? &contribution(rank).call : nullptr;
+  };
+  const std::string why = deadlock_text(size_, point_to_point, collective);
+  if (!why.empty()) fail_locked(why);
 }
 
 }  // namespace zl

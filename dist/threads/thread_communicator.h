@@ -1,8 +1,9 @@
-// Ranks as threads of one process, on memory that every one of them can read: the CPU's, one GPU's
-// that they share, or that of several GPUs.
+// Ranks that are threads of one process, on memory that all of them can read: that of the CPU, of
+// one GPU that they share, or of several GPUs.
 //
-// A rank reads its peers' buffers directly: no staging copy, no buffer of the size of a tensor. All
-// buffers of a call stay where they are until every rank has left it (dist/threads/rendezvous.h).
+// A rank reads its peers' buffers directly, without a staging copy or a buffer as large as a
+// tensor. The buffers of a call stay alive until every rank has left it
+// (dist/threads/rendezvous.h).
 #pragma once
 
 #include "dist/communicator.h"
@@ -12,27 +13,28 @@ namespace zl {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(int rank, int size, Meeting& meeting, EventStream& events)
-      : Communicator(rank, size, events), meeting_(meeting) {}
+  ThreadCommunicator(int rank, int size, Rendezvous& rendezvous, EventStream& events)
+      : Communicator(rank, size, events), rendezvous_(rendezvous) {}
 
  private:
   Work do_all_reduce(const Tensor& inout, const Call& call) override;
-  Work do_reduce_scatter(const Tensor& whole, const Call& call) override;
-  Work do_all_gather(const Tensor& whole, const Call& call) override;
+  Work do_reduce_scatter(const Tensor& full, const Call& call) override;
+  Work do_all_gather(const Tensor& full, const Call& call) override;
   Work do_broadcast(const Tensor& inout, const Call& call) override;
   Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override;
   Work do_barrier(const Call& call) override;
-  Work do_send(const Tensor& from, const Call& call) override { return mail(from, call); }
-  Work do_receive(const Tensor& to, const Call& call) override { return mail(to, call); }
-  std::vector<std::string> do_exchange(const std::string& text, const Call& call) override {
-    return meeting_.exchange(rank(), call, text, events());
+  Work do_send(const Tensor& from, const Call& call) override { return point_to_point(from, call); }
+  Work do_receive(const Tensor& to, const Call& call) override { return point_to_point(to, call); }
+  std::vector<std::string> do_all_gather_object(const std::string& text,
+                                                const Call& call) override {
+    return rendezvous_.all_gather_object(rank(), call, text, events());
   }
 
   template <class Move>
-  Work meet(const Tensor& from, const Tensor& to, const Call& call, Move move);
-  Work mail(const Tensor& tensor, const Call& call);
+  Work collective(const Tensor& from, const Tensor& to, const Call& call, Move move);
+  Work point_to_point(const Tensor& tensor, const Call& call);
 
-  Meeting& meeting_;
+  Rendezvous& rendezvous_;
 };
 
 }  // namespace zl

@@ -1,5 +1,5 @@
-// How long every call of a collective took, by kind and size: a reader of a rank's events, and the
-// tables that DeepSpeed's comms logger prints of them.
+// How long every call of a collective took, by kind and size: read from a rank's events, and
+// printed as the tables of DeepSpeed's comms logger.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace zl {
 
-// One call that has ended.
+// A call that has ended.
 struct CallTime {
   std::string kind, name;   // "reduce_scatter", "h.3 gradient"
   int64_t bytes = 0;        // [B] of the unsharded side
@@ -32,7 +32,7 @@ class CallTimes {
   using Calls = std::map<Key, std::vector<int64_t>>;  // [ns], in order
   explicit CallTimes(Calls calls) : calls_(std::move(calls)) {}
 
-  // A listener of one rank's stream. A call whose begin was not seen counts nowhere.
+  // A listener of one rank's stream. Ignores calls that began before it listened.
   void see(const Event& event);
 
   const Calls& calls() const { return calls_; }
@@ -56,20 +56,20 @@ CallTimes decode_call_times(const std::string& bytes);
 
 // All kinds of collectives, by name.
 std::set<std::string> collective_names();
-// Our name for one that DeepSpeed or PyTorch calls so ("all_gather_into_tensor" → "all_gather"); ""
+// Our name for a collective of DeepSpeed or PyTorch ("all_gather_into_tensor" → "all_gather"); ""
 // if we have none.
 std::string our_collective(const std::string& name);
 
 // In Gbit/s, as nccl-tests defines them: the bytes of the unsharded side over the time, and that
-// times what an ideal ring moves per link: 2(N-1)/N for all_reduce, (N-1)/N for reduce_scatter,
-// all_gather and all_to_all, else 1.
+// times what an ideal ring sends over each link: 2(N-1)/N for all_reduce, (N-1)/N for
+// reduce_scatter, all_gather and all_to_all, else 1.
 // https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 struct Bandwidth {
   double algorithm = 0, bus = 0;
 };
 Bandwidth bandwidth(const std::string& kind, int64_t bytes, double nanoseconds, int ranks);
 
-// The mean without the tenth at either end, as DeepSpeed takes it.
+// The mean without the lowest and highest tenth, as in DeepSpeed.
 double trimmed_mean(std::vector<double> values);
 
 // "comm op: all_reduce | time (ms): 0.132 | msg size: 2.0 KiB | algbw (Gbps): 0.12 | busbw (Gbps):

@@ -4,19 +4,164 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "dist/trace/rank_timeline.h"
 #include "tensor/error.h"
 
 namespace zl {
 namespace {
 
-constexpr int kCompute = 1, kCommunication = 2;  // tracks; lanes beyond the first follow
+constexpr int kCompute = 1, kCommunication = 2;  // tracks; further lanes follow
+
+// A slice of time on a track: two slices do not overlap, or one contains the other. [ns]
+struct Slice {
+  enum class Kind { phase, unit, kernel } kind;
+  std::string name;  // "backward", "h.1 backward", "matmul"
+  int64_t begin = 0, end = 0;
+  int64_t bytes = 0, operations = 0;  // of a kernel
+};
+
+// A collective, from entering to leaving. [ns]
+struct CollectiveSlice {
+  int32_t kind = 0, name = 0;              // indices into RankTrace::texts
+  int64_t begin = 0, met = 0, end = 0;     // met: the last rank had arrived
+  int64_t bytes = 0, count = 0, sent = 0;  // of the unsharded side; [n]; by the ring formula
+  int lane = 0;                            // overlapping calls have different lanes
+  int64_t index = -1;                      // counts the rank's collectives; -1: a send or receive
+  bool has_met = false, ended = false;
+};
+
+struct RankTimeline {
+  std::vector<Slice> compute;                // by their ends
+  std::vector<CollectiveSlice> collectives;  // by their begins
+  int lanes = 0;
+  int64_t begin = 0, end = 0;  // of all
+};
+
+// What one rank did as slices, from its events. A kernel lasts until the rank's next event, except
+// for the allocation of its own workspace: on a GPU that is the time of its launch. What is open
+// when the events end, ends there.
+class Builder {
+ public:
+  explicit Builder(const RankTrace& trace) : trace_(trace) {}
+
+  RankTimeline build() {
+    for (const TraceEvent& e : trace_.events) see(e);
+    if (trace_.events.empty()) return {};
+    line_.begin = trace_.events.front().nanoseconds;
+    line_.end = trace_.events.back().nanoseconds;
+    close_down_to(0, line_.end);
+    for (CollectiveSlice& c : line_.collectives) {
+      if (!c.ended) c.end = line_.end;
+      if (!c.has_met) c.met = c.end;
+    }
+    return std::move(line_);
+  }
+
+ private:
+  const std::string& text(int32_t index) const { return trace_.texts[size_t(index)]; }
+
+  void open(Slice slice) { stack_.push_back(std::move(slice)); }
+  void close_down_to(size_t depth, int64_t now) {
+    for (; stack_.size() > depth; stack_.pop_back()) {
+      stack_.back().end = now;
+      line_.compute.push_back(std::move(stack_.back()));
+    }
+  }
+  bool top_is(Slice::Kind kind, std::string_view ending = "") const {
+    return !stack_.empty() && stack_.back().kind == kind &&
+           std::string_view(stack_.back().name).ends_with(ending);
+  }
+
+  void see(const TraceEvent& e) {
+    const int64_t now = e.nanoseconds;
+    const bool workspace =
+        e.kind == EventKind::allocate && text(e.what) == name(MemoryUse::workspace);
+    if (top_is(Slice::Kind::kernel) && !workspace) close_down_to(stack_.size() - 1, now);
+    switch (e.kind) {
+      case EventKind::phase:
+        close_down_to(0, now);
+        if (!text(e.what).empty())
+          open({.kind = Slice::Kind::phase, .name = text(e.what), .begin = now});
+        break;
+      case EventKind::unit: unit(e); break;
+      case EventKind::kernel:
+        open({.kind = Slice::Kind::kernel,
+              .name = text(e.what),
+              .begin = now,
+              .bytes = e.bytes,
+              .operations = e.count});
+        break;
+      case EventKind::collective_begin: begin(e); break;
+      case EventKind::collective_met:
+        if (CollectiveSlice* c = find(e, &CollectiveSlice::has_met))
+          c->met = now, c->has_met = true;
+        break;
+      case EventKind::collective_end:
+        if (CollectiveSlice* c = find(e, &CollectiveSlice::ended))
+          c->end = now, c->sent = e.bytes, c->ended = true;
+        break;
+      case EventKind::allocate:
+      case EventKind::release: break;
+    }
+  }
+
+  // The pass of a unit has a begin and an end; an update lasts until the next event.
+  void unit(const TraceEvent& e) {
+    const std::string_view what = text(e.what);
+    if (top_is(Slice::Kind::unit, " update")) close_down_to(stack_.size() - 1, e.nanoseconds);
+    const auto pass = [&](std::string_view name) { return text(e.unit) + " " + std::string(name); };
+    if (what == "update")
+      open({.kind = Slice::Kind::unit, .name = pass(what), .begin = e.nanoseconds});
+    if (what.starts_with("before_"))
+      open({.kind = Slice::Kind::unit, .name = pass(what.substr(7)), .begin = e.nanoseconds});
+    if (!what.starts_with("after_")) return;
+    const std::string ended = pass(what.substr(6));
+    const auto found = std::ranges::find(stack_.rbegin(), stack_.rend(), ended, &Slice::name);
+    if (found != stack_.rend()) close_down_to(size_t(stack_.rend() - found) - 1, e.nanoseconds);
+  }
+
+  void begin(const TraceEvent& e) {
+    const bool all = text(e.what) != "send" && text(e.what) != "receive";
+    std::vector<bool> taken(size_t(line_.lanes) + 1);
+    while (first_open_ < line_.collectives.size() && line_.collectives[first_open_].ended)
+      ++first_open_;
+    for (size_t i = first_open_; i < line_.collectives.size(); ++i)
+      if (!line_.collectives[i].ended) taken[size_t(line_.collectives[i].lane)] = true;
+    const int lane = int(std::ranges::find(taken, false) - taken.begin());
+    line_.lanes = std::max(line_.lanes, lane + 1);
+    line_.collectives.push_back({.kind = e.what,
+                                 .name = e.detail,
+                                 .begin = e.nanoseconds,
+                                 .met = e.nanoseconds,
+                                 .end = e.nanoseconds,
+                                 .bytes = e.bytes,
+                                 .count = e.count,
+                                 .lane = lane,
+                                 .index = all ? collectives_++ : -1});
+  }
+
+  // The first open one of that name that has not come so far.
+  CollectiveSlice* find(const TraceEvent& e, bool CollectiveSlice::*far) {
+    for (size_t i = first_open_; i < line_.collectives.size(); ++i) {
+      CollectiveSlice& c = line_.collectives[i];
+      if (!(c.*far) && c.kind == e.what && c.name == e.detail) return &c;
+    }
+    return nullptr;
+  }
+
+  const RankTrace& trace_;
+  RankTimeline line_;
+  std::vector<Slice> stack_;
+  int64_t collectives_ = 0;
+  size_t first_open_ = 0;  // all before it have ended
+};
+
+RankTimeline timeline(const RankTrace& trace) { return Builder(trace).build(); }
 
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// One event after the other, in pieces of a size that a file likes.
+// Writes one event after the other, in pieces of about 1 MiB.
 class TraceText {
  public:
   explicit TraceText(const std::function<void(std::string_view)>& write) : write_(write) {
@@ -155,7 +300,7 @@ class Drawing {
     }
   }
 
-  // Collectives that all ranks take part in, each from the rank that came last to the others.
+  // Arrows of each collective, from the rank that came last to the others.
   void join() {
     std::vector<std::vector<const CollectiveSlice*>> shared(lines_.size());
     size_t common = size_t(-1);
@@ -188,7 +333,7 @@ class Drawing {
   int64_t zero_ = 0, arrows_ = 0;
 };
 
-// When each collective of all ranks ended, as far as that is known.
+// When each collective ended on this rank, as far as known.
 std::vector<int64_t> ends(const RankTrace& rank) {
   std::vector<int64_t> all;
   for (const CollectiveSlice& c : timeline(rank).collectives)

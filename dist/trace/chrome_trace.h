@@ -1,9 +1,9 @@
 // A timeline of all ranks in the format that ui.perfetto.dev and chrome://tracing open.
 //
-// A rank is a process. Its track "compute" holds phases, in them the passes of units, in them
-// kernels; "communication" holds collectives from entering to leaving, and in each the wait for the
-// last rank, from which an arrow leads to every other one. Counters hold memory by use. Sends and
-// receives are drawn and not joined. Times are the host's. Format: "Trace Event Format", JSON
+// Each rank is a process. Its track "compute" shows phases, in them the passes of units, and in
+// those kernels. Its track "communication" shows collectives from entering to leaving, each with
+// the wait for the last rank, and arrows lead from that rank to the others. Counters show memory by
+// use. Sends and receives have no arrows. Times are the host's. Format: "Trace Event Format", JSON
 // object form; https://perfetto.dev/docs/getting-started/other-formats
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace zl {
 
-// Adds to each rank's times what makes its clock that of rank 0. Ranks of one machine share a
-// clock. That of another machine is set so that the median collective ends on both at once, which
-// is right to about the time that one message takes.
+// Converts each rank's times to the clock of rank 0. Ranks of one machine share a clock. The clock
+// of another machine is set so that the median collective ends on both at the same time, which is
+// accurate to about the latency of one message.
 void align_clocks(std::vector<RankTrace>& ranks);
 
 // Writes the JSON piece by piece; ranks in order. Times begin at 0.

@@ -13,17 +13,17 @@ constexpr CallName kName{"bench", Purpose::check};
 }  // namespace
 
 CollectiveTrial::CollectiveTrial(const TrialSpec& spec, Communicator& comm, Memory& memory)
-    : spec_(spec), comm_(comm), slice_(spec.count / comm.size()) {
+    : spec_(spec), comm_(comm), shard_(spec.count / comm.size()) {
   require(spec.count > 0 && is_float(spec.dtype), "a trial needs elements of a float type");
   require(spec.kind != Collective::barrier && spec.kind != Collective::receive,
-          "there is no trial of ", name(spec.kind));
+          "no trial exists for ", name(spec.kind));
   require(spec.kind != Collective::send || comm.size() > 1, "a rank does not send to itself");
   from_ = Tensor::empty(memory, MemoryUse::communication, {spec.count}, spec.dtype);
   if (spec.kind == Collective::all_to_all || spec.kind == Collective::send)
     to_ = Tensor::empty(memory, MemoryUse::communication, {spec.count}, spec.dtype);
 }
 
-double CollectiveTrial::sent(int rank, int64_t i) const {
+double CollectiveTrial::input(int rank, int64_t i) const {
   uint64_t x = uint64_t(i) * 0x9e3779b97f4a7c15u + uint64_t(rank + 1) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 29)) * 0x94d049bb133111ebu;
   return double(x >> 62);  // 0 to 3
@@ -35,12 +35,12 @@ double CollectiveTrial::expected(int64_t i) const {
   switch (spec_.kind) {
     case Collective::all_reduce:
     case Collective::reduce_scatter:
-      for (int r = 0; r < ranks; ++r) sum += sent(r, i);
+      for (int r = 0; r < ranks; ++r) sum += input(r, i);
       return sum;
-    case Collective::all_gather: return sent(int(i / slice_), i);
-    case Collective::broadcast: return sent(0, i);
-    case Collective::all_to_all: return sent(int(i / slice_), rank * slice_ + i % slice_);
-    default: return sent((rank + ranks - 1) % ranks, i);
+    case Collective::all_gather: return input(int(i / shard_), i);
+    case Collective::broadcast: return input(0, i);
+    case Collective::all_to_all: return input(int(i / shard_), rank * shard_ + i % shard_);
+    default: return input((rank + ranks - 1) % ranks, i);
   }
 }
 
@@ -48,9 +48,9 @@ void CollectiveTrial::fill() {
   const int rank = comm_.rank();
   std::vector<float> values(size_t(spec_.count));
   for (int64_t i = 0; i < spec_.count; ++i) {
-    const bool theirs = (spec_.kind == Collective::all_gather && i / slice_ != rank) ||
+    const bool theirs = (spec_.kind == Collective::all_gather && i / shard_ != rank) ||
                         (spec_.kind == Collective::broadcast && rank != 0);
-    values[size_t(i)] = theirs ? kUnwritten : float(sent(rank, i));
+    values[size_t(i)] = theirs ? kUnwritten : float(input(rank, i));
   }
   kernel::upload_floats(values, from_);
   if (to_.defined()) kernel::fill(kUnwritten, to_);
@@ -79,10 +79,10 @@ void CollectiveTrial::call() {
 }
 
 int64_t CollectiveTrial::wrong() const {
-  const bool own_only = spec_.kind == Collective::reduce_scatter;
-  const int64_t first = own_only ? comm_.rank() * slice_ : 0;
+  const bool shard_only = spec_.kind == Collective::reduce_scatter;
+  const int64_t first = shard_only ? comm_.rank() * shard_ : 0;
   const std::vector<float> found =
-      kernel::download_floats(own_only ? result().slice(first, {slice_}) : result());
+      kernel::download_floats(shard_only ? result().slice(first, {shard_}) : result());
   int64_t count = 0;
   for (size_t i = 0; i < found.size(); ++i)
     count += !(double(found[i]) == expected(first + int64_t(i)));
@@ -91,7 +91,7 @@ int64_t CollectiveTrial::wrong() const {
 
 int64_t CollectiveTrial::time() {
   Backend& backend = from_.backend();
-  clear();  // else a rank would find in its own cache what the call before wrote there
+  clear();  // else a rank finds in its cache what the previous call wrote there
   backend.synchronize();
   comm_.barrier(kName).wait();
   const int64_t begin = steady_nanoseconds();

@@ -1,4 +1,4 @@
-// A collective with known values: how many of them come out wrong, and how long a call takes.
+// A collective on known values: counts wrong results, and measures the time of a call.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,26 @@ class CollectiveTrial {
   // Allocates the buffers, as communication. All must outlive it.
   CollectiveTrial(const TrialSpec& spec, Communicator& comm, Memory& memory);
 
-  void fill();   // this rank's values, and elsewhere what no call leaves there
+  void fill();   // writes this rank's values, and elsewhere a value that no result has
   void clear();  // zeros, which stay zeros however often they are added
   void call();   // returns when this rank's result is there
-  // After fill() and call(): how many of this rank's results are not exactly what they must be. The
-  // values are whole numbers so small that every sum of at most 64 of them is exact in every type
-  // and order.
+  // After fill() and call(): how many of this rank's results are wrong. The values are small whole
+  // numbers, so that every sum of at most 64 of them is exact in every type and order.
   int64_t wrong() const;
   // [ns] of one call, from when all ranks have written what they send and are ready.
   int64_t time();
 
-  // Where the result lies. Of a reduce_scatter, the own slice of it.
+  // The tensor with the result; of a reduce_scatter its local shard.
   const Tensor& result() const { return to_.defined() ? to_ : from_; }
 
  private:
-  double sent(int rank, int64_t i) const;  // element i of what `rank` puts in
+  double input(int rank, int64_t i) const;  // element i of what `rank` brings
   double expected(int64_t i) const;
 
   const TrialSpec spec_;
   Communicator& comm_;
   Tensor from_, to_;  // to_: of collectives that do not work in place
-  int64_t slice_;     // [n]
+  int64_t shard_;     // [n]
 };
 
 }  // namespace zl

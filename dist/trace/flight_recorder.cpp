@@ -26,7 +26,7 @@ std::string human_time(int64_t nanoseconds) {
   return text;
 }
 
-int64_t FlightRecorder::begin(const Call& call, const EventStream& events, State state) {
+int64_t FlightRecorder::begin(const Call& call, const EventStream& events, CallState state) {
   const int64_t now = steady_nanoseconds();
   const FlightRecord record{call, events.phase(), events.unit(), state, now, now};
   std::lock_guard lock(mutex_);
@@ -35,19 +35,18 @@ int64_t FlightRecorder::begin(const Call& call, const EventStream& events, State
     ring_.push_back(record);
   else
     at(number) = record;
-  if (state != State::posted) under_way_ = number;
+  if (state != CallState::posted) in_flight_ = number;
   return number;
 }
 
-void FlightRecorder::change(int64_t number, State state) {
+void FlightRecorder::change(int64_t number, CallState state) {
   const int64_t now = steady_nanoseconds();
   std::lock_guard lock(mutex_);
-  if (state == State::waiting || state == State::moving)
-    under_way_ = number;
-  else if (under_way_ == number)
-    under_way_ = -1;
-  if (number < 0 || number < calls_ - capacity_ || number >= calls_)
-    return;  // overwritten meanwhile
+  if (state == CallState::waiting || state == CallState::moving)
+    in_flight_ = number;
+  else if (in_flight_ == number)
+    in_flight_ = -1;
+  if (number < 0 || number < calls_ - capacity_ || number >= calls_) return;  // overwritten
   at(number).state = state;
   at(number).changed = now;
 }
@@ -55,22 +54,23 @@ void FlightRecorder::change(int64_t number, State state) {
 void FlightRecorder::fail() {
   const int64_t now = steady_nanoseconds();
   std::lock_guard lock(mutex_);
-  if (under_way_ < 0) return;
-  at(under_way_).state = State::failed;
-  at(under_way_).changed = now;
-  under_way_ = -1;
+  if (in_flight_ < 0) return;
+  at(in_flight_).state = CallState::failed;
+  at(in_flight_).changed = now;
+  in_flight_ = -1;
 }
 
-void FlightRecorder::replace(const std::vector<FlightRecord>& records, int64_t calls) {
+void FlightRecorder::update(const std::vector<FlightRecord>& records, int64_t calls) {
   std::lock_guard lock(mutex_);
-  ring_.assign(size_t(std::min(calls, capacity_)), {});
+  ring_.resize(size_t(std::min(calls, capacity_)));
   calls_ = calls;
-  under_way_ = -1;
+  in_flight_ = -1;
   int64_t number = calls - int64_t(records.size());
   for (const FlightRecord& record : records) {
     if (number >= std::max<int64_t>(0, calls - capacity_)) {
       at(number) = record;
-      if (record.state == State::waiting || record.state == State::moving) under_way_ = number;
+      if (record.state == CallState::waiting || record.state == CallState::moving)
+        in_flight_ = number;
     }
     ++number;
   }
@@ -95,10 +95,10 @@ std::optional<FlightRecord> FlightRecorder::last() const {
   return at(calls_ - 1);
 }
 
-std::optional<FlightRecord> FlightRecorder::under_way() const {
+std::optional<FlightRecord> FlightRecorder::in_flight() const {
   std::lock_guard lock(mutex_);
-  if (under_way_ < 0 || under_way_ < calls_ - capacity_) return {};
-  return at(under_way_);
+  if (in_flight_ < 0 || in_flight_ < calls_ - capacity_) return {};
+  return at(in_flight_);
 }
 
 namespace {
@@ -113,12 +113,12 @@ std::string where(const FlightRecord& record) {
 std::string state_of(const FlightRecord& record, int64_t now) {
   const std::string age = human_time(now - record.changed);
   switch (record.state) {
-    case FlightRecord::State::posted: return str("posted ", age, " ago, not met yet");
-    case FlightRecord::State::waiting: return str("waiting for ", age);
-    case FlightRecord::State::moving: return str("moving data for ", age);
-    case FlightRecord::State::done:
+    case CallState::posted: return str("posted ", age, " ago, not met yet");
+    case CallState::waiting: return str("waiting for ", age);
+    case CallState::moving: return str("moving data for ", age);
+    case CallState::done:
       return str("done in ", human_time(record.changed - record.began), ", ", age, " ago");
-    case FlightRecord::State::failed:
+    case CallState::failed:
       return str("failed after ", human_time(record.changed - record.began), ", ", age, " ago");
   }
   return "?";
@@ -127,12 +127,12 @@ std::string state_of(const FlightRecord& record, int64_t now) {
 }  // namespace
 
 std::string last_seen(int rank, const FlightRecorder& flight, int64_t now) {
-  if (const auto record = flight.under_way())
+  if (const auto record = flight.in_flight())
     return str("rank ", rank, " is in ", describe(record->call), where(*record), ", ",
                state_of(*record, now));
   const auto record = flight.last();
   if (!record) return str("rank ", rank, " has made no call yet");
-  const char* left = record->state == FlightRecord::State::posted ? ", posted it " : ", left it ";
+  const char* left = record->state == CallState::posted ? ", posted it " : ", left it ";
   return str("rank ", rank, " was last seen in ", describe(record->call), where(*record), left,
              human_time(now - record->changed), " ago");
 }
@@ -141,7 +141,7 @@ std::string flight_report(int rank, const FlightRecorder& flight, bool ended, in
   std::string text =
       str("rank ", rank, ": ", flight.calls(), flight.calls() == 1 ? " call" : " calls",
           ended                ? ", has ended\n"
-          : flight.under_way() ? "\n"
+          : flight.in_flight() ? "\n"
                                : ", now outside any call\n");
   for (const FlightRecord& record : flight.recent(6))
     text +=

@@ -7,6 +7,37 @@
 #include "tensor/error.h"
 
 namespace zl {
+namespace {
+
+// [ns] A transport that waits for its data itself can say more than a late call that another thread
+// finds.
+constexpr int64_t kSlack = 500'000'000;
+
+std::string late_text(const Flights& flights, const Call& waiting, int64_t timeout, int64_t now) {
+  const std::string limit = human_time(timeout);
+  uint64_t missing = 0;
+  if (waiting.point_to_point()) {
+    missing = uint64_t(1) << waiting.peer;
+  } else {
+    for (size_t r = 0; r < flights.size(); ++r) {
+      const auto record = flights[r]->in_flight();
+      if (!record || record->call.point_to_point() || record->call.sequence != waiting.sequence)
+        missing |= uint64_t(1) << r;
+    }
+  }
+  if (missing == 0) return str("the data of ", describe(waiting), " did not move within ", limit);
+  std::string text = waiting.point_to_point()
+                         ? str("rank ", waiting.peer, " did not match ", describe(waiting))
+                         : str("only ", int(flights.size()) - std::popcount(missing), " of ",
+                               flights.size(), " ranks came to ", describe(waiting));
+  text += str(" within ", limit);
+  for (uint64_t left = missing; left; left &= left - 1)
+    text += "; " + last_seen(std::countr_zero(left), *flights[size_t(std::countr_zero(left))], now);
+  return text + str(". If ", ranks_text(missing), std::popcount(missing) == 1 ? " is" : " are",
+                    " only slow, raise --timeout (0 waits forever)");
+}
+
+}  // namespace
 
 std::string ranks_text(uint64_t ranks) {
   std::string text = std::popcount(ranks) == 1 ? "rank " : "ranks ";
@@ -28,26 +59,24 @@ std::string mismatch_text(const std::vector<const Call*>& calls) {
     if (calls[r] && *calls[r] == *first) as_first |= uint64_t(1) << r;
     if (calls[r] && *calls[r] == *second) as_second |= uint64_t(1) << r;
   }
-  const bool show = first->kind == second->kind && first->reduction != second->reduction;
-  // The odd one out first.
-  const bool swapped = std::popcount(as_first) < std::popcount(as_second);
-  const auto said = [&](bool of_first) {
+  const bool reduction = first->kind == second->kind && first->reduction != second->reduction;
+  const auto side = [&](bool of_first) {
     const uint64_t ranks = of_first ? as_first : as_second;
     return str(ranks_text(ranks), std::popcount(ranks) == 1 ? " calls " : " call ",
-               describe(of_first ? *first : *second, show));
+               describe(of_first ? *first : *second, reduction));
   };
-  return str(said(swapped), " while ", said(!swapped), "; ", kSameOrder);
+  const bool first_is_odd = std::popcount(as_first) < std::popcount(as_second);
+  return str(side(first_is_odd), " while ", side(!first_is_odd), "; ", kSameOrder);
 }
 
-std::string first_mismatch_text(const std::vector<const FlightRecorder*>& ranks) {
+std::string first_mismatch_text(const Flights& flights) {
   std::vector<std::vector<FlightRecord>> records;
-  int64_t begin = 0,
-          end =
-              std::numeric_limits<int64_t>::max();  // what all ranks that made calls still remember
-  for (const FlightRecorder* rank : ranks) {
-    records.push_back(rank->recent(std::numeric_limits<int64_t>::max()));
+  // [begin, end): what all ranks that made calls still remember.
+  int64_t begin = 0, end = std::numeric_limits<int64_t>::max();
+  for (const FlightRecorder* flight : flights) {
+    records.push_back(flight->recent(64));
     std::erase_if(records.back(),
-                  [](const FlightRecord& record) { return record.call.between_two(); });
+                  [](const FlightRecord& record) { return record.call.point_to_point(); });
     if (records.back().empty()) continue;
     begin = std::max(begin, records.back().front().call.sequence);
     end = std::min(end, records.back().back().call.sequence + 1);
@@ -65,30 +94,51 @@ std::string first_mismatch_text(const std::vector<const FlightRecorder*>& ranks)
   return "";
 }
 
-std::string WaitingCalls::mismatch(int rank, const FlightRecorder& flight) const {
-  for (const FlightRecord& record : flight.recent(64))
-    if (std::string text = record.call.between_two() ? "" : mismatch(rank, record.call);
-        !text.empty())
-      return text;
+std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other) {
+  if (call.dtype == other.dtype && call.count == other.count && call.sequence == other.sequence &&
+      call.name == other.name)
+    return "";
+  return str("rank ", rank, " calls ", describe(call), " while rank ", other_rank, " calls ",
+             describe(other),
+             "; between two ranks the first send matches the first receive, with the same name, "
+             "type and count");
+}
+
+std::string ended_text(int ended, const Flights& flights, int rank, const Call& waiting) {
+  return str("rank ", ended, " has ended and ",
+             last_seen(ended, *flights[size_t(ended)], steady_nanoseconds()), ", while rank ", rank,
+             " waits in ", describe(waiting), "; ", kSameOrder);
+}
+
+std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since) {
+  const int64_t now = steady_nanoseconds();
+  if (timeout <= 0) return "";
+  for (const FlightRecorder* flight : flights) {
+    const auto record = flight->in_flight();
+    if (!record || !record->call.has_deadline) continue;
+    const int64_t limit = timeout + (record->state == CallState::moving ? kSlack : 0);
+    if (now - std::max(record->changed, since) > limit)
+      return late_text(flights, record->call, timeout, now);
+  }
   return "";
 }
 
-void WaitingCalls::waits_in(int rank, const Call& call) {
-  const std::lock_guard lock(mutex_);
-  Waiting& waiting = waiting_[rank];
-  waiting.name = call.name;
-  waiting.call = call;
-  waiting.call.name = waiting.name;
-}
-
-std::string WaitingCalls::mismatch(int rank, const Call& call) const {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [other, waiting] : waiting_) {
-    if (other == rank || waiting.call.sequence != call.sequence) continue;
-    std::vector<const Call*> calls(size_t(std::max(rank, other)) + 1);
-    calls[size_t(rank)] = &call;
-    calls[size_t(other)] = &waiting.call;
-    if (std::string text = mismatch_text(calls); !text.empty()) return text;
+std::string deadlock_text(int ranks, const WaitingIn& point_to_point, const WaitingIn& collective) {
+  for (int first = 0; first < ranks; ++first) {
+    int rank = first;
+    const Call* call = point_to_point(first);
+    for (int steps = 0; call; ++steps) {
+      const int next = call->peer;
+      const Call* after = point_to_point(next);
+      if (after && steps >= ranks)
+        return str("rank ", rank, " waits in ", describe(*call), " while rank ", next, " waits in ",
+                   describe(*after),
+                   ", and so on in a circle; let one of them send what the other receives");
+      if (const Call* all = after ? nullptr : collective(next))
+        return str("rank ", rank, " waits in ", describe(*call), " while rank ", next, " waits in ",
+                   describe(*all), "; neither can go on");
+      rank = next, call = after;
+    }
   }
   return "";
 }

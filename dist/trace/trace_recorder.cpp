@@ -1,7 +1,7 @@
 #include "dist/trace/trace_recorder.h"
 
-#include "dist/processes/host_id.h"
-#include "dist/processes/wire.h"
+#include "dist/trace/host_id.h"
+#include "dist/wire.h"
 
 namespace zl {
 
@@ -18,8 +18,8 @@ void TraceRecorder::begin(const MemoryLedger& device, const MemoryLedger& host) 
   recording_ = true;
 }
 
-int32_t TraceRecorder::place(const char* text) {
-  const auto [at, is_new] = places_.try_emplace(text, int32_t(trace_.texts.size()));
+int32_t TraceRecorder::index_of(const char* text) {
+  const auto [at, is_new] = indices_.try_emplace(text, int32_t(trace_.texts.size()));
   if (is_new) trace_.texts.emplace_back(text);
   return at->second;
 }
@@ -30,8 +30,8 @@ void TraceRecorder::see(const Event& e) {
     ++trace_.left_out;
     return;
   }
-  trace_.events.push_back(
-      {e.nanoseconds, e.bytes, e.count, e.kind, place(e.unit), place(e.what), place(e.detail)});
+  trace_.events.push_back({e.nanoseconds, e.bytes, e.count, e.kind, index_of(e.unit),
+                           index_of(e.what), index_of(e.detail)});
 }
 
 std::string encode(const RankTrace& trace) {

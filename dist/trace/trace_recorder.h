@@ -1,4 +1,4 @@
-// What one rank did and when, kept until a run ends: what dist/trace/chrome_trace.h draws.
+// The events of one rank, recorded until the run ends, for dist/trace/chrome_trace.h.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace zl {
 
-// One event as it is kept; texts are places in RankTrace::texts.
+// A recorded event; its texts are indices into RankTrace::texts.
 struct TraceEvent {
   int64_t nanoseconds = 0, bytes = 0, count = 0;
   EventKind kind = EventKind::phase;
@@ -26,7 +26,7 @@ struct RankTrace {
   LiveBytes at_start{};
   std::vector<std::string> texts;
   std::vector<TraceEvent> events;
-  int64_t left_out = 0;  // events that came when there was no more room
+  int64_t left_out = 0;  // events that did not fit
 };
 
 // A listener of one rank's stream. Not thread-safe: it belongs to the rank's thread.
@@ -35,21 +35,21 @@ class TraceRecorder {
   // Keeps the first `capacity` events, 48 bytes each, in memory allocated here.
   explicit TraceRecorder(int64_t capacity);
 
-  // From now on events are kept. The ledgers say what is live already.
+  // Records events from now on. The ledgers hold the bytes that are live already.
   void begin(const MemoryLedger& device, const MemoryLedger& host);
   void see(const Event& event);
-  // Events that come later are not kept, nor counted as left out.
+  // Later events are neither recorded nor counted as left out.
   void stop() { recording_ = false; }
 
   const RankTrace& trace() const { return trace_; }
 
  private:
-  int32_t place(const char* text);
+  int32_t index_of(const char* text);
 
   RankTrace trace_;
   int64_t capacity_;
   bool recording_ = false;
-  std::unordered_map<const char*, int32_t> places_;  // a stream keeps one copy of each text
+  std::unordered_map<const char*, int32_t> indices_;  // a stream keeps one copy of each text
 };
 
 // As bytes, for a rank in another process. decode_trace() throws CommunicationError if they end too

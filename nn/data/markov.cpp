@@ -28,7 +28,7 @@ double MarkovSource::entropy_of(const Row& probabilities) {
   return sum;
 }
 
-// softmax(s * normals), whose entropy falls from ln 8 at s = 0 to 0: bisects for s.
+// softmax(s * normals) with this entropy, which decreases in s from ln 8 to 0: bisection.
 MarkovSource::Row MarkovSource::row_with_entropy(const Row& normals, double entropy) {
   const double largest = *std::max_element(normals.begin(), normals.end());
   Row row;
@@ -43,8 +43,7 @@ MarkovSource::Row MarkovSource::row_with_entropy(const Row& normals, double entr
   return row;
 }
 
-// Power iteration. All probabilities are positive, so there is one stationary distribution, and it
-// converges to that.
+// Power iteration. All probabilities are positive, so there is one stationary distribution.
 void MarkovSource::find_stationary() {
   stationary_.fill(1.0 / kSymbols);
   double change = 1;
@@ -65,12 +64,12 @@ double MarkovSource::entropy() const {
 }
 
 double MarkovSource::loss_on(std::string_view text) const {
-  require(text.size() > 1, "a text of ", text.size(), " symbols predicts nothing");
+  require(text.size() > 1, "a text of ", text.size(), " symbols has no predictions; it needs 2");
   double sum = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const size_t to = kAlphabet.find(text[i]);
     require(to != std::string_view::npos, "byte ", int(uint8_t(text[i])), " at position ", i,
-            " is no symbol of the source");
+            " is not a symbol of the source");
     if (i > 0) sum -= std::log(transition_[kAlphabet.find(text[i - 1])][to]);
   }
   return sum / double(text.size() - 1);
@@ -82,12 +81,12 @@ int MarkovSource::choose(const Row& probabilities, double u) {
     below += probabilities[size_t(j)];
     if (u < below) return j;
   }
-  return int(std::max_element(probabilities.begin(), probabilities.end()) -
-             probabilities.begin());  // rounding left a gap at 1
+  // Rounding left a gap below 1.
+  return int(std::max_element(probabilities.begin(), probabilities.end()) - probabilities.begin());
 }
 
 void MarkovSource::generate(int64_t n, const std::function<void(std::string_view)>& sink) const {
-  require_input(n > 0, "a text of ", n, " tokens");
+  require_input(n > 0, "a text needs at least 1 token, not ", n);
   const PhiloxStream random{seed_, fnv1a("markov text")};
   std::string piece;
   int symbol = choose(stationary_, random.uniform(0));

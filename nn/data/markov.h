@@ -1,10 +1,8 @@
-// A source of text whose entropy is known, so that a test can see a model's loss approach a
-// computable number.
+// A source of text with known entropy: a test can check that a model's loss approaches it.
 //
-// An order-1 Markov chain over 8 printable symbols: each symbol depends on the one before it and on
-// nothing else. No model can predict it better than its entropy rate, and a model that knows the
-// current symbol can reach that. Shannon 1948, "A mathematical theory of communication", sections 4
-// and 7.
+// An order-1 Markov chain over 8 printable symbols: each symbol depends only on the previous one.
+// No model has a lower loss than the entropy rate, and a model that knows the current symbol can
+// reach it. Shannon 1948, "A mathematical theory of communication", sections 4 and 7.
 #pragma once
 
 #include <array>
@@ -21,23 +19,23 @@ class MarkovSource {
   static constexpr std::string_view kAlphabet = "\n abcdef";  // reads as lines of words
 
   // The transition probabilities depend on the seed alone. Row i is softmax(s_i * z_i), z standard
-  // normal, with s_i so that the row has an entropy drawn from [1.2, 1.6) nats; so the source has,
-  // too. A uniform one would have ln 8 = 2.08.
+  // normal. s_i gives the row an entropy that is drawn from [1.2, 1.6) nats, so the source's
+  // entropy is in that range, too. Uniform symbols would have ln 8 = 2.08 nats.
   explicit MarkovSource(uint64_t seed);
 
   double transition(int from, int to) const { return transition_[size_t(from)][size_t(to)]; }
   double stationary(int symbol) const { return stationary_[size_t(symbol)]; }
-  // Entropy rate -sum_i pi_i sum_j p_ij ln p_ij: the loss that no model can beat.  [nats per token]
+  // [nats per token] Entropy rate -sum_i pi_i sum_j p_ij ln p_ij: the lowest possible loss.
   double entropy() const;
-  // What the source itself, as the best of all models, loses on this text of it: the mean of -ln p
-  // of each symbol given the one before. Near entropy(), and free of the chance that a short text
-  // is an easy one.  [nats per token]
+  // [nats per token] The loss of the best model, the source itself, on this text: the mean of -ln p
+  // of each symbol given the previous one. Near entropy(), but without the sampling error of the
+  // text.
   double loss_on(std::string_view text) const;
 
-  // The first n symbols as text. The same seed gives the same bytes, and a shorter text is the
-  // start of a longer one.
+  // The first n symbols as text. The same seed gives the same bytes, and a shorter text is a prefix
+  // of a longer one.
   std::string generate(int64_t n) const;
-  // The same in pieces, for texts that need not lie in memory.
+  // The same in pieces, so that a long text is never completely in memory.
   void generate(int64_t n, const std::function<void(std::string_view)>& sink) const;
 
  private:
@@ -52,8 +50,8 @@ class MarkovSource {
   Row stationary_;
 };
 
-// Writes the first n symbols of the source to a file that --data can read. `path` holds the old
-// file or the whole new one. Throws InputError if it cannot be written.
+// Writes the first n symbols of the source to a file that --data can read. At every time `path` is
+// the old file or the complete new one. Throws InputError if it cannot be written.
 void write_text(const std::string& path, const MarkovSource& source, int64_t n);
 
 }  // namespace zl

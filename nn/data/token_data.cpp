@@ -19,15 +19,14 @@ namespace {
 constexpr int64_t kHeaderBytes = 1024;  // 256 int32
 constexpr int32_t kTokensMagic = 20240520;
 
-// Files of llm.c that end in .bin and are no tokens for us.
+// Files of llm.c that end in .bin but do not contain tokens for a GPT-2.
 constexpr struct {
   int32_t magic;
   const char* what;
 } kOthers[] = {
     {20240801,
-     "an llm.c shard of Llama 3 tokens (uint32), which this GPT-2 has no vocabulary for; write it "
-     "again with "
-     "the GPT-2 tokenizer"},
+     "an llm.c shard of Llama 3 tokens (uint32), but this GPT-2 needs GPT-2 tokens; write it again "
+     "with the GPT-2 tokenizer"},
     {20240326, "an llm.c model, not tokens; `model import` reads it"},
     {20240327, "an llm.c debug state, not tokens"},
     {20240328, "an llm.c tokenizer, not tokens"},
@@ -43,8 +42,7 @@ bool file_exists(const std::string& name) {
   return ::stat(name.c_str(), &status) == 0;
 }
 
-// What `name` stands for: itself if there is such a file or it is no pattern, else all that match,
-// in byte order.
+// The files of `name`: itself if it exists or is not a pattern, else all that match, in byte order.
 std::vector<std::string> expand(const std::string& name) {
   if (file_exists(name) || name.find_first_of("*?[") == std::string::npos) return {name};
   glob_t found{};
@@ -54,8 +52,7 @@ std::vector<std::string> expand(const std::string& name) {
   ::globfree(&found);
   require_input(error != GLOB_ABORTED, "a folder on the way to '", name, "' cannot be read");
   require_input(error == 0 && !names.empty(), "no file matches '", name, "'");
-  std::sort(names.begin(),
-            names.end());  // std::string compares bytes; glob's own order depends on the locale
+  std::sort(names.begin(), names.end());  // by bytes; glob's own order depends on the locale
   return names;
 }
 
@@ -75,11 +72,11 @@ class TokenData::Descriptor {
   int64_t size(const std::string& name) const {  // [B]
     struct stat status;
     const bool known = ::fstat(fd_, &status) == 0;  // before errno is read below
-    require_input(known, "cannot look at '", name, "': ", std::strerror(errno));
+    require_input(known, "cannot read the size of '", name, "': ", std::strerror(errno));
     require_input(!S_ISDIR(status.st_mode), "'", name,
                   "' is a directory; name a file, or a pattern such as '", name, "/*.bin'");
     require_input(S_ISREG(status.st_mode), "'", name,
-                  "' is no regular file: the number of its tokens must be known beforehand");
+                  "' is not a regular file, so the number of its tokens is unknown");
     return status.st_size;
   }
   void read(const std::string& name, int64_t first, std::span<uint8_t> out) const {
@@ -125,7 +122,7 @@ TokenData::File TokenData::open_file(const std::string& name) {
   return file;
 }
 
-// Fills in what the first bytes of a .bin file say.
+// Reads the header of a .bin file.
 void TokenData::describe(File& file, int64_t bytes) {
   std::array<uint8_t, 12> head{};
   file.descriptor->read(file.name, 0, std::span(head).first(size_t(std::min<int64_t>(bytes, 12))));
@@ -144,7 +141,7 @@ void TokenData::describe(File& file, int64_t bytes) {
                 " bytes; the header of an llm.c shard alone has ", kHeaderBytes);
   const int32_t version = little_endian_int32(&head[4]), tokens = little_endian_int32(&head[8]);
   require_input(version == 1, "'", file.name, "' is an llm.c shard of version ", version,
-                "; only version 1 (uint16 tokens) is known");
+                "; only version 1 (uint16 tokens) is supported");
   require_input(tokens > 0, "'", file.name, "' holds ", tokens, " tokens by its header");
   const int64_t expected = kHeaderBytes + 2 * int64_t(tokens);
   require_input(bytes == expected, "'", file.name, "' holds ", tokens,
@@ -170,7 +167,7 @@ void TokenData::read(int file, int64_t first, std::span<int32_t> out) const {
   const File& f = at(file);
   require(first >= 0 && first + int64_t(out.size()) <= f.tokens, "tokens [", first, ", ",
           first + int64_t(out.size()), ") of '", f.name, "', which has ", f.tokens);
-  std::array<uint8_t, 2048> bytes;  // on the stack: a training step takes no memory beside Memory
+  std::array<uint8_t, 2048> bytes;  // on the stack: a training step allocates only from Memory
   for (size_t done = 0; done < out.size();) {
     const size_t n = std::min(out.size() - done, bytes.size() / size_t(f.token_bytes));
     const int64_t position = first + int64_t(done);

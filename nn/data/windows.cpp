@@ -28,7 +28,7 @@ std::vector<int64_t> permutation(int64_t n, uint64_t seed) {
                                 : str("the longest of the ", data.files(), " files of '",
                                       data.name(), "', '", data.file_name(longest), "', has ");
   throw InputError(str(which, data.file_tokens(longest), " tokens, but one window of block-size ",
-                       T, " needs ", T + 1, ". Take more data or a smaller block-size"));
+                       T, " needs ", T + 1, ". Use more data or a smaller block-size"));
 }
 
 }  // namespace
@@ -44,17 +44,17 @@ Windows::Windows(TokenData data, int64_t block_size, WindowOptions options)
   if (options.hold_out) {
     held_out_ = training_ / 10 + (training_ % 10 != 0);
     training_ -= held_out_;
-    require_input(training_ > 0, "'", data_.name(), "' has ", held_out_, " window of block-size ",
-                  T_,
-                  ", which evaluation holds out, so none is left to train on. Take more data or a "
-                  "smaller block-size");
+    require_input(
+        training_ > 0, "'", data_.name(), "' has ", held_out_, " window of block-size ", T_,
+        ", which is held out for evaluation, so none is left to train on. Use more data or "
+        "a smaller block-size");
   }
   if (options.shuffle_seed) order_ = permutation(training_, *options.shuffle_seed);
 }
 
 void Windows::fill(int64_t micro_batch, std::span<int32_t> ids, std::span<int32_t> targets) const {
   const int64_t B = rows(ids, targets);
-  require(micro_batch >= 0, "micro-batch ", micro_batch);
+  require(micro_batch >= 0, "micro-batch ", micro_batch, " does not exist: they start at 0");
   for (int64_t b = 0; b < B; ++b) {
     const int64_t w = (micro_batch * B + b) % training_;
     const size_t at = size_t(b * T_);

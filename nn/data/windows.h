@@ -1,23 +1,25 @@
-// Which tokens a micro-batch holds. Other programs can compute this rule, so it never changes
-// silently.
+// The data rule: which tokens a micro-batch contains. It is public and never changes silently.
 //
 // A file of n tokens has floor((n - 1) / T) windows; no window crosses a file. Window w of a file
-// reads its tokens [w*T, w*T + T]: T inputs, and the same shifted by one as targets. Windows count
-// on from file to file, W in all. Micro-batch j takes windows j*B … j*B + B-1, each modulo W.
-// Held-out windows are the last ceil(W / 10); then W counts the others. All counting starts at 0.
+// is its tokens [w*T, w*T + T]: the first T are inputs, the last T are targets. Windows are
+// numbered across files, W in total. Micro-batch j takes windows j*B … j*B + B-1, each modulo W.
+// Held-out windows are the last ceil(W / 10); then W counts the others. All numbers start at 0.
+//
+// The position of a run in the data is the number of its next step: Windows has no other state.
 #pragma once
 
 #include <optional>
 
 #include "nn/data/token_data.h"
+#include "nn/model.h"
 
 namespace zl {
 
-// Counts the micro-batches of a run: over steps, then accumulation, then ranks.
+// Numbers the micro-batches of a run: by step, then by accumulation, then by rank.
 struct MicroBatches {
   int64_t accumulation = 1;  // A
   int64_t ranks = 1;         // N
-  // j of what rank r computes in accumulation a of a step.
+  // The number j of micro-batch a of a step on rank r.
   int64_t index(int64_t step, int64_t a, int64_t r) const {
     return (step * accumulation + a) * ranks + r;
   }
@@ -25,28 +27,29 @@ struct MicroBatches {
 
 struct WindowOptions {
   bool hold_out = false;  // keep the last tenth for evaluation
-  // Trains on the windows in another order, the same in every epoch: window w is element w of a
-  // permutation of the W training windows. Fisher and Yates: for i = W-1 … 1 swap elements i and
+  // Shuffles the training windows, in the same order in every epoch: window w is element w of a
+  // permutation of the W windows. Fisher and Yates: for i = W-1 … 1 swap elements i and
   // floor(u_i * (i+1)), where u_i is PhiloxStream{seed, fnv1a("windows")}.uniform(i).
   std::optional<uint64_t> shuffle_seed;
 };
 
-class Windows {
+class Windows final : public BatchSource {
  public:
-  // T = block_size. Throws InputError with the numbers if there is no window, or none left to train
-  // on.
+  // T = block_size. Throws InputError with the numbers if there is no window to train on.
   Windows(TokenData data, int64_t block_size, WindowOptions options = {});
 
   int64_t block_size() const { return T_; }
   int64_t training() const { return training_; }  // W
-  int64_t held_out() const { return held_out_; }
+  int64_t held_out() const override { return held_out_; }
+  Shape input_row() const override { return {T_}; }
+  Shape target_row() const override { return {T_}; }
   const TokenData& data() const { return data_; }
 
-  // Micro-batch j as B rows of T: ids (B, T) and targets (B, T). B is how many windows fit the
-  // spans.
-  void fill(int64_t micro_batch, std::span<int32_t> ids, std::span<int32_t> targets) const;
+  // Micro-batch j: ids (B, T) and targets (B, T). The size of the spans determines B.
+  void fill(int64_t micro_batch, std::span<int32_t> ids, std::span<int32_t> targets) const override;
   // Held-out windows first … first + B-1, in the order of the files.
-  void fill_held_out(int64_t first, std::span<int32_t> ids, std::span<int32_t> targets) const;
+  void fill_held_out(int64_t first, std::span<int32_t> ids,
+                     std::span<int32_t> targets) const override;
 
  private:
   int64_t rows(std::span<int32_t> ids, std::span<int32_t> targets) const;
@@ -56,7 +59,7 @@ class Windows {
   int64_t T_;
   std::vector<int64_t> first_window_;  // of each file, and one past the last
   int64_t training_ = 0, held_out_ = 0;
-  std::vector<int64_t> order_;  // of the training windows; empty: as they come
+  std::vector<int64_t> order_;  // of the training windows; empty: not shuffled
 };
 
 }  // namespace zl

@@ -19,7 +19,7 @@ constexpr int32_t kMagic = 20240326, kFp32 = 3, kBf16 = 5;
 constexpr int64_t kHeaderInts = 256, kHeaderBytes = 4 * kHeaderInts;
 using Header = std::array<int32_t, kHeaderInts>;
 
-// The kinds of tensors as they follow each other in the file.
+// The kinds of tensors, in the order of the file.
 struct Kind {
   const char* name;
   bool per_block;
@@ -36,20 +36,18 @@ constexpr Kind kKinds[] = {
     {"ln_f.weight", false, false},      {"ln_f.bias", false, false},
 };
 
-int64_t padded_vocab(int64_t vocab) { return (vocab + 127) / 128 * 128; }
-
-// Where one parameter lies.
-struct Place {
+// The position of one parameter in the file.
+struct Location {
   std::string name;
   Shape shape;  // ours
   bool transposed;
   int64_t first;    // [n] from the end of the header
-  int64_t padding;  // [n] zeros behind it
+  int64_t padding;  // [n] zeros after it
 };
 
-std::vector<Place> places_of(const GptConfig& config, int64_t padded_rows) {
+std::vector<Location> locate_parameters(const GptConfig& config, int64_t padded_rows) {
   Gpt model(config);
-  std::vector<Place> places;
+  std::vector<Location> locations;
   int64_t first = 0;
   for (const Kind& kind : kKinds)
     for (int64_t block = 0; block < (kind.per_block ? config.layers : 1); ++block) {
@@ -57,12 +55,12 @@ std::vector<Place> places_of(const GptConfig& config, int64_t padded_rows) {
       const Unit& unit = model.units()[kind.per_block ? size_t(block) + 1 : 0];
       const auto p = std::find_if(unit.parameters.begin(), unit.parameters.end(),
                                   [&](Parameter* q) { return q->name == name; });
-      const int64_t padding =
-          first == 0 ? (padded_rows - config.vocab) * config.width : 0;  // wte comes first
-      places.push_back({name, (*p)->shape, kind.transposed, first, padding});
+      // wte is the first.
+      const int64_t padding = first == 0 ? (padded_rows - config.vocab) * config.width : 0;
+      locations.push_back({name, (*p)->shape, kind.transposed, first, padding});
       first += (*p)->numel() + padding;
     }
-  return places;
+  return locations;
 }
 
 // (rows, columns) -> (columns, rows)
@@ -87,13 +85,13 @@ std::vector<float> read_elements(const std::string& path, int64_t first, int64_t
 
 class LlmcWeights : public GptWeights {
  public:
-  LlmcWeights(std::string path, int32_t version, GptConfig config, std::vector<Place> places)
-      : GptWeights(std::move(path), config), version_(version), places_(std::move(places)) {}
+  LlmcWeights(std::string path, int32_t version, GptConfig config, std::vector<Location> locations)
+      : GptWeights(std::move(path), config), version_(version), locations_(std::move(locations)) {}
   const char* format() const override { return version_ == kFp32 ? "llm.c fp32" : "llm.c bf16"; }
   std::vector<float> load(const std::string& name) const override {
-    const auto at = std::find_if(places_.begin(), places_.end(),
-                                 [&](const Place& p) { return p.name == name; });
-    require(at != places_.end(), "the model has no parameter '", name, "'");
+    const auto at = std::find_if(locations_.begin(), locations_.end(),
+                                 [&](const Location& l) { return l.name == name; });
+    require(at != locations_.end(), "the model has no parameter '", name, "'");
     const auto values = version_ == kFp32
                             ? read_elements<float>(path(), at->first, numel(at->shape))
                             : read_elements<bf16>(path(), at->first, numel(at->shape));
@@ -102,7 +100,7 @@ class LlmcWeights : public GptWeights {
 
  private:
   int32_t version_;
-  std::vector<Place> places_;
+  std::vector<Location> locations_;
 };
 
 Header read_header(const std::string& path) {
@@ -111,18 +109,19 @@ Header read_header(const std::string& path) {
   require_input(status.type() != std::filesystem::file_type::not_found, "there is no file '", path,
                 "'");
   require_input(status.type() == std::filesystem::file_type::regular, "'", path,
-                "' is no regular file");
+                "' is not a regular file");
   std::ifstream file(path, std::ios::binary);
   require_input(file.is_open(), "cannot open '", path, "': ", std::strerror(errno));
   Header header{};
   file.read(reinterpret_cast<char*>(header.data()), kHeaderBytes);
   require_input(file.gcount() >= 4 && header[0] == kMagic, "'", path,
-                "' is no llm.c model: its first int32 is ",
+                "' is not an llm.c model: its first int32 is ",
                 file.gcount() >= 4 ? str(header[0]) : "missing", ", not ", kMagic);
   require_input(file.gcount() == kHeaderBytes, "'", path, "' has ", file.gcount(),
                 " bytes; the header of an llm.c model alone has ", kHeaderBytes);
   require_input(header[1] == kFp32 || header[1] == kBf16, "'", path,
-                "' is an llm.c model of version ", header[1], "; known are 3 (fp32) and 5 (bf16)");
+                "' is an llm.c model of version ", header[1],
+                "; supported are 3 (fp32) and 5 (bf16)");
   return header;
 }
 
@@ -138,17 +137,17 @@ GptConfig config_of(const std::string& path, const Header& header) {
     throw InputError(str("'", path, "': ", error.what()));
   }
   require_input(header[7] >= header[3], "'", path, "' has ", header[3], " tokens, padded to ",
-                header[7], " by its header, which is less");
+                header[7], " by its header, which is smaller");
   return config;
 }
 
-// The file has exactly the bytes that its header announces.
+// Throws unless the file has exactly the size that its header implies.
 void check_size(const std::string& path, const GptConfig& config, const Header& header) {
   const double C = double(config.width);
   const double about = 12.0 * double(config.layers) * C * C +
                        (double(header[7]) + double(config.block_size)) * C;  // [n]
-  require_input(about < 0x1p59, "'", path, "' announces a model of ", about,
-                " parameters by its header, which no file holds");
+  require_input(about < 0x1p59, "'", path, "' has ", about,
+                " parameters by its header, which is more than a file can contain");
   const int64_t expected =
       kHeaderBytes + (header[1] == kFp32 ? 4 : 2) *
                          (config.parameters() + (header[7] - config.vocab) * config.width);
@@ -169,13 +168,14 @@ std::unique_ptr<GptWeights> open_llmc_weights(const std::string& path,
   require_input(!heads || *heads == config.heads, "'", path, "' has ", config.heads,
                 " heads by its header, but n-head ", heads.value_or(0), " was given");
   check_size(path, config, header);
-  return std::make_unique<LlmcWeights>(path, header[1], config, places_of(config, header[7]));
+  return std::make_unique<LlmcWeights>(path, header[1], config,
+                                       locate_parameters(config, header[7]));
 }
 
 void save_llmc_weights(const std::string& path, const GptConfig& config,
                        const ParameterValues& values) {
   config.check();
-  const int64_t rows = padded_vocab(config.vocab);
+  const int64_t rows = round_up(config.vocab, 128);
   for (const int64_t size : {config.layers, config.width, config.block_size, rows})
     require_input(size <= INT32_MAX, "llm.c's format holds sizes up to ", INT32_MAX, ", not ",
                   size);
@@ -189,13 +189,13 @@ void save_llmc_weights(const std::string& path, const GptConfig& config,
                 int32_t(rows)};
   PendingFile file(path);
   file.write(header.data(), kHeaderBytes);
-  for (const Place& place : places_of(config, rows)) {
-    std::vector<float> whole = values(place.name);
-    require(int64_t(whole.size()) == numel(place.shape), "'", place.name, "' was given ",
-            whole.size(), " values; it has ", numel(place.shape));
-    if (place.transposed) whole = transpose(whole, place.shape[0], place.shape[1]);
-    whole.resize(whole.size() + size_t(place.padding));  // zeros
-    file.write(whole.data(), whole.size() * sizeof(float));
+  for (const Location& l : locate_parameters(config, rows)) {
+    std::vector<float> all = values(l.name);
+    require(int64_t(all.size()) == numel(l.shape), "parameter '", l.name, "' has ", numel(l.shape),
+            " values, but ", all.size(), " were given");
+    if (l.transposed) all = transpose(all, l.shape[0], l.shape[1]);
+    all.resize(all.size() + size_t(l.padding));  // zeros
+    file.write(all.data(), all.size() * sizeof(float));
   }
   file.commit();
 }

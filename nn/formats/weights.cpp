@@ -48,11 +48,12 @@ Entries without_prefix(const SafetensorsFile& file) {
   return entries;
 }
 
-// Throws unless there is a matrix of this name.
+// The shape of the matrix of this name. Throws if there is none.
 const Shape& matrix(const SafetensorsFile& file, const Entries& entries, std::string_view name) {
   const auto found = entries.find(std::string(name));
-  require_input(found != entries.end(), "'", file.path(), "' holds no GPT-2: it has no tensor '",
-                name, "', with or without the prefix '", kPrefix, "'");
+  require_input(found != entries.end(), "'", file.path(),
+                "' is not a GPT-2 checkpoint: it has no tensor '", name,
+                "', with or without the prefix '", kPrefix, "'");
   const Shape& shape = found->second->shape;
   require_input(shape.size() == 2, "'", file.path(), "': tensor '", found->second->name,
                 "' has shape ", to_string(shape), "; expected a matrix");
@@ -64,8 +65,8 @@ int64_t heads_of(const SafetensorsFile& file, std::optional<int64_t> given) {
   if (found == file.metadata().end()) {
     require_input(
         given.has_value(), "'", file.path(),
-        "' does not say how many heads the model has (no n_head in its metadata), and its "
-        "tensors cannot show it; give n-head");
+        "' has no n_head in its metadata, and the number of heads does not follow from its "
+        "tensors; give n-head");
     return *given;
   }
   const std::string& text = found->second;
@@ -85,7 +86,7 @@ GptConfig config_of(const SafetensorsFile& file, const Entries& entries,
   GptConfig config{.layers = 0, .heads = 1, .width = wte[1], .block_size = wpe[0], .vocab = wte[0]};
   for (const auto& [name, entry] : entries) {
     const int64_t block = block_of(name);
-    // With more blocks than tensors most would be missing: the name is wrong, not the file short.
+    // More blocks than tensors: the name is wrong, rather than most tensors missing.
     require_input(block < int64_t(entries.size()), "'", file.path(), "': tensor '", entry->name,
                   "' belongs to block ", block, ", but there are only ", entries.size(),
                   " tensors");
@@ -102,7 +103,7 @@ GptConfig config_of(const SafetensorsFile& file, const Entries& entries,
   return config;
 }
 
-// Every parameter of the model is there in its shape, and nothing else.
+// Throws unless the tensors are exactly the parameters of the model, in their shapes.
 void check_tensors(const SafetensorsFile& file, const Entries& entries, const GptConfig& config) {
   Gpt model(config);
   std::vector<std::string> missing, unknown;
@@ -128,8 +129,7 @@ void check_tensors(const SafetensorsFile& file, const Entries& entries, const Gp
                   "': tensor '", e->name, "' is ", e->dtype, "; expected F32, F16 or BF16");
 }
 
-// The output head is tied to the token embedding here, so a file with another head is another
-// model.
+// Throws if the file has an output head that differs from the token embedding: our head is tied.
 void check_head(const SafetensorsFile& file, const Entries& entries) {
   const auto found = entries.find(std::string(kHead));
   if (found == entries.end()) return;
@@ -195,8 +195,8 @@ void save_safetensors_weights(const std::string& path, const GptConfig& config,
     sources.push_back(
         {p.name, p.shape, [&current, &values, &p](int64_t first, std::span<float> out) {
            if (first == 0) current = values(p.name);
-           require(int64_t(current.size()) == p.numel(), "'", p.name, "' was given ",
-                   current.size(), " values; it has ", p.numel());
+           require(int64_t(current.size()) == p.numel(), "parameter '", p.name, "' has ", p.numel(),
+                   " values, but ", current.size(), " were given");
            std::copy_n(current.begin() + first, out.size(), out.begin());
          }});
   write_safetensors(path, std::move(sources), {{"format", "pt"}, {"n_head", str(config.heads)}});

@@ -1,9 +1,8 @@
-// The weights of a GPT in files: what the file says about the model, then one parameter at a time,
-// in fp32.
+// The weights of a GPT in files: the model's configuration, then one parameter at a time, in fp32.
 //
-// Files are safetensors with the names of Hugging Face's GPT-2, which are ours; nn/formats/llmc.h
-// has llm.c's format behind the same interface, so converting is opening one and saving the other.
-// No function here holds a second copy of the model.
+// Files are safetensors with the names of Hugging Face's GPT-2, which are also ours. llm.c's format
+// has the same interface (nn/formats/llmc.h), so a file is converted by opening one format and
+// saving the other. No function here needs a second copy of the model in memory.
 #pragma once
 
 #include <functional>
@@ -16,16 +15,15 @@
 
 namespace zl {
 
-// An open file whose tensors have been checked against the model that they make up.
+// An open file whose tensors have been checked against the model's configuration.
 class GptWeights {
  public:
   virtual ~GptWeights() = default;
   const std::string& path() const { return path_; }
   const GptConfig& config() const { return config_; }
   virtual const char* format() const = 0;  // "safetensors", "llm.c fp32", "llm.c bf16"
-  // The values of a parameter of Gpt(config()), in our layout. Several threads may load at once.
-  // Throws std::invalid_argument for a name that the model does not have, InputError if reading
-  // fails.
+  // The values of a parameter of Gpt(config()), in our layout. Thread-safe. Throws
+  // std::invalid_argument if the model has no parameter of this name, InputError if reading fails.
   virtual std::vector<float> load(const std::string& name) const = 0;
 
  protected:
@@ -36,15 +34,15 @@ class GptWeights {
   GptConfig config_;
 };
 
-// All values of the named parameter, in fp32 and our layout. Called once for each parameter, in the
-// file's order.
+// Returns all values of the named parameter, in fp32 and our layout. Called once for each
+// parameter, in the order of the file.
 using ParameterValues = std::function<std::vector<float>(const std::string& name)>;
 
-// Opens a safetensors file: F32, F16 or BF16; prefix `transformer.` optional; mask buffers are
-// skipped; `lm_head.weight` must equal `wte.weight`. Layers, width, V and T are those of the
-// tensors. The number of heads cannot be seen in them: it is `n_head` of the metadata, or else
-// `heads`. Throws InputError naming the tensor, the expected and the found shape; for missing and
-// unknown tensors; if neither says how many heads there are, and if both do and differ.
+// Opens a safetensors file with F32, F16 or BF16 tensors. The prefix `transformer.` is optional;
+// mask buffers are skipped; `lm_head.weight` must equal `wte.weight`. Layers, width, V and T follow
+// from the tensors. The number of heads does not: it is `n_head` of the metadata, or else `heads`.
+// Throws InputError for a wrong shape (naming the tensor and both shapes), for missing and unknown
+// tensors, if the number of heads is unknown, and if metadata and `heads` differ.
 std::unique_ptr<GptWeights> open_safetensors_weights(const std::string& path,
                                                      std::optional<int64_t> heads = {});
 
@@ -52,10 +50,9 @@ std::unique_ptr<GptWeights> open_safetensors_weights(const std::string& path,
 std::unique_ptr<GptWeights> open_weights(const std::string& path,
                                          std::optional<int64_t> heads = {});
 
-// Writes fp32, whole, without prefix and without lm_head.weight, in byte order of names, with
-// metadata
-// {"format": "pt", "n_head": …}. `path` holds the old file or the whole new one. Throws InputError
-// if it cannot be written, and what `values` throws.
+// Writes fp32 without prefix and without lm_head.weight, in byte order of names, with the metadata
+// {"format": "pt", "n_head": …}. At every time `path` is the old file or the complete new one.
+// Throws InputError if it cannot be written, and what `values` throws.
 void save_safetensors_weights(const std::string& path, const GptConfig& config,
                               const ParameterValues& values);
 

@@ -1,86 +1,213 @@
 #include "stages/deepspeed/config.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "nn/gpt.h"
-#include "stages/deepspeed/config_keys.h"
-#include "stages/deepspeed/config_reader.h"
+#include "stages/deepspeed/reader.h"
 #include "tensor/error.h"
+#include "tensor/printable.h"
 
 namespace zl {
 namespace {
 
 using Severity = ConfigFinding::Severity;
+using Json = JsonValue::Kind;
+
+constexpr size_t kMostBytes = 256 << 10;           // real files have a few KiB
+constexpr int kMostSilence = 2000;                 // [ms] between two parts of a pipe's data
 constexpr int64_t kDeepSpeedBucket = 500'000'000;  // [n]
+
+// The bytes of a file. A pipe or device must deliver something within two seconds.
+std::string read_file(const std::string& name) {
+  require_input(name.find('\0') == std::string::npos,
+                "the name of the configuration has a zero byte");
+  // Without O_NONBLOCK, a pipe without a writer would never open.
+  struct Descriptor {
+    int file;
+    ~Descriptor() { close(file); }
+  } in{open(name.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)};
+  struct stat status {};
+  const auto require_success = [&](bool success) {
+    require_input(success, "the configuration ", name, " cannot be read: ", std::strerror(errno));
+  };
+  require_success(in.file >= 0 && fstat(in.file, &status) == 0);
+  require_input(!S_ISDIR(status.st_mode), name, " is a folder, not a configuration file");
+  std::string text;
+  for (char part[8192]; text.size() <= kMostBytes;) {
+    pollfd ready{in.file, POLLIN, 0};
+    require_input(S_ISREG(status.st_mode) || poll(&ready, 1, kMostSilence) != 0, name,
+                  " is not a regular file, and gave nothing for ", kMostSilence / 1000, " seconds");
+    const ssize_t n = ::read(in.file, part, sizeof part);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    require_success(n >= 0);
+    if (n == 0) return text;
+    text.append(part, size_t(n));
+  }
+  throw InputError(name + " is larger than 256 KiB: it cannot be a configuration");
+}
+
+JsonValue read_object(const std::string& file) {
+  JsonValue root;
+  root.kind = Json::object;
+  if (file.empty()) return root;
+  root = parse_json(read_file(file), file);
+  require_input(root.kind == Json::object, file, ":", root.line,
+                ": a configuration is one JSON object { … }, not ", describe(root));
+  return root;
+}
+
+// "zero_optimization": true is DeepSpeed's old form of {"stage": 1}.
+void convert_old_zero(JsonValue& root, Findings& findings) {
+  for (JsonMember& member : root.members) {
+    JsonValue& zero = member.value;
+    if (member.key != "zero_optimization" || zero.kind != Json::boolean) continue;
+    JsonValue stage = zero;
+    stage.kind = Json::number;
+    stage.number = zero.boolean;
+    stage.text = zero.boolean ? "1" : "0";
+    findings.add(
+        Severity::warning, zero, member.key,
+        str(describe(zero), " is a deprecated format: write {\"stage\": ", stage.text, "}"));
+    zero.kind = Json::object;
+    zero.members.push_back({"stage", stage});
+  }
+}
+
+void set_source(JsonValue& value, int set) {
+  value.set = set;
+  for (JsonValue& item : value.items) set_source(item, set);
+  for (JsonMember& member : value.members) set_source(member.value, set);
+}
+
+// JSON, else a string: --set optimizer.type=AdamW needs no quotes. A text that begins with a
+// bracket must be JSON.
+JsonValue value_of_set(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  const bool bracket = begin != std::string::npos && (text[begin] == '[' || text[begin] == '{');
+  try {
+    return parse_json(text, "the value");
+  } catch (const InputError& e) {
+    if (bracket) throw;
+  }
+  JsonValue value;
+  value.kind = Json::string;
+  value.text = text;
+  return value;
+}
+
+// The value of `key` in the object, added if it is missing.
+JsonValue& member_of(JsonValue& object, const std::string& key, int set) {
+  for (JsonMember& member : object.members)
+    if (member.key == key) return member.value;
+  object.members.push_back({key, {}});
+  object.members.back().value.set = set;
+  return object.members.back().value;
+}
+
+// Applies "a.b=value": replaces or adds the value and the objects around it. Throws InputError.
+void apply_set(const std::string& assignment, int set, const Findings& findings, JsonValue& root) {
+  const size_t equals = assignment.find('=');
+  const std::string key = assignment.substr(0, equals);
+  require_input(equals != std::string::npos && ("." + key + ".").find("..") == std::string::npos,
+                "expected KEY=VALUE with a key such as zero_optimization.stage, not ",
+                in_quotes(assignment));
+  JsonValue value = value_of_set(assignment.substr(equals + 1));
+  set_source(value, set);
+  JsonValue* object = &root;
+  for (size_t begin = 0, levels = 0;; ++levels) {
+    const size_t dot = key.find('.', begin);
+    JsonValue& member = member_of(*object, key.substr(begin, dot - begin), set);
+    if (dot == std::string::npos) {
+      member = std::move(value);
+      return;
+    }
+    require_input(levels < kJsonDepth, "the key has more than ", kJsonDepth, " levels");
+    if (member.is_null() || member.is_auto()) member.kind = Json::object;
+    require_input(member.kind == Json::object, in_quotes(key.substr(0, dot)), " is ",
+                  describe(member), " in ", findings.where(member), ", not an object");
+    object = &member;
+    begin = dot + 1;
+  }
+}
 
 // Whether absent keys take DeepSpeed's defaults.
 bool read_defaults(ConfigBlock& zerolab) {
-  if (zerolab.text("defaults").value_or("ours") != "deepspeed") return false;
-  zerolab.add(
-      Severity::note, "defaults",
-      "sets the bucket sizes (5e8) and gradient_clipping (1.0); DeepSpeed's overlap, prefetch, "
-      "persistence and reuse distance have no effect yet");
+  if (zerolab.get<std::string>("defaults") != "deepspeed") return false;
+  zerolab.note("defaults",
+               "sets the bucket sizes (5e8) and gradient_clipping (1.0); DeepSpeed's overlap, "
+               "prefetch, persistence and reuse distance have no effect yet");
   return true;
 }
 
-void read_model(ConfigBlock& zerolab, Config& config) {
-  config.model = zerolab.text("model");
-  const auto& names = gpt_names();
-  if (!config.model || std::find(names.begin(), names.end(), *config.model) != names.end()) return;
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  const std::string nearest = nearest_name(*config.model, names);
-  zerolab.add(Severity::error, "model",
-              str("expected one of ", all, ", not ", in_quotes(*config.model),
-                  nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
-}
-
 void read_zerolab(ConfigBlock& zerolab, Config& config) {
-  config.optimizer.separate_master = zerolab.boolean("separate_master").value_or(false);
-  if (const auto globs = zerolab.texts("no_weight_decay"))
-    config.optimizer.no_weight_decay = *globs;
-  assign(config.recompute, zerolab.boolean("recompute"));
-  assign(config.ordered, zerolab.boolean("ordered"));
+  zerolab.read("separate_master", config.optimizer.separate_master);
+  zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
+  zerolab.read("recompute", config.recompute);
+  zerolab.read("ordered", config.ordered);
   if (!config.ordered)
-    zerolab.add(Severity::note, "ordered",
-                "false lets NCCL add as it likes, so that stages agree but for rounding; ranks "
-                "without NCCL add in rank order all the same");
-  read_model(zerolab, config);
-  config.data = zerolab.path("data");
-  if (config.data == "") zerolab.add(Severity::error, "data", "the name is empty");
-  assign(config.seed, zerolab.seed("seed"));
-  assign(config.steps, zerolab.whole("steps"));
+    zerolab.note("ordered",
+                 "false lets NCCL choose the order of sums, so stages agree except for rounding; "
+                 "ranks without NCCL still add in rank order");
+  config.model = zerolab.get<std::string>("model");
+  const auto& names = gpt_names();
+  if (config.model && std::find(names.begin(), names.end(), *config.model) == names.end()) {
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+    const std::string nearest = nearest_name(*config.model, names);
+    zerolab.error("model",
+                  str("expected one of ", all, ", not ", in_quotes(*config.model),
+                      nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
+  }
+  config.data = zerolab.get<std::string>("data");
+  if (config.data == "") zerolab.error("data", "the name is empty");
+  zerolab.read("seed", config.seed);
+  zerolab.read("steps", config.steps);
   zerolab.finish();
 }
 
-void find_duplicates(const JsonDocument& document, ConfigFindings& findings) {
-  for (const JsonDuplicate& d : document.duplicates) {
-    const std::string name = d.path.substr(d.path.rfind('.') + 1);
-    findings.add_at_line(Severity::error, d.line,
-                         in_quotes(d.path).substr(1, in_quotes(d.path).size() - 2),
-                         str("Duplicate keys in DeepSpeed config: ['", name,
-                             "']; the first is in line ", d.first_line));
-  }
+void read_reports(ConfigBlock& top, Config& config) {
+  config.steps_per_print = top.get<int64_t>("steps_per_print");
+  top.read("wall_clock_breakdown", config.wall_clock_breakdown);
+  ConfigBlock logger = top.block("comms_logger");
+  CommsLogger& comms = config.comms_logger;
+  logger.read("enabled", comms.enabled);
+  logger.read("verbose", comms.verbose);
+  logger.read("prof_all", comms.prof_all);
+  logger.read("prof_ops", comms.prof_ops);
+  logger.read("debug", comms.debug);
+  if (comms.enabled && comms.prof_all && !comms.prof_ops.empty())
+    logger.note("prof_ops", "has no effect while prof_all is true; write \"prof_all\": false");
+  logger.finish();
+  ConfigBlock monitor = top.block("csv_monitor");
+  monitor.read("enabled", config.csv_monitor.enabled);
+  monitor.read("output_path", config.csv_monitor.output_path);
+  monitor.read("job_name", config.csv_monitor.job_name);
+  monitor.finish();
 }
 
-// Keys may hold anything that JSON can escape: here a control character becomes an escape again.
-std::string on_one_line(const std::string& text) {
-  std::string line;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = uint8_t(text[i]), next = uint8_t(i + 1 < text.size() ? text[i + 1] : 0);
-    const bool pair = c == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F in UTF-8
-    if (c >= 0x20 && c != 0x7f && !pair) {
-      line += text[i];
-      continue;
+// The file with every --set applied. A wrong --set is a finding.
+JsonValue read_settings(const ConfigSource& source, Findings& findings) {
+  JsonValue root = read_object(source.file);
+  convert_old_zero(root, findings);
+  JsonValue at;  // of a finding
+  for (const std::string& assignment : source.sets) {
+    ++at.set;
+    try {
+      apply_set(assignment, at.set, findings, root);
+      convert_old_zero(root, findings);
+    } catch (const InputError& e) {
+      findings.add(Severity::error, at, "", e.what());
     }
-    const unsigned code = pair ? next : c;
-    line += code == '\n' ? "\\n"
-            : code == '\t'
-                ? "\\t"
-                : str("\\u00", "0123456789abcdef"[code / 16], "0123456789abcdef"[code % 16]);
-    i += pair;
   }
-  return line;
+  return root;
 }
 
 }  // namespace
@@ -91,36 +218,35 @@ const char* name(Severity severity) {
 }
 
 std::string to_string(const ConfigFinding& finding) {
-  const std::string line = finding.where + ": " + name(finding.severity) + ": ";
   const bool named = finding.key.empty() || finding.where == "--set " + finding.key;
-  return on_one_line(line + (named ? "" : finding.key + ": ") + finding.text);
+  return printable(str(finding.where, ": ", name(finding.severity), ": ",
+                       named ? "" : finding.key + ": ", finding.text));
 }
 
 bool LoadedConfig::ok() const {
-  return std::none_of(findings.begin(), findings.end(), [](const ConfigFinding& f) {
-    return f.severity == ConfigFinding::Severity::error;
-  });
+  return std::none_of(findings.begin(), findings.end(),
+                      [](const ConfigFinding& f) { return f.severity == Severity::error; });
 }
 
 LoadedConfig load_config(const ConfigSource& source) {
-  const ConfigText text = read_config_text(source);
-  ConfigFindings findings(source.file, text.set_keys);
-  find_duplicates(text.document, findings);
-  find_nulls(text.document.root, findings);
-  ConfigBlock top(findings, text.document.root);
-
-  Config config;
+  Findings findings(source);
+  const JsonValue root = read_settings(source, findings);
+  ConfigBlock top(findings, root);
+  LoadedConfig loaded;
+  loaded.ranks = source.ranks;
+  Config& config = loaded.config;
   config.from_file = !source.file.empty() || !source.sets.empty();
   ConfigBlock zerolab = top.block("zerolab");
-  const bool deepspeed_defaults = read_defaults(zerolab);
+  loaded.deepspeed_defaults = read_defaults(zerolab);
   read_zerolab(zerolab, config);
-  if (deepspeed_defaults)
+  if (loaded.deepspeed_defaults)
     config.reduce_bucket_size = config.allgather_bucket_size = kDeepSpeedBucket;
+  if (loaded.deepspeed_defaults || !source.file.empty()) config.gradient_clipping = 1.0;
   BatchSizes batch = read_batch_sizes(top, source.ranks, !source.file.empty());
   config.micro_batch = batch.micro_batch;
   config.accumulation = batch.accumulation;
-  const double default_clipping = deepspeed_defaults || !source.file.empty() ? 1.0 : 0.0;
-  config.gradient_clipping = top.number("gradient_clipping").value_or(default_clipping);
+  loaded.derived = std::move(batch.derived);
+  top.read("gradient_clipping", config.gradient_clipping);
   read_optimizer(top.block("optimizer"), config.optimizer);
   read_scheduler(top.block("scheduler"), config, config.schedule);
   read_precision(top, source.precision, config);
@@ -131,16 +257,27 @@ LoadedConfig load_config(const ConfigSource& source) {
   tensor_parallel.finish();
   for (const char* block : {"torch_autocast", "data_efficiency"}) top.block(block).finish();
   top.finish();
-
-  LoadedConfig loaded{config,
-                      findings.take(),
-                      findings.origins(),
-                      findings.automatic(),
-                      std::move(batch.derived),
-                      source.ranks,
-                      deepspeed_defaults};
-  loaded.findings.insert(loaded.findings.end(), text.findings.begin(), text.findings.end());
+  loaded.findings = findings.take();
+  loaded.origins = std::move(findings.origins);
+  loaded.automatic = std::move(findings.automatic);
   return loaded;
+}
+
+EngineOptions engine_options(const Config& config) {
+  return {.stage = config.stage.value_or(StageKind::ddp),
+          .accumulation = config.accumulation,
+          .gradient_clipping = config.gradient_clipping,
+          .optimizer = config.optimizer,
+          .schedule = config.schedule,
+          .precision = config.precision,
+          .loss_scale = config.precision == Dtype::f16 ? config.loss_scale : LossScaleConfig{},
+          .check_grad_overflow = config.check_grad_overflow,
+          .communication_data_type = config.communication_data_type,
+          .grad_accum_dtype = config.grad_accum_dtype,
+          .reduce_bucket_size = config.reduce_bucket_size,
+          .allgather_bucket_size = config.allgather_bucket_size,
+          .offload_optimizer = config.offload_optimizer,
+          .seed = config.seed};
 }
 
 }  // namespace zl

@@ -6,16 +6,14 @@
 namespace zl {
 namespace {
 
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 int64_t largest_block(const std::vector<int64_t>& units) {
   return units.size() > 1 ? *std::max_element(units.begin() + 1, units.end()) : 0;
 }
 
-// [n] The most that unreduced gradients take at one time in stages 2 and 3. Root's exists from the
-// first mark of the walk to the last. Blocks come one by one from the last to the first and leave
-// together when their bucket is full.
-int64_t peak_unreduced(const std::vector<int64_t>& units, int64_t bucket) {
+// [n] The most that full gradients take at one time in stages 2 and 3. Root's exists during the
+// whole backward pass. Blocks come one by one from the last to the first, and are freed together
+// when their bucket is full.
+int64_t peak_full_gradients(const std::vector<int64_t>& units, int64_t bucket) {
   int64_t waiting = 0, peak = units[0];
   for (size_t i = units.size(); i-- > 1;) {
     waiting += units[i];
@@ -44,8 +42,9 @@ Dtype communication_type(const PredictionInput& in) {
 void add_traffic(CommunicationLog& log, Collective collective, Purpose purpose,
                  const std::vector<int64_t>& sizes, const PredictionInput& in) {
   const int64_t bytes = size_of(purpose == Purpose::gradient ? communication_type(in) : in.dtype);
+  const bool skips_empty = purpose == Purpose::gradient || in.stage != StageKind::zero3;
   for (const int64_t n : sizes)
-    if (n > 0) log.add(collective, purpose, n, n * bytes, in.ranks);
+    if (n > 0 || !skips_empty) log.add(collective, purpose, n, n * bytes, in.ranks);
 }
 
 CommunicationLog traffic(const PredictionInput& in) {
@@ -86,13 +85,13 @@ bool has_closed_formula(MemoryUse use) {
 }
 
 Prediction predict(const PredictionInput& in) {
-  const int64_t whole = std::accumulate(in.units.begin(), in.units.end(), int64_t(0)),
-                shard = whole / in.ranks;
+  const int64_t full = std::accumulate(in.units.begin(), in.units.end(), int64_t(0)),
+                shard = full / in.ranks;
   const bool shards_gradient = in.stage >= StageKind::zero2,
              shards_parameter = in.stage == StageKind::zero3;
   const bool offloads = in.offload_optimizer && in.stage != StageKind::ddp;
   const int64_t element = size_of(in.dtype), gradient = size_of(gradient_type(in));
-  const int64_t updated = in.stage == StageKind::ddp ? whole : shard;
+  const int64_t updated = in.stage == StageKind::ddp ? full : shard;
 
   Prediction p;
   const auto set = [](Prediction::PoolBytes& pool, MemoryUse use, int64_t rest,
@@ -101,30 +100,31 @@ Prediction predict(const PredictionInput& in) {
     pool.peak[size_t(use)] = rest + more_at_peak;
   };
   const int64_t gathered = shards_parameter ? in.units[0] + largest_block(in.units) : 0;
-  set(p.device, MemoryUse::parameter, (shards_parameter ? shard : whole) * element,
+  set(p.device, MemoryUse::parameter, (shards_parameter ? shard : full) * element,
       gathered * element);
 
-  Prediction::PoolBytes& beside_optimizer = offloads ? p.host : p.device;
+  Prediction::PoolBytes& shard_pool = offloads ? p.host : p.device;
   if (shards_gradient) {
-    const int64_t unreduced = peak_unreduced(in.units, in.reduce_bucket_size) * element;
-    if (offloads) set(p.device, MemoryUse::gradient, 0, unreduced);
-    set(beside_optimizer, MemoryUse::gradient, shard * gradient, offloads ? 0 : unreduced);
+    const int64_t full_gradients = peak_full_gradients(in.units, in.reduce_bucket_size) * element;
+    if (offloads) set(p.device, MemoryUse::gradient, 0, full_gradients);
+    set(shard_pool, MemoryUse::gradient, shard * gradient, offloads ? 0 : full_gradients);
   } else {
-    // In a type of its own the whole gradient is added to unit by unit.
-    const int64_t apart = gradient_type(in) != in.dtype ? in.units[0] + largest_block(in.units) : 0;
-    set(p.device, MemoryUse::gradient, whole * gradient, apart * element);
+    // Where micro-batches accumulate in another type, backward fills one more buffer per unit.
+    const int64_t backward_buffers =
+        gradient_type(in) != in.dtype ? in.units[0] + largest_block(in.units) : 0;
+    set(p.device, MemoryUse::gradient, full * gradient, backward_buffers * element);
   }
-  set(beside_optimizer, MemoryUse::optimizer_state, updated * in.optimizer.state);
-  set(beside_optimizer, MemoryUse::master_weights, updated * in.optimizer.master);
+  set(shard_pool, MemoryUse::optimizer_state, updated * in.optimizer.state);
+  set(shard_pool, MemoryUse::master_weights, updated * in.optimizer.master);
 
-  // The norm, then the loss, are one double per rank. Gradients travel bucket by bucket: beside
-  // them are copies in another type, and the shards of the other ranks.
+  // The norm and the loss are one double per rank each. A bucket of gradients in flight may need
+  // copies in another type, and scratch for the shards of the other ranks.
   const bool converts = communication_type(in) != (shards_gradient ? in.dtype : gradient_type(in));
   const int64_t bucket = largest_bucket(in.units, in.reduce_bucket_size);
-  const int64_t beside =
+  const int64_t extra =
       (converts ? bucket : 0) + (in.scratch ? bucket / in.ranks * (in.ranks - 1) : 0);
   set(p.device, MemoryUse::communication, 0,
-      std::max<int64_t>(in.ranks * 8, beside * size_of(communication_type(in))));
+      std::max<int64_t>(in.ranks * 8, extra * size_of(communication_type(in))));
   p.traffic = traffic(in);
   return p;
 }

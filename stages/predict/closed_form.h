@@ -1,10 +1,10 @@
 // Closed formulas for what a stage keeps and sends, from the sizes of the units alone.
 //
-// Assumed is what a GPT does: every unit runs once per micro-batch, blocks in the order of the
-// list, inside root. Nothing here runs a stage or reads a ledger, so that a prediction is never its
-// own witness. The activations, the workspace and the total peak have no closed form; the dry run
-// (stages/train/trainer.h) predicts those. Source: Rajbhandari et al. 2020, "ZeRO"
-// (arXiv:1910.02054), sections 3.1, 5 and 7, with our padding.
+// They assume that every unit runs once per micro-batch, blocks in the order of the list, inside
+// root. Nothing here runs a stage or reads a ledger, so a prediction cannot agree with a
+// measurement by sharing its mistake. Activations, workspace and the total peak have no closed
+// form; the dry run predicts those (stages/predict/dry_run.h). Source: Rajbhandari et al. 2020,
+// "ZeRO" (arXiv:1910.02054), sections 3.1, 5 and 7, with our padding.
 #pragma once
 
 #include <array>
@@ -21,12 +21,11 @@ struct PredictionInput {
   StageKind stage = StageKind::ddp;
   int ranks = 1;
   int64_t micro_batches = 1;       // per step
-  int64_t reduce_bucket_size = 1;  // [n]; that of gathers changes neither bytes nor calls
+  int64_t reduce_bucket_size = 1;  // [n]; allgather_bucket_size changes neither bytes nor calls
   Dtype dtype = Dtype::f32;        // these three as in StageOptions
   std::optional<Dtype> gradient_dtype, communication_dtype;
   OptimizerBytes optimizer{8, 0};  // [B] per parameter
-  bool scratch = false;  // reductions bring the other ranks' values into memory before they add, as
-                         // NCCL's ordered ones do
+  bool scratch = false;  // sums over ranks first receive the other ranks' values, as with NCCL
   bool offload_optimizer = false;  // to the host pool; ddp keeps everything on the device
   std::vector<int64_t> units;      // [n] padded size of each unit, root first
 };

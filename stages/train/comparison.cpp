@@ -4,79 +4,12 @@
 #include <bit>
 #include <cmath>
 
-#include "nn/gpt.h"
+#include "stages/predict/dry_run.h"
 
 namespace zl {
 namespace {
 
-PredictionInput prediction_input(const TrainingSpec& spec, StageKind stage) {
-  Gpt model(spec.model);  // its shapes only: nothing is allocated
-  return {.stage = stage,
-          .ranks = spec.ranks,
-          .micro_batches = spec.config.accumulation,
-          .reduce_bucket_size = spec.config.reduce_bucket_size,
-          .dtype = spec.config.precision,
-          .gradient_dtype = spec.config.grad_accum_dtype,
-          .communication_dtype = spec.config.communication_data_type,
-          .optimizer = optimizer_bytes(spec.config.optimizer, spec.config.precision),
-          .scratch = spec.uses_scratch(),
-          .offload_optimizer = spec.config.offload_optimizer,
-          .units = padded_unit_sizes(model.units(), spec.ranks)};
-}
-
-TrainingSpec with_stage(TrainingSpec spec, StageKind stage) {
-  spec.config.stage = stage;
-  return spec;
-}
-
-// Measured against predicted: the closed formula where there is one, else the dry run.
-std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured, const Prediction& formula,
-                                   const RankReport& dry) {
-  std::vector<MemoryRow> rows;
-  for (const Pool pool : {Pool::device, Pool::host}) {
-    const bool host = pool == Pool::host;
-    const MemoryLedger &seen = host ? measured.host : measured.rest,
-                       &dry_seen = host ? dry.host : dry.rest;
-    const Prediction::PoolBytes& closed = host ? formula.host : formula.device;
-    for (int i = 0; i < kMemoryUses; ++i) {
-      const MemoryUse use = MemoryUse(i);
-      MemoryRow row{
-          .rank = rank,
-          .pool = pool,
-          .use = use,
-          .rest = seen.live(use),
-          .peak = seen.peak(use),
-          .predicted_rest = has_closed_formula(use) ? closed.rest_of(use) : dry_seen.live(use),
-          .predicted_peak = has_closed_formula(use) ? closed.peak_of(use) : dry_seen.peak(use)};
-      if (row.rest || row.peak || row.predicted_rest || row.predicted_peak) rows.push_back(row);
-    }
-  }
-  return rows;
-}
-
-std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const CommunicationLog& log,
-                                     const CommunicationLog& formula, const StepCount& count) {
-  std::map<std::pair<Collective, Purpose>, TrafficRow> rows;
-  const auto row = [&](const auto& key) -> TrafficRow& {
-    return rows.try_emplace(key, TrafficRow{key.first, key.second, 0, 0, 0, 0, 0, 0}).first->second;
-  };
-  for (const auto& [key, t] : log.rows()) {
-    TrafficRow& r = row(key);
-    r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes_times_n / ranks;
-  }
-  for (const auto& [key, t] : formula.rows()) {
-    const int64_t times = count.with(stage, key.second);
-    if (times == 0 && !rows.contains(key)) continue;
-    TrafficRow& r = row(key);
-    r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
-    r.predicted_sent = times * t.sent_bytes_times_n / ranks;
-  }
-  std::vector<TrafficRow> list;
-  for (const auto& [key, r] : rows) list.push_back(r);
-  return list;
-}
-
-// Totals of a run to one step, for people and JSON; exact() compares totals before this.
+// From totals of a run to numbers of one step; exact() compares totals before this.
 void per_step(StageKind stage, std::vector<TrafficRow>& rows, const StepCount& count) {
   for (TrafficRow& r : rows) {
     const int64_t steps = std::max<int64_t>(1, count.with(stage, r.purpose));
@@ -117,13 +50,12 @@ double median(std::vector<double> values) {
   return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// E1: with one micro-batch per step all four agree; E2: with several, ddp = zero1 and zero2 =
-// zero3.
+// With one micro-batch per step all four agree; with several, ddp = zero1 and zero2 = zero3.
 bool promise_the_same(StageKind a, StageKind b, int64_t micro_batches) {
   return micro_batches == 1 || (a >= StageKind::zero2) == (b >= StageKind::zero2);
 }
 
-// What is listed, and what that is compared with, in the order of the stages.
+// The listed stages and their references, in stage order.
 std::vector<StageKind> to_run(std::vector<StageKind> stages, int64_t micro_batches) {
   const bool zero3 = std::ranges::find(stages, StageKind::zero3) != stages.end();
   if (micro_batches > 1 && zero3) stages.push_back(StageKind::zero2);
@@ -133,82 +65,122 @@ std::vector<StageKind> to_run(std::vector<StageKind> stages, int64_t micro_batch
   return stages;
 }
 
-OutOfMemoryReport report(const OutOfMemory& e) {
-  return {e.rank, e.pool, e.unit, e.phase, e.asked};
-}
-
 using OnStep = std::function<void(StageKind, const StepRecord&)>;
 
-StageOutcome run_stage(const TrainingSpec& spec, StageKind stage, const OnStep& on_step,
-                       const StageHooks& hooks) {
-  StageOutcome outcome{.stage = stage};
-  TrainingResult result;
-  try {
-    result = run_training(spec, {.at_start =
-                                     [&](RankTraining& training) {
-                                       if (hooks.at_start) hooks.at_start(stage, training);
-                                     },
-                                 .on_step =
-                                     [&](const StepRecord& r) {
-                                       if (on_step) on_step(stage, r);
-                                     },
-                                 .at_end =
-                                     [&](RankTraining& training) {
-                                       if (hooks.at_end) hooks.at_end(stage, training);
-                                       std::vector<float> weights = collect_weights(training);
-                                       if (training.comm().rank() == 0)
-                                         outcome.weights = std::move(weights);
-                                     }});
-  } catch (const OutOfMemory& e) {
-    outcome.out_of_memory = report(e);
-    outcome.weights.clear();
+// The stages of one comparison, run one after another.
+class Runs {
+ public:
+  Runs(const TrainingSpec& spec, const OnStep& on_step, const StageHooks& hooks)
+      : spec_(spec), on_step_(on_step), hooks_(hooks), of_ddp_(size_t(spec.ranks)) {}
+
+  StageOutcome run(StageKind stage) {
+    StageOutcome outcome{.stage = stage};
+    const TrainingSpec spec = with_stage(spec_, stage);
+    try {
+      if (bounded() && stage != StageKind::ddp && ddp_ran_ && magnitudes_.empty())
+        magnitudes_ = gradient_magnitudes(spec_);
+      const TrainingResult result = run_training(spec, callbacks(outcome));
+      ddp_ran_ = ddp_ran_ || stage == StageKind::ddp;
+      if (!result.ranks.empty()) measure(spec, result, outcome);  // else rank 0's process has it
+    } catch (const OutOfMemory& e) {
+      outcome.out_of_memory = out_of_memory_report(e);
+      outcome.weights.clear();
+    }
     return outcome;
   }
-  if (result.ranks.empty())
-    return outcome;  // rank 0 is in another process, and has all that follows
+
+ private:
+  bool bounded() const { return spec_.engine.accumulation > 1 && spec_.ordered(); }
+
+  TrainingCallbacks callbacks(StageOutcome& outcome) {
+    const StageKind stage = outcome.stage;
+    auto gradient = std::make_shared<ShardsOfRanks>(size_t(spec_.ranks));  // of the first step
+    return {.at_start =
+                [this, stage](Trainer& trainer) {
+                  if (hooks_.at_start) hooks_.at_start(stage, trainer);
+                },
+            .after_backward =
+                [this, gradient](Trainer& trainer) {
+                  if (bounded() && trainer.steps() == 1 &&
+                      trainer.engine().is_gradient_accumulation_boundary())
+                    (*gradient)[size_t(trainer.comm().rank())] = gradient_shards(trainer);
+                },
+            .after_step = {},
+            .on_step =
+                [this, stage](const StepRecord& record) {
+                  if (on_step_) on_step_(stage, record);
+                },
+            .at_end =
+                [this, stage, gradient, &outcome](Trainer& trainer) {
+                  if (hooks_.at_end) hooks_.at_end(stage, trainer);
+                  std::vector<float> weights = collect_weights(trainer);
+                  const bool first = trainer.comm().rank() == 0;
+                  if (first) outcome.weights = std::move(weights);
+                  if (!bounded()) return;
+                  const auto deviation = judge(trainer, (*gradient)[size_t(trainer.comm().rank())]);
+                  if (first) outcome.gradient_deviation = deviation;
+                }};
+  }
+
+  // Keeps ddp's gradient and compares the others with it. Empty: ddp did not fit.
+  std::optional<GradientDeviation> judge(Trainer& trainer, std::vector<float>& gradient) {
+    std::vector<float>& of_ddp = of_ddp_[size_t(trainer.comm().rank())];
+    if (trainer.spec().engine.stage == StageKind::ddp) of_ddp = std::move(gradient);
+    if (trainer.spec().engine.stage == StageKind::ddp || of_ddp.empty()) return std::nullopt;
+    return largest_deviation(trainer, gradient, of_ddp, magnitudes_[size_t(trainer.comm().rank())]);
+  }
+
+  void measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcome& outcome);
+
+  const TrainingSpec& spec_;
+  const OnStep& on_step_;
+  const StageHooks& hooks_;
+  ShardsOfRanks of_ddp_;
+  const bool formulas_apply_ = formulas_apply(spec_);
+  ShardsOfRanks magnitudes_;  // made when ddp has run, before the stage after it
+  bool ddp_ran_ = false;
+};
+
+void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcome& outcome) {
   outcome.steps = result.steps;
   outcome.weights_hash = weights_hash(outcome.weights);
   std::vector<double> seconds;
-  const StepCount steps = count(result.steps);
   for (const StepRecord& r : result.steps) seconds.push_back(r.seconds);
   outcome.seconds_per_step = median(seconds);
-  const Prediction formula = predict(prediction_input(spec, stage));
+  const StepCount steps = count(result.steps);
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport& measured = result.ranks[size_t(rank)];
     const RankReport dry = dry_run(spec, rank);
-    std::ranges::copy(memory_rows(rank, measured, formula, dry),
+    const Prediction prediction = predict(spec, dry, formulas_apply_);
+    std::ranges::copy(memory_rows(rank, measured, prediction, dry),
                       std::back_inserter(outcome.memory));
     outcome.peak_total.push_back(measured.rest.peak_total());
     outcome.predicted_peak_total.push_back(dry.rest.peak_total());
     outcome.init_peak_total.push_back(measured.init_peak_total);
     outcome.peak_host.push_back(measured.host.peak_total());
     outcome.predicted_peak_host.push_back(dry.host.peak_total());
-    const auto rows = traffic_rows(stage, spec.ranks, measured.log, formula.traffic, steps);
+    const auto rows =
+        traffic_rows(spec.engine.stage, spec.ranks, measured.log, prediction.traffic, steps);
     outcome.traffic_equal_on_all_ranks =
         outcome.traffic_equal_on_all_ranks && std::ranges::all_of(rows, &TrafficRow::exact);
     if (rank == 0) outcome.traffic = rows;
     outcome.waiting.push_back(double(measured.log.total_time().waited) * 1e-9 /
                               double(std::max<int64_t>(1, steps.steps)));
   }
-  per_step(stage, outcome.traffic, steps);
-  return outcome;
+  per_step(spec.engine.stage, outcome.traffic, steps);
+}
+
+int64_t parameter_count(const TrainingSpec& spec) {
+  int64_t n = 0;
+  const auto model = spec.make_model();
+  for (const Unit& u : model->units()) n += u.numel();
+  return n;
 }
 
 }  // namespace
 
-int64_t StepCount::with(StageKind stage, Purpose purpose) const {
-  if (purpose == Purpose::check) return nonfinite;
-  const bool after_update = purpose == Purpose::parameter && stage != StageKind::zero3;
-  return after_update ? steps - skipped : steps;
-}
-
-StepCount count(const std::vector<StepRecord>& steps) {
-  StepCount count{.steps = int64_t(steps.size())};
-  for (const StepRecord& r : steps) {
-    count.skipped += r.skipped;
-    count.nonfinite += !std::isfinite(r.grad_norm);
-  }
-  return count;
+bool StageOutcome::gradient_within_bound() const {
+  return !gradient_deviation || gradient_deviation->part_of_bound <= 1;
 }
 
 bool StageOutcome::predictions_exact() const {
@@ -223,18 +195,20 @@ bool Comparison::any_fits() const {
 
 bool Comparison::ok() const {
   for (const StageOutcome& s : stages)
-    if (!s.out_of_memory && ((bits_promised && !s.bitwise_equal) || !s.predictions_exact()))
+    if (!s.out_of_memory && ((bits_promised && !s.bitwise_equal) || !s.gradient_within_bound() ||
+                             !s.predictions_exact()))
       return false;
   return any_fits();
 }
 
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
                           const OnStep& on_step, const StageHooks& hooks) {
-  const int64_t A = spec.config.accumulation;
+  const int64_t A = spec.engine.accumulation;
   Comparison comparison{
-      .stages = {}, .parameters = spec.model.parameters(), .bits_promised = spec.ordered()};
+      .stages = {}, .parameters = parameter_count(spec), .bits_promised = spec.ordered()};
+  Runs runs(spec, on_step, hooks);
   for (const StageKind stage : to_run(stages, A)) {
-    comparison.stages.push_back(run_stage(with_stage(spec, stage), stage, on_step, hooks));
+    comparison.stages.push_back(runs.run(stage));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
   }
   const StageOutcome& ddp = comparison.stages.front();
@@ -250,28 +224,6 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
         ddp.out_of_memory ? std::nan("") : largest_difference(s.weights, ddp.weights);
   }
   return comparison;
-}
-
-StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
-  StagePlan plan{.stage = stage};
-  const TrainingSpec staged = with_stage(spec, stage);
-  const Prediction formula = predict(prediction_input(staged, stage));
-  TrainingSpec unlimited = staged;
-  unlimited.device_memory = unlimited.host_memory = 0;
-  const RankReport dry = dry_run(unlimited, rank);
-  plan.memory = memory_rows(rank, dry, formula, dry);
-  plan.traffic = traffic_rows(stage, spec.ranks, {}, formula.traffic, {.steps = 1});
-  plan.peak_total = dry.rest.peak_total();
-  plan.peak_host = dry.host.peak_total();
-  plan.init_peak_total = dry.init_peak_total;
-  if (staged.device_memory > 0 || staged.host_memory > 0) {
-    try {
-      dry_run(staged, rank);
-    } catch (const OutOfMemory& e) {
-      plan.out_of_memory = report(e);
-    }
-  }
-  return plan;
 }
 
 }  // namespace zl

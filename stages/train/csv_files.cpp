@@ -30,7 +30,7 @@ CsvFiles::CsvFiles(const CsvMonitor& monitor, const std::vector<std::string>& va
                 " cannot be created: ", error.message());
   for (const std::string& value : values) {
     File file{value, (folder / ("Train_Samples_" + value + ".csv")).string()};
-    // O_NONBLOCK: a pipe that nobody reads is refused, not waited for.
+    // O_NONBLOCK: a pipe without a reader is refused, not waited for.
     file.descriptor =
         open(file.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     const int reason = errno;

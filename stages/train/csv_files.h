@@ -1,6 +1,6 @@
-// The files of csv_monitor as DeepSpeed 0.19 writes them: one per value,
-// "<output_path>/<job_name>/Train_Samples_lr.csv", whose rows are the samples that training has
-// seen and the value then.
+// The files of csv_monitor as DeepSpeed 0.19 writes them: one per value, such as
+// "<output_path>/<job_name>/Train_Samples_lr.csv". A row is the number of samples so far, and the
+// value.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace zl {
 
 class CsvFiles {
  public:
-  // Makes the folder, and in it a file for each of `values` ("lr", "train_loss", …) to append to.
-  // As in DeepSpeed an empty output_path is the working directory, and a run that is repeated goes
-  // on below what is there, with a header of its own. Throws InputError if that cannot be.
+  // Creates the folder, and in it a file for each of `values` ("lr", "train_loss", …). As in
+  // DeepSpeed an empty output_path is the working directory, and a repeated run appends to the
+  // files, with another header. Throws InputError if a file cannot be written.
   CsvFiles(const CsvMonitor& monitor, const std::vector<std::string>& values);
   ~CsvFiles();
   CsvFiles(const CsvFiles&) = delete;

@@ -7,7 +7,7 @@
 namespace zl {
 
 void PhaseTimes::see(const Event& event) {
-  // What was so since the event before lasted until now.
+  // The state since the event before lasted until now.
   if (open_ != nullptr) {
     const int64_t passed = event.nanoseconds - last_;
     open_->nanoseconds += passed;

@@ -1,5 +1,4 @@
-// Where the time of a step goes: a reader of a rank's events that adds up each phase, and how much
-// of it was communication. The stages know nothing of it.
+// The time of each phase of a step and how much of it was communication, read from a rank's events.
 #pragma once
 
 #include <map>
@@ -10,11 +9,10 @@
 namespace zl {
 
 struct PhaseTime {
-  int64_t nanoseconds =
-      0;  // from the phase's event to the next phase's, or to the last event before take()
-  int64_t communicating =
-      0;                 // [ns] of these inside any collective; collectives of a group count once
-  int64_t reducing = 0;  // [ns] of these inside an all_reduce or a reduce_scatter
+  // [ns] From the phase's event to the next phase's, or to the last event before take().
+  int64_t nanoseconds = 0;
+  int64_t communicating = 0;  // [ns] of these inside any collective; a group counts once
+  int64_t reducing = 0;       // [ns] of these inside an all_reduce or a reduce_scatter
 };
 
 using PhaseTimeMap = std::map<std::string, PhaseTime>;
@@ -23,13 +21,13 @@ class PhaseTimes {
  public:
   // A listener of one rank's stream.
   void see(const Event& event);
-  // The times since the last take(), by the phase's name. The phase that is open ends with the last
-  // event, so that what the caller does between two steps counts nowhere.
+  // The times since the last take(), by the phase's name. The current phase ends with the last
+  // event, so that time between two steps is not counted.
   PhaseTimeMap take();
 
  private:
   PhaseTimeMap phases_;
-  PhaseTime* open_ = nullptr;             // the phase that the time runs for
+  PhaseTime* open_ = nullptr;             // the current phase
   int64_t last_ = 0;                      // [ns] of the last event
   int collectives_ = 0, reductions_ = 0;  // that have begun and not ended
 };
@@ -38,8 +36,8 @@ class PhaseTimes {
 // collective of the step.
 struct StepTimes {
   double forward = 0, backward = 0;
-  double backward_inner = 0,
-         backward_allreduce = 0;  // backward = inner + allreduce, whichever collective reduces
+  // backward = inner + allreduce; the latter also for reduce-scatters.
+  double backward_inner = 0, backward_allreduce = 0;
   double step = 0;
   double communication = 0;
 };

@@ -1,6 +1,6 @@
 #include "stages/train/rank_report.h"
 
-#include "dist/processes/wire.h"
+#include "dist/wire.h"
 
 namespace zl {
 

@@ -1,4 +1,4 @@
-// Training a GPT under one stage: the loop of one rank, and all ranks together.
+// Training any model under one stage: the loop of one rank, and all ranks together.
 #pragma once
 
 #include <functional>
@@ -6,62 +6,63 @@
 #include <vector>
 
 #include "dist/run_ranks.h"
-#include "nn/gpt.h"
+#include "nn/model.h"
 #include "stages/engine.h"
 #include "stages/train/rank_report.h"
 #include "tensor/platform/gpus.h"
 
 namespace zl {
 
-class Windows;
-
-// Someone asked the run to end (Ctrl-C). Programs exit with 130.
+// The run was asked to end, for example by Ctrl-C.
 class Interrupted : public std::runtime_error {
  public:
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-// What one rank computes on: null is the CPU, and plain memory.
+// What one rank computes on. Null: the CPU, and plain host memory.
 struct RankBackends {
   std::unique_ptr<Backend> device, host;
 };
 
-// What moves the ranks' data.
-enum class Transport {
-  threads,
-  nccl
-};  // ranks read each other's memory; NCCL, with a GPU for each rank
+// What moves data between ranks: threads that read each other's memory, or NCCL with a GPU per
+// rank.
+enum class Transport { threads, nccl };
 const char* name(Transport transport);
 
 struct TrainingSpec {
-  GptConfig model;
-  int64_t window = 0;  // T of a micro-batch, at most model.block_size; 0: model.block_size
-  Config config;       // config.stage: which stage; empty is ddp
+  // Makes the model: on each rank's own thread, and wherever only its shapes are needed.
+  // Thread-safe.
+  std::function<std::unique_ptr<Model>()> make_model;
+  Shape input_row, target_row;  // one row of Batch::inputs and of Batch::targets
+  EngineOptions engine;
+  int64_t micro_batch = 4;  // B: rows of a rank's micro-batch
+  int64_t steps = 100;
   int ranks = 1;
   int64_t device_memory = 0, host_memory = 0;  // [B] limits of each rank; 0: none
   bool poison = false;                         // fresh and freed memory is NaN (tests)
   RankOptions rank_options;
-  RunRanks
-      run_ranks;  // makes the ranks; where there is none, threads that read each other's memory
-  Transport transport =
-      Transport::threads;  // what `run_ranks` gives them, and what a dry run and formulas stand for
-  DeviceKind device = DeviceKind::cpu;  // what the ranks compute on, and what a dry run stands for
-  // Makes the backends of one rank, called on its own thread; where there is none, the CPU's. A dry
-  // run needs none.
+  RunRanks run_ranks;  // makes the ranks; empty: threads that read each other's memory
+  // The transport of `run_ranks`; predictions assume it too.
+  Transport transport = Transport::threads;
+  bool ordered_sums = true;             // false: NCCL adds in an order of its choice
+  DeviceKind device = DeviceKind::cpu;  // what the ranks compute on; likewise for a dry run
+  // Makes the backends of one rank, on its own thread; empty: the CPU. A dry run needs none.
   std::function<RankBackends(int rank)> backends;
-  const Windows* windows = nullptr;  // shared by the ranks; null in a dry run
-  int64_t eval_every = 0;            // steps between evaluations on held-out windows; 0: never
-  bool check_calls =
-      false;  // compare the ranks' calls in every step, and not only in the first two
-  // Weights to start from instead of initial values; called by all ranks at once, so it must be
-  // thread-safe.
+  const BatchSource* data = nullptr;  // shared by the ranks; null in a dry run
+  int64_t eval_every = 0;             // steps between evaluations on held-out rows; 0: never
+  bool check_calls = false;           // cross-check the ranks' calls in all steps, not only in two
+  // Weights to start from instead of initial values: all values of a parameter. Thread-safe.
   std::function<std::vector<float>(const Parameter&)> weights;
+  // Makes and starts the stage, for stages of the caller; empty: make_stage().
+  std::function<std::unique_ptr<Stage>(StageKind, std::vector<Unit>&, Communicator&, Memory&,
+                                       const StageOptions&)>
+      make_stage;
   std::function<bool()> interrupted;  // asked before each micro-batch
 
-  // Whether ranks add in rank order. Else NCCL adds, and stages are equal but for rounding.
-  bool ordered() const { return transport == Transport::threads || config.ordered; }
+  // Whether sums over ranks add in rank order; otherwise stages are equal but for rounding.
+  bool ordered() const { return transport == Transport::threads || ordered_sums; }
   // Whether such a sum first brings the other ranks' values into scratch memory.
-  bool uses_scratch() const { return transport == Transport::nccl && config.ordered; }
+  bool uses_scratch() const { return transport == Transport::nccl && ordered_sums; }
 };
 
 // One line of metrics.jsonl.
@@ -70,72 +71,82 @@ struct StepRecord {
   double loss = 0;       // mean over the step's global batch, before the update
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0;  // of all ranks
-  double seconds =
-      0;  // from before the first forward to after the update; no data, logging, evaluation
+  int64_t tokens = 0;  // elements of all ranks' inputs
+  double seconds = 0;  // of forward, backward and update; with uploads; without reading data,
+                       // logging, evaluation
   bool skipped = false;
-  std::optional<double> loss_scale;  // of this step; in fp16 only
-  std::optional<Culprit> culprit;    // of a gradient that is not finite
+  std::optional<double> loss_scale;            // of this step; in f16 only
+  std::optional<NonfiniteGradient> nonfinite;  // where the norm is not finite
   std::optional<double> eval_loss;
 };
 
-// One rank's model, stage and place in the data.
-class RankTraining {
+// One rank's model, engine and position in the data.
+class Trainer {
  public:
-  // All must outlive it. Throws OutOfMemory.
-  RankTraining(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host);
+  // All must outlive it. Throws OutOfMemory, and InputError if the spec contradicts itself.
+  Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host);
 
-  StepRecord step();
-  // Mean loss over the held-out windows, shared among the ranks; every rank must call it.
+  // One optimizer step. `after_backward`: called after each micro-batch's backward pass.
+  StepRecord step(const std::function<void()>& after_backward = {});
+  // The mean loss over the held-out rows, divided among the ranks; every rank must call it.
   double evaluate();
 
-  Gpt& model() { return model_; }
+  // Steps made. This is also the position in the data: micro-batch (step * A + a) * N + rank is
+  // next.
+  int64_t steps() const { return steps_; }
+  void restore_steps(int64_t steps) { steps_ = steps; }
+
+  const TrainingSpec& spec() const { return spec_; }
+  Model& model() { return *model_; }
   Engine& engine() { return *engine_; }
   Communicator& comm() { return comm_; }
   Memory& memory() { return memory_; }  // of the device
   Memory& host() { return host_; }
 
  private:
-  struct MicroBatch {
-    std::vector<int32_t> ids, targets;  // (B, T) each
+  struct HostBatch {
+    std::vector<int32_t> inputs, targets;
   };
-  double run_micro_batch(const MicroBatch& batch, bool train);
+  HostBatch host_batch(int64_t rows) const;
+  Engine::Forward forward_of(const HostBatch& batch, int64_t rows);
 
   const TrainingSpec& spec_;
   Communicator& comm_;
   Memory &memory_, &host_;
-  Gpt model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
-  int64_t window_, steps_ = 0;
-  std::vector<MicroBatch> batches_;  // allocated once: one per micro-batch of a step
+  int64_t steps_ = 0;
+  std::vector<HostBatch> batches_;  // of a step's micro-batches, allocated once
 };
 
-// On the process that has rank 0; others get nothing.
+// On the process that has rank 0; other processes get nothing.
 struct TrainingResult {
   std::vector<StepRecord> steps;  // rank 0's; equal on all ranks but for seconds
   std::vector<RankReport> ranks;
 };
 
 struct TrainingCallbacks {
-  std::function<void(RankTraining&)> at_start;     // on every rank, before the first step
-  std::function<void(const StepRecord&)> on_step;  // on rank 0, after each step
-  std::function<void(RankTraining&)> at_end;       // on every rank, after the last step
+  std::function<void(Trainer&)> at_start;              // on every rank, before the first step
+  std::function<void(Trainer&)> after_backward;        // on every rank, after each micro-batch
+  std::function<void(Trainer&)> after_step;            // on every rank, after each step
+  std::function<void(const StepRecord&)> on_step;      // on rank 0, after each step
+  std::function<void(Trainer&)> at_end;                // on every rank, after the last step
+  std::function<void(int rank, const Memory&)> freed;  // on every rank, when its trainer is gone
 };
 
-// Rank r on GPU gpus[r modulo their number], with pinned memory of the host beside it. For
-// TrainingSpec::backends.
+// Rank r on GPU gpus[r modulo their number], with pinned host memory. For TrainingSpec::backends.
 std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions options = {});
 
-// Runs spec.config.steps steps on all ranks. Rethrows the first error of a rank.
+// Runs spec.steps steps on all ranks. Rethrows the first error of a rank.
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks = {});
 
-// The same loop for one rank of any number, without data: the planner. Three steps of at most three
-// micro-batches, as peaks repeat from then on; the log is that of one such step.
-RankReport dry_run(const TrainingSpec& spec, int rank);
+// Peaks and traffic count from here. Returns the peak [B] of what came before.
+int64_t begin_counting(Trainer& trainer);
+RankReport report(Trainer& trainer, int64_t init_peak_total);
 
-// Whole fp32 weights in the order of names in model.safetensors, unpadded. Every rank must call it;
-// rank 0 gets them.
-std::vector<float> collect_weights(RankTraining& training);
+// The weights in fp32, unpadded, in the order of their names. Every rank must call it; rank 0 gets
+// them.
+std::vector<float> collect_weights(Trainer& trainer);
 // FNV-1a-64 over the little-endian bytes.
 uint64_t weights_hash(const std::vector<float>& weights);
 

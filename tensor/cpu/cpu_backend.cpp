@@ -4,15 +4,10 @@
 #include <cstring>
 #include <new>
 
-#include "tensor/cpu/attention.h"
-#include "tensor/cpu/matmul.h"
-
 namespace zl {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};  // a cache line
-
-int64_t compute_size(Dtype dtype) { return dtype == Dtype::f64 ? 8 : 4; }  // [B]
+constexpr std::align_val_t kAlignment{64};  // [B] of a cache line
 
 }  // namespace
 
@@ -34,19 +29,15 @@ void CpuBackend::move_bytes(const void* from, void* to, int64_t bytes) {
 }
 
 int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const {
+  const int64_t size = size_of(compute_type(dtype));
   switch (kernel) {
     case KernelId::matmul: return matmul_workspace(dims[0], dims[1], dims[2], dtype);
-    case KernelId::attention: return attention_workspace(dims[1], dims[3], dtype);
-    case KernelId::attention_backward: return attention_backward_workspace(dims[1], dims[3], dtype);
-    case KernelId::layer_norm_backward:
-      return 2 * dims[1] * compute_size(dtype);                     // sums of dweight and dbias
-    case KernelId::sum_rows: return dims[1] * compute_size(dtype);  // the sums
-    case KernelId::embedding_backward:
-    case KernelId::add_positions_backward:
-    case KernelId::cross_entropy:
-    case KernelId::sum_of_squares: return 0;
+    case KernelId::attention: return attention_workspace(dims[1], dims[3], dtype, false);
+    case KernelId::attention_backward: return attention_workspace(dims[1], dims[3], dtype, true);
+    case KernelId::layer_norm_backward: return 2 * dims[1] * size;  // sums of dweight and dbias
+    case KernelId::sum_rows: return dims[1] * size;                 // the sums
+    default: return 0;
   }
-  return 0;
 }
 
 void CpuBackend::upload(const void* host, const Tensor& to) {
@@ -58,7 +49,7 @@ void CpuBackend::download(const Tensor& from, void* host) {
 }
 
 Backend& cpu_backend() {
-  static CpuBackend backend;  // has no state
+  static CpuBackend backend;  // stateless
   return backend;
 }
 

@@ -1,5 +1,5 @@
-// The reference kernels. Each file of this folder defines the members of one family; cuda/ has the
-// same files.
+// The reference kernels. Each file of this folder defines the kernels of one family; tensor/cuda/
+// has files of the same names.
 #pragma once
 
 #include "tensor/backend.h"
@@ -72,7 +72,11 @@ class CpuBackend : public Backend {
   void ordered_sum(const OrderedSum& sum) override;
 };
 
-// The instruction set that the kernels of this folder were compiled for, such as "x86-64-v3".
+// [B] The workspace of kernels: matmul.cpp, attention.cpp.
+int64_t matmul_workspace(int64_t M, int64_t N, int64_t K, Dtype dtype);
+int64_t attention_workspace(int64_t T, int64_t D, Dtype dtype, bool backward);
+
+// The instruction set for which the kernels of this folder were compiled, such as "x86-64-v3".
 const char* cpu_architecture();
 
 }  // namespace zl

@@ -1,9 +1,8 @@
-// Mean cross-entropy of rows of logits. Nothing is saved for backward: it finds each row's maximum
-// and sum again, which costs less than keeping a second tensor as large as the logits.
+// Mean cross-entropy of rows of logits. Backward computes each row's maximum and sum again: that is
+// cheaper than a second tensor as large as the logits.
 #include <limits>
 
 #include "tensor/cpu/cpu_backend.h"
-#include "tensor/cpu/store.h"
 #include "tensor/cpu/vector_math.h"
 
 namespace zl {
@@ -11,12 +10,11 @@ namespace {
 
 int64_t checked_target(int32_t target, int64_t V, int64_t row) {
   require(target >= 0 && target < V, "cross_entropy: target ", target, " of row ", row,
-          " lies outside ", V, " classes");
+          " is out of range for ", V, " classes");
   return target;
 }
 
-// The denominator of a row's softmax is `sum` times e^maximum. A NaN or +infinity among the logits
-// makes sum NaN.
+// The denominator of a row's softmax is sum * e^maximum. sum is NaN if a logit is NaN or +infinity.
 template <class F>
 struct RowStatistics {
   F maximum, sum;
@@ -33,8 +31,7 @@ RowStatistics<F> row_statistics(const T* x, int64_t V) {
 
 void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
                                const Tensor&) {
-  for_float_type(logits.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(logits.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t V = logits.dim(-1);
     const auto target = targets.data<int32_t>();
@@ -52,8 +49,7 @@ void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, cons
 
 void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
                                         const Tensor& dloss, const Tensor& dlogits) {
-  for_float_type(logits.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(logits.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t V = logits.dim(-1);
     const auto target = targets.data<int32_t>();
@@ -64,8 +60,8 @@ void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targ
       const int64_t t = checked_target(target[r], V, int64_t(r));
       const auto [maximum_, sum] = row_statistics(x, V);
       const F maximum = maximum_, inverse = F(1) / sum;
-      const F at_target =
-          (exp_fast(F(x[t]) - maximum) * inverse - F(1)) * scale;  // before x[t] may be overwritten
+      // Before the loop, which may overwrite x[t].
+      const F at_target = (exp_fast(F(x[t]) - maximum) * inverse - F(1)) * scale;
 #pragma omp simd
       for (int64_t i = 0; i < V; ++i) store(dx[i], exp_fast(F(x[i]) - maximum) * inverse * scale);
       store(dx[t], at_target);

@@ -1,28 +1,23 @@
-// Token and position tables: rows looked up and added, and their gradients added back in the order
-// of the rows.
+// Token and position tables. Gradients are added to the table in the order of the rows.
 #include <algorithm>
 #include <cstring>
 
 #include "tensor/cpu/cpu_backend.h"
-#include "tensor/cpu/store.h"
 
 namespace zl {
 namespace {
 
-// An id outside the table would read or write foreign memory; kernel:: cannot check it, since ids
-// may lie on a GPU.
+// kernel:: cannot check ids, because they may be on a GPU.
 int64_t checked_id(int32_t id, int64_t V, int64_t row) {
   require(id >= 0 && id < V, "embedding: token id ", id, " of row ", row,
-          " lies outside a table of ", V, " rows");
+          " is out of range for a table of ", V, " rows");
   return id;
 }
-
-int64_t rows(const Tensor& table) { return table.dim(-1) ? table.numel() / table.dim(-1) : 0; }
 
 }  // namespace
 
 void CpuBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
-  const int64_t C = y.dim(-1), V = rows(table), row_bytes = C * size_of(y.dtype());
+  const int64_t C = y.dim(-1), V = table.rows(), row_bytes = C * size_of(y.dtype());
   const auto id = ids.data<int32_t>();
   const char* from = static_cast<const char*>(table.address());
   char* to = static_cast<char*>(y.address());
@@ -32,14 +27,12 @@ void CpuBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor&
 }
 
 // A token that occurs k times in a batch is added k times. In bf16 and f16 each of these additions
-// rounds: a sum in fp32 would need a table of its own. Train these types with tables whose
-// gradients are f32 if that matters.
+// rounds, because a sum in fp32 would need a second table. If that matters, use f32 gradients.
 void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
                                     const Tensor&) {
-  for_float_type(dtable.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(dtable.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
-    const int64_t C = dy.dim(-1), V = rows(dtable);
+    const int64_t C = dy.dim(-1), V = dtable.rows();
     const auto id = ids.data<int32_t>();
     const T* from = dy.data<T>().data();
     T* table = dtable.data<T>().data();
@@ -53,8 +46,7 @@ void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const T
 }
 
 void CpuBackend::add_positions(const Tensor& x, const Tensor& table, const Tensor& y) {
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(y.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t B = x.dim(0), TC = x.dim(1) * x.dim(2);
     const T* from = x.data<T>().data();
@@ -67,13 +59,11 @@ void CpuBackend::add_positions(const Tensor& x, const Tensor& table, const Tenso
   });
 }
 
-// Every element is summed over the batch in order and rounded to the table's type once.
+// Sums every element over the batch in order, and rounds it to the table's type once.
 void CpuBackend::add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor&) {
-  for_float_type(dtable.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(dtable.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
-    constexpr int64_t kChunk =
-        64;  // sums that stay in registers or the first cache while the batch passes
+    constexpr int64_t kChunk = 64;  // [n] sums that stay in registers or the first-level cache
     const int64_t B = dy.dim(0), TC = dy.dim(1) * dy.dim(2);
     const T* from = dy.data<T>().data();
     T* to = dtable.data<T>().data();

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "tensor/cpu/cpu_backend.h"
-#include "tensor/cpu/store.h"
 #include "tensor/cpu/vector_math.h"
 
 namespace zl {
@@ -15,7 +14,7 @@ struct Row {
   Compute<T> normal(int64_t c) const { return (Compute<T>(x[c]) - mean) * rstd; }
 };
 
-// dx of one row, and its share of the sums over rows.
+// dx of one row; adds the row's terms to dweight and dbias.
 template <Write write, class T>
 void backward_row(int64_t C, const Row<T>& row, const T* dy, T* dx, Compute<T>* dweight,
                   Compute<T>* dbias) {
@@ -38,8 +37,7 @@ void backward_row(int64_t C, const Row<T>& row, const T* dy, T* dx, Compute<T>* 
 
 void CpuBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
                             const Tensor& y) {
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(y.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t C = saved.weight.numel(), R = saved.mean.numel();
     const T *x = saved.x.data<T>().data(), *weight = saved.weight.data<T>().data(),
@@ -60,8 +58,7 @@ void CpuBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, dou
 
 void CpuBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy,
                                      const LayerNormGradients& out, const Tensor& workspace) {
-  for_float_type(dy.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(dy.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t C = saved.weight.numel(), R = saved.mean.numel();
     if (C == 0) return;
@@ -70,18 +67,18 @@ void CpuBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& 
     const F *mean = saved.mean.data<F>().data(), *rstd = saved.rstd.data<F>().data();
     T *dx = out.dx.data<T>().data(), *dweight = out.dweight.data<T>().data(),
       *dbias = out.dbias.data<T>().data();
-    // Rows are added in order and rounded to T once, when their sum meets the gradient buffers.
-    F *sum_gain = static_cast<F*>(workspace.address()), *sum_bias = sum_gain + C;
-    std::fill_n(sum_gain, 2 * C, F(0));
+    // Rows are added in order; their sums are added to the gradient buffers and rounded to T once.
+    F *sum_weight = static_cast<F*>(workspace.address()), *sum_bias = sum_weight + C;
+    std::fill_n(sum_weight, 2 * C, F(0));
     const auto backward =
         out.write_dx == Write::add ? backward_row<Write::add, T> : backward_row<Write::set, T>;
     for (int64_t r = 0; r < R; ++r) {
       const Row<T> row{x + r * C, weight, mean[r], rstd[r]};
-      backward(C, row, incoming + r * C, dx + r * C, sum_gain, sum_bias);
+      backward(C, row, incoming + r * C, dx + r * C, sum_weight, sum_bias);
     }
 #pragma omp simd
     for (int64_t c = 0; c < C; ++c) {
-      store(dweight[c], F(dweight[c]) + sum_gain[c]);
+      store(dweight[c], F(dweight[c]) + sum_weight[c]);
       store(dbias[c], F(dbias[c]) + sum_bias[c]);
     }
   });

@@ -1,18 +1,16 @@
-#include "tensor/cpu/matmul.h"
-
 #include <algorithm>
 #include <type_traits>
 #include <utility>
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cpu/gemm.h"
-#include "tensor/cpu/store.h"
 
 namespace zl {
 namespace {
 
-// bf16 and f16 are multiplied in fp32, piece by piece, so that the fp32 copies stay small. Along K
-// a piece is a multiple of gemm's blocks: the sums are the same as if all of K were one piece.
+// bf16 and f16 are multiplied in fp32, piece by piece, so that the fp32 copies stay small. A piece
+// along K is a multiple of gemm's blocks, so the sums have the same bits as without pieces.
 constexpr int64_t kPiece = 512;
 static_assert(kPiece % kDepthBlock == 0);
 
@@ -20,21 +18,11 @@ struct Sizes {
   int64_t m, n, k;
 };
 
-Sizes piece(const Sizes& whole) {
-  return {std::min(whole.m, kPiece), std::min(whole.n, kPiece), std::min(whole.k, kPiece)};
+Sizes piece(const Sizes& all) {
+  return {std::min(all.m, kPiece), std::min(all.n, kPiece), std::min(all.k, kPiece)};
 }
 
-int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
-
-// Copies a matrix into one of another type.
-template <class From, class To>
-void convert(const From* from, int64_t stride_from, To* to, int64_t stride_to, int64_t rows,
-             int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r, from += stride_from, to += stride_to) {
-#pragma omp simd
-    for (int64_t c = 0; c < columns; ++c) store(to[c], float(from[c]));
-  }
-}
+int64_t aligned(int64_t elements) { return round_up(elements, 16); }  // 64 bytes of fp32
 
 template <class T>
 struct Operands {
@@ -44,8 +32,7 @@ struct Operands {
   const T* bias;  // or null
 };
 
-// The piece of a stored factor that begins at (row, column) of the untransposed one; returns it in
-// fp32.
+// Converts the piece of a factor that begins at (row, column) of the matrix that matmul reads.
 template <class T>
 GemmFactor<float> widen(const GemmFactor<T>& f, int64_t row, int64_t column, int64_t rows,
                         int64_t columns, float* to) {
@@ -60,7 +47,7 @@ void multiply_in_pieces(const Sizes& all, const Operands<T>& o, float* workspace
   float* a = workspace;
   float* b = a + aligned(p.m * p.k);
   float* c = b + aligned(p.k * p.n);
-  float* rest = c + aligned(p.m * p.n);
+  float* gemm_workspace = c + aligned(p.m * p.n);
   for (int64_t n0 = 0; n0 < all.n; n0 += kPiece) {
     float bias[kPiece];
     if (o.bias) convert(o.bias + n0, 0, bias, 0, 1, std::min(kPiece, all.n - n0));
@@ -69,11 +56,11 @@ void multiply_in_pieces(const Sizes& all, const Operands<T>& o, float* workspace
       T* out = o.c + m0 * all.n + n0;
       if (o.write == Write::add) convert(out, all.n, c, n, m, n);
       int64_t k0 = 0;
-      do {  // once even if K is 0, which sets zeros or the bias
+      do {  // at least once: K = 0 sets zeros or the bias
         const int64_t k = std::min(kPiece, all.k - k0);
         const Write write = k0 == 0 ? o.write : Write::add;
         gemm<float>({m, n, k, widen(o.a, m0, k0, m, k, a), widen(o.b, k0, n0, k, n, b), c, n, write,
-                     1.0f, rest, o.bias ? bias : nullptr});
+                     1.0f, gemm_workspace, o.bias ? bias : nullptr});
         k0 += k;
       } while (k0 < all.k);
       convert(c, n, out, all.n, m, n);
@@ -96,8 +83,7 @@ void CpuBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& ou
   const int64_t N = out.dim(-1), M = N ? out.numel() / N : 0;
   if (M == 0 || N == 0) return;
   const int64_t K = a.tensor.numel() / M;
-  for_float_type(out.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(out.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const auto factor = [](const Factor& f) {
       return GemmFactor<T>{f.tensor.data<T>().data(), f.tensor.dim(-1), f.transpose};

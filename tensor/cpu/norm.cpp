@@ -1,5 +1,4 @@
-// The sum of squares from which a gradient's norm is made, in one fixed order that all stages
-// share.
+// The sum of squares of a gradient, for its norm. All stages add in the same order.
 #include <algorithm>
 
 #include "tensor/cpu/cpu_backend.h"
@@ -10,8 +9,8 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// Adds numbers pairwise, as a balanced binary tree over them does, without knowing how many will
-// come: `partial[k]` is the finished sum of 2^k numbers if bit k of `count` is set.
+// Adds numbers pairwise, as a balanced binary tree over them, without knowing how many will follow:
+// partial_[k] is the complete sum of 2^k numbers if bit k of count_ is set.
 class PairwiseSum {
  public:
   void add(double value) {
@@ -20,7 +19,7 @@ class PairwiseSum {
     partial_[level] = value;
     ++count_;
   }
-  // The value of the tree whose missing leaves are 0: so zeros at the end never change it.
+  // The value of the tree, whose missing leaves are 0. So zeros at the end do not change it.
   double total() const {
     double sum = 0;
     for (int level = 0; level < 64; ++level)
@@ -36,15 +35,13 @@ class PairwiseSum {
 }  // namespace
 
 void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor&) {
-  for_float_type(x.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(x.dtype(), [&]<class T>(T) {
     const T* px = x.data<T>().data();
     const int64_t n = x.numel();
     PairwiseSum sum;
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const T* block = px + begin;
-      // A block that is not full counts as filled up with zeros: adding them to a lane changes no
-      // bit.
+      // A shorter block gives the bits of one that is filled with zeros.
       sum.add(sum_lanes(std::min(kBlock, n - begin), [block](int64_t i) {
         const double value = double(Compute<T>(block[i]));
         return value * value;

@@ -1,5 +1,5 @@
-// Normal numbers of a counter-based stream: element i of a parameter is number i, whatever part of
-// it is filled.
+// Normal numbers of a counter-based stream: element i of a parameter is number i of its stream,
+// whichever range of the parameter is filled.
 #include "tensor/random.h"
 
 #include "tensor/cpu/cpu_backend.h"
@@ -7,8 +7,7 @@
 namespace zl {
 void CpuBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean,
                         double deviation, const Tensor& out) {
-  for_float_type(out.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(out.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const PhiloxStream numbers{seed, stream};
     const auto store = [&](T& element, double z) { element = T(F(mean + deviation * z)); };

@@ -1,10 +1,8 @@
-// Arithmetic of kernels that compilers turn into vector instructions and whose bits are
-// nevertheless fixed.
+// Arithmetic that the compiler vectorises and whose bits are fixed.
 //
-// Everything is branch-free and uses only +, -, *, / and selections, so that a result depends on
-// the values alone: not on the alignment of a buffer, on the compiler or on the width of its
-// vectors. That is why these stand here and neither std::exp in a loop (one call per element) nor
-// Eigen's array math (other bits at other offsets) is used.
+// All functions are branch-free and use only +, -, *, / and selections. So a result depends on the
+// values alone, and not on alignment, on the compiler or on the width of its vectors. std::exp in a
+// loop would be one call per element, and Eigen's array math gives other bits at other offsets.
 #pragma once
 
 #include <bit>
@@ -29,25 +27,24 @@ inline float exp_of_remainder(float r) {
 // e^x within 1 ulp (relative error below 1.2e-7 where the result is normal). Overflow gives
 // infinity, underflow a subnormal or 0, NaN stays NaN. Cody & Waite's reduction.
 inline float exp_fast(float x) {
-  // Beyond these the result is infinity or 0 already; the clamp keeps n within the exponents
-  // handled below.
+  // Beyond these limits the result is infinity or 0. The clamp keeps n in the range handled below.
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
-  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits.
+  // Adding 1.5 * 2^23 rounds to an integer, in the lowest bits.
   constexpr float kRound = 12582912.0f;
   const float shifted = x * 1.44269504088896341f + kRound;
   const uint32_t n = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
-  const float whole = shifted - kRound;
-  // ln 2 in two parts; the product with the first is exact.
-  const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  const float integer = shifted - kRound;
+  // ln 2 in two parts; integer times the first part is exact.
+  const float r = (x - integer * 0.693359375f) + integer * 2.12194440e-4f;
   const float p = exp_of_remainder(r);
-  // 2^n as a product of two powers: n reaches from -150 to 128, beyond the exponents of one float.
+  // 2^n as two factors: n is from -150 to 128, which exceeds the exponents of one float.
   const uint32_t half = uint32_t(int32_t(n) >> 1), rest = n - half;
   return p * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((rest + 127u) << 23);
 }
 inline double exp_fast(double x) { return std::exp(x); }
 
-// Sums run in this many lanes: element i belongs to lane i % kLanes.
+// The number of partial sums of a vectorised sum: element i is added to lane i % kLanes.
 inline constexpr int kLanes = 16;
 
 // term(0) + … + term(n - 1): each lane in order of i, then the lanes pairwise. term returns float
@@ -68,7 +65,7 @@ inline auto sum_lanes(int64_t n, Term&& term) {
   return lane[0];
 }
 
-// The largest term; `floor` for n = 0. NaN terms are passed over.
+// The largest term; `floor` for n = 0. Ignores NaN.
 template <class T, class Term>
 inline T max_lanes(int64_t n, T floor, Term&& term) {
   T lane[kLanes];

@@ -1,12 +1,12 @@
-// Causal attention as FlashAttention-2, Dao 2023 (arXiv:2307.08691), algorithms 1 and 2: a tile of
-// queries meets one tile of keys after the other. Scores live in registers and shared memory only;
-// a running maximum and sum per query stand for the softmax over its row. backward computes the
-// scores again, and log_sum_exp turns them into probabilities.
+// Causal attention as FlashAttention-2, Dao 2023 (arXiv:2307.08691), algorithms 1 and 2. A block
+// loops over the tiles of keys for one tile of queries. Scores exist only in registers and shared
+// memory; a running maximum and sum per query give the softmax of its row. Backward computes the
+// scores again and turns them into probabilities with log_sum_exp.
 //
-// Where the paper adds to dq with atomics, a kernel of its own goes over the keys of each tile of
-// queries: every sum has one order, at the price of 7 products instead of 5. Tiles begin at
-// multiples of their size and keys beyond a query's diagonal count exactly 0, so what a query gives
-// does not depend on how many tokens follow it.
+// The paper adds to dq with atomics. Here a second kernel computes dq, so that every sum has one
+// order; backward takes 7 matmuls instead of 5. Tiles begin at multiples of their size, and keys
+// beyond a query's diagonal add exactly 0. So the result of a query does not depend on how many
+// tokens follow it.
 #include <limits>
 
 #include "tensor/cuda/attention_tiles.h"
@@ -14,7 +14,7 @@
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-// Which head and which tile a block computes: the tiles with the most work of all heads first.
+// The head and the tile that a block computes. Tiles with more work come first, of all heads.
 struct Job {
   int64_t head, rank;
 };
@@ -36,12 +36,12 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
   const Matrix<const T> k = pass.of_head(pass.qkv, head, 3, 1),
                         v = pass.of_head(pass.qkv, head, 3, 2);
   const F scale = pass.scale();
-  F largest[Tile::kMine], sum[Tile::kMine];  // the latter over this thread's columns
+  F largest[Tile::kMine], sum[Tile::kMine];  // the sum is over this thread's columns
   for (int i = 0; i < Tile::kMine; ++i) largest[i] = kNone, sum[i] = 0;
   typename Tile::Output output = {};
   for (int64_t keys = 0; keys <= queries; keys += Tile::kRows) {
     typename Tile::Scores p = {};
-    tile.add_products(q, k.from(keys), p);
+    tile.add_matmul(q, k.from(keys), p);
     for (int i = 0; i < Tile::kMine; ++i) {
       F top = largest[i];
       for (int j = 0; j < Tile::kMine; ++j) {
@@ -50,8 +50,7 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
       }
       top = warp_max<kSide>(top);
       const F base = top == kNone ? F(0) : top;  // all scores so far may be -infinity
-      const F shrink =
-          exp(largest[i] - base);  // what was summed so far was relative to the maximum so far
+      const F shrink = exp(largest[i] - base);   // the sums are relative to the previous maximum
       largest[i] = top;
       sum[i] *= shrink;
       for (int j = 0; j < Tile::kMine; ++j) sum[i] += p[i][j] = exp(p[i][j] - base);
@@ -61,20 +60,21 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
   }
   F inverse[Tile::kMine];
   for (int i = 0; i < Tile::kMine; ++i) {
-    const F whole = warp_sum<kSide>(sum[i]);
-    inverse[i] = F(1) / whole;
+    const F total = warp_sum<kSide>(sum[i]);
+    inverse[i] = F(1) / total;
     if (column(0) == 0 && row(i) < q.rows)
-      pass.log_sum_exp[head * pass.tokens + queries + row(i)] = largest[i] + log(whole);
+      pass.log_sum_exp[head * pass.tokens + queries + row(i)] = largest[i] + log(total);
   }
-  Tile::store(output, inverse, pass.of_head(pass.y, head).from(queries));
+  Tile::store(
+      output, [&](int i) { return inverse[i]; }, pass.of_head(pass.y, head).from(queries));
 }
 
-// delta = sum of dy * y, for each query by one warp.
+// delta = the sum of dy * y of each query. One warp per query.
 template <class T>
 __global__ void delta_kernel(Pass<T> pass) {
   using F = Compute<T>;
   const int64_t query = first_element() / kWarp, head = query / pass.tokens;
-  if (head >= pass.B * pass.heads) return;  // the whole warp
+  if (head >= pass.B * pass.heads) return;  // all threads of the warp
   const Matrix<const T> y =
       pass.of_head(static_cast<const T*>(pass.y), head).from(query % pass.tokens);
   const Matrix<const T> dy = pass.of_head(pass.dy, head).from(query % pass.tokens);
@@ -84,7 +84,7 @@ __global__ void delta_kernel(Pass<T> pass) {
   if (threadIdx.x % kWarp == 0) pass.delta[query] = sum;
 }
 
-// What backward knows of one query.
+// The statistics of one query.
 template <class F>
 struct Statistics {
   F log_sum_exp, delta;
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
   typename Tile::Output dq = {};
   for (int64_t keys = 0; keys <= queries; keys += Tile::kRows) {
     typename Tile::Scores p = {}, ds = {};
-    tile.add_products(q, k.from(keys), p);
-    tile.add_products(dy, v.from(keys), ds);
+    tile.add_matmul(q, k.from(keys), p);
+    tile.add_matmul(dy, v.from(keys), ds);
     for (int i = 0; i < Tile::kMine; ++i) {
       const auto [log_sum_exp, delta] = statistics(pass, head, queries + row(i));
       for (int j = 0; j < Tile::kMine; ++j) {
@@ -123,12 +123,11 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
     }
     tile.add_weighted(ds, k.from(keys), dq);
   }
-  F factor[Tile::kMine];
-  for (F& f : factor) f = scale;
-  Tile::store(dq, factor, pass.of_head(pass.dqkv, head, 3, 0).from(queries));
+  Tile::store(
+      dq, [=](int) { return scale; }, pass.of_head(pass.dqkv, head, 3, 0).from(queries));
 }
 
-// dv = P^T dy and dk = scale dS^T q. Here the rows of a tile are keys, and its columns queries.
+// dv = P^T dy and dk = scale dS^T q. The rows of a tile are keys, its columns are queries.
 template <class T, int kHead>
 __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
     backward_keys_kernel(Pass<T> pass) {
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
   typename Tile::Output dk = {}, dv = {};
   for (int64_t queries = keys; queries < pass.tokens; queries += Tile::kRows) {
     typename Tile::Scores p = {}, ds = {};
-    tile.add_products(k, q.from(queries), p);
+    tile.add_matmul(k, q.from(queries), p);
     for (int j = 0; j < Tile::kMine; ++j) {
       const int64_t query = queries + column(j);
       const F log_sum_exp = statistics(pass, head, query).log_sum_exp;
@@ -152,24 +151,23 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
         p[i][j] = keys + row(i) <= query ? exp(p[i][j] * scale - log_sum_exp) : F(0);
     }
     tile.add_weighted(p, dy.from(queries), dv);
-    tile.add_products(v, dy.from(queries), ds);
+    tile.add_matmul(v, dy.from(queries), ds);
     for (int j = 0; j < Tile::kMine; ++j) {
       const F delta = statistics(pass, head, queries + column(j)).delta;
       for (int i = 0; i < Tile::kMine; ++i) ds[i][j] = p[i][j] * (ds[i][j] - delta);
     }
     tile.add_weighted(ds, q.from(queries), dk);
   }
-  F factor[Tile::kMine];
-  for (F& f : factor) f = scale;
-  Tile::store(dk, factor, pass.of_head(pass.dqkv, head, 3, 1).from(keys));
-  for (F& f : factor) f = 1;
-  Tile::store(dv, factor, pass.of_head(pass.dqkv, head, 3, 2).from(keys));
+  Tile::store(
+      dk, [=](int) { return scale; }, pass.of_head(pass.dqkv, head, 3, 1).from(keys));
+  Tile::store(
+      dv, [](int) { return F(1); }, pass.of_head(pass.dqkv, head, 3, 2).from(keys));
 }
 
-// Calls f with the smallest head size that there are kernels for and D fits in.
+// Calls f with the smallest head size of a kernel that D fits in.
 template <class F>
 void for_head_size(int64_t D, F&& f) {
-  require(D <= 256, "attention: heads of ", D, " channels; on a GPU they may have 256 at most");
+  require(D <= 256, "attention: heads of ", D, " channels; the limit on a GPU is 256");
   if (D <= 64) return f(std::integral_constant<int, 64>());
   if (D <= 128) return f(std::integral_constant<int, 128>());
   f(std::integral_constant<int, 256>());
@@ -192,8 +190,7 @@ Pass<T> pass_over(const AttentionSaved& saved) {
 
 void CudaBackend::attention(const AttentionSaved& saved, const Tensor&) {
   if (saved.qkv.numel() == 0) return;
-  for_float_type(saved.qkv.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(saved.qkv.dtype(), [&]<class T>(T) {
     const Pass<T> pass = pass_over<T>(saved);
     for_head_size(pass.D, [&](auto head) {
       constexpr int kHead = decltype(head)::value;
@@ -206,10 +203,10 @@ void CudaBackend::attention(const AttentionSaved& saved, const Tensor&) {
 void CudaBackend::attention_backward(const AttentionSaved& saved, const Tensor& dy,
                                      const Tensor& dqkv, const Tensor& workspace) {
   if (saved.qkv.numel() == 0) return;
-  for_float_type(saved.qkv.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(saved.qkv.dtype(), [&]<class T>(T) {
     Pass<T> pass = pass_over<T>(saved);
-    pass.dy = elements<T>(dy), pass.dqkv = elements<T>(dqkv),
+    pass.dy = elements<T>(dy);
+    pass.dqkv = elements<T>(dqkv);
     pass.delta = elements<Compute<T>>(workspace);
     const int64_t heads = pass.B * pass.heads;
     launch(*this, delta_kernel<T>, blocks_for(heads * pass.tokens * kWarp), kThreads, pass);

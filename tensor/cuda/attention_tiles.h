@@ -1,12 +1,11 @@
-// The two products of which attention consists, on tiles in shared memory. Only attention.cu
-// includes it.
+// The two matmuls of attention, on tiles in shared memory. Only attention.cu includes this header.
 #pragma once
 
 #include <type_traits>
 
 #include "tensor/cuda/launch.h"
 
-// A loop that must be unrolled, or the array that it goes through would not stay in registers.
+// For loops that must be unrolled, so that the arrays that they index stay in registers.
 #ifdef __CUDACC__
 #define ZL_UNROLL _Pragma("unroll")
 #else
@@ -15,16 +14,16 @@
 
 namespace zl::ZEROLAB_CUDA {
 
-constexpr int kSide = 16;   // the threads of a block form a square: kSide rows of kSide, which are
-                            // neighbours in one warp
-constexpr int kChunk = 32;  // channels in shared memory at a time
+// The threads of a block form a square. The kSide threads of a row are neighbours in one warp.
+constexpr int kSide = 16;
+constexpr int kChunk = 32;  // [n] channels in shared memory at a time
 static_assert(kSide * kSide == kThreads);
 
 // The rows and columns of a tile that belong to this thread: every kSide-th.
 __device__ inline int row(int i) { return int(threadIdx.x) / kSide + i * kSide; }
 __device__ inline int column(int j) { return int(threadIdx.x) % kSide + j * kSide; }
 
-// Rows of D channels, `stride` elements apart. Reads as 0 beyond its end.
+// Rows of D channels, `stride` elements apart. Elements outside read as 0.
 template <class T>
 struct Matrix {
   T* first;
@@ -37,7 +36,7 @@ struct Matrix {
   }
 };
 
-// One pass over all heads. Per query there is one statistic of each kind, (B, H, T).
+// The arguments of a forward or backward pass over all heads. Statistics of queries are (B, H, T).
 template <class T>
 struct Pass {
   using F = Compute<T>;
@@ -51,8 +50,8 @@ struct Pass {
   F* delta = nullptr;  // sum of dy * y
 
   __device__ F scale() const { return F(1) / sqrt(F(D)); }
-  // Of head `bh` out of B * heads, in a tensor of C channels per token, or 3C: then the queries,
-  // keys or values (0, 1, 2).
+  // The matrix of head `bh` of B * heads, in a tensor of `parts` * C channels per token. In qkv the
+  // parts are queries, keys and values.
   template <class U>
   __device__ Matrix<U> of_head(U* tensor, int64_t bh, int parts = 1, int part = 0) const {
     const int64_t b = bh / heads, h = bh % heads, C = heads * D;
@@ -60,21 +59,19 @@ struct Pass {
   }
 };
 
-// What the threads of a block share, and what they do together. Each sum belongs to one thread and
-// runs in order.
+// Shared memory of a block and operations on it. One thread computes each sum, in order.
 template <class T, int kHead>
 struct Tiles {
   using F = Compute<T>;
-  // Queries or keys. Registers hold the output, (kRows, kHead), and a block has 48 KiB of shared
-  // memory.
+  // [n] Queries or keys. Registers hold the output (kRows, kHead); shared memory is 48 KiB.
   static constexpr int kRows = sizeof(F) == 8 || kHead > 128 ? 32 : 64;
-  static constexpr int kBlocks =
-      kHead > 64 ? 1 : 2;  // that run on one multiprocessor at a time, or the compiler aims at more
+  // Blocks that run on one multiprocessor at a time. Without this limit the compiler aims at more.
+  static constexpr int kBlocks = kHead > 64 ? 1 : 2;
   static constexpr int kMine = kRows / kSide, kColumns = kHead / kSide,
                        kColumnsOfChunk = kChunk / kSide;
   using Scores = F[kMine][kMine];
   using Output = F[kMine][kColumns];
-  // One more column than needed, so that the elements of a column lie in different banks.
+  // One more column than needed, so that the elements of a column are in different banks.
   F a[kRows][kChunk + 1], b[kRows][kChunk + 1], weights[kRows][kRows + 1];
 
   __device__ void load(const Matrix<const T>& from, int d, F (&to)[kRows][kChunk + 1]) {
@@ -83,9 +80,9 @@ struct Tiles {
   }
 
   // sums += x y^T for tiles of rows.
-  __device__ void add_products(const Matrix<const T>& x, const Matrix<const T>& y, Scores& sums) {
+  __device__ void add_matmul(const Matrix<const T>& x, const Matrix<const T>& y, Scores& sums) {
     for (int d = 0; d < x.D; d += kChunk) {
-      __syncthreads();  // nobody reads the chunks and weights before these any more
+      __syncthreads();  // all threads have read the previous chunks and weights
       load(x, d, a);
       load(y, d, b);
       __syncthreads();
@@ -99,8 +96,7 @@ struct Tiles {
     }
   }
 
-  // output += w x for a tile of weights and a tile of rows. add_products must stand between two
-  // calls.
+  // output += w x for a tile of weights and a tile of rows. Call add_matmul between two calls.
   __device__ void add_weighted(const Scores& w, const Matrix<const T>& x, Output& output) {
     for (int i = 0; i < kMine; ++i) {
       for (int j = 0; j < kMine; ++j) weights[row(i)][column(j)] = w[i][j];
@@ -123,15 +119,15 @@ struct Tiles {
     }
   }
 
-  // to = output, row i times factor[i].
-  __device__ static void store(const Output& output, const F (&factor)[kMine],
-                               const Matrix<T>& to) {
+  // to = output, row i times factor(i).
+  template <class Factor>
+  __device__ static void store(const Output& output, Factor factor, const Matrix<T>& to) {
     ZL_UNROLL
     for (int i = 0; i < kMine; ++i) {
       ZL_UNROLL
       for (int c = 0; c < kColumns; ++c) {
         if (row(i) < to.rows && column(c) < to.D)
-          to.first[row(i) * to.stride + column(c)] = T(output[i][c] * factor[i]);
+          to.first[row(i) * to.stride + column(c)] = T(output[i][c] * factor(i));
       }
     }
   }

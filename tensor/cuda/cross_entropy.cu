@@ -1,9 +1,7 @@
-// Mean cross-entropy of rows of logits, one block per row. Nothing is saved for backward: it finds
-// each row's maximum and sum again, which costs less than keeping a second tensor as large as the
-// logits.
+// Mean cross-entropy of rows of logits, one block per row. Backward computes each row's maximum and
+// sum again: that is cheaper than a second tensor as large as the logits.
 //
-// A GPU cannot throw: where the CPU reports a target outside the vocabulary, loss and gradient
-// become NaN here.
+// A GPU cannot throw: a target outside the vocabulary makes loss and gradient NaN.
 #include <limits>
 
 #include "tensor/cuda/launch.h"
@@ -21,7 +19,7 @@ struct Row {
   __device__ bool valid() const { return target >= 0 && target < V; }
 };
 
-// The row of this block, on all its threads. A NaN or +infinity among the logits makes sum NaN.
+// The row of this block, on all its threads. sum is NaN if a logit is NaN or +infinity.
 template <class T>
 __device__ Row<T> row_of_block(const T* logits, const int32_t* targets, int64_t V) {
   using F = Compute<T>;
@@ -46,7 +44,7 @@ __global__ void row_losses_kernel(const T* logits, const int32_t* targets, int64
                                    : std::numeric_limits<F>::quiet_NaN();
 }
 
-// One block: thread i adds every kThreads-th row from row i.
+// One block. Thread i adds every kThreads-th row from row i.
 template <class F>
 __global__ void mean_kernel(int64_t R, const F* losses, F* mean) {
   double sum = 0;
@@ -62,8 +60,7 @@ __global__ void backward_kernel(const T* logits, const int32_t* targets, int64_t
   const Row<T> row = row_of_block(logits, targets, V);
   const F inverse = F(1) / row.sum,
           scale = row.valid() ? *dloss / F(R) : std::numeric_limits<F>::quiet_NaN();
-  // dlogits may be the logits: each element is read and written by one thread, and the sums above
-  // are complete.
+  // dlogits may be the logits: the sums above are complete, and each element has one thread.
   for (int64_t i = threadIdx.x; i < V; i += kThreads) {
     const F p = exp(F(row.x[i]) - row.maximum) * inverse;
     dlogits[blockIdx.x * V + i] = T((i == row.target ? p - F(1) : p) * scale);
@@ -74,8 +71,7 @@ __global__ void backward_kernel(const T* logits, const int32_t* targets, int64_t
 
 void CudaBackend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
                                 const Tensor& workspace) {
-  for_float_type(logits.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(logits.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t V = logits.dim(-1), R = targets.numel();
     F* losses = R > 0 ? elements<F>(workspace) : nullptr;
@@ -87,8 +83,7 @@ void CudaBackend::cross_entropy(const Tensor& logits, const Tensor& targets, con
 
 void CudaBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
                                          const Tensor& dloss, const Tensor& dlogits) {
-  for_float_type(logits.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(logits.dtype(), [&]<class T>(T) {
     const int64_t V = logits.dim(-1), R = targets.numel();
     launch(*this, backward_kernel<T>, R, kThreads, elements<T>(logits), elements<int32_t>(targets),
            R, V, elements<Compute<T>>(dloss), elements<T>(dlogits));

@@ -1,37 +1,44 @@
+#include <cstring>
+
 #include "tensor/cuda/cuda_backend.h"
 #include "tensor/cuda/device_pool.h"
 #include "tensor/cuda/launch.h"
-#include "tensor/cuda/matmul.h"
+#include "tensor/cuda/pinned_blocks.h"
 #include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
 CudaBackend::CudaBackend(int device, GpuOptions options)
-    : device_(device), options_(options), pool_(std::make_unique<DevicePool>(options.segment)) {
+    : device_(device),
+      options_(options),
+      pool_(std::make_unique<DevicePool>(options.segment)),
+      pinned_(std::make_unique<PinnedBlocks>(*this)) {
   int count = 0;
-  require_cuda(cudaGetDeviceCount(&count), "GPUs cannot be counted");
+  require_cuda(cudaGetDeviceCount(&count), "cannot count the GPUs");
   if (device < 0 || device >= count)
-    throw std::runtime_error(str("there is no GPU ", device, ": this machine has ", count));
-  require_cuda(cudaSetDevice(device), "the GPU cannot be used");
+    throw std::runtime_error(str("GPU ", device, " is out of range: this machine has ", count));
+  require_cuda(cudaSetDevice(device), "cannot use the GPU");
   try {
     for (CUstream_st*& stream : streams_)
-      require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
+      require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                   "cannot create a stream");
     blas_ = make_blas(stream());
   } catch (...) {
-    give_back();
+    release_all();
     throw;
   }
 }
 
-// Other ranks may still read this rank's memory, but its compute lane follows the moment at which
-// they have (Work::wait).
-CudaBackend::~CudaBackend() { give_back(); }
+// Other ranks may still read this rank's memory, but its compute stream waits until they have
+// (Work::wait), and release_all waits for the compute stream.
+CudaBackend::~CudaBackend() { release_all(); }
 
-void CudaBackend::give_back() noexcept {
+void CudaBackend::release_all() noexcept {
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamSynchronize(stream);
+  pinned_.reset();
   pool_.reset();
   cudaFreeHost(staging_);
-  if (blas_) drop_blas(blas_);
+  if (blas_) destroy_blas(blas_);
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamDestroy(stream);
 }
@@ -48,21 +55,75 @@ int64_t CudaBackend::workspace(KernelId kernel, std::span<const int64_t> dims, D
   return cuda_workspace(kernel, dims, dtype);
 }
 
+PinnedBlocks::~PinnedBlocks() {
+  for (Block& block : blocks_) cudaFreeHost(block.data);
+}
+
+PinnedBlocks::Block& PinnedBlocks::take(int64_t bytes) {
+  for (Block& block : blocks_) {
+    if (block.taken || block.bytes < bytes || !backend_.event_done(block.used.get())) continue;
+    block.taken = true;
+    return block;
+  }
+  Block block{.data = nullptr, .bytes = std::max<int64_t>(bytes, 256), .used = {}, .taken = true};
+  require_cuda(cudaHostAlloc(&block.data, size_t(block.bytes), cudaHostAllocPortable),
+               "cannot allocate pinned memory for a copy");
+  return blocks_.emplace_back(std::move(block));
+}
+
+namespace {
+
+class PinnedCopy final : public HostCopy {
+ public:
+  PinnedCopy(CudaBackend& backend, PinnedBlocks::Block& block) : backend_(backend), block_(block) {}
+  ~PinnedCopy() override { PinnedBlocks::give_back(block_); }
+  const void* wait() override {
+    backend_.wait_on_host(block_.used.get());
+    return block_.data;
+  }
+
+ private:
+  CudaBackend& backend_;
+  PinnedBlocks::Block& block_;
+};
+
+}  // namespace
+
+// A small upload is copied to pinned memory first, so that the host does not wait for the GPU.
+// After a large one the host waits, because the caller may change its memory.
 void CudaBackend::upload(const void* host, const Tensor& to) {
   if (to.bytes() == 0) return;
-  require_cuda(
-      cudaMemcpyAsync(to.address(), host, size_t(to.bytes()), cudaMemcpyHostToDevice, stream()),
-      "an upload failed");
-  require_cuda(cudaStreamSynchronize(stream()),
-               "an upload failed");  // the caller may change its memory now
+  const bool small = to.bytes() <= PinnedBlocks::kSmall;
+  PinnedBlocks::Block* const block = small ? &pinned_->take(to.bytes()) : nullptr;
+  if (block) std::memcpy(block->data, host, size_t(to.bytes()));
+  require_cuda(cudaMemcpyAsync(to.address(), block ? block->data : host, size_t(to.bytes()),
+                               cudaMemcpyHostToDevice, stream()),
+               "an upload failed");
+  if (block) {
+    block->used = record_event(Stream::compute);
+    return PinnedBlocks::give_back(*block);
+  }
+  ++host_waits_;
+  require_cuda(cudaStreamSynchronize(stream()), "an upload failed");
 }
 
 void CudaBackend::download(const Tensor& from, void* host) {
   if (from.bytes() == 0) return;
+  ++host_waits_;
   require_cuda(
       cudaMemcpyAsync(host, from.address(), size_t(from.bytes()), cudaMemcpyDeviceToHost, stream()),
       "a download failed");
   require_cuda(cudaStreamSynchronize(stream()), "a download failed");
+}
+
+std::unique_ptr<HostCopy> CudaBackend::start_download(const Tensor& from) {
+  PinnedBlocks::Block& block = pinned_->take(from.bytes());
+  auto copy = std::make_unique<PinnedCopy>(*this, block);
+  require_cuda(cudaMemcpyAsync(block.data, from.address(), size_t(from.bytes()),
+                               cudaMemcpyDeviceToHost, stream()),
+               "a download failed");
+  block.used = record_event(Stream::compute);
+  return copy;
 }
 
 }  // namespace zl::ZEROLAB_CUDA

@@ -1,9 +1,9 @@
-// Kernels on one NVIDIA GPU. Each .cu file of kernels defines the members of one family; cpu/ has a
-// file of the same name, its plain reference.
+// Kernels on one NVIDIA GPU. Each .cu file of kernels defines one family; the file of the same name
+// in tensor/cpu/ is its plain reference.
 //
-// A backend belongs to one rank: it has two streams of its own, one for each lane, each in program
-// order, one behind the other where `follow` says so, its own pool of memory and its own handle of
-// cuBLAS. Deterministic by construction: no floating-point atomics, every sum in one fixed order.
+// A backend belongs to one rank. It owns two CUDA streams, a memory pool and a cuBLAS handle.
+// wait_event is the only order between the streams. Results are deterministic: no floating-point
+// atomics, and every sum in one fixed order.
 #pragma once
 
 #include <map>
@@ -11,8 +11,7 @@
 
 #include "tensor/platform/gpus.h"
 
-#ifdef ZEROLAB_CUDA_ON_CPU  // tests that run these kernels on the CPU have them beside the true
-                            // ones
+#ifdef ZEROLAB_CUDA_ON_CPU  // a second copy, which the tests run on the CPU
 #define ZEROLAB_CUDA cuda_on_cpu
 #else
 #define ZEROLAB_CUDA cuda
@@ -24,11 +23,11 @@ struct cublasContext;
 namespace zl::ZEROLAB_CUDA {
 
 class DevicePool;
+class PinnedBlocks;
 
 class CudaBackend final : public Backend {
  public:
-  // On GPU number `device`, on the thread of its rank. Throws std::runtime_error if that GPU cannot
-  // be used.
+  // Call on the rank's own thread. Throws std::runtime_error if GPU `device` cannot be used.
   explicit CudaBackend(int device, GpuOptions options = {});
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
@@ -36,25 +35,27 @@ class CudaBackend final : public Backend {
 
   const char* name() const override { return "cuda"; }
   bool host_addressable() const override { return false; }
-  CUstream_st* stream(Stream lane = Stream::compute) const { return streams_[size_t(lane)]; }
-  int device() const { return device_; }
+  CUstream_st* stream(Stream s = Stream::compute) const { return streams_[size_t(s)]; }
 
   // cuda_backend.cu
   void* allocate(int64_t bytes) override;
   void release(void* block, int64_t bytes) noexcept override;
-  bool keeps_blocks() const override { return true; }
+  bool caches_blocks() const override { return true; }
   int64_t driver_calls() const override;
   void poison(void* block, int64_t bytes) noexcept override;
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
   void upload(const void* host, const Tensor& to) override;
   void download(const Tensor& from, void* host) override;
+  std::unique_ptr<HostCopy> start_download(const Tensor& from) override;
+  int64_t host_waits() const override { return host_waits_; }
 
   // streams.cu
-  std::shared_ptr<const StreamEvent> record_event(Stream lane) override;
-  void wait_event(Stream lane, const StreamEvent* point) override;
+  std::shared_ptr<const StreamEvent> record_event(Stream s) override;
+  void wait_event(Stream s, const StreamEvent* event) override;
   void synchronize() override;
-  bool event_done(const StreamEvent* point) override;
-  void* native_stream(Stream lane) override { return stream(lane); }
+  bool event_done(const StreamEvent* event) override;
+  void wait_on_host(const StreamEvent* event);
+  void* native_stream(Stream s) override { return stream(s); }
   double seconds(const std::function<void()>& work) override;
   void move_bytes(const void* from, void* to, int64_t bytes) override;
 
@@ -112,20 +113,25 @@ class CudaBackend final : public Backend {
 
  private:
   void add_bias(const Tensor& bias, const Tensor& y);  // (N), (M, N); elementwise.cu
-  bool reaches(const void* address);
-  void give_back() noexcept;  // all that this backend has of the driver
+  bool can_access(const void* address);
+  void release_all() noexcept;  // everything that this backend has allocated from the driver
 
   int device_;
   GpuOptions options_;
   CUstream_st* streams_[2] = {};
   cublasContext* blas_ = nullptr;
   std::unique_ptr<DevicePool> pool_;
-  std::map<int, bool> peers_;  // whether this GPU reaches that one, once asked
-  char* staging_ = nullptr;    // pinned memory of the host, made when a buffer lies on a GPU that
-                               // this one cannot reach
+  std::unique_ptr<PinnedBlocks> pinned_;
+  int64_t host_waits_ = 0;
+  std::map<int, bool> peers_;  // whether this GPU can access that one; filled at first use
+  char* staging_ = nullptr;  // pinned host memory, for buffers on GPUs that this one cannot access
 };
 
-// What tensor/platform/gpus.h promises: gpus.cu, profiler_ranges.cu.
+// matmul.cu
+cublasContext* make_blas(CUstream_st* stream);
+void destroy_blas(cublasContext* blas);
+
+// The functions of tensor/platform/gpus.h: gpus.cu, profiler_ranges.cu.
 Gpus find_gpus(int open);
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options = {});
 std::unique_ptr<Backend> make_pinned_backend();

@@ -5,11 +5,8 @@
 #include "tensor/cuda/device_pool.h"
 
 namespace zl::ZEROLAB_CUDA {
-namespace {
 
-constexpr int64_t kAlignment = 256;  // [B] as cudaMalloc's own blocks
-
-}  // namespace
+constexpr int64_t kAlignment = 256;  // [B] that of cudaMalloc's blocks
 
 DevicePool::~DevicePool() {
   for (const auto& [address, block] : blocks_)
@@ -17,13 +14,13 @@ DevicePool::~DevicePool() {
 }
 
 void* DevicePool::allocate(int64_t bytes) {
-  bytes = std::max<int64_t>((bytes + kAlignment - 1) / kAlignment, 1) * kAlignment;
+  bytes = round_up(std::max<int64_t>(bytes, 1), kAlignment);
   auto found = free_.lower_bound({bytes, nullptr});
   if (found == free_.end()) {
     const bool taken =
         take_segment(std::max(bytes, segment_)) || (bytes < segment_ && take_segment(bytes));
     if (!taken) {
-      give_back_free_segments();
+      free_unused_segments();
       if (!take_segment(bytes)) return nullptr;
     }
     found = free_.lower_bound({bytes, nullptr});
@@ -55,7 +52,7 @@ void DevicePool::set_free(Blocks::iterator block) {
   free_.emplace(block->second.bytes, block->first);
 }
 
-// The block takes in its next neighbour, if that is free and of the same segment.
+// Merges the next block into this one, if it is free and in the same segment.
 DevicePool::Blocks::iterator DevicePool::join_next(Blocks::iterator block) {
   const auto next = std::next(block);
   if (next == blocks_.end() || !next->second.free || next->second.begins_segment) return block;
@@ -69,19 +66,19 @@ bool DevicePool::take_segment(int64_t bytes) {
   void* segment = nullptr;
   ++driver_calls_;
   if (cudaMalloc(&segment, size_t(bytes)) != cudaSuccess) {
-    cudaGetLastError();  // class Memory says what does not fit
+    cudaGetLastError();  // clears the error; Memory reports what did not fit
     return false;
   }
   set_free(blocks_.emplace(static_cast<char*>(segment), Block{bytes, true, true}).first);
   return true;
 }
 
-void DevicePool::give_back_free_segments() {
+void DevicePool::free_unused_segments() {
   for (auto block = blocks_.begin(); block != blocks_.end();) {
     const auto next = std::next(block);
-    const bool whole =
+    const bool one_block =
         block->second.begins_segment && (next == blocks_.end() || next->second.begins_segment);
-    if (whole && block->second.free) {
+    if (one_block && block->second.free) {
       ++driver_calls_;
       cudaFree(block->first);
       free_.erase({block->second.bytes, block->first});

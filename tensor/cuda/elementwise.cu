@@ -1,12 +1,10 @@
-// Fills, casts, sums and GELU: one thread per element and step, so results do not depend on the
-// grid.
+// Fills, casts, sums and GELU. One thread computes each element: the grid changes no bit.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-constexpr int64_t kMostBlocks =
-    4096;  // more elements than their threads: each thread takes several
+constexpr int64_t kMostBlocks = 4096;  // beyond it, each thread computes several elements
 
 int64_t blocks_of(int64_t n) { return std::min(blocks_for(n), kMostBlocks); }
 
@@ -55,7 +53,7 @@ __global__ void gelu_backward_kernel(int64_t n, const T* x, const T* dy, T* dx, 
   using F = Compute<T>;
   for (int64_t i = first_element(); i < n; i += element_stride()) {
     const F v = F(x[i]), gate = logistic_of_2u(v);
-    // Far out x^3 may be infinite where 1 - gate is 0, and their product is 0.
+    // For large |x|, x^3 may be infinite where 1 - gate is 0; the term is 0 there.
     const F bend = gate * (F(1) - gate),
             steep = F(kTwiceSqrt2OverPi) * (F(1) + F(3 * kCubic) * v * v);
     const F slope = gate + (bend == F(0) ? F(0) : v * bend * steep);
@@ -71,7 +69,7 @@ __global__ void add_bias_kernel(int64_t n, int64_t columns, const T* bias, T* y)
     y[i] = T(F(y[i]) + F(bias[i % columns]));
 }
 
-// Rows are added by 8 threads per column, each every eighth row from its own, then those 8 sums in
+// A column has kParts threads: thread p adds every kParts-th row from p. Their sums are added in
 // order.
 constexpr int kColumns = 32, kParts = 8;
 
@@ -98,8 +96,7 @@ void CudaBackend::fill(double value, const Tensor& out) {
   if (out.dtype() == Dtype::i32)
     return launch(*this, fill_kernel<int32_t>, blocks_of(n), kThreads, n, int32_t(value),
                   elements<int32_t>(out));
-  for_float_type(out.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(out.dtype(), [&]<class T>(T) {
     launch(*this, fill_kernel<T>, blocks_of(n), kThreads, n, T(Compute<T>(value)),
            elements<T>(out));
   });
@@ -107,7 +104,7 @@ void CudaBackend::fill(double value, const Tensor& out) {
 
 void CudaBackend::copy(const Tensor& from, const Tensor& to) {
   if (to.numel() == 0) return;
-  if (from.dtype() == to.dtype()) {  // also between the host and the GPU
+  if (from.dtype() == to.dtype()) {  // also between host and GPU
     require_cuda(cudaMemcpyAsync(to.address(), from.address(), size_t(to.bytes()),
                                  cudaMemcpyDefault, stream()),
                  "a copy failed");
@@ -116,11 +113,9 @@ void CudaBackend::copy(const Tensor& from, const Tensor& to) {
     return;
   }
   require(&from.backend() == this && &to.backend() == this,
-          "copy: a cast between the host and the GPU needs a copy first");
-  for_float_type(from.dtype(), [&](auto source) {
-    for_float_type(to.dtype(), [&](auto target) {
-      using S = decltype(source);
-      using T = decltype(target);
+          "copy: a cast between host and GPU needs a copy first");
+  for_float_type(from.dtype(), [&]<class S>(S) {
+    for_float_type(to.dtype(), [&]<class T>(T) {
       launch(*this, cast_kernel<S, T>, blocks_of(to.numel()), kThreads, to.numel(),
              elements<S>(from), elements<T>(to));
     });
@@ -128,18 +123,15 @@ void CudaBackend::copy(const Tensor& from, const Tensor& to) {
 }
 
 void CudaBackend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(y.dtype(), [&]<class T>(T) {
     launch(*this, add_kernel<T>, blocks_of(y.numel()), kThreads, y.numel(), elements<T>(a),
            elements<T>(b), elements<T>(y));
   });
 }
 
 void CudaBackend::accumulate(const Tensor& from, const Tensor& into) {
-  for_float_type(from.dtype(), [&](auto source) {
-    for_float_type(into.dtype(), [&](auto target) {
-      using S = decltype(source);
-      using T = decltype(target);
+  for_float_type(from.dtype(), [&]<class S>(S) {
+    for_float_type(into.dtype(), [&]<class T>(T) {
       launch(*this, accumulate_kernel<S, T>, blocks_of(into.numel()), kThreads, into.numel(),
              elements<S>(from), elements<T>(into));
     });
@@ -147,24 +139,21 @@ void CudaBackend::accumulate(const Tensor& from, const Tensor& into) {
 }
 
 void CudaBackend::gelu(const Tensor& x, const Tensor& y) {
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(y.dtype(), [&]<class T>(T) {
     launch(*this, gelu_kernel<T>, blocks_of(y.numel()), kThreads, y.numel(), elements<T>(x),
            elements<T>(y));
   });
 }
 
 void CudaBackend::gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) {
-  for_float_type(dx.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(dx.dtype(), [&]<class T>(T) {
     launch(*this, gelu_backward_kernel<T>, blocks_of(dx.numel()), kThreads, dx.numel(),
            elements<T>(x), elements<T>(dy), elements<T>(dx), write == Write::add);
   });
 }
 
 void CudaBackend::add_bias(const Tensor& bias, const Tensor& y) {
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(y.dtype(), [&]<class T>(T) {
     launch(*this, add_bias_kernel<T>, blocks_of(y.numel()), kThreads, y.numel(), bias.numel(),
            elements<T>(bias), elements<T>(y));
   });
@@ -172,8 +161,7 @@ void CudaBackend::add_bias(const Tensor& bias, const Tensor& y) {
 
 void CudaBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor&) {
   const int64_t columns = out.numel(), rows = columns ? x.numel() / columns : 0;
-  for_float_type(out.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(out.dtype(), [&]<class T>(T) {
     launch(*this, sum_rows_kernel<T>, blocks_for(columns, kColumns), kColumns * kParts, rows,
            columns, elements<T>(x), elements<T>(out));
   });

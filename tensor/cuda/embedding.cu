@@ -1,26 +1,23 @@
-// Token and position tables: rows looked up and added, and their gradients added back in the order
-// of the rows.
+// Token and position tables. Gradients are added to the table in the order of the rows.
 //
-// Every element of a table is changed by one thread alone, which adds in the order of the CPU's
-// loop: so the bits are the CPU's, in every type, on any grid.
+// One thread adds all contributions to an element of a table, in the order of the CPU's loop. So
+// the bits are the CPU's, in every type and on any grid.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-int64_t rows(const Tensor& table) { return table.dim(-1) ? table.numel() / table.dim(-1) : 0; }
-
-// Tables of tokens: V rows of C.
+// The arguments of both kernels of a token table (V, C).
 template <class T>
 struct Lookup {
   int64_t R, V, C;
   const int32_t* ids;  // (R)
-  const T* from;       // the table, or backward the gradients (R, C)
-  T* to;               // (R, C), or backward the table's gradient
+  const T* from;       // forward: the table; backward: the gradients (R, C)
+  T* to;               // forward: (R, C); backward: the table's gradient
 };
 
-// One block per row. A kernel cannot throw: an id outside the table gives a row of NaN, so that the
-// loss is NaN, and reads no foreign memory.
+// One block per row. A kernel cannot throw: an id outside the table reads nothing and gives a row
+// of NaN, so that the loss is NaN.
 template <class T>
 __global__ void embedding_kernel(Lookup<T> k) {
   const int64_t row = blockIdx.x, id = k.ids[row];
@@ -29,37 +26,36 @@ __global__ void embedding_kernel(Lookup<T> k) {
     k.to[row * k.C + c] = known ? k.from[id * k.C + c] : T(Compute<T>(NAN));
 }
 
-// Which of the 32 threads of a warp say yes: bit l for lane l, on all of them. All 32 must call it.
-__device__ uint32_t lanes_that_say(bool yes) {
-  uint32_t lanes = uint32_t(yes) << (threadIdx.x % kWarp);
+// Bit l of the result is the argument of thread l of the warp. All 32 threads must call it.
+__device__ uint32_t ballot(bool mine) {
+  uint32_t lanes = uint32_t(mine) << (threadIdx.x % kWarp);
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
     lanes |= __shfl_xor_sync(0xffffffffu, lanes, offset);
   return lanes;
 }
 
-// One warp per row of the table. It looks through all ids, 32 at a time, and adds the gradients of
-// its own in their order: atomics would add them in any. That reads the ids V times, but together
-// with its neighbours and out of a cache.
+// One warp per row of the table. It reads all ids, 32 at a time, and adds the gradients of its row
+// in their order; atomics would add them in any order. The ids are read V times, mostly from cache.
 //
 // A token that occurs k times is added k times, and in bf16 and f16 each addition rounds, as on the
-// CPU. Ids outside the table are nobody's.
+// CPU. Ids outside the table are ignored.
 template <class T>
 __global__ void embedding_backward_kernel(Lookup<T> k) {
   using F = Compute<T>;
   const int64_t row = first_element() / kWarp, lane = threadIdx.x % kWarp;
-  if (row >= k.V) return;  // with the whole warp
+  if (row >= k.V) return;  // all threads of the warp
   T* sum = k.to + row * k.C;
   for (int64_t begin = 0; begin < k.R; begin += kWarp) {
-    const uint32_t mine = lanes_that_say(begin + lane < k.R && k.ids[begin + lane] == row);
+    const uint32_t matches = ballot(begin + lane < k.R && k.ids[begin + lane] == row);
     for (int i = 0; i < kWarp; ++i) {
-      if (!(mine >> i & 1)) continue;
+      if (!(matches >> i & 1)) continue;
       const T* dy = k.from + (begin + i) * k.C;
       for (int64_t c = lane; c < k.C; c += kWarp) sum[c] = T(F(sum[c]) + F(dy[c]));
     }
   }
 }
 
-// Tables of positions: B batches of TC elements, to each of which the same TC are added.
+// Position tables: the same TC = T * C elements are added to each of the B sequences.
 template <class T>
 __global__ void add_positions_kernel(int64_t n, int64_t TC, const T* x, const T* table, T* y) {
   using F = Compute<T>;
@@ -67,7 +63,7 @@ __global__ void add_positions_kernel(int64_t n, int64_t TC, const T* x, const T*
     y[i] = T(F(x[i]) + F(table[i % TC]));
 }
 
-// Every element is summed over the batch in order and rounded to the table's type once.
+// Sums every element over the batch in order, and rounds it to the table's type once.
 template <class T>
 __global__ void add_positions_backward_kernel(int64_t B, int64_t TC, const T* dy, T* dtable) {
   using F = Compute<T>;
@@ -81,9 +77,8 @@ __global__ void add_positions_backward_kernel(int64_t B, int64_t TC, const T* dy
 }  // namespace
 
 void CudaBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const Lookup<T> k{ids.numel(),        rows(table),   y.dim(-1), elements<int32_t>(ids),
+  for_float_type(y.dtype(), [&]<class T>(T) {
+    const Lookup<T> k{ids.numel(),        table.rows(),  y.dim(-1), elements<int32_t>(ids),
                       elements<T>(table), elements<T>(y)};
     launch(*this, embedding_kernel<T>, k.R, kThreads, k);
   });
@@ -91,9 +86,8 @@ void CudaBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor
 
 void CudaBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
                                      const Tensor&) {
-  for_float_type(dtable.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const Lookup<T> k{ids.numel(),     rows(dtable),       dy.dim(-1), elements<int32_t>(ids),
+  for_float_type(dtable.dtype(), [&]<class T>(T) {
+    const Lookup<T> k{ids.numel(),     dtable.rows(),      dy.dim(-1), elements<int32_t>(ids),
                       elements<T>(dy), elements<T>(dtable)};
     launch(*this, embedding_backward_kernel<T>, blocks_for(k.V * kWarp), kThreads, k);
   });
@@ -101,8 +95,7 @@ void CudaBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const 
 
 void CudaBackend::add_positions(const Tensor& x, const Tensor& table, const Tensor& y) {
   const int64_t n = x.numel(), TC = x.dim(1) * x.dim(2);
-  for_float_type(y.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(y.dtype(), [&]<class T>(T) {
     launch(*this, add_positions_kernel<T>, blocks_for(n), kThreads, n, TC, elements<T>(x),
            elements<T>(table), elements<T>(y));
   });
@@ -110,8 +103,7 @@ void CudaBackend::add_positions(const Tensor& x, const Tensor& table, const Tens
 
 void CudaBackend::add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor&) {
   const int64_t B = dy.dim(0), TC = dy.dim(1) * dy.dim(2);
-  for_float_type(dtable.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(dtable.dtype(), [&]<class T>(T) {
     launch(*this, add_positions_backward_kernel<T>, blocks_for(TC), kThreads, B, TC,
            elements<T>(dy), elements<T>(dtable));
   });

@@ -8,13 +8,14 @@
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
+// 13020 is "13.2".
 std::string version(int number) {
   return number > 0 ? str(number / 1000, ".", number % 1000 / 10) : "";
-}  // 13020 is 13.2
+}
 
 __global__ void any_kernel() {}
 
-// What keeps this program from using the GPU, as CUDA says it; "" if nothing does.
+// Why this program cannot use the GPU, in CUDA's words; "" if it can.
 std::string open_problem(Gpu& gpu) {
   cudaFuncAttributes attributes{};
   size_t available = 0, total = 0;
@@ -51,11 +52,11 @@ Gpu ask(int index, int count, bool open) {
       gpu.peers.push_back(other);
   }
   if (open) gpu.problem = open_problem(gpu);
-  cudaGetLastError();  // what was found is said; the next call must not hear of it
+  cudaGetLastError();  // clears the error, which the next call would report
   return gpu;
 }
 
-// Why there is no GPU to count, and what to do.
+// Why no GPU was found, and how to fix it.
 void explain(cudaError_t status, Gpus& found) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (found.driver.empty()) {
@@ -77,7 +78,7 @@ void explain(cudaError_t status, Gpus& found) {
   }
 }
 
-// CPU kernels on memory that the driver keeps in place.
+// CPU kernels on pinned memory.
 class PinnedBackend final : public CpuBackend {
  public:
   void* allocate(int64_t bytes) override {

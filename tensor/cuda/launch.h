@@ -1,8 +1,8 @@
-// Starting kernels, and what every kernel file needs. Only .cu files of this folder include it.
+// Launching kernels, and what every kernel file needs. Only .cu files of this folder include it.
 //
-// The same files also compile as plain C++ against tests/cuda/on_cpu, which runs kernels on the
-// CPU: that is how they are tested where there is no GPU. What differs between the two, but for
-// names, stands in this header, and for cuBLAS in matmul.cu.
+// The same files also compile as plain C++ against the emulator in tests/cuda/on_cpu, which runs
+// the kernels on the CPU: the tests use it where there is no GPU. This header contains the
+// differences between the two, except for names and for cuBLAS (matmul.cu).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@
 
 namespace zl::ZEROLAB_CUDA {
 
-// Throws std::runtime_error with CUDA's own words if `status` is an error.
+// Throws std::runtime_error with CUDA's message if `status` is an error.
 inline void require_cuda(cudaError_t status, const char* what) {
   if (status != cudaSuccess)
     throw std::runtime_error(std::string(what) + ": CUDA says: " + cudaGetErrorString(status));
@@ -34,8 +34,7 @@ inline int64_t blocks_for(int64_t n, int64_t per_block = kThreads) {
   return (n + per_block - 1) / per_block;
 }
 
-// An address on the GPU as kernels use it. Where there is no GPU, the host gets addresses that it
-// cannot read, as here.
+// An address in GPU memory as kernels use it. In the emulator, the host has other addresses.
 template <class T>
 T* device_address(T* address) {
 #ifdef ZEROLAB_CUDA_ON_CPU
@@ -45,13 +44,13 @@ T* device_address(T* address) {
 #endif
 }
 
-// Starts kernel(args…) on `blocks` blocks. No blocks: nothing to do.
+// Launches kernel(arguments…) on `blocks` blocks; 0 blocks launch nothing.
 template <class... Parameters, class... Arguments>
 void launch_on(CUstream_st* stream, void (*kernel)(Parameters...), int64_t blocks, int threads,
                Arguments... arguments) {
   if (blocks == 0) return;
   ZL_LAUNCH(kernel, blocks, threads, stream)(Parameters(arguments)...);
-  require_cuda(cudaGetLastError(), "a kernel could not be started");
+  require_cuda(cudaGetLastError(), "a kernel launch failed");
 }
 template <class... Parameters, class... Arguments>
 void launch(CudaBackend& backend, void (*kernel)(Parameters...), int64_t blocks, int threads,
@@ -65,12 +64,12 @@ T* elements(const Tensor& t) {
   return static_cast<T*>(device_address(t.address()));
 }
 
-// The first of this thread's elements, and the distance to its next: a loop over any n on any grid.
+// The first element of this thread and the distance to its next, in a loop over any n on any grid.
 __device__ inline int64_t first_element() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t element_stride() { return int64_t(gridDim.x) * blockDim.x; }
 
-// The sum over a warp, or over each of its groups of kLanes neighbours, on all of them, in one
-// fixed order. All 32 threads must call it.
+// The sum over a warp, or over each of its groups of kLanes neighbours, in one fixed order. All
+// threads get the result. All 32 threads must call it.
 template <int kLanes = kWarp, class F>
 __device__ F warp_sum(F value) {
   for (int offset = kLanes / 2; offset > 0; offset /= 2)
@@ -90,7 +89,7 @@ template <class F>
 __device__ F block_sum(F value) {
   __shared__ F of_warp[kThreads / kWarp];
   value = warp_sum(value);
-  __syncthreads();  // nobody reads the sum before this one any more
+  __syncthreads();  // all threads have read the previous result
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
   F sum = 0;

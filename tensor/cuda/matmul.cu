@@ -1,25 +1,23 @@
-// Products of matrices by cuBLAS, on workspace of ours, so that it allocates none and every byte is
-// counted.
+// Matmul by cuBLAS, in our workspace: cuBLAS allocates nothing, and every byte is counted.
 #include <cublas_v2.h>
 
 #include <limits>
 
 #include "tensor/cuda/launch.h"
-#include "tensor/cuda/matmul.h"
 #include "tensor/platform/shared_library.h"
 
 #ifdef ZEROLAB_CUDA_ON_CPU
 #define ZL_BLAS(name) name
 #else
 #define ZL_BLAS(name) file.function(ZL_TEXT(name))
-#define ZL_TEXT(name) #name  // of what the header makes of it: cublasCreate is cublasCreate_v2
+#define ZL_TEXT(name) #name  // after expansion: cublasCreate is a macro for cublasCreate_v2
 #endif
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-// cuBLAS's functions as its header declares them. Opened with the first GPU, because they are 600
-// MiB to map and relocate, and programs also start where there is no GPU.
+// cuBLAS's functions, with the types of its header. The library is opened with the first GPU: it
+// takes 600 MiB to map and relocate, and programs also run without a GPU.
 struct Cublas {
 #ifndef ZEROLAB_CUDA_ON_CPU
   SharedLibrary file{"cuBLAS", str("libcublas.so.", CUBLAS_VER_MAJOR), ZEROLAB_CUBLAS_FOLDER};
@@ -29,8 +27,7 @@ struct Cublas {
   decltype(&cublasGetStatusString) status_string = ZL_BLAS(cublasGetStatusString);
   decltype(&cublasSetStream) set_stream = ZL_BLAS(cublasSetStream);
   decltype(&cublasSetWorkspace) set_workspace = ZL_BLAS(cublasSetWorkspace);
-  // The header has an older one of the same name beside it, so that the type must be spelled out to
-  // choose.
+  // The header overloads this name, so the type selects the function.
   using Gemm =
       decltype(static_cast<cublasStatus_t (*)(
                    cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*,
@@ -57,12 +54,11 @@ cudaDataType_t blas_type(Dtype dtype) {
                                 : CUDA_R_16F;
 }
 
-// cuBLAS counts columns first: it sees every matrix of ours as its transpose. So it is asked for
-// out^T = b^T a^T.
+// cuBLAS is column-major and sees our matrices transposed. So it computes out^T = b^T a^T.
 struct Operand {
   const void* data;
   cublasOperation_t operation;
-  int leading;  // [n] of one row of ours
+  int leading;  // [n] the length of a stored row
 };
 
 Operand operand(Factor f) {
@@ -71,32 +67,30 @@ Operand operand(Factor f) {
           f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(row)};
 }
 
-int64_t rows(const Tensor& t) { return t.dim(-1) ? t.numel() / t.dim(-1) : 0; }
-
 }  // namespace
 
 cublasContext* make_blas(CUstream_st* stream) {
   cublasHandle_t blas = nullptr;
-  require_blas(cublas().create(&blas), "cuBLAS cannot be used");
-  require_blas(cublas().set_stream(blas, stream), "cuBLAS cannot be used");
+  require_blas(cublas().create(&blas), "cannot use cuBLAS");
+  require_blas(cublas().set_stream(blas, stream), "cannot use cuBLAS");
   return blas;
 }
 
-void drop_blas(cublasContext* blas) { cublas().destroy(blas); }
+void destroy_blas(cublasContext* blas) { cublas().destroy(blas); }
 
 void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
                          const Tensor& workspace) {
-  const int64_t M = rows(out), N = out.dim(-1),
-                K = a.transpose == Transpose::no ? a.tensor.dim(-1) : rows(a.tensor);
+  const int64_t M = out.rows(), N = out.dim(-1),
+                K = a.transpose == Transpose::no ? a.tensor.dim(-1) : a.tensor.rows();
   if (M == 0 || N == 0) return;
-  if (K == 0) {  // a sum of nothing
+  if (K == 0) {  // empty sums
     if (write == Write::set) fill(0, out);
     if (bias.defined()) add_bias(bias, out);
     return;
   }
   constexpr int64_t most = std::numeric_limits<int>::max();
   require(M <= most && N <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N,
-          ") is more than cuBLAS counts");
+          ") exceeds the sizes that cuBLAS can count");
   const Operand left = operand(b), right = operand(a);
   const cudaDataType_t type = blas_type(out.dtype());
   const bool in_double = out.dtype() == Dtype::f64;
@@ -104,7 +98,7 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
   const cublasComputeType_t compute = in_double ? CUBLAS_COMPUTE_64F
                                       : tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                 : CUBLAS_COMPUTE_32F;
-  // The scalars have the type in which it computes: fp32 also for bf16 and fp16.
+  // The scalars have cuBLAS's compute type: fp32 also for bf16 and fp16.
   const double one = 1, beta = write == Write::add ? 1 : 0;
   const float one_float = 1, beta_float = float(beta);
   require_blas(

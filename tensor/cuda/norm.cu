@@ -1,22 +1,21 @@
-// The sum of squares from which a gradient's norm is made, in one fixed order that all stages
-// share: that of cpu/norm.cpp, bit for bit. Compiled with --fmad=false, since the CPU rounds a
-// square before it adds it.
+// The sum of squares of a gradient, for its norm, with the bits of cpu/norm.cpp. Compiled with
+// --fmad=false, because the CPU rounds a square before it adds it.
 //
-// The CPU adds blocks of 1,024 as a balanced binary tree does whose missing leaves are 0. 16 blocks
-// that stand together are a subtree of it, and missing leaves change no bit: so each block of
-// threads adds one such subtree, and a second kernel the tree above them.
+// The CPU adds blocks of 1,024 as a balanced binary tree, whose missing leaves are 0. 16
+// consecutive blocks are a subtree. Each block of threads adds one subtree, and a second kernel
+// adds the tree above them. Missing leaves change no bit.
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-constexpr int kLanes = 16,
-              kBlock = 1024;  // of cpu/norm.cpp: element i of a block belongs to lane i % 16
+// As in cpu/norm.cpp: element i of a block is added to lane i % 16.
+constexpr int kLanes = 16, kBlock = 1024;
 constexpr int kWarps = kThreads / kWarp;
 static_assert(kThreads * (kBlock / kLanes) == kSquaresPerSum, "one thread per lane");
 
-// The squares of one lane, in order.
+// The sum of the squares of one lane, in order.
 template <class T>
 __device__ double sum_lane(int64_t n, const T* x, int64_t first, int64_t end) {
   double sum = 0;
@@ -27,7 +26,7 @@ __device__ double sum_lane(int64_t n, const T* x, int64_t first, int64_t end) {
   return sum;
 }
 
-// Lanes are added as on the CPU, then neighbouring blocks, then the sums of neighbours, and so on.
+// Adds lanes as the CPU does, then neighbouring blocks, then their sums, pair by pair.
 template <class T>
 __global__ void squares_kernel(int64_t n, const T* x, double* sums) {
   __shared__ double of_warp[kWarps];
@@ -59,8 +58,7 @@ __global__ void tree_kernel(int64_t n, double* sums, double* out) {
 void CudaBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) {
   const int64_t n = x.numel(), parts = sums_of_squares(n);
   double* sums = elements<double>(workspace);
-  for_float_type(x.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(x.dtype(), [&]<class T>(T) {
     launch(*this, squares_kernel<T>, parts, kThreads, n, elements<T>(x), sums);
   });
   launch(*this, tree_kernel, 1, kThreads, parts, sums, elements<double>(out));

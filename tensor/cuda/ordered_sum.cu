@@ -1,27 +1,18 @@
-// One thread per element adds it over all ranks, in rank order: so no result depends on chunks, on
-// the grid or on who adds. What cpu/ordered_sum.cpp does for buffers in host memory, bit for bit
-// but for those of a NaN.
+// Sums over ranks, in rank order. One thread adds all ranks' values of an element, so the result
+// does not depend on chunks, on the grid or on the rank that computes it. The bits are those of
+// cpu/ordered_sum.cpp, except for the payload of a NaN.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-constexpr int kMostRanks = 64;  // their addresses travel with the kernel's start
-constexpr int64_t kStaging = int64_t(4)
-                             << 20;  // [B] of the host, for buffers that this GPU cannot reach
-
-template <class T>
-struct SumOf {
-  using type = Compute<T>;
-};
-template <>
-struct SumOf<int32_t> {
-  using type = uint32_t;
-};  // wraps around instead of being undefined
+constexpr int kMostBuffers = 64;  // their addresses are an argument of the kernel
+// [B] Host memory, for buffers that this GPU cannot access.
+constexpr int64_t kStaging = int64_t(4) << 20;
 
 struct Addresses {
   int count = 0;
-  char* of[kMostRanks] = {};
+  char* of[kMostBuffers] = {};
 
   template <class T>
   __device__ T* as(int rank) const {
@@ -30,8 +21,8 @@ struct Addresses {
 };
 
 Addresses addresses(std::span<char* const> buffers) {
-  require(buffers.size() <= size_t(kMostRanks), "ordered_sum: ", buffers.size(),
-          " buffers, but at most ", kMostRanks, " can be added");
+  require(buffers.size() <= size_t(kMostBuffers), "ordered_sum: ", buffers.size(),
+          " buffers; the limit is ", kMostBuffers);
   Addresses all{int(buffers.size()), {}};
   std::transform(buffers.begin(), buffers.end(), all.of,
                  [](char* buffer) { return device_address(buffer); });
@@ -43,11 +34,10 @@ struct Range {
   int64_t divisor;  // 1 for a sum
 };
 
-// Reads an element of every buffer before it writes any, and nobody else touches that element:
-// results may be buffers.
+// results may be buffers: the thread of an element reads all buffers before it writes.
 template <class T>
 __global__ void ordered_sum_kernel(Range range, Addresses buffers, Addresses results) {
-  using Sum = typename SumOf<T>::type;
+  using Sum = OrderedSumType<T>;
   const int64_t i = range.begin + first_element();
   if (i >= range.end) return;
   Sum sum = Sum(buffers.as<T>(0)[i]);
@@ -69,46 +59,46 @@ void add_in_order(CUstream_st* stream, const OrderedSum& what) {
     for_float_type(what.dtype, run);
 }
 
-// Asks once for leave to read and write the other's memory, and not before a buffer lies there: it
-// opens the other GPU.
-bool reach(int device, int other) {
+// Enables access to the memory of another GPU; false if the hardware cannot. This opens the other
+// GPU, so it is not called before a buffer is there.
+bool enable_access(int device, int other) {
   int can = 0;
   cudaError_t status = cudaDeviceCanAccessPeer(&can, device, other);
   if (status == cudaSuccess && can) status = cudaDeviceEnablePeerAccess(other, 0);
-  cudaGetLastError();  // the next start of a kernel must not hear of it
+  cudaGetLastError();  // clears the error, which the next launch would report
   if (!can) return false;
   return status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
 }
 
 }  // namespace
 
-// Whether kernels of this GPU can read and write what lies there.
-bool CudaBackend::reaches(const void* address) {
+// Whether kernels of this GPU can read and write memory at this address.
+bool CudaBackend::can_access(const void* address) {
   cudaPointerAttributes where{};
-  require_cuda(cudaPointerGetAttributes(&where, address), "a buffer is nowhere");
+  require_cuda(cudaPointerGetAttributes(&where, address), "the address of a buffer is unknown");
   if (where.type != cudaMemoryTypeDevice || where.device == device_) return true;
   const auto known = peers_.find(where.device);
   return known != peers_.end() ? known->second
-                               : (peers_[where.device] = reach(device_, where.device));
+                               : (peers_[where.device] = enable_access(device_, where.device));
 }
 
-// Between GPUs that cannot reach each other, a piece of each far buffer comes to the host first,
-// where every GPU reads it.
+// A buffer that this GPU cannot access is copied to the host first, piece by piece.
 void CudaBackend::ordered_sum(const OrderedSum& what) {
   if ((what.buffers.size() < 2 && what.added < 2) || what.begin >= what.end)
-    return;  // the sum and the mean of one are itself, and it is in place
-  require(what.dtype != Dtype::i32 || !what.mean, "ordered_sum: the mean of integers is not one");
-  CUstream_st* const lane = stream(Stream::communication);
+    return;  // the sum and the mean of one value are the value, which is in place
+  require(what.dtype != Dtype::i32 || !what.mean,
+          "ordered_sum: the mean of integers may not be an integer");
+  CUstream_st* const communication = stream(Stream::communication);
   std::vector<bool> far;
-  for (char* buffer : what.buffers) far.push_back(!reaches(buffer));
+  for (char* buffer : what.buffers) far.push_back(!can_access(buffer));
   const bool near = std::none_of(far.begin(), far.end(), [](bool one) { return one; }) &&
                     std::all_of(what.results.begin(), what.results.end(),
-                                [&](char* result) { return reaches(result); });
-  if (near) return add_in_order(lane, what);
+                                [&](char* result) { return can_access(result); });
+  if (near) return add_in_order(communication, what);
   if (!staging_) {
     void* block = nullptr;
     require_cuda(cudaHostAlloc(&block, size_t(kStaging), cudaHostAllocPortable),
-                 "no memory of the host to stage what another GPU holds");
+                 "cannot allocate pinned host memory for buffers of another GPU");
     staging_ = static_cast<char*>(block);
   }
   const int64_t size = size_of(what.dtype), slots = int64_t(what.buffers.size()) + 1,
@@ -122,7 +112,8 @@ void CudaBackend::ordered_sum(const OrderedSum& what) {
       if (far[r]) move_bytes(piece, buffers.back(), n * size);
     }
     char* const sum = staging_;
-    add_in_order(lane, {buffers, std::span(&sum, 1), 0, n, what.dtype, what.mean, what.added});
+    add_in_order(communication,
+                 {buffers, std::span(&sum, 1), 0, n, what.dtype, what.mean, what.added});
     for (char* result : what.results) move_bytes(sum, result + begin * size, n * size);
   }
 }

@@ -1,6 +1,5 @@
-// The event stream of a rank as ranges of NVTX, which Nsight Systems draws above the GPU's own
-// rows. It is one more reader of the stream: nothing is recorded that is not there. Without a
-// profiler NVTX does nothing, and the names are made for nobody.
+// The event stream of a rank as NVTX ranges, which Nsight Systems draws above the GPU's rows. It is
+// one more reader of the stream. Without a profiler NVTX does nothing.
 #include <nvtx3/nvToolsExt.h>
 
 #include "tensor/cuda/launch.h"
@@ -29,7 +28,7 @@ class Track {
   bool open_ = false;
 };
 
-// Ranges of phases hold those of units, which hold those of collectives.
+// A phase's range contains those of units, which contain those of collectives.
 struct Tracks {
   Track phase, unit, collective;
   std::string rank;  // "rank 2: "

@@ -1,8 +1,8 @@
-// Normal numbers of a counter-based stream: element i of a parameter is number i, whatever part of
-// it is filled.
+// Normal numbers of a counter-based stream: element i of a parameter is number i of its stream,
+// whichever range of the parameter is filled.
 //
-// The words of Philox are the CPU's. Logarithm, cosine and sine are CUDA's in double, which may
-// differ from the CPU's in the last bit or two; rounded to fp32 or less, hardly a number shows it.
+// The random bits are the CPU's. Logarithm, cosine and sine are CUDA's in double, which may differ
+// from the CPU's in the last bit or two; after rounding to fp32 or less, very few numbers differ.
 // Two GPUs agree in every bit.
 #include "tensor/cuda/launch.h"
 #include "tensor/random.h"
@@ -16,8 +16,8 @@ struct Normal {
   double mean, deviation;
 };
 
-// One thread per pair of numbers, which come from one block of random bits. The first and the last
-// pair may hold a number that is not asked for.
+// One thread per pair of numbers, which come from one block of random bits. Only one number of the
+// first and of the last pair may be needed.
 template <class T>
 __global__ void normal_kernel(int64_t n, Normal k, T* y) {
   const int64_t pair = k.first / 2 + first_element();
@@ -33,8 +33,7 @@ __global__ void normal_kernel(int64_t n, Normal k, T* y) {
 void CudaBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean,
                          double deviation, const Tensor& out) {
   const int64_t n = out.numel(), pairs = n == 0 ? 0 : (first + n + 1) / 2 - first / 2;
-  for_float_type(out.dtype(), [&](auto type) {
-    using T = decltype(type);
+  for_float_type(out.dtype(), [&]<class T>(T) {
     launch(*this, normal_kernel<T>, blocks_for(pairs), kThreads, n,
            Normal{{seed, stream}, first, mean, deviation}, elements<T>(out));
   });

@@ -1,17 +1,17 @@
-// The two lanes of a rank are streams, and points in them are events.
+// The two streams of a rank, and events on them.
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-// Owned by all who may still have to follow it, also after its rank has ended.
+// Shared by all that may wait for it, also after its rank has ended.
 class CudaEvent final : public StreamEvent {
  public:
   CudaEvent(CUstream_st* stream, unsigned flags) {
-    require_cuda(cudaEventCreateWithFlags(&event_, flags), "no event");
+    require_cuda(cudaEventCreateWithFlags(&event_, flags), "cannot create an event");
     const cudaError_t status = cudaEventRecord(event_, stream);
     if (status != cudaSuccess) cudaEventDestroy(event_);
-    require_cuda(status, "an event cannot be recorded");
+    require_cuda(status, "cannot record an event");
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   cudaEvent_t event() const { return event_; }
@@ -22,25 +22,33 @@ class CudaEvent final : public StreamEvent {
 
 }  // namespace
 
-std::shared_ptr<const StreamEvent> CudaBackend::record_event(Stream lane) {
-  return std::make_shared<CudaEvent>(stream(lane), cudaEventDisableTiming);
+std::shared_ptr<const StreamEvent> CudaBackend::record_event(Stream s) {
+  return std::make_shared<CudaEvent>(stream(s), cudaEventDisableTiming);
 }
 
-void CudaBackend::wait_event(Stream lane, const StreamEvent* point) {
-  if (!point) return;
-  require_cuda(cudaStreamWaitEvent(stream(lane), static_cast<const CudaEvent*>(point)->event(), 0),
-               "a stream cannot wait");
+void CudaBackend::wait_event(Stream s, const StreamEvent* event) {
+  if (!event) return;
+  require_cuda(cudaStreamWaitEvent(stream(s), static_cast<const CudaEvent*>(event)->event(), 0),
+               "a stream cannot wait for an event");
 }
 
-bool CudaBackend::event_done(const StreamEvent* point) {
-  if (!point) return true;
-  const cudaError_t status = cudaEventQuery(static_cast<const CudaEvent*>(point)->event());
+bool CudaBackend::event_done(const StreamEvent* event) {
+  if (!event) return true;
+  const cudaError_t status = cudaEventQuery(static_cast<const CudaEvent*>(event)->event());
   if (status == cudaErrorNotReady) return false;
   require_cuda(status, "the GPU's work failed");
   return true;
 }
 
+void CudaBackend::wait_on_host(const StreamEvent* event) {
+  if (event_done(event)) return;
+  ++host_waits_;
+  require_cuda(cudaEventSynchronize(static_cast<const CudaEvent*>(event)->event()),
+               "the GPU's work failed");
+}
+
 void CudaBackend::synchronize() {
+  ++host_waits_;
   for (CUstream_st* stream : streams_)
     require_cuda(cudaStreamSynchronize(stream), "the GPU's work failed");
 }
@@ -51,16 +59,17 @@ double CudaBackend::seconds(const std::function<void()>& work) {
   const CudaEvent end(stream(), cudaEventDefault);
   require_cuda(cudaEventSynchronize(end.event()), "the GPU's work failed");
   float milliseconds = 0;
-  require_cuda(cudaEventElapsedTime(&milliseconds, begin.event(), end.event()), "no time");
+  require_cuda(cudaEventElapsedTime(&milliseconds, begin.event(), end.event()),
+               "cannot measure time");
   return double(milliseconds) / 1e3;
 }
 
-// Also between GPUs that cannot reach each other: the driver then takes the way through the host.
+// Also between GPUs without peer access: the driver then copies through the host.
 void CudaBackend::move_bytes(const void* from, void* to, int64_t bytes) {
   if (bytes == 0) return;
   require_cuda(
       cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream(Stream::communication)),
-      "a move between ranks failed");
+      "a copy between ranks failed");
 }
 
 }  // namespace zl::ZEROLAB_CUDA

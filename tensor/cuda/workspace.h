@@ -1,5 +1,4 @@
-// How much workspace the kernels of this folder want. Plain C++: a dry run asks it on machines
-// without CUDA.
+// The workspace of the kernels of this folder. Plain C++: dry runs need it without CUDA.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +9,13 @@
 
 namespace zl {
 
-// [B] What cuBLAS may use of ours: its own recommendation for Hopper.
+// [B] The workspace of cuBLAS: NVIDIA's recommendation for Hopper.
 constexpr int64_t kMatmulWorkspace = int64_t(32) << 20;
 
-// layer_norm_backward adds its rows up in so many parts, then the parts in order.
+// The number of partial sums over rows in layer_norm_backward.
 inline int64_t layer_norm_parts(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); }
 
-// Every 16 blocks of 1,024 elements have one sum in the workspace of sum_of_squares.
+// [n] Elements per partial sum in the workspace of sum_of_squares: 16 blocks of 1,024.
 constexpr int64_t kSquaresPerSum = 16 * 1024;
 inline int64_t sums_of_squares(int64_t n) { return (n + kSquaresPerSum - 1) / kSquaresPerSum; }
 

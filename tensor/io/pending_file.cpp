@@ -15,8 +15,8 @@
 namespace zl {
 
 PendingFile::PendingFile(const std::string& path) : path_(path) {
-  // Numbered, since several ranks or programs may write at once; a name left behind by a crash is
-  // passed over.
+  // Numbered, because several ranks or programs may write at the same time; a file that a crash
+  // left behind is skipped.
   static std::atomic<int> number{0};
   do {
     temporary_ = str(path, ".", ::getpid(), ".", number++, ".tmp");
@@ -42,7 +42,7 @@ void PendingFile::write(const void* data, size_t bytes) {
 }
 
 void PendingFile::commit() {
-  // The data first, then the name: after a power cut the name must not stand for an empty file.
+  // The data before the name: after a power cut, `path` must not be an empty file.
   if (::fsync(file_) != 0) fail();
   if (::close(std::exchange(file_, -1)) != 0) fail();
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
@@ -51,13 +51,13 @@ void PendingFile::commit() {
   const int directory =
       ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
-  ::fsync(directory);  // not every file system can; the file itself is safe
+  ::fsync(directory);  // some file systems cannot; the file itself is safe
   ::close(directory);
 }
 
 void PendingFile::fail() const {
-  throw InputError(str(path_, ": cannot be written: ", std::strerror(errno), " (after ", written_,
-                       " bytes); what stood under this name is unchanged"));
+  throw OutputError(str(path_, ": cannot be written: ", std::strerror(errno), " (after ", written_,
+                        " bytes); an existing file of this name is unchanged"));
 }
 
 }  // namespace zl

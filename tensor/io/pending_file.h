@@ -1,4 +1,4 @@
-// A file that stands under its final name only when it is whole.
+// A file that gets its final name only when it is complete.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace zl {
 
-// Writes beside `path`, under a temporary name, and renames at the end: under `path` there is
-// either the old file or the whole new one, also after Ctrl-C. Leaving without commit() removes
-// what was written.
+// Writes a temporary file in the folder of `path`; commit() renames it. So `path` is at every time
+// the old file or the complete new one, also after Ctrl-C. Without commit() the destructor removes
+// the temporary file. Throws InputError if the file cannot be written.
 class PendingFile {
  public:
   explicit PendingFile(const std::string& path);
@@ -17,8 +17,8 @@ class PendingFile {
   PendingFile(const PendingFile&) = delete;
   PendingFile& operator=(const PendingFile&) = delete;
 
-  void write(const void* data, size_t bytes);  // throws InputError if the file cannot be written
-  void commit();                               // likewise
+  void write(const void* data, size_t bytes);
+  void commit();
 
  private:
   [[noreturn]] void fail() const;

@@ -18,7 +18,7 @@ namespace zl {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "safetensors are little-endian, and are not swapped here");
+              "safetensors files are little-endian, and this code does not swap bytes");
 
 using nlohmann::json;
 
@@ -27,7 +27,7 @@ constexpr int kDeepest = 3;                      // {name: {"shape": [n]}}
 constexpr int64_t kChunk = 1 << 16;              // [n] elements converted at a time
 const char* const kMetadata = "__metadata__";
 
-// Bits of an element, 0 for a type that the format does not have.
+// Bits of an element; 0 for a type that is not in the format.
 int64_t bits_of(const std::string& dtype) {
   static const std::map<std::string, int64_t> bits = {
       {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"BOOL", 8},    {"U8", 8},
@@ -38,10 +38,9 @@ int64_t bits_of(const std::string& dtype) {
   return found == bits.end() ? 0 : found->second;
 }
 
-// Parses the header; a name that occurs twice is an error, and so is nesting deeper than the format
-// has.
+// Parses the header. Throws if a name occurs twice, or if it is nested too deeply.
 json parse_header(const std::string& path, const std::string& text) {
-  std::vector<std::set<std::string>> names;  // of the objects that are open
+  std::vector<std::set<std::string>> names;  // of each open object
   using Event = json::parse_event_t;
   const auto check = [&](int depth, Event event, json& value) {
     require_input(depth <= kDeepest, path, ": the header is nested deeper than the ", kDeepest,
@@ -55,8 +54,10 @@ json parse_header(const std::string& path, const std::string& text) {
   };
   try {
     return json::parse(text, check);
-  } catch (const json::exception& error) {
-    throw InputError(str(path, ": the header is not JSON: ", error.what()));
+  } catch (const json::parse_error& error) {
+    throw InputError(str(path, ": the header is not valid JSON: error at byte ", error.byte));
+  } catch (const json::exception&) {
+    throw InputError(str(path, ": the header is not valid JSON: a value is out of range"));
   }
 }
 
@@ -85,8 +86,8 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
   int64_t bits = bits_of(entry.dtype);
   for (const json& d : shape) {
     entry.shape.push_back(parse_count(what, "shape", d));
-    // Not require_input: it would print the shape for each of its dimensions, of which a hostile
-    // file may have millions.
+    // Not require_input: it would print the shape for each dimension, and a hostile file may have
+    // millions.
     if (__builtin_mul_overflow(bits, entry.shape.back(), &bits))
       throw InputError(str(what, ": shape ", shape.dump(), " of ", entry.dtype,
                            " has more bytes than can be counted"));
@@ -113,7 +114,7 @@ SafetensorsMetadata parse_metadata(const std::string& path, const json& value) {
   return metadata;
 }
 
-// The tensors must cover the `size` bytes of data: each byte once.
+// Throws unless the tensors cover each of the `size` bytes of data exactly once.
 void check_cover(const std::string& path, const std::vector<SafetensorsEntry>& entries,
                  int64_t size) {
   std::vector<const SafetensorsEntry*> order;
@@ -132,8 +133,8 @@ void check_cover(const std::string& path, const std::vector<SafetensorsEntry>& e
     covered = e->end;
     before = str("tensor '", e->name, "'");
   }
-  require_input(covered == size, path, ": ", size - covered, " bytes follow after ", before,
-                "; the tensors end at byte ", covered, " of ", size);
+  require_input(covered == size, path, ": bytes ", covered, " to ", size, " after ", before,
+                " belong to no tensor");
 }
 
 std::string system_error() { return std::strerror(errno); }
@@ -151,8 +152,8 @@ void widen(const std::vector<std::byte>& bytes, std::span<float> out) {
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   struct stat status;
-  // A folder or a pipe can be opened as well; reading it would fail obscurely, or wait for ever.
-  const bool known = stat(path.c_str(), &status) == 0;  // before errno is read below
+  // Opening a folder or a pipe would succeed, but reading it would fail obscurely or wait for ever.
+  const bool known = stat(path.c_str(), &status) == 0;  // before system_error() reads errno
   require_input(known, path, ": cannot be opened: ", system_error());
   require_input(S_ISREG(status.st_mode), path, ": is not a regular file");
   const int64_t size = status.st_size;

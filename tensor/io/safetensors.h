@@ -1,9 +1,8 @@
-// Reading and writing safetensors: a length, a JSON header that names the tensors, then their bytes
-// without gaps.
+// Reading and writing safetensors files: a length, a JSON header that names the tensors, then their
+// bytes without gaps. Format: https://github.com/huggingface/safetensors, section "Format".
 //
-// Strict, because such files come from strangers: everything is checked before any tensor is read.
-// What is wrong with a file ends in InputError, which names the file, the tensor and both numbers.
-// Format: https://github.com/huggingface/safetensors, section "Format".
+// Such files come from strangers, so the reader checks the complete header before it reads a
+// tensor. An invalid file ends in InputError, which names the file, the tensor and the numbers.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +28,7 @@ struct SafetensorsEntry {
   int64_t bytes() const { return end - begin; }
 };
 
-// An open file. Reading does not change it, so several threads may read.
+// An open file. Several threads may read it at the same time.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -42,12 +41,12 @@ class SafetensorsFile {
   const SafetensorsMetadata& metadata() const { return metadata_; }
   const SafetensorsEntry* find(const std::string& name) const;  // null if there is none
 
-  // Elements [first, first + out.size()) of a tensor of F32, F16, BF16 or F64; F64 is rounded.
-  // Throws InputError if the tensor is missing or of another type, std::invalid_argument outside of
-  // it.
+  // Reads elements [first, first + out.size()) of a tensor of F32, F16, BF16 or F64; F64 is
+  // rounded. Throws InputError if the tensor is missing or of another type, std::invalid_argument
+  // if the range is outside the tensor.
   void read_floats(const std::string& name, int64_t first, std::span<float> out) const;
   std::vector<float> read_floats(const std::string& name) const;
-  // Bytes [first, first + out.size()) of a tensor of any type, as they stand in the file.
+  // Reads bytes [first, first + out.size()) of a tensor of any type.
   void read_bytes(const std::string& name, int64_t first, std::span<std::byte> out) const;
 
  private:
@@ -61,20 +60,19 @@ class SafetensorsFile {
   SafetensorsMetadata metadata_;
 };
 
-// One F32 tensor to write. `read` fills `out` with the elements from `first` on; it is called with
-// consecutive ranges in order, so a model needs no second copy in memory.
+// One F32 tensor to write. `read` fills `out` with the elements from `first` on. It is called with
+// consecutive ranges, so writing a model needs no second copy in memory.
 struct SafetensorsSource {
   std::string name;
   Shape shape;
   std::function<void(int64_t first, std::span<float> out)> read;
 };
-// The same from values that outlive the writing.
+// A source of `values`, which must outlive it.
 SafetensorsSource safetensors_source(std::string name, Shape shape, std::span<const float> values);
 
-// Writes all of a file under another name in the same folder, then renames it: under `path` there
-// is either the old file or the whole new one, also after Ctrl-C. Throws InputError if the file
-// cannot be written, what `read` throws, and std::invalid_argument for names that occur twice or
-// are not UTF-8.
+// Writes a file through PendingFile: `path` is at every time the old file or the complete new one.
+// Throws InputError if the file cannot be written, what `read` throws, and std::invalid_argument
+// for names that occur twice or are not UTF-8.
 void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
                        const SafetensorsMetadata& metadata = {});
 

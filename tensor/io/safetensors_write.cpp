@@ -1,14 +1,5 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "tensor/error.h"
 #include "tensor/io/pending_file.h"
@@ -17,7 +8,7 @@
 namespace zl {
 namespace {
 
-constexpr int64_t kChunk = 1 << 16;  // [n] elements asked for and written at a time
+constexpr int64_t kChunk = 1 << 16;  // [n] elements read and written at a time
 
 // The header, padded with spaces so that the data begin at a multiple of 8 bytes.
 std::string header_text(const std::vector<SafetensorsSource>& tensors,
@@ -37,7 +28,7 @@ std::string header_text(const std::vector<SafetensorsSource>& tensors,
     throw std::invalid_argument(
         str("write_safetensors: names and metadata must be UTF-8: ", error.what()));
   }
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  text.resize(size_t(round_up(int64_t(text.size()), 8)), ' ');
   return text;
 }
 
@@ -45,7 +36,7 @@ std::string header_text(const std::vector<SafetensorsSource>& tensors,
 
 SafetensorsSource safetensors_source(std::string name, Shape shape, std::span<const float> values) {
   require(numel(shape) == int64_t(values.size()), "tensor '", name, "' of shape ", to_string(shape),
-          " is given ", values.size(), " values");
+          " got ", values.size(), " values");
   const auto read = [values](int64_t first, std::span<float> out) {
     std::ranges::copy(values.subspan(size_t(first), out.size()), out.begin());
   };

@@ -1,7 +1,7 @@
 // The GPUs of this machine, and backends on them. A build without CUDA finds none and says why.
 //
-// No header of CUDA is needed to use this one. tensor/cuda/gpus.cu defines it, or
-// tensor/platform/no_gpus.cpp where CUDA is not built.
+// This header needs no CUDA header. tensor/cuda/gpus.cu defines its functions, or
+// tensor/platform/no_gpus.cpp in a build without CUDA.
 #pragma once
 
 #include <limits>
@@ -16,47 +16,43 @@ namespace zl {
 struct Gpu {
   int index = 0;
   std::string name;  // "NVIDIA H200"
-  std::string pci;   // "0000:61:00.0": which card it is, whatever number a process sees it under
+  std::string pci;   // "0000:61:00.0": identifies the card, while `index` differs between processes
   int64_t memory = 0, available = 0;         // [B]; available: 0 if it was not opened
   int compute_major = 0, compute_minor = 0;  // 9, 0
   int multiprocessors = 0;
-  std::vector<int>
-      peers;            // the other GPUs whose memory it reads and writes directly (NVLink or PCIe)
-  std::string problem;  // why it cannot be used; "" if it can
+  std::vector<int> peers;  // other GPUs whose memory it can access directly (NVLink or PCIe)
+  std::string problem;     // why it cannot be used; "" if it can
 };
 
 struct Gpus {
-  bool built_in = false;  // whether this program has CUDA in it
-  std::string toolkit;    // "13.0": what it was built with; "" without CUDA
-  std::string driver;     // "13.0": the newest CUDA that the driver runs; "" if there is no driver
+  bool built_in = false;  // whether this build has CUDA
+  std::string toolkit;    // "13.0": the toolkit of the build; "" without CUDA
+  std::string driver;     // "13.0": the newest CUDA that the driver supports; "" without a driver
   std::vector<Gpu> gpus;
-  std::string problem, cure;  // why no GPU can be used and what to do; "" if one can
+  std::string problem, cure;  // why no GPU can be used, and how to fix it; "" if one can
 
   bool usable() const { return problem.empty(); }
 };
 
-// Asks the driver. Never throws: what is wrong is said in `problem`. The first `open` cards are
-// opened, which takes a moment and some of their memory: only then is it known what they have
-// available, and whether this program has kernels for them.
+// Queries the driver. Never throws: `problem` says what is wrong. Opens the first `open` cards to
+// find their available memory, and whether this build has kernels for them. Opening a card takes
+// time and some of its memory.
 Gpus find_gpus(int open = std::numeric_limits<int>::max());
 
 struct GpuOptions {
-  bool tf32 = false;  // products of fp32 matrices round their inputs to TF32's 10 bits
-  int64_t segment =
-      int64_t(32)
-      << 20;  // [B] What the pool takes from the driver at a time (tensor/cuda/device_pool.h).
+  bool tf32 = false;  // fp32 matmuls round their inputs to TF32's 10 bits
+  // [B] The size of the pool's allocations from the driver (tensor/cuda/device_pool.h).
+  int64_t segment = int64_t(32) << 20;
 };
 
-// A backend on GPU number `index`, for one rank, to be made, used and destroyed on that rank's own
-// thread. Throws std::runtime_error if that GPU cannot be used.
+// A backend of one rank on GPU number `index`. Create, use and destroy it on the rank's own thread.
+// Throws std::runtime_error if the GPU cannot be used.
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options = {});
 
-// The CPU's kernels on host memory that stays in its pages, which a GPU copies from and to at full
-// speed.
+// The CPU's kernels on pinned host memory, which a GPU reads and writes at full speed.
 std::unique_ptr<Backend> make_pinned_backend();
 
-// Ranges for NVIDIA's profilers (NVTX): one per phase, unit event and collective, as they come on
-// this rank's stream.
+// Reports phases, unit events and collectives of this stream to NVIDIA's profilers as NVTX ranges.
 void annotate_for_profilers(EventStream& events);
 
 }  // namespace zl

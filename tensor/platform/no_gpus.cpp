@@ -1,4 +1,4 @@
-// What tensor/platform/gpus.h says where CUDA is not built.
+// The functions of tensor/platform/gpus.h in a build without CUDA.
 #include <stdexcept>
 
 #include "tensor/platform/gpus.h"
@@ -7,7 +7,7 @@ namespace zl {
 namespace {
 
 [[noreturn]] void not_built() {
-  throw std::runtime_error("this build has no CUDA in it: " + find_gpus(0).cure);
+  throw std::runtime_error("this build has no CUDA: " + find_gpus(0).cure);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace zl {
 namespace {
 
-std::vector<std::string> places(const std::string& file, const std::string& folder) {
+std::vector<std::string> candidates(const std::string& file, const std::string& folder) {
   std::vector<std::string> all;
   const char* const asked = std::getenv("LD_LIBRARY_PATH");
   std::istringstream folders(asked ? asked : "");
@@ -26,15 +26,14 @@ std::vector<std::string> places(const std::string& file, const std::string& fold
 SharedLibrary::SharedLibrary(const std::string& name, const std::string& file,
                              const std::string& folder)
     : name_(name) {
-  // A path would load a second copy beside one that came from elsewhere, and neither would know of
-  // the other.
+  // A path would load a second copy if the program has loaded the library from another folder.
   handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   std::string tried;
-  for (const std::string& place : places(file, folder)) {
-    if (handle_ || (handle_ = dlopen(place.c_str(), RTLD_NOW))) return;
+  for (const std::string& path : candidates(file, folder)) {
+    if (handle_ || (handle_ = dlopen(path.c_str(), RTLD_NOW))) return;
     const char* const said = dlerror();
     const std::string why = said ? said : "";
-    tried += (tried.empty() ? "" : "; ") + (why.starts_with(place) ? why : place + ": " + why);
+    tried += (tried.empty() ? "" : "; ") + (why.starts_with(path) ? why : path + ": " + why);
   }
   throw LibraryError(name + " cannot be opened: " + tried,
                      "install it, or put the folder of " + file + " into LD_LIBRARY_PATH");
@@ -44,8 +43,8 @@ SharedLibrary::Function SharedLibrary::function(const char* name) const {
   if (void* const address = dlsym(handle_, name)) return {address};
   const char* const said = dlerror();
   throw LibraryError(name_ + " has no function " + name + (said ? str(" (", said, ")") : ""),
-                     "put a version that is no older than the one this program was compiled for "
-                     "first in LD_LIBRARY_PATH");
+                     "put the folder of a version that is at least as new as at compile time first "
+                     "in LD_LIBRARY_PATH");
 }
 
 }  // namespace zl

@@ -1,5 +1,4 @@
-// Libraries that are opened when they are first used: a program that does not use them neither
-// waits for them nor needs them.
+// Shared libraries that are opened at first use, so that only programs that use them need them.
 #pragma once
 
 #include <string>
@@ -18,9 +17,9 @@ struct LibraryError : InputError {
 // A shared library that stays open until the program ends.
 class SharedLibrary {
  public:
-  // The `file` ("libnccl.so.2") that this program has loaded already, else that of the first of
-  // these which has one: the folders in LD_LIBRARY_PATH, the folder where the build found it, the
-  // loader's own search. Throws LibraryError, which tells what was tried.
+  // Opens `file` ("libnccl.so.2"). If the program has loaded it already, uses that; else searches
+  // the folders in LD_LIBRARY_PATH, then `folder` (where the build found it), then the loader's own
+  // path. Throws LibraryError, which lists what was tried.
   SharedLibrary(const std::string& name, const std::string& file, const std::string& folder);
 
   struct Function {
@@ -30,8 +29,7 @@ class SharedLibrary {
       return reinterpret_cast<F*>(address);
     }
   };
-  // Becomes whatever pointer it is assigned to, whose type should be that of the library's header.
-  // Throws LibraryError.
+  // Converts to any function pointer; take its type from the library's header. Throws LibraryError.
   Function function(const char* name) const;
 
  private:

@@ -1,6 +1,5 @@
 #pragma once
-// A rough reader of C++: good enough to count lines and parameters of functions, without a
-// compiler.
+// Counts lines and parameters of functions without a compiler: a rough reader of C++.
 
 #include <string>
 #include <vector>

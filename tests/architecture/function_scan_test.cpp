@@ -1,4 +1,4 @@
-// The reader behind the budgets is itself checked on the ways in which functions are written here.
+// The reader behind the budgets is itself tested on the ways in which this code writes functions.
 
 #include "tests/architecture/function_scan.h"
 

@@ -1,6 +1,6 @@
-// Who may include whom: the picture in CONTRIBUTING.md, read from the #include lines.
+// Which folder may include which: the picture in CONTRIBUTING.md, read from the #include lines.
+// subfolders_test.cpp has the rules inside a folder.
 
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 #include <regex>
@@ -39,7 +39,8 @@ const std::vector<Package> packages = {
      "(tensor/cuda|tests/cuda/on_cpu)/.*", "only in tensor/cuda/ and its tests"},
     {"NCCL", "nccl.*", "dist/nccl/.*", "only in dist/nccl/"},
     {"nlohmann-json", "nlohmann/.*", ".*\\.cpp", "only in .cpp files"},
-    {"CLI11", "CLI/.*", "tutorials/zerolab/.*\\.cpp", "only in .cpp files of tutorials/zerolab/"},
+    {"CLI11", "CLI/.*", "tutorials/(zerolab|lesson)/.*\\.cpp",
+     "only in .cpp files of tutorials/zerolab/ and lesson/"},
     {"Catch2", "catch2/.*", "tests/.*", "only in tests/"},
 };
 
@@ -87,10 +88,7 @@ std::vector<std::string> check_layers(const File& file) {
 
 TEST_CASE("every folder includes only its neighbours, and packages only where they belong",
           "[architecture]") {
-  std::vector<std::string> findings;
-  for (const File& file : source_files()) {
-    for (const std::string& one : check_layers(file)) findings.push_back(one);
-  }
+  const auto findings = check_all(check_layers);
   INFO(joined(findings));
   CHECK(findings.empty());
 }
@@ -136,33 +134,6 @@ TEST_CASE("the layer check lets right includes and comments pass", "[architectur
   CHECK(right("tutorials/zerolab/main.cpp", "#include <CLI/CLI.hpp>"));
   CHECK(right("tests/nn/gpt_test.cpp",
               "#include <catch2/catch_test_macros.hpp>\n#include \"nn/gpt.h\""));
-}
-
-TEST_CASE("each test case carries the tag of its folder and no other folder's", "[architecture]") {
-  static const std::regex test_case("(TEMPLATE_)?TEST_CASE\\(");
-  std::vector<std::string> findings;
-  for (const File& file : source_files()) {
-    const size_t end_of_folder = file.path.find('/', 6);
-    if (!file.path.starts_with("tests/") || end_of_folder == std::string::npos) continue;
-    if (!file.path.ends_with("_test.cpp")) continue;
-    const std::string code = code_only(file.text), own = file.path.substr(6, end_of_folder - 6);
-    for (auto it = std::sregex_iterator(code.begin(), code.end(), test_case);
-         it != std::sregex_iterator(); ++it) {
-      const auto at = static_cast<size_t>(it->position());
-      const std::string head = file.text.substr(at, code.find('{', at) - at);
-      if (head.find("[.") != std::string::npos) continue;  // hidden: run by another case
-      const auto line = std::count(code.begin(), code.begin() + it->position(), '\n') + 1;
-      for (const char* folder : {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials",
-                                 "zerolab", "cuda", "fuzz", "golden", "architecture"}) {
-        if ((head.find("[" + std::string(folder) + "]") != std::string::npos) == (own == folder))
-          continue;
-        findings.push_back(
-            finding(file, static_cast<int>(line), "must carry the tag [" + own + "] only"));
-      }
-    }
-  }
-  INFO(joined(findings));
-  CHECK(findings.empty());
 }
 
 }  // namespace architecture

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -12,6 +13,10 @@ namespace architecture {
 namespace {
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool raw_string_at(const std::string& text, size_t begin) {
+  return text.compare(begin, 2, "R\"") == 0 && (begin == 0 || !is_word(text[begin - 1]));
+}
 
 // Where the literal or comment that starts at `begin` ends (one past it), or `begin` if none starts
 // there.
@@ -22,7 +27,7 @@ size_t end_of_quoted(const std::string& text, size_t begin) {
   };
   if (text.compare(begin, 2, "//") == 0) return std::min(text.find('\n', begin), text.size());
   if (text.compare(begin, 2, "/*") == 0) return after("*/", begin + 2);
-  if (text.compare(begin, 2, "R\"") == 0 && (begin == 0 || !is_word(text[begin - 1]))) {
+  if (raw_string_at(text, begin)) {
     const size_t open = text.find('(', begin);
     if (open == std::string::npos) return text.size();
     return after(")" + text.substr(begin + 2, open - begin - 2) + "\"", open);
@@ -34,6 +39,26 @@ size_t end_of_quoted(const std::string& text, size_t begin) {
   while (end < text.size() && text[end] != quote && text[end] != '\n')
     end += text[end] == '\\' ? 2 : 1;
   return std::min(end + 1, text.size());
+}
+
+// Calls `visit(begin, end)` for each literal and comment, in order.
+void for_each_quoted(const std::string& text, const std::function<void(size_t, size_t)>& visit) {
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = end_of_quoted(text, i);
+    if (end > i) visit(i, end);
+    i = std::max(end, i + 1);
+  }
+}
+
+// Copies [begin, end). Both texts have the same length and the same ends of lines.
+void copy_range(const std::string& from, std::string& to, size_t begin, size_t end) {
+  for (size_t k = begin; k < end; ++k) to[k] = from[k];
+}
+
+std::string blank(const std::string& text) {
+  std::string spaces = text;
+  for (char& c : spaces) c = c == '\n' ? '\n' : ' ';
+  return spaces;
 }
 
 }  // namespace
@@ -59,6 +84,17 @@ std::vector<File> source_files() {
   return files;
 }
 
+bool is_test(const File& file) { return file.path.starts_with("tests/"); }
+
+bool is_header(const File& file) {
+  return file.path.ends_with(".h") || file.path.ends_with(".cuh");
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
 std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -68,27 +104,44 @@ std::vector<std::string> split_lines(const std::string& text) {
 
 std::string code_only(const std::string& text) {
   std::string code = text;
-  for (size_t i = 0; i < text.size();) {
-    const size_t end = end_of_quoted(text, i);
-    if (end == i) {
-      ++i;
-      continue;
-    }
-    const bool comment = text[i] == '/';
-    for (size_t k = comment ? i : i + 1; k < (comment ? end : end - 1); ++k) {
-      if (text[k] != '\n') code[k] = ' ';
-    }
-    i = end;
-  }
+  const std::string spaces = blank(text);
+  for_each_quoted(text, [&](size_t begin, size_t end) {
+    const bool comment = text[begin] == '/';  // of a literal the quotes stay
+    copy_range(spaces, code, comment ? begin : begin + 1, comment ? end : end - 1);
+  });
   return code;
+}
+
+std::string comments_only(const std::string& text) {
+  std::string comments = blank(text);
+  for_each_quoted(text, [&](size_t begin, size_t end) {
+    if (text[begin] == '/') copy_range(text, comments, begin, end);
+  });
+  return comments;
+}
+
+std::vector<bool> raw_string_lines(const std::string& text) {
+  std::vector<bool> inside(split_lines(text).size(), false);
+  const auto line_of = [&](size_t at) {
+    return std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  };
+  for_each_quoted(text, [&](size_t begin, size_t end) {
+    if (!raw_string_at(text, begin)) return;
+    std::fill(inside.begin() + line_of(begin), inside.begin() + line_of(end - 1) + 1, true);
+  });
+  return inside;
 }
 
 std::string finding(const File& file, int line, const std::string& rule) {
   return file.path + ":" + std::to_string(line) + ": " + rule;
 }
 
-bool is_header(const File& file) {
-  return file.path.ends_with(".h") || file.path.ends_with(".cuh");
+std::vector<std::string> check_all(std::vector<std::string> (*check)(const File&)) {
+  std::vector<std::string> findings;
+  for (const File& file : source_files()) {
+    for (const std::string& one : check(file)) findings.push_back(one);
+  }
+  return findings;
 }
 
 std::string joined(const std::vector<std::string>& findings) {

@@ -1,6 +1,6 @@
 #pragma once
-// What the house tests read: our source files as text. Every checker takes a File, so that it can
-// also be shown a bad one.
+// Our source files as text, for the architecture tests. Every check takes a File, so that a test
+// can also give it a bad one.
 
 #include <string>
 #include <vector>
@@ -15,17 +15,30 @@ struct File {
 // All .h, .cpp, .cu and .cuh files of the source folders, in order of their paths.
 std::vector<File> source_files();
 
-// Lines without their ends. A last line that is not ended counts too.
+bool is_test(const File& file);  // below tests/
+bool is_header(const File& file);
+
+// The folder of a file: "dist/nccl" for "dist/nccl/api.h".
+std::string folder_of(const std::string& path);
+
+// Lines without their ends. A last line without an end counts too.
 std::vector<std::string> split_lines(const std::string& text);
 
-// The text with the insides of comments, strings and characters replaced by spaces. Offsets and
-// lines stay as they are.
+// The text with the contents of comments, strings and characters replaced by spaces. Offsets and
+// line numbers stay the same.
 std::string code_only(const std::string& text);
+
+// The opposite: only the contents of comments, all else replaced by spaces.
+std::string comments_only(const std::string& text);
+
+// For each line, whether a raw string begins, continues or ends in it.
+std::vector<bool> raw_string_lines(const std::string& text);
 
 // "path:line: rule"
 std::string finding(const File& file, int line, const std::string& rule);
 
-bool is_header(const File& file);
+// The findings of one check in all source files.
+std::vector<std::string> check_all(std::vector<std::string> (*check)(const File&));
 
 // One finding per line, or "" if there are none. For the message of a test.
 std::string joined(const std::vector<std::string>& findings);

@@ -1,4 +1,4 @@
-// How long activations live: in the ledger, byte for byte.
+// The lifetime of activations, in the bytes of the ledger.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t R = 5, C = 16;
 constexpr int64_t kActivation = R * C * 4;  // [B] of one (R, C) in f32
 
-// Four layers of two matrices each; every layer keeps the inputs of its linears and of its gelu.
+// Four layers of two matrices each; the tape keeps the inputs of every linear and gelu.
 struct Stack {
   std::vector<Parameter*> w, b;
   explicit Stack(Workbench& bench) {
@@ -43,7 +43,7 @@ TEST_CASE("a forward pass without a tape leaves only its result and holds two ac
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) <= 3 * kActivation);
 }
 
-TEST_CASE("a forward pass with a tape keeps what the ops say, and no more", "[autograd]") {
+TEST_CASE("a forward pass with a tape keeps exactly what the ops document", "[autograd]") {
   Workbench bench;
   const Stack stack(bench);
   Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
@@ -53,7 +53,7 @@ TEST_CASE("a forward pass with a tape keeps what the ops say, and no more", "[au
   CHECK(bench.activation_bytes() == (4 + 4 + 1) * kActivation);
 }
 
-TEST_CASE("activations are freed as the walk passes", "[autograd]") {
+TEST_CASE("activations are freed during the backward pass", "[autograd]") {
   Workbench bench;
   const Stack stack(bench);
   std::vector<int64_t> live;
@@ -62,7 +62,7 @@ TEST_CASE("activations are freed as the walk passes", "[autograd]") {
   {
     Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
     y = stack.run(&tape, std::exchange(x, {}),
-                  [&](int) { tape.mark([&] { live.push_back(bench.activation_bytes()); }); });
+                  [&](int) { tape.hook([&] { live.push_back(bench.activation_bytes()); }); });
   }
   Tensor seed = bench.normal({R, C}, Dtype::f32);
   const Var from = std::exchange(y, {});
@@ -75,11 +75,12 @@ TEST_CASE("activations are freed as the walk passes", "[autograd]") {
   CHECK(live ==
         std::vector<int64_t>{10 * kActivation, 8 * kActivation, 6 * kActivation, 4 * kActivation});
   CHECK(bench.activation_bytes() == kActivation);  // from
-  // gelu works in place; a linear needs the gradient of its input beside that of its output.
+  // gelu works in place; a linear needs the gradient of its input in addition to that of its
+  // output.
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) <= before + kActivation);
 }
 
-TEST_CASE("an activation that nobody captured dies with its last handle", "[autograd]") {
+TEST_CASE("an activation that no op captured is freed with its last handle", "[autograd]") {
   Workbench bench;
   Parameter& p = bench.parameter("p", {R, C}, Dtype::f32);
   Tape tape;
@@ -135,7 +136,7 @@ TEST_CASE("a backward function or a mark that throws empties the tape and frees 
     Tape tape;
     Var x = stack.run(&tape, Var::constant(&tape, bench.normal({R, C}, Dtype::f32)));
     if (in_mark)
-      tape.mark([] { throw std::runtime_error("stop"); });
+      tape.hook([] { throw std::runtime_error("stop"); });
     else
       x = tape.record(x.value(), [](Tensor) { throw std::runtime_error("stop"); });
     const Var y = stack.run(&tape, std::exchange(x, {}));

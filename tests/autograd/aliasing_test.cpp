@@ -25,7 +25,7 @@ struct Leaves {
   std::vector<Parameter*> all() { return {&a, &b, &w, &bias, &weight}; }
 };
 
-// y = 2x with a backward that always works in place: wrong wherever somebody else reads the same
+// y = 2x with a backward that always works in place: wrong if another op reads the same
 // gradient.
 Var careless_double(Workbench& bench, const Var& x) {
   auto twice = [](std::vector<double> v) {
@@ -60,7 +60,8 @@ Var random_graph(Tape* tape, Leaves& leaves, uint64_t seed, int size) {
   }
   Var sum = made[0];
   for (size_t i = 1; i < made.size(); ++i) sum = add(sum, made[i]);
-  return layer_norm(sum, leaf(leaves.weight), leaf(leaves.bias), 0.1);  // keeps the numbers near 1
+  return layer_norm(sum, leaf(leaves.weight), leaf(leaves.bias),
+                    0.1);  // so that numbers stay near 1
 }
 
 }  // namespace
@@ -78,9 +79,8 @@ TEST_CASE("random graphs with shared gradients agree with central differences", 
   CHECK(result.largest_error < 1e-6);
 }
 
-TEST_CASE(
-    "an op that changes its gradient in place without asking corrupts the other branch of an add",
-    "[autograd]") {
+TEST_CASE("an op that overwrites a shared gradient corrupts the other branch of an add",
+          "[autograd]") {
   Workbench bench;
   Leaves leaves(bench);
   const Tensor w = bench.normal({B, T, C});
@@ -88,7 +88,7 @@ TEST_CASE(
   const auto loss = [&](Tape* t) {
     const Var a = Var::parameter(t, leaves.a), x = gelu(a), y = add(a, Var::parameter(t, leaves.b));
     const Var z = gelu(y), doubled = careless ? careless_double(bench, z) : add(z, z);
-    return weighted_sum(add(add(x, y), doubled), w);  // x, y and doubled are handed one buffer
+    return weighted_sum(add(add(x, y), doubled), w);  // x, y and doubled get the same buffer
   };
   const auto result = check_gradients(leaves.all(), loss);
   CAPTURE(result.worst);

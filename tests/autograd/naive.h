@@ -11,8 +11,8 @@ namespace zl::naive {
 using Vector = std::vector<double>;
 
 // x (R, I), w (I, O) or, transposed, (O, I) -> (R, O)
-inline Vector product(const Vector& x, const Vector& w, int64_t R, int64_t I, int64_t O,
-                      bool transposed = false) {
+inline Vector matmul(const Vector& x, const Vector& w, int64_t R, int64_t I, int64_t O,
+                     bool transposed = false) {
   Vector y;
   for (int64_t r = 0; r < R; ++r)
     for (int64_t o = 0; o < O; ++o) {
@@ -26,7 +26,7 @@ inline Vector product(const Vector& x, const Vector& w, int64_t R, int64_t I, in
 
 inline Vector linear(const Vector& x, const Vector& w, const Vector& b) {
   const int64_t O = int64_t(b.size()), I = int64_t(w.size()) / O, R = int64_t(x.size()) / I;
-  Vector y = product(x, w, R, I, O);
+  Vector y = matmul(x, w, R, I, O);
   for (size_t k = 0; k < y.size(); ++k) y[k] += b[k % b.size()];
   return y;
 }

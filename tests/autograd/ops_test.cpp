@@ -6,6 +6,8 @@
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "autograd/gradient_check.h"
 #include "tests/autograd/naive.h"
@@ -14,6 +16,7 @@
 namespace zl {
 namespace {
 
+using Catch::Matchers::EndsWith;
 using naive::Vector;
 
 struct OpCase {
@@ -30,11 +33,16 @@ void add_matrix_cases(std::vector<OpCase>& cases) {
                      {{R, I}, {I, O}, {O}},
                      [](const auto& v) { return linear(v[0], v[1], v[2]); },
                      [](const auto& v) { return naive::linear(v[0], v[1], v[2]); }});
+    cases.push_back(
+        {str("matmul (", R, ", ", I, ")(", I, ", ", O, ")"),
+         {{R, I}, {I, O}},
+         [](const auto& v) { return matmul(v[0], v[1]); },
+         [R = R, I = I, O = O](const auto& v) { return naive::matmul(v[0], v[1], R, I, O); }});
     cases.push_back({str("project (", R, ", ", I, ")(", O, ", ", I, ")"),
                      {{R, I}, {O, I}},
                      [](const auto& v) { return project(v[0], v[1]); },
                      [R = R, I = I, O = O](const auto& v) {
-                       return naive::product(v[0], v[1], R, I, O, true);
+                       return naive::matmul(v[0], v[1], R, I, O, true);
                      }});
   }
   for (const auto& s :
@@ -191,7 +199,7 @@ TEST_CASE("every op in f32, bf16 and f16 rounds like the type of its storage", "
     const Vector y = c.formula(host), seed = seed_for(bench, y, type);
     const Result exact = run_as(bench, c, from, Dtype::f64, seed, false),
                  rounded = run_as(bench, c, from, type, seed, false);
-    // Two roundings to the type on the way (product, then bias), and those of an fp32 sum.
+    // Two roundings to the type (matmul, then bias), and those of an fp32 sum.
     const double u = unit_roundoff(type), sums = 64 * 0x1p-24;
     CHECK(largest_difference(rounded.y, y) <= (2 * u + sums) * (largest(y) + 1));
     for (size_t i = 0; i < from.size(); ++i) {
@@ -237,7 +245,7 @@ TEST_CASE("the gradient check notices a backward that is wrong in one element", 
   const double wrong = GENERATE(0.0, 0.001, NAN);
   const auto loss = [&](Tape* tape) {
     const Var x = Var::parameter(tape, p);
-    Tensor y = like(x.value(), {5});
+    Tensor y = activation_like(x.value(), {5});
     kernel::copy(x.value(), y);
     if (!tape) return weighted_sum(Var::constant(nullptr, y), w);
     return weighted_sum(tape->record(y,
@@ -278,6 +286,7 @@ TEST_CASE("operands that do not fit are refused with both shapes", "[autograd]")
   };
   CHECK_THROWS_AS(linear(p({2, 3}), p({4, 5}), p({5})), std::invalid_argument);
   CHECK_THROWS_AS(linear(p({2, 3}), p({3, 5}), p({4})), std::invalid_argument);
+  CHECK_THROWS_AS(matmul(p({2, 3}), p({4, 5})), std::invalid_argument);
   CHECK_THROWS_AS(project(p({2, 3}), p({5, 4})), std::invalid_argument);
   CHECK_THROWS_AS(add(p({2, 3}), p({2, 4})), std::invalid_argument);
   CHECK_THROWS_AS(layer_norm(p({2, 3}), p({4}), p({3})), std::invalid_argument);
@@ -287,6 +296,23 @@ TEST_CASE("operands that do not fit are refused with both shapes", "[autograd]")
   CHECK_THROWS_AS(cross_entropy(p({2, 3, 7}), bench.ids({5}, 7)), std::invalid_argument);
   CHECK_THROWS_AS(embedding(bench.normal({3}), p({7, 2})), std::invalid_argument);
   CHECK(tape.entries() == 0);
+}
+
+TEST_CASE("an error about shapes names the parameters", "[autograd]") {
+  Workbench bench;
+  Tape tape;
+  const auto p = [&](const char* name, Shape shape) {
+    return Var::parameter(&tape, bench.parameter(name, std::move(shape)));
+  };
+  const Var x = Var::constant(&tape, bench.normal({8, 4}));
+  CHECK_THROWS_WITH(linear(x, p("layer0.w", {4, 16}), p("layer0.b", {8})),
+                    EndsWith("; parameters: 'layer0.w' (4, 16), 'layer0.b' (8)"));
+  CHECK_THROWS_WITH(matmul(x, p("layer1.w", {5, 16})),
+                    EndsWith("; parameters: 'layer1.w' (5, 16)"));
+  CHECK_THROWS_WITH(layer_norm(x, p("norm.weight", {4}), p("norm.bias", {5})),
+                    EndsWith("; parameters: 'norm.weight' (4), 'norm.bias' (5)"));
+  CHECK_THROWS_WITH(add(x, Var::constant(&tape, bench.normal({8, 5}))),
+                    "add: (8, 4) f64 does not match (8, 5) f64");  // no parameter to name
 }
 
 }  // namespace zl

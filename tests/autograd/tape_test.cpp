@@ -64,7 +64,7 @@ TEST_CASE("a module that runs twice gets the gradient of both runs", "[autograd]
   CHECK(result.largest_error < 1e-8);
 }
 
-TEST_CASE("a parameter that nobody used keeps its zero gradient", "[autograd]") {
+TEST_CASE("an unused parameter has a gradient of zero", "[autograd]") {
   Workbench bench;
   Parameter &used = bench.parameter("used", {5}), &unused = bench.parameter("unused", {5});
   const auto g = gradient(bench, used, [&](Tape& t) {
@@ -128,7 +128,7 @@ TEST_CASE("backward refuses what is not on its tape", "[autograd]") {
   CHECK(tape.entries() == 1);
   tape.backward(y, seed);
   CHECK(tape.entries() == 0);
-  CHECK_THROWS_WITH(tape.backward(y, seed), ContainsSubstring("walked once"));
+  CHECK_THROWS_WITH(tape.backward(y, seed), ContainsSubstring("uses a tape up"));
   const Var late = gelu(y);
   CHECK_THROWS_WITH(tape.backward(late, seed), ContainsSubstring("no longer on its tape"));
 }
@@ -145,7 +145,7 @@ TEST_CASE("the seed that the caller still holds is not changed", "[autograd]") {
   CHECK(largest_difference(values(p.grad), before) > 1e-3);
 }
 
-TEST_CASE("cross-entropy writes over the logits only if nobody else holds them", "[autograd]") {
+TEST_CASE("cross-entropy overwrites the logits only if it has the only handle", "[autograd]") {
   Workbench bench;
   Parameter &w = bench.parameter("w", {11, 7}), &x = bench.parameter("x", {3, 7});
   const Tensor targets = bench.ids({3}, 11);
@@ -171,15 +171,15 @@ TEST_CASE("marks fire exactly once, from the last to the first, whatever needs a
   Parameter& p = bench.parameter("p", {5});
   std::vector<int> fired;
   Tape tape;
-  tape.mark([&] { fired.push_back(0); });
+  tape.hook([&] { fired.push_back(0); });
   const Var x = gelu(Var::parameter(&tape, p));
-  tape.mark([&] { fired.push_back(1); });
+  tape.hook([&] { fired.push_back(1); });
   gelu(x);  // leads nowhere
-  tape.mark([&] { fired.push_back(2); });
+  tape.hook([&] { fired.push_back(2); });
   const Var y = gelu(x);
-  tape.mark([&] { fired.push_back(3); });
+  tape.hook([&] { fired.push_back(3); });
   const Var z = gelu(y);
-  tape.mark([&] { fired.push_back(4); });  // after the value that backward starts from
+  tape.hook([&] { fired.push_back(4); });  // after the value that backward starts from
   tape.backward(z, bench.normal({5}));
   CHECK(fired == std::vector<int>{4, 3, 2, 1, 0});
 }
@@ -190,7 +190,7 @@ TEST_CASE("when a mark fires, the gradients of what came after it are complete",
   std::vector<std::vector<double>> seen;
   Tape tape;
   Var x = gelu(Var::parameter(&tape, early));
-  tape.mark([&] { seen = {values(early.grad), values(late.grad)}; });
+  tape.hook([&] { seen = {values(early.grad), values(late.grad)}; });
   x = add(x, gelu(Var::parameter(&tape, late)));
   tape.backward(x, bench.normal({5}));
   CHECK(seen.at(0) == std::vector<double>(5, 0.0));
@@ -213,19 +213,20 @@ TEST_CASE(
   const auto gathered = gradient(bench, x, [&](Tape& t) {
     const Var y = build(t);
     w.data = {};
-    t.mark([&] { w.data = bench.tensor({7, 3}, data); });
+    t.hook([&] { w.data = bench.tensor({7, 3}, data); });
     return y;
   });
   CHECK(gathered == expected);
   const auto changed = gradient(bench, x, [&](Tape& t) {
     const Var y = build(t);
-    t.mark([&] { w.data = bench.normal({7, 3}); });
+    t.hook([&] { w.data = bench.normal({7, 3}); });
     return y;
   });
   CHECK(changed != expected);
 }
 
-TEST_CASE("a released parameter is refused by name, in forward and in backward", "[autograd]") {
+TEST_CASE("a parameter without memory is refused by name, in forward and in backward",
+          "[autograd]") {
   Workbench bench;
   Parameter &w = bench.parameter("h.3.w", {7, 3}), &b = bench.parameter("b", {3}),
             &x = bench.parameter("x", {2, 7});
@@ -234,9 +235,9 @@ TEST_CASE("a released parameter is refused by name, in forward and in backward",
       linear(Var::parameter(&tape, x), Var::parameter(&tape, w), Var::parameter(&tape, b));
   const Tensor data = std::exchange(w.data, {});
   CHECK_THROWS_WITH(tape.backward(y, bench.normal({2, 3})),
-                    ContainsSubstring("'h.3.w' is released"));
+                    ContainsSubstring("'h.3.w' has no memory"));
   CHECK(tape.entries() == 0);
-  CHECK_THROWS_WITH(gelu(Var::parameter(&tape, w)), ContainsSubstring("'h.3.w' is released"));
+  CHECK_THROWS_WITH(gelu(Var::parameter(&tape, w)), ContainsSubstring("'h.3.w' has no memory"));
   w.data = data;
   w.grad = {};
   const Var z =

@@ -1,4 +1,4 @@
-// One rank's memory on the CPU, poisoned so that whatever nobody wrote is NaN, and tensors of any
+// One rank's memory on the CPU, poisoned so that unwritten elements are NaN, and tensors of any
 // type made from doubles.
 #pragma once
 
@@ -91,11 +91,11 @@ inline Var weighted_sum(const Var& y, const Tensor& w) {
   const auto a = values(y.value()), b = values(w);
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  Tensor value = like(y.value(), {1});
+  Tensor value = activation_like(y.value(), {1});
   assign(value, {sum});
   if (!y.needs_gradient()) return Var::constant(y.tape(), value);
   return y.tape()->record(value, [to = y.target(), w](Tensor dloss) {
-    Tensor dy = like(w, w.shape());
+    Tensor dy = activation_like(w, w.shape());
     auto scaled = values(w);
     for (double& x : scaled) x *= values(dloss)[0];
     assign(dy, scaled);

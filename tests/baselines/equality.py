@@ -1,15 +1,15 @@
-"""Do all programs train the same model? From the same weights, on the same tokens, they must have the same losses."""
+"""Checks that all programs train the same model: from the same weights, on the same tokens, losses must be equal."""
 import json
 
 from process import run
 from programs import run_silent
 
 STEPS = 5
-# Relative, of each loss. fp32 sums in other orders: in S they move the losses by 1e-7. GELU in its exact form moves them by
-# 1e-5, a weight decay of 0.01 by 3e-5, beta2 0.99 by 7e-5, AdamW's eps 1e-6 by 9e-5, the norms' eps 1e-6 by 1e-4: S would
-# tell. M is not as sharp: at this rate its loss jumps to 9 and back, and what is rounding grows to 3e-5.
+# Relative, per loss. In S, another order of fp32 sums changes the losses by 1e-7. The exact GELU changes them by 1e-5, a
+# weight decay of 0.01 by 3e-5, beta2 0.99 by 7e-5, AdamW's eps 1e-6 by 9e-5, the norms' eps 1e-6 by 1e-4: S detects these.
+# M is less sensitive: at this learning rate its loss jumps to 9 and back, and rounding grows to 3e-5.
 TOLERANCE = {"S": 2e-6, "M": 1e-4, "gpt2": 1e-4}
-MOVES = 1e-2  # relative, of the loss from step to step: if nothing were learned, equal losses would say little
+MOVES = 1e-2  # relative, the least change of the loss per step: without learning, equal losses prove little
 
 
 class Equality:
@@ -34,7 +34,7 @@ class Equality:
         return run(command, self.setting.limit).json["losses"]
 
     def of(self, model, modes):
-        """[(what, losses)]: ours on one rank first, and those that must equal it; then the same for each mode with 2 ranks."""
+        """Groups of [(what, losses)], zerolab's first: one rank and its baselines, then each mode with 2 ranks."""
         start = self.zerolab.start(model)
         one = [("zerolab", self.ours(model, start, 1, "ddp"))]
         one += [("%s, %s attention" % (self.torch.name, attention), self.theirs(model, start, "plain", attention))
@@ -51,12 +51,12 @@ class Equality:
 
 
 def difference(ours, theirs):
-    """The largest, relative."""
+    """The largest relative difference."""
     return max(abs(a - b) / abs(a) for a, b in zip(ours, theirs))
 
 
 def check(equality, models, modes):
-    """Text, rows for JSON, and whether all is equal."""
+    """Text, rows for JSON, and whether all losses are equal."""
     lines, rows, equal = [], [], True
     for model in models:
         for group in equality.of(model, modes):
@@ -71,7 +71,7 @@ def check(equality, models, modes):
                 verdict = "" if losses is reference else "off by %.1e%s" % (off, "" if same else "  DIFFERS")
                 lines.append("%-5s %-38s %s  %s" % (model, what, " ".join("%.6f" % loss for loss in losses), verdict))
             if not moves:
-                lines.append("%-5s the losses hardly change, so that they prove nothing  FAILED" % model)
+                lines.append("%-5s the losses hardly change, so they prove nothing  FAILED" % model)
     bounds = ", ".join("%s to %g" % (model, TOLERANCE[model]) for model in models)
     verdict = "losses of %d steps are equal: %s" % (STEPS, bounds) if equal else "CHECK FAILED"
     return "\n".join(line.rstrip() for line in lines) + "\n" + verdict + "\n", rows, equal

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times gloo's collectives between processes of this machine, over loopback, and prints JSON. tests/baselines/compare calls it.
+"""Times gloo's collectives between processes on this machine, over loopback, and prints JSON. tests/baselines/compare calls it.
 
     python gloo_collectives.py --sizes 1,16,64 --ranks 2
 
-As zerolab bench comm does it: in place where the call can be, a barrier before each call, the time of the slowest rank,
-the median of --iterations calls. A size is that of the unsharded side, in MiB. Each rank writes its buffer before each
-call, outside the time, so that what it sends lies in its own core's cache and nowhere else, as gradients do.
+It measures as zerolab bench comm does: in place where possible, a barrier before each call, the time of the slowest
+rank, the median of --iterations calls. A size is the bytes of the unsharded side, in MiB. Each rank writes its buffer
+before each call, outside the timed part, so that its data is in its own core's cache only, as gradients are.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ import torch.multiprocessing as multiprocessing  # noqa: E402
 
 def count(text):
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError("'%s' is no number from 1 on" % text)
+        raise argparse.ArgumentTypeError("'%s' is not a number of at least 1" % text)
     return int(text)
 
 
@@ -43,7 +43,7 @@ def in_parts(whole):
     return list(whole.chunk(dist.get_world_size()))
 
 
-# The ways to make each call, the fastest first. Older versions of gloo lack some.
+# The ways to make each call, fastest first. Older versions of gloo lack some.
 WAYS = {
     "all_reduce": [lambda whole, own: dist.all_reduce(whole)],
     "all_gather": [lambda whole, own: dist.all_gather_into_tensor(whole, own),
@@ -54,7 +54,7 @@ WAYS = {
 
 
 def right(kind, call, whole, own):
-    """Whether a call gives what it must, on numbers that differ between ranks and places."""
+    """Whether a call gives the right values, on data that differs between ranks and positions."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     n = own.numel()
     values = [((torch.arange(whole.numel()) + r) % 4).float() for r in range(ranks)]

@@ -1,8 +1,8 @@
-"""nn/gpt.h in PyTorch: GPT-2 with learned positions, pre-norm blocks, GELU in its tanh form, the head tied to the token
-embedding, and no dropout; and the optimizer, with the settings that zerolab has by default.
+"""The model of nn/gpt.h in PyTorch: GPT-2 with learned positions, pre-norm blocks, tanh GELU, the head tied to the token
+embedding, no dropout. Also the optimizer, with zerolab's default settings.
 
-Eager, and as fast as eager goes: linear weights are (out, in), as torch likes them; the whole of attention is one call
-where torch has one. Works from torch 1.13 on.
+Eager mode, as fast as possible: linear weights are (out, in), torch's preferred layout, and attention is one call where
+torch has one. Works with torch 1.13 and later.
 """
 import json
 import math
@@ -34,7 +34,7 @@ class Block(nn.Module):
         if self.attention == "sdpa":
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            # One call scales, masks and multiplies: a pass over (B, NH, T, T) less than three calls.
+            # One call scales, masks and multiplies, which saves a pass over (B, NH, T, T).
             q, k, v = (t.reshape(B * self.heads, T, -1) for t in (q, k, v))
             scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=1 / math.sqrt(q.shape[2]))
             y = torch.bmm(scores.softmax(-1), v).view(B, self.heads, T, -1)
@@ -103,6 +103,6 @@ def adamw(parameters, fused=True):
     if fused:
         try:
             return torch.optim.AdamW(parameters, fused=True, **settings), "fused"
-        except (TypeError, RuntimeError):  # 1.13 does not know the word; 2.0 to 2.3 have it for GPUs alone
+        except (TypeError, RuntimeError):  # 1.13 lacks the argument; 2.0 to 2.3 accept it for GPUs only
             pass
     return torch.optim.AdamW(parameters, foreach=False, **settings), "by tensor"

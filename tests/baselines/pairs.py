@@ -1,5 +1,5 @@
-"""Interleaved pairs: ours, a peer, ours, a peer. What disturbs the machine for a while then disturbs both, and the ratio
-of a pair hardly feels it."""
+"""Interleaved pairs: zerolab, a baseline, zerolab, a baseline. A disturbance of the machine then affects both programs, and
+hardly changes the ratio of a pair."""
 import statistics
 import sys
 import time
@@ -9,33 +9,33 @@ from dataclasses import dataclass, field
 @dataclass
 class Row:
     what: str
-    peer: str
+    baseline: str
     unit: str           # "s" or "B"
     ours: list = field(default_factory=list)    # by pair
     theirs: list = field(default_factory=list)
 
     def ratios(self):
-        """How many times ours the peer takes, by pair: above 1 ours is faster, or smaller."""
+        """The baseline's number over zerolab's, by pair: above 1, zerolab is faster or smaller."""
         return [theirs / ours for ours, theirs in zip(self.ours, self.theirs)]
 
     def as_json(self):
         spread = lambda values: {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
-        return {"what": self.what, "peer": self.peer, "unit": self.unit, "ours": spread(self.ours), "peers": spread(self.theirs),
+        return {"what": self.what, "peer": self.baseline, "unit": self.unit, "ours": spread(self.ours), "peers": spread(self.theirs),
                 "ratio": spread(self.ratios())}
 
 
 @dataclass
 class Comparison:
-    """Both functions run one process and return {row: number}; rows that only one has are left out."""
+    """Both functions run one process and return {row: number}. Rows that only one of them has are left out."""
     name: str
-    peer: str
+    baseline: str
     unit: str
     ours: object
     theirs: object
 
 
 class Progress:
-    """On stderr: what runs, and when all will be done. The time of a process is taken from those before it of its name."""
+    """On stderr: the running process and the time left, from the times of earlier processes of the same name."""
 
     def __init__(self, quiet):
         self.quiet, self.names, self.times, self.done, self.running = quiet, [], {}, 0, None
@@ -65,7 +65,7 @@ class Progress:
         self.done += 1
 
     def skip(self, count):
-        """That many of those to come will not run."""
+        """The next `count` processes will not run."""
         del self.names[self.done:self.done + count]
 
     def clear(self):
@@ -78,23 +78,23 @@ def short_time(seconds):
 
 
 def run_pairs(comparison, count, progress):
-    """The rows, in the order of ours."""
+    """The rows, in the order of zerolab's."""
     rows = {}
     for pair in range(count):
         found = []
-        for side, run in (("zerolab", comparison.ours), (comparison.peer, comparison.theirs)):
+        for side, run in (("zerolab", comparison.ours), (comparison.baseline, comparison.theirs)):
             progress.begin((comparison.name, side), "%s: %s, pair %d of %d" % (comparison.name, side, pair + 1, count))
             found.append(run())
             progress.end()
         for what in (what for what in found[0] if what in found[1]):
-            row = rows.setdefault(what, Row(what, comparison.peer, comparison.unit))
+            row = rows.setdefault(what, Row(what, comparison.baseline, comparison.unit))
             row.ours.append(found[0][what])
             row.theirs.append(found[1][what])
     return list(rows.values())
 
 
 def shown(values, unit):
-    """Median [least–most], in a unit that suits the median."""
+    """Median [min–max], in a unit that suits the median."""
     middle = statistics.median(values)
     if unit == "s":
         factor, name = (1, "s") if middle >= 1 else (1e3, "ms") if middle >= 1e-3 else (1e6, "µs")
@@ -107,9 +107,9 @@ def shown(values, unit):
 
 
 def table(rows):
-    cells = [["what", "peer", "ours", "peer's", "peer's / ours"]]
+    cells = [["what", "baseline", "zerolab", "baseline", "baseline / zerolab"]]
     for row in rows:
-        cells.append([row.what, row.peer, shown(row.ours, row.unit), shown(row.theirs, row.unit),
+        cells.append([row.what, row.baseline, shown(row.ours, row.unit), shown(row.theirs, row.unit),
                       "× " + shown([round(ratio, 3) for ratio in row.ratios()], "")])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells) + "\n"

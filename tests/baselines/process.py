@@ -1,4 +1,4 @@
-"""Runs programs, alone or at the same time, and reads the JSON that they print."""
+"""Runs one program, or several at the same time, and reads the JSON that they print."""
 import json
 import os
 import shlex
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 
 class ProgramError(Exception):
-    """A program did not do what it was asked. The text says which and why."""
+    """A program failed. The text says which one and why."""
 
 
 @dataclass(frozen=True)
 class Command:
     arguments: list
-    environment: dict = field(default_factory=dict)  # beside what is there
-    core: int = None                                 # the only one it may use
+    environment: dict = field(default_factory=dict)  # added to this process's
+    core: int = None                                 # the only core that it may use
 
     def words(self):
         pinned = [] if self.core is None else ["taskset", "-c", self.core]
@@ -39,7 +39,7 @@ class _Running:
         self.command = command
         self.out, self.errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         try:
-            # A group of its own: what it started ends with it.
+            # In a new process group, so that its children end with it.
             self.process = subprocess.Popen(command.words(), stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.errors,
                                             env={**os.environ, **command.environment}, start_new_session=True)
         except OSError as error:
@@ -59,13 +59,13 @@ class _Running:
                 pass
 
     def wait(self):
-        _, status, use = os.wait4(self.process.pid, 0)  # not Popen.wait: that forgets how much memory it took
+        _, status, use = os.wait4(self.process.pid, 0)  # Popen.wait would discard the memory use
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.timer.cancel()
         self.out.seek(0)
         text = self.out.read().decode(errors="replace")
         if self.late:
-            raise ProgramError("not done after %d s (--time-limit): %s" % (self.limit, self.command.text()))
+            raise ProgramError("still running after %d s (--time-limit): %s" % (self.limit, self.command.text()))
         if self.process.returncode != 0:
             self.errors.seek(0)
             said = [line for line in self.errors.read().decode(errors="replace").splitlines() if line.strip()]
@@ -78,13 +78,13 @@ class _Running:
 
 
 def run_together(commands, limit):
-    """Starts all, then waits for all; what each did, in the same order. `limit` [s]."""
+    """Starts all commands, then waits for all. Returns the results in the same order. `limit` [s]."""
     running = []
     try:
         for command in commands:
             running.append(_Running(command, limit))
         return [one.wait() for one in running]
-    finally:  # also after Ctrl-C: nothing goes on behind our back
+    finally:  # also after Ctrl-C: no program keeps running
         for one in running:
             one.timer.cancel()
             one.end()

@@ -1,4 +1,4 @@
-"""How zerolab and its peers are run, and which numbers are taken from what they print."""
+"""How zerolab and the baselines are run, and which numbers are taken from their output."""
 import os
 import statistics
 import subprocess
@@ -11,8 +11,8 @@ from sizes import SIZES
 HERE = Path(__file__).resolve().parent
 QUIET = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
 
-# What memory that torch frees becomes. glibc gives large blocks back to the system, which clears them again in the next
-# step; "kept" keeps them, and "huge" asks for huge pages beside.
+# What glibc does with memory that torch frees. By default it returns large blocks to the system, which must clear them again
+# in the next step. "kept" keeps them; "huge" also asks for huge pages.
 KEPT = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=268435456"
 MALLOC = {
     "plain": {},
@@ -27,10 +27,10 @@ class Setting:
     zerolab: Path
     python: str
     llmc: Path     # a checkout, or None
-    folder: Path   # for what is made on the way
-    core: int      # for what has one thread; None: any
+    folder: Path   # for temporary files
+    core: int      # for single processes; None: any
     limit: float   # [s] for each process
-    steps: int     # None: each model's own number
+    steps: int     # None: the default of each model
     warm_up: int
 
     def counts(self, size):
@@ -42,8 +42,8 @@ class Zerolab:
 
     def __init__(self, setting):
         self.setting = setting
-        said = subprocess.run([setting.zerolab, "bench", "step", "--help"], stdout=subprocess.PIPE, text=True, check=False).stdout
-        self.one_round = ["--rounds", 1] if "--rounds" in said else []  # a pair is a round here
+        text = subprocess.run([setting.zerolab, "bench", "step", "--help"], stdout=subprocess.PIPE, text=True, check=False).stdout
+        self.one_round = ["--rounds", 1] if "--rounds" in text else []  # here a pair takes the place of a round
 
     def step_command(self, model, stage="ddp", ranks=1, core=None):
         size = SIZES[model]
@@ -64,16 +64,16 @@ class Zerolab:
         return self.row(found, stage, ranks)["seconds_per_step"]["median"]
 
     def seconds_apart(self, model, ranks):
-        """As many processes at once, which know nothing of each other."""
+        """`ranks` independent processes at the same time."""
         found = run_together([self.step_command(model)] * ranks, self.setting.limit)
         return statistics.fmean(self.row(one, "ddp", 1)["seconds_per_step"]["median"] for one in found)
 
     def memory(self, model):
-        """[B] at the peak, by what is counted."""
+        """[B] at the peak, by the way of counting."""
         found = run(self.step_command(model, core=self.setting.core), self.setting.limit)
         row = self.row(found, "ddp", 1)
         peaks = {"process": found.peak_rss, "ledger": max(row["peak_total_bytes"])}
-        if row.get("peak_resident_bytes"):  # less what was resident before the model was: code and libraries
+        if row.get("peak_resident_bytes"):  # without what was resident before the model: code and libraries
             peaks["net"] = row["peak_resident_bytes"] - row["resident_bytes_before"]
         return peaks
 
@@ -85,21 +85,21 @@ class Zerolab:
                 for row in run(command, self.setting.limit).json["results"] if row["bytes"] in sizes}
 
     def export_for_llmc(self, model):
-        """The same as start(), as llm.c reads it."""
+        """The weights of start() in llm.c's format."""
         out = self.setting.folder / ("%s.bin" % model)
         if not out.exists():
             run_silent([self.setting.zerolab, "model", "export", self.start(model), out], self.setting.limit)
         return out
 
     def start(self, model):
-        """Weights for all programs to start from: those of a model that has made one step."""
+        """Weights for all programs to start from: a model after one step."""
         folder = self.setting.folder / ("%s-start" % model)
         if not folder.exists():
             self.trained(model, folder, steps=1)
         return folder / "model.safetensors"
 
     def trained(self, model, folder, steps, ranks=1, more=()):
-        """A folder with metrics.jsonl and model.safetensors."""
+        """Trains. Returns the folder with metrics.jsonl and model.safetensors."""
         size = SIZES[model]
         run_silent([self.setting.zerolab, "train", "--quiet", "--device", "cpu", "--steps", steps, "--ranks", ranks, "--sample", 0,
                     "--out", folder, "--set", "train_micro_batch_size_per_gpu=%d" % size.batch, *size.flags(), *more],
@@ -108,7 +108,7 @@ class Zerolab:
 
 
 def run_silent(arguments, limit):
-    """Of a command that prints text for people."""
+    """Runs a command that prints text for people."""
     run(Command(["sh", "-c", 'exec "$@" >&2', "sh", *arguments]), limit)
 
 
@@ -117,12 +117,12 @@ class Torch:
         self.setting = setting
         self.about = run(Command([setting.python, HERE / "step_torch.py", "--describe"], QUIET), setting.limit).json
         if "version" not in self.about:
-            raise ProgramError("%s ran without a word: is it a Python?" % setting.python)
+            raise ProgramError("%s printed nothing: is it a Python?" % setting.python)
         self.name = "torch " + self.about["version"]
         self.choices = {}  # model -> (attention, malloc)
 
     def matrices(self):
-        """What multiplies matrices, in a word."""
+        """The matrix library's name."""
         library = self.about["matrix_library"]
         return ", ".join(library["loaded"]) or library["built_with"]
 
@@ -147,13 +147,13 @@ class Torch:
         return ["sdpa", "manual"] if self.about["sdpa"] else ["manual"]
 
     def choose(self, model, report):
-        """Finds out how this torch is fastest here. The least of a few steps: what disturbs only ever adds."""
+        """Finds the fastest way to run torch here, by the minimum of a few steps: disturbances only add time."""
         if model in self.choices:
             return
         steps, warm_up = self.setting.counts(SIZES[model])
 
         def least(attention, malloc):
-            report("%s: how torch is fastest: %s attention, %s memory" % (model, attention, malloc))
+            report("%s: torch's fastest way: %s attention, %s memory" % (model, attention, malloc))
             command = self.step_command(model, "plain", attention, malloc, max(2, steps // 3), warm_up)
             return run(command, self.setting.limit).json["seconds_per_step"]["min"]
 
@@ -166,7 +166,7 @@ class Torch:
         return len(self.attentions()) + len(MALLOC) - 1
 
     def collectives(self, sizes):
-        """(collective, [B]) -> [s], and what is missing -> why."""
+        """Two dicts: (collective, [B]) -> [s], and missing collective -> reason."""
         command = Command([self.setting.python, HERE / "gloo_collectives.py", "--sizes",
                            ",".join(str(size >> 20) for size in sizes)], QUIET)
         rows = run(command, self.setting.limit).json["results"]
@@ -183,7 +183,7 @@ class Llmc:
     def __init__(self, setting):
         self.setting = setting
         self.program = setting.folder / "llmc_step"
-        flags = ["-Ofast", "-march=native", "-fopenmp", "-DOMP", "-w"]  # as llm.c's Makefile has them
+        flags = ["-Ofast", "-march=native", "-fopenmp", "-DOMP", "-w"]  # from llm.c's Makefile
         run_silent([os.environ.get("CC", "gcc"), *flags, "-I", setting.llmc, HERE / "llmc" / "step.c", "-lm", "-o", self.program],
                    setting.limit)
 

@@ -1,4 +1,4 @@
-"""The models that are compared. All programs read their sizes here."""
+"""The sizes of the compared models, for all programs."""
 from dataclasses import dataclass
 
 
@@ -7,23 +7,23 @@ class Size:
     layers: int
     heads: int
     width: int
-    window: int   # tokens; there are as many positions
-    batch: int    # windows of a micro-batch, of each rank
+    window: int   # T, tokens of a sequence; also the number of positions
+    batch: int    # B, sequences of a rank's micro-batch
     vocab: int
-    steps: int    # that a process times
-    warm_up: int  # before them
+    steps: int    # timed steps of a process
+    warm_up: int  # steps before them
 
     @property
-    def tokens(self):  # [n] of a step of one rank
+    def tokens(self):  # [n] per step of one rank
         return self.batch * self.window
 
     def flags(self):
-        """What zerolab must be told."""
+        """zerolab's flags for this size."""
         return ["--n-layer", self.layers, "--n-head", self.heads, "--n-embd", self.width,
                 "--block-size", self.window, "--vocab-size", self.vocab]
 
 
-# Hardly there: what its process takes is what the program takes without a model.
+# So small that its process takes as much memory as the program without a model.
 BARE = Size(layers=1, heads=1, width=16, window=16, batch=1, vocab=256, steps=1, warm_up=0)
 
 SIZES = {

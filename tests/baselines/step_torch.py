@@ -5,8 +5,8 @@
     python step_torch.py --model M --mode ddp        two processes, gloo over loopback
     python step_torch.py --model S --weights w.safetensors --tokens t.bin --steps 5 --warm-up 0     losses to compare
 
-The time of a step is that of the first process: forward, backward, update. Making the tokens and reading the loss are
-outside it, as they are in zerolab.
+The time of a step is the first process's: forward, backward, update. As in zerolab, making the tokens and reading the
+loss are not timed.
 """
 import argparse
 import array
@@ -41,13 +41,13 @@ def arguments():
     parser.add_argument("--model", choices=SIZES, default="S")
     parser.add_argument("--describe", action="store_true", help="print what this torch has, and measure nothing")
     parser.add_argument("--mode", choices=("plain", "ddp", "fsdp2", "no-comm"), default="plain",
-                        help="no-comm: the processes know nothing of each other")
-    parser.add_argument("--ranks", type=int, default=2, help="processes, but for plain (default 2)")
+                        help="no-comm: independent processes")
+    parser.add_argument("--ranks", type=int, default=2, help="processes, except in plain (default 2)")
     parser.add_argument("--attention", choices=("sdpa", "manual"), default="sdpa" if HAS_SDPA else "manual")
-    parser.add_argument("--steps", type=int, help="that are timed")
-    parser.add_argument("--warm-up", type=int, help="before them")
+    parser.add_argument("--steps", type=int, help="timed steps")
+    parser.add_argument("--warm-up", type=int, help="steps before the timed ones")
     parser.add_argument("--weights", metavar="FILE", help="safetensors to start from")
-    parser.add_argument("--tokens", metavar="FILE", help="uint16 tokens, read as nn/data/windows.h says; random without")
+    parser.add_argument("--tokens", metavar="FILE", help="uint16 tokens, read as nn/data/windows.h says (default random)")
     options = parser.parse_args()
     size = SIZES[options.model]
     options.steps = size.steps if options.steps is None else options.steps
@@ -78,7 +78,7 @@ def batches(options, rank):
 
 
 def distribute(model, mode):
-    """The model as the processes train it together."""
+    """The model, distributed over the processes."""
     if mode == "ddp":
         from torch.nn.parallel import DistributedDataParallel
         return DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
@@ -91,7 +91,7 @@ def distribute(model, mode):
 
 
 def train(options, rank):
-    """What this process measured."""
+    """Trains. Returns the measurements of this process."""
     torch.manual_seed(1337)
     model = Gpt(SIZES[options.model], options.attention)
     if options.weights:
@@ -101,7 +101,7 @@ def train(options, rank):
     optimizer, update = adamw(model.parameters())
     seconds, losses, faults = [], [], 0
     gc.collect()
-    gc.freeze()  # what stands now is not looked through again
+    gc.freeze()  # the garbage collector skips existing objects
     for step, (ids, targets) in enumerate(batches(options, rank)):
         if step == options.warm_up:
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -123,10 +123,10 @@ def rank_main(options, rank, folder, barrier, results):
     torch.set_num_threads(1)
     try:
         if options.mode != "no-comm":
-            dist.init_process_group("gloo", init_method="file://%s/meet" % folder, rank=rank, world_size=options.ranks)
+            dist.init_process_group("gloo", init_method="file://%s/rendezvous" % folder, rank=rank, world_size=options.ranks)
         barrier.wait()
         results.put(train(options, rank))
-        barrier.wait()  # nobody leaves while another still sends
+        barrier.wait()  # no process leaves while another still sends
         if options.mode != "no-comm":
             dist.destroy_process_group()
     except Exception as error:
@@ -134,7 +134,7 @@ def rank_main(options, rank, folder, barrier, results):
 
 
 def train_together(options):
-    """Of each process, in the order of ranks."""
+    """The results of each process, in the order of ranks."""
     spawn = multiprocessing.get_context("spawn")
     barrier, results = spawn.Barrier(options.ranks), spawn.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +145,7 @@ def train_together(options):
         found = []
         for _ in processes:
             found.append(results.get())
-            if "error" in found[-1]:  # the others may wait for this one for ever
+            if "error" in found[-1]:  # the others may wait for it for ever
                 for process in processes:
                     process.terminate()
                 sys.exit("step_torch.py: rank %(rank)d: %(error)s" % found[-1])
@@ -155,7 +155,7 @@ def train_together(options):
 
 
 def memory_of_libraries(attention):
-    """[B] that are resident after a step of a model that is hardly there: code, threads' stacks, the interpreter."""
+    """[B] resident after a step of a tiny model: code, stacks, the interpreter."""
     model = Gpt(BARE, attention)
     optimizer, _ = adamw(model.parameters())
     ids = torch.zeros(BARE.batch, BARE.window, dtype=torch.long)
@@ -166,7 +166,7 @@ def memory_of_libraries(attention):
 
 
 def matrix_library():
-    """Who multiplies: what torch was built with and, if that is whatever libblas is here, which one was loaded."""
+    """The matrix library that torch was built with and, if that is a generic libblas, which one was loaded."""
     words = torch.__config__.show().replace(",", " ").split()
     built = [word[len("BLAS_INFO="):] for word in words if word.startswith("BLAS_INFO=")]
     (torch.ones(8, 8) @ torch.ones(8, 8)).sum()
@@ -180,7 +180,7 @@ def has_fsdp2():
     try:
         from torch.distributed.fsdp import fully_shard  # noqa: F401
         return True
-    except Exception:  # 1.13 breaks in other ways on a Python that is newer than it
+    except Exception:  # 1.13 fails in other ways on a newer Python
         return False
 
 
@@ -193,7 +193,7 @@ def main():
                           "fsdp2": has_fsdp2(), "update": adamw([torch.nn.Parameter(torch.zeros(1))])[1]}))
         return
     if options.mode == "fsdp2" and not has_fsdp2():
-        sys.exit("step_torch.py: torch %s has no fully_shard (FSDP2); 2.6 is the first that has" % torch.__version__)
+        sys.exit("step_torch.py: torch %s has no fully_shard (FSDP2), which came with 2.6" % torch.__version__)
     if options.mode == "plain":
         libraries = memory_of_libraries(options.attention)
         ranks = [train(options, 0)]

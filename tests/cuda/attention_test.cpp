@@ -49,7 +49,7 @@ struct Differences {
   double y, log_sum_exp, dqkv;
 };
 
-// Both backward passes start from what the CPU's forward pass saved.
+// Both backward passes use the results of the CPU's forward pass.
 Differences differences(const Case& c, double scale = 1) {
   Side cpu(cpu_backend()), gpu(test_gpu());
   const Values qkv = qkv_of(c, scale), dy = dy_of(c);
@@ -58,7 +58,7 @@ Differences differences(const Case& c, double scale = 1) {
           distance(backward(gpu, c, qkv, expected, dy), backward(cpu, c, qkv, expected, dy))};
 }
 
-// Half of what other kernels may differ by.
+// Half of the difference that other kernels may have.
 double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
 
 void check(const Case& c) {
@@ -78,7 +78,8 @@ TEST_CASE("attention on the GPU is that of the CPU at every length and head size
   for (const int64_t D : {1, 3, 16, 64, 80}) check({1, T, 1, D, dtype});
 }
 
-TEST_CASE("attention on the GPU takes heads of up to 256 channels, and says so", "[cuda]") {
+TEST_CASE("attention on the GPU supports heads of up to 256 channels, and its error says so",
+          "[cuda]") {
   for (const Dtype dtype : kFloatTypes) {
     check({1, 67, 1, 256, dtype});
     check({1, 35, 2, 129, dtype});
@@ -88,7 +89,7 @@ TEST_CASE("attention on the GPU takes heads of up to 256 channels, and says so",
   CHECK_THROWS_AS(forward(gpu, wide, qkv_of(wide)), std::invalid_argument);
 }
 
-TEST_CASE("attention on the GPU keeps batches and heads apart", "[cuda]") {
+TEST_CASE("attention on the GPU does not mix batches or heads", "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   check({2, 66, 3, 5, dtype});
   check({3, 1, 2, 7, dtype});
@@ -144,7 +145,7 @@ TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention 
   Side cpu(cpu_backend()), gpu(test_gpu());
   const Values qkv = qkv_of(c), dy = dy_of(c);
   Values broken = qkv;
-  broken[size_t(64 * 3 * c.C() + c.C())] += 2;  // the last token's: only its own query sees it
+  broken[size_t(64 * 3 * c.C() + c.C())] += 2;  // of the last token, which only the last query sees
   const Output expected = forward(cpu, c, qkv), output = forward(gpu, c, broken);
   CHECK(distance(output.y, expected.y) > one_rounding(dtype));
   const Values y = forward(gpu, c, qkv).y;
@@ -155,7 +156,7 @@ TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention 
 }
 
 TEST_CASE(
-    "on the GPU keys whose scores are -infinity count nothing, also if they fill the first tile",
+    "on the GPU keys with scores of -infinity have weight 0, also if they fill the first tile",
     "[cuda]") {
   constexpr int64_t T = 70, first = 64;  // the keys from `first` have the score 0
   Side gpu(test_gpu());

@@ -10,7 +10,7 @@ using namespace zl::test;
 
 namespace {
 
-// Logits, and the targets of the rows.
+// Logits, and the target of each row.
 struct Case {
   int64_t R, V;
   Dtype dtype;
@@ -41,7 +41,8 @@ double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
 
 }  // namespace
 
-TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, in place too", "[cuda]") {
+TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, also in place",
+          "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const int64_t R = GENERATE(1, 17), V = GENERATE(1, 2, 11, 255, 256, 257, 1000);
   const Case c{R, V, dtype};

@@ -1,4 +1,4 @@
-// The kernels of tensor/cuda beside those of tensor/cpu on the same values.
+// Compares the kernels of tensor/cuda with those of tensor/cpu on the same values.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Side {
     memory.backend().upload(values.data(), t);
     return t;
   }
-  // Full of NaN: what a kernel must write.
+  // Full of NaN, for outputs that a kernel must write.
   Tensor nan(Shape shape, Dtype dtype) {
     const std::vector<double> values(size_t(numel(shape)),
                                      std::numeric_limits<double>::quiet_NaN());
@@ -71,7 +71,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   return largest;
 }
 
-// Normal numbers; another stream gives others.
+// Normal numbers, different for each stream.
 inline std::vector<double> random_values(int64_t n, uint64_t stream, double scale = 1) {
   std::vector<double> values(static_cast<size_t>(n));
   const PhiloxStream random{20261121, stream};
@@ -80,7 +80,7 @@ inline std::vector<double> random_values(int64_t n, uint64_t stream, double scal
   return values;
 }
 
-// What a difference may be: a few units of the type in which a kernel stores, or computes if that
+// The tolerance: a few units in the last place of the storage type, or of the compute type if that
 // is coarser.
 inline double tolerance(Dtype dtype) {
   return dtype == Dtype::f64   ? 1e-12

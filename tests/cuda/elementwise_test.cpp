@@ -66,7 +66,7 @@ TEST_CASE("on the GPU a bias is added to each row and rows are summed as on the 
                  bias = s.of(random_values(columns, 8), {columns}, dtype);
     const Tensor sum = s.of(random_values(columns, 9), {columns}, dtype);
     const Tensor weight = s.of(random_values(columns * columns, 10), {columns, columns}, dtype),
-                 y = like(x, x.shape());
+                 y = activation_like(x, x.shape());
     kernel::sum_rows(x, sum);
     kernel::matmul_bias(x, weight, Transpose::no, bias, y);
     std::vector<double> all = values_of(y);
@@ -76,7 +76,7 @@ TEST_CASE("on the GPU a bias is added to each row and rows are summed as on the 
   CHECK(distance(gpu, cpu) < tolerance(dtype));
 }
 
-TEST_CASE("on the GPU every layout of a product is that of the CPU", "[cuda]") {
+TEST_CASE("on the GPU every layout of a matmul agrees with the CPU", "[cuda]") {
   const Dtype dtype = any_type();
   const Transpose ta = GENERATE(Transpose::no, Transpose::yes),
                   tb = GENERATE(Transpose::no, Transpose::yes);

@@ -12,7 +12,7 @@ namespace {
 
 const auto any_type = [] { return GENERATE(from_range(kFloatTypes)); };
 
-// R ids of a table of V rows, of which some never come and the first comes often.
+// R ids of a table of V rows. Some rows never occur, the first occurs often.
 std::vector<int32_t> ids_of(int64_t R, int64_t V) {
   std::vector<int32_t> ids(static_cast<size_t>(R));
   const PhiloxStream random{20261121, 99};
@@ -21,7 +21,7 @@ std::vector<int32_t> ids_of(int64_t R, int64_t V) {
   return ids;
 }
 
-// The gradient of a table that held numbers before.
+// The gradient of a table whose buffer was not zero.
 std::vector<double> backward(Side& s, const std::vector<int32_t>& ids,
                              const std::vector<double>& dy, Shape table, Dtype dtype) {
   const int64_t R = int64_t(ids.size()), C = table[1];
@@ -77,7 +77,7 @@ TEST_CASE(
   CHECK(distance(gpu, cpu) < tolerance(Dtype::f32));
 }
 
-TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to nothing", "[cuda]") {
+TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to no row", "[cuda]") {
   Side s(test_gpu());
   const int64_t C = 5, V = 4;
   const std::vector<int32_t> ids{3, 4, -1, INT32_MAX, INT32_MIN, 0};

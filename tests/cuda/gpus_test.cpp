@@ -1,4 +1,4 @@
-// What tensor/platform/gpus.h finds, and what profilers see.
+// The results of tensor/platform/gpus.h, and NVTX ranges.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -38,7 +38,7 @@ TEST_CASE("a build or a machine without a GPU says why and what to do", "[cuda][
   CHECK_THROWS_AS(make_gpu_backend(0), std::runtime_error);
 }
 
-TEST_CASE("products in TF32 are asked for, not the default", "[cuda]") {
+TEST_CASE("matmuls in TF32 are an option, not the default", "[cuda]") {
   require_gpu();
   const auto product = [](bool tf32) {
     const auto gpu = gpu_of_rank(0, {.tf32 = tf32});

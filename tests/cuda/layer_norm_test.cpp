@@ -39,7 +39,7 @@ struct Gradients {
   std::vector<double> dx, dweight, dbias;
 };
 
-// From the statistics in `saved`. Write::set writes over dy.
+// Backward from the statistics in `saved`. Write::set overwrites dy.
 Gradients backward(Side& s, const Case& c, const Output& saved, Write write) {
   const LayerNormSaved tensors{
       s.of(c.x(), {c.R, c.C}, c.dtype), s.of(random_values(c.C, 2), {c.C}, c.dtype),
@@ -91,7 +91,7 @@ TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and add
   }
 }
 
-TEST_CASE("layer norm on the GPU keeps the variance where the mean is large", "[cuda]") {
+TEST_CASE("layer norm on the GPU is accurate if the mean is large", "[cuda]") {
   const Case c{3, 300, Dtype::f32, 1000};
   Side cpu(cpu_backend()), gpu(test_gpu());
   const Output expected = forward(cpu, c), output = forward(gpu, c);

@@ -10,7 +10,7 @@ using namespace zl::test;
 
 namespace {
 
-constexpr int64_t kSubtree = 16 * 1024;  // what one block of threads adds
+constexpr int64_t kSubtree = 16 * 1024;  // the elements that one block of threads adds
 
 std::vector<double> sum_of_squares(Side& s, const Tensor& x) {
   const Tensor out = s.nan({1}, Dtype::f64);
@@ -47,7 +47,7 @@ TEST_CASE("on the GPU a sum of squares over more parts than threads has the bits
 TEST_CASE("a sum of squares that begins one element later has other bits", "[cuda]") {
   const auto [cpu, gpu] = on_both([&](Side& s) {
     std::vector<double> values = random_values(5000, 1);
-    // The same numbers, but every one in another lane: the first goes to the end.
+    // The same numbers, each in another lane: the first moves to the end.
     if (!s.memory.backend().host_addressable()) std::ranges::rotate(values, values.begin() + 1);
     return sum_of_squares(s, s.of(values, {5000}, Dtype::f32));
   });

@@ -43,7 +43,7 @@ AdamWUpdate adamw_of(Side& s, const Case& c) {
 
 std::vector<double> three_steps(AdamWUpdate u) {
   for (int step = 0; step < 3; ++step) kernel::adamw(u);
-  return of_all({u.parameter, u.master, u.first_moment, u.second_moment});
+  return of_all({u.parameter, u.master, u.exp_avg, u.exp_avg_sq});
 }
 
 SgdUpdate sgd_of(Side& s, const Case& c, double momentum) {
@@ -93,12 +93,12 @@ TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cu
   }
 }
 
-TEST_CASE("on the GPU updating a slice gives the bits of updating the whole", "[cuda]") {
+TEST_CASE("on the GPU updating a slice gives the bits of a full update", "[cuda]") {
   Side s(test_gpu());
   const AdamWUpdate whole = adamw_of(s, {}), parts = adamw_of(s, {});
   const auto part = [&](int64_t begin, int64_t n) {
     AdamWUpdate u = parts;
-    for (Tensor* t : {&u.parameter, &u.gradient, &u.first_moment, &u.second_moment})
+    for (Tensor* t : {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg_sq})
       *t = t->slice(begin, {n});
     return u;
   };

@@ -28,7 +28,7 @@ Ranks<T> random_ranks(int ranks, int64_t n) {
   return all;
 }
 
-// A NaN is a NaN: a GPU gives it other bits.
+// All NaNs are equal: a GPU gives them other bits.
 template <class T>
 bool same_value(T a, T b) {
   if constexpr (!std::is_same_v<T, int32_t>)
@@ -87,7 +87,7 @@ void on_gpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
 using AnyType = std::tuple<float, bf16, f16, double, int32_t>;
 
 TEMPLATE_LIST_TEST_CASE(
-    "on the GPU ranks are added with the bits of the CPU, in place and elsewhere", "[cuda]",
+    "on the GPU sums over ranks have the bits of the CPU, in place and out of place", "[cuda]",
     AnyType) {
   const int ranks = GENERATE(1, 2, 3, 5, 8, 64);
   const bool mean = GENERATE(false, true);

@@ -1,4 +1,4 @@
-// What a profiler sees of a rank's event stream. The ranges are those of tests/cuda/on_cpu's NVTX.
+// The NVTX ranges of a rank's event stream, as tests/cuda/on_cpu records them.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/cuda/on_cpu/nvtx3/nvToolsExt.h"

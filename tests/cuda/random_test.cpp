@@ -30,7 +30,10 @@ TEST_CASE("on the GPU normal numbers are those of the CPU, wherever they begin a
   }
 }
 
-TEST_CASE("on the GPU a part is filled as the whole is, and nothing beside it", "[cuda]") {
+TEST_CASE(
+    "on the GPU a range of a normal stream has the bits of the full tensor, and nothing else is "
+    "written",
+    "[cuda]") {
   Side s(test_gpu());
   const std::vector<double> whole = numbers(s, 0, 600, Dtype::f32);
   const int64_t begin = GENERATE(0, 1, 2, 255), n = GENERATE(1, 2, 33, 300);

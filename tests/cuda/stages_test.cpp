@@ -1,4 +1,4 @@
-// Ranks that share one GPU under the four stages: the promises of DESIGN's section 6, and what only
+// Ranks that share one GPU under the four stages: equal bits between stages, and what only
 // a GPU can get wrong.
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -21,7 +21,7 @@ StageRunSpec on_gpu(StageKind stage, Dtype dtype, int ranks) {
 
 }  // namespace
 
-TEST_CASE("on a GPU the four stages have the same bits, and the bytes that the formulas say",
+TEST_CASE("on a GPU the four stages have the same bits, and the bytes of the formulas",
           "[cuda][training]") {
   struct Case {
     Dtype dtype;
@@ -70,12 +70,12 @@ TEST_CASE("on a GPU losses are those of the CPU within rounding", "[cuda][traini
   CHECK(std::abs(gpu.losses[4] - cpu.losses[3]) > 1e-4 * cpu.losses[3]);
 }
 
-TEST_CASE("after the first step no step takes memory from the driver or gives some back",
+TEST_CASE("after the first step no step allocates or frees memory of the driver",
           "[cuda][training]") {
   const StageKind stage =
       GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   StageRunSpec spec = on_gpu(stage, Dtype::bf16, 3);
-  spec.backends = on_test_gpus({0}, {.segment = 1});  // so that there is something to count
+  spec.backends = on_test_gpus({0}, {.segment = 1});  // so that driver calls occur
   spec.offload = stage != StageKind::ddp;
   std::atomic<int> steps{0};
   std::array<std::atomic<int64_t>, 3> first{}, last{};

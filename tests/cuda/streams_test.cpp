@@ -1,4 +1,4 @@
-// The order between what a backend is told and what others see: points, following, waiting.
+// The order between the streams of backends: events and waiting.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tensor/kernels.h"
@@ -11,17 +11,18 @@ namespace {
 
 constexpr int64_t kElements = 1 << 16;
 
-// Moves `from` to `to` in the communication lane, which follows the compute lane or does not.
-void move(Backend& gpu, const Tensor& from, const Tensor& to, bool follows) {
+// Copies `from` to `to` in the communication stream, which waits for the compute stream or not.
+void move(Backend& gpu, const Tensor& from, const Tensor& to, bool waits) {
   const auto ready = gpu.record_event(Stream::compute);
-  if (follows) gpu.wait_event(Stream::communication, ready.get());
+  if (waits) gpu.wait_event(Stream::communication, ready.get());
   gpu.move_bytes(from.address(), to.address(), from.bytes());
 }
 
 }  // namespace
 
 TEST_CASE(
-    "the communication lane sees what the compute lane wrote before the point that it follows",
+    "the communication stream sees the writes of the compute stream before an event that it waits "
+    "for",
     "[cuda]") {
   Side side(test_gpu());
   Backend& gpu = test_gpu();
@@ -34,10 +35,8 @@ TEST_CASE(
   CHECK(values_of(to) == std::vector<double>(kElements, 6));
 }
 
-TEST_CASE(
-    "a lane that does not follow sees old values: the GPU made of the CPU puts off what nobody "
-    "waits for",
-    "[cuda]") {
+TEST_CASE("a stream that does not wait sees old values: the emulator executes work late",
+          "[cuda]") {
   if (real_gpu()) SKIP("a real GPU may be quick enough to be right by chance");
   Side side(test_gpu());
   Backend& gpu = test_gpu();
@@ -45,48 +44,50 @@ TEST_CASE(
                to = side.of(std::vector<double>(64, 1), {64}, Dtype::f32);
   kernel::fill(3, from);
   move(gpu, from, to, false);
-  kernel::accumulate(from, to);  // adds before anything was moved
+  kernel::accumulate(from, to);  // adds before the copy
   CHECK(values_of(to) == std::vector<double>(64, 4));
   gpu.synchronize();
   CHECK(values_of(to) == std::vector<double>(64, 3));
 }
 
-TEST_CASE("whether a point was passed is known without waiting for it", "[cuda]") {
+TEST_CASE("event_done does not wait for the event", "[cuda]") {
   Side side(test_gpu());
   Backend& gpu = test_gpu();
   const Tensor t = side.nan({kElements}, Dtype::f32);
   gpu.synchronize();
   CHECK(gpu.event_done(nullptr));
   kernel::fill(3, t);
-  const auto point = gpu.record_event(Stream::compute);
-  const bool at_once = gpu.event_done(point.get());
-  for (int64_t asked = 0; !gpu.event_done(point.get()) && asked < 100'000'000; ++asked) {
+  const auto event = gpu.record_event(Stream::compute);
+  const bool at_once = gpu.event_done(event.get());
+  for (int64_t asked = 0; !gpu.event_done(event.get()) && asked < 100'000'000; ++asked) {
   }
-  CHECK(gpu.event_done(point.get()));
+  CHECK(gpu.event_done(event.get()));
   if (!real_gpu()) CHECK_FALSE(at_once);  // a real one may be quick enough
   CHECK(gpu.native_stream(Stream::compute) != gpu.native_stream(Stream::communication));
   CHECK(cpu_backend().native_stream(Stream::communication) == nullptr);
 }
 
-TEST_CASE("a point may be followed after the backend that marked it has gone", "[cuda]") {
+TEST_CASE("a stream may wait for an event after the backend that recorded it has been destroyed",
+          "[cuda]") {
   require_gpu();
-  std::shared_ptr<const StreamEvent> point;
+  std::shared_ptr<const StreamEvent> event;
   {
     const auto other = gpu_of_rank(0);
-    point = other->record_event(Stream::communication);
+    event = other->record_event(Stream::communication);
   }
-  test_gpu().wait_event(Stream::compute, point.get());
+  test_gpu().wait_event(Stream::compute, event.get());
   test_gpu().wait_event(Stream::compute, nullptr);
   CHECK_NOTHROW(test_gpu().synchronize());
 }
 
-TEST_CASE("the host cannot follow an address of a GPU, and says so", "[cuda]") {
+TEST_CASE("the host cannot read GPU memory, and the error says so", "[cuda]") {
   Side side(test_gpu());
   const Tensor t = side.nan({4}, Dtype::f32);
   CHECK_THROWS_AS(t.data<float>(), std::invalid_argument);
 }
 
-TEST_CASE("the seconds of a GPU's work are its own, and more work takes longer", "[cuda]") {
+TEST_CASE("the seconds of a GPU's work are measured on the GPU, and more work takes longer",
+          "[cuda]") {
   Side side(test_gpu());
   const Tensor t = side.nan({kElements}, Dtype::f32);
   const auto filling = [&](int times) {
@@ -99,7 +100,7 @@ TEST_CASE("the seconds of a GPU's work are its own, and more work takes longer",
   CHECK(many > few);
 }
 
-TEST_CASE("memory on the GPU is full of NaN when it is poisoned, fresh or given back", "[cuda]") {
+TEST_CASE("poisoned memory on the GPU is full of NaN, both new and released", "[cuda]") {
   EventStream events;
   Memory memory({DeviceKind::cuda}, test_gpu(), events, {.poison = true});
   for (int round = 0; round < 2; ++round) {

@@ -1,11 +1,13 @@
-// A GPT on GPUs: what `zerolab train` and `zerolab compare` do there.
+// Training a GPT on GPUs, as `zerolab train` and `zerolab compare` do.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
 #include "nn/data/token_data.h"
 #include "nn/data/windows.h"
+#include "stages/predict/dry_run.h"
 #include "stages/train/comparison.h"
+#include "stages/train/gpt_spec.h"
 #include "tests/device.h"
 
 using namespace zl;
@@ -24,13 +26,12 @@ const Windows& text(int64_t window) {
 
 constexpr int64_t kWindow = 7;
 
-TrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0}) {
-  TrainingSpec spec;
-  spec.model = {.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256};
-  spec.window = kWindow;
-  spec.windows = &text(kWindow);
-  spec.config.micro_batch = 2;
-  spec.config.steps = 3;
+GptTrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0}, bool recompute = false) {
+  GptTrainingSpec spec = gpt_spec(
+      {.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256}, kWindow, recompute);
+  spec.data = &text(kWindow);
+  spec.micro_batch = 2;
+  spec.steps = 3;
   spec.ranks = ranks;
   spec.poison = true;
   spec.device = DeviceKind::cuda;
@@ -50,11 +51,10 @@ TEST_CASE("compare on a GPU: every stage has the bits that it promises, every by
   };
   const Case c = GENERATE(Case{3, Dtype::f32, 2, false, true}, Case{2, Dtype::bf16, 1, true, false},
                           Case{2, Dtype::f16, 1, false, true});
-  TrainingSpec spec = on_gpu(c.ranks);
-  spec.config.precision = c.precision;
-  spec.config.accumulation = c.accumulation;
-  spec.config.recompute = c.recompute;
-  spec.config.offload_optimizer = c.offload;
+  TrainingSpec spec = on_gpu(c.ranks, {0}, c.recompute);
+  spec.engine.precision = c.precision;
+  spec.engine.accumulation = c.accumulation;
+  spec.engine.offload_optimizer = c.offload;
   CAPTURE(c.ranks, name(c.precision));
   const Comparison comparison =
       compare_stages(spec, {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3});
@@ -64,7 +64,7 @@ TEST_CASE("compare on a GPU: every stage has the bits that it promises, every by
 TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and those are the GPU's",
           "[cuda][training]") {
   TrainingSpec spec = on_gpu(2);
-  spec.config.stage = StageKind::zero3;
+  spec.engine.stage = StageKind::zero3;
   const TrainingResult real = run_training(spec);
   const RankReport as_cuda = dry_run(spec, 1);
   spec.device = DeviceKind::cpu;
@@ -78,12 +78,12 @@ TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and thos
 
 TEST_CASE("20 steps of a GPT on a GPU have the CPU's losses to 1e-4", "[cuda][training]") {
   TrainingSpec spec = on_gpu(1);
-  spec.config.steps = 20;
+  spec.steps = 20;
   const TrainingResult gpu = run_training(spec);
   spec.device = DeviceKind::cpu;
   spec.backends = {};
   const TrainingResult cpu = run_training(spec);
-  spec.config.optimizer.lr *= 1.1;  // the twin: another training
+  spec.engine.optimizer.lr *= 1.1;  // the twin: another training
   const TrainingResult other = run_training(spec);
   REQUIRE(gpu.steps.size() == 20);
   bool differs = false;
@@ -96,11 +96,11 @@ TEST_CASE("20 steps of a GPT on a GPU have the CPU's losses to 1e-4", "[cuda][tr
   CHECK(differs);
 }
 
-TEST_CASE("ranks on two GPUs that cannot reach each other have the bits of ranks on one",
+TEST_CASE("ranks on two GPUs without peer access have the bits of ranks on one",
           "[cuda][training]") {
   if (test_gpus().gpus.size() < 2) SKIP("this machine has one GPU");
   TrainingSpec spec = on_gpu(3, {0, 1});
-  spec.config.stage = StageKind::zero3;
+  spec.engine.stage = StageKind::zero3;
   const TrainingResult two = run_training(spec);
   spec.backends = on_test_gpus({0});
   const TrainingResult one = run_training(spec);

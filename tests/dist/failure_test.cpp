@@ -68,9 +68,9 @@ TEST_CASE("a rank that throws before or after any call ends all ranks with its e
         const bool ends_well =
             r == bad || (at == 5 && !before);  // nothing comes after the last call
         if (ends_well)
-          CHECK(result.told[size_t(r)] == "");
+          CHECK(result.errors[size_t(r)] == "");
         else
-          CHECK_THAT(result.told[size_t(r)],
+          CHECK_THAT(result.errors[size_t(r)],
                      ContainsSubstring(str("rank ", bad, " stopped: it broke")));
       }
       CHECK(result.took < 5s);
@@ -96,7 +96,7 @@ TEST_CASE("a rank that throws inside any call ends all ranks with its error", "[
       CHECK(result.thrown == "it broke inside");
       for (int r = 0; r < 3; ++r)
         if (r != bad)
-          CHECK_THAT(result.told[size_t(r)],
+          CHECK_THAT(result.errors[size_t(r)],
                      ContainsSubstring(str("rank ", bad, " stopped: it broke inside")));
       CHECK(result.took < 5s);
     }
@@ -128,7 +128,7 @@ TEST_CASE("an allocation that does not fit ends all ranks with OutOfMemory", "[d
   });
   CHECK_THAT(result.thrown,
              ContainsSubstring("rank 2 is out of device memory") && ContainsSubstring("16.00 KiB"));
-  CHECK_THAT(result.told[0], ContainsSubstring("rank 2 stopped: rank 2 is out of device memory"));
+  CHECK_THAT(result.errors[0], ContainsSubstring("rank 2 stopped: rank 2 is out of device memory"));
 }
 
 TEST_CASE("a rank that ends early is an error at once on those that wait for it", "[dist]") {
@@ -148,7 +148,7 @@ TEST_CASE("a rank that ends early is an error at once on those that wait for it"
     });
     CHECK_THAT(result.thrown, ContainsSubstring(str("rank ", gone, " has ended")) &&
                                   ContainsSubstring("barrier 'start' (call 1)"));
-    for (int r = 0; r < ranks; ++r) CHECK((result.told[size_t(r)] == "") == (r == gone));
+    for (int r = 0; r < ranks; ++r) CHECK((result.errors[size_t(r)] == "") == (r == gone));
     CHECK(result.took < 5s);
   }
 }
@@ -180,19 +180,19 @@ TEST_CASE("a late rank is named when the deadline passes", "[dist]") {
       100ms);
   CHECK(waited[0] < 600ms);
   CHECK(waited[2] < 600ms);
-  CHECK_THAT(result.told[0], ContainsSubstring("only 2 of 3 ranks came") &&
-                                 ContainsSubstring("within 100 ms") &&
-                                 ContainsSubstring("rank 1 was last seen in") &&
-                                 ContainsSubstring(str("(call ", at + 1, ")")) &&
-                                 ContainsSubstring("phase backward, unit h.2, left it") &&
-                                 ContainsSubstring("raise --timeout"));
-  CHECK(result.told[1] != "");
+  CHECK_THAT(result.errors[0], ContainsSubstring("only 2 of 3 ranks came") &&
+                                   ContainsSubstring("within 100 ms") &&
+                                   ContainsSubstring("rank 1 was last seen in") &&
+                                   ContainsSubstring(str("(call ", at + 1, ")")) &&
+                                   ContainsSubstring("phase backward, unit h.2, left it") &&
+                                   ContainsSubstring("raise --timeout"));
+  CHECK(result.errors[1] != "");
   CHECK_THAT(last_failure_report(), ContainsSubstring(str("rank 1: ", at + 1, " call")) &&
                                         ContainsSubstring("now outside any call") &&
                                         ContainsSubstring("waiting for"));
 }
 
-TEST_CASE("timeout 0 waits for ever", "[dist]") {
+TEST_CASE("timeout 0 waits forever", "[dist]") {
   const Outcome result = outcome(
       2,
       [](Communicator& comm) {

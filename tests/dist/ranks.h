@@ -1,7 +1,7 @@
-// What the tests of dist/ share: tensors with known values on every rank, and what became of a run
+// What the tests of dist/ share: tensors with known values on every rank, and the result of a run
 // that failed.
 //
-// Assertions are for the main thread; ranks only write down what they saw.
+// Only the main thread checks; ranks record what they saw.
 #pragma once
 
 #include <chrono>
@@ -130,18 +130,18 @@ std::vector<T> reduced(const Buffers<T>& in, Reduction reduction) {
   return result;
 }
 
-// What became of a run in which ranks fail.
+// The result of a run in which ranks fail.
 struct Outcome {
-  std::vector<std::string> told;  // by rank: the CommunicationError that it got; empty if none
-  std::string thrown;             // what run_ranks threw
+  std::vector<std::string> errors;  // by rank: the CommunicationError that it got; empty if none
+  std::string thrown;               // what run_ranks threw
   std::chrono::milliseconds took{};
-  bool all_told() const {
-    for (const std::string& text : told)
+  bool all_failed() const {
+    for (const std::string& text : errors)
       if (text.empty()) return false;
     return true;
   }
   bool all_say(const std::string& part) const {
-    for (const std::string& text : told)
+    for (const std::string& text : errors)
       if (text.find(part) == std::string::npos) return false;
     return true;
   }
@@ -150,7 +150,7 @@ struct Outcome {
 inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body,
                        std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   Outcome result;
-  result.told.resize(size_t(ranks));
+  result.errors.resize(size_t(ranks));
   const auto start = std::chrono::steady_clock::now();
   try {
     run_ranks(
@@ -159,7 +159,7 @@ inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body
           try {
             body(comm);
           } catch (const CommunicationError& error) {
-            result.told[size_t(comm.rank())] = error.what();
+            result.errors[size_t(comm.rank())] = error.what();
             throw;
           }
         },

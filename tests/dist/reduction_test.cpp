@@ -12,7 +12,7 @@ using namespace zl;
 using namespace zl::test;
 
 TEMPLATE_TEST_CASE(
-    "all_reduce is reduce_scatter and all_gather, bit for bit, whatever lies in the slices of "
+    "all_reduce is reduce_scatter and all_gather, bit for bit, whatever is in the slices of "
     "others",
     "[dist]", float, bf16, f16, double) {
   const int ranks = GENERATE(2, 3, 4, 5, 8);

@@ -12,7 +12,7 @@ using namespace zl::test;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("tensors travel around a ring in both directions", "[dist]") {
+TEST_CASE("tensors go around a ring in both directions", "[dist]") {
   const int ranks = GENERATE(1, 2, 3, 8);
   const int step = GENERATE(1, -1);
   CAPTURE(ranks, step);
@@ -83,7 +83,7 @@ TEST_CASE("several sends between two ranks arrive in their order", "[dist]") {
   CHECK(got == expected);
 }
 
-TEST_CASE("a send and a receive that do not fit are an error on all ranks", "[dist]") {
+TEST_CASE("a send and a receive that do not match are an error on all ranks", "[dist]") {
   const int kind = GENERATE(0, 1, 2);  // count, type, name
   const bool sender_first = GENERATE(true, false);
   CAPTURE(kind, sender_first);
@@ -97,14 +97,14 @@ TEST_CASE("a send and a receive that do not fit are an error on all ranks", "[di
           .wait();
     if (comm.rank() == 2) comm.barrier(kName).wait();
   });
-  CHECK(result.all_told());
+  CHECK(result.all_failed());
   CHECK(result.all_say("rank 0 calls send 'x' of 8 f32 elements to rank 1 (call 1)"));
   CHECK(result.all_say("rank 1 calls receive "));
   CHECK(result.took < 5s);
 }
 
 TEST_CASE(
-    "a receive that nobody answers ends at the deadline, at the end of the other rank, or at its "
+    "a receive without an answer ends at the deadline, at the end of the other rank, or at its "
     "error",
     "[dist]") {
   const auto run = [](std::chrono::milliseconds timeout,
@@ -121,16 +121,17 @@ TEST_CASE(
         timeout);
   };
   const Outcome late = run(100ms, [](Communicator&) { std::this_thread::sleep_for(250ms); });
-  CHECK_THAT(late.told[0], ContainsSubstring("nobody met receive 'h.1 gradient' of 8 f32 elements "
-                                             "from rank 1 (call 1) within 100 ms") &&
-                               ContainsSubstring("rank 1 has made no call yet"));
+  CHECK_THAT(late.errors[0],
+             ContainsSubstring("rank 1 did not match receive 'h.1 gradient' of 8 f32 elements "
+                               "from rank 1 (call 1) within 100 ms") &&
+                 ContainsSubstring("rank 1 has made no call yet"));
   CHECK(late.took < 600ms);
-  CHECK_THAT(run(20s, [](Communicator&) {}).told[0], ContainsSubstring("rank 1 has ended"));
-  CHECK_THAT(run(20s, [](Communicator&) { throw std::runtime_error("it broke"); }).told[0],
+  CHECK_THAT(run(20s, [](Communicator&) {}).errors[0], ContainsSubstring("rank 1 has ended"));
+  CHECK_THAT(run(20s, [](Communicator&) { throw std::runtime_error("it broke"); }).errors[0],
              ContainsSubstring("rank 1 stopped: it broke"));
 }
 
-TEST_CASE("a send that meets a collective is an error at once, not at the deadline", "[dist]") {
+TEST_CASE("a send while the other rank waits in a collective is an error at once", "[dist]") {
   const bool receives = GENERATE(true, false);
   const Outcome result = outcome(3, [&](Communicator& comm) {
     Rank rank(comm);
@@ -140,14 +141,14 @@ TEST_CASE("a send that meets a collective is an error at once, not at the deadli
     else
       (receives ? comm.receive(t, 1, kName) : comm.send(t, 1, kName)).wait();
   });
-  CHECK(result.all_told());
+  CHECK(result.all_failed());
   CHECK(result.all_say("rank 0 waits in "));
   CHECK(result.all_say(
       "while rank 1 waits in all_reduce 'norm' of 8 f32 elements (call 1); neither can go on"));
   CHECK(result.took < 5s);
 }
 
-TEST_CASE("ranks that wait for each other in a circle are told at once", "[dist]") {
+TEST_CASE("ranks that wait for each other in a circle fail at once", "[dist]") {
   const int ranks = GENERATE(2, 3, 5);
   const Outcome result = outcome(ranks, [&](Communicator& comm) {
     Rank rank(comm);
@@ -155,12 +156,12 @@ TEST_CASE("ranks that wait for each other in a circle are told at once", "[dist]
     comm.receive(t, (comm.rank() + 1) % ranks, kName).wait();
     comm.send(t, (comm.rank() + ranks - 1) % ranks, kName).wait();
   });
-  CHECK(result.all_told());
+  CHECK(result.all_failed());
   CHECK(result.all_say("in a circle"));
   CHECK(result.took < 5s);
 }
 
-TEST_CASE("a Work that nobody waits for is an error", "[dist]") {
+TEST_CASE("a send that is dropped is an error", "[dist]") {
   const Outcome result = outcome(2, [](Communicator& comm) {
     Rank rank(comm);
     const Tensor t = rank.filled(8, 1);

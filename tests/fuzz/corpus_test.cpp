@@ -1,6 +1,5 @@
-// The kept inputs of the fuzz targets, each through the target that it was made or found for. So
-// they are exercised wherever the tests run; with clang, fuzz_json and fuzz_safetensors go on from
-// them to new ones.
+// Runs the fuzz targets on their stored inputs, so that these are tested everywhere. With clang,
+// fuzz_json and fuzz_safetensors start from these inputs and generate new ones.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -35,10 +34,10 @@ void replay(const std::string& folder, int (*target)(const uint8_t*, size_t)) {
 
 }  // namespace
 
-TEST_CASE("every kept JSON input is read or refused in time", "[fuzz]") {
+TEST_CASE("every stored JSON input is read or refused in time", "[fuzz]") {
   replay("json", fuzz_json);
 }
 
-TEST_CASE("every kept safetensors input is read or refused in time", "[fuzz]") {
+TEST_CASE("every stored safetensors input is read or refused in time", "[fuzz]") {
   replay("safetensors", fuzz_safetensors);
 }

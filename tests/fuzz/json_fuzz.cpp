@@ -1,5 +1,5 @@
-// Any bytes as a configuration file, and as one --set: either a Config comes out, with its
-// findings, or InputError. What crashes, hangs or throws anything else stops here.
+// Any bytes as a configuration file and as one --set give a Config with its findings or an
+// InputError. A crash, a hang or another exception ends the fuzzer.
 
 #include <cstdlib>
 #include <string_view>
@@ -11,8 +11,7 @@
 
 namespace {
 
-// What was not refused must be whole: values in range wherever training would divide or allocate by
-// them.
+// An accepted configuration has values in range wherever training divides or allocates by them.
 void judge(const zl::LoadedConfig& loaded) {
   for (const zl::ConfigFinding& finding : loaded.findings)
     if (to_string(finding).find('\n') != std::string::npos) std::abort();  // one line each
@@ -35,8 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     }
   }
   try {
-    const zl::JsonDocument document = zl::parse_json(text, "x.json");
-    if (zl::describe(document.root).empty()) std::abort();
+    if (zl::describe(zl::parse_json(text, "x.json")).empty()) std::abort();
   } catch (const zl::InputError& error) {
     if (!std::string_view(error.what()).starts_with("x.json")) std::abort();
   }

@@ -1,4 +1,4 @@
-// A file that exists in memory only, for code that wants a path.
+// A file in memory that has a path.
 #pragma once
 
 #include <sys/mman.h>

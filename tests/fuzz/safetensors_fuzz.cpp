@@ -1,5 +1,5 @@
-// Any bytes as a file of weights: either it opens and every tensor can be read, or InputError
-// comes. What crashes, hangs or throws anything else stops here.
+// Any bytes as a file of weights either open with every tensor readable, or give an InputError. A
+// crash, a hang or another exception ends the fuzzer.
 
 #include <cstdlib>
 #include <string_view>

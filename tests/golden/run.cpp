@@ -19,9 +19,15 @@ const std::map<std::string, std::string> kBinaries = {
 };
 
 // Of a document: times, and names that are prose or stand elsewhere.
-const std::set<std::string> kLeftOut = {
-    "seconds", "seconds_per_step", "tokens_per_second", "files", "data", "model", "schema",
-    "stage"};
+const std::set<std::string> kLeftOut = {"seconds",
+                                        "seconds_per_step",
+                                        "tokens_per_second",
+                                        "files",
+                                        "data",
+                                        "model",
+                                        "settings",
+                                        "schema",
+                                        "stage"};
 
 // A value as text with all bits of its numbers.
 std::string canonical(const Json& value) {

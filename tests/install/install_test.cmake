@@ -1,5 +1,7 @@
-# Installs zerolab into a fresh folder and lets the project beside this script use it, both ways.
-# Run by CTest with BUILD, SOURCE, WORK, GENERATOR, COMPILER, LAUNCHER and DEPS.
+# Installs zerolab into an empty folder and lets the project in this folder use it: installed, and as
+# a subfolder. Run by CTest with BUILD, SOURCE, WORK, GENERATOR, COMPILER and DEPS.
+cmake_minimum_required(VERSION 3.22)
+
 function(step)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT code EQUAL 0)
@@ -10,22 +12,41 @@ endfunction()
 
 file(REMOVE_RECURSE "${WORK}")
 set(configure ${CMAKE_COMMAND} -S "${CMAKE_CURRENT_LIST_DIR}" -G "${GENERATOR}"
-  "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
+  "-DCMAKE_CXX_COMPILER=${COMPILER}")
 
 step(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
 file(GLOB_RECURSE targets "${WORK}/prefix/*/zerolabTargets.cmake")
-file(STRINGS "${targets}" demanded REGEX "cublas|NCCL|nccl")   # they are opened when they are used
-if(demanded)
-  message(FATAL_ERROR "zerolab asks those who use it for libraries that it opens itself:\n${demanded}")
+file(STRINGS "${targets}" required REGEX "cublas|NCCL|nccl")
+if(required)
+  message(FATAL_ERROR "zerolab opens these itself; its users must not need them:\n${required}")
 endif()
+
+# Headers of mechanisms are private, those that a user's program begins with are there.
+file(GLOB_RECURSE headers RELATIVE "${WORK}/prefix/include/zerolab" "${WORK}/prefix/include/*.h")
+set(private ${headers})
+list(FILTER private INCLUDE REGEX "/(cpu|cuda|threads|nccl|mpi|ordered|processes)/|/deepspeed/")
+list(REMOVE_ITEM private stages/deepspeed/config.h)
+if(private)
+  message(FATAL_ERROR "these headers are private, and must not be installed: ${private}")
+endif()
+foreach(header tensor/tensor.h autograd/ops.h nn/unit.h optim/adamw.h dist/run_ranks.h stages/engine.h
+    stages/deepspeed/config.h)
+  if(NOT header IN_LIST headers)
+    message(FATAL_ERROR "${header} is not installed")
+  endif()
+endforeach()
+
 step(${configure} -B "${WORK}/installed" "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
 step(${CMAKE_COMMAND} --build "${WORK}/installed")
 step("${WORK}/installed/homework")
+step("${WORK}/installed/own_model")
 
 # As a subfolder it is only configured: building it would compile everything once more.
 step(${configure} -B "${WORK}/subfolder" "-DZEROLAB_SOURCE=${SOURCE}" "-DZEROLAB_DEPS=${DEPS}")
 
 # A newer version than ours must be refused.
-file(WRITE "${WORK}/newer/CMakeLists.txt" "cmake_minimum_required(VERSION 3.22)\nproject(newer NONE)\n
+file(WRITE "${WORK}/newer/CMakeLists.txt"
+  "cmake_minimum_required(VERSION 3.22)\nproject(newer NONE)\n
 find_package(zerolab 0.2)\nif(zerolab_FOUND)\nmessage(FATAL_ERROR \"0.2 was accepted\")\nendif()\n")
-step(${CMAKE_COMMAND} -S "${WORK}/newer" -B "${WORK}/newer/build" -G "${GENERATOR}" "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
+step(${CMAKE_COMMAND} -S "${WORK}/newer" -B "${WORK}/newer/build" -G "${GENERATOR}"
+  "-DCMAKE_PREFIX_PATH=${WORK}/prefix")

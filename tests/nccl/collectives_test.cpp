@@ -2,12 +2,15 @@
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
 #include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
 using namespace zl::test;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -156,7 +159,7 @@ TEST_CASE(
   CHECK(left == std::vector<int64_t>(3, 0));
 }
 
-TEST_CASE("NCCL: what was not waited for has not moved yet, and dropping a Work waits", "[nccl]") {
+TEST_CASE("NCCL: a call that was not waited for has not moved its data yet", "[nccl]") {
   const auto in = inputs<float>(2, 2 * 50);
   bool early = false;
   const auto out = after_nccl<float>(in,
@@ -164,11 +167,54 @@ TEST_CASE("NCCL: what was not waited for has not moved yet, and dropping a Work 
                                        Work work = comm.all_gather(t, kName);
                                        if (comm.rank() == 0)
                                          early = same_bits(contents<float>(t), in[0]);
-                                       { const Work dropped = std::move(work); }
+                                       work.wait();
                                      },
                                      {.lagging = true});
   CHECK(early);
   CHECK(all_same_bits(out, after<float>(in, [](Communicator& comm, const Tensor& t) {
                         comm.all_gather(t, kName).wait();
                       })));
+}
+
+TEST_CASE("NCCL: a Work that is dropped waits for its data, and fails the run", "[nccl]") {
+  const auto in = inputs<float>(2, 2 * 50);
+  const bool next_call = GENERATE(true, false);
+  Buffers<float> out(2);
+  const auto dropping = [&](Communicator& comm, const Tensor& t) {
+    { const Work dropped = comm.all_gather(t, kName); }
+    out[size_t(comm.rank())] = contents<float>(t);
+    if (next_call) comm.barrier(kName).wait();
+  };
+  CHECK_THROWS_WITH(after_nccl<float>(in, dropping, {.lagging = true}),
+                    ContainsSubstring("dropped the Work of all_gather 'h.1 gradient'"));
+  CHECK(all_same_bits(out, after<float>(in, [](Communicator& comm, const Tensor& t) {
+                        comm.all_gather(t, kName).wait();
+                      })));
+}
+
+TEST_CASE("NCCL: several reductions in flight, waited for in any order", "[nccl]") {
+  const bool reversed = GENERATE(false, true);
+  const bool lagging = GENERATE(false, true);
+  const auto in = inputs<float>(3, 3 * 40);
+  const auto program = [reversed](bool in_flight) {
+    return [=](Communicator& comm, const Tensor& t) {
+      const Tensor first = t.slice(0, {60}), second = t.slice(60, {60});
+      std::vector<Work> works;
+      works.push_back(comm.all_reduce(first, Reduction::mean, {"first", Purpose::gradient}));
+      if (!in_flight) works[0].wait();
+      works.push_back(comm.reduce_scatter(second, Reduction::sum, {"second", Purpose::gradient}));
+      if (reversed) std::swap(works[0], works[1]);
+      for (Work& work : works) work.wait();
+      const TimeSpent reduce = comm.log().times().at(Collective::all_reduce),
+                      scatter = comm.log().times().at(Collective::reduce_scatter);
+      if (reduce.calls != 1 || scatter.calls != 1) throw std::logic_error("calls");
+      for (const TimeSpent& time : {reduce, scatter})
+        if (time.waited < 0 || time.waited > time.nanoseconds) throw std::logic_error("times");
+      if (comm.log().rows().size() != 2) throw std::logic_error("rows");
+      comm.all_gather(second, {"all", Purpose::check}).wait();
+    };
+  };
+  const auto several = after_nccl<float>(in, program(true), {.lagging = lagging}),
+             one_by_one = after<float>(in, program(false));
+  CHECK(all_same_bits(several, one_by_one));
 }

@@ -23,9 +23,9 @@ using R = NcclResult;
 TEST_CASE("NCCL that fails in a call ends every rank, each with the first cause, and all abort",
           "[nccl]") {
   const Ended ended = run({"", {{"ncclGroupEnd", K::fails_later, 1, 3, R::remote_error}}});
-  for (const std::string& told : ended.told) {
-    CHECK_THAT(told, ContainsSubstring("rank 1 in all_reduce 'loss' of 7 f32 elements (call 3)"));
-    CHECK_THAT(told, ContainsSubstring("ncclRemoteError"));
+  for (const std::string& error : ended.errors) {
+    CHECK_THAT(error, ContainsSubstring("rank 1 in all_reduce 'loss' of 7 f32 elements (call 3)"));
+    CHECK_THAT(error, ContainsSubstring("ncclRemoteError"));
   }
   CHECK(ended.aborted == kRanks);
   CHECK(ended.destroyed == 0);

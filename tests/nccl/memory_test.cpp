@@ -6,6 +6,7 @@
 
 #include "nn/data/windows.h"
 #include "stages/train/comparison.h"
+#include "stages/train/gpt_spec.h"
 #include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
@@ -23,13 +24,13 @@ const Windows& windows() {
   return all;
 }
 
-TrainingSpec small_run(int ranks) {
-  TrainingSpec spec;
-  spec.model = {.layers = 3, .heads = 2, .width = 12, .block_size = 9, .vocab = 256};
-  spec.config.steps = 2;
-  spec.config.micro_batch = 2;
+GptTrainingSpec small_run(int ranks) {
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 3, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
+  spec.steps = 2;
+  spec.micro_batch = 2;
   spec.ranks = ranks;
-  spec.windows = &windows();
+  spec.data = &windows();
   spec.poison = true;
   return spec;
 }
@@ -39,9 +40,9 @@ TrainingSpec small_run(int ranks) {
 Comparison compared(TrainingSpec spec) {
   FakeNccl fake;
   const NcclApi api = fake.api();
-  spec.run_ranks = [&, ordered = spec.config.ordered](
-                       int size, const std::function<void(Communicator&)>& body,
-                       RankOptions options) {
+  spec.run_ranks = [&, ordered = spec.ordered_sums](int size,
+                                                    const std::function<void(Communicator&)>& body,
+                                                    RankOptions options) {
     run_nccl_ranks(size, body, options, {.api = &api, .ordered = ordered});
   };
   const Comparison comparison = compare_stages(spec, {std::begin(kStages), std::end(kStages)});
@@ -68,11 +69,11 @@ TEST_CASE("through NCCL every byte of all four stages is as predicted, and every
   const int64_t bucket = GENERATE(kOneUnit, kTwoBlocks, kAll);
   const int64_t accumulation = GENERATE(1, 3);
   const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16);
-  TrainingSpec spec = small_run(ranks);
+  GptTrainingSpec spec = small_run(ranks);
   spec.transport = Transport::nccl;
-  spec.config.reduce_bucket_size = bucket;
-  spec.config.accumulation = accumulation;
-  spec.config.precision = precision;
+  spec.engine.reduce_bucket_size = bucket;
+  spec.engine.accumulation = accumulation;
+  spec.engine.precision = precision;
   const Comparison comparison = compared(spec);
   for (const StageOutcome& stage : comparison.stages) {
     CAPTURE(ranks, bucket, accumulation, name(precision), name(stage.stage));
@@ -84,16 +85,17 @@ TEST_CASE("through NCCL every byte of all four stages is as predicted, and every
 }
 
 TEST_CASE(
-    "through NCCL gradients that are added or sent in a type of their own take what is predicted",
+    "through NCCL gradients that are accumulated or communicated in another type take the "
+    "predicted memory",
     "[nccl]") {
   const auto sent = GENERATE(Dtype::bf16, Dtype::f16, Dtype::f32);
-  TrainingSpec spec = small_run(3);
+  GptTrainingSpec spec = small_run(3);
   spec.transport = Transport::nccl;
-  spec.config.precision = Dtype::bf16;
-  spec.config.grad_accum_dtype = Dtype::f32;
-  spec.config.communication_data_type = sent;
-  spec.config.offload_optimizer = true;
-  spec.config.reduce_bucket_size = kTwoBlocks;
+  spec.engine.precision = Dtype::bf16;
+  spec.engine.grad_accum_dtype = Dtype::f32;
+  spec.engine.communication_data_type = sent;
+  spec.engine.offload_optimizer = true;
+  spec.engine.reduce_bucket_size = kTwoBlocks;
   const Comparison comparison = compared(spec);
   for (const StageOutcome& stage : comparison.stages) {
     CAPTURE(name(sent), name(stage.stage));
@@ -106,7 +108,7 @@ TEST_CASE(
 TEST_CASE(
     "a prediction for threads is not taken for one for NCCL: it lacks the scratch and nothing else",
     "[nccl]") {
-  const TrainingSpec spec = small_run(3);  // stands for threads
+  const TrainingSpec spec = small_run(3);  // on threads
   const Comparison comparison = compared(spec);
   for (const StageOutcome& stage : comparison.stages) {
     CAPTURE(name(stage.stage));
@@ -122,9 +124,9 @@ TEST_CASE(
 }
 
 TEST_CASE("where NCCL adds as it likes there is no scratch, and no bit is demanded", "[nccl]") {
-  TrainingSpec spec = small_run(3);
+  GptTrainingSpec spec = small_run(3);
   spec.transport = Transport::nccl;
-  spec.config.ordered = false;
+  spec.ordered_sums = false;
   Comparison comparison = compared(spec);
   CHECK_FALSE(comparison.bits_promised);
   CHECK(comparison.ok());
@@ -140,11 +142,11 @@ TEST_CASE("where NCCL adds as it likes there is no scratch, and no bit is demand
 
 TEST_CASE("a plan for NCCL has the scratch of the largest bucket: (N-1)/N of its elements",
           "[nccl]") {
-  TrainingSpec spec = small_run(3);
-  spec.config.reduce_bucket_size = kAll;
+  GptTrainingSpec spec = small_run(3);
+  spec.engine.reduce_bucket_size = kAll;
   const auto communication = [&](Transport transport, bool ordered) {
     spec.transport = transport;
-    spec.config.ordered = ordered;
+    spec.ordered_sums = ordered;
     for (const MemoryRow& row : plan_stage(spec, StageKind::zero2, 1).memory)
       if (row.use == MemoryUse::communication) {
         CHECK(row.exact());  // the dry run and the formula

@@ -1,4 +1,4 @@
-// Two ranks exchange tensors, and calls travel in groups, through the fake.
+// Two ranks exchange tensors, and calls are issued in groups, through the fake.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -45,7 +45,7 @@ std::string thrown_by(int ranks, const std::function<void(Rank&)>& body) {
 
 }  // namespace
 
-TEST_CASE("NCCL: tensors travel around a ring", "[nccl]") {
+TEST_CASE("NCCL: tensors go around a ring", "[nccl]") {
   const int ranks = GENERATE(2, 3, 4);
   check_same_as_threads(ranks, 2 * 50, [](Communicator& comm, const Tensor& t) {
     const int n = comm.size(), r = comm.rank();
@@ -85,8 +85,7 @@ TEST_CASE("NCCL: several sends between two ranks arrive in their order, also aro
   });
 }
 
-TEST_CASE("NCCL: a send and a receive that do not fit, or that nobody answers, are errors",
-          "[nccl]") {
+TEST_CASE("NCCL: a send and a receive that do not match, or have no answer, are errors", "[nccl]") {
   CHECK_THAT(thrown_by(2,
                        [](Rank& rank) {
                          if (rank.comm.rank() == 0)
@@ -103,7 +102,7 @@ TEST_CASE("NCCL: a send and a receive that do not fit, or that nobody answers, a
                          else
                            std::this_thread::sleep_for(700ms);
                        }),
-             ContainsSubstring("nobody met receive"));
+             ContainsSubstring("did not match receive"));
 }
 
 TEST_CASE("NCCL: calls in a group are issued together, and have the bits of calls one by one",

@@ -60,7 +60,7 @@ TEST_CASE("the four stages through NCCL have the bits of threads in mixed precis
   }
 }
 
-TEST_CASE("units that travel in one group through NCCL have the same bits", "[nccl]") {
+TEST_CASE("units that NCCL communicates in one group have the same bits", "[nccl]") {
   for (const StageKind stage : kStages) {
     CAPTURE(name(stage));
     StageRunSpec spec{.stage = stage, .ranks = 3};

@@ -10,7 +10,7 @@ using namespace zl;
 using namespace zl::test;
 
 TEST_CASE(
-    "every collective of bench comm is right through NCCL, whoever adds, and what is spoilt is "
+    "every collective of bench comm is right through NCCL, ordered or not, and what is spoilt is "
     "counted",
     "[nccl]") {
   const Collective kind =

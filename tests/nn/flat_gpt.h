@@ -1,4 +1,4 @@
-// A GPT whose parameters and gradients lie in one flat tensor each.
+// A GPT with its parameters in one flat tensor, and its gradients in another.
 #pragma once
 
 #include "nn/gpt.h"
@@ -11,9 +11,9 @@ struct FlatGpt {
   Workbench& bench;
   Gpt gpt;
   Tensor data, grad;
-  UnitObserver nobody;
+  UnitObserver no_observer;
 
-  // Initial values as GPT-2 has them; `spread` multiplies their deviation.
+  // GPT-2's initial values; `spread` multiplies their standard deviation.
   FlatGpt(Workbench& bench, GptConfig config, Dtype type, bool recompute = false, double spread = 1)
       : bench(bench),
         gpt(config, recompute),
@@ -24,7 +24,7 @@ struct FlatGpt {
       p.data = data.slice(begin, p.shape);
       p.grad = grad.slice(begin, p.shape);
       begin += p.numel();
-      const double more = spread == 1 ? 0 : 0.1 * spread;  // gains and biases move too
+      const double more = spread == 1 ? 0 : 0.1 * spread;  // norm weights and biases vary, too
       kernel::normal(
           {.seed = 5,
            .stream = fnv1a(p.name),
@@ -34,14 +34,14 @@ struct FlatGpt {
     }
   }
   double loss(const Tensor& ids, const Tensor& targets) {
-    return values(gpt.loss(nullptr, nobody, ids, targets).value())[0];
+    return values(gpt.loss(nullptr, no_observer, {ids, targets}).value())[0];
   }
   // Clears the gradients, then fills them.
   double loss_and_gradients(const Tensor& ids, const Tensor& targets) {
     kernel::fill(0, grad);
     Tape tape;
-    const Var y = gpt.loss(&tape, nobody, ids, targets);
-    Tensor one = like(y.value(), {1});
+    const Var y = gpt.loss(&tape, no_observer, {ids, targets});
+    Tensor one = activation_like(y.value(), {1});
     kernel::fill(1, one);
     tape.backward(y, std::move(one));
     return values(y.value())[0];

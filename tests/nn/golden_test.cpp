@@ -40,11 +40,11 @@ struct GoldenModel : FlatGpt {
   GoldenModel(Workbench& bench, Dtype type) : FlatGpt(bench, kGolden, type) {
     uint32_t k = 0;
     for (const Parameter& p : gpt.parameters()) {
-      const bool gain = p.initial_mean == 1;
+      const bool norm_weight = p.initial_mean == 1;
       std::vector<double> v;
       for (uint32_t i = 0; i < uint32_t(p.numel()); ++i)
-        v.push_back(gain ? 1 + (double(mix(k, i) % 64) - 32) / 128
-                         : (double(mix(k, i) % 256) - 128) / 256);
+        v.push_back(norm_weight ? 1 + (double(mix(k, i) % 64) - 32) / 128
+                                : (double(mix(k, i) % 256) - 128) / 256);
       assign(p.data, v);
       ++k;
     }

@@ -1,4 +1,4 @@
-// The model: its sizes, its gradients, its behaviour at the edges.
+// The model: sizes, gradients, edge cases.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -18,7 +18,7 @@ constexpr GptConfig kOdd = {.layers = 3, .heads = 3, .width = 21, .block_size = 
 
 // All rows of logits of one window, op by op, all parameters open: the formula of GPT-2 once more.
 Tensor full_logits(Gpt& gpt, const Tensor& ids) {
-  std::deque<OpenUnit> open;
+  std::deque<RunningUnit> open;
   for (Unit& u : gpt.units()) open.emplace_back(u);
   const auto p = [&](size_t unit, size_t i) {
     return Var::parameter(nullptr, *gpt.units()[unit].parameters[i]);
@@ -104,14 +104,14 @@ TEST_CASE("all gradients of a GPT agree with central differences", "[nn]") {
   const Tensor ids = bench.ids({2, T}, 11), targets = bench.ids({2, T}, 11);
   std::vector<Parameter*> all;
   for (Parameter& p : model.gpt.parameters()) all.push_back(&p);
-  const auto loss = [&](Tape* t) { return model.gpt.loss(t, model.nobody, ids, targets); };
+  const auto loss = [&](Tape* t) { return model.gpt.loss(t, model.no_observer, {ids, targets}); };
   const auto result = check_gradients(all, loss, T == 4 ? 1 : 5);
   CAPTURE(recompute, T, result.worst);
   CHECK(result.largest_error < 1e-7);
   for (const Parameter& p : model.gpt.parameters()) {
     CAPTURE(p.name);
     const auto g = values(p.grad);
-    if (p.name == "wpe.weight")  // positions that no window reaches
+    if (p.name == "wpe.weight")  // positions beyond all sequences
       CHECK(std::vector<double>(g.begin() + T * 6, g.end()) ==
             std::vector<double>(size_t((5 - T) * 6), 0.0));
     if (T > 1) CHECK(largest(g) > 1e-4);
@@ -160,11 +160,11 @@ TEST_CASE("a loss without a tape has the bits of one with a tape and leaves noth
   const double trained = model.loss_and_gradients(ids, targets);
   CHECK(bench.activation_bytes() == before);
   bench.memory.ledger().reset_peak();
-  const Var loss = model.gpt.loss(nullptr, model.nobody, ids, targets);
+  const Var loss = model.gpt.loss(nullptr, model.no_observer, {ids, targets});
   CHECK(values(loss.value())[0] == trained);
   CHECK(bench.activation_bytes() == before + 4);
-  // The widest moment of evaluation: the stream, its norm's statistics, and the two ends of the
-  // mlp.
+  // The peak of evaluation: the residual stream, the norm's statistics, and input and output of the
+  // MLP.
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) - before < 12 * 3 * 17 * 21 * 4);
 }
 
@@ -193,14 +193,14 @@ TEST_CASE(
   for (int64_t T = 1; T <= kOdd.block_size; ++T) {
     CAPTURE(T, name(type));
     const Tensor ids = bench.ids({1, T}, 53), all = full_logits(model.gpt, ids),
-                 last = model.gpt.next_token_logits(model.nobody, ids);
+                 last = model.gpt.next_token_logits(model.no_observer, ids);
     REQUIRE(last.shape() == Shape{1, 53});
     CHECK(values(last) == values(all.slice((T - 1) * 53, {53})));
     if (T > 1) CHECK(values(last) != values(all.slice((T - 2) * 53, {53})));
   }
 }
 
-TEST_CASE("the loss is the cross-entropy of the logits that op by op composition gives", "[nn]") {
+TEST_CASE("the loss is the cross-entropy of logits that are computed op by op", "[nn]") {
   Workbench bench;
   FlatGpt model(bench, kOdd, Dtype::f32, GENERATE(false, true), 3);
   const Tensor ids = bench.ids({3, 17}, 53), targets = bench.ids({3, 17}, 53);
@@ -210,7 +210,7 @@ TEST_CASE("the loss is the cross-entropy of the logits that op by op composition
           cross_entropy(Var::constant(nullptr, full_logits(model.gpt, ids)), targets).value())[0]);
 }
 
-TEST_CASE("what comes later does not change what was predicted before", "[nn]") {
+TEST_CASE("later tokens do not change earlier predictions", "[nn]") {
   Workbench bench;
   FlatGpt model(bench, kOdd, Dtype::f32, false, 3);
   const Tensor ids = bench.ids({1, 9}, 53);
@@ -232,9 +232,9 @@ TEST_CASE("a window that does not fit is refused", "[nn]") {
   CHECK_THROWS_WITH(model.loss(bench.ids({1, 6}, 11), bench.ids({1, 6}, 11)),
                     ContainsSubstring("block-size 5"));
   CHECK_THROWS_AS(model.loss(bench.ids({1, 5}, 11), bench.ids({1, 4}, 11)), std::invalid_argument);
-  CHECK_THROWS_AS(model.gpt.next_token_logits(model.nobody, bench.ids({2, 5}, 11)),
+  CHECK_THROWS_AS(model.gpt.next_token_logits(model.no_observer, bench.ids({2, 5}, 11)),
                   std::invalid_argument);
-  CHECK_THROWS_AS(model.gpt.next_token_logits(model.nobody, bench.ids({1, 6}, 11)),
+  CHECK_THROWS_AS(model.gpt.next_token_logits(model.no_observer, bench.ids({1, 6}, 11)),
                   std::invalid_argument);
 }
 

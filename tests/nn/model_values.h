@@ -1,5 +1,5 @@
-// A small model, values for its parameters that tell name and position, and safetensors files made
-// by hand.
+// A small model, values for its parameters that encode name and position, and safetensors files
+// made by hand.
 #pragma once
 
 #include <cstring>
@@ -22,7 +22,7 @@ inline Shape shape_of(const GptConfig& config, const std::string& name) {
   throw std::invalid_argument("no parameter " + name);
 }
 
-// Any bits, also those of NaN and infinity: what is stored must come back as it was.
+// Any bits, also those of NaN and infinity: loading must return the stored bits.
 inline std::vector<float> random_bits(const GptConfig& config, const std::string& name) {
   std::vector<float> values(size_t(numel(shape_of(config, name))));
   const PhiloxStream random{1, fnv1a(name)};
@@ -33,7 +33,7 @@ inline std::vector<float> random_bits(const GptConfig& config, const std::string
   return values;
 }
 
-// Small whole numbers, which bf16 and fp16 hold exactly.
+// Small integers, which bf16 and fp16 represent exactly.
 inline std::vector<float> whole_numbers(const GptConfig& config, const std::string& name) {
   std::vector<float> values(size_t(numel(shape_of(config, name))));
   for (size_t i = 0; i < values.size(); ++i) values[i] = float((fnv1a(name) + 7 * i) % 201) - 100;
@@ -67,7 +67,7 @@ inline std::string safetensors_bytes(const std::vector<HandTensor>& tensors,
   return bytes_of<uint64_t>(std::vector<size_t>{header.size()}) + header + data;
 }
 
-// The tensors of kSmallModel as T, each name behind `prefix`.
+// The tensors of kSmallModel as T, with `prefix` before each name.
 template <class T>
 std::vector<HandTensor> hand_tensors(const std::string& dtype, const std::string& prefix = "") {
   std::vector<HandTensor> tensors;

@@ -1,4 +1,4 @@
-// Drawing tokens: the pure function against softmax, and whole texts from a small model.
+// Sampling: the pure function against softmax, and texts from a small model.
 
 #include "nn/sampler.h"
 
@@ -60,7 +60,7 @@ struct SmallGpt {
 
 }  // namespace
 
-TEST_CASE("tokens are drawn as softmax says, at every temperature", "[nn]") {
+TEST_CASE("tokens have the frequencies of softmax, at every temperature", "[nn]") {
   for (const double temperature : {0.5, 1.0, 2.0}) {
     CAPTURE(temperature);
     const auto n = counts({.temperature = temperature});
@@ -71,7 +71,8 @@ TEST_CASE("tokens are drawn as softmax says, at every temperature", "[nn]") {
   }
 }
 
-TEST_CASE("top-k draws among the k most likely tokens only, as softmax over them says", "[nn]") {
+TEST_CASE("top-k draws only from the k most likely tokens, with the frequencies of their softmax",
+          "[nn]") {
   const auto n = counts({.top_k = 4});
   for (int32_t t : {0, 2, 5, 6}) CHECK(n[size_t(t)] == 0);
   CHECK(chi_square(n, 1, {1, 3, 4, 7}) < 16.3);  // 3 degrees of freedom, p = 0.001

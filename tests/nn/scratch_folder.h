@@ -1,4 +1,4 @@
-// A folder for the files of one test, and the sentence of an InputError.
+// A folder for the files of one test, and the message of an InputError.
 #pragma once
 
 #include <unistd.h>

@@ -23,27 +23,27 @@ struct Log : UnitObserver {
     lines.push_back(line);
     if (line == throw_at) throw std::runtime_error(line);
   }
-  void enter(Unit& u) override { add("enter " + u.name); }
-  void before_forward(Unit& u) override { add("before_forward " + u.name); }
+  void before_forward(Unit& u, bool recorded) override {
+    add((recorded ? "before_recorded_forward " : "before_forward ") + u.name);
+  }
   void after_forward(Unit& u) override { add("after_forward " + u.name); }
   void before_backward(Unit& u) override { add("before_backward " + u.name); }
-  void leave(Unit& u) override { add("leave " + u.name); }
   void after_backward(Unit& u) override { add("after_backward " + u.name); }
 };
 
 // Root around block a and block b; each unit owns one matrix and one bias.
-struct House {
+struct ThreeUnits {
   Workbench& bench;
   std::vector<Unit> units;
   Tensor x;
   bool recompute = false;
-  explicit House(Workbench& bench) : bench(bench), x(bench.normal({3, 5})) {
+  explicit ThreeUnits(Workbench& bench) : bench(bench), x(bench.normal({3, 5})) {
     for (const char* unit : {"root", "a", "b"}) {
       units.push_back({.name = unit, .parameters = {}, .index = int(units.size())});
       for (const auto& [parameter, shape] :
            {std::pair<const char*, Shape>{"w", {5, 5}}, {"bias", {5}}}) {
         Parameter& p = bench.parameter(str(unit, ".", parameter), shape);
-        p.open = false;
+        p.usable = false;
         units.back().parameters.push_back(&p);
       }
     }
@@ -54,7 +54,7 @@ struct House {
   }
   Var block(Tape* t, UnitObserver& o, Unit& u, const Var& in,
             const std::function<Var(Tape*, const Var&)>& forward) const {
-    if (recompute) return run_unit_recomputed(t, o, u, in, forward);
+    if (recompute) return run_unit_checkpointed(t, o, u, in, forward);
     return run_unit(t, o, u, [&] { return forward(t, in); });
   }
   // The blocks named by `order`, inside root.
@@ -75,7 +75,7 @@ struct House {
   }
   bool closed() const {
     for (const Parameter* p : all())
-      if (p->open) return false;
+      if (p->usable) return false;
     return true;
   }
 };
@@ -85,53 +85,51 @@ struct House {
 TEST_CASE("a training pass fires every event once, forward in order and backward reversed",
           "[nn]") {
   Workbench bench;
-  House house(bench);
-  house.recompute = GENERATE(false, true);
+  ThreeUnits model(bench);
+  model.recompute = GENERATE(false, true);
   Log log;
   Tape tape;
-  const Var y = house.run(&tape, log);
+  const Var y = model.run(&tape, log);
   const std::vector<std::string> forward = {
-      "enter root", "before_forward root",                     //
-      "enter a",    "before_forward a",    "after_forward a",  //
-      "enter b",    "before_forward b",    "after_forward b", "after_forward root"};
+      "before_recorded_forward root",                     //
+      "before_recorded_forward a",    "after_forward a",  //
+      "before_recorded_forward b",    "after_forward b", "after_forward root"};
   CHECK(log.lines == forward);
   log.lines.clear();
   tape.backward(y, bench.normal({3, 5}));
   CHECK(log.lines == std::vector<std::string>{"before_backward root", "before_backward b",
-                                              "leave b", "after_backward b", "before_backward a",
-                                              "leave a", "after_backward a", "leave root",
-                                              "after_backward root"});
-  CHECK(house.closed());
+                                              "after_backward b", "before_backward a",
+                                              "after_backward a", "after_backward root"});
+  CHECK(model.closed());
 }
 
 TEST_CASE("a pass without a tape has the forward events only", "[nn]") {
   Workbench bench;
-  House house(bench);
-  house.recompute = GENERATE(false, true);
+  ThreeUnits model(bench);
+  model.recompute = GENERATE(false, true);
   Log log;
-  const Var y = house.run(nullptr, log);
+  const Var y = model.run(nullptr, log);
   CHECK(log.lines == std::vector<std::string>{"before_forward root", "before_forward a",
                                               "after_forward a", "before_forward b",
                                               "after_forward b", "after_forward root"});
-  CHECK(house.closed());
+  CHECK(model.closed());
 }
 
-TEST_CASE(
-    "a unit that runs three times is entered and left three times, and gets the gradient of all",
-    "[nn]") {
+TEST_CASE("a unit that runs three times has each event three times, and gets the gradient of all",
+          "[nn]") {
   Workbench bench;
-  House house(bench);
-  house.recompute = GENERATE(false, true);
+  ThreeUnits model(bench);
+  model.recompute = GENERATE(false, true);
   Log log;
   const Tensor w = bench.normal({3, 5});
   Tape tape;
-  const Var y = house.run(&tape, log, {1, 1, 2, 1});
+  const Var y = model.run(&tape, log, {1, 1, 2, 1});
   tape.backward(y, w);
-  CHECK(std::ranges::count(log.lines, "enter a") == 3);
-  CHECK(std::ranges::count(log.lines, "leave a") == 3);
-  UnitObserver nobody;
-  const auto result = check_gradients(house.all(), [&](Tape* t) {
-    return weighted_sum(house.run(t, nobody, {1, 1, 2, 1}), w);
+  CHECK(std::ranges::count(log.lines, "before_recorded_forward a") == 3);
+  CHECK(std::ranges::count(log.lines, "after_backward a") == 3);
+  UnitObserver no_observer;
+  const auto result = check_gradients(model.all(), [&](Tape* t) {
+    return weighted_sum(model.run(t, no_observer, {1, 1, 2, 1}), w);
   });
   CAPTURE(result.worst);
   CHECK(result.largest_error < 1e-7);
@@ -139,113 +137,115 @@ TEST_CASE(
 
 TEST_CASE("a unit that does not run has no events and zero gradients", "[nn]") {
   Workbench bench;
-  House house(bench);
+  ThreeUnits model(bench);
   Log log;
   Tape tape;
-  const Var y = house.run(&tape, log, {1});
+  const Var y = model.run(&tape, log, {1});
   tape.backward(y, bench.normal({3, 5}));
-  CHECK(std::ranges::count(log.lines, "enter b") + std::ranges::count(log.lines, "leave b") == 0);
-  CHECK(largest(values(house.units[2].parameters[0]->grad)) == 0);
-  CHECK(largest(values(house.units[1].parameters[0]->grad)) > 0);
+  CHECK(std::ranges::count(log.lines, "before_recorded_forward b") +
+            std::ranges::count(log.lines, "after_backward b") ==
+        0);
+  CHECK(largest(values(model.units[2].parameters[0]->grad)) == 0);
+  CHECK(largest(values(model.units[1].parameters[0]->grad)) > 0);
 }
 
-TEST_CASE("a recomputed unit gives the bits of one that keeps its activations", "[nn]") {
+TEST_CASE("a unit with activation checkpointing has the bits of one without", "[nn]") {
   Workbench bench;
-  House house(bench);
+  ThreeUnits model(bench);
   const Tensor w = bench.normal({3, 5});
   const auto run = [&](bool recompute) {
-    house.recompute = recompute;
-    UnitObserver nobody;
-    for (Parameter* p : house.all()) kernel::fill(0, p->grad);
+    model.recompute = recompute;
+    UnitObserver no_observer;
+    for (Parameter* p : model.all()) kernel::fill(0, p->grad);
     Tape tape;
-    const Var y = house.run(&tape, nobody);
+    const Var y = model.run(&tape, no_observer);
     tape.backward(y, w);
     std::vector<std::vector<double>> everything = {values(y.value())};
-    for (Parameter* p : house.all()) everything.push_back(values(p->grad));
+    for (Parameter* p : model.all()) everything.push_back(values(p->grad));
     return everything;
   };
   const auto kept = run(false);
   CHECK(run(true) == kept);
-  house.units[1].parameters[1]->data.data<double>()[0] += 1e-9;
+  model.units[1].parameters[1]->data.data<double>()[0] += 1e-9;
   CHECK(run(true) != kept);
 }
 
 TEST_CASE("a parameter is refused by name outside its unit, in every pass", "[nn]") {
   Workbench bench;
-  House house(bench);
-  UnitObserver nobody;
+  ThreeUnits model(bench);
+  UnitObserver no_observer;
   Tape tape;
   Tape* t = GENERATE(true, false) ? &tape : nullptr;
-  CHECK_THROWS_WITH(Var::parameter(t, *house.units[1].parameters[0]),
+  CHECK_THROWS_WITH(Var::parameter(t, *model.units[1].parameters[0]),
                     ContainsSubstring("'a.w' is used outside its unit"));
-  const auto b_uses_a = [&] { return house.layer(t, house.units[1], Var::constant(t, house.x)); };
-  CHECK_THROWS_WITH(run_unit(t, nobody, house.units[2], b_uses_a),
+  const auto b_uses_a = [&] { return model.layer(t, model.units[1], Var::constant(t, model.x)); };
+  CHECK_THROWS_WITH(run_unit(t, no_observer, model.units[2], b_uses_a),
                     ContainsSubstring("is used outside its unit"));
-  const auto b_in_a = [&] { return run_unit(t, nobody, house.units[2], b_uses_a); };
-  CHECK_NOTHROW(run_unit(t, nobody, house.units[1], b_in_a));
-  CHECK(house.closed());
+  const auto b_in_a = [&] { return run_unit(t, no_observer, model.units[2], b_uses_a); };
+  CHECK_NOTHROW(run_unit(t, no_observer, model.units[1], b_in_a));
+  CHECK(model.closed());
 }
 
 TEST_CASE("root's parameters are open in its blocks, also when a block is recomputed in backward",
           "[nn]") {
   Workbench bench;
-  House house(bench);
-  house.recompute = GENERATE(false, true);
+  ThreeUnits model(bench);
+  model.recompute = GENERATE(false, true);
   const Tensor w = bench.normal({3, 5});
-  UnitObserver nobody;
+  UnitObserver no_observer;
   const auto shared = [&](Tape* t) {
-    return run_unit(t, nobody, house.units[0], [&] {
-      const Var x = house.layer(t, house.units[0], Var::constant(t, house.x));
-      return house.block(t, nobody, house.units[1], x, [&house](Tape* tape, const Var& in) {
-        return house.layer(tape, house.units[1], house.layer(tape, house.units[0], in));
+    return run_unit(t, no_observer, model.units[0], [&] {
+      const Var x = model.layer(t, model.units[0], Var::constant(t, model.x));
+      return model.block(t, no_observer, model.units[1], x, [&model](Tape* tape, const Var& in) {
+        return model.layer(tape, model.units[1], model.layer(tape, model.units[0], in));
       });
     });
   };
   const auto result =
-      check_gradients(house.all(), [&](Tape* t) { return weighted_sum(shared(t), w); });
+      check_gradients(model.all(), [&](Tape* t) { return weighted_sum(shared(t), w); });
   CAPTURE(result.worst);
   CHECK(result.largest_error < 1e-7);
-  CHECK(house.closed());
+  CHECK(model.closed());
 }
 
 TEST_CASE("a unit may run inside itself and stays open until the outer pass ends", "[nn]") {
   Workbench bench;
-  House house(bench);
-  UnitObserver nobody;
-  Unit& u = house.units[1];
-  run_unit(nullptr, nobody, u, [&] {
-    run_unit(nullptr, nobody, u, [&] { return Var(); });
-    CHECK(u.parameters[0]->open);
+  ThreeUnits model(bench);
+  UnitObserver no_observer;
+  Unit& u = model.units[1];
+  run_unit(nullptr, no_observer, u, [&] {
+    run_unit(nullptr, no_observer, u, [&] { return Var(); });
+    CHECK(u.parameters[0]->usable);
     return Var();
   });
-  CHECK_FALSE(u.parameters[0]->open);
+  CHECK_FALSE(u.parameters[0]->usable);
 }
 
 TEST_CASE("whatever observer throws, all units are closed and nothing leaks", "[nn]") {
   Workbench bench;
-  House house(bench);
-  house.recompute = GENERATE(false, true);
+  ThreeUnits model(bench);
+  model.recompute = GENERATE(false, true);
   const Tensor w = bench.normal({3, 5});
   const int64_t baseline = bench.activation_bytes();
   Log probe;
   {
     Tape tape;
-    const Var y = house.run(&tape, probe);
+    const Var y = model.run(&tape, probe);
     tape.backward(y, w);
   }
-  REQUIRE(probe.lines.size() == 18);
+  REQUIRE(probe.lines.size() == 12);
   for (const std::string& event : probe.lines) {
     CAPTURE(event);
     Log log;
     log.throw_at = event;
     const auto step = [&] {
       Tape tape;
-      const Var y = house.run(&tape, log);
+      const Var y = model.run(&tape, log);
       tape.backward(y, w);
     };
     CHECK_THROWS_AS(step(), std::runtime_error);
     CHECK(log.lines.back() == event);
-    CHECK(house.closed());
+    CHECK(model.closed());
     CHECK(bench.activation_bytes() == baseline);
   }
 }
@@ -253,24 +253,24 @@ TEST_CASE("whatever observer throws, all units are closed and nothing leaks", "[
 TEST_CASE("whichever allocation of a recomputed pass fails, all units are closed and nothing leaks",
           "[nn]") {
   Workbench bench;
-  House house(bench);
-  house.recompute = true;
+  ThreeUnits model(bench);
+  model.recompute = true;
   const Tensor w = bench.normal({3, 5});
   const int64_t baseline = bench.activation_bytes();
-  UnitObserver nobody;
+  UnitObserver no_observer;
   bool failed = true;
   int64_t failures = 0;
   while (failed) {
     bench.memory.fail_at(failures + 1);
     try {
       Tape tape;
-      const Var y = house.run(&tape, nobody);
+      const Var y = model.run(&tape, no_observer);
       tape.backward(y, w);
       failed = false;
     } catch (const OutOfMemory&) {
       ++failures;
     }
-    CHECK(house.closed());
+    CHECK(model.closed());
     CHECK(bench.activation_bytes() == baseline);
   }
   CHECK(failures > 20);

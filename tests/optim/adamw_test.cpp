@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t n = 37;
 
-// Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with torch's place for eps; line 12's
+// Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with eps where torch adds it; line 12's
 // decay is p *= 1 - lr wd.
 std::vector<double> adamw_in_double(Workbench& bench, const OptimizerConfig& c, int64_t steps,
                                     Dtype type) {
@@ -64,9 +64,9 @@ TEST_CASE("each setting of AdamW changes the result", "[optim]") {
                            run_optimizer(bench, plain, n, 10).parameters) == 0);
 }
 
-TEST_CASE("under a constant gradient AdamW walks a closed form", "[optim]") {
-  // With bias correction both moments are the gradient's own from the first step on, so every step
-  // goes by s = g / (|g| + eps), and p_t = k^t p_0 - lr s (1 - k^t) / (1 - k) with k = 1 - lr wd.
+TEST_CASE("under a constant gradient AdamW follows a closed form", "[optim]") {
+  // With bias correction both moments are those of the gradient from the first step on. So every
+  // step is s = g / (|g| + eps), and p_t = k^t p_0 - lr s (1 - k^t) / (1 - k) with k = 1 - lr wd.
   Workbench bench;
   const OptimizerConfig c{.lr = 0.01, .weight_decay = 0.1};
   const int64_t steps = 100;

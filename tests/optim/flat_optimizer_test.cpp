@@ -1,4 +1,4 @@
-// What holds for every optimizer on a flat range: slices, decay ranges, master copies, bytes.
+// Properties of every optimizer on a flat range: slices, decay ranges, master copies, bytes.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -34,8 +34,8 @@ struct Updates {
     kernel::normal({.seed = 3}, 0, p);
     return p;
   }
-  // Three updates of elements [begin, begin + n) alone, by the gradients from `from` on; everything
-  // is returned.
+  // Three updates of elements [begin, begin + n), by the gradients from `from` on. Returns all
+  // elements.
   Tensor run(int64_t begin, int64_t n, int64_t from) const {
     const Tensor p = start(), own = p.slice(begin, {n});
     const auto optimizer = make_optimizer(bench.memory, n, type, config);
@@ -47,8 +47,9 @@ struct Updates {
 
 }  // namespace
 
-TEST_CASE("updating a range gives the bits of the slice of the whole, for all offsets and lengths",
-          "[optim]") {
+TEST_CASE(
+    "updating a range gives the bits of the slice of a full update, for all offsets and lengths",
+    "[optim]") {
   Workbench bench;
   const auto kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
   const auto type = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
@@ -72,7 +73,7 @@ TEST_CASE("updating a range gives the bits of the slice of the whole, for all of
 TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
   Workbench bench;
   const auto kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
-  // A unit of four parameters, of which the globs spare two.
+  // A unit of four parameters; the globs exempt two of them.
   const std::vector<std::pair<std::string, int64_t>> unit = {{"h.0.ln_1.weight", 16},
                                                              {"h.0.attn.c_attn.weight", 113},
                                                              {"h.0.attn.c_attn.bias", 17},
@@ -100,7 +101,7 @@ TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
   const Tensor p = updates.start();
   const auto together = make_optimizer(bench.memory, kWhole, Dtype::f32, config, ranges);
   for (const Tensor& g : updates.gradients) together->update(p, g, 0.01, 0.7f);
-  CHECK(together->steps() == 3);  // one call is one step, however many ranges it has
+  CHECK(together->steps() == 3);  // one call is one step, for any number of ranges
   for (const ParameterGroup& r : ranges) {
     Updates alone = updates;
     alone.config.weight_decay = r.weight_decay;
@@ -145,7 +146,8 @@ TEST_CASE(
   const Run run = run_optimizer(bench, {.lr = 1e-3}, 37, 20, type);
   CHECK(run.parameters == values(bench.tensor({37}, run.master, type)));
   CHECK(run.parameters != run.master);
-  // Steps of 1e-5 vanish in a 1 of bf16 or f16, but 1,000 of them arrive through the master copy.
+  // A step of 1e-5 is rounded away in a 1 of bf16 or f16, but the master copy accumulates 1,000
+  // steps.
   const Tensor p = bench.tensor({1}, {1}, type), g = bench.tensor({1}, {1}, type);
   const auto optimizer = make_optimizer(bench.memory, 1, type, {.kind = OptimizerKind::sgd});
   if (optimizer->master().defined()) kernel::copy(p, optimizer->master());
@@ -225,7 +227,7 @@ TEST_CASE("settings that torch refuses are refused", "[optim]") {
   CHECK_NOTHROW(make({.kind = sgd, .momentum = 0.9, .nesterov = true}));
 }
 
-TEST_CASE("a glob matches the whole name", "[optim]") {
+TEST_CASE("a glob must match the complete name", "[optim]") {
   CHECK(matches_glob("*", ""));
   CHECK(matches_glob("*", "wte.weight"));
   CHECK(matches_glob("*.bias", "h.0.ln_1.bias"));

@@ -1,4 +1,4 @@
-// Flat parameters and gradients for the optimizer tests, and what an update does to them in double.
+// Flat parameters and gradients for the optimizer tests, and their update in double.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace zl {
 
-// Numbers of either sign from 1e-4 to 1, others at each step.
+// Numbers of either sign from 1e-4 to 1, different at each step.
 inline std::vector<double> gradient_values(int64_t n, int64_t step) {
   std::vector<double> g;
   for (int64_t i = 0; i < n; ++i)

@@ -1,5 +1,5 @@
 // The loss scale step by step, against DeepSpeed 0.19.8's DynamicLossScaler: the traces below are
-// what that class gave for these outcomes ('.' a good step, 'x' an overflow).
+// the results of that class for these outcomes ('.' a good step, 'x' an overflow).
 #include "optim/loss_scaler.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -29,21 +29,21 @@ constexpr std::string_view kOutcomes = "..x.xx....x......xxx....x.x..........x..
 
 }  // namespace
 
-TEST_CASE("N31 forty steps of the loss scale: DeepSpeed's defaults (DS #7645)", "[optim]") {
+TEST_CASE("forty steps of the loss scale: DeepSpeed's defaults (DS #7645)", "[optim]") {
   CHECK(trace({.window = 1000, .hysteresis = 2, .consecutive_hysteresis = false}, kOutcomes) ==
         std::vector<int>{16, 16, 16, 16, 15, 14, 14, 14, 14, 14, 13, 13, 13, 13,
                          13, 13, 13, 12, 11, 10, 10, 10, 10, 10, 9,  9,  8,  8,
                          8,  8,  8,  8,  8,  8,  8,  8,  8,  7,  7,  7});
 }
 
-TEST_CASE("N31 forty steps of the loss scale: a window of 4 (DS #7645)", "[optim]") {
+TEST_CASE("forty steps of the loss scale: a window of 4 (DS #7645)", "[optim]") {
   CHECK(trace({.window = 4, .hysteresis = 2, .consecutive_hysteresis = false}, kOutcomes) ==
         std::vector<int>{16, 16, 16, 16, 15, 14, 14, 14, 14, 14, 13, 13, 13, 13,
                          13, 14, 14, 14, 13, 12, 12, 12, 12, 12, 11, 11, 10, 10,
                          10, 10, 10, 11, 11, 11, 11, 12, 12, 12, 12, 12});
 }
 
-TEST_CASE("N31 forty steps of the loss scale: a window of 4, hysteresis consecutive (DS #7645)",
+TEST_CASE("forty steps of the loss scale: a window of 4, hysteresis consecutive (DS #7645)",
           "[optim]") {
   CHECK(trace({.window = 4, .hysteresis = 2, .consecutive_hysteresis = true}, kOutcomes) ==
         std::vector<int>{16, 16, 16, 16, 16, 15, 15, 15, 15, 15, 15, 15, 15, 15,
@@ -51,21 +51,21 @@ TEST_CASE("N31 forty steps of the loss scale: a window of 4, hysteresis consecut
                          14, 14, 14, 15, 15, 15, 15, 16, 16, 16, 16, 16});
 }
 
-TEST_CASE("N31 forty steps of the loss scale: hysteresis 1, window 3 (DS #7645)", "[optim]") {
+TEST_CASE("forty steps of the loss scale: hysteresis 1, window 3 (DS #7645)", "[optim]") {
   CHECK(trace({.window = 3, .hysteresis = 1, .consecutive_hysteresis = false}, kOutcomes) ==
         std::vector<int>{16, 16, 15, 15, 14, 13, 13, 13, 13, 14, 13, 13, 13, 13,
                          14, 14, 14, 13, 12, 11, 11, 11, 11, 12, 11, 11, 10, 10,
                          10, 10, 11, 11, 11, 12, 12, 12, 13, 12, 12, 12});
 }
 
-TEST_CASE("N31 forty steps of the loss scale: hysteresis 3, window 5 (DS #7645)", "[optim]") {
+TEST_CASE("forty steps of the loss scale: hysteresis 3, window 5 (DS #7645)", "[optim]") {
   CHECK(trace({.window = 5, .hysteresis = 3, .consecutive_hysteresis = false}, kOutcomes) ==
         std::vector<int>{16, 16, 16, 16, 16, 15, 15, 15, 15, 15, 14, 14, 14, 14,
                          14, 14, 15, 15, 15, 14, 14, 14, 14, 14, 13, 13, 12, 12,
                          12, 12, 12, 12, 13, 13, 13, 13, 13, 13, 13, 13});
 }
 
-TEST_CASE("N31 forty steps of the loss scale: hysteresis 3, window 5, consecutive (DS #7645)",
+TEST_CASE("forty steps of the loss scale: hysteresis 3, window 5, consecutive (DS #7645)",
           "[optim]") {
   CHECK(trace({.window = 5, .hysteresis = 3, .consecutive_hysteresis = true}, kOutcomes) ==
         std::vector<int>{16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
@@ -73,7 +73,7 @@ TEST_CASE("N31 forty steps of the loss scale: hysteresis 3, window 5, consecutiv
                          16, 16, 16, 16, 17, 17, 17, 17, 17, 17, 17, 17});
 }
 
-TEST_CASE("N34 an overflow at the smallest scale ends the run with DeepSpeed's sentence (DS #1958)",
+TEST_CASE("an overflow at the smallest scale ends the run with DeepSpeed's sentence (DS #1958)",
           "[optim]") {
   LossScaler scaler({.initial_scale_power = 1, .hysteresis = 1});
   scaler.update(true);
@@ -89,7 +89,7 @@ TEST_CASE("N34 an overflow at the smallest scale ends the run with DeepSpeed's s
   }
 }
 
-TEST_CASE("a minimum that is no power of two is reached and kept", "[optim]") {
+TEST_CASE("a minimum that is not a power of two is reached and not left", "[optim]") {
   LossScaler scaler({.initial_scale_power = 3, .hysteresis = 1, .min_scale = 3});
   scaler.update(true);
   CHECK(scaler.scale() == 4);

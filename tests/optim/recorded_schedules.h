@@ -1,4 +1,4 @@
-// What DeepSpeed 0.19.8 sets before each of the first 30 updates, its scheduler stepped after each:
+// The rates of DeepSpeed 0.19.8 for the first 30 updates, its scheduler stepped after each update:
 // the classes of deepspeed/runtime/lr_schedules.py run under torch with an optimizer of lr 0.003.
 #pragma once
 

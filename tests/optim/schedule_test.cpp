@@ -8,7 +8,7 @@
 
 namespace zl {
 
-TEST_CASE("every schedule gives the rates that DeepSpeed gives", "[optim]") {
+TEST_CASE("every schedule has DeepSpeed's rates", "[optim]") {
   for (const RecordedSchedule& recorded : kRecordedSchedules) {
     CAPTURE(recorded.called);
     int64_t off = 0, off_if_shifted = 0;
@@ -52,8 +52,7 @@ TEST_CASE("after its last step the cosine stays at its floor", "[optim]") {
   CHECK(learning_rate(s, 2, 0) == 0);
 }
 
-TEST_CASE("F10: no schedule divides by zero or leaves its range, whatever its numbers of steps",
-          "[optim]") {
+TEST_CASE("no schedule divides by zero or leaves its range, for any numbers of steps", "[optim]") {
   int64_t rates = 0, at_start = 0;
   for (const ScheduleKind kind :
        {ScheduleKind::warmup, ScheduleKind::warmup_decay, ScheduleKind::warmup_cosine}) {

@@ -24,11 +24,11 @@ std::vector<float> reduced_gradient(StageRunSpec spec) {
     if (++backwards[size_t(comm.rank())] != spec.micro_batches) return;
     int64_t unit_begin = 0;
     for (const Unit& u : model.units()) {
-      const UnitMemory& m = stage.unit_memory(u);
-      const std::vector<float> gradient = kernel::download_floats(m.gradient);
-      const int64_t shard = m.layout.shard(), begin = comm.rank() * shard,
-                    at = m.gradient.numel() == shard ? 0 : begin;
-      for (const Partition::Piece& piece : m.layout.pieces(begin, shard)) {
+      const UnitState& m = stage.state(u);
+      const std::vector<float> gradient = kernel::download_floats(kept_gradient(m));
+      const int64_t shard = m.partition.shard(), begin = comm.rank() * shard,
+                    at = kept_gradient(m).numel() == shard ? 0 : begin;
+      for (const Partition::Piece& piece : m.partition.pieces(begin, shard)) {
         int64_t before = unit_begin;  // parameters of the unit that stand before this one
         for (const Parameter* p : u.parameters) {
           if (p == piece.parameter) break;

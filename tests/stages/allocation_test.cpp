@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nn/data/windows.h"
-#include "stages/train/trainer.h"
+#include "stages/train/gpt_spec.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define ZEROLAB_HOOKS_MALLOC 0  // the sanitizers have hooks of their own
@@ -66,18 +66,18 @@ namespace {
 
 // Large allocations of rank 0 during its fourth step.
 int allocations_of_a_steady_step(StageKind stage, int ranks, bool extra) {
-  TrainingSpec spec;
-  spec.model = {.layers = 3, .heads = 2, .width = 64, .block_size = 64, .vocab = 256};
-  spec.config.stage = stage;
-  spec.config.accumulation = 2;
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 3, .heads = 2, .width = 64, .block_size = 64, .vocab = 256});
+  spec.engine.stage = stage;
+  spec.engine.accumulation = 2;
   spec.ranks = ranks;
   const Windows windows(TokenData::of_text("text", std::string(5000, 'x')), 64);
-  spec.windows = &windows;
+  spec.data = &windows;
   int counted = -1;
   run_ranks(ranks, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
     Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.pool = Pool::host});
-    RankTraining training(spec, comm, memory, host);
+    Trainer training(spec, comm, memory, host);
     for (int step = 0; step < 3; ++step) training.step();
     large_allocations = 0;
     watching = true;

@@ -12,7 +12,7 @@
 
 namespace zl::test {
 
-// An engine of `config` on one of three ranks, and what it did, in words: Catch2 counts on one
+// An engine of `options` on one of three ranks, and what it did, in words: Catch2 counts on one
 // thread only.
 struct EngineRun {
   Engine& engine;
@@ -23,8 +23,9 @@ struct EngineRun {
 
   Var forward() {
     const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {2, 3}, Dtype::i32);
-    return engine.forward(
-        [&](Tape* tape, UnitObserver& stage) { return model.loss(tape, stage, ids, ids); });
+    return engine.forward([&](Tape* tape, UnitObserver& observer) {
+      return model.loss(tape, observer, {ids, ids});
+    });
   }
   void backward() {
     Var loss = forward();
@@ -42,14 +43,14 @@ struct EngineRun {
 };
 
 // What `body` noted on each rank.
-inline std::vector<std::string> on_three_ranks(const Config& config,
+inline std::vector<std::string> on_three_ranks(const EngineOptions& options,
                                                const std::function<void(EngineRun&)>& body) {
   std::vector<std::string> did(3);
   run_ranks(3, [&](Communicator& comm) {
     const RankBackends backends = backends_of_rank();
     Memory memory({}, device_of(backends), comm.events());
     OddModel model(OddModelOptions{});
-    const auto engine = initialize(model.units(), comm, memory, config);
+    const auto engine = initialize(model.units(), comm, memory, options);
     EngineRun run{*engine, model, comm, memory, ""};
     body(run);
     did[size_t(comm.rank())] = run.did;

@@ -34,7 +34,7 @@ TEST_CASE("with one micro-batch per step all four stages have the same bits", "[
   check_all_equal_ddp({.ranks = ranks, .model = {.tied = tied}});
 }
 
-TEST_CASE("a unit that runs twice and parameters that nobody uses change nothing about equality",
+TEST_CASE("a unit that runs twice and parameters that are not used change nothing about equality",
           "[stages]") {
   const int ranks = GENERATE(2, 3);
   CAPTURE(ranks);
@@ -51,7 +51,7 @@ TEST_CASE("clipping on, off and far off keeps the stages equal", "[stages]") {
 }
 
 TEST_CASE(
-    "N39 decay groups that alternate in a unit keep the stages equal, and matter (FS #483, DS "
+    "decay groups that alternate in a unit keep the stages equal, and matter (FS #483, DS "
     "#7906, MG #4705)",
     "[stages]") {
   StageRunSpec spec{.ranks = 3, .model = everything()};

@@ -145,20 +145,91 @@ TEST_CASE("a rank that comes late, ends early or skips a unit is named within th
   CAPTURE(name(stage), rank);
   try {
     run_stage(late);
-    FAIL("nobody noticed");
+    FAIL("no rank noticed");
   } catch (const CommunicationError& e) {
     CHECK_THAT(e.what(), ContainsSubstring(str("rank ", rank)));
   }
   StageRunSpec early = spec_of(stage);
-  early.after_backward = [=](Stage& s, OddModel&, Communicator& comm, Memory&) {
-    if (comm.rank() == rank) (void)s.mean_over_ranks(1);  // a call that the others do not make now
+  early.after_backward = [=](Stage&, OddModel&, Communicator& comm, Memory& memory) {
+    if (comm.rank() == rank)  // a call that the others do not make now
+      (void)sum_over_ranks(comm, memory, 1, {"loss", Purpose::loss});
   };
   try {
     run_stage(early);
-    FAIL("nobody noticed");
+    FAIL("no rank noticed");
   } catch (const CommunicationError& e) {
     CHECK_THAT(e.what(), ContainsSubstring(str("rank ", rank)) && ContainsSubstring("loss"));
   }
+}
+
+namespace {
+
+// zero3 in which one function does nothing.
+enum class Empty { none, parameter, gradient, optimizer, before_backward, reduce, update, unshard };
+
+class EmptyZero3 final : public Stage {
+ public:
+  EmptyZero3(std::vector<Unit>& units, Communicator& comm, Memory& memory,
+             const StageOptions& options, Empty empty)
+      : Stage(units, comm, memory, options), empty_(empty) {}
+
+ private:
+  void allocate(UnitState& u) override {
+    if (empty_ != Empty::parameter) u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
+    if (empty_ != Empty::gradient) u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
+    if (empty_ != Empty::optimizer) u.optimizer = new_shard_optimizer(u);
+  }
+  bool reduces_every_micro_batch() const override { return true; }
+  void before_backward(UnitState& u) override {
+    if (empty_ != Empty::before_backward) u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+  }
+  Work reduce_gradient(UnitState& u) override {
+    return empty_ == Empty::reduce ? Work{} : reduce_scatter(u, u.full_gradient);
+  }
+  void after_reduce(UnitState& u) override { u.full_gradient = {}; }
+  void update(UnitState& u, const Update& step) override {
+    if (empty_ != Empty::update)
+      u.optimizer->update(u.parameter_shard, u.gradient_shard, step.lr, step.gradient_scale);
+  }
+  Work unshard(UnitState& u) override {
+    if (empty_ == Empty::unshard) return {};
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    return all_gather(u, u.full_parameter);
+  }
+  void reshard(UnitState& u) override { u.full_parameter = {}; }
+
+  Empty empty_;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a stage whose functions are empty is an error that names function and unit, or trains on",
+    "[stages]") {
+  const auto error = [](Empty empty) -> std::string {
+    StageRunSpec spec{.stage = StageKind::zero3, .ranks = 2, .steps = 1};
+    spec.make = [empty](std::vector<Unit>& units, Communicator& comm, Memory& memory,
+                        const StageOptions& options) {
+      std::unique_ptr<Stage> stage =
+          std::make_unique<EmptyZero3>(units, comm, memory, options, empty);
+      stage->start();
+      return stage;
+    };
+    try {
+      run_stage(spec);
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  CHECK(error(Empty::parameter) ==
+        "allocate: unit root has no full_parameter and no parameter_shard");
+  CHECK(error(Empty::gradient) == "allocate: unit root has no full_gradient and no gradient_shard");
+  CHECK(error(Empty::optimizer) == "allocate: unit root has no optimizer");
+  CHECK(error(Empty::unshard) == "unshard: unit root has no full_parameter");
+  CHECK(error(Empty::before_backward) == "before_backward: unit root has no full_gradient");
+  for (const Empty empty : {Empty::none, Empty::reduce, Empty::update})
+    CHECK(error(empty) == "none");
 }
 
 TEST_CASE(
@@ -178,16 +249,17 @@ TEST_CASE(
     Parameter a{.name = "a", .shape = {3}}, b{.name = "b", .shape = {2}};
     std::vector<Unit> units = {{.name = "root", .parameters = {&a}, .index = 0},
                                {.name = "h.0", .parameters = {&b}, .index = 0}};
-    CHECK(refusal(units, {}) == "unit h.0 stands at place 1, but its index is 0");
+    CHECK(refusal(units, {}) == "unit h.0 is number 1 of the model's list, but its index is 0");
     units[1].index = 1;
     units[1].parameters = {&a};
-    CHECK(refusal(units, {}) == "parameter 'a' stands in more than one unit");
+    CHECK(refusal(units, {}) == "parameter 'a' is in more than one unit");
     units[1].parameters = {&b};
-    CHECK(refusal(units, {.host = &memory}) == "ddp keeps its optimizer on the device");
+    CHECK(refusal(units, {.placement = {.optimizer = &memory}}) ==
+          "ddp keeps its optimizer state on the device");
     CHECK(refusal(units, {}) == "none");
     const auto first = make_stage(StageKind::ddp, units, comm, memory, {});
     CHECK(refusal(units, {}) ==
-          "parameter 'a' has memory already: one stage at a time may hold a model");
+          "parameter 'a' already has memory: only one stage at a time may hold a model");
     std::vector<Unit> none;
     CHECK(refusal(none, {}) == "a stage needs at least one unit");
   });

@@ -1,12 +1,12 @@
 // A small model with everything that makes sharding go wrong: odd sizes, a tied weight, a unit that
-// runs twice, a parameter that nobody uses, a unit that is never run.
+// runs twice, a parameter that is never used, a unit that is never run.
 #pragma once
 
 #include <deque>
 #include <limits>
 
 #include "autograd/ops.h"
-#include "nn/unit.h"
+#include "nn/model.h"
 #include "tensor/kernels.h"
 
 namespace zl::test {
@@ -20,38 +20,39 @@ struct OddModelOptions {
   bool recompute = false;
 };
 
-class OddModel {
+class OddModel final : public Model {
  public:
   explicit OddModel(OddModelOptions o) : o_(o) {
     const int64_t C = o.channels;
     Unit& root = unit("root");
-    own(root, "wte", {o.vocab, C}, 0, 0.3);
-    own(root, "norm.gain", {C}, 1, 0);
-    own(root, "norm.bias", {C}, 0, 0);
-    if (!o.tied) own(root, "head", {o.vocab, C}, 0, 0.3);
-    if (o.unused_parameter) own(root, "unused", {5}, 0, 1);
+    add_parameter(root, "wte", {o.vocab, C}, 0, 0.3);
+    add_parameter(root, "norm.weight", {C}, 1, 0);
+    add_parameter(root, "norm.bias", {C}, 0, 0);
+    if (!o.tied) add_parameter(root, "head", {o.vocab, C}, 0, 0.3);
+    if (o.unused_parameter) add_parameter(root, "unused", {5}, 0, 1);
     for (int64_t b = 0; b < o.blocks; ++b) {
       const std::string name = str("block", b);
       Unit& u = unit(name);
       const int64_t H = o.hidden + 2 * b;  // no two blocks are of one size
-      own(u, name + ".up", {C, H}, 0, 0.3);
-      own(u, name + ".up_bias", {H}, 0, 0.1);
-      own(u, name + ".down", {H, C}, 0, 0.3);
-      own(u, name + ".down_bias", {C}, 0, 0.1);
-      if (o.unused_parameter && b + 1 == o.blocks) own(u, name + ".unused", {3}, 0, 1);
+      add_parameter(u, name + ".up", {C, H}, 0, 0.3);
+      add_parameter(u, name + ".up_bias", {H}, 0, 0.1);
+      add_parameter(u, name + ".down", {H, C}, 0, 0.3);
+      add_parameter(u, name + ".down_bias", {C}, 0, 0.1);
+      if (o.unused_parameter && b + 1 == o.blocks) add_parameter(u, name + ".unused", {3}, 0, 1);
     }
-    if (o.unused_unit) own(unit("idle"), "idle.weight", {17}, 0, 1);
+    if (o.unused_unit) add_parameter(unit("idle"), "idle.weight", {17}, 0, 1);
   }
-  OddModel(const OddModel&) = delete;
 
-  std::vector<Unit>& units() { return units_; }
+  std::string name() const override { return "odd"; }
+  std::vector<Unit>& units() override { return units_; }
   std::deque<Parameter>& parameters() { return parameters_; }
   // The name of a block's parameter whose next gradients get an infinity; empty: none.
   std::string spoiled;
   // The last block is left out of the next forward passes.
   bool shallow = false;
 
-  Var loss(Tape* tape, UnitObserver& observer, const Tensor& ids, const Tensor& targets) {
+  Var loss(Tape* tape, UnitObserver& observer, const Batch& batch) override {
+    const Tensor &ids = batch.inputs, &targets = batch.targets;
     return run_unit(tape, observer, units_[0], [&] {
       Var x = embedding(ids, parameter(tape, 0, 0));
       for (int64_t b = 0; b < o_.blocks - shallow; ++b) x = block(tape, observer, b, x);
@@ -73,7 +74,7 @@ class OddModel {
       const Var up = gelu(linear(in, parameter(t, i, 0), parameter(t, i, 1)));
       return spoil(t, i, add(in, linear(up, parameter(t, i, 2), parameter(t, i, 3))));
     };
-    if (o_.recompute) return run_unit_recomputed(tape, observer, u, x, forward);
+    if (o_.recompute) return run_unit_checkpointed(tape, observer, u, x, forward);
     return run_unit(tape, observer, u, [&] { return forward(tape, x); });
   }
 
@@ -92,12 +93,12 @@ class OddModel {
     units_.push_back({.name = std::move(name), .parameters = {}, .index = int(units_.size())});
     return units_.back();
   }
-  void own(Unit& u, std::string name, Shape shape, double mean, double deviation) {
+  void add_parameter(Unit& u, std::string name, Shape shape, double mean, double deviation) {
     parameters_.push_back({.name = std::move(name),
                            .shape = std::move(shape),
                            .initial_mean = mean,
                            .initial_deviation = deviation});
-    parameters_.back().open = false;
+    parameters_.back().usable = false;
     u.parameters.push_back(&parameters_.back());
   }
 

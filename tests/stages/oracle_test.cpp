@@ -1,68 +1,43 @@
-// The four stage files against the one-class implementation, and stages that forget something
-// against both.
+// The four stages against a plain loop in one process, and stages that forget something against
+// both.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "tests/stages/placed.h"
-#include "tests/stages/stage_run.h"
+#include "tests/stages/plain_loop.h"
 
 using namespace zl;
 using namespace zl::test;
 
 namespace {
 
-MakeStage one_class(StageKind stage) {
-  const MakeStage make[] = {PlacedDdp::make_started, PlacedZero1::make_started,
-                            PlacedZero2::make_started, PlacedZero3::make_started};
-  return make[size_t(stage)];
-}
-
 // zero1 whose ranks keep their updates to themselves.
-class WithoutShare final : public Stage {
- public:
+class WithoutAllGather final : public Stage {
   using Stage::Stage;
-  const char* name() const override { return "zero1 without the all-gather"; }
-
- protected:
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.full());
-    m.gradient = make(MemoryUse::gradient, m.layout.full());
-    m.optimizer = make_optimizer(u, m.layout.shard());
-    initialize(u);
-    point_data(u, m.parameter);
-    point_grad(u, m.gradient);
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
   }
-  Work reduce(Unit& u) override {
-    return comm().reduce_scatter(memory(u).gradient, Reduction::mean,
-                                 {"gradient", Purpose::gradient});
-  }
-  Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
-  void update(Unit& u, double lr, float scale) override {
-    memory(u).optimizer->update(own(memory(u).parameter), own(memory(u).gradient), lr, scale);
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), local_shard(u.full_gradient), step.lr,
+                        step.gradient_scale);
   }
 };
 
-// ddp whose ranks do not talk about gradients.
-class WithoutReduce final : public Stage {
- public:
+// ddp whose ranks do not communicate gradients.
+class WithoutAllReduce final : public Stage {
   using Stage::Stage;
-  const char* name() const override { return "ddp without the all-reduce"; }
-
- protected:
-  void place(Unit& u) override {
-    UnitMemory& m = memory(u);
-    m.parameter = make(MemoryUse::parameter, m.layout.full());
-    m.gradient = make(MemoryUse::gradient, m.layout.full());
-    m.optimizer = make_optimizer(u, m.layout.full());
-    initialize(u);
-    point_data(u, m.parameter);
-    point_grad(u, m.gradient);
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_full_optimizer(u);
   }
-  Work reduce(Unit&) override { return {}; }
-  Tensor reduced_gradient(Unit& u) override { return own(memory(u).gradient); }
-  void update(Unit& u, double lr, float scale) override {
-    memory(u).optimizer->update(memory(u).parameter, memory(u).gradient, lr, scale);
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState&) override { return {}; }
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(u.full_parameter, u.full_gradient, step.lr, step.gradient_scale);
   }
 };
 
@@ -74,41 +49,48 @@ std::unique_ptr<Stage> started(std::vector<Unit>& units, Communicator& comm, Mem
   return stage;
 }
 
+bool same(const StageRun& run, const PlainRun& plain) {
+  return run.losses == plain.losses && run.norms == plain.norms && run.weights == plain.weights;
+}
+
 }  // namespace
 
-TEST_CASE("each stage file has the bits and the ledger of the one-class implementation",
-          "[stages]") {
+TEST_CASE(
+    "each stage has the losses, norms and weights of a plain loop in one process, bit for bit",
+    "[stages]") {
   const StageKind stage =
       GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int ranks = GENERATE(1, 2, 3, 4);
   const int micro_batches = GENERATE(1, 3);
   const bool recompute = GENERATE(false, true);
   CAPTURE(name(stage), ranks, micro_batches, recompute);
-  StageRunSpec spec{
+  const StageRunSpec spec{
       .stage = stage,
       .ranks = ranks,
       .micro_batches = micro_batches,
       .steps = 3,
       .model = {.block_twice = true, .unused_parameter = true, .recompute = recompute}};
-  const StageRun file = run_stage(spec);
-  spec.make = one_class(stage);
-  const StageRun oracle = run_stage(spec);
-  CHECK(file.same_bits(oracle));
-  for (int i = 0; i < kMemoryUses; ++i) {
-    CHECK(file.ledgers[0].live(MemoryUse(i)) == oracle.ledgers[0].live(MemoryUse(i)));
-    CHECK(file.ledgers[0].peak(MemoryUse(i)) == oracle.ledgers[0].peak(MemoryUse(i)));
-  }
+  const AddFirst order = stage < StageKind::zero2 ? AddFirst::micro_batches : AddFirst::ranks;
+  const AddFirst other = stage < StageKind::zero2 ? AddFirst::ranks : AddFirst::micro_batches;
+  const StageRun run = run_stage(spec);
+  CHECK(same(run, train_in_a_plain_loop(spec, order)));
+  CHECK(same(run, train_in_a_plain_loop(spec, other)) == (micro_batches == 1));
+}
+
+TEST_CASE("the plain loop notices another seed", "[stages]") {
+  StageRunSpec spec{.ranks = 3, .steps = 2};
+  const StageRun run = run_stage(spec);
+  spec.data_seed = 8;
+  CHECK_FALSE(same(run, train_in_a_plain_loop(spec, AddFirst::ranks)));
 }
 
 TEST_CASE("a stage that forgets a communication is noticed by the comparison of bits", "[stages]") {
   StageRunSpec spec{.ranks = 2};
-  const StageRun ddp = run_stage(spec);
-  spec.make = started<WithoutShare>;
-  CHECK_FALSE(run_stage(spec).same_bits(ddp));
-  spec.make = started<WithoutReduce>;
-  CHECK_FALSE(run_stage(spec).same_bits(ddp));
+  const PlainRun plain = train_in_a_plain_loop(spec, AddFirst::ranks);
+  spec.make = started<WithoutAllGather>;
+  CHECK_FALSE(same(run_stage(spec), plain));
+  spec.make = started<WithoutAllReduce>;
+  CHECK_FALSE(same(run_stage(spec), plain));
   spec.ranks = 1;  // alone, there is nothing to forget
-  const StageRun alone = run_stage(spec);
-  spec.make = nullptr;
-  CHECK(run_stage(spec).same_bits(alone));
+  CHECK(same(run_stage(spec), train_in_a_plain_loop(spec, AddFirst::ranks)));
 }

@@ -23,11 +23,11 @@ StageRunSpec spec_of(StageKind stage) {
 // NaN over every slice of zero1's gradients that another rank owns.
 void poison_foreign_gradients(Stage& stage, OddModel& model, Communicator& comm, bool own_too) {
   for (const Unit& u : model.units()) {
-    const UnitMemory& m = stage.unit_memory(u);
+    const UnitState& m = stage.state(u);
     for (int rank = 0; rank < comm.size(); ++rank)
       if (rank != comm.rank() || own_too)
         kernel::fill(std::numeric_limits<double>::quiet_NaN(),
-                     m.gradient.slice(rank * m.layout.shard(), {m.layout.shard()}));
+                     kept_gradient(m).slice(rank * m.partition.shard(), {m.partition.shard()}));
   }
 }
 
@@ -67,11 +67,12 @@ TEST_CASE("padding stays zero in every buffer after ten steps", "[stages]") {
   spec.options.optimizer.weight_decay = 0.1;
   spec.after_step = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {
     for (const Unit& u : model.units()) {
-      const UnitMemory& m = s.unit_memory(u);
-      const int64_t n = m.parameter.numel(), begin = n == m.layout.full() ? 0 : comm.rank() * n;
-      const std::vector<float> parameter = kernel::download_floats(m.parameter);
+      const UnitState& m = s.state(u);
+      const int64_t n = kept_parameter(m).numel(),
+                    begin = n == m.partition.full() ? 0 : comm.rank() * n;
+      const std::vector<float> parameter = kernel::download_floats(kept_parameter(m));
       std::vector<bool> padding(size_t(n), true);
-      for (const Partition::Piece& piece : m.layout.pieces(begin, n))
+      for (const Partition::Piece& piece : m.partition.pieces(begin, n))
         for (int64_t i = 0; i < piece.count; ++i) padding[size_t(piece.at + i)] = false;
       for (int64_t i = 0; i < n; ++i)
         if (padding[size_t(i)] && parameter[size_t(i)] != 0)
@@ -87,18 +88,18 @@ TEST_CASE(
     "[stages]") {
   const StageKind stage =
       GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-  const int culprit = GENERATE(0, 1, 2);
+  const int bad_rank = GENERATE(0, 1, 2);
   const double value =
       GENERATE(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN());
   StageRunSpec spec = spec_of(stage);
   spec.micro_batches = 1;
   spec.steps = 2;
   spec.after_backward = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {
-    const UnitMemory& m = s.unit_memory(model.units()[1]);
-    const int64_t at = m.gradient.numel() == m.layout.shard()
+    const UnitState& m = s.state(model.units()[1]);
+    const int64_t at = kept_gradient(m).numel() == m.partition.shard()
                            ? 0
-                           : comm.rank() * m.layout.shard();  // in the own shard
-    if (comm.rank() == culprit) kernel::fill(value, m.gradient.slice(at, {1}));
+                           : comm.rank() * m.partition.shard();  // in the own shard
+    if (comm.rank() == bad_rank) kernel::fill(value, kept_gradient(m).slice(at, {1}));
   };
   const StageRun hit = run_stage(spec);
   CHECK(hit.skipped == std::vector<bool>{true, true});

@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
+#include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tests/stages/stage_run.h"
 
@@ -103,7 +104,7 @@ TEST_CASE("fp32 gradients stay nearer to the fp32 run than bf16 ones", "[stages]
 }
 
 TEST_CASE(
-    "N38 after every step the parameters are the rounding of the master copy (MG #6336, CA "
+    "after every step the parameters are the rounding of the master copy (MG #6336, CA "
     "807e01a4b)",
     "[stages]") {
   const StageKind stage =
@@ -132,7 +133,7 @@ TEST_CASE("loaded weights reach the master copy in full", "[stages]") {
   spec.stage = stage;
   spec.steps = 0;
   spec.at_start = [](Stage& s, OddModel&, Communicator&, Memory&) {
-    s.load([](const Parameter& p) {
+    load_weights(s, [](const Parameter& p) {
       std::vector<float> values(size_t(p.numel()));
       for (size_t i = 0; i < values.size(); ++i) values[i] = 1.0f + float(i) / 4096;
       return values;

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <memory>
 
+#include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tests/stages/engine_run.h"
 #include "tests/stages/stage_run.h"
@@ -66,7 +67,6 @@ StageRunSpec frozen(StageRunSpec spec, const std::string& name) {
 }  // namespace
 
 // ---- accumulation
-// ---------------------------------------------------------------------------------------------------
 
 TEST_CASE(
     "ddp and zero1 reduce gradients in the last micro-batch of a step only; zero2 and zero3 in "
@@ -86,7 +86,7 @@ TEST_CASE(
     "step() updates after the last backward of gradient_accumulation_steps micro-batches and does "
     "nothing before",
     "[stages]") {
-  const auto did = on_three_ranks({.accumulation = 3, .stage = any_stage()}, [](EngineRun& run) {
+  const auto did = on_three_ranks({.stage = any_stage(), .accumulation = 3}, [](EngineRun& run) {
     for (int micro_batch = 0; micro_batch < 6; ++micro_batch) {
       run.backward();
       const bool boundary = run.engine.is_gradient_accumulation_boundary(),
@@ -137,7 +137,6 @@ TEST_CASE("a unit that runs in an earlier micro-batch of a step only is reduced 
 }
 
 // ---- parameters that are special
-// --------------------------------------------------------------------------------------
 
 TEST_CASE("a parameter that no loss uses has a gradient of zero: it moves by weight decay alone",
           "[stages]") {
@@ -205,10 +204,11 @@ TEST_CASE("a frozen parameter has no part in the norm, and all stages keep the s
   spec = {.ranks = 3, .steps = 1};
   spec.after_backward = [&](Stage& stage, OddModel& model, Communicator& comm, Memory&) {
     if (comm.rank() != 0) return;
-    const UnitMemory& m = stage.unit_memory(model.units()[1]);
-    for (const Partition::Piece& piece : m.layout.pieces(0, m.layout.full()))
+    const UnitState& m = stage.state(model.units()[1]);
+    for (const Partition::Piece& piece : m.partition.pieces(0, m.partition.full()))
       if (piece.parameter->name == "block0.up")
-        for (const float g : kernel::download_floats(m.gradient.slice(piece.at, {piece.count})))
+        for (const float g :
+             kernel::download_floats(kept_gradient(m).slice(piece.at, {piece.count})))
           square += double(g) * g;
   };
   const double all = run_stage(spec).norms[0];
@@ -226,7 +226,6 @@ TEST_CASE("a unit that runs twice adds both gradients and is reduced once", "[st
 }
 
 // ---- clipping and overflow
-// ----------------------------------------------------------------------------------------------
 
 TEST_CASE(
     "the norm is that of the mean gradient over ranks and micro-batches, without the loss scale",
@@ -244,11 +243,12 @@ TEST_CASE(
   // ones.
   spec.after_backward = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {
     for (const Unit& u : model.units()) {
-      const UnitMemory& m = s.unit_memory(u);
-      const int64_t n = m.gradient.numel(), begin = n == m.layout.full() ? 0 : comm.rank() * n;
-      kernel::fill(0, m.gradient);
-      for (const Partition::Piece& p : m.layout.pieces(begin, n))
-        kernel::fill(scale * micro_batches, m.gradient.slice(p.at, {p.count}));
+      const UnitState& m = s.state(u);
+      const int64_t n = kept_gradient(m).numel(),
+                    begin = n == m.partition.full() ? 0 : comm.rank() * n;
+      kernel::fill(0, kept_gradient(m));
+      for (const Partition::Piece& p : m.partition.pieces(begin, n))
+        kernel::fill(scale * micro_batches, kept_gradient(m).slice(p.at, {p.count}));
     }
   };
   OddModel model(spec.model);
@@ -293,11 +293,11 @@ TEST_CASE(
     "a step whose gradient is not finite on any rank is skipped on all: weights, moments and "
     "schedule stay, gradients are cleared",
     "[stages]") {
-  Config config{.stage = any_stage()};
+  EngineOptions config{.stage = any_stage()};
   config.schedule = {.kind = ScheduleKind::warmup, .warmup_max_lr = 0.1, .warmup_num_steps = 10};
   const auto weights = [&](EngineRun& run) {
     std::vector<float> all;
-    run.engine.stage().visit_weights([&](const Parameter&, const Tensor& data) {
+    visit_weights(run.engine.stage(), [&](const Parameter&, const Tensor& data) {
       std::ranges::copy(kernel::download_floats(data), std::back_inserter(all));
     });
     return all;
@@ -318,7 +318,7 @@ TEST_CASE(
              weights(run) == before ? ", same weights" : ", other weights");
     bool cleared = true;
     for (const Unit& u : run.model.units())
-      for (const float g : kernel::download_floats(run.engine.stage().unit_memory(u).gradient))
+      for (const float g : kernel::download_floats(kept_gradient(run.engine.stage().state(u))))
         cleared = cleared && g == 0;
     run.note(cleared ? "cleared" : "left");
     const bool skipped_again = step(run, false);
@@ -332,10 +332,11 @@ TEST_CASE(
 
 TEST_CASE("the loss scale changes only between steps and alike on all ranks, by DeepSpeed's rules",
           "[stages]") {
-  Config config{.accumulation = 2,
-                .precision = Dtype::f16,
-                .loss_scale = {.initial_scale_power = 8, .window = 3, .hysteresis = 1},
-                .stage = any_stage()};
+  const EngineOptions config{
+      .stage = any_stage(),
+      .accumulation = 2,
+      .precision = Dtype::f16,
+      .loss_scale = {.initial_scale_power = 8, .window = 3, .hysteresis = 1}};
   const auto did = on_three_ranks(config, [](EngineRun& run) {
     for (int step = 1; step <= 7; ++step)
       for (int a = 0; a < 2; ++a) {
@@ -358,7 +359,8 @@ TEST_CASE("an evaluation between two steps or two micro-batches changes no bit o
   std::vector<double> losses;
   const auto evaluate = [&](Stage& s, OddModel& model, Communicator& comm, Memory& memory) {
     const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {1, 4}, Dtype::i32);
-    const double loss = kernel::read(model.loss(nullptr, s, ids, ids).value(), 0);
+    StepSchedule observer(s);
+    const double loss = kernel::read(model.loss(nullptr, observer, {ids, ids}).value(), 0);
     if (comm.rank() == 0) losses.push_back(loss);
   };
   spec.after_backward = spec.after_step = evaluate;

@@ -4,82 +4,80 @@
 #include <cstring>
 #include <iterator>
 
+#include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
 
 namespace zl::test {
 namespace {
 
-constexpr int64_t kBatch = 2, kWindow = 5;
+constexpr int64_t kBatch = 2, kSequence = 5;
 
-// Tokens that depend on everything that says which micro-batch this is.
-Tensor tokens(Memory& memory, const StageRunSpec& spec, int64_t micro_batch, uint64_t stream) {
-  std::vector<int32_t> values(kBatch * kWindow);
-  const PhiloxStream random{spec.data_seed, stream};
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = int32_t(random.uniform(uint64_t(micro_batch) * values.size() + i) *
-                        double(spec.model.vocab));
-  const Tensor t = Tensor::empty(memory, MemoryUse::activation, {kBatch, kWindow}, Dtype::i32);
-  kernel::upload<int32_t>(values, t);
-  return t;
-}
-
-double train_micro_batch(const StageRunSpec& spec, OddModel& model, Stage& stage, Memory& memory,
-                         int64_t j, bool last) {
-  const Tensor ids = tokens(memory, spec, j, 0), targets = tokens(memory, spec, j, 1);
-  Tape tape;
-  memory.events().set_phase("forward");
-  const Var loss = model.loss(&tape, stage, ids, targets);
-  const double value = kernel::read(loss.value(), 0);
-  stage.backward(tape, loss, spec.scale, last);
-  return value;
-}
-
-void train(const StageRunSpec& spec, Communicator& comm, Memory& memory, Memory& host,
-           StageRun& run) {
-  OddModel model(spec.model);
-  StageOptions options = spec.options;
-  if (spec.offload) options.host = &host;
-  const auto call = [&](const auto& hook, Stage& stage) {
-    if (hook) hook(stage, model, comm, memory);
-  };
-  const auto stage = spec.make ? spec.make(model.units(), comm, memory, options)
-                               : make_stage(spec.stage, model.units(), comm, memory, options);
-  call(spec.at_start, *stage);
-  memory.ledger().reset_peak();
-  host.ledger().reset_peak();
-  comm.log().clear();
-  for (int64_t step = 0; step < spec.steps; ++step) {
-    double sum = 0;
-    for (int64_t a = 0; a < spec.micro_batches; ++a) {
-      const int64_t j =
-          spec.first_micro_batch + (step * spec.micro_batches + a) * comm.size() + comm.rank();
-      sum += train_micro_batch(spec, model, *stage, memory, j, a + 1 == spec.micro_batches);
-      call(spec.after_backward, *stage);
-    }
-    const StepResult result = stage->step({.lr = spec.lr,
-                                           .max_norm = spec.max_norm,
-                                           .scale = spec.scale,
-                                           .micro_batches = spec.micro_batches});
-    const double loss = stage->mean_over_ranks(sum / spec.micro_batches);
-    call(spec.after_step, *stage);
-    if (comm.rank() != 0) continue;
-    run.losses.push_back(loss);
-    run.norms.push_back(result.grad_norm);
-    run.skipped.push_back(result.skipped);
-    run.culprits.push_back(result.culprit);
+// Tokens that depend on everything that identifies a micro-batch.
+class OddData final : public BatchSource {
+ public:
+  explicit OddData(const StageRunSpec& spec) : spec_(spec) {}
+  Shape input_row() const override { return {kSequence}; }
+  Shape target_row() const override { return {kSequence}; }
+  void fill(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const override {
+    fill_from(0, index, inputs);
+    fill_from(1, index, targets);
   }
-  run.ledgers[size_t(comm.rank())] = memory.ledger();
-  run.host_ledgers[size_t(comm.rank())] = host.ledger();
-  run.logs[size_t(comm.rank())] = comm.log();
-  const auto append_to = [&](std::vector<float>& all) {
-    return [&](const Parameter&, const Tensor& data) {
-      if (comm.rank() == 0)
-        std::ranges::copy(kernel::download_floats(data), std::back_inserter(all));
-    };
+
+ private:
+  void fill_from(uint64_t stream, int64_t index, std::span<int32_t> values) const {
+    const PhiloxStream random{spec_.data_seed, stream};
+    const uint64_t first = uint64_t(spec_.first_micro_batch + index) * values.size();
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = int32_t(random.uniform(first + i) * double(spec_.model.vocab));
+  }
+
+  const StageRunSpec& spec_;
+};
+
+EngineOptions engine_options(const StageRunSpec& spec) {
+  EngineOptions o{.stage = spec.stage,
+                  .accumulation = spec.micro_batches,
+                  .gradient_clipping = spec.max_norm,
+                  .optimizer = spec.options.optimizer,
+                  .schedule = {},
+                  .precision = spec.options.dtype,
+                  .loss_scale = {.static_scale = spec.scale},
+                  .check_grad_overflow = spec.options.skip_nonfinite,
+                  .communication_data_type = spec.options.communication_dtype,
+                  .grad_accum_dtype = spec.options.gradient_dtype,
+                  .reduce_bucket_size = spec.options.reduce_bucket_size,
+                  .allgather_bucket_size = spec.options.allgather_bucket_size,
+                  .offload_optimizer = spec.offload,
+                  .seed = spec.options.seed};
+  o.optimizer.lr = spec.lr;
+  return o;
+}
+
+TrainingSpec training_spec(const StageRunSpec& spec, const OddData& data) {
+  TrainingSpec training{.make_model = [&spec] { return std::make_unique<OddModel>(spec.model); },
+                        .input_row = data.input_row(),
+                        .target_row = data.target_row(),
+                        .engine = engine_options(spec),
+                        .micro_batch = kBatch,
+                        .steps = spec.steps,
+                        .ranks = spec.ranks,
+                        .device_memory = spec.limit,
+                        .host_memory = spec.host_limit,
+                        .poison = true,
+                        .rank_options = spec.rank_options,
+                        .run_ranks = spec.run};
+  training.backends = [&spec](int rank) {
+    return spec.backends ? spec.backends(rank) : backends_of_rank();
   };
-  stage->visit_parameters(append_to(run.weights));
-  stage->visit_weights(append_to(run.master));
+  training.data = &data;
+  training.check_calls = true;
+  if (spec.make)
+    training.make_stage = [&spec](StageKind, auto& units, auto& comm, auto& memory,
+                                  const StageOptions& options) {
+      return spec.make(units, comm, memory, options);
+    };
+  return training;
 }
 
 template <class T>
@@ -94,25 +92,50 @@ bool StageRun::same_bits(const StageRun& other) const {
          equal_bits(weights, other.weights) && equal_bits(master, other.master);
 }
 
+std::unique_ptr<BatchSource> odd_data(const StageRunSpec& spec) {
+  return std::make_unique<OddData>(spec);
+}
+
 StageRun run_stage(const StageRunSpec& spec) {
   StageRun run;
-  run.ledgers.resize(size_t(spec.ranks));
-  run.host_ledgers.resize(size_t(spec.ranks));
-  run.logs.resize(size_t(spec.ranks));
   run.live_at_end.resize(size_t(spec.ranks));
-  spec.run(
-      spec.ranks,
-      [&](Communicator& comm) {
-        const RankBackends backends =
-            spec.backends ? spec.backends(comm.rank()) : backends_of_rank();
-        Memory memory({}, device_of(backends), comm.events(),
-                      {.limit = spec.limit, .poison = true});
-        Memory host({}, host_of(backends), comm.events(),
-                    {.limit = spec.host_limit, .poison = true, .pool = Pool::host});
-        train(spec, comm, memory, host, run);
-        run.live_at_end[size_t(comm.rank())] = memory.ledger().live_total();
-      },
-      spec.rank_options);
+  const OddData data(spec);
+  const auto hook = [](const StageHook& hook) {
+    return [&hook](Trainer& t) {
+      if (hook) hook(t.engine().stage(), static_cast<OddModel&>(t.model()), t.comm(), t.memory());
+    };
+  };
+  const auto read = [&](Trainer& t) {
+    const auto append_to = [&](std::vector<float>& all) {
+      return [&](const Parameter&, const Tensor& full) {
+        if (t.comm().rank() == 0)
+          std::ranges::copy(kernel::download_floats(full), std::back_inserter(all));
+      };
+    };
+    visit_parameters(t.engine().stage(), append_to(run.weights));
+    visit_weights(t.engine().stage(), append_to(run.master));
+  };
+  const auto freed = [&](int rank, const Memory& memory) {
+    run.live_at_end[size_t(rank)] = memory.ledger().live_total();
+  };
+  const TrainingResult result =
+      run_training(training_spec(spec, data), {.at_start = hook(spec.at_start),
+                                               .after_backward = hook(spec.after_backward),
+                                               .after_step = hook(spec.after_step),
+                                               .on_step = {},
+                                               .at_end = read,
+                                               .freed = freed});
+  for (const StepRecord& step : result.steps) {
+    run.losses.push_back(step.loss);
+    run.norms.push_back(step.grad_norm);
+    run.skipped.push_back(step.skipped);
+    run.nonfinite.push_back(step.nonfinite);
+  }
+  for (const RankReport& rank : result.ranks) {
+    run.ledgers.push_back(rank.rest);
+    run.host_ledgers.push_back(rank.host);
+    run.logs.push_back(rank.log);
+  }
   return run;
 }
 

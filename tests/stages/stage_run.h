@@ -1,5 +1,5 @@
-// Trains the odd model for a few steps under one stage, with poisoned memory, and returns all that
-// can be compared.
+// Trains the odd model for a few steps under one stage, with poisoned memory, and returns
+// everything that can be compared.
 #pragma once
 
 #include <functional>
@@ -8,23 +8,27 @@
 #include <string>
 #include <vector>
 
-#include "dist/run_ranks.h"
 #include "stages/predict/closed_form.h"
-#include "stages/stage.h"
+#include "stages/train/trainer.h"
 #include "tensor/backend.h"
 #include "tests/device.h"
 #include "tests/stages/odd_model.h"
 
 namespace zl::test {
 
-using MakeStage = std::function<std::unique_ptr<Stage>(std::vector<Unit>&, Communicator&, Memory&,
-                                                       const StageOptions&)>;
+using StageHook = std::function<void(Stage&, OddModel&, Communicator&, Memory&)>;
 
-using RunRanks = std::function<void(int, const std::function<void(Communicator&)>&, RankOptions)>;
+// What a rank keeps between micro-batches: the full tensor or its shard.
+inline const Tensor& kept_gradient(const UnitState& u) {
+  return u.full_gradient.defined() ? u.full_gradient : u.gradient_shard;
+}
+inline const Tensor& kept_parameter(const UnitState& u) {
+  return u.parameter_shard.defined() ? u.parameter_shard : u.full_parameter;
+}
 
 struct StageRunSpec {
   StageKind stage = StageKind::ddp;
-  MakeStage make;  // instead of `stage`: a stage of the test's own
+  std::function<MakeStage> make;  // instead of `stage`: makes and starts a stage of the test
   int ranks = 3;
   int micro_batches = 1;
   int steps = 4;
@@ -38,18 +42,17 @@ struct StageRunSpec {
   uint64_t data_seed = 7;
   int64_t first_micro_batch = 0;  // j of the first
   RankOptions rank_options;
-  RunRanks run = run_ranks;  // or another that gives the ranks their communicators
+  RunRanks run;  // instead of run_ranks(): gives the ranks other communicators
   std::function<RankBackends(int rank)> backends;  // empty: what tests/device.h says
   // Called on each rank before the steps, and after each micro-batch's backward and each step.
-  std::function<void(Stage&, OddModel&, Communicator&, Memory&)> at_start, after_backward,
-      after_step;
+  StageHook at_start, after_backward, after_step;
 };
 
 struct StageRun {
   std::vector<double> losses, norms;  // of each step
   std::vector<float> weights;         // all parameters in order, unpadded
   std::vector<bool> skipped;
-  std::vector<std::optional<Culprit>> culprits;  // of each step
+  std::vector<std::optional<NonfiniteGradient>> nonfinite;  // of each step
   std::vector<float> master;          // as `weights`, but of the master copy where there is one
   std::vector<MemoryLedger> ledgers;  // by rank: after the last step; peaks of the steps
   std::vector<MemoryLedger> host_ledgers;  // the same of the host pool
@@ -59,6 +62,8 @@ struct StageRun {
 };
 
 StageRun run_stage(const StageRunSpec& spec);
+// Its micro-batches, two rows each. `spec` must outlive them.
+std::unique_ptr<BatchSource> odd_data(const StageRunSpec& spec);
 
 // What the closed formulas say of such a run.
 Prediction predicted(const StageRunSpec& spec);

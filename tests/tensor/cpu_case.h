@@ -1,4 +1,4 @@
-// What the tests of CPU kernels share: a memory, tensors from values, their values in double,
+// Shared by the tests of CPU kernels: a memory, tensors from values, their values in double,
 // guarded workspace.
 #pragma once
 
@@ -20,7 +20,7 @@ struct Cpu {
   Tensor empty(Shape shape, Dtype dtype) {
     return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype);
   }
-  // Rounds the values to `dtype`. `offset` elements lie before them in the same storage.
+  // Rounds the values to `dtype`. `offset` elements precede them in the storage.
   Tensor of(const Values& values, Shape shape, Dtype dtype, int64_t offset = 0) {
     const Tensor t =
         empty({offset + int64_t(values.size())}, dtype).slice(offset, std::move(shape));
@@ -79,7 +79,7 @@ inline double largest_difference(const Values& a, const Values& b) {
   return largest;
 }
 
-// Exactly as much workspace as the backend asked for, full of NaN, with guard words behind it.
+// Exactly the workspace that the backend needs, full of NaN, followed by guard words.
 class GuardedWorkspace {
  public:
   GuardedWorkspace(Cpu& cpu, KernelId kernel, std::vector<int64_t> dims, Dtype dtype) {

@@ -105,7 +105,7 @@ TEST_CASE("one non-finite logit makes loss and gradient NaN, so that no step is 
   }
 }
 
-TEST_CASE("cross_entropy_backward is softmax minus one-hot times dloss over rows, in place too",
+TEST_CASE("cross_entropy_backward is softmax minus one-hot times dloss over rows, also in place",
           "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();

@@ -10,7 +10,7 @@ namespace {
 
 using namespace zl;
 
-// What the bits of a small float type mean, from the definition of IEEE 754.
+// The value of the bits of a small float type, from the definition of IEEE 754.
 double value_of(uint16_t bits, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1),
@@ -55,16 +55,17 @@ int wrong_values() {
   return wrong;
 }
 
-TEST_CASE("all 65,536 patterns of bf16 and f16 have their IEEE value and come back as they were",
-          "[tensor]") {
+TEST_CASE(
+    "all 65,536 patterns of bf16 and f16 have their IEEE value and convert back to the same bits",
+    "[tensor]") {
   CHECK(wrong_values<bf16>() == 0);
   CHECK(wrong_values<f16>() == 0);
   CHECK(value_of(0x3c00, 5) == 1);
-  CHECK(value_of(0x3c00, 8) != 1);  // the two types are told apart
+  CHECK(value_of(0x3c00, 8) != 1);  // the types are distinguished
 }
 
-// Around the middle between every two neighbours: below it the lower, above it the upper, on it the
-// even one.
+// Around the midpoint between every two neighbours: values below it round down, values above it up,
+// the midpoint to the even one.
 template <class T>
 int wrong_roundings() {
   int wrong = 0;
@@ -115,7 +116,7 @@ TEST_CASE("f16 agrees with rounding in double on fp32 numbers of every exponent"
   CHECK(wrong == 0);
 }
 
-TEST_CASE("NaN with any payload stays NaN and keeps its sign", "[tensor]") {
+TEST_CASE("NaN with any payload stays NaN of the same sign", "[tensor]") {
   for (uint32_t u : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0x7f80ffffu, 0xff800001u, 0xffc00000u,
                      0xffffffffu}) {
     const float nan = std::bit_cast<float>(u);

@@ -14,7 +14,7 @@ constexpr Dtype kTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 Dtype any_type() { return GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64); }
 
-// The tensor's values: what random numbers become in its type.
+// The tensor's values: random numbers rounded to its type.
 Tensor random(Cpu& cpu, int64_t n, uint64_t seed, Dtype dtype, double width = 4) {
   Values values = random_values(n, seed);
   for (double& v : values) v *= width;
@@ -40,7 +40,8 @@ TEST_CASE("fill writes one value to every element of every type and to nothing e
   CHECK(kernel::download<int32_t>(ids) == std::vector<int32_t>(5, 42));
 }
 
-TEST_CASE("copy casts between all float types by rounding once, and keeps ids", "[tensor]") {
+TEST_CASE("copy casts between all float types with one rounding, and copies ids exactly",
+          "[tensor]") {
   Cpu cpu;
   const Dtype from = any_type();
   for (Dtype to : kTypes) {
@@ -56,7 +57,7 @@ TEST_CASE("copy casts between all float types by rounding once, and keeps ids", 
   CHECK_THROWS_AS(kernel::copy(ids, cpu.empty({3}, Dtype::f32)), std::invalid_argument);
 }
 
-TEST_CASE("copy moves overlapping ranges of one storage whole", "[tensor]") {
+TEST_CASE("copy handles overlapping ranges of one storage", "[tensor]") {
   Cpu cpu;
   const Tensor t = cpu.of({0, 1, 2, 3, 4, 5}, {6}, Dtype::f32);
   kernel::copy(t.slice(0, {5}), t.slice(1, {5}));
@@ -105,7 +106,7 @@ double gelu_slope_reference(long double x) {
   return double((1 + t) / 2 + x / 2 * (1 - t * t) * slope);
 }
 
-TEST_CASE("gelu is the tanh form to the last bits of its type, in place too", "[tensor]") {
+TEST_CASE("gelu is the tanh form to the last bits of its type, also in place", "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   const Tensor x = random(cpu, 4001, 3, dtype, 13), y = cpu.nan({4001}, dtype);

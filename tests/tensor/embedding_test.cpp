@@ -47,7 +47,7 @@ TEST_CASE("an id outside the table is an error that names id, row and table", "[
     FAIL();
   } catch (const std::invalid_argument& error) {
     CHECK(std::string(error.what()) ==
-          "embedding: token id 4 of row 1 lies outside a table of 4 rows");
+          "embedding: token id 4 of row 1 is out of range for a table of 4 rows");
   }
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("embedding_backward adds every row to its token's, also for tokens tha
   }
 }
 
-TEST_CASE("add_positions adds row t of the table to token t of every window, in place too",
+TEST_CASE("add_positions adds row t of the table to token t of every sequence, also in place",
           "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
@@ -96,7 +96,7 @@ TEST_CASE("add_positions_backward adds the sum over the batch and leaves the pos
           "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
-  const int64_t B = 4, T = 5, C = 27;  // 135 columns: two whole chunks and a rest
+  const int64_t B = 4, T = 5, C = 27;  // 135 columns: two full chunks and a rest
   const Tensor dy = cpu.of(random_values(B * T * C, 1), {B, T, C}, dtype),
                dtable = cpu.of(Values(size_t(6 * C), 0.25), {6, C}, dtype);
   kernel::add_positions_backward(dy, dtable);

@@ -7,7 +7,7 @@ namespace {
 
 using namespace zl;
 
-TEST_CASE("events carry the labels of their moment and a sequence without gaps", "[tensor]") {
+TEST_CASE("events carry the labels of their time and a sequence without gaps", "[tensor]") {
   EventStream events(5);
   CHECK((events.rank() == 5 && events.recent().empty() && std::string(events.phase()).empty()));
   events.set_phase("forward");
@@ -49,20 +49,20 @@ TEST_CASE("labels outlive the text they were made from, and equal texts share on
   EventStream events;
   const char* first = nullptr;
   {
-    const std::string text = "a unit whose name is longer than any small string buffer";
+    const std::string text = "a unit with a name that is longer than a small string buffer";
     first = events.keep(text);
     CHECK(first != text.c_str());
     events.set_unit(text);
     events.append(EventKind::unit, "before_forward");
   }
   for (int i = 0; i < 1000; ++i) events.keep("unit " + std::to_string(i));  // copies must not move
-  CHECK(events.keep("a unit whose name is longer than any small string buffer") == first);
+  CHECK(events.keep("a unit with a name that is longer than a small string buffer") == first);
   CHECK(events.recent()[0].unit == first);
   CHECK(std::string(first).ends_with("string buffer"));
   CHECK(events.keep("another") != first);
 }
 
-TEST_CASE("every kind of event has a name of its own", "[tensor]") {
+TEST_CASE("every kind of event has a different name", "[tensor]") {
   std::string before;
   for (int kind = 0; kind <= int(EventKind::collective_end); ++kind) {
     const std::string text = name(EventKind(kind));

@@ -36,7 +36,7 @@ Inputs inputs(Cpu& cpu, const Case& c, double shift = 0.5) {
   return in;
 }
 
-// What gradients hold before they are added to.
+// The values of gradients before the kernel adds to them.
 constexpr double kBefore = 0.25;
 Values before(int64_t n) { return Values(size_t(n), kBefore); }
 
@@ -148,8 +148,7 @@ TEST_CASE("the gradient of layer_norm agrees with central differences", "[tensor
   check(&Inputs::bias, result.dbias, kBefore);
 }
 
-TEST_CASE("layer_norm keeps its accuracy when the mean is large against the deviation",
-          "[tensor]") {
+TEST_CASE("layer_norm is accurate if the mean is much larger than the deviation", "[tensor]") {
   Cpu cpu;
   const Case c{2, 130};
   const Inputs in = inputs(cpu, c, 1000);
@@ -157,8 +156,7 @@ TEST_CASE("layer_norm keeps its accuracy when the mean is large against the devi
         1e-3);  // E[x^2] - E[x]^2 would be off by a tenth
 }
 
-TEST_CASE("a row has the same layer_norm and dx whatever rows stand beside it, bit for bit",
-          "[tensor]") {
+TEST_CASE("the bits of a row's layer_norm and dx do not depend on the other rows", "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
     const Case c{9, 45, dtype}, one{1, 45, dtype};

@@ -42,8 +42,8 @@ Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
   return doubles(in.c);
 }
 
-// The largest excess of |value - reference| over what rounding allows; `stride` skips rows and
-// columns.
+// The largest excess of |value - reference| over the tolerance for rounding; `stride` skips rows
+// and columns.
 double excess(const Problem& p, const Inputs& in, const Values& before, const Values& result,
               int64_t stride = 1) {
   const Values a = doubles(in.a), b = doubles(in.b),
@@ -95,7 +95,7 @@ TEST_CASE("matmul agrees with a double reference in every type, transposed or no
   }
 }
 
-TEST_CASE("a bias is added to every row of a product, in every type and across the edges of panels",
+TEST_CASE("a bias is added to every row of a matmul, in every type and across the edges of panels",
           "[tensor]") {
   Cpu cpu;
   constexpr std::array<int64_t, 3> sizes[] = {{1, 1, 1},     {5, 33, 0},   {17, 31, 130},
@@ -145,7 +145,7 @@ TEST_CASE("matmul with nothing to sum sets zeros or adds nothing, and may be emp
   }
 }
 
-TEST_CASE("a row of a product has the same bits however many rows are multiplied", "[tensor]") {
+TEST_CASE("a row of a matmul has the same bits for every number of rows", "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
     const Problem all{70, 151, 300, {}, {}, Write::set, dtype};
@@ -168,8 +168,7 @@ TEST_CASE("a row of a product has the same bits however many rows are multiplied
   }
 }
 
-TEST_CASE("a column of a product has the same bits however many columns are multiplied",
-          "[tensor]") {
+TEST_CASE("a column of a matmul has the same bits for every number of columns", "[tensor]") {
   Cpu cpu;
   const Problem all{37, 200, 300, Transpose::no, Transpose::yes};
   const Inputs in = inputs(cpu, all);
@@ -187,7 +186,7 @@ TEST_CASE("a column of a product has the same bits however many columns are mult
   }
 }
 
-TEST_CASE("a product has the same bits at every offset of its buffers and when repeated",
+TEST_CASE("a matmul has the same bits at every offset of its buffers and when repeated",
           "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
@@ -200,7 +199,7 @@ TEST_CASE("a product has the same bits at every offset of its buffers and when r
   }
 }
 
-TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between them alone",
+TEST_CASE("gemm multiplies parts of wider matrices and does not write between their rows",
           "[tensor]") {
   constexpr int64_t m = 13, n = 27, k = 19, stride_a = 30, stride_b = 41, stride_c = 33;
   const Values a = random_values(m * stride_a, 1), b = random_values(k * stride_b, 2);
@@ -227,10 +226,8 @@ TEST_CASE("gemm multiplies parts of wider matrices and leaves what lies between 
   }
 }
 
-// Bits must not depend on a row's distance in memory, by which gemm decides whether it copies rows
-// first.
-TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copies them",
-          "[tensor]") {
+// Bits must not depend on the stride of rows. It decides whether gemm copies rows first.
+TEST_CASE("gemm gives the same bits whether it reads rows in place or copies them", "[tensor]") {
   constexpr int64_t m = 37, n = 45, k = 700, near = 1024,
                     far = 1025;  // [n] of fp32: 4 KiB, and not a multiple of it
   const auto multiply_at = [&](int64_t stride, Transpose transpose) {
@@ -262,7 +259,7 @@ TEST_CASE("gemm gives the same bits whether it reads rows where they lie or copi
   CHECK(multiply_at(near, Transpose::no) != multiply_at(near, Transpose::yes));  // other values
 }
 
-TEST_CASE("a packed factor serves products with its first rows and columns", "[tensor]") {
+TEST_CASE("a packed factor can be multiplied by its first rows and columns", "[tensor]") {
   constexpr int64_t rows = 700, columns = 77, m = 15;
   const Values a = random_values(m * rows + 1, 1), b = random_values(rows * columns, 2);
   const auto aligned = [](Values& v) {
@@ -306,7 +303,7 @@ TEST_CASE("a packed factor serves products with its first rows and columns", "[t
   }
 }
 
-TEST_CASE("the workspace of a product stays small however large the product", "[tensor]") {
+TEST_CASE("the workspace of a matmul stays small for large matrices", "[tensor]") {
   for (const Dtype dtype : kTypes) {
     const auto bytes = [&](int64_t m, int64_t n, int64_t k) {
       return cpu_backend().workspace(KernelId::matmul, std::array{m, n, k}, dtype);

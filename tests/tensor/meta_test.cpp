@@ -16,7 +16,7 @@ struct Meta {
   }
 };
 
-TEST_CASE("tensors on meta take no memory, but stand in the ledger", "[tensor]") {
+TEST_CASE("tensors on meta use no memory, but the ledger counts them", "[tensor]") {
   Meta meta;
   const Tensor t = meta.empty({int64_t(1) << 40, 1 << 10}, Dtype::bf16);
   CHECK((t.address() == nullptr && meta.memory.ledger().live_total() == int64_t(1) << 51));
@@ -67,7 +67,7 @@ Trace run(Memory& memory, int64_t C) {
   return trace;
 }
 
-TEST_CASE("a dry run asks for the workspace and reports the operations of the device it stands for",
+TEST_CASE("a dry run has the workspace and the operations of the device that meta stands for",
           "[tensor]") {
   Meta meta;
   EventStream events;

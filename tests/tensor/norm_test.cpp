@@ -29,7 +29,7 @@ TEST_CASE("sum_of_squares agrees with a plain sum in long double", "[tensor]") {
   }
 }
 
-// The order as it is promised: lanes of 16 inside blocks of 1,024, then pairs of lanes, then pairs
+// The promised order: lanes of 16 inside blocks of 1,024, then pairs of lanes, then pairs
 // of blocks.
 double by_recursion(const Values& blocks, size_t begin, size_t count) {
   if (begin >= blocks.size()) return 0;

@@ -23,7 +23,7 @@ Values squared(Values values) {
   return values;
 }
 
-// An update of n elements whose tensors hold random numbers; the bias corrections are those of
+// An update of n elements with random tensors; the bias corrections are those of
 // step 3.
 AdamWUpdate update_of(Cpu& cpu, const Case& c) {
   const Dtype state = statistics_type(c.parameter);
@@ -61,10 +61,10 @@ TEST_CASE(
   AdamWUpdate u = update_of(cpu, {parameter, gradient, master});
   u.decoupled = decoupled;
   const Values p = doubles(master ? u.master : u.parameter), g = doubles(u.gradient),
-               m = doubles(u.first_moment), v = doubles(u.second_moment);
+               m = doubles(u.exp_avg), v = doubles(u.exp_avg_sq);
   kernel::adamw(u);
-  const Values new_p = doubles(master ? u.master : u.parameter), new_m = doubles(u.first_moment),
-               new_v = doubles(u.second_moment);
+  const Values new_p = doubles(master ? u.master : u.parameter), new_m = doubles(u.exp_avg),
+               new_v = doubles(u.exp_avg_sq);
   const double eps = compute_epsilon(parameter), stored = master ? eps : epsilon(parameter);
   double wrong = 0;
   for (size_t i = 0; i < p.size(); ++i) {
@@ -77,7 +77,7 @@ TEST_CASE(
     other.decoupled = !decoupled;
     wrong = std::max(wrong, std::abs(new_p[i] - reference(other, {p[i], m[i], v[i]}, g[i]).p));
   }
-  if (stored < 1e-3) CHECK(wrong > 1e-4);  // the two kinds of decay are told apart
+  if (stored < 1e-3) CHECK(wrong > 1e-4);  // the two kinds of decay differ
   if (master) CHECK(same_bits(u.parameter, cpu.of(new_p, {33}, parameter)));
 }
 
@@ -112,13 +112,13 @@ TEST_CASE("100 steps of adamw from zero follow the closed form in double", "[ten
 
 // Every tensor of an update, cut to [begin, begin + n).
 AdamWUpdate slice(AdamWUpdate u, int64_t begin, int64_t n) {
-  for (Tensor* t : {&u.parameter, &u.gradient, &u.first_moment, &u.second_moment, &u.master})
+  for (Tensor* t : {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg_sq, &u.master})
     if (t->defined()) *t = t->slice(begin, {n});
   return u;
 }
 
 TEST_CASE(
-    "adamw of a range is that range of adamw of the whole, bit for bit, at every offset and length",
+    "adamw of a range gives the bits of that range of a full update, at every offset and length",
     "[tensor]") {
   Cpu cpu;
   const Case c{any_type(), Dtype::bf16, GENERATE(false, true), 200};
@@ -130,13 +130,12 @@ TEST_CASE(
       const AdamWUpdate a = slice(part, begin, n), before = slice(fresh, begin, n),
                         b = slice(whole, begin, n);
       cpu_backend().copy(before.parameter, a.parameter);
-      cpu_backend().copy(before.first_moment, a.first_moment);
-      cpu_backend().copy(before.second_moment, a.second_moment);
+      cpu_backend().copy(before.exp_avg, a.exp_avg);
+      cpu_backend().copy(before.exp_avg_sq, a.exp_avg_sq);
       if (c.master) cpu_backend().copy(before.master, a.master);
       cpu_backend().adamw(a);
-      same = same && same_bits(a.parameter, b.parameter) &&
-             same_bits(a.first_moment, b.first_moment) &&
-             same_bits(a.second_moment, b.second_moment);
+      same = same && same_bits(a.parameter, b.parameter) && same_bits(a.exp_avg, b.exp_avg) &&
+             same_bits(a.exp_avg_sq, b.exp_avg_sq);
       if (c.master) same = same && same_bits(a.master, b.master);
     }
   }
@@ -152,8 +151,8 @@ TEST_CASE("adamw touches nothing outside its range", "[tensor]") {
   kernel::adamw(slice(u, 9, 22));
   for (const auto& [begin, n] : {std::pair<int64_t, int64_t>{0, 9}, {31, 9}}) {
     const AdamWUpdate a = slice(u, begin, n), b = slice(before, begin, n);
-    CHECK((same_bits(a.parameter, b.parameter) && same_bits(a.first_moment, b.first_moment)));
-    CHECK((same_bits(a.second_moment, b.second_moment) && same_bits(a.master, b.master)));
+    CHECK((same_bits(a.parameter, b.parameter) && same_bits(a.exp_avg, b.exp_avg)));
+    CHECK((same_bits(a.exp_avg_sq, b.exp_avg_sq) && same_bits(a.master, b.master)));
   }
   CHECK(same_bits(u.gradient, before.gradient));
   CHECK_FALSE(same_bits(slice(u, 9, 22).master, slice(before, 9, 22).master));
@@ -163,14 +162,14 @@ TEST_CASE("zeros stay zero under adamw, so padding never grows", "[tensor]") {
   Cpu cpu;
   const Dtype dtype = any_type();
   AdamWUpdate u = update_of(cpu, {dtype, dtype, false, 19});
-  for (const Tensor* t : {&u.parameter, &u.gradient, &u.first_moment, &u.second_moment})
+  for (const Tensor* t : {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg_sq})
     kernel::fill(0, *t);
   for (int step = 0; step < 3; ++step) kernel::adamw(u);
   CHECK(doubles(u.parameter) == Values(19));
-  CHECK(doubles(u.second_moment) == Values(19));
+  CHECK(doubles(u.exp_avg_sq) == Values(19));
 }
 
-TEST_CASE("a master copy keeps what a 16-bit parameter would round away", "[tensor]") {
+TEST_CASE("a master copy preserves updates that a 16-bit parameter would round away", "[tensor]") {
   Cpu cpu;
   const auto train = [&](bool master) {
     AdamWUpdate u{cpu.of({1}, {1}, Dtype::bf16), cpu.of({1}, {1}, Dtype::bf16),
@@ -192,9 +191,9 @@ TEST_CASE("adamw refuses gradients and state that do not fit the parameter", "[t
   u.gradient = u.gradient.slice(0, {32});
   CHECK_THROWS_AS(kernel::adamw(u), std::invalid_argument);
   u = update_of(cpu, {});
-  u.second_moment = cpu.nan({33}, Dtype::bf16);
+  u.exp_avg_sq = cpu.nan({33}, Dtype::bf16);
   CHECK_THROWS_AS(kernel::adamw(u), std::invalid_argument);
-  u.second_moment = {};
+  u.exp_avg_sq = {};
   CHECK_THROWS_AS(kernel::adamw(u), std::invalid_argument);
 }
 

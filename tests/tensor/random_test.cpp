@@ -13,7 +13,7 @@ using namespace zl;
 using namespace zl::test;
 using Words = std::array<uint32_t, 4>;
 
-TEST_CASE("philox4x32-10 gives the known answers that Random123 publishes", "[tensor]") {
+TEST_CASE("philox4x32-10 agrees with the test vectors of Random123", "[tensor]") {
   constexpr uint32_t ff = 0xffffffff;
   CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox4x32({ff, ff, ff, ff}, {ff, ff}) ==
@@ -23,7 +23,7 @@ TEST_CASE("philox4x32-10 gives the known answers that Random123 publishes", "[te
   CHECK(philox4x32({1, 0, 0, 0}, {0, 0}) != philox4x32({0, 0, 0, 0}, {0, 0}));
 }
 
-TEST_CASE("fnv1a gives the published hashes of 64 bits", "[tensor]") {
+TEST_CASE("fnv1a agrees with published 64-bit hashes", "[tensor]") {
   CHECK(fnv1a("") == 0xcbf29ce484222325u);
   CHECK(fnv1a("a") == 0xaf63dc4c8601ec8cu);
   CHECK(fnv1a("foobar") == 0x85944171f73967e8u);
@@ -42,7 +42,7 @@ TEST_CASE("seed, stream and both halves of the index change a block", "[tensor]"
   CHECK(block != PhiloxStream{1, 2}.block(uint64_t(1) << 32 | 3));
 }
 
-TEST_CASE("uniform numbers lie in [0, 1) and fill it evenly", "[tensor]") {
+TEST_CASE("uniform numbers are in [0, 1) and evenly distributed", "[tensor]") {
   const PhiloxStream stream{7, 8};
   double sum = 0, squares = 0, low = 1, high = 0;
   const int n = 200000;
@@ -76,7 +76,7 @@ TEST_CASE(
   CHECK_FALSE(same_bits(other, whole));
 }
 
-TEST_CASE("normal reaches indices beyond 32 bits", "[tensor]") {
+TEST_CASE("normal supports indices beyond 32 bits", "[tensor]") {
   Cpu cpu;
   const int64_t far = (int64_t(1) << 36) + 1;
   const Tensor out = cpu.nan({4}, Dtype::f64), near = cpu.nan({4}, Dtype::f64);

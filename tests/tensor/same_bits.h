@@ -1,4 +1,4 @@
-// Equality of tensors as memory sees it: NaN equals itself, and -0 differs from 0.
+// Bitwise equality of tensors: NaN equals itself, and -0 differs from 0.
 #pragma once
 
 #include <cstring>

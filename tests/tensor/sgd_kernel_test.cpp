@@ -38,7 +38,7 @@ Result reference(const Options& o, Values p, const std::vector<Values>& gradient
 SgdUpdate update_of(Cpu& cpu, const Options& o, Dtype dtype, int64_t n) {
   SgdUpdate u{cpu.of(random_values(n, 1), {n}, dtype), {}};
   if (o.momentum != 0)
-    u.momentum_buffer = cpu.nan({n}, statistics_type(dtype));  // whatever it held must not matter
+    u.momentum_buffer = cpu.nan({n}, statistics_type(dtype));  // its old values must not matter
   u.gradient_scale = 0.5;
   u.lr = 0.1, u.momentum = o.momentum, u.dampening = o.dampening, u.weight_decay = o.weight_decay,
   u.nesterov = o.nesterov;
@@ -76,7 +76,7 @@ TEST_CASE("four steps of sgd are torch.optim.SGD's, with every option and type",
         tolerance);
 }
 
-TEST_CASE("sgd of a range is that range of sgd of the whole, bit for bit", "[tensor]") {
+TEST_CASE("sgd of a range gives the bits of that range of a full update", "[tensor]") {
   Cpu cpu;
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
   const Options o = GENERATE(Options{}, Options{0.9, 0.1, 0.1, true});

@@ -1,6 +1,7 @@
 #include "tensor/tensor.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
 
 #include "tensor/kernels.h"
 #include "tests/tensor/cpu_case.h"
@@ -10,7 +11,7 @@ namespace {
 using namespace zl;
 using namespace zl::test;
 
-TEST_CASE("a slice sees the same elements as its tensor, and writes reach both", "[tensor]") {
+TEST_CASE("a slice and its tensor share their elements", "[tensor]") {
   Cpu cpu;
   const Tensor t = cpu.of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {3, 4}, Dtype::f32);
   const Tensor row = t.slice(4, {4}), inner = row.slice(1, {2});
@@ -46,7 +47,7 @@ TEST_CASE("a slice outside its tensor is refused, also of a slice and with absur
   CHECK_THROWS_AS(t.slice(INT64_MAX, {1}), std::invalid_argument);
 }
 
-TEST_CASE("shapes with two negative dimensions are refused although their product is positive",
+TEST_CASE("shapes with two negative dimensions are refused although numel would be positive",
           "[tensor]") {
   Cpu cpu;
   const Tensor t = cpu.of({0, 1, 2, 3, 4, 5}, {6}, Dtype::f32);
@@ -61,10 +62,12 @@ TEST_CASE("a view has the same elements in another shape of the same size", "[te
   CHECK(t.view({3, 2}).shape() == Shape{3, 2});
   CHECK(doubles(t.view({6})) == doubles(t));
   CHECK_THROWS_AS(t.view({4}), std::invalid_argument);
-  CHECK((t.dim(0) == 2 && t.dim(-1) == 3 && t.dim(-2) == 2));
+  CHECK((t.dim(0) == 2 && t.dim(-1) == 3 && t.dim(-2) == 2 && t.rows() == 2));
+  CHECK_THROWS_WITH(t.dim(2), "dimension 2 is out of range for shape (2, 3)");
+  CHECK_THROWS_WITH(t.dim(-3), "dimension -3 is out of range for shape (2, 3)");
 }
 
-TEST_CASE("unique tells whether somebody else holds the storage", "[tensor]") {
+TEST_CASE("unique is true for the only handle to a storage", "[tensor]") {
   Cpu cpu;
   Tensor t = cpu.of({1, 2}, {2}, Dtype::f32).view({2});
   CHECK(t.unique());
@@ -115,7 +118,7 @@ TEST_CASE("upload and download bring values there and back in every type", "[ten
 TEST_CASE("like makes an activation of the same type in the same memory", "[tensor]") {
   Cpu cpu;
   const Tensor t = Tensor::empty(cpu.memory, MemoryUse::parameter, {2}, Dtype::f16),
-               other = like(t, {5, 2});
+               other = activation_like(t, {5, 2});
   CHECK((other.dtype() == Dtype::f16 && other.use() == MemoryUse::activation &&
          other.shape() == Shape{5, 2}));
   CHECK(&other.memory() == &cpu.memory);

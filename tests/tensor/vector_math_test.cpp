@@ -29,12 +29,12 @@ TEST_CASE("exp_fast is within one rounding of e^x wherever the result is normal"
   for (double x = -87.3; x < 88.72; x += 0.00137)
     worst = std::max(worst, relative_error(exp_fast(float(x)), std::exp(double(float(x)))));
   CHECK(worst < 1.2e-7);
-  CHECK(relative_error(exp_fast(1.0001f), std::exp(1.0)) >
-        1.2e-7);  // another argument is told apart
+  CHECK(relative_error(exp_fast(1.0001f), std::exp(1.0)) > 1.2e-7);  // another argument differs
 }
 
-TEST_CASE("exp_fast overflows to infinity, underflows through subnormals to zero and keeps NaN",
-          "[tensor]") {
+TEST_CASE(
+    "exp_fast overflows to infinity, underflows through subnormals to zero and returns NaN for NaN",
+    "[tensor]") {
   CHECK(exp_fast(0.0f) == 1.0f);
   CHECK(exp_fast(-0.0f) == 1.0f);
   CHECK(exp_fast(88.8f) == kInfinity);
@@ -76,7 +76,7 @@ TEST_CASE("sum_lanes adds sixteen lanes in order and then pairwise, bit for bit"
   }
 }
 
-TEST_CASE("sum_lanes does not depend on where the values lie, but on their order", "[tensor]") {
+TEST_CASE("sum_lanes depends on the order of the values, not on their addresses", "[tensor]") {
   const std::vector<float> x = ramp(200);
   const float sum = lane_sum(x.data(), 200);
   for (size_t offset = 0; offset < 17; ++offset) {

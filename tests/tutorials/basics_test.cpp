@@ -1,4 +1,4 @@
-// Lessons 00 to 04: their numbers, derived here in another way.
+// Lessons 00 to 04: their numbers, computed here in a second way.
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -34,7 +34,7 @@ double decimal(const std::string& document, const std::string& key) {
   throw std::runtime_error("no number " + key);
 }
 
-// micrograd's README, as Python writes it.
+// The expression of micrograd's README, line by line.
 double readme(double a, double b) {
   double c = a + b;
   double d = a * b + b * b * b;
@@ -46,7 +46,7 @@ double readme(double a, double b) {
   return f / 2 + 10 / f;
 }
 
-// [n] sizes of the tensors of model M, in the order in which they are laid out.
+// [n] sizes of the tensors of model M, in the order of their layout.
 std::vector<int64_t> root_tensors() { return {65 * 32, 32 * 32, 32, 32}; }
 std::vector<int64_t> block_tensors() {
   return {32, 32, 32 * 96, 96, 32 * 32, 32, 32, 32, 32 * 128, 128, 128 * 32, 32};
@@ -58,7 +58,7 @@ int64_t padded(const std::vector<int64_t>& tensors, int64_t multiple) {
   return end;
 }
 
-// Who sends how many values when N ranks add n: by walking through the messages.
+// How many values each rank sends when N ranks add n values, counted message by message.
 struct Messages {
   int64_t N, n;
   std::vector<int64_t> sent = std::vector<int64_t>(size_t(N), 0);
@@ -86,7 +86,7 @@ struct Messages {
   void ring() {
     const std::vector<int64_t> size = chunks();
     for (int64_t c = 0; c < N;
-         ++c)  // it starts at rank c, is whole after N-1 hops, and goes N-1 hops on
+         ++c)  // starts at rank c, is complete after N-1 hops, goes N-1 hops on
       for (int64_t hop = 0; hop < 2 * (N - 1); ++hop)
         sent[size_t((c + hop) % N)] += size[size_t(c)];
   }
@@ -102,7 +102,7 @@ struct Messages {
 
 }  // namespace
 
-TEST_CASE("00 finds that the course runs, whatever is missing", "[tutorials]") {
+TEST_CASE("00 passes on every machine, whatever is missing", "[tutorials]") {
   const int64_t N = GENERATE(1, 3, 8);
   const auto document = passed("00_doctor", {{"--ranks", N}});
   int64_t sum = 0;
@@ -134,7 +134,8 @@ TEST_CASE("01 counts tensors of any size to the byte", "[tutorials]") {
   CHECK(measured(document, "all_ranks") == 12 * elements);
 }
 
-TEST_CASE("02 has micrograd's numbers, and differences agree with its gradients", "[tutorials]") {
+TEST_CASE("02 has micrograd's numbers, and central differences agree with its gradients",
+          "[tutorials]") {
   const auto document = passed("02_autograd", {});
   const double h = 1e-5;
   CHECK(decimal(document, "g") == Catch::Approx(readme(-4, 2)).epsilon(1e-12));
@@ -145,18 +146,18 @@ TEST_CASE("02 has micrograd's numbers, and differences agree with its gradients"
   CHECK(decimal(document, "b_gradient") ==
         Catch::Approx((readme(-4, 2 + h) - readme(-4, 2 - h)) / (2 * h)).epsilon(1e-6));
   CHECK(measured(document, "contributions") ==
-        10);  // a and b stand five times each in the README's lines
+        10);  // the README's lines use a and b five times each
 }
 
-TEST_CASE("02 walks from the last entry to the first and passes each once", "[tutorials]") {
-  std::vector<int> passed;
+TEST_CASE("02 visits the entries from the last to the first, each once", "[tutorials]") {
+  std::vector<int> visited;
   for (const std::string& line : cli::lines(run_lesson("02_autograd", "").out))
-    if (line.starts_with("  #")) passed.push_back(std::stoi(line.substr(3)));
-  REQUIRE(passed.size() == 28);
-  for (size_t i = 0; i < passed.size(); ++i) CHECK(passed[i] == int(passed.size() - 1 - i));
+    if (line.starts_with("  #")) visited.push_back(std::stoi(line.substr(3)));
+  REQUIRE(visited.size() == 28);
+  for (size_t i = 0; i < visited.size(); ++i) CHECK(visited[i] == int(visited.size() - 1 - i));
 }
 
-TEST_CASE("02 gives each rank a gradient of its own", "[tutorials]") {
+TEST_CASE("02 gives each rank its own gradient", "[tutorials]") {
   const int64_t N = GENERATE(1, 3, 5);
   const auto document = passed("02_autograd", {{"--ranks", N}});
   CHECK(measured(document, "different_gradients") == N);
@@ -174,7 +175,7 @@ TEST_CASE("03 keeps 16, 18 or 20 bytes per parameter, padding counted", "[tutori
   CHECK(measured(document, "bf16_fp32_gradient") == 18 * all);
 }
 
-TEST_CASE("03 keeps the activations that each operation says it keeps", "[tutorials]") {
+TEST_CASE("03 keeps the activations that the operations of a block document", "[tutorials]") {
   const int64_t B = GENERATE(1, 3, 4), L = GENERATE(1, 2), T = 32, C = 32, V = 65, H = 2;
   const auto document = passed("03_gpt", {{"--layers", L}, {"--batch", B}});
   int64_t block = 0;       // [n] per token, as in Gpt::block
@@ -203,7 +204,7 @@ TEST_CASE("03 in its default size has the numbers that were worked out by hand",
   CHECK(measured(document, "peak") == 614916);
 }
 
-TEST_CASE("04 sends what walking through the messages gives, for any number of ranks and values",
+TEST_CASE("04 sends what a count of the messages gives, for any number of ranks and values",
           "[tutorials]") {
   const int64_t N = GENERATE(1, 2, 3, 5, 6, 8), n = GENERATE(1, 7, 1000);
   const auto document = passed("04_collectives", {{"--ranks", N}, {"--length", n}});
@@ -226,7 +227,7 @@ TEST_CASE("04 with 4 ranks has the numbers that were worked out by hand", "[tuto
   CHECK(measured(passed("04_collectives", {}), "ring_busiest") == 171456);  // 2 * 3 / 4 * 28576 * 4
 }
 
-TEST_CASE("04 has the library's bits where the order is the library's, and others where it is not",
+TEST_CASE("04 has the library's bits if it adds in rank order, and other bits otherwise",
           "[tutorials]") {
   const auto off = [](int64_t N, const std::string& way) {
     return decimal(passed("04_collectives", {{"--ranks", N}}), way + "_off");

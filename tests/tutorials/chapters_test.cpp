@@ -1,5 +1,6 @@
-// What the chapters quote is what the programs print: a block that begins with "$ ./zl run NN …" or
-// "$ diff …" is run again.
+// The chapters quote what the programs print: a block that begins with "$ ./zl run NN ..." or "$
+// diff
+// ..." is run again.
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -14,7 +15,7 @@ namespace {
 struct Quote {
   int line;
   std::string command;
-  std::vector<std::string> output;  // "..." stands for any lines
+  std::vector<std::string> output;  // "...": any lines
 };
 
 std::vector<Quote> quotes_of(const std::string& text) {
@@ -35,7 +36,7 @@ std::vector<Quote> quotes_of(const std::string& text) {
   return quotes;
 }
 
-// A line that begins with "~" depends on the machine: only its words are compared.
+// A line that begins with "~" depends on the machine: its numbers are not compared.
 std::string comparable(const std::string& line) {
   return line.starts_with("~") ? std::regex_replace(line, std::regex("[0-9][0-9.e+-]*"), "#")
                                : line;
@@ -84,7 +85,7 @@ std::vector<std::filesystem::path> chapters() {
 
 }  // namespace
 
-TEST_CASE("what the chapters quote is what the programs print", "[tutorials]") {
+TEST_CASE("the chapters quote what the programs print", "[tutorials]") {
   for (const auto& chapter : chapters()) {
     int checked = 0;
     for (const Quote& quote : quotes_of(cli::read_file(chapter))) {
@@ -111,20 +112,41 @@ TEST_CASE("every lesson has a chapter with its questions and their answers", "[t
   }
 }
 
+TEST_CASE("every chapter begins with the text that explains it in plain words", "[tutorials]") {
+  for (const auto& chapter : chapters()) {
+    const std::string text = cli::read_file(chapter);
+    CAPTURE(chapter.filename().string());
+    const size_t link = text.find("In plain words first: [");
+    CHECK(link < text.find("## "));
+    CHECK(cli::contains(text, "](../nn/data/corpus/"));
+  }
+  const std::string guide = cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/README.md");
+  for (const auto& text : std::filesystem::directory_iterator(ZEROLAB_SOURCE_DIR "/nn/data/corpus"))
+    CHECK(cli::contains(guide, "](../nn/data/corpus/" + text.path().filename().string() + ")"));
+}
+
+TEST_CASE("no chapter quotes sources that it does not name", "[tutorials]") {
+  for (const auto& chapter : chapters()) {
+    CAPTURE(chapter.filename().string());
+    for (const char* unnamed : {"the articles", "One article", "a published tutorial", "A table"})
+      CHECK_FALSE(cli::contains(cli::read_file(chapter), unnamed));
+  }
+}
+
 TEST_CASE("the check of quotes notices a changed number, a missing line and one too many",
           "[tutorials]") {
   const std::vector<std::string> output{"a 1", "~ b 2.5e-7", "c 3", "d"};
-  const auto told = [&](std::vector<std::string> quote) {
+  const auto found = [&](std::vector<std::string> quote) {
     return missing({0, "", std::move(quote)}, output).value_or("");
   };
-  CHECK(told({"a 1", "~ b 2.5e-7", "c 3", "d"}).empty());
-  CHECK(told({"a 1", "~ b 9.1", "c 3", "d"}).empty());
-  CHECK(told({"...", "c 3", "..."}).empty());
-  CHECK(told({"a 1", "...", "d"}).empty());
-  CHECK(told({"a 2", "..."}) == "a 2");
-  CHECK(told({"a 1", "c 3", "..."}) == "c 3");
-  CHECK(told({"...", "d", "c 3"}) == "c 3");
-  CHECK(told({"a 1", "~ b 2.5e-7", "c 3"}) == "(the end, before: d)");
+  CHECK(found({"a 1", "~ b 2.5e-7", "c 3", "d"}).empty());
+  CHECK(found({"a 1", "~ b 9.1", "c 3", "d"}).empty());
+  CHECK(found({"...", "c 3", "..."}).empty());
+  CHECK(found({"a 1", "...", "d"}).empty());
+  CHECK(found({"a 2", "..."}) == "a 2");
+  CHECK(found({"a 1", "c 3", "..."}) == "c 3");
+  CHECK(found({"...", "d", "c 3"}) == "c 3");
+  CHECK(found({"a 1", "~ b 2.5e-7", "c 3"}) == "(the end, before: d)");
   CHECK(quotes_of("x\n```\n$ diff a b\n1c1\n```\n```cpp\nint i;\n```\n").size() == 1);
 }
 

@@ -1,5 +1,5 @@
-// The guide to gdb in tutorials/gdb/README.md works: ranks have names, and tensors and parameters
-// are shown.
+// The guide to gdb in tutorials/gdb/README.md works: ranks have names, and the printers show
+// tensors and parameters.
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -34,9 +34,21 @@ kill
                       "1.5, 1.5, 1.5, ...}"));
   CHECK(cli::contains(gdb.out, "= Tensor, undefined"));
   CHECK(cli::contains(gdb.out,
-                      "Parameter h.0.ln_1.weight, open = {data = Tensor (3) f32, 12 B of "
+                      "Parameter h.0.ln_1.weight, usable = {data = Tensor (3) f32, 12 B of "
                       "parameter, holders 1 = {0, 0.25, 0}, "
                       "grad = Tensor (3) f32, 12 B of gradient, holders 1, on meta}"));
+}
+
+TEST_CASE("the guide to gdb prints members and calls no function", "[tutorials]") {
+  int prints = 0;
+  for (const std::string& line :
+       cli::lines(cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/gdb/README.md"))) {
+    const size_t print = line.find("(gdb) print ");
+    if (print == std::string::npos) continue;
+    ++prints;
+    CHECK_FALSE(cli::contains(line.substr(print + 6), "("));
+  }
+  CHECK(prints >= 2);
 }
 
 }  // namespace tutorials

@@ -1,5 +1,4 @@
-// tutorials/README.md: what it points to is there, and it says of each lesson what the lesson says
-// of itself.
+// tutorials/README.md: its links work, and it has the question of each lesson.
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -12,14 +11,14 @@ namespace {
 
 const std::string folder = ZEROLAB_SOURCE_DIR "/tutorials/";
 
-// Without the marks of Markdown and typesetting.
+// Without Markdown and typesetting.
 std::string plain(const std::string& text) {
   return std::regex_replace(text, std::regex("[^A-Za-z0-9,?\\- ]"), "");
 }
 
 }  // namespace
 
-TEST_CASE("every link of the guide and the chapters leads to a file", "[tutorials]") {
+TEST_CASE("every link in tutorials/ leads to a file", "[tutorials]") {
   static const std::regex link("\\]\\(([^)#:]+)\\)");
   int links = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -42,6 +41,19 @@ TEST_CASE("the guide lists every lesson with the question that it answers", "[tu
     CHECK(cli::contains(guide, plain(says.substr(says.find(": ") + 2))));
     CHECK(cli::contains(guide, name.substr(0, 2) + " " + name.substr(3)));
   }
+}
+
+// Without the flag SLURM waits for a rank that is stopped until the job's time limit.
+TEST_CASE("every srun line that trains ends the job with its first bad rank", "[tutorials]") {
+  int lines = 0;
+  for (const std::string& line : cli::lines(cli::read_file(folder + "reference/lab_machines.md"))) {
+    if (!line.starts_with("srun ") && !line.starts_with("    srun ")) continue;
+    if (!cli::contains(line, " train ")) continue;
+    ++lines;
+    CAPTURE(line);
+    CHECK(cli::contains(line, "--kill-on-bad-exit=1"));
+  }
+  CHECK(lines == 2);
 }
 
 }  // namespace tutorials

@@ -1,4 +1,4 @@
-// Runs a built lesson as a learner would: its own process, headless or on a terminal.
+// Runs a built lesson as a learner would: as a process, with or without a terminal.
 #pragma once
 
 #include <sys/types.h>
@@ -18,13 +18,13 @@ std::vector<std::string> lesson_names();
 // A lesson with these arguments, as a shell writes them, and `answers` on its stdin.
 cli::Finished run_lesson(const std::string& name, const std::string& arguments,
                          const std::string& answers = "");
-// The document of --json, to be parsed. (nlohmann-json stands in no header.)
+// The document of --json, as text: no header includes nlohmann-json.
 std::string lesson_document(const std::string& name, const std::string& arguments);
-// The number of a key in it, as it was measured, to the next whole one. Throws if there is none.
+// The measured number of a key in it, rounded. Throws if there is none.
 int64_t measured(const std::string& document, const std::string& key);
 
-// A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns. Ends with this
-// object.
+// A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns. The destructor ends
+// the process.
 class LessonOnTerminal {
  public:
   LessonOnTerminal(const std::string& name, const std::vector<std::string>& arguments);
@@ -32,14 +32,14 @@ class LessonOnTerminal {
   LessonOnTerminal(const LessonOnTerminal&) = delete;
   LessonOnTerminal& operator=(const LessonOnTerminal&) = delete;
 
-  // All that it printed since the last call, once that has `text` in it. Fails the test after 10
+  // Returns its output since the last call as soon as that contains `text`. Fails the test after 10
   // seconds.
   std::string until(const std::string& text);
   void press(const std::string& keys);
-  // All that it printed since the last call of until(), and its exit code: 128 + the signal's
-  // number if one ended it.
+  // Returns its output since the last call of until(), and its exit code; 128 + the number of the
+  // signal that ended it.
   std::pair<std::string, int> end();
-  bool is_cooked() const;  // echo and lines, as a shell wants it
+  bool is_cooked() const;  // the terminal echoes and reads lines, as a shell expects
 
  private:
   bool read_more(double seconds);

@@ -1,5 +1,5 @@
-// Every lesson runs to PASS, and the numbers of 05 to 08 are those of the paper with our padding,
-// derived here once more.
+// Every lesson ends with PASS, and the numbers of 05 to 08 are those of the paper with our padding,
+// derived here a second time.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

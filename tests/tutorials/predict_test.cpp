@@ -1,4 +1,4 @@
-// --predict: asks before it shows, judges, explains.
+// --predict: asks before it shows the number, judges the answer, explains it.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 
 namespace tutorials {
 
-TEST_CASE("a right prediction is called right, however it is written", "[tutorials]") {
+TEST_CASE("a right prediction is judged right in any notation", "[tutorials]") {
   for (const char* number : {"optimizer_bytes=57,344", "optimizer_bytes=56KiB"}) {
     const cli::Finished finished = run_lesson("06_zero1", std::string("--predict ") + number);
     CAPTURE(number, finished.out);
@@ -17,7 +17,7 @@ TEST_CASE("a right prediction is called right, however it is written", "[tutoria
   }
 }
 
-TEST_CASE("a wrong prediction is told what is off, and the formula", "[tutorials]") {
+TEST_CASE("a wrong prediction gets its error and the formula", "[tutorials]") {
   const cli::Finished finished = run_lesson(
       "06_zero1", "--predict optimizer_bytes=14336 --predict owned=28672 --predict padding=97");
   CAPTURE(finished.out);
@@ -31,7 +31,7 @@ TEST_CASE("a wrong prediction is told what is off, and the formula", "[tutorials
   CHECK(cli::contains(finished.out, "0 of your 3 predictions are right"));
 }
 
-TEST_CASE("a prediction that is nonsense is refused", "[tutorials]") {
+TEST_CASE("a prediction that is not a number, or for an unknown key, is refused", "[tutorials]") {
   const auto refused = [](const std::string& arguments, const std::string& sentence) {
     const cli::Finished finished = run_lesson("06_zero1", arguments);
     CAPTURE(arguments, finished.out, finished.err);
@@ -45,7 +45,7 @@ TEST_CASE("a prediction that is nonsense is refused", "[tutorials]") {
   refused("--predict owned=5potatoes", "'5potatoes' is not a number");
   refused("--predict =5", "write --predict KEY, or --predict KEY=VALUE");
   refused("--predict owend=7168",
-          "06_zero1 has no number of this name; it has parameters, padding, owned, ");
+          "06_zero1 has no number with this key; it has parameters, padding, owned, ");
 }
 
 TEST_CASE("--predict asks before it shows the number", "[tutorials]") {
@@ -58,7 +58,7 @@ TEST_CASE("--predict asks before it shows the number", "[tutorials]") {
   CHECK(cli::contains(out, "you said 7,168: right."));
 }
 
-TEST_CASE("an answer that is no number is asked for again, and Enter alone skips it",
+TEST_CASE("an answer that is not a number is asked for again; Enter alone skips the number",
           "[tutorials]") {
   const std::string again = run_lesson("06_zero1", "--predict owned", "seven\n7168\n").out;
   CHECK(cli::contains(again, "'seven' is not a number"));
@@ -68,8 +68,7 @@ TEST_CASE("an answer that is no number is asked for again, and Enter alone skips
   CHECK(cli::contains(skipped, "RESULT 06_zero1 PASS"));
 }
 
-TEST_CASE("--predict alone asks for every number, and the end of stdin answers none",
-          "[tutorials]") {
+TEST_CASE("--predict alone asks for every number; the end of stdin is no answer", "[tutorials]") {
   const std::string out = run_lesson("06_zero1", "--predict --ranks 2", "28576\n0\n").out;
   CAPTURE(out);
   for (const char* key : {"parameters? ", "padding? ", "owned? ", "mistaken_bytes? "})

@@ -1,5 +1,5 @@
-// A program that tests/tutorials/gdb_test.cpp looks into, as the guide to gdb tells learners to.
-// Always built with symbols.
+// The program that tests/tutorials/gdb_test.cpp inspects with gdb, as the guide to gdb does. Always
+// built with symbols.
 #include "autograd/parameter.h"
 #include "dist/run_ranks.h"
 #include "tensor/kernels.h"

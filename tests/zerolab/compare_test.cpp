@@ -1,7 +1,9 @@
-// compare and plan as a user meets them: documents, exit codes, files.
+// compare and plan: documents, exit codes, files, the baseline.
 
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "tests/zerolab/process.h"
@@ -28,14 +30,16 @@ std::vector<std::string> with(std::vector<std::string> arguments,
 
 }  // namespace
 
-TEST_CASE("compare --json is the document that the design defines", "[zerolab]") {
+TEST_CASE("compare --json has the documented keys, and measurements equal predictions",
+          "[zerolab]") {
   const Finished finished = zerolab(kSmall);
   REQUIRE(finished.code == 0);
   CHECK(finished.err.empty());
   const Json json = Json::parse(finished.out);
   CHECK(keys(json) == std::set<std::string>{"schema", "command", "ok", "ranks", "parameters",
                                             "steps", "precision", "device", "backend",
-                                            "bits_promised", "stages"});
+                                            "bits_promised", "model", "data", "settings",
+                                            "stages"});
   CHECK(json["ok"] == true);
   REQUIRE(json["stages"].size() == 4);
   for (const Json& stage : json["stages"]) {
@@ -57,7 +61,7 @@ TEST_CASE("compare --json is the document that the design defines", "[zerolab]")
   }
 }
 
-TEST_CASE("compare ends with 3 if no listed stage fits, though ddp ran beside it", "[zerolab]") {
+TEST_CASE("compare ends with 3 if no listed stage fits, even if ddp ran", "[zerolab]") {
   const std::vector<std::string> one = {"compare", "--model",  "tiny",  "--steps", "1", "--ranks",
                                         "1",       "--stages", "zero3", "--json",  "-q"};
   const Json plan = Json::parse(
@@ -69,7 +73,7 @@ TEST_CASE("compare ends with 3 if no listed stage fits, though ddp ran beside it
   CHECK(zerolab(with(one, {"--device-memory", std::to_string(peak)})).code == 0);
 }
 
-TEST_CASE("compare --out leaves two whole files and nothing else, also when the disk is full",
+TEST_CASE("compare --out leaves two complete files or none, and prints its result on a full disk",
           "[zerolab]") {
   const ScratchFolder folder;
   CHECK(zerolab(with(kSmall, {"--out", folder / "a"})).code == 0);
@@ -78,9 +82,160 @@ TEST_CASE("compare --out leaves two whole files and nothing else, also when the 
   CHECK(contains(read_file(folder / "a/report.html"), "<svg"));
   const Finished full = shell(
       "ulimit -f 1; $ZEROLAB compare --model tiny --steps 2 --ranks 1 -q --out " + (folder / "b"));
-  CHECK(full.code == 2);
+  CHECK(full.code == 74);
+  CHECK(contains(full.out, "Every stage has the bits that it promises"));  // the result is printed
   CHECK(contains(full.err, "cannot be written"));
-  CHECK(files_in(folder / "b").empty());
+  CHECK_FALSE(std::filesystem::exists(folder / "b"));
+}
+
+TEST_CASE("compare --out refuses a folder that holds a comparison, and keeps it", "[zerolab]") {
+  const ScratchFolder folder;
+  REQUIRE(zerolab(with(kSmall, {"--out", folder / "a"})).code == 0);
+  const std::string before = read_file(folder / "a/compare.json");
+  const Finished again = zerolab(with(kSmall, {"--seed", "2", "--out", folder / "a"}));
+  CHECK(again.code == 2);
+  CHECK(contains(again.err, "already holds a run (compare.json)"));
+  CHECK(read_file(folder / "a/compare.json") == before);
+}
+
+TEST_CASE("compare.json describes the run: seed, sizes, batch, data and version", "[zerolab]") {
+  const auto document = [](const std::vector<std::string>& flags) {
+    return Json::parse(zerolab(with(kSmall, flags)).out);
+  };
+  const Json json = document({"--stages", "ddp"});
+  const Json& settings = json["settings"];
+  CHECK(settings["seed"] == 1337);
+  CHECK(json["model"]["n_layer"] == 2);
+  CHECK(json["model"]["vocab_size"] == 256);
+  CHECK((settings["micro_batch"] == 4 && settings["accumulation"] == 1));
+  CHECK((settings["reduce_bucket_size"] == 1 && settings["allgather_bucket_size"] == 1));
+  CHECK(json["data"]["window"] == 32);
+  CHECK(settings["version"] == "0.1.0");
+  const std::string hash = json["data"]["hash"];
+  CHECK(hash.size() == 16);
+  CHECK(hash == document({"--stages", "zero1", "--seed", "2"})["data"]["hash"]);
+  CHECK(hash != document({"--stages", "ddp", "--shuffle"})["data"]["hash"]);
+}
+
+TEST_CASE("--baseline passes for the same results and names the first one that differs",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::vector<std::string> run = with(kSmall, {"--stages", "zero2"});
+  const Json stored = Json::parse(zerolab(run).out);
+  const auto against = [&](const Json& baseline, const std::vector<std::string>& flags = {}) {
+    const std::string file = write_file(folder / "baseline.json", baseline.dump());
+    return zerolab(with(with(run, {"--baseline", file}), flags));
+  };
+  const Finished same = against(stored);
+  CHECK(same.code == 0);
+  CHECK(Json::parse(same.out)["baseline"]["equal"] == true);
+
+  Json loss = stored, peak = stored, sent = stored, hash = stored, fewer = stored;
+  loss["stages"][1]["loss"][1] = 5.0;
+  peak["stages"][1]["memory"][0]["peak_bytes"] = 7;
+  sent["stages"][0]["communication"][0]["calls"] = 99;
+  hash["stages"][0]["weights_hash"] = "0000000000000000";
+  fewer["stages"].erase(1);
+  const std::pair<Json, std::string> table[] = {
+      {loss, "zero2: loss, step 2: 5.0 in the baseline, "},
+      {peak, "peak_bytes: 7 in the baseline, "},
+      {sent, "calls: 99 in the baseline, "},
+      {hash, "ddp: weights_hash: "},
+      {fewer, "stages has 1 entries in the baseline and 2 now"}};
+  for (const auto& [baseline, text] : table) {
+    const Finished different = against(baseline);
+    CAPTURE(text);
+    CHECK(different.code == 1);
+    const Json json = Json::parse(different.out);
+    CHECK(json["ok"] == false);
+    CHECK(contains(json["baseline"]["first_difference"], text));
+  }
+  const Finished text =
+      zerolab({"compare", "--model", "tiny", "--steps", "2", "--ranks", "3", "-q", "--stages",
+               "zero2", "--baseline", write_file(folder / "b.json", loss.dump())});
+  CHECK(text.code == 1);
+  CHECK(contains(text.out, "DIFFERENT from " + (folder / "b.json") + ": zero2: loss, step 2"));
+}
+
+TEST_CASE("--baseline refuses another run's settings and files that are no comparison",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::vector<std::string> run = with(kSmall, {"--stages", "ddp"});
+  const std::string file = write_file(folder / "b.json", zerolab(run).out);
+  const Finished seed = zerolab(with(run, {"--baseline", file, "--seed", "7"}));
+  CHECK(seed.code == 2);
+  CHECK(contains(seed.err, "is of another run: settings: seed: 1337 in the baseline, 7 now"));
+  for (const auto& [flags, difference] :
+       {std::pair{std::vector<std::string>{"--set", "optimizer.params.lr=0.5"},
+                  "optimizer.params.lr: 0.001 in the baseline, 0.5 now"},
+        {{"--set", "zerolab.recompute=true"}, "zerolab.recompute: false in the baseline"},
+        {{"--stages", "ddp,zero1"}, "stages has 1 entries in the baseline and 2 now"}}) {
+    std::vector<std::string> other = with(kSmall, flags);
+    if (flags[0] != "--stages") other = with(run, flags);
+    const Finished refused = zerolab(with(other, {"--baseline", file}));
+    CAPTURE(refused.err);
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err, difference));
+  }
+  for (const auto& [text, problem] :
+       {std::pair{"no JSON", "is not valid JSON: error at byte"},
+        {"{\"command\": \"plan\"}", "is not a compare.json of 'zerolab compare --out'"},
+        {"[]", "is not a compare.json of 'zerolab compare --out'"},
+        {"{\"command\": \"compare\", \"schema\": 99}", "has another schema than 1"},
+        {"{\"command\": \"compare\", \"schema\": 1}", "lacks 'ranks', or it is no number"}}) {
+    const std::string wrong = write_file(folder / "wrong.json", text);
+    const Finished refused = zerolab(with(run, {"--baseline", wrong}));
+    CAPTURE(refused.err);
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err, problem));
+  }
+  CHECK(contains(zerolab(with(run, {"--baseline", folder / "."})).err, "is a folder"));
+  CHECK(zerolab(with(run, {"--baseline", folder / "none.json"})).code == 2);
+}
+
+TEST_CASE("compare prints times without exponents, and no rank waits longer than a step",
+          "[zerolab]") {
+  const Finished finished =
+      zerolab({"compare", "--model", "tiny", "--steps", "5", "--ranks", "3", "-q"});
+  REQUIRE(finished.code == 0);
+  const auto row = [&](const std::string& title) {
+    for (const std::string& line : lines(finished.out))
+      if (contains(line, title)) return line;
+    return std::string();
+  };
+  const std::string steps = row("ms per step"), waiting = row("spent waiting");
+  CHECK_FALSE(contains(steps + waiting, "e+"));
+  const std::regex number("[ (]([0-9.]+)(?= |$)");
+  std::vector<double> step;
+  for (std::sregex_iterator i(steps.begin(), steps.end(), number), end; i != end; ++i)
+    step.push_back(std::stod((*i)[1]));
+  const std::regex range("([0-9.]+) \\([0-9]+\\) to ([0-9.]+) \\([0-9]+\\)");
+  std::vector<double> most;
+  for (std::sregex_iterator i(waiting.begin(), waiting.end(), range), end; i != end; ++i)
+    most.push_back(std::stod((*i)[2]));
+  REQUIRE((step.size() == 4 && most.size() == 4));
+  for (size_t i = 0; i < 4; ++i) CHECK(most[i] <= step[i]);
+  const Finished crowded =
+      zerolab({"compare", "--model", "tiny", "--steps", "1", "--ranks", "64", "--stages", "ddp"});
+  CHECK(contains(crowded.out, "Times say little here: 64 ranks take turns on "));
+}
+
+TEST_CASE("report.html has a legend within the picture, the peak by use, traffic and the machine",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  REQUIRE(zerolab(with(kSmall, {"--out", folder / "a"})).code == 0);
+  const std::string page = read_file(folder / "a/report.html");
+  for (const char* part :
+       {"compare --model tiny --steps 2", "zerolab 0.1.0", "cpu, ", ", steady</title>",
+        ", peak</title>", "reduce_scatter", "zero1 (bitwise equal to ddp)"})
+    CHECK(contains(page, part));
+  CHECK_FALSE(contains(page, "more at the peak"));
+  // At 12 px a character is at most 8 wide.
+  const std::regex legend("<text x='([0-9.]+)' y='[0-9.]+' text-anchor='start'>([^<]*)</text>");
+  size_t entries = 0;
+  for (std::sregex_iterator i(page.begin(), page.end(), legend), end; i != end; ++i, ++entries)
+    CHECK(std::stod((*i)[1]) + 8 * double((*i)[2].length()) <= 900);
+  CHECK(entries > 5);
 }
 
 TEST_CASE("a stream that came closed does not become a file of the run", "[zerolab]") {
@@ -92,12 +247,12 @@ TEST_CASE("a stream that came closed does not become a file of the run", "[zerol
     CHECK_NOTHROW(Json::parse(line));
 }
 
-TEST_CASE("plan says what fits, in words and by its exit code, and refuses what it cannot count",
+TEST_CASE("plan says what fits in text and exit code, and refuses what it cannot count",
           "[zerolab]") {
   const Finished open = zerolab({"plan", "--model", "gpt2", "--ranks", "8"});
   CHECK(open.code == 0);
   CHECK(contains(open.out, "124,439,808 parameters"));
-  CHECK(contains(open.out, "Nothing was judged to fit or not"));
+  CHECK(contains(open.out, "To see which stages fit, give --device-memory SIZE"));
   const Finished fits =
       zerolab({"plan", "--model", "gpt2", "--ranks", "8", "--device-memory", "5GiB"});
   CHECK(fits.code == 0);

@@ -92,18 +92,16 @@ TEST_CASE("config check says what is no configuration at all on stdout, and ends
                     huge = write_file(folder / "huge.json", "{\"gradient_clipping\": 1e400}");
   for (const Row& row :
        {Row{list, list + ":1: error: a configuration is one JSON object { … }, not an array"},
-        Row{half, half + ":2: error: the text ends before the value of \"a\""},
+        Row{half, half + ":2: error: the text ends inside the object that line 1 opens"},
         Row{empty, empty + ": error: the file is empty"},
-        Row{hjson,
-            hjson +
-                ":3: error: HJSON without quotes is not supported: write \"stage\": 2 (line 3)"},
+        Row{hjson, hjson + ":3: error: expected a key in double quotes, not \"stage\""},
         Row{folder / "none.json", (folder / "none.json") + ": error: the configuration "},
         Row{folder.path(), folder.path() + ": error: the file is a folder"},
         Row{"/dev/zero", "/dev/zero: error: the file is larger than 256 KiB"},
         Row{large, large + ": error: the file is larger than 256 KiB"},
         Row{deep, deep + ":1: error: more than 64 brackets are open here"},
-        Row{bytes, bytes + ":1: error: this is no text"},
-        Row{nan, nan + ":2: error: NaN is not a number that a configuration can have"},
+        Row{bytes, bytes + ":1: error: this is not text"},
+        Row{nan, nan + ":2: error: expected true, false, null, a number or a string"},
         Row{huge, huge + ":1: error: \"1e400\" is too large for a number"}}) {
     const Finished finished = zerolab({"config", "check", row.file});
     CAPTURE(row.file, finished.out);
@@ -216,7 +214,7 @@ TEST_CASE(
   const std::string file = write_file(folder / "ds.json", "mine");
   const Finished full =
       shell("trap '' XFSZ; ulimit -f 0; \"$ZEROLAB\" config init --force --out '" + file + "'");
-  CHECK(full.code == 2);
+  CHECK(full.code == 74);
   CHECK(contains(full.err, "cannot be written: File too large"));
   CHECK(read_file(file) == "mine");
   CHECK(files_in(folder.path()) == std::vector<std::string>{"ds.json"});

@@ -1,5 +1,6 @@
-// zerolab data: what data hold, and synthetic text of known entropy.
+// zerolab data: descriptions of data, and synthetic text of known entropy.
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <filesystem>
@@ -132,6 +133,53 @@ TEST_CASE("data synth replaces nothing without --force and leaves nothing half-w
   CHECK(zerolab({"data", "synth", path, "--tokens", "10", "--force"}).code == 0);
   CHECK((read_file(path).size() == 10));
   CHECK(files_in(folder.path()) == std::vector<std::string>{"mine.txt"});
+}
+
+TEST_CASE("of several programs that write one file at once, one succeeds", "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished finished = shell("cd " + folder.path() +
+                                  "; for i in 1 2 3 4; do { \"$ZEROLAB\" data synth x.txt --tokens "
+                                  "2e6 --seed $i >/dev/null 2>&1; echo $?; } & done; wait");
+  const auto codes = lines(finished.out);
+  REQUIRE(codes.size() == 4);
+  CHECK(std::ranges::count(codes, "0") == 1);
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"x.txt"});
+}
+
+TEST_CASE("--force keeps a symbolic link and the mode of the file", "[zerolab]") {
+  namespace fs = std::filesystem;
+  const ScratchFolder folder;
+  fs::create_directory(folder / "real");
+  const std::string target = write_file(folder / "real/t.txt", "old"), link = folder / "l.txt";
+  fs::permissions(target, fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink(target, link);
+  REQUIRE(zerolab({"data", "synth", link, "--tokens", "10", "--force"}).code == 0);
+  CHECK(fs::is_symlink(link));
+  CHECK(read_file(target).size() == 10);
+  CHECK(fs::status(target).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK(files_in(folder / "real") == std::vector<std::string>{"t.txt"});
+}
+
+TEST_CASE("data synth refuses more tokens than the disk has room for, and takes long names",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  check_refused({"data", "synth", folder / "x.txt", "--tokens", "1e18"}, "but the disk of '");
+  check_refused({"data", "synth", folder / "x.bin", "--tokens", "9e18"},
+                " free; ask for fewer tokens");
+  CHECK(files_in(folder.path()).empty());
+  const std::string longest(255, 'n');
+  CHECK(zerolab({"data", "synth", folder / longest, "--tokens", "10"}).code == 0);
+  CHECK(files_in(folder.path()) == std::vector<std::string>{longest});
+}
+
+TEST_CASE("a full disk ends data synth with 74 and leaves nothing", "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished full =
+      shell("ulimit -f 8; $ZEROLAB data synth " + (folder / "x.txt") + " --tokens 1e6");
+  CHECK(full.code == 74);
+  CHECK(contains(full.err, folder / "x.txt"));
+  CHECK(contains(full.err, "cannot be written"));
+  CHECK(files_in(folder.path()).empty());
 }
 
 TEST_CASE("wrong data and wrong flags of data end in one sentence", "[zerolab]") {

@@ -12,7 +12,7 @@ TEST_CASE("doctor names what is there, and a cure for what is not, with exit cod
   CHECK(finished.code == 0);
   CHECK(finished.err.empty());
   for (const char* part : {"\nbuild ", "\nkernels ", "\nCPU ", "\nmemory ", "\nmatmul ", "\ncopy ",
-                           "\nCUDA ", "\nNCCL ", "Cure: "})
+                           "\nCUDA ", "\nNCCL ", "How to fix it: "})
     CHECK(contains(finished.out, part));
   CHECK(finished.seconds < 3);
 }
@@ -40,7 +40,8 @@ TEST_CASE(
   for (const std::string& line : lines(zerolab({"doctor"}).out)) {
     if (!line.starts_with("CUDA ")) continue;
     CAPTURE(line);
-    CHECK(contains(line, "ranks compute on the CPU. Cure: " + cuda["cure"].get<std::string>()));
+    CHECK(contains(line,
+                   "ranks compute on the CPU. How to fix it: " + cuda["cure"].get<std::string>()));
     CHECK_FALSE(contains(line, "later version"));
   }
 }
@@ -52,7 +53,7 @@ TEST_CASE(
   const auto nccl = nlohmann::json::parse(zerolab({"doctor", "--json"}).out)["nccl"];
   const std::string text = zerolab({"doctor"}).out, version = zerolab({"--version"}).out;
   for (const char* part :
-       {"\n/dev/shm ", "\nlauncher      none: this process stands alone\n", "\nmachines "})
+       {"\n/dev/shm ", "\nlauncher      none: this process runs all ranks\n", "\nmachines "})
     CHECK(contains(text, part));
   CHECK_FALSE(contains(text, "later version"));
   CHECK(nccl["built_in"] == nccl["compiled_for"].is_string());
@@ -64,11 +65,10 @@ TEST_CASE(
     CHECK(contains(text, "\nNCCL          " + nccl["version"].get<std::string>() +
                              ", one rank per GPU: none can be used here\n"));
   else
-    CHECK(contains(text, "Cure: " + nccl["cure"].get<std::string>()));
+    CHECK(contains(text, "How to fix it: " + nccl["cure"].get<std::string>()));
 }
 
-TEST_CASE("the program starts without the libraries for GPUs: the loader is told of none",
-          "[zerolab]") {
+TEST_CASE("the program starts without GPU libraries: it is linked to none", "[zerolab]") {
   const Finished listed =
       run({.arguments = {"--version"},
            .environment = {{"LD_TRACE_LOADED_OBJECTS", "1"}}});  // what ldd does

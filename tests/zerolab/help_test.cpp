@@ -1,4 +1,4 @@
-// What the program says about itself, and to those who mistype.
+// Help, version, and messages about mistyped commands.
 
 #include <catch2/catch_test_macros.hpp>
 #include <regex>
@@ -7,7 +7,7 @@
 
 namespace cli {
 
-TEST_CASE("help names every promised flag with its meaning, examples and exit codes", "[zerolab]") {
+TEST_CASE("help lists every promised flag, examples and exit codes", "[zerolab]") {
   const Finished help = zerolab({"train", "--help"});
   CHECK(help.code == 0);
   CHECK(help.err.empty());
@@ -54,7 +54,7 @@ TEST_CASE("the version is the build's", "[zerolab]") {
   CHECK(finished.out.starts_with("zerolab " + version[1].str() + " ("));
 }
 
-TEST_CASE("a mistyped command or flag gets the nearest one and a way on, in two lines",
+TEST_CASE("a mistyped command or flag is answered with the nearest one and with --help",
           "[zerolab]") {
   struct Row {
     std::vector<std::string> arguments;
@@ -103,7 +103,7 @@ TEST_CASE("a reader that goes away is no error", "[zerolab]") {
 
 TEST_CASE("output that cannot be written is an error", "[zerolab]") {
   const Finished full = shell("\"$ZEROLAB\" train --help > /dev/full");
-  CHECK(full.code == 70);
+  CHECK(full.code == 74);
   CHECK(contains(full.err, "stdout cannot be written to: No space left on device"));
 }
 

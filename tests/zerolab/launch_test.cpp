@@ -43,7 +43,7 @@ std::function<void(pid_t, const std::string&)> when_ready(int n, int signal) {
   };
 }
 
-// A process that runs; what has ended and nobody waits for does not.
+// Whether a process runs; one that has ended and was not waited for does not.
 bool runs(const std::string& id) {
   const std::string stat = read_file("/proc/" + id + "/stat");
   const size_t name = stat.rfind(')');
@@ -63,7 +63,7 @@ bool all_end(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("launch tells each process its place, and all the same port and run", "[zerolab]") {
+TEST_CASE("launch gives each process its rank, and all the same port and run name", "[zerolab]") {
   const Finished finished = run(ranks(3,
                                       "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE "
                                       "$MASTER_ADDR $ZEROLAB_PORT $ZEROLAB_RUN_ID >&2"));
@@ -90,7 +90,7 @@ TEST_CASE("launch tells each process its place, and all the same port and run", 
 }
 
 TEST_CASE(
-    "launch passes rank 0's stdout through untouched, and everything else in lines that tell the "
+    "launch passes rank 0's stdout through unchanged, and all other output in lines that name the "
     "rank",
     "[zerolab]") {
   const ScratchFolder folder;
@@ -147,7 +147,7 @@ TEST_CASE(
   CHECK(contains(run(launch).err, "\r\x1b[K[rank 1] none\r\n"));
 }
 
-TEST_CASE("launch gives stdin to rank 0 alone, and no file descriptor of its own to anybody",
+TEST_CASE("launch gives stdin to rank 0 only, and its own file descriptors to no rank",
           "[zerolab]") {
   const Finished finished = shell(
       "echo hello | \"$ZEROLAB\" launch -n 2 sh -c 'cat; ls /proc/self/fd | wc -l >&2'; ls "
@@ -196,6 +196,14 @@ TEST_CASE("launch refuses what cannot work with one sentence and exit code 2", "
   }
 }
 
+TEST_CASE("a program that exists is not called mistyped if it cannot be started", "[zerolab]") {
+  const Finished finished =
+      shell("ulimit -n 8; \"$ZEROLAB\" launch -n 4 -- train --model tiny --steps 1");
+  CHECK(finished.code == 2);
+  CHECK(contains(finished.err, "Too many open files"));
+  CHECK_FALSE(contains(finished.err, "did you mean"));
+}
+
 TEST_CASE("a launch within a launch, or within another launcher's rank, is refused", "[zerolab]") {
   const Finished nested = zerolab({"launch", "-n", "2", "launch", "-n", "2", "true"});
   CHECK(nested.code == 2);
@@ -220,7 +228,8 @@ TEST_CASE("the exit code is that of the rank that failed first, and the summary 
   CHECK(contains(finished.err, " s; ranks 0 1: exit code 5; rank 3: exit code 0\n"));
 }
 
-TEST_CASE("a rank that a signal kills counts as a failed communication, and is told", "[zerolab]") {
+TEST_CASE("a rank killed by a signal is reported and counts as a failed communication",
+          "[zerolab]") {
   const Finished finished = run(ranks(3, "[ $RANK = 2 ] && kill -KILL $$; sleep 0.5"));
   CHECK(finished.code == 4);
   CHECK(lines(finished.err).at(0) ==
@@ -321,7 +330,7 @@ TEST_CASE("a launcher that is killed takes its ranks along", "[zerolab]") {
   CHECK(all_end(folder / ""));
 }
 
-TEST_CASE("what ranks leave running ends with them", "[zerolab]") {
+TEST_CASE("processes that ranks leave running are killed when the ranks end", "[zerolab]") {
   const ScratchFolder folder;
   const Finished finished =
       run(ranks(2, "sleep 600 & echo $! > $DIR/$RANK; sleep 0.2; exit $RANK", folder / ""));

@@ -155,6 +155,11 @@ TEST_CASE("a wrong file for model ends in one sentence, and nothing is written",
     check_refused({"model", "info", folder / name}, folder / name);
     check_refused({"model", "import", folder / name, out}, folder / name);
   }
+  const std::string bad = std::string("\x05\0\0\0\0\0\0\0", 8) + "{\"a: ";
+  check_refused({"model", "info", write_file(folder / "bad.safetensors", bad)},
+                "the header is not valid JSON: error at byte ");
+  CHECK_FALSE(
+      contains(zerolab({"model", "info", folder / "bad.safetensors"}).err, "json.exception"));
   check_refused({"model", "export", ours, folder / "nowhere/out.bin"}, "there is no folder");
   check_refused({"model", "export", ours, folder.path()}, "is a folder");
   check_refused({"model", "info", ours, "--n-head", "4"}, "4");

@@ -1,4 +1,4 @@
-// Mixed precision and offload as a user meets them.
+// Mixed precision and offload in the program.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
@@ -35,7 +35,8 @@ constexpr const char* kOffload = R"({
 
 std::string half(int stage) {
   return R"({"zero_optimization": {"stage": )" + std::to_string(stage) +
-         R"(}, "fp16": {"enabled": true}, "train_batch_size": 32, "gradient_accumulation_steps": 1})";
+         R"(}, "fp16": {"enabled": true}, "train_batch_size": 32, )" +
+         R"("gradient_accumulation_steps": 1})";
 }
 
 }  // namespace
@@ -116,7 +117,8 @@ TEST_CASE("a run in bf16 saves its master weights: more than bf16 can hold", "[z
   CHECK(beyond > 900);
 }
 
-TEST_CASE("who was to blame for a skipped step is named, with the loss scale", "[zerolab]") {
+TEST_CASE("the first non-finite gradient of a skipped step is named, with the loss scale",
+          "[zerolab]") {
   const Finished finished = train({"--precision", "fp16", "--set", "fp16.initial_scale_power=30",
                                    "--ranks", "2", "--steps", "1"});
   CHECK(finished.code == 0);
@@ -136,7 +138,7 @@ TEST_CASE("a loss scale that cannot fall any further ends the run with 1 and wha
   CHECK(contains(finished.err, "zerolab: the loss scale is at its minimum"));
 }
 
-TEST_CASE("memory that will not do is told before anything starts", "[zerolab]") {
+TEST_CASE("too little memory is reported before anything starts", "[zerolab]") {
   const Finished host =
       train({"--stage", "zero2", "--ranks", "2", "--set",
              "zero_optimization.offload_optimizer.device=cpu", "--host-memory", "10KiB"});

@@ -1,5 +1,5 @@
-// The program as several processes, through the fake: the results of threads, one voice, and an end
-// for all.
+// The program as several processes with the fake NCCL: same results as with threads, output from
+// rank 0 only, and one end for all.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
@@ -42,7 +42,8 @@ TEST_CASE("compare on processes has the results of threads, in one document", "[
   CHECK(other != results(threads.out));
 }
 
-TEST_CASE("train on processes writes what threads write, and only rank 0 speaks", "[zerolab]") {
+TEST_CASE("train on processes writes the same files as threads, and only rank 0 prints",
+          "[zerolab]") {
   const ScratchFolder folder;
   const std::string flags = " --stage zero3 --eval-every 3 --sample 4 --trace ";
   const Finished processes =
@@ -88,7 +89,7 @@ TEST_CASE("processes that were started differently are refused with what differs
                  "rank 1 was started with 'zerolab.seed=1', and rank 0 with 'zerolab.seed=0'"));
 }
 
-TEST_CASE("a launcher's word about ranks is not for --ranks or --backend to change", "[zerolab]") {
+TEST_CASE("--ranks and --backend cannot contradict the launcher", "[zerolab]") {
   const std::string torchrun =
       "TORCHELASTIC_RUN_ID=job RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 "
       "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ";
@@ -107,7 +108,7 @@ TEST_CASE("a launcher's word about ranks is not for --ranks or --backend to chan
   CHECK(contains(without.err, "--ranks 2, whose ranks are threads"));
 }
 
-TEST_CASE("NCCL's errors end all processes with 4 and a cure", "[zerolab]") {
+TEST_CASE("NCCL's errors end all processes with 4 and advice", "[zerolab]") {
   const Finished run =
       launched("train -q --timeout 2", "ZEROLAB_FAKE_FAULT='ncclGroupEnd:never:rank=1:call=9' ");
   INFO(run.err);
@@ -116,7 +117,7 @@ TEST_CASE("NCCL's errors end all processes with 4 and a cure", "[zerolab]") {
   CHECK(contains(run.err, "communication failed"));
 }
 
-TEST_CASE("Ctrl-C also ends a rank that is stopped, and one that does not care", "[zerolab]") {
+TEST_CASE("Ctrl-C also ends a rank that is stopped, and one that ignores it", "[zerolab]") {
   for (const char* rank_1 : {"kill -STOP $$; exit 0", "trap \"\" INT; sleep 60 & wait; sleep 60"}) {
     const Finished run = shell(std::string("timeout --preserve-status -s INT 1 $ZEROLAB launch -n "
                                            "2 --grace 1 sh -c 'if [ $RANK = 1 ]; then ") +

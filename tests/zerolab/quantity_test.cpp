@@ -10,6 +10,15 @@
 
 namespace zl::cli {
 
+TEST_CASE("a seed is any whole number up to 2^64 - 1, as in a configuration file", "[zerolab]") {
+  CHECK(read_seed("0") == 0);
+  CHECK(read_seed("9223372036854775808") == uint64_t(1) << 63);
+  CHECK(read_seed("18446744073709551615") == std::numeric_limits<uint64_t>::max());
+  CHECK(read_seed("5e8") == 500'000'000);
+  CHECK_THROWS_AS(read_seed("18446744073709551616"), InputError);
+  CHECK_THROWS_AS(read_seed("-1"), InputError);
+}
+
 TEST_CASE("a count is a whole number, however it is written", "[zerolab]") {
   const std::pair<const char*, int64_t> table[] = {
       {"0", 0},

@@ -1,5 +1,7 @@
-// What cannot be run is refused before any time is spent: one sentence, exit code 2, nothing on
+// Runs that cannot work are refused before any time is spent: one sentence, exit code 2, nothing on
 // stdout.
+
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -66,8 +68,61 @@ TEST_CASE("what this build does not have is refused with what to use instead", "
   check_refused({"--threads", "2"}, "--threads: a rank computes on one thread");
 }
 
+TEST_CASE("out of memory advises a higher stage only where there is one", "[zerolab]") {
+  const auto advice = [](const char* stage) {
+    return zerolab({"train", "--model", "tiny", "--steps", "1", "-q", "--stage", stage,
+                    "--device-memory", "100KiB"})
+        .err;
+  };
+  CHECK(contains(advice("zero1"), "A higher ZeRO stage keeps less on each rank."));
+  CHECK_FALSE(contains(advice("zero3"), "higher ZeRO stage"));
+  CHECK(contains(advice("zero3"), "With more ranks each keeps a smaller shard."));
+}
+
+TEST_CASE("control characters and marks of direction are escaped in messages", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string evil = "\x1b]0;PWN\x07\u202eevil";
+  const std::string file = write_file(folder / (evil + ".txt"), std::string(200, 'x'));
+  const std::string config =
+      write_file(folder / "i.json", R"({"zerolab":{"data":"\u001b]0;PWN\u0007\u202e"}})");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"train", "--model", evil},
+        {"train", "--" + evil},
+        {evil},
+        {"train", "--data", evil},
+        {"train", "--config", config},
+        {"train", "--model", "tiny", "--steps", "1", "--sample", "0", "--data", file},
+        {"train", "--model", "tiny", "--steps", "1", "--sample", "0", "--out", folder / evil},
+        {"compare", "--model", "tiny", "--steps", "1", "--ranks", "1", "--out",
+         folder / ("c" + evil)},
+        {"data", "info", folder / "*.txt"},
+        {"data", "synth", folder / ("s" + evil), "--tokens", "9"},
+        {"model", "info", evil}}) {
+    const Finished finished = zerolab(arguments);
+    CAPTURE(arguments);
+    const std::string all = finished.out + finished.err;
+    CHECK_FALSE(contains(all, "\x1b"));
+    CHECK_FALSE(contains(all, "\u202e"));
+    CHECK(contains(all, "\\u001b"));
+  }
+  CHECK(contains(zerolab({"train", "--model", "caf\xc3\xa9"}).err, "caf\xc3\xa9"));  // text stays
+}
+
+TEST_CASE("a system that refuses threads ends a run with 4 and advice", "[zerolab]") {
+  // The limit does not apply to root.
+  const std::string user = geteuid() == 0 ? "setpriv --reuid 65534 --clear-groups " : "";
+  if (shell("command -v setpriv").code != 0) SKIP("no setpriv to become a user without rights");
+  const Finished finished =
+      shell(user + "bash -c 'ulimit -u 5; \"$ZEROLAB\" train --model tiny --steps 1 -q --ranks 8'");
+  if (contains(finished.err, "Permission denied")) SKIP("another user cannot run the program");
+  CAPTURE(finished.err);
+  CHECK(finished.code == 4);
+  CHECK(contains(finished.err, "try fewer ranks"));
+  CHECK_FALSE(contains(finished.err, "bug in zerolab"));
+}
+
 TEST_CASE("flags that contradict each other are refused", "[zerolab]") {
-  check_refused({"--eval-every", "3"}, "--eval-every 3 never comes in 2 steps");
+  check_refused({"--eval-every", "3"}, "--eval-every 3 is more than 2 steps");
   check_refused({"--sample", "0", "--prompt", "a"}, "--sample 0 writes nothing");
   check_refused({"--top-k", "257"}, "--top-k 257 is more than the vocabulary of 256");
   check_refused({"--n-head", "5"}, "5");
@@ -128,7 +183,7 @@ TEST_CASE(
   CHECK(finished.out.empty());
   CHECK(contains(finished.err, "zerolab: "));
   CHECK(contains(finished.err, "parameter"));
-  CHECK(files_in(folder / "run").empty());
+  CHECK_FALSE(std::filesystem::exists(folder / "run"));
 }
 
 }  // namespace cli

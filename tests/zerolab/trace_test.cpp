@@ -1,4 +1,4 @@
-// train --trace: a file that is there and whole at the end, or was refused at the beginning.
+// train --trace: a complete file at the end, or a refusal at the beginning.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
@@ -32,9 +32,49 @@ TEST_CASE("train --trace writes the timeline of all ranks and says what opens it
   for (const auto& event : json["traceEvents"])
     if (event["ph"] == "X") ranks.insert(event["pid"].get<int>());
   CHECK(ranks == std::set{0, 1, 2});
-  const Finished quiet = train({"--trace", path, "-q"});  // replaces it
+  const Finished quiet = train({"--trace", folder / "other.json", "-q"});
   CHECK(quiet.code == 0);
   CHECK(quiet.err.empty());
+}
+
+TEST_CASE("--trace replaces no file: not the run's data, weights, configuration, nor its outputs",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string notes = write_file(folder / "notes.txt", std::string(5000, 'a')),
+                    config = write_file(folder / "ds.json", "{}"), out = folder / "run";
+  const auto refused = [&](const std::vector<std::string>& flags, const std::string& text) {
+    const Finished finished = train(flags);
+    CAPTURE(flags, finished.err);
+    CHECK(finished.code == 2);
+    CHECK(contains(finished.err, text));
+  };
+  refused({"--data", notes, "--trace", notes}, "notes.txt' exists");
+  refused({"--config", config, "--trace", config}, "ds.json' exists");
+  for (const char* name : {"/metrics.jsonl", "/model.safetensors"})
+    refused({"--out", out, "--trace", out + "/." + name}, "is a file of --out");
+  refused({"--trace", "/dev/stderr"}, "/dev/stderr' exists");
+  CHECK(read_file(notes) == std::string(5000, 'a'));
+  CHECK(read_file(config) == "{}");
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"ds.json", "notes.txt"});
+  write_file(folder / "t-zero1.json", "mine");
+  const Finished taken = zerolab({"compare", "--model", "tiny", "--trace", folder / "t.json"});
+  CHECK(taken.code == 2);
+  CHECK(contains(taken.err, "t-zero1.json' exists"));
+  CHECK(read_file(folder / "t-zero1.json") == "mine");
+}
+
+TEST_CASE("a trace may be written into the folder of --out", "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished finished = train({"--out", folder / "a/b", "--trace", folder / "a/b/trace.json"});
+  CHECK(finished.code == 0);
+  CHECK(files_in(folder / "a/b") ==
+        std::vector<std::string>{"metrics.jsonl", "model.safetensors", "trace.json"});
+}
+
+TEST_CASE("a refused trace leaves no folder of --out behind", "[zerolab]") {
+  const ScratchFolder folder;
+  CHECK(train({"--out", folder / "new/run/", "--trace", folder / "none/x"}).code == 2);
+  CHECK(files_in(folder.path()).empty());
 }
 
 TEST_CASE("compare --trace writes a timeline of each stage that ran", "[zerolab]") {

@@ -1,4 +1,4 @@
-// What a training run leaves behind and says.
+// The files and the report of a training run.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -132,6 +132,48 @@ TEST_CASE("a number that is not finite is null and its step is skipped", "[zerol
   CHECK(steps[2]["loss"].is_null());
   CHECK(steps[2]["grad_norm"].is_null());
   CHECK(steps[2]["skipped"] == true);
+}
+
+TEST_CASE("a run that only skipped steps ends with 1 and saves no weights", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::vector<std::string> broken = {
+      "--set", "optimizer.type=SGD", "--set", "optimizer.params.lr=1e30", "--steps", "2"};
+  std::vector<std::string> first = broken;
+  first.insert(first.end(), {"--out", folder / "a"});
+  REQUIRE(train(first).code == 0);  // its weights are not finite
+  const Finished second = zerolab({"train", "-q", "--steps", "3", "--init-from",
+                                   folder / "a/model.safetensors", "--out", folder / "b"});
+  CHECK(second.code == 1);
+  CHECK(contains(second.err, "zerolab: all 3 steps were skipped because no gradient was finite"));
+  // A static loss scale is never lowered, so a run that skips every step has failed, too.
+  const std::vector<std::string> too_large = {
+      "train",    "--model", "tiny",  "--steps",           "2",     "-q",
+      "--sample", "0",       "--set", "fp16.enabled=true", "--set", "fp16.loss_scale=1e30"};
+  CHECK(zerolab(too_large).code == 1);
+  CHECK(contains(second.out, "3 of 3 steps"));
+  CHECK(files_in(folder / "b") == std::vector<std::string>{"metrics.jsonl"});
+}
+
+TEST_CASE("on a full disk training goes on, prints its report and ends with 74", "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished full = shell(
+      "ulimit -f 1; $ZEROLAB train --model tiny --steps 20 -q --sample 0 --out " + (folder / "a"));
+  CHECK(full.code == 74);
+  CHECK(contains(full.out, "at step 20"));
+  CHECK(contains(full.err, "training goes on without it"));
+  CHECK(files_in(folder / "a") == std::vector<std::string>{"metrics.jsonl"});
+  const std::string metrics = read_file(folder / "a/metrics.jsonl");
+  CHECK(metrics.ends_with("}\n"));
+}
+
+TEST_CASE("after a failure the kept file is named, so that the next run can be started",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished finished = train({"--precision", "fp16", "--set", "fp16.initial_scale_power=30",
+                                   "--set", "fp16.min_loss_scale=1073741824", "--set",
+                                   "fp16.hysteresis=2", "--steps", "5", "--out", folder / "a"});
+  CHECK(finished.code == 1);
+  CHECK(contains(finished.err, "metrics.jsonl holds the steps so far"));
 }
 
 TEST_CASE("a run goes on from another one's weights, whose sizes it takes", "[zerolab]") {

@@ -1,10 +1,10 @@
 """Shows tensors and parameters in gdb:  gdb -x tutorials/gdb/zerolab.py --args PROGRAM …
 
-(gdb) print m.gradient          Tensor (12720) f32, 50880 B of gradient, holders 13 = {-0.0011771, 3.1389e-05, ...}
-(gdb) print *u.parameters[0]    its name, data and gradient
-(gdb) print/r m.gradient        the members as they are
+(gdb) print u.full_gradient          Tensor (12720) f32, 50880 B of gradient, holders 1 = {-0.0011771, ...}
+(gdb) print *u.unit->parameters[0]   its name, data and gradient
+(gdb) print/r u.full_gradient        the raw members
 
-Only reads memory, so that it works on core files too. Memory of a GPU is not read.
+Only reads memory, so it also works on core files. It does not read memory of a GPU.
 """
 import struct
 import gdb
@@ -71,7 +71,7 @@ class ParameterPrinter:
     def to_string(self):
         name = self.value["name"]
         text = name["_M_dataplus"]["_M_p"].string(length=int(name["_M_string_length"]))
-        state = "open" if bool(self.value["open"]) else "closed"
+        state = "usable" if bool(self.value["usable"]) else "not usable"
         return "Parameter %s, %s" % (text, state)
 
     def children(self):

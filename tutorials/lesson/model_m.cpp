@@ -1,9 +1,14 @@
 #include "tutorials/lesson/model_m.h"
 
-#include <array>
+#include <algorithm>
+#include <cmath>
+#include <set>
 
 #include "nn/data/corpus.h"
-#include "tutorials/lesson/time_map.h"
+#include "stages/train/gradient_bound.h"
+#include "stages/weights.h"
+#include "tensor/kernels.h"
+#include "tutorials/lesson/holdings.h"
 
 namespace zl::lesson {
 namespace {
@@ -11,16 +16,42 @@ namespace {
 constexpr int kTokens = 65;
 
 std::string in_65_tokens(std::string_view text) {
-  std::array<int, 256> token;
-  token.fill(-1);
-  int known = 0;
-  std::string tokens;
+  std::string known, tokens;
   for (const char c : text) {
-    int& t = token[uint8_t(c)];
-    if (t < 0) t = std::min(known++, kTokens - 1);
-    tokens.push_back(char(t));
+    const size_t token = std::min(known.find(c), known.size());
+    if (token == known.size()) known.push_back(c);
+    tokens.push_back(char(std::min<size_t>(token, kTokens - 1)));
   }
   return tokens;
+}
+
+// The unpadded values of all units in order, from the shards of all ranks.
+std::vector<float> without_padding(const TrainingSpec& spec, const ShardsOfRanks& shards) {
+  std::vector<float> all;
+  int64_t begin = 0;  // of the unit in the shards of a rank
+  const auto model = spec.make_model();
+  for (const Unit& unit : model->units()) {
+    const Partition partition(unit, spec.ranks);
+    std::vector<float> full;
+    for (const std::vector<float>& rank : shards)
+      full.insert(full.end(), rank.begin() + begin, rank.begin() + begin + partition.shard());
+    for (const Partition::Piece& piece : partition.pieces(0, partition.full()))
+      all.insert(all.end(), full.begin() + piece.at, full.begin() + piece.at + piece.count);
+    begin += partition.shard();
+  }
+  return all;
+}
+
+double norm(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float x : values) sum += double(x) * double(x);
+  return std::sqrt(sum);
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> difference;
+  for (size_t i = 0; i < b.size(); ++i) difference.push_back(a[i] - b[i]);
+  return norm(difference);
 }
 
 }  // namespace
@@ -35,38 +66,7 @@ SizesM sizes_m(int ranks, int64_t layers) {
   const auto pad = [&](int64_t n) { return (n + multiple - 1) / multiple * multiple; };
   const int64_t root = V * C + T * C + 2 * C;  // token embedding, positions, last norm
   const int64_t block = 12 * C * C + 13 * C;   // norms 4C, attention 4C^2 + 4C, mlp 8C^2 + 5C
-  return {.root = root,
-          .block = block,
-          .padded_root = pad(root),
-          .padded_block = pad(block),
-          .layers = layers};
-}
-
-RunM train_m(Lesson& lesson, const TrainingSpec& spec, TimeMap* map) {
-  std::vector<float> weights;
-  TrainingResult result =
-      run_training(spec, {.at_start =
-                              [&](RankTraining& training) {
-                                const Stage& stage = training.engine().stage();
-                                if (!map) return;
-                                lesson.watch(training.comm(), training.memory(), &stage,
-                                             &training.model().units());
-                                if (training.comm().rank() == 0)
-                                  map->watch(training.comm(), stage, training.model().units());
-                              },
-                          .on_step = {},
-                          .at_end =
-                              [&](RankTraining& training) {
-                                lesson.unwatch(training.comm());
-                                std::vector<float> all = collect_weights(training);
-                                if (training.comm().rank() == 0) weights = std::move(all);
-                              }});
-  return {std::move(result.steps), std::move(result.ranks), std::move(weights)};
-}
-
-int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks) {
-  const auto row = log.rows().find({collective, purpose});
-  return row == log.rows().end() ? 0 : row->second.sent_bytes_times_n / ranks;
+  return {root, block, pad(root), pad(block), layers};
 }
 
 const Windows& text_m() {
@@ -78,15 +78,74 @@ const Windows& text_m() {
 
 TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers) {
   TrainingSpec spec;
-  spec.model = model_m(layers);
-  spec.config.stage = stage;
-  spec.config.micro_batch = kRowsM;
-  spec.config.steps = 1;
-  spec.config.seed = lesson.seed();
+  spec.make_model = [layers] { return std::make_unique<Gpt>(model_m(layers)); };
+  spec.data = &text_m();
+  spec.input_row = text_m().input_row(), spec.target_row = text_m().target_row();
+  spec.engine.stage = stage;
+  spec.engine.seed = lesson.seed();
+  spec.micro_batch = kRowsM;
+  spec.steps = 1;
   spec.ranks = lesson.ranks();
-  spec.windows = &text_m();
-  spec.run_ranks = lesson.runner();
+  spec.run_ranks = [&lesson](int size, const auto& body, RankOptions options) {
+    lesson.run_ranks(size, body, options);
+  };
   return spec;
+}
+
+RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded) {
+  RunM run;
+  run.weights.resize(size_t(spec.ranks));
+  ShardsOfRanks gradient(size_t(spec.ranks));
+  TrainingCallbacks callbacks;
+  callbacks.at_start = [&](Trainer& rank) {
+    const View view = holdings(rank.engine().stage(), rank.model().units(), rank.comm().events());
+    if (recorded) lesson.recording().watch(rank.comm(), rank.memory(), view);
+  };
+  callbacks.after_backward = [&](Trainer& rank) {
+    if (rank.steps() == 1) gradient[size_t(rank.comm().rank())] = gradient_shards(rank);
+  };
+  callbacks.at_end = [&](Trainer& rank) {
+    lesson.recording().stop(rank.comm().rank());
+    std::vector<float>& weights = run.weights[size_t(rank.comm().rank())];
+    visit_parameters(rank.engine().stage(), [&](const Parameter&, const Tensor& full) {
+      const std::vector<float> values = kernel::download_floats(full);
+      weights.insert(weights.end(), values.begin(), values.end());
+    });
+  };
+  TrainingResult result = run_training(spec, callbacks);
+  run.steps = std::move(result.steps), run.ranks = std::move(result.ranks);
+  run.gradient = without_padding(spec, gradient);
+  return run;
+}
+
+int64_t different_weights(const RunM& run) {
+  return int64_t(std::set(run.weights.begin(), run.weights.end()).size());
+}
+
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  return distance(a, b) / norm(b);
+}
+
+Deviation deviation_from_ddp(Lesson& lesson, TrainingSpec spec, const RunM& run) {
+  spec.engine.stage = StageKind::ddp;
+  spec.make_stage = {};
+  const double additions = double(spec.engine.accumulation * spec.ranks);
+  const auto magnitudes = without_padding(spec, gradient_magnitudes(spec));
+  return {distance(run.gradient, train_m(lesson, spec).gradient),
+          2 * additions * 0x1p-24 * norm(magnitudes)};
+}
+
+int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks) {
+  const auto row = log.rows().find({collective, purpose});
+  return row == log.rows().end() ? 0 : row->second.sent_bytes_times_n / ranks;
+}
+
+int64_t sent_for_states(const CommunicationLog& log, int ranks) {
+  int64_t times_n = 0;
+  for (const auto& [call, traffic] : log.rows())
+    if (call.second == Purpose::parameter || call.second == Purpose::gradient)
+      times_n += traffic.sent_bytes_times_n;
+  return times_n / ranks;
 }
 
 }  // namespace zl::lesson

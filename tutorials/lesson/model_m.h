@@ -1,10 +1,13 @@
-// Model M: the small GPT of the lessons, and text for it.
+// Model M: the small GPT of the lessons, text for it, and its training under any stage.
 //
 // V = 65, T = 32, C = 32, H = 2, L = 2, B = 4: 28,576 parameters, a step of which takes
 // milliseconds on any machine.
 #pragma once
 
+#include <vector>
+
 #include "nn/data/windows.h"
+#include "nn/gpt.h"
 #include "stages/train/trainer.h"
 #include "tutorials/lesson/lesson.h"
 
@@ -14,7 +17,7 @@ inline constexpr int64_t kRowsM = 4;  // B: sequences of one rank's micro-batch
 
 GptConfig model_m(int64_t layers = 2);
 
-// [n] The units of model M, root first, from V, T, C and L alone: as they are, and padded to a
+// [n] The units of model M, root first, from V, T, C and L alone: without padding, and padded to a
 // multiple of 16 N. (Every parameter of M is a multiple of 16 elements, so that there is no padding
 // between them.)
 struct SizesM {
@@ -25,26 +28,38 @@ struct SizesM {
 };
 SizesM sizes_m(int ranks, int64_t layers = 2);
 
-// The text that ships, in 65 tokens: its characters numbered as they come, those after the 64th
-// all 64. Windows of T = 32.
+// The text that ships, in sequences of T = 32 from 65 tokens: its characters are numbered in the
+// order of their first use, those after the 64th all 64.
 const Windows& text_m();
 
-// Trains model M under `stage` on text_m(): 1 step, 1 micro-batch of B sequences per rank. Made for
-// the lesson's --ranks,
-// --seed and --step. Change what you like; the lesson must outlive it.
+// Trains model M on text_m(): 1 step, 1 micro-batch of B sequences per rank, with --ranks and
+// --seed. Change what you like; the lesson must outlive it.
 TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers = 2);
-
-class TimeMap;
 
 struct RunM {
   std::vector<StepRecord> steps;
   std::vector<RankReport> ranks;
-  std::vector<float> weights;  // whole
+  std::vector<std::vector<float>> weights;  // by rank: the full parameters, as the rank has them
+  std::vector<float> gradient;              // of the first step: the mean over ranks, unpadded
 };
-// Runs it. If there is a map, it records rank 0, and --step stops in this run.
-RunM train_m(Lesson& lesson, const TrainingSpec& spec, TimeMap* map = nullptr);
+// `recorded`: for --step and unit_map().
+RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded = false);
 
-// [B] sent by one rank, whose ring factors the log has multiplied by N.
+// How many ranks have different weights: 1 if all have the same bits.
+int64_t different_weights(const RunM& run);
+// |a - b| / |b|, both as vectors.
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
+
+// How far the gradient of `run` is from ddp's, and how far two orders of additions can be: 2 A N
+// 2^-24 sum |g|, with the sum over the micro-batches of all ranks. Both are 2-norms.
+struct Deviation {
+  double difference, bound;
+};
+Deviation deviation_from_ddp(Lesson& lesson, TrainingSpec spec, const RunM& run);
+
+// [B] sent by one rank in calls of this kind and purpose.
 int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks);
+// [B] sent by one rank in all calls for parameters and gradients.
+int64_t sent_for_states(const CommunicationLog& log, int ranks);
 
 }  // namespace zl::lesson

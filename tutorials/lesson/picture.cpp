@@ -1,16 +1,19 @@
-#include "tutorials/lesson/picture.h"
-
+// What --step shows of one event.
 #include <algorithm>
 
 #include "tensor/error.h"
 #include "tutorials/lesson/lesson.h"
+#include "tutorials/lesson/stepper.h"
 
 namespace zl::lesson {
 namespace {
 
+using Lines = std::vector<std::string>;
+using Ranks = std::vector<const Snapshot*>;
+
 constexpr char kLetters[kMemoryUses + 1] = "PMGOACW";  // in the order of MemoryUse
 constexpr int kBar = 40;
-constexpr size_t kMostUnits = 8;  // rows; of more units those around the one at work are shown
+constexpr size_t kMostRows = 8;  // of more rows those around the unit at work are shown
 
 std::string left(std::string text, size_t width) {
   text.resize(std::max(width, text.size()), ' ');
@@ -19,9 +22,28 @@ std::string left(std::string text, size_t width) {
 std::string right(const std::string& text, size_t width) {
   return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
 }
+std::string right(int64_t number, size_t width) { return right(with_commas(number), width); }
 
-// One letter for each kBar-th of `scale`; where the letters do not come out even, later uses give
-// way.
+void add_rows(const Ranks& ranks, const Lines& legend, Lines& lines) {
+  const std::vector<Row>& rows = ranks[0]->rows;
+  if (rows.empty()) return;
+  const auto active = size_t(std::ranges::find(rows, ranks[0]->unit, &Row::first) - rows.begin());
+  const size_t at = active == rows.size() ? 0 : active, shown = std::min(rows.size(), kMostRows),
+               first = std::min(at < shown / 2 ? 0 : at - shown / 2, rows.size() - shown);
+  size_t width = 7;
+  for (const Row& row : rows) width = std::max(width, row.second.size());
+  lines.push_back(left("", 8));
+  for (size_t r = 0; r < ranks.size(); ++r) lines.back() += left(str(" rank ", r), width + 1);
+  for (size_t u = first; u < first + shown; ++u) {
+    lines.push_back((u == active ? " > " : "   ") + left(rows[u].first, 5));
+    for (const Snapshot* rank : ranks) lines.back() += left(" " + rank->rows[u].second, width + 1);
+  }
+  if (shown < rows.size()) lines.push_back(str("   and ", rows.size() - shown, " more"));
+  for (const std::string& line : legend) lines.push_back("   " + line);
+  lines.push_back("");
+}
+
+// One letter for each kBar-th of `scale`. Where letters do not come out even, later uses get fewer.
 std::string bar(const MemoryLedger& ledger, int64_t scale) {
   std::string cells;
   int64_t bytes = 0;
@@ -33,115 +55,52 @@ std::string bar(const MemoryLedger& ledger, int64_t scale) {
   return left(cells, kBar);
 }
 
-// [first, last) of the units that are shown: all, or those around the one at work.
-std::pair<size_t, size_t> shown_units(const RankMoment& rank) {
-  const size_t count = rank.units.size();
-  if (count <= kMostUnits) return {0, count};
-  const auto at = std::ranges::find(rank.units, rank.unit, &UnitCell::name);
-  const size_t active = at == rank.units.end() ? 0 : size_t(at - rank.units.begin());
-  const size_t first =
-      std::min(active < kMostUnits / 2 ? 0 : active - kMostUnits / 2, count - kMostUnits);
-  return {first, first + kMostUnits};
-}
-
-void add_units(const Moment& moment, std::vector<std::string>& lines) {
-  const RankMoment& first_rank = moment.ranks[0];
-  if (first_rank.units.empty()) return;
-  std::string head = "   unit    ";
-  for (const RankMoment& rank : moment.ranks) head += left(str("rank ", rank.rank), 8);
-  lines.push_back(head);
-  const auto [first, last] = shown_units(first_rank);
-  if (first > 0) lines.push_back(str("   ... ", first, " more"));
-  for (size_t u = first; u < last; ++u) {
-    std::string line = (first_rank.units[u].name == first_rank.unit ? " > " : "   ") +
-                       left(first_rank.units[u].name, 8);
-    for (const RankMoment& rank : moment.ranks) {
-      const UnitCell& cell = rank.units.size() > u ? rank.units[u] : UnitCell{};
-      line += left({cell.parameter, ' ', cell.gradient, ' ', cell.optimizer}, 8);
-    }
-    lines.push_back(line);
-  }
-  if (last < first_rank.units.size())
-    lines.push_back(str("   ... ", first_rank.units.size() - last, " more"));
-  lines.push_back("   P G O whole parameters, gradients, optimizer   p g o own shard   . free");
-  lines.push_back("");
-}
-
-void add_bars(const Moment& moment, std::vector<std::string>& lines) {
-  int64_t scale = 0;
-  for (const RankMoment& rank : moment.ranks) scale = std::max(scale, rank.ledger.peak_total());
-  for (const RankMoment& rank : moment.ranks)
-    lines.push_back(str("   rank ", rank.rank, " |", bar(rank.ledger, scale), "|",
-                        right(with_commas(rank.ledger.live_total()), 11), " B"));
+void add_bars(const Ranks& ranks, int64_t scale, Lines& lines) {
+  lines.push_back(left(str("   memory: ", kBar, " letters are ", with_commas(scale), " B"), 52) +
+                  right("live [B]", 12) + right("sent [B]", 13));
+  for (size_t r = 0; r < ranks.size(); ++r)
+    lines.push_back(str("   rank ", r, " |", bar(ranks[r]->ledger, scale), "|",
+                        right(ranks[r]->ledger.live_total(), 12),
+                        right(ranks[r]->sent(int(ranks.size())), 13)));
   lines.push_back("   P parameter G gradient O optimizer A activation C communication W workspace");
 }
 
-void add_memory(const Moment& moment, std::vector<std::string>& lines) {
-  lines.push_back("");
-  lines.push_back(left("   memory [B]", 22) + right("live, least", 14) + right("live, most", 14) +
-                  right("peak, most", 14));
+void add_line(Lines& lines, const std::string& name, const auto&... cells) {
+  lines.push_back(left("   " + name, 34) + (right(cells, 14) + ...));
+}
+
+void add_memory(const Ranks& ranks, Lines& lines) {
+  add_line(lines, "memory [B]", "live, least", "live, most", "peak, most");
   for (int use = 0; use < kMemoryUses; ++use) {
     int64_t least = INT64_MAX, most = 0, peak = 0;
-    for (const RankMoment& rank : moment.ranks) {
-      least = std::min(least, rank.ledger.live(MemoryUse(use)));
-      most = std::max(most, rank.ledger.live(MemoryUse(use)));
-      peak = std::max(peak, rank.ledger.peak(MemoryUse(use)));
+    for (const Snapshot* rank : ranks) {
+      least = std::min(least, rank->ledger.live(MemoryUse(use)));
+      most = std::max(most, rank->ledger.live(MemoryUse(use)));
+      peak = std::max(peak, rank->ledger.peak(MemoryUse(use)));
     }
-    if (peak == 0) continue;
-    lines.push_back(left(str("   ", name(MemoryUse(use))), 22) + right(with_commas(least), 14) +
-                    right(with_commas(most), 14) + right(with_commas(peak), 14));
+    if (peak > 0) add_line(lines, name(MemoryUse(use)), least, most, peak);
   }
 }
 
-void add_communication(const Moment& moment, std::vector<std::string>& lines) {
-  lines.push_back("");
-  lines.push_back(left("   rank 0's calls", 34) + right("calls", 8) + right("elements", 14) +
-                  right("sent [B]", 14));
-  for (const auto& [key, traffic] : moment.ranks[0].log.rows())
-    lines.push_back(left(str("   ", name(key.first), ", ", name(key.second)), 34) +
-                    right(with_commas(traffic.calls), 8) +
-                    right(with_commas(traffic.elements), 14) +
-                    right(with_commas(traffic.sent_bytes_times_n / moment.size), 14));
-  if (moment.ranks[0].log.rows().empty()) lines.push_back("   none yet");
+void add_communication(const CommunicationLog& log, int ranks, Lines& lines) {
+  add_line(lines, "calls of rank 0", "calls", "elements", "sent [B]");
+  for (const auto& [key, traffic] : log.rows())
+    add_line(lines, str(name(key.first), ", ", name(key.second)), traffic.calls, traffic.elements,
+             traffic.sent_bytes_times_n / ranks);
 }
 
 }  // namespace
 
-int64_t RankMoment::sent(int size) const {
-  int64_t times_n = 0;
-  for (const auto& [key, traffic] : log.rows()) times_n += traffic.sent_bytes_times_n;
-  return times_n / size;
-}
-
-std::string event_text(const RankMoment& rank) {
-  std::string text =
-      left(rank.phase, 10) + " " + left(rank.unit.empty() ? "-" : rank.unit, 5) + " " + rank.what;
-  if (!rank.detail.empty()) text += " '" + rank.detail + "'";
-  return text;
-}
-
-std::vector<std::string> picture(const Moment& moment, Panel panel) {
-  std::vector<std::string> lines{
-      str(moment.lesson, "  event ", moment.event, "  ", event_text(moment.ranks[0])), ""};
-  add_units(moment, lines);
-  add_bars(moment, lines);
-  lines.push_back(
-      str("   sent so far by each rank: ", with_commas(moment.ranks[0].sent(moment.size)), " B"));
-  if (panel == Panel::memory) add_memory(moment, lines);
-  if (panel == Panel::communication) add_communication(moment, lines);
+std::vector<std::string> picture(const Recording& recording, int64_t event, Panel panel) {
+  const Ranks ranks = recording.at(event);
+  Lines lines{str("event ", event + 1, " of ", recording.events(), ": ", ranks[0]->text()), ""};
+  add_rows(ranks, recording.legend(), lines);
+  add_bars(ranks, recording.peak(), lines);
+  if (panel != Panel::none) lines.push_back("");
+  if (panel == Panel::memory) add_memory(ranks, lines);
+  if (panel == Panel::communication) add_communication(ranks[0]->log, int(ranks.size()), lines);
   for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
-  lines.push_back("[n]ext  [u]nit  [m]emory  [c]ommunication  [q]uit");
   return lines;
-}
-
-std::string plain_line(const Moment& moment) {
-  const RankMoment& rank = moment.ranks[0];
-  std::string cells;
-  for (const UnitCell& cell : rank.units)
-    cells += str(" ", cell.name, ":", cell.parameter, cell.gradient, cell.optimizer);
-  return str("step ", right(str(moment.event), 4), "  ", left(event_text(rank), 50),
-             right(with_commas(rank.ledger.live_total()), 10), " B live ",
-             right(with_commas(rank.sent(moment.size)), 9), " B sent", cells);
 }
 
 }  // namespace zl::lesson

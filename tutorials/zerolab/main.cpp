@@ -1,19 +1,17 @@
-// The zerolab program: finds the command, runs it, and turns what went wrong into one sentence and
-// an exit code.
+// The zerolab program: reads the command line, runs the command, and turns errors into one sentence
+// and an exit code.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <new>
 
 #include "dist/nccl/errors.h"
-#include "dist/run_ranks.h"
-#include "stages/train/trainer.h"
 #include "tensor/cpu/cpu_backend.h"
-#include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/commands/command.h"
 #include "tutorials/zerolab/commands/launch.h"
@@ -21,16 +19,6 @@
 
 namespace zl::cli {
 namespace {
-
-enum ExitCode {
-  kFine = 0,
-  kFailed = 1,
-  kUsage = 2,
-  kOutOfMemory = 3,
-  kCommunication = 4,
-  kUnforeseen = 70,
-  kInterrupted = 130
-};
 
 constexpr const char* kDescription =
     "zerolab: data-parallel training from scratch. DDP and ZeRO stages 1, 2 and 3, compared bit by "
@@ -43,9 +31,9 @@ Start here:
   zerolab train --stage zero3 --ranks 4 --out runs/first
 
 Exit codes: 0 fine, 1 a check failed, 2 usage or configuration, 3 out of memory, 4 communication,
-            70 unforeseen, 130 Ctrl-C after all ranks ended)";
+            70 unforeseen, 74 an output could not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
 
-// Help without CLI11's notes on types, groups without empty lines doubled.
+// Help without CLI11's notes on types and without double empty lines.
 class Help : public CLI::Formatter {
  public:
   Help() { column_width(30); }
@@ -69,7 +57,7 @@ class Help : public CLI::Formatter {
   }
 };
 
-// "zerolab train": the commands that were recognised, for people to type.
+// "zerolab train": the commands that were recognised.
 std::string path_of(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return app.get_name() + (chosen.empty() ? "" : " " + path_of(*chosen.front()));
@@ -94,7 +82,7 @@ std::vector<std::string> flag_names(const CLI::App& app) {
   return names;
 }
 
-// One sentence about a command line that CLI11 did not understand.
+// Why CLI11 refused a command line, in one sentence.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = deepest(app);
   const bool root = &command == &app;
@@ -122,7 +110,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   return text;
 }
 
-// Everybody knows --help: it works everywhere and takes no line in any list.
+// --help works in every command, so no list names it.
 void hide_help(CLI::App& app) {
   app.get_help_ptr()->group("");
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -130,7 +118,7 @@ void hide_help(CLI::App& app) {
 }
 
 int say(int code, const std::string& sentence) {
-  std::fprintf(stderr, "zerolab: %s\n", sentence.c_str());
+  std::fprintf(stderr, "zerolab: %s\n", printable(sentence).c_str());
   return code;
 }
 
@@ -140,50 +128,32 @@ int usage_error(const CLI::App& app, const std::string& sentence) {
   return kUsage;
 }
 
-// What each error means outside.
 int run(const CLI::App& app, const Invocation& invocation) {
   try {
     return invocation.run();
   } catch (const UsageError& e) {
     return usage_error(app, e.what());
-  } catch (const InputError& e) {
-    return say(kUsage, e.what());
-  } catch (const OutOfMemory& e) {
-    return say(kOutOfMemory, e.what());
-  } catch (const std::bad_alloc&) {
-    return say(kOutOfMemory,
-               "this machine has no memory left; try a smaller model, fewer ranks or a smaller "
-               "micro-batch");
-  } catch (const CommunicationError& e) {
-    if (interrupt_requested())
-      return say(kInterrupted, "interrupted");  // another rank was the first to see it
-    say(kCommunication, e.what());
-    std::fputs(last_failure_report().c_str(), stderr);
-    return kCommunication;
-  } catch (const LossScaleExhausted& e) {
-    return say(kFailed, e.what());
-  } catch (const Interrupted&) {
-    return say(kInterrupted, "interrupted");
-  } catch (const std::exception& e) {
-    return say(
-        kUnforeseen,
-        std::string("unforeseen: ") + e.what() +
-            "\nThis is a bug in zerolab. Report it with the command line and 'zerolab doctor'.");
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception(), interrupt_signal());
+    std::fflush(stdout);
+    say(failure.code, failure.text);
+    if (failure.code == kCommunication)
+      std::fputs(printable(last_failure_report()).c_str(), stderr);
+    return failure.code;
   }
 }
 
-// Everything that was printed must have arrived; a reader that went away (| head) is no error.
+// Checks that everything printed has arrived. A reader that went away (| head) is no error.
 int finish(int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (written || errno == EPIPE) return code;
-  return say(code == kFine ? int(kUnforeseen) : code,
+  return say(code == kFine ? int(kNotWritten) : code,
              std::string("stdout cannot be written to: ") + std::strerror(errno));
 }
 
 std::string version() {
   const Gpus gpus = find_gpus(0);
-  const int nccl =
-      nccl_compiled_for();  // what this program is: which library it finds here, doctor says
+  const int nccl = nccl_compiled_for();  // 'doctor' names the library that is found here
   return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ",
              gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", ",
              nccl ? "NCCL " + nccl_version_text(nccl) : "no NCCL", ")");
@@ -205,7 +175,7 @@ int parse_and_run(int argc, char** argv) {
   add_bench(app, invocation);
   add_doctor(app, invocation);
   add_launch(app, invocation, command_names(app));
-  app.footer(kFooter);  // after the commands, which would inherit it
+  app.footer(kFooter);  // after the commands, because they would inherit it
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     command->group("Commands");
   hide_help(app);

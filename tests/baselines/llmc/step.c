@@ -1,10 +1,10 @@
 // Times a training step of llm.c's GPT-2, and prints JSON.
 //
-//   gcc -Ofast -march=native -fopenmp -DOMP -I LLMC step.c -lm -o step       LLMC: a checkout of llm.c; flags of its Makefile
+//   gcc -Ofast -march=native -fopenmp -DOMP -I LLMC step.c -lm -o step       LLMC: a checkout of llm.c; its Makefile's flags
 //   OMP_NUM_THREADS=1 ./step MODEL.bin B T STEPS WARM_UP [TOKENS.bin]
 //
-// MODEL.bin is a checkpoint of version 3 (zerolab model export). TOKENS.bin holds uint16, read as nn/data/windows.h says; without
-// it tokens are random. The step is that of llm.c's main(); settings of AdamW are zerolab's defaults.
+// MODEL.bin is a checkpoint of version 3 (zerolab model export). TOKENS.bin holds uint16, read as nn/data/windows.h says; the
+// default is random tokens. The step is that of llm.c's main(); AdamW has zerolab's default settings.
 #define TESTING  // leaves llm.c's main() out
 #include "train_gpt2.c"
 
@@ -33,16 +33,16 @@ static int positive(const char* text, const char* what, int least) {
   char* end;
   const long value = strtol(text, &end, 10);
   if (*text == 0 || *end != 0 || value < least || value > 1000000) {
-    fprintf(stderr, "step: %s: '%s' is no number from %d on\n", what, text, least);
+    fprintf(stderr, "step: %s: '%s' is not a number of at least %d\n", what, text, least);
     exit(2);
   }
   return (int)value;
 }
 
 typedef struct {
-  uint16_t* all;  // null: random ones
+  uint16_t* all;  // null: random tokens
   size_t count;
-  uint64_t state;  // of the random ones
+  uint64_t state;  // of the random generator
 } Tokens;
 
 static Tokens read_tokens(const char* path) {
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   const int B = positive(argv[2], "B", 1), T = positive(argv[3], "T", 1);
   const int steps = positive(argv[4], "STEPS", 1), warm_up = positive(argv[5], "WARM_UP", 0);
   FILE* out = fdopen(dup(STDOUT_FILENO), "w");
-  dup2(STDERR_FILENO, STDOUT_FILENO);  // llm.c reports the sizes on stdout, which belongs to the JSON here
+  dup2(STDERR_FILENO, STDOUT_FILENO);  // llm.c prints sizes to stdout, where only the JSON belongs
 
   GPT2 model;
   gpt2_build_from_checkpoint(&model, argv[1]);

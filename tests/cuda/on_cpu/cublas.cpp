@@ -22,7 +22,7 @@ struct Matrix {
   }
 };
 
-// As TF32 is read: 10 bits of fraction, rounded to nearest.
+// Rounds to TF32: 10 bits of fraction, to nearest.
 double to_tf32(double value) {
   float f = float(value);
   uint32_t bits = 0;
@@ -43,10 +43,8 @@ void run_gemm(const GemmCall& g, double alpha, double beta) {
         double sum = 0;
         for (int l = 0; l < g.k; ++l) sum += read(left.at<T>(i, l)) * read(right.at<T>(l, j));
         T& out = static_cast<T*>(g.c)[size_t(j) * size_t(g.ldc) + size_t(i)];
-        const double before =
-            beta == 0
-                ? 0
-                : beta * double(zl::Compute<T>(out));  // what beta 0 overwrites may be anything
+        // With beta = 0 the old value may be anything.
+        const double before = beta == 0 ? 0 : beta * double(zl::Compute<T>(out));
         out = T(zl::Compute<T>(alpha * sum + before));
       }
   });
@@ -54,8 +52,8 @@ void run_gemm(const GemmCall& g, double alpha, double beta) {
 
 }  // namespace
 
-// Scalars are read now, as cuBLAS reads those of the host; matrices when the stream comes to it.
-cublasStatus_t tell_gemm(cublasHandle_t handle, const GemmCall& g) {
+// Reads scalars now, as cuBLAS reads those of the host, and matrices when the stream executes it.
+cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
   if (g.lda < (g.op_a == CUBLAS_OP_T ? g.k : g.m) || g.ldb < (g.op_b == CUBLAS_OP_T ? g.n : g.k) ||
       g.ldc < g.m)
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -63,7 +61,7 @@ cublasStatus_t tell_gemm(cublasHandle_t handle, const GemmCall& g) {
     return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s)
                                            : double(*static_cast<const float*>(s));
   };
-  zl::cuda_on_cpu::tell(handle->stream, [g, alpha = scalar(g.alpha), beta = scalar(g.beta)] {
+  zl::cuda_on_cpu::enqueue(handle->stream, [g, alpha = scalar(g.alpha), beta = scalar(g.beta)] {
     run_gemm(g, alpha, beta);
   });
   return CUBLAS_STATUS_SUCCESS;

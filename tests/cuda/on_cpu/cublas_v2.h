@@ -1,4 +1,4 @@
-// As much of cuBLAS as tensor/cuda uses, by plain loops on the CPU.
+// The part of cuBLAS that tensor/cuda uses, as plain loops on the CPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,8 +28,8 @@ inline cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream
 inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-// What cublasGemmEx is told, in its order: C (m, n) = alpha op(A) (m, k) op(B) (k, n) + beta C,
-// columns first.
+// The arguments of cublasGemmEx, in its order: C (m, n) = alpha op(A) (m, k) op(B) (k, n) + beta C,
+// column-major.
 struct GemmCall {
   cublasOperation_t op_a, op_b;
   int m, n, k;
@@ -47,9 +47,9 @@ struct GemmCall {
   cublasComputeType_t compute;
   cublasGemmAlgo_t algorithm;
 };
-// Refuses leading dimensions that cuBLAS refuses.
-cublasStatus_t tell_gemm(cublasHandle_t handle, const GemmCall& call);
+// Refuses the leading dimensions that cuBLAS refuses.
+cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& call);
 template <class... Arguments>
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, Arguments... arguments) {
-  return tell_gemm(handle, {arguments...});
+  return enqueue_gemm(handle, {arguments...});
 }

@@ -1,17 +1,19 @@
-// As much of CUDA as tensor/cuda uses, on the CPU, as unkind as CUDA may be:
-// - The blocks of a kernel run one after the other, the threads of a block in turns, each until the
-// next point at which it
-//   waits for others.
-// - What a stream is told is done as late as possible: when somebody waits for it. So whoever
-// forgets to wait sees old values.
-// - There are two GPUs that cannot reach each other. Addresses of their memory are none for the
-// host: it faults if it follows
-//   one, and a kernel that is given an address of the other GPU is refused.
+// An emulator of the part of CUDA that tensor/cuda uses, on the CPU. It is as unfavourable as CUDA
+// may be:
+// - The blocks of a kernel run one after the other. The threads of a block take turns: each runs
+// until
+//   it waits for others.
+// - The work of a stream is executed as late as possible: when some code waits for it. Code that
+// does
+//   not wait sees old values.
+// - There are two GPUs without peer access. The host faults if it uses an address in GPU memory,
+// and a
+//   kernel that gets an address of the other GPU is refused.
 //
-// So kernels, their indices, barriers and shuffles, and the order between streams, are tested where
-// there is no GPU. What this cannot show: all races between threads of a kernel (the blocks'
-// threads run upwards and downwards in turn), memory that is not aligned for its instructions,
-// speed.
+// So tests need no GPU to check kernels, their indices, barriers and shuffles, and the order
+// between streams. The emulator does not find every race between the threads of a kernel (threads
+// run upwards in one block and downwards in the next) and no misaligned memory, and it says nothing
+// about speed.
 #pragma once
 
 #include <cstddef>
@@ -102,23 +104,23 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 
 namespace zl::cuda_on_cpu {
 
-// Of the thread that runs at the moment.
+// The indices of the thread that runs now.
 extern constinit thread_local dim3 thread_index, block_index, block_size, grid_size;
-// Lets the other threads of the block run until all have come this far.
+// Runs the other threads of the block until all have reached this call.
 void wait_for_block();
-// Gives `mine` and gets what the thread `lane ^ offset` of the warp gives at the same call.
+// Returns the `mine` of thread `lane ^ offset` of the warp at the same call.
 uint64_t exchange_in_warp(uint64_t mine, int offset);
 // Runs body() for each thread of each block.
 void run(unsigned blocks, unsigned threads, const std::function<void()>& body);
 
-// Tells the stream one more thing to do.
-void tell(cudaStream_t stream, std::function<void()> what);
-// The same for what may have to wait for another thread: it is asked again until it is done.
-void tell_when(cudaStream_t stream, std::function<bool()> what);
-// Where an address of any GPU really is; other addresses stay as they are.
+// Adds work to the stream.
+void enqueue(cudaStream_t stream, std::function<void()> work);
+// The same for work that may wait for another thread: it is called again until it returns true.
+void enqueue_until(cudaStream_t stream, std::function<bool()> work);
+// The host address of an address of any GPU; other addresses do not change.
 void* on_host(const void* address);
-// Where an address of the GPU that is set at the moment really is; other addresses stay as they
-// are. Throws std::logic_error for an address of another GPU.
+// The host address of an address of the current GPU; other addresses do not change. Throws
+// std::logic_error for an address of another GPU.
 void* address_for_kernels(const void* address);
 
 }  // namespace zl::cuda_on_cpu
@@ -141,11 +143,11 @@ F __shfl_xor_sync(unsigned, F value, int offset) {
   return value;
 }
 
-// What tensor/cuda/launch.h writes as kernel<<<blocks, threads, 0, stream>>>(arguments).
-#define ZL_LAUNCH(kernel, blocks, threads, stream)                                     \
-  [&](auto... arguments_of_kernel) {                                                   \
-    ::zl::cuda_on_cpu::tell(stream, [kernel = kernel, n = unsigned(blocks),            \
-                                     of = unsigned(threads), arguments_of_kernel...] { \
-      ::zl::cuda_on_cpu::run(n, of, [&] { kernel(arguments_of_kernel...); });          \
-    });                                                                                \
+// In tensor/cuda/launch.h this is kernel<<<blocks, threads, 0, stream>>>(arguments).
+#define ZL_LAUNCH(kernel, blocks, threads, stream)                                        \
+  [&](auto... arguments_of_kernel) {                                                      \
+    ::zl::cuda_on_cpu::enqueue(stream, [kernel = kernel, n = unsigned(blocks),            \
+                                        of = unsigned(threads), arguments_of_kernel...] { \
+      ::zl::cuda_on_cpu::run(n, of, [&] { kernel(arguments_of_kernel...); });             \
+    });                                                                                   \
   }

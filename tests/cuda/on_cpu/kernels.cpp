@@ -13,34 +13,35 @@ constinit thread_local dim3 thread_index, block_index, block_size, grid_size;
 
 namespace {
 
-constexpr size_t kStack = 128 << 10;  // [B] of a CUDA thread
+constexpr size_t kStack = 128 << 10;  // [B] per CUDA thread
 constexpr unsigned kWarp = 32;
 
-// A place to go on from. The compiler's own setjmp neither asks the system about signals nor tells
-// a sanitizer that the frames between here and there have ended, which they have not.
-struct Place {
+// A point at which execution can continue. The compiler's own setjmp makes no system call for
+// signals, and does not tell a sanitizer that the frames in between have ended, which they have
+// not.
+struct Continuation {
   void* registers[5];
 };
-[[gnu::noinline, gnu::no_sanitize_address]] void go_to(Place& place) {
-  __builtin_longjmp(place.registers, 1);
+[[gnu::noinline, gnu::no_sanitize_address]] void go_to(Continuation& there) {
+  __builtin_longjmp(there.registers, 1);
 }
-[[gnu::noinline]] void leave_for(Place& here, Place& there) {
+[[gnu::noinline]] void switch_to(Continuation& there, Continuation& here) {
   if (__builtin_setjmp(here.registers) == 0) go_to(there);
 }
 
 // One block at a time: its threads are coroutines that are resumed in turn.
 struct Block {
   struct Thread {
-    Place place{};
+    Continuation here{};
     ucontext_t first{};
     std::vector<char> stack = std::vector<char>(kStack);
     bool begun = false, done = false, waits_for_block = false;
     uint64_t offered = 0;
   };
-  Place scheduler{};
+  Continuation scheduler{};
   std::vector<std::unique_ptr<Thread>> threads;
   const std::function<void()>* body = nullptr;
-  bool alone = false;  // the threads of this block run one after the other, to their ends
+  bool alone = false;  // the threads of this block run one after the other, each to its end
   bool downwards = false;
   std::exception_ptr error;
 
@@ -57,7 +58,7 @@ void pause() {
   if (block.alone)
     throw std::logic_error(
         "a thread of a kernel waits for others, but thread 0 has ended without waiting");
-  leave_for(block.threads[thread_index.x]->place, block.scheduler);
+  switch_to(block.scheduler, block.threads[thread_index.x]->here);
 }
 
 void thread_main() {
@@ -91,7 +92,7 @@ void Block::resume(unsigned i) {
   thread_index = {i, 0, 0};
   if (__builtin_setjmp(scheduler.registers) != 0) return;
   if (std::exchange(t.begun, true))
-    go_to(t.place);
+    go_to(t.here);
   else
     begin(t);
 }
@@ -114,15 +115,15 @@ void Block::throw_error() {
   if (error) std::rethrow_exception(std::exchange(error, nullptr));
 }
 
-// Thread 0 first, the others upwards in one block and downwards in the next: a barrier that is
-// missing between what one thread writes and another reads then shows in one of the two.
+// Thread 0 runs first, the others upwards in one block and downwards in the next. So one of the two
+// reveals a missing barrier between a write and a read of another thread.
 void Block::run(unsigned n, const std::function<void()>& f) {
   body = &f;
   downwards = !downwards;
   const auto nth = [&](unsigned k) { return k == 0 || !downwards ? k : n - k; };
   for (unsigned i = 0; i < n; ++i) thread(i).done = thread(i).waits_for_block = false;
   resume(0);
-  if (threads[0]->done) return end_alone(n);  // then nobody else waits either
+  if (threads[0]->done) return end_alone(n);  // then no other thread waits either
   for (unsigned k = 1; k < n; ++k) resume(nth(k));
   for (unsigned running = n; running > 0;) {
     unsigned waiting = 0;
@@ -149,12 +150,11 @@ void wait_for_block() {
 
 uint64_t exchange_in_warp(uint64_t mine, int offset) {
   const unsigned i = thread_index.x, other = (i / kWarp) * kWarp + ((i % kWarp) ^ unsigned(offset));
-  if (other >= block_size.x)
-    throw std::logic_error("a shuffle reads a thread that the block does not have");
+  if (other >= block_size.x) throw std::logic_error("a shuffle reads a thread outside the block");
   block.threads[i]->offered = mine;
-  pause();  // all of the warp have offered theirs
+  pause();  // until all threads of the warp have offered
   const uint64_t theirs = block.threads[other]->offered;
-  pause();  // all have taken theirs
+  pause();  // until all have read
   return theirs;
 }
 

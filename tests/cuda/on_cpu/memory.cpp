@@ -1,4 +1,4 @@
-// The memory of two GPUs: blocks of the host under addresses that the host cannot follow.
+// The memory of two GPUs: host memory under addresses that the host cannot use.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -13,14 +13,14 @@ void finish_gpu(int gpu);
 namespace {
 
 constexpr int kGpus = 2;
-constexpr int kShift =
-    60;  // addresses of GPU 0 have bit 60, those of GPU 1 bit 61: no address of the host has either
+// Addresses of GPU 0 have bit 60, those of GPU 1 bit 61. No address of the host has either.
+constexpr int kShift = 60;
 constexpr size_t kMemory = size_t(1) << 30;  // [B] of each
 
 thread_local int current = 0;
 
 std::mutex mutex;
-std::map<void*, size_t> blocks;  // of both GPUs, by the address that the host sees
+std::map<void*, size_t> blocks;  // of both GPUs, by GPU address
 size_t taken[kGpus] = {};
 
 // -1: memory of the host.
@@ -46,7 +46,7 @@ void* on_host(const void* address) {
 void* address_for_kernels(const void* address) {
   const int gpu = gpu_of(address);
   if (gpu >= 0 && gpu != current)
-    throw std::logic_error("a kernel is given an address of a GPU that its own cannot reach");
+    throw std::logic_error("a kernel got an address of another GPU, which its GPU cannot access");
   return on_host(address);
 }
 
@@ -96,8 +96,8 @@ cudaError_t cudaFree(void* memory) {
   const auto block = blocks.find(memory);
   if (block == blocks.end()) return cudaErrorInvalidValue;
   taken[gpu_of(memory)] -= block->second;
-  std::memset(zl::cuda_on_cpu::on_host(memory), 0xff,
-              block->second);  // whoever still reads it gets NaN
+  // Code that still reads it gets NaN.
+  std::memset(zl::cuda_on_cpu::on_host(memory), 0xff, block->second);
   blocks.erase(block);
   std::free(zl::cuda_on_cpu::on_host(memory));
   return cudaSuccess;
@@ -111,7 +111,7 @@ cudaError_t cudaFreeHost(void* block) { return std::free(block), cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (!fits(kind, to, from)) return cudaErrorInvalidValue;
-  zl::cuda_on_cpu::tell(stream, [=] {
+  zl::cuda_on_cpu::enqueue(stream, [=] {
     if (bytes > 0)
       std::memmove(zl::cuda_on_cpu::on_host(to), zl::cuda_on_cpu::on_host(from), bytes);
   });
@@ -119,6 +119,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   if (gpu_of(to) < 0) return cudaErrorInvalidValue;
-  zl::cuda_on_cpu::tell(stream, [=] { std::memset(zl::cuda_on_cpu::on_host(to), value, bytes); });
+  zl::cuda_on_cpu::enqueue(stream,
+                           [=] { std::memset(zl::cuda_on_cpu::on_host(to), value, bytes); });
   return cudaSuccess;
 }

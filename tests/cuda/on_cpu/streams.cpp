@@ -1,4 +1,4 @@
-// Streams and events: everything is put off until somebody waits for it.
+// Streams and events: work is executed when some code waits for it.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -11,15 +11,15 @@
 
 namespace {
 
-// What a stream was told and has not done; each says whether it is done now. Events hold on to it
-// longer than the stream may live.
+// The work of a stream that is not executed yet; each function returns whether it is done. Events
+// may outlive the stream and keep its queue.
 struct Queue {
   int gpu = 0;
   std::deque<std::function<bool()>> waiting;
-  int64_t told = 0, done = 0;
+  int64_t enqueued = 0, done = 0;  // [n] so far
   bool busy = false;
 };
-using Moment = std::chrono::steady_clock::time_point;
+using Time = std::chrono::steady_clock::time_point;
 
 }  // namespace
 
@@ -28,22 +28,21 @@ struct CUstream_st {
 };
 struct CUevent_st {
   std::shared_ptr<Queue> queue;  // null: never recorded
-  int64_t place = 0;             // how much the stream had been told by then
-  std::shared_ptr<Moment> reached = std::make_shared<Moment>();
+  int64_t position = 0;          // how much work the stream had then
+  std::shared_ptr<Time> reached = std::make_shared<Time>();
 };
 
 namespace {
 
-std::recursive_mutex mutex;  // one thread at a time does what streams were told
+std::recursive_mutex mutex;  // one thread at a time executes the work of streams
 std::vector<std::weak_ptr<Queue>> queues;
 
-// Whether all that stands before `place` is done. It is not if the queue came to something that
-// waits for another thread.
-bool run_until(Queue& queue, int64_t place) {
-  while (queue.done < place) {
-    if (queue.busy) return false;  // it waits, through others, for itself
+// Executes the work before `position`. Returns false if some of it waits for another thread.
+bool run_until(Queue& queue, int64_t position) {
+  while (queue.done < position) {
+    if (queue.busy) return false;  // it waits for itself, through other streams
     const std::function<bool()> next = std::move(queue.waiting.front());
-    struct Step {  // what throws is over, too
+    struct Step {  // work that throws is done, too
       Queue& queue;
       bool done = true;
       ~Step() {
@@ -62,11 +61,11 @@ bool run_until(Queue& queue, int64_t place) {
   return true;
 }
 
-// As cudaStreamSynchronize and its kind do; lets other threads in while it waits for them.
-void wait_until(Queue& queue, int64_t place) {
+// Waits as cudaStreamSynchronize does. Other threads can execute work meanwhile.
+void wait_until(Queue& queue, int64_t position) {
   for (;; std::this_thread::yield()) {
     const std::lock_guard lock(mutex);
-    if (run_until(queue, place)) return;
+    if (run_until(queue, position)) return;
   }
 }
 
@@ -74,24 +73,24 @@ void wait_until(Queue& queue, int64_t place) {
 
 namespace zl::cuda_on_cpu {
 
-void tell_when(cudaStream_t stream, std::function<bool()> what) {
+void enqueue_until(cudaStream_t stream, std::function<bool()> work) {
   const std::lock_guard lock(mutex);
-  stream->queue->waiting.push_back(std::move(what));
-  ++stream->queue->told;
+  stream->queue->waiting.push_back(std::move(work));
+  ++stream->queue->enqueued;
 }
 
-void tell(cudaStream_t stream, std::function<void()> what) {
-  tell_when(stream, [what = std::move(what)] { return what(), true; });
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  enqueue_until(stream, [work = std::move(work)] { return work(), true; });
 }
 
-// What cudaFree waits for: everything that the streams of this GPU were told, as far as it waits
-// for no other thread. Another GPU's may still use the memory.
+// Executes the work that cudaFree waits for: all work of this GPU's streams that does not wait for
+// another thread. Another GPU's work may still use the memory.
 void finish_gpu(int gpu) {
   const std::lock_guard lock(mutex);
   std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
   for (const auto& weak : std::vector(queues))
     if (const auto queue = weak.lock(); queue && queue->gpu == gpu)
-      (void)run_until(*queue, queue->told);
+      (void)run_until(*queue, queue->enqueued);
 }
 
 }  // namespace zl::cuda_on_cpu
@@ -105,7 +104,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  wait_until(*stream->queue, stream->queue->told);  // only its own thread tells it more
+  wait_until(*stream->queue, stream->queue->enqueued);  // only the rank's own thread adds work
   return cudaSuccess;
 }
 
@@ -118,8 +117,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(mutex);
   if (event->queue)
-    zl::cuda_on_cpu::tell_when(
-        stream, [queue = event->queue, place = event->place] { return run_until(*queue, place); });
+    zl::cuda_on_cpu::enqueue_until(stream, [queue = event->queue, position = event->position] {
+      return run_until(*queue, position);
+    });
   return cudaSuccess;
 }
 
@@ -130,23 +130,23 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSucce
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
-  zl::cuda_on_cpu::tell(
+  zl::cuda_on_cpu::enqueue(
       stream, [reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
   event->queue = stream->queue;
-  event->place = stream->queue->told;
+  event->position = stream->queue->enqueued;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->queue) wait_until(*event->queue, event->place);
+  if (event->queue) wait_until(*event->queue, event->position);
   return cudaSuccess;
 }
 
-// Not ready, as long as anything stands before it; asking moves one thing on, so that asking again
-// and again ends.
+// Not ready while earlier work is not done. Each query executes one piece of work, so that repeated
+// queries end.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
-  if (!event->queue || event->queue->done >= event->place) return cudaSuccess;
+  if (!event->queue || event->queue->done >= event->position) return cudaSuccess;
   (void)run_until(*event->queue, event->queue->done + 1);
   return cudaErrorNotReady;
 }

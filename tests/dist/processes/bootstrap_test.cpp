@@ -1,13 +1,13 @@
-// How processes find each other; here each is a thread with connections of its own.
+// How processes find each other; here each is a thread with its own connections.
 #include "dist/processes/bootstrap.h"
 
-#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
@@ -22,23 +22,23 @@ using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using test::free_ports;
 
-// What became of one rank.
+// The result of one rank.
 struct Came {
   std::string error, welcome;
   bool input = false;
-  int connections = 0;  // that are open
+  int connections = 0;
 };
 
-Came come(Newcomer self, const Rendezvous& where) {
+Came come(const RankIdentity& self, const BootstrapOptions& where) {
   Came came;
   try {
     if (self.rank == 0) {
-      for (const Connection& connection : receive_ranks(self, where, "hello"))
-        came.connections += connection.socket.open();
+      for (const auto& connection : accept_ranks(self, where, "hello"))
+        came.connections += connection != nullptr;
     } else {
-      const Welcome welcome = find_rank_0(self, where);
+      const Welcome welcome = connect_to_rank_0(self, where);
       came.welcome = welcome.welcome;
-      came.connections = welcome.connection.socket.open();
+      came.connections = welcome.connection != nullptr;
     }
   } catch (const InputError& error) {
     came.error = error.what(), came.input = true;
@@ -49,7 +49,7 @@ Came come(Newcomer self, const Rendezvous& where) {
 }
 
 // All of them at once, in the order in which they are given.
-std::vector<Came> come_all(std::vector<Newcomer> ranks, const Rendezvous& where) {
+std::vector<Came> come_all(std::vector<RankIdentity> ranks, const BootstrapOptions& where) {
   std::vector<Came> came(ranks.size());
   {
     std::vector<std::jthread> threads;
@@ -59,8 +59,8 @@ std::vector<Came> come_all(std::vector<Newcomer> ranks, const Rendezvous& where)
   return came;
 }
 
-std::vector<Newcomer> newcomers(int size) {
-  std::vector<Newcomer> all;
+std::vector<RankIdentity> identities(int size) {
+  std::vector<RankIdentity> all;
   for (int r = 0; r < size; ++r)
     all.push_back({.run = "a",
                    .rank = r,
@@ -72,15 +72,19 @@ std::vector<Newcomer> newcomers(int size) {
   return all;
 }
 
-Rendezvous at(int port, std::chrono::milliseconds timeout = 10s) {
+BootstrapOptions at(int port, std::chrono::milliseconds timeout = 10s) {
   return {.address = "127.0.0.1", .port = port, .timeout = timeout, .interrupted = {}};
 }
 
-// Somebody who listens and is no rank: accepts and says `word`.
+void send_bytes(const Socket& socket, const std::string& bytes) {
+  (void)::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+// Another program: it accepts connections and sends `bytes` on each.
 class Foreigner {
  public:
-  Foreigner(int port, std::string word)
-      : listener_(listen_on(port)), thread_([this, word](std::stop_token stop) {
+  Foreigner(int port, std::string bytes)
+      : listener_(listen_on(port)), thread_([this, bytes](std::stop_token stop) {
           std::vector<Socket> kept;
           while (!stop.stop_requested()) {
             Socket socket = accept_from(listener_);
@@ -88,7 +92,7 @@ class Foreigner {
               std::this_thread::sleep_for(2ms);
               continue;
             }
-            (void)send_all(socket, word, 1s);
+            send_bytes(socket, bytes);
             kept.push_back(std::move(socket));
           }
         }) {}
@@ -100,10 +104,10 @@ class Foreigner {
 
 }  // namespace
 
-TEST_CASE("all ranks find rank 0, whoever comes first, and the port is free afterwards", "[dist]") {
-  const Rendezvous where = at(free_ports());
+TEST_CASE("all ranks find rank 0 in any order, and the port is free afterwards", "[dist]") {
+  const BootstrapOptions where = at(free_ports());
   for (const int size : {1, 2, 5}) {
-    auto ranks = newcomers(size);
+    auto ranks = identities(size);
     std::ranges::reverse(ranks);  // rank 0 last
     const auto came = come_all(ranks, where);
     for (int i = 0; i < size; ++i) {
@@ -117,7 +121,7 @@ TEST_CASE("all ranks find rank 0, whoever comes first, and the port is free afte
 }
 
 TEST_CASE("a rank that is missing is named on all others", "[dist]") {
-  auto ranks = newcomers(4);
+  auto ranks = identities(4);
   ranks.erase(ranks.begin() + 2);
   for (const Came& one : come_all(ranks, at(free_ports(), 300ms))) {
     CHECK_THAT(one.error,
@@ -127,19 +131,19 @@ TEST_CASE("a rank that is missing is named on all others", "[dist]") {
 }
 
 TEST_CASE("without rank 0 the others say where they looked", "[dist]") {
-  const Rendezvous where = at(free_ports(), 300ms);
-  for (const Came& one : come_all({newcomers(3)[1], newcomers(3)[2]}, where))
+  const BootstrapOptions where = at(free_ports(), 300ms);
+  for (const Came& one : come_all({identities(3)[1], identities(3)[2]}, where))
     CHECK_THAT(one.error,
                ContainsSubstring(str("waited 300 ms for rank 0 at 127.0.0.1:", where.port)) &&
                    ContainsSubstring("refused"));
-  Rendezvous nowhere = where;
+  BootstrapOptions nowhere = where;
   nowhere.address = "no such host";
-  CHECK_THAT(come(newcomers(2)[1], nowhere).error,
+  CHECK_THAT(come(identities(2)[1], nowhere).error,
              ContainsSubstring("'no such host' has no address"));
 }
 
-TEST_CASE("ranks that were started differently are refused, all with the same sentence", "[dist]") {
-  auto ranks = newcomers(3);
+TEST_CASE("ranks that were started differently are refused, all with the same error", "[dist]") {
+  auto ranks = identities(3);
   std::string says;
   SECTION("another setting") {
     ranks[2].settings = "steps=2\nseed=8\n";
@@ -149,7 +153,7 @@ TEST_CASE("ranks that were started differently are refused, all with the same se
     ranks[1].size = 4;
     says = "rank 1 was started as one of 4 ranks, and rank 0 as one of 3";
   }
-  SECTION("a rank that there is not") {
+  SECTION("a rank that is out of range") {
     ranks[2].rank = 3;
     says = "a process says that it is rank 3 of 3";
   }
@@ -159,28 +163,29 @@ TEST_CASE("ranks that were started differently are refused, all with the same se
     says = "two processes say that they are rank 1";
   }
   SECTION("the same GPU twice") {
-    for (Newcomer& one : ranks) one.gpu = one.rank == 1 ? "0000:61:00.0" : "0000:62:00.0";
+    for (RankIdentity& one : ranks) one.gpu = one.rank == 1 ? "0000:61:00.0" : "0000:62:00.0";
     says = "ranks 0 and 2 both use GPU 0000:62:00.0 of here";
   }
   for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
-    if (one.error.find("waited") != std::string::npos) continue;  // came when rank 0 had given up
+    if (one.error.find("waited") != std::string::npos)
+      continue;  // it came after rank 0 had given up
     CHECK_THAT(one.error, ContainsSubstring(says));
     CHECK(one.input);
   }
 }
 
 TEST_CASE("the same GPU on two machines is two GPUs", "[dist]") {
-  auto ranks = newcomers(2);
-  for (Newcomer& one : ranks) one.gpu = "0000:61:00.0";
+  auto ranks = identities(2);
+  for (RankIdentity& one : ranks) one.gpu = "0000:61:00.0";
   SECTION("by name") { ranks[1].host = "there"; }
   SECTION("in containers that have one name") { ranks[1].machine = "another start"; }
   for (const Came& one : come_all(ranks, at(free_ports()))) CHECK(one.error == "");
 }
 
 TEST_CASE("two runs that share their ports do not mix", "[dist]") {
-  const Rendezvous where = at(free_ports());
-  auto ranks = newcomers(3);
-  for (Newcomer other : newcomers(3)) {
+  const BootstrapOptions where = at(free_ports());
+  auto ranks = identities(3);
+  for (RankIdentity other : identities(3)) {
     other.run = "b", other.settings = "other";
     ranks.insert(ranks.begin(), other);  // both orders of arrival
   }
@@ -190,15 +195,15 @@ TEST_CASE("two runs that share their ports do not mix", "[dist]") {
   }
 }
 
-TEST_CASE("programs that are no ranks are told apart, on either side", "[dist]") {
+TEST_CASE("other programs are recognized, on either side", "[dist]") {
   const int port = free_ports();
-  SECTION("one speaks another language where rank 0 would listen") {
+  SECTION("one with another protocol where rank 0 would listen") {
     const Foreigner foreigner(port, "220 smtp.example.org ready\r\n");
-    for (const Came& one : come_all(newcomers(2), at(port))) CHECK(one.error == "");
+    for (const Came& one : come_all(identities(2), at(port))) CHECK(one.error == "");
   }
   SECTION("one is silent there") {
     const Foreigner foreigner(port, "");
-    for (const Came& one : come_all(newcomers(2), at(port))) CHECK(one.error == "");
+    for (const Came& one : come_all(identities(2), at(port))) CHECK(one.error == "");
   }
   SECTION("some come to rank 0") {
     std::atomic<bool> over{false};
@@ -212,24 +217,47 @@ TEST_CASE("programs that are no ranks are told apart, on either side", "[dist]")
         const std::string word =
             i % 3 == 0   ? ""
             : i % 3 == 1 ? "GET / HTTP/1.1\r\n\r\n"
-                         : std::string("zerolab rank 1\n\x64\x05\0\0\0\0\0\0\0hello", 29);
-        (void)send_all(socket, word, 1s);
+                         : std::string("zerolab rank 2\n\x64\x05\0\0\0\0\0\0\0hello", 29);
+        send_bytes(socket, word);
         kept.push_back(std::move(socket));
       }
     });
-    auto ranks = newcomers(3);
-    std::jthread late([&] { std::this_thread::sleep_for(200ms); });
+    auto ranks = identities(3);
     const auto came = come_all(ranks, at(port));
     over = true;
     for (const Came& one : came) CHECK(one.error == "");
   }
 }
 
-TEST_CASE("whoever is interrupted while the ranks come together says so at once", "[dist]") {
-  Rendezvous where = at(free_ports(), 60s);
+TEST_CASE("an interrupt ends the waiting for ranks at once", "[dist]") {
+  BootstrapOptions where = at(free_ports(), 60s);
   where.interrupted = [] { return true; };
   for (const int rank : {0, 1})
-    CHECK_THAT(come(newcomers(2)[size_t(rank)], where).error, ContainsSubstring("interrupted"));
+    CHECK_THAT(come(identities(2)[size_t(rank)], where).error, ContainsSubstring("interrupted"));
+}
+
+TEST_CASE("a program that does not know the run's name can neither end nor join the run",
+          "[dist]") {
+  // What rank 0 of a run answers, from a run with another name: accepted, refused, welcome.
+  const int kind = GENERATE(101, 102, 103);
+  const std::string impostor = "zerolab rank 2\n" + std::string(1, char(kind)) +
+                               std::string("\x18\0\0\0\0\0\0\0", 8) + std::string(24, '\0');
+  const int port = free_ports();
+  const Foreigner foreigner(port, impostor);
+  for (const Came& one : come_all(identities(2), at(port))) CHECK(one.error == "");
+  auto ranks = identities(3);
+  ranks[2].run = "b", ranks[2].settings = "other";  // a rank 2 of another run
+  for (const Came& one : come_all(ranks, at(free_ports(), 300ms))) CHECK_FALSE(one.input);
+}
+
+TEST_CASE("text from other processes cannot control the terminal", "[dist]") {
+  auto ranks = identities(2);
+  ranks[1].settings = "steps=2\nseed=\x1b]0;evil\x07\xe2\x80\xae\x7f\n";
+  for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
+    CHECK_THAT(one.error,
+               ContainsSubstring(R"('seed=\x1b]0;evil\x07\xe2)") || ContainsSubstring("waited"));
+    for (const char c : one.error) CHECK((uint8_t(c) >= 0x20 && c != 0x7f));
+  }
 }
 
 }  // namespace zl

@@ -1,4 +1,6 @@
-// Ranks that agree over wires, as processes do; here each is a thread with a line of its own.
+// Ranks that compare calls over control connections, as processes do; here each is a thread.
+#include <sys/socket.h>
+
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -6,9 +8,8 @@
 #include <thread>
 
 #include "dist/processes/bootstrap.h"
-#include "dist/processes/call_wire.h"
-#include "dist/processes/remote_control.h"
-#include "dist/processes/rendezvous_host.h"
+#include "dist/processes/control_client.h"
+#include "dist/processes/control_server.h"
 #include "tensor/error.h"
 #include "tests/dist/processes/free_ports.h"
 
@@ -20,27 +21,26 @@ using Catch::Matchers::ContainsSubstring;
 
 constexpr int kRanks = 3;
 
-// One rank: its line, and what it makes of it.
-struct LineRank {
+struct ControlRank {
   int rank;
-  std::unique_ptr<RankLine> line;
-  std::unique_ptr<Agreement> others;
+  std::unique_ptr<ControlServer> server;  // on rank 0
+  std::unique_ptr<ControlClient> client;
+  ControlClient* others = nullptr;  // the client, as a FingerprintCheck
   EventStream events{0, 64};
   int64_t sequence = 0;
-  std::atomic<bool> dies{
-      false};  // its line ends without a word, as that of a process that is killed
+  bool dies = false;  // its connection ends without notice, as that of a process that is killed
 
-  Call call(const char* name, int64_t count = 8) {
-    return {.kind = Collective::all_reduce, .count = count, .sequence = ++sequence, .name = name};
+  void all_reduce(const char* name, int64_t count = 8) {
+    const Call call{
+        .kind = Collective::all_reduce, .count = count, .sequence = ++sequence, .name = name};
+    others->set_state(others->require_same_call(call, events), CallState::done);
   }
-  void agree(const char* name, int64_t count = 8) {
-    const int64_t record = others->agree(call(name, count), events);
-    others->tell(record, FlightRecord::State::done);
-  }
-  std::vector<std::string> exchange(const std::string& text) {
-    return others->exchange(
-        {.kind = Collective::barrier, .sequence = ++sequence, .name = "exchange", .patient = true},
-        text, events);
+  std::vector<std::string> all_gather_object(const std::string& text) {
+    return others->all_gather_object({.kind = Collective::barrier,
+                                      .sequence = ++sequence,
+                                      .name = "texts",
+                                      .has_deadline = false},
+                                     text, events);
   }
 };
 
@@ -49,63 +49,67 @@ struct Outcome {
   std::chrono::milliseconds took{};
 };
 
-struct Watch {
+struct Options {
   std::chrono::milliseconds timeout = 5s;
-  int silent = -1;  // a rank that does not watch its line: to the others it is stopped
+  int silent = -1;  // a rank that sends nothing, as if its process was stopped
 };
 
-// Runs `body` on all ranks; each watches its line meanwhile, and until all have ended.
-std::vector<Outcome> on_lines(const std::function<void(LineRank&)>& body, const Watch& how = {}) {
-  const Rendezvous where{
+RankIdentity identity(int rank, int size) {
+  return {
+      .run = "", .rank = rank, .size = size, .settings = "", .host = "", .machine = "", .gpu = ""};
+}
+
+// The connections of rank 0's server, and the client of rank 0 itself.
+std::unique_ptr<ControlClient> add_rank_0(std::vector<std::unique_ptr<Connection>>& connections,
+                                          std::chrono::milliseconds timeout) {
+  auto [near, far] = socket_pair();
+  connections[0] = std::make_unique<Connection>(std::move(near));
+  return std::make_unique<ControlClient>(0, std::make_unique<Connection>(std::move(far)), timeout);
+}
+
+void work(ControlRank& rank, const std::function<void(ControlRank&)>& body, Outcome& outcome) {
+  const auto began = std::chrono::steady_clock::now();
+  rank.others = rank.client.get();
+  try {
+    body(rank);
+  } catch (const std::exception& error) {
+    outcome.error = error.what();
+    if (rank.client->failure().why.empty()) rank.client->stopped({error.what(), "detail"});
+  }
+  if (!rank.dies) rank.client->ended();
+  while (!rank.dies && !rank.client->over()) std::this_thread::sleep_for(2ms);
+  outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - began);
+  outcome.failure = rank.client->failure().why;
+  outcome.report = rank.server ? rank.server->report() : rank.client->report();
+}
+
+// Runs `body` on all ranks, and returns when the run has ended for all.
+std::vector<Outcome> run_control(const std::function<void(ControlRank&)>& body,
+                                 const Options& how = {}) {
+  const BootstrapOptions where{
       .address = "127.0.0.1", .port = test::free_ports(), .timeout = 10s, .interrupted = {}};
   std::vector<Outcome> outcomes(kRanks);
+  std::atomic<int> ended{0};
+  const auto stay_silent = [&] {
+    while (ended < kRanks - 1) std::this_thread::sleep_for(5ms);
+  };
   std::vector<std::jthread> ranks;
-  std::atomic<int> silent_until{0};  // the silent one stays until all others have ended
   for (int r = 0; r < kRanks; ++r)
     ranks.emplace_back([&, r] {
-      const Newcomer self{.run = "",
-                          .rank = r,
-                          .size = kRanks,
-                          .settings = "",
-                          .host = "",
-                          .machine = "",
-                          .gpu = ""};
-      LineRank rank{.rank = r};
+      ControlRank rank{.rank = r};
       if (r == 0) {
-        rank.line = std::make_unique<MeetingHost>(receive_ranks(self, where, ""), how.timeout);
+        auto connections = accept_ranks(identity(r, kRanks), where, "");
+        if (r == how.silent) return stay_silent();
+        rank.client = add_rank_0(connections, how.timeout);
+        rank.server = std::make_unique<ControlServer>(std::move(connections), how.timeout);
       } else {
-        rank.line =
-            std::make_unique<RemoteLine>(r, find_rank_0(self, where).connection, how.timeout);
+        auto connection = connect_to_rank_0(identity(r, kRanks), where).connection;
+        if (r == how.silent) return stay_silent();
+        rank.client = std::make_unique<ControlClient>(r, std::move(connection), how.timeout);
       }
-      const auto began = std::chrono::steady_clock::now();
-      Outcome& outcome = outcomes[size_t(r)];
-      std::atomic<bool> ended{false};
-      {
-        const std::jthread work([&] {
-          rank.others = rank.line->agreement();
-          try {
-            body(rank);
-          } catch (const std::exception& error) {
-            outcome.error = error.what();
-            if (rank.line->failure().why.empty()) rank.line->stopped({error.what(), "detail"});
-          }
-          rank.others.reset();
-          if (r != how.silent && !rank.dies) rank.line->ended();
-          ended = true;
-        });
-        if (r == how.silent) {
-          while (silent_until < kRanks - 1) std::this_thread::sleep_for(5ms);
-        } else {
-          for (bool over = false; !over; std::this_thread::sleep_for(2ms))
-            over = (rank.line->watch() || rank.dies) && ended;
-        }
-      }
-      outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
-          std::chrono::steady_clock::now() - began);
-      outcome.failure = rank.line->failure().why;
-      outcome.report = rank.line->report();
-      rank.line.reset();
-      if (r != how.silent) ++silent_until;
+      work(rank, body, outcomes[size_t(r)]);
+      ++ended;
     });
   ranks.clear();
   return outcomes;
@@ -119,26 +123,26 @@ void require_all_fail_with(const std::vector<Outcome>& outcomes, const std::stri
 
 }  // namespace
 
-TEST_CASE("ranks agree over wires, and tell each other texts in the order of ranks", "[dist]") {
+TEST_CASE("processes compare calls, and gather texts in rank order", "[dist]") {
   std::vector<std::vector<std::string>> heard(kRanks);
-  const auto outcomes = on_lines([&](LineRank& rank) {
-    for (int i = 0; i < 20; ++i) rank.agree("gradient", 8 + i);
+  const auto outcomes = run_control([&](ControlRank& rank) {
+    for (int i = 0; i < 20; ++i) rank.all_reduce("gradient", 8 + i);
     heard[size_t(rank.rank)] =
-        rank.exchange(std::string(size_t(100'000 * rank.rank), char('a' + rank.rank)));
-    rank.agree("loss");
+        rank.all_gather_object(std::string(size_t(1'000'000 * rank.rank), char('a' + rank.rank)));
+    rank.all_reduce("loss");
   });
   for (const Outcome& one : outcomes) CHECK(one.error + one.failure == "");
   for (const auto& all : heard) {
     REQUIRE(all.size() == kRanks);
     for (int r = 0; r < kRanks; ++r)
-      CHECK(all[size_t(r)] == std::string(size_t(100'000 * r), char('a' + r)));
+      CHECK(all[size_t(r)] == std::string(size_t(1'000'000 * r), char('a' + r)));
   }
 }
 
-TEST_CASE("a call that does not fit is an error on all ranks, over wires too", "[dist]") {
-  const auto outcomes = on_lines([](LineRank& rank) {
-    rank.agree("first");
-    rank.agree("second", rank.rank == 1 ? 9 : 8);
+TEST_CASE("a mismatched call of one process is an error on all ranks", "[dist]") {
+  const auto outcomes = run_control([](ControlRank& rank) {
+    rank.all_reduce("first");
+    rank.all_reduce("second", rank.rank == 1 ? 9 : 8);
   });
   require_all_fail_with(outcomes,
                         "rank 1 calls all_reduce 'second' of 9 f32 elements (call 2) while ranks 0 "
@@ -150,25 +154,25 @@ TEST_CASE("a call that does not fit is an error on all ranks, over wires too", "
                ContainsSubstring(str("rank ", r, " in all_reduce 'second'")));
 }
 
-TEST_CASE("an error of one rank reaches all, with what every rank throws as its own", "[dist]") {
-  for (const int culprit : {0, 2}) {
-    const auto outcomes = on_lines([&](LineRank& rank) {
-      rank.agree("first");
-      if (rank.rank == culprit) throw std::runtime_error("the disk is full");
-      rank.agree("second");
+TEST_CASE("an error of one process reaches all ranks", "[dist]") {
+  for (const int failing : {0, 2}) {
+    const auto outcomes = run_control([&](ControlRank& rank) {
+      rank.all_reduce("first");
+      if (rank.rank == failing) throw std::runtime_error("the disk is full");
+      rank.all_reduce("second");
     });
     require_all_fail_with(outcomes, "the disk is full");
-    CHECK(outcomes[size_t(culprit)].error == "the disk is full");
+    CHECK(outcomes[size_t(failing)].error == "the disk is full");
   }
 }
 
-TEST_CASE("a late rank is named when the deadline passes, over wires too", "[dist]") {
+TEST_CASE("a late process is named when the deadline passes", "[dist]") {
   for (const int late : {0, 1}) {
-    const auto outcomes = on_lines(
-        [&](LineRank& rank) {
-          rank.agree("first");
+    const auto outcomes = run_control(
+        [&](ControlRank& rank) {
+          rank.all_reduce("first");
           if (rank.rank == late) std::this_thread::sleep_for(1500ms);
-          rank.agree("second");
+          rank.all_reduce("second");
         },
         {.timeout = 600ms});
     require_all_fail_with(
@@ -178,14 +182,12 @@ TEST_CASE("a late rank is named when the deadline passes, over wires too", "[dis
   }
 }
 
-TEST_CASE("a rank that gives no sign of life is noticed outside of any call", "[dist]") {
+TEST_CASE("a process that gives no sign of life is noticed outside of any call", "[dist]") {
   for (const int silent : {0, 2}) {
-    const auto outcomes = on_lines(
-        [&](LineRank& rank) {
-          rank.agree("first");
+    const auto outcomes = run_control(
+        [&](ControlRank& rank) {
           const auto until = std::chrono::steady_clock::now() + 5s;  // no call
-          while (rank.line->failure().why.empty() && std::chrono::steady_clock::now() < until &&
-                 rank.rank != silent)
+          while (rank.client->failure().why.empty() && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(2ms);
         },
         {.timeout = 500ms, .silent = silent});
@@ -196,31 +198,31 @@ TEST_CASE("a rank that gives no sign of life is noticed outside of any call", "[
   }
 }
 
-TEST_CASE("a rank whose process is gone is noticed at once", "[dist]") {
+TEST_CASE("a process that is gone is noticed at once", "[dist]") {
   for (const int dead : {0, 1}) {
-    const auto outcomes = on_lines([&](LineRank& rank) {
-      rank.agree("first");
+    const auto outcomes = run_control([&](ControlRank& rank) {
+      rank.all_reduce("first");
       rank.dies = rank.rank == dead;
-      if (!rank.dies) rank.exchange("");
+      if (!rank.dies) rank.all_gather_object("");
     });
     for (int r = 0; r < kRanks; ++r)
       if (r != dead) CHECK(outcomes[size_t(r)].took < 4s);
     require_all_fail_with(
-        outcomes, dead == 0 ? "rank 0 has" : "rank 1 has died: its process ended without a word",
+        outcomes, dead == 0 ? "rank 0 has" : "rank 1 has died: its process ended without notice",
         dead);
   }
 }
 
-TEST_CASE("calls that are trusted meet nobody, and what does not fit is found all the same",
+TEST_CASE("calls that are compared only on timeout do not wait, and mismatches are found later",
           "[dist]") {
-  SECTION("when one of them fails to end") {
+  SECTION("when one of them does not complete") {
     std::atomic<int> called{0};
-    const auto outcomes = on_lines([&](LineRank& rank) {
-      rank.others->trust_calls();
-      for (int i = 0; i < 30; ++i) rank.agree("gradient", i == 20 && rank.rank == 2 ? 9 : 8);
+    const auto outcomes = run_control([&](ControlRank& rank) {
+      rank.others->compare_calls_only_on_timeout();
+      for (int i = 0; i < 30; ++i) rank.all_reduce("gradient", i == 20 && rank.rank == 2 ? 9 : 8);
       for (++called; called < kRanks;) std::this_thread::yield();
       if (rank.rank == 1) (void)rank.others->fail("the transfer was not done");
-      rank.exchange("");
+      rank.all_gather_object("");
     });
     require_all_fail_with(
         outcomes, "rank 2 calls all_reduce 'gradient' of 9 f32 elements (call 21) while rank");
@@ -228,113 +230,131 @@ TEST_CASE("calls that are trusted meet nobody, and what does not fit is found al
   }
   SECTION("when one waits for all in another call") {
     for (const int other : {0, 1}) {
-      const auto outcomes = on_lines([&](LineRank& rank) {
-        rank.others->trust_calls();
-        rank.agree("gradient");
-        if (rank.rank == other) rank.exchange("");
+      const auto outcomes = run_control([&](ControlRank& rank) {
+        rank.others->compare_calls_only_on_timeout();
+        rank.all_reduce("gradient");
+        if (rank.rank == other) rank.all_gather_object("");
         const auto until = std::chrono::steady_clock::now() + 4s;
-        for (rank.agree("loss"); std::chrono::steady_clock::now() < until;
+        for (rank.all_reduce("loss"); std::chrono::steady_clock::now() < until;
              std::this_thread::sleep_for(2ms))
-          if (rank.others->failed()) throw CommunicationError("told");
+          if (rank.others->failed()) throw CommunicationError("another rank failed");
       });
-      require_all_fail_with(outcomes, str("rank ", other, " calls barrier 'exchange' (call 2)"));
-      require_all_fail_with(outcomes, "calls all_reduce 'loss' of 8 f32 elements (call 2)");
+      require_all_fail_with(outcomes, str("rank ", other, " calls barrier 'texts' (call 2)"));
+      require_all_fail_with(outcomes, "all_reduce 'loss' of 8 f32 elements (call 2)");
     }
   }
-  SECTION("and if all fits nothing is found") {
-    const auto outcomes = on_lines([](LineRank& rank) {
-      rank.agree("first");
-      rank.others->trust_calls();
-      for (int i = 0; i < 300; ++i) rank.agree("gradient");
-      rank.exchange("");
-      for (int i = 0; i < 300; ++i) rank.agree("gradient");
+  SECTION("and if all match nothing is found") {
+    const auto outcomes = run_control([](ControlRank& rank) {
+      rank.all_reduce("first");
+      rank.others->compare_calls_only_on_timeout();
+      for (int i = 0; i < 300; ++i) rank.all_reduce("gradient");
+      rank.all_gather_object("");
+      for (int i = 0; i < 300; ++i) rank.all_reduce("gradient");
     });
     for (const Outcome& one : outcomes) CHECK(one.error + one.failure == "");
   }
 }
 
-TEST_CASE("a rank that says what no rank says is a failure, and nothing worse", "[dist]") {
-  const auto hostile = [](LineMessage kind, const std::string& body) {
-    const Rendezvous where{
+TEST_CASE("a process that sends invalid messages fails the run, and does nothing worse", "[dist]") {
+  const auto failure_after = [](const std::function<void(Connection&)>& send) {
+    const BootstrapOptions where{
         .address = "127.0.0.1", .port = test::free_ports(), .timeout = 10s, .interrupted = {}};
-    const auto self = [](int rank) {
-      return Newcomer{
-          .run = "", .rank = rank, .size = 2, .settings = "", .host = "", .machine = "", .gpu = ""};
-    };
     std::jthread enemy([&] {
-      const Welcome found = find_rank_0(self(1), where);
-      if (kind == LineMessage::over)
-        (void)send_all(found.connection.socket, body, 1s);  // no message at all
-      else
-        (void)send_message(found.connection.socket, uint8_t(kind), body, 1s);
+      const Welcome found = connect_to_rank_0(identity(1, 2), where);
+      send(*found.connection);
       std::this_thread::sleep_for(300ms);
     });
-    MeetingHost host(receive_ranks(self(0), where, ""), 5s);
-    const auto agreement = host.agreement();
-    for (int i = 0; i < 2000 && host.failure().why.empty(); ++i) {
-      (void)host.watch();
-      std::this_thread::sleep_for(1ms);
-    }
-    return host.failure().why;
+    auto connections = accept_ranks(identity(0, 2), where, "");
+    const auto client = add_rank_0(connections, 5s);
+    const ControlServer server(std::move(connections), 5s);
+    for (int i = 0; i < 2000 && !client->over(); ++i) std::this_thread::sleep_for(1ms);
+    return client->failure().why;
   };
-  const auto call = [](int peer) {
-    WireWriter wire;
-    EventStream events(0, 1);
-    put_call(wire, {.kind = Collective::send, .peer = peer, .count = 4, .sequence = 1, .name = "x"},
-             events);
-    return wire.take();
+  const auto message = [&](ControlMessage kind, const std::string& flight,
+                           const std::string& body = "") {
+    return failure_after([&](Connection& connection) {
+      connection.send(uint8_t(kind), WireWriter().text(flight).take() + body);
+    });
   };
-  CHECK_THAT(hostile(LineMessage::await, WireWriter().put(int64_t(77)).take()),
-             ContainsSubstring("rank 1"));
-  CHECK_THAT(hostile(LineMessage::agree, "x"),
+  const auto calls = [](int64_t calls, uint64_t records) {
+    return WireWriter().put(calls).put(records).take();
+  };
+  FlightRecorder flight;
+  EventStream events(0, 1);
+  (void)flight.begin({.kind = Collective::send, .peer = 1000, .count = 4, .sequence = 1}, events,
+                     CallState::posted);
+  const std::string record_77 = WireWriter().put(int64_t(77)).take();
+  CHECK_THAT(message(ControlMessage::withdraw, calls(0, 0), record_77),
              ContainsSubstring("rank 1: a message of another rank ends too early"));
-  CHECK_THAT(hostile(LineMessage::post, call(1000)),
-             ContainsSubstring("rank 1: a call that there is not"));
-  CHECK_THAT(hostile(LineMessage::flight, WireWriter().put(int64_t(-5)).put(uint64_t(0)).take()),
-             ContainsSubstring("rank 1: more calls than there can be"));
-  CHECK_THAT(
-      hostile(LineMessage::flight, WireWriter().put(int64_t(5)).put(uint64_t(1) << 60).take()),
-      ContainsSubstring("rank 1: more calls than there can be"));
-  CHECK_THAT(hostile(LineMessage::over, std::string(64, char(0xff))),
+  CHECK_THAT(message(ControlMessage::post, calls(0, 0), record_77),
+             ContainsSubstring("rank 1: it posts an unknown send or receive"));
+  CHECK_THAT(message(ControlMessage::enter, calls(0, 0)),
+             ContainsSubstring("rank 1: it enters no call"));
+  CHECK_THAT(message(ControlMessage::enter, "x"),
+             ContainsSubstring("rank 1: a message of another rank ends too early"));
+  CHECK_THAT(message(ControlMessage::post, encode(flight, 1)),
+             ContainsSubstring("rank 1: a message holds an unknown call"));
+  for (const std::string& impossible : {calls(-5, 0), calls(5, uint64_t(1) << 60)})
+    CHECK_THAT(message(ControlMessage::alive, impossible),
+               ContainsSubstring("rank 1: a message holds an impossible number of calls"));
+  CHECK_THAT(message(ControlMessage(200), calls(0, 0)),
+             ContainsSubstring("rank 1: it sends an unknown message"));
+  CHECK_THAT(failure_after([](Connection& connection) {
+               const std::string bytes(64, char(0xff));
+               (void)::send(connection.socket().fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+             }),
              ContainsSubstring("rank 1 sends what is no message"));
-  CHECK_THAT(hostile(LineMessage(200), ""), ContainsSubstring("rank 1"));
-  CHECK_THAT(hostile(LineMessage::tell,
-                     WireWriter().put(int64_t(-9)).put(FlightRecord::State::done).take()),
-             ContainsSubstring("rank 1"));  // that it is gone
 }
 
-TEST_CASE("sends and receives meet over wires", "[dist]") {
-  const auto letter = [](Collective kind, int peer, int64_t sequence, const char* name) {
-    return Call{.kind = kind, .peer = peer, .count = 4, .sequence = sequence, .name = name};
+TEST_CASE("sends and receives of processes match", "[dist]") {
+  const auto call = [](Collective kind, int peer, const char* name) {
+    return Call{.kind = kind, .peer = peer, .count = 4, .sequence = 1, .name = name};
   };
-  const auto ring = [&](LineRank& rank, const char* received) {
+  const auto ring = [&](ControlRank& rank, const char* received) {
     const int next = (rank.rank + 1) % kRanks, last = (rank.rank + 2) % kRanks;
-    const int64_t sent = rank.others->post(letter(Collective::send, next, 1, "a"), rank.events);
-    const int64_t got =
-        rank.others->post(letter(Collective::receive, last, 1, received), rank.events);
-    rank.others->await(sent);
-    rank.others->await(got);
-    if (!rank.others->has_met(sent) || !rank.others->has_met(got))
-      throw std::logic_error("not met");
+    const int64_t sent = rank.others->post(call(Collective::send, next, "a"), rank.events);
+    const int64_t got = rank.others->post(call(Collective::receive, last, received), rank.events);
+    rank.others->wait_for_match(sent);
+    rank.others->wait_for_match(got);
+    if (!rank.others->has_match(sent) || !rank.others->has_match(got))
+      throw std::logic_error("no match");
     rank.others->withdraw(sent, false);
     rank.others->withdraw(got, false);
   };
   SECTION("in a ring") {
-    for (const Outcome& one : on_lines([&](LineRank& rank) { ring(rank, "a"); }))
+    for (const Outcome& one : run_control([&](ControlRank& rank) { ring(rank, "a"); }))
       CHECK(one.error + one.failure == "");
   }
-  SECTION("unless they do not fit") {
-    const auto outcomes = on_lines([&](LineRank& rank) { ring(rank, rank.rank == 2 ? "b" : "a"); });
+  SECTION("unless they differ") {
+    const auto outcomes =
+        run_control([&](ControlRank& rank) { ring(rank, rank.rank == 2 ? "b" : "a"); });
     require_all_fail_with(outcomes, "receive 'b'");
   }
   SECTION("and one that is dropped is an error") {
-    const auto outcomes = on_lines([&](LineRank& rank) {
+    const auto outcomes = run_control([&](ControlRank& rank) {
       if (rank.rank == 1)
-        rank.others->withdraw(rank.others->post(letter(Collective::send, 0, 1, "a"), rank.events),
+        rank.others->withdraw(rank.others->post(call(Collective::send, 0, "a"), rank.events),
                               false);
-      rank.exchange("");
+      rank.all_gather_object("");
     });
     require_all_fail_with(outcomes, "rank 1 dropped the Work of send 'a'");
+  }
+  SECTION("and ranks that wait for each other in a circle are an error at once") {
+    const auto outcomes = run_control([&](ControlRank& rank) {
+      rank.others->wait_for_match(
+          rank.others->post(call(Collective::receive, (rank.rank + 1) % kRanks, "a"), rank.events));
+    });
+    require_all_fail_with(outcomes, "in a circle");
+    for (const Outcome& one : outcomes) CHECK(one.took < 4s);
+  }
+  SECTION("and one that waits for a rank in a collective is an error at once") {
+    const auto outcomes = run_control([&](ControlRank& rank) {
+      if (rank.rank == 1)
+        rank.others->wait_for_match(rank.others->post(call(Collective::send, 2, "a"), rank.events));
+      rank.all_gather_object("");
+    });
+    require_all_fail_with(outcomes, "rank 1 waits in send 'a'");
+    require_all_fail_with(outcomes, "neither can go on");
   }
 }
 

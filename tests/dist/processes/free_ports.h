@@ -7,7 +7,7 @@
 
 namespace zl::test {
 
-// The first of some that nobody listens on; below those that the system gives to others meanwhile.
+// The first of two free ports, below those that the system assigns to other programs.
 inline int free_ports() {
   static std::mt19937 random{std::random_device{}()};
   for (;;)

@@ -1,5 +1,5 @@
-// What launchers tell by environment variables. The environments are those that each launcher sets,
-// without what does not matter here.
+// Reading the environment variables of launchers. The environments are those that each launcher
+// sets, without what does not matter here.
 
 #include "dist/processes/launch_environment.h"
 
@@ -42,7 +42,7 @@ std::string refusal(const Variables& variables) {
 }
 
 // "1/4, 1/2 here, via torchrun, node7:29501, run".
-std::string told(const Variables& variables) {
+std::string place(const Variables& variables) {
   const LaunchEnvironment found = in(variables);
   if (!found.rank) return "alone";
   const LaunchedRank& r = *found.rank;
@@ -115,22 +115,22 @@ const Variables kMpich{{"PMI_RANK", "1"},
 
 }  // namespace
 
-TEST_CASE("a process that no launcher started stands alone", "[dist]") {
-  CHECK(told({}) == "alone");
+TEST_CASE("a process without a launcher is the only one", "[dist]") {
+  CHECK(place({}) == "alone");
   CHECK(in({}).note.empty());
-  CHECK(told({{"MASTER_ADDR", "gpu01"},
-              {"MASTER_PORT", "29500"},
-              {"WORLD_SIZE", "1"},
-              {"RANK", ""}}) == "alone");  // "" is not set
+  CHECK(place({{"MASTER_ADDR", "gpu01"},
+               {"MASTER_PORT", "29500"},
+               {"WORLD_SIZE", "1"},
+               {"RANK", ""}}) == "alone");  // "" is not set
 }
 
 TEST_CASE("each launcher's variables give the rank, its place on the machine, and rank 0's address",
           "[dist]") {
-  CHECK(told(kTorchrun) == "3/4, 1/2 here, via torchrun, gpu01:43212, job9.0");
-  CHECK(told(kSrun) == "3/4, 1/2 here, via srun, gpu07:19567, 1234567.0");
-  CHECK(told(kOpenMpi4) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, 3203596289");
-  CHECK(told(kOpenMpi5) == "0/2, 0/2 here, via mpirun, 127.0.0.1:29501, prterun-laptop-8123@1");
-  CHECK(told(kMpich) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ");
+  CHECK(place(kTorchrun) == "3/4, 1/2 here, via torchrun, gpu01:43212, job9.0");
+  CHECK(place(kSrun) == "3/4, 1/2 here, via srun, gpu07:19567, 1234567.0");
+  CHECK(place(kOpenMpi4) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, 3203596289");
+  CHECK(place(kOpenMpi5) == "0/2, 0/2 here, via mpirun, 127.0.0.1:29501, prterun-laptop-8123@1");
+  CHECK(place(kMpich) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ");
   const Variables launch{{"RANK", "1"},
                          {"WORLD_SIZE", "2"},
                          {"LOCAL_RANK", "1"},
@@ -138,7 +138,7 @@ TEST_CASE("each launcher's variables give the rank, its place on the machine, an
                          {"MASTER_ADDR", "127.0.0.1"},
                          {"ZEROLAB_PORT", "40000"},
                          {"ZEROLAB_RUN_ID", "5f3a"}};
-  CHECK(told(launch) == "1/2, 1/2 here, via zerolab launch, 127.0.0.1:40000, 5f3a");
+  CHECK(place(launch) == "1/2, 1/2 here, via zerolab launch, 127.0.0.1:40000, 5f3a");
   const Variables deepspeed{{"RANK", "1"},
                             {"WORLD_SIZE", "2"},
                             {"LOCAL_RANK", "1"},
@@ -147,18 +147,18 @@ TEST_CASE("each launcher's variables give the rank, its place on the machine, an
                             {"CROSS_SIZE", "1"},
                             {"MASTER_ADDR", "127.0.0.1"},
                             {"MASTER_PORT", "29500"}};
-  CHECK(told(deepspeed) == "1/2, 1/2 here, via deepspeed, 127.0.0.1:29501, ");
+  CHECK(place(deepspeed) == "1/2, 1/2 here, via deepspeed, 127.0.0.1:29501, ");
   const Variables cray{{"PMI_RANK", "5"},
                        {"PMI_SIZE", "8"},
                        {"PMI_LOCAL_RANK", "1"},
                        {"PMI_LOCAL_SIZE", "4"},
                        {"MASTER_ADDR", "x1"}};
-  CHECK(told(cray) == "5/8, 1/4 here, via mpirun, x1:29501, ");
-  CHECK(told({{"PMIX_RANK", "1"},
-              {"PMI_SIZE", "2"},
-              {"MPI_LOCALRANKID", "1"},
-              {"MPI_LOCALNRANKS", "2"},
-              {"PMIX_NAMESPACE", "ns"}}) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ns");
+  CHECK(place(cray) == "5/8, 1/4 here, via mpirun, x1:29501, ");
+  CHECK(place({{"PMIX_RANK", "1"},
+               {"PMI_SIZE", "2"},
+               {"MPI_LOCALRANKID", "1"},
+               {"MPI_LOCALNRANKS", "2"},
+               {"PMIX_NAMESPACE", "ns"}}) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ns");
 }
 
 TEST_CASE("RANK wins over SLURM, whose numbers count the torchruns", "[dist]") {
@@ -166,7 +166,7 @@ TEST_CASE("RANK wins over SLURM, whose numbers count the torchruns", "[dist]") {
                                       {"SLURM_PROCID", "1"},
                                       {"SLURM_LOCALID", "0"},
                                       {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}});
-  CHECK(told(with(step, kTorchrun)) == "3/4, 1/2 here, via torchrun, gpu01:43212, job9.0");
+  CHECK(place(with(step, kTorchrun)) == "3/4, 1/2 here, via torchrun, gpu01:43212, job9.0");
 }
 
 TEST_CASE(
@@ -174,16 +174,17 @@ TEST_CASE(
     "srun",
     "[dist]") {
   const Variables servants = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}});
-  CHECK(told(with(servants, kOpenMpi5)).find("0/2, 0/2 here, via mpirun, 127.0.0.1:") == 0);
-  CHECK(told(with(servants, with(kMpich, {{"PMI_SIZE", "4"}, {"MASTER_ADDR", "gpu07"}}))) ==
+  CHECK(place(with(servants, kOpenMpi5)).find("0/2, 0/2 here, via mpirun, 127.0.0.1:") == 0);
+  CHECK(place(with(servants, with(kMpich, {{"PMI_SIZE", "4"}, {"MASTER_ADDR", "gpu07"}}))) ==
         "1/4, 1/2 here, via mpirun, gpu07:19567, ");
-  CHECK(told(with(kSrun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "12"}})) == told(kSrun));
-  CHECK(told(with(kSrun, {{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "slurm.pmix.1234567.0"}})) ==
-        told(kSrun));
+  CHECK(place(with(kSrun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "12"}})) ==
+        place(kSrun));
+  CHECK(place(with(kSrun, {{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "slurm.pmix.1234567.0"}})) ==
+        place(kSrun));
 }
 
 TEST_CASE("an allocation without srun is one process, and says so", "[dist]") {
-  CHECK(told(kBatch) == "alone");
+  CHECK(place(kBatch) == "alone");
   CHECK(in(kBatch).note ==
         "SLURM allocation found but not started with srun; running 1 process. Use `srun zerolab "
         "train …`");
@@ -192,12 +193,13 @@ TEST_CASE("an allocation without srun is one process, and says so", "[dist]") {
   CHECK(in(with(kBatch, {{"SLURM_NTASKS", "1"}})).note.empty());
   CHECK(in(kSrun).note.empty());
   // `srun --pty bash` in it.
-  CHECK(told(with(kBatch, {{"SLURM_STEP_ID", "1"},
-                           {"SLURM_STEP_NUM_TASKS", "1"},
-                           {"SLURM_NTASKS", "1"},
-                           {"PMIX_RANK", "0"}})) == "alone");
-  CHECK(told(with(kBatch, {{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})) ==
-        "alone");
+  CHECK(place(with(kBatch, {{"SLURM_STEP_ID", "1"},
+                            {"SLURM_STEP_NUM_TASKS", "1"},
+                            {"SLURM_NTASKS", "1"},
+                            {"PMIX_RANK", "0"}})) == "alone");
+  CHECK(
+      place(with(kBatch, {{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})) ==
+      "alone");
 }
 
 TEST_CASE(
@@ -251,8 +253,10 @@ TEST_CASE("rank 0's port is never MASTER_PORT, and the next 19 exist too", "[dis
     CHECK_THAT(refusal(with(kSrun, {{"MASTER_PORT", bad}})), ContainsSubstring("MASTER_PORT is '"));
 }
 
-TEST_CASE("a run is told from others by what its launcher gives, and a restart from the run before",
-          "[dist]") {
+TEST_CASE(
+    "a run is distinguished from others by its launcher's variables, and a restart from the run "
+    "before",
+    "[dist]") {
   CHECK(in(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).rank->run == "job9.2");
   CHECK(in(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).rank->run == "none-43211.0");
   for (const Variables& base : {kTorchrun, kSrun, kOpenMpi4, kMpich})
@@ -303,7 +307,7 @@ TEST_CASE("variables that contradict each other or are no numbers are refused wi
              ContainsSubstring("not LOCAL_RANK and LOCAL_WORLD_SIZE"));
   CHECK_THAT(refusal(without(kTorchrun, "LOCAL_RANK")),
              ContainsSubstring("LOCAL_WORLD_SIZE is '2', but LOCAL_RANK is not set"));
-  CHECK(told({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
+  CHECK(place({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
         "0/1, 0/1 here, via RANK and WORLD_SIZE, 127.0.0.1:29501, ");
   CHECK_THAT(refusal(without(kOpenMpi4, "OMPI_COMM_WORLD_SIZE")),
              ContainsSubstring("OMPI_COMM_WORLD_SIZE is not set"));
@@ -317,7 +321,7 @@ TEST_CASE("variables that contradict each other or are no numbers are refused wi
   CHECK_THAT(refusal(without(kSrun, "SLURM_PROCID")), ContainsSubstring("SLURM_PROCID is not set"));
   CHECK_THAT(refusal(with(kSrun, {{"WORLD_SIZE", "8"}})),
              ContainsSubstring("WORLD_SIZE=8 is set, but srun started 4 ranks"));
-  CHECK(told(with(kSrun, {{"WORLD_SIZE", "4"}})) == told(kSrun));  // as many job scripts do
+  CHECK(place(with(kSrun, {{"WORLD_SIZE", "4"}})) == place(kSrun));  // as many job scripts do
 }
 
 }  // namespace zl

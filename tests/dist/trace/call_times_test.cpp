@@ -36,19 +36,19 @@ constexpr const char *kA = "h.0 gradient", *kB = "h.1 gradient";
 
 }  // namespace
 
-TEST_CASE("calls are kept by kind and size, in order, and told as they end", "[dist]") {
-  std::vector<std::string> told;
+TEST_CASE("calls are kept by kind and size, in order, and reported as they end", "[dist]") {
+  std::vector<std::string> reported;
   CallTimes times(collective_names(),
-                  [&](const CallTime& call) { told.push_back(call_line(call, 2, true)); });
+                  [&](const CallTime& call) { reported.push_back(call_line(call, 2, true)); });
   see(times, "all_reduce", kA, 4000, {100, 150, 300});
   see(times, "all_reduce", kB, 4000, {400, 400, 500});
   see(times, "all_reduce", kB, 8, {600, 601, 602});
   CHECK(times.calls() ==
         std::map<CallTimes::Key, std::vector<int64_t>>{{{"all_reduce", 8}, {2000}},
                                                        {{"all_reduce", 4000}, {200'000, 100'000}}});
-  REQUIRE(told.size() == 3);
+  REQUIRE(reported.size() == 3);
   // 4000 B in 200 µs are 32,000 bits in 200,000 ns: 0.16 Gbit/s; 2(N-1)/N is 1 for two ranks.
-  CHECK(told[0] ==
+  CHECK(reported[0] ==
         "comm op: all_reduce | time (ms): 0.200 | msg size: 3.9 KiB | algbw (Gbps): 0.16 | busbw "
         "(Gbps): 0.16"
         " | name: h.0 gradient | waited (ms): 0.050");

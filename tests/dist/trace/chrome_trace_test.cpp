@@ -11,7 +11,7 @@
 
 #include "dist/communicator.h"
 #include "nn/data/windows.h"
-#include "stages/train/trainer.h"
+#include "stages/train/gpt_spec.h"
 
 using namespace zl;
 
@@ -27,23 +27,23 @@ struct Traced {
 
 Traced traced(int ranks, int64_t capacity = 100'000) {
   static const Windows windows(TokenData::of_text("text", std::string(4000, 'a') + "b"), 9);
-  TrainingSpec spec;
-  spec.model = {.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256};
-  spec.config.steps = 2;
-  spec.config.stage = StageKind::zero3;
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
+  spec.steps = 2;
+  spec.engine.stage = StageKind::zero3;
   spec.ranks = ranks;
-  spec.windows = &windows;
+  spec.data = &windows;
   Traced all{std::vector<RankTrace>(size_t(ranks)), std::vector<MemoryLedger>(size_t(ranks)),
              std::vector<int64_t>(size_t(ranks))};
   std::vector<TraceRecorder> recorders(all.ranks.size(), TraceRecorder(capacity));
   run_training(spec, {.at_start =
-                          [&](RankTraining& t) {
+                          [&](Trainer& t) {
                             TraceRecorder& own = recorders[size_t(t.comm().rank())];
                             own.begin(t.memory().ledger(), t.host().ledger());
                             t.comm().events().listen([&own](const Event& e) { own.see(e); });
                           },
                       .at_end =
-                          [&](RankTraining& t) {
+                          [&](Trainer& t) {
                             const auto rank = size_t(t.comm().rank());
                             recorders[rank].stop();
                             all.ranks[rank] = recorders[rank].trace();
@@ -105,7 +105,7 @@ std::map<int64_t, Arrow> arrows(const Json& trace) {
   return all;
 }
 
-// The index of the collective in which an end of an arrow lies; -1: in none.
+// The index of the collective in which an end of an arrow is; -1: in none.
 int64_t collective_at(const Json& trace, const Json& arrow) {
   for (const Json& e : trace["traceEvents"]) {
     if (e["ph"] != "X" || e["cat"] != "collective" || track_of(e) != track_of(arrow)) continue;
@@ -164,7 +164,8 @@ TEST_CASE("a trace has phases, units and kernels within each other, and collecti
     CHECK(e["args"]["bytes"].get<int64_t>() > e["args"]["count"].get<int64_t>());
   }
   CHECK(sent == run.sent);
-  for (Json& e : trace["traceEvents"])  // one that lasts beyond what it lies in is noticed
+  for (Json& e :
+       trace["traceEvents"])  // a slice that ends after the one that contains it is noticed
     if (e["ph"] == "X" && e["cat"] == "kernel") {
       e["dur"] = 1e9;
       break;
@@ -192,7 +193,7 @@ TEST_CASE("arrows join every collective on all ranks, forward in time", "[dist]"
 }
 
 TEST_CASE(
-    "calls of one group overlap, and lie on tracks of their own; the next group takes the first "
+    "calls of one group overlap, and are on separate tracks; the next group takes the first "
     "again",
     "[dist]") {
   std::vector<RankTrace> ranks;

@@ -10,7 +10,7 @@
 
 struct CUstream_st;
 namespace zl::cuda_on_cpu {
-void tell_when(CUstream_st* stream, std::function<bool()> what);
+void enqueue_until(CUstream_st* stream, std::function<bool()> what);
 void* on_host(const void* address);
 }  // namespace zl::cuda_on_cpu
 
@@ -140,23 +140,24 @@ struct FakeNccl::Functions {
     group.operations.push_back(operation);
     return NcclResult::success;
   }
-  static NcclResult all_reduce(const NcclData& data, NcclLane lane) {
-    return ask("ncclAllReduce", {Collective::all_reduce, data, -1, lane.stream}, lane.comm);
+  static NcclResult all_reduce(const NcclData& data, NcclStream stream) {
+    return ask("ncclAllReduce", {Collective::all_reduce, data, -1, stream.stream}, stream.comm);
   }
-  static NcclResult reduce_scatter(const NcclData& data, NcclLane lane) {
-    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1, lane.stream}, lane.comm);
+  static NcclResult reduce_scatter(const NcclData& data, NcclStream stream) {
+    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1, stream.stream},
+               stream.comm);
   }
-  static NcclResult all_gather(const NcclData& data, NcclLane lane) {
-    return ask("ncclAllGather", {Collective::all_gather, data, -1, lane.stream}, lane.comm);
+  static NcclResult all_gather(const NcclData& data, NcclStream stream) {
+    return ask("ncclAllGather", {Collective::all_gather, data, -1, stream.stream}, stream.comm);
   }
-  static NcclResult broadcast(const NcclData& data, int root, NcclLane lane) {
-    return ask("ncclBroadcast", {Collective::broadcast, data, root, lane.stream}, lane.comm);
+  static NcclResult broadcast(const NcclData& data, int root, NcclStream stream) {
+    return ask("ncclBroadcast", {Collective::broadcast, data, root, stream.stream}, stream.comm);
   }
-  static NcclResult send(const NcclData& data, int peer, NcclLane lane) {
-    return ask("ncclSend", {Collective::send, data, peer, lane.stream}, lane.comm);
+  static NcclResult send(const NcclData& data, int peer, NcclStream stream) {
+    return ask("ncclSend", {Collective::send, data, peer, stream.stream}, stream.comm);
   }
-  static NcclResult receive(const NcclData& data, int peer, NcclLane lane) {
-    return ask("ncclRecv", {Collective::receive, data, peer, lane.stream}, lane.comm);
+  static NcclResult receive(const NcclData& data, int peer, NcclStream stream) {
+    return ask("ncclRecv", {Collective::receive, data, peer, stream.stream}, stream.comm);
   }
 };
 
@@ -212,7 +213,7 @@ NcclResult FakeNccl::enter(const char* function, NcclComm* comm,
   return NcclResult::success;
 }
 
-// What is told a stream begins when the stream comes to it; without a stream the call is in
+// An operation on a stream begins when the stream comes to it; without a stream the call is in
 // progress until it is done.
 NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations,
                           std::unique_lock<std::mutex>& lock) {
@@ -236,11 +237,11 @@ NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations,
     if (!comm->ended()) match(worlds_[size_t(comm->world)]);
     return batch->done;
   };
-  lock.unlock();  // streams have a lock of their own, under which they ask this one
+  lock.unlock();  // streams take their lock first, then this one
   if (streams_ == Streams::emulated)
-    cuda_on_cpu::tell_when(static_cast<CUstream_st*>(stream), go_on);
+    cuda_on_cpu::enqueue_until(static_cast<CUstream_st*>(stream), go_on);
   else
-    static_cast<FakeStream*>(stream)->tell(go_on);
+    static_cast<FakeStream*>(stream)->enqueue(go_on);
   return result;
 }
 

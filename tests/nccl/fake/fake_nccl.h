@@ -3,7 +3,7 @@
 // It is as strict as NCCL is said to be: it notes as misuse what NCCL leaves undefined (a call
 // while another is in progress, two threads on one communicator, a communicator used after its end
 // or ended twice or never). Like NCCL it never notices that ranks disagree: what does not fit never
-// completes. All that ranks share lies behind one mutex, also the bytes: whoever completes a call
+// completes. One mutex guards all that ranks share, also the bytes: the rank that completes a call
 // moves them for all ranks.
 #pragma once
 

@@ -9,8 +9,8 @@
 
 namespace zl::test {
 
-// Where a rank's tensors lie: on the CPU, whose calls are done when they return, behind a stream
-// that lags, or on the GPU that tests/cuda/on_cpu makes of the CPU, where both lanes lag.
+// The device of a rank's tensors: the CPU, whose calls are done when they return, the CPU behind a
+// stream that lags, or the GPU that tests/cuda/on_cpu emulates, where both streams lag.
 enum class Place { cpu, lagging, emulated };
 
 inline RankBackends fake_backends(Place place) {
@@ -41,7 +41,7 @@ struct FakeOptions {
 };
 
 // What every rank's buffer holds after `call` through NCCL. Throws if NCCL was misused, or the
-// compute lane hurried on.
+// compute stream did not wait.
 template <class T>
 Buffers<T> after_nccl(const Buffers<T>& in,
                       const std::function<void(Communicator&, const Tensor&)>& call,
@@ -61,7 +61,7 @@ Buffers<T> after_nccl(const Buffers<T>& in,
                    out[size_t(comm.rank())] = contents<T>(t);
                  },
                  within(std::chrono::seconds(20)), {.api = &api, .ordered = options.ordered});
-  if (hurried) throw std::logic_error("the compute lane did not wait");
+  if (hurried) throw std::logic_error("the compute stream did not wait");
   if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
   return out;
 }

@@ -1,4 +1,4 @@
-// The CPU with a communication lane that lags behind: what it is told waits until somebody asks
+// The CPU with a communication stream that lags: what is enqueued waits until a rank asks
 // whether it is done, and each question moves it one thing on. Belongs to one thread.
 #pragma once
 
@@ -15,10 +15,10 @@ namespace zl::test {
 
 struct FakeStream {
   std::deque<std::function<bool()>> waiting;  // each: whether it is done
-  int64_t told = 0, done = 0;
-  void tell(std::function<bool()> what) {
+  int64_t enqueued = 0, done = 0;
+  void enqueue(std::function<bool()> what) {
     waiting.push_back(std::move(what));
-    ++told;
+    ++enqueued;
   }
   void move_on() {
     if (waiting.empty() || !waiting.front()()) return;
@@ -32,30 +32,31 @@ class LaggingCpu final : public CpuBackend {
   ~LaggingCpu() override { synchronize(); }
   const char* name() const override { return "lagging cpu"; }
 
-  std::shared_ptr<const StreamEvent> record_event(Stream lane) override {
-    if (lane == Stream::compute) return nullptr;  // done when the call returns
-    return std::make_shared<Point>(stream_.told);
+  std::shared_ptr<const StreamEvent> record_event(Stream stream) override {
+    if (stream == Stream::compute) return nullptr;  // done when the call returns
+    return std::make_shared<Point>(stream_.enqueued);
   }
   bool event_done(const StreamEvent* point) override {
     stream_.move_on();
     return !point || stream_.done >= static_cast<const Point*>(point)->place;
   }
-  // The compute lane works at once, so it would have to wait; nobody may make the host do so
+  // The compute stream works at once, so it would have to wait; the host must not do so
   // without a deadline.
-  void wait_event(Stream lane, const StreamEvent* point) override {
-    if (lane == Stream::compute && point && stream_.done < static_cast<const Point*>(point)->place)
+  void wait_event(Stream stream, const StreamEvent* point) override {
+    if (stream == Stream::compute && point &&
+        stream_.done < static_cast<const Point*>(point)->place)
       hurried_ = true;
   }
   void synchronize() override {
     for (int tries = 0; !stream_.waiting.empty() && tries < 1000; ++tries) stream_.move_on();
   }
-  void* native_stream(Stream lane) override {
-    return lane == Stream::communication ? &stream_ : nullptr;
+  void* native_stream(Stream stream) override {
+    return stream == Stream::communication ? &stream_ : nullptr;
   }
 
   void ordered_sum(const OrderedSum& sum) override {
-    stream_.tell([this, sum, buffers = std::vector(sum.buffers.begin(), sum.buffers.end()),
-                  results = std::vector(sum.results.begin(), sum.results.end())] {
+    stream_.enqueue([this, sum, buffers = std::vector(sum.buffers.begin(), sum.buffers.end()),
+                     results = std::vector(sum.results.begin(), sum.results.end())] {
       OrderedSum later = sum;
       later.buffers = buffers;
       later.results = results;
@@ -64,12 +65,13 @@ class LaggingCpu final : public CpuBackend {
     });
   }
   void move_bytes(const void* from, void* to, int64_t bytes) override {
-    stream_.tell([this, from, to, bytes] { return CpuBackend::move_bytes(from, to, bytes), true; });
+    stream_.enqueue(
+        [this, from, to, bytes] { return CpuBackend::move_bytes(from, to, bytes), true; });
   }
 
   bool hurried() const {
     return hurried_;
-  }  // whether the compute lane went on before what it followed
+  }  // whether the compute stream went on before an event it waits for
 
  private:
   struct Point final : StreamEvent {

@@ -17,7 +17,7 @@ struct Fault {
     slow,         // in progress for `times` polls
     fails,        // returns `result`
     fails_later,  // is in progress, then reports `result`
-    never,        // is in progress for ever
+    never,        // is in progress forever
     stalls,  // NCCL takes it, and the data never moves; in a fake stream, or as `never` without one
     hangs    // does not return
   };
@@ -30,7 +30,7 @@ struct Fault {
   int times = 5;
 };
 
-// Reads what a program is told in words: "ncclAllGather:never:rank=1:call=3;
+// Reads faults from a text: "ncclAllGather:never:rank=1:call=3;
 // ncclSend:fails:result=ncclRemoteError:said=reset". Kinds and keys are Fault's names. Throws
 // InputError.
 std::vector<Fault> faults_from(const std::string& text);

@@ -60,79 +60,101 @@ const std::vector<Script>& scripts_of_joining() {
   return scripts;
 }
 
-const std::vector<Script>& scripts_of_calls() {
-  static const std::vector<Script> scripts = {
-      {"nothing goes wrong"},
-      {"nothing goes wrong behind streams", {}, {}, true},
-      {"every group is slow", {{"ncclGroupEnd", K::slow, -1, 0}}},
-      {"every group is slow behind streams", {{"ncclGroupEnd", K::slow, -1, 0}}, {}, true},
-      {"one rank's groups are slow, unordered", {{"ncclGroupEnd", K::slow, 2, 0}}, {}, true, false},
-      {"a remote error in the third group",
-       {{"ncclGroupEnd", K::fails_later, 1, 3, R::remote_error}},
-       {"rank 1 in all_reduce 'loss' of 7 f32 elements (call 3)",
-        "ncclGroupEnd gave ncclRemoteError", "first error among the other ranks"}},
-      {"a remote error on all ranks",
-       {{"ncclGroupEnd", K::fails_later, -1, 1, R::remote_error}},
-       {"in reduce_scatter 'h.1 gradient'", "ncclRemoteError"}},
-      {"a remote error behind streams",
-       {{"ncclGroupEnd", K::fails_later, 2, 2, R::remote_error}},
-       {"rank 2 in all_gather 'h.1 parameter' of 120 f32 elements (call 2)"},
-       true},
-      {"a send is refused",
-       {{"ncclSend", K::fails, 0, 2, R::system_error, "Connection refused"}},
-       {"rank 0 in reduce_scatter 'h.1 gradient' of 120 f32 elements (call 1)", "ncclSend gave",
-        "look at the first error of rank 0"}},
-      {"a receive is refused",
-       {{"ncclRecv", K::fails, 1, 1, R::invalid_argument}},
-       {"rank 1 in reduce_scatter", "ncclRecv gave ncclInvalidArgument"}},
-      {"a gather is refused",
-       {{"ncclAllGather", K::fails, 2, 2, R::internal_error}},
-       {"rank 2 in all_gather 'h.1 parameter'", "(call 5)"}},
-      {"a sum is refused",
-       {{"ncclReduceScatter", K::fails, 1, 2, R::internal_error}},
-       {"rank 1 in reduce_scatter 'h.1 gradient'", "(call 4)", "ncclReduceScatter"},
-       false,
-       false},
-      {"a group cannot begin to work",
-       {{"ncclGroupEnd", K::fails, 1, 1, R::unhandled_cuda_error,
-         "an illegal memory access was encountered"}},
-       {"rank 1 in reduce_scatter", "CUDA_LAUNCH_BLOCKING=1"}},
-      {"a group never ends",
-       {{"ncclGroupEnd", K::never, -1, 2}},
-       {"in all_gather 'h.1 parameter'", "ncclGroupEnd was not done within 300 ms"}},
-      {"data never moves",
-       {{"ncclGroupEnd", K::stalls, 1, 2}},
-       {"in all_gather 'h.1 parameter'", "was not done within 300 ms", "NCCL_DEBUG=INFO"}},
-      {"data never moves behind streams",
-       {{"ncclGroupEnd", K::stalls, 1, 4}},
-       {"in all_reduce 'loss'", "the transfer was not done within 300 ms"},
-       true},
-      {"an abort that fails too",
-       {{"ncclSend", K::fails, 0, 1, R::system_error},
-        {"ncclCommAbort", K::fails, -1, 1, R::internal_error}},
-       {"rank 0 in reduce_scatter", "ncclSend gave ncclSystemError"}},
-      {"leaving is slow", {{"ncclCommFinalize", K::slow, -1}}},
-      {"leaving never ends",
-       {{"ncclCommFinalize", K::never, -1}},
-       {"leaving NCCL: ncclCommFinalize was not done within 300 ms"}},
-      {"leaving is refused",
-       {{"ncclCommFinalize", K::fails, 1, 1, R::internal_error}},
-       {"rank 1 leaving NCCL: ncclCommFinalize gave ncclInternalError"}},
-      {"an error while leaving",
-       {{"ncclCommFinalize", K::fails_later, 2, 1, R::remote_error}},
-       {"rank 2 leaving NCCL: ncclCommFinalize gave ncclRemoteError"}},
-      {"the end is refused",
-       {{"ncclCommDestroy", K::fails, 0, 1, R::internal_error}},
-       {"rank 0 leaving NCCL: ncclCommDestroy gave ncclInternalError"}}};
+namespace {
+
+std::vector<Script> with(std::vector<Script> more, std::vector<Script> scripts) {
+  scripts.insert(scripts.end(), more.begin(), more.end());
   return scripts;
 }
 
-const std::vector<Script>& scripts_of_ranks() {
-  const auto on_rank_1 = [](int call, std::function<void(Rank&)> what) {
-    return [=](Rank& rank, int now) {
-      if (rank.comm.rank() == 1 && now == call) what(rank);
-    };
+std::vector<Script> scripts_of_leaving() {
+  return {{"leaving is slow", {{"ncclCommFinalize", K::slow, -1}}},
+          {"leaving never ends",
+           {{"ncclCommFinalize", K::never, -1}},
+           {"leaving NCCL: ncclCommFinalize was not done within 300 ms"}},
+          {"leaving is refused",
+           {{"ncclCommFinalize", K::fails, 1, 1, R::internal_error}},
+           {"rank 1 leaving NCCL: ncclCommFinalize gave ncclInternalError"}},
+          {"an error while leaving",
+           {{"ncclCommFinalize", K::fails_later, 2, 1, R::remote_error}},
+           {"rank 2 leaving NCCL: ncclCommFinalize gave ncclRemoteError"}},
+          {"the end is refused",
+           {{"ncclCommDestroy", K::fails, 0, 1, R::internal_error}},
+           {"rank 0 leaving NCCL: ncclCommDestroy gave ncclInternalError"}}};
+}
+
+}  // namespace
+
+const std::vector<Script>& scripts_of_calls() {
+  static const std::vector<Script> scripts =
+      with(scripts_of_leaving(),
+           {{"nothing goes wrong"},
+            {"nothing goes wrong behind streams", {}, {}, true},
+            {"every group is slow", {{"ncclGroupEnd", K::slow, -1, 0}}},
+            {"every group is slow behind streams", {{"ncclGroupEnd", K::slow, -1, 0}}, {}, true},
+            {"one rank's groups are slow, unordered",
+             {{"ncclGroupEnd", K::slow, 2, 0}},
+             {},
+             true,
+             false},
+            {"a remote error in the third group",
+             {{"ncclGroupEnd", K::fails_later, 1, 3, R::remote_error}},
+             {"rank 1 in all_reduce 'loss' of 7 f32 elements (call 3)",
+              "ncclGroupEnd gave ncclRemoteError", "first error among the other ranks"}},
+            {"a remote error on all ranks",
+             {{"ncclGroupEnd", K::fails_later, -1, 1, R::remote_error}},
+             {"in reduce_scatter 'h.1 gradient'", "ncclRemoteError"}},
+            {"a remote error behind streams",
+             {{"ncclGroupEnd", K::fails_later, 2, 2, R::remote_error}},
+             {"rank 2 in all_gather 'h.1 parameter' of 120 f32 elements (call 2)"},
+             true},
+            {"a send is refused",
+             {{"ncclSend", K::fails, 0, 2, R::system_error, "Connection refused"}},
+             {"rank 0 in reduce_scatter 'h.1 gradient' of 120 f32 elements (call 1)",
+              "ncclSend gave", "look at the first error of rank 0"}},
+            {"a receive is refused",
+             {{"ncclRecv", K::fails, 1, 1, R::invalid_argument}},
+             {"rank 1 in reduce_scatter", "ncclRecv gave ncclInvalidArgument"}},
+            {"a gather is refused",
+             {{"ncclAllGather", K::fails, 2, 2, R::internal_error}},
+             {"rank 2 in all_gather 'h.1 parameter'", "(call 5)"}},
+            {"a sum is refused",
+             {{"ncclReduceScatter", K::fails, 1, 2, R::internal_error}},
+             {"rank 1 in reduce_scatter 'h.1 gradient'", "(call 4)", "ncclReduceScatter"},
+             false,
+             false},
+            {"a group cannot begin to work",
+             {{"ncclGroupEnd", K::fails, 1, 1, R::unhandled_cuda_error,
+               "an illegal memory access was encountered"}},
+             {"rank 1 in reduce_scatter", "CUDA_LAUNCH_BLOCKING=1"}},
+            {"a group never ends",
+             {{"ncclGroupEnd", K::never, -1, 2}},
+             {"in all_gather 'h.1 parameter'", "ncclGroupEnd was not done within 300 ms"}},
+            {"data never moves",
+             {{"ncclGroupEnd", K::stalls, 1, 2}},
+             {"in all_gather 'h.1 parameter'", "was not done within 300 ms", "NCCL_DEBUG=INFO"}},
+            {"data never moves behind streams",
+             {{"ncclGroupEnd", K::stalls, 1, 4}},
+             {"in all_reduce 'loss'", "the transfer was not done within 300 ms"},
+             true},
+            {"an abort that fails too",
+             {{"ncclSend", K::fails, 0, 1, R::system_error},
+              {"ncclCommAbort", K::fails, -1, 1, R::internal_error}},
+             {"rank 0 in reduce_scatter", "ncclSend gave ncclSystemError"}}});
+  return scripts;
+}
+
+namespace {
+
+auto on_rank_1(int call, std::function<void(Rank&)> what) {
+  return [=](Rank& rank, int now) {
+    if (rank.comm.rank() == 1 && now == call) what(rank);
   };
+}
+
+}  // namespace
+
+const std::vector<Script>& scripts_of_ranks() {
   static const std::vector<Script> scripts = {
       {"a rank calls something else",
        {},

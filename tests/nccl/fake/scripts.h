@@ -1,4 +1,4 @@
-// What a scripted NCCL is tried on: a program of ranks, and what became of it.
+// Scripts of faults in NCCL, a program of ranks that runs under each, and its result.
 #pragma once
 
 #include <chrono>
@@ -52,7 +52,7 @@ struct Ended {
   std::string thrown, misuse;  // thrown: "" if nothing
   Kind kind = Kind::other;
   std::chrono::milliseconds took{};
-  std::vector<std::string> told =
+  std::vector<std::string> errors =
       std::vector<std::string>(kRanks);  // by rank: the CommunicationError that it got in a call
   std::vector<int64_t> live = std::vector<int64_t>(kRanks);  // [B] by rank, when it had ended
   int aborted = 0, destroyed = 0;
@@ -71,7 +71,7 @@ inline Ended run(const Script& script, int version = 22809,
     try {
       program(rank, script.before);
     } catch (const CommunicationError& error) {
-      ended.told[r] = error.what();
+      ended.errors[r] = error.what();
       ended.live[r] = rank.memory.ledger().live_total();
       throw;
     } catch (...) {

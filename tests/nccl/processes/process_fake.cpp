@@ -158,40 +158,41 @@ struct ProcessFake::Functions {
     return result == NcclResult::success ? fake.post(*own(ended.comm), ended.calls) : result;
   }
 
-  static NcclResult ask(const char* function, const AskedOfNccl& call, NcclLane lane) {
+  static NcclResult ask(const char* function, const AskedOfNccl& call, NcclStream stream) {
     ProcessFake& fake = *current;
     Lock lock(fake.mutex_);
-    Comm& comm = *own(lane.comm);
+    Comm& comm = *own(stream.comm);
     if (const NcclResult result = fake.enter(function, &comm, lock); result != NcclResult::success)
       return result;
     const bool has_peer = call.kind == Collective::broadcast || call.kind == Collective::send ||
                           call.kind == Collective::receive;
     if (has_peer && (call.peer < 0 || call.peer >= comm.size)) return NcclResult::invalid_argument;
     if (comm.ended()) return NcclResult::invalid_argument;
-    if (lane.stream) return fake.note(str(function, " in a stream")), NcclResult::invalid_argument;
+    if (stream.stream)
+      return fake.note(str(function, " in a stream")), NcclResult::invalid_argument;
     if (group.depth == 0) return fake.post(comm, {call});
-    if (group.comm && group.comm != lane.comm) fake.note("one group for two communicators");
-    group.comm = lane.comm;
+    if (group.comm && group.comm != stream.comm) fake.note("one group for two communicators");
+    group.comm = stream.comm;
     group.calls.push_back(call);
     return NcclResult::success;
   }
-  static NcclResult all_reduce(const NcclData& data, NcclLane lane) {
-    return ask("ncclAllReduce", {Collective::all_reduce, data, -1}, lane);
+  static NcclResult all_reduce(const NcclData& data, NcclStream stream) {
+    return ask("ncclAllReduce", {Collective::all_reduce, data, -1}, stream);
   }
-  static NcclResult reduce_scatter(const NcclData& data, NcclLane lane) {
-    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1}, lane);
+  static NcclResult reduce_scatter(const NcclData& data, NcclStream stream) {
+    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1}, stream);
   }
-  static NcclResult all_gather(const NcclData& data, NcclLane lane) {
-    return ask("ncclAllGather", {Collective::all_gather, data, -1}, lane);
+  static NcclResult all_gather(const NcclData& data, NcclStream stream) {
+    return ask("ncclAllGather", {Collective::all_gather, data, -1}, stream);
   }
-  static NcclResult broadcast(const NcclData& data, int root, NcclLane lane) {
-    return ask("ncclBroadcast", {Collective::broadcast, data, root}, lane);
+  static NcclResult broadcast(const NcclData& data, int root, NcclStream stream) {
+    return ask("ncclBroadcast", {Collective::broadcast, data, root}, stream);
   }
-  static NcclResult send(const NcclData& data, int peer, NcclLane lane) {
-    return ask("ncclSend", {Collective::send, data, peer}, lane);
+  static NcclResult send(const NcclData& data, int peer, NcclStream stream) {
+    return ask("ncclSend", {Collective::send, data, peer}, stream);
   }
-  static NcclResult receive(const NcclData& data, int peer, NcclLane lane) {
-    return ask("ncclRecv", {Collective::receive, data, peer}, lane);
+  static NcclResult receive(const NcclData& data, int peer, NcclStream stream) {
+    return ask("ncclRecv", {Collective::receive, data, peer}, stream);
   }
 };
 

@@ -65,16 +65,16 @@ void check_sums(const FakeRank& r, size_t count) {
   };
   auto in = values<T>(r.rank, count);
   std::vector<T> out(count);
-  r.done(r.api.all_reduce(data(in.data(), out.data(), count), r.lane()), "all_reduce");
+  r.done(r.api.all_reduce(data(in.data(), out.data(), count), r.stream()), "all_reduce");
   expect(right(out.data(), 0), "all_reduce of ", count);
-  r.done(r.api.all_reduce(data(in.data(), in.data(), count), r.lane()), "all_reduce");
+  r.done(r.api.all_reduce(data(in.data(), in.data(), count), r.stream()), "all_reduce");
   expect(right(in.data(), 0), "all_reduce in place of ", count);
 
   const size_t own = size_t(r.rank) * count;
   auto whole = values<T>(r.rank, count * size_t(r.size));
-  r.done(r.api.reduce_scatter(data(whole.data(), out.data(), count), r.lane()), "reduce_scatter");
+  r.done(r.api.reduce_scatter(data(whole.data(), out.data(), count), r.stream()), "reduce_scatter");
   expect(right(out.data(), own), "reduce_scatter of ", count);
-  r.done(r.api.reduce_scatter(data(whole.data(), whole.data() + own, count), r.lane()),
+  r.done(r.api.reduce_scatter(data(whole.data(), whole.data() + own, count), r.stream()),
          "reduce_scatter");
   expect(right(whole.data() + own, own), "reduce_scatter in place of ", count);
 }
@@ -88,28 +88,28 @@ void check_copies(const FakeRank& r, size_t count) {
   };
   const auto in = values<T>(r.rank, count);
   std::vector<T> whole(count * size_t(r.size)), out(count);
-  r.done(r.api.all_gather(data(in.data(), whole.data(), count), r.lane()), "all_gather");
+  r.done(r.api.all_gather(data(in.data(), whole.data(), count), r.stream()), "all_gather");
   for (int other = 0; other < r.size; ++other)
     expect(from_rank(whole.data() + size_t(other) * count, other), "all_gather of ", count);
   whole.assign(whole.size(), T(0.0f));
   T* const own = whole.data() + size_t(r.rank) * count;
   std::copy(in.begin(), in.end(), own);
-  r.done(r.api.all_gather(data(own, whole.data(), count), r.lane()), "all_gather");
+  r.done(r.api.all_gather(data(own, whole.data(), count), r.stream()), "all_gather");
   for (int other = 0; other < r.size; ++other)
     expect(from_rank(whole.data() + size_t(other) * count, other), "all_gather in place of ",
            count);
   for (int root = 0; root < r.size; ++root) {
     out = in;
-    r.done(r.api.broadcast(data(out.data(), out.data(), count), root, r.lane()), "broadcast");
+    r.done(r.api.broadcast(data(out.data(), out.data(), count), root, r.stream()), "broadcast");
     expect(from_rank(out.data(), root), "broadcast of ", count, " from ", root);
   }
   whole.assign(whole.size(), T(0.0f));
   r.group([&] {  // each to each, itself too
     for (int other = 0; other < r.size; ++other)
-      (void)r.api.send(data<T>(in.data(), nullptr, count), other, r.lane());
+      (void)r.api.send(data<T>(in.data(), nullptr, count), other, r.stream());
     for (int other = r.size - 1; other >= 0; --other)
       (void)r.api.receive(data<T>(nullptr, whole.data() + size_t(other) * count, count), other,
-                          r.lane());
+                          r.stream());
   });
   for (int other = 0; other < r.size; ++other)
     expect(from_rank(whole.data() + size_t(other) * count, other), "send of ", count);
@@ -128,7 +128,7 @@ std::vector<ProcessEnd> add_once(int size, const std::function<float(int)>& valu
   return run_fake_ranks(size, [=](FakeRank& r) {
     r.done(NcclResult::success, "joining");
     float one = value(r.rank);
-    r.done(r.api.all_reduce(data(&one, &one, 1), r.lane()), "all_reduce");
+    r.done(r.api.all_reduce(data(&one, &one, 1), r.stream()), "all_reduce");
     expect(one == expected, "the sum is ", one);
     r.leave();
   });
@@ -180,11 +180,11 @@ TEST_CASE("the process fake moves groups at once: each rank sends 64 MB to each 
     std::vector<float> in(count);
     const int next = (r.rank + 1) % r.size, last = (r.rank + r.size - 1) % r.size;
     r.group([&] {
-      (void)r.api.send(data<float>(out.data(), nullptr, count), next, r.lane());
-      (void)r.api.receive(data<float>(nullptr, in.data(), count), last, r.lane());
+      (void)r.api.send(data<float>(out.data(), nullptr, count), next, r.stream());
+      (void)r.api.receive(data<float>(nullptr, in.data(), count), last, r.stream());
     });
     expect(in == std::vector<float>(count, float(last + 1)), "what came");
-    r.done(r.api.all_reduce(data(out.data(), in.data(), count), r.lane()), "all_reduce");
+    r.done(r.api.all_reduce(data(out.data(), in.data(), count), r.stream()), "all_reduce");
     expect(in == std::vector<float>(count, float(r.size * (r.size + 1) / 2)), "the sums");
     r.leave();
   });
@@ -199,7 +199,7 @@ TEST_CASE("the process fake keeps the order between two ranks, and that of colle
     std::vector<float> sums{1, 2, 3, 4}, got(20), parts(20);
     for (int i = 0; i < 20; ++i) parts[size_t(i)] = float(i);
     const auto add = [&] {
-      return r.api.all_reduce(data(sums.data(), sums.data(), sums.size()), r.lane());
+      return r.api.all_reduce(data(sums.data(), sums.data(), sums.size()), r.stream());
     };
     if (r.rank == 2) {  // one after the other, or as a group: the same
       for (int i = 0; i < 3; ++i) r.done(add(), "all_reduce");
@@ -211,8 +211,8 @@ TEST_CASE("the process fake keeps the order between two ranks, and that of colle
     expect(sums == std::vector<float>{27, 54, 81, 108}, "the sums of sums");
     r.group([&] {
       for (size_t i = 0; i < 20; ++i) {
-        if (r.rank == 0) (void)r.api.send(data<float>(&parts[i], nullptr, 1), 1, r.lane());
-        if (r.rank == 1) (void)r.api.receive(data<float>(nullptr, &got[i], 1), 0, r.lane());
+        if (r.rank == 0) (void)r.api.send(data<float>(&parts[i], nullptr, 1), 1, r.stream());
+        if (r.rank == 1) (void)r.api.receive(data<float>(nullptr, &got[i], 1), 0, r.stream());
       }
     });
     if (r.rank == 1) expect(got == parts, "another order");

@@ -56,7 +56,7 @@ void add_until_it_fails(const FakeRank& r, const Processes::Say& say,
                         std::chrono::milliseconds limit) {
   std::vector<float> values(1000, 1.0f);
   for (;;) {
-    (void)r.api.all_reduce(floats(values, 1000), r.lane());
+    (void)r.api.all_reduce(floats(values, 1000), r.stream());
     if (const R state = r.settle(limit); state != R::success) return say(name(state));
   }
 }
@@ -83,29 +83,29 @@ TEST_CASE("in the process fake calls that do not fit never complete, on no rank"
   const auto own = [](const FakeRank& r) { return size_t(r.rank == 1 ? 1001 : 1000); };
   const std::vector<Case> cases = {
       {"all_reduce, another count",
-       [=](auto& r, auto& v) { return r.api.all_reduce(floats(v, own(r)), r.lane()); }},
+       [=](auto& r, auto& v) { return r.api.all_reduce(floats(v, own(r)), r.stream()); }},
       {"reduce_scatter, another count",
-       [=](auto& r, auto& v) { return r.api.reduce_scatter(floats(v, own(r)), r.lane()); }},
+       [=](auto& r, auto& v) { return r.api.reduce_scatter(floats(v, own(r)), r.stream()); }},
       {"all_gather, another count",
-       [=](auto& r, auto& v) { return r.api.all_gather(floats(v, own(r)), r.lane()); }},
+       [=](auto& r, auto& v) { return r.api.all_gather(floats(v, own(r)), r.stream()); }},
       {"broadcast, another count",
-       [=](auto& r, auto& v) { return r.api.broadcast(floats(v, own(r)), 0, r.lane()); }},
+       [=](auto& r, auto& v) { return r.api.broadcast(floats(v, own(r)), 0, r.stream()); }},
       {"broadcast, another root",
        [](auto& r, auto& v) {
-         return r.api.broadcast(floats(v, 9), r.rank == 1 ? 1 : 0, r.lane());
+         return r.api.broadcast(floats(v, 9), r.rank == 1 ? 1 : 0, r.stream());
        }},
       {"another function",
        [](auto& r, auto& v) {
-         return (r.rank == 1 ? r.api.all_reduce : r.api.all_gather)(floats(v, 9), r.lane());
+         return (r.rank == 1 ? r.api.all_reduce : r.api.all_gather)(floats(v, 9), r.stream());
        }},
       {"another type of the same size",
        [](auto& r, auto& v) {
          NcclData data = floats(v, 9);
          if (r.rank == 1) data.type = NcclType::int32;
-         return r.api.all_reduce(data, r.lane());
+         return r.api.all_reduce(data, r.stream());
        }},
       {"a rank that does nothing", [](auto& r, auto& v) {
-         if (r.rank != 1) return r.api.all_reduce(floats(v, 9), r.lane());
+         if (r.rank != 1) return r.api.all_reduce(floats(v, 9), r.stream());
          return std::this_thread::sleep_for(60ms),
                 r.api.group_start();  // which asks for nothing, and is never polled
        }}};
@@ -118,7 +118,7 @@ TEST_CASE("in the process fake calls that do not fit never complete, on no rank"
     }
   }
   CHECK(not_well(after_a_while(
-            3, [](auto& r, auto& v) { return r.api.all_gather(floats(v, 1000), r.lane()); },
+            3, [](auto& r, auto& v) { return r.api.all_gather(floats(v, 1000), r.stream()); },
             10s)) == "");
 }
 
@@ -129,8 +129,8 @@ TEST_CASE("in the process fake a receive of another count than was sent never co
   const auto ends = after_a_while(
       2,
       [=](auto& r, auto& v) {
-        return r.rank == 0 ? r.api.send(floats(v, 8), 1, r.lane())
-                           : r.api.receive(floats(v, count), 0, r.lane());
+        return r.rank == 0 ? r.api.send(floats(v, 8), 1, r.stream())
+                           : r.api.receive(floats(v, count), 0, r.stream());
       },
       count == 8 ? 10'000ms : 60ms);
   CHECK(ends[0].well());  // its bytes have left
@@ -186,13 +186,12 @@ TEST_CASE(
     r.done(R::success, "joining");
     std::vector<float> values(1000, float(r.rank));
     if (r.rank == 1) {
-      r.done(r.api.send(floats(values, 1000), 0, r.lane()), "send");
+      r.done(r.api.send(floats(values, 1000), 0, r.stream()), "send");
       _exit(0);
     }
     expect(r.settle() == R::success || r.settle() == R::remote_error, "idle");
     std::this_thread::sleep_for(100ms);
-    expect(r.settle() == R::remote_error,
-           "the death was not noticed behind what nobody has received");
+    expect(r.settle() == R::remote_error, "the death was not noticed behind what was not received");
     expect(r.settle() == R::remote_error, "the death was forgotten");
     r.abort();
   });
@@ -203,11 +202,11 @@ TEST_CASE(
                        r.done(R::success, "joining");
                        std::vector<float> values(1000, float(r.rank));
                        if (r.rank == 1) {
-                         r.done(r.api.send(floats(values, 1000), 0, r.lane()), "send");
+                         r.done(r.api.send(floats(values, 1000), 0, r.stream()), "send");
                          _exit(0);
                        }
                        std::this_thread::sleep_for(50ms);
-                       r.done(r.api.receive(floats(values, 1000), 1, r.lane()), "receive");
+                       r.done(r.api.receive(floats(values, 1000), 1, r.stream()), "receive");
                        r.abort();
                        expect(values == std::vector<float>(1000, 1.0f), "what came");
                      },
@@ -223,7 +222,7 @@ TEST_CASE(
   const auto ends = run_fake_ranks(3, [](FakeRank& r) {
     r.done(R::success, "joining");
     std::vector<float> values(8'000'000, 1.0f);
-    (void)r.api.all_reduce(floats(values, values.size()), r.lane());
+    (void)r.api.all_reduce(floats(values, values.size()), r.stream());
     if (r.rank == 1) return r.abort();
     expect(r.settle() == R::remote_error, "the others");
     r.abort();
@@ -261,7 +260,7 @@ TEST_CASE("each fault of a script comes to the process fake's rank and call that
           r.done(R::success, "joining");
           std::vector<float> values(10, 1.0f);
           for (int call = 0; call < 2; ++call) {
-            const R result = r.api.all_reduce(floats(values, 10), r.lane());
+            const R result = r.api.all_reduce(floats(values, 10), r.stream());
             const std::string& expected =
                 call ? one.second : one.first;  // what need not be waited for is given time
             const bool waits = child == 1 ? expected == in_progress : expected != well;
@@ -287,7 +286,7 @@ TEST_CASE("a function of the process fake that hangs never returns, and takes it
                                    [](FakeRank& r) {
                                      (void)r.settle(30ms);
                                      std::vector<float> values(10, 1.0f);
-                                     (void)r.api.all_reduce(floats(values, 10), r.lane());
+                                     (void)r.api.all_reduce(floats(values, 10), r.stream());
                                      (void)r.settle(30ms);
                                      r.abort();
                                    },

@@ -18,8 +18,8 @@ constexpr int kRanks = 4;
 constexpr auto kTimeout = 1s;
 
 // Steps without end: calls of every kind, with work between them; from the third step on they are
-// trusted.
-void train_for_ever(Communicator& comm, int die_at) {
+// compared only on timeout.
+void train_forever(Communicator& comm, int die_at) {
   Rank rank(comm);
   const Tensor t = rank.filled(kRanks * 500, float(comm.rank()));
   for (int step = 0;; ++step) {
@@ -28,8 +28,8 @@ void train_for_ever(Communicator& comm, int die_at) {
     std::this_thread::sleep_for(2ms);
     comm.all_gather(t, {"parameter", Purpose::parameter}).wait();
     comm.all_reduce(t.slice(0, {9}), Reduction::mean, {"loss", Purpose::loss}).wait();
-    if (step % 5 == 4) (void)comm.exchange("checkpoint", "checkpoint");
-    if (step == 2) comm.trust_calls();
+    if (step % 5 == 4) (void)comm.all_gather_object("checkpoint", "checkpoint");
+    if (step == 2) comm.compare_calls_only_on_timeout();
   }
 }
 
@@ -55,7 +55,7 @@ std::chrono::milliseconds survive(const Fault1& f) {
   const ProcessRanks run{.size = kRanks, .timeout = kTimeout, .deaths = f.deaths};
   const int die_at = int(f.when.count() / 10);
   Processes ranks(kRanks, rank_process(run, [&](Communicator& comm, const Processes::Say&) {
-                    train_for_ever(comm, exits && comm.rank() == f.rank ? die_at : -1);
+                    train_forever(comm, exits && comm.rank() == f.rank ? die_at : -1);
                   }));
   auto at = f.when;
   if (!exits) {
@@ -73,7 +73,7 @@ std::chrono::milliseconds survive(const Fault1& f) {
     CAPTURE(r, describe(end));
     CHECK_FALSE(end.overdue);
     CHECK(end.code == kCommunication);
-    // Before all had come together nobody knows that one has died, only that it is missing.
+    // Before all have connected, a rank that died is only missing.
     CHECK_THAT(end.said, ContainsSubstring(str("rank ", f.rank)));
     last = std::max(last, end.after - at);
   }

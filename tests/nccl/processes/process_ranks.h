@@ -1,4 +1,4 @@
-// Ranks that are processes and talk through the fake: all of them, from rendezvous to leaving.
+// Ranks that are processes and communicate through the fake, from bootstrap to leaving.
 #pragma once
 
 #include "dist/processes/process_ranks.h"
@@ -62,7 +62,7 @@ inline std::vector<ProcessEnd> run_as_processes(
   return run_processes(run.size, rank_process(run, body), run.timeout + std::chrono::seconds(20));
 }
 
-// Whether nobody listens on the run's ports any more.
+// Whether the run's ports are free again.
 inline bool left_no_port(const ProcessRanks& run) {
   return listen_on(run.port).open() && listen_on(run.port + 1).open();
 }

@@ -1,4 +1,4 @@
-// Ranks of the fake, each in a process of its own, that call NCCL's table themselves.
+// Ranks of the fake, each a process, that call NCCL's functions directly.
 #pragma once
 
 #include <chrono>
@@ -67,7 +67,7 @@ class FakeRank {
   const NcclApi api;
   const int rank, size;
   NcclComm* comm = nullptr;
-  NcclLane lane() const { return {comm, nullptr}; }
+  NcclStream stream() const { return {comm, nullptr}; }
 };
 
 struct FakeRun {

@@ -1,6 +1,9 @@
 // Ranks that are processes: the bits of threads, the errors of threads, and nothing left behind.
 #include "tests/nccl/processes/process_ranks.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -39,13 +42,16 @@ std::vector<ProcessEnd> compare_with_threads(const ProcessRanks& run, StageRunSp
           run_process_rank(place, body, options, {.api = &api, .ordered = run.ordered}, {});
         };
         const StageRun here = run_stage(processes), threads = run_stage(spec);
-        const size_t r = size_t(child);
-        if (child == 0 && !here.same_bits(threads)) say("other bits; ");
-        if (here.logs[r].rows() != threads.logs[r].rows()) say("another traffic; ");
-        if (here.ledgers[r].peak(MemoryUse::gradient) !=
-            threads.ledgers[r].peak(MemoryUse::gradient))
-          say("other bytes; ");
-        if (here.live_at_end[r] != 0) say("bytes are left; ");
+        if (child == 0) {  // rank 0 has the reports of all ranks
+          if (!here.same_bits(threads)) say("other bits; ");
+          for (size_t r = 0; r < size_t(run.size); ++r) {
+            if (here.logs.at(r).rows() != threads.logs.at(r).rows()) say("another traffic; ");
+            if (here.ledgers.at(r).peak(MemoryUse::gradient) !=
+                threads.ledgers.at(r).peak(MemoryUse::gradient))
+              say("other bytes; ");
+          }
+        }
+        if (here.live_at_end.at(size_t(child)) != 0) say("bytes are left; ");
         say(fake.misuse());
         return 0;
       },
@@ -73,7 +79,9 @@ TEST_CASE("the four stages on processes have the bits and the traffic of threads
     spec.options.dtype = ranks == 3 ? Dtype::bf16 : Dtype::f32;
     const ProcessRanks run{.size = ranks};
     CHECK(said(compare_with_threads(run, spec)) == "");
-    spec.after_step = [](Stage&, OddModel&, Communicator& comm, Memory&) { comm.trust_calls(); };
+    spec.after_step = [](Stage&, OddModel&, Communicator& comm, Memory&) {
+      comm.compare_calls_only_on_timeout();
+    };
     CHECK(said(compare_with_threads(run, spec)) == "");
     CHECK(left_no_port(run));
   }
@@ -120,19 +128,19 @@ TEST_CASE("what one process runs out of, all say, and end as one that did", "[nc
   }
 }
 
-TEST_CASE("calls of processes that do not fit are found, compared or trusted", "[nccl]") {
+TEST_CASE("mismatched calls of processes are found, compared always or only on timeout", "[nccl]") {
   require_forks();
-  const bool trusted = GENERATE(false, true);
+  const bool only_on_timeout = GENERATE(false, true);
   const auto ends = run_as_processes({.size = 3, .timeout = 1s}, [&](Communicator& comm,
                                                                      const Processes::Say&) {
     Rank rank(comm);
     const Tensor t = rank.filled(30, 1);
-    if (trusted) comm.trust_calls();
+    if (only_on_timeout) comm.compare_calls_only_on_timeout();
     for (int i = 0; i < 4; ++i) comm.all_gather(t, {"early", Purpose::parameter}).wait();
     comm.all_gather(comm.rank() == 1 ? t.slice(0, {27}) : t, {"late", Purpose::parameter}).wait();
   });
   for (const ProcessEnd& end : ends) {
-    CAPTURE(trusted, describe(end));
+    CAPTURE(only_on_timeout, describe(end));
     CHECK(end.code == kCommunication);
     CHECK_THAT(end.said,
                ContainsSubstring("rank 1 calls all_gather 'late' of 27 f32 elements (call 5) while "
@@ -142,21 +150,68 @@ TEST_CASE("calls of processes that do not fit are found, compared or trusted", "
 
 TEST_CASE("a process that ends its work early is found by those that go on, at once", "[nccl]") {
   require_forks();
-  const bool trusted = GENERATE(false, true);
+  const bool only_on_timeout = GENERATE(false, true);
   const auto ends =
       run_as_processes({.size = 3, .timeout = 20s}, [&](Communicator& comm, const Processes::Say&) {
         Rank rank(comm);
         const Tensor t = rank.filled(30, 1);
-        if (trusted) comm.trust_calls();
+        if (only_on_timeout) comm.compare_calls_only_on_timeout();
         for (int i = 0; i < (comm.rank() == 2 ? 3 : 5); ++i)
           comm.all_gather(t, {"weights", Purpose::parameter}).wait();
       });
   for (const ProcessEnd& end : ends) {
-    CAPTURE(trusted, describe(end));
+    CAPTURE(only_on_timeout, describe(end));
     CHECK(end.code == kCommunication);
     CHECK(end.after < 15s);
     CHECK_THAT(end.said, ContainsSubstring("rank 2 calls barrier 'leaving NCCL' (call 4)"));
   }
+}
+
+namespace {
+
+// What the only rank of a run says at its end; its parent is a launcher that may end before it.
+std::string end_of_rank(bool launcher_ends) {
+  int ends[2];
+  require(pipe(ends) == 0, "no pipe");
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    const pid_t child = fork();
+    if (child != 0) {
+      if (launcher_ends) std::this_thread::sleep_for(300ms);
+      if (!launcher_ends) (void)waitpid(child, nullptr, 0);
+      _exit(0);
+    }
+    ProcessFake fake;
+    const NcclApi api = fake.api();
+    std::string text = "all steps done";
+    const auto steps = [](Communicator& comm) {
+      for (int i = 0; i < 100; ++i) {
+        comm.barrier({"step", Purpose::check}).wait();
+        std::this_thread::sleep_for(10ms);
+      }
+    };
+    try {
+      run_process_rank({.port = free_ports(), .run = "test", .launcher = "mpirun"}, steps, {},
+                       {.api = &api}, {});
+    } catch (const CommunicationError& error) {
+      text = error.what();
+    }
+    _exit(write(ends[1], text.data(), text.size()) < 0);
+  }
+  close(ends[1]);
+  std::string text(4096, ' ');
+  text.resize(size_t(std::max<ssize_t>(read(ends[0], text.data(), text.size()), 0)));
+  close(ends[0]);
+  (void)waitpid(launcher, nullptr, 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a rank ends when its launcher has ended without ending it", "[nccl]") {
+  require_forks();
+  CHECK_THAT(end_of_rank(true), ContainsSubstring("the launcher of rank 0 (mpirun) has ended"));
+  CHECK(end_of_rank(false) == "all steps done");
 }
 
 TEST_CASE("NCCL scripts, on processes", "[nccl]") {
@@ -185,7 +240,7 @@ TEST_CASE("NCCL scripts, on processes", "[nccl]") {
             CHECK_THAT(all, ContainsSubstring(in_this_time(part)));
           else
             CHECK_THAT(all, ContainsSubstring("was not done within 600 ms") ||
-                                ContainsSubstring("moving data for"));  // whoever is first
+                                ContainsSubstring("moving data for"));  // whichever rank is first
         }
         for (const ProcessEnd& end : ends) {
           CHECK_FALSE(end.overdue);

@@ -149,7 +149,7 @@ bool ProcessWire::push(Peer& peer) {
     const char* const from = in_head ? reinterpret_cast<const char*>(&message.header) + peer.sent
                                      : message.data + (peer.sent - head);
     const ssize_t sent = ::send(peer.out, from, (in_head ? head : whole) - peer.sent, MSG_NOSIGNAL);
-    if (sent < 0) return moved;  // there is no room, or nobody: what comes in will tell
+    if (sent < 0) return moved;  // no room, or no receiver: reading will show which
     peer.sent += size_t(sent);
     moved = true;
     if (peer.sent < whole) continue;
@@ -161,7 +161,7 @@ bool ProcessWire::push(Peer& peer) {
 }
 
 // Returns whether anything came in. A rank that is gone is seen behind all that it has sent, or
-// behind what nobody expects.
+// behind what is not expected.
 bool ProcessWire::pull(Peer& peer) {
   for (bool moved = false;; moved = true) {
     const size_t head = sizeof peer.header;
@@ -190,7 +190,7 @@ bool ProcessWire::pull(Peer& peer) {
   }
 }
 
-// Whether somebody expects the message that has come; it is the first of the receives then.
+// Whether a receive expects the message that has come; it is then the first of the receives.
 bool ProcessWire::expect(Peer& peer) {
   const auto found = std::ranges::find_if(peer.receives, [&](const WireMessage& message) {
     return std::memcmp(&message.header, &peer.header, sizeof peer.header) == 0;

@@ -1,11 +1,11 @@
 // What the fake's ranks send each other through: sockets of the machine's own, under a name that
 // dies with the process.
 //
-// Nothing here waits. What was posted moves when somebody calls move(), in both directions at once,
+// Nothing here waits. What was posted moves in calls of move(), in both directions at once,
 // as far as there is room and there are bytes; so ranks that send each other more than a socket
 // holds do not lock each other out. A message is taken by the first receive that expects exactly
-// its header. What nobody expects stays where it is, and so does all that the same rank sent behind
-// it.
+// its header. What is not expected stays where it is, and so does all that the same rank sent
+// behind it.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class ProcessWire {
   ~ProcessWire();  // closes everything at once
   ProcessWire(const ProcessWire&) = delete;
 
-  bool taken() const { return taken_; }  // somebody else is this rank
+  bool taken() const { return taken_; }  // another process is this rank
   bool joined() const;                   // all ranks have come
   bool lost()
       const;  // a rank is gone that has not sent its barrier, which is the last that ranks send

@@ -17,7 +17,7 @@ namespace zl::test {
 
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kCanFork =
-    false;  // the thread sanitizer has threads of its own, which do not come along
+    false;  // the thread sanitizer has threads, which a fork does not copy
 #else
 inline constexpr bool kCanFork = true;
 #endif

@@ -1,4 +1,4 @@
-// Children of a test: how they end is told as it was, and none is left.
+// Child processes of a test: their ends are reported exactly, and none is left.
 #include "tests/nccl/processes/processes.h"
 
 #include <sys/wait.h>
@@ -80,7 +80,7 @@ TEST_CASE("a test sends its children signals when it likes", "[nccl]") {
   children.signal(0, SIGKILL);
   children.signal(2, SIGTERM);
   CHECK(children.watch(5s));
-  children.signal(2, SIGKILL);  // too late, and nobody else is hit
+  children.signal(2, SIGKILL);  // too late, and no other process is hit
   const auto ends = children.wait(0ms);
   CHECK(ends[0].signal == SIGKILL);
   CHECK(ends[1].signal == SIGKILL);
@@ -91,7 +91,7 @@ TEST_CASE("a test sends its children signals when it likes", "[nccl]") {
   CHECK(no_child_left());
 }
 
-TEST_CASE("children that nobody waited for go with their object, stopped ones too", "[nccl]") {
+TEST_CASE("children that were not waited for end with their object, stopped ones too", "[nccl]") {
   require_forks();
   {
     Processes children(2, [](int, const Processes::Say&) -> int { sleep_for_ever(); });

@@ -1,4 +1,4 @@
-// The source whose entropy is known.
+// The source with known entropy.
 
 #include "nn/data/markov.h"
 
@@ -74,7 +74,7 @@ TEST_CASE("the empirical entropy of a long text approaches the known one", "[nn]
 }
 
 TEST_CASE(
-    "the loss of the source on its own text is near the entropy, and another source loses more",
+    "the loss of the source on its text is near the entropy, and that of another source is larger",
     "[nn]") {
   const MarkovSource source(3);
   const std::string text = source.generate(100000);
@@ -85,7 +85,7 @@ TEST_CASE(
   CHECK_THROWS_AS(source.loss_on("az"), std::invalid_argument);
 }
 
-TEST_CASE("symbols are as frequent as the stationary distribution says", "[nn]") {
+TEST_CASE("symbols have the frequencies of the stationary distribution", "[nn]") {
   const MarkovSource source(5);
   const std::string text = source.generate(400000);
   for (int i = 0; i < K; ++i) {
@@ -94,7 +94,7 @@ TEST_CASE("symbols are as frequent as the stationary distribution says", "[nn]")
   }
 }
 
-TEST_CASE("the same seed gives the same text, and a shorter text is the start of a longer one",
+TEST_CASE("the same seed gives the same text, and a shorter text is a prefix of a longer one",
           "[nn]") {
   const MarkovSource source(11);
   const std::string text = source.generate(70000);  // more than one piece

@@ -1,4 +1,4 @@
-// Token files: what is read, and a sentence for everything that cannot be.
+// Token files: reading them, and the errors for files that cannot be read.
 
 #include "nn/data/token_data.h"
 
@@ -22,7 +22,7 @@ std::vector<int32_t> all_tokens(const TokenData& data, int file = 0) {
   return tokens;
 }
 
-// An llm.c shard whose header says `tokens`, whatever follows.
+// An llm.c shard with `tokens` in its header, independent of its length.
 std::string shard(const std::vector<int>& tokens, int magic = 20240520, int version = 1,
                   int announced = -1) {
   std::vector<int> header(256, 0);
@@ -66,7 +66,7 @@ TEST_CASE("an llm.c shard is known by its first int32 and read behind its header
   const TokenData data = TokenData::open(name);
   CHECK(data.file_format(0) == std::string("llm.c tokens"));
   CHECK(all_tokens(data) == std::vector<int32_t>{7, 50256, 65535});
-  // Any other first int32, and the header is tokens like the rest.
+  // With any other first int32, the header consists of tokens, too.
   CHECK(TokenData::open(folder.write("b.bin", shard({7, 50256, 65535}, 20240521))).tokens() ==
         512 + 3);
 }
@@ -99,13 +99,13 @@ TEST_CASE("a pattern means all files that match it, in byte order of their names
     folder.write(name, name);
   const TokenData data = TokenData::open(folder.path("*_*.txt"));
   REQUIRE(data.files() == 4);
-  // Upper case before lower case and 10 before 9, whatever the locale says.
+  // Upper case before lower case and 10 before 9, in every locale.
   const char* expected[] = {"B_1.txt", "a_1.txt", "b_10.txt", "b_9.txt"};
   for (int f = 0; f < 4; ++f) CHECK(data.file_name(f) == folder.path(expected[f]));
   CHECK(data.tokens() == 7 + 7 + 8 + 7);
 }
 
-TEST_CASE("a file whose own name looks like a pattern is that file", "[nn]") {
+TEST_CASE("a file with a name like a pattern is that file", "[nn]") {
   const ScratchFolder folder;
   folder.write("a1.txt", "xy");
   folder.write("a[1].txt", "z");
@@ -130,11 +130,11 @@ TEST_CASE("each unusable file is refused with a sentence that names it", "[nn]")
   CHECK_THAT(refusal(""), ContainsSubstring("is empty"));
   REQUIRE(::mkfifo(folder.path("pipe").c_str(), 0600) == 0);
   CHECK_THAT(refusal(folder.path("pipe")),
-             ContainsSubstring("no regular file"));  // and does not wait for a writer
+             ContainsSubstring("is not a regular file"));  // and does not wait for a writer
   CHECK(refusal(folder.write("even.bin", "1234")).empty());
 }
 
-TEST_CASE("an llm.c shard whose header lies is refused with both numbers", "[nn]") {
+TEST_CASE("an llm.c shard with a wrong header is refused with both numbers", "[nn]") {
   const ScratchFolder folder;
   const auto refused = [&](const std::string& bytes) {
     return refusal(folder.write("a.bin", bytes));
@@ -161,8 +161,7 @@ TEST_CASE("an llm.c shard whose header lies is refused with both numbers", "[nn]
 TEST_CASE("a file without permission is refused", "[nn]") {
   const ScratchFolder folder;
   ::chmod(folder.write("secret.txt", "abc").c_str(), 0);
-  const bool root =
-      ::geteuid() == 0;  // who may read everything, so becomes somebody else for a moment
+  const bool root = ::geteuid() == 0;  // root may read everything, so the test changes its user id
   if (root && ::seteuid(65534) != 0) SKIP("root cannot become another user here");
   const std::string sentence = refusal(folder.path("secret.txt"));
   if (root) REQUIRE(::seteuid(0) == 0);

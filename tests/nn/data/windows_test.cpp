@@ -1,4 +1,4 @@
-// The window rule, on examples worked out by hand.
+// The data rule, on examples computed by hand.
 
 #include "nn/data/windows.h"
 
@@ -15,8 +15,8 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using Row = std::vector<int32_t>;
 
-// Three files of 8, 4 and 9 tokens; each token says file and position: 0 … 7, 100 … 103, 200 … 208.
-// With T = 3 they have floor(7/3) = 2, floor(3/3) = 1 and floor(8/3) = 2 windows: W = 5.
+// Three files of 8, 4 and 9 tokens; each token encodes file and position: 0 … 7, 100 … 103, 200 …
+// 208. With T = 3 they have floor(7/3) = 2, floor(3/3) = 1 and floor(8/3) = 2 windows: W = 5.
 TokenData three_files(const ScratchFolder& folder) {
   const int sizes[] = {8, 4, 9};
   for (int f = 0; f < 3; ++f) {
@@ -30,18 +30,18 @@ TokenData three_files(const ScratchFolder& folder) {
 // First input token of each window, by hand.
 const Row kFirst = {0, 3, 100, 200, 203};
 
-struct Batch {
+struct TokenRows {
   Row ids, targets;
 };
-Batch batch(const Windows& windows, int64_t j, int64_t B) {
-  Batch b{Row(size_t(B * windows.block_size()), -1), Row(size_t(B * windows.block_size()), -1)};
+TokenRows batch(const Windows& windows, int64_t j, int64_t B) {
+  TokenRows b{Row(size_t(B * windows.block_size()), -1), Row(size_t(B * windows.block_size()), -1)};
   windows.fill(j, b.ids, b.targets);
   return b;
 }
 
 // The first input token of each window of micro-batch j.
 Row firsts(const Windows& windows, int64_t j, int64_t B) {
-  const Batch b = batch(windows, j, B);
+  const TokenRows b = batch(windows, j, B);
   Row tokens;
   for (int64_t i = 0; i < B; ++i) tokens.push_back(b.ids[size_t(i * windows.block_size())]);
   return tokens;
@@ -58,7 +58,7 @@ TEST_CASE("a window is T inputs and the same shifted by one", "[nn]") {
   const Windows windows(three_files(folder), 3);
   CHECK(windows.training() == 5);
   CHECK(windows.held_out() == 0);
-  const Batch b = batch(windows, 0, 5);
+  const TokenRows b = batch(windows, 0, 5);
   CHECK(b.ids == Row{0, 1, 2, 3, 4, 5, 100, 101, 102, 200, 201, 202, 203, 204, 205});
   CHECK(b.targets == Row{1, 2, 3, 4, 5, 6, 101, 102, 103, 201, 202, 203, 204, 205, 206});
 }
@@ -75,7 +75,7 @@ TEST_CASE("no window crosses a file", "[nn]") {
   CHECK(batch(separate, 2, 1).ids == Row{100, 101, 102});
 }
 
-TEST_CASE("F09 a file of n tokens has floor((n - 1) / T) windows", "[nn]") {
+TEST_CASE("a file of n tokens has floor((n - 1) / T) windows", "[nn]") {
   const auto count = [](int64_t tokens, int64_t T) {
     return Windows(text_of(tokens), T).training();
   };
@@ -96,7 +96,7 @@ TEST_CASE("micro-batches count over steps, then accumulation, then ranks", "[nn]
       for (int64_t r = 0; r < 3; ++r) CHECK(batches.index(step, a, r) == j++);
   CHECK(batches.index(2, 1, 0) == 15);  // (2*2 + 1)*3 + 0
   CHECK(MicroBatches{.accumulation = 3, .ranks = 2}.index(2, 1, 0) ==
-        14);  // (2*3 + 1)*2 + 0: A and N are no twins
+        14);  // (2*3 + 1)*2 + 0: A and N are not exchangeable
 }
 
 TEST_CASE("three ranks and two accumulations take the windows that were worked out by hand",
@@ -179,7 +179,7 @@ TEST_CASE("shuffling is a permutation that depends on the seed alone, the same i
   CHECK(sorted == plain);
 }
 
-TEST_CASE("shuffling follows the rule in the header to the letter", "[nn]") {
+TEST_CASE("shuffling follows the rule in the header exactly", "[nn]") {
   const ScratchFolder folder;
   const Windows windows(three_files(folder), 3, {.shuffle_seed = 42});
   std::vector<size_t> order = {0, 1, 2, 3, 4};
@@ -204,11 +204,11 @@ TEST_CASE("data shorter than one window is refused with the numbers", "[nn]") {
   CHECK_THAT(refused(three_files(folder), 9), ContainsSubstring("the longest of the 3 files"));
   CHECK_THAT(refused(three_files(folder), 9), ContainsSubstring("part_2.bin', has 9 tokens"));
   CHECK(Windows(three_files(folder), 8).training() ==
-        1);  // the two short files give none, which is no error
+        1);  // the two short files have none, which is not an error
   CHECK(firsts(Windows(three_files(folder), 8), 3, 1) == Row{200});
 }
 
-TEST_CASE("spans that hold no whole windows are refused", "[nn]") {
+TEST_CASE("spans that are not full windows are refused", "[nn]") {
   const Windows windows(text_of(100), 4);
   Row four(4), five(5), eight(8), none;
   CHECK_NOTHROW(windows.fill(0, four, four));

@@ -21,7 +21,7 @@ std::string saved(const GptConfig& config,
   return folder.read("m.bin");
 }
 
-// The header's ints, and the elements behind it.
+// The header's ints, and the elements after it.
 int32_t header_int(const std::string& bytes, size_t i) {
   int32_t value;
   std::memcpy(&value, bytes.data() + 4 * i, 4);
@@ -83,7 +83,7 @@ TEST_CASE("a linear weight is transposed: one matrix worked out by hand", "[nn]"
   CHECK(weights->load("h.0.attn.c_proj.weight") == std::vector<float>{1, 2, 3, 4});
 }
 
-TEST_CASE("tables are not transposed, padding is zero, and all layers of a kind stand together",
+TEST_CASE("tables are not transposed, padding is zero, and all layers of a kind are consecutive",
           "[nn]") {
   const std::vector<float> stored = elements(saved(kSmallModel, whole_numbers));
   const auto values = [](const std::string& name) { return whole_numbers(kSmallModel, name); };
@@ -112,7 +112,7 @@ TEST_CASE("safetensors to llm.c and back is the same file, bit for bit", "[nn]")
     save_safetensors_weights(folder.path("c.safetensors"), back->config(),
                              [&](const std::string& name) { return back->load(name); });
     CHECK(folder.read("a.safetensors") == folder.read("c.safetensors"));
-    // The twin: a file that forgets to transpose differs.
+    // The negative twin: a file without the transposition differs.
     save_safetensors_weights(folder.path("d.safetensors"), config, [&](const std::string& name) {
       std::vector<float> values = back->load(name);
       if (name.ends_with("attn.c_proj.weight")) std::reverse(values.begin(), values.end());
@@ -144,7 +144,7 @@ TEST_CASE("rows of the padding are dropped whatever they hold", "[nn]") {
         whole_numbers(kSmallModel, "wte.weight"));
 }
 
-TEST_CASE("a model whose file is not what its header says is refused", "[nn]") {
+TEST_CASE("a model with a wrong header is refused", "[nn]") {
   const std::string good = saved(kSmallModel, whole_numbers);
   CHECK(refusal(good).empty());
   CHECK(refusal(good, 2).empty());
@@ -154,12 +154,12 @@ TEST_CASE("a model whose file is not what its header says is refused", "[nn]") {
   CHECK_THAT(refusal(good + "x"), ContainsSubstring(str("it has ", good.size() + 1)));
   CHECK_THAT(refusal(good.substr(0, 1024)), ContainsSubstring("it has 1024 (truncated?)"));
   CHECK_THAT(refusal(good.substr(0, 1023)), ContainsSubstring("has 1023 bytes; the header"));
-  CHECK_THAT(refusal("abc"), ContainsSubstring("no llm.c model"));
-  CHECK_THAT(refusal(""), ContainsSubstring("no llm.c model"));
+  CHECK_THAT(refusal("abc"), ContainsSubstring("is not an llm.c model"));
+  CHECK_THAT(refusal(""), ContainsSubstring("is not an llm.c model"));
   CHECK_THAT(refusal(with_header(good, 0, 20240520)),
              ContainsSubstring("its first int32 is 20240520, not 20240326"));
   CHECK_THAT(refusal(with_header(good, 1, 1)),
-             ContainsSubstring("version 1; known are 3 (fp32) and 5 (bf16)"));
+             ContainsSubstring("version 1; supported are 3 (fp32) and 5 (bf16)"));
   for (size_t i = 2; i <= 6; ++i) {
     CAPTURE(i);
     CHECK(!refusal(with_header(good, i, 0)).empty());
@@ -171,7 +171,7 @@ TEST_CASE("a model whose file is not what its header says is refused", "[nn]") {
   std::string huge = good;
   for (size_t i = 2; i <= 7; ++i) huge = with_header(huge, i, i == 5 ? 1 : INT32_MAX);
   CHECK_THAT(refusal(huge),
-             ContainsSubstring("is more than is counted here"));  // and no overflow on the way
+             ContainsSubstring("is more than is counted here"));  // and nothing overflows
 }
 
 TEST_CASE("missing files and folders are no models", "[nn]") {
@@ -180,7 +180,7 @@ TEST_CASE("missing files and folders are no models", "[nn]") {
              ContainsSubstring("there is no file '"));
   std::filesystem::create_directory(folder.path("folder.bin"));
   CHECK_THAT(sentence_of([&] { open_weights(folder.path("folder.bin")); }),
-             ContainsSubstring("no regular file"));
+             ContainsSubstring("is not a regular file"));
 }
 
 TEST_CASE("a model that cannot be saved leaves the old file and nothing else", "[nn]") {

@@ -1,4 +1,4 @@
-// Weights with the names of Hugging Face's GPT-2: what goes out, what comes in, and what is
+// Weights with the names of Hugging Face's GPT-2: what is written, what is read, and what is
 // refused.
 
 #include "nn/formats/weights.h"
@@ -33,7 +33,7 @@ std::string refusal(const std::vector<HandTensor>& tensors, std::optional<int64_
 
 }  // namespace
 
-TEST_CASE("weights that were saved come back with the same bits", "[nn]") {
+TEST_CASE("saved weights are loaded with the same bits", "[nn]") {
   const ScratchFolder folder;
   for (const GptConfig& config :
        {kSmallModel, GptConfig{12, 1, 3, 7, 130}}) {  // blocks 10 and 11 sort before block 2
@@ -50,7 +50,7 @@ TEST_CASE("weights that were saved come back with the same bits", "[nn]") {
   CHECK(folder.names() == std::vector<std::string>{"m.safetensors"});
 }
 
-TEST_CASE("a saved file is fp32, whole, without prefix and head, and says how many heads there are",
+TEST_CASE("a saved file is fp32, without prefix and lm_head, and contains the number of heads",
           "[nn]") {
   const ScratchFolder folder;
   std::vector<std::string> asked;
@@ -67,7 +67,9 @@ TEST_CASE("a saved file is fp32, whole, without prefix and head, and says how ma
   }
   CHECK(file.find("lm_head.weight") == nullptr);
   CHECK(std::is_sorted(asked.begin(), asked.end()));
-  CHECK(asked.size() == file.entries().size());  // each once: a sharded model is gathered once
+  CHECK(
+      asked.size() ==
+      file.entries().size());  // each once: each parameter of a sharded model is all-gathered once
 }
 
 TEST_CASE("F32, F16 and BF16 are read, with and without prefix", "[nn]") {
@@ -114,9 +116,8 @@ TEST_CASE("a head is accepted only if it is the token embedding, bit for bit", "
   CHECK_THAT(refusal(tensors), ContainsSubstring("has shape (4, 5); expected (5, 4)"));
 }
 
-TEST_CASE(
-    "the number of heads comes from the metadata or from the caller, and they must not differ",
-    "[nn]") {
+TEST_CASE("the number of heads is in the metadata or given by the caller, and they must not differ",
+          "[nn]") {
   const auto tensors = hand_tensors<float>("F32");
   const ScratchFolder folder;
   const std::string with = folder.write("a", safetensors_bytes(tensors)),
@@ -124,7 +125,7 @@ TEST_CASE(
   CHECK(open_weights(with)->config().heads == 2);
   CHECK(open_weights(with, 2)->config().heads == 2);
   CHECK(open_weights(without, 4)->config().heads == 4);
-  CHECK_THAT(refusal(tensors, {}, "{}"), ContainsSubstring("does not say how many heads"));
+  CHECK_THAT(refusal(tensors, {}, "{}"), ContainsSubstring("has no n_head in its metadata"));
   CHECK_THAT(refusal(tensors, 4), ContainsSubstring("has n_head 2, but n-head 4 was given"));
   CHECK_THAT(refusal(tensors, 3, "{}"), ContainsSubstring("4 cannot be split into 3 heads"));
   for (const char* wrong : {"", "two", "2x", "0", "-2", "99999999999999999999"})
@@ -167,7 +168,7 @@ TEST_CASE("tensors of wrong shape are refused with both shapes", "[nn]") {
              ContainsSubstring("'wte.weight' has shape (20); expected a matrix"));
   CHECK_THAT(with("wte.weight", {0, 4}), ContainsSubstring("vocab-size 0"));
   CHECK(with("wte.weight", {2, 4})
-            .empty());  // a smaller vocabulary is another model, and a whole one
+            .empty());  // with a smaller vocabulary it is another, complete model
 }
 
 TEST_CASE("names that are no parameter, or one twice, are refused", "[nn]") {
@@ -183,7 +184,7 @@ TEST_CASE("names that are no parameter, or one twice, are refused", "[nn]") {
   CHECK_THAT(refusal(tensors),
              ContainsSubstring("1 tensors that a GPT-2 with 2 layers does not have: score.weight"));
   CHECK_THAT(refusal({{"model.embed_tokens.weight", "F32", {1}, "1234"}}),
-             ContainsSubstring("holds no GPT-2"));
+             ContainsSubstring("is not a GPT-2 checkpoint"));
 }
 
 TEST_CASE("values of the wrong length or an error on the way leave the old file as it was",

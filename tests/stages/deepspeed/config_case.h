@@ -1,4 +1,4 @@
-// One configuration in a test: its text as a file, what was loaded, and questions to the findings.
+// One configuration of a test: writes its text to a file, loads it and searches its findings.
 #pragma once
 
 #include <unistd.h>

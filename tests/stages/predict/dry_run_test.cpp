@@ -1,9 +1,12 @@
 // The planner is the program itself: what a dry run counts is what a real step takes, to the byte.
+#include "stages/predict/dry_run.h"
+
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "nn/data/windows.h"
 #include "stages/train/comparison.h"
+#include "stages/train/gpt_spec.h"
 #include "tensor/random.h"
 
 using namespace zl;
@@ -18,24 +21,23 @@ struct Draw {
   }
 };
 
-TrainingSpec random_spec(Draw& draw) {
-  TrainingSpec spec;
+GptTrainingSpec random_spec(Draw& draw) {
   const int64_t heads = draw.between(1, 3);
-  spec.model = {.layers = draw.between(1, 3),
-                .heads = heads,
-                .width = heads * draw.between(1, 9),
-                .block_size = draw.between(2, 17),
-                .vocab = 256};
-  spec.window = draw.between(1, spec.model.block_size);
-  spec.config.micro_batch = draw.between(1, 3);
-  spec.config.accumulation = draw.between(1, 3);
-  spec.config.steps = draw.between(1, 3);
-  spec.config.recompute = draw.between(0, 1) == 1;
-  spec.config.optimizer.separate_master = draw.between(0, 1) == 1;
+  const GptConfig model{.layers = draw.between(1, 3),
+                        .heads = heads,
+                        .width = heads * draw.between(1, 9),
+                        .block_size = draw.between(2, 17),
+                        .vocab = 256};
+  const int64_t window = draw.between(1, model.block_size);
+  GptTrainingSpec spec = gpt_spec(model, window, draw.between(0, 1) == 1);
+  spec.micro_batch = draw.between(1, 3);
+  spec.engine.accumulation = draw.between(1, 3);
+  spec.steps = draw.between(1, 3);
+  spec.engine.optimizer.separate_master = draw.between(0, 1) == 1;
   const int64_t buckets[] = {1, 100, 5000, 1'000'000'000};
-  spec.config.reduce_bucket_size = buckets[draw.between(0, 3)];
-  spec.config.allgather_bucket_size = buckets[draw.between(0, 3)];
-  spec.config.stage = kStages[draw.between(0, 3)];
+  spec.engine.reduce_bucket_size = buckets[draw.between(0, 3)];
+  spec.engine.allgather_bucket_size = buckets[draw.between(0, 3)];
+  spec.engine.stage = kStages[draw.between(0, 3)];
   spec.ranks = int(draw.between(1, 4));
   spec.poison = true;
   return spec;
@@ -52,13 +54,13 @@ std::string some_text() {
 TEST_CASE("a dry run counts what a real run takes, on 50 random configurations", "[stages]") {
   Draw draw;
   for (int i = 0; i < 50; ++i) {
-    TrainingSpec spec = random_spec(draw);
+    GptTrainingSpec spec = random_spec(draw);
     const Windows windows(TokenData::of_text("text", some_text()), spec.window);
-    spec.windows = &windows;
+    spec.data = &windows;
     const TrainingResult real = run_training(spec);
     for (int rank = 0; rank < spec.ranks; ++rank) {
-      CAPTURE(i, rank, spec.ranks, name(*spec.config.stage), spec.config.recompute,
-              spec.config.accumulation);
+      CAPTURE(i, rank, spec.ranks, name(spec.engine.stage), spec.recompute,
+              spec.engine.accumulation);
       const MemoryLedger& measured = real.ranks[size_t(rank)].rest;
       const RankReport dry = dry_run(spec, rank);
       for (int u = 0; u < kMemoryUses; ++u) {
@@ -73,21 +75,20 @@ TEST_CASE("a dry run counts what a real run takes, on 50 random configurations",
 }
 
 TEST_CASE("a dry run of another micro-batch is not taken for this one", "[stages]") {
-  TrainingSpec spec;
-  spec.model = named_gpt("tiny");
+  GptTrainingSpec spec = gpt_spec(named_gpt("tiny"));
   const int64_t peak = dry_run(spec, 0).rest.peak_total();
-  spec.config.micro_batch += 1;
+  spec.micro_batch += 1;
   CHECK(dry_run(spec, 0).rest.peak_total() > peak);
 }
 
 TEST_CASE("compare finds every stage equal and every prediction exact, and its JSON facts agree",
           "[stages]") {
-  TrainingSpec spec;
-  spec.model = {.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256};
-  spec.config.steps = 3;
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
+  spec.steps = 3;
   spec.ranks = 3;
   const Windows windows(TokenData::of_text("text", some_text()), 9);
-  spec.windows = &windows;
+  spec.data = &windows;
   const Comparison comparison = compare_stages(spec, {StageKind::zero3, StageKind::zero1});
   REQUIRE(comparison.stages.size() == 3);
   CHECK(comparison.stages[0].stage == StageKind::ddp);  // first, though not listed
@@ -107,13 +108,13 @@ TEST_CASE("compare finds every stage equal and every prediction exact, and its J
 
 TEST_CASE("with several micro-batches compare asks of each stage what is promised, no more",
           "[stages]") {
-  TrainingSpec spec;
-  spec.model = {.layers = 1, .heads = 1, .width = 8, .block_size = 8, .vocab = 256};
-  spec.config.steps = 4;
-  spec.config.accumulation = 3;
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 1, .heads = 1, .width = 8, .block_size = 8, .vocab = 256});
+  spec.steps = 4;
+  spec.engine.accumulation = 3;
   spec.ranks = 3;
   const Windows windows(TokenData::of_text("text", some_text()), 8);
-  spec.windows = &windows;
+  spec.data = &windows;
   const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
   CHECK(comparison.ok());
   CHECK(comparison.stages[2].promised_equal_to == StageKind::zero2);
@@ -125,13 +126,13 @@ TEST_CASE("with several micro-batches compare asks of each stage what is promise
 
 TEST_CASE("stages that do not fit the device are reported, and the others still compared",
           "[stages]") {
-  TrainingSpec spec;
-  spec.model = {.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256};
-  spec.config.steps = 2;
-  spec.config.micro_batch = 1;
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256});
+  spec.steps = 2;
+  spec.micro_batch = 1;
   spec.ranks = 4;
   const Windows windows(TokenData::of_text("text", some_text()), 8);
-  spec.windows = &windows;
+  spec.data = &windows;
   spec.device_memory = plan_stage(spec, StageKind::zero3, 0).peak_total;
   const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
   CHECK(comparison.stages[0].out_of_memory.has_value());
@@ -145,11 +146,11 @@ TEST_CASE("stages that do not fit the device are reported, and the others still 
 
 TEST_CASE("a stage that ran only to be compared with does not make the listed ones fit",
           "[stages]") {
-  TrainingSpec spec;
-  spec.model = {.layers = 4, .heads = 1, .width = 32, .block_size = 8, .vocab = 256};
-  spec.config.steps = 1;
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 4, .heads = 1, .width = 32, .block_size = 8, .vocab = 256});
+  spec.steps = 1;
   const Windows windows(TokenData::of_text("text", some_text()), 8);
-  spec.windows = &windows;
+  spec.data = &windows;
   // Alone, stage 3 needs more than ddp: it gathers a copy of what it keeps.
   spec.device_memory = plan_stage(spec, StageKind::zero3, 0).peak_total - 1;
   const Comparison comparison = compare_stages(spec, {StageKind::zero3});
@@ -162,14 +163,14 @@ TEST_CASE("a stage that ran only to be compared with does not make the listed on
 }
 
 TEST_CASE("equality is never claimed without a stage to compare with", "[stages]") {
-  TrainingSpec spec;
-  spec.model = {.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256};
-  spec.config.steps = 2;
-  spec.config.micro_batch = 1;
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256});
+  spec.steps = 2;
+  spec.micro_batch = 1;
   spec.ranks = 4;
   const Windows windows(TokenData::of_text("text", some_text()), 8);
-  spec.windows = &windows;
-  spec.config.accumulation = 2;
+  spec.data = &windows;
+  spec.engine.accumulation = 2;
   const Comparison brought =
       compare_stages(spec, {StageKind::zero3});  // zero3 promises zero2's bits here
   REQUIRE(brought.stages.size() == 3);
@@ -177,7 +178,7 @@ TEST_CASE("equality is never claimed without a stage to compare with", "[stages]
   CHECK_FALSE(brought.stages[1].listed);
   CHECK(brought.stages[2].promised_equal_to == StageKind::zero2);
   CHECK(brought.stages[2].bitwise_equal);
-  spec.config.accumulation = 1;
+  spec.engine.accumulation = 1;
   spec.device_memory = plan_stage(spec, StageKind::zero2, 0).peak_total;  // neither ddp nor zero1
   const Comparison small = compare_stages(spec, {kStages, kStages + 4});
   REQUIRE(small.stages[1].out_of_memory.has_value());

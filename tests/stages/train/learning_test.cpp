@@ -5,7 +5,7 @@
 
 #include "nn/data/markov.h"
 #include "nn/data/windows.h"
-#include "stages/train/trainer.h"
+#include "stages/train/gpt_spec.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define ZEROLAB_SANITIZED 1
@@ -18,13 +18,12 @@ using namespace zl;
 namespace {
 
 TrainingSpec tiny_on(const Windows& windows, int64_t steps) {
-  TrainingSpec spec;
-  spec.model = named_gpt("tiny");
-  spec.windows = &windows;
-  spec.config.micro_batch = 8;
-  spec.config.steps = steps;
-  spec.config.optimizer.lr = 2e-3;
-  spec.config.schedule = {.kind = ScheduleKind::warmup_cosine,
+  GptTrainingSpec spec = gpt_spec(named_gpt("tiny"));
+  spec.data = &windows;
+  spec.micro_batch = 8;
+  spec.steps = steps;
+  spec.engine.optimizer.lr = 2e-3;
+  spec.engine.schedule = {.kind = ScheduleKind::warmup_cosine,
                           .warmup_num_steps = 20,
                           .warmup_type = WarmupType::linear,
                           .total_num_steps = steps};
@@ -74,6 +73,6 @@ TEST_CASE("one seed gives one sequence of bits, twenty times, and another seed a
   };
   const auto first = losses();
   for (int i = 0; i < 19; ++i) REQUIRE(losses() == first);
-  spec.config.seed = 1;
+  spec.engine.seed = 1;
   CHECK(losses() != first);
 }

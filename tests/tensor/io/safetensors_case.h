@@ -1,4 +1,4 @@
-// Safetensors files for tests: a folder of their own, and files made byte by byte.
+// Safetensors files for tests: a temporary folder, and files made byte by byte.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 namespace zl::test {
 
-// A folder that goes when the test ends.
+// A folder that is removed at the end of the test.
 class Folder {
  public:
   Folder() {
@@ -18,7 +18,7 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  // How many files lie in it, temporary ones included.
+  // The number of files in it, including temporary ones.
   int files() const { return int(std::distance(std::filesystem::directory_iterator(path_), {})); }
 
  private:

@@ -65,7 +65,8 @@ TEST_CASE("the file has the bytes that the format prescribes, data at a multiple
   write_safetensors(path, {safetensors_source("b", {2}, b), safetensors_source("a", {1}, a)},
                     {{"k", "v"}});
   const std::string header =
-      R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})";
+      R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+      R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})";
   const std::string padded = header + std::string((8 - header.size() % 8) % 8, ' ');
   const float data[] = {3, 1, 2};
   CHECK(read_bytes(path) ==
@@ -84,12 +85,11 @@ TEST_CASE("F16, BF16 and F64 are read as floats, other types only as bytes", "[t
   const int64_t integer = -5;
   data += {reinterpret_cast<const char*>(doubles), 16};
   data += {reinterpret_cast<const char*>(&integer), 8};
-  write_bytes(
-      path,
-      with_header(
-          R"({"f16":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},"bf16":{"dtype":"BF16","shape":[2],"data_offsets":[4,8]},)"
-          R"("f64":{"dtype":"F64","shape":[2],"data_offsets":[8,24]},"i64":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})",
-          data));
+  write_bytes(path, with_header(R"({"f16":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},)"
+                                R"("bf16":{"dtype":"BF16","shape":[2],"data_offsets":[4,8]},)"
+                                R"("f64":{"dtype":"F64","shape":[2],"data_offsets":[8,24]},)"
+                                R"("i64":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})",
+                                data));
   const SafetensorsFile file(path);
   CHECK(file.read_floats("f16") == std::vector<float>{1, -2});
   CHECK(file.read_floats("bf16") == std::vector<float>{1, -2.5});
@@ -121,8 +121,7 @@ TEST_CASE("a range of a tensor is read without the rest, and none outside of it"
   CHECK_THROWS_AS(file.read_floats("w", INT64_MAX, part), std::invalid_argument);
 }
 
-TEST_CASE("sources are asked for consecutive ranges that never hold a whole big tensor",
-          "[tensor]") {
+TEST_CASE("sources are read in consecutive ranges that are smaller than a big tensor", "[tensor]") {
   const Folder folder;
   const std::string path = folder / "stream.safetensors";
   int64_t next = 0, largest = 0;
@@ -138,7 +137,7 @@ TEST_CASE("sources are asked for consecutive ranges that never hold a whole big 
   CHECK((read[0] == 0 && read[65536] == 65536 && read[499999] == 499999));
 }
 
-TEST_CASE("names that cannot stand in a file are refused before anything is written", "[tensor]") {
+TEST_CASE("invalid names are refused before anything is written", "[tensor]") {
   const Folder folder;
   const std::vector<float> one{1};
   const auto write = [&](const std::string& a, const std::string& b) {
@@ -181,7 +180,7 @@ TEST_CASE("a save that ends in the middle leaves the old file, also when the pro
     CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
   }
   CHECK(SafetensorsFile(path).read_floats("old") == old);
-  write_interrupted(path, [] {});  // the leftover of the killed program is in nobody's way
+  write_interrupted(path, [] {});  // the leftover of the killed program does no harm
   CHECK(SafetensorsFile(path).entries()[0].name == "w");
 }
 
@@ -193,7 +192,7 @@ TEST_CASE(
   const std::vector<float> old{1, 2, 3}, big = ramp(100000);
   write_safetensors(path, {safetensors_source("old", {3}, old)});
 
-  // A limit of the file size stands for the full disk.
+  // A limit of the file size simulates the full disk.
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit limited{.rlim_cur = 300000, .rlim_max = before.rlim_max};
@@ -208,8 +207,8 @@ TEST_CASE(
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
   CHECK(message == path +
-                       ": cannot be written: File too large (after 300000 bytes); what stood under "
-                       "this name is unchanged");
+                       ": cannot be written: File too large (after 300000 bytes); an existing file "
+                       "of this name is unchanged");
   CHECK((SafetensorsFile(path).read_floats("old") == old && folder.files() == 1));
 
   CHECK_THROWS_AS(write_safetensors(folder / "missing/model.safetensors", {}), InputError);

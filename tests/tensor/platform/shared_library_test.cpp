@@ -52,9 +52,8 @@ TEST_CASE(
       ContainsSubstring("the C library has no function ours_alone") && ContainsSubstring("Cure: "));
 }
 
-TEST_CASE(
-    "a library that cannot be opened says where it was looked for, in this order, and what to do",
-    "[tensor]") {
+TEST_CASE("the error of a missing library lists the searched folders in order, and how to fix it",
+          "[tensor]") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / str("zerolab-library-", getpid());
   for (const char* one : {"asked", "built"}) {

@@ -1,18 +1,17 @@
-// zerolab bench comm: how fast collectives are and whether they are right, in the columns of
-// nccl-tests.
+// zerolab bench comm: times collectives and checks their results, in nccl-tests' output format.
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "dist/processes/wire.h"
 #include "dist/trace/call_times.h"
 #include "dist/trace/collective_trial.h"
-#include "tutorials/zerolab/bench/bench.h"
-#include "tutorials/zerolab/bench/bench_progress.h"
+#include "dist/wire.h"
+#include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/measure.h"
+#include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/backend_choice.h"
 #include "tutorials/zerolab/run/machine.h"
@@ -20,219 +19,189 @@
 namespace zl::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr int kDefaultRanks = 4;
 
+struct CollectiveKind {
+  const char* name;
+  Collective kind;
+  bool sums, slices;  // slices: the size is a multiple of the number of ranks
+  bool in_place;
+};
+constexpr CollectiveKind kCollectives[] = {
+    {"all_reduce", Collective::all_reduce, true, false, true},
+    {"all_gather", Collective::all_gather, false, true, true},
+    {"reduce_scatter", Collective::reduce_scatter, true, true, true},
+    {"broadcast", Collective::broadcast, false, false, true},
+    {"all_to_all", Collective::all_to_all, false, true, false},
+    {"send_receive", Collective::send, false, false, false}};
+
 struct CommOptions : RunOptions {
-  std::vector<Collective> collectives = {Collective::all_reduce};
-  int64_t least = 8 << 10, most = 64 << 20, factor = 4;  // [B], [B], from one size to the next
+  std::vector<const CollectiveKind*> collectives = {&kCollectives[0]};
+  int64_t min = 8 << 10, max = 64 << 20;  // [B]
+  int64_t factor = 4;                     // from one size to the next
   int64_t iterations = 20, warm_up = 5;
   Dtype dtype = Dtype::f32;
   bool check = true, unordered = false;
 };
 
-struct CommRow {
-  TrialSpec trial;
-  Spread seconds;
-  int64_t wrong = 0;  // of all ranks
-  int64_t bytes() const { return trial.count * size_of(trial.dtype); }
-  Bandwidth gigabytes(int ranks) const {  // per second
-    const Bandwidth bits = bandwidth(name(trial.kind), bytes(), 1e9 * seconds.median, ranks);
-    return {bits.algorithm / 8, bits.bus / 8};
+const CollectiveKind* read_collective(const std::string& word) {
+  std::string all;
+  std::vector<std::string> names;
+  for (const CollectiveKind& c : kCollectives) {
+    if (word == c.name) return &c;
+    all += (all.empty() ? "" : ", ") + std::string(c.name);
+    names.emplace_back(c.name);
   }
-};
-
-constexpr std::pair<const char*, Collective> kCollectives[] = {
-    {"all_reduce", Collective::all_reduce},         {"all_gather", Collective::all_gather},
-    {"reduce_scatter", Collective::reduce_scatter}, {"broadcast", Collective::broadcast},
-    {"all_to_all", Collective::all_to_all},         {"send_receive", Collective::send}};
-
-const char* shown(Collective kind) {
-  return std::ranges::find(kCollectives, kind, &std::pair<const char*, Collective>::second)->first;
-}
-// As nccl-tests calls it.
-const char* shown(Dtype type) {
-  return type == Dtype::bf16 ? "bfloat16" : type == Dtype::f16 ? "half" : "float";
-}
-bool adds(Collective kind) {
-  return kind == Collective::all_reduce || kind == Collective::reduce_scatter;
-}
-bool slices(Collective kind) {
-  return kind != Collective::all_reduce && kind != Collective::broadcast &&
-         kind != Collective::send;
+  throw InputError(str("'", word, "' is none of ", all, did_you_mean(word, names)));
 }
 
-std::vector<Collective> read_collectives(const std::string& text) {
-  std::vector<Collective> chosen;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    std::string all;
-    std::vector<std::string> names;
-    for (const auto& [known, kind] : kCollectives) {
-      if (word == known) chosen.push_back(kind);
-      all += (all.empty() ? "" : ", ") + std::string(known);
-      names.push_back(known);
-    }
-    require_input(std::ranges::find(names, word) != names.end(), "'", word, "' is none of ", all,
-                  did_you_mean(word, names));
-    begin = end + 1;
-  }
-  return chosen;
-}
-
-// As nccl-tests reads sizes, where 8K and 64M are powers of 1,024; and as all of zerolab.
+// As nccl-tests reads sizes: 8K and 64M are powers of 1,024. Also accepts the sizes of zerolab.
 int64_t read_bytes(const std::string& text) {
   const bool bare =
       !text.empty() && std::string_view("KMG").find(text.back()) != std::string_view::npos;
   return read_size(bare ? text + "iB" : text);
 }
 
-std::vector<TrialSpec> trials(const CommOptions& options, int ranks) {
-  std::vector<TrialSpec> all;
-  for (const Collective kind : options.collectives) {
-    for (int64_t bytes = options.least; bytes <= options.most; bytes *= options.factor) {
+// nccl-tests' name.
+const char* type_name(Dtype type) {
+  return type == Dtype::bf16 ? "bfloat16" : type == Dtype::f16 ? "half" : "float";
+}
+
+struct Trial {
+  const CollectiveKind& collective;
+  TrialSpec spec;
+  int64_t bytes() const { return spec.count * size_of(spec.dtype); }
+};
+
+std::vector<Trial> all_trials(const CommOptions& options, int ranks) {
+  std::vector<Trial> all;
+  for (const CollectiveKind* collective : options.collectives) {
+    require_input(collective->kind != Collective::send || ranks > 1,
+                  "send_receive needs at least 2 ranks, one to send and one to receive");
+    const size_t before = all.size();
+    for (int64_t bytes = options.min; bytes <= options.max; bytes *= options.factor) {
       int64_t count = bytes / size_of(options.dtype);
-      if (slices(kind)) count = count / ranks * ranks;
-      if (count > 0) all.push_back({kind, count, options.dtype});
-      if (options.factor == 1 || bytes > options.most / options.factor) break;
+      if (collective->slices) count = count / ranks * ranks;
+      if (count > 0) all.push_back({*collective, {collective->kind, count, options.dtype}});
+      if (options.factor == 1 || bytes > options.max / options.factor) break;
     }
-    require_input(!all.empty() && all.back().kind == kind,
-                  "no size from --min-bytes to --max-bytes has an element of ",
-                  shown(options.dtype), " for each of ", ranks, ranks == 1 ? " rank" : " ranks",
-                  "; try larger ones");
+    require_input(all.size() > before, "no size from --min-bytes to --max-bytes has an element of ",
+                  type_name(options.dtype), " for each of ", ranks, ranks == 1 ? " rank" : " ranks",
+                  "; try larger sizes");
   }
   return all;
 }
 
-// One rank's part of one row. Rank 0 gets what all measured.
-std::optional<CommRow> measure(const TrialSpec& trial, const CommOptions& options,
-                               Communicator& comm, Memory& memory) {
-  CollectiveTrial own(trial, comm, memory);
+// One rank's part of one trial. Rank 0 gets the results of all ranks, others get null.
+Json measure(const Trial& trial, const CommOptions& options, Communicator& comm, Memory& memory) {
+  CollectiveTrial collective(trial.spec, comm, memory);
   int64_t wrong = 0;
   if (options.check) {
-    own.fill();
-    own.call();
-    wrong = own.wrong();
+    collective.fill();
+    collective.call();
+    wrong = collective.wrong();
   }
-  own.clear();
-  WireWriter wire;
+  collective.clear();
+  WireWriter wire;  // the number of wrong values, and [ns] of each call
   wire.put(wrong);
   for (int64_t i = -options.warm_up; i < options.iterations; ++i) {
     if (interrupt_requested()) throw Interrupted();
-    const int64_t nanoseconds = own.time();
+    const int64_t nanoseconds = collective.time();
     if (i >= 0) wire.put(nanoseconds);
   }
-  const std::vector<std::string> all = comm.exchange(wire.take(), "measured");
-  if (comm.rank() != 0) return std::nullopt;
-  CommRow row{.trial = trial};
-  std::vector<double> slowest(size_t(options.iterations), 0.0);
+  const std::vector<std::string> all = comm.all_gather_object(wire.take(), "measured");
+  if (comm.rank() != 0) return nullptr;
+  std::vector<double> slowest(size_t(options.iterations), 0.0);  // [s] of each call, over the ranks
+  wrong = 0;
   for (const std::string& part : all) {
     WireReader reader(part);
-    row.wrong += reader.get<int64_t>();
+    wrong += reader.get<int64_t>();
     for (double& seconds : slowest)
       seconds = std::max(seconds, 1e-9 * double(reader.get<int64_t>()));
   }
-  row.seconds = spread_of(std::move(slowest));
-  return row;
+  const Spread seconds = spread_of(std::move(slowest));
+  const Bandwidth bits =  // [Gbit/s]
+      bandwidth(name(trial.spec.kind), trial.bytes(), 1e9 * seconds.median, comm.size());
+  return {{"collective", trial.collective.name},
+          {"bytes", trial.bytes()},
+          {"elements", trial.spec.count},
+          {"type", type_name(trial.spec.dtype)},
+          {"in_place", trial.collective.in_place},
+          {"reduction", trial.collective.sums ? Json("sum") : Json(nullptr)},
+          {"seconds", seconds},
+          {"algorithm_bytes_per_second", 1e9 * bits.algorithm / 8},
+          {"bus_bytes_per_second", 1e9 * bits.bus / 8},
+          {"wrong", options.check ? Json(wrong) : Json(nullptr)}};
 }
 
-std::vector<CommRow> measure(const CommOptions& options, const TrainingSpec& spec) {
-  const std::vector<TrialSpec> all = trials(options, spec.ranks);
-  BenchProgress progress(int64_t(all.size()),
-                         options.quiet);  // touched by rank 0 alone, as the rows
-  std::vector<CommRow> rows;
+Json measure(const CommOptions& options, const TrainingSpec& spec) {
+  const std::vector<Trial> trials = all_trials(options, spec.ranks);
+  // Only rank 0 uses these two.
+  Progress progress(int64_t(trials.size()), options.quiet);
+  Json results = Json::array();
   const auto body = [&](Communicator& comm) {
     const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
     Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events());
-    for (const TrialSpec& trial : all) {
+    for (const Trial& trial : trials) {
       if (comm.rank() == 0)
-        progress.next(
-            str(shown(trial.kind), " of ", human_bytes(trial.count * size_of(trial.dtype))));
-      if (const auto row = measure(trial, options, comm, memory)) rows.push_back(*row);
+        progress.item(str(trial.collective.name, " of ", human_bytes(trial.bytes())));
+      Json row = measure(trial, options, comm, memory);
+      if (comm.rank() == 0) results.push_back(std::move(row));
     }
   };
   spec.run_ranks ? spec.run_ranks(spec.ranks, body, spec.rank_options)
                  : run_ranks(spec.ranks, body, spec.rank_options);
-  return rows;
+  progress.clear();
+  return results;
 }
 
-struct CommReport {
-  const CommOptions& options;
-  const TrainingSpec& spec;
-  const DeviceChoice& device;
-  const BackendChoice& backend;
-  std::vector<CommRow> rows;
-  bool right() const {
-    return std::ranges::all_of(rows, [](const CommRow& r) { return r.wrong == 0; });
-  }
-};
-
-std::string text(const CommReport& report) {
-  const int ranks = report.spec.ranks;
+std::string text(const Json& report) {
+  const int ranks = report["ranks"];
   std::string all = str(
-      "# ", ranks, ranks == 1 ? " rank; " : " ranks; ",
-      describe(report.backend, report.spec.config), "; ", describe(report.device, ranks),
-      "\n# in place, but for all_to_all and send_receive; the time is the slowest rank's, the "
-      "median of ",
-      report.options.iterations, " calls after ", report.options.warm_up, "; GB = 1e9 bytes\n#\n",
+      "# ", ranks, ranks == 1 ? " rank; " : " ranks; ", report["description"].get<std::string>(),
+      "\n# in place, except all_to_all and send_receive; time of the slowest rank, median of ",
+      report["iterations"], " calls after ", report["warm_up"], "; GB = 1e9 bytes\n#\n",
       "#       size         count      type   redop     time   algbw   busbw #wrong\n"
       "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)\n");
-  const CommRow* before = nullptr;
+  std::string before;
   double sum = 0;
-  for (const CommRow& r : report.rows) {
-    if (!before || before->trial.kind != r.trial.kind) all += str(shown(r.trial.kind), "\n");
-    before = &r;
-    const Bandwidth rate = r.gigabytes(ranks);
-    sum += rate.bus;
+  for (const Json& r : report["results"]) {
+    const std::string collective = r["collective"], type = r["type"], wrong = r["wrong"].dump();
+    if (before != collective) all += collective + "\n";
+    before = collective;
+    const double rate = r["algorithm_bytes_per_second"], bus = r["bus_bytes_per_second"];
+    sum += bus;
     char line[160];
     std::snprintf(line, sizeof line, "%12lld%14lld%10s%8s%9.1f%8.2f%8.2f%7s\n",
-                  (long long)r.bytes(), (long long)r.trial.count, shown(r.trial.dtype),
-                  adds(r.trial.kind) ? "sum" : "none", 1e6 * r.seconds.median, rate.algorithm,
-                  rate.bus, report.options.check ? std::to_string(r.wrong).c_str() : "N/A");
+                  r["bytes"].get<long long>(), r["elements"].get<long long>(), type.c_str(),
+                  r["reduction"].is_null() ? "none" : "sum",
+                  1e6 * r["seconds"]["median"].get<double>(), rate / 1e9, bus / 1e9,
+                  r["wrong"].is_null() ? "N/A" : wrong.c_str());
     all += line;
   }
   return all +
-         str("# average bus bandwidth: ", digits(sum / double(report.rows.size()), 3), " GB/s\n") +
-         (report.right() ? "" : "CHECK FAILED: values came out wrong\n");
+         str("# average bus bandwidth: ", digits(sum / 1e9 / double(report["results"].size()), 3),
+             " GB/s\n", report["ok"].get<bool>() ? "" : "CHECK FAILED: some values are wrong\n");
 }
 
-std::string json(const CommReport& report) {
-  using Json = nlohmann::ordered_json;
-  Json json{{"schema", 1},
-            {"command", "bench comm"},
-            {"ok", report.right()},
-            {"ranks", report.spec.ranks},
-            {"device", name(report.spec.device)},
-            {"device_name", report.device.name()},
-            {"backend", name(report.spec.transport)},
-            {"ordered", report.spec.ordered()},
-            {"iterations", report.options.iterations},
-            {"warm_up", report.options.warm_up},
-            {"results", Json::array()}};
-  for (const CommRow& r : report.rows) {
-    const Bandwidth rate = r.gigabytes(report.spec.ranks);
-    json["results"].push_back(
-        {{"collective", shown(r.trial.kind)},
-         {"bytes", r.bytes()},
-         {"elements", r.trial.count},
-         {"type", shown(r.trial.dtype)},
-         {"in_place", r.trial.kind != Collective::all_to_all && r.trial.kind != Collective::send},
-         {"reduction", adds(r.trial.kind) ? Json("sum") : Json(nullptr)},
-         {"seconds",
-          {{"median", r.seconds.median}, {"min", r.seconds.least}, {"max", r.seconds.most}}},
-         {"algorithm_bytes_per_second", 1e9 * rate.algorithm},
-         {"bus_bytes_per_second", 1e9 * rate.bus},
-         {"wrong", report.options.check ? Json(r.wrong) : Json(nullptr)}});
-  }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-// What processes must have alike.
+// Settings that must be equal in all processes of a run.
 std::string settings(const CommOptions& o) {
-  std::string text = str("bench comm ", int(o.dtype), " ", o.least, " ", o.most, " ", o.factor, " ",
+  std::string text = str("bench comm ", int(o.dtype), " ", o.min, " ", o.max, " ", o.factor, " ",
                          o.iterations, " ", o.warm_up, " ", o.check, o.unordered);
-  for (const Collective kind : o.collectives) text += str(" ", shown(kind));
+  for (const CollectiveKind* collective : o.collectives) text += str(" ", collective->name);
   return text;
+}
+
+// `ranks`: on this machine. Each has a buffer to send from and one to receive into.
+void check(const CommOptions& options, int64_t ranks, bool on_gpus) {
+  require_input(options.min <= options.max, "--min-bytes ", options.min,
+                " is more than --max-bytes ", options.max);
+  const int64_t available = on_gpus ? 0 : available_memory();
+  require_input(available == 0 || options.max <= available / 2 / ranks, "--max-bytes ", options.max,
+                " takes up to twice as much on each of ", ranks, " ranks, but only ",
+                human_bytes(available), " of memory are available; try less");
 }
 
 int bench_comm(CommOptions options) {
@@ -240,39 +209,44 @@ int bench_comm(CommOptions options) {
   if (!is_first(process)) hush(options);
   TrainingSpec spec;
   spec.ranks = process ? process->size : options.ranks.value_or(kDefaultRanks);
-  spec.config.ordered = !options.unordered;
+  spec.ordered_sums = !options.unordered;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
-  require_input(options.least <= options.most, "--min-bytes ", options.least,
-                " is more than --max-bytes ", options.most);
-  const bool sends =
-      std::ranges::find(options.collectives, Collective::send) != options.collectives.end();
-  require_input(!sends || spec.ranks > 1,
-                "send_receive needs at least 2 ranks, one to send and one to receive");
   const DeviceChoice device =
       process ? choose_device_of_process(options, options.dtype, process->local_rank)
               : choose_device(options, options.dtype, spec.ranks);
   const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
   require_input(backend.on_nccl() || !options.unordered,
                 "--unordered leaves sums to NCCL, but these ranks are threads; leave it out");
-  // From and to, of all ranks.
-  const int64_t here = device.on_gpus() ? 0 : available_memory();
-  const int sharing = process ? process->local_size : spec.ranks;
-  require_input(here == 0 || options.most <= here / 2 / sharing, "--max-bytes ", options.most,
-                " takes up to twice as much on each of ", sharing, " ranks, but this machine has ",
-                human_bytes(here), " left; try less");
+  check(options, process ? process->local_size : spec.ranks, device.on_gpus());
   place(spec, device);
   place(spec, backend, device, settings(options));
-  const CommReport report{options, spec, device, backend, measure(options, spec)};
+  const Json results = measure(options, spec);
   if (!is_first(process)) return 0;
-  std::fputs((options.json ? json(report) : text(report)).c_str(), stdout);
-  return report.right() ? 0 : 1;
+  const bool ok = !options.check ||
+                  std::ranges::all_of(results, [](const Json& row) { return row["wrong"] == 0; });
+  print_results(Json{{"schema", 1},
+                     {"command", "bench comm"},
+                     {"ok", ok},
+                     {"ranks", spec.ranks},
+                     {"device", name(spec.device)},
+                     {"device_name", device.name()},
+                     {"backend", name(spec.transport)},
+                     {"ordered", spec.ordered()},
+                     {"description", str(describe(backend, spec.ordered_sums), "; ",
+                                         describe(device, spec.ranks))},
+                     {"iterations", options.iterations},
+                     {"warm_up", options.warm_up},
+                     {"results", results}},
+                options.json, text);
+  return ok ? 0 : 1;
 }
 
 constexpr const char* kFooter =
-    R"(The columns are those of nccl-tests. A size is that of the unsharded side; algbw is the size over the time, and busbw that times
-what an ideal ring moves: 2(N-1)/N for all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, else 1. All of them
-work in place, but for all_to_all and send_receive, in which each rank sends to the next. #wrong counts the values of all ranks
-that one call gives and that are not exactly right. 8K, 64M and 1G are powers of 1,024, as in nccl-tests.
+    R"(The columns are those of nccl-tests. The size is the bytes of the unsharded side. algbw is
+the size divided by the time. busbw is algbw times an ideal ring's traffic per link: 2(N-1)/N for
+all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, else 1. In send_receive each rank
+sends to the next rank. #wrong counts the values of one call, on all ranks, that are not exactly
+right. As in nccl-tests, 8K, 64M and 1G are powers of 1,024.
 
 Examples:
   zerolab bench comm
@@ -281,31 +255,39 @@ Examples:
 
 Exit codes: 0 fine, 1 a value was wrong, 2 usage, 3 out of memory, 4 communication, 130 Ctrl-C)";
 
+void add_comm_flags(Flags& flags, CommOptions& options) {
+  flags.group("What");
+  flags.value("--collective", "LIST",
+              "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_receive,\n"
+              "separated by commas (default all_reduce)",
+              [&](const auto& text) {
+                options.collectives.clear();
+                for (const std::string& word : comma_list(text))
+                  options.collectives.push_back(read_collective(word));
+              });
+  flags.value("-b,--min-bytes", "SIZE", "smallest size (default 8K)",
+              [&](const auto& text) { options.min = read_bytes(text); });
+  flags.value("-e,--max-bytes", "SIZE", "upper limit of the sizes (default 64M)",
+              [&](const auto& text) { options.max = read_bytes(text); });
+  flags.value("-f,--factor", "F", "from one size to the next; 1: only the smallest (default 4)",
+              [&](const auto& text) { options.factor = read_count(text, 1, 1 << 20); });
+  flags.value("-d,--dtype", "TYPE", "fp32, bf16 or fp16 (default fp32)",
+              [&](const auto& text) { options.dtype = read_precision(text); });
+  flags.value("-n,--iterations", "N", "timed calls (default 20)",
+              [&](const auto& text) { options.iterations = read_count(text, 1, 1'000'000); });
+  flags.value("-w,--warm-up", "N", "calls before the timed ones (default 5)",
+              [&](const auto& text) { options.warm_up = read_count(text, 0, 1'000'000); });
+  flags.value("-c,--check", "0|1", "check the values of one call (default 1)",
+              [&](const auto& text) { options.check = read_count(text, 0, 1) == 1; });
+}
+
 }  // namespace
 
 void add_bench_comm(CLI::App& bench, Invocation& invocation) {
   static CommOptions options;
-  Flags flags(bench, invocation, "comm", "how long collectives take, and whether they are right",
+  Flags flags(bench, invocation, "comm", "time of collectives, with a check of their results",
               [] { return bench_comm(options); });
-  flags.group("What");
-  flags.value("--collective", "LIST",
-              "of all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, "
-              "send_receive\nwith commas between (default all_reduce)",
-              [](const auto& text) { options.collectives = read_collectives(text); });
-  flags.value("-b,--min-bytes", "SIZE", "the smallest (default 8K)",
-              [](const auto& text) { options.least = read_bytes(text); });
-  flags.value("-e,--max-bytes", "SIZE", "none is larger (default 64M)",
-              [](const auto& text) { options.most = read_bytes(text); });
-  flags.value("-f,--factor", "F", "from one size to the next; 1: the smallest alone (default 4)",
-              [](const auto& text) { options.factor = read_count(text, 1, 1 << 20); });
-  flags.value("-d,--dtype", "TYPE", "fp32, bf16 or fp16 (default fp32)",
-              [](const auto& text) { options.dtype = read_precision(text); });
-  flags.value("-n,--iterations", "N", "calls that are timed (default 20)",
-              [](const auto& text) { options.iterations = read_count(text, 1, 1'000'000); });
-  flags.value("-w,--warm-up", "N", "calls before them (default 5)",
-              [](const auto& text) { options.warm_up = read_count(text, 0, 1'000'000); });
-  flags.value("-c,--check", "0|1", "whether to look at the values of one call (default 1)",
-              [](const auto& text) { options.check = read_count(text, 0, 1) == 1; });
+  add_comm_flags(flags, options);
   flags.group("Ranks");
   add_ranks_flag(flags, options, kDefaultRanks);
   add_device_flag(flags, options);
@@ -313,7 +295,7 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
       flags, options,
       "how ranks communicate: threads, nccl, or auto: nccl if each rank has a GPU (default auto)");
   flags.toggle("--unordered",
-               "let NCCL add in an order of its own, as with \"zerolab\": {\"ordered\": false}",
+               "NCCL chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
                options.unordered);
   add_timeout_flag(flags, options);
   add_output_flags(flags, options);

@@ -1,66 +1,126 @@
 #include "tutorials/zerolab/bench/machine_rates.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <bit>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <thread>
 
-#include "tensor/cpu/cpu_backend.h"
-#include "tensor/error.h"
+#include "tutorials/zerolab/cli/interrupt.h"
 
 namespace zl::cli {
 namespace {
 
-#if defined(__x86_64__)
-constexpr int kChains =
-    12;  // hide the latency of a multiply-add, 4 or 5 cycles, on cores that begin two in each
-constexpr int64_t kRounds = 20'000;
-const float kFactor = 0.999f,
-            kTerm = 0.001f;  // x = 0.999 x + 0.001 stays where it is, away from zero and infinity
+using Clock = std::chrono::steady_clock;
 
-// In assembly, because this folder is not optimised in every build, while the kernels are: there a
-// compiler keeps chains in memory, which makes them several times slower than what the kernels are
-// compared with.
-#define ON_CHAINS(does)                                                                     \
-  does("0") does("1") does("2") does("3") does("4") does("5") does("6") does("7") does("8") \
-      does("9") does("10") does("11")
-#define BEGIN_256(chain) "vmovaps %%ymm13, %%ymm" chain "\n"
-#define BEGIN_512(chain) "vmovaps %%zmm13, %%zmm" chain "\n"
-#define STEP_256(chain) "vfmadd213ps %%ymm13, %%ymm12, %%ymm" chain "\n"
-#define STEP_512(chain) "vfmadd213ps %%zmm13, %%zmm12, %%zmm" chain "\n"
-#define LOOP(begin, step) \
-  ON_CHAINS(begin) "1:\n" ON_CHAINS(step) "sub $1, %[rounds]\n jnz 1b\n vzeroupper\n"
-#define CLOBBERS                                                                                 \
-  "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
-      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+// Binds the calling thread to one of the cores that it may run on. If the system refuses, it places
+// the thread itself, which is nearly as good.
+void stay_on_core(int thread) {
+  cpu_set_t allowed, one;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int core = 0, skip = thread % CPU_COUNT(&allowed);
+  while (!CPU_ISSET(core, &allowed) || skip-- > 0) ++core;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
+// One thread's work, short beside a sample. Returns its amount: operations or bytes.
+using Piece = std::function<double()>;
+
+// [1/s] The amount of all threads in a sample, from the first thread's start to the last one's end.
+// `prepare` runs on the thread that uses its piece, so that memory is near its core. One sample
+// before the first is not counted.
+Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) {
+  struct Sample {
+    Clock::time_point begin, end;
+    double done = 0;
+  };
+  std::vector<std::vector<Sample>> samples(size_t(run.cores),
+                                           std::vector<Sample>(size_t(run.samples) + 1));
+  std::barrier together(run.cores);
+  const auto work = [&](int thread) {
+    try {
+      stay_on_core(thread);
+      const Piece piece = prepare();
+      for (Sample& sample : samples[size_t(thread)]) {
+        if (interrupt_requested()) throw Interrupted();
+        together.arrive_and_wait();
+        sample.begin = Clock::now();
+        do sample.done += piece();
+        while (sample.end = Clock::now(), seconds_between(sample.begin, sample.end) < run.seconds);
+      }
+    } catch (...) {
+      together.arrive_and_drop();  // the others continue without this thread
+      throw;
+    }
+  };
+  std::vector<std::future<void>> threads;
+  for (int t = 0; t < run.cores; ++t) threads.push_back(std::async(std::launch::async, work, t));
+  for (std::future<void>& thread : threads) thread.get();
+  std::vector<double> rates;
+  for (size_t i = 1; i <= size_t(run.samples); ++i) {
+    Sample all = samples[0][i];
+    for (size_t t = 1; t < samples.size(); ++t) {
+      const Sample& s = samples[t][i];
+      all = {std::min(all.begin, s.begin), std::max(all.end, s.end), all.done + s.done};
+    }
+    rates.push_back(all.done / seconds_between(all.begin, all.end));
+  }
+  return spread_of(std::move(rates));
+}
+
+// Independent chains of multiply-adds: enough to hide a latency of 4 or 5 cycles on cores that
+// begin two per cycle.
+constexpr int kChains = 12;
+
+#if defined(__x86_64__)
+const float kFactor = 0.999f, kTerm = 0.001f;  // x = 0.999 x + 0.001 stays finite
+
+// In assembly, because debug builds do not optimise this folder but do optimise the kernels:
+// without optimisation the compiler would keep the chains in memory. `reg` is "ymm" or "zmm".
+// clang-format off
+#define ZL_MULTIPLY_ADD_LOOP(reg)                                                             \
+  asm volatile(                                                                               \
+      "vbroadcastss %[factor], %%" reg "12\n"                                                 \
+      "vbroadcastss %[term], %%" reg "13\n"                                                   \
+      ".irp chain, 0,1,2,3,4,5,6,7,8,9,10,11\n"                                               \
+      "  vmovaps %%" reg "13, %%" reg "\\chain\n"                                             \
+      ".endr\n"                                                                               \
+      "1: .irp chain, 0,1,2,3,4,5,6,7,8,9,10,11\n"                                            \
+      "  vfmadd213ps %%" reg "13, %%" reg "12, %%" reg "\\chain\n"                            \
+      ".endr\n"                                                                               \
+      "sub $1, %[rounds]\n jnz 1b\n vzeroupper\n"                                             \
+      : [rounds] "+r"(rounds)                                                                 \
+      : [factor] "m"(kFactor), [term] "m"(kTerm)                                              \
+      : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", \
+        "xmm10", "xmm11", "xmm12", "xmm13")
+// clang-format on
 
 __attribute__((target("avx2,fma"))) void multiply_add_256(int64_t rounds) {
-  asm volatile(
-      "vbroadcastss %[factor], %%ymm12\n vbroadcastss %[term], %%ymm13\n" LOOP(BEGIN_256, STEP_256)
-      : [rounds] "+r"(rounds)
-      : [factor] "m"(kFactor), [term] "m"(kTerm)
-      : CLOBBERS);
+  ZL_MULTIPLY_ADD_LOOP("ymm");
 }
-
 __attribute__((target("avx512f"))) void multiply_add_512(int64_t rounds) {
-  asm volatile(
-      "vbroadcastss %[factor], %%zmm12\n vbroadcastss %[term], %%zmm13\n" LOOP(BEGIN_512, STEP_512)
-      : [rounds] "+r"(rounds)
-      : [factor] "m"(kFactor), [term] "m"(kTerm)
-      : CLOBBERS);
+  ZL_MULTIPLY_ADD_LOOP("zmm");
 }
-#undef LOOP
-#undef ON_CHAINS
-#undef BEGIN_256
-#undef BEGIN_512
-#undef STEP_256
-#undef STEP_512
-#undef CLOBBERS
+#undef ZL_MULTIPLY_ADD_LOOP
 
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #define FOR_AVX2 __attribute__((target("avx2")))
@@ -69,12 +129,12 @@ bool has_avx2() { return false; }
 #define FOR_AVX2
 #endif
 
-// Loops that are compiled twice. Exclusive or, because a sum of floats may not be split among
-// lanes.
+// These loops are compiled twice: for AVX2 and for any CPU.
 [[gnu::always_inline]] inline void triad_loop(float* __restrict c, const float* __restrict a,
                                               const float* __restrict b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) c[i] = a[i] + 0.5f * b[i];
 }
+// Exclusive or, because a compiler may not vectorise a sum of floats.
 [[gnu::always_inline]] inline uint32_t read_loop(const float* a, int64_t n) {
   uint32_t all = 0;
   for (int64_t i = 0; i < n; ++i) all ^= std::bit_cast<uint32_t>(a[i]);
@@ -85,137 +145,156 @@ FOR_AVX2 void triad_avx2(float* c, const float* a, const float* b, int64_t n) {
 }
 FOR_AVX2 uint32_t read_avx2(const float* a, int64_t n) { return read_loop(a, n); }
 
-// Arrays of one thread, written by it first.
-struct Arrays {
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(float* block) const { ::operator delete(block, kAlignment); }
-  };
-  Arrays(int64_t n, int count) : n(n) {
-    for (int i = 0; i < count; ++i) {
-      at[i].reset(static_cast<float*>(::operator new(size_t(n) * sizeof(float), kAlignment)));
-      std::fill_n(at[i].get(), n, 1.0f);
-    }
+// Tensors of zeros that one thread allocates and writes first.
+struct ThreadTensors {
+  ThreadTensors(const Shape& shape, int count) {
+    for (int i = 0; i < count; ++i)
+      at.push_back(Tensor::zeros(bench.memory(), MemoryUse::workspace, shape));
   }
-  int64_t n;  // elements of each
-  std::unique_ptr<float, Free> at[3];
+  Workbench bench;
+  std::vector<Tensor> at;  // destroyed before their memory
 };
 
-double stream_once(MemoryPass stream, const Arrays& x) {
-  float *a = x.at[0].get(), *b = x.at[1].get(), *c = x.at[2].get();
-  const double bytes = double(x.n) * sizeof(float);
-  [[maybe_unused]] volatile uint32_t keep = 0;
-  switch (stream) {
-    case MemoryPass::copy: std::memcpy(b, a, size_t(x.n) * sizeof(float)); return 2 * bytes;
-    case MemoryPass::triad:
-      has_avx2() ? triad_avx2(c, a, b, x.n) : triad_loop(c, a, b, x.n);
-      return 3 * bytes;
-    case MemoryPass::read: keep = has_avx2() ? read_avx2(a, x.n) : read_loop(a, x.n); return bytes;
+void run_pass(MemoryPass pass, const std::vector<Tensor>& arrays) {
+  float* x[3] = {};
+  for (size_t i = 0; i < arrays.size(); ++i) x[i] = arrays[i].data<float>().data();
+  const int64_t n = arrays[0].numel();
+  if (pass == MemoryPass::copy) {
+    std::memcpy(x[1], x[0], size_t(n) * sizeof(float));
+  } else if (pass == MemoryPass::triad) {
+    has_avx2() ? triad_avx2(x[2], x[0], x[1], n) : triad_loop(x[2], x[0], x[1], n);
+  } else {
+    [[maybe_unused]] volatile uint32_t keep = has_avx2() ? read_avx2(x[0], n) : read_loop(x[0], n);
   }
-  return 0;
+}
+
+// The last round that one of two threads may begin. The other thread sets it.
+struct SpinningTurn {
+  alignas(64) std::atomic<int> turn{0};
+  void set(int round) { turn.store(round, std::memory_order_release); }
+  void wait(int round) {
+    for (int i = 1; turn.load(std::memory_order_acquire) != round; ++i)
+      if (i % 100'000 == 0) std::this_thread::yield();  // both threads may be on one core
+  }
+};
+struct SleepingTurn {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int turn = 0;
+  void set(int round) {
+    {
+      const std::lock_guard lock(mutex);
+      turn = round;
+    }
+    changed.notify_one();
+  }
+  void wait(int round) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return turn == round; });
+  }
+};
+
+// Each sample is `rounds` round trips between two cores. One before the first is not counted.
+template <class Turn>
+Spread latency(int samples, int rounds) {
+  std::vector<double> seconds;
+  for (int sample = 0; sample <= samples; ++sample) {
+    if (interrupt_requested()) throw Interrupted();
+    Turn first, second;
+    std::thread other([&] {
+      stay_on_core(1);
+      for (int i = 1; i <= rounds; ++i) second.wait(i), first.set(i);
+    });
+    std::thread one([&] {
+      stay_on_core(0);
+      const auto begin = Clock::now();
+      for (int i = 1; i <= rounds; ++i) second.set(i), first.wait(i);
+      if (sample > 0) seconds.push_back(seconds_between(begin, Clock::now()) / (2.0 * rounds));
+    });
+    one.join();
+    other.join();
+  }
+  return spread_of(std::move(seconds));
 }
 
 }  // namespace
 
-const char* name(VectorWidth width) { return width == VectorWidth::bits_256 ? "AVX2" : "AVX-512"; }
-
-bool can_multiply_add([[maybe_unused]] VectorWidth width) {
+std::vector<MultiplyAddLoop> multiply_add_loops() {
+  std::vector<MultiplyAddLoop> loops;
 #if defined(__x86_64__)
-  return width == VectorWidth::bits_256 ? has_avx2() : bool(__builtin_cpu_supports("avx512f"));
-#else
-  return false;
+  if (has_avx2()) loops.push_back({"AVX2", "multiply_add_avx2", 8, multiply_add_256});
+  if (__builtin_cpu_supports("avx512f"))
+    loops.push_back({"AVX-512", "multiply_add_avx512", 16, multiply_add_512});
 #endif
+  return loops;
 }
 
-Spread multiply_add_rate([[maybe_unused]] VectorWidth width, const CoreRun& run) {
-  return rate_on_cores(run, [=](int) -> Piece {
-#if defined(__x86_64__)
-    if (width == VectorWidth::bits_256)
-      return [] { return multiply_add_256(kRounds), 2.0 * 8 * kChains * kRounds; };
-    return [] { return multiply_add_512(kRounds), 2.0 * 16 * kChains * kRounds; };
-#else
-    return [] { return 0.0; };
-#endif
+Spread multiply_add_rate(const MultiplyAddLoop& loop, const CoreRun& run) {
+  constexpr int64_t rounds = 20'000;
+  return rate_on_cores(run, [&]() -> Piece {
+    return [&] { return loop.run(rounds), 2.0 * loop.floats * kChains * rounds; };
   });
 }
 
 double multiply_add_peak() {
   double peak = 0;
-  for (const VectorWidth width : {VectorWidth::bits_256, VectorWidth::bits_512})
-    if (can_multiply_add(width))
-      peak = std::max(peak, multiply_add_rate(width, {.samples = 25, .seconds = 1e-3}).most);
+  for (const MultiplyAddLoop& loop : multiply_add_loops())
+    peak = std::max(peak, multiply_add_rate(loop, {.samples = 25, .seconds = 1e-3}).max);
   return peak;
 }
 
-Spread product_rate(int64_t n, const CoreRun& run) {
-  return rate_on_cores(run, [=](int) -> Piece {
-    struct Place {
-      explicit Place(int64_t n) : a(zeros(n)), b(zeros(n)), out(zeros(n)) {}
-      Tensor zeros(int64_t n) { return Tensor::zeros(memory, MemoryUse::workspace, {n, n}); }
-      EventStream events{0, 16};
-      Memory memory{{DeviceKind::cpu}, cpu_backend(), events};
-      Tensor a, b, out;  // after their memory, so that they go before it
-    };
-    const auto place = std::make_shared<Place>(n);
+Spread matmul_rate(int64_t n, const CoreRun& run) {
+  return rate_on_cores(run, [n]() -> Piece {
+    const auto x = std::make_shared<ThreadTensors>(Shape{n, n}, 3);
     return [=] {
-      kernel::matmul(place->a, Transpose::no, place->b, Transpose::no, place->out);
+      kernel::matmul(x->at[0], Transpose::no, x->at[1], Transpose::no, x->at[2]);
       return 2.0 * double(n) * double(n) * double(n);
     };
   });
 }
 
-int arrays_of(MemoryPass stream) {
-  return stream == MemoryPass::copy ? 2 : stream == MemoryPass::triad ? 3 : 1;
+int arrays_of(MemoryPass pass) {
+  return pass == MemoryPass::copy ? 2 : pass == MemoryPass::triad ? 3 : 1;
 }
 
-const char* name(MemoryPass stream) {
-  return stream == MemoryPass::copy ? "copy" : stream == MemoryPass::triad ? "triad" : "read";
+const char* name(MemoryPass pass) {
+  return pass == MemoryPass::copy ? "copy" : pass == MemoryPass::triad ? "triad" : "read";
 }
 
-Spread stream_rate(MemoryPass stream, int64_t array, const CoreRun& run) {
-  return rate_on_cores(run, [=](int) -> Piece {
-    const auto arrays = std::make_shared<Arrays>(
-        std::max<int64_t>(array / int64_t(sizeof(float)) / run.cores, 1), arrays_of(stream));
-    return [=] { return stream_once(stream, *arrays); };
-  });
-}
-
-Spread first_touch_rate(int64_t bytes, const CoreRun& run) {
-  return rate_on_cores(run, [=](int) -> Piece {
-    const int64_t mine = std::max(bytes / run.cores, page_bytes());
-    return [mine, page = page_bytes()] {
-      void* fresh =
-          mmap(nullptr, size_t(mine), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (fresh == MAP_FAILED) throw std::bad_alloc();
-      for (int64_t at = 0; at < mine; at += page) static_cast<volatile char*>(fresh)[at] = 1;
-      munmap(fresh, size_t(mine));
-      return double(mine);
+Spread memory_rate(MemoryPass pass, int64_t array, const CoreRun& run) {
+  const int64_t elements = std::max<int64_t>(array / int64_t(sizeof(float)) / run.cores, 1);
+  return rate_on_cores(run, [=]() -> Piece {
+    const auto x = std::make_shared<ThreadTensors>(Shape{elements}, arrays_of(pass));
+    return [=] {
+      run_pass(pass, x->at);
+      return double(arrays_of(pass)) * double(elements) * sizeof(float);
     };
   });
 }
 
-// The system knows which cores share a cache; sysconf() may count it once for each of them.
-int64_t cache_bytes(int level) {
-  for (int index = 0; index < 8; ++index) {
-    const std::string folder = str("/sys/devices/system/cpu/cpu0/cache/index", index, "/");
-    int its_level = 0;
-    int64_t kib = 0;
-    std::string type;
-    std::ifstream(folder + "level") >> its_level;
-    std::ifstream(folder + "type") >> type;
-    std::ifstream(folder + "size") >> kib;  // "1024K"
-    if (its_level == level && type != "Instruction") return kib * 1024;
-  }
-  return std::max<int64_t>(0, sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE));
+Spread first_touch_rate(int64_t bytes, const CoreRun& run) {
+  const int64_t page = sysconf(_SC_PAGESIZE), part = std::max(bytes / run.cores, page);
+  return rate_on_cores(run, [=]() -> Piece {
+    return [=] {
+      void* fresh =
+          mmap(nullptr, size_t(part), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (fresh == MAP_FAILED) throw std::bad_alloc();
+      for (int64_t at = 0; at < part; at += page) static_cast<volatile char*>(fresh)[at] = 1;
+      munmap(fresh, size_t(part));
+      return double(part);
+    };
+  });
 }
 
-int64_t page_bytes() { return sysconf(_SC_PAGESIZE); }
+Spread spinning_latency(int samples, int rounds) { return latency<SpinningTurn>(samples, rounds); }
+Spread sleeping_latency(int samples, int rounds) { return latency<SleepingTurn>(samples, rounds); }
 
-std::string huge_pages() {
-  std::ifstream in("/sys/kernel/mm/transparent_hugepage/enabled");
-  for (std::string word; in >> word;)
-    if (word.starts_with('[') && word.ends_with(']')) return word.substr(1, word.size() - 2);
-  return "";
+// From /sys, because sysconf() may count a shared cache once for each core. index2 is the L2 cache.
+int64_t cache_bytes(int level) {
+  int64_t kib = 0;
+  std::ifstream(str("/sys/devices/system/cpu/cpu0/cache/index", level, "/size")) >> kib;  // "1024K"
+  const int64_t other = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
+  return kib > 0 ? kib * 1024 : std::max<int64_t>(0, other);
 }
 
 }  // namespace zl::cli

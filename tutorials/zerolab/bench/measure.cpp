@@ -5,22 +5,17 @@
 
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/progress.h"
 
 namespace zl::cli {
 namespace {
 
-constexpr double kSample = 1e-3;  // [s] that a sample lasts at least
-constexpr double kWarm = 20e-3;   // [s] of running before the first: clocks rise, pages come in
+constexpr double kSample = 1e-3;  // [s] at least per sample
+constexpr double kWarm = 20e-3;   // [s] before the first sample: clocks rise, pages are mapped
 constexpr int kPeakSamples = 7;
-constexpr int64_t kHostCopy = int64_t(64) << 20,
-                  kGpuCopy = int64_t(1) << 30;  // [B] far beyond caches, of 50 MB on a large GPU
+// [B] Far larger than the caches, which have 50 MB on a large GPU.
+constexpr int64_t kHostCopy = int64_t(64) << 20, kGpuCopy = int64_t(1) << 30;
 constexpr int64_t kCpuMatrix = 512, kGpuMatrices[] = {4096, 8192};
-
-Tensor noise(Memory& memory, Shape shape, Dtype dtype) {
-  Tensor t = Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype);
-  kernel::normal({.seed = 1, .stream = 1}, 0, t);
-  return t;
-}
 
 }  // namespace
 
@@ -28,14 +23,21 @@ Spread spread_of(std::vector<double> samples) {
   std::ranges::sort(samples);
   const size_t n = samples.size();
   return {.median = (samples[(n - 1) / 2] + samples[n / 2]) / 2,
-          .least = samples.front(),
-          .most = samples.back()};
+          .min = samples.front(),
+          .max = samples.back()};
+}
+
+std::string short_seconds(double seconds) {
+  return seconds < 1e-3 ? digits(1e6 * seconds, 3) + " µs"
+         : seconds < 1  ? digits(1e3 * seconds, 3) + " ms"
+                        : digits(seconds, 3) + " s";
 }
 
 Workbench::Workbench(const DeviceChoice& device) : gpu_(device.on_gpus()), events_(0, 64) {
-  if (gpu_) made_ = make_gpu_backend(device.gpus.at(0).index, {.tf32 = device.tf32});
-  memory_ = std::make_unique<Memory>(Device{device.kind, gpu_ ? device.gpus.at(0).index : 0},
-                                     made_ ? *made_ : cpu_backend(), events_);
+  const int index = gpu_ ? device.gpus.at(0).index : 0;
+  if (gpu_) gpu_backend_ = make_gpu_backend(index, {.tf32 = device.tf32});
+  memory_ = std::make_unique<Memory>(Device{device.kind, index},
+                                     gpu_ ? *gpu_backend_ : cpu_backend(), events_);
   events_.listen([this](const Event& e) {
     if (e.kind == EventKind::kernel) counted_.operations += e.count, counted_.bytes += e.bytes;
   });
@@ -48,12 +50,13 @@ Workbench::Count Workbench::count(const std::function<void()>& work) {
 }
 
 Spread Workbench::time(const std::function<void()>& work, int samples) {
-  backend().seconds(work);  // the first call may load and choose kernels
-  const double once = std::max(backend().seconds(work), 1e-7);
+  Backend& backend = memory().backend();
+  backend.seconds(work);  // the first call may load and choose kernels
+  const double once = std::max(backend.seconds(work), 1e-7);
   const auto repeats = int64_t(std::clamp(std::ceil(kSample / once), 1.0, 1e4));
   const auto sample = [&] {
     if (interrupt_requested()) throw Interrupted();
-    return backend().seconds([&] {
+    return backend.seconds([&] {
       for (int64_t i = 0; i < repeats; ++i) work();
     });
   };
@@ -63,19 +66,23 @@ Spread Workbench::time(const std::function<void()>& work, int samples) {
   return spread_of(std::move(seconds));
 }
 
+Tensor Workbench::noise(Shape shape, Dtype dtype) {
+  Tensor t = Tensor::empty(memory(), MemoryUse::activation, std::move(shape), dtype);
+  kernel::normal({.seed = 1337, .stream = uint64_t(memory().allocations())}, 0, t);
+  return t;
+}
+
 double Workbench::copy_rate() {
   const int64_t elements = (gpu_ ? kGpuCopy : kHostCopy) / 4;
   const Tensor from = Tensor::zeros(memory(), MemoryUse::activation, {elements}),
                to = Tensor::zeros(memory(), MemoryUse::activation, {elements});
-  return 2.0 * double(from.bytes()) / time([&] { kernel::copy(from, to); }, kPeakSamples).least;
+  return 2.0 * double(from.bytes()) / time([&] { kernel::copy(from, to); }, kPeakSamples).min;
 }
 
 double Workbench::matmul_rate(int64_t n, Dtype dtype) {
-  const Tensor a = noise(memory(), {n, n}, dtype), b = noise(memory(), {n, n}, dtype);
-  const Tensor out = Tensor::empty(memory(), MemoryUse::activation, {n, n}, dtype);
-  const Spread s =
-      time([&] { kernel::matmul(a, Transpose::no, b, Transpose::no, out); }, kPeakSamples);
-  return 2.0 * double(n) * double(n) * double(n) / s.least;
+  const Tensor a = noise({n, n}, dtype), b = noise({n, n}, dtype), out = noise({n, n}, dtype);
+  const auto matmul = [&] { kernel::matmul(a, Transpose::no, b, Transpose::no, out); };
+  return 2.0 * double(n) * double(n) * double(n) / time(matmul, kPeakSamples).min;
 }
 
 double Workbench::operation_rate(Dtype dtype) {

@@ -1,8 +1,9 @@
-// How long work takes on a device, and what the device can do at most.
+// Times work on a device and measures the limits of that device.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tensor/kernels.h"
@@ -10,40 +11,45 @@
 
 namespace zl::cli {
 
-// Samples of one quantity. Their median is told, as a mean would be moved by one interruption.
+// Samples of one quantity. Reports use the median, because one interruption would move a mean.
 struct Spread {
-  double median = 0, least = 0, most = 0;
+  double median = 0, min = 0, max = 0;
 };
 Spread spread_of(std::vector<double> samples);
 
-// One rank's memory on a device, outside of any training: the first GPU, or the CPU. For the thread
+// How nlohmann-json writes a Spread.
+template <class Json>
+void to_json(Json& json, const Spread& s) {
+  json = {{"median", s.median}, {"min", s.min}, {"max", s.max}};
+}
+
+std::string short_seconds(double seconds);  // "81 µs", "2.5 ms", "1.2 s"
+
+// One rank's memory on the first GPU or on the CPU, outside of any training. Use it on the thread
 // that makes it.
 class Workbench {
  public:
-  explicit Workbench(const DeviceChoice& device);
+  explicit Workbench(const DeviceChoice& device = {});
   Memory& memory() { return *memory_; }
-  Backend& backend() { return memory_->backend(); }
 
   struct Count {
     int64_t operations = 0, bytes = 0;
   };
-  // What the kernel events of `work` add up to.
+  // The sum over the kernel events of `work`.
   Count count(const std::function<void()>& work);
-  // [s] of `work`, warm. A sample is as many repetitions as make a millisecond. Throws Interrupted
-  // between samples.
+  // [s] of `work` after a warm-up. One sample repeats `work` for at least a millisecond. Throws
+  // Interrupted between samples.
   Spread time(const std::function<void()>& work, int samples);
 
-  // Measured limits.
-  double copy_rate();  // [B/s] read plus written by a copy far larger than the caches
-  double matmul_rate(int64_t n,
-                     Dtype dtype);  // [1/s] operations of a product of two n × n matrices
-  // [1/s] The most operations that a product of matrices can do: multiply-adds of one core, or a
-  // GPU's best large product.
+  Tensor noise(Shape shape, Dtype dtype);  // random values
+  double copy_rate();  // [B/s] read plus written, by a copy far larger than the caches
+  double matmul_rate(int64_t n, Dtype dtype);  // [FLOP/s] of two n × n matrices
+  // [FLOP/s] The peak for a matmul: multiply-adds of one core, or a GPU's best large matmul.
   double operation_rate(Dtype dtype);
 
  private:
   bool gpu_;
-  std::unique_ptr<Backend> made_;  // null: the CPU's
+  std::unique_ptr<Backend> gpu_backend_;  // null on the CPU
   EventStream events_;
   std::unique_ptr<Memory> memory_;
   Count counted_;

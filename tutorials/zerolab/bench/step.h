@@ -1,67 +1,57 @@
-// What 'zerolab bench step' measures: rows, each a stage at some number of ranks, in rounds that
-// take each row once.
+// 'zerolab bench step': its settings and its measurements. These are templates, defined for
+// nlohmann::ordered_json, so that the JSON library stays out of headers.
 #pragma once
 
-#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tutorials/zerolab/bench/bench_progress.h"
 #include "tutorials/zerolab/bench/measure.h"
-#include "tutorials/zerolab/bench/profile.h"
-#include "tutorials/zerolab/bench/sweep.h"
+#include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
 
-// Who trains in a row: the ranks of one stage, or as many that each train alone, at the same time.
-struct StepKind {
-  StageKind stage = StageKind::ddp;
-  int ranks = 1;
-  bool independent = false;
-  const char* name() const { return independent ? "independent" : zl::name(stage); }
+struct StepOptions;
+
+// One setting with several values; all other settings are as the flags say.
+struct Sweep {
+  std::string setting;  // "n_layer"
+  void (*set)(StepOptions& options, int64_t value);
+  std::vector<int64_t> values;
 };
 
-struct StepRow {
-  const StepPoint* point;  // the model and the settings
-  StepKind kind;
-  std::string out_of_memory = {};                // why it did not run; then nothing below is set
-  std::vector<std::vector<double>> rounds = {};  // [s] of the timed steps of each
-  int64_t tokens = 0;                            // of a step, of all ranks
-  double operations = 0;                         // of a step, of all ranks
-  double share = 0;                              // of what all places together can do
-  std::vector<int64_t> peak = {};                // [B] by rank, device and host pool together
-  double page_faults = 0;  // of a timed step, of the whole process: the most of the rounds
-  std::optional<double> system_allocations =
-      {};  // of a timed step: blocks that all ranks took from the system; as above
-  std::optional<int64_t> peak_resident = {};  // [B] of the whole process: the most of the rounds
-  int64_t resident_before = 0;                // [B] in that round, before it began
-
-  bool ran() const { return out_of_memory.empty(); }
-  Spread seconds() const;  // of all timed steps
-  // How many times as long it takes as `other`: of the medians of each round, in which both were
-  // measured.
-  Spread relative_to(const StepRow& other) const;
+struct StepOptions : RunOptions {
+  std::vector<StageKind> stages = {kStages, kStages + 4};
+  std::optional<int64_t> micro_batch;
+  int64_t timed = 10, warm_up = 2;  // steps of a row, over all rounds; steps before them per round
+  int64_t rounds = 3;               // at most `timed`
+  std::vector<Sweep> sweeps;
+  std::string csv;  // the file; "": none
+  bool force = false, profile = false;
 };
 
-struct StepReport {
-  const StepOptions& options;
-  std::vector<StepPoint> points;
-  double operation_rate = 0;  // [1/s] of one place
-  std::vector<StepRow> rows;
-  std::optional<KernelProfile> profile;
-
-  const RunSetup& setup() const { return points.front().setup; }
-  // The row of ddp, or of independent ranks, beside a row with as many ranks as were asked for;
-  // null if it did not run.
-  const StepRow* beside(const StepRow& row, bool independent) const;
+// One model with its settings.
+struct StepPoint {
+  std::string setting;  // the swept setting; "": none
+  int64_t value = 0;
+  RunSetup setup;
+  std::string label() const { return setting.empty() ? "" : str(setting, "=", value, ", "); }
 };
 
-// Throws Interrupted, and the first error of a rank; a row that does not fit is told in the row.
-StepReport measure_steps(const StepOptions& options, std::vector<StepPoint> points);
+// Measures every row once per round. Returns the keys operations_per_second (the peak of one core
+// or GPU) and results. Rows of a point: one rank, independent ranks, ddp, the other stages. A row
+// that does not fit has the reason instead of numbers. Throws Interrupted, and any other error of a
+// rank.
+template <class Json>
+Json measure_steps(const StepOptions& options, const std::vector<StepPoint>& points);
 
-std::string step_text(const StepReport& report);
-std::string step_json(const StepReport& report);
-std::string step_csv(const StepReport& report);
+// The time in each kernel and outside of all kernels: options.warm_up + options.timed steps of ddp
+// on one CPU rank, which communicates nothing.
+template <class Json>
+Json profile_kernels(const StepPoint& point, const StepOptions& options);
+
+// The same training on one rank, a thread of this process.
+GptTrainingSpec one_rank(GptTrainingSpec spec);
 
 }  // namespace zl::cli

@@ -3,21 +3,6 @@
 #include <CLI/CLI.hpp>
 
 namespace zl::cli {
-namespace {
-
-void read_one(const std::string& flag, const std::string& text, const Flags::Read& read) {
-  if (text.starts_with("--") && text.size() > 2)
-    throw UsageError(str(flag, " needs a value, but '", text, "' follows"));
-  try {
-    read(text);
-  } catch (const UsageError&) {
-    throw;
-  } catch (const InputError& e) {
-    throw UsageError(str(flag, ": ", e.what()));
-  }
-}
-
-}  // namespace
 
 Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
              const std::string& description, std::function<int()> run)
@@ -28,33 +13,38 @@ Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
 
 std::string Flags::command() const { return command_.get_name(); }
 
-void Flags::value(const std::string& flag, const std::string& type, const std::string& help,
-                  const Read& read) {
+void Flags::add(const std::string& flag, const std::string& type, const std::string& help,
+                const Read& read, bool several) {
   const std::string shown = flag.substr(flag.rfind(',') + 1);  // "--factor" of "-f,--factor"
-  const auto once = [shown, read](const CLI::results_t& given) {
-    if (given.size() > 1)
+  const auto read_all = [shown, read, several](const CLI::results_t& given) {
+    if (!several && given.size() > 1)
       throw UsageError(str(shown, " is given twice: ", given[0], " and ", given[1]));
-    read_one(shown, given.at(0), read);
+    for (const std::string& text : given) {
+      if (text.starts_with("--") && text.size() > 2)
+        throw UsageError(str(shown, " needs a value, but '", text, "' follows"));
+      try {
+        read(text);
+      } catch (const UsageError&) {
+        throw;
+      } catch (const InputError& e) {
+        throw UsageError(str(shown, ": ", e.what()));
+      }
+    }
     return true;
   };
-  command_.add_option(flag, once, help)
+  command_.add_option(flag, read_all, help)
       ->type_name(type)
       ->group(group_)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
 }
 
-void Flags::values(const std::string& flag, const std::string& type, const std::string& help,
-                   const Read& read) {
-  const auto each = [flag, read](const CLI::results_t& given) {
-    for (const std::string& text : given) read_one(flag, text, read);
-    return true;
-  };
-  command_.add_option(flag, each, help)
-      ->type_name(type)
-      ->group(group_)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
+void Flags::name(const std::string& flag, const std::string& type, const std::string& help,
+                 std::string& into) {
+  value(flag, type, help, [&into](const std::string& text) {
+    require_input(!text.empty(), "the name is empty");
+    into = text;
+  });
 }
 
 void Flags::toggle(const std::string& flag, const std::string& help, bool& on) {

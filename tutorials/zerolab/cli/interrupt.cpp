@@ -9,38 +9,45 @@
 namespace zl::cli {
 namespace {
 
-std::atomic<bool> requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free);  // so that a signal handler may touch it
+constexpr unsigned kPatience = 30;  // [s]
 
-extern "C" void on_interrupt(int) {
-  if (requested.exchange(true)) _exit(130);
+std::atomic<int> requested = 0;
+static_assert(std::atomic<int>::is_always_lock_free);  // a signal handler may use it
+
+extern "C" void on_interrupt(int number) {
+  int none = 0;
+  if (!requested.compare_exchange_strong(none, number) && none == number) _exit(128 + number);
+  if (number != SIGINT) alarm(kPatience);
 }
+
+extern "C" void on_alarm(int) { _exit(128 + requested.load(std::memory_order_relaxed)); }
 
 }  // namespace
 
 void open_standard_streams() {
-  // A stream that came closed would become the next file that is opened, and progress would be
-  // written into it.
-  while (true) {
-    const int fd = open("/dev/null", O_RDWR);
-    if (fd < 0) return;
-    if (fd > 2) {
-      close(fd);
-      return;
-    }
-  }
+  // Otherwise the next file that is opened would become stderr, and progress would be written
+  // into it.
+  int fd = 0;
+  do fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= 2);
+  if (fd > 2) close(fd);
 }
 
 void watch_signals() {
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;
+  struct sigaction action = {}, before = {};
   action.sa_flags = SA_RESTART;  // reading data goes on; the run ends where it polls
-  sigaction(SIGINT, &action, nullptr);
+  action.sa_handler = on_alarm;
+  sigaction(SIGALRM, &action, nullptr);
+  action.sa_handler = on_interrupt;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGXCPU}) {
+    sigaction(number, nullptr, &before);
+    if (number != SIGHUP || before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
   sigaction(SIGXFSZ, &action, nullptr);  // beyond ulimit -f, write() says EFBIG
 }
 
-bool interrupt_requested() { return requested.load(std::memory_order_relaxed); }
+int interrupt_signal() { return requested.load(std::memory_order_relaxed); }
 
 }  // namespace zl::cli

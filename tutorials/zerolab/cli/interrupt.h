@@ -1,17 +1,20 @@
-// Ctrl-C: the first asks the run to end in order, the second ends the program at once.
+// Ctrl-C, SIGTERM, SIGHUP and SIGXCPU: the first asks the run to end between two steps; the same
+// one again ends the program at once.
 #pragma once
 
 namespace zl::cli {
 
-// Takes over SIGINT. Also keeps a reader that goes away (`zerolab … | head -1`) from killing the
-// program.
+// Takes over these signals, except a SIGHUP that is ignored (nohup). A run that has not ended 30 s
+// after any of them but Ctrl-C is ended then. Also keeps a reader that goes away
+// (`zerolab … | head -1`) from killing the program.
 void watch_signals();
 
 // Opens /dev/null in place of stdin, stdout or stderr if they came closed. Call it before any file
 // is opened.
 void open_standard_streams();
 
-// Whether Ctrl-C was pressed. Any thread may ask.
-bool interrupt_requested();
+// The signal that asked the run to end, or 0. Any thread may ask.
+int interrupt_signal();
+inline bool interrupt_requested() { return interrupt_signal() != 0; }
 
 }  // namespace zl::cli

@@ -26,24 +26,16 @@ Flags::Read count(std::optional<int64_t>& into, int64_t least = 1) {
   return [&into, least](const std::string& text) { into = read_count(text, least); };
 }
 
-Flags::Read file(std::string& into) {
-  return [&into](const std::string& text) {
-    require_input(!text.empty(), "the name is empty");
-    into = text;
-  };
-}
-
-// Whether a GPU can be used is asked later: --help and mistakes do not wait for a driver.
+// Whether a GPU can be used is checked later, so that --help does not wait for a driver.
 RunOptions::DeviceWish read_device(const std::string& text) {
   require_input(text != "meta", "meta holds no data and cannot train; 'zerolab plan' runs there");
   return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda"}));
 }
 
 void read_threads(const std::string& text) {
-  if (read_count(text, 1) != 1)
-    throw InputError(
-        "a rank computes on one thread, because bits change with the number of threads; use "
-        "--ranks to fill more cores");
+  require_input(read_count(text, 1) == 1,
+                "a rank computes on one thread, because bits change with the number of threads; "
+                "use --ranks to fill more cores");
 }
 
 }  // namespace
@@ -72,11 +64,16 @@ std::vector<StageKind> read_stages(const std::string& text) {
   return stages;
 }
 
+const char* precision_name(Dtype dtype) {
+  return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f16 ? "fp16" : "fp32";
+}
+
 void add_settings_flags(Flags& flags, RunOptions& options) {
   options.command = flags.command();
-  flags.value("--config", "FILE", "a DeepSpeed JSON file; 'zerolab config' checks and explains it",
-              file(options.config_file));
-  flags.values("--set", "KEY=VALUE", "one setting, as in the file; may be given several times",
+  flags.name("--config", "FILE", "a DeepSpeed JSON file; 'zerolab config' checks and explains it",
+             options.config_file);
+  flags.values("--set", "KEY=VALUE",
+               "one setting, named as in the file; may be given several times",
                [&](const std::string& text) {
                  const size_t equals = text.find('=');
                  require_input(equals != 0 && equals != std::string::npos, "'", text,
@@ -84,8 +81,8 @@ void add_settings_flags(Flags& flags, RunOptions& options) {
                  options.sets.push_back(text);
                });
   flags.value("--precision", "TYPE",
-              "fp32, bf16 or fp16: how weights and activations are stored; the latter two\n"
-              "keep fp32 master weights, 2+2+12 bytes per parameter (default fp32)",
+              "type of weights and activations: fp32, bf16 or fp16; the last two keep\n"
+              "fp32 master weights, 2+2+12 bytes per parameter (default fp32)",
               [&](const auto& text) { options.precision = read_precision(text); });
   flags.toggle("--separate-master",
                "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
@@ -94,42 +91,42 @@ void add_settings_flags(Flags& flags, RunOptions& options) {
 
 void add_run_flags(Flags& flags, RunOptions& options) {
   flags.group("Run");
-  flags.value("--steps", "N", "updates to make (default 100)",
+  flags.value("--steps", "N", "number of updates (default 100)",
               [&](const auto& text) { options.steps = read_count(text, 1, 1'000'000'000); });
-  flags.value("--seed", "S", "of initial values, --shuffle and samples (default 1337)",
-              [&](const auto& text) { options.seed = uint64_t(read_count(text)); });
+  flags.value("--seed", "S", "seed of initial values, --shuffle and samples (default 1337)",
+              [&](const auto& text) { options.seed = read_seed(text); });
   add_settings_flags(flags, options);
 }
 
 void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond) {
   flags.value("--device-memory", "SIZE",
-              "limit of each rank, such as 64MiB" + beyond + " (default none)",
+              "memory limit of each rank, such as 64MiB" + beyond + " (default none)",
               [&](const auto& text) { options.device_memory = read_size(text); });
   flags.value("--host-memory", "SIZE",
-              "the same for what offload_optimizer moves to the host (default none)",
+              "limit of the host memory of each rank, used by offload_optimizer (default none)",
               [&](const auto& text) { options.host_memory = read_size(text); });
 }
 
 void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks) {
   constexpr int64_t most = 64;  // of threads in one process
-  flags.value("--ranks", "N",
-              str("how many, 1 to ", most, "; threads of this process (default ", default_ranks,
-                  "). Not for\nranks that a launcher starts as processes: it says how many"),
-              [&, most](const auto& text) { options.ranks = int(read_count(text, 1, most)); });
+  flags.value(
+      "--ranks", "N",
+      str("number of ranks, 1 to ", most, ", as threads of this process (default ", default_ranks,
+          ").\nNot for ranks that a launcher starts: the launcher sets their number"),
+      [&, most](const auto& text) { options.ranks = int(read_count(text, 1, most)); });
 }
 
 void add_device_flag(Flags& flags, RunOptions& options) {
-  flags.value(
-      "--device", "WHERE",
-      "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\n"
-      "With several GPUs rank r computes on number r modulo their count; ranks may share one.",
-      [&](const auto& text) { options.device = read_device(text); });
+  flags.value("--device", "WHERE",
+              "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\n"
+              "With several GPUs, rank r uses GPU r modulo their number; ranks may share one.",
+              [&](const auto& text) { options.device = read_device(text); });
 }
 
 void add_device_flags(Flags& flags, RunOptions& options) {
   add_device_flag(flags, options);
   flags.toggle("--tf32",
-               "GPUs multiply fp32 matrices faster, with inputs rounded to 10 bits (TF32)",
+               "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster",
                options.tf32);
 }
 
@@ -145,23 +142,30 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
   add_device_flags(flags, options);
   add_backend_flag(
       flags, options,
-      "how ranks communicate: threads, which read each other's memory; nccl, with a GPU for\n"
-      "each rank; or auto: nccl if there are such GPUs (default auto)");
-  flags.value("--threads", "N", "of each rank; 1, the only number so far (default)", read_threads);
+      "how ranks communicate: threads (they read each other's memory), nccl (one GPU per\n"
+      "rank), or auto: nccl if each rank has a GPU (default auto)");
+  flags.value("--threads", "N", "compute threads of each rank; only 1 is supported (default 1)",
+              read_threads);
   add_memory_flags(flags, options, "; beyond it the run ends with 3");
-  flags.toggle("--check", "processes compare their calls in every step (else in the first two)",
+  flags.toggle("--check",
+               "processes compare their collectives in every step, not only in the first two",
                options.check);
   add_timeout_flag(flags, options);
 }
 
 void add_timeout_flag(Flags& flags, RunOptions& options) {
   flags.value(
-      "--timeout", "S", "seconds that a rank waits for the others; 0: for ever (default 60)",
+      "--timeout", "S", "seconds that a rank waits for the others; 0: no limit (default 60)",
       [&](const auto& text) {
         options.timeout = read_real(text);
         require_input(options.timeout == 0 || (options.timeout >= 0.001 && options.timeout <= 1e6),
                       "'", text, "' is not within 0.001 to 1e6 seconds, nor 0");
       });
+}
+
+void add_stages_flag(Flags& flags, std::vector<StageKind>& stages) {
+  flags.value("--stages", "LIST", "comma-separated: ddp,zero1,zero2,zero3 (default all)",
+              [&](const auto& text) { stages = read_stages(text); });
 }
 
 void add_model_flags(Flags& flags, RunOptions& options) {
@@ -170,13 +174,13 @@ void add_model_flags(Flags& flags, RunOptions& options) {
     choose(text, gpt_names());
     options.model = text;
   });
-  flags.value("--n-layer", "N", "blocks", count(options.n_layer));
-  flags.value("--n-head", "N", "attention heads; they divide --n-embd", count(options.n_head));
-  flags.value("--n-embd", "N", "width", count(options.n_embd));
-  flags.value("--block-size", "T", "tokens of a window", count(options.block_size));
-  flags.value("--vocab-size", "V", "tokens that exist", count(options.vocab_size));
-  flags.value("--init-from", "FILE", "safetensors to start from; gives the sizes",
-              file(options.init_from));
+  flags.value("--n-layer", "N", "transformer blocks", count(options.n_layer));
+  flags.value("--n-head", "N", "attention heads; must divide --n-embd", count(options.n_head));
+  flags.value("--n-embd", "N", "embedding width", count(options.n_embd));
+  flags.value("--block-size", "T", "tokens of a sequence", count(options.block_size));
+  flags.value("--vocab-size", "V", "size of the vocabulary", count(options.vocab_size));
+  flags.name("--init-from", "FILE", "safetensors file to start from; it gives the sizes",
+             options.init_from);
 }
 
 void add_data_flags(Flags& flags, RunOptions& options) {
@@ -188,16 +192,17 @@ void add_data_flags(Flags& flags, RunOptions& options) {
                 require_input(!text.empty(), "the name is empty");
                 options.data = text;
               });
-  flags.toggle("--shuffle", "take the windows in an order that --seed decides", options.shuffle);
-  flags.value("--eval-every", "N", "hold out the last tenth of the windows; its loss every N steps",
+  flags.toggle("--shuffle", "read the sequences in an order that --seed decides", options.shuffle);
+  flags.value("--eval-every", "N",
+              "hold out the last tenth of the data; print its loss every N steps",
               [&](const auto& text) { options.eval_every = read_count(text, 1); });
 }
 
 void add_output_flags(Flags& flags, RunOptions& options) {
   flags.group("Output");
-  flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
-  flags.toggle("-q,--quiet", "no progress, no notes", options.quiet);
-  flags.value("--color", "WHEN", "auto, always or never; NO_COLOR is respected (default auto)",
+  flags.toggle("--json", "print one JSON document instead of text", options.json);
+  flags.toggle("-q,--quiet", "no progress and no notes", options.quiet);
+  flags.value("--color", "WHEN", "auto, always or never; auto obeys NO_COLOR (default auto)",
               [&](const auto& text) {
                 options.color = Color(choose(text, {"auto", "always", "never"}));
               });

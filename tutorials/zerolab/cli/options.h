@@ -1,4 +1,5 @@
-// The flags that several commands share, as typed. What they add up to is decided in run_setup.h.
+// The flags that several commands share, as typed. run_setup.h combines them with the
+// configuration.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,7 @@
 
 namespace zl::cli {
 
-// A flag that was not given is empty or keeps the default that stands here.
+// A flag that was not given is empty or has the default below.
 struct RunOptions {
   std::string command;  // "train"
   std::optional<StageKind> stage;
@@ -23,7 +24,7 @@ struct RunOptions {
   bool tf32 = false;
   enum class BackendWish { automatic, threads, nccl };
   BackendWish backend = BackendWish::automatic;
-  bool check = false;  // calls of all steps
+  bool check = false;  // compare the calls of all steps
 
   std::string config_file;
   std::vector<std::string> sets;
@@ -40,7 +41,7 @@ struct RunOptions {
   bool shuffle = false;
   int64_t eval_every = 0;  // steps; 0: never
 
-  std::string out;
+  std::string out, trace;  // "": none
   bool json = false, quiet = false;
   Color color = Color::automatic;
 };
@@ -49,20 +50,23 @@ struct RunOptions {
 StageKind read_stage(const std::string& text);
 // "bf16". Throws InputError with the list otherwise.
 Dtype read_precision(const std::string& text);
-// "zero1,zero3": a list of them.
+// "zero1,zero3": a list of them, returned in the order of the stages without doubles.
 std::vector<StageKind> read_stages(const std::string& text);
+// "fp32", "bf16", "fp16".
+const char* precision_name(Dtype dtype);
 
-void add_settings_flags(Flags& flags,
-                        RunOptions& options);  // --config --set --precision --separate-master
-void add_run_flags(Flags& flags, RunOptions& options);  // those, and --steps --seed
+// Each adds the flags that its comment lists. `options` must outlive the program's run.
+void add_settings_flags(Flags& flags, RunOptions& options);  // --config --set --precision …
+void add_run_flags(Flags& flags, RunOptions& options);       // those, --steps and --seed
 void add_memory_flags(Flags& flags, RunOptions& options,
                       const std::string& beyond);  // --device-memory --host-memory
 void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks);  // --ranks
 void add_device_flag(Flags& flags, RunOptions& options);                    // --device
-void add_device_flags(Flags& flags, RunOptions& options);                   // --device --tf32
+void add_device_flags(Flags& flags, RunOptions& options);                   // … and --tf32
 void add_timeout_flag(Flags& flags, RunOptions& options);                   // --timeout
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
+void add_stages_flag(Flags& flags, std::vector<StageKind>& stages);         // --stages
 void add_model_flags(Flags& flags, RunOptions& options);   // --model, sizes, --init-from
 void add_data_flags(Flags& flags, RunOptions& options);    // --data --shuffle --eval-every
 void add_output_flags(Flags& flags, RunOptions& options);  // --json --color -q

@@ -1,27 +1,98 @@
 #include "tutorials/zerolab/cli/output_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "tensor/error.h"
+#include "tensor/io/pending_file.h"
 
 namespace zl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string resolved(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  const fs::path target = fs::canonical(path, error);
+  return error ? path : target.string();
+}
+
+// A short name, because file names have at most 255 bytes.
+std::string temporary_beside(const std::string& path) {
+  static std::atomic<int> number{0};
+  return (fs::path(path).parent_path() / str(".zerolab-", getpid(), "-", number++)).string();
+}
+
+}  // namespace
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  if (fs::equivalent(a, b, error)) return true;
+  return fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error);
+}
 
 void require_output_file(const std::string& path, const std::string& in, bool force) {
-  namespace fs = std::filesystem;
   std::error_code ignored;
   require_input(!path.empty(), "the name of the file to write is empty");
   require_input(!fs::is_directory(path, ignored), "'", path,
                 "' is a folder; give the name of a file");
-  const fs::file_status there = fs::status(path, ignored);
-  require_input(!fs::exists(there) || fs::is_regular_file(there), "'", path,
+  const fs::file_status target = fs::status(path, ignored);
+  const bool special = fs::exists(target) && !fs::is_regular_file(target);
+  require_input(!special && !path.starts_with("/dev/"), "'", path,
                 "' is a device or a pipe; give the name of a file");
-  const bool same = !in.empty() && (path == in || fs::equivalent(path, in, ignored));
-  require_input(!same, "'", path, "' is the file to read; give another name to write to");
+  require_input(in.empty() || !same_file(path, in), "'", path,
+                "' is the file to read; give another name to write to");
   require_input(force || !fs::exists(fs::symlink_status(path, ignored)), "'", path,
                 "' exists; --force replaces it");
   const fs::path folder = fs::path(path).parent_path();
   require_input(folder.empty() || fs::is_directory(folder, ignored), "'", path,
                 "' cannot be written: there is no folder '", folder.string(), "'");
+}
+
+OutputFile::OutputFile(const std::string& path, const std::string& in, bool force)
+    : path_(force ? resolved(path) : path), force_(force), temporary_(temporary_beside(path_)) {
+  require_output_file(path, in, force);
+  write([](const std::string& temporary) { PendingFile{temporary}; });
+}
+
+OutputFile::~OutputFile() { unlink(temporary_.c_str()); }
+
+void OutputFile::write(const std::function<void(const std::string&)>& writer) const {
+  try {
+    writer(temporary_);
+  } catch (const OutputError& e) {
+    std::string text = e.what();
+    if (const size_t at = text.find(temporary_); at != std::string::npos)
+      text.replace(at, temporary_.size(), path_);
+    throw OutputError(text);
+  }
+}
+
+void OutputFile::write_text(const std::string& text) const {
+  write([&](const std::string& temporary) {
+    PendingFile file(temporary);
+    file.write(text.data(), text.size());
+    file.commit();
+  });
+}
+
+void OutputFile::commit() {
+  struct stat old = {};
+  if (force_ && stat(path_.c_str(), &old) == 0) chmod(temporary_.c_str(), old.st_mode & 07777);
+  const char *from = temporary_.c_str(), *to = path_.c_str();
+  int failed = renameat2(AT_FDCWD, from, AT_FDCWD, to, force_ ? 0 : RENAME_NOREPLACE);
+  if (failed != 0 && errno == EINVAL) failed = link(from, to);  // an old or remote file system
+  if (failed == 0) return;
+  throw OutputError(str("'", path_, "' cannot be written: ", std::strerror(errno),
+                        errno == EEXIST ? "; another program wrote it meanwhile" : ""));
 }
 
 }  // namespace zl::cli

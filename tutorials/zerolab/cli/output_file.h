@@ -1,12 +1,39 @@
 // A file that a command is about to write.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace zl::cli {
 
-// Throws InputError if `path` is a folder, is the file `in` under whatever name ("" if there is
-// none), or exists and `force` is not given, so that nothing is replaced by accident.
+// Throws InputError if `path` is a folder, a device or a pipe, is the file `in` under any name (""
+// if there is none), or exists and `force` is not given. So nothing is replaced by accident.
 void require_output_file(const std::string& path, const std::string& in, bool force);
+
+// The same file, under whatever names, also if it does not exist yet.
+bool same_file(const std::string& a, const std::string& b);
+
+// The file is made under a temporary name in the same folder, and commit() gives it its name.
+// Without commit() nothing stays. A file of that name that appeared meanwhile is kept, and commit()
+// throws OutputError, unless `force` was given. Then a symbolic link stays a link and its target is
+// replaced, and the new file has the mode of the old one.
+class OutputFile {
+ public:
+  // Checks as require_output_file(), and that the folder can be written to.
+  OutputFile(const std::string& path, const std::string& in, bool force);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // `writer` writes the file of the name that it gets. Its OutputErrors name this file instead.
+  void write(const std::function<void(const std::string& temporary)>& writer) const;
+  void write_text(const std::string& text) const;
+  void commit();
+
+ private:
+  const std::string path_;  // of the file itself, links resolved
+  const bool force_;
+  const std::string temporary_;
+};
 
 }  // namespace zl::cli

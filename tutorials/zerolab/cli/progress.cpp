@@ -12,10 +12,8 @@ constexpr size_t kRecent = 20;              // steps that the speed is a mean of
 constexpr int kBar = 20, kShortestBar = 6;  // columns
 constexpr double kRedraw = 0.1;             // [s]
 
-std::string format(const char* pattern, auto... values) {
-  char text[160];
-  std::snprintf(text, sizeof text, pattern, values...);
-  return text;
+double since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 // The smallest of 1, 2, 5, 10, 20, … that makes at most kLines lines.
@@ -25,96 +23,93 @@ int64_t lines_every(int64_t steps) {
       if ((steps + every - 1) / every <= kLines) return every;
 }
 
+std::string bar(double done, int width) {
+  const int full = int(done * width);
+  std::string text;
+  for (int i = 0; i < width; ++i) text += i < full ? '=' : i == full ? '>' : ' ';
+  return "[" + text + "]";
+}
+
+std::string fixed(const char* pattern, double value) {
+  return std::isfinite(value) ? format(pattern, value) : "-";
+}
+
+// The first gradient that is not finite, in a line that stays.
+std::string nonfinite_line(const StepRecord& record) {
+  const auto& found = *record.nonfinite;
+  std::string text =
+      str("step ", record.step, ": the gradient of ", found.parameter, " is not finite on rank ",
+          found.rank, found.in_sum ? ", in the sum over ranks or micro-batches" : "",
+          record.skipped ? "; no rank made this step" : "");
+  return text + (record.loss_scale ? str("; loss scale ", *record.loss_scale) : "");
+}
+
 }  // namespace
-
-std::string short_number(double value) {
-  if (!std::isfinite(value)) return "-";
-  for (const auto& [unit, name] : {std::pair{1e9, "G"}, {1e6, "M"}, {1e3, "k"}})
-    if (value >= unit) return format(value < 100 * unit ? "%.1f%s" : "%.0f%s", value / unit, name);
-  return format("%.0f", value);
-}
-
-std::string short_time(double seconds) {
-  if (!std::isfinite(seconds)) return "-";
-  const auto s = int64_t(std::ceil(seconds));
-  if (s < 60) return format("%ds", int(s));
-  if (s < 3600) return format("%dm %02ds", int(s / 60), int(s % 60));
-  return format("%dh %02dm", int(s / 3600), int(s / 60 % 60));
-}
-
-std::string digits(double value, int digits) {
-  return std::isfinite(value) ? format("%.*g", digits, value) : "-";
-}
 
 Progress::Progress(const Terminal& terminal, int64_t steps, std::string label)
     : terminal_(terminal),
       steps_(steps),
       every_(lines_every(steps)),
-      label_(std::move(label)),
+      label_(label.empty() ? "" : label + " "),
       begin_(Clock::now()) {}
+
+Progress::Progress(int64_t items, bool quiet) : Progress(standard_error(Color::automatic), items) {
+  quiet_ = quiet;
+}
 
 Progress::~Progress() {
   if (line_open_) std::fputs("\n", stderr);
 }
 
-double Progress::seconds_left(int64_t step) const {
-  return std::chrono::duration<double>(Clock::now() - begin_).count() / double(step) *
-         double(steps_ - step);
-}
-
 std::string Progress::numbers(const StepRecord& record) const {
-  Recent sum{0, 0};
-  for (const Recent& r : recent_) sum = {sum.tokens + r.tokens, sum.seconds + r.seconds};
-  std::string text = std::isfinite(record.loss) ? format("loss %.4f", record.loss) : "loss -";
-  if (record.eval_loss)
-    text += std::isfinite(*record.eval_loss) ? format("  held-out %.4f", *record.eval_loss)
-                                             : "  held-out -";
-  text += "  norm " + (std::isfinite(record.grad_norm) ? format("%.3f", record.grad_norm) : "-") +
-          "  lr " + digits(record.lr, 3);
-  text += "  " + short_number(double(sum.tokens) / sum.seconds) + " tokens/s";
-  if (record.step < steps_) text += "  ETA " + short_time(seconds_left(record.step));
+  double tokens = 0, seconds = 0;
+  for (const StepRecord& r : recent_) tokens += double(r.tokens), seconds += r.seconds;
+  std::string text = "loss " + fixed("%.4f", record.loss);
+  if (record.eval_loss) text += "  held-out " + fixed("%.4f", *record.eval_loss);
+  text += "  norm " + fixed("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
+          short_number(tokens / seconds) + " tokens/s";
+  if (record.step < steps_)
+    text +=
+        "  ETA " + short_time(since(begin_) / double(record.step) * double(steps_ - record.step));
   return text + (record.skipped ? "  skipped" : "");
 }
 
-// A line of its own for each step whose gradient is not finite: who was to blame.
-void Progress::name_culprit(const StepRecord& record) {
-  if (!record.culprit) return;
-  const Culprit& c = *record.culprit;
-  std::string text =
-      str("step ", record.step, ": the gradient of ", c.parameter, " is not finite on rank ",
-          c.rank, c.in_sum ? ", in the sum over ranks or micro-batches" : "",
-          record.skipped ? "; no rank made this step" : "");
-  if (record.loss_scale) text += str("; loss scale ", *record.loss_scale);
-  std::fputs(
-      ((line_open_ ? "\n" : "") + (label_.empty() ? "" : label_ + " ") + text + "\n").c_str(),
-      stderr);
-  line_open_ = false;
-}
-
-std::string Progress::bar(int64_t step, int width) const {
-  const int done = int(step * width / steps_);
-  std::string text;
-  for (int i = 0; i < width; ++i) text += i < done ? '=' : i == done ? '>' : ' ';
-  return "[" + text + "]";
-}
-
 void Progress::rewrite(const StepRecord& record) {
-  const auto now = Clock::now();
-  const bool waits = std::chrono::duration<double>(now - drawn_).count() < kRedraw;
-  if (waits && record.step != 1 && record.step != steps_ && !record.eval_loss) return;
-  drawn_ = now;
-  const std::string count = format("%*lld/%lld ", int(std::to_string(steps_).size()),
-                                   (long long)record.step, (long long)steps_);
-  const std::string head = (label_.empty() ? "" : label_ + " ") + count, tail = numbers(record);
+  const bool early = since(drawn_) < kRedraw;
+  if (early && record.step != 1 && record.step != steps_ && !record.eval_loss) return;
+  drawn_ = Clock::now();
+  const int digits_of_steps = int(std::to_string(steps_).size());
+  const std::string head = label_ + format("%*lld/%lld ", digits_of_steps, (long long)record.step,
+                                           (long long)steps_),
+                    tail = numbers(record);
   const int columns = std::max(20, terminal_.width() - 1);
-  const int room = std::min(
-      kBar, columns - int(head.size() + tail.size()) - 4);  // for the bar; two brackets, two spaces
-  const std::string line = room >= kShortestBar
-                               ? head + terminal_.dim(bar(record.step, room)) + "  " + tail
-                               : (head + tail).substr(0, size_t(columns));
+  // Room for the bar without its two brackets and two spaces.
+  const int room = std::min(kBar, columns - int(head.size() + tail.size()) - 4);
+  const std::string line =
+      room >= kShortestBar
+          ? head + terminal_.dim(bar(double(record.step) / double(steps_), room)) + "  " + tail
+          : (head + tail).substr(0, size_t(columns));
   std::fputs(("\r" + line + "\x1b[K").c_str(), stderr);
   std::fflush(stderr);
   line_open_ = true;
+}
+
+void Progress::item(const std::string& name) {
+  const int64_t ended = items_++;
+  if (quiet_ || (!terminal_.rewrites && ended % every_ != 0)) return;
+  std::string line = str(items_, "/", steps_, " ", name);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  if (ended > 0) line += ", ETA " + short_time(seconds / double(ended) * double(steps_ - ended));
+  const auto columns = size_t(std::max(20, terminal_.width() - 1));
+  line = terminal_.rewrites ? "\r" + line.substr(0, columns) + "\x1b[K" : line + "\n";
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+  line_open_ = terminal_.rewrites;
+}
+
+void Progress::clear() {
+  if (line_open_) std::fputs("\r\x1b[K", stderr);
+  line_open_ = false;
 }
 
 void Progress::line(const std::string& text) {
@@ -125,20 +120,19 @@ void Progress::line(const std::string& text) {
 }
 
 void Progress::step(const StepRecord& record) {
-  recent_.push_back({record.tokens, record.seconds});
+  recent_.push_back(record);
   if (recent_.size() > kRecent) recent_.pop_front();
-  name_culprit(record);
+  if (record.nonfinite) {
+    std::fputs(((line_open_ ? "\n" : "") + label_ + nonfinite_line(record) + "\n").c_str(), stderr);
+    line_open_ = false;
+  }
   if (terminal_.rewrites) return rewrite(record);
   if (record.step != 1 && record.step != steps_ && record.step % every_ != 0 && !record.eval_loss)
     return;
-  const int width = int(std::to_string(steps_).size());
-  const std::string label = label_.empty() ? "" : label_ + " ";
-  std::fputs(
-      (label + format("step %*lld/%lld  ", width, (long long)record.step, (long long)steps_) +
-       numbers(record) + "\n")
-          .c_str(),
-      stderr);
-  std::fflush(stderr);
+  line(label_ +
+       format("step %*lld/%lld  ", int(std::to_string(steps_).size()), (long long)record.step,
+              (long long)steps_) +
+       numbers(record));
 }
 
 }  // namespace zl::cli

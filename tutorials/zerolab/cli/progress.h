@@ -1,4 +1,4 @@
-// How a run goes, on stderr: one line that is written over on a terminal, elsewhere about twenty
+// The progress of a run on stderr: one line that is rewritten on a terminal, elsewhere about twenty
 // plain lines.
 #pragma once
 
@@ -7,48 +7,40 @@
 #include <string>
 
 #include "stages/train/trainer.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/terminal.h"
 
 namespace zl::cli {
 
 class Progress {
  public:
-  // `label` stands before each line, such as the stage that runs; it may be empty.
+  // `label` begins each line, such as the stage that runs; it may be empty.
   Progress(const Terminal& terminal, int64_t steps, std::string label = "");
+  // Progress over `items` pieces of work that are not training steps. Prints nothing if `quiet`.
+  Progress(int64_t items, bool quiet);
   ~Progress();  // leaves the cursor at the start of a line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  void item(const std::string& name);  // the next item begins: "3/12 gelu, ETA 4s"
+  void clear();                        // removes the line that is written over
   void step(const StepRecord& record);
-  // Another line, or several, that stays; on a terminal the line that is written over goes on
-  // below.
+  // Prints one or more lines that stay; on a terminal progress goes on below them.
   void line(const std::string& text);
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string numbers(const StepRecord& record) const;
-  std::string bar(int64_t step, int width) const;
-  double seconds_left(int64_t step) const;
   void rewrite(const StepRecord& record);
-  void name_culprit(const StepRecord& record);
 
   Terminal terminal_;
+  bool quiet_ = false;
+  int64_t items_ = 0;      // that have begun
   int64_t steps_, every_;  // plain lines: every how many steps
-  std::string label_;
+  std::string label_;      // with a space behind it, or ""
   Clock::time_point begin_, drawn_;
-  struct Recent {
-    int64_t tokens;
-    double seconds;
-  };
-  std::deque<Recent> recent_;  // the last steps, for the speed
+  std::deque<StepRecord> recent_;  // the last steps, for the speed
   bool line_open_ = false;
 };
-
-// "23.9k", "512", "1.2M": for people.
-std::string short_number(double value);
-// "3s", "2m 05s", "1h 02m".
-std::string short_time(double seconds);
-// The number with `digits` significant digits; "-" if it is not finite.
-std::string digits(double value, int digits);
 
 }  // namespace zl::cli

@@ -1,4 +1,4 @@
-// A table for people: rows of cells, the first column to the left, the others to the right.
+// A table of text: the first column is aligned left, the others right.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,10 @@ class TextTable {
 
   std::string text() const {
     std::vector<size_t> widths;
-    for (const auto& cells : rows_)
-      for (size_t i = 0; i < cells.size(); ++i) {
-        if (widths.size() <= i) widths.push_back(0);
-        widths[i] = std::max(widths[i], columns(cells[i]));
-      }
+    for (const auto& cells : rows_) {
+      widths.resize(std::max(widths.size(), cells.size()));
+      for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], columns(cells[i]));
+    }
     std::string all;
     for (const auto& cells : rows_) {
       for (size_t i = 0; i < cells.size(); ++i) {
@@ -34,8 +33,7 @@ class TextTable {
  private:
   // Characters of UTF-8 text, each one column wide.
   static size_t columns(const std::string& text) {
-    return size_t(
-        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+    return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
   }
   std::vector<std::vector<std::string>> rows_;
 };

@@ -2,7 +2,7 @@
 
 namespace zl::cli {
 
-inline constexpr const char* kVersion =
-    "0.1.0";  // CMakeLists.txt has the same; tests/zerolab/help_test.cpp compares them
+// As in CMakeLists.txt; tests/zerolab/help_test.cpp compares the two.
+inline constexpr const char* kVersion = "0.1.0";
 
 }  // namespace zl::cli

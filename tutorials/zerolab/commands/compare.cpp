@@ -4,11 +4,12 @@
 #include <filesystem>
 #include <map>
 
-#include "tensor/io/pending_file.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/run/run_setup.h"
+#include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_trace.h"
 
 namespace zl::cli {
@@ -17,53 +18,49 @@ namespace {
 constexpr int kDefaultRanks = 4;
 
 struct CompareOptions : RunOptions {
-  std::string trace;  // empty: none
+  std::string baseline;
   std::vector<StageKind> stages = {kStages, kStages + 4};
 };
 
-// The files of --out. They are opened before anything runs, so that a folder that cannot be written
-// costs no time.
-class ReportFolder {
- public:
-  explicit ReportFolder(const std::string& path) : path_(path) {
-    std::error_code error;
-    for (const char* taken : {"metrics.jsonl", "model.safetensors"})
-      require_input(!std::filesystem::exists(path_ / taken, error), "--out ", path,
-                    " already holds a run (", taken, "); name another folder");
-    std::filesystem::create_directories(path_, error);
-    require_input(!error, "--out ", path, " cannot be created: ", error.message());
-    PendingFile(file("compare.json"));  // can be written; nothing stays
-  }
-  void write(const std::string& name, const std::string& text) const {  // whole or not at all
-    PendingFile pending(file(name));
-    pending.write(text.data(), text.size());
-    pending.commit();
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
+// --trace run.json for zero1: "run-zero1.json".
+std::string trace_name(const std::string& path, StageKind stage) {
+  const std::filesystem::path file(path);
+  const std::string name = file.stem().string() + "-" + zl::name(stage) + file.extension().string();
+  return (file.parent_path() / name).string();
+}
 
- private:
-  std::filesystem::path path_;
-};
-
-// --trace run.json: run-ddp.json, run-zero1.json and so on.
-class StageTraces {
+// What is measured of each stage beside the comparison: a trace if it is asked for, waiting, and
+// the memory at the peak. All file names are checked at once, whichever stages will run.
+class StageRecorders {
  public:
-  // All names are checked now, whichever stages will run.
-  StageTraces(const std::string& path, int ranks, bool writes) {
-    const std::filesystem::path file(path);
+  StageRecorders(const CompareOptions& options, int ranks, bool writes) {
     for (const StageKind stage : kStages) {
-      const std::string name =
-          file.stem().string() + "-" + zl::name(stage) + file.extension().string();
-      if (!path.empty())
-        traces_.try_emplace(stage, (file.parent_path() / name).string(), ranks, writes);
+      meters_.try_emplace(stage, ranks);
+      if (!options.trace.empty())
+        traces_.try_emplace(stage, trace_name(options.trace, stage), options.out, ranks, writes);
     }
   }
   StageHooks hooks() {
-    if (traces_.empty()) return {};
-    return {.at_start = [this](StageKind stage,
-                               RankTraining& training) { traces_.at(stage).at_start(training); },
-            .at_end = [this](StageKind stage,
-                             RankTraining& training) { traces_.at(stage).at_end(training); }};
+    return {.at_start =
+                [this](StageKind stage, Trainer& training) {
+                  meters_.at(stage).at_start(training);
+                  if (!traces_.empty()) traces_.at(stage).at_start(training);
+                },
+            .at_end =
+                [this](StageKind stage, Trainer& training) {
+                  meters_.at(stage).at_end(training);
+                  if (!traces_.empty()) traces_.at(stage).at_end(training);
+                }};
+  }
+  // Adds what was measured to the stages that ran. Returns their memory at the peak.
+  std::map<StageKind, MemoryByUse> results(Comparison& comparison) const {
+    std::map<StageKind, MemoryByUse> at_peak;
+    for (StageOutcome& s : comparison.stages) {
+      if (s.out_of_memory) continue;
+      s.waiting = meters_.at(s.stage).waiting(s.steps);
+      at_peak[s.stage] = meters_.at(s.stage).at_peak();
+    }
+    return at_peak;
   }
   std::string summary(const Comparison& comparison) const {
     std::string text;
@@ -71,109 +68,148 @@ class StageTraces {
       if (!traces_.empty() && !s.out_of_memory) text += traces_.at(s.stage).summary();
     return text;
   }
+  std::string problem() const {
+    for (const auto& [stage, trace] : traces_)
+      if (!trace.problem().empty()) return trace.problem();
+    return "";
+  }
 
  private:
+  std::map<StageKind, StageMeter> meters_;
   std::map<StageKind, RunTrace> traces_;
 };
 
-int compare(CompareOptions options) {
-  const std::optional<LaunchedRank> process = launched_rank(options);
-  const bool first = is_first(process);  // else another process writes and speaks for this one
-  if (!first) hush(options);
-  const RunSetup setup = set_up_run(options, kDefaultRanks, process);
-  TrainingSpec machine = setup.spec;
-  machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
-  require_memory(machine, setup, options.stages);
-  std::optional<ReportFolder> folder;
-  if (!options.out.empty() && first) folder.emplace(options.out);
-  StageTraces traces(options.trace, setup.spec.ranks, first);
+Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
+                      const StageHooks& hooks) {
   const Terminal terminal = standard_error(options.color);
-  if (!options.quiet) note_reports_of_train(setup.spec.config, "compare");
-  if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);
-
   std::optional<Progress> progress;
   std::optional<StageKind> running;
-  Comparison comparison;
+  const auto on_step = [&](StageKind, const StepRecord& record) {
+    if (progress) progress->step(record);
+  };
+  StageHooks with_progress = hooks;  // it begins before the first step, so that its ETA is right
+  with_progress.at_start = [&](StageKind stage, Trainer& trainer) {
+    if (hooks.at_start) hooks.at_start(stage, trainer);
+    if (trainer.comm().rank() != 0) return;
+    running = stage;
+    if (options.quiet) return;
+    progress.reset();  // ends the line of the stage before
+    progress.emplace(terminal, setup.spec.steps, name(stage));
+  };
   try {
-    comparison = compare_stages(
-        setup.spec, options.stages,
-        [&](StageKind stage, const StepRecord& record) {
-          if (options.quiet) return;
-          if (running != stage) {
-            progress.reset();  // ends the line of the stage before
-            progress.emplace(terminal, setup.spec.config.steps, name(stage));
-            running = stage;
-          }
-          progress->step(record);
-        },
-        traces.hooks());
+    return compare_stages(setup.spec, options.stages, on_step, with_progress);
   } catch (const Interrupted&) {
-    if (!first) return 130;
     progress.reset();
-    std::fprintf(stderr, "zerolab: interrupted%s; nothing was written\n",
-                 running ? str(" while ", name(*running), " ran").c_str() : "");
-    return 130;
+    throw InterruptedRun(str(interrupted_by(interrupt_signal()),
+                             running ? str(" while ", name(*running), " ran") : "",
+                             "; nothing was written"));
   }
-  if (!first) return 0;
-  progress.reset();
-  if (!options.quiet) std::fputs(traces.summary(comparison).c_str(), stderr);
-  const std::string json = comparison_json(comparison, setup.spec);
+}
+
+// Prints the report first, so that it is not lost if a file cannot be written.
+void print_and_write(const CompareOptions& options, const ComparisonReport& report,
+                     const RunFolder* folder, const StageRecorders& recorders) {
+  const std::string json = comparison_json(report);
+  std::fputs((options.json ? json : comparison_text(report)).c_str(), stdout);
+  std::fflush(stdout);
   if (folder) {
-    folder->write("compare.json", json);
-    folder->write("report.html", comparison_html(comparison, setup.spec));
+    OutputFile document(folder->file("compare.json"), "", false),
+        page(folder->file("report.html"), "", false);
+    document.write_text(json);
+    page.write_text(comparison_html(report));
+    document.commit();
+    page.commit();
+    if (!options.json)
+      std::printf("%s\n", printable(str("Files: ", folder->file("report.html"), ", ",
+                                        folder->file("compare.json")))
+                              .c_str());
   }
-  std::fputs((options.json ? json : comparison_text(comparison, setup.spec)).c_str(), stdout);
-  if (folder && !options.json)
-    std::printf("Files: %s, %s\n", folder->file("report.html").c_str(),
-                folder->file("compare.json").c_str());
-  if (!comparison.any_fits()) return 3;
-  return comparison.ok() ? 0 : 1;
+  if (!recorders.problem().empty()) throw OutputError(recorders.problem());
+}
+
+int compare(CompareOptions options, bool& first) {
+  const std::optional<LaunchedRank> process = launched_rank(options);
+  first = is_first(process);  // else the process of rank 0 writes and prints
+  if (!first) hush(options);
+  const RunSetup setup = set_up_run(options, kDefaultRanks, process);
+  std::optional<Baseline> baseline;
+  if (!options.baseline.empty()) {
+    baseline.emplace(options.baseline);
+    baseline->require_same_settings(comparison_settings(setup, options.stages));
+  }
+  GptTrainingSpec machine = setup.spec;
+  machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
+  require_memory(machine, setup, options.stages);
+  std::optional<RunFolder> folder;
+  if (!options.out.empty() && first) folder.emplace(options.out);
+  StageRecorders recorders(options, setup.spec.ranks, first);
+  if (!options.quiet) note_reports_of_train(setup.config, "compare");
+  if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);
+
+  Comparison comparison = run_stages(options, setup, recorders.hooks());
+  if (!first) return kFine;
+  if (!options.quiet) std::fputs(recorders.summary(comparison).c_str(), stderr);
+  ComparisonReport report{setup, comparison, recorders.results(comparison), options.baseline, ""};
+  if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
+  print_and_write(options, report, folder ? &*folder : nullptr, recorders);
+  if (!comparison.any_fits()) return kOutOfMemory;
+  return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
 }
 
 constexpr const char* kFooter =
-    R"(ddp always runs first, listed or not. Compared are the bits of every step's loss and gradient norm and of all
-weights. With one micro-batch per step all stages promise ddp's bits; with several, zero1 promises ddp's and zero3
-zero2's, since the pairs add in another order; listing zero3 then brings zero2. Memory and traffic are compared with closed formulas, activations
-and the total with a dry run. Ψ is the number of parameters, N that of ranks.
---out DIR receives report.html and compare.json.
+    R"(ddp always runs first, listed or not. The bits of all losses, gradient norms and final
+weights are compared. With one micro-batch per step all stages promise ddp's bits. With several,
+zero1 promises ddp's bits and zero3 promises zero2's: the two pairs differ by rounding because
+they sum in different orders. zero3 then needs zero2, which runs as well, and the gradient of
+each stage's first step must be within rounding of ddp's.
+Memory and traffic are compared with closed formulas; activations, workspace and the total are
+compared with a dry run. Ψ is the number of parameters, N the number of ranks.
+--out DIR gets report.html and compare.json. --baseline FILE names the compare.json of an earlier
+run with the same settings: losses, norms, hashes of the weights, memory and traffic must be
+equal.
 
 Examples:
   zerolab compare
   zerolab compare --model tiny --ranks 3 --steps 20 --stages zero1,zero3
-  zerolab compare --set gradient_accumulation_steps=4 --out runs/accumulated
+  zerolab compare --set gradient_accumulation_steps=4 --out runs/a
+  zerolab compare --set gradient_accumulation_steps=4 --baseline runs/a/compare.json
   zerolab compare --device-memory 12MiB
   zerolab compare --device cuda --ranks 3 --precision bf16
 
-Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale is small enough, 2 usage or configuration, 3 no stage fits,
-            4 communication, 70 unforeseen, 130 Ctrl-C)";
+Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale is small enough,
+            2 usage or configuration, 3 no stage fits, 4 communication, 70 unforeseen,
+            74 an output could not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
 
 }  // namespace
 
 void add_compare(CLI::App& app, Invocation& invocation) {
   static CompareOptions options;
   Flags flags(app, invocation, "compare",
-              "the same seed and data under several stages: equality, memory, traffic",
-              [] { return compare(options); });
+              "the same seed and data under several stages: equality, memory, traffic", [] {
+                bool first = true;
+                try {
+                  return compare(options, first);
+                } catch (const Interrupted&) {
+                  if (first) throw;
+                  return 128 + interrupt_signal();
+                }
+              });
   add_run_flags(flags, options);
   flags.group("Ranks");
-  flags.value("--stages", "LIST", "of ddp, zero1, zero2, zero3 with commas between (default all)",
-              [](const auto& text) { options.stages = read_stages(text); });
+  add_stages_flag(flags, options.stages);
   add_rank_flags(flags, options, kDefaultRanks);
   add_model_flags(flags, options);
   add_data_flags(flags, options);
   flags.group("Output");
-  flags.value("--out", "DIR", "where report.html and compare.json go (default nowhere)",
-              [](const auto& text) {
-                require_input(!text.empty(), "the name is empty");
-                options.out = text;
-              });
-  flags.value("--trace", "FILE",
-              "timelines for ui.perfetto.dev, of stage ddp in FILE's name with -ddp\nbefore its "
-              "ending, and so on (default none)",
-              [](const auto& text) {
-                require_input(!text.empty(), "the name is empty");
-                options.trace = text;
-              });
+  flags.name("--out", "DIR",
+             "folder for report.html and compare.json; must not hold a run (default: none)",
+             options.out);
+  flags.name("--baseline", "FILE", "compare.json of an earlier run that the results must equal",
+             options.baseline);
+  flags.name("--trace", "FILE",
+             "new files for timelines, for ui.perfetto.dev: FILE's name with -ddp, -zero1 …\n"
+             "before its ending (default: none)",
+             options.trace);
   add_output_flags(flags, options);
   flags.footer(kFooter);
 }

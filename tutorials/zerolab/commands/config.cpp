@@ -1,5 +1,6 @@
-// zerolab config: what is wrong in a configuration file, what its settings come to, and a file to
-// start from.
+// zerolab config: checks a configuration file, explains its settings, writes a file to start from.
+
+#include "stages/deepspeed/config.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -7,14 +8,13 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "stages/deepspeed/config_keys.h"
-#include "stages/deepspeed/config_values.h"
+#include "stages/deepspeed/keys.h"
 #include "tensor/io/pending_file.h"
+#include "tensor/printable.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/commands/config_template.h"
 
 namespace zl::cli {
 namespace {
@@ -23,31 +23,32 @@ using Severity = ConfigFinding::Severity;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kCheckFooter =
-    R"(Findings go to stdout, one in a line, in the order of the file:
-  FILE:LINE: SEVERITY: KEY: what is so, and what to write instead
-An error is what DeepSpeed refuses, or what zerolab cannot honour and would change results. A warning is what DeepSpeed
-ignores silently, such as a misspelt key of the top level. A note is what has no effect here, and why.
+    R"(Findings go to stdout, one per line, in the order of the file:
+  FILE:LINE: SEVERITY: KEY: the problem, and what to write instead
+error    DeepSpeed refuses the key, or it would change results and zerolab cannot honour it
+warning  DeepSpeed ignores the key, such as a misspelt one at the top level
+note     the key has no effect here, for the reason given
 
 Examples:
   zerolab config check ds_config.json --ranks 8
   zerolab config check ds_config.json --set zero_optimization.stage=3 --strict
 
-Exit codes: 0 no error (there may be warnings and notes), 2 errors, or a file that is no JSON object)";
+Exit codes: 0 no errors, 2 errors, or the file is not a JSON object)";
 
 constexpr const char* kExplainFooter =
-    R"(A setting comes from the file (FILE:LINE), from --set, from others (derived: with the arithmetic), or is a default.
-"auto" is the default, or what the other settings give. Where DeepSpeed's default is another one, it stands beside.
+    R"(The origin of a setting is the file (FILE:LINE), --set, other settings (derived)
+or a default. The last column shows DeepSpeed's default where it is another one.
 
 Examples:
   zerolab config explain                                  the defaults
   zerolab config explain ds_config.json --ranks 8
   zerolab config explain --set zerolab.defaults=deepspeed
-  zerolab config explain --keys                           every key that is known, as Markdown
+  zerolab config explain --keys                           every known key, as Markdown
 
 Exit codes: 0 fine, 2 the settings have errors)";
 
 constexpr const char* kInitFooter =
-    R"(The file has comments: what each key says and what else it may say. DeepSpeed reads it too.
+    R"(Comments in the file say what each key does. DeepSpeed can read the file too.
 
 Examples:
   zerolab config init > ds_config.json
@@ -55,7 +56,61 @@ Examples:
 
 Exit codes: 0 fine, 2 --out exists, or the flags contradict each other)";
 
-constexpr int64_t kMostRanks = 4096;  // only arithmetic is done with them
+constexpr char kHead[] = R"(// Settings for zerolab and for DeepSpeed, which reads comments too.
+//   zerolab config check FILE --ranks 4      errors, and keys without effect
+//   zerolab config explain FILE              every setting and its origin
+//   zerolab train --config FILE --ranks 4
+{
+  // A step takes train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks sequences.
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 1,
+
+  // The largest L2 norm of the gradient; 0 turns clipping off. Without this key a file has 1.0.
+  "gradient_clipping": 1.0,
+
+  // Adam, AdamW or SGD. These values are the defaults.
+  "optimizer": {
+    "type": "AdamW",
+    "params": {"lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
+  },
+
+  // WarmupLR, WarmupDecayLR or WarmupCosineLR. Without this block the learning rate is constant.
+  // "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.001, "warmup_num_steps": 10}},
+)";
+
+constexpr char kFp32[] = "\n  // Numbers are fp32. \"bf16\": {\"enabled\": true} stores bf16.\n";
+constexpr char kBf16[] = R"(
+  // Parameters, gradients and activations are bf16; the optimizer keeps an fp32 copy. A step whose
+  // gradient is not finite is skipped.
+  "bf16": {"enabled": true, "check_grad_overflow": true},
+)";
+constexpr char kFp16[] = R"(
+  // Parameters, gradients and activations are fp16; the optimizer keeps an fp32 copy. loss_scale 0
+  // is a dynamic scale: it starts at 2^initial_scale_power, doubles after loss_scale_window steps
+  // without overflow, and halves after hysteresis overflows.
+  "fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000,
+           "hysteresis": 2, "min_loss_scale": 1},
+)";
+
+constexpr char kTail[] = R"(
+    // Elements that are communicated together; absent: one unit at a time.
+    // "reduce_bucket_size": 5e8, "allgather_bucket_size": 5e8
+  },
+
+  // zerolab's own settings, which DeepSpeed ignores. Flags win over all settings of this file.
+  "zerolab": {
+    "model": "small",      // tiny, small, gpt2, gpt2-medium, …
+    "steps": 100,
+    "seed": 1337,
+    "recompute": false     // true: activation checkpointing; less memory, more time
+  }
+}
+)";
+
+constexpr const char* kSharded[] = {"every rank has everything (plain data parallelism)",
+                                    "each rank has a shard of the optimizer state",
+                                    "each rank has a shard of optimizer state and gradients",
+                                    "each rank has a shard of all three, parameters too"};
 
 struct ConfigOptions {
   std::string file;
@@ -68,35 +123,29 @@ void print(const Json& document) {
   std::printf("%s\n", document.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
-// The finding for a file that cannot be read or is no JSON object. Its sentence begins with the
-// file, and its line if there is one.
-ConfigFinding unreadable(const std::string& file, const std::string& sentence) {
-  ConfigFinding finding{Severity::error, file, sentence, ""};
-  const size_t digits = file.size() + 1, end = sentence.find(": ", digits);
-  if (sentence.starts_with(file + ":") && end != std::string::npos &&
-      sentence.find_first_not_of("0123456789", digits) == end) {
-    finding.where = sentence.substr(0, end);
-    finding.text = sentence.substr(end + 2);
-  } else if (sentence.starts_with(file + " ")) {
-    finding.text = "the file" + sentence.substr(file.size());
-  }
-  return finding;
-}
-
+// Settings that cannot be read have one finding. Its sentence starts with the file, and with the
+// line if there is one.
 LoadedConfig load(const ConfigOptions& options) {
+  const std::string& file = options.file;
   try {
-    return load_config({.file = options.file, .sets = options.sets, .ranks = options.ranks});
+    return load_config({.file = file, .sets = options.sets, .ranks = options.ranks});
   } catch (const InputError& e) {
+    ConfigFinding finding{Severity::error, file, e.what(), ""};
+    const size_t line = file.size() + 1, end = finding.text.find_first_not_of("0123456789", line);
+    if (finding.text.starts_with(file + ":") && finding.text.find(": ", line) == end) {
+      finding.where = finding.text.substr(0, end);
+      finding.text.erase(0, end + 2);
+    } else if (finding.text.starts_with(file + " ")) {
+      finding.text.replace(0, file.size(), "the file");
+    }
     LoadedConfig none;
-    none.findings.push_back(unreadable(options.file, e.what()));
+    none.findings.push_back(finding);
     return none;
   }
 }
 
 int64_t count(const std::vector<ConfigFinding>& findings, Severity severity) {
-  int64_t n = 0;
-  for (const ConfigFinding& f : findings) n += f.severity == severity;
-  return n;
+  return std::ranges::count(findings, severity, &ConfigFinding::severity);
 }
 
 Json to_json(const std::vector<ConfigFinding>& findings) {
@@ -113,9 +162,9 @@ int check(const ConfigOptions& options) {
   if (options.strict)
     for (ConfigFinding& f : findings)
       if (f.severity == Severity::warning) f.severity = Severity::error;
-  const int64_t errors = count(findings, Severity::error),
-                warnings = count(findings, Severity::warning),
-                notes = count(findings, Severity::note);
+  const int64_t errors = count(findings, Severity::error);
+  const int64_t warnings = count(findings, Severity::warning);
+  const int64_t notes = count(findings, Severity::note);
   if (options.json) {
     print({{"schema", 1},
            {"command", "config check"},
@@ -137,7 +186,7 @@ int check(const ConfigOptions& options) {
   return errors == 0 ? 0 : 2;
 }
 
-// Columns to the left, each as wide as its widest cell.
+// Left-aligned columns, each as wide as its widest cell.
 void print_columns(const std::vector<std::array<std::string, 4>>& rows) {
   std::array<size_t, 4> widths{};
   for (const auto& row : rows)
@@ -146,7 +195,8 @@ void print_columns(const std::vector<std::array<std::string, 4>>& rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i)
       line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    std::printf("%s\n", line.substr(0, line.find_last_not_of(' ') + 1).c_str());
+    line.erase(line.find_last_not_of(' ') + 1);
+    std::printf("%s\n", printable(line).c_str());
   }
 }
 
@@ -187,45 +237,54 @@ int explain(const ConfigOptions& options) {
   return ok ? 0 : 2;
 }
 
-struct InitOptions : TemplateOptions {
+struct InitOptions {
+  StageKind stage = StageKind::zero2;
+  Dtype precision = Dtype::f32;
+  bool offload = false;  // of the optimizer state; not in ddp
   std::string out;
   bool force = false;
 };
 
+// JSON with comments that explain each key.
+std::string config_template(const InitOptions& options) {
+  const int stage = int(options.stage);
+  const char* precision = options.precision == Dtype::f16    ? kFp16
+                          : options.precision == Dtype::bf16 ? kBf16
+                                                             : kFp32;
+  const char* shard = options.stage == StageKind::zero1 ? "" : ", so is the gradient shard";
+  return str(kHead, precision, "\n  // Stage ", stage, ": ", kSharded[stage],
+             ".\n  \"zero_optimization\": {\n    \"stage\": ", stage, ",",
+             options.offload ? str("\n    // Optimizer state is in host memory", shard,
+                                   ".\n    \"offload_optimizer\": {\"device\": \"cpu\"},")
+                             : "",
+             kTail);
+}
+
 int init(const InitOptions& options) {
   if (options.offload && options.stage == StageKind::ddp)
-    throw UsageError(
-        "--offload has no effect in ddp, which keeps its optimizer state on the device; use "
-        "--stage zero1, zero2 or zero3");
+    throw UsageError("--offload has no effect in ddp; use --stage zero1, zero2 or zero3");
   const std::string text = config_template(options);
   if (options.out.empty()) return std::fputs(text.c_str(), stdout), 0;
   require_output_file(options.out, "", options.force);
   PendingFile file(options.out);
   file.write(text.data(), text.size());
   file.commit();
-  std::fprintf(stderr, "%s: stage %s; look at it with: zerolab config explain %s\n",
+  std::fprintf(stderr, "%s: stage %s; to see every setting: zerolab config explain %s\n",
                options.out.c_str(), name(options.stage), options.out.c_str());
   return 0;
 }
 
-Dtype read_dtype(const std::string& text) {
-  if (text == "fp32") return Dtype::f32;
-  if (text == "bf16") return Dtype::bf16;
-  require_input(text == "fp16", "'", text, "' is none of fp32, bf16, fp16");
-  return Dtype::f16;
-}
-
 void add_common(Flags& flags, ConfigOptions& options) {
-  flags.value("--ranks", "N", "for the arithmetic of batch sizes (default 4)",
-              [&](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
-  flags.values("--set", "KEY=VALUE", "one setting, as in the file; may be given several times",
+  flags.value("--ranks", "N", "number of ranks, for the batch sizes: up to 4096 (default 4)",
+              [&](const auto& text) { options.ranks = int(read_count(text, 1, 4096)); });
+  flags.values("--set", "KEY=VALUE", "one setting; may be given several times",
                [&](const auto& text) { options.sets.push_back(text); });
   flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
 }
 
 void add_check(CLI::App& config, Invocation& invocation) {
   auto options = std::make_shared<ConfigOptions>();
-  Flags flags(config, invocation, "check", "what is wrong in a file, and what has no effect",
+  Flags flags(config, invocation, "check", "find errors in a file, and keys without effect",
               [options] { return check(*options); });
   flags.value("FILE", "", "a DeepSpeed JSON file",
               [options](const auto& text) { options->file = text; });
@@ -236,15 +295,14 @@ void add_check(CLI::App& config, Invocation& invocation) {
 
 void add_explain(CLI::App& config, Invocation& invocation) {
   auto options = std::make_shared<ConfigOptions>();
-  Flags flags(config, invocation, "explain", "every setting, its value and where that comes from",
+  Flags flags(config, invocation, "explain", "print every setting with its value and origin",
               [options] { return explain(*options); });
   flags.value("FILE", "", "a DeepSpeed JSON file (default: none)", [options](const auto& text) {
     require_input(!text.empty(), "the name is empty");
     options->file = text;
   });
   add_common(flags, *options);
-  flags.toggle("--keys", "the table of all known keys, as Markdown, and nothing else",
-               options->keys);
+  flags.toggle("--keys", "print only the table of all known keys, as Markdown", options->keys);
   flags.footer(kExplainFooter);
 }
 
@@ -261,9 +319,9 @@ void add_config(CLI::App& app, Invocation& invocation) {
   flags.value("--stage", "STAGE", "ddp, zero1, zero2 or zero3 (default zero2)",
               [options](const auto& text) { options->stage = read_stage(text); });
   flags.value("--precision", "TYPE", "fp32, bf16 or fp16 (default fp32)",
-              [options](const auto& text) { options->precision = read_dtype(text); });
+              [options](const auto& text) { options->precision = read_precision(text); });
   flags.toggle("--offload", "optimizer state in host memory", options->offload);
-  flags.value("--out", "FILE", "write there instead of stdout; a file that exists is refused",
+  flags.value("--out", "FILE", "write to FILE instead of stdout; an existing file is refused",
               [options](const auto& text) { options->out = text; });
   flags.toggle("--force", "replace FILE if it exists", options->force);
   flags.footer(kInitFooter);

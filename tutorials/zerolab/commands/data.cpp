@@ -1,40 +1,49 @@
-// zerolab data: what training data hold, and text whose entropy is known.
+// zerolab data: describes training data, and writes text of known entropy.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "nn/data/corpus.h"
 #include "nn/data/markov.h"
 #include "nn/data/token_data.h"
+#include "nn/gpt.h"
 #include "stages/train/trainer.h"
 #include "tensor/io/pending_file.h"
 #include "tensor/memory.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/output_file.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr const char* kInfoFooter =
-    R"(A name ending in .bin holds tokens: llm.c's shard if it starts with 20240520, else uint16 as nanoGPT writes them.
-Any other file is text, and its bytes are the tokens (vocabulary 256). A quoted pattern means all files that match.
-A window is what one row of a batch reads: T inputs and, shifted by one, T targets. A file of n tokens has
-(n - 1) / T windows, rounded down; no window crosses a file. Without FILE: the text that comes with zerolab.
+    R"(A name that ends in .bin holds tokens: llm.c's format if it starts with 20240520, else uint16
+as nanoGPT writes them. Any other file is text, and its bytes are the tokens (vocabulary 256). A
+quoted pattern means all files that match.
+A window is the data of one row of a batch: T inputs and, shifted by one, T targets. A file of n
+tokens has (n - 1) / T windows, rounded down; no window crosses a file. Without FILE: the text that
+comes with zerolab.
 
   zerolab data info input.txt
   zerolab data info 'fineweb_train_*.bin' --block-size 1024 --json)";
 
 constexpr const char* kSynthFooter =
-    R"(A Markov source over 8 symbols: each depends on the one before it and on nothing else. So the best loss that
-any model can reach is known, the entropy of the source, and one can see a model approach it.
-OUT is text; a name ending in .bin gets the same symbols as uint16 tokens. The same seed writes the same file,
-and a shorter file is the beginning of a longer one.
+    R"(A Markov source over 8 symbols: each symbol depends on the one before it only. So the lowest
+loss that a model can reach is known, the entropy of the source, and training can approach it.
+OUT is text; a name that ends in .bin gets the same symbols as uint16 tokens. The same seed writes
+the same file, and a shorter file is the beginning of a longer one.
 
   zerolab data synth synth.txt --tokens 1e6 --seed 1
   zerolab train --model tiny --data synth.txt --steps 500)";
@@ -105,7 +114,7 @@ bool is_text(const TokenData& data) {
 
 void print_text(const DataInfo& info) {
   const auto line = [](const char* what, const std::string& text) {
-    std::printf("%-12s%s\n", what, text.c_str());
+    std::printf("%-12s%s\n", what, printable(text).c_str());
   };
   line("data", info.data.files() == 1 ? info.data.name()
                                       : str(info.data.name(), ", ", info.data.files(), " files"));
@@ -118,12 +127,8 @@ void print_text(const DataInfo& info) {
   line("vocabulary",
        str(info.distinct, " different tokens, the largest is ", info.largest, ": --vocab-size ",
            is_text(info.data) ? 256 : info.largest + 1, is_text(info.data) ? "" : " or more"));
-  char loss[160];
-  std::snprintf(
-      loss, sizeof loss,
-      "%.3f nats per token for a model that knows the frequencies of tokens and nothing else",
-      info.frequency_entropy);
-  line("loss", loss);
+  line("loss", format("%.3f nats per token for a model that knows only how frequent each token is",
+                      info.frequency_entropy));
   if (info.windows == 0) {
     line("windows", str("none of T = ", info.block_size, ": no file has more than ",
                         info.block_size, " tokens; use a smaller --block-size"));
@@ -134,28 +139,25 @@ void print_text(const DataInfo& info) {
   }
 }
 
-void print_json(const DataInfo& info) {
-  nlohmann::ordered_json files = nlohmann::ordered_json::array();
-  for (int file = 0; file < info.data.files(); ++file) {
+void print_document(const DataInfo& info) {
+  Json files = Json::array();
+  for (int file = 0; file < info.data.files(); ++file)
     files.push_back({{"file", info.data.file_name(file)},
                      {"format", info.data.file_format(file)},
                      {"tokens", info.data.file_tokens(file)},
                      {"windows", windows_of(info.data.file_tokens(file), info.block_size)}});
-  }
-  const nlohmann::ordered_json document{{"schema", 1},
-                                        {"command", "data info"},
-                                        {"data", info.data.name()},
-                                        {"files", files},
-                                        {"tokens", info.data.tokens()},
-                                        {"distinct_tokens", info.distinct},
-                                        {"largest_token", info.largest},
-                                        {"frequency_entropy", info.frequency_entropy},
-                                        {"block_size", info.block_size},
-                                        {"windows", info.windows},
-                                        {"held_out_windows", info.held_out},
-                                        {"training_windows", info.windows - info.held_out}};
-  std::printf("%s\n",
-              document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  print_json(Json{{"schema", 1},
+                  {"command", "data info"},
+                  {"data", info.data.name()},
+                  {"files", files},
+                  {"tokens", info.data.tokens()},
+                  {"distinct_tokens", info.distinct},
+                  {"largest_token", info.largest},
+                  {"frequency_entropy", info.frequency_entropy},
+                  {"block_size", info.block_size},
+                  {"windows", info.windows},
+                  {"held_out_windows", info.held_out},
+                  {"training_windows", info.windows - info.held_out}});
 }
 
 struct SynthOptions {
@@ -165,8 +167,9 @@ struct SynthOptions {
   bool json = false, force = false;
 };
 
-void write_text(const SynthOptions& options, const MarkovSource& source) {
-  PendingFile file(options.out);
+void write_symbols(const SynthOptions& options, const MarkovSource& source,
+                   const std::string& path) {
+  PendingFile file(path);
   const bool as_tokens = options.out.ends_with(".bin");
   std::string wide;
   source.generate(options.tokens, [&](std::string_view symbols) {
@@ -179,30 +182,42 @@ void write_text(const SynthOptions& options, const MarkovSource& source) {
   file.commit();
 }
 
+// Throws InputError if the disk has too little room.
+void require_room(const SynthOptions& options) {
+  const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
+  std::error_code error;
+  const auto space = std::filesystem::space(folder.empty() ? "." : folder, error);
+  const double bytes = double(options.tokens) * (options.out.ends_with(".bin") ? 2 : 1);
+  require_input(error || bytes <= double(space.available), "--tokens ", options.tokens,
+                " would take ", human_bytes(int64_t(std::min(bytes, 9e18))), ", but the disk of '",
+                options.out, "' has ", human_bytes(int64_t(space.available)),
+                " free; ask for fewer tokens");
+}
+
 int synth(const SynthOptions& options) {
   if (options.out.empty()) throw UsageError("which file? write: zerolab data synth OUT");
-  require_output_file(options.out, "", options.force);
+  OutputFile file(options.out, "", options.force);
+  require_room(options);
   const MarkovSource source(options.seed);
-  write_text(options, source);
+  file.write([&](const std::string& temporary) { write_symbols(options, source, temporary); });
+  file.commit();
   if (options.json) {
-    const nlohmann::ordered_json document{{"schema", 1},
-                                          {"command", "data synth"},
-                                          {"out", options.out},
-                                          {"tokens", options.tokens},
-                                          {"seed", options.seed},
-                                          {"symbols", MarkovSource::kSymbols},
-                                          {"entropy", source.entropy()}};
-    std::printf("%s\n",
-                document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-    return 0;
+    print_json(Json{{"schema", 1},
+                    {"command", "data synth"},
+                    {"out", options.out},
+                    {"tokens", options.tokens},
+                    {"seed", options.seed},
+                    {"symbols", MarkovSource::kSymbols},
+                    {"entropy", source.entropy()}});
+    return kFine;
   }
-  std::printf("%s: %lld tokens of %d symbols, seed %llu\n", options.out.c_str(),
+  std::printf("%s: %lld tokens of %d symbols, seed %llu\n", printable(options.out).c_str(),
               (long long)options.tokens, MarkovSource::kSymbols, (unsigned long long)options.seed);
   std::printf(
-      "entropy %.6f nats per token: no model's loss can stay below it (knowing nothing costs ln %d "
-      "= %.3f)\n",
+      "entropy %.6f nats per token: no model's loss can stay below it (equal probabilities give "
+      "ln %d = %.3f)\n",
       source.entropy(), MarkovSource::kSymbols, std::log(MarkovSource::kSymbols));
-  return 0;
+  return kFine;
 }
 
 uint64_t read_seed(const std::string& text) {
@@ -216,36 +231,33 @@ uint64_t read_seed(const std::string& text) {
 }  // namespace
 
 void add_data(CLI::App& app, Invocation& invocation) {
-  CLI::App& data = *app.add_subcommand("data", "training data: what they hold, and synthetic ones");
+  CLI::App& data = *app.add_subcommand("data", "describe training data, or write synthetic data");
   data.require_subcommand(1);
 
   auto info = std::make_shared<InfoOptions>();
   Flags flags(data, invocation, "info", "files, tokens, vocabulary and windows", [info] {
     const DataInfo found = read_info(*info);
-    info->json ? print_json(found) : print_text(found);
-    return 0;
+    info->json ? print_document(found) : print_text(found);
+    return kFine;
   });
-  flags.value("FILE", "", "a file or a quoted pattern (default: the text that comes with zerolab)",
-              [info](const auto& text) {
-                require_input(!text.empty(), "the name is empty");
-                info->file = text;
-              });
-  flags.value("--block-size", "T", "tokens of a window (default 128)",
+  flags.name("FILE", "", "a file or a quoted pattern (default: the text that comes with zerolab)",
+             info->file);
+  flags.value("--block-size", "T", "tokens of a sequence (default 128)",
               [info](const auto& text) { info->block_size = read_count(text, 1); });
-  flags.toggle("--json", "one JSON document on stdout instead of the text", info->json);
+  flags.toggle("--json", "print one JSON document instead of text", info->json);
   flags.footer(kInfoFooter);
 
   auto options = std::make_shared<SynthOptions>();
   Flags more(data, invocation, "synth", "write text of known entropy",
              [options] { return synth(*options); });
-  more.value("OUT", "", "the file to write; one that exists is refused",
+  more.value("OUT", "", "the file to write; it must not exist",
              [options](const auto& text) { options->out = text; });
   more.value("--tokens", "N", "length, such as 200000 or 1e6 (default 1e6)",
              [options](const auto& text) { options->tokens = read_count(text, 2); });
-  more.value("--seed", "S", "of the source and the text (default 1337)",
+  more.value("--seed", "S", "seed of the source and the text (default 1337)",
              [options](const auto& text) { options->seed = read_seed(text); });
   more.toggle("--force", "replace OUT if it exists", options->force);
-  more.toggle("--json", "one JSON document on stdout instead of the text", options->json);
+  more.toggle("--json", "print one JSON document instead of text", options->json);
   more.footer(kSynthFooter);
 }
 

@@ -1,4 +1,4 @@
-// zerolab doctor: what this machine can run, and the cure for what it cannot.
+// zerolab doctor: what this machine can run, and how to fix what it cannot.
 
 #include <unistd.h>
 
@@ -13,6 +13,9 @@
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/bench/measure.h"
 #include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/terminal.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/run/machine.h"
@@ -25,20 +28,21 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMatrix = 512, kGpuMatrix = 4096;
 constexpr int64_t kCopy = int64_t(64) << 20;              // [B]
 constexpr CoreRun kBrief{.samples = 5, .seconds = 8e-3};  // one core
-constexpr int64_t kEnoughShared =
-    int64_t(256) << 20;  // [B] for NCCL among the ranks of one machine; Docker gives 64 MiB
+// [B] enough for NCCL among the ranks of one machine; Docker gives 64 MiB.
+constexpr int64_t kEnoughShared = int64_t(256) << 20;
 
-// What one GPU was measured to do; empty if it cannot be used.
+// The measured speed of one GPU; 0 if it could not be measured.
 struct GpuRates {
   int index = 0;
-  double fp32 = 0, tf32 = 0, bf16 = 0;  // [1/s] operations of a large product
+  double fp32 = 0, tf32 = 0, bf16 = 0;  // [1/s] operations of a large matmul
   double copy = 0;                      // [B/s] read plus written
 };
 
+// All measurements and findings, made by the constructor.
 struct Diagnosis {
-  double multiply_add = multiply_add_peak();                        // [1/s]
-  double matmul = product_rate(kMatrix, kBrief).most;               // [1/s]
-  double copy = stream_rate(MemoryPass::copy, kCopy, kBrief).most;  // [B/s]
+  double multiply_add = multiply_add_peak();                       // [1/s]
+  double matmul = matmul_rate(kMatrix, kBrief).max;                // [1/s]
+  double copy = memory_rate(MemoryPass::copy, kCopy, kBrief).max;  // [B/s]
   int cores = usable_cores();
   int64_t memory = total_memory(), available = available_memory();  // [B]
   Terminal terminal = standard_error(Color::automatic);
@@ -68,7 +72,7 @@ struct Diagnosis {
   std::vector<GpuRates> measure_gpus() const;
 };
 
-// A GPU that is found and then fails is a finding of the doctor's, too: its rates stay 0.
+// A GPU that fails here is reported, and its rates stay 0.
 std::vector<GpuRates> Diagnosis::measure_gpus() const {
   std::vector<GpuRates> all;
   for (const Gpu& gpu : gpus.gpus) {
@@ -89,11 +93,7 @@ std::vector<GpuRates> Diagnosis::measure_gpus() const {
   return all;
 }
 
-std::string rounded(double value, const char* unit) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ", value);
-  return std::string(text) + unit;
-}
+std::string rounded(double value, const char* unit) { return format("%.1f ", value) + unit; }
 
 std::string build() {
   return compiler() + (optimised_build()
@@ -102,13 +102,13 @@ std::string build() {
 }
 
 std::string terminal_line(const Terminal& terminal) {
-  const std::string progress = terminal.rewrites ? "progress is one line that is written over"
+  const std::string progress = terminal.rewrites ? "progress is one line that is rewritten"
                                                  : "stderr is no terminal: plain progress lines";
   return progress + (terminal.colored ? ", in colour" : ", without colour");
 }
 
 void line(const std::string& what, const std::string& text) {
-  std::printf("%-14s%s\n", what.c_str(), text.c_str());
+  std::printf("%-14s%s\n", what.c_str(), printable(text).c_str());
 }
 
 // "GPU 0 reads GPUs 1 2 3 directly".
@@ -134,7 +134,7 @@ void print_gpus(const Diagnosis& d) {
                  : std::string("not in this build") + (d.driver ? " (a GPU driver is here)" : "");
   if (!g.driver.empty()) cuda += "; the driver runs CUDA up to " + g.driver;
   if (g.built_in && !g.usable()) cuda += "; " + g.problem;
-  if (!g.usable()) cuda += ": ranks compute on the CPU. Cure: " + g.cure;
+  if (!g.usable()) cuda += ": ranks compute on the CPU. How to fix it: " + g.cure;
   line("CUDA", cuda);
   for (const Gpu& gpu : g.gpus) {
     line(str("GPU ", gpu.index),
@@ -155,7 +155,7 @@ void print_ranks(const Diagnosis& d) {
   if (!d.nccl.api)
     line("NCCL",
          str(nccl_compiled_for() ? "cannot be used: " : "not in this build: ", d.nccl.problem,
-             "; ranks are threads, which need no library. Cure: ", d.nccl.cure));
+             "; ranks are threads, which need no library. How to fix it: ", d.nccl.cure));
   else if (!d.nccl_problem.empty())
     line("NCCL", "cannot be used: " + d.nccl_problem);
   else
@@ -166,11 +166,11 @@ void print_ranks(const Diagnosis& d) {
                                     " ranks, as threads or processes (--backend nccl)")));
   if (d.shared == 0)
     line("/dev/shm",
-         "missing: NCCL sends through it between GPUs that do not reach each other. Cure: mount "
+         "missing: NCCL uses it between GPUs that cannot access each other. How to fix it: mount "
          "it, or set NCCL_SHM_DISABLE=1");
   else if (d.shared < kEnoughShared)
     line("/dev/shm", human_bytes(d.shared) +
-                         ", maybe too little for NCCL. Cure: start the container with "
+                         ", maybe too little for NCCL. How to fix it: start the container with "
                          "--shm-size=1g or --ipc=host");
   else
     line("/dev/shm", human_bytes(d.shared));
@@ -179,12 +179,11 @@ void print_ranks(const Diagnosis& d) {
          str(r->launcher, ": this is rank ", r->rank, " of ", r->size, ", ", r->local_rank, " of ",
              r->local_size, " on this machine; rank 0 is at ", r->address, ", port ", r->port));
   else
-    line("launcher", d.launch_problem.empty() ? "none: this process stands alone"
+    line("launcher", d.launch_problem.empty() ? "none: this process runs all ranks"
                                               : "not understood: " + d.launch_problem);
   if (!d.launch.note.empty()) line("", d.launch.note);
   line("machines",
-       "several by srun, torchrun or mpirun, with NCCL; tutorials/reference/lab_machines.md says "
-       "how");
+       "several with srun, torchrun or mpirun and NCCL; see tutorials/reference/lab_machines.md");
 }
 
 void print_text(const Diagnosis& d) {
@@ -264,8 +263,8 @@ Json launch_json(const Diagnosis& d) {
   return json;
 }
 
-void print_json(const Diagnosis& d) {
-  const Json document{
+void print_document(const Diagnosis& d) {
+  print_json(Json{
       {"schema", 1},
       {"command", "doctor"},
       {"ok", true},
@@ -285,8 +284,7 @@ void print_json(const Diagnosis& d) {
       {"cuda", gpus_json(d)},
       {"nccl", nccl_json(d)},
       {"launch", launch_json(d)},
-  };
-  std::printf("%s\n", document.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  });
 }
 
 }  // namespace
@@ -295,14 +293,15 @@ void add_doctor(CLI::App& app, Invocation& invocation) {
   static bool json = false;
   Flags flags(app, invocation, "doctor", "what this machine can run", [] {
     const Diagnosis diagnosis;
-    json ? print_json(diagnosis) : print_text(diagnosis);
-    return 0;
+    json ? print_document(diagnosis) : print_text(diagnosis);
+    return kFine;
   });
   flags.group("Output");
-  flags.toggle("--json", "one JSON document on stdout instead of the text", json);
+  flags.toggle("--json", "print one JSON document instead of text", json);
   flags.footer(
-      "Measures for less than half a second, and each GPU for as long. Exit code: 0 whenever the "
-      "CPU path can run.");
+      "Measures the CPU for less than half a second, and each GPU as long. Exit code: 0 if "
+      "training "
+      "on\nthe CPU works.");
 }
 
 }  // namespace zl::cli

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <random>
 #include <string_view>
@@ -16,7 +18,8 @@
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/launcher/launched_ranks.h"
+#include "tutorials/zerolab/launcher/process.h"
+#include "tutorials/zerolab/launcher/ranks.h"
 
 namespace zl::cli {
 namespace {
@@ -31,7 +34,7 @@ struct LaunchOptions {
 };
 LaunchOptions options;
 
-// A port on which nobody listens now; nor do the system's own choices begin so low.
+// A port that is free now, below the range from which the system chooses ports.
 int free_port(std::mt19937& random) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int port = std::uniform_int_distribution(15000, 32000)(random);
@@ -40,12 +43,15 @@ int free_port(std::mt19937& random) {
     address.sin_port = htons(uint16_t(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    require_input(listener >= 0, "this machine gives no sockets, by which the ranks would meet");
+    require_input(listener >= 0,
+                  "no socket can be opened, so the ranks cannot connect to each other: ",
+                  std::strerror(errno));
     const bool free = bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     close(listener);
     if (free) return port;
   }
-  throw InputError("no free port was found between 15000 and 32000, at which the ranks would meet");
+  throw InputError(
+      "no free port was found between 15000 and 32000, on which the ranks could connect");
 }
 
 std::string random_name(std::mt19937& random) {
@@ -55,13 +61,13 @@ std::string random_name(std::mt19937& random) {
   return name;
 }
 
-// Of another launcher, which would have started this one once for each of its ranks.
+// Throws InputError if another launcher started this process as one of its ranks.
 void require_no_rank() {
   const char* rank = std::getenv("RANK");
   require_input(rank == nullptr || *rank == '\0', "RANK=", rank ? rank : "",
-                " is set: this is already a rank of another launcher. Cure: start the program by "
-                "one launcher, or unset RANK");
-  // Job scripts may set WORLD_SIZE for others; the ranks get their own, and MASTER_ADDR too.
+                " is set: this is already a rank of another launcher. Use one launcher, or unset "
+                "RANK");
+  // Job scripts may set WORLD_SIZE and MASTER_ADDR for other programs; the ranks get new values.
   const auto others = launch_environment([](const char* name) -> const char* {
     const std::string_view variable = name;
     return variable == "WORLD_SIZE"    ? nullptr
@@ -71,16 +77,16 @@ void require_no_rank() {
   require_input(!others.rank || others.rank->size == 1, "this is already one of ",
                 others.rank ? others.rank->size : 1, " ranks that ",
                 others.rank ? others.rank->launcher : "",
-                " started. Cure: leave out 'zerolab launch -n N --', or start one process by ",
+                " started. Leave out 'zerolab launch -n N --', or start one process with ",
                 others.rank ? others.rank->launcher : "");
 }
 
-// This very program, under the name that ps shows best.
+// The path of this program, as ps should show it.
 std::string own_program() {
   std::error_code missing;
   const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", missing);
-  return access(path.c_str(), X_OK) == 0 ? path.string()
-                                         : "/proc/self/exe";  // it was replaced meanwhile
+  const bool replaced = access(path.c_str(), X_OK) != 0;  // by a new build
+  return replaced ? "/proc/self/exe" : path.string();
 }
 
 int launch() {
@@ -96,35 +102,33 @@ int launch() {
   std::mt19937 random{std::random_device{}()};
   plan.port = free_port(random);
   plan.run = random_name(random);
-  const std::string& word = options.program[0];
   try {
-    return LaunchedRanks(plan, standard_error(Color::automatic)).run();
-  } catch (const InputError& e) {
-    throw InputError(e.what() + (word.find('/') == std::string::npos
-                                     ? did_you_mean(word, options.commands)
-                                     : ""));
+    return run_launched_ranks(plan, standard_error(Color::automatic));
+  } catch (const ProgramNotFound& e) {
+    throw InputError(e.what() + did_you_mean(options.program[0], options.commands));
   }
 }
 
 constexpr const char* kFooter =
-    R"(After the flags come PROGRAM and its arguments; "--" may stand between. PROGRAM is one of zerolab's commands (train,
-compare, …), a name on PATH or a path; all that follows it is its own.
+    R"(The flags are followed by PROGRAM and its arguments; "--" may separate them. PROGRAM is a
+command of zerolab (train, compare, …), a name on PATH or a path. All that follows belongs to it.
 
-Each process is told its place by RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, ZEROLAB_PORT and
-ZEROLAB_RUN_ID. What rank 0 writes to stdout comes out untouched; what else is written comes to stderr, in whole
-lines behind "[rank 2] ". On a terminal rank 0's stderr is the terminal's, so that its progress stays one line.
-Rank 0 reads stdin, the others nothing. What a rank leaves running in its process group ends with it.
+Each process gets its rank and the address of rank 0 in RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, MASTER_ADDR, ZEROLAB_PORT and ZEROLAB_RUN_ID. The stdout of rank 0 is passed on
+unchanged. All other output goes to stderr, in complete lines that begin with "[rank 2] ". On a
+terminal, rank 0 writes to it directly, so that its progress stays one line. Rank 0 reads stdin,
+the others read nothing. When a rank ends, the processes left in its process group are killed.
 
-When a process fails, the others have --grace seconds to end with their own error, then get SIGTERM and 2 s later
-SIGKILL. Ctrl-C goes to all; a second one kills them.
+When a process fails, the others have --grace seconds to end with their own error. They get
+SIGTERM then, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them.
 
 Examples:
   zerolab launch -n 2 -- train --backend nccl --model tiny
-  zerolab launch -n 4 ./build/default/tutorials/own_model
   zerolab launch -n 2 sh -c 'echo rank $RANK of $WORLD_SIZE'
 
-Exit codes: 0 all processes ended with 0, else that of the one that failed first (not 4 if another explains it),
-            4 if a signal killed it, 2 usage, or the program cannot be started, 130 Ctrl-C, 143 SIGTERM)";
+Exit codes: 0 all processes ended with 0, else the code of the process that failed first (a code
+            other than 4 is preferred, because 4 is often a consequence), 4 if a signal killed it,
+            2 usage or the program cannot be started, 130 Ctrl-C, 143 SIGTERM)";
 
 }  // namespace
 
@@ -146,12 +150,13 @@ int take_launched_program(int argc, char** argv) {
 void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> commands) {
   options.commands = std::move(commands);
   options.commands.push_back("launch");  // which then says that it is a rank itself
-  Flags flags(app, invocation, "launch", "start a program's ranks as processes of this machine",
-              launch);
+  Flags flags(app, invocation, "launch",
+              "start the ranks of a program as processes on this machine", launch);
   flags.group("Ranks");
-  flags.value("-n", "N", str("how many processes, 1 to ", kMostProcesses),
+  flags.value("-n", "N", str("number of processes, 1 to ", kMostProcesses),
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostProcesses)); });
-  flags.value("--grace", "S", "seconds that the others have when one has failed (default 5)",
+  flags.value("--grace", "S",
+              "seconds for the other processes to end after one has failed (default 5)",
               [](const auto& text) {
                 options.grace = read_real(text);
                 require_input(options.grace >= 0 && options.grace <= 1e6, "'", text,

@@ -1,10 +1,10 @@
-// zerolab launch: what main.cpp must do before it reads any flag.
+// zerolab launch: the preparation that main.cpp makes before it reads any flag.
 #pragma once
 
 namespace zl::cli {
 
-// What follows the flags of `zerolab launch` is the command line of another program: launch takes
-// it, and nobody else reads it. Returns how many words are left.
+// Removes the program that `zerolab launch` starts, and its arguments, from the command line and
+// keeps them for launch. Returns how many words are left.
 int take_launched_program(int argc, char** argv);
 
 }  // namespace zl::cli

@@ -1,4 +1,4 @@
-// zerolab model: what a file of weights holds, and the same weights in another format.
+// zerolab model: describes a file of weights, or converts it to another format.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -14,24 +14,29 @@
 #include "tensor/memory.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/output_file.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr const char* kInfoFooter =
-    R"(FILE is safetensors with the names of Hugging Face's GPT-2, or a model.bin of llm.c.
-The number of heads cannot be seen in the tensors: it stands in the metadata (n_head), or you give it.
+    R"(FILE is a safetensors file with the names of Hugging Face's GPT-2, or a model.bin of llm.c.
+Tensors do not show the number of heads: it comes from the metadata (n_head), or from --n-head.
 
   zerolab model info runs/first/model.safetensors
   zerolab model info gpt2.safetensors --n-head 12 --json)";
 
 constexpr const char* kConvertFooter =
-    R"(The name of OUT decides its format: .bin is llm.c's (fp32, version 3), any other name is safetensors. IN is
-recognised by what it holds. Values do not change, except that fp16 and bf16 become fp32. safetensors come out
-with the names of Hugging Face's GPT-2 without prefix, fp32, and n_head in the metadata; a linear weight is
-stored (in, out) there and (out, in) in llm.c.
+    R"(The name of OUT decides its format: .bin is llm.c's (fp32, version 3), any other name is
+safetensors. The format of IN is recognised by its content. Values do not change, except that fp16
+and bf16 become fp32. safetensors files are written with the names of Hugging Face's GPT-2 without
+prefix, in fp32, with n_head in the metadata. A linear weight is stored (in, out) there and
+(out, in) in llm.c.
 )";
 
 struct ModelOptions {
@@ -50,12 +55,11 @@ bool is_llmc(const std::string& path) {
   return magic == kLlmcModel;
 }
 
-// Opens by what the file holds, so that a model.bin may have another name.
+// The content decides the format, so a model.bin may have another name.
 std::unique_ptr<GptWeights> open_model(const std::string& path, std::optional<int64_t> heads) {
   return is_llmc(path) ? open_llmc_weights(path, heads) : open_weights(path, heads);
 }
 
-// What there is to say about a file of weights.
 struct ModelInfo {
   std::string file, format, dtype;
   GptConfig config;
@@ -85,7 +89,7 @@ ModelInfo read_info(const ModelOptions& options) {
     info.metadata = file.metadata();
     info.dtype = dtypes_of(file);
     info.knows_heads = heads || info.metadata.count("n_head") != 0;
-    if (!info.knows_heads) heads = 1;  // fits every width; all else can be told without it
+    if (!info.knows_heads) heads = 1;  // divides every width; nothing else depends on it
   }
   const auto weights = open_model(options.in, heads);
   info.config = weights->config();
@@ -108,7 +112,7 @@ std::string name_of(const GptConfig& config, bool knows_heads) {
 void print_text(const ModelInfo& info) {
   const GptConfig& c = info.config;
   const auto line = [](const char* what, const std::string& text) {
-    std::printf("%-12s%s\n", what, text.c_str());
+    std::printf("%-12s%s\n", what, printable(text).c_str());
   };
   const std::string name = name_of(c, info.knows_heads);
   line("file", str(info.file, ", ", human_bytes(info.bytes)));
@@ -127,65 +131,69 @@ void print_text(const ModelInfo& info) {
     line("metadata", str(in_quotes(key), " is ", in_quotes(value)));
 }
 
-void print_json(const ModelInfo& info) {
+void print_document(const ModelInfo& info) {
   const GptConfig& c = info.config;
-  nlohmann::ordered_json document{{"schema", 1},
-                                  {"command", "model info"},
-                                  {"file", info.file},
-                                  {"format", info.format},
-                                  {"dtype", info.dtype},
-                                  {"layers", c.layers},
-                                  {"heads", nullptr},
-                                  {"width", c.width},
-                                  {"block_size", c.block_size},
-                                  {"vocab_size", c.vocab},
-                                  {"parameters", c.parameters()},
-                                  {"bytes", info.bytes},
-                                  {"metadata", info.metadata}};
+  Json document{{"schema", 1},
+                {"command", "model info"},
+                {"file", info.file},
+                {"format", info.format},
+                {"dtype", info.dtype},
+                {"layers", c.layers},
+                {"heads", nullptr},
+                {"width", c.width},
+                {"block_size", c.block_size},
+                {"vocab_size", c.vocab},
+                {"parameters", c.parameters()},
+                {"bytes", info.bytes},
+                {"metadata", info.metadata}};
   if (info.knows_heads) document["heads"] = c.heads;
   if (const std::string name = name_of(c, info.knows_heads); !name.empty())
     document["model"] = name;
-  std::printf("%s\n",
-              document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  print_json(document);
 }
 
 int info(const ModelOptions& options) {
   if (options.in.empty()) throw UsageError("which file? write: zerolab model info FILE");
   const ModelInfo found = read_info(options);
-  options.json ? print_json(found) : print_text(found);
-  return 0;
+  options.json ? print_document(found) : print_text(found);
+  return kFine;
 }
 
 int convert(const ModelOptions& options, const char* command) {
   if (options.out.empty())
     throw UsageError(str("two files are needed: zerolab model ", command, " IN OUT"));
   const auto weights = open_model(options.in, options.heads);
-  require_output_file(options.out, options.in, options.force);
+  OutputFile file(options.out, options.in, options.force);
   const auto values = [&](const std::string& name) {
     if (interrupt_requested()) throw Interrupted();
     return weights->load(name);
   };
   const bool to_llmc = options.out.ends_with(".bin");
-  (to_llmc ? save_llmc_weights : save_safetensors_weights)(options.out, weights->config(), values);
+  file.write([&](const std::string& temporary) {
+    (to_llmc ? save_llmc_weights : save_safetensors_weights)(temporary, weights->config(), values);
+  });
+  file.commit();
   const int64_t bytes = int64_t(std::filesystem::file_size(options.out)),
                 n = weights->config().parameters();
   const char* format = to_llmc ? "llm.c fp32" : "safetensors";
-  if (options.json) {
-    const nlohmann::ordered_json document{{"schema", 1},        {"command", str("model ", command)},
-                                          {"in", options.in},   {"in_format", weights->format()},
-                                          {"out", options.out}, {"out_format", format},
-                                          {"parameters", n},    {"bytes", bytes}};
-    std::printf("%s\n",
-                document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-  } else {
-    std::printf("%s: %s, %lld parameters, %s (from %s, %s)\n", options.out.c_str(), format,
-                (long long)n, human_bytes(bytes).c_str(), options.in.c_str(), weights->format());
-  }
-  return 0;
+  if (options.json)
+    print_json(Json{{"schema", 1},
+                    {"command", str("model ", command)},
+                    {"in", options.in},
+                    {"in_format", weights->format()},
+                    {"out", options.out},
+                    {"out_format", format},
+                    {"parameters", n},
+                    {"bytes", bytes}});
+  else
+    std::printf("%s: %s, %lld parameters, %s (from %s, %s)\n", printable(options.out).c_str(),
+                format, (long long)n, human_bytes(bytes).c_str(), printable(options.in).c_str(),
+                weights->format());
+  return kFine;
 }
 
 void add_common(Flags& flags, ModelOptions& options) {
-  flags.value("--n-head", "N", "heads of each layer, where the file does not say",
+  flags.value("--n-head", "N", "heads of each layer, if the file does not have their number",
               [&](const auto& text) { options.heads = read_count(text, 1); });
 }
 
@@ -195,19 +203,18 @@ void add_convert(CLI::App& model, Invocation& invocation, const char* command,
   Flags flags(model, invocation, command, description,
               [options, command] { return convert(*options, command); });
   flags.value("IN", "", "the file to read", [options](const auto& text) { options->in = text; });
-  flags.value("OUT", "", "the file to write; one that exists is refused",
+  flags.value("OUT", "", "the file to write; it must not exist",
               [options](const auto& text) { options->out = text; });
   add_common(flags, *options);
   flags.toggle("--force", "replace OUT if it exists", options->force);
-  flags.toggle("--json", "one JSON document on stdout instead of the text", options->json);
+  flags.toggle("--json", "print one JSON document instead of text", options->json);
   flags.footer(std::string(kConvertFooter) + examples);
 }
 
 }  // namespace
 
 void add_model(CLI::App& app, Invocation& invocation) {
-  CLI::App& model =
-      *app.add_subcommand("model", "weights in files: what they hold, and other formats");
+  CLI::App& model = *app.add_subcommand("model", "describe files of weights, or convert them");
   model.require_subcommand(1);
   auto options = std::make_shared<ModelOptions>();
   Flags flags(model, invocation, "info", "sizes, parameters, types, heads and metadata of a file",
@@ -215,13 +222,13 @@ void add_model(CLI::App& app, Invocation& invocation) {
   flags.value("FILE", "", "safetensors, or a model.bin of llm.c",
               [options](const auto& text) { options->in = text; });
   add_common(flags, *options);
-  flags.toggle("--json", "one JSON document on stdout instead of the text", options->json);
+  flags.toggle("--json", "print one JSON document instead of text", options->json);
   flags.footer(kInfoFooter);
-  add_convert(model, invocation, "import", "make a file of ours from another program's", R"(
+  add_convert(model, invocation, "import", "convert the weights of another program for zerolab", R"(
   zerolab model import gpt2_124M.bin gpt2.safetensors                    # from llm.c
   zerolab model import pytorch/model.safetensors gpt2.safetensors --n-head 12
   zerolab train --init-from gpt2.safetensors --data input.bin)");
-  add_convert(model, invocation, "export", "make another program's file from one of ours", R"(
+  add_convert(model, invocation, "export", "convert weights of zerolab for another program", R"(
   zerolab model export runs/first/model.safetensors first.bin            # for llm.c)");
 }
 

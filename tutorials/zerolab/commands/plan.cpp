@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutorials/zerolab/cli/interrupt.h"
-#include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -15,8 +15,7 @@ namespace zl::cli {
 namespace {
 
 constexpr int kDefaultRanks = 4;
-constexpr int64_t kMostRanks =
-    1 << 20;  // nothing runs: a plan may have more ranks than a process has threads
+constexpr int64_t kMostRanks = 1 << 20;  // nothing runs, so there may be many
 
 struct PlanOptions : RunOptions {
   std::vector<StageKind> stages = {kStages, kStages + 4};
@@ -46,14 +45,18 @@ struct ClosedPlan {
     return sent_elements(stage, parameters, ranks, micro_batches) * double(size_of(dtype));
   }
   bool fits(StageKind stage) const { return of(stage).total() <= double(device_memory); }
+  bool any_fits(const std::vector<StageKind>& stages) const {
+    return device_memory == 0 ||
+           std::ranges::any_of(stages, [this](StageKind s) { return fits(s); });
+  }
 };
 
 std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
-  std::string text = str(digits(plan.parameters, 6), " parameters, ", plan.ranks,
-                         plan.ranks == 1 ? " rank" : " ranks", ", ", precision_name(plan.dtype),
-                         ": ", plan.bytes.total(), " bytes per parameter = parameter ",
-                         plan.bytes.parameter, " + gradient ", plan.bytes.gradient, " + optimizer ",
-                         plan.bytes.optimizer.state + plan.bytes.optimizer.master, "\n\n");
+  std::string text =
+      str(digits(plan.parameters, 6), " parameters, ", plural(plan.ranks, "rank"), ", ",
+          precision_name(plan.dtype), ": ", plan.bytes.total(), " bytes per parameter = parameter ",
+          plan.bytes.parameter, " + gradient ", plan.bytes.gradient, " + optimizer ",
+          plan.bytes.optimizer.state + plan.bytes.optimizer.master, "\n\n");
   TextTable table;
   const auto row = [&](const std::string& title, const auto& cell) {
     std::vector<std::string> cells = {title};
@@ -70,58 +73,60 @@ std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& st
     row("fits " + human_bytes(plan.device_memory),
         [&](StageKind s) { return std::string(plan.fits(s) ? "yes" : "no"); });
   text += table.text() +
-          "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1; "
-          "activations come on top: plan --model counts them.\n";
+          "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1. "
+          "Activations are added by plan --model.\n";
   if (plan.device_memory == 0) return text;
-  for (const StageKind stage : stages)
-    if (plan.fits(stage))
-      return text + "The model states of " + name(stage) + " fit, and no later stage sends less.\n";
-  return text + "The model states of no listed stage fit. Try more ranks.\n";
+  const auto fits = std::ranges::find_if(stages, [&](StageKind s) { return plan.fits(s); });
+  return text +
+         (fits == stages.end()
+              ? std::string("The model states of no listed stage fit. Try more ranks.\n")
+              : str("The model states of ", name(*fits), " fit, and no later stage sends less.\n"));
 }
 
 std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
   using Json = nlohmann::ordered_json;
   Json json{{"schema", 1},
             {"command", "plan"},
-            {"ok", true},
+            {"ok", plan.any_fits(stages)},
             {"ranks", plan.ranks},
             {"parameters", int64_t(plan.parameters)},
             {"steps", 1},
             {"precision", precision_name(plan.dtype)}};
-  bool any_fits = plan.device_memory == 0;
   for (const StageKind s : stages) {
     const ModelStates m = plan.of(s);
     Json rows = Json::array();
-    const double uses[] = {m.parameter, m.gradient, m.optimizer};
-    const char* names[] = {"parameter", "gradient", "optimizer"};
-    for (int i = 0; i < 3; ++i)
+    for (const auto& [use, bytes] : {std::pair{"parameter", m.parameter},
+                                     {"gradient", m.gradient},
+                                     {"optimizer", m.optimizer}})
       rows.push_back(
-          {{"rank", 0}, {"pool", "device"}, {"use", names[i]}, {"predicted_rest_bytes", uses[i]}});
+          {{"rank", 0}, {"pool", "device"}, {"use", use}, {"predicted_rest_bytes", bytes}});
     Json stage{{"stage", name(s)},
                {"memory", rows},
                {"predicted_rest_total_bytes", m.total()},
                {"predicted_sent_bytes_per_rank", plan.sent_bytes(s)}};
     if (plan.device_memory > 0) stage["fits"] = plan.fits(s);
-    any_fits = any_fits || plan.fits(s);
     json["stages"].push_back(stage);
   }
-  json["ok"] = any_fits;
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
-int plan_parameters(const PlanOptions& options, const Config& config, int ranks) {
-  const bool shaped = options.model || options.n_layer || options.n_head || options.n_embd ||
-                      options.block_size || options.vocab_size || !options.init_from.empty();
-  if (shaped)
+// The closed formula counts model states alone, for any model on any device.
+void refuse_flags_of_models(const PlanOptions& options) {
+  const bool sizes = options.model || options.n_layer || options.n_head || options.n_embd ||
+                     options.block_size || options.vocab_size || !options.init_from.empty();
+  if (sizes)
     throw UsageError(
         "--parameters is a closed formula for any model; leave out --model, the size flags and "
         "--init-from");
-  if (options.as)
+  if (options.as || on_nccl(options))
     throw UsageError(
-        "--parameters counts model states alone, which are the same everywhere; leave out --as");
-  if (on_nccl(options))
-    throw UsageError(
-        "--parameters counts model states alone, which NCCL does not change; leave out --backend");
+        str("--parameters counts model states alone, which do not depend on it; leave "
+            "out ",
+            options.as ? "--as" : "--backend"));
+}
+
+int plan_parameters(const PlanOptions& options, const Config& config, int ranks) {
+  refuse_flags_of_models(options);
   const ElementBytes bytes{size_of(config.precision),
                            size_of(config.grad_accum_dtype.value_or(config.precision)),
                            optimizer_bytes(config.optimizer, config.precision)};
@@ -130,9 +135,7 @@ int plan_parameters(const PlanOptions& options, const Config& config, int ranks)
   std::fputs((options.json ? closed_json(plan, options.stages) : closed_text(plan, options.stages))
                  .c_str(),
              stdout);
-  const bool fits = options.device_memory == 0 ||
-                    std::ranges::any_of(options.stages, [&](StageKind s) { return plan.fits(s); });
-  return fits ? 0 : 3;
+  return plan.any_fits(options.stages) ? kFine : kOutOfMemory;
 }
 
 int plan(const PlanOptions& options) {
@@ -141,39 +144,39 @@ int plan(const PlanOptions& options) {
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
   if (options.parameters) return plan_parameters(options, loaded.config, ranks);
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
-  TrainingSpec spec{.model = model.model,
-                    .window = model.window,
-                    .config = loaded.config,
-                    .ranks = ranks,
-                    .device_memory = options.device_memory,
-                    .host_memory = options.host_memory};
+  GptTrainingSpec spec = spec_of(model, loaded.config);
+  spec.ranks = ranks;
+  spec.device_memory = options.device_memory;
+  spec.host_memory = options.host_memory;
   if (on_nccl(options) && options.as == DeviceKind::cpu)
     throw UsageError(
-        "--backend nccl moves the memory of GPUs, so --as cpu contradicts it; leave one of them "
+        "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
         "out");
   spec.transport = on_nccl(options) ? Transport::nccl : Transport::threads;
   spec.device = options.as.value_or(on_nccl(options) ? DeviceKind::cuda : DeviceKind::cpu);
   spec.interrupted = interrupt_requested;
-  // Traffic is counted in bytes times ranks, which must fit 64 bits.
+  // Traffic is counted in bytes times ranks, in 64 bits.
   const double traffic =
-      16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.config.accumulation);
+      16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.engine.accumulation);
   require_input(
       traffic < 9e18, "the traffic of ", double(spec.model.parameters()), " parameters over ",
       ranks,
-      " ranks is more than is counted here; try fewer ranks, or --parameters, which has no bounds");
+      " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
   std::vector<StagePlan> plans;
   for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
   std::fputs((options.json ? plan_json(plans, spec) : plan_text(plans, spec, model.name)).c_str(),
              stdout);
   const bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
-  return fits ? 0 : 3;
+  return fits ? kFine : kOutOfMemory;
 }
 
 constexpr const char* kFooter =
-    R"(One training step of the real model under the real stage, on a device that holds no data, as rank 0 of any number of
-ranks: peaks are exact, and nothing needs the memory that it counts. With --parameters: the closed formula of model
-states alone, for any model. --as changes workspace and nothing else: a CPU packs factors of products into buffers, cuBLAS
-has 32 MiB, and some kernels keep partial sums of other sizes. Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
+    R"(Runs one training step of the real model under the real stage on a device that holds no data,
+as rank 0 of any number of ranks. So peaks are exact, and nothing needs the memory that it counts.
+--parameters is the closed formula of model states alone, for any model. --as changes workspace
+only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, and some kernels keep partial sums of
+other sizes.
+Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
 
 Examples:
   zerolab plan --model gpt2 --ranks 8
@@ -191,21 +194,20 @@ void add_plan(CLI::App& app, Invocation& invocation) {
               [] { return plan(options); });
   flags.group("What");
   flags.value("--parameters", "N",
-              "a closed formula for this many, such as 7.5e9, instead of a model",
+              "closed formula for this many parameters, such as 7.5e9, instead of a model",
               [](const auto& text) { options.parameters = double(read_count(text, 1)); });
   add_settings_flags(flags, options);
-  flags.value("--stages", "LIST", "of ddp, zero1, zero2, zero3 with commas between (default all)",
-              [](const auto& text) { options.stages = read_stages(text); });
-  flags.value("--ranks", "N", "how many (default 4)",
+  add_stages_flag(flags, options.stages);
+  flags.value("--ranks", "N", "number of ranks (default 4)",
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
   flags.value("--as", "WHERE",
-              "cpu or cuda: what the ranks would compute on; neither need be here (default cpu)",
+              "device of the ranks, cpu or cuda; it need not be here (default cpu)",
               [](const auto& text) { options.as = read_as(text); });
   add_backend_flag(
       flags, options,
-      "how they would communicate: threads, or nccl, which adds in rank order through scratch\n"
-      "memory and implies --as cuda (default auto, which here means threads)");
-  add_memory_flags(flags, options, ": which stages fit");
+      "how they communicate: threads, or nccl, which implies --as cuda and adds in rank order\n"
+      "through scratch memory (default auto, which means threads here)");
+  add_memory_flags(flags, options, ", to see which stages fit");
   add_model_flags(flags, options);
   add_output_flags(flags, options);
   flags.footer(kFooter);

@@ -2,9 +2,12 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <regex>
 
+#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/run/run_setup.h"
+#include "tutorials/zerolab/report/run_json.h"
 
 namespace zl::cli {
 namespace {
@@ -27,7 +30,7 @@ Json out_of_memory(const OutOfMemoryReport& o) {
           {"asked", o.asked}};
 }
 
-// `measured`: compare has both columns, plan its predictions only.
+// `measured`: with the measured columns, which plan does not have.
 Json memory(const std::vector<MemoryRow>& rows, bool measured) {
   Json list = Json::array();
   for (const MemoryRow& r : rows) {
@@ -72,6 +75,13 @@ Json outcome(const StageOutcome& s) {
                {"max_abs_difference_to_ddp", number(s.max_abs_difference_to_ddp)},
                {"promised_equal_to", name(s.promised_equal_to)},
                {"bitwise_equal", s.bitwise_equal}});
+  if (const auto& d = s.gradient_deviation)
+    json["gradient_deviation"] = {{"part_of_bound", number(d->part_of_bound)},
+                                  {"rank", d->rank},
+                                  {"parameter", d->parameter},
+                                  {"element", d->element},
+                                  {"value", number(d->value)},
+                                  {"value_of_ddp", number(d->value_of_ddp)}};
   json["memory"] = memory(s.memory, true);
   json.update({{"peak_total_bytes", s.peak_total},
                {"predicted_peak_total_bytes", s.predicted_peak_total},
@@ -84,34 +94,96 @@ Json outcome(const StageOutcome& s) {
   return json;
 }
 
-Json head(const char* command, const TrainingSpec& spec) {
+Json head(const char* command, const GptTrainingSpec& spec) {
   return {{"schema", 1},
           {"command", command},
           {"ok", true},
           {"ranks", spec.ranks},
           {"parameters", spec.model.parameters()},
-          {"steps", spec.config.steps},
-          {"precision", precision_name(spec.config.precision)}};
+          {"steps", spec.steps},
+          {"precision", precision_name(spec.engine.precision)}};
 }
 
-std::string dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+// FNV-1a-64 over the tokens that the run reads, at most one epoch: ids and targets of micro-batch
+// 0, 1, … as little-endian int32.
+uint64_t data_hash(const RunSetup& setup) {
+  const GptTrainingSpec& spec = setup.spec;
+  const int64_t rows = spec.micro_batch, T = setup.windows->block_size(),
+                epoch = (setup.windows->training() + rows - 1) / rows,
+                run = spec.steps * spec.engine.accumulation * spec.ranks;
+  std::vector<int32_t> ids(size_t(rows * T)), targets(ids.size());
+  uint64_t hash = 0xcbf29ce484222325;
+  for (int64_t j = 0; j < std::min(epoch, run); ++j) {
+    setup.windows->fill(j, ids, targets);
+    for (const auto* tokens : {&ids, &targets})
+      for (const int32_t token : *tokens)
+        for (int byte = 0; byte < 4; ++byte)
+          hash = (hash ^ (uint32_t(token) >> (8 * byte) & 0xff)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+// What of the configuration decides results: neither reports, nor what has a place elsewhere.
+Json configuration(const RunSetup& setup) {
+  static const std::regex elsewhere(
+      "steps_per_print|wall_clock_breakdown|(comms_logger|csv_monitor)\\..*|zerolab\\.(steps|seed|"
+      "model|data)|zero_optimization\\.stage|.*batch.*|gradient_accumulation_steps");
+  Json json = Json::object();
+  for (const ConfigValue& value : setup.values)
+    if (!std::regex_match(value.key, elsewhere))
+      json[value.key] = Json::parse(value.value, nullptr, false);
+  return json;
+}
+
+Json settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
+  const GptTrainingSpec& spec = setup.spec;
+  const Config& config = setup.config;
+  Json json = head("compare", spec);
+  json.update({{"device", name(spec.device)},
+               {"backend", name(spec.transport)},
+               {"bits_promised", spec.ordered()},
+               {"model", model_json<Json>(setup)},
+               {"data", data_json<Json>(setup)},
+               {"settings",
+                {{"version", kVersion},
+                 {"seed", config.seed},
+                 {"micro_batch", config.micro_batch},
+                 {"accumulation", config.accumulation},
+                 {"reduce_bucket_size", config.reduce_bucket_size},
+                 {"allgather_bucket_size", config.allgather_bucket_size},
+                 {"configuration", configuration(setup)}}}});
+  for (const StageKind stage : kStages)
+    if (std::ranges::find(listed, stage) != listed.end())
+      json["settings"]["stages"].push_back(name(stage));
+  json["data"]["hash"] = hexadecimal(data_hash(setup));
+  return json;
 }
 
 }  // namespace
 
-std::string comparison_json(const Comparison& comparison, const TrainingSpec& spec) {
-  Json json = head("compare", spec);
-  json["device"] = name(spec.device);
-  json["backend"] = name(spec.transport);
-  json["bits_promised"] = comparison.bits_promised;
-  json["ok"] = comparison.ok();
-  json["stages"] = Json::array();
-  for (const StageOutcome& s : comparison.stages) json["stages"].push_back(outcome(s));
-  return dump(json);
+std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
+  return json_text(settings(setup, listed));
 }
 
-std::string plan_json(const std::vector<StagePlan>& plans, const TrainingSpec& spec) {
+std::string comparison_json(const ComparisonReport& report) {
+  const Comparison& comparison = report.comparison;
+  std::vector<StageKind> listed;
+  for (const StageOutcome& s : report.comparison.stages)
+    if (s.listed) listed.push_back(s.stage);
+  Json json = settings(report.setup, listed);
+  json["ok"] = comparison.ok() && report.baseline_difference.empty();
+  json["stages"] = Json::array();
+  for (const StageOutcome& s : comparison.stages) json["stages"].push_back(outcome(s));
+  if (!report.baseline.empty())
+    json["baseline"] = {
+        {"file", report.baseline},
+        {"equal", report.baseline_difference.empty()},
+        {"first_difference",
+         report.baseline_difference.empty() ? Json(nullptr) : Json(report.baseline_difference)}};
+  return json_text(json);
+}
+
+std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec) {
   Json json = head("plan", spec);
   json["steps"] = 1;
   json["as"] = name(spec.device);
@@ -131,7 +203,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const TrainingSpec& s
     json["stages"].push_back(stage);
   }
   json["ok"] = any_fits;
-  return dump(json);
+  return json_text(json);
 }
 
 }  // namespace zl::cli

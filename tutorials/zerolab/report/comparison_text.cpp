@@ -1,41 +1,20 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <functional>
 
-#include "tutorials/zerolab/cli/progress.h"
-#include "tutorials/zerolab/cli/text_table.h"
+#include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/run/run_setup.h"
+#include "tutorials/zerolab/report/stage_table.h"
 
 namespace zl::cli {
 namespace {
 
-// [B] of one use on rank 0, by rest or peak; rows that are not listed are zero.
-int64_t find(const std::vector<MemoryRow>& rows, Pool pool, MemoryUse use,
-             int64_t MemoryRow::*column) {
-  for (const MemoryRow& row : rows)
-    if (row.rank == 0 && row.pool == pool && row.use == use) return row.*column;
-  return 0;
-}
+using Table = StageTable<StageOutcome>;
 
-bool any_row(const Comparison& c, Pool pool, MemoryUse use, int64_t MemoryRow::*column) {
-  for (const StageOutcome& s : c.stages)
-    if (find(s.memory, pool, use, column) != 0) return true;
-  return false;
-}
-
-bool any_host(const Comparison& c) {
-  return std::ranges::any_of(
-      c.stages, [](const StageOutcome& s) { return !s.out_of_memory && s.peak_host[0] > 0; });
-}
-
-using Cell = std::function<std::string(const StageOutcome&)>;
-
-void row(TextTable& table, const Comparison& c, const std::string& title, const Cell& cell) {
-  std::vector<std::string> cells = {title};
-  for (const StageOutcome& s : c.stages) cells.push_back(s.out_of_memory ? "-" : cell(s));
-  table.row(std::move(cells));
+// A row of cells, with "-" for stages that do not fit.
+void row(Table& table, const std::string& title, const auto& cell) {
+  table.row(title,
+            [&](const StageOutcome& s) { return s.out_of_memory ? std::string("-") : cell(s); });
 }
 
 // The largest difference to the prediction over all ranks and uses of a pool, by rest or peak.
@@ -54,66 +33,89 @@ std::string signed_bytes(int64_t bytes) {
   return bytes == 0 ? "0 B" : (bytes > 0 ? "+" : "") + std::to_string(bytes) + " B";
 }
 
-void memory_rows(TextTable& table, const Comparison& c, Pool pool, int64_t MemoryRow::*measured,
+void memory_rows(Table& table, const Comparison& c, Pool pool, int64_t MemoryRow::*measured,
                  int64_t MemoryRow::*predicted) {
   for (int i = 0; i < kMemoryUses; ++i) {
     const MemoryUse use = MemoryUse(i);
-    if (any_row(c, pool, use, measured))
-      row(table, c, std::string("  ") + name(use),
-          [&](const StageOutcome& s) { return human_bytes(find(s.memory, pool, use, measured)); });
+    const auto bytes = [&](const StageOutcome& s) {
+      return bytes_of(s.memory, pool, use, measured);
+    };
+    if (std::ranges::any_of(c.stages, bytes))
+      row(table, std::string("  ") + name(use),
+          [&](const StageOutcome& s) { return human_bytes(bytes(s)); });
   }
-  row(table, c, "  off the prediction by",
+  row(table, "  off the prediction by",
       [&](const StageOutcome& s) { return signed_bytes(off_by(s, pool, measured, predicted)); });
 }
 
-int64_t sent(const StageOutcome& s, int64_t TrafficRow::*column) {
-  int64_t bytes = 0;
-  for (const TrafficRow& r : s.traffic) bytes += r.*column;
-  return bytes;
-}
-
 // Gradients and parameters sent, in the paper's unit: (N-1)/N times the model.
-std::string in_model_units(const StageOutcome& s, const Comparison& c, const TrainingSpec& spec) {
+std::string in_model_units(const StageOutcome& s, const Comparison& c,
+                           const GptTrainingSpec& spec) {
   if (spec.ranks == 1) return "0 Ψ";
   double bytes = 0;
   for (const TrafficRow& r : s.traffic)
     if (r.purpose == Purpose::parameter || r.purpose == Purpose::gradient) bytes += double(r.sent);
   const double unit =
-      double(c.parameters) * double(size_of(spec.config.precision)) * (spec.ranks - 1) / spec.ranks;
+      double(c.parameters) * double(size_of(spec.engine.precision)) * (spec.ranks - 1) / spec.ranks;
   return digits(bytes / unit, 4) + " Ψ";
 }
 
+// Whether the stage that this one must equal is wrong itself: then that one is named alone.
+bool blamed_elsewhere(const StageOutcome& s, const Comparison& c) {
+  return s.gradient_within_bound() && std::ranges::any_of(c.stages, [&](const StageOutcome& other) {
+           return other.stage == s.promised_equal_to && !other.gradient_within_bound();
+         });
+}
+
 std::string equality(const StageOutcome& s, bool promised) {
-  if (s.stage == s.promised_equal_to) return "-";  // the one that others are compared with
+  if (s.stage == s.promised_equal_to) return "-";  // the others are compared with it
   if (s.bitwise_equal) return std::string("= ") + name(s.promised_equal_to);
   return std::string(promised ? "NOT " : "not ") + name(s.promised_equal_to);
 }
 
-// The least and the most that a rank waits in a step [ms]. The one that waits least is the one that
-// the others wait for.
+// The least and the most that a rank waits in a step [ms], with the rank in brackets. The rank that
+// waits least is the one that the others wait for.
 std::string waiting(const StageOutcome& s) {
   if (s.waiting.empty()) return "-";
   const auto [least, most] = std::minmax_element(s.waiting.begin(), s.waiting.end());
-  return str(digits(1e3 * *least, 2), " (", least - s.waiting.begin(), ") to ",
-             digits(1e3 * *most, 2), " (", most - s.waiting.begin(), ")");
+  return str(milliseconds(*least), " (", least - s.waiting.begin(), ") to ", milliseconds(*most),
+             " (", most - s.waiting.begin(), ")");
+}
+
+std::string deviation(StageKind stage, const GradientDeviation& d) {
+  return str(name(stage), "'s gradient of step 1 differs from ddp's by ",
+             digits(d.part_of_bound, 3), " times what rounding allows, most in ", d.parameter, "[",
+             d.element, "] on rank ", d.rank, ": ", digits(d.value, 7), ", not ",
+             digits(d.value_of_ddp, 7), " (ratio ", digits(d.value / d.value_of_ddp, 4), "). ");
+}
+
+// Where no stage made an update, equal weights say little.
+std::string untrained_note(const Comparison& c) {
+  for (const StageOutcome& s : c.stages)
+    if (!s.out_of_memory && !std::ranges::all_of(s.steps, &StepRecord::skipped)) return "";
+  return c.any_fits()
+             ? "All steps were skipped because no gradient was finite: the weights are the "
+               "initial ones in every stage.\n"
+             : "";
 }
 
 std::string verdict(const Comparison& c) {
   if (!c.any_fits())
-    return "No stage fits its memory. Try more ranks, a smaller micro-batch, recomputation or a "
-           "larger limit.\n";
+    return "No stage fits its memory. Try more ranks, a smaller micro-batch, activation "
+           "checkpointing (--set zerolab.recompute=true) or a larger limit.\n";
   if (c.ok() && !c.bits_promised)
-    return "Every byte of memory and traffic is as predicted. NCCL adds as it likes "
-           "(zerolab.ordered is false), so that stages "
-           "promise to be equal but for rounding; no bit was demanded.\n";
+    return "All memory and traffic is as predicted, to the byte. Bits were not compared: NCCL adds "
+           "in its own order (zerolab.ordered is false), so stages may differ by rounding.\n";
   if (c.ok())
-    return "Every stage has the bits that it promises, and every byte of memory and traffic is as "
-           "predicted.\n";
+    return "Every stage has the bits that it promises, and all memory and traffic is as predicted, "
+           "to the byte.\n";
   std::string wrong;
   for (const StageOutcome& s : c.stages) {
     if (s.out_of_memory) continue;
-    if (c.bits_promised && !s.bitwise_equal)
+    if (c.bits_promised && !s.bitwise_equal && !blamed_elsewhere(s, c))
       wrong += str(name(s.stage), " does not have the bits of ", name(s.promised_equal_to), ". ");
+    if (!s.gradient_within_bound() && s.gradient_deviation)
+      wrong += deviation(s.stage, *s.gradient_deviation);
     if (!s.predictions_exact()) wrong += str(name(s.stage), " differs from its prediction. ");
   }
   return "CHECK FAILED: " + wrong + "\n";
@@ -129,57 +131,73 @@ std::string unfitting(const Comparison& c) {
   return text;
 }
 
+std::string timing_note(const RunSetup& setup) {
+  const int ranks = setup.spec.ranks, places = setup.device.places(ranks);
+  if (places >= ranks) return "";
+  return str("Times say little here: ", ranks, " ranks take turns on ",
+             plural(places, setup.device.on_gpus() ? "GPU" : "core"), ".\n");
+}
+
+std::string baseline_line(const ComparisonReport& report) {
+  if (report.baseline.empty()) return "";
+  if (report.baseline_difference.empty())
+    return printable("The results equal those of " + report.baseline + ".\n");
+  return printable("DIFFERENT from " + report.baseline + ": " + report.baseline_difference + "\n");
+}
+
 }  // namespace
 
-std::string comparison_text(const Comparison& c, const TrainingSpec& spec) {
-  TextTable table;
-  std::vector<std::string> head = {str(with_commas(c.parameters), " parameters, ", spec.ranks,
-                                       spec.ranks == 1 ? " rank" : " ranks",
-                                       spec.device == DeviceKind::cuda ? " on GPUs" : "")};
-  for (const StageOutcome& s : c.stages) head.push_back(name(s.stage));
-  table.row(head);
-  table.line();
+std::string comparison_text(const ComparisonReport& report) {
+  const Comparison& c = report.comparison;
+  const GptTrainingSpec& spec = report.setup.spec;
+  Table table(c.stages, str(with_commas(c.parameters), " parameters, ", plural(spec.ranks, "rank"),
+                            spec.device == DeviceKind::cuda ? " on GPUs" : ""));
+  table.heading("");
   const auto loss = [](const StageOutcome& s, size_t i) { return digits(s.steps.at(i).loss, 7); };
-  row(table, c, "loss, step 1", [&](const StageOutcome& s) { return loss(s, 0); });
-  row(table, c, str("loss, step ", spec.config.steps),
+  row(table, "loss, step 1", [&](const StageOutcome& s) { return loss(s, 0); });
+  row(table, str("loss, step ", spec.steps),
       [&](const StageOutcome& s) { return loss(s, s.steps.size() - 1); });
-  row(table, c, "bits of losses, norms, weights",
+  row(table, "bits of losses, norms, weights",
       [&](const StageOutcome& s) { return equality(s, c.bits_promised); });
-  row(table, c, "largest |weight - ddp's|",
+  row(table, "largest |weight - ddp's|",
       [](const StageOutcome& s) { return digits(s.max_abs_difference_to_ddp, 3); });
-  table.line();
-  table.row({"memory of rank 0 at rest"});
-  memory_rows(table, c, Pool::device, &MemoryRow::rest, &MemoryRow::predicted_rest);
-  table.line();
-  table.row({"each use at its own peak"});
-  memory_rows(table, c, Pool::device, &MemoryRow::peak, &MemoryRow::predicted_peak);
-  row(table, c, "all uses at one instant",
-      [](const StageOutcome& s) { return human_bytes(s.peak_total[0]); });
-  row(table, c, "  off the prediction by", [](const StageOutcome& s) {
-    return signed_bytes(s.peak_total[0] - s.predicted_peak_total[0]);
-  });
-  if (any_host(c)) {
-    table.line();
-    table.row({"host memory of rank 0 at rest"});
-    memory_rows(table, c, Pool::host, &MemoryRow::rest, &MemoryRow::predicted_rest);
-    row(table, c, "all uses at one instant",
-        [](const StageOutcome& s) { return human_bytes(s.peak_host[0]); });
-    row(table, c, "  off the prediction by", [](const StageOutcome& s) {
-      return signed_bytes(s.peak_host[0] - s.predicted_peak_host[0]);
+  if (std::ranges::any_of(c.stages, [](const auto& s) { return s.gradient_deviation.has_value(); }))
+    row(table, "gradient of step 1: part of bound", [](const StageOutcome& s) {
+      return s.gradient_deviation ? digits(s.gradient_deviation->part_of_bound, 2) : "-";
     });
+  const auto section = [&](const char* title, Pool pool, auto measured, auto predicted) {
+    table.heading(title);
+    memory_rows(table, c, pool, measured, predicted);
+  };
+  const auto peaks = [&](auto measured, auto predicted) {
+    row(table, "all uses at one instant",
+        [=](const StageOutcome& s) { return human_bytes((s.*measured)[0]); });
+    row(table, "  off the prediction by",
+        [=](const StageOutcome& s) { return signed_bytes((s.*measured)[0] - (s.*predicted)[0]); });
+  };
+  section("memory of rank 0 in steady state", Pool::device, &MemoryRow::rest,
+          &MemoryRow::predicted_rest);
+  section("each use at its own peak", Pool::device, &MemoryRow::peak, &MemoryRow::predicted_peak);
+  peaks(&StageOutcome::peak_total, &StageOutcome::predicted_peak_total);
+  if (std::ranges::any_of(
+          c.stages, [](const StageOutcome& s) { return !s.out_of_memory && s.peak_host[0] > 0; })) {
+    section("host memory of rank 0 in steady state", Pool::host, &MemoryRow::rest,
+            &MemoryRow::predicted_rest);
+    peaks(&StageOutcome::peak_host, &StageOutcome::predicted_peak_host);
   }
-  table.line();
-  row(table, c, "sent per rank and step",
-      [](const StageOutcome& s) { return human_bytes(sent(s, &TrafficRow::sent)); });
-  row(table, c, "  in units of (N-1)/N model",
+  table.heading("");
+  const auto sent = [](const StageOutcome& s) { return sent_bytes(s.traffic, &TrafficRow::sent); };
+  row(table, "sent per rank and step", [&](const auto& s) { return human_bytes(sent(s)); });
+  row(table, "  in units of (N-1)/N model",
       [&](const StageOutcome& s) { return in_model_units(s, c, spec); });
-  row(table, c, "  off the prediction by", [](const StageOutcome& s) {
-    return signed_bytes(sent(s, &TrafficRow::sent) - sent(s, &TrafficRow::predicted_sent));
+  row(table, "  off the prediction by", [&](const StageOutcome& s) {
+    return signed_bytes(sent(s) - sent_bytes(s.traffic, &TrafficRow::predicted_sent));
   });
-  row(table, c, "ms per step",
-      [](const StageOutcome& s) { return digits(1e3 * s.seconds_per_step, 3); });
-  row(table, c, "  of them waiting, by rank", [](const StageOutcome& s) { return waiting(s); });
-  return table.text() + "\n" + unfitting(c) + verdict(c);
+  row(table, "ms per step (median)",
+      [](const StageOutcome& s) { return milliseconds(s.seconds_per_step); });
+  row(table, "  spent waiting (rank)", [](const StageOutcome& s) { return waiting(s); });
+  return table.text() + "\n" + timing_note(report.setup) + unfitting(c) + untrained_note(c) +
+         verdict(c) + baseline_line(report);
 }
 
 }  // namespace zl::cli

@@ -1,31 +1,18 @@
 #include "tutorials/zerolab/report/train_report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "stages/train/comparison.h"
-#include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/report/run_json.h"
 
 namespace zl::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct Totals {
-  int64_t tokens = 0, skipped = 0;
-  double seconds = 0;
-};
-
-Totals totals(const TrainingResult& result) {
-  Totals sum;
-  for (const StepRecord& step : result.steps) {
-    sum.tokens += step.tokens;
-    sum.seconds += step.seconds;
-    sum.skipped += step.skipped;
-  }
-  return sum;
-}
 
 const StepRecord* last_evaluated(const TrainingResult& result) {
   for (auto step = result.steps.rbegin(); step != result.steps.rend(); ++step)
@@ -33,38 +20,9 @@ const StepRecord* last_evaluated(const TrainingResult& result) {
   return nullptr;
 }
 
-// Length of the UTF-8 sequence that begins at `at`; 0 if there is none.
-size_t utf8_length(const std::string& text, size_t at) {
-  const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : 0; };
-  const uint8_t first = byte(at);
-  const size_t length = first < 0x80                    ? 1
-                        : first >= 0xc2 && first < 0xe0 ? 2
-                        : first >= 0xe0 && first < 0xf0 ? 3
-                        : first >= 0xf0 && first < 0xf5 ? 4
-                                                        : 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  const bool overlong =
-      (first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90);
-  const bool surrogate = first == 0xed && byte(at + 1) >= 0xa0,
-             beyond = first == 0xf4 && byte(at + 1) >= 0x90;
-  return overlong || surrogate || beyond ? 0 : length;
-}
-
-// Bytes as UTF-8 text without control characters, which could do things to a terminal; "\ufffd"
-// where there is none.
-std::string printable(const std::vector<int32_t>& bytes) {
-  const std::string text(bytes.begin(), bytes.end());
-  std::string shown;
-  for (size_t at = 0; at < text.size();) {
-    const size_t length = utf8_length(text, at);
-    const auto first = uint8_t(text[at]);
-    const bool control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f ||
-                         (first == 0xc2 && length == 2 && uint8_t(text[at + 1]) < 0xa0);
-    shown += length == 0 || control ? "\ufffd" : text.substr(at, length);
-    at += std::max<size_t>(1, length);
-  }
-  return shown;
+// "\ufffd" for bytes that are no text.
+std::string text_of(const std::vector<int32_t>& bytes) {
+  return printable(std::string(bytes.begin(), bytes.end()), "\ufffd");
 }
 
 std::string indented(const std::string& text) {
@@ -78,30 +36,24 @@ std::string indented(const std::string& text) {
 }
 
 std::string row(const char* what, const std::string& text) {
-  char head[32];
-  std::snprintf(head, sizeof head, "%-12s", what);
-  return head + text + "\n";
+  return format("%-12s", what) + text + "\n";
 }
 
 std::string ledger_text(const char* what, const std::string& of, const MemoryLedger& ledger) {
   std::string text = row(what, "peak " + human_bytes(ledger.peak_total()) + of +
-                                   "; by use, at rest and at its own peak:");
+                                   "; by use, in steady state and at its own peak:");
   for (int i = 0; i < kMemoryUses; ++i) {
     const auto use = MemoryUse(i);
     if (ledger.peak(use) == 0) continue;
-    char line[128];
-    std::snprintf(line, sizeof line, "%-12s  %-16s %12s %12s\n", "", name(use),
-                  human_bytes(ledger.live(use)).c_str(), human_bytes(ledger.peak(use)).c_str());
-    text += line;
+    text += format("%-12s  %-16s %12s %12s\n", "", name(use), human_bytes(ledger.live(use)).c_str(),
+                   human_bytes(ledger.peak(use)).c_str());
   }
   return text;
 }
 
 std::string memory_text(const TrainingResult& result) {
-  const auto most = std::max_element(result.ranks.begin(), result.ranks.end(),
-                                     [](const RankReport& a, const RankReport& b) {
-                                       return a.rest.peak_total() < b.rest.peak_total();
-                                     });
+  const auto most = std::ranges::max_element(
+      result.ranks, {}, [](const RankReport& rank) { return rank.rest.peak_total(); });
   const std::string of =
       result.ranks.size() > 1 ? " on rank " + std::to_string(most - result.ranks.begin()) : "";
   const std::string text = ledger_text("memory", of, most->rest);
@@ -111,14 +63,14 @@ std::string memory_text(const TrainingResult& result) {
 std::string sample_text(const TextSample& sample) {
   if (!sample.missing.empty()) return row("sample", "none: " + sample.missing);
   const std::string how = sample.temperature == 0
-                              ? "always the likeliest token"
+                              ? "always the most likely token"
                               : "temperature " + digits(sample.temperature, 3) +
                                     (sample.top_k > 0 ? str(", top-k ", sample.top_k) : "");
   if (sample.bytes) {
     std::vector<int32_t> all = sample.prompt;
     if (all.size() == 1 && all[0] == '\n') all.clear();
     all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
-    return row("sample", how + ":") + indented(printable(all));
+    return row("sample", how + ":") + indented(text_of(all));
   }
   std::string ids;
   for (const int32_t token : sample.tokens) ids += str(" ", token);
@@ -146,15 +98,14 @@ Json memory_json(const TrainingResult& result) {
   return rows;
 }
 
-// Of rank 0, and of one step that makes the communication.
+// Of rank 0, in one step that makes the communication.
 Json traffic_json(const TrainReport& report) {
   Json rows = Json::array();
-  const TrainingSpec& spec = report.setup.spec;
+  const GptTrainingSpec& spec = report.setup.spec;
   const StepCount count = zl::count(report.result.steps);
   const int64_t ranks = spec.ranks;
   for (const auto& [key, traffic] : report.result.ranks.at(0).log.rows()) {
-    const int64_t steps =
-        std::max<int64_t>(1, count.with(spec.config.stage.value_or(StageKind::ddp), key.second));
+    const int64_t steps = std::max<int64_t>(1, count.with(spec.engine.stage, key.second));
     rows.push_back({{"collective", name(key.first)},
                     {"purpose", name(key.second)},
                     {"calls", traffic.calls / steps},
@@ -164,7 +115,7 @@ Json traffic_json(const TrainReport& report) {
   return rows;
 }
 
-// Of the whole run, by rank and collective; of these, how long the rank waited for the others.
+// Of the whole run, by rank and collective, with the part in which the rank waited for others.
 Json communication_seconds(const TrainingResult& result) {
   Json rows = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank)
@@ -183,15 +134,25 @@ Json sample_json(const TextSample& sample) {
             {"top_k", sample.top_k},
             {"prompt_tokens", sample.prompt},
             {"tokens", sample.tokens}};
-  if (sample.bytes) json["text"] = printable(sample.tokens);
+  if (sample.bytes) json["text"] = text_of(sample.tokens);
   return json;
 }
 
 }  // namespace
 
+StepTotals step_totals(const std::vector<StepRecord>& steps) {
+  StepTotals sum;
+  for (const StepRecord& step : steps) {
+    sum.tokens += step.tokens;
+    sum.seconds += step.seconds;
+    sum.skipped += step.skipped;
+  }
+  return sum;
+}
+
 std::string text_report(const TrainReport& report) {
   const StepRecord &first = report.result.steps.front(), &last = report.result.steps.back();
-  const Totals sum = totals(report.result);
+  const StepTotals sum = step_totals(report.result.steps);
   std::string text =
       row("loss", str(digits(last.loss, 6), " at step ", last.step,
                       last.step > 1 ? str(", ", digits(first.loss, 6), " at step 1") : ""));
@@ -199,42 +160,34 @@ std::string text_report(const TrainReport& report) {
     text += row("held-out", str(digits(*evaluated->eval_loss, 6), " after step ", evaluated->step));
   if (sum.skipped > 0)
     text += row("skipped",
-                str(sum.skipped, " of ", last.step, " steps, as their gradient was not finite",
+                str(sum.skipped, " of ", last.step, " steps, because their gradient was not finite",
                     last.loss_scale ? str("; loss scale ", *last.loss_scale, " in the last step")
                                     : "; try a smaller learning rate"));
   text += row("speed", str(short_number(double(sum.tokens) / sum.seconds), " tokens/s, ",
-                           digits(1e3 * sum.seconds / double(last.step), 3), " ms per step"));
+                           milliseconds(sum.seconds / double(last.step)), " ms per step"));
   text += memory_text(report.result);
-  text += report.metrics.empty() ? row("files", "none; --out DIR keeps metrics and weights")
-                                 : row("files", report.metrics) + row("", report.weights);
+  if (report.files.empty()) text += row("files", "none; --out DIR keeps metrics and weights");
+  for (const std::string& file : report.files)
+    text += row(&file == &report.files[0] ? "files" : "", printable(file));
   if (report.sample) text += sample_text(*report.sample);
   return text;
 }
 
 std::string json_report(const TrainReport& report) {
-  const TrainingSpec& spec = report.setup.spec;
-  const GptConfig& m = spec.model;
-  const Totals sum = totals(report.result);
+  const GptTrainingSpec& spec = report.setup.spec;
+  const StepTotals sum = step_totals(report.result.steps);
   Json json{{"schema", 1},
             {"command", "train"},
-            {"stage", name(spec.config.stage.value_or(StageKind::ddp))},
+            {"stage", name(spec.engine.stage)},
             {"ranks", spec.ranks},
-            {"parameters", m.parameters()},
-            {"steps", spec.config.steps},
-            {"seed", spec.config.seed},
-            {"precision", precision_name(spec.config.precision)}};
+            {"parameters", spec.model.parameters()},
+            {"steps", spec.steps},
+            {"seed", spec.engine.seed},
+            {"precision", precision_name(spec.engine.precision)}};
   json["device"] = name(spec.device);
   if (report.setup.device.on_gpus()) json["tf32"] = report.setup.device.tf32;
-  json["model"] = {{"name", report.setup.model.name},
-                   {"n_layer", m.layers},
-                   {"n_head", m.heads},
-                   {"n_embd", m.width},
-                   {"block_size", m.block_size},
-                   {"vocab_size", m.vocab}};
-  json["data"] = {{"name", spec.windows->data().name()},
-                  {"window", spec.window},
-                  {"training_windows", spec.windows->training()},
-                  {"held_out_windows", spec.windows->held_out()}};
+  json["model"] = model_json<Json>(report.setup);
+  json["data"] = data_json<Json>(report.setup);
   Json loss = Json::array(), norm = Json::array(), rate = Json::array();
   for (const StepRecord& step : report.result.steps) {
     loss.push_back(step.loss);
@@ -257,10 +210,12 @@ std::string json_report(const TrainReport& report) {
     json["peak_total_bytes"].push_back(rank.rest.peak_total());
   json["communication"] = traffic_json(report);
   json["communication_seconds"] = communication_seconds(report.result);
-  json["files"] = {{"metrics", report.metrics.empty() ? Json(nullptr) : Json(report.metrics)},
-                   {"weights", report.weights.empty() ? Json(nullptr) : Json(report.weights)}};
+  const auto file = [&](size_t i) {
+    return i < report.files.size() ? Json(report.files[i]) : Json(nullptr);
+  };
+  json["files"] = {{"metrics", file(0)}, {"weights", file(1)}};
   json["sample"] = report.sample ? sample_json(*report.sample) : Json(nullptr);
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json);
 }
 
 }  // namespace zl::cli

@@ -1,4 +1,4 @@
-// What a training run says when it has ended: a text for people, or one JSON document.
+// The report of a training run: a text for people, or one JSON document.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,21 @@ struct TextSample {
   bool bytes = true;  // tokens are bytes of text
   double temperature = 0;
   int64_t top_k = 0;
-  std::string missing;  // why there are no tokens, if that is so
+  std::string missing;  // why there are no tokens; "" if there are
 };
 
 struct TrainReport {
   const RunSetup& setup;
   const TrainingResult& result;
   std::optional<TextSample> sample;
-  std::string metrics, weights;  // files; "" without --out
+  std::vector<std::string> files;  // metrics, and weights if they were saved
 };
+
+struct StepTotals {
+  int64_t tokens = 0, skipped = 0;
+  double seconds = 0;
+};
+StepTotals step_totals(const std::vector<StepRecord>& steps);
 
 std::string text_report(const TrainReport& report);
 std::string json_report(const TrainReport& report);

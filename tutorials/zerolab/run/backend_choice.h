@@ -1,12 +1,25 @@
-// What --backend means on this machine: how ranks communicate.
+// How ranks communicate on this machine (--backend), and which of them this process is.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "dist/processes/process_ranks.h"
 #include "tutorials/zerolab/run/device_choice.h"
-#include "tutorials/zerolab/run/own_rank.h"
 
 namespace zl::cli {
+
+// Which rank this process is, if a launcher started several. None: this process runs all ranks.
+// Prints notes to stderr. Throws InputError if the launcher's variables contradict each other or
+// the flags.
+std::optional<LaunchedRank> launched_rank(const RunOptions& options);
+
+// Only rank 0's process prints and writes files.
+inline bool is_first(const std::optional<LaunchedRank>& process) {
+  return !process || process->rank == 0;
+}
+// Makes this process silent.
+void hush(RunOptions& options);
 
 struct BackendChoice {
   Transport transport = Transport::threads;
@@ -16,17 +29,17 @@ struct BackendChoice {
   bool on_nccl() const { return transport == Transport::nccl; }
 };
 
-// auto takes NCCL if there are several ranks and a GPU for each of them, or if ranks are processes.
-// Throws InputError if it must be NCCL and cannot be.
+// auto takes NCCL if there are several ranks with a GPU each, or if ranks are processes. Throws
+// InputError, with the reason, if NCCL is needed and cannot be used.
 BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks,
                              const std::optional<LaunchedRank>& process = {});
 
-// How the ranks of `spec` communicate; spec.config.ordered decides who adds. `settings`: what
-// processes must have alike.
+// Makes the ranks of `spec` communicate so; spec.ordered_sums decides who adds. All processes of
+// a run must have equal `settings`, and make the same runs in the same order.
 void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice& device,
            const std::string& settings = "");
 
 // "NCCL 2.28.9, sums in rank order".
-std::string describe(const BackendChoice& backend, const Config& config);
+std::string describe(const BackendChoice& backend, bool ordered_sums);
 
 }  // namespace zl::cli

@@ -8,7 +8,7 @@
 namespace zl::cli {
 namespace {
 
-// At most one for each rank: others on this machine may want the rest.
+// At most one for each rank: other programs on this machine may need the rest.
 std::vector<Gpu> usable(const Gpus& found, int ranks) {
   std::vector<Gpu> gpus;
   for (const Gpu& gpu : found.gpus)
@@ -16,38 +16,21 @@ std::vector<Gpu> usable(const Gpus& found, int ranks) {
   return gpus;
 }
 
-bool alike(const std::vector<Gpu>& gpus) {
-  return std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.name == gpus.front().name; });
-}
-
-// Where rank r computes: simple if GPUs 0, 1, … are all used.
-std::string placement(const std::vector<int>& indices) {
-  std::string all;
-  bool from_zero = true;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    all += str(" ", indices[i]);
-    from_zero = from_zero && indices[i] == int(i);
-  }
-  return from_zero ? str(", rank r on GPU r mod ", indices.size())
-                   : ", ranks take GPUs" + all + " in turn";
-}
-
 void require_gpu(const RunOptions& options, bool any, const std::string& problem,
-                 const std::string& cure) {
+                 const std::string& fix) {
   require_input(any || options.device != RunOptions::DeviceWish::cuda, "--device cuda: ", problem,
-                "; use --device cpu, which runs the same stages, or ", cure);
+                "; use --device cpu, which runs the same stages, or ", fix);
 }
 
 DeviceChoice with_tf32(DeviceChoice choice, const RunOptions& options, Dtype precision) {
   if (!options.tf32) return choice;
-  require_input(
-      choice.on_gpus(),
-      "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave it out");
+  require_input(choice.on_gpus(),
+                "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave "
+                "it out");
   choice.tf32 = precision == Dtype::f32;
   if (!choice.tf32 && !options.quiet)
-    std::fputs(
-        "note: --tf32 has no effect in bf16 and fp16, whose products are never of fp32 matrices\n",
-        stderr);
+    std::fputs("note: --tf32 has no effect in bf16 and fp16, which multiply no fp32 matrices\n",
+               stderr);
   return choice;
 }
 
@@ -73,8 +56,8 @@ std::string DeviceChoice::pci() const { return gpus.empty() ? "" : gpus.front().
 std::string DeviceChoice::name() const {
   if (!on_gpus()) return cpu_model();
   std::string all;
-  for (size_t i = 0; i < gpus.size() && (i == 0 || !alike(gpus)); ++i)
-    all += (i ? ", " : "") + gpus[i].name;
+  for (const Gpu& gpu : gpus)
+    if (all.empty() || gpu.name != gpus.front().name) all += (all.empty() ? "" : ", ") + gpu.name;
   return all;
 }
 
@@ -88,7 +71,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
       gpus = usable(found = find_gpus(), ranks);  // the first ones cannot be used
     const bool full = found.usable() && gpus.empty();
     require_gpu(options, !gpus.empty(), full ? "no GPU has memory left" : found.problem,
-                full ? "wait until who uses the GPUs has ended" : found.cure);
+                full ? "wait until the programs that use the GPUs have ended" : found.cure);
     if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
   }
   return with_tf32(std::move(choice), options, precision);
@@ -97,8 +80,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
 DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank) {
   DeviceChoice choice;
   if (options.device != RunOptions::DeviceWish::cpu) {
-    const Gpus found =
-        find_gpus(0);  // to open one takes memory on it, and all but one are other processes'
+    const Gpus found = find_gpus(0);  // opening a GPU takes memory on it
     require_gpu(options, !found.gpus.empty(), found.problem, found.cure);
     if (!found.gpus.empty())
       choice = {.kind = DeviceKind::cuda,
@@ -115,11 +97,17 @@ void place(TrainingSpec& spec, const DeviceChoice& device) {
 
 std::string describe(const DeviceChoice& device, int ranks) {
   if (!device.on_gpus()) return "cpu, " + device.name();
-  const size_t n = device.gpus.size();
+  const std::vector<int> indices = device.indices();
+  const size_t n = indices.size();
   std::string text = "cuda, " + (n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name());
-  if (n > 1 && ranks > 1) text += placement(device.indices());
+  if (n > 1 && ranks > 1) {
+    std::string listed;
+    for (const int index : indices) listed += str(" ", index);
+    text += indices.back() == int(n) - 1 ? str(", rank r on GPU r mod ", n)
+                                         : ", ranks take GPUs" + listed + " in turn";
+  }
   if (n == 1 && ranks > 1) text += str(", ", ranks, " ranks share it");
-  return text + (device.tf32 ? ", fp32 products in TF32" : "");
+  return text + (device.tf32 ? ", fp32 matrices multiplied in TF32" : "");
 }
 
 }  // namespace zl::cli

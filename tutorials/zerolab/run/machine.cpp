@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -19,14 +18,13 @@
 namespace zl::cli {
 namespace {
 
-// The value after "key:" or "key" in a file of lines, or "".
+// The value after `key` in a file of lines "key: value", or "".
 std::string value_in(const char* file, const std::string& key) {
   std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with(key)) continue;
-    const size_t at = line.find_first_not_of(" \t:", key.size());
-    return at == std::string::npos ? "" : line.substr(at);
-  }
+  for (std::string line; std::getline(in, line);)
+    if (const size_t at = line.find_first_not_of(" \t:", key.size());
+        line.starts_with(key) && at != std::string::npos)
+      return line.substr(at);
   return "";
 }
 
@@ -37,7 +35,7 @@ int64_t number_in(const char* file, const std::string& key) {
 }
 
 #if defined(__x86_64__)
-bool has_f16c() {  // from cpuid, because clang 14's __builtin_cpu_supports does not know the name
+bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know the name
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
 }
@@ -47,22 +45,20 @@ bool has_f16c() {  // from cpuid, because clang 14's __builtin_cpu_supports does
 
 std::string missing_instructions() {
 #if defined(__x86_64__)
-  const char* needs = cpu_architecture();
-  const bool v4 = std::strcmp(needs, "x86-64-v4") == 0,
-             v3 = v4 || std::strcmp(needs, "x86-64-v3") == 0;
+  const std::string needs = cpu_architecture();
+  const bool v4 = needs == "x86-64-v4", v3 = v4 || needs == "x86-64-v3";
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
   std::string missing;
-  const auto need = [&](bool needed, bool there, const char* name) {
-    if (needed && !there) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  const auto need = [&](bool needed, bool here, const char* name) {
+    if (needed && !here) missing += (missing.empty() ? "" : ", ") + std::string(name);
   };
   need(v3, __builtin_cpu_supports("avx2"), "AVX2");
   need(v3, __builtin_cpu_supports("fma"), "FMA");
   need(v3, __builtin_cpu_supports("bmi2"), "BMI2");
   need(v3, has_f16c(), "F16C");
-  need(v4,
-       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl"),
-       "AVX-512");
+  need(v4, avx512, "AVX-512");
   return missing;
 #else
   return "";

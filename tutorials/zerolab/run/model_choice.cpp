@@ -5,7 +5,7 @@ namespace {
 
 constexpr const char* kDefaultModel = "small";
 
-// One size: the flag for it, what it says if it was given, and where it stands in a model.
+// One size of a model: its flag, the value of the flag, and its member of GptConfig.
 struct Size {
   const char* flag;
   std::optional<int64_t> RunOptions::*given;
@@ -29,9 +29,9 @@ ModelChoice without_file(const RunOptions& options, const std::string& name) {
   return choice;
 }
 
-// `named`: what was asked for by name, as "--model tiny", or "".
-void require_agreement(const RunOptions& options, const ModelChoice& choice,
-                       const std::string& named, const std::string& name) {
+// `named`: how the model was named, such as "--model tiny", or "".
+void require_same_sizes(const RunOptions& options, const ModelChoice& choice,
+                        const std::string& named, const std::string& name) {
   const GptConfig& file = choice.model;
   for (const Size& size : kSizes) {
     const bool is_window = size.member == &GptConfig::block_size;
@@ -39,13 +39,13 @@ void require_agreement(const RunOptions& options, const ModelChoice& choice,
       const int64_t wanted = *(options.*size.given);
       require_input(
           is_window ? wanted <= file.*size.member : wanted == file.*size.member, size.flag, " ",
-          wanted, " disagrees with ", choice.name, ", which has ", file.*size.member,
-          is_window ? " positions; a window can only be shorter" : "; leave the flag out");
+          wanted, " does not match ", choice.name, ", which has ", file.*size.member,
+          is_window ? " positions; a sequence can only be shorter" : "; leave the flag out");
     } else if (!named.empty()) {
       const int64_t wanted = named_gpt(name).*size.member;
-      require_input(wanted == file.*size.member, named, " disagrees with ", choice.name, ": its ",
+      require_input(wanted == file.*size.member, named, " does not match ", choice.name, ": its ",
                     size.flag + 2, " is ", wanted, ", the file's is ", file.*size.member,
-                    "; leave the model out, the file has its sizes");
+                    "; leave the model out, the file gives its sizes");
     }
   }
 }
@@ -67,7 +67,7 @@ ModelChoice choose_model(const RunOptions& options,
   const std::string named = options.model ? "--model " + name
                             : configured  ? configured->where + ": model " + name
                                           : "";
-  require_agreement(options, choice, named, name);
+  require_same_sizes(options, choice, named, name);
   return choice;
 }
 

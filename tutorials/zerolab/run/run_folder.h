@@ -1,36 +1,59 @@
-// The folder of --out: metrics.jsonl, one line per step, and model.safetensors.
+// The folder of --out, and metrics.jsonl in it.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "stages/train/trainer.h"
 
 namespace zl::cli {
 
-// The object of one step, as it stands in metrics.jsonl: numbers that read back as the same double,
-// null for those that are not finite, without a line end.
-std::string metrics_line(const StepRecord& record);
-
+// A folder that must not hold a run yet, neither of train nor of compare.
 class RunFolder {
  public:
-  // Creates the folder with its parents, or takes one that holds no run, and opens metrics.jsonl.
-  // Throws InputError if that cannot be, before any time was spent on training.
+  // Creates the folder and its parents. Throws InputError, before any time is spent, if it cannot
+  // be written to, or holds a file of a run.
   explicit RunFolder(const std::string& path);
-  ~RunFolder();  // a run without a step leaves no metrics.jsonl
+  ~RunFolder();  // removes the folders that it created if they are empty
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // Appends one line; it is in the file when this returns. Throws InputError if the disk is full,
-  // without half a line.
-  void append(const StepRecord& record);
+  std::string file(const std::string& name) const;
 
-  const std::string& metrics() const { return metrics_; }
-  const std::string& weights() const { return weights_; }
+  // The files of a run, by their names in the folder.
+  static const std::vector<std::string>& names();
 
  private:
-  std::string metrics_, weights_;
+  const std::string path_;
+  std::vector<std::string> created_;  // outermost first
+};
+
+// One JSON object of one step: numbers that are read back as the same double, null for those that
+// are not finite, without a line end.
+std::string metrics_line(const StepRecord& record);
+
+// metrics.jsonl: one line for each step.
+class Metrics {
+ public:
+  // Throws InputError if `path` exists or cannot be created.
+  explicit Metrics(std::string path);
+  ~Metrics();  // a run without a step leaves no file
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // Appends one line, which is in the file when this returns. If the disk is full, the file ends
+  // with the line before, further calls do nothing, and problem() says why.
+  void append(const StepRecord& record);
+
+  const std::string& path() const { return path_; }
+  const std::string& problem() const { return problem_; }  // "" if there is none
+
+ private:
+  const std::string path_;
+  std::string problem_;
   int file_ = -1;
-  int64_t bytes_ = 0;  // [B] of whole lines
+  int64_t bytes_ = 0;  // [B] of complete lines
 };
 
 }  // namespace zl::cli

@@ -24,11 +24,11 @@ std::string deepspeed_line(int64_t step, int64_t skipped, double lr, const Optim
              momentum, "]");
 }
 
-RunReports::RunReports(const TrainingSpec& spec, Progress* progress, bool first)
-    : spec_(spec),
-      config_(spec.config),
+RunReports::RunReports(const RunSetup& setup, Progress* progress, bool first)
+    : spec_(setup.spec),
+      config_(setup.config),
       progress_(progress),
-      ranks_(size_t(spec.ranks)),
+      ranks_(size_t(setup.spec.ranks)),
       first_(first) {
   for (Readers& readers : ranks_) {
     if (config_.wall_clock_breakdown && &readers == &ranks_[0]) readers.phases.emplace();
@@ -36,25 +36,25 @@ RunReports::RunReports(const TrainingSpec& spec, Progress* progress, bool first)
     CallTimes::Ended ended;
     if (config_.comms_logger.verbose && &readers == &ranks_[0])
       ended = [this](const CallTime& call) {
-        say(call_line(call, spec_.ranks, config_.comms_logger.debug));
+        print(call_line(call, spec_.ranks, config_.comms_logger.debug));
       };
     readers.calls.emplace(chosen_collectives(), ended);
   }
   for (const std::string& op : config_.comms_logger.prof_ops) {
     if (first_ && config_.comms_logger.enabled && our_collective(op).empty())
-      say("note: comms_logger.prof_ops: no collective of zerolab is called " + op);
+      print("note: comms_logger.prof_ops: no collective of zerolab is called " + op);
   }
   if (!config_.csv_monitor.enabled || !first_) return;
   std::vector<std::string> values = {"lr", "train_loss"};
   if (config_.precision == Dtype::f16) values.push_back("loss_scale");
-  if (spec.eval_every > 0) values.push_back("eval_loss");
+  if (spec_.eval_every > 0) values.push_back("eval_loss");
   if (config_.wall_clock_breakdown)
     for (const char* part : {"forward", "backward", "backward_inner", "backward_allreduce", "step"})
       values.push_back(str("elapsed_time_ms_", part));
   csv_.emplace(config_.csv_monitor, values);
 }
 
-void RunReports::say(const std::string& text) const {
+void RunReports::print(const std::string& text) const {
   if (progress_ != nullptr) return progress_->line(text);
   std::fputs((text + "\n").c_str(), stderr);
 }
@@ -66,18 +66,16 @@ std::set<std::string> RunReports::chosen_collectives() const {
   return names;
 }
 
-void RunReports::at_start(RankTraining& training) {
+void RunReports::at_start(Trainer& training) {
   Readers& readers = ranks_[size_t(training.comm().rank())];
   if (training.comm().rank() == 0) rank0_ = &training;
   if (!readers.phases && !readers.calls) return;
   Backend& device = training.memory().backend();
   training.comm().events().listen([&readers, &device](const Event& event) {
-    // As in the report: of the steps, evaluations and the text sample apart.
-    if (!readers.counting) return;
+    if (!readers.counting) return;  // the text sample after the last step
     Event seen = event;
     if (!device.host_addressable() &&
-        bounds_time(
-            event.kind)) {  // a GPU may still be at work; DeepSpeed's timers wait for it too
+        bounds_time(event.kind)) {  // waits for the GPU, as DeepSpeed's timers do
       device.synchronize();
       seen.nanoseconds = steady_nanoseconds();
     }
@@ -93,14 +91,13 @@ void RunReports::on_step(const StepRecord& record) {
   if (ranks_[0].phases) times = step_times(ranks_[0].phases->take());
   if (progress_ != nullptr && config_.steps_per_print &&
       record.step % *config_.steps_per_print == 0)
-    say(deepspeed_line(record.step, skipped_, next_lr, config_.optimizer));
-  if (times) say(time_line(*times));
+    print(deepspeed_line(record.step, skipped_, next_lr, config_.optimizer));
+  if (times) print(time_line(*times));
   if (csv_) write_csv(record, next_lr, times);
 }
 
-// DeepSpeed's values and places: it looks at the learning rate when the scheduler has already
-// stepped, so the row after a step holds the rate of the next one. train_loss and eval_loss are
-// written by its pipeline engine, the others by every one.
+// DeepSpeed writes the learning rate after the scheduler's step, so the row of a step has the rate
+// of the next one. Its pipeline engine writes train_loss and eval_loss, all its engines the others.
 void RunReports::write_csv(const StepRecord& record, double next_lr,
                            const std::optional<StepTimes>& times) {
   const int64_t samples = record.step * config_.micro_batch * config_.accumulation * spec_.ranks;
@@ -117,12 +114,12 @@ void RunReports::write_csv(const StepRecord& record, double next_lr,
   csv_->add("elapsed_time_ms_step", samples, times->step);
 }
 
-void RunReports::at_end(RankTraining& training) {
+void RunReports::at_end(Trainer& training) {
   Readers& readers = ranks_[size_t(training.comm().rank())];
   readers.counting = false;
   if (!readers.calls) return;
   const std::vector<std::string> all =
-      training.comm().exchange(encode(*readers.calls), "comms_logger");
+      training.comm().all_gather_object(encode(*readers.calls), "comms_logger");
   if (training.comm().rank() != 0) return;
   for (const std::string& bytes : all) calls_.push_back(decode_call_times(bytes));
 }

@@ -1,8 +1,6 @@
-// What DeepSpeed's keys ask to be told beside a run: steps_per_print, wall_clock_breakdown,
-// comms_logger, csv_monitor.
-//
-// All of it is read from the event streams and step records; nothing of it changes a run. Lines go
-// to stderr, from rank 0.
+// The reports that DeepSpeed's keys ask for: steps_per_print, wall_clock_breakdown, comms_logger,
+// csv_monitor. They are made from event streams and step records and change nothing in a run. Rank
+// 0 prints lines to stderr.
 #pragma once
 
 #include <memory>
@@ -15,49 +13,49 @@
 #include "stages/train/phase_times.h"
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
 
 class RunReports {
  public:
-  // Opens what is to be written; throws InputError. `progress` may be null (-q): then
-  // steps_per_print is silent too, while what was asked for by name is still said. Both must
-  // outlive the run; finish() does not use `progress`. Without `first` rank 0 is in another
-  // process: nothing is said or written here.
-  RunReports(const TrainingSpec& spec, Progress* progress, bool first = true);
+  // Opens the files; throws InputError if that fails. With a null `progress` (-q) steps_per_print
+  // prints nothing. Both arguments must outlive the run; finish() does not use `progress`. If not
+  // `first`, rank 0 is in another process, and nothing is printed or written here.
+  RunReports(const RunSetup& setup, Progress* progress, bool first = true);
   RunReports(const RunReports&) = delete;  // the ranks' listeners hold its address
   RunReports& operator=(const RunReports&) = delete;
 
-  // The callbacks of run_training.
-  void at_start(RankTraining& training);
+  // To be called on each rank before the first step, on rank 0 after each, on each after the last.
+  void at_start(Trainer& training);
   void on_step(const StepRecord& record);
-  void at_end(RankTraining& training);
-  // After all ranks have made every step.
+  void at_end(Trainer& training);
+  // To be called when all ranks have ended; prints the table of comms_logger.
   void finish();
 
  private:
-  // Of one rank, on whose thread alone it is used until all have ended.
+  // Of one rank; used by its thread only until all have ended.
   struct Readers {
     std::optional<PhaseTimes> phases;
     std::optional<CallTimes> calls;
     bool counting = true;  // until the last step has ended
   };
-  void say(const std::string& text) const;
+  void print(const std::string& text) const;
   std::set<std::string> chosen_collectives() const;
   void write_csv(const StepRecord& record, double next_lr, const std::optional<StepTimes>& times);
 
-  const TrainingSpec& spec_;
+  const GptTrainingSpec& spec_;
   const Config& config_;
   Progress* progress_;
   std::vector<Readers> ranks_;
   const bool first_;
-  std::vector<CallTimes> calls_;  // of all ranks, at the end; on the process of rank 0
+  std::vector<CallTimes> calls_;  // of all ranks, in the process of rank 0, after the last step
   std::optional<CsvFiles> csv_;
-  RankTraining* rank0_ = nullptr;
+  Trainer* rank0_ = nullptr;
   int64_t skipped_ = 0;
 };
 
-// "step=10, skipped=0, lr=[0.001], mom=[(0.9, 0.999)]", as DeepSpeed says it.
+// "step=10, skipped=0, lr=[0.001], mom=[(0.9, 0.999)]", in DeepSpeed's format.
 std::string deepspeed_line(int64_t step, int64_t skipped, double lr,
                            const OptimizerConfig& optimizer);
 

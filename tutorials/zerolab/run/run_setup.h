@@ -1,4 +1,4 @@
-// What the flags and a config file add up to: a run that can start.
+// A run that can start: flags and configuration combined, model and data opened.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "nn/data/windows.h"
-#include "stages/train/trainer.h"
+#include "stages/deepspeed/config.h"
+#include "stages/train/gpt_spec.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/run/backend_choice.h"
 #include "tutorials/zerolab/run/device_choice.h"
@@ -15,45 +17,42 @@
 namespace zl::cli {
 
 struct RunSetup {
-  TrainingSpec spec;  // points into the windows below
+  Config config;
+  std::vector<ConfigValue> values;  // of the keys that this configuration uses
+  GptTrainingSpec spec;             // points into the windows below
   DeviceChoice device;
   BackendChoice backend;
   ModelChoice model;
   std::unique_ptr<const Windows> windows;
 };
 
-// The settings of config file, --set and flags, in rising order of precedence. What there is to say
-// about them goes to stderr, also that a flag changes the file's value. Throws InputError, after
-// all findings, if one is an error.
+// The settings of config file, --set and flags; a flag wins over --set, --set over the file. Prints
+// all findings to stderr, also notes about values that a flag replaces. Throws InputError if a
+// finding is an error.
 LoadedConfig load_settings(const RunOptions& options, int ranks);
 
-// The model that the file or --set names, unless --model does.
+// The model that the file or --set names, unless --model is given.
 std::optional<ConfiguredModel> configured_model(const RunOptions& options,
                                                 const LoadedConfig& loaded);
 
-// load_settings, with model, weights and data opened and checked. `ranks`: if --ranks was not
-// given, and no launcher says.
+// The model and the settings of a run, without data, ranks and limits.
+GptTrainingSpec spec_of(const ModelChoice& model, const Config& config);
+
+// Loads the settings, and opens and checks model, weights and data. `ranks` is used if neither
+// --ranks nor a launcher gives their number.
 RunSetup set_up_run(const RunOptions& options, int ranks,
                     const std::optional<LaunchedRank>& process = {});
 
-// Throws OutOfMemory if all ranks together do not fit this machine, or those of a GPU that GPU,
-// under one of `stages`, or what offload_optimizer moves does not fit --host-memory. Better than to
-// be killed by the system in the middle.
-void require_memory(const TrainingSpec& spec, const RunSetup& setup,
+// Throws OutOfMemory if one of `stages` needs more than this machine, one of its GPUs or
+// --host-memory has. The system would otherwise kill the run in the middle.
+void require_memory(const GptTrainingSpec& spec, const RunSetup& setup,
                     const std::vector<StageKind>& stages);
 
-// What will be run, in four lines: model, data, ranks and batch, update; on GPUs, a fifth says
-// which, and another one if NCCL is between them. `stages`: instead of the setup's stage.
+// Four lines about a run: model, data, ranks and batch, update; two more for GPUs and NCCL.
+// `stages` replaces the setup's stage.
 std::string describe(const RunSetup& setup, const std::string& stages = "");
 
-// "fp32", "bf16", "fp16".
-const char* precision_name(Dtype dtype);
-
-// Writes one line to stderr if the settings ask for reports that only train makes; `command` makes
-// none of them.
+// Prints one note to stderr if the settings ask for reports that only train writes.
 void note_reports_of_train(const Config& config, const char* command);
-
-// "842,496": for people.
-std::string with_commas(int64_t number);
 
 }  // namespace zl::cli

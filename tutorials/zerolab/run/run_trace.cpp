@@ -1,56 +1,70 @@
 #include "tutorials/zerolab/run/run_trace.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "dist/trace/chrome_trace.h"
 #include "tensor/io/pending_file.h"
-#include "tutorials/zerolab/cli/output_file.h"
+#include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/run/run_folder.h"
 
 namespace zl::cli {
 namespace {
 
-constexpr int64_t kMostEvents = 100'000,
-                  kMostOfAll = 1'000'000;  // of one rank, 48 bytes each; of all ranks
+// Of one rank, 48 bytes each; of all ranks.
+constexpr int64_t kMostEvents = 100'000, kMostOfAll = 1'000'000;
 
 }  // namespace
 
-RunTrace::RunTrace(std::string path, int ranks, bool writes) : path_(std::move(path)) {
-  if (writes) {
-    require_output_file(path_, "", true);
-    PendingFile{path_};  // can be written; nothing stays
-  }
+RunTrace::RunTrace(const std::string& path, const std::string& out, int ranks, bool writes)
+    : path_(path) {
   ranks_.assign(size_t(ranks), TraceRecorder(0));
+  if (!writes) return;
+  for (const std::string& name : RunFolder::names())
+    require_input(out.empty() || !same_file(path, (std::filesystem::path(out) / name).string()),
+                  "--trace: '", path, "' is a file of --out ", out, "; name another file");
+  require_input(!std::filesystem::exists(std::filesystem::symlink_status(path)), "--trace: '", path,
+                "' exists; name another file, or remove that one");
+  file_.emplace(path, "", false);
 }
 
-void RunTrace::at_start(RankTraining& training) {
+void RunTrace::at_start(Trainer& training) {
   TraceRecorder& recorder = ranks_[size_t(training.comm().rank())];
   recorder = TraceRecorder(std::min(kMostEvents, kMostOfAll / training.comm().size()));
   recorder.begin(training.memory().ledger(), training.host().ledger());
   training.comm().events().listen([&recorder](const Event& event) { recorder.see(event); });
 }
 
-// One rank after the other, since what is exchanged comes to all of them.
-void RunTrace::at_end(RankTraining& training) {
+// One rank after the other, since each rank's events are sent to all ranks.
+void RunTrace::at_end(Trainer& training) {
   Communicator& comm = training.comm();
   TraceRecorder& own = ranks_[size_t(comm.rank())];
   own.stop();
   std::vector<RankTrace> all;
   for (int r = 0; r < comm.size(); ++r) {
     const std::vector<std::string> parts =
-        comm.exchange(r == comm.rank() ? encode(own.trace()) : "", "trace");
+        comm.all_gather_object(r == comm.rank() ? encode(own.trace()) : "", "trace");
     if (comm.rank() == 0) all.push_back(decode_trace(parts[size_t(r)]));
   }
   own = TraceRecorder(0);
   if (comm.rank() != 0) return;
   align_clocks(all);
   for (const RankTrace& rank : all) left_out_ += rank.left_out;
-  PendingFile file(path_);
-  write_chrome_trace(all, [&](std::string_view piece) { file.write(piece.data(), piece.size()); });
-  file.commit();
+  try {
+    file_->write([&](const std::string& temporary) {
+      PendingFile file(temporary);
+      write_chrome_trace(all, [&](std::string_view text) { file.write(text.data(), text.size()); });
+      file.commit();
+    });
+    file_->commit();
+  } catch (const OutputError& e) {
+    problem_ = e.what();
+  }
 }
 
 std::string RunTrace::summary() const {
-  std::string text = "trace: " + path_ + ", for ui.perfetto.dev or chrome://tracing\n";
+  if (!problem_.empty()) return "";
+  std::string text = printable("trace: " + path_) + ", for ui.perfetto.dev or chrome://tracing\n";
   if (left_out_ > 0)
     text += str("note: the trace ends before the run: ", left_out_, " later events had no room (",
                 kMostEvents, " of a rank, ", kMostOfAll, " in all); try fewer --steps\n");

@@ -1,4 +1,4 @@
-// As much of NVTX as tensor/cuda uses: the ranges are kept for whoever asks.
+// The part of NVTX that tensor/cuda uses. Records the ranges for tests.
 #pragma once
 
 #include <cstdint>

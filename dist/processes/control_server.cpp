@@ -1,0 +1,322 @@
+#include "dist/processes/control_server.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "dist/communicator.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+// How long the server waits for the last calls of all ranks, to find a cause and to report them.
+constexpr int64_t kToFindCause = 300 * kMillisecond, kToReport = 150 * kMillisecond;
+constexpr int64_t kToRead = 300 * kMillisecond;  // for the ranks to read why the run failed
+
+// A rank that waits in a collective was answered: its last message was sent before the answer came.
+void keep_answered(FlightRecorder& flight) {
+  const auto record = flight.in_flight();
+  if (record && record->state == CallState::waiting && !record->call.point_to_point())
+    flight.change(flight.calls() - 1, CallState::moving);
+}
+
+int64_t last_collective(const FlightRecorder& flight) {  // its number; 0: none
+  int64_t last = 0;
+  for (const FlightRecord& record : flight.recent(kAllRecords))
+    if (!record.call.point_to_point()) last = record.call.sequence;
+  return last;
+}
+
+}  // namespace
+
+ControlServer::ControlServer(std::vector<std::unique_ptr<Connection>> connections,
+                             std::chrono::milliseconds timeout)
+    : timeout_(std::chrono::nanoseconds(timeout).count()),
+      alive_interval_(std::chrono::nanoseconds(alive_interval(timeout)).count()),
+      ranks_(connections.size()) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    ranks_[r].connection = std::move(connections[r]);
+    ranks_[r].alive = steady_nanoseconds();
+  }
+  thread_ = std::jthread([this] { serve(); });
+}
+
+ControlServer::~ControlServer() {
+  closing_ = true;
+  thread_.join();
+}
+
+void ControlServer::serve() {
+  int64_t close_at = 0;
+  for (;;) {
+    std::vector<pollfd> waiting;
+    for (const Rank& rank : ranks_)
+      if (!rank.gone) {
+        const int out = rank.connection->has_unsent() ? POLLOUT : 0;
+        waiting.push_back({rank.connection->socket().fd(), short(POLLIN | out), 0});
+      }
+    (void)::poll(waiting.data(), waiting.size(), 5);
+    for (int r = 0; r < int(ranks_.size()); ++r)
+      if (!ranks_[size_t(r)].gone) read(r);
+    const int64_t now = steady_nanoseconds();
+    check(now);
+    judge(now);
+    publish(now);
+    if (!closing_) continue;
+    if (!over_ && publish_at_ == 0) fail("rank 0 has ended");
+    if (over_ && close_at == 0) {
+      close_at = now + kToRead;
+      for (const Rank& rank : ranks_) rank.connection->finish_sending();
+    }
+    if (over_ && (all_gone() || now > close_at)) return;
+  }
+}
+
+void ControlServer::read(int r) {
+  Rank& rank = ranks_[size_t(r)];
+  rank.connection->flush();
+  for (;;) {
+    Message message;
+    const int64_t before = rank.connection->received();
+    const auto state = rank.connection->receive(message, std::chrono::steady_clock::now());
+    if (rank.connection->received() > before) rank.alive = steady_nanoseconds();
+    if (state == Connection::State::waiting) return;
+    try {
+      if (state == Connection::State::message) {
+        handle(r, message);
+        continue;
+      }
+      rank.gone = true;
+      if (state != Connection::State::ended) fail(str("rank ", r, " sends what is no message"));
+      if (!rank.ended)
+        fail(str("rank ", r,
+                 " has died: its process ended without notice (killed, out of memory, or by its "
+                 "own exit()); ",
+                 last_seen(r, rank.flight, steady_nanoseconds())));
+      return;
+    } catch (const std::exception& error) {
+      fail(str("rank ", r, ": ", error.what()));
+    }
+  }
+}
+
+void ControlServer::handle(int r, const Message& message) {
+  Rank& rank = ranks_[size_t(r)];
+  WireReader wire(message.body);
+  decode(wire.text(), texts_, rank.flight);
+  rank.fresh = true;
+  const int64_t last = rank.flight.calls() - 1;
+  switch (ControlMessage(message.kind)) {
+    case ControlMessage::alive:
+      if (!rank.entered) keep_answered(rank.flight);
+      return;
+    case ControlMessage::enter:
+      if (last < 0) throw CommunicationError("it enters no call");
+      rank.entered = rank.flight.last()->call;
+      rank.text = wire.text();
+      return answer_if_all_entered();
+    case ControlMessage::post: return post(r, wire.get<int64_t>());
+    case ControlMessage::withdraw: {
+      const auto record = wire.get<int64_t>();
+      return withdraw(r, record, wire.get<bool>());
+    }
+    case ControlMessage::suspect: return suspect(r, wire.text());
+    case ControlMessage::stopped: {
+      const std::string why = wire.text();
+      return fail({why, wire.text()});
+    }
+    case ControlMessage::ended: rank.ended = true; return;
+    default: throw CommunicationError("it sends an unknown message");
+  }
+}
+
+void ControlServer::answer_if_all_entered() {
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.entered.has_value(); }))
+    return;
+  std::vector<const Call*> calls;
+  for (const Rank& rank : ranks_) calls.push_back(&*rank.entered);
+  if (const std::string why = mismatch_text(calls); !why.empty()) return fail(why);
+  WireWriter texts;
+  for (Rank& rank : ranks_) {
+    texts.text(rank.text);
+    rank.entered.reset();
+    keep_answered(rank.flight);
+  }
+  broadcast(ControlMessage::entered, texts.take());
+}
+
+void ControlServer::post(int rank, int64_t record) {
+  const auto last = ranks_[size_t(rank)].flight.last();
+  if (!last || !last->call.point_to_point() || last->call.peer < 0 ||
+      last->call.peer >= int(ranks_.size()))
+    throw CommunicationError("it posts an unknown send or receive");
+  const Call& call = last->call;
+  const auto other = std::ranges::find_if(posted_, [&](const Posted& posted) {
+    return posted.rank == call.peer && posted.call.peer == rank && posted.call.kind != call.kind;
+  });
+  if (other == posted_.end()) return posted_.push_back({rank, record, call});
+  const std::string why = mismatch_text(rank, call, other->rank, other->call);
+  if (!why.empty()) return fail(why);
+  for (const Posted& side : {Posted{rank, record, call}, *other}) {
+    Rank& matched = ranks_[size_t(side.rank)];
+    matched.flight.change(side.record, CallState::done);
+    matched.connection->send(uint8_t(ControlMessage::matched),
+                             WireWriter().put(side.record).take());
+  }
+  posted_.erase(other);
+}
+
+void ControlServer::withdraw(int rank, int64_t record, bool unwinding) {
+  const auto posted = std::ranges::find_if(
+      posted_, [&](const Posted& one) { return one.rank == rank && one.record == record; });
+  if (posted == posted_.end()) return;  // it has a match
+  if (!unwinding)
+    fail(str("rank ", rank, " dropped the Work of ", describe(posted->call),
+             " before the other side came; call wait() on it"));
+  posted_.erase(posted);
+}
+
+// The call of a send or receive if its rank waits for the match now.
+const Call* ControlServer::waiting_in(const Posted& posted) const {
+  const auto record = ranks_[size_t(posted.rank)].flight.in_flight();
+  return record && record->state == CallState::waiting && record->call == posted.call ? &posted.call
+                                                                                      : nullptr;
+}
+
+// Fails if a rank waits for one that has ended, or ranks wait for each other.
+void ControlServer::check_waiting() {
+  const auto point_to_point = [this](int rank) -> const Call* {
+    for (const Posted& posted : posted_)
+      if (const Call* call = posted.rank == rank ? waiting_in(posted) : nullptr) return call;
+    return nullptr;
+  };
+  const auto collective = [this](int rank) -> const Call* {
+    const auto& entered = ranks_[size_t(rank)].entered;
+    return entered ? &*entered : nullptr;
+  };
+  const int size = int(ranks_.size());
+  for (int ended = 0; ended < size; ++ended)
+    for (int r = 0; r < size && ranks_[size_t(ended)].ended; ++r) {
+      const Call *pair = point_to_point(r), *call = pair ? pair : collective(r);
+      if (call && (!pair || pair->peer == ended)) fail(ended_text(ended, flights(), r, *call));
+    }
+  fail(deadlock_text(size, point_to_point, collective));
+}
+
+void ControlServer::check(int64_t now) {
+  if (was_stopped(last_loop_, now)) {  // with all threads of this process
+    resumed_ = now;
+    for (Rank& rank : ranks_) rank.alive = now;
+  }
+  last_loop_ = now;
+  if (now - last_alive_ > alive_interval_) {
+    last_alive_ = now;
+    broadcast(ControlMessage::server_alive, "");
+  }
+  if (failed() || now - last_check_ < 20 * kMillisecond) return;
+  last_check_ = now;
+  check_waiting();
+  fail(overdue_text(flights(), timeout_, resumed_));
+  for (int r = 1; r < int(ranks_.size()) && timeout_ > 0; ++r) {
+    const Rank& rank = ranks_[size_t(r)];
+    if (!rank.ended && !rank.gone && now - rank.alive > timeout_)
+      fail(str("rank ", r, " has given no sign of life for ", human_time(now - rank.alive),
+               ": its process is stopped, or its machine or the network is gone; ",
+               last_seen(r, rank.flight, now)));
+  }
+  if (!suspicion_ && !failed() && !first_mismatch_text(flights()).empty()) suspect(-1, "");
+}
+
+void ControlServer::suspect(int rank, const std::string& why) {
+  if (failed() || (suspicion_ && (rank < 0 || suspicion_->rank >= 0))) return;
+  suspicion_ = {rank, why, steady_nanoseconds() + kToFindCause};
+  ask_for_flights();
+}
+
+// A rank that died, and made the call fail, is noticed meanwhile.
+void ControlServer::judge(int64_t now) {
+  if (!suspicion_ || failed()) return;
+  const bool mismatch = suspicion_->rank < 0;
+  if (now < suspicion_->until && (mismatch || !all_fresh())) return;
+  std::string cause = first_mismatch_text(flights());
+  if (cause.empty() && !mismatch) cause = missing_text(suspicion_->rank);
+  if (mismatch || cause.empty())
+    fail(cause + suspicion_->why);
+  else
+    fail(str(cause, ". So ", suspicion_->why));
+  suspicion_.reset();
+}
+
+std::string ControlServer::missing_text(int rank) const {
+  const int64_t last = last_collective(ranks_[size_t(rank)].flight);
+  std::string text;
+  for (int r = 0; last > 0 && r < int(ranks_.size()); ++r)
+    if (const FlightRecorder& flight = ranks_[size_t(r)].flight;
+        r != rank && last_collective(flight) < last)
+      text +=
+          str(text.empty() ? "" : "; ", "not there: ", last_seen(r, flight, steady_nanoseconds()));
+  return text;
+}
+
+// Tells all ranks how the run ended.
+void ControlServer::publish(int64_t now) {
+  if (over_) return;
+  if (publish_at_ > 0 && (all_fresh() || now > publish_at_)) {
+    const RunFailure why = failure();
+    std::string report = str("communication failed: ", why.why, "\n");
+    for (int r = 0; r < int(ranks_.size()); ++r)
+      report += flight_report(r, ranks_[size_t(r)].flight, ranks_[size_t(r)].ended, now);
+    {
+      const std::lock_guard lock(mutex_);
+      report_ = report;
+    }
+    broadcast(ControlMessage::failure, WireWriter().text(why.why).text(why.detail).take());
+    over_ = true;
+  } else if (publish_at_ == 0 && std::ranges::all_of(ranks_, &Rank::ended)) {
+    broadcast(ControlMessage::over, "");
+    over_ = true;
+  }
+}
+
+void ControlServer::fail(const RunFailure& failure) {
+  if (failure.why.empty() || failed() || over_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+  }
+  publish_at_ = steady_nanoseconds() + kToReport;
+  ask_for_flights();
+}
+
+void ControlServer::ask_for_flights() {
+  for (Rank& rank : ranks_) rank.fresh = rank.gone;
+  broadcast(ControlMessage::send_flight, "");
+}
+
+bool ControlServer::all_fresh() const { return std::ranges::all_of(ranks_, &Rank::fresh); }
+bool ControlServer::all_gone() const { return std::ranges::all_of(ranks_, &Rank::gone); }
+
+void ControlServer::broadcast(ControlMessage kind, const std::string& body) {
+  for (const Rank& rank : ranks_)
+    if (!rank.gone) rank.connection->send(uint8_t(kind), body);
+}
+
+Flights ControlServer::flights() const {
+  Flights all;
+  for (const Rank& rank : ranks_) all.push_back(&rank.flight);
+  return all;
+}
+
+RunFailure ControlServer::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::string ControlServer::report() const {
+  const std::lock_guard lock(mutex_);
+  return report_;
+}
+
+}  // namespace zl

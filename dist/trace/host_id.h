@@ -1,0 +1,13 @@
+// Which machine this process runs on.
+#pragma once
+
+#include <string>
+
+namespace zl {
+
+std::string host_name();  // "?" if the system does not say
+// Changes at each start of the system: processes with the same id share a steady clock. "" if the
+// system does not say.
+std::string boot_id();
+
+}  // namespace zl

@@ -1,0 +1,53 @@
+// What a model must offer to be trained, compared and planned under every stage.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/unit.h"
+
+namespace zl {
+
+// One micro-batch of one rank, as the model sees it.
+struct Batch {
+  Tensor inputs, targets;  // (B, …) each, i32
+};
+
+class Model {
+ public:
+  Model() = default;
+  virtual ~Model() = default;
+  Model(const Model&) = delete;  // units and tapes hold addresses of parameters
+  Model& operator=(const Model&) = delete;
+
+  virtual std::string name() const = 0;
+
+  // Root first; units[i].index is i. Each parameter is in exactly one unit, and is used only while
+  // that unit runs. The list and the parameters live as long as the model.
+  virtual std::vector<Unit>& units() = 0;
+
+  // The mean loss (1) f32 over the micro-batch. Root's run_unit() encloses the whole pass; every
+  // other unit computes inside its own run_unit(). A null tape: evaluation.
+  virtual Var loss(Tape* tape, UnitObserver& observer, const Batch& batch) = 0;
+};
+
+// Where micro-batches come from: the rows of a data set, B at a time. Shared by the ranks: its
+// functions may be called from several threads at once.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  virtual Shape input_row() const = 0;   // the shape of one row of Batch::inputs
+  virtual Shape target_row() const = 0;  // the same of Batch::targets
+
+  // Writes micro-batch `index` of the run: rows [index * B, (index + 1) * B), where B follows from
+  // the sizes of the spans. Throws std::invalid_argument if the sizes are no multiple of a row.
+  virtual void fill(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const = 0;
+
+  // Rows that training never sees, and the values of rows [first, first + B) of them.
+  virtual int64_t held_out() const { return 0; }
+  virtual void fill_held_out(int64_t /*first*/, std::span<int32_t> /*inputs*/,
+                             std::span<int32_t> /*targets*/) const {}
+};
+
+}  // namespace zl

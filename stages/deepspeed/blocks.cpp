@@ -1,0 +1,273 @@
+// The blocks about arithmetic and ZeRO, as DeepSpeed 0.19.8 takes them (runtime/engine.py,
+// runtime/lr_schedules.py, runtime/precision_config.py, runtime/zero/config.py).
+
+#include <cmath>
+#include <utility>
+
+#include "stages/deepspeed/reader.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+void read_adam(ConfigBlock& params, bool adamw, OptimizerConfig& config) {
+  std::vector<double> betas{config.beta1, config.beta2};
+  params.read("betas", betas);
+  config.beta1 = betas[0];
+  config.beta2 = betas[1];
+  params.read("eps", config.eps);
+  params.read("bias_correction", config.bias_correction);
+  const auto mode = params.get<bool>("adam_w_mode");
+  config.decoupled = adamw || mode.value_or(true);  // "Adam" means AdamW, as in DeepSpeed
+  if (adamw && mode == false)
+    params.warn("adam_w_mode",
+                "false has no effect with the type AdamW, as in DeepSpeed: use \"Adam\"");
+}
+
+void read_sgd(ConfigBlock& params, OptimizerConfig& config) {
+  params.read("momentum", config.momentum);
+  params.read("dampening", config.dampening);
+  params.read("nesterov", config.nesterov);
+  if (config.nesterov && (config.momentum == 0 || config.dampening != 0))
+    params.error("nesterov",
+                 str("Nesterov momentum requires a momentum and zero dampening; momentum is ",
+                     config.momentum, " and dampening ", config.dampening));
+}
+
+void read_warmup(ConfigBlock& params, ScheduleConfig& config) {
+  params.read("warmup_num_steps", config.warmup_num_steps);
+  const std::string type = params.get<std::string>("warmup_type").value_or("log");
+  config.warmup_type = type == "linear" ? WarmupType::linear : WarmupType::log;
+  if (type != "linear" && type != "log")
+    params.warn("warmup_type", in_quotes(type) +
+                                   " is neither \"log\" nor \"linear\": log is "
+                                   "taken, as in DeepSpeed");
+}
+
+void read_total_steps(ConfigBlock& params, int64_t run_steps, ScheduleConfig& config) {
+  config.total_num_steps = run_steps;
+  const JsonValue* written = params.peek("total_num_steps");
+  if (params.read("total_num_steps", config.total_num_steps)) {
+    if (config.total_num_steps < config.warmup_num_steps)
+      params.warn("total_num_steps",
+                  str("total_num_steps ", config.total_num_steps, " is less than warmup_num_steps ",
+                      config.warmup_num_steps));
+  } else if (written == nullptr) {
+    params.error("total_num_steps",
+                 "is required by this schedule: the step at which the rate reaches its end");
+  } else if (written->is_auto()) {
+    params.note("total_num_steps", str("is \"auto\": ", run_steps, ", as zerolab.steps"));
+  }
+}
+
+}  // namespace
+
+void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config) {
+  const std::string written = optimizer.get<std::string>("type").value_or("AdamW");
+  const std::string type = lower_case(written);
+  ConfigBlock params = optimizer.block("params");
+  if (optimizer.from_file() && optimizer.peek("type") == nullptr)
+    optimizer.note("type", "is absent: zerolab takes AdamW, DeepSpeed would ignore this block");
+  params.read("lr", config.lr);
+  params.read("weight_decay", config.weight_decay);
+  if (type == "sgd") {
+    config.kind = OptimizerKind::sgd;
+    read_sgd(params, config);
+  } else if (type == "adam" || type == "adamw") {
+    read_adam(params, type == "adamw", config);
+  } else {
+    return optimizer.error("type", "expected Adam, AdamW or SGD, not " + in_quotes(written));
+  }
+  optimizer.finish();
+  params.finish(type == "sgd" ? "SGD" : "AdamW");
+}
+
+void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config) {
+  if (!scheduler.present()) return;
+  constexpr char kTypes[] = "expected WarmupLR, WarmupDecayLR or WarmupCosineLR";
+  const auto type = scheduler.get<std::string>("type");
+  ConfigBlock params = scheduler.block("params");
+  if (!type) {
+    if (!scheduler.given("type"))
+      scheduler.warn("type", str("is absent: there is no schedule, as in DeepSpeed; ", kTypes));
+    return;
+  }
+  const bool cosine = *type == "WarmupCosineLR", decay = *type == "WarmupDecayLR";
+  if (!cosine && !decay && *type != "WarmupLR")
+    return scheduler.error("type", str(kTypes, ", not ", in_quotes(*type)));
+  config.kind = cosine  ? ScheduleKind::warmup_cosine
+                : decay ? ScheduleKind::warmup_decay
+                        : ScheduleKind::warmup;
+  read_warmup(params, config);
+  if (cosine) {
+    params.read("warmup_min_ratio", config.warmup_min_ratio);
+    params.read("cos_min_ratio", config.cos_min_ratio);
+  } else {
+    if (!decay) config.warmup_max_lr = run.optimizer.lr;  // WarmupDecayLR's default is 0.001
+    params.read("warmup_min_lr", config.warmup_min_lr);
+    params.read("warmup_max_lr", config.warmup_max_lr);
+  }
+  if (cosine || decay) read_total_steps(params, run.steps, config);
+  scheduler.finish();
+  params.finish(*type);
+}
+
+namespace {
+
+// DeepSpeed's names of a type.
+Dtype deepspeed_dtype(std::string name) {
+  if (name.starts_with("torch.")) name.erase(0, 6);
+  if (name == "fp16" || name == "float16" || name == "half") return Dtype::f16;
+  return name == "bf16" || name == "bfloat16" ? Dtype::bf16 : Dtype::f32;
+}
+
+// A number out of range is an error where it is used and a note elsewhere, as in DeepSpeed.
+void read_fp16(ConfigBlock& top, std::optional<Dtype> of_flag, Config& config) {
+  ConfigBlock fp16 = top.block("fp16");
+  LossScaleConfig& scale = config.loss_scale;
+  const bool on = fp16.get<bool>("enabled").value_or(false);
+  if (on) config.precision = Dtype::f16;
+  const bool used = of_flag ? *of_flag == Dtype::f16 : on;
+  const double fixed = fp16.get<double>("loss_scale").value_or(0);
+  const bool dynamic = used && fixed == 0;
+  const char* unused =
+      used ? "has no effect: the loss scale is fixed" : "has no effect: fp16 is not enabled";
+  const auto check = [&](const char* key, bool fits, bool applies, const std::string& expected) {
+    if (!fits) applies ? fp16.error(key, expected) : fp16.note(key, unused);
+    return fits;
+  };
+  // The scale and its reciprocal must be normal fp32 numbers.
+  constexpr int most_power = 126;
+  const bool normal = std::abs(std::log2(fixed)) <= most_power;
+  if (check("loss_scale", fixed == 0 || normal, used,
+            str("expected 0 or a number from 2^-126 to 2^126, not ", fixed)))
+    scale.static_scale = fixed;
+  const int64_t power = fp16.get<int64_t>("initial_scale_power").value_or(16);
+  if (check("initial_scale_power", power >= -most_power && power <= most_power, dynamic,
+            str("expected a whole number from -126 to 126, not ", power)))
+    scale.initial_scale_power = int(power);
+  const auto read_count = [&](const char* key, int64_t& target) {
+    const int64_t count = fp16.get<int64_t>(key).value_or(target);
+    if (check(key, count >= 1, dynamic, str("expected a whole number of at least 1, not ", count)))
+      target = count;
+  };
+  read_count("loss_scale_window", scale.window);
+  int64_t least = int64_t(scale.min_scale);
+  read_count("min_loss_scale", least);
+  scale.min_scale = double(least);
+  const int64_t hysteresis = fp16.get<int64_t>("hysteresis").value_or(scale.hysteresis);
+  if (dynamic || check("hysteresis", hysteresis >= 1, false, "")) scale.hysteresis = hysteresis;
+  if (dynamic && hysteresis < 1)
+    fp16.warn("hysteresis", str(hysteresis,
+                                ": the loss scale is never halved, as in DeepSpeed; "
+                                "write 1 to halve it at each overflow"));
+  fp16.read("consecutive_hysteresis", scale.consecutive_hysteresis);
+  fp16.finish();
+}
+
+void read_bf16(ConfigBlock& top, Config& config) {
+  const char *name = "bf16", *other = "bfloat16";
+  if (!top.given("bf16")) std::swap(name, other);
+  if (top.take(other) != nullptr)
+    top.warn(other, "has no effect beside \"bf16\", its newer name; leave it out");
+  ConfigBlock bf16 = top.block(name);
+  const bool on = bf16.get<bool>("enabled").value_or(false);
+  bf16.read("check_grad_overflow", config.check_grad_overflow);
+  if (on && config.precision == Dtype::f16)
+    bf16.error("enabled", "fp16 is enabled too; leave one of the two out, as DeepSpeed demands");
+  if (on) config.precision = Dtype::bf16;
+  bf16.finish();
+}
+
+}  // namespace
+
+void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& config) {
+  read_fp16(top, of_flag, config);
+  read_bf16(top, config);
+  const Dtype precision = of_flag.value_or(config.precision);
+  if (const auto type = top.get<std::string>("communication_data_type"))
+    config.communication_data_type = deepspeed_dtype(lower_case(*type));
+  ConfigBlock types = top.block("data_types");
+  if (const auto type = types.get<std::string>("grad_accum_dtype")) {
+    config.grad_accum_dtype = deepspeed_dtype(*type);
+    if (config.grad_accum_dtype != Dtype::f32 && config.grad_accum_dtype != precision)
+      types.error("grad_accum_dtype",
+                  str(*type, " is neither fp32 nor the type of this run's gradients"));
+  }
+  types.finish();
+}
+
+namespace {
+
+// A key that `instead` has replaced. Returns whether it is on.
+bool read_deprecated(ConfigBlock& zero, const char* key, const char* instead) {
+  const auto on = zero.get<bool>(key);
+  if (on && zero.peek(instead) != nullptr)
+    zero.error(key, str("leave it out: ", instead, " replaces it, and is given too"));
+  else if (on)
+    zero.warn(key, str("is deprecated: write \"", instead, "\": {\"device\": \"",
+                       *on ? "cpu" : "none", "\"}"));
+  return on == true;
+}
+
+// The stage by which keys are judged; empty: several will run.
+using JudgedStage = std::optional<StageKind>;
+
+void read_offload_optimizer(ConfigBlock& zero, JudgedStage stage, Config& config) {
+  ConfigBlock offload = zero.block("offload_optimizer");
+  const std::string device = offload.get<std::string>("device").value_or("none");
+  const double ratio = offload.get<double>("ratio").value_or(1);
+  if (ratio != 1 && stage.value_or(StageKind::zero3) != StageKind::zero3)
+    offload.error("ratio", str(ratio, " needs stage 3, as in DeepSpeed; leave it out"));
+  else if (ratio != 1)
+    offload.note("ratio", "has no effect yet: all of the optimizer state is offloaded");
+  if (device == "nvme")
+    offload.note("device",
+                 "nvme has no effect yet: optimizer state stays in device memory; write \"cpu\"");
+  offload.finish();
+  const bool old = read_deprecated(zero, "cpu_offload", "offload_optimizer");
+  config.offload_optimizer = device == "cpu" || old;
+  if (config.offload_optimizer && stage.value_or(StageKind::ddp) == StageKind::ddp)
+    zero.note(old ? "cpu_offload" : "offload_optimizer",
+              "has an effect in stages 1 to 3: ddp keeps its optimizer state on the device");
+}
+
+// DeepSpeed refuses these scalings together with a reduce-scatter of gradients.
+void read_scaling(ConfigBlock& top, bool reduce_scatter, JudgedStage stage) {
+  const bool refused = reduce_scatter && (stage == StageKind::zero2 || stage == StageKind::zero3);
+  const auto judge = [&](const char* key) {
+    if (refused)
+      top.error(key, "leave it out: DeepSpeed refuses it in stages 2 and 3 with reduce_scatter");
+    else
+      top.note(key,
+               "has no effect: gradients are added, then divided by the number of ranks; only "
+               "rounding differs");
+  };
+  if (top.get<bool>("prescale_gradients") == true) judge("prescale_gradients");
+  if (top.get<double>("gradient_predivide_factor").value_or(1) != 1)
+    judge("gradient_predivide_factor");
+}
+
+}  // namespace
+
+void read_zero(ConfigBlock& top, const ConfigSource& source, Config& config) {
+  ConfigBlock zero = top.block("zero_optimization");
+  if (const auto stage = zero.get<int64_t>("stage")) config.stage = kStages[*stage];
+  zero.read("reduce_bucket_size", config.reduce_bucket_size);
+  zero.read("allgather_bucket_size", config.allgather_bucket_size);
+  JudgedStage stage = source.stage ? source.stage : config.stage.value_or(StageKind::ddp);
+  if (source.several_stages) stage = std::nullopt;
+  read_offload_optimizer(zero, stage, config);
+  if (read_deprecated(zero, "cpu_offload_param", "offload_param"))
+    zero.note("cpu_offload_param", "has no effect yet: parameters stay in device memory");
+  const auto is_false = [&](const char* key) {
+    const JsonValue* value = zero.peek(key);
+    return value != nullptr && value->kind == JsonValue::Kind::boolean && !value->boolean;
+  };
+  if (is_false("compute_grad_norm") && (stage == StageKind::ddp || stage == StageKind::zero3))
+    zero.error("compute_grad_norm", "write true: DeepSpeed takes false in stages 1 and 2 only");
+  read_scaling(top, !is_false("reduce_scatter"), stage);
+  zero.finish();
+}
+
+}  // namespace zl

@@ -1,0 +1,12 @@
+// The norm of the gradient that was reduced last, over all units and ranks.
+#pragma once
+
+#include "stages/stage.h"
+
+namespace zl {
+
+// Every rank must call it; all get the same bits. Squares are added in fp64: in blocks of 1,024
+// elements from the start of each shard, then unit by unit, then in rank order. The host waits.
+double gradient_norm(Stage& stage);
+
+}  // namespace zl

@@ -1,0 +1,45 @@
+// Which rank and parameter had a gradient that is not finite. Found before any reduction where
+// possible, since a sum over ranks does not tell which rank it came from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stages/stage.h"
+#include "tensor/kernels.h"
+
+namespace zl {
+
+struct NonfiniteGradient {
+  int rank;               // the lowest
+  std::string parameter;  // the first of that rank's
+  // False: that rank's gradient as backward left it, before any reduction. True: the gradients of
+  // all ranks were finite, and a sum over ranks or micro-batches is not; `rank` holds that shard.
+  bool in_sum;
+};
+
+// Squares of each parameter's gradient are computed in every micro-batch. The host looks at them
+// only if the norm of the step is not finite.
+class NonfiniteSearch {
+ public:
+  explicit NonfiniteSearch(Stage& stage) : stage_(stage) {}
+
+  void begin_micro_batch();
+  void check(const UnitState& u);  // its gradients are complete and not reduced yet
+  void end_micro_batch();
+  // The lowest rank, and its first parameter in the first such micro-batch of this step. All ranks
+  // must call it and get the same. Empty: each gradient is finite,
+  // but the squares of all of them together are too large for fp64.
+  std::optional<NonfiniteGradient> find();
+  void clear() { squares_on_host_.clear(); }  // at the end of a step
+
+ private:
+  double code();
+
+  Stage& stage_;
+  Tensor squares_;  // (parameters) f64: squared norms, in this micro-batch
+  std::vector<kernel::Download<double>> squares_on_host_;  // of each micro-batch of the step
+};
+
+}  // namespace zl

@@ -1,0 +1,60 @@
+// The settings of a stage and of the engine around it. Defaults are the paper's way: one unit per
+// bucket, nothing offloaded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "optim/flat_optimizer.h"
+#include "optim/loss_scaler.h"
+#include "optim/schedule.h"
+
+namespace zl {
+
+enum class StageKind { ddp, zero1, zero2, zero3 };
+inline constexpr StageKind kStages[] = {StageKind::ddp, StageKind::zero1, StageKind::zero2,
+                                        StageKind::zero3};
+const char* name(StageKind kind);
+
+// Where the shards of a rank live. Null: on the device. Full buffers are always on the device. Each
+// Memory must outlive the stage.
+struct Placement {
+  Memory* parameter = nullptr;  // parameter shards (stage 3)
+  Memory* gradient = nullptr;   // gradient shards (stages 2 and 3)
+  Memory* optimizer = nullptr;  // optimizer state and master weights (stages 1, 2 and 3)
+};
+
+struct StageOptions {
+  OptimizerConfig optimizer;
+  Dtype dtype = Dtype::f32;  // of parameters, activations, and gradients as backward makes them
+  std::optional<Dtype> gradient_dtype;       // micro-batches are accumulated in it; empty: `dtype`
+  std::optional<Dtype> communication_dtype;  // of reductions; empty: as gradients are accumulated
+  bool skip_nonfinite = true;                // no update by a gradient that is not finite
+  uint64_t seed = 1337;                      // of the initial values
+  // [n] padded elements at which a bucket of finished units is reduced, or a bucket of updated
+  // units gathered. 1: each unit.
+  int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;
+  Placement placement;
+};
+
+// What initialize() takes: the stage, the optimizer and the arithmetic of a step. DeepSpeed's JSON
+// configuration produces one (stages/deepspeed/config.h); a program may also fill it in by hand.
+struct EngineOptions {
+  StageKind stage = StageKind::ddp;
+  int64_t accumulation = 1;      // A: micro-batches per step
+  double gradient_clipping = 0;  // the largest norm of an update's gradient; 0: any
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+
+  Dtype precision = Dtype::f32;     // f32, bf16 or f16: of parameters, gradients, activations
+  LossScaleConfig loss_scale;       // f16; in other types only a static scale is applied
+  bool check_grad_overflow = true;  // bf16; false: update even if the gradient is not finite
+  std::optional<Dtype> communication_data_type;  // of reductions; empty: as they are accumulated
+  std::optional<Dtype> grad_accum_dtype;         // f32 or `precision`; empty: `precision`
+
+  int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
+  bool offload_optimizer = false;  // optimizer state and gradient shards on the host; not in ddp
+  uint64_t seed = 1337;            // of the initial values
+};
+
+}  // namespace zl

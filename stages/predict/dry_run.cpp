@@ -1,0 +1,55 @@
+#include "stages/predict/dry_run.h"
+
+#include <algorithm>
+
+#include "dist/meta_communicator.h"
+
+namespace zl {
+
+RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches) {
+  constexpr int kSteps = 3;
+  TrainingSpec spec = real;
+  spec.data = nullptr;
+  spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
+  EventStream events(rank, 256);
+  const auto comm = meta_communicator(rank, spec.ranks, events, spec.uses_scratch());
+  Memory memory({DeviceKind::meta}, meta_backend(spec.device), events,
+                {.limit = spec.device_memory});
+  Memory host({DeviceKind::meta}, memory.backend(), events,
+              {.limit = spec.host_memory, .pool = Pool::host});
+  Trainer trainer(spec, *comm, memory, host);
+  const int64_t init_peak = begin_counting(trainer);
+  for (int step = 0; step < kSteps; ++step) {
+    if (step == kSteps - 1) comm->log().clear();  // the traffic of one step
+    trainer.step();
+  }
+  return report(trainer, init_peak);
+}
+
+bool formulas_apply(const TrainingSpec& real) {
+  TrainingSpec spec = real;
+  spec.data = nullptr;
+  spec.engine.stage = StageKind::ddp;
+  spec.make_stage = {};
+  EventStream events(0, 256);
+  std::string passes;
+  events.listen([&](const Event& e) {
+    if (e.kind == EventKind::unit && e.phase == std::string_view("forward"))
+      passes += str(e.what, " ", e.unit, "; ");
+  });
+  const auto comm = meta_communicator(0, 1, events);
+  Memory memory({DeviceKind::meta}, meta_backend(spec.device), events);
+  Memory host({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::host});
+  spec.engine.accumulation = 1;
+  Trainer trainer(spec, *comm, memory, host);
+  trainer.step();
+  std::string expected;
+  const std::vector<Unit>& units = trainer.model().units();
+  for (const Unit& u : units) {
+    expected += str("before_forward ", u.name, "; ");
+    if (u.index > 0) expected += str("after_forward ", u.name, "; ");
+  }
+  return passes == str(expected, "after_forward ", units[0].name, "; ");
+}
+
+}  // namespace zl

@@ -1,0 +1,105 @@
+#include "stages/predict/prediction_rows.h"
+
+#include <cmath>
+#include <map>
+
+#include "stages/predict/dry_run.h"
+
+namespace zl {
+
+int64_t StepCount::with(StageKind stage, Purpose purpose) const {
+  if (purpose == Purpose::check) return nonfinite;
+  const bool after_update = purpose == Purpose::parameter && stage != StageKind::zero3;
+  return after_update ? steps - skipped : steps;
+}
+
+StepCount count(const std::vector<StepRecord>& steps) {
+  StepCount count{.steps = int64_t(steps.size())};
+  for (const StepRecord& r : steps) {
+    count.skipped += r.skipped;
+    count.nonfinite += !std::isfinite(r.grad_norm);
+  }
+  return count;
+}
+
+PredictionInput prediction_input(const TrainingSpec& spec) {
+  const auto model = spec.make_model();  // its shapes only: nothing is allocated
+  const EngineOptions& o = spec.engine;
+  return {.stage = o.stage,
+          .ranks = spec.ranks,
+          .micro_batches = o.accumulation,
+          .reduce_bucket_size = o.reduce_bucket_size,
+          .dtype = o.precision,
+          .gradient_dtype = o.grad_accum_dtype,
+          .communication_dtype = o.communication_data_type,
+          .optimizer = optimizer_bytes(o.optimizer, o.precision),
+          .scratch = spec.uses_scratch(),
+          .offload_optimizer = o.offload_optimizer,
+          .units = padded_unit_sizes(model->units(), spec.ranks)};
+}
+
+Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply) {
+  if (formulas_apply) return predict(prediction_input(spec));
+  Prediction p;
+  for (int i = 0; i < kMemoryUses; ++i) {
+    const size_t use = size_t(i);
+    p.device.rest[use] = dry.rest.live(MemoryUse(i)),
+    p.device.peak[use] = dry.rest.peak(MemoryUse(i));
+    p.host.rest[use] = dry.host.live(MemoryUse(i)), p.host.peak[use] = dry.host.peak(MemoryUse(i));
+  }
+  // The dry run of the peaks has at most three micro-batches, and its gradients are finite.
+  TrainingSpec unlimited = spec;
+  unlimited.device_memory = unlimited.host_memory = 0;
+  p.traffic = dry_run(unlimited, 0, spec.engine.accumulation).log;
+  p.traffic.add(Collective::all_gather, Purpose::check, spec.ranks, spec.ranks * 8, spec.ranks);
+  return p;
+}
+
+std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured,
+                                   const Prediction& prediction, const RankReport& dry) {
+  std::vector<MemoryRow> rows;
+  for (const Pool pool : {Pool::device, Pool::host}) {
+    const bool host = pool == Pool::host;
+    const MemoryLedger& seen = host ? measured.host : measured.rest;
+    const MemoryLedger& dry_seen = host ? dry.host : dry.rest;
+    const Prediction::PoolBytes& closed = host ? prediction.host : prediction.device;
+    for (int i = 0; i < kMemoryUses; ++i) {
+      const MemoryUse use = MemoryUse(i);
+      const bool formula_says = has_closed_formula(use);
+      const MemoryRow row{
+          .rank = rank,
+          .pool = pool,
+          .use = use,
+          .rest = seen.live(use),
+          .peak = seen.peak(use),
+          .predicted_rest = formula_says ? closed.rest_of(use) : dry_seen.live(use),
+          .predicted_peak = formula_says ? closed.peak_of(use) : dry_seen.peak(use)};
+      if (row.rest || row.peak || row.predicted_rest || row.predicted_peak) rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const CommunicationLog& log,
+                                     const CommunicationLog& predicted, const StepCount& count) {
+  std::map<std::pair<Collective, Purpose>, TrafficRow> rows;
+  const auto row = [&](const auto& key) -> TrafficRow& {
+    return rows.try_emplace(key, TrafficRow{key.first, key.second}).first->second;
+  };
+  for (const auto& [key, t] : log.rows()) {
+    TrafficRow& r = row(key);
+    r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes_times_n / ranks;
+  }
+  for (const auto& [key, t] : predicted.rows()) {
+    const int64_t times = count.with(stage, key.second);
+    if (times == 0 && !rows.contains(key)) continue;
+    TrafficRow& r = row(key);
+    r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
+    r.predicted_sent = times * t.sent_bytes_times_n / ranks;
+  }
+  std::vector<TrafficRow> list;
+  for (const auto& [key, r] : rows) list.push_back(r);
+  return list;
+}
+
+}  // namespace zl

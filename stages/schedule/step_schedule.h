@@ -1,0 +1,84 @@
+// When a stage's functions are called, and where its communications are waited for.
+//
+// One step, in order:
+//   forward   before a unit: unshard. After it: reshard, but root stays until the end of backward.
+//   backward  before a unit's first pass: unshard, before_backward. After its last pass its
+//   gradient
+//             is complete and joins a bucket. A full bucket is reduced, and what is left at the
+//             end. After each pass: reshard.
+//   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
+//             bucket, whose after_update runs when it is full, and at the end.
+// Each recorded forward pass of a unit adds one to a counter, each backward pass subtracts one. At
+// zero the unit's gradient is complete, also if the unit runs twice, a parameter is unused or a
+// weight is tied.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "nn/unit.h"
+#include "stages/numerics/nonfinite.h"
+#include "stages/stage.h"
+
+namespace zl {
+
+struct StepInput {
+  double lr = 0;
+  double max_norm = 0;    // the largest norm of the mean gradient; 0: any
+  double scale = 1;       // where backward started from: the loss scale
+  int micro_batches = 1;  // A, of this step
+};
+
+struct StepResult {
+  double grad_norm = 0;                        // of the mean gradient, before clipping
+  bool skipped = false;                        // the norm was not finite: no rank updated anything
+  std::optional<NonfiniteGradient> nonfinite;  // of such a norm; the same on every rank
+};
+
+class StepSchedule final : public UnitObserver {
+ public:
+  explicit StepSchedule(Stage& stage);  // must outlive the schedule
+
+  // Backward through one micro-batch, starting from `scale`. `last`: step() comes next.
+  void backward(Tape& tape, const Var& loss, double scale, bool last);
+  // Updates the parameters by the mean gradient over ranks and micro-batches, clipped to max_norm,
+  // and clears the gradients. The host waits for the norm; if that is not
+  // finite, also for the search of the gradient that was not.
+  StepResult step(const StepInput& input);
+
+  void before_forward(Unit& unit, bool recorded) override;
+  void after_forward(Unit& unit) override;
+  void before_backward(Unit& unit) override;
+  void after_backward(Unit& unit) override;
+
+ private:
+  // Units whose communications are issued together.
+  struct Bucket {
+    std::vector<UnitState*> units;
+    int64_t elements = 0;  // [n] padded
+    void add(UnitState& u);
+  };
+
+  UnitState& state(Unit& unit) { return stage_.units()[size_t(unit.index)]; }
+  EventStream& events() { return stage_.memory().events(); }
+  void enter(UnitState& u, const char* event);
+  void leave();
+  void gradient_complete(UnitState& u);
+  void reduce_bucket();
+  void reduce_rest();
+  void gather_bucket();
+  void update(UnitState& u, const Update& step);
+
+  Stage& stage_;
+  NonfiniteSearch nonfinite_;
+  Bucket finished_, updated_;
+  bool last_micro_batch_ = true;
+  int64_t micro_batch_ = 0;                // counts backward()
+  std::vector<const UnitState*> running_;  // units whose passes are under way, innermost last
+};
+
+// Full parameters: starts the all-gather if there is none, waits for it, and binds the parameters.
+void unshard(Stage& stage, UnitState& u);
+void reshard(Stage& stage, UnitState& u);
+
+}  // namespace zl

@@ -1,0 +1,20 @@
+// A GPT as the model of a run.
+#pragma once
+
+#include "nn/gpt.h"
+#include "stages/train/trainer.h"
+
+namespace zl {
+
+// A spec, and what reports tell about its model.
+struct GptTrainingSpec : TrainingSpec {
+  GptConfig model;
+  int64_t window = 0;      // tokens of a row
+  bool recompute = false;  // activation checkpointing of every block
+};
+
+// The model's part of a spec: make_model and the rows, sequences of `window` tokens (0:
+// block_size). Throws InputError if they do not fit the model.
+GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window = 0, bool recompute = false);
+
+}  // namespace zl

@@ -1,0 +1,22 @@
+// Reading and setting a model's full parameters while a stage holds them in parts.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "stages/stage.h"
+
+namespace zl {
+
+// Replaces every parameter by `values(parameter)`, each in full; every rank takes its part. Throws
+// std::invalid_argument if the number of values is wrong.
+void load_weights(Stage& stage, const std::function<std::vector<float>(const Parameter&)>& values);
+
+// Both call `visit` with each full parameter, unit by unit, and unshard where needed. Every rank
+// must call them, between steps. The tensor is valid during the call only.
+using VisitParameter = std::function<void(const Parameter&, const Tensor& full)>;
+void visit_parameters(Stage& stage, const VisitParameter& visit);
+// In full precision: the master weights where there are any.
+void visit_weights(Stage& stage, const VisitParameter& visit);
+
+}  // namespace zl

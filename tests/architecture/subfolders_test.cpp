@@ -1,0 +1,178 @@
+// Who may include the headers of a subfolder. The root of a folder holds its ideas; a subfolder
+// holds a mechanism, which only the files named here may know. Layers of whole folders are in
+// layers_test.cpp.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "tests/architecture/source_text.h"
+
+namespace architecture {
+namespace {
+
+struct Subfolder {
+  const char* folder;
+  const char* users;  // regular expression on the including path, besides the folder itself
+};
+
+// Tests may include everything. The doctor, lesson 00 and the program show what this machine can
+// do, so that the tutorials may include every mechanism but those of the stages.
+const std::vector<Subfolder> subfolders = {
+    {"tensor/cpu", "tutorials/.*"},
+    {"tensor/cuda", "-"},
+    {"tensor/io", "nn/(data|formats)/.*|stages/(checkpoint|offload)/.*|tutorials/.*"},
+    {"tensor/platform", "tensor/cuda/.*|dist/(nccl|mpi)/.*|stages/train/.*|tutorials/.*"},
+
+    {"nn/data", "stages/train/.*|tutorials/.*"},
+    {"nn/formats", "tutorials/.*"},
+
+    {"dist/threads", "dist/run_ranks\\.cpp|dist/processes/.*"},
+    {"dist/nccl", "dist/processes/.*|tutorials/.*"},
+    {"dist/mpi", "dist/processes/.*|tutorials/.*"},
+    {"dist/ordered", "dist/meta_communicator\\.cpp|dist/(nccl|mpi)/.*"},
+    {"dist/processes", "tutorials/.*"},
+    {"dist/trace", "dist/(threads|nccl|mpi|processes)/.*|tutorials/.*"},
+
+    {"stages/schedule", "stages/[^/]*|stages/(variants|predict|train)/.*|tutorials/.*"},
+    {"stages/numerics", "stages/[^/]*|stages/(schedule|variants|predict|train)/.*|tutorials/.*"},
+    {"stages/variants", "stages/(predict|train)/.*|tutorials/.*"},
+    {"stages/predict", "stages/train/.*|tutorials/.*"},
+    {"stages/train", "tutorials/.*"},
+    {"stages/checkpoint", "stages/train/.*|tutorials/.*"},
+    {"stages/offload", "stages/(predict|train)/.*|tutorials/.*"},
+    {"stages/deepspeed", "stages/train/.*|tutorials/.*"},
+
+    {"tutorials/lesson", "tutorials/[0-9][0-9]_[^/]*"},
+    {"tutorials/exercises", "tutorials/zerolab/.*"},
+    {"tutorials/zerolab", "tutorials/zerolab/.*"},
+    {"tutorials/zerolab/cli", "tutorials/(zerolab|lesson)/.*"},
+    {"tutorials/zerolab/run", "tutorials/zerolab/(main\\.cpp|commands/.*|bench/.*|report/.*)"},
+    {"tutorials/zerolab/report", "tutorials/zerolab/commands/.*"},
+    {"tutorials/zerolab/bench", "tutorials/zerolab/commands/.*"},
+    {"tutorials/zerolab/launcher", "tutorials/zerolab/commands/.*"},
+    {"tutorials/zerolab/commands", "tutorials/zerolab/main\\.cpp"},
+};
+
+// One file that includes one header against the table, and why.
+struct Exception {
+  const char* file;
+  const char* header;
+  const char* reason;
+};
+
+const std::vector<Exception> exceptions = {
+    {"tensor/meta_backend.cpp", "tensor/cuda/workspace.h",
+     "a dry run for GPUs asks for the workspace that their kernels take"},
+    {"tensor/cuda/gpus.cu", "tensor/cpu/cpu_backend.h", "names the CPU beside the GPUs"},
+    {"stages/predict/dry_run.h", "stages/train/trainer.h", "a dry run is a run of the trainer"},
+    {"stages/predict/prediction_rows.h", "stages/train/trainer.h",
+     "it shows what the trainer reports"},
+    {"tutorials/zerolab/bench/commands.h", "tutorials/zerolab/commands/command.h",
+     "a command is declared once, beside the others"},
+    {"tutorials/zerolab/cli/flags.h", "tutorials/zerolab/commands/command.h",
+     "a command is declared once, beside the others"},
+};
+
+bool is_excepted(const std::string& file, const std::string& header) {
+  return std::any_of(exceptions.begin(), exceptions.end(),
+                     [&](const Exception& e) { return file == e.file && header == e.header; });
+}
+
+// What is wrong if `path` includes `header`, or "".
+std::string wrong_with(const std::string& path, const std::string& header) {
+  const std::string folder = folder_of(header);
+  if (folder.find('/') == std::string::npos || folder == folder_of(path)) return "";
+  if (path.starts_with("tests/") || folder.starts_with("tests/")) return "";
+  if (is_excepted(path, header)) return "";
+  for (const Subfolder& row : subfolders) {
+    if (folder != row.folder) continue;
+    if (std::regex_match(path, std::regex(row.users))) return "";
+    return "only " + std::string(row.users) + " may include headers of " + folder;
+  }
+  return folder + " is not in the table of tests/architecture/subfolders_test.cpp";
+}
+
+// Every include of a header of ours: its line and path.
+std::vector<std::pair<int, std::string>> our_includes(const File& file) {
+  static const std::regex include("\\s*#\\s*include\\s*\"([^\"]+)\".*");
+  const auto lines = split_lines(file.text), code = split_lines(code_only(file.text));
+  std::vector<std::pair<int, std::string>> found;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::smatch match;
+    if (code[i].find('#') == std::string::npos || !std::regex_match(lines[i], match, include))
+      continue;
+    found.emplace_back(static_cast<int>(i) + 1, match[1]);
+  }
+  return found;
+}
+
+std::vector<std::string> check_subfolders(const File& file) {
+  std::vector<std::string> findings;
+  for (const auto& [line, header] : our_includes(file)) {
+    const std::string wrong = wrong_with(file.path, header);
+    if (!wrong.empty()) findings.push_back(finding(file, line, wrong));
+  }
+  return findings;
+}
+
+}  // namespace
+
+TEST_CASE("a subfolder's headers are included only by the files that the table names",
+          "[architecture]") {
+  const auto findings = check_all(check_subfolders);
+  INFO(joined(findings));
+  CHECK(findings.empty());
+}
+
+TEST_CASE("an exception of the table that no file needs any more is shown", "[architecture]") {
+  const auto files = source_files();
+  for (const Exception& e : exceptions) {
+    const bool needed = std::any_of(files.begin(), files.end(), [&](const File& file) {
+      if (file.path != e.file) return false;
+      const auto found = our_includes(file);
+      return std::any_of(found.begin(), found.end(),
+                         [&](const auto& one) { return one.second == e.header; });
+    });
+    if (!needed) WARN("not needed any more: " << e.file << " includes " << e.header);
+  }
+}
+
+TEST_CASE(
+    "the subfolder check finds a root that knows a mechanism, and mechanisms that know each "
+    "other",
+    "[architecture]") {
+  const auto wrong = [](const char* path, const std::string& header) {
+    return check_subfolders({path, "#include \"" + header + "\"\n"}).size() == 1;
+  };
+  CHECK(wrong("dist/nccl/api.h", "dist/threads/rendezvous.h"));
+  CHECK(wrong("dist/threads/gate.h", "dist/nccl/api.h"));
+  CHECK(wrong("dist/communicator.h", "dist/threads/rendezvous.h"));
+  CHECK(wrong("stages/stage.cpp", "stages/deepspeed/config.h"));
+  CHECK(wrong("stages/zero1.cpp", "stages/train/trainer.h"));
+  CHECK(wrong("stages/predict/closed_form.cpp", "stages/deepspeed/config.h"));
+  CHECK(wrong("tensor/tensor.cpp", "tensor/io/safetensors.h"));
+  CHECK(wrong("tensor/memory.h", "tensor/cuda/device_pool.h"));
+  CHECK(wrong("nn/gpt.cpp", "nn/formats/weights.h"));
+  CHECK(wrong("tutorials/zerolab/cli/progress.cpp", "tutorials/zerolab/commands/launch.h"));
+  CHECK(wrong("tutorials/own_model.cpp", "tutorials/lesson/trial.h"));
+  CHECK(wrong("nn/gpt.cpp", "nn/secret/gpt.h"));  // a folder that the table does not have
+}
+
+TEST_CASE("the subfolder check lets roots, the own folder, users and tests pass",
+          "[architecture]") {
+  const auto right = [](const char* path, const std::string& header) {
+    return check_subfolders({path, "#include \"" + header + "\"\n"}).empty();
+  };
+  CHECK(right("dist/nccl/api.h", "dist/call.h"));
+  CHECK(right("dist/nccl/handle.cpp", "dist/nccl/api.h"));
+  CHECK(right("stages/stage.h", "stages/schedule/buckets.h"));
+  CHECK(right("stages/train/trainer.cpp", "stages/deepspeed/config.h"));
+  CHECK(right("tests/dist/rendezvous_test.cpp", "dist/threads/rendezvous.h"));
+  CHECK(right("tensor/meta_backend.cpp", "tensor/cuda/workspace.h"));  // an exception
+  CHECK(check_subfolders({"nn/gpt.cpp", "// #include \"nn/formats/weights.h\"\n"}).empty());
+}
+
+}  // namespace architecture

@@ -1,0 +1,145 @@
+// The files in configs/: the configurations of the articles behind this project, unchanged, and
+// others with the keys that real files use most. All of them load.
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+
+#include "tensor/error.h"
+#include "tests/stages/deepspeed/config_case.h"
+
+using config_case::errors, config_case::says;
+using zl::Config, zl::Dtype, zl::StageKind;
+
+namespace {
+
+std::string folder() {
+  return std::string(ZEROLAB_SOURCE_DIR) + "/tests/stages/deepspeed/configs/";
+}
+
+zl::LoadedConfig load_file(const std::string& name, const std::vector<std::string>& sets = {}) {
+  zl::LoadedConfig loaded = zl::load_config({folder() + name + ".json", sets, 4});
+  for (zl::ConfigFinding& f : loaded.findings) {
+    if (f.where.starts_with(folder())) f.where.erase(0, folder().size());
+  }
+  return loaded;
+}
+
+struct Expected {
+  const char* name;
+  std::optional<StageKind> stage;
+  Dtype precision;
+  bool offload;
+  int64_t micro_batch, accumulation;
+  int findings;
+};
+
+constexpr Expected kFiles[] = {
+    {"article_offload", StageKind::zero2, Dtype::f32, true, 4, 1,
+     3},  // batch, pinned memory, overlap
+    {"article_stage1", StageKind::zero1, Dtype::f16, false, 8, 1, 0},
+    {"article_stage2", StageKind::zero2, Dtype::f16, false, 8, 1, 0},
+    {"article_stage3", StageKind::zero3, Dtype::f16, false, 8, 1, 0},
+    {"trainer_stage2_auto", StageKind::zero2, Dtype::f32, false, 4, 1, 3},
+    {"trainer_stage3_auto", StageKind::zero3, Dtype::bf16, true, 4, 1, 10},
+    {"language_model_fp16", std::nullopt, Dtype::f16, false, 4, 4, 0},
+    {"static_scale", StageKind::zero1, Dtype::f16, false, 2, 2, 1},
+    {"bf16_stage3", StageKind::zero3, Dtype::bf16, false, 2, 8, 7},
+    {"older_offload", StageKind::zero2, Dtype::f32, true, 2, 1, 3},
+    {"disk", StageKind::zero3, Dtype::f32, false, 2, 1, 5},
+    {"monitored", StageKind::zero2, Dtype::f32, false, 1, 1, 3},
+    {"sgd_cosine", StageKind::zero1, Dtype::f32, false, 2, 4, 3},
+    {"old_bool", StageKind::zero1, Dtype::bf16, false, 4, 1, 1},
+    {"ours", StageKind::zero3, Dtype::f32, true, 4, 1, 2},
+};
+
+}  // namespace
+
+TEST_CASE("real configurations load without an error, and keys without effect have a finding",
+          "[stages]") {
+  std::set<std::string> names;
+  for (const Expected& expected : kFiles) {
+    const auto loaded = load_file(expected.name);
+    INFO(expected.name << "\n" << config_case::joined(loaded));
+    CHECK(loaded.ok());
+    CHECK(loaded.config.stage == expected.stage);
+    CHECK(loaded.config.precision == expected.precision);
+    CHECK(loaded.config.offload_optimizer == expected.offload);
+    CHECK(loaded.config.micro_batch == expected.micro_batch);
+    CHECK(loaded.config.accumulation == expected.accumulation);
+    CHECK(int(loaded.findings.size()) == expected.findings);
+    names.insert(std::string(expected.name) + ".json");
+  }
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder()))
+    files.insert(entry.path().filename().string());
+  CHECK(names == files);
+}
+
+TEST_CASE("the same files with a misspelt key in a typed block have an error", "[stages]") {
+  for (const Expected& expected : kFiles) {
+    if (std::string(expected.name) == "old_bool") continue;  // it has no such block
+    CAPTURE(expected.name);
+    const auto loaded = load_file(expected.name, {"zero_optimization.overlap_com=true"});
+    CHECK(errors(loaded) == 1);
+    CHECK(says(
+        loaded,
+        "--set zero_optimization.overlap_com: error: unknown key; did you mean \"overlap_comm\"?"));
+  }
+}
+
+TEST_CASE(
+    "the same files with bytes changed, lost or repeated are read or refused without a "
+    "crash",
+    "[stages]") {
+  std::mt19937 random(1);
+  int loaded = 0, refused = 0;
+  for (const Expected& expected : kFiles) {
+    std::ifstream in(folder() + expected.name + ".json");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    for (int i = 0; i < 100; ++i) {
+      std::string changed = text;
+      for (unsigned n = random() % 4; n < 4; ++n) {
+        if (changed.empty()) changed = "{";
+        const size_t at = random() % changed.size(), length = 1 + random() % 12;
+        const unsigned kind = random() % 3;
+        if (kind == 0) changed[at] = "{}[]\":,-e9tn\\/\n\t\xff"[random() % 17];
+        if (kind == 1) changed.erase(at, length);
+        if (kind == 2) changed.insert(at, changed.substr(random() % changed.size(), length));
+      }
+      try {
+        config_case::load(changed + " ");
+        ++loaded;
+      } catch (const zl::InputError&) {
+        ++refused;
+      }
+    }
+  }
+  CHECK((loaded > 100 && refused > 100));
+}
+
+TEST_CASE("the files of the articles have the settings that the articles describe", "[stages]") {
+  const auto offload = load_file("article_offload");
+  CHECK((offload.config.reduce_bucket_size == 200'000'000 &&
+         offload.config.allgather_bucket_size == 200'000'000));
+  CHECK(offload.config.gradient_clipping == 1.0);
+  CHECK(
+      says(offload, "article_offload.json:1: warning: train_batch_size: ", "zerolab takes 4 * 1"));
+  CHECK(says(offload,
+             "article_offload.json:6: note: zero_optimization.offload_optimizer.pin_memory: has no "
+             "effect: host memory is pinned "
+             "where there is a GPU"));
+  CHECK(says(offload,
+             "article_offload.json:10: note: zero_optimization.overlap_comm: has no effect yet: "));
+}
+
+TEST_CASE("\"auto\" takes the value that other settings give", "[stages]") {
+  const auto loaded = load_file("trainer_stage3_auto", {"zerolab.steps=50"});
+  CHECK(loaded.config.schedule.total_num_steps == 50);
+  CHECK(loaded.config.schedule.warmup_num_steps == 20);
+  CHECK((loaded.config.optimizer.lr == 1e-3 && loaded.config.schedule.warmup_max_lr == 1e-3));
+  CHECK(loaded.config.reduce_bucket_size == 1);
+  CHECK(loaded.automatic.at("train_batch_size").ends_with("trainer_stage3_auto.json:27"));
+}

@@ -1,0 +1,207 @@
+// The text of a configuration: comments and trailing commas, --set, and text that is not a
+// configuration.
+
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+
+#include "stages/deepspeed/json_text.h"
+#include "tensor/error.h"
+#include "tests/stages/deepspeed/config_case.h"
+
+using config_case::errors, config_case::load, config_case::says;
+
+namespace {
+
+// The error of a text that cannot be read; "" if it can be read.
+std::string refusal(const std::string& text) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::string sentence;
+  try {
+    load(text);
+  } catch (const zl::InputError& e) {
+    sentence = e.what();
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  CHECK(seconds.count() < 5);  // a sanitizer on a busy machine; else far below 1
+  CHECK(sentence.find('\n') == std::string::npos);
+  return sentence;
+}
+
+std::string repeated(int times, const std::string& s) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += s;
+  return all;
+}
+
+bool refused(const std::string& text, const std::string& part) {
+  const std::string sentence = refusal(text);
+  UNSCOPED_INFO(sentence);
+  return sentence.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("comments and trailing commas are allowed, and lines are counted correctly", "[stages]") {
+  const auto loaded = load(R"(// one
+# two
+{ /* three
+     four */ "train_batch_size": 8, # five: "//" in a string stays
+  "zerolab": {"data": "a // b # c /* d */", "no_weight_decay": ["*.bias", ],},
+  "zerolab_": 1,
+}
+// end)");
+  CHECK(loaded.config.micro_batch == 2);
+  CHECK(loaded.config.data == "a // b # c /* d */");
+  CHECK(loaded.config.optimizer.no_weight_decay.size() == 1);
+  CHECK(says(loaded, "ds.json:6: warning: zerolab_: ", "did you mean \"zerolab\"?"));
+}
+
+TEST_CASE("Windows line ends and a byte order mark are allowed", "[stages]") {
+  const auto loaded =
+      load("\xEF\xBB\xBF{\r\n\"train_batch_size\": 8,\r\n\"gradient_clipping\": -1\r\n}\r\n");
+  CHECK(says(loaded, "ds.json:3: error: gradient_clipping: "));
+}
+
+TEST_CASE("a finding has the line of its key, even if the value is on a later line", "[stages]") {
+  CHECK(says(load("{\"train_batch_size\": 8,\n\"gradient_clipping\":\n\n-1}"),
+             "ds.json:2: error: gradient_clipping: "));
+}
+
+TEST_CASE("a duplicate key is an error with both lines", "[stages]") {
+  CHECK(refused(
+      "{\"train_batch_size\": 8,\n\"zero_optimization\": {\"stage\": 1,\n\"reduce_scatter\": "
+      "true,\n\"stage\": 2}}",
+      ":4: duplicate key \"stage\"; the first is in line 2"));
+  CHECK(refused("{\"a\": 1,\n\"b\": 1,\n\"a\": 1}",
+                ":3: duplicate key \"a\"; the first is in line 1"));
+  CHECK(load(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW"}, )"
+             R"("scheduler": {"type": "WarmupLR"}})")
+            .findings.empty());
+}
+
+TEST_CASE("--set wins over the file, creates objects, and the last one wins", "[stages]") {
+  const std::string file =
+      R"({"train_batch_size": 8, "zero_optimization": {"stage": 1, "reduce_bucket_size": 7}})";
+  const auto loaded = load(
+      file, {"zero_optimization.stage=2", "optimizer.params.lr=3e-4", "zerolab.data=my text.txt",
+             "optimizer.type=adamw", "zero_optimization.stage=3", "train_batch_size=16"});
+  CHECK(loaded.findings.empty());
+  CHECK(loaded.config.stage == zl::StageKind::zero3);
+  CHECK((loaded.config.reduce_bucket_size == 7 && loaded.config.optimizer.lr == 3e-4 &&
+         loaded.config.data == "my text.txt"));
+  CHECK(loaded.config.micro_batch == 4);
+  CHECK(load(file).config.stage == zl::StageKind::zero1);
+  CHECK(load(R"({"zero_optimization": true})", {"zero_optimization.reduce_bucket_size=9"})
+            .config.stage == zl::StageKind::zero1);
+  CHECK(load("", {R"(zero_optimization={"stage": 2})"}).config.stage == zl::StageKind::zero2);
+  CHECK(load("", {"zerolab.steps=3"}).config.from_file);
+}
+
+TEST_CASE("a malformed --set is an error among the others", "[stages]") {
+  for (const char* set : {"a", "", "=3", ".a=3", "a.=3", "a..b=3"}) {
+    CAPTURE(set);
+    CHECK(says(load("", {set}), "--set ", "expected KEY=VALUE"));
+  }
+  CHECK(says(load("{\n\"train_batch_size\": 30}", {"train_batch_size.x=3"}),
+             "--set train_batch_size.x: error: \"train_batch_size\" is 30 in ", ", not an object"));
+  CHECK(says(load("", {"zerolab.steps=many"}),
+             "--set zerolab.steps: error: expected a whole number of at least 1, not the string "
+             "\"many\""));
+  CHECK(says(load("", {"gradient_clipping=NaN"}),
+             "--set gradient_clipping: error: ", "not the string \"NaN\""));
+  CHECK(says(load("", {"gradient_clipping=1e400"}),
+             "--set gradient_clipping: error: ", "not the string \"1e400\""));
+  CHECK(says(load("", {repeated(200, "a.") + "b=1"}), "--set a.a.", "levels"));
+}
+
+TEST_CASE("text that is not a JSON object is refused with one sentence and its line", "[stages]") {
+  CHECK(refused(" \n", " is empty"));
+  CHECK(refused("// nothing", " is empty"));
+  CHECK(refused("[1]", ":1: a configuration is one JSON object { … }, not an array"));
+  CHECK(refused("3", "not 3"));
+  CHECK(refused("\"abc\"", "not the string \"abc\""));
+  CHECK(refused("null", "not null"));
+  CHECK(refused("{\n\"a\": {\n\"b\": 1", ":3: the text ends inside the object that line 2 opens"));
+  CHECK(refused("{\"a\": [1,", "the text ends inside the array that line 1 opens"));
+  CHECK(refused("{\"a\"", "the text ends inside the object that line 1 opens"));
+  CHECK(refused("{\"a\":", "the text ends inside the object that line 1 opens"));
+  CHECK(refused("{\"a\" 1}", "expected \":\" after the key \"a\", not \"1\""));
+  CHECK(refused("{\"a\": \"x\n\"}", "this string does not end on its line"));
+  CHECK(refused("{\"a\": 1\n\"b\": 2}",
+                ":2: expected \",\" or \"}\" inside the object that line 1 opens"));
+  CHECK(refused("{} {}", "expected the end of the text after the JSON value, not \"{\""));
+  CHECK(refused("{\"a\": 1,,}", "expected a key in double quotes, not \",\""));
+  CHECK(refused("{\n  stage: 2}",
+                ":2: expected a key in double quotes, not \"stage\" (HJSON without quotes is not "
+                "supported)"));
+  CHECK(refused("{\"a\": abc}",
+                "expected true, false, null, a number or a string in double quotes, not "
+                "\"abc\""));
+  CHECK(refused("{\"a\": 1 /* x", "this comment has no end"));
+}
+
+TEST_CASE("numbers and words that are not JSON are named", "[stages]") {
+  for (const char* value : {"NaN", "Infinity", "-Infinity"})
+    CHECK(refused(std::string("{\"a\": ") + value + "}",
+                  "a number or a string in double quotes, not \"" + std::string(value)));
+  for (const char* value : {"1e400", "-1e400"})
+    CHECK(refused(std::string("{\"a\": ") + value + "}", " is too large for a number"));
+  CHECK(refused("{\"a\": 1" + std::string(400, '0') + "}", " is too large for a number"));
+  for (const char* value : {"01", ".5", "+1", "0x10", "1.", "1e", "--1"})
+    CHECK(refused(std::string("{\"a\": ") + value + "}",
+                  "a number or a string in double quotes, not \"" + std::string(value)));
+  CHECK(refused("{\"a\": True}", "expected true, false, null, a number"));
+  CHECK(refused("{\"a\": None}", "expected true, false, null, a number"));
+}
+
+TEST_CASE("no refusal quotes the JSON library", "[stages]") {
+  for (const char* text : {"{", "[", "}", "{\"a\"", "{\"a\" 1}", "{\"a\": 1 2}", "{\"a\": 1e400}",
+                           "{\"a\": tru}", "{,}", "[1,,2]", "{\"a\": \"\\x\"}", "{\"a\": \"\t\"}",
+                           "{\"a\": \"\xff\"}", "{} 1", "nul", "'a'", "\xef\xbb"}) {
+    const std::string sentence = refusal(text);
+    CAPTURE(text, sentence);
+    CHECK_FALSE(sentence.empty());
+    for (const char* word :
+         {"json.exception", "syntax error", "parsing", "last read", "literal", "<U+", "<EOF>"})
+      CHECK(sentence.find(word) == std::string::npos);
+  }
+}
+
+TEST_CASE("junk is refused with one sentence within a second", "[stages]") {
+  std::string bytes;
+  for (int i = 1; i < 256; ++i) bytes += char(i);
+  CHECK(refused(repeated(100'000, "{"), "expected a key"));
+  CHECK(refused(repeated(50'000, "{\"a\":"), "more than 64 brackets are open here"));
+  CHECK(refused(repeated(100'000, "["), "more than 64 brackets are open here"));
+  CHECK(refused("{\"a\": \"" + std::string(10'000'000, 'x') + "\"}", " is larger than 256 KiB"));
+  CHECK(refused(std::string("{\0}", 3), "it has zero bytes"));
+  CHECK(refused(bytes, ""));
+  CHECK_FALSE(refusal(bytes).empty());
+  CHECK(refused("{\"a\": \"\xff\xfe\"}", "bytes that are not UTF-8"));
+  CHECK(refused("{\"a\": \"\\ud800\"}", "a wrong escape"));
+  CHECK_FALSE(refusal("{").empty());
+  CHECK_FALSE(refusal("}").empty());
+}
+
+TEST_CASE("a file full of unknown or repeated keys does not fill the screen", "[stages]") {
+  std::string keys, same;
+  for (int i = 0; i < 10'000; ++i) keys += "\"k" + std::to_string(i) + "\":1,", same += "\"a\":1,";
+  CHECK(load("{" + keys + "}").findings.size() < 60);
+  CHECK(refused("{" + same + "}", "duplicate key"));
+}
+
+TEST_CASE("a file that cannot be read is refused with the reason", "[stages]") {
+  const auto reason = [](const std::string& path) -> std::string {
+    try {
+      zl::load_config({path, {}, 1});
+    } catch (const zl::InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  CHECK(reason("/nowhere/ds.json") ==
+        "the configuration /nowhere/ds.json cannot be read: No such file or directory");
+  CHECK(reason("/tmp") == "/tmp is a folder, not a configuration file");
+  CHECK(reason("/dev/null") ==
+        "/dev/null is empty: a configuration is one JSON object, at least {}");
+}

@@ -1,0 +1,109 @@
+// What the schedule refuses, and which unit the events of a bucket name.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <deque>
+#include <set>
+
+#include "autograd/ops.h"
+#include "dist/run_ranks.h"
+#include "stages/schedule/step_schedule.h"
+#include "tensor/kernels.h"
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+// Two blocks that use one more unit inside, with activation checkpointing or without.
+class SharedInside final : public Model {
+ public:
+  explicit SharedInside(bool checkpointed) : checkpointed_(checkpointed) {
+    for (const char* name : {"root", "a", "b", "shared"}) {
+      parameters_.push_back({.name = str(name, ".w"), .shape = {4, 4}, .initial_deviation = 0.3});
+      biases_.push_back({.name = str(name, ".bias"), .shape = {4}});
+      units_.push_back({.name = name,
+                        .parameters = {&parameters_.back(), &biases_.back()},
+                        .index = int(units_.size())});
+    }
+  }
+  std::string name() const override { return "shared inside"; }
+  std::vector<Unit>& units() override { return units_; }
+  Var loss(Tape* tape, UnitObserver& observer, const Batch& batch) override {
+    return run_unit(tape, observer, units_[0], [&] {
+      Var x = embedding(batch.inputs, Var::parameter(tape, parameters_[0]));
+      for (const size_t u : {1, 2}) {
+        const auto forward = [this, &observer, u](Tape* t, const Var& in) {
+          const Var y = layer(t, u, in);
+          return run_unit(t, observer, units_[3], [&] { return layer(t, 3, y); });
+        };
+        x = checkpointed_ ? run_unit_checkpointed(tape, observer, units_[u], x, forward)
+                          : run_unit(tape, observer, units_[u], [&] { return forward(tape, x); });
+      }
+      return cross_entropy(x, batch.targets);
+    });
+  }
+
+ private:
+  Var layer(Tape* tape, size_t unit, const Var& x) {
+    return linear(x, Var::parameter(tape, parameters_[unit]), Var::parameter(tape, biases_[unit]));
+  }
+
+  bool checkpointed_;
+  std::deque<Parameter> parameters_, biases_;
+  std::vector<Unit> units_;
+};
+
+std::string refusal(StageKind kind, bool checkpointed) {
+  std::string message = "none";
+  run_ranks(1, [&](Communicator& comm) {
+    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+    SharedInside model(checkpointed);
+    const auto stage = make_stage(kind, model.units(), comm, memory, {});
+    StepSchedule schedule(*stage);
+    const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {1, 2}, Dtype::i32);
+    Tape tape;
+    const Var loss = model.loss(&tape, schedule, {ids, ids});
+    try {
+      schedule.backward(tape, loss, 1, true);
+    } catch (const std::invalid_argument& e) {
+      message = e.what();
+    }
+  });
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a unit inside several checkpointed units is refused by name, because its passes cannot be "
+    "counted",
+    "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  CHECK(refusal(stage, true).find("unit shared runs backward after its gradient was complete") ==
+        0);
+  CHECK(refusal(stage, false) == "none");
+}
+
+TEST_CASE("what happens to a unit of a full bucket carries the unit's name", "[stages]") {
+  std::set<std::string> accumulated, gathered;
+  StageRunSpec spec{.stage = StageKind::zero2, .ranks = 2, .steps = 1, .model = {.blocks = 3}};
+  spec.options.reduce_bucket_size = spec.options.allgather_bucket_size = 1'000'000;
+  spec.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory&) {
+    if (comm.rank() != 0) return;
+    comm.events().listen([&](const Event& e) {
+      if (e.kind == EventKind::collective_begin && e.what == std::string_view("all_gather") &&
+          std::string_view(e.detail).ends_with(" parameter"))
+        gathered.insert(str(e.unit, ": ", e.detail));
+      if (e.kind == EventKind::kernel && e.what == std::string_view("accumulate") &&
+          e.phase == std::string_view("backward"))
+        accumulated.insert(e.unit);
+    });
+  };
+  run_stage(spec);
+  CHECK(accumulated.contains("block0"));
+  CHECK(accumulated.contains("block2"));
+  CHECK(gathered == std::set<std::string>{"block0: block0 parameter", "block1: block1 parameter",
+                                          "block2: block2 parameter", "root: root parameter"});
+}

@@ -1,0 +1,207 @@
+// compare judges every stage by itself, also where stages do not promise the same bits, and takes
+// any model.
+#include "stages/train/comparison.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+
+#include "nn/data/windows.h"
+#include "stages/train/gpt_spec.h"
+#include "tensor/kernels.h"
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+GptTrainingSpec three_micro_batches(const Windows& windows) {
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
+  spec.engine.accumulation = 3;
+  spec.micro_batch = 2;
+  spec.steps = 2;
+  spec.ranks = 3;
+  spec.data = &windows;
+  return spec;
+}
+
+const Windows& text() {
+  static const Windows windows = [] {
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += char('a' + i * i % 23);
+    return Windows(TokenData::of_text("text", text), 9);
+  }();
+  return windows;
+}
+
+// zero2 with one mistake.
+enum class Mistake { none, copies, first_shard_everywhere, sums, nan };
+
+class WrongZero2 final : public Stage {
+ public:
+  WrongZero2(std::vector<Unit>& units, Communicator& comm, Memory& memory,
+             const StageOptions& options, Mistake mistake)
+      : Stage(units, comm, memory, options), mistake_(mistake) {}
+
+ private:
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
+  }
+  bool reduces_every_micro_batch() const override { return true; }
+  void before_backward(UnitState& u) override {
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+  }
+  Work reduce_gradient(UnitState& u) override {
+    if (mistake_ != Mistake::sums) return reduce_scatter(u, u.full_gradient);
+    return comm().reduce_scatter(u.full_gradient, Reduction::sum,
+                                 {u.name() + " gradient", Purpose::gradient});
+  }
+  void after_reduce(UnitState& u) override {
+    const Tensor shard = mistake_ == Mistake::first_shard_everywhere
+                             ? u.full_gradient.slice(0, {u.partition.shard()})
+                             : local_shard(u.full_gradient);
+    if (mistake_ == Mistake::nan && u.name() == "h.1" && comm().rank() == 2)
+      kernel::fill(std::nan(""), shard.slice(5, {1}));
+    if (mistake_ == Mistake::copies)
+      kernel::copy(shard, u.gradient_shard);
+    else
+      kernel::accumulate(shard, u.gradient_shard);
+    u.full_gradient = {};
+  }
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), u.gradient_shard, step.lr,
+                        step.gradient_scale);
+  }
+  Work after_update(UnitState& u) override { return all_gather(u, u.full_parameter); }
+
+  Mistake mistake_;
+};
+
+TrainingSpec with_wrong_zero2(TrainingSpec spec, Mistake mistake) {
+  spec.make_stage = [mistake](StageKind kind, std::vector<Unit>& units, Communicator& comm,
+                              Memory& memory, const StageOptions& options) {
+    if (kind != StageKind::zero2) return make_stage(kind, units, comm, memory, options);
+    std::unique_ptr<Stage> stage =
+        std::make_unique<WrongZero2>(units, comm, memory, options, mistake);
+    stage->start();
+    return stage;
+  };
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "with several micro-batches each stage is held against ddp, and a wrong one is found alone",
+    "[stages]") {
+  const Mistake mistake =
+      GENERATE(Mistake::none, Mistake::copies, Mistake::first_shard_everywhere, Mistake::sums);
+  const bool with_zero3 = GENERATE(false, true);
+  CAPTURE(int(mistake), with_zero3);
+  const TrainingSpec spec = with_wrong_zero2(three_micro_batches(text()), mistake);
+  std::vector<StageKind> stages{StageKind::ddp, StageKind::zero2};
+  if (with_zero3) stages.push_back(StageKind::zero3);
+  const Comparison comparison = compare_stages(spec, stages);
+  CHECK(comparison.ok() == (mistake == Mistake::none));
+  for (const StageOutcome& s : comparison.stages) {
+    CAPTURE(name(s.stage));
+    CHECK(s.gradient_within_bound() == (s.stage != StageKind::zero2 || mistake == Mistake::none));
+    CHECK(s.gradient_deviation.has_value() == (s.stage != StageKind::ddp));
+  }
+}
+
+TEST_CASE("the deviation of a gradient names rank, parameter, element and both values",
+          "[stages]") {
+  const Comparison comparison = compare_stages(
+      with_wrong_zero2(three_micro_batches(text()), Mistake::sums), {StageKind::zero2});
+  const GradientDeviation d = comparison.stages.back().gradient_deviation.value();
+  CHECK(d.part_of_bound > 1000);
+  CHECK(d.parameter.find('.') != std::string::npos);
+  CHECK(d.element >= 0);
+  CHECK(std::abs(d.value / d.value_of_ddp - 3) < 1e-5);  // a sum over 3 ranks, not a mean
+}
+
+TEST_CASE("a deviation that is not a number is named like any other", "[stages]") {
+  const Comparison comparison = compare_stages(
+      with_wrong_zero2(three_micro_batches(text()), Mistake::nan), {StageKind::zero2});
+  const GradientDeviation d = comparison.stages.back().gradient_deviation.value();
+  CHECK(d.rank == 2);
+  CHECK(d.parameter.starts_with("h.1."));
+  CHECK(std::isnan(d.value));
+  CHECK(std::isfinite(d.value_of_ddp));
+  CHECK_FALSE(comparison.ok());
+}
+
+TEST_CASE("the bound holds in bf16 and f16, with gradients accumulated and sent in other types",
+          "[stages]") {
+  GptTrainingSpec spec = three_micro_batches(text());
+  spec.engine.precision = GENERATE(Dtype::bf16, Dtype::f16);
+  if (GENERATE(false, true)) spec.engine.grad_accum_dtype = Dtype::f32;
+  if (GENERATE(false, true)) spec.engine.communication_data_type = Dtype::f32;
+  const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
+  CHECK(comparison.ok());
+  for (const StageOutcome& s : comparison.stages)
+    if (s.gradient_deviation) CHECK(s.gradient_deviation->part_of_bound < 1);
+}
+
+TEST_CASE("compare and plan take any model: one with a unit that runs twice, predicted to the byte",
+          "[stages]") {
+  const StageRunSpec odd{.model = {.block_twice = GENERATE(false, true), .unused_parameter = true}};
+  const auto data = odd_data(odd);
+  TrainingSpec spec;
+  spec.make_model = [&] { return std::make_unique<OddModel>(odd.model); };
+  spec.input_row = data->input_row();
+  spec.target_row = data->target_row();
+  spec.data = data.get();
+  spec.micro_batch = 2;
+  spec.engine.accumulation = GENERATE(1, 2, 5);
+  spec.steps = 2;
+  spec.ranks = 3;
+  const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
+  CHECK(comparison.ok());
+  for (const StageOutcome& s : comparison.stages) {
+    const StagePlan plan = plan_stage(spec, s.stage, 0);
+    CHECK(plan.peak_total == s.peak_total[0]);
+    int64_t planned = 0, sent = 0;
+    for (const TrafficRow& row : plan.traffic)
+      if (row.purpose != Purpose::check) planned += row.predicted_sent;
+    for (const TrafficRow& row : s.traffic) sent += row.sent;
+    CHECK(planned == sent);
+  }
+}
+
+TEST_CASE("a model whose units run twice is predicted in steps that overflow, too", "[stages]") {
+  const StageRunSpec odd{.model = {.block_twice = true}};
+  const auto data = odd_data(odd);
+  TrainingSpec spec;
+  spec.make_model = [&] { return std::make_unique<OddModel>(odd.model); };
+  spec.input_row = data->input_row();
+  spec.target_row = data->target_row();
+  spec.data = data.get();
+  spec.engine.precision = Dtype::f16;
+  spec.engine.loss_scale = {.initial_scale_power = 24, .hysteresis = 1};
+  spec.steps = 2;
+  spec.ranks = 2;
+  const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
+  CHECK(comparison.ok());
+  CHECK(count(comparison.stages[0].steps).nonfinite > 0);
+}
+
+TEST_CASE("a run without data, or an evaluation without held-out rows, is refused", "[stages]") {
+  GptTrainingSpec spec = three_micro_batches(text());
+  spec.eval_every = 1;
+  CHECK_THROWS_AS(run_training(spec), InputError);
+  spec.eval_every = 0;
+  spec.data = nullptr;
+  CHECK_THROWS_AS(run_training(spec), InputError);
+}
+
+TEST_CASE("data whose rows do not fit the model are refused with both shapes", "[stages]") {
+  GptTrainingSpec spec = three_micro_batches(text());
+  spec.input_row = {7};
+  CHECK_THROWS_AS(run_training(spec), InputError);
+}

@@ -1,0 +1,101 @@
+#include "tutorials/lesson/holdings.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+namespace zl::lesson {
+namespace {
+
+constexpr std::string_view kFull = "#+~0";
+
+// Whether the values of full tensors are valid is read from the events: the tensors do not say.
+struct Holder {
+  const Stage& stage;
+  const std::vector<Unit>& units;
+  struct Values {
+    char parameter = '#', gradient = '0';
+    bool updated = false;  // the optimizer has used the gradient: it is cleared next
+  };
+  std::vector<Values> values = std::vector<Values>(units.size());
+
+  void follow(const Event& event) {
+    const std::string_view what = event.what, detail = event.detail;
+    const bool ends = event.kind == EventKind::collective_end;
+    for (size_t i = 0; i < units.size(); ++i) {
+      Values& v = values[i];
+      if (std::exchange(v.updated, false)) v.gradient = '0';
+      if (event.kind == EventKind::unit && event.unit == units[i].name) {
+        if (what == "before_backward") v.gradient = '+';
+        v.updated = what == "update";
+      }
+      if (ends && detail == units[i].name + " gradient")
+        v.gradient = what == "all_reduce" ? '#' : '~';
+      if (detail == units[i].name + " parameter") v.parameter = ends ? '#' : '~';
+    }
+  }
+
+  std::vector<Row> rows() const {
+    std::vector<Row> all;
+    for (const Unit& unit : units) {
+      const UnitState& u = stage.state(unit);
+      const Values& v = values[size_t(unit.index)];
+      const auto letter = [](char full, bool has_full, bool has_shard) {
+        return has_full ? full : has_shard ? '/' : '.';
+      };
+      const int64_t updated = u.optimizer ? u.optimizer->numel() : 0;
+      all.push_back(
+          {unit.name,
+           {letter(v.parameter, u.full_parameter.defined(), u.parameter_shard.defined()), ' ',
+            letter(v.gradient, u.full_gradient.defined(), u.gradient_shard.defined()), ' ',
+            letter('#', updated == u.partition.full(), updated > 0)}});
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+View holdings(const Stage& stage, const std::vector<Unit>& units, EventStream& events) {
+  const auto holder = std::make_shared<Holder>(Holder{.stage = stage, .units = units});
+  events.listen([holder](const Event& event) { holder->follow(event); });
+  return {[holder] { return holder->rows(); },
+          {"three letters: parameter, gradient, optimizer   # full   / shard   . none",
+           "0 full, all zero   + full, not reduced   ~ full, only the local slice valid"}};
+}
+
+std::vector<std::string> unit_map(const Recording& recording, Held what) {
+  std::vector<const Snapshot*> events;
+  for (int64_t e = 0; e < recording.events(); ++e)
+    if (const Snapshot* rank0 = recording.at(e)[0];
+        rank0->kind == EventKind::unit && rank0->phase.ends_with("ward"))
+      events.push_back(rank0);
+  const auto wide = size_t(std::clamp(66 / std::max(1, int(events.size())), 1, 3));
+  const auto forward = size_t(
+      std::ranges::count_if(events, [](const Snapshot* e) { return e->phase == "forward"; }));
+  std::vector<std::string> lines{"         forward"};
+  lines[0].resize(std::max(lines[0].size(), 9 + forward * wide), ' ');
+  lines[0] += "|backward";
+  for (size_t u = 0; u < events[0]->rows.size(); ++u) {
+    std::string line = "  " + events[0]->rows[u].first;
+    line.resize(9, ' ');
+    for (size_t e = 0; e < events.size(); ++e) {
+      const char letter = events[e]->rows[u].second[what == Held::parameter ? 0 : 2];
+      line += (e == forward ? "|" : "") +
+              std::string(wide, kFull.find(letter) != kFull.npos ? '#' : '.');
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+int64_t most_full(const std::vector<std::string>& map) {
+  int64_t most = 0;
+  for (size_t column = 9; column < map[1].size(); ++column)
+    most = std::max(most, std::ranges::count_if(map, [&](const std::string& line) {
+                      return line.size() > column && line[column] == '#';
+                    }));
+  return most;
+}
+
+}  // namespace zl::lesson

@@ -1,0 +1,20 @@
+// What a rank holds of each unit under a stage.
+#pragma once
+
+#include "stages/stage.h"
+#include "tutorials/lesson/recording.h"
+
+namespace zl::lesson {
+
+// A row per unit with three letters: parameter, gradient, optimizer state. The view's legend
+// explains them. Listens to `events` from now on; all arguments must live as long as the view.
+View holdings(const Stage& stage, const std::vector<Unit>& units, EventStream& events);
+
+enum class Held { parameter, gradient };
+
+// When rank 0 holds the full tensor of each unit: '#' full, '.' a shard or nothing. A row per unit
+// below a line of phases, a column per event of a unit in forward and backward.
+std::vector<std::string> unit_map(const Recording& recording, Held what);
+int64_t most_full(const std::vector<std::string>& map);  // units that are full at one event
+
+}  // namespace zl::lesson

@@ -1,0 +1,94 @@
+// Exit codes, and the sentence and code that each kind of error ends the program with.
+#pragma once
+
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "dist/run_ranks.h"
+#include "stages/train/trainer.h"
+#include "tensor/error.h"
+#include "tensor/memory.h"
+
+namespace zl::cli {
+
+enum ExitCode {
+  kFine = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kOutOfMemory = 3,
+  kCommunication = 4,
+  kUnforeseen = 70,
+  kNotWritten = 74
+};
+
+// The command line itself is wrong: the program points to --help as well.
+class UsageError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// A run ended because of a signal; the text names the files that are complete.
+class InterruptedRun : public Interrupted {
+ public:
+  explicit InterruptedRun(std::string text) : text(std::move(text)) {}
+  const std::string text;
+};
+
+struct Failure {
+  int code = kUnforeseen;
+  std::string text;
+};
+
+// "interrupted" for Ctrl-C (SIGINT or 0), else "ended by SIGTERM".
+inline std::string interrupted_by(int signal) {
+  if (signal == 0 || signal == SIGINT) return "interrupted";
+  return std::string("ended by SIG") + sigabbrev_np(signal);
+}
+
+// `signal`: the one that asked the program to end, or 0. Exit code 128 + signal is then used.
+inline Failure failure_of(const std::exception_ptr& error, int signal) {
+  const Failure interrupted{128 + (signal != 0 ? signal : SIGINT), interrupted_by(signal)};
+  try {
+    std::rethrow_exception(error);
+  } catch (const OutputError& e) {
+    return {kNotWritten, e.what()};
+  } catch (const InputError& e) {
+    return {kUsage, e.what()};
+  } catch (const OutOfMemory& e) {
+    return {kOutOfMemory, e.what()};
+  } catch (const std::bad_alloc&) {
+    return {kOutOfMemory,
+            "this machine has no memory left; try a smaller model, fewer ranks or a smaller "
+            "micro-batch"};
+  } catch (const CommunicationError& e) {  // another rank may have been the first to be interrupted
+    return signal != 0 ? interrupted : Failure{kCommunication, e.what()};
+  } catch (const LossScaleExhausted& e) {
+    return {kFailed, e.what()};
+  } catch (const InterruptedRun& e) {
+    return {interrupted.code, e.text};
+  } catch (const Interrupted&) {
+    return interrupted;
+  } catch (const std::system_error& e) {
+    if (e.code() == std::errc::resource_unavailable_try_again)
+      return {kCommunication,
+              "the system refused another thread, so not all ranks could start; try fewer ranks, "
+              "or raise the limit (ulimit -u, or the container's limit of processes)"};
+    return {kUnforeseen, std::string("the system reported an error: ") + e.what()};
+  } catch (const std::invalid_argument& e) {
+    return {kUnforeseen,
+            std::string(e.what()) +
+                "\nA function was called against its contract. If you changed a model, a "
+                "stage or an optimizer, look there first.\nOtherwise report it with the "
+                "command line and the output of 'zerolab doctor'."};
+  } catch (const std::exception& e) {
+    return {kUnforeseen, std::string("unforeseen: ") + e.what() +
+                             "\nThis is a bug in zerolab. Report it with the command line and the "
+                             "output of 'zerolab doctor'."};
+  }
+}
+
+}  // namespace zl::cli

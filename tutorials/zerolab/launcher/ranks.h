@@ -1,0 +1,25 @@
+// The ranks of `zerolab launch`: starts them, forwards their output and the user's signals, and
+// ends them together.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tutorials/zerolab/cli/terminal.h"
+
+namespace zl::cli {
+
+struct LaunchPlan {
+  std::vector<std::string> command;
+  int ranks = 1;
+  std::chrono::duration<double> grace{5};  // after the first failure, before SIGTERM to the others
+  int port = 0;
+  std::string run;  // a name that tells this run from others
+};
+
+// Returns the exit code when all ranks have ended. Throws InputError if they cannot be started;
+// then none is left.
+int run_launched_ranks(const LaunchPlan& plan, Terminal terminal);
+
+}  // namespace zl::cli
