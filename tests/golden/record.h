@@ -1,7 +1,7 @@
 // The recorded runs of tests/golden/runs.json: what was run, and every quantity that it gave.
 //
 // A quantity is a name and a text, such as "zero3 memory device gradient": "rest 12544 x3, peak
-// 20736 x3". What is too long to read is a hash; beside it stands the last number in clear.
+// 20736 x3". What is too long to read is a hash; the last number is in clear beside it.
 #pragma once
 
 #include <functional>
