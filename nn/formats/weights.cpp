@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <deque>
+#include <filesystem>
 #include <map>
 
+#include "nn/formats/hugging_face.h"
 #include "nn/formats/llmc.h"
+#include "nn/formats/pytorch.h"
 #include "tensor/error.h"
 #include "tensor/io/safetensors.h"
 
@@ -16,7 +20,23 @@ namespace {
 constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.weight",
                            kEmbedding = "wte.weight";
 
-using Entries = std::map<std::string, const SafetensorsEntry*>;  // by name without prefix
+constexpr const char *kSingle = "model.safetensors", *kIndex = "model.safetensors.index.json";
+
+namespace fs = std::filesystem;
+
+bool is_index(const std::string& path) { return path.ends_with(".json"); }
+
+// The files of a model: one, or the shards of an index.
+struct WeightFiles {
+  std::string path;  // of the file or the index
+  std::deque<SafetensorsFile> files;
+};
+
+struct StoredTensor {
+  const SafetensorsFile* file;
+  const SafetensorsEntry* entry;
+};
+using Tensors = std::map<std::string, StoredTensor>;  // by name without prefix
 
 // The number in "h.12.ln_1.weight", or -1.
 int64_t block_of(const std::string& name) {
@@ -34,120 +54,135 @@ std::string listed(const std::vector<std::string>& names) {
   return shown < names.size() ? str(text, " and ", names.size() - shown, " more") : text;
 }
 
-Entries without_prefix(const SafetensorsFile& file) {
-  Entries entries;
-  for (const SafetensorsEntry& e : file.entries()) {
-    const std::string name = e.name.starts_with(kPrefix) ? e.name.substr(kPrefix.size()) : e.name;
-    const bool mask = block_of(name) >= 0 &&
-                      (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
-    if (mask) continue;
-    const auto [at, added] = entries.emplace(name, &e);
-    require_input(added, "'", file.path(), "' has both '", at->second->name, "' and '", e.name,
-                  "', which are the same parameter");
-  }
-  return entries;
+Tensors without_prefix(const WeightFiles& from) {
+  Tensors tensors;
+  for (const SafetensorsFile& file : from.files)
+    for (const SafetensorsEntry& e : file.entries()) {
+      const std::string name = e.name.starts_with(kPrefix) ? e.name.substr(kPrefix.size()) : e.name;
+      const bool mask = block_of(name) >= 0 &&
+                        (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
+      if (mask) continue;
+      const auto [at, added] = tensors.emplace(name, StoredTensor{&file, &e});
+      require_input(added, "'", from.path, "' has both '", at->second.entry->name, "' and '",
+                    e.name, "', which are the same parameter");
+    }
+  return tensors;
 }
 
 // The shape of the matrix of this name. Throws if there is none.
-const Shape& matrix(const SafetensorsFile& file, const Entries& entries, std::string_view name) {
-  const auto found = entries.find(std::string(name));
-  require_input(found != entries.end(), "'", file.path(),
+const Shape& matrix(const WeightFiles& from, const Tensors& tensors, std::string_view name) {
+  const auto found = tensors.find(std::string(name));
+  require_input(found != tensors.end(), "'", from.path,
                 "' is not a GPT-2 checkpoint: it has no tensor '", name,
                 "', with or without the prefix '", kPrefix, "'");
-  const Shape& shape = found->second->shape;
-  require_input(shape.size() == 2, "'", file.path(), "': tensor '", found->second->name,
-                "' has shape ", to_string(shape), "; expected a matrix");
-  return shape;
+  const auto& [file, entry] = found->second;
+  require_input(entry->shape.size() == 2, "'", file->path(), "': tensor '", entry->name,
+                "' has shape ", to_string(entry->shape), "; expected a matrix");
+  return entry->shape;
 }
 
-int64_t heads_of(const SafetensorsFile& file, std::optional<int64_t> given) {
-  const auto found = file.metadata().find("n_head");
-  if (found == file.metadata().end()) {
-    require_input(
-        given.has_value(), "'", file.path(),
-        "' has no n_head in its metadata, and the number of heads does not follow from its "
-        "tensors; give n-head");
-    return *given;
-  }
-  const std::string& text = found->second;
+int64_t heads_in(const std::string& path, const std::string& text) {
   int64_t heads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), heads);
-  require_input(error == std::errc() && end == text.data() + text.size() && heads > 0, "'",
-                file.path(), "': n_head in the metadata is '", text,
-                "'; expected a whole number from 1");
-  require_input(!given || *given == heads, "'", file.path(), "' has n_head ", heads,
-                ", but n-head ", given.value_or(0), " was given");
+  require_input(error == std::errc() && end == text.data() + text.size() && heads > 0, "'", path,
+                "': n_head in the metadata is '", text, "'; expected a whole number from 1");
   return heads;
 }
 
-GptConfig config_of(const SafetensorsFile& file, const Entries& entries,
-                    std::optional<int64_t> heads) {
-  const Shape &wte = matrix(file, entries, kEmbedding), &wpe = matrix(file, entries, "wpe.weight");
+// Throws unless all that state the number of heads agree.
+int64_t heads_of(const WeightFiles& from, std::optional<int64_t> given) {
+  std::vector<std::pair<std::string, int64_t>> stated;  // which file, and what
+  for (const SafetensorsFile& file : from.files)
+    if (const auto found = file.metadata().find("n_head"); found != file.metadata().end())
+      stated.emplace_back(file.path(), heads_in(file.path(), found->second));
+  const fs::path path = from.path;
+  if (path.filename() == kSingle || is_index(from.path)) {
+    const std::string config = (path.parent_path() / "config.json").string();
+    if (const auto heads = heads_of_config(config)) stated.emplace_back(config, *heads);
+  }
+  require_input(!stated.empty() || given, "'", from.path,
+                "' has no n_head in its metadata, and the number of heads does not follow from its "
+                "tensors; give n-head");
+  if (stated.empty()) return *given;
+  const auto& [first, heads] = stated.front();
+  for (const auto& [other, n] : stated)
+    require_input(n == heads, "'", first, "' has n_head ", heads, ", but '", other, "' has n_head ",
+                  n);
+  require_input(!given || *given == heads, "'", first, "' has n_head ", heads, ", but n-head ",
+                given.value_or(0), " was given");
+  return heads;
+}
+
+GptConfig config_of(const WeightFiles& from, const Tensors& tensors, std::optional<int64_t> heads) {
+  const Shape &wte = matrix(from, tensors, kEmbedding), &wpe = matrix(from, tensors, "wpe.weight");
   GptConfig config{.layers = 0, .heads = 1, .width = wte[1], .block_size = wpe[0], .vocab = wte[0]};
-  for (const auto& [name, entry] : entries) {
+  for (const auto& [name, tensor] : tensors) {
     const int64_t block = block_of(name);
     // More blocks than tensors: the name is wrong, rather than most tensors missing.
-    require_input(block < int64_t(entries.size()), "'", file.path(), "': tensor '", entry->name,
-                  "' belongs to block ", block, ", but there are only ", entries.size(),
-                  " tensors");
+    require_input(block < int64_t(tensors.size()), "'", tensor.file->path(), "': tensor '",
+                  tensor.entry->name, "' belongs to block ", block, ", but there are only ",
+                  tensors.size(), " tensors");
     config.layers = std::max(config.layers, block + 1);
   }
-  require_input(config.layers > 0, "'", file.path(),
+  require_input(config.layers > 0, "'", from.path,
                 "' has no block: no tensor's name begins with 'h.0.'");
-  config.heads = heads_of(file, heads);
+  config.heads = heads_of(from, heads);
   try {
     config.check();
   } catch (const InputError& error) {
-    throw InputError(str("'", file.path(), "': ", error.what()));
+    throw InputError(str("'", from.path, "': ", error.what()));
   }
   return config;
 }
 
 // Throws unless the tensors are exactly the parameters of the model, in their shapes.
-void check_tensors(const SafetensorsFile& file, const Entries& entries, const GptConfig& config) {
+void check_tensors(const WeightFiles& from, const Tensors& tensors, const GptConfig& config) {
   Gpt model(config);
   std::vector<std::string> missing, unknown;
-  Entries rest = entries;
+  Tensors rest = tensors;
   rest.erase(std::string(kHead));
   for (const Parameter& p : model.parameters())
     if (rest.erase(p.name) == 0) missing.push_back(p.name);
-  for (const auto& [name, entry] : rest) unknown.push_back(entry->name);
-  require_input(missing.empty(), "'", file.path(), "' lacks ", missing.size(), " of the ",
+  for (const auto& [name, tensor] : rest) unknown.push_back(tensor.entry->name);
+  require_input(missing.empty(), "'", from.path, "' lacks ", missing.size(), " of the ",
                 model.parameters().size(), " tensors of a GPT-2 with ", config.layers,
                 " layers: ", listed(missing));
-  require_input(unknown.empty(), "'", file.path(), "' has ", unknown.size(),
+  require_input(unknown.empty(), "'", from.path, "' has ", unknown.size(),
                 " tensors that a GPT-2 with ", config.layers,
                 " layers does not have: ", listed(unknown));
   for (const Parameter& p : model.parameters()) {
-    const SafetensorsEntry& e = *entries.at(p.name);
-    require_input(e.shape == p.shape, "'", file.path(), "': tensor '", e.name, "' has shape ",
-                  to_string(e.shape), "; expected ", to_string(p.shape), " in a GPT-2 of width ",
+    const auto& [file, e] = tensors.at(p.name);
+    require_input(e->shape == p.shape, "'", file->path(), "': tensor '", e->name, "' has shape ",
+                  to_string(e->shape), "; expected ", to_string(p.shape), " in a GPT-2 of width ",
                   config.width);
   }
-  for (const auto& [name, e] : entries)
-    require_input(e->dtype == "F32" || e->dtype == "F16" || e->dtype == "BF16", "'", file.path(),
+  for (const auto& [name, tensor] : tensors) {
+    const auto& [file, e] = tensor;
+    require_input(e->dtype == "F32" || e->dtype == "F16" || e->dtype == "BF16", "'", file->path(),
                   "': tensor '", e->name, "' is ", e->dtype, "; expected F32, F16 or BF16");
+  }
 }
 
-// Throws if the file has an output head that differs from the token embedding: our head is tied.
-void check_head(const SafetensorsFile& file, const Entries& entries) {
-  const auto found = entries.find(std::string(kHead));
-  if (found == entries.end()) return;
-  const SafetensorsEntry &head = *found->second, &wte = *entries.at(std::string(kEmbedding));
-  require_input(head.shape == wte.shape, "'", file.path(), "': tensor '", head.name, "' has shape ",
-                to_string(head.shape), "; expected ", to_string(wte.shape), ", equal to '",
-                wte.name, "'");
+// Throws if there is an output head that differs from the token embedding: our head is tied.
+void check_head(const WeightFiles& from, const Tensors& tensors) {
+  const auto found = tensors.find(std::string(kHead));
+  if (found == tensors.end()) return;
+  const auto& [head_file, head] = found->second;
+  const auto& [wte_file, wte] = tensors.at(std::string(kEmbedding));
+  require_input(head->shape == wte->shape, "'", head_file->path(), "': tensor '", head->name,
+                "' has shape ", to_string(head->shape), "; expected ", to_string(wte->shape),
+                ", equal to '", wte->name, "'");
   std::vector<float> a(1 << 14), b(a.size());
-  for (int64_t first = 0; first < wte.numel(); first += int64_t(a.size())) {
-    a.resize(size_t(std::min<int64_t>(wte.numel() - first, int64_t(a.size()))));
+  for (int64_t first = 0; first < wte->numel(); first += int64_t(a.size())) {
+    a.resize(size_t(std::min<int64_t>(wte->numel() - first, int64_t(a.size()))));
     b.resize(a.size());
-    file.read_floats(head.name, first, a);
-    file.read_floats(wte.name, first, b);
+    head_file->read_floats(head->name, first, a);
+    wte_file->read_floats(wte->name, first, b);
     for (size_t i = 0; i < a.size(); ++i) {
       const int64_t at = first + int64_t(i);
-      require_input(a[i] == b[i] || std::memcmp(&a[i], &b[i], sizeof(float)) == 0, "'", file.path(),
-                    "': '", head.name, "' differs from '", wte.name, "' in row ", at / wte.shape[1],
-                    ", column ", at % wte.shape[1], " (", a[i], " and ", b[i],
+      require_input(a[i] == b[i] || std::memcmp(&a[i], &b[i], sizeof(float)) == 0, "'", from.path,
+                    "': '", head->name, "' differs from '", wte->name, "' in row ",
+                    at / wte->shape[1], ", column ", at % wte->shape[1], " (", a[i], " and ", b[i],
                     "); only models whose head is tied to the token embedding can be read");
     }
   }
@@ -155,35 +190,75 @@ void check_head(const SafetensorsFile& file, const Entries& entries) {
 
 class SafetensorsWeights : public GptWeights {
  public:
-  SafetensorsWeights(std::unique_ptr<SafetensorsFile> file, Entries entries, GptConfig config)
-      : GptWeights(file->path(), config), file_(std::move(file)), entries_(std::move(entries)) {}
+  SafetensorsWeights(WeightFiles from, Tensors tensors, GptConfig config)
+      : GptWeights(from.path, config),
+        files_(std::move(from.files)),
+        tensors_(std::move(tensors)) {}
   const char* format() const override { return "safetensors"; }
   std::vector<float> load(const std::string& name) const override {
-    const auto found = entries_.find(name);
-    require(found != entries_.end() && name != kHead, "the model has no parameter '", name, "'");
-    return file_->read_floats(found->second->name);
+    const auto found = tensors_.find(name);
+    require(found != tensors_.end() && name != kHead, "the model has no parameter '", name, "'");
+    return found->second.file->read_floats(found->second.entry->name);
   }
 
  private:
-  std::unique_ptr<SafetensorsFile> file_;
-  Entries entries_;  // point into file_
+  std::deque<SafetensorsFile> files_;
+  Tensors tensors_;  // point into files_
 };
+
+// The checkpoints step-00000100 and so on in a folder, by their steps.
+std::map<int64_t, std::string> checkpoints_in(const std::string& folder) {
+  std::map<int64_t, std::string> checkpoints;
+  std::error_code error, ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    int64_t step = 0;
+    if (!name.starts_with("step-") || !entry.is_directory(ignored)) continue;
+    const auto [end, wrong] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (wrong == std::errc() && end == name.data() + name.size())
+      checkpoints[step] = entry.path().string();
+  }
+  require_input(!error, "'", folder, "' cannot be read: ", error.message());
+  return checkpoints;
+}
+
+// The file of weights in a folder.
+std::string weights_in(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* name : {kSingle, kIndex})
+    if (const fs::path path = fs::path(folder) / name; fs::exists(path, ignored))
+      return path.string();
+  const auto checkpoints = checkpoints_in(folder);
+  require_input(checkpoints.empty(), "'", folder, "' has ", checkpoints.size(),
+                " checkpoints and no ", kSingle, "; name one of them, such as '",
+                checkpoints.empty() ? "" : checkpoints.rbegin()->second, "'");
+  refuse_deepspeed_checkpoint(folder);
+  refuse_pytorch_file((fs::path(folder) / "pytorch_model.bin").string());
+  throw InputError(str("'", folder, "' has neither ", kSingle, " nor ", kIndex));
+}
 
 }  // namespace
 
 std::unique_ptr<GptWeights> open_safetensors_weights(const std::string& path,
                                                      std::optional<int64_t> heads) {
-  auto file = std::make_unique<SafetensorsFile>(path);
-  Entries entries = without_prefix(*file);
-  const GptConfig config = config_of(*file, entries, heads);
-  check_tensors(*file, entries, config);
-  check_head(*file, entries);
-  return std::make_unique<SafetensorsWeights>(std::move(file), std::move(entries), config);
+  WeightFiles from{.path = path};
+  if (is_index(path))
+    from.files = open_shards(path);
+  else
+    from.files.emplace_back(path);
+  Tensors tensors = without_prefix(from);
+  const GptConfig config = config_of(from, tensors, heads);
+  check_tensors(from, tensors, config);
+  check_head(from, tensors);
+  return std::make_unique<SafetensorsWeights>(std::move(from), std::move(tensors), config);
 }
 
 std::unique_ptr<GptWeights> open_weights(const std::string& path, std::optional<int64_t> heads) {
-  return path.ends_with(".bin") ? open_llmc_weights(path, heads)
-                                : open_safetensors_weights(path, heads);
+  std::error_code ignored;
+  const std::string file = fs::is_directory(path, ignored) ? weights_in(path) : path;
+  refuse_pytorch_file(file);
+  return file.ends_with(".bin") ? open_llmc_weights(file, heads)
+                                : open_safetensors_weights(file, heads);
 }
 
 void save_safetensors_weights(const std::string& path, const GptConfig& config,

@@ -1,8 +1,9 @@
 // The weights of a GPT in files: the model's configuration, then one parameter at a time, in fp32.
 //
-// Files are safetensors with the names of Hugging Face's GPT-2, which are also ours. llm.c's format
-// has the same interface (nn/formats/llmc.h), so a file is converted by opening one format and
-// saving the other. No function here needs a second copy of the model in memory.
+// Files are safetensors with the names of Hugging Face's GPT-2, which are also ours: one file, or
+// several with an index. llm.c's format has the same interface (nn/formats/llmc.h), so a file is
+// converted by opening one format and saving the other. No function here needs a second copy of the
+// model in memory.
 #pragma once
 
 #include <functional>
@@ -38,15 +39,20 @@ class GptWeights {
 // parameter, in the order of the file.
 using ParameterValues = std::function<std::vector<float>(const std::string& name)>;
 
-// Opens a safetensors file with F32, F16 or BF16 tensors. The prefix `transformer.` is optional;
-// mask buffers are skipped; `lm_head.weight` must equal `wte.weight`. Layers, width, V and T follow
-// from the tensors. The number of heads does not: it is `n_head` of the metadata, or else `heads`.
-// Throws InputError for a wrong shape (naming the tensor and both shapes), for missing and unknown
-// tensors, if the number of heads is unknown, and if metadata and `heads` differ.
+// Opens a safetensors file with F32, F16 or BF16 tensors, or several by their index, which is a
+// name that ends in .json (nn/formats/hugging_face.h). The prefix `transformer.` is optional; mask
+// buffers are skipped; `lm_head.weight` must equal `wte.weight`. Layers, width, V and T follow from
+// the tensors. The number of heads does not: it is `n_head` of the metadata, or of a config.json
+// beside an index or a model.safetensors, or `heads`. Throws InputError for a wrong shape (naming
+// the tensor and both shapes), for missing and unknown tensors, if the number of heads is unknown,
+// and if two of its sources differ.
 std::unique_ptr<GptWeights> open_safetensors_weights(const std::string& path,
                                                      std::optional<int64_t> heads = {});
 
-// Opens a name that ends in .bin as llm.c's format, any other as safetensors.
+// Opens a name that ends in .bin as llm.c's format, any other as safetensors. In a folder, such as
+// a checkpoint of zerolab, takes model.safetensors, or else model.safetensors.index.json. Throws
+// InputError for checkpoints of DeepSpeed and files of PyTorch (nn/formats/pytorch.h), and for a
+// folder that only has folders of checkpoints: one of them must be named.
 std::unique_ptr<GptWeights> open_weights(const std::string& path,
                                          std::optional<int64_t> heads = {});
 

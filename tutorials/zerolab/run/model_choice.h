@@ -21,10 +21,11 @@ struct ConfiguredModel {
   std::string name, where;
 };
 
-// The sizes come from --init-from if it is given (heads from its n_head unless --n-head is given),
-// else from the named model, else from the default model; size flags override single values of a
-// model without a file. Throws InputError if a size flag or a named model contradicts the file;
-// only the sequence may be shorter than the file's positions.
+// The sizes come from --init-from if it is given, a file or a folder (see open_weights; the number
+// of heads is in the files, or else --n-head), else from the named model, else from the default
+// model; size flags override single values of a model without a file. Throws InputError if a size
+// flag or a named model contradicts the file; only the sequence may be shorter than the file's
+// positions.
 ModelChoice choose_model(const RunOptions& options,
                          const std::optional<ConfiguredModel>& configured);
 

@@ -1,0 +1,163 @@
+// Folders with weights: which file is taken, and what is said about checkpoints of DeepSpeed and
+// files of PyTorch, which are not read.
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <filesystem>
+
+#include "nn/formats/weights.h"
+#include "tests/nn/model_values.h"
+
+namespace zl {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+void save(const std::string& path,
+          std::vector<float> (*values)(const GptConfig&, const std::string&) = whole_numbers) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  save_safetensors_weights(path, kSmallModel,
+                           [&](const std::string& name) { return values(kSmallModel, name); });
+}
+
+void create(const std::string& path) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path) << "x";
+}
+
+std::string refusal(const std::string& path) {
+  return sentence_of([&] { open_weights(path); });
+}
+
+// The first bytes that torch.save writes: today a zip archive, before PyTorch 1.6 a pickle of
+// protocol 2 with the number 0x1950a86a20f9469cfc6c.
+const std::string kZip("PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0\0\0", 20);
+const std::string kPickle("\x80\2\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\2M\xe9\3.", 20);
+
+}  // namespace
+
+TEST_CASE("in a folder model.safetensors is taken, with or without a slash at the end", "[nn]") {
+  const ScratchFolder folder;
+  save(folder.path("model.safetensors"));
+  save(folder.path("exp_avg.safetensors"), random_bits);  // as in a checkpoint
+  save(folder.path("exp_avg_sq.safetensors"), random_bits);
+  folder.write("checkpoint.json", "{}");
+  for (const char* end : {"", "/"}) {
+    const auto weights = open_weights(folder.path("") + end);
+    CHECK(weights->load("wte.weight") == whole_numbers(kSmallModel, "wte.weight"));
+    CHECK_FALSE(weights->load("wte.weight") == random_bits(kSmallModel, "wte.weight"));
+  }
+}
+
+TEST_CASE("a folder without weights is refused", "[nn]") {
+  const ScratchFolder folder;
+  CHECK_THAT(refusal(folder.path("")),
+             ContainsSubstring("has neither model.safetensors nor model.safetensors.index.json"));
+  std::filesystem::create_directory(folder.path("model.bin"));
+  CHECK_THAT(refusal(folder.path("model.bin")), ContainsSubstring("has neither"));
+  CHECK_FALSE(refusal(folder.path("none")).empty());
+}
+
+TEST_CASE("in a folder of checkpoints one must be named; the highest is the example", "[nn]") {
+  const ScratchFolder folder;
+  for (const char* step : {"step-00000200", "step-00000900", "step-100000000"})
+    save(folder.path(str(step, "/model.safetensors")));
+  std::filesystem::create_directory(folder.path("step-999999999.new"));
+  folder.write("step-999999999", "a file");
+  CHECK_THAT(refusal(folder.path("")),
+             ContainsSubstring(
+                 str("has 3 checkpoints and no model.safetensors; name one of them, such as '",
+                     folder.path("step-100000000"), "'")));
+  CHECK(refusal(folder.path("step-100000000")).empty());
+  save(folder.path("model.safetensors"));  // the weights at the end of the run
+  CHECK(refusal(folder.path("")).empty());
+}
+
+TEST_CASE("a checkpoint of DeepSpeed is refused with the command that converts it", "[nn]") {
+  // The names are those of deepspeed/runtime/engine.py; the command is that of
+  // deepspeed/utils/zero_to_fp32.py, which DeepSpeed copies into the folder.
+  const ScratchFolder folder;
+  const std::string top = folder.path("ckpt"), script = top + "/zero_to_fp32.py",
+                    step = top + "/global_step40";
+  create(step + "/mp_rank_00_model_states.pt");
+  create(step + "/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
+  const std::string module = str("python -m deepspeed.utils.zero_to_fp32 ", top, " ", top,
+                                 "/fp32 "
+                                 "--safe_serialization"),
+                    convert = str("python ", script, " ", top, " ", top,
+                                  "/fp32 "
+                                  "--safe_serialization"),
+                    then = str("then give ", top, "/fp32 instead");
+
+  CHECK_THAT(refusal(top), ContainsSubstring("has neither"));  // nothing names the subfolder
+  std::ofstream(top + "/latest") << "global_step40\n";
+  CHECK_THAT(refusal(top), ContainsSubstring("checkpoint of DeepSpeed"));
+  CHECK_THAT(refusal(top), ContainsSubstring("zero_to_fp32.py"));
+  CHECK_THAT(refusal(top), ContainsSubstring(module));
+  create(script);
+  for (const std::string end : {"", "/"}) {
+    CHECK_THAT(refusal(top + end), ContainsSubstring(convert + ","));
+    CHECK_THAT(refusal(top + end), ContainsSubstring(then));
+    CHECK_THAT(refusal(step + end), ContainsSubstring(convert + " --tag global_step40,"));
+    CHECK_THAT(refusal(step + end), ContainsSubstring(then));
+  }
+  CHECK_THAT(refusal(step + "/mp_rank_00_model_states.pt"),
+             ContainsSubstring(convert + " --tag global_step40,"));
+  std::filesystem::remove(top + "/latest");
+  CHECK_THAT(refusal(top), ContainsSubstring(convert));
+
+  save(top + "/fp32/model.safetensors");
+  CHECK(refusal(top + "/fp32").empty());
+  save(top + "/model.safetensors");  // somebody has converted it already
+  CHECK(refusal(top).empty());
+}
+
+TEST_CASE("a file latest that names no checkpoint does not make a folder DeepSpeed's", "[nn]") {
+  const ScratchFolder folder;
+  for (const char* text : {"global_step40", "", "\n", "."}) {
+    folder.write("latest", text);
+    CHECK_THAT(refusal(folder.path("")), ContainsSubstring("has neither"));
+  }
+}
+
+TEST_CASE("a file of PyTorch is refused with the lines that convert it, whatever its name",
+          "[nn]") {
+  const ScratchFolder folder;
+  for (const char* name : {"model.bin", "model.pt", "model.safetensors"})
+    for (const std::string& bytes : {kZip, kPickle}) {
+      const std::string path = folder.write(name, bytes), sentence = refusal(path);
+      CHECK_THAT(sentence, ContainsSubstring(str("'", path, "' is a file of PyTorch")));
+      CHECK_THAT(sentence, ContainsSubstring("\n  import torch; from safetensors.torch import "
+                                             "save_file\n"));
+      CHECK_THAT(sentence, ContainsSubstring(str("torch.load(\"", path, "\"")));
+    }
+  std::filesystem::remove(folder.path("model.safetensors"));
+  const std::string path = folder.write("pytorch_model.bin", kZip);  // of a folder
+  CHECK_THAT(refusal(folder.path("")), ContainsSubstring(str("'", path, "' is a file of PyTorch")));
+  folder.write("pytorch_model.bin.index.json",
+               "{\"weight_map\": {\"wte.weight\": \"pytorch_model.bin\"}}");
+  CHECK_THAT(refusal(folder.path("pytorch_model.bin.index.json")),
+             ContainsSubstring(str("'", path, "' is a file of PyTorch")));
+}
+
+TEST_CASE("safetensors whose header has a length like the first bytes of PyTorch are read",
+          "[nn]") {
+  // A file begins with the length of its header. 0x10480 gives the bytes 80 04, as a pickle of
+  // protocol 4, and 0x4034b50 the bytes "PK\3\4", as a zip archive.
+  const ScratchFolder folder;
+  const std::string bytes = safetensors_bytes(hand_tensors<float>("F32"));
+  uint64_t length;
+  std::memcpy(&length, bytes.data(), 8);
+  for (const uint64_t wanted : {uint64_t(0x10480), uint64_t(0x4034b50)}) {
+    REQUIRE(length < wanted);
+    const std::string longer = bytes_of<uint64_t>(std::vector<uint64_t>{wanted}) +
+                               bytes.substr(8, length) + std::string(wanted - length, ' ') +
+                               bytes.substr(8 + length);
+    CHECK(refusal(folder.write("model.safetensors", longer)).empty());
+  }
+  CHECK_THAT(refusal(folder.write("short.safetensors", "PK\3\4")),
+             ContainsSubstring("is a file of PyTorch"));
+  CHECK_THAT(refusal(folder.write("short.safetensors", "PK")), ContainsSubstring("has 2 bytes"));
+}
+
+}  // namespace zl
