@@ -23,6 +23,7 @@ const char* name(Purpose purpose) {
     case Purpose::norm: return "norm";
     case Purpose::loss: return "loss";
     case Purpose::check: return "check";
+    case Purpose::checkpoint: return "checkpoint";
   }
   return "?";
 }

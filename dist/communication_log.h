@@ -20,7 +20,7 @@ enum class Collective {
 };
 const char* name(Collective collective);
 
-enum class Purpose { parameter, gradient, norm, loss, check };
+enum class Purpose { parameter, gradient, norm, loss, check, checkpoint };
 const char* name(Purpose purpose);
 
 // N times the bytes that each of N ranks sends for one call, given the bytes of the unsharded side.

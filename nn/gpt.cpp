@@ -14,6 +14,10 @@ int64_t GptConfig::parameters() const {
   return vocab * C + block_size * C + 2 * C + layers * block;
 }
 
+std::map<std::string, std::string> Gpt::metadata() const {
+  return {{"format", "pt"}, {"n_head", str(config_.heads)}};
+}
+
 void GptConfig::check() const {
   require_input(
       layers > 0 && heads > 0 && width > 0 && block_size > 0 && vocab > 1,

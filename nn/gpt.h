@@ -35,6 +35,8 @@ class Gpt final : public Model {
 
   const GptConfig& config() const { return config_; }
   std::string name() const override { return "gpt"; }
+  // {"format": "pt", "n_head": …}: the heads do not show in the shapes.
+  std::map<std::string, std::string> metadata() const override;
   // Root (token embedding = output head, positions, last norm) first, then each block "h.0", "h.1",
   // …
   std::vector<Unit>& units() override { return units_; }

@@ -1,6 +1,7 @@
 // What a model must offer to be trained, compared and planned under every stage.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   virtual std::string name() const = 0;
+  // What a file of its weights says beside names and shapes of the parameters. Models that differ
+  // in it cannot load each other's weights.
+  virtual std::map<std::string, std::string> metadata() const { return {}; }
 
   // Root first; units[i].index is i. Each parameter is in exactly one unit, and is used only while
   // that unit runs. The list and the parameters live as long as the model.
@@ -32,17 +36,20 @@ class Model {
   virtual Var loss(Tape* tape, UnitObserver& observer, const Batch& batch) = 0;
 };
 
-// Where micro-batches come from: the rows of a data set, B at a time. Shared by the ranks: its
-// functions may be called from several threads at once.
+// Where micro-batches come from: the rows of a data set, numbered from 0 without end. Shared by the
+// ranks: its functions may be called from several threads at once.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
   virtual Shape input_row() const = 0;   // the shape of one row of Batch::inputs
   virtual Shape target_row() const = 0;  // the same of Batch::targets
 
-  // Writes micro-batch `index` of the run: rows [index * B, (index + 1) * B), where B follows from
-  // the sizes of the spans. Throws std::invalid_argument if the sizes are no multiple of a row.
-  virtual void fill(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const = 0;
+  // Writes rows [first, first + B), where B follows from the sizes of the spans. Throws
+  // std::invalid_argument if the sizes are no multiple of a row.
+  virtual void fill_rows(int64_t first, std::span<int32_t> inputs,
+                         std::span<int32_t> targets) const = 0;
+  // Equal where all rows are equal: a checkpoint keeps it, and a run that continues compares it.
+  virtual std::string identity() const { return ""; }
 
   // Rows that training never sees, and the values of rows [first, first + B) of them.
   virtual int64_t held_out() const { return 0; }

@@ -96,7 +96,7 @@ void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
   }
   const Tensor ids = Tensor::empty(memory, MemoryUse::activation, {kRowsM, 32}, Dtype::i32),
                targets = activation_like(ids, ids.shape());
-  text_m().fill(comm.rank(), ids.data<int32_t>(), targets.data<int32_t>());
+  text_m().fill_rows(comm.rank() * kRowsM, ids.data<int32_t>(), targets.data<int32_t>());
   Tape tape;
   Watcher watcher(comm.events(), model.parameters().front());
   lesson.recording().watch(

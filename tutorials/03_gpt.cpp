@@ -27,8 +27,8 @@ const Mode kModes[] = {
 struct OneBatch final : BatchSource {
   Shape input_row() const override { return text_m().input_row(); }
   Shape target_row() const override { return text_m().target_row(); }
-  void fill(int64_t, std::span<int32_t> ids, std::span<int32_t> targets) const override {
-    text_m().fill(0, ids, targets);
+  void fill_rows(int64_t, std::span<int32_t> ids, std::span<int32_t> targets) const override {
+    text_m().fill_rows(0, ids, targets);
   }
 };
 

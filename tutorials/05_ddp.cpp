@@ -54,11 +54,11 @@ int64_t sequences_of(int64_t rank) { return rank % 2 == 0 ? 1 : 3; }
 struct UnequalRows final : BatchSource {
   Shape input_row() const override { return text_m().input_row(); }
   Shape target_row() const override { return text_m().target_row(); }
-  void fill(int64_t rank, std::span<int32_t> ids, std::span<int32_t> targets) const override {
-    const int64_t T = text_m().block_size(), first = rank + 2 * (rank / 2);
+  void fill_rows(int64_t at, std::span<int32_t> ids, std::span<int32_t> targets) const override {
+    const int64_t T = text_m().block_size(), rank = at / 3, first = rank + 2 * (rank / 2);
     for (int64_t row = 0; row < 3; ++row)
-      text_m().fill(first + row % sequences_of(rank), ids.subspan(size_t(row * T), size_t(T)),
-                    targets.subspan(size_t(row * T), size_t(T)));
+      text_m().fill_rows(first + row % sequences_of(rank), ids.subspan(size_t(row * T), size_t(T)),
+                         targets.subspan(size_t(row * T), size_t(T)));
   }
 };
 

@@ -51,9 +51,9 @@ class Parity final : public BatchSource {
  public:
   Shape input_row() const override { return {4}; }
   Shape target_row() const override { return {}; }
-  void fill(int64_t index, std::span<int32_t> bits, std::span<int32_t> parity) const override {
+  void fill_rows(int64_t first, std::span<int32_t> bits, std::span<int32_t> parity) const override {
     for (size_t row = 0; row < parity.size(); ++row) {
-      const unsigned number = unsigned(size_t(index) * parity.size() + row) % 16;
+      const unsigned number = unsigned(size_t(first) + row) % 16;
       for (size_t i = 0; i < 4; ++i) bits[4 * row + i] = number >> i & 1;
       parity[row] = __builtin_popcount(number) % 2;
     }

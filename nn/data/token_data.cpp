@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "tensor/error.h"
+#include "tensor/io/crc32c.h"
 
 namespace zl {
 
@@ -216,5 +217,21 @@ void TokenData::require_below(int64_t vocab) const {
 }
 
 TokenPosition TokenData::largest() const { return scan(-1, false); }
+
+uint32_t TokenData::checksum() const {
+  constexpr int64_t kEnds = 65536;  // [n]
+  uint32_t crc = 0;
+  std::vector<int32_t> tokens;
+  for (int f = 0; f < files(); ++f) {
+    const int64_t n = file_tokens(f), some = std::min(n, kEnds);
+    crc = crc32c(std::as_bytes(std::span(&n, 1)), crc);
+    tokens.resize(size_t(some));
+    for (const int64_t first : {int64_t(0), n - some}) {
+      read(f, first, tokens);
+      crc = crc32c(std::as_bytes(std::span(tokens)), crc);
+    }
+  }
+  return crc;
+}
 
 }  // namespace zl

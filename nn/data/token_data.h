@@ -44,6 +44,9 @@ class TokenData {
 
   // Throws InputError with file and position of the first token that is not below `vocab`.
   void require_below(int64_t vocab) const;
+  // CRC-32C of each file's number of tokens and of its first and last 65,536 tokens, as int32.
+  // Reads no more than these.
+  uint32_t checksum() const;
   // The largest token and its first position. Reads all tokens.
   TokenPosition largest() const;
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tensor/error.h"
+#include "tensor/io/crc32c.h"
 #include "tensor/random.h"
 
 namespace zl {
@@ -50,13 +51,21 @@ Windows::Windows(TokenData data, int64_t block_size, WindowOptions options)
         "a smaller block-size");
   }
   if (options.shuffle_seed) order_ = permutation(training_, *options.shuffle_seed);
+  shuffle_seed_ = options.shuffle_seed;
 }
 
-void Windows::fill(int64_t micro_batch, std::span<int32_t> ids, std::span<int32_t> targets) const {
+std::string Windows::identity() const {
+  return str(data_.tokens(), " tokens in ", data_.files(), data_.files() == 1 ? " file" : " files",
+             " (CRC-32C ", crc_text(data_.checksum()), "), ", training_, " windows of ", T_,
+             held_out_ > 0 ? str(", ", held_out_, " held out") : "",
+             shuffle_seed_ ? str(", shuffled with seed ", *shuffle_seed_) : "");
+}
+
+void Windows::fill_rows(int64_t first, std::span<int32_t> ids, std::span<int32_t> targets) const {
   const int64_t B = rows(ids, targets);
-  require(micro_batch >= 0, "micro-batch ", micro_batch, " does not exist: they start at 0");
+  require(first >= 0, "window ", first, " does not exist: they start at 0");
   for (int64_t b = 0; b < B; ++b) {
-    const int64_t w = (micro_batch * B + b) % training_;
+    const int64_t w = (first + b) % training_;
     const size_t at = size_t(b * T_);
     read(order_.empty() ? w : order_[size_t(w)], ids.subspan(at, size_t(T_)),
          targets.subspan(at, size_t(T_)));

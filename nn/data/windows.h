@@ -2,10 +2,11 @@
 //
 // A file of n tokens has floor((n - 1) / T) windows; no window crosses a file. Window w of a file
 // is its tokens [w*T, w*T + T]: the first T are inputs, the last T are targets. Windows are
-// numbered across files, W in total. Micro-batch j takes windows j*B … j*B + B-1, each modulo W.
+// numbered across files, W in total. Micro-batch j takes windows j*B … j*B + B-1, each modulo W;
+// after a checkpoint that had read n windows, j*B counts from n.
 // Held-out windows are the last ceil(W / 10); then W counts the others. All numbers start at 0.
 //
-// The position of a run in the data is the number of its next step: Windows has no other state.
+// The position of a run in the data is the number of windows read: Windows has no other state.
 #pragma once
 
 #include <optional>
@@ -44,9 +45,11 @@ class Windows final : public BatchSource {
   Shape input_row() const override { return {T_}; }
   Shape target_row() const override { return {T_}; }
   const TokenData& data() const { return data_; }
+  std::string identity() const override;
 
-  // Micro-batch j: ids (B, T) and targets (B, T). The size of the spans determines B.
-  void fill(int64_t micro_batch, std::span<int32_t> ids, std::span<int32_t> targets) const override;
+  // Windows first … first + B-1, each modulo W: ids (B, T) and targets (B, T). The size of the
+  // spans determines B.
+  void fill_rows(int64_t first, std::span<int32_t> ids, std::span<int32_t> targets) const override;
   // Held-out windows first … first + B-1, in the order of the files.
   void fill_held_out(int64_t first, std::span<int32_t> ids,
                      std::span<int32_t> targets) const override;
@@ -60,6 +63,7 @@ class Windows final : public BatchSource {
   std::vector<int64_t> first_window_;  // of each file, and one past the last
   int64_t training_ = 0, held_out_ = 0;
   std::vector<int64_t> order_;  // of the training windows; empty: not shuffled
+  std::optional<uint64_t> shuffle_seed_;
 };
 
 }  // namespace zl

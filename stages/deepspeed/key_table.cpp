@@ -210,7 +210,7 @@ constexpr ConfigKey kRows[] = {
     {"", "activation_checkpointing", object, "", "", noted,
      "write \"zerolab\": {\"recompute\": true} for activation checkpointing"},
     {"", "checkpoint datastates_ckpt", object, "", "", noted,
-     "--out writes full weights at the end"},
+     "train --save-every writes checkpoints, which any stage and number of ranks can load"},
 
     {kOurs, "defaults", choice("ours deepspeed"), "", "\"ours\"", honoured, "of absent keys"},
     {kOurs, "reproducible", boolean, "", "false", refused,

@@ -129,6 +129,17 @@ Prediction predict(const PredictionInput& in) {
   return p;
 }
 
+CheckpointBytes checkpoint_bytes(const PredictionInput& in, DeviceKind device) {
+  constexpr int64_t kBuffer = 1 << 20;  // [B]
+  const int64_t each = 4 + in.optimizer.state,
+                full = std::accumulate(in.units.begin(), in.units.end(), int64_t(0));
+  const bool all_on_host =
+      in.offload_optimizer && in.stage != StageKind::ddp && in.optimizer.master > 0;
+  return {.disk = each * in.parameters,
+          .snapshot = each * (full / in.ranks),
+          .buffer = device == DeviceKind::cpu || all_on_host ? 0 : kBuffer};
+}
+
 ModelStates model_states(StageKind stage, double parameters, int ranks, const ElementBytes& bytes) {
   const double shard = parameters / ranks;
   return {.parameter = double(bytes.parameter) * (stage == StageKind::zero3 ? shard : parameters),

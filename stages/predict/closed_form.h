@@ -28,6 +28,7 @@ struct PredictionInput {
   bool scratch = false;  // sums over ranks first receive the other ranks' values, as with NCCL
   bool offload_optimizer = false;  // to the host pool; ddp keeps everything on the device
   std::vector<int64_t> units;      // [n] padded size of each unit, root first
+  int64_t parameters = 0;          // [n] of all units without padding; only checkpoints need it
 };
 
 // [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks.
@@ -46,6 +47,15 @@ struct Prediction {
   CommunicationLog traffic;
 };
 Prediction predict(const PredictionInput& input);
+
+// [B] of a checkpoint. Its tensors are fp32: the weights, and the state of the optimizer.
+struct CheckpointBytes {
+  int64_t disk = 0;  // of all tensors, without padding, whatever the stage; headers come on top
+  // Of the host memory that each rank takes for a save: with CheckpointWrites::snapshot, a copy of
+  // its shard; otherwise, where a part of the state is on a GPU, a buffer.
+  int64_t snapshot = 0, buffer = 0;
+};
+CheckpointBytes checkpoint_bytes(const PredictionInput& input, DeviceKind device);
 
 // Whether the closed formulas say anything about a use.
 bool has_closed_formula(MemoryUse use);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dist/meta_communicator.h"
+#include "stages/checkpoint/save.h"
 
 namespace zl {
 
@@ -19,9 +20,21 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches) {
               {.limit = spec.host_memory, .pool = Pool::host});
   Trainer trainer(spec, *comm, memory, host);
   const int64_t init_peak = begin_counting(trainer);
-  for (int step = 0; step < kSteps; ++step) {
-    if (step == kSteps - 1) comm->log().clear();  // the traffic of one step
-    trainer.step();
+  std::vector<Tensor> saved;  // what the save of a checkpoint holds
+  const auto before_update = [&] {
+    if (spec.checkpoint.writes != CheckpointWrites::snapshot &&
+        trainer.engine().is_gradient_accumulation_boundary())
+      saved.clear();
+  };
+  for (int step = 1; step <= kSteps; ++step) {
+    if (step == kSteps) comm->log().clear();  // the traffic of one step
+    trainer.step(before_update);
+    if (!spec.checkpoint.saves() || step + 1 != kSteps) continue;
+    Stage& stage = trainer.engine().stage();
+    saved = save_buffers(stage, state_files(stage, trainer.model()), host, spec.checkpoint.writes,
+                         spec.device == DeviceKind::cpu);
+    const bool step_follows = spec.checkpoint.save_every < spec.steps;
+    if (spec.checkpoint.writes == CheckpointWrites::wait || !step_follows) saved.clear();
   }
   return report(trainer, init_peak);
 }

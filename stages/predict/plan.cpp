@@ -25,6 +25,7 @@ StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
   plan.peak_total = dry.rest.peak_total();
   plan.peak_host = dry.host.peak_total();
   plan.init_peak_total = dry.init_peak_total;
+  plan.checkpoint = checkpoint_bytes(prediction_input(limited), spec.device);
   if (limited.device_memory > 0 || limited.host_memory > 0) {
     try {
       dry_run(limited, rank);

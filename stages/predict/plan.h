@@ -23,6 +23,7 @@ struct StagePlan {
   std::vector<MemoryRow> memory;                   // the measured columns are the dry run's
   std::vector<TrafficRow> traffic;                 // the predicted columns only
   int64_t peak_total = 0, peak_host = 0, init_peak_total = 0;  // [B]
+  CheckpointBytes checkpoint;
 };
 StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank);
 

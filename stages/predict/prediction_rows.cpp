@@ -24,6 +24,9 @@ StepCount count(const std::vector<StepRecord>& steps) {
 
 PredictionInput prediction_input(const TrainingSpec& spec) {
   const auto model = spec.make_model();  // its shapes only: nothing is allocated
+  int64_t parameters = 0;
+  for (const Unit& u : model->units())
+    for (const Parameter* p : u.parameters) parameters += p->numel();
   const EngineOptions& o = spec.engine;
   return {.stage = o.stage,
           .ranks = spec.ranks,
@@ -35,7 +38,8 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
           .optimizer = optimizer_bytes(o.optimizer, o.precision),
           .scratch = spec.uses_scratch(),
           .offload_optimizer = o.offload_optimizer,
-          .units = padded_unit_sizes(model->units(), spec.ranks)};
+          .units = padded_unit_sizes(model->units(), spec.ranks),
+          .parameters = parameters};
 }
 
 Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply) {

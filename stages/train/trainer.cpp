@@ -5,6 +5,7 @@
 #include <map>
 
 #include "nn/data/windows.h"
+#include "stages/train/training_checkpoints.h"
 #include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
@@ -53,7 +54,7 @@ Trainer::HostBatch Trainer::host_batch(int64_t rows) const {
 }
 
 Engine::Forward Trainer::forward_of(const HostBatch& from, int64_t rows) {
-  if (spec_.interrupted && spec_.interrupted()) throw Interrupted();
+  if (spec_.interrupted && !spec_.checkpoint.saves() && spec_.interrupted()) throw Interrupted();
   memory_.events().set_phase("data");
   const auto upload = [&](const std::vector<int32_t>& values, const Shape& row) {
     Tensor t = Tensor::empty(memory_, MemoryUse::activation, with_rows(rows, row), Dtype::i32);
@@ -66,13 +67,27 @@ Engine::Forward Trainer::forward_of(const HostBatch& from, int64_t rows) {
   };
 }
 
+RunPosition Trainer::position() const {
+  return {.step = steps_,
+          .next_window = next_window_,
+          .micro_batch = spec_.micro_batch,
+          .data = spec_.data ? spec_.data->identity() : ""};
+}
+
+void Trainer::restore(const RunPosition& position) {
+  steps_ = position.step;
+  next_window_ = position.next_window;
+}
+
 StepRecord Trainer::step(const std::function<void()>& after_backward) {
   const int64_t A = spec_.engine.accumulation, B = spec_.micro_batch, N = comm_.size();
   const MicroBatches order{A, N};
   for (int64_t a = 0; a < A && spec_.data; ++a) {
     HostBatch& batch = batches_[size_t(a)];
-    spec_.data->fill(order.index(steps_, a, comm_.rank()), batch.inputs, batch.targets);
+    spec_.data->fill_rows(next_window_ + order.index(0, a, comm_.rank()) * B, batch.inputs,
+                          batch.targets);
   }
+  next_window_ += A * N * B;
   StepRecord record{.step = ++steps_,
                     .lr = engine_->learning_rate(),
                     .tokens = A * B * N * numel(spec_.input_row)};
@@ -146,22 +161,32 @@ void evaluate_uncounted(Trainer& trainer, StepRecord& record) {
 void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Communicator& comm,
               Memory& memory, Memory& host, TrainingResult& result) {
   Trainer trainer(spec, comm, memory, host);
+  TrainingCheckpoints checkpoints(trainer, callbacks.saved);
+  const bool reports_here = comm.rank() == 0;
+  if (reports_here) result.first_step = trainer.steps() + 1;
+  if (reports_here && checkpoints.loaded() && callbacks.resumed)
+    callbacks.resumed(*checkpoints.loaded());
   const int64_t init_peak = begin_counting(trainer);
   const auto call = [&](const std::function<void(Trainer&)>& callback) {
     if (callback) callback(trainer);
   };
   call(callbacks.at_start);
-  for (int64_t step = 1; step <= spec.steps; ++step) {
-    StepRecord record = trainer.step([&] { call(callbacks.after_backward); });
-    if (step == kCheckedSteps && !spec.check_calls) comm.compare_calls_only_on_timeout();
-    if (spec.eval_every > 0 && step % spec.eval_every == 0) evaluate_uncounted(trainer, record);
+  for (int64_t made = 1; trainer.steps() < spec.steps; ++made) {
+    StepRecord record = trainer.step([&] {
+      call(callbacks.after_backward);
+      checkpoints.after_backward();
+    });
+    if (made == kCheckedSteps && !spec.check_calls) comm.compare_calls_only_on_timeout();
+    if (spec.eval_every > 0 && record.step % spec.eval_every == 0)
+      evaluate_uncounted(trainer, record);
     call(callbacks.after_step);
-    if (comm.rank() != 0) continue;
-    result.steps.push_back(record);
-    if (callbacks.on_step) callbacks.on_step(record);
+    if (reports_here) result.steps.push_back(record);
+    if (reports_here && callbacks.on_step) callbacks.on_step(record);
+    checkpoints.after_step();
   }
+  checkpoints.at_end();
   const auto reports = comm.all_gather_object(encode(report(trainer, init_peak)), "report");
-  if (comm.rank() == 0)
+  if (reports_here)
     for (const std::string& bytes : reports) result.ranks.push_back(decode_report(bytes));
   call(callbacks.at_end);
 }

@@ -7,6 +7,7 @@
 
 #include "dist/run_ranks.h"
 #include "nn/model.h"
+#include "stages/checkpoint/load.h"
 #include "stages/engine.h"
 #include "stages/train/rank_report.h"
 #include "tensor/platform/gpus.h"
@@ -36,7 +37,7 @@ struct TrainingSpec {
   Shape input_row, target_row;  // one row of Batch::inputs and of Batch::targets
   EngineOptions engine;
   int64_t micro_batch = 4;  // B: rows of a rank's micro-batch
-  int64_t steps = 100;
+  int64_t steps = 100;      // at which training ends, also if it begins with a checkpoint
   int ranks = 1;
   int64_t device_memory = 0, host_memory = 0;  // [B] limits of each rank; 0: none
   bool poison = false;                         // fresh and freed memory is NaN (tests)
@@ -57,7 +58,10 @@ struct TrainingSpec {
   std::function<std::unique_ptr<Stage>(StageKind, std::vector<Unit>&, Communicator&, Memory&,
                                        const StageOptions&)>
       make_stage;
-  std::function<bool()> interrupted;  // asked before each micro-batch
+  // Asked before each micro-batch; in a run that saves checkpoints after each step, so that the run
+  // ends with one.
+  std::function<bool()> interrupted;
+  CheckpointOptions checkpoint;
 
   // Whether sums over ranks add in rank order; otherwise stages are equal but for rounding.
   bool ordered() const { return transport == Transport::threads || ordered_sums; }
@@ -91,10 +95,11 @@ class Trainer {
   // The mean loss over the held-out rows, divided among the ranks; every rank must call it.
   double evaluate();
 
-  // Steps made. This is also the position in the data: micro-batch (step * A + a) * N + rank is
-  // next.
+  // Steps made, and rows read. Micro-batch a of rank r takes B rows from
+  // next_window + (a * N + r) * B on.
+  RunPosition position() const;
+  void restore(const RunPosition& position);
   int64_t steps() const { return steps_; }
-  void restore_steps(int64_t steps) { steps_ = steps; }
 
   const TrainingSpec& spec() const { return spec_; }
   Model& model() { return *model_; }
@@ -115,23 +120,26 @@ class Trainer {
   Memory &memory_, &host_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, next_window_ = 0;
   std::vector<HostBatch> batches_;  // of a step's micro-batches, allocated once
 };
 
 // On the process that has rank 0; other processes get nothing.
 struct TrainingResult {
+  int64_t first_step = 1;         // after those of the checkpoint that the run began with
   std::vector<StepRecord> steps;  // rank 0's; equal on all ranks but for seconds
   std::vector<RankReport> ranks;
 };
 
 struct TrainingCallbacks {
-  std::function<void(Trainer&)> at_start;              // on every rank, before the first step
-  std::function<void(Trainer&)> after_backward;        // on every rank, after each micro-batch
-  std::function<void(Trainer&)> after_step;            // on every rank, after each step
-  std::function<void(const StepRecord&)> on_step;      // on rank 0, after each step
-  std::function<void(Trainer&)> at_end;                // on every rank, after the last step
-  std::function<void(int rank, const Memory&)> freed;  // on every rank, when its trainer is gone
+  std::function<void(const LoadedCheckpoint&)> resumed;  // on rank 0, before at_start
+  std::function<void(Trainer&)> at_start;                // on every rank, before the first step
+  std::function<void(Trainer&)> after_backward;          // on every rank, after each micro-batch
+  std::function<void(Trainer&)> after_step;              // on every rank, after each step
+  std::function<void(const StepRecord&)> on_step;        // on rank 0, after each step
+  std::function<void(const CheckpointRecord&)> saved;    // on rank 0, after each checkpoint
+  std::function<void(Trainer&)> at_end;                  // on every rank, after the last step
+  std::function<void(int rank, const Memory&)> freed;    // on every rank, when its trainer is gone
 };
 
 // Rank r on GPU gpus[r modulo their number], with pinned host memory. For TrainingSpec::backends.

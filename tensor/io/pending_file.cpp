@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -14,27 +13,28 @@
 
 namespace zl {
 
-PendingFile::PendingFile(const std::string& path) : path_(path) {
+PendingFile::PendingFile(const std::string& path, FileCalls& calls) : calls_(calls), path_(path) {
   // Numbered, because several ranks or programs may write at the same time; a file that a crash
   // left behind is skipped.
   static std::atomic<int> number{0};
   do {
     temporary_ = str(path, ".", ::getpid(), ".", number++, ".tmp");
-    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (file_ < 0 && errno == EEXIST);
+    file_ = calls_.open(temporary_, O_WRONLY | O_CREAT | O_EXCL);
+  } while (file_ < 0 && (errno == EEXIST || errno == EINTR));
   if (file_ < 0) fail();
 }
 
 PendingFile::~PendingFile() {
-  if (file_ >= 0) ::close(file_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (file_ >= 0) calls_.close(file_);
+  if (!temporary_.empty()) calls_.unlink(temporary_);
 }
 
 void PendingFile::write(const void* data, size_t bytes) {
   for (auto* p = static_cast<const char*>(data); bytes > 0;) {
-    const ssize_t written = ::write(file_, p, bytes);
+    const ssize_t written = calls_.pwrite(file_, p, bytes, written_);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail();
+    if (written == 0) errno = EIO;  // no progress, and no reason given
+    if (written <= 0) fail();
     p += written;
     bytes -= size_t(written);
     written_ += written;
@@ -43,16 +43,15 @@ void PendingFile::write(const void* data, size_t bytes) {
 
 void PendingFile::commit() {
   // The data before the name: after a power cut, `path` must not be an empty file.
-  if (::fsync(file_) != 0) fail();
-  if (::close(std::exchange(file_, -1)) != 0) fail();
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
+  if (calls_.fsync(file_) != 0) fail();
+  if (calls_.close(std::exchange(file_, -1)) != 0 && errno != EINTR) fail();
+  if (calls_.rename(temporary_, path_) != 0) fail();
   temporary_.clear();
   const std::string folder = std::filesystem::path(path_).parent_path().string();
-  const int directory =
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int directory = calls_.open(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
   if (directory < 0) return;
-  ::fsync(directory);  // some file systems cannot; the file itself is safe
-  ::close(directory);
+  calls_.fsync(directory);  // some file systems cannot; the file itself is safe
+  calls_.close(directory);
 }
 
 void PendingFile::fail() const {

@@ -5,14 +5,16 @@
 #include <cstdint>
 #include <string>
 
+#include "tensor/io/file_calls.h"
+
 namespace zl {
 
 // Writes a temporary file in the folder of `path`; commit() renames it. So `path` is at every time
 // the old file or the complete new one, also after Ctrl-C. Without commit() the destructor removes
-// the temporary file. Throws InputError if the file cannot be written.
+// the temporary file. Throws OutputError if the file cannot be written.
 class PendingFile {
  public:
-  explicit PendingFile(const std::string& path);
+  explicit PendingFile(const std::string& path, FileCalls& calls = system_file_calls());
   ~PendingFile();
   PendingFile(const PendingFile&) = delete;
   PendingFile& operator=(const PendingFile&) = delete;
@@ -23,6 +25,7 @@ class PendingFile {
  private:
   [[noreturn]] void fail() const;
 
+  FileCalls& calls_;
   std::string path_, temporary_;
   int file_ = -1;
   int64_t written_ = 0;  // [B]

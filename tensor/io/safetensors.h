@@ -10,6 +10,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/shape.h"
@@ -58,6 +59,31 @@ class SafetensorsFile {
   int64_t data_begin_ = 0;  // [B] from the start of the file
   std::vector<SafetensorsEntry> entries_;
   SafetensorsMetadata metadata_;
+};
+
+// Where everything is in a file of F32 tensors. The same tensors always give the same bytes.
+class SafetensorsLayout {
+ public:
+  struct Item {
+    std::string name;
+    Shape shape;
+    int64_t at = 0;  // [B] from the start of the file
+    int64_t bytes() const { return 4 * numel(shape); }
+  };
+  // The file has the tensors in byte order of their names. Throws std::invalid_argument for names
+  // that occur twice or are not UTF-8.
+  explicit SafetensorsLayout(std::vector<std::pair<std::string, Shape>> tensors,
+                             const SafetensorsMetadata& metadata = {});
+
+  const std::string& header() const { return header_; }  // all bytes before the first tensor
+  const std::vector<Item>& items() const { return items_; }
+  const Item& item(const std::string& name) const;  // throws std::invalid_argument
+  int64_t bytes() const { return bytes_; }          // [B] of the whole file
+
+ private:
+  std::string header_;
+  std::vector<Item> items_;
+  int64_t bytes_ = 0;
 };
 
 // One F32 tensor to write. `read` fills `out` with the elements from `first` on. It is called with

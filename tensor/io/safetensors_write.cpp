@@ -10,14 +10,15 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16;  // [n] elements read and written at a time
 
-// The header, padded with spaces so that the data begin at a multiple of 8 bytes.
-std::string header_text(const std::vector<SafetensorsSource>& tensors,
+// The description of the tensors, padded with spaces so that the data begin at a multiple of 8
+// bytes.
+std::string header_text(const std::vector<SafetensorsLayout::Item>& items,
                         const SafetensorsMetadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t begin = 0;
-  for (const SafetensorsSource& t : tensors) {
-    const int64_t end = begin + 4 * numel(t.shape);
+  for (const SafetensorsLayout::Item& t : items) {
+    const int64_t end = begin + t.bytes();
     header[t.name] = {{"dtype", "F32"}, {"shape", t.shape}, {"data_offsets", {begin, end}}};
     begin = end;
   }
@@ -26,7 +27,7 @@ std::string header_text(const std::vector<SafetensorsSource>& tensors,
     text = header.dump();
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(
-        str("write_safetensors: names and metadata must be UTF-8: ", error.what()));
+        str("safetensors: names and metadata must be UTF-8: ", error.what()));
   }
   text.resize(size_t(round_up(int64_t(text.size()), 8)), ' ');
   return text;
@@ -43,24 +44,47 @@ SafetensorsSource safetensors_source(std::string name, Shape shape, std::span<co
   return {std::move(name), std::move(shape), read};
 }
 
+SafetensorsLayout::SafetensorsLayout(std::vector<std::pair<std::string, Shape>> tensors,
+                                     const SafetensorsMetadata& metadata) {
+  std::ranges::sort(tensors);
+  for (auto& [name, shape] : tensors) {
+    require(name != "__metadata__", "safetensors: no tensor can have the name __metadata__");
+    require(items_.empty() || items_.back().name != name,
+            "safetensors: two tensors have the name '", name, "'");
+    require(std::ranges::none_of(shape, [](int64_t d) { return d < 0; }), "safetensors: '", name,
+            "' has shape ", to_string(shape));
+    items_.push_back({std::move(name), std::move(shape)});
+  }
+  const std::string text = header_text(items_, metadata);
+  const uint64_t length = text.size();
+  header_.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  header_ += text;
+  bytes_ = int64_t(header_.size());
+  for (Item& item : items_) {
+    item.at = bytes_;
+    bytes_ += item.bytes();
+  }
+}
+
+const SafetensorsLayout::Item& SafetensorsLayout::item(const std::string& name) const {
+  const auto found = std::ranges::lower_bound(items_, name, {}, &Item::name);
+  require(found != items_.end() && found->name == name, "safetensors: there is no tensor '", name,
+          "'");
+  return *found;
+}
+
 void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
                        const SafetensorsMetadata& metadata) {
   std::ranges::sort(tensors, {}, &SafetensorsSource::name);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto& [name, shape, read] = tensors[i];
-    require(name != "__metadata__", "write_safetensors: no tensor can have the name __metadata__");
-    require(i == 0 || tensors[i - 1].name != name, "write_safetensors: two tensors have the name '",
-            name, "'");
-    require(std::ranges::none_of(shape, [](int64_t d) { return d < 0; }), "write_safetensors: '",
-            name, "' has shape ", to_string(shape));
-    require(read != nullptr, "write_safetensors: '", name, "' has no values");
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const SafetensorsSource& t : tensors) {
+    require(t.read != nullptr, "write_safetensors: '", t.name, "' has no values");
+    shapes.emplace_back(t.name, t.shape);
   }
-  const std::string header = header_text(tensors, metadata);
-  const uint64_t length = header.size();
+  const SafetensorsLayout layout(std::move(shapes), metadata);
 
   PendingFile file(path);
-  file.write(&length, sizeof length);
-  file.write(header.data(), header.size());
+  file.write(layout.header().data(), layout.header().size());
   std::vector<float> values;
   for (const SafetensorsSource& t : tensors) {
     const int64_t n = numel(t.shape);

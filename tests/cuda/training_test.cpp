@@ -5,10 +5,12 @@
 
 #include "nn/data/token_data.h"
 #include "nn/data/windows.h"
+#include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/predict/dry_run.h"
 #include "stages/train/comparison.h"
 #include "stages/train/gpt_spec.h"
 #include "tests/device.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -107,5 +109,41 @@ TEST_CASE("ranks on two GPUs without peer access have the bits of ranks on one",
   for (size_t i = 0; i < one.steps.size(); ++i) {
     CHECK(two.steps[i].loss == one.steps[i].loss);
     CHECK(two.steps[i].grad_norm == one.steps[i].grad_norm);
+  }
+}
+
+TEST_CASE("a GPU saves and loads the bytes of a checkpoint of the CPU", "[cuda][training]") {
+  struct Case {
+    CheckpointWrites writes;
+    bool offload;
+  };
+  const auto [writes, offload] =
+      GENERATE(Case{CheckpointWrites::wait, false}, Case{CheckpointWrites::still, false},
+               Case{CheckpointWrites::still, true}, Case{CheckpointWrites::snapshot, true});
+  CAPTURE(name(writes), offload);
+  const ScratchFolder scratch;
+  GptTrainingSpec spec = on_gpu(2);
+  spec.engine.stage = StageKind::zero3;
+  spec.engine.offload_optimizer = offload;
+  spec.checkpoint.save_every = 1;
+  GptTrainingSpec cpu = spec;
+  cpu.device = DeviceKind::cpu;
+  cpu.backends = {};
+  cpu.checkpoint.folder = scratch.path("cpu");
+  run_training(cpu);
+  const std::string saved = checkpoint_path(cpu.checkpoint.folder, 3);
+  CHECK(data_files(load_and_save(spec, saved, scratch.path("loaded"))) == data_files(saved));
+
+  spec.checkpoint.folder = scratch.path("gpu");
+  spec.checkpoint.writes = writes;
+  const TrainingResult whole = run_training(spec);
+  spec.checkpoint.folder = spec.checkpoint.resume = scratch.path("parts");
+  for (spec.steps = 1; spec.steps <= 3; ++spec.steps) run_training(spec);
+  spec.steps = 3;
+  CHECK(data_files(checkpoint_path(scratch.path("parts"), 3)) ==
+        data_files(checkpoint_path(scratch.path("gpu"), 3)));
+  for (const int rank : {0, 1}) {
+    CHECK(whole.ranks[size_t(rank)].host.peak_total() == dry_run(spec, rank).host.peak_total());
+    CHECK(whole.ranks[size_t(rank)].rest.peak_total() == dry_run(spec, rank).rest.peak_total());
   }
 }

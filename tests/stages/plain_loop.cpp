@@ -80,7 +80,7 @@ class PlainLoop {
   double backward(int64_t j) {
     std::vector<int32_t> values(size_t(2 * numel(data_->input_row())));
     std::vector<int32_t> targets(values.size());
-    data_->fill(j, values, targets);
+    data_->fill_rows(2 * j, values, targets);
     const auto upload = [&](const std::vector<int32_t>& from) {
       const Tensor t =
           Tensor::empty(memory_, MemoryUse::activation, {2, numel(data_->input_row())}, Dtype::i32);

@@ -19,15 +19,16 @@ class OddData final : public BatchSource {
   explicit OddData(const StageRunSpec& spec) : spec_(spec) {}
   Shape input_row() const override { return {kSequence}; }
   Shape target_row() const override { return {kSequence}; }
-  void fill(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const override {
-    fill_from(0, index, inputs);
-    fill_from(1, index, targets);
+  void fill_rows(int64_t first, std::span<int32_t> inputs,
+                 std::span<int32_t> targets) const override {
+    fill_from(0, first, inputs);
+    fill_from(1, first, targets);
   }
 
  private:
-  void fill_from(uint64_t stream, int64_t index, std::span<int32_t> values) const {
+  void fill_from(uint64_t stream, int64_t row, std::span<int32_t> values) const {
     const PhiloxStream random{spec_.data_seed, stream};
-    const uint64_t first = uint64_t(spec_.first_micro_batch + index) * values.size();
+    const auto first = uint64_t((spec_.first_micro_batch * kBatch + row) * kSequence);
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = int32_t(random.uniform(first + i) * double(spec_.model.vocab));
   }

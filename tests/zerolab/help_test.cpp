@@ -25,7 +25,10 @@ TEST_CASE("help lists every promised flag, examples and exit codes", "[zerolab]"
                            "--timeout S",       "--threads",
                            "--eval-every N",    "--shuffle",
                            "--color",           "--quiet",
-                           "Examples:",         "Exit codes:"}) {
+                           "--save-every K",    "--keep M",
+                           "--resume [DIR]",    "--checkpoint-writes HOW",
+                           "--new-data",        "Examples:",
+                           "Exit codes:"}) {
     CAPTURE(flag);
     CHECK(contains(help.out, flag));
   }
@@ -38,7 +41,7 @@ TEST_CASE("help lists every promised flag, examples and exit codes", "[zerolab]"
 TEST_CASE("the program names its commands, and without one says so with exit code 2", "[zerolab]") {
   const Finished help = zerolab({"--help"}), nothing = zerolab({});
   CHECK(help.code == 0);
-  for (const char* command : {"train", "config", "doctor"})
+  for (const char* command : {"train", "checkpoint", "config", "doctor"})
     CHECK(contains(help.out, std::string("\n  ") + command + " "));
   CHECK(nothing.code == 2);
   CHECK(nothing.out.empty());

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/checkpoint_run.h"
 
 namespace cli {
 namespace {
@@ -126,6 +126,29 @@ TEST_CASE("Ctrl-C also ends a rank that is stopped, and one that ignores it", "[
     CHECK(run.code == 130);
     CHECK_FALSE(run.timed_out);
   }
+}
+
+TEST_CASE("processes save a checkpoint on SIGTERM, and threads go on from it", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string out = folder / "run", flags =
+                                              " train --model tiny --device cpu --sample 0 -q "
+                                              "--stage zero2 --steps 200 --save-every 1000 ";
+  const Finished ended =
+      shell(kFake + " launch -n 2 --" + flags + "--out '" + out +
+            "' & for i in $(seq 500); do test -s '" + out +
+            "/metrics.jsonl' && break; sleep 0.02; done; kill -TERM $!; wait $!; echo $?");
+  INFO(ended.err);
+  CHECK(ended.out == "143\n");
+  CHECK(contains(ended.err, "add --resume to go on from " + out + "/step-"));
+  const auto saved = checkpoints_in(out);
+  REQUIRE(saved.size() == 1);
+  const Finished checked = zerolab({"checkpoint", "verify", out});
+  CHECK(checked.out == out + "/" + saved[0] + ": ok\n");
+  REQUIRE(shell(kFake + flags + "--ranks 2 --out '" + out + "' --resume").code == 0);
+  REQUIRE(shell(kFake + flags + "--ranks 2 --out " + (folder / "whole")).code == 0);
+  CHECK(weights_of(out) == weights_of(folder / "whole"));
+  CHECK(metrics_of(out) == metrics_of(folder / "whole"));
+  CHECK(weights_of(out) != weights_of(out + "/" + saved[0]));
 }
 
 }  // namespace cli

@@ -171,6 +171,7 @@ int parse_and_run(int argc, char** argv) {
   add_plan(app, invocation);
   add_config(app, invocation);
   add_model(app, invocation);
+  add_checkpoint(app, invocation);
   add_data(app, invocation);
   add_bench(app, invocation);
   add_doctor(app, invocation);

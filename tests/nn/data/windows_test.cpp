@@ -35,7 +35,7 @@ struct TokenRows {
 };
 TokenRows batch(const Windows& windows, int64_t j, int64_t B) {
   TokenRows b{Row(size_t(B * windows.block_size()), -1), Row(size_t(B * windows.block_size()), -1)};
-  windows.fill(j, b.ids, b.targets);
+  windows.fill_rows(j * B, b.ids, b.targets);
   return b;
 }
 
@@ -211,11 +211,11 @@ TEST_CASE("data shorter than one window is refused with the numbers", "[nn]") {
 TEST_CASE("spans that are not full windows are refused", "[nn]") {
   const Windows windows(text_of(100), 4);
   Row four(4), five(5), eight(8), none;
-  CHECK_NOTHROW(windows.fill(0, four, four));
-  CHECK_THROWS_AS(windows.fill(0, five, five), std::invalid_argument);
-  CHECK_THROWS_AS(windows.fill(0, eight, four), std::invalid_argument);
-  CHECK_THROWS_AS(windows.fill(0, none, none), std::invalid_argument);
-  CHECK_THROWS_AS(windows.fill(-1, four, four), std::invalid_argument);
+  CHECK_NOTHROW(windows.fill_rows(0, four, four));
+  CHECK_THROWS_AS(windows.fill_rows(0, five, five), std::invalid_argument);
+  CHECK_THROWS_AS(windows.fill_rows(0, eight, four), std::invalid_argument);
+  CHECK_THROWS_AS(windows.fill_rows(0, none, none), std::invalid_argument);
+  CHECK_THROWS_AS(windows.fill_rows(-1, four, four), std::invalid_argument);
 }
 
 }  // namespace zl

@@ -3,6 +3,11 @@
 #include <CLI/CLI.hpp>
 
 namespace zl::cli {
+namespace {
+
+constexpr const char* kNoValue = "\n";  // stands for a value that was left out
+
+}  // namespace
 
 Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
              const std::string& description, std::function<int()> run)
@@ -13,8 +18,8 @@ Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
 
 std::string Flags::command() const { return command_.get_name(); }
 
-void Flags::add(const std::string& flag, const std::string& type, const std::string& help,
-                const Read& read, bool several) {
+CLI::Option& Flags::add(const std::string& flag, const std::string& type, const std::string& help,
+                        const Read& read, bool several) {
   const std::string shown = flag.substr(flag.rfind(',') + 1);  // "--factor" of "-f,--factor"
   const auto read_all = [shown, read, several](const CLI::results_t& given) {
     if (!several && given.size() > 1)
@@ -32,11 +37,20 @@ void Flags::add(const std::string& flag, const std::string& type, const std::str
     }
     return true;
   };
-  command_.add_option(flag, read_all, help)
-      ->type_name(type)
-      ->group(group_)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
+  return *command_.add_option(flag, read_all, help)
+              ->type_name(type)
+              ->group(group_)
+              ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+              ->allow_extra_args(false);
+}
+
+void Flags::optional_value(const std::string& flag, const std::string& type,
+                           const std::string& help, const Read& read) {
+  const auto read_name = [read](const std::string& text) {
+    require_input(!text.empty(), "the name is empty");
+    read(text == kNoValue ? "" : text);
+  };
+  add(flag, "[" + type + "]", help, read_name, false).expected(0, 1)->default_str(kNoValue);
 }
 
 void Flags::name(const std::string& flag, const std::string& type, const std::string& help,

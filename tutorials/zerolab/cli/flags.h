@@ -9,6 +9,10 @@
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/commands/command.h"
 
+namespace CLI {
+class Option;
+}
+
 namespace zl::cli {
 
 class Flags {
@@ -28,7 +32,11 @@ class Flags {
              const Read& read) {
     add(flag, type, help, read, false);
   }
-  // The same, given any number of times; `read` gets the values in order.
+  // A flag whose value may be left out; `read` then gets "". An argument that begins with "-" is
+  // not its value.
+  void optional_value(const std::string& flag, const std::string& type, const std::string& help,
+                      const Read& read);
+  // The same as value(), given any number of times; `read` gets the values in order.
   void values(const std::string& flag, const std::string& type, const std::string& help,
               const Read& read) {
     add(flag, type, help, read, true);
@@ -44,8 +52,8 @@ class Flags {
   void footer(const std::string& text);
 
  private:
-  void add(const std::string& flag, const std::string& type, const std::string& help,
-           const Read& read, bool several);
+  CLI::Option& add(const std::string& flag, const std::string& type, const std::string& help,
+                   const Read& read, bool several);
 
   CLI::App& command_;
   std::string group_ = "Options";

@@ -12,12 +12,13 @@ namespace {
 constexpr unsigned kPatience = 30;  // [s]
 
 std::atomic<int> requested = 0;
+std::atomic<unsigned> patience = kPatience;            // [s]; 0: no limit
 static_assert(std::atomic<int>::is_always_lock_free);  // a signal handler may use it
 
 extern "C" void on_interrupt(int number) {
   int none = 0;
   if (!requested.compare_exchange_strong(none, number) && none == number) _exit(128 + number);
-  if (number != SIGINT) alarm(kPatience);
+  if (number != SIGINT) alarm(patience);
 }
 
 extern "C" void on_alarm(int) { _exit(128 + requested.load(std::memory_order_relaxed)); }
@@ -46,6 +47,16 @@ void watch_signals() {
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
   sigaction(SIGXFSZ, &action, nullptr);  // beyond ulimit -f, write() says EFBIG
+}
+
+void leave_time_to_save() {
+  patience = 0;
+  alarm(0);  // of a signal that came before
+}
+
+void interrupted_elsewhere() {
+  int none = 0;
+  requested.compare_exchange_strong(none, SIGTERM);
 }
 
 int interrupt_signal() { return requested.load(std::memory_order_relaxed); }

@@ -13,8 +13,14 @@ void watch_signals();
 // is opened.
 void open_standard_streams();
 
+// From now on a run has all the time that it needs to end after these signals, because it saves a
+// checkpoint first.
+void leave_time_to_save();
+
 // The signal that asked the run to end, or 0. Any thread may ask.
 int interrupt_signal();
+// Another rank was asked to end, and this one ends with it: as after SIGTERM.
+void interrupted_elsewhere();
 inline bool interrupt_requested() { return interrupt_signal() != 0; }
 
 }  // namespace zl::cli

@@ -200,6 +200,31 @@ void add_data_flags(Flags& flags, RunOptions& options) {
               [&](const auto& text) { options.eval_every = read_count(text, 1); });
 }
 
+void add_save_flags(Flags& flags, RunOptions& options) {
+  flags.value("--save-every", "K", "save a checkpoint every K steps, and after the last one",
+              [&](const auto& text) { options.checkpoint.save_every = read_count(text, 1); });
+  flags.value(
+      "--checkpoint-writes", "HOW",
+      "wait: training waits; still: a thread writes while the next step's forward and\n"
+      "backward passes run; snapshot: it writes a copy in host memory (default wait)",
+      [&](const auto& text) {
+        options.checkpoint.writes = CheckpointWrites(choose(text, {"wait", "still", "snapshot"}));
+      });
+}
+
+void add_checkpoint_flags(Flags& flags, RunOptions& options) {
+  flags.group("Checkpoints");
+  add_save_flags(flags, options);
+  flags.value("--keep", "M", "keep the M newest checkpoints (default 3)",
+              [&](const auto& text) { options.checkpoint.keep = read_count(text, 1); });
+  flags.optional_value("--resume", "DIR",
+                       "go on from the newest checkpoint in DIR, or from DIR/step-00000100; begin\n"
+                       "at the start if there is none yet (default of DIR: that of --out)",
+                       [&](const auto& text) { options.checkpoint.resume = text; });
+  flags.toggle("--new-data", "resume although the checkpoint was made with other data",
+               options.checkpoint.new_data);
+}
+
 void add_output_flags(Flags& flags, RunOptions& options) {
   flags.group("Output");
   flags.toggle("--json", "print one JSON document instead of text", options.json);

@@ -6,11 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "stages/checkpoint/checkpoint.h"
 #include "stages/stage.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/terminal.h"
 
 namespace zl::cli {
+
+// The flags of checkpoints. run/run_checkpoints.h checks them.
+struct CheckpointFlags {
+  std::optional<int64_t> save_every, keep;
+  std::optional<CheckpointWrites> writes;
+  std::optional<std::string> resume;  // "": the folder of --out
+  bool new_data = false;
+};
 
 // A flag that was not given is empty or has the default below.
 struct RunOptions {
@@ -42,6 +51,7 @@ struct RunOptions {
   int64_t eval_every = 0;  // steps; 0: never
 
   std::string out, trace;  // "": none
+  CheckpointFlags checkpoint;
   bool json = false, quiet = false;
   Color color = Color::automatic;
 };
@@ -67,8 +77,10 @@ void add_timeout_flag(Flags& flags, RunOptions& options);                   // -
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
 void add_stages_flag(Flags& flags, std::vector<StageKind>& stages);         // --stages
-void add_model_flags(Flags& flags, RunOptions& options);   // --model, sizes, --init-from
-void add_data_flags(Flags& flags, RunOptions& options);    // --data --shuffle --eval-every
-void add_output_flags(Flags& flags, RunOptions& options);  // --json --color -q
+void add_model_flags(Flags& flags, RunOptions& options);       // --model, sizes, --init-from
+void add_data_flags(Flags& flags, RunOptions& options);        // --data --shuffle --eval-every
+void add_output_flags(Flags& flags, RunOptions& options);      // --json --color -q
+void add_save_flags(Flags& flags, RunOptions& options);        // --save-every --checkpoint-writes
+void add_checkpoint_flags(Flags& flags, RunOptions& options);  // those, --keep, --resume …
 
 }  // namespace zl::cli

@@ -69,14 +69,14 @@ std::string Progress::numbers(const StepRecord& record) const {
   text += "  norm " + fixed("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
           short_number(tokens / seconds) + " tokens/s";
   if (record.step < steps_)
-    text +=
-        "  ETA " + short_time(since(begin_) / double(record.step) * double(steps_ - record.step));
+    text += "  ETA " + short_time(since(begin_) / double(record.step - before_) *
+                                  double(steps_ - record.step));
   return text + (record.skipped ? "  skipped" : "");
 }
 
 void Progress::rewrite(const StepRecord& record) {
   const bool early = since(drawn_) < kRedraw;
-  if (early && record.step != 1 && record.step != steps_ && !record.eval_loss) return;
+  if (early && record.step != before_ + 1 && record.step != steps_ && !record.eval_loss) return;
   drawn_ = Clock::now();
   const int digits_of_steps = int(std::to_string(steps_).size());
   const std::string head = label_ + format("%*lld/%lld ", digits_of_steps, (long long)record.step,
@@ -94,6 +94,11 @@ void Progress::rewrite(const StepRecord& record) {
   line_open_ = true;
 }
 
+void Progress::begin_after(int64_t steps) {
+  before_ = steps;
+  begin_ = Clock::now();
+}
+
 void Progress::item(const std::string& name) {
   const int64_t ended = items_++;
   if (quiet_ || (!terminal_.rewrites && ended % every_ != 0)) return;
@@ -105,6 +110,18 @@ void Progress::item(const std::string& name) {
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
   line_open_ = terminal_.rewrites;
+}
+
+void Progress::share(double done, const std::string& of) {
+  if (quiet_ || !terminal_.rewrites || since(drawn_) < kRedraw || done <= 0) return;
+  drawn_ = Clock::now();
+  const std::string line = format("%.0f %% of ", 100 * done) + of + ", ETA " +
+                           short_time(since(begin_) * (1 - done) / done);
+  std::fputs(
+      ("\r" + line.substr(0, size_t(std::max(20, terminal_.width() - 1))) + "\x1b[K").c_str(),
+      stderr);
+  std::fflush(stderr);
+  line_open_ = true;
 }
 
 void Progress::clear() {
@@ -127,7 +144,8 @@ void Progress::step(const StepRecord& record) {
     line_open_ = false;
   }
   if (terminal_.rewrites) return rewrite(record);
-  if (record.step != 1 && record.step != steps_ && record.step % every_ != 0 && !record.eval_loss)
+  if (record.step != before_ + 1 && record.step != steps_ && record.step % every_ != 0 &&
+      !record.eval_loss)
     return;
   line(label_ +
        format("step %*lld/%lld  ", int(std::to_string(steps_).size()), (long long)record.step,

@@ -22,8 +22,12 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  void begin_after(int64_t steps);     // that were made before, which took none of this time
   void item(const std::string& name);  // the next item begins: "3/12 gelu, ETA 4s"
-  void clear();                        // removes the line that is written over
+  // "37 % of runs/a/step-00000100, ETA 3s": that share of the work, 0 to 1, is done. On a terminal
+  // only.
+  void share(double done, const std::string& of);
+  void clear();  // removes the line that is written over
   void step(const StepRecord& record);
   // Prints one or more lines that stay; on a terminal progress goes on below them.
   void line(const std::string& text);
@@ -37,6 +41,7 @@ class Progress {
   bool quiet_ = false;
   int64_t items_ = 0;      // that have begun
   int64_t steps_, every_;  // plain lines: every how many steps
+  int64_t before_ = 0;     // steps of begin_after()
   std::string label_;      // with a space behind it, or ""
   Clock::time_point begin_, drawn_;
   std::deque<StepRecord> recent_;  // the last steps, for the speed

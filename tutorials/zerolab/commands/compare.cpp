@@ -141,7 +141,7 @@ int compare(CompareOptions options, bool& first) {
   machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
   require_memory(machine, setup, options.stages);
   std::optional<RunFolder> folder;
-  if (!options.out.empty() && first) folder.emplace(options.out);
+  if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
   StageRecorders recorders(options, setup.spec.ranks, first);
   if (!options.quiet) note_reports_of_train(setup.config, "compare");
   if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);

@@ -120,7 +120,9 @@ terminal, rank 0 writes to it directly, so that its progress stays one line. Ran
 the others read nothing. When a rank ends, the processes left in its process group are killed.
 
 When a process fails, the others have --grace seconds to end with their own error. They get
-SIGTERM then, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them.
+SIGTERM then, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. SIGTERM is
+sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
+saves a checkpoint.
 
 Examples:
   zerolab launch -n 2 -- train --backend nccl --model tiny
@@ -156,7 +158,7 @@ void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> 
   flags.value("-n", "N", str("number of processes, 1 to ", kMostProcesses),
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostProcesses)); });
   flags.value("--grace", "S",
-              "seconds for the other processes to end after one has failed (default 5)",
+              "seconds for the processes to end after one has failed, or after SIGTERM (default 5)",
               [](const auto& text) {
                 options.grace = read_real(text);
                 require_input(options.grace >= 0 && options.grace <= 1e6, "'", text,

@@ -9,6 +9,8 @@
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/report/comparison_report.h"
+#include "tutorials/zerolab/report/run_json.h"
+#include "tutorials/zerolab/run/run_checkpoints.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
@@ -44,6 +46,12 @@ struct ClosedPlan {
   double sent_bytes(StageKind stage) const {
     return sent_elements(stage, parameters, ranks, micro_batches) * double(size_of(dtype));
   }
+  CheckpointBytes checkpoint() const {
+    const auto n = int64_t(parameters);
+    return checkpoint_bytes(
+        {.ranks = ranks, .optimizer = bytes.optimizer, .units = {n}, .parameters = n},
+        DeviceKind::cpu);
+  }
   bool fits(StageKind stage) const { return of(stage).total() <= double(device_memory); }
   bool any_fits(const std::vector<StageKind>& stages) const {
     return device_memory == 0 ||
@@ -69,6 +77,9 @@ std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& st
   row("  optimizer", [&](StageKind s) { return gigabytes(plan.of(s).optimizer); });
   row("total", [&](StageKind s) { return gigabytes(plan.of(s).total()); });
   row("sent per step", [&](StageKind s) { return gigabytes(plan.sent_bytes(s)); });
+  row("a checkpoint on disk", [&](StageKind) { return gigabytes(double(plan.checkpoint().disk)); });
+  row("  on the host, snapshot",
+      [&](StageKind) { return gigabytes(double(plan.checkpoint().snapshot)); });
   if (plan.device_memory > 0)
     row("fits " + human_bytes(plan.device_memory),
         [&](StageKind s) { return std::string(plan.fits(s) ? "yes" : "no"); });
@@ -103,7 +114,8 @@ std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& st
     Json stage{{"stage", name(s)},
                {"memory", rows},
                {"predicted_rest_total_bytes", m.total()},
-               {"predicted_sent_bytes_per_rank", plan.sent_bytes(s)}};
+               {"predicted_sent_bytes_per_rank", plan.sent_bytes(s)},
+               {"checkpoint", checkpoint_json<Json>(plan.checkpoint())}};
     if (plan.device_memory > 0) stage["fits"] = plan.fits(s);
     json["stages"].push_back(stage);
   }
@@ -118,6 +130,9 @@ void refuse_flags_of_models(const PlanOptions& options) {
     throw UsageError(
         "--parameters is a closed formula for any model; leave out --model, the size flags and "
         "--init-from");
+  if (options.checkpoint.save_every)
+    throw UsageError(
+        "--parameters has no step in which a checkpoint is saved; leave out --save-every");
   if (options.as || on_nccl(options))
     throw UsageError(
         str("--parameters counts model states alone, which do not depend on it; leave "
@@ -138,7 +153,9 @@ int plan_parameters(const PlanOptions& options, const Config& config, int ranks)
   return plan.any_fits(options.stages) ? kFine : kOutOfMemory;
 }
 
-int plan(const PlanOptions& options) {
+int plan(PlanOptions options) {
+  options.out = ".";  // of the checkpoints, of which none is written
+  complete_checkpoint_flags(options);
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
@@ -154,6 +171,7 @@ int plan(const PlanOptions& options) {
         "out");
   spec.transport = on_nccl(options) ? Transport::nccl : Transport::threads;
   spec.device = options.as.value_or(on_nccl(options) ? DeviceKind::cuda : DeviceKind::cpu);
+  spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
   // Traffic is counted in bytes times ranks, in 64 bits.
   const double traffic =
@@ -176,6 +194,7 @@ as rank 0 of any number of ranks. So peaks are exact, and nothing needs the memo
 --parameters is the closed formula of model states alone, for any model. --as changes workspace
 only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, and some kernels keep partial sums of
 other sizes.
+With --save-every the peaks on the host include what a save takes there.
 Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
 
 Examples:
@@ -208,6 +227,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
       "how they communicate: threads, or nccl, which implies --as cuda and adds in rank order\n"
       "through scratch memory (default auto, which means threads here)");
   add_memory_flags(flags, options, ", to see which stages fit");
+  add_save_flags(flags, options);
   add_model_flags(flags, options);
   add_output_flags(flags, options);
   flags.footer(kFooter);

@@ -1,20 +1,20 @@
 // zerolab train: one model, one stage, any number of ranks.
 
-#include <cmath>
+#include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
-#include <map>
+#include <cstring>
 
 #include "nn/sampler.h"
-#include "stages/weights.h"
-#include "tensor/kernels.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/report/train_report.h"
-#include "tutorials/zerolab/run/run_folder.h"
+#include "tutorials/zerolab/run/run_checkpoints.h"
+#include "tutorials/zerolab/run/run_outputs.h"
 #include "tutorials/zerolab/run/run_reports.h"
-#include "tutorials/zerolab/run/run_trace.h"
 
 namespace zl::cli {
 namespace {
@@ -73,91 +73,6 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
 
 Gpt& gpt_of(Trainer& training) { return static_cast<Gpt&>(training.model()); }
 
-// The files of a run and what has been written to them. On the process of rank 0 they are open.
-class Outputs {
- public:
-  Outputs(const TrainOptions& options, int ranks, bool static_scale, bool first)
-      : static_scale_(static_scale) {
-    if (!options.out.empty() && first) {
-      folder_.emplace(options.out);
-      metrics_.emplace(folder_->file("metrics.jsonl"));
-    }
-    if (!options.trace.empty()) trace.emplace(options.trace, options.out, ranks, first);
-  }
-
-  std::optional<RunTrace> trace;
-  int64_t done = 0, skipped = 0;  // steps
-
-  // To be called on rank 0. A full disk ends the metrics but not the run.
-  void append(const StepRecord& record) {
-    done = record.step;
-    skipped += record.skipped;
-    last_ = record;
-    if (!metrics_ || !metrics_->problem().empty()) return;
-    metrics_->append(record);
-    if (metrics_->problem().empty()) return;
-    problem_ = metrics_->problem();
-    std::fprintf(stderr, "zerolab: %s; training goes on without it\n", problem_.c_str());
-  }
-
-  // All steps were skipped, and not because a dynamic loss scale is still being found.
-  bool untrained() const {
-    const bool searching = last_.loss_scale && !static_scale_ && std::isfinite(last_.loss);
-    return done > 0 && skipped == done && !searching;
-  }
-
-  // To be called on all ranks; rank 0 writes the file, completely or not at all.
-  void save_weights(Trainer& training) {
-    std::map<std::string, std::vector<float>> values;
-    const bool saves = training.comm().rank() == 0 && !untrained();
-    visit_weights(training.engine().stage(), [&](const Parameter& p, const Tensor& data) {
-      if (interrupt_requested()) throw Interrupted();
-      if (saves) values[p.name] = kernel::download_floats(data);
-    });
-    const auto value = [&](const std::string& name) {
-      if (interrupt_requested()) throw Interrupted();
-      return values.at(name);
-    };
-    if (saves) try {
-        OutputFile file(folder_->file("model.safetensors"), "", false);
-        file.write([&](const std::string& temporary) {
-          save_safetensors_weights(temporary, gpt_of(training).config(), value);
-        });
-        file.commit();
-        saved_ = true;
-      } catch (const InputError& e) {
-        problem_ = e.what();
-      }
-    (void)training.comm().all_gather_object("", "weights saved");  // the others wait for rank 0
-  }
-
-  std::vector<std::string> files() const {
-    std::vector<std::string> all;
-    if (metrics_) all.push_back(metrics_->path());
-    if (saved_) all.push_back(folder_->file("model.safetensors"));
-    return all;
-  }
-
-  // "runs/a/metrics.jsonl holds the steps so far, and no weights were written".
-  std::string kept() const {
-    if (!metrics_) return "nothing was written";
-    if (done == 0) return "nothing was kept";
-    if (saved_) return files()[0] + " and " + files()[1] + " are complete";
-    return files()[0] + " holds the steps so far, and no weights were written";
-  }
-
-  // The first output that could not be written, in a sentence; "" if all were.
-  std::string problem() const { return problem_.empty() && trace ? trace->problem() : problem_; }
-
- private:
-  const bool static_scale_;  // of fp16
-  std::optional<RunFolder> folder_;
-  std::optional<Metrics> metrics_;
-  StepRecord last_;
-  bool saved_ = false;
-  std::string problem_;
-};
-
 // Every rank generates the same tokens, because in stage 3 every pass needs all ranks.
 void write_sample(Trainer& training, const RunSetup& setup, int64_t n, TextSample& sample) {
   Interruptible observer(training.engine().observer());
@@ -181,71 +96,180 @@ void write_sample(Trainer& training, const RunSetup& setup, int64_t n, TextSampl
   throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
 }
 
-// Prints the report first, so that it is not lost if a file could not be written.
-int finish(const TrainOptions& options, const TrainReport& report, const Outputs& outputs) {
-  std::fputs((options.json ? json_report(report) : text_report(report)).c_str(), stdout);
-  std::fflush(stdout);
-  if (outputs.untrained())
-    std::fprintf(stderr,
-                 "zerolab: all %lld steps were skipped because no gradient was finite, so nothing "
-                 "was learned and no weights were saved; try a smaller learning rate, or check "
-                 "--init-from and the data\n",
-                 (long long)outputs.done);
-  if (!outputs.problem().empty()) throw OutputError(outputs.problem());
-  return outputs.untrained() ? kFailed : kFine;
-}
+// A run with all that listens to it. The ranks are threads: what they share is rank 0's, or atomic.
+class TrainingRun {
+ public:
+  TrainingRun(const TrainOptions& options, const RunSetup& setup, bool first)
+      : options_(options),
+        setup_(setup),
+        sample_(plan_sample(options, setup)),
+        outputs_(options, setup, first),
+        first_(first) {
+    if (!options.quiet) progress_.emplace(standard_error(options.color), setup.spec.steps);
+    reports_.emplace(setup, progress_ ? &*progress_ : nullptr, first);
+  }
+
+  // Returns the exit code.
+  int run() {
+    const CheckpointOptions& checkpoint = setup_.spec.checkpoint;
+    if (checkpoint.saves()) leave_time_to_save();
+    const TrainingResult result = run_training(setup_.spec, callbacks());
+    progress_.reset();
+    if (!first_) return kFine;
+    if (result.steps.empty()) return finish_without_steps();
+    reports_->finish();
+    if (outputs_.trace && !options_.quiet) std::fputs(outputs_.trace->summary().c_str(), stderr);
+    return finish(result);
+  }
+
+  [[noreturn]] void rethrow_interrupt() {
+    progress_.reset();
+    const std::string way_on = outputs_.way_on();
+    throw InterruptedRun(str(interrupted_by(interrupt_signal()), " after step ", outputs_.step(),
+                             " of ", setup_.spec.steps, "; ",
+                             way_on.empty() ? outputs_.kept() : way_on));
+  }
+
+  // What to do about a failure, on stderr.
+  void note_kept_files() {
+    progress_.reset();
+    if (!first_ || outputs_.made() == 0 || options_.out.empty()) return;
+    const std::string way_on = outputs_.way_on();
+    const std::string note =
+        way_on.empty() ? outputs_.kept() + "; choose another --out to run again" : way_on;
+    std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+  }
+
+ private:
+  TrainingCallbacks callbacks() {
+    TrainingCallbacks all{.resumed = [this](const LoadedCheckpoint& loaded) { resumed(loaded); },
+                          .at_start = [this](Trainer& training) { at_start(training); },
+                          .on_step = [this](const StepRecord& record) { on_step(record); },
+                          .saved = [this](const CheckpointRecord& record) { saved(record); },
+                          .at_end = [this](Trainer& training) { at_end(training); }};
+    if (setup_.spec.checkpoint.saves())
+      all.after_backward = [this](Trainer& training) { tell_of_interrupt(training); };
+    return all;
+  }
+
+  void tell(const std::string& line) {
+    if (progress_) progress_->line(printable(line));
+  }
+
+  void resumed(const LoadedCheckpoint& loaded) {
+    resumed_ = loaded;
+    tell(str("resumed from ", loaded.folder, ": step ", loaded.position.step, " of ",
+             setup_.spec.steps));
+    for (const std::string& note : loaded.notes) tell("note: " + note);
+  }
+
+  void at_start(Trainer& training) {
+    if (training.comm().rank() == 0) {
+      outputs_.begin(training.steps());
+      if (progress_) progress_->begin_after(training.steps());
+    }
+    if (training.steps() >= setup_.spec.steps) finished_ = true;
+    reports_->at_start(training);
+    if (outputs_.trace) outputs_.trace->at_start(training);
+  }
+
+  // Once, on rank 0: the signal's handler cannot print.
+  void tell_of_interrupt(Trainer& training) {
+    if (training.comm().rank() != 0 || told_ || !interrupt_requested()) return;
+    told_ = true;
+    const bool ctrl_c = interrupt_signal() == SIGINT;
+    const std::string name = ctrl_c ? "Ctrl-C" : str("SIG", sigabbrev_np(interrupt_signal()));
+    tell(str(ctrl_c ? "interrupted" : name, ": a checkpoint is written after this step; ", name,
+             " again ends at once"));
+  }
+
+  void on_step(const StepRecord& record) {
+    outputs_.append(record);
+    reports_->on_step(record);
+    if (progress_) progress_->step(record);
+  }
+
+  void saved(const CheckpointRecord& record) {
+    outputs_.saved(record);
+    const bool waited = setup_.spec.checkpoint.writes == CheckpointWrites::wait;
+    const auto rate = int64_t(double(record.bytes) / std::max(record.seconds, 1e-6));
+    tell(str("checkpoint ", record.folder, ": ", human_bytes(record.bytes), " in ",
+             digits(record.seconds, 2), " s",
+             waited ? str(" (", human_bytes(rate), "/s)")
+                    : str(", of which training waited ", digits(record.stall, 2), " s")));
+    if (!record.problem.empty())
+      std::fprintf(stderr, "zerolab: %s is complete, but %s\n", printable(record.folder).c_str(),
+                   printable(record.problem).c_str());
+  }
+
+  void at_end(Trainer& training) {
+    reports_->at_end(training);
+    if (outputs_.trace) outputs_.trace->at_end(training);
+    if (!options_.out.empty()) outputs_.save_weights(training);
+    if (sample_ && !finished_) write_sample(training, setup_, options_.sample, *sample_);
+  }
+
+  // The checkpoint was made at the last step or later.
+  int finish_without_steps() const {
+    const CheckpointOptions& checkpoint = setup_.spec.checkpoint;
+    const FinishedRun run{checkpoint.resume, outputs_.step(), setup_.spec.steps};
+    std::fputs((options_.json ? json_report(run) : "").c_str(), stdout);
+    std::fputs((options_.json ? "" : printable(text_report(run))).c_str(), stderr);
+    if (!outputs_.problem().empty()) throw OutputError(outputs_.problem());
+    return kFine;
+  }
+
+  // Prints the report first, so that it is not lost if a file could not be written.
+  int finish(const TrainingResult& result) const {
+    const TrainReport report{setup_,           result,   sample_,
+                             outputs_.files(), resumed_, outputs_.checkpoints()};
+    std::fputs((options_.json ? json_report(report) : text_report(report)).c_str(), stdout);
+    std::fflush(stdout);
+    if (outputs_.untrained())
+      std::fprintf(
+          stderr,
+          "zerolab: all %lld steps were skipped because no gradient was finite, so nothing "
+          "was learned and no weights were saved; try a smaller learning rate, or check "
+          "--init-from and the data\n",
+          (long long)outputs_.made());
+    if (!outputs_.problem().empty()) throw OutputError(outputs_.problem());
+    return outputs_.untrained() ? kFailed : kFine;
+  }
+
+  const TrainOptions& options_;
+  const RunSetup& setup_;
+  std::optional<TextSample> sample_;
+  RunOutputs outputs_;
+  const bool first_;
+  std::optional<Progress> progress_;
+  std::optional<RunReports> reports_;
+  std::optional<LoadedCheckpoint> resumed_;
+  std::atomic<bool> finished_ = false;  // there was no step left
+  bool told_ = false;
+};
 
 int train(TrainOptions options) {
+  complete_checkpoint_flags(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
   const bool first = is_first(process);  // else the process of rank 0 writes and prints
   if (!first) hush(options);
   const RunSetup setup = set_up_run(options, kDefaultRanks, process);
   const StageKind stage = setup.spec.engine.stage;
-  std::optional<TextSample> sample = plan_sample(options, setup);
+  const std::string note = first ? check_resume(options) : "";
   require_memory(setup.spec, setup, {stage});
-  Outputs outputs(options, setup.spec.ranks, setup.config.loss_scale.static_scale > 0, first);
-  std::optional<Progress> progress;
-  if (!options.quiet) progress.emplace(standard_error(options.color), setup.spec.steps);
-  RunReports reports(setup, progress ? &*progress : nullptr, first);
+  TrainingRun run(options, setup, first);
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
-  const TrainingCallbacks callbacks{.at_start =
-                                        [&](Trainer& training) {
-                                          reports.at_start(training);
-                                          if (outputs.trace) outputs.trace->at_start(training);
-                                        },
-                                    .on_step =
-                                        [&](const StepRecord& record) {
-                                          outputs.append(record);
-                                          reports.on_step(record);
-                                          if (progress) progress->step(record);
-                                        },
-                                    .at_end =
-                                        [&](Trainer& training) {
-                                          reports.at_end(training);
-                                          if (outputs.trace) outputs.trace->at_end(training);
-                                          if (!options.out.empty()) outputs.save_weights(training);
-                                          if (sample)
-                                            write_sample(training, setup, options.sample, *sample);
-                                        }};
+  if (!options.quiet && !note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
   try {
-    const TrainingResult result = run_training(setup.spec, callbacks);
-    if (!first) return kFine;
-    progress.reset();
-    reports.finish();
-    if (outputs.trace && !options.quiet) std::fputs(outputs.trace->summary().c_str(), stderr);
-    return finish(options, {setup, result, sample, outputs.files()}, outputs);
+    return run.run();
   } catch (const Interrupted&) {
-    progress.reset();
-    if (!first) return 128 + interrupt_signal();
-    throw InterruptedRun(str(interrupted_by(interrupt_signal()), " after step ", outputs.done,
-                             " of ", setup.spec.steps, "; ", outputs.kept()));
+    interrupted_elsewhere();
+    if (!first) return failure_of(std::current_exception(), interrupt_signal()).code;
+    run.rethrow_interrupt();
   } catch (const OutputError&) {
     throw;
   } catch (const std::exception& e) {
-    progress.reset();
-    if (first && outputs.done > 0 && !options.out.empty())
-      std::fprintf(stderr, "note: %s; choose another --out to run again\n",
-                   printable(outputs.kept()).c_str());
+    run.note_kept_files();
     if (const auto* memory = dynamic_cast<const OutOfMemory*>(&e))
       rethrow_with_advice(*memory, stage);
     throw;
@@ -280,10 +304,15 @@ A flag wins over --set, --set over the file, the file over the defaults: AdamW, 
 Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB.
 --out DIR gets metrics.jsonl (one object per step) and model.safetensors (names of Hugging Face's
 GPT-2).
+With --save-every, SIGTERM and Ctrl-C write a checkpoint after the running step. --steps is the step
+at which training ends, so the same command with --resume finishes an interrupted run. Stage,
+ranks, micro-batch and accumulation may change then; model and optimizer may not, data only with
+--new-data.
 
 Examples:
   zerolab train --model tiny --steps 20
-  zerolab train --stage zero2 --ranks 4 --out runs/a --eval-every 50
+  zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100
+  zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100 --resume
   zerolab train --init-from runs/a/model.safetensors --data notes.txt
 
 Exit codes: 0 fine, 1 all steps were skipped or no loss scale is small enough,
@@ -304,8 +333,11 @@ void add_train(CLI::App& app, Invocation& invocation) {
   add_model_flags(flags, options);
   add_data_flags(flags, options);
   add_sample_flags(flags, options);
+  add_checkpoint_flags(flags, options);
   flags.group("Output");
-  flags.name("--out", "DIR", "folder for metrics and weights; must not hold a run (default: none)",
+  flags.name("--out", "DIR",
+             "folder for metrics, weights and checkpoints (default: none); must not hold a run,\n"
+             "except that of --resume",
              options.out);
   flags.name("--trace", "FILE",
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",

@@ -114,7 +114,7 @@ uint64_t data_hash(const RunSetup& setup) {
   std::vector<int32_t> ids(size_t(rows * T)), targets(ids.size());
   uint64_t hash = 0xcbf29ce484222325;
   for (int64_t j = 0; j < std::min(epoch, run); ++j) {
-    setup.windows->fill(j, ids, targets);
+    setup.windows->fill_rows(j * rows, ids, targets);
     for (const auto* tokens : {&ids, &targets})
       for (const int32_t token : *tokens)
         for (int byte = 0; byte < 4; ++byte)
@@ -200,6 +200,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec
     if (p.peak_host > 0) stage["predicted_peak_host_bytes"] = Json::array({p.peak_host});
     stage["predicted_init_peak_total_bytes"] = Json::array({p.init_peak_total});
     stage["communication"] = communication(p.traffic, false);
+    stage["checkpoint"] = checkpoint_json<Json>(p.checkpoint);
     json["stages"].push_back(stage);
   }
   json["ok"] = any_fits;

@@ -80,6 +80,9 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
   }
   row("sent per step",
       [](const StagePlan& p) { return sent_bytes(p.traffic, &TrafficRow::predicted_sent); });
+  row("a checkpoint on disk", [](const StagePlan& p) { return p.checkpoint.disk; });
+  row("  on the host, wait or still", [](const StagePlan& p) { return p.checkpoint.buffer; });
+  row("  on the host, snapshot", [](const StagePlan& p) { return p.checkpoint.snapshot; });
   if (spec.device_memory > 0)
     table.row("fits " + human_bytes(spec.device_memory),
               [&](const StagePlan& p) { return fit(p, spec.device_memory); });

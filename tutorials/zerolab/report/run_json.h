@@ -1,7 +1,8 @@
-// What the documents of train and compare say alike about model and data. Templates, so that the
+// What the documents of several commands say alike. Templates, so that the
 // JSON library stays out of headers.
 #pragma once
 
+#include "stages/predict/closed_form.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
@@ -20,6 +21,14 @@ Json data_json(const RunSetup& setup) {
           {"window", setup.spec.window},
           {"training_windows", windows.training()},
           {"held_out_windows", windows.held_out()}};
+}
+
+// Of plan: what a checkpoint takes, and what each way of writing takes on the host.
+template <class Json>
+Json checkpoint_json(const CheckpointBytes& bytes) {
+  return {{"disk_bytes", bytes.disk},
+          {"host_bytes",
+           {{"wait", bytes.buffer}, {"still", bytes.buffer}, {"snapshot", bytes.snapshot}}}};
 }
 
 }  // namespace zl::cli

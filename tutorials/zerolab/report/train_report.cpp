@@ -128,6 +128,30 @@ Json communication_seconds(const TrainingResult& result) {
   return rows;
 }
 
+std::string checkpoints_text(const TrainReport& report) {
+  std::string text;
+  if (report.resumed)
+    text += row("resumed", str("from ", printable(report.resumed->folder), ", after step ",
+                               report.resumed->position.step));
+  if (report.checkpoints.empty()) return text;
+  double stall = 0;
+  for (const CheckpointRecord& saved : report.checkpoints) stall += saved.stall;
+  return text + row("checkpoints", str(report.checkpoints.size(), " saved, the newest is ",
+                                       printable(report.checkpoints.back().folder),
+                                       "; training waited ", digits(stall, 2), " s for them"));
+}
+
+Json checkpoints_json(const std::vector<CheckpointRecord>& checkpoints) {
+  Json all = Json::array();
+  for (const CheckpointRecord& saved : checkpoints)
+    all.push_back({{"folder", saved.folder},
+                   {"step", saved.step},
+                   {"bytes", saved.bytes},
+                   {"seconds", saved.seconds},
+                   {"stall_seconds", saved.stall}});
+  return all;
+}
+
 Json sample_json(const TextSample& sample) {
   if (!sample.missing.empty()) return nullptr;
   Json json{{"temperature", sample.temperature},
@@ -153,24 +177,43 @@ StepTotals step_totals(const std::vector<StepRecord>& steps) {
 std::string text_report(const TrainReport& report) {
   const StepRecord &first = report.result.steps.front(), &last = report.result.steps.back();
   const StepTotals sum = step_totals(report.result.steps);
-  std::string text =
-      row("loss", str(digits(last.loss, 6), " at step ", last.step,
-                      last.step > 1 ? str(", ", digits(first.loss, 6), " at step 1") : ""));
+  std::string text = row(
+      "loss",
+      str(digits(last.loss, 6), " at step ", last.step,
+          last.step > first.step ? str(", ", digits(first.loss, 6), " at step ", first.step) : ""));
   if (const StepRecord* evaluated = last_evaluated(report.result))
     text += row("held-out", str(digits(*evaluated->eval_loss, 6), " after step ", evaluated->step));
+  const auto made = int64_t(report.result.steps.size());
   if (sum.skipped > 0)
     text += row("skipped",
-                str(sum.skipped, " of ", last.step, " steps, because their gradient was not finite",
+                str(sum.skipped, " of ", made, " steps, because their gradient was not finite",
                     last.loss_scale ? str("; loss scale ", *last.loss_scale, " in the last step")
                                     : "; try a smaller learning rate"));
   text += row("speed", str(short_number(double(sum.tokens) / sum.seconds), " tokens/s, ",
-                           milliseconds(sum.seconds / double(last.step)), " ms per step"));
+                           milliseconds(sum.seconds / double(made)), " ms per step"));
   text += memory_text(report.result);
   if (report.files.empty()) text += row("files", "none; --out DIR keeps metrics and weights");
   for (const std::string& file : report.files)
     text += row(&file == &report.files[0] ? "files" : "", printable(file));
+  text += checkpoints_text(report);
   if (report.sample) text += sample_text(*report.sample);
   return text;
+}
+
+std::string text_report(const FinishedRun& run) {
+  const std::string at = run.step > run.steps
+                             ? str("step ", run.step, ", and --steps is ", run.steps)
+                             : str("step ", run.step, " of ", run.steps);
+  return str(run.folder, " is finished: it is at ", at, "; --steps N trains on\n");
+}
+
+std::string json_report(const FinishedRun& run) {
+  return json_text(Json{{"schema", 1},
+                        {"command", "train"},
+                        {"finished", true},
+                        {"step", run.step},
+                        {"steps", run.steps},
+                        {"folder", run.folder}});
 }
 
 std::string json_report(const TrainReport& report) {
@@ -214,6 +257,10 @@ std::string json_report(const TrainReport& report) {
     return i < report.files.size() ? Json(report.files[i]) : Json(nullptr);
   };
   json["files"] = {{"metrics", file(0)}, {"weights", file(1)}};
+  if (report.resumed)
+    json["resumed_from"] = {{"folder", report.resumed->folder},
+                            {"step", report.resumed->position.step}};
+  if (spec.checkpoint.saves()) json["checkpoints"] = checkpoints_json(report.checkpoints);
   json["sample"] = report.sample ? sample_json(*report.sample) : Json(nullptr);
   return json_text(json);
 }

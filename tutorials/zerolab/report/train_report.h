@@ -22,6 +22,14 @@ struct TrainReport {
   const TrainingResult& result;
   std::optional<TextSample> sample;
   std::vector<std::string> files;  // metrics, and weights if they were saved
+  std::optional<LoadedCheckpoint> resumed;
+  std::vector<CheckpointRecord> checkpoints;  // that were saved
+};
+
+// A run that had no step left to make.
+struct FinishedRun {
+  std::string folder;  // of --resume
+  int64_t step = 0, steps = 0;
 };
 
 struct StepTotals {
@@ -32,5 +40,7 @@ StepTotals step_totals(const std::vector<StepRecord>& steps);
 
 std::string text_report(const TrainReport& report);
 std::string json_report(const TrainReport& report);
+std::string text_report(const FinishedRun& run);
+std::string json_report(const FinishedRun& run);
 
 }  // namespace zl::cli

@@ -1,25 +1,46 @@
 #include "tutorials/zerolab/run/run_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/io/pending_file.h"
 
 namespace zl::cli {
 namespace fs = std::filesystem;
 
-RunFolder::RunFolder(const std::string& path) : path_(path) {
+// The name of a file that keeps the folder from being used, or "".
+std::string RunFolder::run_in_it(For use) const {
+  std::error_code error;
+  for (const std::string& name : names()) {
+    const bool of_train = name == "metrics.jsonl" || name == "model.safetensors";
+    if (use == For::resume && of_train) continue;
+    if (fs::exists(fs::symlink_status(file(name), error))) return name;
+  }
+  const std::vector<CheckpointPath> checkpoints = list_checkpoints(path_);
+  if (use == For::resume || checkpoints.empty()) return "";
+  return fs::path(checkpoints.back().path).filename().string();
+}
+
+RunFolder::RunFolder(const std::string& path, For use) : path_(path) {
   std::error_code error;
   require_input(!fs::exists(path, error) || fs::is_directory(path, error), "--out ", path,
                 " is a file; name a folder");
-  for (const std::string& name : names())
-    require_input(!fs::exists(fs::symlink_status(file(name), error)), "--out ", path,
-                  " already holds a run (", name, "); choose another folder, or remove that one");
+  const std::string found = run_in_it(use);
+  const bool resumable = use == For::train && !list_checkpoints(path).empty();
+  require_input(found.empty(), "--out ", path, " already holds a run (", found, "); ",
+                resumable ? "add --resume to go on with it, " : "",
+                "choose another folder, or remove that one");
   fs::path missing = fs::path(path).lexically_normal();
   if (!missing.has_filename()) missing = missing.parent_path();  // "runs/a/"
   for (; !missing.empty() && !fs::exists(missing, error); missing = missing.parent_path())
@@ -57,14 +78,58 @@ std::string metrics_line(const StepRecord& record) {
   return line.dump();
 }
 
-Metrics::Metrics(std::string path) : path_(std::move(path)) {
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+Metrics::Metrics(std::string path, bool continued) : path_(std::move(path)) {
+  file_ =
+      open(path_.c_str(), O_WRONLY | O_CREAT | (continued ? O_NONBLOCK : O_EXCL) | O_CLOEXEC, 0666);
   require_input(file_ >= 0, path_, " cannot be created: ", std::strerror(errno));
+  try {
+    lock();
+  } catch (...) {
+    close(file_);
+    throw;
+  }
+  bytes_ = lseek(file_, 0, SEEK_END);
+}
+
+// A process that was killed a moment ago may still have the lock, so it is tried for two seconds.
+void Metrics::lock() const {
+  struct stat status;
+  require_input(fstat(file_, &status) == 0 && S_ISREG(status.st_mode), path_,
+                " is not a regular file; remove it, or choose another --out");
+  for (int i = 0; flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i) {
+    require_input(i < 20, path_,
+                  ": another process writes into this folder; wait for its end, or choose another "
+                  "--out");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
 }
 
 Metrics::~Metrics() {
   close(file_);
   if (bytes_ == 0) unlink(path_.c_str());
+}
+
+int64_t Metrics::keep_until(int64_t step) {
+  std::ifstream file(path_, std::ios::binary);
+  int64_t last = 0;
+  bytes_ = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {  // at the end: a cut-off line
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
+    const int64_t of_line = json["step"];
+    if (of_line > step || of_line <= last) break;
+    last = of_line;
+    bytes_ += int64_t(line.size()) + 1;
+  }
+  if (ftruncate(file_, bytes_) != 0 || lseek(file_, bytes_, SEEK_SET) < 0)
+    throw OutputError(
+        str(path_, " cannot be shortened to step ", step, ": ", std::strerror(errno)));
+  return last;
+}
+
+void Metrics::sync() {
+  if (!problem_.empty() || fsync(file_) == 0) return;
+  problem_ = str(path_, " cannot be written: ", std::strerror(errno));
 }
 
 void Metrics::append(const StepRecord& record) {

@@ -9,12 +9,14 @@
 
 namespace zl::cli {
 
-// A folder that must not hold a run yet, neither of train nor of compare.
+// A folder that must not hold a run yet, neither of train nor of compare; except that `resume` goes
+// on with a run of train.
 class RunFolder {
  public:
+  enum class For { compare, train, resume };
   // Creates the folder and its parents. Throws InputError, before any time is spent, if it cannot
-  // be written to, or holds a file of a run.
-  explicit RunFolder(const std::string& path);
+  // be written to, or holds a file or a checkpoint of another run.
+  RunFolder(const std::string& path, For use);
   ~RunFolder();  // removes the folders that it created if they are empty
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -25,6 +27,8 @@ class RunFolder {
   static const std::vector<std::string>& names();
 
  private:
+  std::string run_in_it(For use) const;
+
   const std::string path_;
   std::vector<std::string> created_;  // outermost first
 };
@@ -36,12 +40,18 @@ std::string metrics_line(const StepRecord& record);
 // metrics.jsonl: one line for each step.
 class Metrics {
  public:
-  // Throws InputError if `path` exists or cannot be created.
-  explicit Metrics(std::string path);
+  // Throws InputError if `path` cannot be created, or exists and is not to be `continued`.
+  explicit Metrics(std::string path, bool continued = false);
   ~Metrics();  // a run without a step leaves no file
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
+  // Removes the lines of later steps than `step`, and what was cut off or damaged. Returns the step
+  // of the last line that is left, or 0. To be called before the first append() to an old file.
+  // Throws OutputError.
+  int64_t keep_until(int64_t step);
+  // Makes the lines durable.
+  void sync();
   // Appends one line, which is in the file when this returns. If the disk is full, the file ends
   // with the line before, further calls do nothing, and problem() says why.
   void append(const StepRecord& record);
@@ -50,6 +60,8 @@ class Metrics {
   const std::string& problem() const { return problem_; }  // "" if there is none
 
  private:
+  void lock() const;  // against other processes
+
   const std::string path_;
   std::string problem_;
   int file_ = -1;

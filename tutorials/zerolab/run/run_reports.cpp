@@ -68,7 +68,10 @@ std::set<std::string> RunReports::chosen_collectives() const {
 
 void RunReports::at_start(Trainer& training) {
   Readers& readers = ranks_[size_t(training.comm().rank())];
-  if (training.comm().rank() == 0) rank0_ = &training;
+  if (training.comm().rank() == 0) {
+    rank0_ = &training;
+    skipped_ = training.steps() - training.engine().updates();  // before a resume
+  }
   if (!readers.phases && !readers.calls) return;
   Backend& device = training.memory().backend();
   training.comm().events().listen([&readers, &device](const Event& event) {

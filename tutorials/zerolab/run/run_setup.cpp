@@ -13,6 +13,7 @@
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/run/machine.h"
+#include "tutorials/zerolab/run/run_checkpoints.h"
 
 namespace zl::cli {
 namespace {
@@ -142,14 +143,16 @@ std::string settings_text(const RunOptions& options, const LoadedConfig& loaded,
                           const RunSetup& setup) {
   const GptConfig& m = setup.spec.model;
   const TokenData& data = setup.windows->data();
-  std::string text =
-      str("program=zerolab ", kVersion, " ", options.command, "\nmodel=", m.layers, " layers, ",
-          m.heads, " heads, width ", m.width, ", ", m.block_size, " positions, vocabulary ",
-          m.vocab, "\ndata=", data.name(), ", ", setup.windows->training(), " windows of ",
-          setup.spec.window, "\ndevice=", name(setup.device.kind),
-          "\n--init-from=", options.init_from, "\n--shuffle=", options.shuffle,
-          "\n--eval-every=", options.eval_every, "\n--check=", options.check,
-          "\n--timeout=", options.timeout, "\nstage=", name(setup.spec.engine.stage), "\n");
+  std::string text = str(
+      "program=zerolab ", kVersion, " ", options.command, "\nmodel=", m.layers, " layers, ",
+      m.heads, " heads, width ", m.width, ", ", m.block_size, " positions, vocabulary ", m.vocab,
+      "\ndata=", data.name(), ", ", setup.windows->training(), " windows of ", setup.spec.window,
+      "\ndevice=", name(setup.device.kind), "\n--init-from=", options.init_from,
+      "\n--shuffle=", options.shuffle, "\n--eval-every=", options.eval_every,
+      "\n--check=", options.check, "\n--timeout=", options.timeout,
+      "\n--save-every=", setup.spec.checkpoint.save_every,
+      "\n--checkpoint-writes=", name(setup.spec.checkpoint.writes),
+      "\n--resume=", setup.spec.checkpoint.resume, "\nstage=", name(setup.spec.engine.stage), "\n");
   for (const ConfigValue& value : effective_values(loaded))
     text += value.key + "=" + value.value + "\n";
   return text;
@@ -298,6 +301,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   spec.eval_every = options.eval_every;
   if (const auto weights = setup.model.weights)
     spec.weights = [weights](const Parameter& p) { return weights->load(p.name); };
+  spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
   place(spec, setup.backend, setup.device, settings_text(options, loaded, setup));
   return setup;
@@ -310,11 +314,14 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
   const Windows& windows = *setup.windows;
   const int64_t per_step = config.micro_batch * config.accumulation * spec.ranks;
   const double epochs = double(per_step * config.steps) / double(windows.training());
-  std::string text = str(
-      "model   ", setup.model.name, ": ", plural(m.layers, "layer"), ", ", plural(m.heads, "head"),
-      ", width ", m.width, ", ", with_commas(m.block_size), " positions, vocabulary ",
-      with_commas(m.vocab), "; ", with_commas(m.parameters()), " parameters",
-      setup.model.weights ? "" : str(", initial values of seed ", config.seed), "\n");
+  std::string text = str("model   ", setup.model.name, ": ", plural(m.layers, "layer"), ", ",
+                         plural(m.heads, "head"), ", width ", m.width, ", ",
+                         with_commas(m.block_size), " positions, vocabulary ", with_commas(m.vocab),
+                         "; ", with_commas(m.parameters()), " parameters",
+                         setup.model.weights || !spec.checkpoint.resume.empty()
+                             ? ""
+                             : str(", initial values of seed ", config.seed),
+                         "\n");
   text +=
       str("data    ", windows.data().name(), ": ", plural(windows.training(), "window"), " of ",
           spec.window, " tokens",

@@ -1,0 +1,216 @@
+#include "stages/checkpoint/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <thread>
+
+#include "stages/checkpoint/agreement.h"
+#include "tensor/error.h"
+
+namespace zl {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kStep = "step-", kTrash = ".trash-";
+constexpr int64_t kLargestManifest = 256 << 20;  // [B]
+
+// The number in "step-00000100"; nothing for any other name.
+std::optional<int64_t> step_of(const std::string& name) {
+  int64_t step = 0;
+  if (!name.starts_with(kStep) || name.size() < kStep.size() + 8) return std::nullopt;
+  const char *begin = name.data() + kStep.size(), *end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || at != end || step < 0) return std::nullopt;
+  return step;
+}
+
+// Whether an interrupted save or removal left it.
+bool is_stale(const std::string& name) {
+  return (name.starts_with(kStep) && name.find(".tmp-") != std::string::npos) ||
+         (name.starts_with("latest.") && name.ends_with(".tmp")) || name.starts_with(kTrash);
+}
+
+std::string file_name(const fs::path& path) { return path.filename().string(); }
+
+void rename_to(FileCalls& calls, const std::string& from, const std::string& to) {
+  if (calls.rename(from, to) != 0)
+    throw OutputError(
+        str(from, ": cannot be renamed to ", file_name(to), ": ", std::strerror(errno)));
+}
+
+// A name for a broken checkpoint that no loader takes: "step-00000100.broken", or with a number.
+std::string name_for_broken(const std::string& path) {
+  std::string name = path + ".broken";
+  for (int i = 2; fs::exists(name); ++i) name = str(path, ".broken-", i);
+  return name;
+}
+
+// A descriptor that holds the folder's lock until it is closed; -1 where there is no flock. A
+// process that was killed a moment ago may still have the lock, so it is tried for two seconds.
+int locked(const std::string& folder) {
+  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (int i = 0; file >= 0; ++i) {
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) return file;
+    const bool taken = errno == EWOULDBLOCK;
+    if (taken && i < 20) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      continue;
+    }
+    ::close(file);
+    require_input(
+        !taken, folder,
+        ": another process saves checkpoints into it; wait for its end, or choose another "
+        "folder");
+    break;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::string checkpoint_path(const std::string& folder, int64_t step) {
+  std::string digits = std::to_string(step);
+  digits.insert(0, digits.size() < 8 ? 8 - digits.size() : 0, '0');
+  return (fs::path(folder) / (std::string(kStep) + digits)).string();
+}
+
+std::vector<CheckpointPath> list_checkpoints(const std::string& folder) {
+  std::vector<CheckpointPath> all;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  const std::string reason = error.message();
+  require_input(!error || !fs::exists(fs::status(folder, error)), folder,
+                ": cannot be read as a folder of checkpoints: ", reason);
+  for (const fs::directory_entry& entry : entries)
+    if (const auto step = step_of(file_name(entry.path())); step && entry.is_directory(error))
+      all.push_back({*step, entry.path().string()});
+  std::ranges::sort(all, {}, [](const CheckpointPath& c) { return std::pair(c.step, c.path); });
+  return all;
+}
+
+bool is_checkpoint(const std::string& path) {
+  fs::path given = fs::path(path).lexically_normal();
+  if (!given.has_filename()) given = given.parent_path();  // "step-00000100/"
+  std::error_code error;
+  return fs::exists(given / "checkpoint.json", error) || step_of(file_name(given)).has_value();
+}
+
+Manifest read_manifest(const std::string& checkpoint) {
+  const fs::path folder(checkpoint), path = folder / "checkpoint.json";
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  require_input(!error, path.string(), ": cannot be read: ", error.message());
+  require_input(int64_t(size) <= kLargestManifest, path.string(), ": has ", size,
+                " bytes, which is too much for a manifest");
+  std::ifstream file(path, std::ios::binary);
+  const std::string reason = file ? "" : std::strerror(errno);
+  require_input(bool(file), path.string(), ": cannot be read: ", reason);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  Manifest manifest = parse_manifest(path.string(), text);
+  const auto step = step_of(file_name(folder.has_filename() ? folder : folder.parent_path()));
+  require_input(!step || *step == manifest.position.step, path.string(), ": is of step ",
+                manifest.position.step, ", but the folder is named ", file_name(folder));
+  for (const auto& [name, record] : manifest.files) {
+    const auto bytes = fs::file_size(folder / name, error);
+    require_input(!error, (folder / name).string(), ": cannot be read: ", error.message());
+    require_input(int64_t(bytes) == record.bytes, (folder / name).string(), ": has ", bytes,
+                  " bytes, but checkpoint.json says ", record.bytes);
+  }
+  return manifest;
+}
+
+NewestCheckpoint newest_checkpoint(const std::string& path) {
+  NewestCheckpoint newest;
+  if (is_checkpoint(path)) {
+    newest.manifest = read_manifest(path);
+    newest.path = path;
+    return newest;
+  }
+  std::vector<CheckpointPath> all = list_checkpoints(path);
+  for (auto at = all.rbegin(); at != all.rend() && newest.path.empty(); ++at) try {
+      newest.manifest = read_manifest(at->path);
+      newest.path = at->path;
+    } catch (const InputError& error) {
+      newest.rejected.push_back(error.what());
+    }
+  return newest;
+}
+
+void remove_path(FileCalls& calls, const std::string& path) {
+  std::error_code error;
+  const bool folder = fs::is_directory(fs::symlink_status(path, error));
+  std::vector<std::string> inner;
+  if (folder)
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
+      inner.push_back(entry.path().string());
+  for (const std::string& name : inner) remove_path(calls, name);
+  if ((folder ? calls.rmdir(path) : calls.unlink(path)) != 0 && errno != ENOENT)
+    throw OutputError(str(path, ": cannot be removed: ", std::strerror(errno)));
+}
+
+CheckpointFolder::CheckpointFolder(const CheckpointOptions& options) {
+  std::error_code error;
+  fs::create_directories(options.folder, error);
+  if (error) throw OutputError(str(options.folder, ": cannot be created: ", error.message()));
+  (void)error_of([&] {  // its name may be new
+    sync_folder(*options.files, fs::absolute(options.folder).parent_path().string());
+  });
+  lock_ = locked(options.folder);
+}
+
+// It delegates, so that the destructor ends the lock if something throws below.
+CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t step)
+    : CheckpointFolder(options) {
+  std::error_code error;
+  std::vector<std::string> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(options.folder, error))
+    if (is_stale(file_name(entry.path()))) stale.push_back(entry.path().string());
+  for (const std::string& path : stale) remove_path(*options.files, path);
+  for (const CheckpointPath& later : list_checkpoints(options.folder)) {
+    if (later.step <= step) continue;
+    bool complete = true;
+    try {
+      read_manifest(later.path);
+    } catch (const InputError&) {
+      complete = false;
+    }
+    require_input(!complete, options.folder, " holds a checkpoint of step ", later.step,
+                  ", but this run begins after step ", step,
+                  "; resume from the newest one, or save into another folder");
+    const std::string manifest = later.path + "/checkpoint.json";
+    require_input(::access(manifest.c_str(), R_OK) == 0 || errno == ENOENT, manifest,
+                  ": cannot be read: ", std::strerror(errno));
+    rename_to(*options.files, later.path, name_for_broken(later.path));
+  }
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+// A folder is renamed before it is emptied, so that a half-empty one never has a checkpoint's name.
+void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest) {
+  std::vector<CheckpointPath> all = list_checkpoints(options.folder);
+  std::erase_if(all, [&](const CheckpointPath& c) {
+    return c.step == newest || fs::is_symlink(fs::path(c.path));
+  });
+  for (size_t i = 0; int64_t(all.size() - i) >= options.keep && i < all.size(); ++i) {
+    const std::string trash =
+        (fs::path(options.folder) / (std::string(kTrash) + file_name(all[i].path))).string();
+    rename_to(*options.files, all[i].path, trash);
+    remove_path(*options.files, trash);
+  }
+}
+
+}  // namespace zl

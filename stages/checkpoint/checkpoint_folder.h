@@ -1,0 +1,59 @@
+// A folder of checkpoints: which there are, which is the newest, which are removed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stages/checkpoint/manifest.h"
+
+namespace zl {
+
+// A folder with the name of a checkpoint.
+struct CheckpointPath {
+  int64_t step = 0;
+  std::string path;
+};
+std::string checkpoint_path(const std::string& folder, int64_t step);  // FOLDER/step-00000100
+// In the order of their steps; empty if the folder does not exist. Throws InputError if it cannot
+// be read.
+std::vector<CheckpointPath> list_checkpoints(const std::string& folder);
+// Whether `path` is a checkpoint itself, rather than a folder of them.
+bool is_checkpoint(const std::string& path);
+
+// Reads checkpoint.json and compares the sizes of the files. Throws InputError.
+Manifest read_manifest(const std::string& checkpoint);
+
+struct NewestCheckpoint {
+  std::string path;  // empty: there is none
+  Manifest manifest;
+  std::vector<std::string> rejected;  // newer ones, each with the reason
+};
+// `path`: a checkpoint, which must be complete, or a folder of them. Throws InputError.
+NewestCheckpoint newest_checkpoint(const std::string& path);
+
+// A folder that this process saves into. While it lives, no other process can have one of the same
+// folder, on file systems that have flock(2).
+class CheckpointFolder {
+ public:
+  // Prepares the folder for a run that begins after `step`: creates it, removes what interrupted
+  // saves left, and renames broken checkpoints of later steps. Throws InputError if another process
+  // saves into it or a complete checkpoint of a later step is there, OutputError if it cannot be
+  // changed.
+  CheckpointFolder(const CheckpointOptions& options, int64_t step);
+  ~CheckpointFolder();
+  CheckpointFolder(const CheckpointFolder&) = delete;
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+
+ private:
+  explicit CheckpointFolder(const CheckpointOptions& options);  // creates and locks it
+
+  int lock_ = -1;
+};
+
+// Removes the oldest checkpoints until `keep` are left, but never the one of `newest`. Symbolic
+// links stay.
+void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest);
+// Removes a file, a symbolic link, or a folder and what is in it. Throws OutputError.
+void remove_path(FileCalls& calls, const std::string& path);
+
+}  // namespace zl

@@ -1,0 +1,43 @@
+// checkpoint.json: everything in a checkpoint but the tensors, and the checksums of its files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/flat_optimizer.h"
+#include "optim/loss_scaler.h"
+#include "stages/checkpoint/checkpoint.h"
+
+namespace zl {
+
+// A data file. All checksums are CRC-32C.
+struct ManifestFile {
+  int64_t bytes = 0;                        // [B] of the whole file
+  uint32_t crc = 0;                         // of the whole file
+  std::map<std::string, uint32_t> tensors;  // the checksum of each
+};
+
+struct Manifest {
+  RunPosition position;
+  int64_t updates = 0;  // of the optimizer; skipped steps do not count
+  std::optional<LossScaler::State> loss_scaler;
+  uint64_t seed = 0;
+  std::map<std::string, std::string> model;  // "name", and Model::metadata()
+  OptimizerConfig optimizer;
+  std::map<std::string, ManifestFile> files;    // by name
+  std::map<std::string, std::string> saved_by;  // stage, ranks, …: for people, never compared
+  int64_t bytes() const;                        // [B] of all data files
+};
+
+// The text ends with a checksum of the rest, so parse_manifest() finds every change that has a
+// meaning. `path` is for its errors, which are InputErrors.
+std::string manifest_text(const Manifest& manifest);
+Manifest parse_manifest(const std::string& path, const std::string& text);
+
+// "AdamW with betas 0.9 0.999, …"; the two texts differ where another state or update follows.
+std::string describe(const OptimizerConfig& optimizer);
+
+}  // namespace zl

@@ -1,0 +1,40 @@
+// The tensors of a run's state as a checkpoint stores them: by file, parameter and range.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nn/model.h"
+#include "stages/stage.h"
+#include "tensor/io/safetensors.h"
+
+namespace zl {
+
+// A data file. The first one of a state has the weights.
+struct StateFile {
+  std::string name;    // "exp_avg.safetensors"
+  std::string tensor;  // OptimizerState::name; empty: the weights
+  SafetensorsLayout layout;
+};
+// The same for every stage and rank.
+std::vector<StateFile> state_files(Stage& stage, const Model& model);
+
+// This rank's shard of a unit's tensor, (shard).
+Tensor shard_of(Stage& stage, const UnitState& u, const StateFile& file);
+
+// A part of one parameter, in one file.
+struct StatePiece {
+  size_t file = 0;                       // index of its StateFile
+  const Parameter* parameter = nullptr;  // named in the file
+  int64_t first = 0;                     // [n] element of the parameter
+  Tensor values;                         // (n) part of a flat tensor
+  bool own = true;                       // of this rank's shard, in the precision that is saved
+};
+// The pieces in `values`, (shard): the shard of rank `owner`.
+std::vector<StatePiece> pieces_of(const UnitState& u, size_t file, int owner, const Tensor& values);
+// The pieces of everything that this rank keeps: what it reads. Weights that are kept in two types
+// are two pieces.
+std::vector<StatePiece> kept_pieces(Stage& stage, const std::vector<StateFile>& files);
+
+}  // namespace zl

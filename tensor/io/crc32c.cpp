@@ -1,0 +1,77 @@
+#include "tensor/io/crc32c.h"
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace zl {
+namespace {
+
+constexpr uint32_t kPolynomial = 0x82f63b78;  // bits reversed: bit 31 is the coefficient of x^0
+
+constexpr std::array<uint32_t, 256> kTable = [] {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? kPolynomial : 0);
+    table[byte] = crc;
+  }
+  return table;
+}();
+
+uint32_t by_table(std::span<const std::byte> bytes, uint32_t crc) {
+  for (const std::byte b : bytes) crc = (crc >> 8) ^ kTable[(crc ^ uint32_t(b)) & 0xff];
+  return crc;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t by_instruction(std::span<const std::byte> bytes,
+                                                          uint32_t crc) {
+  uint64_t eight = 0, sum = crc;
+  for (; bytes.size() >= sizeof eight; bytes = bytes.subspan(sizeof eight)) {
+    std::memcpy(&eight, bytes.data(), sizeof eight);
+    sum = _mm_crc32_u64(sum, eight);
+  }
+  return by_table(bytes, uint32_t(sum));
+}
+#endif
+
+// The product of two polynomials modulo the checksum's.
+uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b >> 1) ^ (b & 1 ? kPolynomial : 0);  // times x
+  }
+  return product;
+}
+
+}  // namespace
+
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  if (has_instruction) return ~by_instruction(bytes, ~before);
+#endif
+  return ~by_table(bytes, ~before);
+}
+
+// Bytes behind a range multiply its polynomial by x^8 each; here by repeated squaring.
+uint32_t crc32c_join(uint32_t first, uint32_t second, int64_t bytes_of_second) {
+  uint32_t power = 1u << 23;  // x^8
+  for (int64_t n = bytes_of_second; n != 0; n >>= 1, power = multiply(power, power))
+    if (n & 1) first = multiply(power, first);
+  return first ^ second;
+}
+
+std::string crc_text(uint32_t crc) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", crc);
+  return text;
+}
+
+}  // namespace zl

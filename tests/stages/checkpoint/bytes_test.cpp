@@ -1,0 +1,153 @@
+// What a save costs: bytes written, memory and traffic, as predicted.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "stages/checkpoint/checkpoint_folder.h"
+#include "stages/predict/closed_form.h"
+#include "stages/predict/dry_run.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+// Every write: file, first byte, bytes, thread.
+class NotedWrites final : public QuickFiles {
+ public:
+  struct Write {
+    int64_t begin, bytes;
+    std::thread::id thread;
+  };
+  int open(const std::string& path, int flags) override {
+    const int file = FileCalls::open(path, flags);
+    const std::lock_guard lock(mutex_);
+    names_[file] = std::filesystem::path(path).filename().string();
+    return file;
+  }
+  ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override {
+    const std::lock_guard lock(mutex_);
+    writes[names_.at(file)].push_back({at, int64_t(bytes), std::this_thread::get_id()});
+    return FileCalls::pwrite(file, data, bytes, at);
+  }
+  std::map<std::string, std::vector<Write>> writes;  // by the name of the file
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::string> names_;
+};
+
+// The model `tiny` of the program.
+GptTrainingSpec tiny(const std::string& folder, StageKind stage, int ranks) {
+  GptTrainingSpec spec = checkpoint_spec(folder, stage, ranks);
+  const GptTrainingSpec model =
+      gpt_spec({.layers = 2, .heads = 2, .width = 32, .block_size = 32, .vocab = 256}, 7);
+  spec.model = model.model;
+  spec.make_model = model.make_model;
+  spec.input_row = model.input_row, spec.target_row = model.target_row;
+  spec.steps = 4;
+  return spec;
+}
+
+TrainingResult run(const TrainingSpec& spec) { return run_training(spec); }
+
+}  // namespace
+
+TEST_CASE("the ranks write every byte of a checkpoint once, each its own shard", "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const int ranks = GENERATE(1, 3, 4);
+  CAPTURE(name(stage), ranks);
+  const ScratchFolder scratch;
+  NotedWrites files;
+  GptTrainingSpec spec = checkpoint_spec(scratch.path("run"), stage, ranks);
+  spec.checkpoint.files = &files;
+  spec.steps = 1;
+  run_training(spec);
+  int64_t data = 0;
+  std::map<std::thread::id, int64_t> by_rank;
+  for (auto& [name, writes] : files.writes) {
+    if (!name.ends_with(".safetensors")) continue;
+    std::ranges::sort(writes, {}, &NotedWrites::Write::begin);
+    int64_t end = 0;
+    for (const NotedWrites::Write& write : writes) {
+      REQUIRE(write.begin == end);  // no gap, and no byte twice
+      end += write.bytes;
+      if (write.begin == 0) continue;  // the header
+      data += write.bytes;
+      by_rank[write.thread] += write.bytes;
+    }
+    CHECK(end == int64_t(std::filesystem::file_size(checkpoint_path(scratch.path("run"), 1) + "/" +
+                                                    name)));
+  }
+  CHECK(data == 12 * spec.model.parameters());
+  CHECK(int(by_rank.size()) == ranks);
+  const std::unique_ptr<Model> model = spec.make_model();
+  int64_t shard = 0;
+  for (const int64_t unit : padded_unit_sizes(model->units(), ranks)) shard += unit / ranks;
+  for (const auto& [rank, bytes] : by_rank) CHECK(bytes <= 12 * shard);
+}
+
+TEST_CASE("a save needs no memory but a snapshot's 12 bytes per parameter and rank", "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const bool offload = GENERATE(false, true);
+  CAPTURE(name(stage), offload);
+  const ScratchFolder scratch;
+  GptTrainingSpec plain = tiny("", stage, 3);
+  plain.engine.offload_optimizer = offload;
+  const TrainingResult without = run(plain);
+  for (const CheckpointWrites writes :
+       {CheckpointWrites::wait, CheckpointWrites::still, CheckpointWrites::snapshot}) {
+    GptTrainingSpec spec = tiny(scratch.path(name(writes)), stage, 3);
+    spec.engine.offload_optimizer = offload;
+    spec.checkpoint.writes = writes;
+    spec.checkpoint.save_every = 2;
+    const TrainingResult with = run(spec);
+    CAPTURE(name(writes));
+    for (size_t r = 0; r < 3; ++r) {
+      const RankReport dry = dry_run(spec, int(r));
+      const MemoryLedger &host = with.ranks[r].host, &host_before = without.ranks[r].host;
+      const int64_t copies = writes == CheckpointWrites::snapshot ? 139'008 : 0;  // 12 * 34,752 / 3
+      CHECK(host.peak_total() == host_before.peak_total() + copies);
+      CHECK(host.peak(MemoryUse::workspace) == host_before.peak(MemoryUse::workspace) + copies);
+      CHECK(host.live_total() == host_before.live_total());
+      CHECK(with.ranks[r].rest.peak_total() == without.ranks[r].rest.peak_total());
+      CHECK(dry.host.peak_total() == host.peak_total());
+      CHECK(with.ranks[r].log.rows() == without.ranks[r].log.rows());
+    }
+  }
+}
+
+TEST_CASE("where rank 0 writes for all, the others send their shards to it", "[stages]") {
+  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero3);
+  const bool offload = GENERATE(false, true);
+  CAPTURE(name(stage), offload);
+  const ScratchFolder scratch;
+  GptTrainingSpec spec = tiny(scratch.path("all"), stage, 3);
+  spec.engine.offload_optimizer = offload;
+  spec.steps = 2;
+  run_training(spec);
+  spec.checkpoint.folder = scratch.path("rank0");
+  spec.checkpoint.rank0_writes = true;
+  spec.checkpoint.save_every = 2;
+  NotedWrites files;
+  spec.checkpoint.files = &files;
+  const TrainingResult result = run_training(spec);
+  CHECK(data_files(checkpoint_path(scratch.path("rank0"), 2)) ==
+        data_files(checkpoint_path(scratch.path("all"), 2)));
+  std::set<std::thread::id> writers;
+  for (const auto& [name, writes] : files.writes)
+    for (const NotedWrites::Write& write : writes) writers.insert(write.thread);
+  CHECK(writers.size() == 1);
+  for (size_t r = 0; r < 3; ++r) {
+    const auto& rows = result.ranks[r].log.rows();
+    const auto sent = rows.find({Collective::send, Purpose::checkpoint});
+    CHECK((sent == rows.end()) == (r == 0));
+    if (r > 0) CHECK(sent->second.sent_bytes_times_n == 3 * 139'008);
+  }
+}

@@ -1,0 +1,248 @@
+// A checkpoint that does not belong to a run is refused, with both values in the message.
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "stages/checkpoint/checkpoint_folder.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
+#include "tests/stages/odd_model.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+struct Resumed {
+  std::string error;               // "": none
+  std::vector<std::string> notes;  // of the loaded checkpoint
+  RunPosition position;
+};
+
+Resumed resume(TrainingSpec spec, const std::string& from) {
+  spec.checkpoint.resume = from;
+  spec.checkpoint.save_every = 0;
+  Resumed resumed;
+  resumed.error = sentence_of([&] {
+    run_training(spec, {.resumed = [&](const LoadedCheckpoint& loaded) {
+                   resumed.notes = loaded.notes;
+                   resumed.position = loaded.position;
+                 }});
+  });
+  return resumed;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  INFO(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.path("run");
+  const GptTrainingSpec spec = checkpoint_spec(folder, StageKind::zero2, 2);
+  run_training(spec);
+  GptTrainingSpec other = checkpoint_spec("", StageKind::zero2, 2);
+  CHECK(resume(other, folder).error.empty());
+  const auto with_model = [&](const GptConfig& config) {
+    other.make_model = gpt_spec(config).make_model;
+    return resume(other, folder).error;
+  };
+  SECTION("a width") {
+    has(with_model({.layers = 2, .heads = 3, .width = 18, .block_size = 7, .vocab = 131}),
+        "model.safetensors: tensor 'h.0.attn.c_attn.bias' has shape (45), but this model's "
+        "parameter has (54)");
+  }
+  SECTION("a layer more") {
+    has(with_model({.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131}),
+        "has no tensor 'h.2.attn.c_attn.bias', but this model has a parameter of this name; the "
+        "file "
+        "has 28 tensors with 7890 elements, the model 40 with 10785");
+  }
+  SECTION("a layer less") {
+    has(with_model({.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131}),
+        "has a tensor 'h.1.attn.c_attn.bias' of shape (45), but this model has no parameter");
+  }
+  SECTION("heads, which no shape shows") {
+    has(with_model({.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131}),
+        "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "
+        "n_head 5, "
+        "gpt'");
+  }
+  SECTION("another kind of model") {
+    other.make_model = [] { return std::make_unique<OddModel>(OddModelOptions{.vocab = 131}); };
+    has(resume(other, folder).error, "but this run trains 'odd'");
+  }
+  SECTION("another optimizer") {
+    other.engine.optimizer.kind = OptimizerKind::sgd;
+    const std::string error = resume(other, folder).error;
+    has(error, "it was trained with the optimizer 'AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1'");
+    has(error, "but this run has 'SGD, momentum 0, dampening 0, decay 0.1'");
+  }
+}
+
+TEST_CASE("a checkpoint of other data, or of another order, is refused without --new-data",
+          "[stages]") {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.path("run");
+  run_training(checkpoint_spec(folder, StageKind::zero2, 2));
+  GptTrainingSpec other = checkpoint_spec("", StageKind::zero2, 2);
+  SECTION("other data") {
+    const Windows data(TokenData::of_text("b", std::string(300, 'x')), 7);
+    other.data = &data;
+    const std::string error = resume(other, folder).error;
+    has(error, "its data were '3000 tokens in 1 file (CRC-32C ");
+    has(error, "but this run reads '300 tokens in 1 file (CRC-32C ");
+    has(error, "--new-data");
+    other.checkpoint.new_data = true;
+    const Resumed resumed = resume(other, folder);
+    CHECK(resumed.error.empty());
+    CHECK(resumed.position.step == 3);
+    CHECK(resumed.position.next_window == 0);
+  }
+  SECTION("the same data in another order") {
+    const Windows data(checkpoint_text().data(), 7, {.shuffle_seed = 5});
+    other.data = &data;
+    has(resume(other, folder).error, "shuffled with seed 5");
+  }
+}
+
+TEST_CASE("a momentum that appears or goes is refused", "[stages]") {
+  const ScratchFolder scratch;
+  GptTrainingSpec spec = checkpoint_spec(scratch.path("run"), StageKind::zero1, 2);
+  spec.engine.optimizer.kind = OptimizerKind::sgd;
+  spec.engine.optimizer.momentum = 0.9;
+  run_training(spec);
+  spec.engine.optimizer.momentum = 0;
+  has(resume(spec, scratch.path("run")).error,
+      "has momentum_buffer.safetensors, which this run's optimizer has no place for; it was saved "
+      "with SGD, momentum 0.9");
+  spec.checkpoint.folder = scratch.path("without");
+  run_training(spec);
+  spec.engine.optimizer.momentum = 0.9;
+  has(resume(spec, scratch.path("without")).error,
+      "has no momentum_buffer.safetensors, which this run's optimizer needs");
+}
+
+TEST_CASE("what may change at a resume is said", "[stages]") {
+  const ScratchFolder scratch;
+  const GptTrainingSpec spec = checkpoint_spec(scratch.path("run"), StageKind::zero1, 2);
+  run_training(spec);
+  CHECK(resume(spec, scratch.path("run")).notes.empty());
+  GptTrainingSpec other = spec;
+  other.engine.optimizer.beta2 = 0.95;
+  other.engine.seed = 7;
+  other.engine.precision = Dtype::f16;
+  const std::vector<std::string> notes = resume(other, scratch.path("run")).notes;
+  REQUIRE(notes.size() == 3);
+  has(notes[0],
+      "saved with AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1; this run goes on with "
+      "AdamW, betas 0.9 0.95");
+  has(notes[1], "saved with seed 1337; this run has seed 7");
+  has(notes[2], "no loss scale");
+}
+
+TEST_CASE("a static loss scale stays that of this run", "[stages]") {
+  const ScratchFolder scratch;
+  GptTrainingSpec spec = checkpoint_spec(scratch.path("run"), StageKind::zero1, 2);
+  spec.engine.precision = Dtype::f16;
+  run_training(spec);
+  spec.engine.loss_scale.static_scale = 64;
+  spec.checkpoint.resume = scratch.path("run");
+  spec.steps = 5;
+  has(resume(spec, scratch.path("run")).notes.at(0), "its static one of 64");
+  for (const StepRecord& step : run_training(spec).steps) CHECK(step.loss_scale == 64);
+}
+
+TEST_CASE("a file is no folder of checkpoints", "[stages]") {
+  const ScratchFolder scratch;
+  scratch.write("latest", "step-00000001\n");
+  const GptTrainingSpec spec = checkpoint_spec("", StageKind::ddp, 1);
+  has(resume(spec, scratch.path("latest")).error, "cannot be read as a folder of checkpoints");
+}
+
+TEST_CASE("a broken newest checkpoint is passed over and named; a broken only one is an error",
+          "[stages]") {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.path("run");
+  const GptTrainingSpec spec = checkpoint_spec(folder, StageKind::ddp, 1);
+  run_training(spec);
+  std::filesystem::resize_file(checkpoint_path(folder, 3) + "/exp_avg.safetensors", 100);
+  const Resumed resumed = resume(spec, folder);
+  CHECK(resumed.position.step == 2);
+  REQUIRE(resumed.notes.size() == 1);
+  has(resumed.notes[0],
+      "step-00000003/exp_avg.safetensors: has 100 bytes, but checkpoint.json says");
+  has(resume(spec, checkpoint_path(folder, 3)).error, "has 100 bytes");
+  for (const int64_t step : {1, 2}) std::filesystem::remove_all(checkpoint_path(folder, step));
+  has(resume(spec, folder).error, "no checkpoint in");
+  // Without any checkpoint the run begins at its start.
+  CHECK(resume(spec, scratch.path("nothing")).error.empty());
+}
+
+TEST_CASE("a checkpoint that was renamed to another step is refused", "[stages]") {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.path("run");
+  run_training(checkpoint_spec(folder, StageKind::ddp, 1));
+  std::filesystem::rename(checkpoint_path(folder, 3), checkpoint_path(folder, 4));
+  const Resumed resumed = resume(checkpoint_spec("", StageKind::ddp, 1), folder);
+  CHECK(resumed.position.step == 2);
+  has(resumed.notes.at(0), "is of step 3, but the folder is named step-00000004");
+}
+
+TEST_CASE("an own model with tied, unused and repeated parts saves and resumes", "[stages]") {
+  const ScratchFolder scratch;
+  const auto spec_of = [&](const char* folder, StageKind stage) {
+    TrainingSpec spec = checkpoint_spec(scratch.path(folder), stage, 3);
+    spec.make_model = [] {
+      return std::make_unique<OddModel>(OddModelOptions{
+          .vocab = 131, .block_twice = true, .unused_parameter = true, .unused_unit = true});
+    };
+    spec.steps = 4;
+    return spec;
+  };
+  const Bits whole = train_bits(spec_of("whole", StageKind::zero3));
+  TrainingSpec part = spec_of("part", StageKind::zero3);
+  part.steps = 2;
+  run_training(part);
+  TrainingSpec rest = spec_of("part", StageKind::zero1);
+  rest.checkpoint.resume = rest.checkpoint.folder;
+  CHECK(train_bits(rest).weights == whole.weights);
+  CHECK(data_files(checkpoint_path(scratch.path("part"), 4)) ==
+        data_files(checkpoint_path(scratch.path("whole"), 4)));
+  CHECK(data_files(checkpoint_path(scratch.path("part"), 2)) !=
+        data_files(checkpoint_path(scratch.path("whole"), 4)));
+}
+
+TEST_CASE("a manifest with a valid checksum and a wrong field is refused, not half read",
+          "[stages]") {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.path("run");
+  const GptTrainingSpec spec = checkpoint_spec(folder, StageKind::ddp, 1);
+  run_training(spec);
+  const std::string path = checkpoint_path(folder, 3) + "/checkpoint.json", text = read_file(path);
+  struct Change {
+    const char *from, *to, *said;
+  };
+  for (const Change& c :
+       {Change{"\"seed\": 1337", "\"seed\": \"x\"", "type must be number"},
+        Change{"\"updates\": 3", "\"updates\": -1", "updates is -1; expected a count"},
+        Change{"\"updates\": 3", "\"updates\": 4", "it has 4 updates in 3 steps"},
+        Change{"\"next_window\": 6", "\"next_window\": -4", "next_window is -4"},
+        Change{"\"exp_avg.safetensors\"", "\"../exp_avg.safetensors\"", "not in its folder"},
+        Change{"\"files\": {", "\"nothing\": {", "key 'files' not found"}}) {
+    std::string changed = text;
+    const size_t at = changed.find(c.from);
+    REQUIRE(at != std::string::npos);
+    changed.replace(at, std::string(c.from).size(), c.to);
+    // The program itself says which checksum the changed text has.
+    const std::string sentence = sentence_of([&] { parse_manifest("m", changed); });
+    const size_t is = sentence.find("its checksum is ");
+    REQUIRE(is != std::string::npos);
+    const size_t crc = changed.rfind("\"crc32c\": \"") + 11;
+    changed.replace(crc, 8, sentence.substr(is + 16, 8));
+    has(sentence_of([&] { parse_manifest("m", changed); }), c.said);
+  }
+}

@@ -1,0 +1,122 @@
+// The bytes of a checkpoint depend on the state alone, whoever saves or loads it.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cstring>
+#include <filesystem>
+
+#include "stages/checkpoint/checkpoint_folder.h"
+#include "stages/checkpoint/verify.h"
+#include "tensor/io/safetensors.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+// The checkpoint after 3 steps, from a run that begins at its start.
+std::string trained(const ScratchFolder& scratch, TrainingSpec spec) {
+  const std::string folder = scratch.path(str(name(spec.engine.stage), "-", spec.ranks));
+  std::filesystem::remove_all(folder);
+  spec.checkpoint.folder = folder;
+  run_training(spec);
+  return checkpoint_path(folder, spec.steps);
+}
+
+int64_t parameters(const TrainingSpec& spec) {
+  const std::unique_ptr<Model> model = spec.make_model();
+  int64_t n = 0;
+  for (const Unit& u : model->units()) n += u.numel();
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("stages that have the same bits save the same bytes", "[stages]") {
+  const ScratchFolder scratch;
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
+  CAPTURE(ranks, name(precision));
+  std::map<StageKind, DataFiles> one, two;  // micro-batches per step
+  for (const StageKind stage : kStages) {
+    GptTrainingSpec spec = checkpoint_spec("", stage, ranks);
+    spec.engine.precision = precision;
+    one[stage] = data_files(trained(scratch, spec));
+    spec.engine.accumulation = 2;
+    two[stage] = data_files(trained(scratch, spec));
+  }
+  REQUIRE(one[StageKind::ddp].size() == 3);
+  for (const StageKind stage : kStages) CHECK(one[stage] == one[StageKind::ddp]);
+  CHECK(two[StageKind::zero1] == two[StageKind::ddp]);
+  CHECK(two[StageKind::zero3] == two[StageKind::zero2]);
+  CHECK(two[StageKind::ddp] != one[StageKind::ddp]);
+}
+
+TEST_CASE("a checkpoint holds 12 bytes per parameter with AdamW, 8 with momentum, 4 without",
+          "[stages]") {
+  const ScratchFolder scratch;
+  GptTrainingSpec spec = checkpoint_spec("", StageKind::zero2, 3);
+  int64_t states = 3;
+  SECTION("AdamW") {}
+  SECTION("SGD with momentum") {
+    spec.engine.optimizer.kind = OptimizerKind::sgd;
+    spec.engine.optimizer.momentum = 0.9;
+    states = 2;
+  }
+  SECTION("SGD") {
+    spec.engine.optimizer.kind = OptimizerKind::sgd;
+    states = 1;
+  }
+  const DataFiles files = data_files(trained(scratch, spec));
+  CHECK(int64_t(files.size()) == states);
+  int64_t data = 0;
+  for (const auto& [name, bytes] : files) {
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    data += int64_t(bytes.size() - 8 - header);
+  }
+  CHECK(data == 4 * states * parameters(spec));
+}
+
+TEST_CASE("load and save give the same bytes for every pair of stages and numbers of ranks",
+          "[stages]") {
+  const ScratchFolder scratch;
+  const std::string origin = trained(scratch, checkpoint_spec("", StageKind::ddp, 3));
+  const DataFiles expected = data_files(origin);
+  std::vector<TrainingSpec> specs;
+  for (const StageKind stage : kStages)
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      specs.push_back(checkpoint_spec("", stage, ranks));
+      // Master weights in 16-bit training are fp32, so nothing is lost.
+      if (ranks % 2 == 0) specs.back().engine.precision = Dtype::bf16;
+    }
+  specs.push_back(checkpoint_spec("", StageKind::zero3, 12));
+  int pairs = 0;
+  for (const TrainingSpec& a : specs) {
+    const std::string from = load_and_save(a, origin, scratch.path("a"));
+    for (const TrainingSpec& b : specs) {
+      const std::string to = load_and_save(b, from, scratch.path("b"));
+      CAPTURE(name(a.engine.stage), a.ranks, name(b.engine.stage), b.ranks);
+      REQUIRE(data_files(to) == expected);
+      ++pairs;
+      std::filesystem::remove_all(to);
+    }
+    std::filesystem::remove_all(from);
+  }
+  CHECK(pairs == 441);
+}
+
+TEST_CASE("a model.safetensors of a checkpoint has the run's weights, and verify accepts it",
+          "[stages]") {
+  const ScratchFolder scratch;
+  const GptTrainingSpec spec = checkpoint_spec(scratch.path("a"), StageKind::zero3, 3);
+  const Bits bits = train_bits(spec);
+  const std::string folder = checkpoint_path(scratch.path("a"), 3);
+  CHECK(verify_checkpoint(folder).empty());
+  const SafetensorsFile file(folder + "/model.safetensors");
+  std::vector<float> weights;
+  for (const SafetensorsEntry& entry : file.entries())
+    for (const float value : file.read_floats(entry.name)) weights.push_back(value);
+  CHECK(weights == bits.weights);
+  CHECK(file.metadata() == SafetensorsMetadata{{"format", "pt"}, {"n_head", "3"}});
+}

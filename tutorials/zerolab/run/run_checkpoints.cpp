@@ -1,0 +1,84 @@
+#include "tutorials/zerolab/run/run_checkpoints.h"
+
+#include <filesystem>
+
+#include "stages/checkpoint/checkpoint_folder.h"
+#include "tensor/error.h"
+#include "tutorials/zerolab/cli/output_file.h"
+
+namespace zl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "runs/a" for "runs/a/step-00000100", and "." for "step-00000100".
+std::string parent_of(const std::string& path) {
+  std::error_code error;
+  fs::path normal = fs::path(path).lexically_normal();
+  if (normal == "." || normal.filename() == "..") normal = fs::canonical(path, error);
+  if (!normal.has_filename()) normal = normal.parent_path();  // "runs/a/"
+  return normal.has_parent_path() ? normal.parent_path().string() : ".";
+}
+
+void require_flag(bool given, const char* flag, bool needed, const char* needs) {
+  if (given && !needed)
+    throw UsageError(str(flag, " has no effect without ", needs, "; give both or leave it out"));
+}
+
+}  // namespace
+
+void complete_checkpoint_flags(RunOptions& options) {
+  CheckpointFlags& flags = options.checkpoint;
+  const bool saves = flags.save_every.has_value();
+  require_flag(flags.keep.has_value(), "--keep", saves, "--save-every K");
+  require_flag(flags.writes.has_value(), "--checkpoint-writes", saves, "--save-every K");
+  require_flag(flags.new_data, "--new-data", flags.resume.has_value(), "--resume");
+  if (flags.resume && flags.resume->empty()) {
+    if (options.out.empty())
+      throw UsageError("--resume needs the folder of the run: --resume DIR, or --out DIR --resume");
+    flags.resume = options.out;
+  }
+  if (flags.resume && options.out.empty())
+    options.out = is_checkpoint(*flags.resume) ? parent_of(*flags.resume) : *flags.resume;
+  if (!options.out.empty() && fs::exists(fs::path(options.out) / "checkpoint.json"))
+    throw UsageError(str("--out ", options.out,
+                         " is a checkpoint; name a folder for the run, such as ",
+                         parent_of(options.out)));
+  if (saves && options.out.empty())
+    throw UsageError("--save-every needs --out DIR, the folder that gets the checkpoints");
+}
+
+CheckpointOptions checkpoint_options(const RunOptions& options) {
+  const CheckpointFlags& flags = options.checkpoint;
+  CheckpointOptions checkpoint;
+  checkpoint.folder = options.out;
+  checkpoint.save_every = flags.save_every.value_or(0);
+  checkpoint.keep = flags.keep.value_or(checkpoint.keep);
+  checkpoint.writes = flags.writes.value_or(checkpoint.writes);
+  checkpoint.resume = flags.resume.value_or("");
+  checkpoint.new_data = flags.new_data;
+  return checkpoint;
+}
+
+bool resumes_in_place(const RunOptions& options) {
+  const std::optional<std::string>& resume = options.checkpoint.resume;
+  return resume && (same_file(*resume, options.out) ||
+                    (is_checkpoint(*resume) && same_file(parent_of(*resume), options.out)));
+}
+
+std::string check_resume(const RunOptions& options) {
+  if (!options.checkpoint.resume) return "";
+  const std::string& resume = *options.checkpoint.resume;
+  const NewestCheckpoint newest = newest_checkpoint(resume);
+  if (!newest.path.empty() || !newest.rejected.empty()) return "";  // the run names broken ones
+  require_input(resumes_in_place(options), "--resume ", resume, ": no checkpoint is there");
+  const std::string weights = (fs::path(options.out) / "model.safetensors").string();
+  std::error_code error;
+  require_input(!fs::exists(weights, error), "--resume: ", options.out,
+                " holds the weights of a run (model.safetensors), but no checkpoint to go on from; "
+                "choose another --out, and --init-from ",
+                weights, " to start from these weights");
+  return str("no checkpoint is in ", resume, " yet, so training begins at the start");
+}
+
+}  // namespace zl::cli
