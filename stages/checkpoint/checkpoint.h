@@ -20,7 +20,7 @@ namespace zl {
 // How saving and training share the time.
 enum class CheckpointWrites {
   wait,      // training waits until the checkpoint is complete
-  still,     // a thread writes while the state stands still: during the next step's forward and
+  still,     // a thread writes while the state does not change: in the next step's forward and
              // backward passes, until its update; this costs no memory
   snapshot,  // a thread writes a copy in host memory, for as long as it takes
 };

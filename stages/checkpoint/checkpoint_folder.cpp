@@ -1,22 +1,20 @@
 #include "stages/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <thread>
 
 #include "stages/checkpoint/agreement.h"
 #include "tensor/error.h"
+#include "tensor/io/file_lock.h"
 
 namespace zl {
 namespace fs = std::filesystem;
@@ -56,25 +54,14 @@ std::string name_for_broken(const std::string& path) {
   return name;
 }
 
-// A descriptor that holds the folder's lock until it is closed; -1 where there is no flock. A
-// process that was killed a moment ago may still have the lock, so it is tried for two seconds.
+// A descriptor that holds the folder's lock until it is closed; -1 if the folder cannot be opened.
 int locked(const std::string& folder) {
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  for (int i = 0; file >= 0; ++i) {
-    if (::flock(file, LOCK_EX | LOCK_NB) == 0) return file;
-    const bool taken = errno == EWOULDBLOCK;
-    if (taken && i < 20) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      continue;
-    }
-    ::close(file);
-    require_input(
-        !taken, folder,
-        ": another process saves checkpoints into it; wait for its end, or choose another "
-        "folder");
-    break;
-  }
-  return -1;
+  if (file < 0 || lock_against_other_processes(file)) return file;
+  ::close(file);
+  throw InputError(str(folder,
+                       ": another process saves checkpoints into it; wait for its end, or "
+                       "choose another folder"));
 }
 
 }  // namespace

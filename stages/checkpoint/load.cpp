@@ -143,7 +143,7 @@ class StateReader {
   std::vector<float> chunk_;
 };
 
-// What a rank has read: the checksums of its own pieces, and of pieces that others own.
+// The checksums of what a rank has read: of the pieces of its shard, and of other ranks' pieces.
 struct ReadPieces {
   std::vector<PieceChecksum> own, others;
 };

@@ -1,7 +1,6 @@
 // The tensors of a run's state as a checkpoint stores them: by file, parameter and range.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 

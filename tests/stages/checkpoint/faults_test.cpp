@@ -111,7 +111,7 @@ int64_t calls_of(Runs& runs) {
   return files.calls();
 }
 
-// Runs the rest in a process of its own. Returns its exit status.
+// Runs `body` in a child process. Returns its exit status.
 int status_of_child(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,4 +1,4 @@
-// The bytes of a checkpoint depend on the state alone, whoever saves or loads it.
+// The bytes of a checkpoint depend on the state alone, not on the stage or the ranks that save it.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>

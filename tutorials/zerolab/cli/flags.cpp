@@ -5,7 +5,7 @@
 namespace zl::cli {
 namespace {
 
-constexpr const char* kNoValue = "\n";  // stands for a value that was left out
+constexpr const char* kNoValue = "\n";  // the value of a flag without one
 
 }  // namespace
 

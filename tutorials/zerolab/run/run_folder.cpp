@@ -1,19 +1,17 @@
 #include "tutorials/zerolab/run/run_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "stages/checkpoint/checkpoint_folder.h"
+#include "tensor/io/file_lock.h"
 #include "tensor/io/pending_file.h"
 
 namespace zl::cli {
@@ -91,17 +89,13 @@ Metrics::Metrics(std::string path, bool continued) : path_(std::move(path)) {
   bytes_ = lseek(file_, 0, SEEK_END);
 }
 
-// A process that was killed a moment ago may still have the lock, so it is tried for two seconds.
 void Metrics::lock() const {
   struct stat status;
   require_input(fstat(file_, &status) == 0 && S_ISREG(status.st_mode), path_,
                 " is not a regular file; remove it, or choose another --out");
-  for (int i = 0; flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i) {
-    require_input(i < 20, path_,
-                  ": another process writes into this folder; wait for its end, or choose another "
-                  "--out");
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
+  require_input(lock_against_other_processes(file_), path_,
+                ": another process writes into this folder; wait for its end, or choose another "
+                "--out");
 }
 
 Metrics::~Metrics() {
