@@ -65,6 +65,8 @@ Tensor& Tape::gradient_of(const GradientTarget& target) {
 }
 
 GradientSlot Tape::slot(const GradientTarget& target, const Shape& shape, const Tensor& beside) {
+  require(bool(target),
+          "slot: this value needs no gradient; test needs_gradient() before asking for its buffer");
   if (target.parameter) {
     require_buffer(*target.parameter);
     return {target.parameter->grad, Write::add};

@@ -82,7 +82,7 @@ class Tape {
   void backward(const Var& from, Tensor seed);
 
   // The buffer of `shape` for a gradient of `target`, beside `like`. A parameter's buffer must
-  // exist already.
+  // exist already. Throws std::invalid_argument without a target.
   static GradientSlot slot(const GradientTarget& target, const Shape& shape, const Tensor& like);
   // Adds `grad` to what has so far reached `target`; the first contribution moves in. No target:
   // drops it.

@@ -3,9 +3,8 @@
 // One step, in order:
 //   forward   before a unit: unshard. After it: reshard, but root stays until the end of backward.
 //   backward  before a unit's first pass: unshard, before_backward. After its last pass its
-//   gradient
-//             is complete and joins a bucket. A full bucket is reduced, and what is left at the
-//             end. After each pass: reshard.
+//             gradient is complete and joins a bucket. A full bucket is reduced, and what is left
+//             at the end. After each pass: reshard.
 //   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
 //             bucket, whose after_update runs when it is full, and at the end.
 // Each recorded forward pass of a unit adds one to a counter, each backward pass subtracts one. At

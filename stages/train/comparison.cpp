@@ -177,6 +177,18 @@ int64_t parameter_count(const TrainingSpec& spec) {
   return n;
 }
 
+bool has_wrong_values(const StageOutcome& s) {
+  return !s.out_of_memory && (!s.bitwise_equal || !s.gradient_within_bound());
+}
+
+// Every stage is judged by itself: the wrong one may be ddp, which the others are compared with.
+void diagnose(const TrainingSpec& spec, Comparison& comparison) {
+  if (!comparison.bits_promised || std::ranges::none_of(comparison.stages, has_wrong_values))
+    return;
+  for (StageOutcome& s : comparison.stages)
+    if (!s.out_of_memory) s.diagnosis = diagnose_stage(with_stage(spec, s.stage));
+}
+
 }  // namespace
 
 bool StageOutcome::gradient_within_bound() const {
@@ -223,6 +235,7 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
     s.max_abs_difference_to_ddp =
         ddp.out_of_memory ? std::nan("") : largest_difference(s.weights, ddp.weights);
   }
+  diagnose(spec, comparison);
   return comparison;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "stages/diagnosis/diagnosis.h"
 #include "stages/predict/plan.h"
 #include "stages/train/gradient_bound.h"
 #include "stages/train/trainer.h"
@@ -37,6 +38,8 @@ struct StageOutcome {
   std::optional<GradientDeviation> gradient_deviation;
   bool gradient_within_bound() const;
   bool predictions_exact() const;
+  // Where a stage of the comparison has wrong values: what is wrong with this one, if anything is.
+  Diagnosis diagnosis;
 };
 
 struct Comparison {

@@ -36,19 +36,22 @@ const std::vector<Subfolder> subfolders = {
     {"dist/processes", "tutorials/.*"},
     {"dist/trace", "dist/(threads|nccl|mpi|processes)/.*|tutorials/.*"},
 
-    {"stages/schedule", "stages/[^/]*|stages/(variants|predict|train)/.*|tutorials/.*"},
+    {"stages/schedule", "stages/[^/]*|stages/(variants|predict|train|diagnosis)/.*|tutorials/.*"},
     {"stages/numerics", "stages/[^/]*|stages/(schedule|variants|predict|train)/.*|tutorials/.*"},
     {"stages/variants", "stages/(predict|train)/.*|tutorials/.*"},
     {"stages/predict", "stages/train/.*|tutorials/.*"},
     {"stages/train", "tutorials/.*"},
+    {"stages/diagnosis", "stages/train/.*|tutorials/.*"},
     {"stages/checkpoint", "stages/(predict|train)/.*|tutorials/.*"},
     {"stages/offload", "stages/(predict|train)/.*|tutorials/.*"},
     {"stages/deepspeed", "stages/train/.*|tutorials/.*"},
 
-    {"tutorials/lesson", "tutorials/[0-9][0-9]_[^/]*"},
-    {"tutorials/exercises", "tutorials/zerolab/.*"},
+    {"tutorials/lesson", "tutorials/([0-9][0-9]_[^/]*|exercises/stages/.*)"},
+    {"tutorials/exercises/grader", "tutorials/(exercises|zerolab)/.*"},
+    {"tutorials/exercises/grader/rules", "tutorials/exercises/grader/build\\.cpp"},
+    {"tutorials/exercises/stages", "tutorials/exercises/0[567]_[^/]*/.*"},
     {"tutorials/zerolab", "tutorials/zerolab/.*"},
-    {"tutorials/zerolab/cli", "tutorials/(zerolab|lesson)/.*"},
+    {"tutorials/zerolab/cli", "tutorials/(zerolab|lesson|exercises)/.*"},
     {"tutorials/zerolab/run", "tutorials/zerolab/(main\\.cpp|commands/.*|bench/.*|report/.*)"},
     {"tutorials/zerolab/report", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/bench", "tutorials/zerolab/commands/.*"},
@@ -70,6 +73,9 @@ const std::vector<Exception> exceptions = {
     {"stages/predict/dry_run.h", "stages/train/trainer.h", "a dry run is a run of the trainer"},
     {"stages/checkpoint/save.cpp", "dist/trace/host_id.h",
      "several hosts must not write into one file on NFS"},
+    {"stages/diagnosis/plain_training.h", "stages/train/trainer.h", "it follows a training spec"},
+    {"stages/diagnosis/diagnose_stage.cpp", "stages/train/gradient_bound.h",
+     "it reads the gradient of a run of the trainer"},
     {"stages/predict/prediction_rows.h", "stages/train/trainer.h",
      "it shows what the trainer reports"},
     {"tutorials/zerolab/bench/commands.h", "tutorials/zerolab/commands/command.h",
@@ -160,6 +166,8 @@ TEST_CASE(
   CHECK(wrong("nn/gpt.cpp", "nn/formats/weights.h"));
   CHECK(wrong("tutorials/zerolab/cli/progress.cpp", "tutorials/zerolab/commands/launch.h"));
   CHECK(wrong("tutorials/own_model.cpp", "tutorials/lesson/trial.h"));
+  CHECK(wrong("tutorials/exercises/04_ddp/measure.cpp", "tutorials/exercises/stages/a.h"));
+  CHECK(wrong("tutorials/zerolab/main.cpp", "tutorials/exercises/grader/rules/elf_object.h"));
   CHECK(wrong("nn/gpt.cpp", "nn/secret/gpt.h"));  // a folder that the table does not have
 }
 
@@ -173,6 +181,7 @@ TEST_CASE("the subfolder check lets roots, the own folder, users and tests pass"
   CHECK(right("stages/stage.h", "stages/schedule/buckets.h"));
   CHECK(right("stages/train/trainer.cpp", "stages/deepspeed/config.h"));
   CHECK(right("tests/dist/rendezvous_test.cpp", "dist/threads/rendezvous.h"));
+  CHECK(right("tutorials/exercises/06_zero2/measure.cpp", "tutorials/exercises/stages/a.h"));
   CHECK(right("tensor/meta_backend.cpp", "tensor/cuda/workspace.h"));  // an exception
   CHECK(check_subfolders({"nn/gpt.cpp", "// #include \"nn/formats/weights.h\"\n"}).empty());
 }

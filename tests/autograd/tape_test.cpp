@@ -48,6 +48,17 @@ TEST_CASE("a tied weight gets the sum of the gradients of its two uses", "[autog
   CHECK(largest_difference(both, second) > 1e-3);
 }
 
+TEST_CASE("a value that needs no gradient has no gradient buffer", "[autograd]") {
+  Workbench bench;
+  Parameter& p = bench.parameter("w", {3});
+  Tape tape;
+  tape.record(p.data, [](Tensor) {});
+  CHECK(Tape::slot(Var::parameter(&tape, p).target(), {3}, p.data).tensor.same_storage(p.grad));
+  p.requires_grad = false;
+  for (const Var& v : {Var::parameter(&tape, p), Var::constant(&tape, p.data), Var()})
+    CHECK_THROWS_WITH(Tape::slot(v.target(), {3}, p.data), ContainsSubstring("needs no gradient"));
+}
+
 TEST_CASE("a module that runs twice gets the gradient of both runs", "[autograd]") {
   Workbench bench;
   Parameter &w = bench.parameter("w", {7, 7}), &b = bench.parameter("b", {7}),

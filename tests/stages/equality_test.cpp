@@ -121,3 +121,19 @@ TEST_CASE("other data, other seeds and another number of ranks are noticed", "[s
   other.ranks = 3;
   CHECK_FALSE(run_stage(other).same_bits(run));
 }
+
+TEST_CASE("the difference of two runs names the value, its unit, both numbers and their ratio",
+          "[stages]") {
+  const StageRunSpec spec{.ranks = 2, .steps = 1};
+  const StageRun run = run_stage(spec);
+  StageRun other = run;
+  CHECK(other.difference(run).empty());
+  other.weights[12 * 7] = 3;  // after 11 rows of the embedding and the weight of the norm
+  const std::string difference = other.difference(run);
+  CAPTURE(difference);
+  CHECK(difference.starts_with("weight norm.bias of unit root, element 0 is "));
+  CHECK(difference.find(" is 3, not ") != std::string::npos);
+  CHECK(difference.find("; 1 of ") != std::string::npos);
+  other.norms[0] = 1;
+  CHECK(other.difference(run).starts_with("norm of step 1 is 1, not "));
+}

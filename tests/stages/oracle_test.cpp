@@ -3,7 +3,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "tests/stages/plain_loop.h"
+#include "stages/diagnosis/plain_training.h"
+#include "tests/stages/stage_run.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -49,6 +50,35 @@ std::unique_ptr<Stage> started(std::vector<Unit>& units, Communicator& comm, Mem
   return stage;
 }
 
+struct PlainRun {
+  std::vector<double> losses, norms;
+  std::vector<float> weights;  // all parameters in order, unpadded
+};
+
+// In the order of adding of spec.stage, which is not run.
+PlainRun train_in_a_plain_loop(const StageRunSpec& spec) {
+  const auto data = odd_data(spec);
+  const TrainingSpec training = training_spec(spec, *data);
+  PlainTraining plain(training);
+  PlainRun run;
+  for (int64_t step = 0; step < spec.steps; ++step) {
+    const PlainStep result = plain.step(spec.lr);
+    run.losses.push_back(result.loss);
+    run.norms.push_back(result.grad_norm);
+  }
+  const FlatValues padded = plain.weights();
+  const FlatLayout layout(plain.model().units(), spec.ranks);
+  for (size_t i = 0; i < padded.size(); ++i)
+    if (layout.place(int64_t(i))) run.weights.push_back(padded[i]);
+  return run;
+}
+
+// The same but for the order of adding: that of a stage of the other pair.
+StageRunSpec in_the_other_order(StageRunSpec spec) {
+  spec.stage = spec.stage < StageKind::zero2 ? StageKind::zero2 : StageKind::ddp;
+  return spec;
+}
+
 bool same(const StageRun& run, const PlainRun& plain) {
   return run.losses == plain.losses && run.norms == plain.norms && run.weights == plain.weights;
 }
@@ -70,27 +100,25 @@ TEST_CASE(
       .micro_batches = micro_batches,
       .steps = 3,
       .model = {.block_twice = true, .unused_parameter = true, .recompute = recompute}};
-  const AddFirst order = stage < StageKind::zero2 ? AddFirst::micro_batches : AddFirst::ranks;
-  const AddFirst other = stage < StageKind::zero2 ? AddFirst::ranks : AddFirst::micro_batches;
   const StageRun run = run_stage(spec);
-  CHECK(same(run, train_in_a_plain_loop(spec, order)));
-  CHECK(same(run, train_in_a_plain_loop(spec, other)) == (micro_batches == 1));
+  CHECK(same(run, train_in_a_plain_loop(spec)));
+  CHECK(same(run, train_in_a_plain_loop(in_the_other_order(spec))) == (micro_batches == 1));
 }
 
 TEST_CASE("the plain loop notices another seed", "[stages]") {
   StageRunSpec spec{.ranks = 3, .steps = 2};
   const StageRun run = run_stage(spec);
   spec.data_seed = 8;
-  CHECK_FALSE(same(run, train_in_a_plain_loop(spec, AddFirst::ranks)));
+  CHECK_FALSE(same(run, train_in_a_plain_loop(spec)));
 }
 
 TEST_CASE("a stage that forgets a communication is noticed by the comparison of bits", "[stages]") {
   StageRunSpec spec{.ranks = 2};
-  const PlainRun plain = train_in_a_plain_loop(spec, AddFirst::ranks);
+  const PlainRun plain = train_in_a_plain_loop(spec);
   spec.make = started<WithoutAllGather>;
   CHECK_FALSE(same(run_stage(spec), plain));
   spec.make = started<WithoutAllReduce>;
   CHECK_FALSE(same(run_stage(spec), plain));
   spec.ranks = 1;  // alone, there is nothing to forget
-  CHECK(same(run_stage(spec), train_in_a_plain_loop(spec, AddFirst::ranks)));
+  CHECK(same(run_stage(spec), train_in_a_plain_loop(spec)));
 }

@@ -1,6 +1,7 @@
 #include "tests/stages/stage_run.h"
 
 #include <algorithm>
+#include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <iterator>
 
@@ -55,7 +56,50 @@ EngineOptions engine_options(const StageRunSpec& spec) {
   return o;
 }
 
-TrainingSpec training_spec(const StageRunSpec& spec, const OddData& data) {
+// The first element whose bits differ, in words, or "".
+template <class T>
+std::string first_difference(const std::vector<T>& a, const std::vector<T>& b,
+                             const std::function<std::string(size_t)>& name_of) {
+  if (a.size() != b.size()) return str(name_of(0), ": there are ", a.size(), ", not ", b.size());
+  size_t first = a.size(), count = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (std::memcmp(&a[i], &b[i], sizeof(T)) != 0 && count++ == 0) first = i;
+  if (count == 0) return "";
+  return str(name_of(first), " is ", a[first], ", not ", b[first], " (ratio ", a[first] / b[first],
+             "); ", count, " of ", a.size(), " differ");
+}
+
+}  // namespace
+
+std::string StageRun::difference(const StageRun& other) const {
+  const auto of_step = [](const char* what) {
+    return [what](size_t i) { return str(what, " of step ", i + 1); };
+  };
+  const auto of_weight = [this](const char* what) {
+    return [this, what](size_t i) {
+      int64_t element = int64_t(i);
+      for (const auto& [name, numel] : parameters) {
+        if (element < numel) return str(what, " ", name, ", element ", element);
+        element -= numel;
+      }
+      return str(what, " ", i);
+    };
+  };
+  for (const std::string& d : {first_difference(losses, other.losses, of_step("loss")),
+                               first_difference(norms, other.norms, of_step("norm")),
+                               first_difference(weights, other.weights, of_weight("weight")),
+                               first_difference(master, other.master, of_weight("master weight"))})
+    if (!d.empty()) return d;
+  return "";
+}
+
+bool StageRun::same_bits(const StageRun& other) const {
+  const std::string d = difference(other);
+  if (!d.empty()) UNSCOPED_INFO(d);
+  return d.empty();
+}
+
+TrainingSpec training_spec(const StageRunSpec& spec, const BatchSource& data) {
   TrainingSpec training{.make_model = [&spec] { return std::make_unique<OddModel>(spec.model); },
                         .input_row = data.input_row(),
                         .target_row = data.target_row(),
@@ -81,18 +125,6 @@ TrainingSpec training_spec(const StageRunSpec& spec, const OddData& data) {
   return training;
 }
 
-template <class T>
-bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-}  // namespace
-
-bool StageRun::same_bits(const StageRun& other) const {
-  return equal_bits(losses, other.losses) && equal_bits(norms, other.norms) &&
-         equal_bits(weights, other.weights) && equal_bits(master, other.master);
-}
-
 std::unique_ptr<BatchSource> odd_data(const StageRunSpec& spec) {
   return std::make_unique<OddData>(spec);
 }
@@ -116,6 +148,10 @@ StageRun run_stage(const StageRunSpec& spec) {
     visit_parameters(t.engine().stage(), append_to(run.weights));
     visit_weights(t.engine().stage(), append_to(run.master));
   };
+  OddModel model(spec.model);
+  for (const Unit& u : model.units())
+    for (const Parameter* p : u.parameters)
+      run.parameters.emplace_back(str(p->name, " of unit ", u.name), p->numel());
   const auto freed = [&](int rank, const Memory& memory) {
     run.live_at_end[size_t(rank)] = memory.ledger().live_total();
   };

@@ -58,12 +58,19 @@ struct StageRun {
   std::vector<MemoryLedger> host_ledgers;  // the same of the host pool
   std::vector<int64_t> live_at_end;        // by rank: when model and stage are gone
   std::vector<CommunicationLog> logs;      // by rank: of all steps
+  std::vector<std::pair<std::string, int64_t>> parameters;  // name [unit], and number of elements
+  // "weight block0.up[17] of unit block0 is 0.25, not 0.125 (ratio 2); 71 of 900 differ": the first
+  // difference in losses, norms, weights and master weights. Empty: all bits are the same.
+  std::string difference(const StageRun& other) const;
+  // Where it is false, the difference is in the message of the check that fails.
   bool same_bits(const StageRun& other) const;
 };
 
 StageRun run_stage(const StageRunSpec& spec);
 // Its micro-batches, two rows each. `spec` must outlive them.
 std::unique_ptr<BatchSource> odd_data(const StageRunSpec& spec);
+// The training that run_stage() runs. Both must outlive it.
+TrainingSpec training_spec(const StageRunSpec& spec, const BatchSource& data);
 
 // What the closed formulas say of such a run.
 Prediction predicted(const StageRunSpec& spec);

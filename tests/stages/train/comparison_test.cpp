@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
 #include "nn/data/windows.h"
@@ -38,6 +39,18 @@ const Windows& text() {
 
 // zero2 with one mistake.
 enum class Mistake { none, copies, first_shard_everywhere, sums, nan };
+
+// What compare says of each.
+std::string meaning(Mistake mistake) {
+  switch (mistake) {
+    case Mistake::copies: return "only the last micro-batch's gradient is there";
+    case Mistake::first_shard_everywhere: return "right on rank 0 only";
+    case Mistake::sums: return "every gradient is 3.00 x ddp's: a sum over ranks, not a mean";
+    case Mistake::nan: return "in h.1 only: the gradient has NaN";
+    case Mistake::none: break;
+  }
+  return "";
+}
 
 class WrongZero2 final : public Stage {
  public:
@@ -111,6 +124,9 @@ TEST_CASE(
     CAPTURE(name(s.stage));
     CHECK(s.gradient_within_bound() == (s.stage != StageKind::zero2 || mistake == Mistake::none));
     CHECK(s.gradient_deviation.has_value() == (s.stage != StageKind::ddp));
+    const bool wrong = s.stage == StageKind::zero2 && mistake != Mistake::none;
+    CHECK(s.diagnosis.found() == wrong);
+    if (wrong) CHECK_THAT(s.diagnosis.meaning, Catch::Matchers::StartsWith(meaning(mistake)));
   }
 }
 
@@ -123,6 +139,26 @@ TEST_CASE("the deviation of a gradient names rank, parameter, element and both v
   CHECK(d.parameter.find('.') != std::string::npos);
   CHECK(d.element >= 0);
   CHECK(std::abs(d.value / d.value_of_ddp - 3) < 1e-5);  // a sum over 3 ranks, not a mean
+}
+
+TEST_CASE("the diagnosis needs no right ddp, and one micro-batch is enough", "[stages]") {
+  GptTrainingSpec spec = three_micro_batches(text());
+  spec.engine.accumulation = 1;
+  const bool wrong_ddp = GENERATE(false, true);
+  spec.make_stage = [&](StageKind kind, std::vector<Unit>& units, Communicator& comm,
+                        Memory& memory, const StageOptions& options) {
+    const bool wrong = kind == (wrong_ddp ? StageKind::ddp : StageKind::zero1);
+    if (!wrong) return make_stage(kind, units, comm, memory, options);
+    std::unique_ptr<Stage> stage =
+        std::make_unique<WrongZero2>(units, comm, memory, options, Mistake::sums);
+    stage->start();
+    return stage;
+  };
+  const Comparison comparison = compare_stages(spec, {StageKind::ddp, StageKind::zero1});
+  CHECK_FALSE(comparison.ok());
+  CHECK_THAT(comparison.stages[wrong_ddp ? 0 : 1].diagnosis.meaning,
+             Catch::Matchers::ContainsSubstring("a sum over ranks, not a mean"));
+  CHECK_FALSE(comparison.stages[wrong_ddp ? 1 : 0].diagnosis.found());
 }
 
 TEST_CASE("a deviation that is not a number is named like any other", "[stages]") {

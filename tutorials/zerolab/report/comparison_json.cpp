@@ -82,6 +82,8 @@ Json outcome(const StageOutcome& s) {
                                   {"element", d->element},
                                   {"value", number(d->value)},
                                   {"value_of_ddp", number(d->value_of_ddp)}};
+  if (s.diagnosis.found())
+    json["diagnosis"] = {{"meaning", s.diagnosis.meaning}, {"evidence", s.diagnosis.evidence}};
   json["memory"] = memory(s.memory, true);
   json.update({{"peak_total_bytes", s.peak_total},
                {"predicted_peak_total_bytes", s.predicted_peak_total},

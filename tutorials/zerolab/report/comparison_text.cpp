@@ -116,6 +116,9 @@ std::string verdict(const Comparison& c) {
       wrong += str(name(s.stage), " does not have the bits of ", name(s.promised_equal_to), ". ");
     if (!s.gradient_within_bound() && s.gradient_deviation)
       wrong += deviation(s.stage, *s.gradient_deviation);
+    if (s.diagnosis.found())
+      wrong +=
+          str("In ", name(s.stage), " ", s.diagnosis.meaning, " (", s.diagnosis.evidence, "). ");
     if (!s.predictions_exact()) wrong += str(name(s.stage), " differs from its prediction. ");
   }
   return "CHECK FAILED: " + wrong + "\n";
