@@ -44,6 +44,7 @@ void Recording::watch(Communicator& comm, const Memory& memory, View view) {
         (rank.events.empty() || rows == rank.events.back().rows))
       return;
     rank.events.push_back({.kind = event.kind,
+                           .sequence = event.sequence,
                            .phase = event.phase,
                            .unit = event.unit,
                            .what = event.what,

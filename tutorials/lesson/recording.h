@@ -21,6 +21,7 @@ struct View {
 // One rank at one event.
 struct Snapshot {
   EventKind kind;
+  int64_t sequence = 0;                   // of the event in the rank's stream
   std::string phase, unit, what, detail;  // of the event
   MemoryLedger ledger;
   CommunicationLog log;

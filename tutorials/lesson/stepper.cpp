@@ -67,23 +67,28 @@ std::string plain_line(const Snapshot& rank0, int64_t event, int ranks) {
   return line;
 }
 
+void print_events(const Recording& recording, int64_t first, const std::string& mark) {
+  for (const std::string& line : recording.legend()) std::printf("%s\n", line.c_str());
+  for (int64_t e = first; e < recording.events(); ++e)
+    std::printf("%s%s%s\n", plain_line(*recording.at(e)[0], e, recording.ranks()).c_str(),
+                e == first && !mark.empty() ? "  <- " : "", e == first ? mark.c_str() : "");
+}
+
 }  // namespace
 
-void show_events(const Recording& recording) {
+void show_events(const Recording& recording, int64_t first, const std::string& mark) {
   const int64_t events = recording.events();
-  if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) {
-    for (int64_t e = 0; e < events; ++e)
-      std::printf("%s\n", plain_line(*recording.at(e)[0], e, recording.ranks()).c_str());
-    return;
-  }
+  if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0)
+    return print_events(recording, first, mark);
   const SingleKeys keys;
   Panel panel = Panel::none;
   const auto toggle = [&](Panel other) { panel = panel == other ? Panel::none : other; };
   int drawn = 0;
   std::string note;
-  for (int64_t event = 0; event < events;) {
+  for (int64_t event = first; event < events;) {
     std::string text;
     for (const std::string& line : picture(recording, event, panel)) text += line + "\n";
+    if (event == first && !mark.empty()) text += "   <- " + mark + "\n";
     drawn = draw(text + std::exchange(note, "") + kKeys + "\n", drawn);
     const std::string unit = recording.at(event)[0]->unit;
     switch (const char key = SingleKeys::read()) {

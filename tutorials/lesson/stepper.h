@@ -15,9 +15,10 @@ class Left : public std::exception {
   const char* what() const noexcept override { return "left before the end; nothing was judged"; }
 };
 
-// Returns when the learner goes on from the last event; throws Left. Prints a line per event where
-// stdin or stdout is not a terminal.
-void show_events(const Recording& recording);
+// Begins with event `first`, which counts from 0; `mark`, if not empty, is shown beside this event.
+// Returns when the learner goes on from the last event; throws Left. Where stdin or stdout is not a
+// terminal, prints the legend and a line per event.
+void show_events(const Recording& recording, int64_t first = 0, const std::string& mark = "");
 
 enum class Panel { none, memory, communication };
 // All ranks at this event, which counts from 0: at most 80 columns of plain ASCII. All bars of a

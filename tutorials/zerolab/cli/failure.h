@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "dist/run_ranks.h"
@@ -49,6 +50,12 @@ inline std::string interrupted_by(int signal) {
   return std::string("ended by SIG") + sigabbrev_np(signal);
 }
 
+inline Failure unforeseen(const std::exception& e) {
+  return {kUnforeseen, std::string("unforeseen: ") + e.what() +
+                           "\nThis is a bug in zerolab. Report it with the command line and the "
+                           "output of 'zerolab doctor'."};
+}
+
 // `signal`: the one that asked the program to end, or 0. Exit code 128 + signal is then used.
 inline Failure failure_of(const std::exception_ptr& error, int signal) {
   const Failure interrupted{128 + (signal != 0 ? signal : SIGINT), interrupted_by(signal)};
@@ -84,10 +91,12 @@ inline Failure failure_of(const std::exception_ptr& error, int signal) {
                 "\nA function was called against its contract. If you changed a model, a "
                 "stage or an optimizer, look there first.\nOtherwise report it with the "
                 "command line and the output of 'zerolab doctor'."};
+  } catch (const std::logic_error& e) {
+    // What students have yet to write, such as in a tree of `zerolab exercise pack`.
+    if (std::string_view(e.what()).starts_with("not written yet")) return {kFailed, e.what()};
+    return unforeseen(e);
   } catch (const std::exception& e) {
-    return {kUnforeseen, std::string("unforeseen: ") + e.what() +
-                             "\nThis is a bug in zerolab. Report it with the command line and the "
-                             "output of 'zerolab doctor'."};
+    return unforeseen(e);
   }
 }
 

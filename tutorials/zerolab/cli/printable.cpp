@@ -63,4 +63,11 @@ std::string printable(std::string_view text, std::string_view replacement) {
   return shown;
 }
 
+std::string printable_line(std::string_view text) {
+  std::string line;
+  for (const char c : printable(text))
+    line += c == '\n' ? "\\u000a" : c == '\t' ? "\\u0009" : std::string(1, c);
+  return line;
+}
+
 }  // namespace zl::cli

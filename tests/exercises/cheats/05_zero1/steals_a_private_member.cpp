@@ -1,0 +1,36 @@
+// diagnosis: an explicit instantiation
+// check: refused
+// Names a private member where access is not checked.
+#include "stages/stage.h"
+
+namespace zl {
+namespace {
+
+template <auto member>
+struct Thief {};
+template struct Thief<&Memory::allocate>;
+
+class ThisStage final : public Stage {
+  using Stage::Stage;
+
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
+  }
+
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), local_shard(u.full_gradient), step.lr,
+                        step.gradient_scale);
+  }
+  Work after_update(UnitState& u) override { return all_gather(u, u.full_parameter); }
+};
+
+}  // namespace
+
+ZL_STAGE(zero1)
+
+}  // namespace zl

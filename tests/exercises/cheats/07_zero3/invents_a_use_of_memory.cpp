@@ -1,0 +1,44 @@
+// diagnosis: there is no MemoryUse 8
+// check: one rank
+// Keeps full parameters as a use of memory that no table has.
+#include "stages/stage.h"
+#include "tensor/kernels.h"
+namespace zl {
+namespace {
+class ThisStage final : public Stage {
+  using Stage::Stage;
+  Tensor kept_[8];
+  void allocate(UnitState& u) override {
+    u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
+    u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
+  }
+  bool reduces_every_micro_batch() const override { return true; }
+  void before_backward(UnitState& u) override {
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+  }
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+  void after_reduce(UnitState& u) override {
+    kernel::accumulate(local_shard(u.full_gradient), u.gradient_shard);
+    u.full_gradient = {};
+  }
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(u.parameter_shard, u.gradient_shard, step.lr, step.gradient_scale);
+  }
+  Work unshard(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    Tensor& k = kept_[u.unit->index];
+    if (!k.defined())
+      k = Tensor::empty(memory(), static_cast<MemoryUse>(8), {u.full_parameter.numel()},
+                        u.full_parameter.dtype());
+    kernel::copy(u.parameter_shard, local_shard(u.full_parameter));
+    return all_gather(u, u.full_parameter);
+  }
+  void reshard(UnitState& u) override {
+    kernel::copy(u.full_parameter, kept_[u.unit->index]);
+    u.full_parameter = {};
+  }
+};
+}  // namespace
+ZL_STAGE(zero3)
+}  // namespace zl

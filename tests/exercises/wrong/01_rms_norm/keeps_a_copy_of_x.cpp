@@ -1,0 +1,87 @@
+// diagnosis: another tensor of the size of x is kept
+// check: bytes kept for backward
+#include <cmath>
+#include <span>
+
+#include "tensor/kernels.h"
+#include "tutorials/exercises/01_rms_norm/rms_norm.h"
+
+namespace zl::exercises {
+namespace {
+
+template <class T>
+void forward(const Tensor& x, const Tensor& weight, double eps, const Tensor& inverse_rms,
+             const Tensor& y) {
+  const std::span<T> xs = x.data<T>(), ws = weight.data<T>(), rs = inverse_rms.data<T>(),
+                     ys = y.data<T>();
+  const size_t C = ws.size();
+  for (size_t row = 0; row < rs.size(); ++row) {
+    T squares = 0;
+    for (size_t i = row * C; i < (row + 1) * C; ++i) squares += xs[i] * xs[i];
+    rs[row] = 1 / std::sqrt(squares / T(C) + T(eps));
+    for (size_t c = 0; c < C; ++c) ys[row * C + c] = xs[row * C + c] * rs[row] * ws[c];
+  }
+}
+
+struct Saved {
+  Var x, weight;
+  Tensor inverse_rms, normalized;
+};
+
+template <class T>
+void backward_to_weight(const Saved& saved, const Tensor& dy) {
+  const GradientSlot slot = Tape::slot(saved.weight.target(), saved.weight.value().shape(), dy);
+  if (slot.write == Write::set) kernel::fill(0, slot.tensor);
+  const std::span<T> xs = saved.x.value().data<T>(), rs = saved.inverse_rms.data<T>(),
+                     ds = dy.data<T>(), dw = slot.tensor.data<T>();
+  const size_t C = dw.size();
+  for (size_t row = 0; row < rs.size(); ++row)
+    for (size_t c = 0; c < C; ++c) dw[c] += ds[row * C + c] * xs[row * C + c] * rs[row];
+}
+
+// With g = dy * weight: dx = r g - x r^3 mean(g x), because r depends on every x of the row.
+template <class T>
+void backward_to_x(const Saved& saved, const Tensor& dy) {
+  const GradientSlot slot = Tape::slot(saved.x.target(), saved.x.value().shape(), dy);
+  const std::span<T> xs = saved.x.value().data<T>(), ws = saved.weight.value().data<T>(),
+                     rs = saved.inverse_rms.data<T>(), ds = dy.data<T>(),
+                     dx = slot.tensor.data<T>();
+  const size_t C = ws.size();
+  for (size_t row = 0; row < rs.size(); ++row) {
+    const T r = rs[row];
+    T sum = 0;
+    for (size_t c = 0; c < C; ++c) sum += ds[row * C + c] * ws[c] * xs[row * C + c];
+    for (size_t c = 0; c < C; ++c) {
+      const size_t i = row * C + c;
+      const T value = r * ds[i] * ws[c] - xs[i] * r * r * r * sum / T(C);
+      dx[i] = slot.write == Write::set ? value : dx[i] + value;
+    }
+  }
+}
+
+template <class T>
+Var rms_norm_of(const Var& x, const Var& weight, double eps) {
+  Tensor y = activation_like(x.value(), x.value().shape());
+  const Saved saved{x, weight, activation_like(x.value(), {x.value().rows()}),
+                    activation_like(x.value(), x.value().shape())};
+  forward<T>(x.value(), weight.value(), eps, saved.inverse_rms, y);
+  kernel::copy(x.value(), saved.normalized);
+  Tape* tape = x.tape() ? x.tape() : weight.tape();
+  if (!tape || !(x.needs_gradient() || weight.needs_gradient())) return Var::constant(tape, y);
+  return tape->record(y, [saved](Tensor dy) {
+    if (saved.weight.needs_gradient()) backward_to_weight<T>(saved, dy);
+    if (saved.x.needs_gradient()) backward_to_x<T>(saved, dy);
+  });
+}
+
+}  // namespace
+
+Var rms_norm(const Var& x, const Var& weight, double eps) {
+  const Tensor &in = x.value(), &w = weight.value();
+  require(w.shape() == Shape{in.dim(-1)} && w.dtype() == in.dtype(), "rms_norm: weight ",
+          in_words(w.shape()), " does not fit x ", in_words(in.shape()));
+  return in.dtype() == Dtype::f64 ? rms_norm_of<double>(x, weight, eps)
+                                  : rms_norm_of<float>(x, weight, eps);
+}
+
+}  // namespace zl::exercises

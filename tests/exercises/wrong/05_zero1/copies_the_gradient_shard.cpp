@@ -1,0 +1,34 @@
+// diagnosis: update holds more gradients inside the call than it should
+// check: peak
+// ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
+#include "stages/stage.h"
+#include "tensor/kernels.h"
+
+namespace zl {
+namespace {
+
+class ThisStage final : public Stage {
+  using Stage::Stage;
+
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
+  }
+
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+
+  void update(UnitState& u, const Update& step) override {
+    Tensor copy = new_shard_tensor(u, MemoryUse::gradient);
+    kernel::copy(local_shard(u.full_gradient), copy);
+    u.optimizer->update(local_shard(u.full_parameter), copy, step.lr, step.gradient_scale);
+  }
+  Work after_update(UnitState& u) override { return all_gather(u, u.full_parameter); }
+};
+
+}  // namespace
+
+ZL_STAGE(zero1)
+
+}  // namespace zl

@@ -1,0 +1,36 @@
+// diagnosis: the ranks have different parameters after the update
+// check: bits at 2 ranks
+// ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
+#include "stages/stage.h"
+
+namespace zl {
+namespace {
+
+class ThisStage final : public Stage {
+  using Stage::Stage;
+
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
+  }
+
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), local_shard(u.full_gradient), step.lr,
+                        step.gradient_scale);
+  }
+  // The last elements are missing where the unit is no multiple of the number of ranks.
+  Work after_update(UnitState& u) override {
+    const int64_t n = u.unit->numel() / comm().size() * comm().size();
+    return all_gather(u, u.full_parameter.slice(0, {n}));
+  }
+};
+
+}  // namespace
+
+ZL_STAGE(zero1)
+
+}  // namespace zl

@@ -1,0 +1,37 @@
+// diagnosis: every gradient is 2.00 x ddp's: a sum over ranks, not a mean
+// check: bits at 2 ranks
+// ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
+#include "stages/stage.h"
+#include "tensor/kernels.h"
+
+namespace zl {
+namespace {
+
+class ThisStage final : public Stage {
+  using Stage::Stage;
+
+  void allocate(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
+  }
+
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState& u) override { return reduce_scatter(u, u.full_gradient); }
+  void after_reduce(UnitState& u) override {
+    const Tensor mean = local_shard(u.full_gradient);  // as if it were of two ranks
+    if (comm().size() > 1) kernel::accumulate(mean, mean);
+  }
+
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(local_shard(u.full_parameter), local_shard(u.full_gradient), step.lr,
+                        step.gradient_scale);
+  }
+  Work after_update(UnitState& u) override { return all_gather(u, u.full_parameter); }
+};
+
+}  // namespace
+
+ZL_STAGE(zero1)
+
+}  // namespace zl

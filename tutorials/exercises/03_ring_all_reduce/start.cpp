@@ -1,0 +1,42 @@
+// Exercise 03: a ring all-reduce. task.md has the question, ring_all_reduce.h the contract.
+#include <stdexcept>
+
+#include "tensor/kernels.h"
+#include "tutorials/exercises/03_ring_all_reduce/ring_all_reduce.h"
+
+namespace zl::exercises {
+namespace {
+
+// What one rank knows of the ring.
+struct Ring {
+  Communicator& comm;
+  Tensor values, scratch;
+  int N = comm.size(), r = comm.rank();
+  CallName name{"ring", Purpose::gradient};
+
+  // The part of values that is chunk c, in the same memory. c may be any number: it counts modulo
+  // N.
+  Tensor chunk(int c) const {
+    throw std::logic_error(str("not written yet: chunk ", c, " of ", N));
+  }
+
+  // One step of a half: sends chunk `sent` to the next rank, while chunk `received` comes from the
+  // rank before. With `adds` it is added to the values, otherwise it replaces them.
+  void step(int sent, int received, bool adds) const {
+    throw std::logic_error(str("not written yet: a step of rank ", r, ": send chunk ", sent,
+                               ", receive chunk ", received, adds ? " and add" : ""));
+  }
+};
+
+}  // namespace
+
+// N - 1 steps that add: then each rank has the sum in one chunk. N - 1 steps that replace: the sums
+// go around the ring.
+void ring_all_reduce(Communicator& comm, const Tensor& values, const Tensor& scratch) {
+  const Ring ring{comm, values, scratch};
+  throw std::logic_error(str("not written yet: ring_all_reduce of ", ring.values.numel(),
+                             " values on ", ring.N, " ranks: which chunk does rank r send in step ",
+                             "0, 1, …, and which does it receive?"));
+}
+
+}  // namespace zl::exercises

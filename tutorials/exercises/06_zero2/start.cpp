@@ -1,0 +1,60 @@
+// Exercise 06, ZeRO stage 2: optimizer state and gradients are sharded; parameters are replicated.
+#include <stdexcept>
+
+#include "stages/stage.h"
+#include "tensor/kernels.h"
+
+namespace zl {
+namespace {
+
+class ThisStage final : public Stage {
+  using Stage::Stage;
+
+  // Called once per unit, before training. Sets what this rank keeps of `u` between steps:
+  // u.full_parameter, u.gradient_shard, and u.optimizer with the state of this rank's shard.
+  void allocate(UnitState& u) override {
+    throw std::logic_error("not written yet: allocate(u), what a rank keeps of unit " + u.name());
+  }
+
+  // Whether gradients are reduced after each micro-batch (true), or with the last one of a step.
+  bool reduces_every_micro_batch() const override {
+    throw std::logic_error("not written yet: reduces_every_micro_batch()");
+  }
+
+  // The backward pass is about to add to the gradients of `u`, the first time in this micro-batch.
+  // Sets u.full_gradient to zeros, which it adds to.
+  void before_backward(UnitState& u) override {
+    throw std::logic_error("not written yet: before_backward(u) of unit " + u.name());
+  }
+
+  // The gradient of this micro-batch in u.full_gradient is complete on this rank. Starts the
+  // collective that gives this rank the mean over ranks of its shard, and returns its Work.
+  Work reduce_gradient(UnitState& u) override {
+    throw std::logic_error("not written yet: reduce_gradient(u) of unit " + u.name());
+  }
+
+  // The collective has finished. Adds this micro-batch's mean to u.gradient_shard, which sums over
+  // the micro-batches of a step, and frees u.full_gradient.
+  void after_reduce(UnitState& u) override {
+    throw std::logic_error("not written yet: after_reduce(u) of unit " + u.name());
+  }
+
+  // Updates this rank's shard of the parameters by u.gradient_shard, with u.optimizer. `step` has
+  // the learning rate and gradient_scale, by which the gradient is multiplied first.
+  void update(UnitState& u, const Update& step) override {
+    throw std::logic_error("not written yet: update(u, step) of unit " + u.name() +
+                           ", learning rate " + std::to_string(step.lr));
+  }
+
+  // Each rank has updated its shard, so each rank has new values in one part of u.full_parameter
+  // only. Starts the collective that gives every rank all parts, and returns its Work.
+  Work after_update(UnitState& u) override {
+    throw std::logic_error("not written yet: after_update(u) of unit " + u.name());
+  }
+};
+
+}  // namespace
+
+ZL_STAGE(zero2)
+
+}  // namespace zl

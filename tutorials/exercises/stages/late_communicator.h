@@ -1,0 +1,82 @@
+// What a student's stage communicates with: each result arrives when its Work is waited for.
+#pragma once
+
+#include <memory>
+
+#include "dist/communicator.h"
+#include "tensor/backend.h"
+
+namespace zl::exercises {
+
+// On the CPU a collective has finished when the call returns, and a stage that reads too early
+// works by luck. Here a collective works on a copy, and Work::wait() copies the result back. The
+// copies are in a memory that the rank's ledger and events do not know. The transport counts each
+// call, where the stage cannot write.
+class LateCommunicator final : public Communicator {
+ public:
+  LateCommunicator(Communicator& transport, const Memory& rank)
+      : Communicator(transport.rank(), transport.size(), calls_),
+        transport_(transport),
+        calls_(transport.rank(), 1),
+        copies_(rank.device(), rank.backend(), calls_) {}
+
+  // Calls of this communicator that have been waited for.
+  int64_t waits() const { return waits_; }
+  const Communicator& transport() const { return transport_; }
+
+ private:
+  // The base class counts a call before it is carried out, here in a log that was empty.
+  CallName named(const Call& call) {
+    const auto& rows = log().rows();
+    require(rows.size() == 1, "a stage must not write to the log of its communicator");
+    const Purpose purpose = rows.begin()->first.second;
+    log().clear();
+    return {call.name, purpose};
+  }
+
+  template <class Collective>
+  Work late(const Tensor& tensor, const Collective& begin) {
+    const Tensor copy =
+        Tensor::empty(copies_, MemoryUse::communication, {tensor.numel()}, tensor.dtype());
+    tensor.backend().copy(tensor, copy);
+    return Work([this, tensor, copy, work = std::make_shared<Work>(begin(copy))] {
+      ++waits_;
+      work->wait();
+      tensor.backend().copy(copy, tensor);
+    });
+  }
+
+  Work do_all_reduce(const Tensor& inout, const Call& call) override {
+    return late(inout, [&](const Tensor& copy) {
+      return transport_.all_reduce(copy, call.reduction, named(call));
+    });
+  }
+  Work do_reduce_scatter(const Tensor& full, const Call& call) override {
+    return late(full, [&](const Tensor& copy) {
+      return transport_.reduce_scatter(copy, call.reduction, named(call));
+    });
+  }
+  Work do_all_gather(const Tensor& full, const Call& call) override {
+    return late(full, [&](const Tensor& copy) { return transport_.all_gather(copy, named(call)); });
+  }
+
+  [[noreturn]] static void refuse(const Call& call) {
+    throw std::invalid_argument(str("a stage must not call ", name(call.kind),
+                                    ": Stage has all_reduce, reduce_scatter and all_gather"));
+  }
+  Work do_broadcast(const Tensor&, const Call& call) override { refuse(call); }
+  Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
+  Work do_barrier(const Call& call) override { refuse(call); }
+  Work do_send(const Tensor&, const Call& call) override { refuse(call); }
+  Work do_receive(const Tensor&, const Call& call) override { refuse(call); }
+  std::vector<std::string> do_all_gather_object(const std::string&, const Call& call) override {
+    refuse(call);
+  }
+
+  Communicator& transport_;
+  EventStream calls_;
+  Memory copies_;
+  int64_t waits_ = 0;
+};
+
+}  // namespace zl::exercises

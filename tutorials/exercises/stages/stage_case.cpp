@@ -1,0 +1,171 @@
+#include "tutorials/exercises/stages/stage_case.h"
+
+#include <deque>
+
+#include "autograd/ops.h"
+#include "tensor/random.h"
+
+namespace zl::exercises {
+namespace {
+
+constexpr int64_t kRows = 2, kTokens = 5;
+
+// A small language model with what makes sharding go wrong: odd sizes, a weight that is used twice,
+// a block that runs twice, a parameter that no pass uses.
+class CourseModel final : public Model {
+ public:
+  explicit CourseModel(const StageCase& c) : c_(c) {
+    const int64_t C = c.channels;
+    Unit& root = unit("root");
+    add_parameter(root, "embedding", {c.vocab, C}, 0, 0.3);
+    add_parameter(root, "norm.weight", {C}, 1, 0);
+    add_parameter(root, "norm.bias", {C}, 0, 0);
+    if (c.unused) add_parameter(root, "unused", {5}, 0, 1);
+    for (int64_t b = 0; b < c.blocks; ++b) {
+      const std::string name = str("block", b);
+      const int64_t H = c.hidden + 2 * b;
+      Unit& u = unit(name);
+      add_parameter(u, name + ".up", {C, H}, 0, 0.3);
+      add_parameter(u, name + ".up_bias", {H}, 0, 0.1);
+      add_parameter(u, name + ".down", {H, C}, 0, 0.3);
+      add_parameter(u, name + ".down_bias", {C}, 0, 0.1);
+      if (c.frozen && b == 0) parameters_.back().requires_grad = false;
+    }
+  }
+
+  std::string name() const override { return "course"; }
+  std::vector<Unit>& units() override { return units_; }
+
+  Var loss(Tape* tape, UnitObserver& observer, const Batch& batch) override {
+    return run_unit(tape, observer, units_[0], [&] {
+      Var x = embedding(batch.inputs, parameter(tape, 0, 0));
+      for (int64_t b = 0; b < c_.blocks; ++b) x = block(tape, observer, size_t(b + 1), x);
+      if (c_.block_twice) x = block(tape, observer, 1, x);
+      x = layer_norm(x, parameter(tape, 0, 1), parameter(tape, 0, 2));
+      return cross_entropy(project(x, parameter(tape, 0, 0)), batch.targets);
+    });
+  }
+
+ private:
+  Var parameter(Tape* tape, size_t unit, size_t i) {
+    return Var::parameter(tape, *units_[unit].parameters[i]);
+  }
+  Var block(Tape* tape, UnitObserver& observer, size_t u, const Var& x) {
+    return run_unit(tape, observer, units_[u], [&] {
+      const Var up = gelu(linear(x, parameter(tape, u, 0), parameter(tape, u, 1)));
+      return add(x, linear(up, parameter(tape, u, 2), parameter(tape, u, 3)));
+    });
+  }
+  Unit& unit(const std::string& name) {
+    units_.push_back({.name = name, .parameters = {}, .index = int(units_.size())});
+    return units_.back();
+  }
+  void add_parameter(Unit& u, const std::string& name, Shape shape, double mean, double deviation) {
+    parameters_.push_back({.name = name,
+                           .shape = std::move(shape),
+                           .initial_mean = mean,
+                           .initial_deviation = deviation});
+    parameters_.back().usable = false;
+    u.parameters.push_back(&parameters_.back());
+  }
+
+  StageCase c_;
+  std::deque<Parameter> parameters_;
+  std::vector<Unit> units_;
+};
+
+class CourseData final : public BatchSource {
+ public:
+  explicit CourseData(const StageCase& c) : seed_(c.seed), vocab_(c.vocab) {}
+  Shape input_row() const override { return {kTokens}; }
+  Shape target_row() const override { return {kTokens}; }
+  void fill_rows(int64_t first, std::span<int32_t> inputs,
+                 std::span<int32_t> targets) const override {
+    fill_from(0, first, inputs);
+    fill_from(1, first, targets);
+  }
+
+ private:
+  void fill_from(uint64_t stream, int64_t row, std::span<int32_t> values) const {
+    const PhiloxStream random{seed_, stream};
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = int32_t(random.uniform(uint64_t(row * kTokens) + i) * double(vocab_));
+  }
+  uint64_t seed_;
+  int64_t vocab_;
+};
+
+}  // namespace
+
+StageCase stage_case(StageKind stage, const std::string& check, const CheckOptions& options) {
+  const PhiloxStream random{options.seed, fnv1a(check)};
+  const auto odd = [&](uint64_t i, int64_t least, int64_t choices) {
+    return least + 2 * int64_t(random.uniform(i) * double(choices));
+  };
+  StageCase c{.stage = stage,
+              .vocab = odd(0, 43, 10),
+              .channels = odd(1, 27, 4),
+              .hidden = odd(2, 81, 20),
+              .blocks = 2 + int64_t(random.uniform(3) * 2),
+              .seed = options.seed ^ fnv1a(check)};
+  const bool bytes = check.starts_with("memory ") || check == "traffic" || check == "peak" ||
+                     check == "bytes of three micro-batches";
+  c.reads_weights = !bytes;
+  if (check.find("three micro-batches") != std::string::npos) c.micro_batches = 3;
+  if (check.starts_with("memory ")) {
+    c.ranks = 3 + int(random.uniform(4) * 3);
+    if (check == "memory at rest") c.steps = 0;
+  } else if (check == "one rank") {
+    c.ranks = 1;
+  } else if (check == "bits at 2 ranks") {
+    c.ranks = 2;
+  } else if (check == "bits at 3 ranks") {
+    c.ranks = random.uniform(4) < 0.5 ? 3 : 5;
+  } else if (check == "gradient of three micro-batches") {
+    c.steps = 1, c.bits = false;
+  } else if (check == "a unit that runs twice") {
+    c.block_twice = true, c.micro_batches = 2;
+  } else if (check == "unused and frozen parameters") {
+    c.unused = c.frozen = true;
+  } else if (check == "clipping") {
+    c.max_norm = 0.05;
+  } else if (check == "bf16") {
+    c.dtype = Dtype::bf16;
+  } else if (check == "large buckets") {
+    c.bucket = 1 << 20;
+  } else {
+    require_input(bytes || check == "bits of three micro-batches", "there is no check '", check,
+                  "'");
+  }
+  return c;
+}
+
+std::unique_ptr<BatchSource> course_data(const StageCase& c) {
+  return std::make_unique<CourseData>(c);
+}
+
+TrainingSpec training_spec(const StageCase& c, const BatchSource& data) {
+  TrainingSpec spec;
+  spec.make_model = [&c] { return std::make_unique<CourseModel>(c); };
+  spec.input_row = data.input_row();
+  spec.target_row = data.target_row();
+  spec.engine.stage = c.stage;
+  spec.engine.accumulation = c.micro_batches;
+  spec.engine.gradient_clipping = c.max_norm;
+  spec.engine.optimizer.lr = 0.02;
+  spec.engine.optimizer.weight_decay = 0.1;
+  spec.engine.precision = c.dtype;
+  spec.engine.reduce_bucket_size = spec.engine.allgather_bucket_size = c.bucket;
+  spec.engine.seed = c.seed;
+  spec.micro_batch = kRows;
+  spec.steps = c.steps;
+  spec.ranks = c.ranks;
+  spec.poison = true;
+  spec.rank_options.timeout = std::chrono::seconds(3);
+  spec.rank_options.grace = std::chrono::seconds(1);
+  spec.data = &data;
+  spec.check_calls = true;
+  return spec;
+}
+
+}  // namespace zl::exercises
