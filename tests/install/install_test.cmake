@@ -41,6 +41,25 @@ step(${CMAKE_COMMAND} --build "${WORK}/installed")
 step("${WORK}/installed/homework")
 step("${WORK}/installed/own_model")
 
+# The installed program grades, also after the folder was moved, and needs nothing of the source tree.
+if(EXISTS "${WORK}/prefix/bin/zerolab")
+  file(RENAME "${WORK}/prefix" "${WORK}/moved")
+  set(program "${WORK}/moved/bin/zerolab")
+  step(${program} exercise start 05 "${WORK}/homework")
+  execute_process(COMMAND ${program} exercise check 05 "${WORK}/homework" -q
+    RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT code EQUAL 1 OR NOT output MATCHES "not written yet.*0 of 100 points")
+    message(FATAL_ERROR "the unfinished file of an exercise was graded with ${code}:\n${output}")
+  endif()
+  step(${program} exercise check 05 "${SOURCE}/stages/zero1.cpp" -q)
+  execute_process(COMMAND ${program} exercise pack "${WORK}/pack.tar.gz"
+    RESULT_VARIABLE code ERROR_VARIABLE output)
+  if(NOT code EQUAL 2 OR NOT output MATCHES "this zerolab is installed")
+    message(FATAL_ERROR "an installed program packed the source tree with ${code}:\n${output}")
+  endif()
+  file(RENAME "${WORK}/moved" "${WORK}/prefix")
+endif()
+
 # As a subfolder it is only configured: building it would compile everything once more.
 step(${configure} -B "${WORK}/subfolder" "-DZEROLAB_SOURCE=${SOURCE}" "-DZEROLAB_DEPS=${DEPS}")
 

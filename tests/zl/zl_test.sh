@@ -138,6 +138,29 @@ rm "$work/apt.slow"
 run_zl PATH="$system/bin" compare
 check "an interrupted installation can be repeated" ends_with 2
 
+# --- a student's tree, which has no tests ----------------------------------------------------------------
+
+new_tree student
+sed -i 's/"configurePresets": \[/&\n  {"name": "course", "generator": "Ninja", "binaryDir": "${sourceDir}\/build\/${presetName}"},/' \
+  "$tree/CMakePresets.json"
+cat >"$tree/main.cpp" <<'TEXT'
+#include <cstdio>
+#include <cstdlib>
+int main() { std::puts(std::getenv("ZL_COMMAND")); }
+TEXT
+run_zl exercise
+check "a tree with tests is built in build/default" [ -x "$tree/build/default/zerolab" ]
+check "the program learns how zl was called" [ "$(cat "$work/out")" = "$tree/zl" ]
+run_zl --preset course exercise
+check "and with which preset" [ "$(cat "$work/out")" = "$tree/zl --preset course" ]
+rm -r "$tree/tests" "$tree/build"
+run_zl exercise
+check "a tree without tests is built in build/course" [ -x "$tree/build/course/zerolab" ]
+check "where no word about the preset is needed" [ "$(cat "$work/out")" = "$tree/zl" ]
+run_zl test
+check "it says that it has no tests" says "this tree has no tests"
+check "which is a usage error" ends_with 2
+
 # --- a configuration that fails leaves nothing behind --------------------------------------------------
 
 new_tree bad_compiler

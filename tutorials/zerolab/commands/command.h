@@ -25,6 +25,7 @@ void add_config(CLI::App& app, Invocation& invocation);
 void add_data(CLI::App& app, Invocation& invocation);
 void add_bench(CLI::App& app, Invocation& invocation);
 void add_checkpoint(CLI::App& app, Invocation& invocation);
+void add_exercise(CLI::App& app, Invocation& invocation);
 void add_launch(CLI::App& app, Invocation& invocation,
                 std::vector<std::string> commands);  // all of the program's others
 

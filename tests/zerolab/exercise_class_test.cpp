@@ -1,0 +1,187 @@
+// zerolab exercise check --all DIR --csv FILE: the files of a class.
+
+#include <signal.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <utility>
+
+#include "tests/zerolab/process.h"
+
+namespace cli {
+namespace {
+
+const std::string kSolution = std::string(ZEROLAB_SOURCE_DIR) + "/stages/zero1.cpp";
+
+using Rows = std::vector<std::vector<std::string>>;
+
+// RFC 4180: rows end with CR LF, quoted cells may hold commas, line ends and doubled quotes.
+Rows read_csv(const std::string& text) {
+  Rows rows;
+  std::vector<std::string> row;
+  std::string cell;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c != '"')
+        cell += c;
+      else if (i + 1 < text.size() && text[i + 1] == '"')
+        cell += text[++i];
+      else
+        quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == ',') {
+      row.push_back(std::exchange(cell, ""));
+    } else if (c == '\r') {
+      row.push_back(std::exchange(cell, ""));
+      rows.push_back(std::exchange(row, {}));
+      ++i;
+      REQUIRE(text[i] == '\n');
+    } else {
+      cell += c;
+    }
+  }
+  REQUIRE((row.empty() && cell.empty()));
+  return rows;
+}
+
+// A file of one student.
+void submit(const std::string& folder, const std::string& student, const std::string& name,
+            const std::string& text) {
+  std::filesystem::create_directories(folder + "/" + student);
+  write_file(folder + "/" + student + "/" + name, text);
+}
+
+}  // namespace
+
+TEST_CASE("a class is graded: one row per student, also for files that are missing or wrong",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string students = folder / "class", csv = folder / "grades.csv",
+                    right = read_file(kSolution);
+  submit(students, "ann", "05_zero1.cpp", right);
+  submit(students, "doe, \"jane\"", "other name.cpp", right);
+  submit(students, "=HYPERLINK(1)", "05_zero1.cpp", "Wrk x, y;\n");
+  submit(students, "two", "a.cpp", right);
+  submit(students, "two", "b.cpp", right);
+  submit(students, "zed", "notes.txt", "later");
+  std::filesystem::create_directories(students + "/link");
+  std::filesystem::create_symlink(kSolution, students + "/link/05_zero1.cpp");
+  submit(students, ".git", "05_zero1.cpp", right);
+  submit(students, "__MACOSX", "05_zero1.cpp", right);
+  write_file(students + "/05_zero1.cpp", right);
+  const std::vector<std::string> arguments = {"exercise", "check", "05", "--all",
+                                              students,   "--csv", csv};
+  const Finished finished = zerolab(arguments);
+  CAPTURE(finished.out, finished.err);
+  REQUIRE(finished.code == 0);
+  CHECK(contains(finished.out, "6 students, 2 with all points, mean 33.3\n"));
+  CHECK(contains(finished.out, "grades.csv: 6 rows, one per student\n"));
+  CHECK(contains(finished.err, "6/6 zed, ETA "));
+
+  const Rows rows = read_csv(read_file(csv));
+  REQUIRE(rows.size() == 7);
+  const auto expect = [&](size_t i, const std::string& student, int points, const char* meaning) {
+    const auto& row = rows[i];
+    CAPTURE(i, row);
+    REQUIRE(row.size() == rows[0].size());
+    CHECK(row[0] == student);
+    CHECK(row[2] == std::to_string(points));
+    CHECK(row[3] == "100");
+    int sum = 0;
+    for (size_t k = 4; k + 2 < row.size(); ++k) sum += std::stoi(row[k]);
+    CHECK(sum == points);
+    CHECK(contains(row.back(), meaning));
+    CHECK(row.back().empty() == (points == 100));
+  };
+  CHECK(rows[0].back() == "meaning");
+  expect(1, "'=HYPERLINK(1)", 0, "'Wrk' does not name a type");  // no formula
+  expect(2, "ann", 100, "");
+  expect(3, "doe, \"jane\"", 100, "");
+  expect(4, "link", 0, "it is a link");
+  expect(5, "two", 0, "there are 2 .cpp files, but no 05_zero1.cpp");
+  expect(6, "zed", 0, "there is no file 05_zero1.cpp");
+
+  const std::string before = read_file(csv);
+  CHECK(zerolab(arguments).code == 2);  // exists
+  CHECK(read_file(csv) == before);
+}
+
+TEST_CASE("a class whose grading is interrupted or killed keeps the rows that are finished",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string students = folder / "class", csv = folder / "grades.csv";
+  std::string endless = read_file(kSolution);
+  const std::string body = "{ return false; }";
+  endless.replace(endless.find(body), body.size(), "{ for (volatile int i = 0;; i = i + 1) {} }");
+  submit(students, "ann", "05_zero1.cpp", "Wrk x;\n");
+  submit(students, "ben", "notes.txt", "later");
+  submit(students, "cid", "05_zero1.cpp", endless);
+  submit(students, "dot", "05_zero1.cpp", "Wrk x;\n");
+  std::filesystem::create_directory(folder / "tmp");
+  const auto graded = [&](int signal, const char* at) {
+    bool sent = false;
+    return run(
+        {.arguments = {"exercise", "check", "05", "--all", students, "--csv", csv, "--force"},
+         .environment = {{"TMPDIR", folder / "tmp"}},
+         .watch = [&, signal, at](pid_t process, const std::string& err) {
+           if (sent || !contains(err, at)) return;
+           sent = true;
+           kill(process, signal);
+         }});
+  };
+  for (const int signal : {SIGINT, SIGKILL}) {
+    const Finished finished = graded(signal, "3/4 cid");
+    CAPTURE(signal, finished.out, finished.err);
+    CHECK(finished.code == 128 + signal);
+    const Rows rows = read_csv(read_file(csv));
+    REQUIRE(rows.size() == 3);
+    CHECK(rows[1][0] == "ann");
+    CHECK(contains(rows[1].back(), "'Wrk' does not name a type"));
+    CHECK(rows[2][0] == "ben");
+    CHECK(contains(finished.err, "grading ended at student 'cid'; " + csv + " has 2 of 4 rows") ==
+          (signal == SIGINT));
+    std::filesystem::remove(csv);
+  }
+  const Finished early = graded(SIGINT, "1/4 ann");
+  CHECK(early.code == 130);
+  CHECK(contains(early.err, "grading ended at student '"));
+  CHECK(std::filesystem::exists(csv) == contains(early.err, " rows\n"));
+}
+
+TEST_CASE("flags of a class that cannot be are refused before anything is graded", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string students = folder / "class", csv = folder / "grades.csv";
+  submit(students, "ann", "05_zero1.cpp", read_file(kSolution));
+  std::filesystem::create_directories(folder / "empty");
+  struct Row {
+    std::vector<std::string> arguments;
+    int code;
+    std::string err;
+  };
+  const Row table[] = {
+      {{"--all", students}, 2, "--all needs --csv FILE"},
+      {{"--csv", csv}, 2, "--csv has no effect without --all DIR"},
+      {{"--force"}, 2, "--force has no effect without --all DIR"},
+      {{"--all", students, "--csv", csv, "--student", "ann"}, 2, "--student has no effect"},
+      {{"--all", students, "--csv", csv, "--json"}, 2, "--json is about one file"},
+      {{kSolution, "--all", students, "--csv", csv}, 2, "leave FILE out"},
+      {{"--all", folder / "none", "--csv", csv}, 2, "there is no folder"},
+      {{"--all", folder / "empty", "--csv", csv}, 2, "has no subfolder"},
+      {{"--all", students, "--csv", "/dev/full"}, 2, "is a device or a pipe"},
+      {{"--all", students, "--csv", folder / "none/grades.csv"}, 2, "there is no folder"}};
+  for (const Row& row : table) {
+    std::vector<std::string> arguments = {"exercise", "check", "05"};
+    arguments.insert(arguments.end(), row.arguments.begin(), row.arguments.end());
+    const Finished finished = zerolab(arguments);
+    CAPTURE(row.err, finished.err);
+    CHECK(finished.code == row.code);
+    CHECK(finished.out.empty());
+    CHECK(contains(finished.err, row.err));
+  }
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"class", "empty"});
+}
+
+}  // namespace cli

@@ -1,0 +1,164 @@
+// What exercise check shows of texts from outside, of failures that repeat, and with --step.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/zerolab/process.h"
+
+namespace cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::string kSource = ZEROLAB_SOURCE_DIR;
+
+// Stage 1 whose `function`, a piece of zero1.cpp, first executes `statement`.
+std::string stage_with(const std::string& function, const std::string& statement) {
+  std::string text = read_file(kSource + "/stages/zero1.cpp");
+  const size_t at = text.find(function);
+  REQUIRE(at != std::string::npos);
+  text.insert(at + function.size(), " " + statement);
+  const std::string include = "#include \"stages/stage.h\"\n";
+  return text.replace(text.find(include), include.size(),
+                      "#include <stdexcept>\n#include <string>\n#include <cstdio>\n" + include);
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// No escape sequence, no other control character but line ends and tabs.
+bool is_clean(const std::string& text) {
+  return std::ranges::none_of(
+      text, [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; });
+}
+
+constexpr const char* kUpdate = "void update(UnitState& u, const Update& step) override {";
+
+}  // namespace
+
+TEST_CASE("a name of a file or student with control characters does not break the header",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string file =
+      write_file(folder / "a\nb\x1b[31m.cpp", read_file(kSource + "/stages/zero1.cpp"));
+  const Finished odd = zerolab({"exercise", "check", "05", file});
+  CAPTURE(odd.out, odd.err);
+  CHECK(odd.code == 0);
+  CHECK(lines(odd.out)[0].ends_with("a\\u000ab\\u001b[31m.cpp"));
+  CHECK(contains(odd.err, "a\\u000ab\\u001b[31m.cpp"));
+  for (const char* id : {"ann\n100 of 100 points", "ann\t", "\x1b[2J"}) {
+    const Finished refused = zerolab({"exercise", "check", "05", file, "--student", id});
+    CHECK(refused.code == 2);
+    CHECK(refused.out.empty());
+    CHECK(contains(refused.err, "--student: the ID has a line break or another control character"));
+  }
+  CHECK(zerolab({"exercise", "check", "05", file, "--student", "Ann Ö."}).code == 0);
+}
+
+TEST_CASE("what a student's code throws and prints is cut at 8 KiB and cannot control a terminal",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder / "ann");
+  const std::string file = write_file(
+      folder / "ann/05_zero1.cpp",
+      stage_with(kUpdate,
+                 "std::printf(\"\\033[31m%s\\n\", std::string(6000, '\\007').c_str());\n"
+                 "throw std::runtime_error(\"\\033[2J\" + std::string(500'000, '\\033') + "
+                 "\"\\n\" + std::string(500'000, '\\001'));"));
+  const Finished text = zerolab({"exercise", "check", "05", file, "-q"});
+  CHECK(text.code == 1);
+  CHECK(text.out.size() < 30'000);
+  CHECK(is_clean(text.out));
+  CHECK(contains(text.out, "the code threw an exception: "));
+  CHECK(contains(text.out, "\\u001b[2J"));
+  CHECK(contains(text.out, " more bytes\n"));
+
+  const Json json = Json::parse(zerolab({"exercise", "check", "05", file, "-q", "--json"}).out);
+  bool thrown = false;
+  for (const Json& test : json["tests"]) {
+    const std::string output = test["output"];
+    CHECK(output.size() < 3 * 8192 + 100);  // meaning, details, what was printed
+    CHECK(is_clean(output));
+    thrown = thrown || contains(output, "\\u001b[2J");
+  }
+  CHECK(thrown);
+
+  const std::string csv = folder / "grades.csv";
+  REQUIRE(zerolab({"exercise", "check", "05", "--all", folder.path(), "--csv", csv, "-q"}).code ==
+          0);
+  std::string row = lines(read_file(csv)).back();
+  CHECK(row.size() < 1000);
+  std::erase(row, '\r');
+  CHECK(is_clean(row));
+  CHECK(contains(row, "\\u001b[2J"));
+}
+
+TEST_CASE("a failure that repeats is shown once, and named after that", "[zerolab]") {
+  const ScratchFolder folder;
+  // Exercise 03, whose first group of checks has 2 ranks, with an exception for more ranks.
+  const auto throwing = [&](const std::string& message) {
+    std::string text = read_file(kSource + "/tests/exercises/right/03_ring_all_reduce.cpp");
+    const std::string body = "const Tensor& scratch) {";
+    text.insert(
+        text.find(body) + body.size(),
+        "\n  if (const int N = comm.size(); N > 2) throw std::runtime_error(" + message + ");");
+    return write_file(folder / "ring.cpp", "#include <stdexcept>\n#include <string>\n" + text);
+  };
+  const auto graded = [](const std::string& file, std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(), {"exercise", "check", "03", file, "-q"});
+    return zerolab(flags).out;
+  };
+  const std::string file = throwing("\"no chunk\""), same = "\n  the same as in 'sum at 3 ranks'";
+  const std::string text = graded(file);
+  CAPTURE(text);
+  const size_t failed = count(text, "\nFAILED ");
+  REQUIRE(failed >= 3);
+  CHECK(count(text, "no chunk") == 1);
+  CHECK(count(text, same + "\n") == failed - 1);
+  size_t all = 0;
+  const Json json = Json::parse(graded(file, {"--json"}));
+  for (const Json& test : json["tests"]) all += contains(test["output"], "no chunk");
+  CHECK(all == failed);
+
+  // Sizes differ from check to check: one message shows what is wrong.
+  const std::string sizes = graded(throwing("\"at \" + std::to_string(N) + \" ranks\""));
+  CAPTURE(sizes);
+  CHECK(count(sizes, "exception: at ") == 1);
+  CHECK(count(sizes, same + ", but with other numbers\n") >= 1);
+  const std::string words = graded(throwing("N == 3 ? \"three ranks\" : \"more ranks\""));
+  CAPTURE(words);
+  CHECK(count(words, "exception: three ranks") == 1);
+  CHECK(count(words, "exception: more ranks") == 1);
+}
+
+TEST_CASE("exercise check --step explains its letters and marks where the check failed",
+          "[zerolab]") {
+  const std::string wrong = kSource + "/tests/exercises/wrong/", mark = "  <- here the check saw";
+  const Finished bytes = zerolab(
+      {"exercise", "check", "06", wrong + "06_zero2/never_frees_the_full_gradient.cpp", "--step"});
+  CAPTURE(bytes.out, bytes.err);
+  CHECK(bytes.code == 1);
+  const size_t begin = bytes.out.find("from where it fails:\n");
+  REQUIRE(begin != std::string::npos);
+  const auto shown = lines(bytes.out.substr(begin));
+  CHECK(contains(shown[1], "# full"));
+  CHECK(contains(shown[2], "~ full, only the local slice valid"));
+  CHECK(shown[3].starts_with("step"));
+  CHECK(contains(shown[3], mark));
+  CHECK(count(bytes.out, mark) == 1);
+  CHECK(count(bytes.out, "# full") == 1);
+
+  const Finished bits =
+      zerolab({"exercise", "check", "05", wrong + "05_zero1/sum_instead_of_mean.cpp", "--step"});
+  CAPTURE(bits.out);
+  CHECK(contains(bits.out, "from the first event; the check does not know"));
+  CHECK(contains(bits.out, "\nstep    1 "));
+  CHECK_FALSE(contains(bits.out, mark));
+}
+
+}  // namespace cli

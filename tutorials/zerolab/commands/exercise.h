@@ -1,0 +1,30 @@
+// What the commands of `zerolab exercise` share; each of check and pack has a file.
+#pragma once
+
+#include <string>
+
+#include "tutorials/exercises/grader/exercise.h"
+#include "tutorials/zerolab/commands/command.h"
+
+namespace zl::cli {
+
+void add_exercise_check(CLI::App& exercise, Invocation& invocation);
+void add_exercise_pack(CLI::App& exercise, Invocation& invocation);
+
+// "./zl exercise hint 05" as the user calls this program: zl says in ZL_COMMAND how it was called.
+std::string exercise_command(const std::string& words);
+
+// For a shell: 'my file.cpp' in quotes, file.cpp as it is.
+std::string quoted(const std::string& word);
+
+// "05", and "05_zero1.cpp": the file that a student writes.
+std::string two_digits(const exercises::Exercise& exercise);
+std::string file_name(const exercises::Exercise& exercise);
+
+// The page with the hints; "" if this tree was packed without hints.
+std::string hints_file(const exercises::Exercise& exercise);
+
+// Throws InputError if it cannot be read.
+std::string text_of_file(const std::string& path);
+
+}  // namespace zl::cli
