@@ -113,9 +113,9 @@ class Mistakes {
 
   void unreduced(std::vector<Mistake>& list) const {
     if (N_ == 1) return;
-    list.push_back({"each rank has the gradient of its own data only: it was never reduced",
+    list.push_back({"each rank has the gradient of its local data only: it was never reduced",
                     [this](int rank) { return own_sum(rank); }});
-    list.push_back({"each rank has 1/N of its own gradient: no other rank's was added",
+    list.push_back({"each rank has 1/N of its local gradient: no other rank's was added",
                     [this](int rank) { return scaled(own_sum(rank), 1.0 / N_); }});
     list.push_back({"every rank has the gradient of rank 0's data: a broadcast, not a reduction",
                     [this](int) { return own_sum(0); }});
@@ -338,12 +338,13 @@ std::string meaning_of(const WeightsCase& c, const std::vector<FlatValues>& of_r
     if (on_all_ranks([&](const FlatValues& w, int r) {
           return own_shard_is(c, w, r, c.after) && other_shards_are(c, w, r, c.before);
         }))
-      return "each rank has the new values of its own shard only: the updated parameters were not "
+      return "each rank has the new values of its local shard only: the updated parameters were "
+             "not "
              "all-gathered after the update";
     if (on_all_ranks([&](const FlatValues& w, int r) {
           return own_shard_is(c, w, r, c.before) && other_shards_are(c, w, r, c.after);
         }))
-      return "each rank has the new values of the other ranks, but the old ones of its own shard";
+      return "each rank has the new values of the other ranks, but the old ones of its local shard";
     if (const std::vector<int> changed = changed_shards(c, of_ranks); !changed.empty())
       return changed == std::vector<int>{0}
                  ? "only the first shard has changed: every rank updates the shard of rank 0"

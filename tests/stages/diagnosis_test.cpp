@@ -99,7 +99,8 @@ TEST_CASE("micro-batches and ranks that are missing are named", "[stages]") {
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += g.alone[1][r][i];
     own.push_back(g.layout.shards(sum, int(r)));
   }
-  CHECK_THAT(g.diagnose(own).meaning, ContainsSubstring("its own data only: it was never reduced"));
+  CHECK_THAT(g.diagnose(own).meaning,
+             ContainsSubstring("its local data only: it was never reduced"));
 }
 
 TEST_CASE("a rank that takes another rank's shard is named", "[stages]") {

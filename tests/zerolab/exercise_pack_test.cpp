@@ -236,12 +236,12 @@ TEST_CASE("a student's tree builds with zl, and grades a solution of 05", "[.stu
   const Finished list = zl("exercise list");
   CAPTURE(list.out, list.err);
   REQUIRE(list.code == 0);
-  const Finished started = zl("exercise start 05 work");
-  CHECK(contains(started.out, "next: ./zl exercise check 05 work\n"));
-  CHECK(contains(zl("exercise check 05 work").out, "0 of 100 points"));
-  fs::copy_file(kSource + "/stages/zero1.cpp", folder / "zerolab/work/05_zero1.cpp",
+  const Finished started = zl("exercise start 05 mine");
+  CHECK(contains(started.out, "next: ./zl exercise check 05 mine\n"));
+  CHECK(contains(zl("exercise check 05 mine").out, "0 of 100 points"));
+  fs::copy_file(kSource + "/stages/zero1.cpp", folder / "zerolab/mine/05_zero1.cpp",
                 fs::copy_options::overwrite_existing);
-  CHECK(zl("exercise check 05 work").code == 0);
+  CHECK(zl("exercise check 05 mine").code == 0);
   CHECK(zl("compare --stages ddp --model tiny --steps 2").code == 0);
   const Finished unwritten = zl("compare --model tiny --steps 2");
   CHECK(unwritten.code == 1);

@@ -111,7 +111,7 @@ DescendantGuard::~DescendantGuard() {
   kill_descendants(id_, all);
   kill(id_, SIGKILL);
   waitpid(id_, nullptr, 0);
-  kill_descendants(-1, all);  // what became ours only now
+  kill_descendants(-1, all);  // those whose parent has ended meanwhile
   all.children.erase(id_);
   if (all.children.empty()) prctl(PR_SET_CHILD_SUBREAPER, all.was_reaper);
 }

@@ -20,7 +20,7 @@
 namespace zl::exercises {
 namespace {
 
-constexpr int kNobody = 65534;
+constexpr int kUnprivileged = 65534;
 
 #if defined(__x86_64__)
 constexpr unsigned kMachine = AUDIT_ARCH_X86_64;
@@ -43,13 +43,15 @@ void limit(int resource, rlim_t value) {
   check(setrlimit(which, &now), "setrlimit");
 }
 
-void become_nobody() {
+void drop_root() {
   if (getuid() != 0) return;
   const pid_t parent = getppid();
   // The root of a container may have no other users: then its rights end there too.
   if (setgroups(0, nullptr) != 0 && errno != EPERM) check(-1, "setgroups");
-  if (setresgid(kNobody, kNobody, kNobody) != 0 && errno != EINVAL) check(-1, "setresgid");
-  if (setresuid(kNobody, kNobody, kNobody) != 0 && errno != EINVAL) check(-1, "setresuid");
+  if (setresgid(kUnprivileged, kUnprivileged, kUnprivileged) != 0 && errno != EINVAL)
+    check(-1, "setresgid");
+  if (setresuid(kUnprivileged, kUnprivileged, kUnprivileged) != 0 && errno != EINVAL)
+    check(-1, "setresuid");
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of the user clears it
   if (getppid() != parent) _exit(1);
 }
@@ -242,7 +244,7 @@ void filter_calls(bool files) {
 }  // namespace
 
 void enter_sandbox(const SandboxLimits& limits) {
-  become_nobody();
+  drop_root();
   check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl");
   limit(RLIMIT_CORE, 0);
   signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit fails instead

@@ -23,10 +23,10 @@ struct SandboxLimits {
   long file = 0;  // [B] of a file that it writes, stdout among them; 0: none
 };
 
-// Root becomes the user nobody, where the machine has it. Limits memory, CPU time and the size of
-// written files; then no system call opens a file, starts a process or a connection, or signals
-// another process: they fail with EPERM. Threads can be started. It cannot be undone. Throws
-// std::system_error.
+// Root becomes the unprivileged user 65534, where the machine has it. Limits memory, CPU time and
+// the size of written files; then no system call opens a file, starts a process or a connection, or
+// signals another process: they fail with EPERM. Threads can be started. It cannot be undone.
+// Throws std::system_error.
 //
 // This stops mistakes and students. It does not stop an attacker of the kernel.
 void enter_sandbox(const SandboxLimits& limits);

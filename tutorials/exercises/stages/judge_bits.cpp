@@ -136,7 +136,7 @@ class BitsJudge {
     };
     if (e_.c.block_twice && meaning.starts_with("in block0 only"))
       return meaning + " (block0 runs twice in each pass)";
-    if (meaning.starts_with("each rank has the gradient of its own data only") && reduces())
+    if (meaning.starts_with("each rank has the gradient of its local data only") && reduces())
       return "the gradient shard was read before its reduction had finished: the values of a "
              "collective are there when its Work has been waited for, in after_reduce";
     if (meaning.starts_with("only the last micro-batch's gradient is there") &&

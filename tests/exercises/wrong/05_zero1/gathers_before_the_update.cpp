@@ -1,4 +1,4 @@
-// diagnosis: each rank has the new values of its own shard only: the updated parameters were not
+// diagnosis: each rank has the new values of its local shard only: the updated parameters were not
 // check: bits at 2 ranks
 // ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
 #include "stages/stage.h"

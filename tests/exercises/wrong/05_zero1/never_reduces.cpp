@@ -1,4 +1,4 @@
-// diagnosis: each rank has the gradient of its own data only: it was never reduced
+// diagnosis: each rank has the gradient of its local data only: it was never reduced
 // check: bits at 2 ranks
 // ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
 #include "stages/stage.h"

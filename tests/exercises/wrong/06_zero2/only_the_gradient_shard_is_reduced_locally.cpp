@@ -1,4 +1,4 @@
-// diagnosis: each rank has the gradient of its own data only: it was never reduced
+// diagnosis: each rank has the gradient of its local data only: it was never reduced
 // check: bits at 2 ranks
 // ZeRO stage 2: optimizer state and gradients are sharded; parameters are replicated.
 #include "stages/stage.h"
