@@ -50,11 +50,16 @@ void CommunicationLog::add(Collective collective, Purpose purpose, int64_t eleme
   row.sent_bytes_times_n += zl::sent_bytes_times_n(collective, bytes, ranks);
 }
 
-void CommunicationLog::add_time(Collective collective, int64_t nanoseconds, int64_t waited) {
-  TimeSpent& time = times_[collective];
-  time.calls += 1;
-  time.nanoseconds += nanoseconds;
-  time.waited += waited;
+TimeSpent& TimeSpent::operator+=(const TimeSpent& other) {
+  calls += other.calls;
+  nanoseconds += other.nanoseconds;
+  waited += other.waited;
+  exposed += other.exposed;
+  return *this;
+}
+
+void CommunicationLog::add_time(Collective collective, const TimeSpent& time) {
+  times_[collective] += time;
 }
 
 void CommunicationLog::clear() {
@@ -64,11 +69,7 @@ void CommunicationLog::clear() {
 
 TimeSpent CommunicationLog::total_time() const {
   TimeSpent total;
-  for (const auto& [collective, time] : times_) {
-    total.calls += time.calls;
-    total.nanoseconds += time.nanoseconds;
-    total.waited += time.waited;
-  }
+  for (const auto& [collective, time] : times_) total += time;
   return total;
 }
 

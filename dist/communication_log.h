@@ -2,6 +2,7 @@
 // purpose.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -40,8 +41,11 @@ struct Traffic {
 // the others wait for is the one that waits least.
 struct TimeSpent {
   int64_t calls = 0;
-  int64_t nanoseconds = 0;  // from entering to leaving
+  int64_t nanoseconds = 0;  // in which it was carried out or waited for
   int64_t waited = 0;       // [ns] of these until the last rank had arrived
+  int64_t exposed = 0;      // [ns] in which the rank did nothing but wait for the call
+  TimeSpent& operator+=(const TimeSpent& other);
+  int64_t hidden() const { return std::max<int64_t>(0, nanoseconds - exposed); }  // it computed
 };
 
 class CommunicationLog {
@@ -52,7 +56,7 @@ class CommunicationLog {
   CommunicationLog(Rows rows, Times times) : rows_(std::move(rows)), times_(std::move(times)) {}
 
   void add(Collective collective, Purpose purpose, int64_t elements, int64_t bytes, int ranks);
-  void add_time(Collective collective, int64_t nanoseconds, int64_t waited);
+  void add_time(Collective collective, const TimeSpent& time);
   void clear();
   const Rows& rows() const { return rows_; }
   const Times& times() const { return times_; }

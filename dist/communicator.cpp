@@ -47,6 +47,18 @@ void require_addable(const Call& call, const Tensor& tensor, CallName name) {
           "the mean of integers is not an integer; use the sum, or a float type");
 }
 
+void require_start(const Call& call, const Tensor& tensor, int shards, const Tensor& start,
+                   CallName name) {
+  if (!start.defined() || !tensor.defined()) return;
+  require(call.reduction == Reduction::sum, intro(call, name),
+          "a mean cannot continue from a start; "
+          "use the sum, and divide when everything is added");
+  require(start.dtype() == tensor.dtype() && start.numel() * shards == tensor.numel(),
+          intro(call, name), "the start is ", start.numel(), " ", zl::name(start.dtype()),
+          " elements and the sum ", tensor.numel() / shards, " ", zl::name(tensor.dtype()),
+          "; they must be alike");
+}
+
 void require_disjoint(const Call& call, const Tensor& from, const Tensor& to, CallName name) {
   if (!from.defined() || !to.defined()) return;
   require(from.dtype() == to.dtype() && from.numel() == to.numel(), intro(call, name), "from is ",
@@ -61,19 +73,23 @@ void require_disjoint(const Call& call, const Tensor& from, const Tensor& to, Ca
 
 }  // namespace
 
-Work Communicator::all_reduce(const Tensor& inout, Reduction reduction, CallName name) {
+Work Communicator::all_reduce(const Tensor& inout, Reduction reduction, CallName name,
+                              const Tensor& start) {
   Call call{.kind = Collective::all_reduce, .reduction = reduction};
   require_addable(call, inout, name);
+  require_start(call, inout, 1, start, name);
   call = begin(call, inout, name);
-  return end(call, do_all_reduce(inout, call));
+  return end(call, do_all_reduce(inout, start, call));
 }
 
-Work Communicator::reduce_scatter(const Tensor& full, Reduction reduction, CallName name) {
+Work Communicator::reduce_scatter(const Tensor& full, Reduction reduction, CallName name,
+                                  const Tensor& start) {
   Call call{.kind = Collective::reduce_scatter, .reduction = reduction};
   require_addable(call, full, name);
   require_equal_shards(call, full, size_, name);
+  require_start(call, full, size_, start, name);
   call = begin(call, full, name);
-  return end(call, do_reduce_scatter(full, call));
+  return end(call, do_reduce_scatter(full, start, call));
 }
 
 Work Communicator::all_gather(const Tensor& full, CallName name) {
@@ -153,11 +169,24 @@ Call Communicator::begin(Call call, int64_t bytes, CallName name) {
   return call;
 }
 
-void Communicator::all_ranks_came(const Call& call) {
-  const int64_t now =
-      events_.append(EventKind::collective_met, name(call.kind), 0, call.count, call.name.data());
-  for (const auto& operation : in_flight_)
-    if (operation->call == call) operation->all_came = now;
+Communicator::Operation* Communicator::find(const Call& call) {
+  const auto found = std::ranges::find_if(
+      in_flight_, [&](const auto& operation) { return operation->call == call; });
+  return found == in_flight_.end() ? nullptr : found->get();
+}
+
+void Communicator::all_ranks_came(const Call& call, int64_t at) {
+  const int64_t now = events_.append(EventKind::collective_met, name(call.kind), 0, call.count,
+                                     call.name.data(), at);
+  if (Operation* operation = find(call)) operation->all_came = now;
+}
+
+void Communicator::carried_out(const Call& call, int64_t began, int64_t moved) {
+  Operation* const operation = find(call);
+  if (!operation) return;
+  operation->began = began;
+  operation->moved = events_.append(EventKind::collective_moved, name(call.kind), 0, call.count,
+                                    call.name.data(), moved);
 }
 
 void Communicator::end_event(const Operation& operation) {
@@ -166,8 +195,16 @@ void Communicator::end_event(const Operation& operation) {
       sent_bytes_times_n(call.kind, call.count * size_of(call.dtype), size_) / size_;
   const int64_t now = events_.append(EventKind::collective_end, name(call.kind), sent, call.count,
                                      call.name.data());
-  log_.add_time(call.kind, now - operation.began,
-                call.point_to_point() ? 0 : operation.all_came - operation.began);
+  // Hidden: until the data has moved or the rank begins to wait, whichever comes first.
+  const int64_t began = operation.began, moved = operation.moved ? operation.moved : now,
+                wait_began = operation.wait_began ? operation.wait_began : began,
+                hidden = std::max<int64_t>(0, std::min(moved, wait_began) - began),
+                exposed = now - wait_began;
+  const int64_t waited =
+      call.point_to_point() ? 0 : std::max<int64_t>(0, operation.all_came - began);
+  log_.add_time(
+      call.kind,
+      {.calls = 1, .nanoseconds = hidden + exposed, .waited = waited, .exposed = exposed});
 }
 
 // A transport that has moved the data already ends the call here; its Work must be waited for all
@@ -179,8 +216,16 @@ Work Communicator::end(const Call& call, Work work) {
   const bool complete = !work.pending();
   if (complete) end_event(*operation);
   const auto wait = [this, operation, complete, rest = std::make_shared<Work>(std::move(work))] {
-    std::erase(in_flight_, operation);
+    struct Erase {
+      Communicator& of;
+      const Operation* operation;
+      ~Erase() {
+        std::erase_if(of.in_flight_, [&](const auto& other) { return other.get() == operation; });
+      }
+    } erase{*this, operation.get()};
     if (complete) return;
+    operation->wait_began = events_.append(EventKind::collective_wait, name(operation->call.kind),
+                                           0, operation->call.count, operation->call.name.data());
     rest->wait();
     end_event(*operation);
   };

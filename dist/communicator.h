@@ -49,10 +49,14 @@ class Communicator {
   // their contents are unspecified, and every further call throws it again.
 
   // In: this rank's values. Out: the reduction of all ranks' values, the same bits on every rank.
-  [[nodiscard]] Work all_reduce(const Tensor& inout, Reduction reduction, CallName name);
+  // `start`: a sum begins with it instead of with 0, so that several calls add one after another.
+  // It has as many elements, and is the same on every rank.
+  [[nodiscard]] Work all_reduce(const Tensor& inout, Reduction reduction, CallName name,
+                                const Tensor& start = {});
   // In: this rank's full tensor. Out: the local shard holds the reduction of all ranks' values of
-  // it; the rest is unspecified.
-  [[nodiscard]] Work reduce_scatter(const Tensor& full, Reduction reduction, CallName name);
+  // it; the rest is unspecified. `start`: likewise, of this rank's shard.
+  [[nodiscard]] Work reduce_scatter(const Tensor& full, Reduction reduction, CallName name,
+                                    const Tensor& start = {});
   // In: the local shard. Out: every shard, each from its rank.
   [[nodiscard]] Work all_gather(const Tensor& full, CallName name);
   // In: the root's values. Out: the same on every rank.
@@ -83,6 +87,10 @@ class Communicator {
   // on this rank until it has been waited for.
   virtual int64_t reduction_scratch_bytes(int64_t /*count*/, Dtype) const { return 0; }
 
+  // Throws CommunicationError if this rank knows that the run has failed. A device whose transport
+  // has failed goes on with garbage, so call it between reading a result and reporting it.
+  virtual void require_running() {}
+
   // To be called after the rank's last call. Throws CommunicationError if a Work was not waited
   // for.
   virtual void finish();
@@ -95,7 +103,11 @@ class Communicator {
   Communicator(int rank, int size, EventStream& events)
       : rank_(rank), size_(size), events_(events) {}
   // The transport calls this when all ranks have come to `call`: until then this rank waited.
-  void all_ranks_came(const Call& call);
+  // `at` [ns]: when, if that was earlier than now.
+  void all_ranks_came(const Call& call, int64_t at = 0);
+  // For a transport that carries a call out on another thread, before the wait() of its Work
+  // returns: when that thread began, and when the data had moved [ns].
+  void carried_out(const Call& call, int64_t began, int64_t moved);
 
  private:
   // A call whose Work has not been waited for. Each has its own times, because several may be in
@@ -103,11 +115,12 @@ class Communicator {
   struct Operation {
     Call call;
     int64_t began = 0, all_came = 0;         // [ns]
+    int64_t wait_began = 0, moved = 0;       // [ns]; 0: as began and the end
     bool returned = false, dropped = false;  // its Work
   };
 
-  virtual Work do_all_reduce(const Tensor& inout, const Call& call) = 0;
-  virtual Work do_reduce_scatter(const Tensor& full, const Call& call) = 0;
+  virtual Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) = 0;
+  virtual Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) = 0;
   virtual Work do_all_gather(const Tensor& full, const Call& call) = 0;
   virtual Work do_broadcast(const Tensor& inout, const Call& call) = 0;
   virtual Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) = 0;
@@ -121,6 +134,7 @@ class Communicator {
   Call begin(Call call, int64_t bytes, CallName name);
   Work end(const Call& call, Work work);
   void end_event(const Operation& operation);
+  Operation* find(const Call& call);  // null: not in flight
   void require_none_dropped() const;
 
   int rank_, size_;

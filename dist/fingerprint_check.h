@@ -2,9 +2,9 @@
 //
 // Transports such as NCCL move data themselves and never notice that ranks make different calls.
 // Ranks that are threads compare calls in memory (dist/threads/local_fingerprint_check.h), ranks
-// that are processes over a connection to rank 0 (dist/processes/control_client.h). Only failed()
-// may be called by other threads than the rank's. What returns after waiting throws
-// CommunicationError if the run has failed.
+// that are processes over a connection to rank 0 (dist/processes/control_client.h). Other threads
+// than the rank's, such as a watchdog, may call only set_state(), fail() and failed(). What returns
+// after waiting throws CommunicationError if the run has failed.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,10 @@ class MetaCommunicator final : public Communicator {
     all_ranks_came(call);
     return Work([held = std::move(scratch)]() mutable { held = {}; });
   }
-  Work do_all_reduce(const Tensor& inout, const Call& call) override { return reduce(inout, call); }
-  Work do_reduce_scatter(const Tensor& full, const Call& call) override {
+  Work do_all_reduce(const Tensor& inout, const Tensor&, const Call& call) override {
+    return reduce(inout, call);
+  }
+  Work do_reduce_scatter(const Tensor& full, const Tensor&, const Call& call) override {
     return reduce(full, call);
   }
   Work do_all_gather(const Tensor&, const Call& call) override { return complete(call); }

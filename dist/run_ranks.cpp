@@ -10,9 +10,11 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "dist/lane/lane_communicator.h"
 #include "dist/threads/local_fingerprint_check.h"
 #include "dist/threads/thread_communicator.h"
 #include "tensor/error.h"
@@ -35,8 +37,11 @@ class Run {
         transport_(transport),
         body_(body),
         options_(options),
-        rendezvous_(size, options.timeout) {
-    for (int r = 0; r < size; ++r) events_.emplace_back(r, options.event_capacity);
+        rendezvous_(size, options.timeout, options.lane ? 2 * size : size) {
+    for (int r = 0; r < size; ++r) {
+      events_.emplace_back(r, options.event_capacity);
+      if (options.lane) events_of_lanes_.emplace_back(r, options.event_capacity);
+    }
   }
 
   void run() {
@@ -50,14 +55,17 @@ class Run {
   }
 
  private:
+  static std::string could_not_start(const std::string& thread, const std::exception& error) {
+    return str(thread, " could not start (", error.what(),
+               "); try fewer ranks, or raise the limit on threads (ulimit -u, or the container's)");
+  }
+
   void start(int rank, std::vector<std::jthread>& threads) {
     if (failed_to_start_) return;
     try {
       threads.emplace_back([this, rank] { run_rank(rank); });
     } catch (const std::exception& error) {  // mostly: the system gives no more threads
-      rendezvous_.fail(str("rank ", rank, " could not start (", error.what(),
-                           "); try fewer ranks, or raise the limit on threads (ulimit -u, or the "
-                           "container's)"));
+      rendezvous_.fail(could_not_start(str("rank ", rank), error));
       failed_to_start_ = true;
       std::lock_guard lock(mutex_);
       ended_ += size_ - rank;
@@ -66,20 +74,18 @@ class Run {
 
   void run_rank(int rank) {
     pthread_setname_np(pthread_self(), str("rank ", rank).c_str());
-    EventStream& events = events_[size_t(rank)];
     LocalFingerprintCheck others(rendezvous_, rank);
     std::unique_ptr<Communicator> communicator;
     try {
-      if (transport_.join)
-        communicator = transport_.join(rank, others, events);
-      else
-        communicator = std::make_unique<ThreadCommunicator>(rank, size_, rendezvous_, events);
+      communicator =
+          options_.lane ? with_lane(rank, others) : engine(rank, others, events_[size_t(rank)]);
       body_(*communicator);
       communicator->finish();
     } catch (const std::exception& error) {
-      failed(rank, error.what());
+      failed(rank, error.what(), repeats(rank, communicator.get(), &error));
     } catch (...) {
-      failed(rank, "an exception that is no std::exception");
+      failed(rank, "an exception that is no std::exception",
+             repeats(rank, communicator.get(), nullptr));
     }
     rendezvous_.rank_ended(rank);
     communicator.reset();  // while watch() still runs: the end of a transport may hang
@@ -88,10 +94,36 @@ class Run {
     changed_.notify_all();
   }
 
-  void failed(int rank, const char* what) {
+  std::unique_ptr<Communicator> engine(int rank, FingerprintCheck& others, EventStream& events) {
+    if (transport_.join) return transport_.join(rank, others, events);
+    return std::make_unique<ThreadCommunicator>(rank, size_, rendezvous_, events);
+  }
+
+  std::unique_ptr<Communicator> with_lane(int rank, FingerprintCheck& others) {
+    auto inner = engine(rank, others, events_of_lanes_[size_t(rank)]);
+    LaneFailure failure{.fail = [this](const std::string& why) { rendezvous_.fail(why); },
+                        .failed = [this] { return rendezvous_.failed(); }};
+    try {
+      return std::make_unique<LaneCommunicator>(std::move(inner), events_[size_t(rank)],
+                                                options_.link, std::move(failure));
+    } catch (const std::system_error& error) {
+      throw CommunicationError(could_not_start(str("the lane of rank ", rank), error));
+    }
+  }
+
+  // Whether the exception that a rank has thrown is the failure that another rank caused. The lane
+  // may have met that failure while the rank threw a cause.
+  bool repeats(int rank, const Communicator* communicator, const std::exception* error) const {
+    const auto* lane = dynamic_cast<const LaneCommunicator*>(communicator);
+    const bool may_repeat =
+        !lane || (lane->has_rethrown() && dynamic_cast<const CommunicationError*>(error));
+    return may_repeat && rendezvous_.has_reported(rank);
+  }
+
+  void failed(int rank, const char* what, bool repeats) {
     {  // before the others hear of it, so that this error comes before theirs
       std::lock_guard lock(mutex_);
-      errors_.push_back({std::current_exception(), rendezvous_.has_reported(rank)});
+      errors_.push_back({std::current_exception(), repeats});
     }
     rendezvous_.fail(str("rank ", rank, " stopped: ", what));
   }
@@ -139,7 +171,7 @@ class Run {
   const RankTransport& transport_;
   const std::function<void(Communicator&)>& body_;
   const RankOptions options_;
-  std::deque<EventStream> events_;  // outlive the records in rendezvous_
+  std::deque<EventStream> events_, events_of_lanes_;  // outlive the records in rendezvous_
   Rendezvous rendezvous_;
 
   std::mutex mutex_;
@@ -160,6 +192,8 @@ void run_rank_threads(int size, const RankTransport& transport,
   require(size >= 1, "there must be at least 1 rank, not ", size);
   require(size <= kMostRanks, size, " ranks are too many for one process, which runs up to ",
           kMostRanks, " as threads; use several processes, or `plan`, which needs no ranks");
+  require(options.lane || !options.link.simulated(),
+          "a simulated link needs lanes; set RankOptions::lane");
   last_report.clear();
   Run(size, transport, body, options).run();
 }

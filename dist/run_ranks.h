@@ -14,6 +14,14 @@ class FingerprintCheck;
 
 inline constexpr int kMostRanks = 64;  // of one run: sets of ranks are masks of 64 bits
 
+// A link that each rank sends over, simulated: a call is done no earlier than latency + sent bytes
+// / bandwidth after all ranks have come to it and the calls before it have been sent.
+struct Link {
+  double bandwidth = 0;  // [B/s] of each rank; 0: no limit
+  double latency = 0;    // [s] of each call
+  bool simulated() const { return bandwidth > 0 || latency > 0; }
+};
+
 struct RankOptions {
   // How long a rank waits for the others in one call. 0: forever (gdb, --step).
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
@@ -21,6 +29,10 @@ struct RankOptions {
   // end before the process prints the report and exits with 4. Without a timeout it never does.
   std::chrono::milliseconds grace = std::chrono::seconds(30);
   int64_t event_capacity = 4096;
+  // A second thread per rank, its lane, carries out the calls while the rank computes (dist/lane/).
+  // Without it a call is complete when it returns.
+  bool lane = false;
+  Link link;  // needs the lane
 };
 
 // Runs `body` once per rank, each on its own thread named "rank r", and returns when all have
@@ -38,7 +50,8 @@ using RunRanks = std::function<void(int size, const std::function<void(Communica
 // Makes the communicators of ranks that are threads, for a transport that moves data itself. Both
 // functions may be called by several threads at once.
 struct RankTransport {
-  // Called on the rank's thread, which also destroys the result, before `others` and `events`.
+  // Called on the rank's thread, which also destroys the result, before `others` and `events`. With
+  // RankOptions::lane another thread uses the result in between, and `events` is the lane's.
   std::function<std::unique_ptr<Communicator>(int rank, FingerprintCheck& others,
                                               EventStream& events)>
       join;

@@ -28,7 +28,7 @@ class Work {
   ~Work() {
     if (pending() && dropped_ && std::uncaught_exceptions() == 0) dropped_();
   }
-  // Returns when the result is there. Throws CommunicationError.
+  // From then on the compute stream (CPUs: the caller) sees the result. Throws CommunicationError.
   void wait() {
     if (const auto finish = std::exchange(finish_, {})) finish();
   }

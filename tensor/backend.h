@@ -102,9 +102,12 @@ using OrderedSumType = std::conditional_t<std::is_same_v<T, int32_t>, uint32_t, 
 enum class Stream { compute, communication };
 
 // An event recorded on a stream: it is done when all earlier work of the stream is done.
+// It may outlive the backend that recorded it.
 class StreamEvent {
  public:
   virtual ~StreamEvent() = default;
+  // Never waits; any thread may ask. Throws std::runtime_error if the device's work failed.
+  virtual bool done() const = 0;
 };
 
 // A copy of a tensor to the host, which may be in flight.
@@ -191,6 +194,8 @@ class Backend {
   // x (n), out (1) f64. The sum of squares in fp64, in one fixed order: blocks of 1,024 from the
   // start, each in lanes; lanes and blocks are added pairwise. dims: n
   virtual void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;
+  // The same sum of each block: x (n), out (ceil(n / 1024)) f64.
+  virtual void squares_of_blocks(const Tensor& x, const Tensor& out) = 0;
 
   // Between ranks that are threads (dist/threads/thread_communicator.cpp), in the communication
   // stream. The buffers may belong to any rank.
@@ -202,8 +207,10 @@ class Backend {
   // Later work of the stream begins after the event.
   virtual void wait_event(Stream, const StreamEvent*) {}
   virtual void synchronize() {}  // returns when both streams have finished their work
-  // Whether the event is done; never waits. Throws std::runtime_error if the device's work failed.
-  virtual bool event_done(const StreamEvent*) { return true; }
+  bool event_done(const StreamEvent* event) const { return !event || event->done(); }
+  // For a thread that is not the rank's, before it asks whether events are done: makes this
+  // backend's GPU the thread's. Without it CUDA would open GPU 0 as well, and take its memory.
+  virtual void select_for_this_thread() {}
   // The stream as a cudaStream_t, for NCCL; null on the CPU. Lives as long as the backend.
   virtual void* native_stream(Stream) { return nullptr; }
   // [s] The time that the compute stream takes for `work`, by the device's own clock. Returns when

@@ -6,9 +6,16 @@
 namespace zl {
 
 const char* name(EventKind kind) {
-  static constexpr const char* names[] = {"phase",          "unit",          "allocate",
-                                          "release",        "kernel",        "collective_begin",
-                                          "collective_met", "collective_end"};
+  static constexpr const char* names[] = {"phase",
+                                          "unit",
+                                          "allocate",
+                                          "release",
+                                          "kernel",
+                                          "collective_begin",
+                                          "collective_met",
+                                          "collective_wait",
+                                          "collective_moved",
+                                          "collective_end"};
   return names[size_t(kind)];
 }
 
@@ -23,11 +30,12 @@ void EventStream::set_phase(std::string_view phase) {
 const char* EventStream::keep(std::string_view text) { return kept_.emplace(text).first->c_str(); }
 
 int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int64_t count,
-                            const char* detail) {
+                            const char* detail, int64_t at) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  if (at == 0) at = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   Event& event = ring_[size_t(appended_) % ring_.size()];
   event = {.sequence = appended_++,
-           .nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
+           .nanoseconds = at,
            .kind = kind,
            .phase = phase_,
            .unit = unit_,

@@ -23,6 +23,8 @@ enum class EventKind {
   collective_begin,  // this rank begins a collective of `count` elements and `bytes` bytes; `what`
                      // is its kind, `detail` its name
   collective_met,    // the last rank has begun it: until now this rank waited for other ranks
+  collective_wait,   // the rank begins to wait for it; only where it is in flight until then
+  collective_moved,  // its data has moved; appended when the rank has waited for it
   collective_end,    // this rank has finished; `bytes` were sent, by the ring formula
 };
 const char* name(EventKind kind);
@@ -53,9 +55,10 @@ class EventStream {
   const char* unit() const { return unit_; }
   int rank() const { return rank_; }
 
-  // `what` and `detail` must come from keep() or be literals. Returns the event's time [ns].
+  // `what` and `detail` must come from keep() or be literals. Returns the event's time [ns]. `at`:
+  // when it happened, if that was earlier than now.
   int64_t append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0,
-                 const char* detail = "");
+                 const char* detail = "", int64_t at = 0);
 
   // Calls `listener` at each append, on the rank's own thread. It may block, but must not append.
   // It must not throw at a release, because destructors release.

@@ -313,4 +313,12 @@ void sum_of_squares(const Tensor& x, const Tensor& out) {
   out.backend().sum_of_squares(x, out, workspace(KernelId::sum_of_squares, {x.numel()}, out));
 }
 
+void squares_of_blocks(const Tensor& x, const Tensor& out) {
+  const int64_t blocks = (x.numel() + kSquaresBlock - 1) / kSquaresBlock;
+  require(out.numel() == blocks && out.dtype() == Dtype::f64, "squares_of_blocks: out must be ",
+          blocks, " of f64, not ", in_words(out.shape()), " ", name(out.dtype()));
+  record("squares_of_blocks", out, 2 * x.numel(), {&x, &out});
+  out.backend().squares_of_blocks(x, out);
+}
+
 }  // namespace zl::kernel

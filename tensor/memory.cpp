@@ -103,7 +103,12 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
     if (options_.poison) backend_.poison(block, bytes);
   }
   ledger_.add(use, bytes);
-  events_.append(EventKind::allocate, name(use), bytes, 0, name(options_.pool));
+  try {
+    events_.append(EventKind::allocate, name(use), bytes, 0, name(options_.pool));
+  } catch (...) {  // of a listener
+    release(block, use, bytes);
+    throw;
+  }
   return block;
 }
 

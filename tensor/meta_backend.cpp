@@ -52,6 +52,7 @@ class MetaBackend final : public Backend {
   void adamw(const AdamWUpdate&) override {}
   void sgd(const SgdUpdate&) override {}
   void sum_of_squares(const Tensor&, const Tensor&, const Tensor&) override {}
+  void squares_of_blocks(const Tensor&, const Tensor&) override {}
   void ordered_sum(const OrderedSum&) override {}
   void move_bytes(const void*, void*, int64_t) override {}
 

@@ -14,8 +14,6 @@
 namespace zl {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 NcclType nccl_type(Dtype dtype) {
   switch (dtype) {
     case Dtype::f32: return NcclType::float32;
@@ -90,6 +88,7 @@ NcclCommunicator::NcclCommunicator(const NcclJoin& join, FingerprintCheck& other
       api_(join.api),
       others_(others),
       handle_(join, others_),
+      watchdog_(join, handle_, others_),
       ordered_(ordered) {
   // It does not count as a call of the program: those are numbered from 1.
   (void)do_all_gather_object(
@@ -101,7 +100,17 @@ NcclCommunicator::~NcclCommunicator() = default;
 
 void NcclCommunicator::finish() {
   Communicator::finish();
+  for (auto last = watchdog_.oldest(); last; last = watchdog_.oldest()) {
+    try {
+      handle_.wait("the transfer", [&] { return last->moved->done(); });
+    } catch (const std::exception& error) {
+      fail(last->call, error.what());
+    }
+    watchdog_.set_done(last->record);
+  }
   (void)all_gather_object("", "leaving NCCL");
+  watchdog_.stop();
+  watchdog_.require_no_failure({.kind = Collective::barrier, .name = "leaving NCCL"});
   join_or_leave("leaving NCCL", [&] { handle_.finish(); });
 }
 
@@ -128,6 +137,7 @@ void NcclCommunicator::join_or_leave(std::string_view doing, const std::function
 
 // The first rank to fail throws its own error, the others that of the run.
 void NcclCommunicator::fail(const Call& call, const std::string& why) {
+  watchdog_.require_no_failure(call);  // it knows the operation that failed first
   const std::string text = str("rank ", rank(), " in ", describe(call), ": ", why);
   const bool first = others_.fail(text);
   handle_.abort();
@@ -136,7 +146,8 @@ void NcclCommunicator::fail(const Call& call, const std::string& why) {
 }
 
 // A rank whose check fails leaves NCCL at once.
-void NcclCommunicator::check(const std::function<void()>& others_call) {
+void NcclCommunicator::check(const Call& call, const std::function<void()>& others_call) {
+  watchdog_.require_no_failure(call);
   try {
     others_call();
   } catch (const CommunicationError&) {
@@ -156,7 +167,7 @@ std::shared_ptr<NcclCommunicator::Operation> NcclCommunicator::prepare(const Ten
 
 Work NcclCommunicator::start(const std::shared_ptr<Operation>& operation) {
   Operation* const op = operation.get();
-  check([&] { op->record = others_.require_same_call(op->call, events()); });
+  check(op->call, [&] { op->record = others_.require_same_call(op->call, events()); });
   op->state = Operation::State::checked;
   all_ranks_came(op->call);
   group_.push_back(op);
@@ -164,10 +175,11 @@ Work NcclCommunicator::start(const std::shared_ptr<Operation>& operation) {
   return Work([operation] { operation->owner.complete(*operation); });
 }
 
-Work NcclCommunicator::ordered_reduction(const Tensor& tensor, const Call& call) {
+Work NcclCommunicator::ordered_reduction(const Tensor& tensor, const Tensor& first_addend,
+                                         const Call& call) {
   const auto operation = prepare(tensor, call);
   Operation* const op = operation.get();
-  op->reduction.emplace(tensor, call, rank(), size());
+  op->reduction.emplace(tensor, first_addend, call, rank(), size());
   op->first = [op] {
     Transport transport(*op);
     op->reduction->send_chunks(transport);
@@ -201,12 +213,20 @@ Work NcclCommunicator::unordered_reduction(const Tensor& tensor, const Call& cal
   return start(operation);
 }
 
-Work NcclCommunicator::do_all_reduce(const Tensor& inout, const Call& call) {
-  return ordered_ ? ordered_reduction(inout, call) : unordered_reduction(inout, call);
+Work NcclCommunicator::reduction(const Tensor& tensor, const Tensor& start, const Call& call) {
+  if (ordered_) return ordered_reduction(tensor, start, call);
+  require(!start.defined(), name(call.kind), " '", call.name,
+          "': a sum that continues from a start needs ordered sums, and here NCCL adds");
+  return unordered_reduction(tensor, call);
 }
 
-Work NcclCommunicator::do_reduce_scatter(const Tensor& full, const Call& call) {
-  return ordered_ ? ordered_reduction(full, call) : unordered_reduction(full, call);
+Work NcclCommunicator::do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) {
+  return reduction(inout, start, call);
+}
+
+Work NcclCommunicator::do_reduce_scatter(const Tensor& full, const Tensor& start,
+                                         const Call& call) {
+  return reduction(full, start, call);
 }
 
 Work NcclCommunicator::do_all_gather(const Tensor& full, const Call& call) {
@@ -248,7 +268,8 @@ Work NcclCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, const
 }
 
 Work NcclCommunicator::do_barrier(const Call& call) {
-  check([&] { others_.set_state(others_.require_same_call(call, events()), CallState::done); });
+  check(call,
+        [&] { others_.set_state(others_.require_same_call(call, events()), CallState::done); });
   all_ranks_came(call);
   return {};
 }
@@ -256,7 +277,7 @@ Work NcclCommunicator::do_barrier(const Call& call) {
 std::vector<std::string> NcclCommunicator::do_all_gather_object(const std::string& text,
                                                                 const Call& call) {
   std::vector<std::string> all;
-  check([&] { all = others_.all_gather_object(call, text, events()); });
+  check(call, [&] { all = others_.all_gather_object(call, text, events()); });
   return all;
 }
 
@@ -269,11 +290,11 @@ Work NcclCommunicator::point_to_point(const Tensor& tensor, const Call& call) {
     else
       Transport(*op).receive(at(op->tensor, 0), op->call.count, op->call.peer);
   };
-  check([&] { op->record = others_.post(call, events()); });
+  check(call, [&] { op->record = others_.post(call, events()); });
   op->state = Operation::State::checked;
   posted_.push_back(op);
   return Work([operation, this] {
-    check([&] { others_.wait_for_match(operation->record); });
+    check(operation->call, [&] { others_.wait_for_match(operation->record); });
     all_ranks_came(operation->call);
     issue_matched();
     complete(*operation);
@@ -318,35 +339,42 @@ void NcclCommunicator::enqueue(const std::vector<Operation*>& operations) {
     if (&backend != std::exchange(last, &backend))
       backend.wait_event(Stream::communication, backend.record_event(Stream::compute).get());
   }
+  const auto began = NcclHandle::Clock::now();
   run_group(&Operation::first);
   run(&Operation::kernel);
   run_group(&Operation::last);
   for (Operation* op : operations) {
-    op->moved = op->tensor.backend().record_event(Stream::communication);
+    Backend& backend = op->tensor.backend();
+    op->moved = backend.record_event(Stream::communication);
     op->state = Operation::State::issued;
     others_.set_state(op->record, CallState::posted);
+    if (op->moved) watchdog_.watch({op->call, op->record, op->moved, began}, backend);
   }
 }
 
-// The host waits, so that the compute stream need not.
+// The compute stream waits, and the host goes on; without a stream the data has moved already. So a
+// reduction may still use its scratch, which is freed here. That is safe because a free block is
+// used again only by work behind the compute stream, which now waits for the reduction: by kernels
+// in it, and by operations, which begin after an event of it (tensor/cuda/device_pool.h).
 void NcclCommunicator::complete(Operation& op) {
   require(op.state != Operation::State::checked, describe(op.call),
           " is waited for before its group has ended");
   try {
     if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
-    others_.set_state(op.record, CallState::moving);
-    handle_.wait("the transfer", [&] { return op.tensor.backend().event_done(op.moved.get()); });
+    if (op.moved) watchdog_.waited_for(op.record);
+    op.tensor.backend().wait_event(Stream::compute, op.moved.get());
   } catch (const std::exception& error) {
     fail(op.call, error.what());
   }
+  watchdog_.require_no_failure(op.call);  // what has moved may be garbage
+  if (!op.moved) others_.set_state(op.record, CallState::done);
   op.state = Operation::State::done;
-  others_.set_state(op.record, CallState::done);
-  op.reduction.reset();  // and its scratch memory
+  op.reduction.reset();
 }
 
-// An operation that was not waited for: its buffers must stay until no stream accesses them. If
-// NCCL was aborted, kernels may still follow on the stream; after half a second the GPU itself
-// hangs.
+// An operation that was not waited for: its buffers must stay until the compute stream waits for
+// it. If NCCL was aborted, kernels may still follow on the stream; after half a second the GPU
+// itself hangs.
 void NcclCommunicator::release(Operation& op) noexcept {
   try {
     if (op.state == Operation::State::issued && !handle_.ended()) complete(op);
@@ -356,8 +384,9 @@ void NcclCommunicator::release(Operation& op) noexcept {
     if (op.state == Operation::State::issued) {
       Backend& backend = op.tensor.backend();
       const auto event = backend.record_event(Stream::communication);
-      const auto limit = Clock::now() + std::chrono::milliseconds(500);
-      while (!backend.event_done(event.get()) && Clock::now() < limit) std::this_thread::yield();
+      const auto limit = NcclHandle::Clock::now() + std::chrono::milliseconds(500);
+      while (!backend.event_done(event.get()) && NcclHandle::Clock::now() < limit)
+        std::this_thread::yield();
     }
   } catch (const std::exception&) {  // of a GPU that does not answer
   }

@@ -5,8 +5,12 @@
 //
 // Ranks first check that they all make the same call, so that NCCL never sees a mismatch. A call
 // runs on the communication stream, after everything enqueued on the compute stream before it.
-// `Work::wait()` blocks the host, because only the host can notice that NCCL hangs; what is
-// enqueued on the compute stream afterwards runs after the data has moved.
+// `Work::wait()` does not block the host: it makes the compute stream wait, so what is enqueued
+// there afterwards runs after the data has moved. Until then kernels that were enqueued between the
+// call and its wait() run beside it. Only the host can notice that NCCL hangs, so a watchdog does
+// (dist/nccl/watchdog.h). What it finds is thrown by the rank's next call, wait() or finish().
+// After a failure a synchronisation with the GPU returns all the same, and what it reads may be
+// garbage: a value is sound only if a later call, finish() or require_running() does not throw.
 //
 // A send and a receive match when both have been called. Their data moves when they are waited for;
 // then each side issues all its matched calls as one NCCL group, which completes as a whole. So a
@@ -22,7 +26,7 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/nccl/handle.h"
+#include "dist/nccl/watchdog.h"
 
 namespace zl {
 
@@ -43,15 +47,20 @@ class NcclCommunicator final : public Communicator {
   void compare_calls_only_on_timeout() override { others_.compare_calls_only_on_timeout(); }
   int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override;
 
-  // Returns when all ranks have left NCCL; waits for the others without a deadline.
+  void require_running() override {
+    watchdog_.require_no_failure({.kind = Collective::barrier, .name = "reading results"});
+  }
+
+  // Returns when the data of all calls has moved and all ranks have left NCCL; waits for the others
+  // without a deadline.
   void finish() override;
 
  private:
   struct Operation;  // a call of this rank, until its data has moved
   class Transport;   // its sends and receives
 
-  Work do_all_reduce(const Tensor& inout, const Call& call) override;
-  Work do_reduce_scatter(const Tensor& full, const Call& call) override;
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override;
   Work do_all_gather(const Tensor& full, const Call& call) override;
   Work do_broadcast(const Tensor& inout, const Call& call) override;
   Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override;
@@ -62,7 +71,8 @@ class NcclCommunicator final : public Communicator {
 
   std::shared_ptr<Operation> prepare(const Tensor& tensor, const Call& call);
   Work start(const std::shared_ptr<Operation>& operation);
-  Work ordered_reduction(const Tensor& tensor, const Call& call);
+  Work reduction(const Tensor& tensor, const Tensor& start, const Call& call);
+  Work ordered_reduction(const Tensor& tensor, const Tensor& start, const Call& call);
   Work unordered_reduction(const Tensor& tensor, const Call& call);
   Work point_to_point(const Tensor& tensor, const Call& call);
   void issue_matched();
@@ -70,13 +80,14 @@ class NcclCommunicator final : public Communicator {
   void enqueue(const std::vector<Operation*>& operations);
   void complete(Operation& operation);
   void release(Operation& operation) noexcept;
-  void check(const std::function<void()>& others_call);
+  void check(const Call& call, const std::function<void()>& others_call);
   void join_or_leave(std::string_view doing, const std::function<void()>& action);
   [[noreturn]] void fail(const Call& call, const std::string& why);
 
   const NcclApi& api_;
   FingerprintCheck& others_;
   NcclHandle handle_;
+  NcclWatchdog watchdog_;
   const bool ordered_;
   bool in_group_ = false;
   std::vector<Operation*> group_;   // to be issued at the end of the group, in order

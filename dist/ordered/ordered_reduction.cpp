@@ -31,8 +31,10 @@ int64_t ordered_scratch(int64_t count, int rank, int ranks) {
   return (ranks - 1) * chunk_length(count, ordered_chunk(count, ranks), rank);
 }
 
-OrderedReduction::OrderedReduction(const Tensor& tensor, const Call& call, int rank, int ranks)
+OrderedReduction::OrderedReduction(const Tensor& tensor, const Tensor& start, const Call& call,
+                                   int rank, int ranks)
     : tensor_(tensor),
+      start_(start),
       call_(call),
       rank_(rank),
       ranks_(ranks),
@@ -62,11 +64,14 @@ void OrderedReduction::send_chunks(ChunkTransport& transport) const {
 
 void OrderedReduction::add() const {
   std::vector<char*> buffers;
+  if (start_.defined())
+    buffers.push_back(at(start_, call_.kind == Collective::all_reduce ? rank_ * chunk_ : 0));
   for (int r = 0; r < ranks_; ++r)
     buffers.push_back(r == rank_ ? at(tensor_, rank_ * chunk_) : received_from(r));
   const std::span<char* const> all = buffers;
-  tensor_.backend().ordered_sum({all, all.subspan(size_t(rank_), 1), 0, own_, call_.dtype,
-                                 call_.reduction == Reduction::mean});
+  char* const result = at(tensor_, rank_ * chunk_);
+  tensor_.backend().ordered_sum(
+      {all, {&result, 1}, 0, own_, call_.dtype, call_.reduction == Reduction::mean});
 }
 
 void OrderedReduction::gather_sums(ChunkTransport& transport) const {

@@ -32,9 +32,11 @@ int64_t ordered_scratch(int64_t count, int rank, int ranks);
 // the transport has completed the one before. Keeps tensor and scratch memory.
 class OrderedReduction {
  public:
-  OrderedReduction(const Tensor& tensor, const Call& call, int rank, int ranks);
+  // `start`: as in Communicator; undefined: 0.
+  OrderedReduction(const Tensor& tensor, const Tensor& start, const Call& call, int rank,
+                   int ranks);
 
-  bool adds() const { return own_ > 0 && ranks_ > 1; }
+  bool adds() const { return own_ > 0 && (ranks_ > 1 || start_.defined()); }
   void send_chunks(ChunkTransport& transport) const;
   void add() const;  // enqueued on the communication stream
   void gather_sums(ChunkTransport& transport) const;
@@ -44,7 +46,7 @@ class OrderedReduction {
   char* received_from(int rank) const;
   int64_t length_of(int rank) const;  // [n] of its chunk
 
-  const Tensor tensor_;
+  const Tensor tensor_, start_;
   const Call call_;
   const int rank_, ranks_;
   const int64_t chunk_, own_;  // [n]

@@ -13,10 +13,10 @@ constexpr int kSpins = 4000;
 
 }  // namespace
 
-Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout)
+Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, int threads)
     : size_(size),
       timeout_(timeout),
-      spins_(size <= int(std::thread::hardware_concurrency()) ? kSpins : 0),
+      spins_(threads <= int(std::thread::hardware_concurrency()) ? kSpins : 0),
       slots_(size_t(size)),
       arrivals_(size),
       departures_(size) {}

@@ -59,7 +59,9 @@ struct QueueEntry {
 
 class Rendezvous {
  public:
-  Rendezvous(int size, std::chrono::milliseconds timeout);
+  // `threads`: of all ranks, each of which needs a core. With fewer cores ranks sleep at a gate at
+  // once.
+  Rendezvous(int size, std::chrono::milliseconds timeout, int threads);
 
   // Returns when all ranks have come with the same call. Throws CommunicationError.
   void enter(int rank, const Contribution& contribution, const EventStream& events);

@@ -50,6 +50,17 @@ class MovesOfAllRanks {
   std::vector<SharedEvent> events_;
 };
 
+// The addresses of what is added, in order.
+class Addends {
+ public:
+  void add(char* address) { addresses_[count_++] = address; }
+  std::span<char* const> all() const { return {addresses_.data(), count_}; }
+
+ private:
+  std::array<char*, kMostRanks + 1> addresses_;
+  size_t count_ = 0;
+};
+
 // A send or receive of this rank until the other side has matched it or this rank gives up.
 struct PostedEntry {
   PostedEntry(Rendezvous& rendezvous, int rank, const Tensor& tensor, const Call& call)
@@ -111,28 +122,34 @@ Work ThreadCommunicator::collective(const Tensor& from, const Tensor& to, const 
 
 // Rank r adds chunk r of all buffers and writes the sum into all of them: one pass, and no other
 // rank reads chunk r.
-Work ThreadCommunicator::do_all_reduce(const Tensor& inout, const Call& call) {
+Work ThreadCommunicator::do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) {
   return collective(inout, inout, call, [&](auto of_rank) {
-    std::array<char*, kMostRanks> buffers;
-    for (int r = 0; r < size(); ++r) buffers[size_t(r)] = of_rank(r).to;
+    Addends addends;
+    if (start.defined()) addends.add(static_cast<char*>(start.address()));
+    for (int r = 0; r < size(); ++r) addends.add(of_rank(r).to);
     const int64_t line = 64;  // [n] no two chunks share a cache line
     const int64_t chunk = ((call.count + size() - 1) / size() + line - 1) / line * line;
     const int64_t begin = std::min(rank() * chunk, call.count),
                   end = std::min(begin + chunk, call.count);
-    const std::span all(buffers.data(), size_t(size()));
-    inout.backend().ordered_sum(
-        {all, all, begin, end, call.dtype, call.reduction == Reduction::mean});
+    inout.backend().ordered_sum({addends.all(), addends.all().last(size_t(size())), begin, end,
+                                 call.dtype, call.reduction == Reduction::mean});
   });
 }
 
-Work ThreadCommunicator::do_reduce_scatter(const Tensor& full, const Call& call) {
+Work ThreadCommunicator::do_reduce_scatter(const Tensor& full, const Tensor& start,
+                                           const Call& call) {
   return collective(full, full, call, [&](auto of_rank) {
-    std::array<char*, kMostRanks> buffers;
-    for (int r = 0; r < size(); ++r) buffers[size_t(r)] = of_rank(r).from;
-    const int64_t shard = call.count / size();
-    const std::span all(buffers.data(), size_t(size()));
-    full.backend().ordered_sum({all, all.subspan(size_t(rank()), 1), rank() * shard,
-                                (rank() + 1) * shard, call.dtype,
+    const int64_t shard = call.count / size(), begin = rank() * shard;
+    Addends addends;
+    if (start.defined())  // its first element is the shard's
+      addends.add(static_cast<char*>(start.address()) - begin * size_of(call.dtype));
+    for (int r = 0; r < size(); ++r) addends.add(of_rank(r).from);
+    char* const result = of_rank(rank()).from;
+    full.backend().ordered_sum({addends.all(),
+                                {&result, 1},
+                                begin,
+                                begin + shard,
+                                call.dtype,
                                 call.reduction == Reduction::mean});
   });
 }

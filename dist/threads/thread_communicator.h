@@ -17,8 +17,8 @@ class ThreadCommunicator final : public Communicator {
       : Communicator(rank, size, events), rendezvous_(rendezvous) {}
 
  private:
-  Work do_all_reduce(const Tensor& inout, const Call& call) override;
-  Work do_reduce_scatter(const Tensor& full, const Call& call) override;
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override;
   Work do_all_gather(const Tensor& full, const Call& call) override;
   Work do_broadcast(const Tensor& inout, const Call& call) override;
   Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override;

@@ -18,7 +18,9 @@ void CallTimes::see(const Event& event) {
   const std::string_view kind = event.what;
   if (event.kind == EventKind::collective_begin && kinds_.count(event.what) != 0)
     open_.push_back({event.detail, event.nanoseconds, {event.what, event.detail, event.bytes}});
-  if (event.kind != EventKind::collective_met && event.kind != EventKind::collective_end) return;
+  if (event.kind != EventKind::collective_met && event.kind != EventKind::collective_moved &&
+      event.kind != EventKind::collective_end)
+    return;
   // Equal names are one pointer, because a stream keeps one copy. Of equal calls the first ends
   // first.
   const auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& o) {
@@ -29,8 +31,12 @@ void CallTimes::see(const Event& event) {
     open->call.waited = event.nanoseconds - open->began;
     return;
   }
+  if (event.kind == EventKind::collective_moved) {
+    open->call.nanoseconds = event.nanoseconds - open->began;
+    return;
+  }
   CallTime call = std::move(open->call);
-  call.nanoseconds = event.nanoseconds - open->began;
+  if (call.nanoseconds == 0) call.nanoseconds = event.nanoseconds - open->began;
   open_.erase(open);
   calls_[{call.kind, call.bytes}].push_back(call.nanoseconds);
   if (ended_) ended_(call);

@@ -17,7 +17,7 @@ namespace zl {
 struct CallTime {
   std::string kind, name;   // "reduce_scatter", "h.3 gradient"
   int64_t bytes = 0;        // [B] of the unsharded side
-  int64_t nanoseconds = 0;  // from entering to leaving
+  int64_t nanoseconds = 0;  // from entering to leaving; in flight: until its data had moved
   int64_t waited = 0;       // [ns] of these until the last rank had arrived
 };
 

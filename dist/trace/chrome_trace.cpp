@@ -19,14 +19,16 @@ struct Slice {
   int64_t bytes = 0, operations = 0;  // of a kernel
 };
 
-// A collective, from entering to leaving. [ns]
+// A collective, from entering to leaving; one in flight, from its issue until its data had moved.
+// [ns]
 struct CollectiveSlice {
   int32_t kind = 0, name = 0;              // indices into RankTrace::texts
   int64_t begin = 0, met = 0, end = 0;     // met: the last rank had arrived
+  int64_t wait = 0, waited = 0;            // the rank waited for it from and to; both 0: not so far
   int64_t bytes = 0, count = 0, sent = 0;  // of the unsharded side; [n]; by the ring formula
   int lane = 0;                            // overlapping calls have different lanes
   int64_t index = -1;                      // counts the rank's collectives; -1: a send or receive
-  bool has_met = false, ended = false;
+  bool has_met = false, has_wait = false, has_moved = false, ended = false;
 };
 
 struct RankTimeline {
@@ -47,11 +49,12 @@ class Builder {
     for (const TraceEvent& e : trace_.events) see(e);
     if (trace_.events.empty()) return {};
     line_.begin = trace_.events.front().nanoseconds;
-    line_.end = trace_.events.back().nanoseconds;
+    line_.end = latest_;
     close_down_to(0, line_.end);
     for (CollectiveSlice& c : line_.collectives) {
-      if (!c.ended) c.end = line_.end;
-      if (!c.has_met) c.met = c.end;
+      if (!c.ended && !c.has_moved) c.end = line_.end;
+      if (!c.ended && c.has_wait) c.waited = line_.end;
+      c.met = c.has_met ? std::min(c.met, c.end) : c.end;
     }
     return std::move(line_);
   }
@@ -73,9 +76,10 @@ class Builder {
 
   void see(const TraceEvent& e) {
     const int64_t now = e.nanoseconds;
+    latest_ = std::max(latest_, now);
     const bool workspace =
         e.kind == EventKind::allocate && text(e.what) == name(MemoryUse::workspace);
-    if (top_is(Slice::Kind::kernel) && !workspace) close_down_to(stack_.size() - 1, now);
+    if (top_is(Slice::Kind::kernel) && !workspace) close_down_to(stack_.size() - 1, latest_);
     switch (e.kind) {
       case EventKind::phase:
         close_down_to(0, now);
@@ -95,10 +99,15 @@ class Builder {
         if (CollectiveSlice* c = find(e, &CollectiveSlice::has_met))
           c->met = now, c->has_met = true;
         break;
-      case EventKind::collective_end:
-        if (CollectiveSlice* c = find(e, &CollectiveSlice::ended))
-          c->end = now, c->sent = e.bytes, c->ended = true;
+      case EventKind::collective_wait:
+        if (CollectiveSlice* c = find(e, &CollectiveSlice::has_wait))
+          c->wait = c->waited = now, c->has_wait = true;
         break;
+      case EventKind::collective_moved:
+        if (CollectiveSlice* c = find(e, &CollectiveSlice::has_moved))
+          c->end = now, c->has_moved = true;
+        break;
+      case EventKind::collective_end: end(e); break;
       case EventKind::allocate:
       case EventKind::release: break;
     }
@@ -139,6 +148,14 @@ class Builder {
                                  .index = all ? collectives_++ : -1});
   }
 
+  void end(const TraceEvent& e) {
+    CollectiveSlice* c = find(e, &CollectiveSlice::ended);
+    if (!c) return;
+    if (!c->has_moved) c->end = e.nanoseconds;
+    if (c->has_wait) c->waited = e.nanoseconds;
+    c->sent = e.bytes, c->ended = true;
+  }
+
   // The first open one of that name that has not come so far.
   CollectiveSlice* find(const TraceEvent& e, bool CollectiveSlice::*far) {
     for (size_t i = first_open_; i < line_.collectives.size(); ++i) {
@@ -151,6 +168,7 @@ class Builder {
   const RankTrace& trace_;
   RankTimeline line_;
   std::vector<Slice> stack_;
+  int64_t latest_ = 0;  // [ns] of the events so far; some are told later than they happened
   int64_t collectives_ = 0;
   size_t first_open_ = 0;  // all before it have ended
 };
@@ -260,10 +278,23 @@ class Drawing {
                    during(c.begin, c.end), ",\"args\":{\"kind\":", quoted(texts[size_t(c.kind)]),
                    ",\"name\":", quoted(texts[size_t(c.name)]), ",\"bytes\":", c.bytes,
                    ",\"count\":", c.count, ",\"sent_bytes\":", c.sent,
-                   ",\"waited_us\":", microseconds(c.met - c.begin), ",\"index\":", c.index, "}"));
+                   ",\"waited_us\":", microseconds(c.met - c.begin),
+                   c.has_wait ? ",\"exposed_us\":" + microseconds(c.waited - c.wait) : "",
+                   ",\"index\":", c.index, "}"));
     if (c.met > c.begin)
       out_.event(
           str("\"ph\":\"X\",\"cat\":\"wait\",\"name\":\"waiting\"", where, during(c.begin, c.met)));
+    if (c.has_wait) issue_and_wait(r, c);
+  }
+
+  // Of a call in flight: what the rank's own thread did for it.
+  void issue_and_wait(size_t r, const CollectiveSlice& c) {
+    const auto& texts = ranks_[r].texts;
+    const std::string call = texts[size_t(c.kind)] + " " + texts[size_t(c.name)];
+    out_.event(str("\"ph\":\"i\",\"s\":\"t\",\"cat\":\"issue\",\"name\":", quoted("issue " + call),
+                   track(r, kCompute), at(c.begin)));
+    out_.event(str("\"ph\":\"X\",\"cat\":\"exposed\",\"name\":", quoted("wait for " + call),
+                   track(r, kCompute), during(c.wait, c.waited)));
   }
 
   void counters(size_t r, int pool) {

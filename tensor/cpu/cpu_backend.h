@@ -67,6 +67,7 @@ class CpuBackend : public Backend {
 
   // norm.cpp
   void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+  void squares_of_blocks(const Tensor& x, const Tensor& out) override;
 
   // ordered_sum.cpp
   void ordered_sum(const OrderedSum& sum) override;

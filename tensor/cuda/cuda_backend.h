@@ -53,7 +53,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<const StreamEvent> record_event(Stream s) override;
   void wait_event(Stream s, const StreamEvent* event) override;
   void synchronize() override;
-  bool event_done(const StreamEvent* event) override;
+  void select_for_this_thread() override;
   void wait_on_host(const StreamEvent* event);
   void* native_stream(Stream s) override { return stream(s); }
   double seconds(const std::function<void()>& work) override;
@@ -110,6 +110,7 @@ class CudaBackend final : public Backend {
 
   // norm.cu
   void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+  void squares_of_blocks(const Tensor& x, const Tensor& out) override;
 
  private:
   void add_bias(const Tensor& bias, const Tensor& y);  // (N), (M, N); elementwise.cu

@@ -5,7 +5,7 @@
 // step fills the pool; every step needs the same blocks, so later steps allocate nothing from the
 // driver. A released block may be reused at once: every use of it begins after the earlier work of
 // the rank's compute stream, and before a block is released, that stream waits for every copy
-// between ranks that reads or writes it (dist/threads/thread_communicator.cpp).
+// between ranks that reads or writes it: Work::wait() makes it wait (dist/threads/, dist/nccl/).
 #pragma once
 
 #include <cstdint>

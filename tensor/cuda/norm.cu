@@ -26,6 +26,16 @@ __device__ double sum_lane(int64_t n, const T* x, int64_t first, int64_t end) {
   return sum;
 }
 
+// The sum of each block: its lanes are added as the CPU does.
+template <class T>
+__global__ void blocks_kernel(int64_t n, const T* x, double* sums) {
+  const int64_t block = first_element() / kLanes, lane = threadIdx.x % kLanes;
+  double sum = sum_lane(n, x, block * kBlock + lane, (block + 1) * kBlock);
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
+    sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  if (lane == 0 && block * kBlock < n) sums[block] = sum;
+}
+
 // Adds lanes as the CPU does, then neighbouring blocks, then their sums, pair by pair.
 template <class T>
 __global__ void squares_kernel(int64_t n, const T* x, double* sums) {
@@ -62,6 +72,15 @@ void CudaBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tenso
     launch(*this, squares_kernel<T>, parts, kThreads, n, elements<T>(x), sums);
   });
   launch(*this, tree_kernel, 1, kThreads, parts, sums, elements<double>(out));
+}
+
+void CudaBackend::squares_of_blocks(const Tensor& x, const Tensor& out) {
+  const int64_t n = x.numel();
+  if (n == 0) return;
+  for_float_type(x.dtype(), [&]<class T>(T) {
+    launch(*this, blocks_kernel<T>, sums_of_squares(n), kThreads, n, elements<T>(x),
+           elements<double>(out));
+  });
 }
 
 }  // namespace zl::ZEROLAB_CUDA

@@ -6,7 +6,8 @@
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-constexpr int kMostBuffers = 64;  // their addresses are an argument of the kernel
+constexpr int kMostBuffers =
+    65;  // of 64 ranks and a start; their addresses are an argument of the kernel
 // [B] Host memory, for buffers that this GPU cannot access.
 constexpr int64_t kStaging = int64_t(4) << 20;
 

@@ -14,6 +14,12 @@ class CudaEvent final : public StreamEvent {
     require_cuda(status, "cannot record an event");
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
+  bool done() const override {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) return false;
+    require_cuda(status, "the GPU's work failed");
+    return true;
+  }
   cudaEvent_t event() const { return event_; }
 
  private:
@@ -32,12 +38,8 @@ void CudaBackend::wait_event(Stream s, const StreamEvent* event) {
                "a stream cannot wait for an event");
 }
 
-bool CudaBackend::event_done(const StreamEvent* event) {
-  if (!event) return true;
-  const cudaError_t status = cudaEventQuery(static_cast<const CudaEvent*>(event)->event());
-  if (status == cudaErrorNotReady) return false;
-  require_cuda(status, "the GPU's work failed");
-  return true;
+void CudaBackend::select_for_this_thread() {
+  require_cuda(cudaSetDevice(device_), "cannot use the GPU");
 }
 
 void CudaBackend::wait_on_host(const StreamEvent* event) {

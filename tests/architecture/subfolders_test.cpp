@@ -29,6 +29,7 @@ const std::vector<Subfolder> subfolders = {
     {"nn/data", "stages/train/.*|tutorials/.*"},
     {"nn/formats", "tutorials/.*"},
 
+    {"dist/lane", "dist/run_ranks\\.cpp"},
     {"dist/threads", "dist/run_ranks\\.cpp|dist/processes/.*"},
     {"dist/nccl", "dist/processes/.*|tutorials/.*"},
     {"dist/mpi", "dist/processes/.*|tutorials/.*"},

@@ -68,3 +68,16 @@ TEST_CASE("a dry run of a GPU predicts the workspace of a sum of squares", "[cud
   CHECK(peak(meta_backend(DeviceKind::cuda)) == 6 * 8);
   CHECK(peak(cpu_backend()) == 0);
 }
+
+TEST_CASE("on the GPU squares_of_blocks has the bits of the CPU", "[cuda]") {
+  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const int64_t n = GENERATE(1, 1023, 1024, 1025, kSubtree + 1, 3 * kSubtree);
+  CAPTURE(name(dtype), n);
+  const auto [cpu, gpu] = on_both([&](Side& s) {
+    const Tensor out = s.nan({(n + 1023) / 1024}, Dtype::f64);
+    kernel::squares_of_blocks(s.of(random_values(n, 1), {n}, dtype), out);
+    return values_of(out);
+  });
+  CHECK(same_bits(gpu, cpu));
+  CHECK(gpu.back() > 0);
+}

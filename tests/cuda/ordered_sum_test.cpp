@@ -150,9 +150,10 @@ TEST_CASE("ranks in another order have another sum, so the equalities above comp
   CHECK_FALSE(same(gpu, cpu));
 }
 
-TEST_CASE("on the GPU 65 ranks and the mean of integers are refused", "[cuda]") {
+TEST_CASE("on the GPU more than 64 ranks and a start, and the mean of integers, are refused",
+          "[cuda]") {
   require_gpu();
-  Ranks<float> many = random_ranks<float>(65, 3);
+  Ranks<float> many = random_ranks<float>(66, 3);
   CHECK_THROWS_AS(on_gpu(many, many, {0, 3}), std::invalid_argument);
   Ranks<int32_t> integers = random_ranks<int32_t>(2, 3);
   CHECK_THROWS_AS(on_gpu(integers, integers, {0, 3, true}), std::invalid_argument);

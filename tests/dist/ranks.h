@@ -88,6 +88,12 @@ inline RankOptions within(std::chrono::milliseconds timeout) {
   return {.timeout = timeout, .event_capacity = 64};
 }
 
+// Ranks with a lane each.
+inline RankOptions lanes(std::chrono::milliseconds timeout = std::chrono::seconds(20),
+                         const Link& link = {}) {
+  return {.timeout = timeout, .event_capacity = 64, .lane = true, .link = link};
+}
+
 template <class T>
 using Buffers = std::vector<std::vector<T>>;  // by rank
 
@@ -130,6 +136,54 @@ std::vector<T> reduced(const Buffers<T>& in, Reduction reduction) {
   return result;
 }
 
+// Sums the thirds of `t` one after another: each but the first starts with the sum before it. The
+// last third then holds the result, of a reduce_scatter in the rank's shard.
+inline void sum_thirds(Communicator& comm, const Tensor& t, Collective kind, bool starts = true) {
+  const int64_t n = t.numel() / 3, shard = n / comm.size();
+  Tensor start;
+  for (int64_t i = 0; i < 3; ++i) {
+    const Tensor part = t.slice(i * n, {n});
+    if (kind == Collective::all_reduce) {
+      comm.all_reduce(part, Reduction::sum, kName, start).wait();
+      start = part;
+    } else {
+      comm.reduce_scatter(part, Reduction::sum, kName, start).wait();
+      start = part.slice(comm.rank() * shard, {shard});
+    }
+    if (!starts) start = {};
+  }
+}
+
+// The same in one loop, rounded to T after each third.
+template <class T>
+std::vector<T> summed_thirds(const Buffers<T>& in) {
+  const size_t n = in[0].size() / 3;
+  std::vector<T> sums;
+  for (size_t i = 0; i < n; ++i) {
+    Compute<T> sum(in[0][i]);
+    for (size_t part = 0; part < 3; ++part) {
+      for (size_t r = part == 0 ? 1 : 0; r < in.size(); ++r) sum += Compute<T>(in[r][part * n + i]);
+      sum = Compute<T>(T(sum));
+    }
+    sums.push_back(T(sum));
+  }
+  return sums;
+}
+
+// Whether the last third of every rank's buffer, or the rank's shard of it, has the bits of `sums`.
+template <class T>
+bool last_third_is(const std::vector<T>& sums, const Buffers<T>& out, Collective kind) {
+  for (size_t r = 0; r < out.size(); ++r) {
+    const size_t shard = sums.size() / out.size(), all = kind == Collective::all_reduce,
+                 begin = all ? 0 : r * shard, length = all ? sums.size() : shard;
+    const std::vector<T> a(sums.begin() + long(begin), sums.begin() + long(begin + length)),
+        b(out[r].begin() + long(2 * sums.size() + begin),
+          out[r].begin() + long(2 * sums.size() + begin + length));
+    if (!same_bits(a, b)) return false;
+  }
+  return true;
+}
+
 // The result of a run in which ranks fail.
 struct Outcome {
   std::vector<std::string> errors;  // by rank: the CommunicationError that it got; empty if none
@@ -148,7 +202,7 @@ struct Outcome {
 };
 
 inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body,
-                       std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+                       const RankOptions& options) {
   Outcome result;
   result.errors.resize(size_t(ranks));
   const auto start = std::chrono::steady_clock::now();
@@ -163,7 +217,7 @@ inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body
             throw;
           }
         },
-        within(timeout));
+        options);
   } catch (const std::exception& error) {
     result.thrown = error.what();
   } catch (...) {
@@ -172,6 +226,11 @@ inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body
   result.took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - start);
   return result;
+}
+
+inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body,
+                       std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  return outcome(ranks, body, within(timeout));
 }
 
 }  // namespace zl::test

@@ -111,6 +111,59 @@ TEST_CASE("integers wrap around as two's complement", "[dist]") {
   CHECK(out[0] == std::vector<int32_t>{-2, 2, 10});
 }
 
+TEMPLATE_TEST_CASE("sums that start with the sum before are one long sum in order", "[dist]", float,
+                   bf16, f16, double) {
+  const int ranks = GENERATE(1, 2, 3, 4, 5);
+  const Collective kind = GENERATE(Collective::all_reduce, Collective::reduce_scatter);
+  for (const int64_t odd : {1, 3, 211, 1013}) {
+    const int64_t count = kind == Collective::all_reduce ? odd : odd * ranks;
+    CAPTURE(ranks, name(kind), count);
+    const auto in = inputs<TestType>(ranks, 3 * count);
+    const auto run = [&](bool starts) {
+      return after<TestType>(
+          in, [&](Communicator& comm, const Tensor& t) { sum_thirds(comm, t, kind, starts); });
+    };
+    const auto out = run(true), expected = Buffers<TestType>{summed_thirds(in)};
+    CHECK(last_third_is(expected[0], out, kind));
+    // The twins: without the start, and the sum of three sums.
+    CHECK_FALSE(last_third_is(expected[0], run(false), kind));
+    if (ranks == 1 || odd < 211 || std::is_same_v<TestType, double>) continue;
+    std::vector<TestType> of_sums;
+    for (size_t i = 0; i < size_t(count); ++i) {
+      float sum = 0;
+      for (size_t part = 0; part < 3; ++part) {
+        float part_sum = 0;
+        for (const auto& values : in) part_sum += float(values[part * size_t(count) + i]);
+        sum += part_sum;
+      }
+      of_sums.push_back(TestType(sum));
+    }
+    CHECK_FALSE(last_third_is(of_sums, out, kind));
+  }
+}
+
+TEST_CASE("the first two thirds of such sums, which are starts, stay as they are", "[dist]") {
+  const auto in = inputs<float>(3, 3 * 33);
+  const auto out = after<float>(
+      in, [](Communicator& comm, const Tensor& t) { sum_thirds(comm, t, Collective::all_reduce); });
+  for (size_t i = 0; i < 33; ++i) {
+    const float first = (in[0][i] + in[1][i]) + in[2][i];
+    CHECK(out[1][i] == first);
+    CHECK(out[1][33 + i] == ((first + in[0][33 + i]) + in[1][33 + i]) + in[2][33 + i]);
+  }
+}
+
+TEST_CASE("a start that does not fit the sum is refused", "[dist]") {
+  run_ranks(1, [](Communicator& comm) {
+    Rank rank(comm);
+    const Tensor t = rank.filled(8, 1), other = rank.filled(7, 1),
+                 type = rank.empty(8, Dtype::bf16);
+    CHECK_THROWS_AS(comm.all_reduce(t, Reduction::sum, kName, other), std::invalid_argument);
+    CHECK_THROWS_AS(comm.reduce_scatter(t, Reduction::sum, kName, type), std::invalid_argument);
+    CHECK_THROWS_AS(comm.all_reduce(t, Reduction::mean, kName, t), std::invalid_argument);
+  });
+}
+
 TEST_CASE("64 ranks on few cores reduce, gather and meet", "[dist]") {
   std::vector<int> right(64);
   run_ranks(

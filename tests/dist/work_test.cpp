@@ -130,7 +130,7 @@ TEST_CASE("several reductions may be in flight, and each has its own times", "[d
 namespace {
 
 // For the process that the next case forks: it has memory for a few threads' stacks.
-int run_with_few_threads() {
+int run_with_few_threads(bool lane) {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   const rlim_t most = rlim_t(pages * sysconf(_SC_PAGESIZE) + (int64_t(40) << 20));
@@ -139,7 +139,7 @@ int run_with_few_threads() {
   try {
     run_ranks(
         64, [](Communicator& comm) { comm.barrier(kName).wait(); },
-        within(std::chrono::seconds(20)));
+        lane ? lanes() : within(std::chrono::seconds(20)));
   } catch (const CommunicationError& error) {
     const std::string_view text = error.what();
     return text.find("could not start") != text.npos && text.find("fewer ranks") != text.npos ? 0
@@ -156,8 +156,9 @@ TEST_CASE("ranks that get no thread are a CommunicationError that says what to d
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   SKIP("a sanitizer needs its address space");
 #endif
+  const bool lane = GENERATE(false, true);
   const pid_t child = fork();
-  if (child == 0) _exit(run_with_few_threads());
+  if (child == 0) _exit(run_with_few_threads(lane));
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));

@@ -97,12 +97,12 @@ namespace {
 
 // For the process that the next case starts: the fake hangs, and nothing but the end of the process
 // helps.
-void hang(const std::vector<Fault>& faults) {
+void hang(const std::vector<Fault>& faults, bool lagging = false) {
   FakeNccl fake(faults);
   const NcclApi api = fake.api();
   run_nccl_ranks(kRanks,
                  [&](Communicator& comm) {
-                   Rank rank(comm, {}, fake_backends(false));
+                   Rank rank(comm, {}, fake_backends(lagging));
                    program(rank, {});
                  },
                  {.timeout = 200ms, .grace = 100ms}, {.api = &api});
@@ -112,6 +112,12 @@ void hang(const std::vector<Fault>& faults) {
 
 TEST_CASE("NCCL whose abort hangs", "[.nccl-hangs-in-abort]") {
   hang({{"ncclGroupEnd", K::fails_later, 1, 2, R::remote_error}, {"ncclCommAbort", K::hangs, 1}});
+}
+TEST_CASE("NCCL whose abort hangs on the watchdog's thread", "[.nccl-hangs-in-abort-of-watchdog]") {
+  hang({{"ncclGroupEnd", K::stalls, 1, 4}, {"ncclCommAbort", K::hangs, 1}}, true);
+}
+TEST_CASE("NCCL that hangs in a call beside a watchdog", "[.nccl-hangs-beside-watchdog]") {
+  hang({{"ncclGroupEnd", K::hangs, 2, 2}}, true);
 }
 TEST_CASE("NCCL that hangs in joining", "[.nccl-hangs-in-joining]") {
   hang({{"ncclCommInitRankConfig", K::hangs, 1}});
@@ -141,5 +147,9 @@ TEST_CASE(
       report("[.nccl-hangs-in-joining]"),
       ContainsSubstring("exit code 4") && ContainsSubstring("rank 1 is in ncclCommInitRankConfig"));
   CHECK_THAT(report("[.nccl-hangs-in-a-call]"),
+             ContainsSubstring("exit code 4") && ContainsSubstring("rank 2 is in ncclGroupEnd"));
+  CHECK_THAT(report("[.nccl-hangs-in-abort-of-watchdog]"),
+             ContainsSubstring("exit code 4") && ContainsSubstring("rank 1 is in ncclCommAbort"));
+  CHECK_THAT(report("[.nccl-hangs-beside-watchdog]"),
              ContainsSubstring("exit code 4") && ContainsSubstring("rank 2 is in ncclGroupEnd"));
 }

@@ -200,6 +200,15 @@ TEST_CASE("each allocation and release is one event with use, bytes, pool and la
   }
 }
 
+TEST_CASE("an allocation whose listener throws leaves nothing behind", "[tensor]") {
+  Fixture f;
+  f.events.listen([](const Event& e) {
+    if (e.kind == EventKind::allocate) throw std::runtime_error("listener");
+  });
+  CHECK_THROWS_AS(Tensor::empty(f.memory, MemoryUse::activation, {5}), std::runtime_error);
+  CHECK(f.memory.ledger().live_total() == 0);
+}
+
 TEST_CASE("sizes are printed for people", "[tensor]") {
   CHECK(human_bytes(0) == "0 B");
   CHECK(human_bytes(1023) == "1023 B");

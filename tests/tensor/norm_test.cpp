@@ -104,4 +104,23 @@ TEST_CASE("squares that fp32 cannot hold are summed, and non-finite numbers stay
   }
 }
 
+// A shard that is a whole number of blocks has the blocks of the unsharded tensor.
+TEST_CASE("squares_of_blocks has the sum of every 1,024 elements", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  for (const int64_t n : {0, 1, 1023, 1024, 1025, 5000}) {
+    CAPTURE(n);
+    const Values x = doubles(cpu.of(random_values(n, 1), {n}, dtype));
+    const Tensor out = cpu.nan({(n + 1023) / 1024}, Dtype::f64);
+    kernel::squares_of_blocks(cpu.of(x, {n}, dtype), out);
+    for (int64_t b = 0; b < out.numel(); ++b) {
+      const Values block(x.begin() + b * 1024, x.begin() + std::min(n, (b + 1) * 1024));
+      CHECK(doubles(out)[size_t(b)] ==
+            sum_of_squares(cpu, cpu.of(block, {int64_t(block.size())}, dtype)));
+    }
+  }
+  const Tensor x = cpu.nan({1025}, Dtype::f32);
+  CHECK_THROWS_AS(kernel::squares_of_blocks(x, cpu.nan({1}, Dtype::f64)), std::invalid_argument);
+}
+
 }  // namespace

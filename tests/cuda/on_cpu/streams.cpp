@@ -15,6 +15,7 @@ namespace {
 // may outlive the stream and keep its queue.
 struct Queue {
   int gpu = 0;
+  const std::thread::id owner = std::this_thread::get_id();
   std::deque<std::function<bool()>> waiting;
   int64_t enqueued = 0, done = 0;  // [n] so far
   bool busy = false;
@@ -61,11 +62,19 @@ bool run_until(Queue& queue, int64_t position) {
   return true;
 }
 
-// Waits as cudaStreamSynchronize does. Other threads can execute work meanwhile.
+// Executes the work of all GPUs that does not wait for another thread.
+void run_all() {
+  for (const auto& weak : std::vector(queues))
+    if (const auto queue = weak.lock()) (void)run_until(*queue, queue->enqueued);
+}
+
+// Waits as cudaStreamSynchronize does. Other threads can execute work meanwhile. If this work waits
+// for that of other GPUs, whose threads may not wait for anything, they go on too.
 void wait_until(Queue& queue, int64_t position) {
   for (;; std::this_thread::yield()) {
     const std::lock_guard lock(mutex);
     if (run_until(queue, position)) return;
+    run_all();
   }
 }
 
@@ -142,12 +151,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-// Not ready while earlier work is not done. Each query executes one piece of work, so that repeated
-// queries end.
+// Not ready while earlier work is not done. Each query by the stream's own thread executes one
+// piece of work, so that repeated queries end. A query by another thread, such as a watchdog, only
+// looks: so what is executed when does not depend on that thread's speed.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
   if (!event->queue || event->queue->done >= event->position) return cudaSuccess;
-  (void)run_until(*event->queue, event->queue->done + 1);
+  if (event->queue->owner == std::this_thread::get_id())
+    (void)run_until(*event->queue, event->queue->done + 1);
   return cudaErrorNotReady;
 }
 

@@ -5,7 +5,9 @@
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <tuple>
 
 #include "tests/dist/ranks.h"
 
@@ -75,6 +77,22 @@ TEST_CASE("calls of a group are under way together and keep their own times", "[
   times.see(event(60, EventKind::collective_end, "send", kA));
   CHECK(times.calls().at({"send", 8}) == std::vector<int64_t>{60'000});
   CHECK(times.calls().at({"receive", 8}) == std::vector<int64_t>{30'000});
+}
+
+TEST_CASE("a call in flight takes until its data has moved, however late the rank waits",
+          "[dist]") {
+  const bool on_lane = GENERATE(true, false);  // the twin: who does not say so, moves until the end
+  CallTimes times(collective_names());
+  times.see(event(100, EventKind::collective_begin, "all_gather", kA, 64));
+  times.see(event(200, EventKind::collective_begin, "all_gather", kB, 64));
+  for (const auto& [name, met, moved] : {std::tuple(kB, 300, 310), std::tuple(kA, 120, 150)}) {
+    times.see(event(400, EventKind::collective_wait, "all_gather", name));
+    times.see(event(met, EventKind::collective_met, "all_gather", name));
+    if (on_lane) times.see(event(moved, EventKind::collective_moved, "all_gather", name));
+    times.see(event(500, EventKind::collective_end, "all_gather", name, 32));
+  }
+  CHECK(times.calls().at({"all_gather", 64}) ==
+        (on_lane ? std::vector<int64_t>{110'000, 50'000} : std::vector<int64_t>{300'000, 400'000}));
 }
 
 TEST_CASE("bandwidths are those of nccl-tests", "[dist]") {

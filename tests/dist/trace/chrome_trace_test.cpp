@@ -25,13 +25,14 @@ struct Traced {
   std::vector<int64_t> sent;          // [B] by rank, as the log has it
 };
 
-Traced traced(int ranks, int64_t capacity = 100'000) {
+Traced traced(int ranks, bool lane = false, int64_t capacity = 100'000) {
   static const Windows windows(TokenData::of_text("text", std::string(4000, 'a') + "b"), 9);
   GptTrainingSpec spec =
       gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
   spec.steps = 2;
   spec.engine.stage = StageKind::zero3;
   spec.ranks = ranks;
+  spec.rank_options.lane = lane;
   spec.data = &windows;
   Traced all{std::vector<RankTrace>(size_t(ranks)), std::vector<MemoryLedger>(size_t(ranks)),
              std::vector<int64_t>(size_t(ranks))};
@@ -144,7 +145,8 @@ std::set<std::string> names(const Json& trace, const std::string& category) {
 TEST_CASE("a trace has phases, units and kernels within each other, and collectives beside them",
           "[dist]") {
   const int ranks = GENERATE(1, 3);
-  const Traced run = traced(ranks);
+  const bool lane = GENERATE(false, true);
+  const Traced run = traced(ranks, lane);
   Json trace = drawn(run.ranks);
   CHECK(trace["otherData"]["events_left_out"] == 0);
   CHECK(nested(trace));
@@ -156,6 +158,7 @@ TEST_CASE("a trace has phases, units and kernels within each other, and collecti
   for (const char* kernel : {"matmul", "attention_backward", "adamw"})
     CHECK(names(trace, "kernel").contains(kernel));
   CHECK(names(trace, "collective").contains("reduce_scatter h.1 gradient"));
+  CHECK(names(trace, "exposed").contains("wait for reduce_scatter h.1 gradient") == lane);
   std::vector<int64_t> sent(run.ranks.size());
   for (const Json& e : trace["traceEvents"]) {
     if (e["ph"] != "X" || e["cat"] != "collective") continue;
@@ -174,7 +177,8 @@ TEST_CASE("a trace has phases, units and kernels within each other, and collecti
 }
 
 TEST_CASE("arrows join every collective on all ranks, forward in time", "[dist]") {
-  Json trace = drawn(traced(3).ranks);
+  const bool lane = GENERATE(false, true);
+  Json trace = drawn(traced(3, lane).ranks);
   std::set<int64_t> indices;
   for (const Json& e : trace["traceEvents"])
     if (e["ph"] == "X" && e["cat"] == "collective")
@@ -220,6 +224,53 @@ TEST_CASE(
   CHECK(arrows(trace).size() == 6);
 }
 
+TEST_CASE("a call in flight is drawn until its data has moved, and its wait beside the kernels",
+          "[dist]") {
+  const bool cut = GENERATE(false, true);  // while the rank waits
+  EventStream events;
+  TraceRecorder recorder(100);
+  recorder.begin({}, {});
+  events.listen([&](const Event& e) { recorder.see(e); });
+  const auto see = [&](EventKind kind, const char* name, int64_t microseconds) {
+    const bool kernel = kind == EventKind::kernel;
+    events.append(kind, kernel ? name : "all_gather", 12, 3, kernel ? "" : events.keep(name),
+                  1000 * microseconds);
+  };
+  see(EventKind::collective_begin, "a", 100);
+  see(EventKind::kernel, "matmul", 110);
+  see(EventKind::collective_begin, "b", 200);
+  see(EventKind::kernel, "adamw", 210);
+  see(EventKind::collective_wait, "b", 400);
+  see(EventKind::collective_met, "b", 260);
+  see(EventKind::collective_moved, "b", 350);
+  if (!cut) {
+    see(EventKind::collective_end, "b", 410);
+    see(EventKind::collective_wait, "a", 415);
+    see(EventKind::collective_met, "a", 150);
+    see(EventKind::collective_moved, "a", 250);
+    see(EventKind::collective_end, "a", 420);
+  }
+  const Json trace = drawn({recorder.trace()});
+  CHECK(nested(trace));
+  // By name: track, begin and end [us] after the first event.
+  std::map<std::string, std::array<int64_t, 3>> drawn_at;
+  for (const Json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] != "wait")
+      drawn_at[e["name"]] = {e["tid"].get<int64_t>(), nanoseconds(e["ts"]) / 1000,
+                             (nanoseconds(e["ts"]) + nanoseconds(e["dur"])) / 1000};
+  std::map<std::string, std::array<int64_t, 3>> expected = {
+      {"matmul", {1, 10, 100}}, {"adamw", {1, 110, 300}}, {"all_gather b", {3, 100, 250}}};
+  if (cut) {
+    expected["all_gather a"] = {2, 0, 300};
+    expected["wait for all_gather b"] = {1, 300, 300};
+  } else {
+    expected["all_gather a"] = {2, 0, 150};
+    expected["wait for all_gather b"] = {1, 300, 310};
+    expected["wait for all_gather a"] = {1, 315, 320};
+  }
+  CHECK(drawn_at == expected);
+}
+
 TEST_CASE("counters end where the ledger ends, and their highest is its peak", "[dist]") {
   const Traced run = traced(3);
   const Json trace = drawn(run.ranks);
@@ -251,7 +302,7 @@ TEST_CASE("counters end where the ledger ends, and their highest is its peak", "
 TEST_CASE("a trace that is cut is still whole: all that began ends, and it says what is missing",
           "[dist]") {
   const int64_t capacity = GENERATE(0, 1, 37, 400);
-  const Traced run = traced(3, capacity);
+  const Traced run = traced(3, false, capacity);
   CAPTURE(capacity);
   for (const RankTrace& rank : run.ranks) {
     CHECK(int64_t(rank.events.size()) == capacity);

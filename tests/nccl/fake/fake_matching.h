@@ -14,6 +14,7 @@ struct NcclComm {
   int world = 0;  // its place among the fake's worlds
   std::thread::id thread;
   test::Trouble trouble;
+  bool in_group = false;  // its thread has opened a group for it
   bool finalizing = false, aborted = false, destroyed = false;
   Batches batches;  // not done, in the order of the calls
   bool ended() const { return aborted || destroyed; }

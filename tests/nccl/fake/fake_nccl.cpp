@@ -79,8 +79,10 @@ struct FakeNccl::Functions {
     FakeNccl& fake = *current;
     Lock lock(fake.mutex_);
     if (comm->ended()) return fake.note("a poll after the end"), NcclResult::invalid_argument;
+    if (comm->in_group && comm->thread != std::this_thread::get_id())
+      fake.note("a poll on another thread within a group");
     *state = fake.in_progress(*comm) ? NcclResult::in_progress : comm->trouble.error;
-    if (comm->trouble.slow > 0) --comm->trouble.slow;
+    comm->trouble.poll();
     return NcclResult::success;
   }
 
@@ -120,6 +122,7 @@ struct FakeNccl::Functions {
     const Group ended = std::exchange(group, {});
     if (ended.operations.empty()) return NcclResult::success;
     Lock lock(fake.mutex_);
+    ended.comm->in_group = false;
     const NcclResult result = fake.enter("ncclGroupEnd", ended.comm, lock);
     return result == NcclResult::success ? fake.post(ended.comm, ended.operations, lock) : result;
   }
@@ -137,6 +140,7 @@ struct FakeNccl::Functions {
     if (group.depth == 0) return fake.post(comm, {operation}, lock);
     if (group.comm && group.comm != comm) fake.note("one group for two communicators");
     group.comm = comm;
+    comm->in_group = true;
     group.operations.push_back(operation);
     return NcclResult::success;
   }
@@ -197,7 +201,7 @@ NcclResult FakeNccl::enter(const char* function, NcclComm* comm,
                            std::unique_lock<std::mutex>& lock) {
   const int rank = comm ? comm->rank : 0;
   const bool aborts = std::string_view(function) == "ncclCommAbort";
-  if (comm && comm->thread != std::this_thread::get_id())
+  if (comm && comm->thread != std::this_thread::get_id() && (!aborts || comm->in_group))
     note(str(function, " on another thread than the communicator's"));
   if (comm && comm->ended() && !aborts) note(str(function, " after the end"));
   const bool joins = std::string_view(function) == "ncclCommInitRankConfig";
@@ -269,6 +273,14 @@ std::string FakeNccl::misuse() const {
 int FakeNccl::calls(const std::string& function) const {
   const std::lock_guard lock(mutex_);
   return script_.calls(function);
+}
+
+size_t FakeNccl::in_flight(int rank) const {
+  const std::lock_guard lock(mutex_);
+  size_t count = 0;
+  for (const NcclComm& comm : comms_)
+    if (comm.rank == rank) count += comm.batches.size();
+  return count;
 }
 
 }  // namespace zl::test

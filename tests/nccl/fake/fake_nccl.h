@@ -2,9 +2,9 @@
 //
 // It is as strict as NCCL is said to be: it notes as misuse what NCCL leaves undefined (a call
 // while another is in progress, two threads on one communicator, a communicator used after its end
-// or ended twice or never). Like NCCL it never notices that ranks disagree: what does not fit never
-// completes. One mutex guards all that ranks share, also the bytes: the rank that completes a call
-// moves them for all ranks.
+// or ended twice or never). A second thread may poll and abort, but not while a group is open. Like
+// NCCL it never notices that ranks disagree: what does not fit never completes. One mutex guards
+// all that ranks share, also the bytes: the rank that completes a call moves them for all ranks.
 #pragma once
 
 #include <condition_variable>
@@ -37,6 +37,7 @@ class FakeNccl {
   // all ranks have ended.
   std::string misuse() const;
   int calls(const std::string& function) const;  // of all ranks
+  size_t in_flight(int rank) const;  // groups that a rank has asked for, and that are not done
 
   struct Operation;
   struct Batch;

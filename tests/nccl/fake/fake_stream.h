@@ -1,12 +1,15 @@
-// The CPU with a communication stream that lags: what is enqueued waits until a rank asks
-// whether it is done, and each question moves it one thing on. Belongs to one thread.
+// The CPU with a communication stream that lags: what is enqueued is executed when its thread asks
+// whether it is done, one thing at each question, or waits. Kernels work at once on the host, so
+// where a GPU's compute stream would wait, the host does. Belongs to one thread; others may only
+// look at its events.
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tensor/cpu/cpu_backend.h"
@@ -14,8 +17,10 @@
 namespace zl::test {
 
 struct FakeStream {
+  const std::thread::id owner = std::this_thread::get_id();
   std::deque<std::function<bool()>> waiting;  // each: whether it is done
-  int64_t enqueued = 0, done = 0;
+  int64_t enqueued = 0;
+  std::atomic<int64_t> done{0};
   void enqueue(std::function<bool()> what) {
     waiting.push_back(std::move(what));
     ++enqueued;
@@ -34,29 +39,21 @@ class LaggingCpu final : public CpuBackend {
 
   std::shared_ptr<const StreamEvent> record_event(Stream stream) override {
     if (stream == Stream::compute) return nullptr;  // done when the call returns
-    return std::make_shared<Point>(stream_.enqueued);
+    return std::make_shared<Point>(stream_);
   }
-  bool event_done(const StreamEvent* point) override {
-    stream_.move_on();
-    return !point || stream_.done >= static_cast<const Point*>(point)->place;
-  }
-  // The compute stream works at once, so it would have to wait; the host must not do so
-  // without a deadline.
   void wait_event(Stream stream, const StreamEvent* point) override {
-    if (stream == Stream::compute && point &&
-        stream_.done < static_cast<const Point*>(point)->place)
-      hurried_ = true;
+    while (stream == Stream::compute && !event_done(point)) std::this_thread::yield();
   }
   void synchronize() override {
-    for (int tries = 0; !stream_.waiting.empty() && tries < 1000; ++tries) stream_.move_on();
+    for (; !stream_->waiting.empty(); std::this_thread::yield()) stream_->move_on();
   }
   void* native_stream(Stream stream) override {
-    return stream == Stream::communication ? &stream_ : nullptr;
+    return stream == Stream::communication ? stream_.get() : nullptr;
   }
 
   void ordered_sum(const OrderedSum& sum) override {
-    stream_.enqueue([this, sum, buffers = std::vector(sum.buffers.begin(), sum.buffers.end()),
-                     results = std::vector(sum.results.begin(), sum.results.end())] {
+    stream_->enqueue([this, sum, buffers = std::vector(sum.buffers.begin(), sum.buffers.end()),
+                      results = std::vector(sum.results.begin(), sum.results.end())] {
       OrderedSum later = sum;
       later.buffers = buffers;
       later.results = results;
@@ -65,21 +62,22 @@ class LaggingCpu final : public CpuBackend {
     });
   }
   void move_bytes(const void* from, void* to, int64_t bytes) override {
-    stream_.enqueue(
+    stream_->enqueue(
         [this, from, to, bytes] { return CpuBackend::move_bytes(from, to, bytes), true; });
   }
 
-  bool hurried() const {
-    return hurried_;
-  }  // whether the compute stream went on before an event it waits for
-
  private:
   struct Point final : StreamEvent {
-    explicit Point(int64_t place) : place(place) {}
-    int64_t place;
+    explicit Point(std::shared_ptr<FakeStream> of)
+        : stream(std::move(of)), place(stream->enqueued) {}
+    bool done() const override {
+      if (std::this_thread::get_id() == stream->owner && stream->done < place) stream->move_on();
+      return stream->done >= place;
+    }
+    const std::shared_ptr<FakeStream> stream;
+    const int64_t place;
   };
-  FakeStream stream_;
-  bool hurried_ = false;
+  const std::shared_ptr<FakeStream> stream_ = std::make_shared<FakeStream>();
 };
 
 }  // namespace zl::test

@@ -15,12 +15,12 @@ std::vector<std::string> split(const std::string& text, char at) {
 }
 
 Fault::Kind kind_from(const std::string& word) {
-  static constexpr const char* kWords[] = {"slow",  "fails",  "fails_later",
-                                           "never", "stalls", "hangs"};
-  for (int i = 0; i < 6; ++i)
+  static constexpr const char* kWords[] = {"slow",   "fails",  "fails_later", "never",
+                                           "stalls", "breaks", "hangs"};
+  for (size_t i = 0; i < std::size(kWords); ++i)
     if (word == kWords[i]) return Fault::Kind(i);
   throw InputError(
-      str("a fault is slow, fails, fails_later, never, stalls or hangs, not '", word, "'"));
+      str("a fault is slow, fails, fails_later, never, stalls, breaks or hangs, not '", word, "'"));
 }
 
 NcclResult result_from(const std::string& word) {
@@ -76,9 +76,15 @@ NcclResult Trouble::take(const Fault& fault) {
     case Fault::Kind::fails_later: slow = fault.times, error = fault.result; break;
     case Fault::Kind::never: never = true; break;
     case Fault::Kind::stalls: stalls = true; break;
+    case Fault::Kind::breaks: stalls = true, breaks_in = fault.times, later = fault.result; break;
     case Fault::Kind::hangs: break;
   }
   return NcclResult::success;
+}
+
+void Trouble::poll() {
+  if (slow > 0) --slow;
+  if (breaks_in > 0 && --breaks_in == 0) error = later;
 }
 
 std::vector<Fault> FaultScript::call(const std::string& function, int rank) {

@@ -19,6 +19,7 @@ struct Fault {
     fails_later,  // is in progress, then reports `result`
     never,        // is in progress forever
     stalls,  // NCCL takes it, and the data never moves; in a fake stream, or as `never` without one
+    breaks,  // as `stalls`, and `times` polls later NCCL reports `result`
     hangs    // does not return
   };
   std::string function;
@@ -38,11 +39,14 @@ std::vector<Fault> faults_from(const std::string& text);
 // What faults have done to a communicator.
 struct Trouble {
   NcclResult error = NcclResult::success;
-  int slow = 0;         // polls to come that say in progress
+  int slow = 0;       // polls to come that say in progress
+  int breaks_in = 0;  // polls to come until the error is `later`
+  NcclResult later = NcclResult::success;
   bool stalls = false;  // what it posts next
   bool never = false;
   // Returns what the call returns; `hangs` is left to the fake.
   NcclResult take(const Fault& fault);
+  void poll();  // to be called after each
 };
 
 // Counts calls, and knows which go wrong. The fake guards it.

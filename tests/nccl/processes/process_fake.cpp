@@ -109,7 +109,7 @@ struct ProcessFake::Functions {
     if (asked.thread != std::this_thread::get_id())
       fake.note("a poll on another thread than the communicator's");
     *state = fake.in_progress(asked) ? NcclResult::in_progress : asked.trouble.error;
-    if (asked.trouble.slow > 0) --asked.trouble.slow;
+    asked.trouble.poll();
     return NcclResult::success;
   }
 

@@ -34,8 +34,8 @@ class WatchedCommunicator final : public Communicator {
   [[noreturn]] static Work refuse() {
     throw std::logic_error("ring_all_reduce may communicate by send and receive only");
   }
-  Work do_all_reduce(const Tensor&, const Call&) override { refuse(); }
-  Work do_reduce_scatter(const Tensor&, const Call&) override { refuse(); }
+  Work do_all_reduce(const Tensor&, const Tensor&, const Call&) override { refuse(); }
+  Work do_reduce_scatter(const Tensor&, const Tensor&, const Call&) override { refuse(); }
   Work do_all_gather(const Tensor&, const Call&) override { refuse(); }
   Work do_broadcast(const Tensor&, const Call&) override { refuse(); }
   Work do_all_to_all(const Tensor&, const Tensor&, const Call&) override { refuse(); }

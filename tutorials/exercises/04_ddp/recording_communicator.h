@@ -42,19 +42,19 @@ class RecordingCommunicator final : public Communicator {
     record_.push_back({DdpEvent::other_call, int64_t(call.kind), call.count});
   }
 
-  Work do_all_reduce(const Tensor& inout, const Call& call) override {
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
     record_.push_back({DdpEvent::all_reduce, unit_of(inout), call.count,
                        call.reduction == Reduction::mean ? 1 : 0});
     const Tensor result = copy_of(inout);
-    transport_.all_reduce(result, call.reduction, named(call)).wait();
+    transport_.all_reduce(result, call.reduction, named(call), start).wait();
     return Work([this, inout, result, number = all_reduces_++] {
       record_.push_back({DdpEvent::waited, number});
       kernel::copy(result, inout);
     });
   }
-  Work do_reduce_scatter(const Tensor& full, const Call& call) override {
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
     other(call);
-    return transport_.reduce_scatter(full, call.reduction, named(call));
+    return transport_.reduce_scatter(full, call.reduction, named(call), start);
   }
   Work do_all_gather(const Tensor& full, const Call& call) override {
     other(call);

@@ -46,14 +46,14 @@ class LateCommunicator final : public Communicator {
     });
   }
 
-  Work do_all_reduce(const Tensor& inout, const Call& call) override {
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
     return late(inout, [&](const Tensor& copy) {
-      return transport_.all_reduce(copy, call.reduction, named(call));
+      return transport_.all_reduce(copy, call.reduction, named(call), start);
     });
   }
-  Work do_reduce_scatter(const Tensor& full, const Call& call) override {
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
     return late(full, [&](const Tensor& copy) {
-      return transport_.reduce_scatter(copy, call.reduction, named(call));
+      return transport_.reduce_scatter(copy, call.reduction, named(call), start);
     });
   }
   Work do_all_gather(const Tensor& full, const Call& call) override {
