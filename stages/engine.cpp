@@ -1,5 +1,7 @@
 #include "stages/engine.h"
 
+#include <numeric>
+
 #include "tensor/kernels.h"
 
 namespace zl {
@@ -10,6 +12,11 @@ StageOptions stage_options(const EngineOptions& o, Memory* host) {
   require_input(accumulated == o.precision || accumulated == Dtype::f32,
                 "gradients of parameters of ", name(o.precision),
                 " are accumulated in that type or in f32, not in ", name(accumulated));
+  const Dtype sum = compute_type(o.precision);
+  require_input(!o.reproducible || (o.grad_accum_dtype.value_or(sum) == sum &&
+                                    o.communication_data_type.value_or(sum) == sum),
+                "reproducible sums are accumulated and communicated in ", name(sum),
+                "; leave grad_accum_dtype and communication_data_type out");
   const bool offload = o.offload_optimizer && o.stage != StageKind::ddp;
   require_input(!offload || host != nullptr,
                 "offload_optimizer needs host memory: pass a host Memory to initialize()");
@@ -21,6 +28,8 @@ StageOptions stage_options(const EngineOptions& o, Memory* host) {
                        .seed = o.seed,
                        .reduce_bucket_size = o.reduce_bucket_size,
                        .allgather_bucket_size = o.allgather_bucket_size,
+                       .overlap = o.overlap,
+                       .reproducible = o.reproducible,
                        .placement = {}};
   if (offload) options.placement = {.parameter = nullptr, .gradient = host, .optimizer = host};
   return options;
@@ -64,19 +73,37 @@ std::optional<StepResult> Engine::step() {
   const StepResult result = schedule_.step({.lr = learning_rate(),
                                             .max_norm = options_.gradient_clipping,
                                             .scale = loss_scale(),
-                                            .micro_batches = int(options_.accumulation)});
-  double sum = 0;  // the losses arrived before the norm that step() waited for
-  for (kernel::Download<float>& loss : losses_) sum += double(loss.wait()[0]);
-  rank_losses_ = RankNumbers(stage_->comm(), stage_->memory(), sum / double(options_.accumulation),
-                             {"loss", Purpose::loss});
-  losses_.clear();
+                                            .micro_batches = int(options_.accumulation)},
+                                           [this] { gather_losses(); });
+  rank_losses_.start_download();
   if (!result.skipped) ++updates_;
   micro_batch_ = 0;
   if (scaler_) scaler_->update(result.skipped);
   return result;
 }
 
-double Engine::loss_of_step() { return rank_losses_.wait_for_sum() / stage_->comm().size(); }
+// Called when the host has waited for the norm, so the losses have arrived, and before the updates,
+// whose all-gathers may be in flight for long. Each rank contributes its mean; in reproducible mode
+// the loss of each micro-batch.
+void Engine::gather_losses() {
+  std::vector<double> mine;
+  for (kernel::Download<float>& loss : losses_) mine.push_back(double(loss.wait()[0]));
+  losses_.clear();
+  if (!options_.reproducible)
+    mine = {std::accumulate(mine.begin(), mine.end(), 0.0) / double(options_.accumulation)};
+  rank_losses_ = RankNumbers(stage_->comm(), stage_->memory(), mine, {"loss", Purpose::loss});
+}
+
+double Engine::loss_of_step() {
+  if (!options_.reproducible) return rank_losses_.wait_for_sum() / stage_->comm().size();
+  const std::vector<double>& losses = rank_losses_.wait();  // by rank, then micro-batch
+  if (losses.empty()) return 0;                             // no step yet
+  const size_t A = size_t(options_.accumulation);
+  double sum = 0;
+  for (size_t a = 0; a < A; ++a)
+    for (size_t i = a; i < losses.size(); i += A) sum += losses[i];
+  return sum / double(losses.size());
+}
 
 double Engine::learning_rate() const {
   return zl::learning_rate(options_.schedule, options_.optimizer.lr, updates_);

@@ -67,6 +67,7 @@ class Engine {
 
  private:
   void require_between_steps(const char* what) const;
+  void gather_losses();
 
   EngineOptions options_;
   std::unique_ptr<Stage> stage_;
@@ -76,7 +77,7 @@ class Engine {
   int64_t micro_batch_ = 0, updates_ = 0;
   bool backward_done_ = true;                    // of the last forward
   std::vector<kernel::Download<float>> losses_;  // of this step's micro-batches
-  RankNumbers rank_losses_;                      // of the last step
+  RankNumbers rank_losses_;                      // of the last step; see gather_losses()
 };
 
 // Allocates parameters, gradients and optimizer state as options.stage says. `host`: memory for

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "optim/flat_optimizer.h"
@@ -24,6 +25,23 @@ struct Placement {
   Memory* optimizer = nullptr;  // optimizer state and master weights (stages 1, 2 and 3)
 };
 
+// Which communications are in flight while a rank computes, and which full parameters it keeps.
+// Results stay bitwise identical. The names are DeepSpeed's.
+struct Overlap {
+  // One bucket's reduction is in flight while backward goes on; updated parameters are waited for
+  // in their unit's next forward pass.
+  bool overlap_comm = false;
+  // The rest is for stage 3. [n] padded elements.
+  // Units are unsharded ahead of their use until so many elements are ready or in flight. 0: none.
+  int64_t prefetch_bucket_size = 0;
+  // Limits what is unsharded ahead or kept for backward: all full parameters together then fit.
+  int64_t max_live_parameters = std::numeric_limits<int64_t>::max();
+  // A unit stays unsharded between forward and backward if fewer elements are used in between; each
+  // unit behind it is used twice. 0: none. 1: the last unit, which backward needs at once.
+  int64_t max_reuse_distance = 0;
+  bool operator==(const Overlap&) const = default;
+};
+
 struct StageOptions {
   OptimizerConfig optimizer;
   Dtype dtype = Dtype::f32;  // of parameters, activations, and gradients as backward makes them
@@ -34,6 +52,8 @@ struct StageOptions {
   // [n] padded elements at which a bucket of finished units is reduced, or a bucket of updated
   // units gathered. 1: each unit.
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;
+  Overlap overlap;
+  bool reproducible = false;  // as in EngineOptions
   Placement placement;
 };
 
@@ -53,6 +73,10 @@ struct EngineOptions {
   std::optional<Dtype> grad_accum_dtype;         // f32 or `precision`; empty: `precision`
 
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
+  Overlap overlap;
+  // The same bits for every number of ranks N and of micro-batches per step A with the same N * A:
+  // gradients of micro-batches are added one after another in fp32, whichever rank they come from.
+  bool reproducible = false;
   bool offload_optimizer = false;  // optimizer state and gradient shards on the host; not in ddp
   uint64_t seed = 1337;            // of the initial values
 };

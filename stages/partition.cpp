@@ -4,13 +4,14 @@
 
 namespace zl {
 
-Partition::Partition(const Unit& unit, int ranks) : parameters_(unit.parameters) {
+Partition::Partition(const Unit& unit, int ranks, int64_t shard_multiple)
+    : parameters_(unit.parameters) {
   int64_t end = 0;
   for (const Parameter* p : parameters_) {
     offsets_.push_back(round_up(end, kAlignment));
     end = offsets_.back() + p->numel();
   }
-  full_ = round_up(end, kAlignment * ranks);
+  full_ = round_up(end, shard_multiple * ranks);
   shard_ = full_ / ranks;
 }
 

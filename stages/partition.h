@@ -1,7 +1,8 @@
 // The position of each parameter in the flat memory of its unit, and the shard of each rank.
 //
 // Invariants. (1) Parameters are in order, each begins at a multiple of 16 elements (64 bytes in
-// fp32). (2) The unit is padded with zeros to full = 16 * ranks * k elements. (3) Rank r owns
+// fp32). (2) The unit is padded with zeros to full = 16 * ranks * k elements, or in reproducible
+// mode to 1,024 * ranks * k. (3) Rank r owns
 // [r * shard, (r + 1) * shard), shard = full / ranks. (4) Padding is zero in every buffer and never
 // reaches a norm or a file. All four stages use the same partition.
 #pragma once
@@ -17,7 +18,8 @@ class Partition {
   static constexpr int64_t kAlignment = 16;  // [n]
 
   Partition() = default;
-  Partition(const Unit& unit, int ranks);
+  // `shard_multiple` [n]: of a shard.
+  Partition(const Unit& unit, int ranks, int64_t shard_multiple = kAlignment);
 
   int64_t full() const { return full_; }                                  // [n] with padding
   int64_t shard() const { return shard_; }                                // [n]

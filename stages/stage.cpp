@@ -1,7 +1,9 @@
 #include "stages/stage.h"
 
 #include <algorithm>
+#include <exception>
 #include <unordered_set>
+#include <utility>
 
 #include "tensor/kernels.h"
 #include "tensor/random.h"
@@ -16,13 +18,17 @@ const char* name(StageKind kind) {
 Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
     : comm_(comm), device_(memory), options_(std::move(options)), units_(units.size()) {
   require(!units.empty(), "a stage needs at least one unit");
+  require(!options_.reproducible || !options_.communication_dtype ||
+              *options_.communication_dtype == gradient_type(),
+          "reproducible sums are communicated in ", name(gradient_type()));
   std::unordered_set<const Parameter*> seen;
   for (size_t i = 0; i < units.size(); ++i) {
     Unit& unit = units[i];
     require(unit.index == int(i), "unit ", unit.name, " is number ", i,
             " of the model's list, but its index is ", unit.index);
     units_[i].unit = &unit;
-    units_[i].partition = Partition(unit, comm_.size());
+    units_[i].partition = Partition(
+        unit, comm_.size(), options_.reproducible ? kernel::kSquaresBlock : Partition::kAlignment);
     units_[i].first_parameter = int64_t(parameters_.size());
     for (Parameter* p : unit.parameters) {
       require(seen.insert(p).second, "parameter '", p->name, "' is in more than one unit");
@@ -34,6 +40,10 @@ Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, Stage
 }
 
 Stage::~Stage() {
+  try {
+    if (std::uncaught_exceptions() == 0) wait_for_parameters();
+  } catch (const std::exception&) {  // the next call of the communicator throws it again
+  }
   for (UnitState& u : units_) {  // the parameters outlive the memory that they point into
     u.bind_parameters({});
     u.bind_gradients({});
@@ -128,38 +138,112 @@ void Stage::clear_gradient(UnitState& u) {
   kernel::fill(0, u.full_gradient.defined() ? u.full_gradient : u.gradient_shard);
 }
 
+// ---- gradients -------------------------------------------------------------------------------
+
+void Stage::begin_backward(UnitState& u) {
+  const bool apart = u.full_gradient.dtype() != options_.dtype ||
+                     (options_.reproducible && !reduces_every_micro_batch());
+  if (apart)
+    u.backward_gradient =
+        Tensor::zeros(device_, MemoryUse::gradient, {u.partition.full()}, options_.dtype);
+  u.bind_gradients(apart ? u.backward_gradient : u.full_gradient);
+}
+
+void Stage::end_backward(UnitState& u) {
+  u.bind_gradients({});
+  if (!u.backward_gradient.defined() || options_.reproducible) return;
+  kernel::accumulate(u.backward_gradient, u.full_gradient);
+  u.backward_gradient = {};
+}
+
+bool Stage::reduces_now(bool last_micro_batch) const {
+  return last_micro_batch || reduces_every_micro_batch() || options_.reproducible;
+}
+
+int64_t Stage::gradients_added(int64_t micro_batches) const {
+  return options_.reproducible ? micro_batches * comm_.size() : micro_batches;
+}
+
+Dtype Stage::gradient_type() const {
+  if (options_.reproducible) return compute_type(options_.dtype);
+  return options_.gradient_dtype.value_or(options_.dtype);
+}
+
 // ---- communication ---------------------------------------------------------------------------
 
 Work Stage::all_reduce(UnitState& u, Tensor& full_gradient) {
-  return comm_.all_reduce(in_communication_type(u, full_gradient), Reduction::mean,
-                          {u.name() + " gradient", Purpose::gradient});
+  const std::string text = u.name() + " gradient";
+  const CallName name{text, Purpose::gradient};
+  const Tensor gradient = gradient_to_reduce(u, full_gradient);
+  if (!options_.reproducible) return comm_.all_reduce(gradient, Reduction::mean, name);
+  require(!u.gradient_shard.defined(), "all_reduce: unit ", u.name(),
+          " keeps a gradient shard; reproducible sums continue from it, so reduce-scatter them");
+  return comm_.all_reduce(gradient, Reduction::sum, name, initial_sum(u, u.full_gradient));
 }
 
 Work Stage::reduce_scatter(UnitState& u, Tensor& full_gradient) {
-  return comm_.reduce_scatter(in_communication_type(u, full_gradient), Reduction::mean,
-                              {u.name() + " gradient", Purpose::gradient});
+  const std::string text = u.name() + " gradient";
+  const CallName name{text, Purpose::gradient};
+  const Tensor gradient = gradient_to_reduce(u, full_gradient);
+  if (!options_.reproducible) return comm_.reduce_scatter(gradient, Reduction::mean, name);
+  return comm_.reduce_scatter(gradient, Reduction::sum, name, initial_sum(u, gradient_shard(u)));
 }
 
 Work Stage::all_gather(UnitState& u, const Tensor& full_parameter) {
   return comm_.all_gather(full_parameter, {u.name() + " parameter", Purpose::parameter});
 }
 
-Tensor Stage::in_communication_type(UnitState& u, Tensor& full_gradient) {
+Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
+  const bool apart = u.backward_gradient.defined();
+  if (apart) u.communicated_gradient = std::exchange(u.backward_gradient, {});
+  const Tensor gradient = apart ? u.communicated_gradient : full_gradient;
   const Dtype type = options_.communication_dtype.value_or(gradient_type());
-  if (full_gradient.dtype() == type) return full_gradient;
-  const Tensor copy =
-      Tensor::empty(device_, MemoryUse::communication, {full_gradient.numel()}, type);
-  kernel::copy(full_gradient, copy);
+  if (gradient.dtype() == type) return gradient;
+  const Tensor copy = Tensor::empty(device_, MemoryUse::communication, {gradient.numel()}, type);
+  kernel::copy(gradient, copy);
   (reduces_every_micro_batch() ? full_gradient : u.communicated_gradient) = copy;
   return copy;
 }
 
+// The sum begins with what earlier micro-batches left, so all gradients are added one after
+// another.
+const Tensor& Stage::initial_sum(UnitState& u, const Tensor& accumulator) {
+  u.initial_sum = u.accumulator = accumulator;
+  if (&accumulator.memory() != &device_) {  // offloaded
+    u.initial_sum =
+        Tensor::empty(device_, MemoryUse::communication, accumulator.shape(), accumulator.dtype());
+    kernel::copy(accumulator, u.initial_sum);
+  }
+  return u.initial_sum;
+}
+
 void Stage::finish_reduction(UnitState& u) {
-  if (u.communicated_gradient.defined()) {
+  if (options_.reproducible) {
+    finish_sum(u);
+  } else if (u.communicated_gradient.defined()) {
     kernel::copy(u.communicated_gradient, u.full_gradient);
     u.communicated_gradient = {};
   }
   after_reduce(u);
+}
+
+// The sum includes the accumulated gradient. So the accumulator is cleared, and adding the sum
+// replaces it: here where the gradient is kept in full, in after_reduce() where it is sharded.
+void Stage::finish_sum(UnitState& u) {
+  kernel::fill(0, u.accumulator);
+  if (const Tensor sum = std::exchange(u.communicated_gradient, {}); sum.defined()) {
+    const bool all_reduced = sum.numel() == u.accumulator.numel();
+    kernel::accumulate(all_reduced ? sum : local_shard(sum), u.accumulator);
+  }
+  u.accumulator = u.initial_sum = {};
+}
+
+void Stage::wait_for_parameters() {
+  for (UnitState& u : units_) {
+    u.unshard_work.wait();
+    if (u.parameters == ParameterState::unsharding && !u.parameter_shard.defined())
+      u.parameters = ParameterState::unsharded;
+  }
 }
 
 void Stage::announce(const UnitState& u, const char* event) {

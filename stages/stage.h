@@ -60,7 +60,8 @@ class Stage {
   // Collectives of a unit, in place. The reductions take the mean over ranks, in
   // communication_dtype: a gradient of another type that lives for one micro-batch is replaced by a
   // copy of that type; one that is kept gets the result copied back when the reduction has
-  // finished.
+  // finished. In reproducible mode they take the sum, and add it to what earlier micro-batches
+  // left.
   Work all_reduce(UnitState& u, Tensor& full_gradient);
   Work reduce_scatter(UnitState& u, Tensor& full_gradient);
   Work all_gather(UnitState& u, const Tensor& full_parameter);
@@ -74,8 +75,17 @@ class Stage {
   const StageOptions& options() const { return options_; }
   // This rank's shard of the gradient that was reduced last.
   Tensor gradient_shard(const UnitState& u) const;
+  // The buffer that backward fills: full_gradient, or one beside it. end_backward() adds that one
+  // to full_gradient, or in reproducible mode leaves it to the reduction.
+  void begin_backward(UnitState& u);
+  void end_backward(UnitState& u);
+  bool reduces_now(bool last_micro_batch) const;
   void finish_reduction(UnitState& u);  // after its Work: restores types, then after_reduce()
-  void clear_gradient(UnitState& u);    // after an update, for the next step
+  // How many gradients were added that the update has to divide by.
+  int64_t gradients_added(int64_t micro_batches) const;
+  void clear_gradient(UnitState& u);  // after an update, for the next step
+  // Waits for every all-gather of parameters that is in flight.
+  void wait_for_parameters();
   // The parameters of all units in order.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   // Appends a unit event, such as "before_forward", under the unit's label.
@@ -84,8 +94,10 @@ class Stage {
  private:
   void initialize(UnitState& u);
   std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, int64_t first, int64_t n);
-  Dtype gradient_type() const { return options_.gradient_dtype.value_or(options_.dtype); }
-  Tensor in_communication_type(UnitState& u, Tensor& full_gradient);
+  Dtype gradient_type() const;
+  Tensor gradient_to_reduce(UnitState& u, Tensor& full_gradient);
+  const Tensor& initial_sum(UnitState& u, const Tensor& accumulator);
+  void finish_sum(UnitState& u);
 
   Communicator& comm_;
   Memory& device_;

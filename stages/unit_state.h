@@ -28,11 +28,15 @@ struct UnitState {
   Tensor full_gradient, gradient_shard;
   std::unique_ptr<FlatOptimizer> optimizer;  // of the full unit or of the shard
 
-  // Types. Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
-  // another type in full_gradient, backward fills this one instead.
+  // Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
+  // another type in full_gradient, or in reproducible mode, backward fills this one instead.
   Tensor backward_gradient;
-  // Where reductions need another type than full_gradient has, the copy that is reduced.
+  // What is reduced, where that is neither full_gradient nor takes its place: a copy in another
+  // type, or backward_gradient.
   Tensor communicated_gradient;
+  // In reproducible mode, while a reduction is in flight: the part of the kept gradient that it
+  // adds to, and what its sum begins with: the same, or a copy on the device if that is offloaded.
+  Tensor accumulator, initial_sum;
 
   // Kept by the schedule (stages/schedule/).
   ParameterState parameters = ParameterState::unsharded;

@@ -1,11 +1,12 @@
 #include "stages/weights.h"
 
-#include "stages/schedule/step_schedule.h"
+#include "stages/schedule/full_parameters.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 
 void load_weights(Stage& stage, const std::function<std::vector<float>(const Parameter&)>& values) {
+  stage.wait_for_parameters();
   for (const UnitState& u : stage.units())
     u.visit_weights(stage.comm().rank(), [&](const Partition::Piece& piece, const Tensor& part) {
       const Parameter& p = *piece.parameter;

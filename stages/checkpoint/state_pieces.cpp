@@ -50,6 +50,7 @@ std::vector<StatePiece> pieces_of(const UnitState& u, size_t file, int owner,
 }
 
 std::vector<StatePiece> kept_pieces(Stage& stage, const std::vector<StateFile>& files) {
+  stage.wait_for_parameters();
   std::vector<StatePiece> all;
   const int rank = stage.comm().rank();
   for (const UnitState& u : stage.units())

@@ -194,6 +194,14 @@ void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& conf
       types.error("grad_accum_dtype",
                   str(*type, " is neither fp32 nor the type of this run's gradients"));
   }
+  const auto require_fp32 = [&](ConfigBlock& block, const char* key, std::optional<Dtype> type) {
+    if (!config.reproducible || type.value_or(Dtype::f32) == Dtype::f32) return;
+    block.error(key, str(type == Dtype::f16 ? "fp16 keeps 11" : "bf16 keeps 8",
+                         " significant bits of a sum, and zerolab.reproducible adds in fp32, with "
+                         "24; leave it out or write \"fp32\""));
+  };
+  require_fp32(top, "communication_data_type", config.communication_data_type);
+  require_fp32(types, "grad_accum_dtype", config.grad_accum_dtype);
   types.finish();
 }
 
@@ -232,6 +240,30 @@ void read_offload_optimizer(ConfigBlock& zero, JudgedStage stage, Config& config
               "has an effect in stages 1 to 3: ddp keeps its optimizer state on the device");
 }
 
+// A key that DeepSpeed takes with and without "stage3_". Only stage 3 uses it.
+void read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage, int64_t& target) {
+  const std::string longer = "stage3_" + key;
+  const int64_t before = target;
+  const bool first = zero.read(longer.c_str(), target);
+  if (!zero.read(key.c_str(), target) && !first) return;
+  if (first && zero.given(key.c_str()))
+    zero.error(key.c_str(), str("is the same key as ", longer, ", which is ",
+                                *zero.get<int64_t>(longer.c_str()), "; leave one of the two out"));
+  if (target != before && stage.value_or(StageKind::zero3) != StageKind::zero3)
+    zero.note(
+        first ? longer.c_str() : key.c_str(),
+        str("has no effect in stage ", int(*stage), ": parameters are sharded in stage 3 only"));
+}
+
+// Absent and null mean the default: false, or DeepSpeed's true in stage 3 and false elsewhere.
+void read_overlap(ConfigBlock& zero, JudgedStage stage, Overlap& overlap) {
+  if (stage.value_or(StageKind::zero3) != StageKind::zero3) overlap.overlap_comm = false;
+  zero.read("overlap_comm", overlap.overlap_comm);
+  read_of_stage3(zero, "prefetch_bucket_size", stage, overlap.prefetch_bucket_size);
+  read_of_stage3(zero, "max_live_parameters", stage, overlap.max_live_parameters);
+  read_of_stage3(zero, "max_reuse_distance", stage, overlap.max_reuse_distance);
+}
+
 // DeepSpeed refuses these scalings together with a reduce-scatter of gradients.
 void read_scaling(ConfigBlock& top, bool reduce_scatter, JudgedStage stage) {
   const bool refused = reduce_scatter && (stage == StageKind::zero2 || stage == StageKind::zero3);
@@ -258,6 +290,7 @@ void read_zero(ConfigBlock& top, const ConfigSource& source, Config& config) {
   JudgedStage stage = source.stage ? source.stage : config.stage.value_or(StageKind::ddp);
   if (source.several_stages) stage = std::nullopt;
   read_offload_optimizer(zero, stage, config);
+  read_overlap(zero, stage, config.overlap);
   if (read_deprecated(zero, "cpu_offload_param", "offload_param"))
     zero.note("cpu_offload_param", "has no effect yet: parameters stay in device memory");
   const auto is_false = [&](const char* key) {

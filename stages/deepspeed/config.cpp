@@ -24,6 +24,11 @@ using Json = JsonValue::Kind;
 constexpr size_t kMostBytes = 256 << 10;           // real files have a few KiB
 constexpr int kMostSilence = 2000;                 // [ms] between two parts of a pipe's data
 constexpr int64_t kDeepSpeedBucket = 500'000'000;  // [n]
+// In stage 3; read_zero() switches overlap_comm off in the others.
+constexpr Overlap kDeepSpeedOverlap{.overlap_comm = true,
+                                    .prefetch_bucket_size = 50'000'000,
+                                    .max_live_parameters = 1'000'000'000,
+                                    .max_reuse_distance = 1'000'000'000};
 
 // The bytes of a file. A pipe or device must deliver something within two seconds.
 std::string read_file(const std::string& name) {
@@ -142,8 +147,9 @@ void apply_set(const std::string& assignment, int set, const Findings& findings,
 bool read_defaults(ConfigBlock& zerolab) {
   if (zerolab.get<std::string>("defaults") != "deepspeed") return false;
   zerolab.note("defaults",
-               "sets the bucket sizes (5e8) and gradient_clipping (1.0); DeepSpeed's overlap, "
-               "prefetch, persistence and reuse distance have no effect yet");
+               "sets the bucket sizes (5e8), overlap_comm (in stage 3), prefetch (5e7), live "
+               "parameters and reuse distance (1e9) and gradient_clipping (1.0); DeepSpeed's "
+               "persistence thresholds have no effect yet");
   return true;
 }
 
@@ -152,7 +158,11 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
   zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
   zerolab.read("recompute", config.recompute);
   zerolab.read("ordered", config.ordered);
-  if (!config.ordered)
+  zerolab.read("reproducible", config.reproducible);
+  if (config.reproducible && !config.ordered)
+    zerolab.error("reproducible",
+                  "needs sums in rank order, and \"ordered\" is false; leave one of the two out");
+  else if (!config.ordered)
     zerolab.note("ordered",
                  "false lets NCCL choose the order of sums, so stages agree except for rounding; "
                  "ranks without NCCL still add in rank order");
@@ -239,8 +249,10 @@ LoadedConfig load_config(const ConfigSource& source) {
   ConfigBlock zerolab = top.block("zerolab");
   loaded.deepspeed_defaults = read_defaults(zerolab);
   read_zerolab(zerolab, config);
-  if (loaded.deepspeed_defaults)
+  if (loaded.deepspeed_defaults) {
     config.reduce_bucket_size = config.allgather_bucket_size = kDeepSpeedBucket;
+    config.overlap = kDeepSpeedOverlap;
+  }
   if (loaded.deepspeed_defaults || !source.file.empty()) config.gradient_clipping = 1.0;
   BatchSizes batch = read_batch_sizes(top, source.ranks, !source.file.empty());
   config.micro_batch = batch.micro_batch;
@@ -263,6 +275,10 @@ LoadedConfig load_config(const ConfigSource& source) {
   return loaded;
 }
 
+Dtype accumulation_type(const Config& config) {
+  return config.reproducible ? Dtype::f32 : config.grad_accum_dtype.value_or(config.precision);
+}
+
 EngineOptions engine_options(const Config& config) {
   return {.stage = config.stage.value_or(StageKind::ddp),
           .accumulation = config.accumulation,
@@ -276,6 +292,8 @@ EngineOptions engine_options(const Config& config) {
           .grad_accum_dtype = config.grad_accum_dtype,
           .reduce_bucket_size = config.reduce_bucket_size,
           .allgather_bucket_size = config.allgather_bucket_size,
+          .overlap = config.overlap,
+          .reproducible = config.reproducible,
           .offload_optimizer = config.offload_optimizer,
           .seed = config.seed};
 }

@@ -51,6 +51,7 @@ struct Config {
   // zero_optimization
   std::optional<StageKind> stage;                             // the flag wins
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
+  Overlap overlap;  // null in DeepSpeed's defaults, overlap_comm is true if several stages run
   bool offload_optimizer = false;  // to the CPU; ddp keeps its optimizer state on the device
 
   // Reports
@@ -61,13 +62,17 @@ struct Config {
 
   // "zerolab"
   bool recompute = false;
-  bool ordered = true;  // sum over ranks in rank order, also on NCCL
+  bool ordered = true;        // sum over ranks in rank order, also on NCCL
+  bool reproducible = false;  // as in EngineOptions; gradients accumulate in fp32
   std::optional<std::string> model, data;
   uint64_t seed = 1337;
   int64_t steps = 100;
 
   bool from_file = false;  // a file or --set was given
 };
+
+// The type in which micro-batches accumulate.
+Dtype accumulation_type(const Config& config);
 
 // The part of a configuration that the engine needs.
 EngineOptions engine_options(const Config& config);

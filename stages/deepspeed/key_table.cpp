@@ -30,7 +30,12 @@ constexpr char kNoDisk[] = "nothing is stored on disk";
 constexpr char kNone[] = "zerolab has no such mechanism";
 constexpr char kNoParameters[] = "parameters stay in device memory";
 constexpr char kNoPersistence[] = "every parameter is sharded, whatever its size";
-constexpr char kNoPrefetch[] = "a unit is unsharded right before its use and resharded after it";
+constexpr char kPrefetch[] =
+    "stage 3: elements unsharded ahead of their use; 0: a unit is unsharded right before it";
+constexpr char kMaxLive[] =
+    "stage 3: nothing is unsharded ahead or kept if full parameters then exceed this many elements";
+constexpr char kReuse[] =
+    "stage 3: a unit stays unsharded for backward if fewer elements are used in between; 0: none";
 constexpr char kNoTensor[] = "there is no tensor parallelism; every rank reads its own sequences";
 constexpr char kNoZeroPlus[] =
     "tensors are communicated in the type they are stored in (no ZeRO++)";
@@ -126,23 +131,23 @@ constexpr ConfigKey kRows[] = {
     {kZero, "allgather_bucket_size", size, "500000000", "1", honoured,
      "elements per group of all-gathers; 0 or 1: one unit at a time"},
     {kZero, "offload_optimizer", object, "null", "null", honoured, "see below"},
-    {kZero, "overlap_comm", boolean, "null", "false", later,
-     "communication and computation alternate; results are the same"},
+    {kZero, "overlap_comm", boolean, "null", "false", honoured,
+     "one reduction is in flight while backward goes on; results are the same"},
     {kZero, "offload_param", object, "null", "null", later, kNoParameters},
     {kZero,
      "allgather_partitions reduce_scatter contiguous_gradients compute_grad_norm "
      "ignore_unused_parameters load_from_fp32_weights",
      boolean, "true", "true", noted, "zerolab always works as if this were true"},
-    {kZero, "stage3_prefetch_bucket_size prefetch_bucket_size", size, "50000000", "0", later,
-     kNoPrefetch},
+    {kZero, "stage3_prefetch_bucket_size prefetch_bucket_size", size, "50000000", "0", honoured,
+     kPrefetch},
     {kZero, "stage3_param_persistence_threshold param_persistence_threshold", size, "100000", "0",
      later, kNoPersistence},
     {kZero, "stage3_model_persistence_threshold model_persistence_threshold", size,
      "9223372036854775807", "0", later, kNoPersistence},
-    {kZero, "stage3_max_live_parameters max_live_parameters", size, "1000000000", "", later,
-     kNoPrefetch},
-    {kZero, "stage3_max_reuse_distance max_reuse_distance", size, "1000000000", "0", later,
-     kNoPrefetch},
+    {kZero, "stage3_max_live_parameters max_live_parameters", size, "1000000000",
+     "9223372036854775807", honoured, kMaxLive},
+    {kZero, "stage3_max_reuse_distance max_reuse_distance", size, "1000000000", "0", honoured,
+     kReuse},
     {kZero, "sub_group_size", size, "1000000000", "", noted, "an update takes one unit's shard"},
     {kZero,
      "stage3_gather_16bit_weights_on_model_save gather_16bit_weights_on_model_save "
@@ -213,8 +218,9 @@ constexpr ConfigKey kRows[] = {
      "train --save-every writes checkpoints, which any stage and number of ranks can load"},
 
     {kOurs, "defaults", choice("ours deepspeed"), "", "\"ours\"", honoured, "of absent keys"},
-    {kOurs, "reproducible", boolean, "", "false", refused,
-     "equal bits for every number of ranks come with a later version; leave it out or write false"},
+    {kOurs, "reproducible", boolean, "", "false", honoured,
+     "the same bits for every number of ranks and of micro-batches per step with the same product: "
+     "gradients are added one after another, in fp32"},
     {kOurs, "ordered", boolean, "", "true", honoured,
      "sums over ranks in rank order; false: NCCL chooses the order, needs no scratch memory, and "
      "results differ by rounding"},

@@ -83,12 +83,16 @@ void add_types_and_zero(const Config& c, Values& v) {
   }
   v["bf16.enabled"] = json(bf16);
   if (bf16) v["bf16.check_grad_overflow"] = json(c.check_grad_overflow);
-  const Dtype accumulation = c.grad_accum_dtype.value_or(c.precision);
+  const Dtype accumulation = accumulation_type(c);
   v["data_types.grad_accum_dtype"] = json(accumulation);
   v["communication_data_type"] = json(c.communication_data_type.value_or(accumulation));
   v["zero_optimization.stage"] = json(int64_t(c.stage.value_or(StageKind::ddp)));
   v["zero_optimization.reduce_bucket_size"] = json(c.reduce_bucket_size);
   v["zero_optimization.allgather_bucket_size"] = json(c.allgather_bucket_size);
+  v["zero_optimization.overlap_comm"] = json(c.overlap.overlap_comm);
+  v["zero_optimization.stage3_prefetch_bucket_size"] = json(c.overlap.prefetch_bucket_size);
+  v["zero_optimization.stage3_max_live_parameters"] = json(c.overlap.max_live_parameters);
+  v["zero_optimization.stage3_max_reuse_distance"] = json(c.overlap.max_reuse_distance);
   v["zero_optimization.offload_optimizer.device"] = json(c.offload_optimizer ? "cpu" : "none");
 }
 
@@ -107,6 +111,7 @@ void add_reports_and_ours(const Config& c, Values& v) {
     v["csv_monitor.output_path"] = json(c.csv_monitor.output_path);
     v["csv_monitor.job_name"] = json(c.csv_monitor.job_name);
   }
+  v["zerolab.reproducible"] = json(c.reproducible);
   v["zerolab.ordered"] = json(c.ordered);
   v["zerolab.separate_master"] = json(c.optimizer.separate_master);
   v["zerolab.no_weight_decay"] = json(c.optimizer.no_weight_decay);
@@ -115,6 +120,13 @@ void add_reports_and_ours(const Config& c, Values& v) {
   v["zerolab.data"] = json(c.data);
   v["zerolab.seed"] = json(c.seed);
   v["zerolab.steps"] = json(c.steps);
+}
+
+// "zero_optimization.prefetch_bucket_size" is the same key as
+// "zero_optimization.stage3_prefetch_bucket_size". "": the key has one name.
+std::string second_name(const std::string& key) {
+  constexpr std::string_view kPrefix = "zero_optimization.stage3_";
+  return key.starts_with(kPrefix) ? "zero_optimization." + key.substr(kPrefix.size()) : "";
 }
 
 // The origin of a default that is not the schema's.
@@ -126,12 +138,18 @@ std::string default_of(const std::string& key, const LoadedConfig& loaded) {
   };
   if (key == "gradient_clipping" && c.gradient_clipping > 0)
     return "default: DeepSpeed's, as a file is given";
-  if (key.ends_with("_bucket_size") && loaded.deepspeed_defaults)
+  if (const std::string other = second_name(key); loaded.origins.contains(other))
+    return from(other.c_str());
+  if (loaded.deepspeed_defaults &&
+      (key.ends_with("_bucket_size") || key.ends_with("overlap_comm") ||
+       key.starts_with("zero_optimization.stage3_")))
     return "default: zerolab.defaults is \"deepspeed\"";
   if (key == "scheduler.params.warmup_max_lr" && c.schedule.kind == ScheduleKind::warmup)
     return "derived: the optimizer's rate";
   if (key == "scheduler.params.total_num_steps") return "derived: the run's steps";
   if (key == "communication_data_type") return "derived: the type in which gradients accumulate";
+  if (key == "data_types.grad_accum_dtype" && c.reproducible)
+    return "derived: zerolab.reproducible adds in fp32";
   if (key == "data_types.grad_accum_dtype") return "derived: the type of gradients";
   if (key == "zero_optimization.offload_optimizer.device" && c.offload_optimizer)
     return from("zero_optimization.cpu_offload");

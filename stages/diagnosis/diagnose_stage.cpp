@@ -1,5 +1,5 @@
 #include "stages/diagnosis/diagnosis.h"
-#include "stages/schedule/step_schedule.h"
+#include "stages/schedule/full_parameters.h"
 #include "stages/train/gradient_bound.h"
 #include "tensor/kernels.h"
 
@@ -50,7 +50,7 @@ FlatValues full_parameters(Stage& stage) {
 Diagnosis diagnose_stage(const TrainingSpec& spec) {
   const EngineOptions& o = spec.engine;
   if (spec.run_ranks || spec.weights || o.precision == Dtype::f16 || o.grad_accum_dtype ||
-      o.communication_data_type)
+      o.communication_data_type || o.reproducible)
     return {};
   TrainingSpec once = spec;
   once.steps = 1;

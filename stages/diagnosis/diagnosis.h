@@ -40,7 +40,8 @@ FlatValues full_parameters(Stage& stage);
 
 // Runs one step of `spec` under its stage and one of the plain loop, and says what is wrong with
 // the stage. Empty where the first step is right, and where the two cannot be compared: in f16,
-// with other types for gradients, with weights from a file, with ranks in other processes.
+// with other types for gradients, in reproducible mode, with weights from a file, with ranks in
+// other processes.
 Diagnosis diagnose_stage(const TrainingSpec& spec);
 
 }  // namespace zl

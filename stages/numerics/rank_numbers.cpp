@@ -3,32 +3,44 @@
 namespace zl {
 namespace {
 
-Tensor one_per_rank(Communicator& comm, Memory& memory) {
-  return Tensor::empty(memory, MemoryUse::communication, {comm.size()}, Dtype::f64);
+Tensor of_all_ranks(Communicator& comm, Memory& memory, int64_t each) {
+  return Tensor::empty(memory, MemoryUse::communication, {each * comm.size()}, Dtype::f64);
 }
-
-kernel::Download<double> gathered(Communicator& comm, const Tensor& all, CallName name,
-                                  double on_meta) {
-  comm.all_gather(all, name).wait();
-  return kernel::start_download<double>(all, on_meta);
+Tensor of_this_rank(const Communicator& comm, const Tensor& all) {
+  const int64_t each = all.numel() / comm.size();
+  return all.slice(comm.rank() * each, {each});
 }
 
 }  // namespace
 
 RankNumbers::RankNumbers(Communicator& comm, Memory& memory, const Tensor& mine, CallName name,
-                         double on_meta) {
-  const Tensor all = one_per_rank(comm, memory);
-  kernel::copy(mine, all.slice(comm.rank(), {1}));
-  numbers_ = gathered(comm, all, name, on_meta);
+                         double on_meta)
+    : all_(of_all_ranks(comm, memory, mine.numel())), on_meta_(on_meta) {
+  kernel::copy(mine, of_this_rank(comm, all_));
+  gathered_ = comm.all_gather(all_, name);
 }
 
-RankNumbers::RankNumbers(Communicator& comm, Memory& memory, double mine, CallName name) {
-  const Tensor all = one_per_rank(comm, memory);
-  kernel::upload<double>({&mine, 1}, all.slice(comm.rank(), {1}));
-  numbers_ = gathered(comm, all, name, mine);
+RankNumbers::RankNumbers(Communicator& comm, Memory& memory, std::span<const double> mine,
+                         CallName name)
+    : all_(of_all_ranks(comm, memory, int64_t(mine.size()))), on_meta_(mine.empty() ? 0 : mine[0]) {
+  kernel::upload<double>(mine, of_this_rank(comm, all_));
+  gathered_ = comm.all_gather(all_, name);
 }
 
-const std::vector<double>& RankNumbers::wait() { return numbers_.wait(); }
+RankNumbers::RankNumbers(Communicator& comm, Memory& memory, double mine, CallName name)
+    : RankNumbers(comm, memory, {&mine, 1}, name) {}
+
+void RankNumbers::start_download() {
+  if (!all_.defined()) return;
+  gathered_.wait();
+  numbers_ = kernel::start_download<double>(all_, on_meta_);
+  all_ = {};
+}
+
+const std::vector<double>& RankNumbers::wait() {
+  start_download();
+  return numbers_.wait();
+}
 
 double RankNumbers::wait_for_sum() {
   double sum = 0;

@@ -1,6 +1,7 @@
-// One number of each rank, gathered on the device and read by the host later.
+// Numbers of each rank, gathered on the device and read by the host later.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "dist/communicator.h"
@@ -10,17 +11,23 @@ namespace zl {
 
 class RankNumbers {
  public:
-  // Starts the all-gather and the copy to the host; does not wait for either on a GPU. Every rank
-  // must make it. A dry run's numbers are all `on_meta`.
+  // Starts the all-gather of this rank's numbers, of which every rank has the same count. Every
+  // rank must make it. A dry run's numbers are all `on_meta`.
   RankNumbers(Communicator& comm, Memory& memory, const Tensor& mine, CallName name,
-              double on_meta);  // mine: (1) f64
+              double on_meta);  // mine: (n) f64
+  RankNumbers(Communicator& comm, Memory& memory, std::span<const double> mine, CallName name);
   RankNumbers(Communicator& comm, Memory& memory, double mine, CallName name);
   RankNumbers() = default;  // none
 
+  // Starts the copy to the host and frees the numbers on the device; waits for the all-gather.
+  void start_download();
   const std::vector<double>& wait();  // by rank
   double wait_for_sum();              // added in rank order: the same bits on every rank
 
  private:
+  Tensor all_;     // (ranks * n) f64, until the copy has started
+  Work gathered_;  // behind all_, so that it is destroyed first
+  double on_meta_ = 0;
   kernel::Download<double> numbers_;
 };
 

@@ -27,12 +27,16 @@ struct PredictionInput {
   OptimizerBytes optimizer{8, 0};  // [B] per parameter
   bool scratch = false;  // sums over ranks first receive the other ranks' values, as with NCCL
   bool offload_optimizer = false;  // to the host pool; ddp keeps everything on the device
-  std::vector<int64_t> units;      // [n] padded size of each unit, root first
-  int64_t parameters = 0;          // [n] of all units without padding; only checkpoints need it
+  Overlap overlap;
+  bool reproducible = false;   // gradients are then accumulated and communicated in fp32
+  std::vector<int64_t> units;  // [n] padded size of each unit, root first
+  int64_t parameters = 0;      // [n] of all units without padding; only checkpoints need it
 };
 
-// [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks.
-std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks);
+// [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks, in reproducible mode to
+// 1,024 * ranks.
+std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks,
+                                       bool reproducible = false);
 
 struct Prediction {
   // [B] of one rank in one pool; zero for activation and workspace.
@@ -74,6 +78,11 @@ ModelStates model_states(StageKind stage, double parameters, int ranks, const El
 
 // [n] sent per rank and step: (N-1)/N * parameters * 2, 2, 2, 3 for one micro-batch per step. The
 // paper's bound: predict() sends less in stage 3, where root is gathered once for both passes.
-double sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches = 1);
+struct SentElements {
+  double gradient = 0, parameter = 0;  // by what is sent; their types may differ
+  double total() const { return gradient + parameter; }
+};
+SentElements sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches = 1,
+                           bool reproducible = false);
 
 }  // namespace zl

@@ -13,19 +13,61 @@ TrainingSpec with_stage(TrainingSpec spec, StageKind stage) {
   return spec;
 }
 
-StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
+namespace {
+
+int64_t bytes(const StagePlan& plan, std::optional<MemoryUse> use, int64_t MemoryRow::*column) {
+  int64_t sum = 0;
+  for (const MemoryRow& row : plan.memory)
+    if (!use || (row.use == *use && row.pool == Pool::device)) sum += row.*column;
+  return sum;
+}
+
+SettingCost difference(const StagePlan& with, const StagePlan& without) {
+  const auto more = [&](const auto& bytes_of) { return bytes_of(with) - bytes_of(without); };
+  const auto peak = [&](MemoryUse use) {
+    return more([&](const StagePlan& p) { return bytes(p, use, &MemoryRow::predicted_peak); });
+  };
+  return {.rest = more([](const StagePlan& p) { return bytes(p, {}, &MemoryRow::predicted_rest); }),
+          .parameter = peak(MemoryUse::parameter),
+          .gradient = peak(MemoryUse::gradient),
+          .communication = peak(MemoryUse::communication),
+          .peak_total = more([](const StagePlan& p) { return p.peak_total; }),
+          .sent = more([](const StagePlan& p) {
+            int64_t sum = 0;
+            for (const TrafficRow& row : p.traffic) sum += row.predicted_sent;
+            return sum;
+          })};
+}
+
+// The plan without limits and without the costs of settings.
+StagePlan plan_unlimited(const TrainingSpec& spec, StageKind stage, int rank) {
   StagePlan plan{.stage = stage};
-  const TrainingSpec limited = with_stage(spec, stage);
-  TrainingSpec unlimited = limited;
+  TrainingSpec unlimited = with_stage(spec, stage);
   unlimited.device_memory = unlimited.host_memory = 0;
   const RankReport dry = dry_run(unlimited, rank);
-  const Prediction prediction = predict(limited, dry, formulas_apply(spec));
+  const Prediction prediction = predict(unlimited, dry, formulas_apply(spec));
   plan.memory = memory_rows(rank, dry, prediction, dry);
   plan.traffic = traffic_rows(stage, spec.ranks, {}, prediction.traffic, {.steps = 1});
   plan.peak_total = dry.rest.peak_total();
   plan.peak_host = dry.host.peak_total();
   plan.init_peak_total = dry.init_peak_total;
-  plan.checkpoint = checkpoint_bytes(prediction_input(limited), spec.device);
+  plan.checkpoint = checkpoint_bytes(prediction_input(unlimited), spec.device);
+  return plan;
+}
+
+}  // namespace
+
+StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
+  StagePlan plan = plan_unlimited(spec, stage, rank);
+  const auto cost = [&](auto EngineOptions::*setting) -> std::optional<SettingCost> {
+    TrainingSpec without = spec;
+    without.engine.*setting = {};
+    if (without.engine.*setting == spec.engine.*setting) return std::nullopt;
+    return difference(plan, plan_unlimited(without, stage, rank));
+  };
+  plan.overlap = cost(&EngineOptions::overlap);
+  plan.reproducible = cost(&EngineOptions::reproducible);
+  const TrainingSpec limited = with_stage(spec, stage);
   if (limited.device_memory > 0 || limited.host_memory > 0) {
     try {
       dry_run(limited, rank);

@@ -1,5 +1,6 @@
 #include "stages/predict/prediction_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -38,7 +39,9 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
           .optimizer = optimizer_bytes(o.optimizer, o.precision),
           .scratch = spec.uses_scratch(),
           .offload_optimizer = o.offload_optimizer,
-          .units = padded_unit_sizes(model->units(), spec.ranks),
+          .overlap = o.overlap,
+          .reproducible = o.reproducible,
+          .units = padded_unit_sizes(model->units(), spec.ranks, o.reproducible),
           .parameters = parameters};
 }
 
@@ -52,6 +55,10 @@ Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formula
     p.host.rest[use] = dry.host.live(MemoryUse(i)), p.host.peak[use] = dry.host.peak(MemoryUse(i));
   }
   // The dry run of the peaks has at most three micro-batches, and its gradients are finite.
+  if (spec.engine.reproducible) {  // the losses of all micro-batches are gathered together
+    int64_t& peak = p.device.peak[size_t(MemoryUse::communication)];
+    peak = std::max(peak, spec.engine.accumulation * spec.ranks * 8);
+  }
   TrainingSpec unlimited = spec;
   unlimited.device_memory = unlimited.host_memory = 0;
   p.traffic = dry_run(unlimited, 0, spec.engine.accumulation).log;

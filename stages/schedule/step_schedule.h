@@ -7,17 +7,23 @@
 //             at the end. After each pass: reshard.
 //   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
 //             bucket, whose after_update runs when it is full, and at the end.
+// Each communication is waited for at once, unless StageOptions::overlap lets it be in flight:
+// full_parameters.h and gradient_reductions.h say until when. Updated parameters are then waited
+// for before their unit's next forward pass.
+//
 // Each recorded forward pass of a unit adds one to a counter, each backward pass subtracts one. At
 // zero the unit's gradient is complete, also if the unit runs twice, a parameter is unused or a
 // weight is tied.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "nn/unit.h"
 #include "stages/numerics/nonfinite.h"
-#include "stages/stage.h"
+#include "stages/schedule/full_parameters.h"
+#include "stages/schedule/gradient_reductions.h"
 
 namespace zl {
 
@@ -42,8 +48,9 @@ class StepSchedule final : public UnitObserver {
   void backward(Tape& tape, const Var& loss, double scale, bool last);
   // Updates the parameters by the mean gradient over ranks and micro-batches, clipped to max_norm,
   // and clears the gradients. The host waits for the norm; if that is not
-  // finite, also for the search of the gradient that was not.
-  StepResult step(const StepInput& input);
+  // finite, also for the search for the first gradient that is not.
+  // `before_update` is called between the norm and the updates.
+  StepResult step(const StepInput& input, const std::function<void()>& before_update = {});
 
   void before_forward(Unit& unit, bool recorded) override;
   void after_forward(Unit& unit) override;
@@ -51,33 +58,23 @@ class StepSchedule final : public UnitObserver {
   void after_backward(Unit& unit) override;
 
  private:
-  // Units whose communications are issued together.
-  struct Bucket {
-    std::vector<UnitState*> units;
-    int64_t elements = 0;  // [n] padded
-    void add(UnitState& u);
-  };
-
   UnitState& state(Unit& unit) { return stage_.units()[size_t(unit.index)]; }
   EventStream& events() { return stage_.memory().events(); }
   void enter(UnitState& u, const char* event);
   void leave();
   void gradient_complete(UnitState& u);
-  void reduce_bucket();
-  void reduce_rest();
-  void gather_bucket();
+  void reduce_earlier();
   void update(UnitState& u, const Update& step);
+  void gather_updated();
 
   Stage& stage_;
+  FullParameters parameters_;
+  GradientReductions reductions_;
   NonfiniteSearch nonfinite_;
-  Bucket finished_, updated_;
-  bool last_micro_batch_ = true;
+  Bucket updated_;
+  bool last_micro_batch_ = true, backward_runs_ = false;
   int64_t micro_batch_ = 0;                // counts backward()
   std::vector<const UnitState*> running_;  // units whose passes are under way, innermost last
 };
-
-// Full parameters: starts the all-gather if there is none, waits for it, and binds the parameters.
-void unshard(Stage& stage, UnitState& u);
-void reshard(Stage& stage, UnitState& u);
 
 }  // namespace zl

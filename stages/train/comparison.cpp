@@ -50,15 +50,20 @@ double median(std::vector<double> values) {
   return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// With one micro-batch per step all four agree; with several, ddp = zero1 and zero2 = zero3.
-bool promise_the_same(StageKind a, StageKind b, int64_t micro_batches) {
-  return micro_batches == 1 || (a >= StageKind::zero2) == (b >= StageKind::zero2);
+// Whether zero2 and zero3 may differ from ddp and zero1 by rounding: they add ranks before
+// micro-batches.
+bool orders_differ(const TrainingSpec& spec) {
+  return spec.engine.accumulation > 1 && !spec.engine.reproducible;
+}
+
+bool promise_the_same(StageKind a, StageKind b, const TrainingSpec& spec) {
+  return !orders_differ(spec) || (a >= StageKind::zero2) == (b >= StageKind::zero2);
 }
 
 // The listed stages and their references, in stage order.
-std::vector<StageKind> to_run(std::vector<StageKind> stages, int64_t micro_batches) {
+std::vector<StageKind> to_run(std::vector<StageKind> stages, const TrainingSpec& spec) {
   const bool zero3 = std::ranges::find(stages, StageKind::zero3) != stages.end();
-  if (micro_batches > 1 && zero3) stages.push_back(StageKind::zero2);
+  if (orders_differ(spec) && zero3) stages.push_back(StageKind::zero2);
   stages.push_back(StageKind::ddp);
   std::ranges::sort(stages);
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
@@ -90,7 +95,7 @@ class Runs {
   }
 
  private:
-  bool bounded() const { return spec_.engine.accumulation > 1 && spec_.ordered(); }
+  bool bounded() const { return orders_differ(spec_) && spec_.ordered(); }
 
   TrainingCallbacks callbacks(StageOutcome& outcome) {
     const StageKind stage = outcome.stage;
@@ -164,8 +169,14 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
     outcome.traffic_equal_on_all_ranks =
         outcome.traffic_equal_on_all_ranks && std::ranges::all_of(rows, &TrafficRow::exact);
     if (rank == 0) outcome.traffic = rows;
-    outcome.waiting.push_back(double(measured.log.total_time().waited) * 1e-9 /
-                              double(std::max<int64_t>(1, steps.steps)));
+    const TimeSpent time = measured.log.total_time();
+    const auto per_step = [&](int64_t nanoseconds) {
+      return double(nanoseconds) * 1e-9 / double(std::max<int64_t>(1, steps.steps));
+    };
+    outcome.waiting.push_back(per_step(time.waited));
+    outcome.communicating.push_back(per_step(time.nanoseconds));
+    outcome.hidden.push_back(per_step(time.hidden()));
+    outcome.exposed.push_back(per_step(time.exposed));
   }
   per_step(spec.engine.stage, outcome.traffic, steps);
 }
@@ -215,11 +226,10 @@ bool Comparison::ok() const {
 
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
                           const OnStep& on_step, const StageHooks& hooks) {
-  const int64_t A = spec.engine.accumulation;
   Comparison comparison{
       .stages = {}, .parameters = parameter_count(spec), .bits_promised = spec.ordered()};
   Runs runs(spec, on_step, hooks);
-  for (const StageKind stage : to_run(stages, A)) {
+  for (const StageKind stage : to_run(stages, spec)) {
     comparison.stages.push_back(runs.run(stage));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
   }
@@ -227,7 +237,7 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
   for (StageOutcome& s : comparison.stages) {
     if (s.out_of_memory) continue;
     const auto reference = std::ranges::find_if(comparison.stages, [&](const StageOutcome& other) {
-      return !other.out_of_memory && promise_the_same(s.stage, other.stage, A);
+      return !other.out_of_memory && promise_the_same(s.stage, other.stage, spec);
     });  // at the latest this is s itself
     s.promised_equal_to = reference->stage;
     s.bitwise_equal = same_bits(s, *reference);

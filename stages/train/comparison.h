@@ -28,6 +28,9 @@ struct StageOutcome {
   bool traffic_equal_on_all_ranks = true;
   double seconds_per_step = 0;  // median
   std::vector<double> waiting;  // [s] per step that each rank waits for the others
+  // [s] Per step and rank: in communication, and of that hidden behind computation, and exposed,
+  // that is with nothing else to do.
+  std::vector<double> communicating, hidden, exposed;
 
   // Of the stages that ran and promise the same bits, the first; itself if there is no other.
   StageKind promised_equal_to = StageKind::ddp;

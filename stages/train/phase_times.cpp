@@ -1,5 +1,6 @@
 #include "stages/train/phase_times.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 #include <utility>
@@ -11,21 +12,32 @@ void PhaseTimes::see(const Event& event) {
   if (open_ != nullptr) {
     const int64_t passed = event.nanoseconds - last_;
     open_->nanoseconds += passed;
-    if (collectives_ > 0) open_->communicating += passed;
-    if (reductions_ > 0) open_->reducing += passed;
+    if (std::ranges::any_of(calls_, &Call::occupies)) open_->communicating += passed;
+    if (std::ranges::any_of(calls_, [](const Call& c) { return c.occupies && c.reduces; }))
+      open_->reducing += passed;
   }
   last_ = event.nanoseconds;
-  const std::string_view what = event.what;
-  const bool reduces = what == "all_reduce" || what == "reduce_scatter";
   if (event.kind == EventKind::phase) open_ = &phases_[event.what];
-  if (event.kind == EventKind::collective_begin) {
-    ++collectives_;
-    reductions_ += reduces;
-  }
-  if (event.kind == EventKind::collective_end) {
-    --collectives_;
-    reductions_ -= reduces;
-  }
+  see_call(event);
+}
+
+// A rank that computes while calls are in flight is in none of them until it waits for one.
+void PhaseTimes::see_call(const Event& event) {
+  const std::string_view what = event.what;
+  if (event.kind == EventKind::kernel || event.kind == EventKind::unit)
+    for (Call& call : calls_) call.occupies = false;
+  if (event.kind == EventKind::collective_begin)
+    calls_.push_back({event.what, event.detail, what == "all_reduce" || what == "reduce_scatter"});
+  if (event.kind != EventKind::collective_wait && event.kind != EventKind::collective_end) return;
+  const auto call = std::ranges::find_if(calls_, [&](const Call& c) {
+    return what == c.kind && std::string_view(event.detail) == c.name &&
+           (event.kind == EventKind::collective_end || !c.waits);
+  });
+  if (call == calls_.end()) return;
+  if (event.kind == EventKind::collective_end)
+    calls_.erase(call);
+  else
+    call->occupies = call->waits = true;
 }
 
 PhaseTimeMap PhaseTimes::take() {

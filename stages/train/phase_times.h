@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tensor/events.h"
 
@@ -11,8 +12,10 @@ namespace zl {
 struct PhaseTime {
   // [ns] From the phase's event to the next phase's, or to the last event before take().
   int64_t nanoseconds = 0;
-  int64_t communicating = 0;  // [ns] of these inside any collective; a group counts once
-  int64_t reducing = 0;       // [ns] of these inside an all_reduce or a reduce_scatter
+  // [ns] Of these inside any collective; a group counts once. A call in flight counts only while
+  // the rank waits for it.
+  int64_t communicating = 0;
+  int64_t reducing = 0;  // [ns] of these inside an all_reduce or a reduce_scatter
 };
 
 using PhaseTimeMap = std::map<std::string, PhaseTime>;
@@ -26,10 +29,18 @@ class PhaseTimes {
   PhaseTimeMap take();
 
  private:
+  struct Call {
+    const char *kind, *name;
+    bool reduces;
+    bool occupies = true;  // the rank does nothing else
+    bool waits = false;
+  };
+  void see_call(const Event& event);
+
   PhaseTimeMap phases_;
-  PhaseTime* open_ = nullptr;             // the current phase
-  int64_t last_ = 0;                      // [ns] of the last event
-  int collectives_ = 0, reductions_ = 0;  // that have begun and not ended
+  PhaseTime* open_ = nullptr;  // the current phase
+  int64_t last_ = 0;           // [ns] of the last event
+  std::vector<Call> calls_;    // that have begun and not ended
 };
 
 // One step in milliseconds, by the names of DeepSpeed's timers, and `comm`, which is ours: every

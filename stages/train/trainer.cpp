@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <numeric>
 
 #include "nn/data/windows.h"
 #include "stages/train/training_checkpoints.h"
@@ -37,6 +38,8 @@ Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, M
     : spec_(spec), comm_(comm), memory_(memory), host_(host), model_(spec.make_model()) {
   require_input(spec.micro_batch > 0, "a micro-batch needs at least one row, not ",
                 spec.micro_batch);
+  require_input(!spec.engine.reproducible || spec.ordered(),
+                "reproducible sums add in rank order: leave \"ordered\": false out");
   require_input(!spec.data || (spec.data->input_row() == spec.input_row &&
                                spec.data->target_row() == spec.target_row),
                 "the model takes rows of shape ", to_string(spec.input_row), " and targets ",
@@ -117,7 +120,7 @@ StepRecord Trainer::step(const std::function<void()>& after_backward) {
 // and does not count them.
 double Trainer::evaluate() {
   const int64_t B = spec_.micro_batch, all = spec_.data->held_out(), N = comm_.size();
-  double sum = 0;
+  std::vector<double> losses;  // of this rank's passes, weighted by their rows
   for (int64_t round = 0; round * N * B < all; ++round) {
     const int64_t first = (round * N + comm_.rank()) * B;
     const bool counts = first < all;
@@ -125,11 +128,23 @@ double Trainer::evaluate() {
     HostBatch batch = host_batch(rows);
     spec_.data->fill_held_out(counts ? first : 0, batch.inputs, batch.targets);
     const double loss = engine_->evaluate(forward_of(batch, rows));
-    if (counts) sum += loss * double(rows);
+    losses.push_back(counts ? loss * double(rows) : 0);
   }
-  // As the mean over ranks times their number, which rounds as in the runs of tests/golden.
-  const double mean = sum_over_ranks(comm_, memory_, sum, {"loss", Purpose::loss}) / double(N);
-  return mean * double(N) / double(all);
+  return sum_in_order(losses) / double(all);
+}
+
+double Trainer::sum_in_order(const std::vector<double>& losses) {
+  if (!spec_.engine.reproducible) {
+    const double mine = std::accumulate(losses.begin(), losses.end(), 0.0), N = comm_.size();
+    // As the mean over ranks times their number, which rounds as in the runs of tests/golden.
+    return sum_over_ranks(comm_, memory_, mine, {"loss", Purpose::loss}) / N * N;
+  }
+  const std::vector<double> all =
+      RankNumbers(comm_, memory_, losses, {"loss", Purpose::loss}).wait();
+  double sum = 0;
+  for (size_t i = 0; i < losses.size(); ++i)
+    for (size_t r = i; r < all.size(); r += losses.size()) sum += all[r];
+  return sum;
 }
 
 RankReport report(Trainer& trainer, int64_t init_peak_total) {
@@ -179,6 +194,7 @@ void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Comm
     if (made == kCheckedSteps && !spec.check_calls) comm.compare_calls_only_on_timeout();
     if (spec.eval_every > 0 && record.step % spec.eval_every == 0)
       evaluate_uncounted(trainer, record);
+    comm.require_running();  // else the record may hold garbage
     call(callbacks.after_step);
     if (reports_here) result.steps.push_back(record);
     if (reports_here && callbacks.on_step) callbacks.on_step(record);
@@ -212,6 +228,22 @@ std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions 
   };
 }
 
+RankOptions rank_options(const TrainingSpec& spec) {
+  RankOptions options = spec.rank_options;
+  const bool on_cpu =
+      !spec.run_ranks && spec.transport == Transport::threads && spec.device == DeviceKind::cpu;
+  require_input(on_cpu || !options.link.simulated(),
+                "a link is simulated only between ranks that are threads on the CPU, not between ",
+                spec.device != DeviceKind::cpu      ? "GPUs"
+                : spec.transport == Transport::nccl ? "ranks on NCCL"
+                                                    : "ranks of another engine");
+  const Overlap& overlap = spec.engine.overlap;
+  if (on_cpu &&
+      (overlap.overlap_comm || overlap.prefetch_bucket_size > 0 || options.link.simulated()))
+    options.lane = true;
+  return options;
+}
+
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks) {
   require_input(spec.data != nullptr, "a training run needs data: set TrainingSpec::data");
   require_input(spec.eval_every == 0 || spec.data->held_out() > 0, "an evaluation every ",
@@ -220,7 +252,7 @@ TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& c
   const RunRanks& run = spec.run_ranks ? spec.run_ranks : RunRanks(run_ranks);
   run(
       spec.ranks, [&](Communicator& comm) { train_rank(spec, callbacks, comm, result); },
-      spec.rank_options);
+      rank_options(spec));
   return result;
 }
 

@@ -41,7 +41,7 @@ struct TrainingSpec {
   int ranks = 1;
   int64_t device_memory = 0, host_memory = 0;  // [B] limits of each rank; 0: none
   bool poison = false;                         // fresh and freed memory is NaN (tests)
-  RankOptions rank_options;
+  RankOptions rank_options;                    // lanes are switched on by zl::rank_options()
   RunRanks run_ranks;  // makes the ranks; empty: threads that read each other's memory
   // The transport of `run_ranks`; predictions assume it too.
   Transport transport = Transport::threads;
@@ -68,6 +68,11 @@ struct TrainingSpec {
   // Whether such a sum first brings the other ranks' values into scratch memory.
   bool uses_scratch() const { return transport == Transport::nccl && ordered_sums; }
 };
+
+// The options with which run_training() makes the ranks: spec.rank_options, and a lane for each
+// rank that may compute while calls are in flight, or whose link is simulated. Only ranks that are
+// threads on the CPU have lanes; throws InputError if the others shall have a simulated link.
+RankOptions rank_options(const TrainingSpec& spec);
 
 // One line of metrics.jsonl.
 struct StepRecord {
@@ -113,6 +118,8 @@ class Trainer {
     std::vector<int32_t> inputs, targets;
   };
   HostBatch host_batch(int64_t rows) const;
+  // Of all ranks' passes; in reproducible mode in the order of the rows.
+  double sum_in_order(const std::vector<double>& losses);
   Engine::Forward forward_of(const HostBatch& batch, int64_t rows);
 
   const TrainingSpec& spec_;

@@ -106,3 +106,28 @@ TEST_CASE("a GPU's limit ends all ranks with who asked for what", "[cuda][traini
     CHECK(std::string(error.what()).find("20000 bytes") != std::string::npos);
   }
 }
+
+TEST_CASE("on a GPU overlap and reproducible sums keep bits and bytes", "[cuda][training]") {
+  const auto with_ranks = [](StageKind stage, int ranks, bool reproducible) {
+    StageRunSpec spec = on_gpu(stage, Dtype::bf16, ranks);
+    spec.micro_batches = 6 / ranks;
+    spec.model = {.hidden = 101, .blocks = 3};
+    spec.options.reproducible = reproducible;
+    return spec;
+  };
+  const StageRun alone = run_stage(with_ranks(StageKind::ddp, 1, true));
+  for (const StageKind stage : kStages)
+    for (const bool offload : {false, true}) {
+      CAPTURE(name(stage), offload);
+      StageRunSpec spec = with_ranks(stage, 3, true);
+      spec.offload = offload;
+      spec.options.overlap = {
+          .overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
+      spec.run = run_ranks;  // without lanes: a GPU has streams
+      const StageRun run = run_stage(spec);
+      CHECK(run.same_bits(alone));
+      CHECK(off_the_prediction(spec, run) == "");
+      spec.options.reproducible = false;
+      CHECK(run_stage(spec).same_bits(run_stage(with_ranks(stage, 3, false))));
+    }
+}

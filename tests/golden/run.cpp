@@ -20,6 +20,7 @@ const std::map<std::string, std::string> kBinaries = {
 
 // Of a document: times, and names that are prose or stand elsewhere.
 const std::set<std::string> kLeftOut = {"seconds",
+                                        "communication_time",
                                         "seconds_per_step",
                                         "tokens_per_second",
                                         "files",

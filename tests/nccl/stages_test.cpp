@@ -131,3 +131,70 @@ TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of thread
     CHECK(nccl.same_bits(run_stage(spec)));
   }
 }
+
+namespace {
+
+StageRunSpec overlapped(StageKind stage, int ranks) {
+  StageRunSpec spec{
+      .stage = stage, .ranks = ranks, .micro_batches = 2, .steps = 3, .model = {.blocks = 3}};
+  spec.options.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("overlap, prefetch and reuse through NCCL keep the bits and the bytes of the formulas",
+          "[nccl]") {
+  const int64_t bucket = GENERATE(1, 500);
+  for (const StageKind stage : kStages) {
+    CAPTURE(bucket, name(stage));
+    StageRunSpec spec = overlapped(stage, 3);
+    spec.options.reduce_bucket_size = spec.options.allgather_bucket_size = bucket;
+    spec.scratch = true;
+    StageRunSpec plain = spec;
+    plain.options.overlap = {};
+    const StageRun run = through_nccl(spec, {.lagging = true});
+    CHECK(run.same_bits(run_stage(plain)));
+    CHECK(off_the_prediction(spec, run) == "");
+    for (const int64_t bytes : run.live_at_end) CHECK(bytes == 0);
+  }
+}
+
+TEST_CASE("reproducible sums through NCCL have the bits of any number of ranks among threads",
+          "[nccl]") {
+  const auto with_ranks = [](StageKind stage, int ranks) {
+    StageRunSpec spec = overlapped(stage, ranks);
+    spec.micro_batches = 6 / ranks;
+    spec.model.hidden = 201;
+    spec.options.reproducible = true;
+    return spec;
+  };
+  const StageRun alone = run_stage(with_ranks(StageKind::ddp, 1));
+  for (const StageKind stage : kStages)
+    for (const int ranks : {1, 2, 3}) {
+      CAPTURE(name(stage), ranks);
+      StageRunSpec spec = with_ranks(stage, ranks);
+      spec.scratch = true;
+      const StageRun run = through_nccl(spec, {.lagging = true});
+      CHECK(run.same_bits(alone));
+      CHECK(off_the_prediction(spec, run) == "");
+    }
+  CHECK_THROWS(through_nccl(with_ranks(StageKind::zero2, 2), {.ordered = false}));
+}
+
+TEST_CASE("on emulated GPUs overlap and reproducible sums through NCCL have the bits of threads",
+          "[nccl]") {
+  require_emulator();
+  for (const StageKind stage : kStages)
+    for (const bool reproducible : {false, true}) {
+      CAPTURE(name(stage), reproducible);
+      StageRunSpec spec = overlapped(stage, 3);
+      spec.steps = 2;
+      spec.options.dtype = Dtype::bf16;
+      spec.options.reproducible = reproducible;
+      const StageRun nccl = through_nccl(spec, {.emulated = true});
+      spec.options.overlap = {};
+      spec.backends = [](int) { return fake_backends(Place::emulated); };
+      CHECK(nccl.same_bits(run_stage(spec)));
+    }
+}

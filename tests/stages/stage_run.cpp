@@ -50,6 +50,8 @@ EngineOptions engine_options(const StageRunSpec& spec) {
                   .grad_accum_dtype = spec.options.gradient_dtype,
                   .reduce_bucket_size = spec.options.reduce_bucket_size,
                   .allgather_bucket_size = spec.options.allgather_bucket_size,
+                  .overlap = spec.options.overlap,
+                  .reproducible = spec.options.reproducible,
                   .offload_optimizer = spec.offload,
                   .seed = spec.options.seed};
   o.optimizer.lr = spec.lr;
@@ -178,17 +180,20 @@ StageRun run_stage(const StageRunSpec& spec) {
 
 Prediction predicted(const StageRunSpec& spec) {
   OddModel model(spec.model);
-  return predict({.stage = spec.stage,
-                  .ranks = spec.ranks,
-                  .micro_batches = spec.micro_batches,
-                  .reduce_bucket_size = spec.options.reduce_bucket_size,
-                  .dtype = spec.options.dtype,
-                  .gradient_dtype = spec.options.gradient_dtype,
-                  .communication_dtype = spec.options.communication_dtype,
-                  .optimizer = optimizer_bytes(spec.options.optimizer, spec.options.dtype),
-                  .scratch = spec.scratch,
-                  .offload_optimizer = spec.offload,
-                  .units = padded_unit_sizes(model.units(), spec.ranks)});
+  return predict(
+      {.stage = spec.stage,
+       .ranks = spec.ranks,
+       .micro_batches = spec.micro_batches,
+       .reduce_bucket_size = spec.options.reduce_bucket_size,
+       .dtype = spec.options.dtype,
+       .gradient_dtype = spec.options.gradient_dtype,
+       .communication_dtype = spec.options.communication_dtype,
+       .optimizer = optimizer_bytes(spec.options.optimizer, spec.options.dtype),
+       .scratch = spec.scratch,
+       .offload_optimizer = spec.offload,
+       .overlap = spec.options.overlap,
+       .reproducible = spec.options.reproducible,
+       .units = padded_unit_sizes(model.units(), spec.ranks, spec.options.reproducible)});
 }
 
 std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run) {

@@ -43,11 +43,12 @@ TEST_CASE("compare --json has the documented keys, and measurements equal predic
   CHECK(json["ok"] == true);
   REQUIRE(json["stages"].size() == 4);
   for (const Json& stage : json["stages"]) {
-    CHECK(keys(stage) == std::set<std::string>{
-                             "stage", "loss", "grad_norm", "weights_hash", "bitwise_equal_to_ddp",
-                             "max_abs_difference_to_ddp", "promised_equal_to", "bitwise_equal",
-                             "memory", "peak_total_bytes", "predicted_peak_total_bytes",
-                             "init_peak_total_bytes", "communication", "seconds_per_step"});
+    CHECK(keys(stage) == std::set<std::string>{"stage", "loss", "grad_norm", "weights_hash",
+                                               "bitwise_equal_to_ddp", "max_abs_difference_to_ddp",
+                                               "promised_equal_to", "bitwise_equal", "memory",
+                                               "peak_total_bytes", "predicted_peak_total_bytes",
+                                               "init_peak_total_bytes", "communication",
+                                               "seconds_per_step", "communication_time"});
     CHECK(stage["loss"].size() == 2);
     CHECK(stage["weights_hash"].get<std::string>().size() == 16);
     CHECK(stage["weights_hash"] == json["stages"][0]["weights_hash"]);
@@ -59,6 +60,34 @@ TEST_CASE("compare --json has the documented keys, and measurements equal predic
     for (const Json& row : stage["communication"])
       CHECK(row["sent_bytes_per_rank"] == row["predicted_sent_bytes_per_rank"]);
   }
+}
+
+TEST_CASE("compare on a simulated link has the bits of one without, and says what is exposed",
+          "[zerolab]") {
+  const std::vector<std::string> link = {"--link-latency", "1ms", "--link-bandwidth", "1GB/s"};
+  const Json free = Json::parse(zerolab(kSmall).out),
+             slow = Json::parse(zerolab(with(kSmall, link)).out);
+  CHECK(slow["ok"] == true);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(slow["stages"][i]["weights_hash"] == free["stages"][i]["weights_hash"]);
+    int64_t calls = 0;
+    for (const Json& row : slow["stages"][i]["communication"]) calls += row["calls"].get<int64_t>();
+    REQUIRE(slow["stages"][i]["communication_time"].size() == 3);
+    for (const Json& rank : slow["stages"][i]["communication_time"]) {
+      CHECK(rank["seconds"] >= double(calls) * 1e-3);
+      CHECK(rank["exposed_seconds"] > 0);
+    }
+    for (const Json& rank : free["stages"][i]["communication_time"])
+      CHECK(rank["hidden_seconds"] == 0);
+  }
+  std::vector<std::string> text = kSmall;
+  std::erase(text, "--json");
+  const char* row = "hidden behind computation";
+  CHECK(contains(zerolab(with(text, link)).out, row));
+  CHECK_FALSE(contains(zerolab(text).out, row));  // nothing is in flight
+  std::erase(text, "-q");
+  CHECK(contains(zerolab(with(text, link)).err,
+                 "link    simulated: 1000 MB/s for each rank, 1000 us per call"));
 }
 
 TEST_CASE("compare ends with 3 if no listed stage fits, even if ddp ran", "[zerolab]") {

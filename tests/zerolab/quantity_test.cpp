@@ -153,4 +153,33 @@ TEST_CASE("a mistyped word finds its neighbour, a strange one nothing", "[zerola
   CHECK(edit_distance("", "abc") == 3);
 }
 
+TEST_CASE("a rate is bytes or bits per second with their unit", "[zerolab]") {
+  const std::pair<const char*, double> table[] = {
+      {"100MB/s", 100e6}, {"100MB", 100e6},     {"1GiB/s", 0x1p30}, {"1.5kB/s", 1500},
+      {"1B/s", 1},        {"10Gbit/s", 1.25e9}, {"8Mbit", 1e6},     {"2TB/s", 2e12}};
+  for (const auto& [text, value] : table) {
+    CAPTURE(text);
+    CHECK(read_rate(text) == value);
+  }
+  for (const char* text : {"", "100", "0MB/s", "-1MB/s", "MB/s", "100MB/h", "100 MB/s", "fast",
+                           "100/s", "1e30GB/s", "inf"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(read_rate(text), InputError);
+  }
+}
+
+TEST_CASE("a time has a unit", "[zerolab]") {
+  const std::pair<const char*, double> table[] = {{"0", 0},        {"50us", 50e-6}, {"2ms", 2e-3},
+                                                  {"1.5s", 1.5},   {"7ns", 7e-9},   {"0us", 0},
+                                                  {"3600s", 3600}, {"0.5ms", 5e-4}};
+  for (const auto& [text, value] : table) {
+    CAPTURE(text);
+    CHECK(read_time(text) == value);
+  }
+  for (const char* text : {"", "50", "us", "-1us", "50 us", "2h", "3601s", "1e400s", "soon"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(read_time(text), InputError);
+  }
+}
+
 }  // namespace zl::cli

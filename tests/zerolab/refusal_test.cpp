@@ -49,6 +49,11 @@ TEST_CASE("a value that a flag does not take is refused with what it takes", "[z
       {"--stage", "zero4"},
       "--stage: 'zero4' is none of ddp, zero1, zero2, zero3 (or 0 to 3); did you mean 'zero");
   check_refused({"--device-memory", "64M"}, "--device-memory: '64M' has no known unit");
+  check_refused(
+      {"--link-bandwidth", "100"},
+      "--link-bandwidth: '100' is not a rate; write a number and a unit, such as 100MB/s");
+  check_refused({"--link-latency", "50"},
+                "--link-latency: '50' is not a time; write a number and a unit, such as 50us");
   check_refused({"--timeout", "soon"}, "--timeout: 'soon' is not a number from 0 up");
   check_refused({"bare", "--model", "smal"},
                 "--model: 'smal' is none of tiny, small, gpt2, gpt2-medium, gpt2-large, gpt2-xl; "

@@ -3,6 +3,7 @@
 #include "stages/train/phase_times.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <vector>
 
 using namespace zl;
@@ -106,4 +107,31 @@ TEST_CASE("an evaluation is a phase of its own", "[stages]") {
   const StepTimes t = step_times(read(events));
   CHECK(t.step == 20);
   CHECK(t.forward + t.backward == 90);
+}
+
+TEST_CASE("a call in flight counts while the rank waits for it, not while it computes",
+          "[stages]") {
+  const auto named = [](int64_t milliseconds, EventKind kind, const char* name) {
+    Event event = call(milliseconds, kind, "reduce_scatter");
+    event.detail = name;
+    return event;
+  };
+  const bool waits = GENERATE(true, false);  // the twin: a rank that computes inside the call
+  std::vector<Event> events = {phase(10, "backward"),
+                               named(20, EventKind::collective_begin, "a"),
+                               call(22, EventKind::kernel, "matmul"),
+                               named(40, EventKind::collective_wait, "a"),
+                               named(30, EventKind::collective_met, "a"),
+                               named(35, EventKind::collective_moved, "a"),
+                               named(45, EventKind::collective_end, "a"),
+                               named(50, EventKind::collective_begin, "a"),
+                               call(51, EventKind::kernel, "matmul"),
+                               named(60, EventKind::collective_wait, "a"),
+                               named(63, EventKind::collective_end, "a"),
+                               phase(70, "step")};
+  if (!waits) std::erase_if(events, [](const Event& e) { return e.kind == EventKind::kernel; });
+  const StepTimes t = step_times(read(events));
+  CHECK(t.backward == 60);
+  CHECK(t.backward_allreduce == (waits ? 2 + 5 + 1 + 3 : 25 + 13));
+  CHECK(t.backward_inner == 60 - t.backward_allreduce);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/gpt.h"
+#include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
@@ -87,6 +88,12 @@ void add_settings_flags(Flags& flags, RunOptions& options) {
   flags.toggle("--separate-master",
                "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
                options.separate_master);
+  flags.toggle(
+      "--reproducible",
+      "the same bits for every number of ranks N and of micro-batches per step A with the\n"
+      "same N × A: gradients are added one after another in fp32, which costs memory and\n"
+      "traffic ('zerolab plan' says how much)",
+      options.reproducible);
 }
 
 void add_run_flags(Flags& flags, RunOptions& options) {
@@ -107,13 +114,20 @@ void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyo
               [&](const auto& text) { options.host_memory = read_size(text); });
 }
 
-void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks) {
+void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several) {
   constexpr int64_t most = 64;  // of threads in one process
   flags.value(
-      "--ranks", "N",
+      "--ranks", several ? "N[,N …]" : "N",
       str("number of ranks, 1 to ", most, ", as threads of this process (default ", default_ranks,
-          ").\nNot for ranks that a launcher starts: the launcher sets their number"),
-      [&, most](const auto& text) { options.ranks = int(read_count(text, 1, most)); });
+          ").\nNot for ranks that a launcher starts: the launcher sets their number",
+          several ? ".\nWith --reproducible, also several numbers: one run of each" : ""),
+      [&, most, several](const auto& text) {
+        const std::vector<std::string> parts = several ? comma_list(text) : std::vector{text};
+        std::vector<int> numbers;
+        for (const std::string& part : parts) numbers.push_back(int(read_count(part, 1, most)));
+        if (numbers.size() == 1) options.ranks = numbers[0];
+        if (numbers.size() > 1) options.several_ranks = numbers;
+      });
 }
 
 void add_device_flag(Flags& flags, RunOptions& options) {
@@ -136,9 +150,9 @@ void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help
   });
 }
 
-void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
+void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool several) {
   flags.group("Ranks");
-  add_ranks_flag(flags, options, default_ranks);
+  add_ranks_flag(flags, options, default_ranks, several);
   add_device_flags(flags, options);
   add_backend_flag(
       flags, options,
@@ -151,6 +165,19 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks) {
                "processes compare their collectives in every step, not only in the first two",
                options.check);
   add_timeout_flag(flags, options);
+}
+
+void add_link_flags(Flags& flags, RunOptions& options) {
+  flags.value("--link-bandwidth", "RATE",
+              "simulate a slow link: no rank sends faster than this, such as 100MB/s or 10Gbit/s.\n"
+              "Calls take longer and bits stay. Compare step times with and without\n"
+              "--set zero_optimization.overlap_comm=true: that hides communication behind\n"
+              "backward. Only for ranks that are threads on the CPU (default: no limit)",
+              [&](const auto& text) { options.link.bandwidth = read_rate(text); });
+  flags.value("--link-latency", "TIME",
+              "of the simulated link: each call takes at least this long, such as 50us or 2ms;\n"
+              "larger buckets then pay it less often (default 0)",
+              [&](const auto& text) { options.link.latency = read_time(text); });
 }
 
 void add_timeout_flag(Flags& flags, RunOptions& options) {

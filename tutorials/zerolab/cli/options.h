@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dist/run_ranks.h"
 #include "stages/checkpoint/checkpoint.h"
 #include "stages/stage.h"
 #include "tutorials/zerolab/cli/flags.h"
@@ -26,8 +27,10 @@ struct RunOptions {
   std::string command;  // "train"
   std::optional<StageKind> stage;
   std::optional<int> ranks;
+  std::vector<int> several_ranks;              // of compare: more than one number
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;                         // [s]; 0: none
+  Link link;                                   // simulated, if a flag asks for it
   enum class DeviceWish { automatic, cpu, cuda };
   DeviceWish device = DeviceWish::automatic;
   bool tf32 = false;
@@ -39,7 +42,7 @@ struct RunOptions {
   std::vector<std::string> sets;
   std::optional<int64_t> steps;
   std::optional<uint64_t> seed;
-  bool separate_master = false;
+  bool separate_master = false, reproducible = false;
   std::optional<Dtype> precision;
 
   std::optional<std::string> model;
@@ -70,14 +73,17 @@ void add_settings_flags(Flags& flags, RunOptions& options);  // --config --set -
 void add_run_flags(Flags& flags, RunOptions& options);       // those, --steps and --seed
 void add_memory_flags(Flags& flags, RunOptions& options,
                       const std::string& beyond);  // --device-memory --host-memory
-void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks);  // --ranks
-void add_device_flag(Flags& flags, RunOptions& options);                    // --device
-void add_device_flags(Flags& flags, RunOptions& options);                   // … and --tf32
-void add_timeout_flag(Flags& flags, RunOptions& options);                   // --timeout
+// --ranks; `several`: or a list of numbers
+void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
+void add_device_flag(Flags& flags, RunOptions& options);   // --device
+void add_device_flags(Flags& flags, RunOptions& options);  // … and --tf32
+void add_timeout_flag(Flags& flags, RunOptions& options);  // --timeout
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
-void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks);  // --ranks … --timeout
-void add_stages_flag(Flags& flags, std::vector<StageKind>& stages);         // --stages
-void add_model_flags(Flags& flags, RunOptions& options);       // --model, sizes, --init-from
+// --ranks … --timeout
+void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
+void add_link_flags(Flags& flags, RunOptions& options);  // --link-bandwidth --link-latency
+void add_stages_flag(Flags& flags, std::vector<StageKind>& stages);  // --stages
+void add_model_flags(Flags& flags, RunOptions& options);             // --model, sizes, --init-from
 void add_data_flags(Flags& flags, RunOptions& options);        // --data --shuffle --eval-every
 void add_output_flags(Flags& flags, RunOptions& options);      // --json --color -q
 void add_save_flags(Flags& flags, RunOptions& options);        // --save-every --checkpoint-writes

@@ -1,4 +1,5 @@
-// Numbers on the command line: counts (5e8, 500M), sizes (64MiB, 1.5GB) and real numbers.
+// Numbers on the command line: counts (5e8, 500M), sizes (64MiB, 1.5GB), rates (100MB/s), times
+// (50us) and real numbers.
 //
 // All functions throw InputError with one sentence that quotes the text. A long double has the 64
 // bits of an int64 (x86-64) or more, so counts such as 9007199254740993 are exact.
@@ -80,6 +81,36 @@ inline int64_t read_size(std::string_view text) {
   require_input(value < 0x1p63L, "'", text, "' is more than 9223372036854775807 bytes");
   require_input(value >= 1, "'", text, "' is less than one byte");
   return int64_t(value);
+}
+
+// "100MB/s", "1GiB", "10Gbit/s" in bytes per second; more than 0.
+inline double read_rate(std::string_view text) {
+  constexpr std::pair<std::string_view, long double> units[] = {
+      {"B", 1},      {"KiB", 0x1p10L}, {"MiB", 0x1p20L}, {"GiB", 0x1p30L},
+      {"kB", 1e3L},  {"KB", 1e3L},     {"MB", 1e6L},     {"GB", 1e9L},
+      {"TB", 1e12L}, {"Mbit", 125e3L}, {"Gbit", 125e6L}};
+  const std::string_view per_second = "/s";
+  const std::string_view amount =
+      text.ends_with(per_second) ? text.substr(0, text.size() - per_second.size()) : text;
+  long double value = 0;
+  bool unknown_unit = false;
+  const bool number = read_scaled(amount, units, value, unknown_unit);
+  require_input(number && value > 0 && value < 1e18L, "'", text,
+                "' is not a rate; write a number and a unit, such as 100MB/s, 1GiB/s or 10Gbit/s");
+  return double(value);
+}
+
+// "50us", "2ms", "1.5s" in seconds, up to an hour.
+inline double read_time(std::string_view text) {
+  constexpr std::pair<std::string_view, long double> units[] = {
+      {"ns", 1e-9L}, {"us", 1e-6L}, {"ms", 1e-3L}, {"s", 1}};
+  long double value = 0;
+  bool unknown_unit = false;
+  const bool number = read_scaled(text, units, value, unknown_unit);
+  require_input(number || text == "0", "'", text,
+                "' is not a time; write a number and a unit, such as 50us, 2ms or 1s");
+  require_input(value <= 3600, "'", text, "' is more than an hour");
+  return double(value);
 }
 
 // A finite number from 0 up: "0.8", "1e-3".

@@ -1,5 +1,7 @@
 // zerolab compare: the same seed and data under several stages.
 
+#include "tutorials/zerolab/commands/compare.h"
+
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -9,6 +11,7 @@
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
+#include "tutorials/zerolab/report/step_timeline.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_trace.h"
 
@@ -16,11 +19,6 @@ namespace zl::cli {
 namespace {
 
 constexpr int kDefaultRanks = 4;
-
-struct CompareOptions : RunOptions {
-  std::string baseline;
-  std::vector<StageKind> stages = {kStages, kStages + 4};
-};
 
 // --trace run.json for zero1: "run-zero1.json".
 std::string trace_name(const std::string& path, StageKind stage) {
@@ -36,6 +34,7 @@ class StageRecorders {
   StageRecorders(const CompareOptions& options, int ranks, bool writes) {
     for (const StageKind stage : kStages) {
       meters_.try_emplace(stage, ranks);
+      timelines_.try_emplace(stage, ranks);
       if (!options.trace.empty())
         traces_.try_emplace(stage, trace_name(options.trace, stage), options.out, ranks, writes);
     }
@@ -44,10 +43,12 @@ class StageRecorders {
     return {.at_start =
                 [this](StageKind stage, Trainer& training) {
                   meters_.at(stage).at_start(training);
+                  timelines_.at(stage).at_start(training);
                   if (!traces_.empty()) traces_.at(stage).at_start(training);
                 },
             .at_end =
                 [this](StageKind stage, Trainer& training) {
+                  timelines_.at(stage).at_end(training);
                   meters_.at(stage).at_end(training);
                   if (!traces_.empty()) traces_.at(stage).at_end(training);
                 }};
@@ -61,6 +62,14 @@ class StageRecorders {
       at_peak[s.stage] = meters_.at(s.stage).at_peak();
     }
     return at_peak;
+  }
+  // What the ranks did in the last step of each stage; "" without lanes.
+  std::string timelines(const Comparison& comparison) const {
+    std::string text;
+    for (const StageOutcome& s : comparison.stages)
+      if (!s.out_of_memory) text += timelines_.at(s.stage).text(name(s.stage));
+    if (text.empty()) return "";
+    return text + "  #: computes   =: computes while a call is in flight   .: waits for a call\n\n";
   }
   std::string summary(const Comparison& comparison) const {
     std::string text;
@@ -76,8 +85,11 @@ class StageRecorders {
 
  private:
   std::map<StageKind, StageMeter> meters_;
+  std::map<StageKind, StepTimeline> timelines_;
   std::map<StageKind, RunTrace> traces_;
 };
+
+}  // namespace
 
 Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
                       const StageHooks& hooks) {
@@ -106,6 +118,8 @@ Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
   }
 }
 
+namespace {
+
 // Prints the report first, so that it is not lost if a file cannot be written.
 void print_and_write(const CompareOptions& options, const ComparisonReport& report,
                      const RunFolder* folder, const StageRecorders& recorders) {
@@ -128,6 +142,7 @@ void print_and_write(const CompareOptions& options, const ComparisonReport& repo
 }
 
 int compare(CompareOptions options, bool& first) {
+  if (!options.several_ranks.empty()) return compare_ranks(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
   first = is_first(process);  // else the process of rank 0 writes and prints
   if (!first) hush(options);
@@ -149,7 +164,12 @@ int compare(CompareOptions options, bool& first) {
   Comparison comparison = run_stages(options, setup, recorders.hooks());
   if (!first) return kFine;
   if (!options.quiet) std::fputs(recorders.summary(comparison).c_str(), stderr);
-  ComparisonReport report{setup, comparison, recorders.results(comparison), options.baseline, ""};
+  ComparisonReport report{setup,
+                          comparison,
+                          recorders.results(comparison),
+                          options.baseline,
+                          "",
+                          recorders.timelines(comparison)};
   if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
   print_and_write(options, report, folder ? &*folder : nullptr, recorders);
   if (!comparison.any_fits()) return kOutOfMemory;
@@ -164,9 +184,14 @@ they sum in different orders. zero3 then needs zero2, which runs as well, and th
 each stage's first step must be within rounding of ddp's.
 Memory and traffic are compared with closed formulas; activations, workspace and the total are
 compared with a dry run. Ψ is the number of parameters, N the number of ranks.
+With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
+hidden behind computation, and how much is exposed.
 --out DIR gets report.html and compare.json. --baseline FILE names the compare.json of an earlier
 run with the same settings: losses, norms, hashes of the weights, memory and traffic must be
 equal.
+With --reproducible all stages promise the same bits whatever N and A are, as long as N × A is the
+same. --ranks 1,2,3,4,6 then runs the same micro-batches on each number of ranks, and prints one
+hash of all losses, norms and weights if they agree.
 
 Examples:
   zerolab compare
@@ -174,6 +199,8 @@ Examples:
   zerolab compare --set gradient_accumulation_steps=4 --out runs/a
   zerolab compare --set gradient_accumulation_steps=4 --baseline runs/a/compare.json
   zerolab compare --device-memory 12MiB
+  zerolab compare --ranks 2 --link-bandwidth 100MB/s --set zero_optimization.overlap_comm=true
+  zerolab compare --reproducible --ranks 1,2,3,4,6 --model tiny --steps 10
   zerolab compare --device cuda --ranks 3 --precision bf16
 
 Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale is small enough,
@@ -197,7 +224,8 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_run_flags(flags, options);
   flags.group("Ranks");
   add_stages_flag(flags, options.stages);
-  add_rank_flags(flags, options, kDefaultRanks);
+  add_rank_flags(flags, options, kDefaultRanks, true);
+  add_link_flags(flags, options);
   add_model_flags(flags, options);
   add_data_flags(flags, options);
   flags.group("Output");

@@ -39,12 +39,14 @@ std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
 struct ClosedPlan {
   double parameters;
   int ranks;
-  Dtype dtype;
+  Dtype dtype, communication;  // of parameters; of gradients on their way
   ElementBytes bytes;
   int64_t micro_batches, device_memory;
+  bool reproducible;
   ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, bytes); }
   double sent_bytes(StageKind stage) const {
-    return sent_elements(stage, parameters, ranks, micro_batches) * double(size_of(dtype));
+    const SentElements sent = sent_elements(stage, parameters, ranks, micro_batches, reproducible);
+    return sent.gradient * double(size_of(communication)) + sent.parameter * double(size_of(dtype));
   }
   CheckpointBytes checkpoint() const {
     const auto n = int64_t(parameters);
@@ -88,10 +90,12 @@ std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& st
           "Activations are added by plan --model.\n";
   if (plan.device_memory == 0) return text;
   const auto fits = std::ranges::find_if(stages, [&](StageKind s) { return plan.fits(s); });
-  return text +
-         (fits == stages.end()
-              ? std::string("The model states of no listed stage fit. Try more ranks.\n")
-              : str("The model states of ", name(*fits), " fit, and no later stage sends less.\n"));
+  if (fits == stages.end())
+    return text + "The model states of no listed stage fit. Try more ranks.\n";
+  const bool first_sends_least = std::none_of(
+      fits, stages.end(), [&](StageKind s) { return plan.sent_bytes(s) < plan.sent_bytes(*fits); });
+  return text + str("The model states of ", name(*fits), " fit",
+                    first_sends_least ? ", and no later stage sends less.\n" : ".\n");
 }
 
 std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
@@ -142,11 +146,17 @@ void refuse_flags_of_models(const PlanOptions& options) {
 
 int plan_parameters(const PlanOptions& options, const Config& config, int ranks) {
   refuse_flags_of_models(options);
-  const ElementBytes bytes{size_of(config.precision),
-                           size_of(config.grad_accum_dtype.value_or(config.precision)),
+  const ElementBytes bytes{size_of(config.precision), size_of(accumulation_type(config)),
                            optimizer_bytes(config.optimizer, config.precision)};
-  const ClosedPlan plan{*options.parameters,  ranks, config.precision, bytes, config.accumulation,
-                        options.device_memory};
+  const ClosedPlan plan{
+      .parameters = *options.parameters,
+      .ranks = ranks,
+      .dtype = config.precision,
+      .communication = config.communication_data_type.value_or(accumulation_type(config)),
+      .bytes = bytes,
+      .micro_batches = config.accumulation,
+      .device_memory = options.device_memory,
+      .reproducible = config.reproducible};
   std::fputs((options.json ? closed_json(plan, options.stages) : closed_text(plan, options.stages))
                  .c_str(),
              stdout);
@@ -195,11 +205,13 @@ as rank 0 of any number of ranks. So peaks are exact, and nothing needs the memo
 only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, and some kernels keep partial sums of
 other sizes.
 With --save-every the peaks on the host include what a save takes there.
+With overlap, prefetch, reuse or reproducible sums, a line per stage says what they cost in bytes.
 Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
 
 Examples:
   zerolab plan --model gpt2 --ranks 8
   zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
+  zerolab plan --model gpt2 --set zero_optimization.overlap_comm=true
   zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
 
 Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen)";

@@ -301,7 +301,8 @@ steps_per_print, wall_clock_breakdown, comms_logger and csv_monitor print and wr
 DeepSpeed.
 A flag wins over --set, --set over the file, the file over the defaults: AdamW, lr 1e-3, betas 0.9
 0.999, no weight decay, no clipping.
-Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB.
+Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
+such as 50us.
 --out DIR gets metrics.jsonl (one object per step) and model.safetensors (names of Hugging Face's
 GPT-2).
 With --save-every, SIGTERM and Ctrl-C write a checkpoint after the running step. --steps is the step
@@ -314,6 +315,7 @@ Examples:
   zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100
   zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100 --resume
   zerolab train --init-from runs/a/model.safetensors --data notes.txt
+  zerolab train --stage zero2 --ranks 2 --link-bandwidth 100MB/s --trace slow-link.json
 
 Exit codes: 0 fine, 1 all steps were skipped or no loss scale is small enough,
             2 usage or configuration, 3 out of memory, 4 communication, 70 unforeseen,
@@ -330,6 +332,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.value("--stage", "STAGE", "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)",
               [](const auto& text) { options.stage = read_stage(text); });
   add_rank_flags(flags, options, kDefaultRanks);
+  add_link_flags(flags, options);
   add_model_flags(flags, options);
   add_data_flags(flags, options);
   add_sample_flags(flags, options);

@@ -27,12 +27,17 @@ std::string label(const std::string& list, const Json& item, size_t index) {
   return text;
 }
 
+// Times differ from run to run.
+bool is_time(const std::string& key) {
+  return key == "seconds_per_step" || key == "communication_time";
+}
+
 // Where the two differ first and how; "" if they are equal. `where` names both.
 std::string difference(const std::string& where, const Json& stored, const Json& now) {
   const std::string before = where.empty() ? "" : where + ": ";
   if (stored.is_object() && now.is_object()) {
     for (const auto& [key, value] : stored.items()) {
-      if (key == "seconds_per_step") continue;
+      if (is_time(key)) continue;
       const std::string there = value.is_array() ? where : before + key;
       if (!now.contains(key)) return before + key + " is in the baseline only";
       if (!value.is_array()) {
@@ -50,7 +55,7 @@ std::string difference(const std::string& where, const Json& stored, const Json&
       }
     }
     for (const auto& [key, value] : now.items())
-      if (!stored.contains(key)) return before + key + " is not in the baseline";
+      if (!stored.contains(key) && !is_time(key)) return before + key + " is not in the baseline";
     return "";
   }
   if (stored == now) return "";

@@ -57,6 +57,17 @@ Json communication(const std::vector<TrafficRow>& rows, bool measured) {
   return list;
 }
 
+// Per step, by rank.
+Json communication_time(const StageOutcome& s) {
+  Json list = Json::array();
+  for (size_t r = 0; r < s.communicating.size(); ++r)
+    list.push_back({{"rank", r},
+                    {"seconds", s.communicating[r]},
+                    {"hidden_seconds", s.hidden[r]},
+                    {"exposed_seconds", s.exposed[r]}});
+  return list;
+}
+
 Json outcome(const StageOutcome& s) {
   Json json{{"stage", name(s.stage)}};
   if (s.out_of_memory) {
@@ -93,6 +104,7 @@ Json outcome(const StageOutcome& s) {
         {{"peak_host_bytes", s.peak_host}, {"predicted_peak_host_bytes", s.predicted_peak_host}});
   json["communication"] = communication(s.traffic, true);
   json["seconds_per_step"] = s.seconds_per_step;
+  json["communication_time"] = communication_time(s);
   return json;
 }
 
@@ -104,6 +116,16 @@ Json head(const char* command, const GptTrainingSpec& spec) {
           {"parameters", spec.model.parameters()},
           {"steps", spec.steps},
           {"precision", precision_name(spec.engine.precision)}};
+}
+
+// Of plan.
+Json setting_cost(const SettingCost& cost) {
+  return {{"rest_bytes", cost.rest},
+          {"parameter_bytes", cost.parameter},
+          {"gradient_bytes", cost.gradient},
+          {"communication_bytes", cost.communication},
+          {"peak_total_bytes", cost.peak_total},
+          {"sent_bytes_per_rank", cost.sent}};
 }
 
 // FNV-1a-64 over the tokens that the run reads, at most one epoch: ids and targets of micro-batch
@@ -203,6 +225,8 @@ std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec
     stage["predicted_init_peak_total_bytes"] = Json::array({p.init_peak_total});
     stage["communication"] = communication(p.traffic, false);
     stage["checkpoint"] = checkpoint_json<Json>(p.checkpoint);
+    if (p.overlap) stage["overlap_cost"] = setting_cost(*p.overlap);
+    if (p.reproducible) stage["reproducible_cost"] = setting_cost(*p.reproducible);
     json["stages"].push_back(stage);
   }
   json["ok"] = any_fits;

@@ -16,6 +16,7 @@ struct ComparisonReport {
   const Comparison& comparison;
   std::map<StageKind, MemoryByUse> at_peak;   // of the stages that ran
   std::string baseline, baseline_difference;  // --baseline; the first difference, "" if none
+  std::string timelines;                      // as StepTimeline::text(), of all stages
 };
 
 std::string comparison_text(const ComparisonReport& report);

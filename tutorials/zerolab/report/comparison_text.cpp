@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -80,6 +81,22 @@ std::string waiting(const StageOutcome& s) {
   const auto [least, most] = std::minmax_element(s.waiting.begin(), s.waiting.end());
   return str(milliseconds(*least), " (", least - s.waiting.begin(), ") to ", milliseconds(*most),
              " (", most - s.waiting.begin(), ")");
+}
+
+// [ms] The mean over the ranks.
+std::string mean_of_ranks(const std::vector<double>& seconds) {
+  if (seconds.empty()) return "-";
+  return milliseconds(std::accumulate(seconds.begin(), seconds.end(), 0.0) /
+                      double(seconds.size()));
+}
+
+// With lanes: how much of the communication cost no time.
+void overlap_rows(Table& table) {
+  row(table, "ms in communication (mean of ranks)",
+      [](const StageOutcome& s) { return mean_of_ranks(s.communicating); });
+  row(table, "  hidden behind computation",
+      [](const StageOutcome& s) { return mean_of_ranks(s.hidden); });
+  row(table, "  exposed", [](const StageOutcome& s) { return mean_of_ranks(s.exposed); });
 }
 
 std::string deviation(StageKind stage, const GradientDeviation& d) {
@@ -199,8 +216,9 @@ std::string comparison_text(const ComparisonReport& report) {
   row(table, "ms per step (median)",
       [](const StageOutcome& s) { return milliseconds(s.seconds_per_step); });
   row(table, "  spent waiting (rank)", [](const StageOutcome& s) { return waiting(s); });
-  return table.text() + "\n" + timing_note(report.setup) + unfitting(c) + untrained_note(c) +
-         verdict(c) + baseline_line(report);
+  if (rank_options(spec).lane) overlap_rows(table);
+  return table.text() + "\n" + report.timelines + timing_note(report.setup) + unfitting(c) +
+         untrained_note(c) + verdict(c) + baseline_line(report);
 }
 
 }  // namespace zl::cli

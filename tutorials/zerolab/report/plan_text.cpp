@@ -10,13 +10,44 @@ namespace {
 // [B] the peak, initialisation included.
 int64_t need(const StagePlan& p) { return std::max(p.peak_total, p.init_peak_total); }
 
+// [B] per step.
+int64_t sent(const StagePlan& p) { return sent_bytes(p.traffic, &TrafficRow::predicted_sent); }
+
 std::string fit(const StagePlan& p, int64_t limit) {
   if (p.out_of_memory && p.out_of_memory->pool == Pool::host) return "no, too much for the host";
   if (!p.out_of_memory) return "yes, " + human_bytes(limit - need(p)) + " left";
   return "no, " + human_bytes(need(p) - limit) + " short";
 }
 
-// Later stages keep less and send no less, so the first that fits sends the least.
+// "+50,816 B of gradients, +50,816 B of parameters"; what a setting does not change is left out.
+std::string cost_text(const SettingCost& cost) {
+  std::string text;
+  const auto add = [&](int64_t bytes, const char* what) {
+    if (bytes != 0)
+      text += str(text.empty() ? "" : ", ", bytes > 0 ? "+" : "", with_commas(bytes), " B ", what);
+  };
+  add(cost.rest, "in steady state");
+  add(cost.gradient, "of gradients");
+  add(cost.parameter, "of parameters");
+  add(cost.communication, "of communication");
+  add(cost.sent, "sent per step");
+  if (text.empty()) return "no bytes";
+  return text + "; the peak of a step " +
+         (cost.peak_total == 0 ? "is the same"
+                               : str("changes by ", cost.peak_total > 0 ? "+" : "",
+                                     with_commas(cost.peak_total), " B"));
+}
+
+// A line for each stage about what a setting costs, from predictions with and without it.
+std::string cost_lines(const std::vector<StagePlan>& plans, const char* setting,
+                       std::optional<SettingCost> StagePlan::*cost) {
+  std::string text;
+  for (const StagePlan& p : plans)
+    if (p.*cost) text += str(name(p.stage), ", ", setting, ": ", cost_text(*(p.*cost)), "\n");
+  return text.empty() ? "" : text + "\n";
+}
+
+// Later stages keep less, and usually send no less.
 std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec) {
   if (spec.device_memory == 0)
     return "To see which stages fit, give --device-memory SIZE, the memory of one rank. The "
@@ -27,8 +58,16 @@ std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& s
     if (p.out_of_memory) continue;
     const std::string which = name(p.stage);
     if (p.stage == StageKind::zero3)
-      return "Take zero3: it is the only one listed that fits, and it sends half as much again as "
-             "the others.\n";
+      return str("Take zero3: it is the only one listed that fits",
+                 spec.engine.overlap.max_reuse_distance > 0 || spec.engine.reproducible
+                     ? ".\n"
+                     : ", and it sends half as much again as the others.\n");
+    const auto sends_less = [&](const StagePlan& other) {
+      return other.stage > p.stage && !other.out_of_memory && sent(other) < sent(p);
+    };
+    if (const auto less = std::ranges::find_if(plans, sends_less); less != plans.end())
+      return "Take " + which + ", the first that fits, or " + name(less->stage) +
+             ", which sends less.\n";
     return "Take " + which + ": it is the first that fits, and no later stage sends less.\n";
   }
   const StagePlan& smallest = *std::ranges::min_element(plans, {}, need);
@@ -44,12 +83,15 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
                       const std::string& model) {
   const OptimizerBytes state = optimizer_bytes(spec.engine.optimizer, spec.engine.precision);
   const int64_t e = size_of(spec.engine.precision),
-                g = size_of(spec.engine.grad_accum_dtype.value_or(spec.engine.precision));
+                g = spec.engine.reproducible
+                        ? size_of(Dtype::f32)
+                        : size_of(spec.engine.grad_accum_dtype.value_or(spec.engine.precision));
   std::string text = str(model, ": ", with_commas(spec.model.parameters()), " parameters, ",
                          plural(spec.ranks, "rank"), ", ", precision_name(spec.engine.precision),
                          "; B ", spec.micro_batch, " × A ", spec.engine.accumulation,
                          ", sequences of ", spec.window ? spec.window : spec.model.block_size,
-                         " tokens", spec.device == DeviceKind::cuda ? "; as on GPUs" : "",
+                         " tokens", spec.engine.reproducible ? "; reproducible sums" : "",
+                         spec.device == DeviceKind::cuda ? "; as on GPUs" : "",
                          spec.transport == Transport::nccl ? " with NCCL" : "", "\n");
   text += str("model states without sharding: ", e + g + state.state + state.master,
               " bytes per parameter = parameter ", e, " + gradient ", g, " + optimizer ",
@@ -78,15 +120,16 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
     row("on the host, steady state", rest(Pool::host));
     row("on the host, peak of a step", [](const StagePlan& p) { return p.peak_host; });
   }
-  row("sent per step",
-      [](const StagePlan& p) { return sent_bytes(p.traffic, &TrafficRow::predicted_sent); });
+  row("sent per step", sent);
   row("a checkpoint on disk", [](const StagePlan& p) { return p.checkpoint.disk; });
   row("  on the host, wait or still", [](const StagePlan& p) { return p.checkpoint.buffer; });
   row("  on the host, snapshot", [](const StagePlan& p) { return p.checkpoint.snapshot; });
   if (spec.device_memory > 0)
     table.row("fits " + human_bytes(spec.device_memory),
               [&](const StagePlan& p) { return fit(p, spec.device_memory); });
-  return text + table.text() + "\n" + advice(plans, spec);
+  return text + table.text() + "\n" +
+         cost_lines(plans, "overlap and prefetch", &StagePlan::overlap) +
+         cost_lines(plans, "reproducible sums", &StagePlan::reproducible) + advice(plans, spec);
 }
 
 }  // namespace zl::cli

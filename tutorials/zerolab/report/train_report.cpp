@@ -115,7 +115,8 @@ Json traffic_json(const TrainReport& report) {
   return rows;
 }
 
-// Of the whole run, by rank and collective, with the part in which the rank waited for others.
+// Of the whole run, by rank and collective, with the parts until all ranks had come, and in which
+// the rank had nothing else to do.
 Json communication_seconds(const TrainingResult& result) {
   Json rows = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank)
@@ -124,7 +125,8 @@ Json communication_seconds(const TrainingResult& result) {
                       {"collective", name(collective)},
                       {"calls", time.calls},
                       {"seconds", double(time.nanoseconds) * 1e-9},
-                      {"waited_seconds", double(time.waited) * 1e-9}});
+                      {"waited_seconds", double(time.waited) * 1e-9},
+                      {"exposed_seconds", double(time.exposed) * 1e-9}});
   return rows;
 }
 

@@ -158,6 +158,26 @@ std::string settings_text(const RunOptions& options, const LoadedConfig& loaded,
   return text;
 }
 
+// Before any data is read; zl::rank_options() has the rule.
+void require_link(const RunOptions& options, const RunSetup& setup) {
+  const bool real = setup.device.on_gpus() || setup.backend.on_nccl();
+  require_input(
+      !options.link.simulated() || !real,
+      "--link-bandwidth and --link-latency simulate a link between ranks that are threads "
+      "on the CPU, but here ",
+      setup.backend.on_nccl() ? "NCCL moves the data" : "the ranks are on GPUs",
+      "; add --device cpu --backend threads, or leave them out");
+}
+
+// "100 MB/s for each rank, 50 us per call".
+std::string describe(const Link& link) {
+  std::string text;
+  if (link.bandwidth > 0) text = digits(link.bandwidth * 1e-6, 4) + " MB/s for each rank";
+  if (link.latency > 0)
+    text += (text.empty() ? "" : ", ") + digits(link.latency * 1e6, 4) + " us per call";
+  return text;
+}
+
 // The memory that `ranks` ranks need of one GPU or of the machine.
 struct Demand {
   int64_t each = 0, host = 0;  // [B] of a rank; of these, for offloaded tensors
@@ -183,8 +203,10 @@ void require_memory(StageKind stage, const Demand& d) {
 }  // namespace
 
 LoadedConfig load_settings(const RunOptions& options, int ranks) {
+  std::vector<std::string> sets = options.sets;
+  if (options.reproducible) sets.push_back("zerolab.reproducible=true");  // checked with the rest
   LoadedConfig loaded = load_config({.file = options.config_file,
-                                     .sets = options.sets,
+                                     .sets = std::move(sets),
                                      .ranks = ranks,
                                      .precision = options.precision,
                                      .stage = options.stage,
@@ -279,6 +301,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
                          : choose_device(options, config.precision, ranks);
   setup.backend = choose_backend(options, setup.device, ranks, process);
   setup.model = choose_model(options, configured_model(options, loaded));
+  require_link(options, setup);
   warn_of_patterns(options, loaded, setup.model);
 
   TokenData data = config.data ? TokenData::open(*config.data)
@@ -296,6 +319,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   spec.check_calls = options.check;
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
+  spec.rank_options.link = options.link;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
   spec.data = setup.windows.get();
   spec.eval_every = options.eval_every;
@@ -331,11 +355,13 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
               " on ", plural(spec.ranks, "rank"), ", ", plural(config.steps, "step"), " of ",
               plural(per_step, "window"), " (", with_commas(per_step * spec.window), " tokens): B ",
               config.micro_batch, " × A ", config.accumulation, " × N ", spec.ranks, "; ",
-              describe_precision(config),
+              describe_precision(config), config.reproducible ? ", reproducible sums" : "",
               config.offload_optimizer ? ", optimizer on the host (except ddp's)" : "",
               config.recompute ? ", activation checkpointing" : "", "\n");
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
   if (setup.backend.on_nccl()) text += "ranks   " + describe(setup.backend, config.ordered) + "\n";
+  if (spec.rank_options.link.simulated())
+    text += "link    simulated: " + describe(spec.rank_options.link) + "\n";
   return printable(text + "update  " + update_line(config) + "\n");
 }
 

@@ -37,13 +37,13 @@ void StageMeter::see(Rank& rank, const Event& event) {
   if (rank.waited.empty() || phase == "evaluate") return;
   if (event.kind == EventKind::collective_begin)
     rank.open.push_back({event.detail, event.nanoseconds});
-  if (event.kind == EventKind::collective_met || event.kind == EventKind::collective_end) {
-    const auto open = std::ranges::find(rank.open, event.detail, &Open::name);
-    if (open == rank.open.end()) return;
-    if (event.kind == EventKind::collective_met)
-      rank.waited.back() += event.nanoseconds - open->began;
+  const auto open = std::ranges::find(rank.open, event.detail, &Open::name);
+  if (open == rank.open.end()) return;
+  if (event.kind == EventKind::collective_wait) open->waits_from = event.nanoseconds;
+  if (event.kind == EventKind::collective_met)
+    rank.waited.back() += std::max<int64_t>(0, event.nanoseconds - open->waits_from);
+  if (event.kind == EventKind::collective_met || event.kind == EventKind::collective_end)
     rank.open.erase(open);
-  }
 }
 
 void StageMeter::at_start(Trainer& training) {

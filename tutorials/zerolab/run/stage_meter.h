@@ -31,7 +31,7 @@ class StageMeter {
  private:
   struct Open {  // a collective that other ranks have not entered yet
     const char* name;
-    int64_t began;  // [ns]
+    int64_t waits_from;  // [ns] its begin; of a call in flight, when the rank began to wait for it
   };
   struct Rank {                   // used by its rank's thread only
     std::vector<int64_t> waited;  // [ns] by step

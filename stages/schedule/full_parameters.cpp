@@ -1,0 +1,121 @@
+#include "stages/schedule/full_parameters.h"
+
+namespace zl {
+namespace {
+
+// In the other stages full parameters always exist, but may be stale while an all-gather is in
+// flight.
+bool shards_parameters(const UnitState& u) { return u.parameter_shard.defined(); }
+
+void start_unshard(Stage& stage, UnitState& u) {
+  u.parameters = ParameterState::unsharding;
+  u.unshard_work = stage.unshard(u);
+}
+
+// The last units, as many as max_reuse_distance and max_live_parameters allow. Between its forward
+// and its backward pass the units behind a unit are used twice.
+int first_kept_unit(const std::vector<UnitState>& units, const Overlap& overlap) {
+  int first = int(units.size());
+  int64_t behind = 0, live = units[0].partition.full();
+  while (first > 1) {
+    const int64_t n = units[size_t(first - 1)].partition.full();
+    if (2 * behind >= overlap.max_reuse_distance || live + n > overlap.max_live_parameters) break;
+    behind += n;
+    live += n;
+    --first;
+  }
+  return first;
+}
+
+}  // namespace
+
+void unshard(Stage& stage, UnitState& u) {
+  if (u.parameters == ParameterState::sharded) start_unshard(stage, u);
+  if (u.parameters == ParameterState::unsharding) {
+    u.unshard_work.wait();
+    require(u.full_parameter.defined(), "unshard: unit ", u.name(), " has no full_parameter");
+    u.parameters = ParameterState::unsharded;
+    u.bind_parameters(u.full_parameter);
+  }
+}
+
+void reshard(Stage& stage, UnitState& u) {
+  if (!shards_parameters(u) || u.parameters == ParameterState::sharded) return;
+  u.unshard_work.wait();  // of a unit that was unsharded unnecessarily
+  u.bind_parameters({});
+  stage.reshard(u);
+  u.parameters = ParameterState::sharded;
+}
+
+FullParameters::FullParameters(Stage& stage)
+    : stage_(stage),
+      units_(stage.units()),
+      first_kept_(first_kept_unit(units_, stage.options().overlap)) {}
+
+void FullParameters::before_forward(UnitState& u) {
+  unshard(stage_, u);
+  prefetch(u, &FullParameters::next_in_forward);
+}
+
+void FullParameters::before_backward(UnitState& u) {
+  unshard(stage_, u);
+  prefetch(u, &FullParameters::next_in_backward);
+}
+
+// Backward needs root at once, because it begins with root's output head. A unit that runs inside
+// itself is still needed too.
+void FullParameters::after_forward(UnitState& u) {
+  if (u.unit->running == 0 && !stays_for_backward(u)) reshard(stage_, u);
+}
+
+void FullParameters::after_backward(UnitState& u) {
+  if (u.unit->running == 0) reshard(stage_, u);
+}
+
+void FullParameters::end_forward() {
+  for (UnitState& u : units_) after_forward(u);
+}
+
+void FullParameters::end_backward() {
+  for (UnitState& u : units_) after_backward(u);
+}
+
+bool FullParameters::stays_for_backward(const UnitState& u) const {
+  const bool kept = u.unit->index == 0 || u.unit->index >= first_kept_;
+  return kept && u.forward_passes > 0;
+}
+
+UnitState* FullParameters::next_in_forward(const UnitState& u) {
+  const size_t next = size_t(u.unit->index) + 1;
+  return next < units_.size() ? &units_[next] : nullptr;
+}
+
+UnitState* FullParameters::next_in_backward(const UnitState& u) {
+  const size_t next = u.unit->index == 0 ? units_.size() - 1 : size_t(u.unit->index) - 1;
+  return next > 0 ? &units_[next] : nullptr;
+}
+
+void FullParameters::prefetch(const UnitState& u, Next next) {
+  const Overlap& overlap = stage_.options().overlap;
+  if (!shards_parameters(u)) return;
+  int64_t ahead = 0;
+  UnitState* v = (this->*next)(u);
+  for (; v && ahead < overlap.prefetch_bucket_size; v = (this->*next)(*v)) {
+    const int64_t n = v->partition.full();
+    if (v->parameters == ParameterState::sharded) {
+      if (n > overlap.max_live_parameters - live()) return;
+      stage_.announce(*v, "prefetch");
+      start_unshard(stage_, *v);
+    }
+    ahead += n;
+  }
+}
+
+int64_t FullParameters::live() const {
+  int64_t n = 0;
+  for (const UnitState& u : units_)
+    if (u.parameters != ParameterState::sharded) n += u.partition.full();
+  return n;
+}
+
+}  // namespace zl

@@ -1,0 +1,260 @@
+// The closed formulas on units whose peaks can be counted on paper: root 4, blocks 2, 3 and 1.
+
+#include "stages/predict/closed_form.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "nn/gpt.h"
+
+using namespace zl;
+
+namespace {
+
+constexpr int N = 3;
+constexpr int64_t U = 1024 * N;  // [n] fits 16 * N and the reproducible 1,024 * N
+const std::vector<int64_t> kUnits = {4 * U, 2 * U, 3 * U, 1 * U};
+constexpr int64_t W = 10 * U, kUnlimited = Overlap{}.max_live_parameters;
+
+PredictionInput of(StageKind stage, const Overlap& overlap = {}, int64_t bucket = 1) {
+  return {.stage = stage,
+          .ranks = N,
+          .reduce_bucket_size = bucket,
+          .overlap = overlap,
+          .units = kUnits};
+}
+
+// [U] of fp32 that a use takes at its peak, above what is kept between steps.
+int64_t above_rest(const PredictionInput& in, MemoryUse use, int64_t element = 4) {
+  const Prediction p = predict(in);
+  return (p.device.peak_of(use) - p.device.rest_of(use)) / element / U;
+}
+
+int64_t parameters(int64_t prefetch, int64_t max_live = kUnlimited, int64_t reuse = 0) {
+  return above_rest(of(StageKind::zero3, {.prefetch_bucket_size = prefetch,
+                                          .max_live_parameters = max_live,
+                                          .max_reuse_distance = reuse}),
+                    MemoryUse::parameter);
+}
+
+Traffic traffic(const PredictionInput& in, Collective collective, Purpose purpose) {
+  const auto rows = predict(in).traffic.rows();
+  const auto found = rows.find({collective, purpose});
+  return found == rows.end() ? Traffic{} : found->second;
+}
+
+Traffic gathers(const PredictionInput& in) {
+  return traffic(in, Collective::all_gather, Purpose::parameter);
+}
+
+}  // namespace
+
+TEST_CASE("prefetch holds the unit that runs and the next ones, up to the bucket", "[stages]") {
+  CHECK(parameters(0) == 4 + 3);      // root and the largest block
+  CHECK(parameters(1) == 4 + 2 + 3);  // blocks 1 and 2, in either direction
+  // While block 1 runs, block 2 alone reaches 3 U: block 3 waits.
+  CHECK(parameters(3 * U) == 4 + 2 + 3);
+  CHECK(parameters(3 * U + 1) == 4 + 2 + 3 + 1);
+  CHECK(parameters(1000 * U) == 4 + 2 + 3 + 1);
+}
+
+TEST_CASE("nothing is unsharded ahead beyond max_live_parameters", "[stages]") {
+  CHECK(parameters(1, 9 * U) == 4 + 2 + 3);
+  CHECK(parameters(1, 9 * U - 1) == 4 + 3 + 1);  // blocks 2 and 3 still fit
+  CHECK(parameters(1, 8 * U) == 4 + 3 + 1);
+  CHECK(parameters(1, 8 * U - 1) == 4 + 3);
+  CHECK(parameters(1000 * U, 9 * U) == 4 + 2 + 3);
+  CHECK(parameters(1, 0) == 4 + 3);  // a unit that runs is unsharded all the same
+}
+
+TEST_CASE("reuse keeps the last blocks together until backward, and gathers them once",
+          "[stages]") {
+  struct Case {
+    int64_t distance, max_live, peak, gathers, gathered;  // peak and gathered in U
+  };
+  for (const Case& c : std::vector<Case>{
+           {0, kUnlimited, 7, 4 + 3, 10 + 6},
+           {1, kUnlimited, 7, 4 + 2, 10 + 5},  // block 3: nothing runs in between
+           {2 * U, kUnlimited, 7, 4 + 2, 10 + 5},
+           {2 * U + 1, kUnlimited, 8, 4 + 1, 10 + 2},  // blocks 2 and 3: twice 1 U in between
+           {8 * U, kUnlimited, 8, 4 + 1, 10 + 2},
+           {8 * U + 1, kUnlimited, 10, 4, 10},  // all: twice 1 + 3 U in between
+           {8 * U + 1, 10 * U, 10, 4, 10},
+           {8 * U + 1, 10 * U - 1, 8, 4 + 1, 10 + 2},
+           {8 * U + 1, 8 * U - 1, 7, 4 + 2, 10 + 5},
+           {8 * U + 1, 5 * U, 7, 4 + 2, 10 + 5},
+           {8 * U + 1, 5 * U - 1, 7, 4 + 3, 10 + 6},
+       }) {
+    CAPTURE(c.distance, c.max_live);
+    PredictionInput in =
+        of(StageKind::zero3, {.max_live_parameters = c.max_live, .max_reuse_distance = c.distance});
+    CHECK(above_rest(in, MemoryUse::parameter) == c.peak);
+    CHECK(gathers(in) == Traffic{c.gathers, c.gathered * U, c.gathered * U * 4 * (N - 1)});
+    in.micro_batches = 2;
+    CHECK(gathers(in).calls == 2 * c.gathers);
+    in.stage = StageKind::zero2;  // the other stages keep everything anyway
+    CHECK(gathers(in).calls == 4);
+    CHECK(above_rest(in, MemoryUse::parameter) == 0);
+  }
+}
+
+TEST_CASE("prefetch and reuse together hold what the longer of the two holds", "[stages]") {
+  // Backward of block 2 prefetches block 1; block 3 is gone by then.
+  CHECK(parameters(1, kUnlimited, 2 * U + 1) == 4 + 2 + 3);
+  CHECK(parameters(0, kUnlimited, 2 * U + 1) == 4 + 3 + 1);
+  // Backward of block 3 counts block 2, which stayed, and 3 U are enough.
+  CHECK(parameters(3 * U, kUnlimited, 2 * U + 1) == 4 + 2 + 3);
+  CHECK(parameters(3 * U + 1, kUnlimited, 2 * U + 1) == 4 + 2 + 3 + 1);
+}
+
+TEST_CASE("with overlap the gradients of a bucket live until the next bucket is full", "[stages]") {
+  struct Case {
+    int64_t bucket, off, on;  // [n], [U], [U]
+  };
+  for (const Case& c : std::vector<Case>{
+           {1, 4 + 3, 4 + 3 + 2},      // 1 | 3 | 2 | root
+           {2 * U, 4 + 4, 4 + 4 + 2},  // 1 3 | 2 | root
+           {4 * U, 4 + 4, 4 + 4 + 2},  // 1 3 | 2 root
+           {4 * U + 1, 4 + 6, 4 + 6},  // 1 3 2 | root: nothing comes after the only bucket
+           {1000 * U, 4 + 6, 4 + 6},
+       })
+    for (const StageKind stage : kStages) {
+      CAPTURE(c.bucket, name(stage));
+      const bool frees = stage >= StageKind::zero2;
+      CHECK(above_rest(of(stage, {}, c.bucket), MemoryUse::gradient) == (frees ? c.off : 0));
+      CHECK(above_rest(of(stage, {.overlap_comm = true}, c.bucket), MemoryUse::gradient) ==
+            (frees ? c.on : 0));
+    }
+}
+
+TEST_CASE("a bucket in flight in another type is memory of communication, with overlap and without",
+          "[stages]") {
+  for (const StageKind stage : kStages)
+    for (const bool overlap : {false, true}) {
+      CAPTURE(name(stage), overlap);
+      PredictionInput in = of(stage, {.overlap_comm = overlap});
+      in.dtype = Dtype::bf16;
+      const bool frees = stage >= StageKind::zero2;
+      CHECK(above_rest(in, MemoryUse::communication, 4) == 0);
+      CHECK(above_rest(in, MemoryUse::gradient, 2) == (!frees ? 0 : overlap ? 4 + 3 + 2 : 4 + 3));
+      // Micro-batches accumulate in fp32. ddp and zero1 add each unit as soon as it is complete.
+      in.gradient_dtype = Dtype::f32;
+      CHECK(above_rest(in, MemoryUse::communication, 4) == (frees ? 4 : 0));
+      CHECK(above_rest(in, MemoryUse::gradient, 2) == 4 + 3);
+      in.gradient_dtype = std::nullopt;
+      in.communication_dtype = Dtype::f32;
+      CHECK(above_rest(in, MemoryUse::communication, 4) == 4);
+      CHECK(above_rest(in, MemoryUse::gradient, 2) == (frees ? 4 + 3 : 0));
+      in.reduce_bucket_size = 4 * U;  // blocks 3 and 2, then block 1 with root
+      CHECK(above_rest(in, MemoryUse::communication, 4) == 2 + 4);
+    }
+}
+
+TEST_CASE("scratch of ordered sums is that of one bucket, because one is in flight", "[stages]") {
+  for (const bool overlap : {false, true}) {
+    PredictionInput in = of(StageKind::zero2, {.overlap_comm = overlap});
+    in.scratch = true;
+    const auto communication = [&] { return predict(in).device.peak_of(MemoryUse::communication); };
+    CHECK(communication() == 4 * U / N * (N - 1) * 4);  // root
+    in.reduce_bucket_size = 4 * U;
+    CHECK(communication() == 6 * U / N * (N - 1) * 4);
+    in.dtype = Dtype::bf16, in.communication_dtype = Dtype::f32;
+    CHECK(communication() == (6 * U + 6 * U / N * (N - 1)) * 4);
+  }
+}
+
+TEST_CASE("units without parameters change no peak and are gathered all the same", "[stages]") {
+  PredictionInput in = of(
+      StageKind::zero3, {.overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1});
+  in.units = {4 * U, 2 * U, 0, 3 * U, 0};
+  // Block 2 has nothing, so block 3 is prefetched with it while block 1 runs.
+  CHECK(above_rest(in, MemoryUse::parameter) == 4 + 2 + 3);
+  CHECK(above_rest(in, MemoryUse::gradient) == 4 + 3 + 2);
+  // Only empty block 4 runs after block 3, so block 3 stays too, and so do the blocks before
+  // whose distance is 0: none.
+  CHECK(gathers(in).calls == 5 + 2);
+  CHECK(traffic(in, Collective::reduce_scatter, Purpose::gradient).calls == 3);
+  in.overlap = {};
+  CHECK(above_rest(in, MemoryUse::parameter) == 4 + 3);
+  CHECK(gathers(in).calls == 5 + 4);
+  in.units = {4 * U};  // root alone
+  CHECK(above_rest(in, MemoryUse::parameter) == 4);
+  CHECK(above_rest(in, MemoryUse::gradient) == 4);
+}
+
+TEST_CASE("reproducible sums keep fp32 gradients and reduce in every micro-batch", "[stages]") {
+  for (const StageKind stage : kStages)
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+      for (const bool overlap : {false, true}) {
+        CAPTURE(name(stage), name(dtype), overlap);
+        PredictionInput in = of(stage, {.overlap_comm = overlap});
+        in.dtype = dtype;
+        in.reproducible = true;
+        in.micro_batches = 5;
+        const bool shards = stage >= StageKind::zero2, converts = dtype != Dtype::f32;
+        const Prediction p = predict(in);
+        CHECK(p.device.rest_of(MemoryUse::gradient) == W / (shards ? N : 1) * 4);
+        CHECK(above_rest(in, MemoryUse::gradient, size_of(dtype)) ==
+              (overlap && !converts ? 4 + 3 + 2 : 4 + 3));
+        // Root's fp32 copy; else the norm's doubles, one per 1,024 elements.
+        CHECK(p.device.peak_of(MemoryUse::communication) == (converts ? 4 * U * 4 : W / 1024 * 8));
+        const Collective reduction =
+            stage == StageKind::ddp ? Collective::all_reduce : Collective::reduce_scatter;
+        const Traffic reduced = traffic(in, reduction, Purpose::gradient);
+        CHECK((reduced.calls == 5 * 4 && reduced.elements == 5 * W));
+        CHECK(reduced.sent_bytes_times_n ==
+              5 * W * 4 * (N - 1) * (stage == StageKind::ddp ? 2 : 1));
+        const auto doubles = [&](Purpose purpose) {
+          return traffic(in, Collective::all_gather, purpose);
+        };
+        CHECK(doubles(Purpose::norm) == Traffic{1, W / 1024, W / 1024 * 8 * (N - 1)});
+        CHECK(doubles(Purpose::loss) == Traffic{1, 5 * N, 5 * N * 8 * (N - 1)});
+        CHECK(doubles(Purpose::check) == Traffic{1, N, N * 8 * (N - 1)});
+        in.reproducible = false;
+        CHECK(traffic(in, reduction, Purpose::gradient).calls == (shards ? 5 * 4 : 4));
+        CHECK(doubles(Purpose::norm) == Traffic{1, N, N * 8 * (N - 1)});
+      }
+}
+
+TEST_CASE("reproducible sums continue offloaded gradient shards on the device", "[stages]") {
+  for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
+    CAPTURE(name(stage));
+    PredictionInput in = of(stage);
+    in.reproducible = in.offload_optimizer = true;
+    const auto communication = [&] { return predict(in).device.peak_of(MemoryUse::communication); };
+    // The largest bucket is root. zero1 accumulates in full gradients, which stay on the device.
+    CHECK(communication() == (stage == StageKind::zero1 ? W / 1024 * 8 : 4 * U / N * 4));
+    in.dtype = Dtype::bf16;
+    CHECK(communication() == (stage == StageKind::zero1 ? 4 * U * 4 : (4 * U + 4 * U / N) * 4));
+    CHECK(predict(in).host.rest_of(MemoryUse::gradient) ==
+          (stage == StageKind::zero1 ? 0 : W / N * 4));
+    in.reproducible = false;
+    CHECK(communication() == N * 8);
+  }
+}
+
+TEST_CASE("many micro-batches make the losses the largest buffer of a small model's communication",
+          "[stages]") {
+  PredictionInput in = of(StageKind::ddp);
+  in.reproducible = true;
+  in.micro_batches = 1000;
+  CHECK(predict(in).device.peak_of(MemoryUse::communication) == 1000 * N * 8);
+}
+
+TEST_CASE("units are padded to 1,024 elements per rank in reproducible mode, else to 16",
+          "[stages]") {
+  Gpt model(named_gpt("tiny"));
+  for (const int ranks : {1, 2, 3, 5}) {
+    const auto ours = padded_unit_sizes(model.units(), ranks),
+               reproducible = padded_unit_sizes(model.units(), ranks, true);
+    REQUIRE(ours.size() == reproducible.size());
+    for (size_t i = 0; i < ours.size(); ++i) {
+      CAPTURE(ranks, i);
+      CHECK(reproducible[i] % (1024 * ranks) == 0);
+      CHECK(reproducible[i] >= model.units()[i].numel());
+      CHECK(reproducible[i] - 1024 * ranks < ours[i]);
+      CHECK(ours[i] <= reproducible[i]);
+    }
+  }
+  // tiny with 2 ranks: 9,280 and 12,704 elements (the table of models) become 10,240 and 14,336.
+  CHECK(padded_unit_sizes(model.units(), 2, true) == std::vector<int64_t>{10'240, 14'336, 14'336});
+}
