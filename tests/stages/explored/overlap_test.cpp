@@ -1,0 +1,87 @@
+// Overlap under many schedules: results, bytes and calls are those of a training without overlap.
+//
+// A failure prints the line that replays it. ZEROLAB_SCHEDULE="zero3 2 pct 4711" in the environment
+// runs that schedule only; ZEROLAB_NIGHTLY=1 runs 1,000 seeds per stage instead of 200.
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+
+#include "tests/stages/explored/explored_training.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+// Schedules of a stage: the two extremes of every case, and PCT seeds, in turn over the cases.
+std::vector<ExploredRun> runs_of(StageKind stage) {
+  std::vector<ExploredRun> runs;
+  const size_t cases = explored_cases().size();
+  for (size_t number = 0; number < cases; ++number)
+    for (const char* kind : {"eager", "lazy"}) runs.push_back({stage, number, {kind}});
+  const uint64_t seeds = std::getenv("ZEROLAB_NIGHTLY") != nullptr ? 1000 : 200;
+  for (uint64_t seed = 0; seed < seeds; ++seed)
+    runs.push_back({stage, size_t(seed) % cases, {"pct", seed}});
+  return runs;
+}
+
+std::vector<ExploredRun> wanted_runs() {
+  if (const char* one = std::getenv("ZEROLAB_SCHEDULE")) return {parse_run(one)};
+  std::vector<ExploredRun> all;
+  for (const StageKind stage : kStages)
+    for (const ExploredRun& run : runs_of(stage)) all.push_back(run);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("overlap changes no bit, byte or call in any explored schedule",
+          "[stages][explored][seeds]") {
+  for (const ExploredRun& run : wanted_runs()) {
+    const std::string wrong = wrong_with(run);
+    INFO(wrong << "\nZEROLAB_SCHEDULE=\"" << run.text() << "\" unit_tests \"overlap changes*\"");
+    REQUIRE(wrong.empty());
+  }
+}
+
+namespace {
+
+const ExploredCase kOneBlock{.layers = 1,
+                             .overlap = {.overlap_comm = true, .prefetch_bucket_size = 1}};
+
+// Runs all schedules of the search; the number of them.
+int64_t search_all(ExploredTraining& training, DepthFirst search) {
+  int64_t schedules = 0;
+  do {
+    ++schedules;
+    INFO("schedule " << schedules);
+    REQUIRE(training.wrong_with(search) == "");
+  } while (search.advance());
+  return schedules;
+}
+
+}  // namespace
+
+TEST_CASE("one step of two ranks and one block is right whenever the network carries out its calls",
+          "[stages][explored][seeds]") {
+  for (const StageKind stage : kStages) {
+    ExploredCase c = kOneBlock;
+    c.steps = 1;
+    ExploredTraining training(c, stage);
+    CHECK(search_all(training, DepthFirst()) > 10);
+  }
+}
+
+// Stage 3 waits for most calls soon, so that six in a row have few schedules.
+TEST_CASE("two steps are right whenever three calls in a row are carried out",
+          "[stages][explored][seeds]") {
+  for (const StageKind stage : kStages) {
+    ExploredTraining training(kOneBlock, stage);
+    Eager eager;
+    REQUIRE(training.wrong_with(eager) == "");
+    const int calls = training.calls(), in_a_row = stage == StageKind::zero3 ? 6 : 3;
+    int64_t schedules = 0;
+    for (int first = 0; first + in_a_row <= calls; ++first)
+      schedules += search_all(training, DepthFirst(first, in_a_row));
+    CHECK(schedules > 2 * calls);
+  }
+}
