@@ -9,7 +9,7 @@ using namespace zl;
 using namespace zl::test;
 
 TEST_CASE("an exception with work in flight frees all memory and ends all ranks",
-          "[stages][explored]") {
+          "[stages][explored][seeds]") {
   const bool allocation = GENERATE(false, true);
   const ExploredCase c = exception_case();
   for (const StageKind stage : kStages)
