@@ -141,7 +141,7 @@ std::vector<Scenario> scenarios() {
 }  // namespace
 
 TEST_CASE("a process that ends at any call on files leaves the old or the new checkpoint",
-          "[stages]") {
+          "[stages][seeds]") {
   const Scenario scenario = GENERATE(from_range(scenarios()));
   CAPTURE(scenario.text, scenario.ranks);
   Runs runs(scenario);
@@ -254,7 +254,7 @@ TEST_CASE("symbolic links are read, and neither followed nor removed when older 
   CHECK(fs::exists(real + "/checkpoint.json"));
 }
 
-TEST_CASE("a loss of power at any moment leaves the old or the new checkpoint", "[stages]") {
+TEST_CASE("a loss of power at any moment leaves the old or the new checkpoint", "[stages][seeds]") {
   const int ranks = GENERATE(1, 2);
   const int64_t keep = GENERATE(1, 3);
   const uint64_t seeds = nightly() ? 2000 : 12;

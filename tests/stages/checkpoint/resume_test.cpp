@@ -39,7 +39,8 @@ class NotedRows final : public BatchSource {
 
 }  // namespace
 
-TEST_CASE("a run that stops after every step, and resumes, ends with the same bits", "[stages]") {
+TEST_CASE("a run that stops after every step, and resumes, ends with the same bits",
+          "[stages][seeds]") {
   const StageKind stage =
       GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   struct Case {

@@ -79,7 +79,7 @@ TEST_CASE("a checkpoint holds 12 bytes per parameter with AdamW, 8 with momentum
 }
 
 TEST_CASE("load and save give the same bytes for every pair of stages and numbers of ranks",
-          "[stages]") {
+          "[stages][seeds]") {
   const ScratchFolder scratch;
   const std::string origin = trained(scratch, checkpoint_spec("", StageKind::ddp, 3));
   const DataFiles expected = data_files(origin);
