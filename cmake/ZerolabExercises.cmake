@@ -16,8 +16,9 @@ list(TRANSFORM child REPLACE ".+" "${folder}/grader/\\0.cpp")
 
 # --- the side that measures ---------------------------------------------------------------------------
 
-set(stepping holdings picture recording stepper)   # for --step
-list(TRANSFORM stepping REPLACE ".+" "${PROJECT_SOURCE_DIR}/tutorials/lesson/\\0.cpp")
+set(stepping lesson/picture lesson/stepper terminal/memory_bar terminal/terminal)   # for --step
+list(APPEND stepping recording/holdings recording/rank_recording recording/recording)
+list(TRANSFORM stepping REPLACE ".+" "${PROJECT_SOURCE_DIR}/tutorials/\\0.cpp")
 add_library(zerolab_exercise_child OBJECT ${measuring} ${child} ${stepping})
 target_link_libraries(zerolab_exercise_child PRIVATE zerolab::zerolab zerolab_flags)
 add_custom_target(zerolab_exercises)

@@ -17,8 +17,8 @@ namespace zl {
 enum class EventKind {
   phase,     // a phase begins; `what` is its name
   unit,      // a unit event such as before_forward; `what` is the event, `unit` the unit
-  allocate,  // `bytes` were allocated; `what` is the memory use
-  release,   // `bytes` were freed
+  allocate,  // `bytes` were allocated at address `count` (0 on meta); `what` is the memory use
+  release,   // `bytes` at address `count` were freed
   kernel,    // a kernel ran: `what`, floating-point operations in `count`, bytes touched in `bytes`
   collective_begin,  // this rank begins a collective of `count` elements and `bytes` bytes; `what`
                      // is its kind, `detail` its name
@@ -38,7 +38,7 @@ struct Event {
   const char* what = "";
   const char* detail = "";  // the name of a collective, the pool of an allocation
   int64_t bytes = 0;        // [B]
-  int64_t count = 0;        // [n] elements of a collective, operations of a kernel
+  int64_t count = 0;        // [n] elements of a collective, operations of a kernel; an address
 };
 
 // Not thread-safe: a rank is one thread.

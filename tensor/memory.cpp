@@ -63,6 +63,11 @@ std::string MemoryLedger::holders() const {
   return text.empty() ? "nothing" : text;
 }
 
+namespace {
+// What pairs the event of a release with that of its allocation.
+int64_t address(const void* block) { return int64_t(reinterpret_cast<uintptr_t>(block)); }
+}  // namespace
+
 Memory::Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options)
     : device_(device), backend_(backend), events_(events), options_(options) {}
 
@@ -104,7 +109,7 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
   }
   ledger_.add(use, bytes);
   try {
-    events_.append(EventKind::allocate, name(use), bytes, 0, name(options_.pool));
+    events_.append(EventKind::allocate, name(use), bytes, address(block), name(options_.pool));
   } catch (...) {  // of a listener
     release(block, use, bytes);
     throw;
@@ -114,7 +119,7 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
 
 void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
   ledger_.add(use, -bytes);
-  events_.append(EventKind::release, name(use), bytes, 0, name(options_.pool));
+  events_.append(EventKind::release, name(use), bytes, address(block), name(options_.pool));
   if (!block) return;
   if (options_.poison) backend_.poison(block, bytes);
   if (ZEROLAB_ADDRESS_SANITIZER || backend_.caches_blocks()) return backend_.release(block, bytes);

@@ -5,11 +5,12 @@
 
 #include "stages/predict/dry_run.h"
 #include "tensor/error.h"
-#include "tutorials/lesson/holdings.h"
 #include "tutorials/lesson/model_m.h"
+#include "tutorials/recording/holdings.h"
 
 using namespace zl;
 using namespace zl::lesson;
+using namespace zl::recording;
 
 TrainingSpec spec_of(Lesson& lesson, StageKind stage) {
   TrainingSpec spec = training_m(lesson, stage, lesson.count("--layers"));

@@ -2,11 +2,12 @@
 // library's version is stages/zero3.cpp.
 #include "stages/predict/dry_run.h"
 #include "tensor/error.h"
-#include "tutorials/lesson/holdings.h"
 #include "tutorials/lesson/model_m.h"
+#include "tutorials/recording/holdings.h"
 
 using namespace zl;
 using namespace zl::lesson;
+using namespace zl::recording;
 
 // [B] Peak of a rank's parameters: its shard, full root, and one full block at a time.
 int64_t parameter_peak(const SizesM& sizes, int64_t N) {

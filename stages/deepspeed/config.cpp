@@ -183,6 +183,13 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
   zerolab.finish();
 }
 
+void read_monitor(ConfigBlock block, Monitor& monitor) {
+  block.read("enabled", monitor.enabled);
+  block.read("output_path", monitor.output_path);
+  block.read("job_name", monitor.job_name);
+  block.finish();
+}
+
 void read_reports(ConfigBlock& top, Config& config) {
   config.steps_per_print = top.get<int64_t>("steps_per_print");
   top.read("wall_clock_breakdown", config.wall_clock_breakdown);
@@ -196,11 +203,8 @@ void read_reports(ConfigBlock& top, Config& config) {
   if (comms.enabled && comms.prof_all && !comms.prof_ops.empty())
     logger.note("prof_ops", "has no effect while prof_all is true; write \"prof_all\": false");
   logger.finish();
-  ConfigBlock monitor = top.block("csv_monitor");
-  monitor.read("enabled", config.csv_monitor.enabled);
-  monitor.read("output_path", config.csv_monitor.output_path);
-  monitor.read("job_name", config.csv_monitor.job_name);
-  monitor.finish();
+  read_monitor(top.block("csv_monitor"), config.csv_monitor);
+  read_monitor(top.block("tensorboard"), config.tensorboard);
 }
 
 // The file with every --set applied. A wrong --set is a finding.

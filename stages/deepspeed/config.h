@@ -28,7 +28,8 @@ struct CommsLogger {
 };
 
 // csv_monitor: DeepSpeed's files <output_path>/<job_name>/Train_Samples_*.csv.
-struct CsvMonitor {
+// tensorboard: <output_path>/<job_name>/events.out.tfevents.*, one file per run.
+struct Monitor {
   bool enabled = false;
   std::string output_path, job_name = "DeepSpeedJobName";
 };
@@ -58,7 +59,7 @@ struct Config {
   std::optional<int64_t> steps_per_print;  // at least 1
   bool wall_clock_breakdown = false;
   CommsLogger comms_logger;
-  CsvMonitor csv_monitor;
+  Monitor csv_monitor, tensorboard;
 
   // "zerolab"
   bool recompute = false;

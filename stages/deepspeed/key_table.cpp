@@ -23,7 +23,7 @@ constexpr ConfigType choice(std::string_view choices) {
 constexpr char kParams[] = "optimizer.params", kSchedule[] = "scheduler.params";
 constexpr char kZero[] = "zero_optimization", kOffload[] = "zero_optimization.offload_optimizer";
 constexpr char kLogger[] = "comms_logger", kCsv[] = "csv_monitor", kOurs[] = "zerolab";
-constexpr char kTensor[] = "tensor_parallel";
+constexpr char kBoard[] = "tensorboard", kTensor[] = "tensor_parallel";
 
 constexpr char kMaster[] = "the master copy and the moments are fp32; write false";
 constexpr char kNoDisk[] = "nothing is stored on disk";
@@ -205,8 +205,14 @@ constexpr ConfigKey kRows[] = {
     {kCsv, "output_path", path, "\"\"", "\"\"", honoured, "folder; \"\": the working folder"},
     {kCsv, "job_name", path, "\"DeepSpeedJobName\"", "\"DeepSpeedJobName\"", honoured,
      "folder inside output_path"},
-    {"", "tensorboard wandb comet", object, "", "", noted,
-     "--out writes each step to metrics.jsonl; csv_monitor writes DeepSpeed's files"},
+    {kBoard, "enabled", boolean, "false", "false", honoured,
+     "writes a file that TensorBoard reads, with DeepSpeed's tags"},
+    {kBoard, "output_path", path, "\"\"", "\"\"", honoured, "folder; \"\": the working folder"},
+    {kBoard, "job_name", path, "\"DeepSpeedJobName\"", "\"DeepSpeedJobName\"", honoured,
+     "folder inside output_path"},
+    {"", "wandb comet", object, "", "", noted,
+     "--out writes each step to metrics.jsonl; csv_monitor and tensorboard write DeepSpeed's "
+     "files"},
     {"", "autotuning flops_profiler", object, "", "", noted,
      "'zerolab plan' says what fits, and predicts memory, traffic and time"},
     {"", "dump_state", boolean, "false", "false", noted, "'config explain' prints every setting"},

@@ -148,7 +148,8 @@ const ConfigKey* find_config_key(std::string_view block, std::string_view key) {
 }
 
 bool is_typed_block(std::string_view block) {
-  constexpr std::string_view others[] = {"fp16", "bf16", "bfloat16", "comms_logger", "csv_monitor"};
+  constexpr std::string_view others[] = {"fp16",         "bf16",        "bfloat16",
+                                         "comms_logger", "csv_monitor", "tensorboard"};
   return block.starts_with("zero_optimization") || block.starts_with("tensor_parallel") ||
          std::find(std::begin(others), std::end(others), block) != std::end(others);
 }

@@ -96,6 +96,13 @@ void add_types_and_zero(const Config& c, Values& v) {
   v["zero_optimization.offload_optimizer.device"] = json(c.offload_optimizer ? "cpu" : "none");
 }
 
+void add_monitor(const std::string& key, const Monitor& monitor, Values& v) {
+  v[key + ".enabled"] = json(monitor.enabled);
+  if (!monitor.enabled) return;
+  v[key + ".output_path"] = json(monitor.output_path);
+  v[key + ".job_name"] = json(monitor.job_name);
+}
+
 void add_reports_and_ours(const Config& c, Values& v) {
   v["steps_per_print"] = json(c.steps_per_print);
   v["wall_clock_breakdown"] = json(c.wall_clock_breakdown);
@@ -106,11 +113,8 @@ void add_reports_and_ours(const Config& c, Values& v) {
     v["comms_logger.prof_ops"] = json(c.comms_logger.prof_ops);
     v["comms_logger.debug"] = json(c.comms_logger.debug);
   }
-  v["csv_monitor.enabled"] = json(c.csv_monitor.enabled);
-  if (c.csv_monitor.enabled) {
-    v["csv_monitor.output_path"] = json(c.csv_monitor.output_path);
-    v["csv_monitor.job_name"] = json(c.csv_monitor.job_name);
-  }
+  add_monitor("csv_monitor", c.csv_monitor, v);
+  add_monitor("tensorboard", c.tensorboard, v);
   v["zerolab.reproducible"] = json(c.reproducible);
   v["zerolab.ordered"] = json(c.ordered);
   v["zerolab.separate_master"] = json(c.optimizer.separate_master);

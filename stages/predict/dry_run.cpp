@@ -7,7 +7,8 @@
 
 namespace zl {
 
-RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches) {
+RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
+                   const std::function<void(Trainer&)>& at_start) {
   constexpr int kSteps = 3;
   TrainingSpec spec = real;
   spec.data = nullptr;
@@ -20,6 +21,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches) {
               {.limit = spec.host_memory, .pool = Pool::host});
   Trainer trainer(spec, *comm, memory, host);
   const int64_t init_peak = begin_counting(trainer);
+  if (at_start) at_start(trainer);
   std::vector<Tensor> saved;  // what the save of a checkpoint holds
   const auto before_update = [&] {
     if (spec.checkpoint.writes != CheckpointWrites::snapshot &&

@@ -110,7 +110,10 @@ class Runs {
                       trainer.engine().is_gradient_accumulation_boundary())
                     (*gradient)[size_t(trainer.comm().rank())] = gradient_shards(trainer);
                 },
-            .after_step = {},
+            .after_step =
+                [this, stage](Trainer& trainer) {
+                  if (hooks_.after_step) hooks_.after_step(stage, trainer);
+                },
             .on_step =
                 [this, stage](const StepRecord& record) {
                   if (on_step_) on_step_(stage, record);

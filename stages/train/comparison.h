@@ -54,9 +54,10 @@ struct Comparison {
   bool ok() const;
 };
 
-// Called on every rank of every stage that runs: before its first step, and after its last.
+// Called on every rank of every stage that runs: before its first step, after each, and after its
+// last.
 struct StageHooks {
-  std::function<void(StageKind, Trainer&)> at_start, at_end;
+  std::function<void(StageKind, Trainer&)> at_start, after_step, at_end;
 };
 
 // Runs `spec` once per stage, ddp first and always. With several micro-batches per step zero3

@@ -6,27 +6,24 @@
 #include <string>
 #include <vector>
 
-#include "stages/deepspeed/config.h"
+#include "stages/train/monitor_file.h"
 
 namespace zl {
 
 class CsvFiles {
  public:
   // Creates the folder, and in it a file for each of `values` ("lr", "train_loss", …). As in
-  // DeepSpeed an empty output_path is the working directory, and a repeated run appends to the
-  // files, with another header. Throws InputError if a file cannot be written.
-  CsvFiles(const CsvMonitor& monitor, const std::vector<std::string>& values);
-  ~CsvFiles();
-  CsvFiles(const CsvFiles&) = delete;
-  CsvFiles& operator=(const CsvFiles&) = delete;
+  // DeepSpeed a repeated run appends to the files, with another header. Throws InputError if a file
+  // cannot be written.
+  CsvFiles(const Monitor& monitor, const std::vector<std::string>& values);
 
-  // Appends a row; it is in the file when this returns. Throws InputError if the disk is full.
+  // Appends a row, as MonitorFile::append().
   void add(const std::string& value, int64_t samples, double number);
 
  private:
   struct File {
-    std::string value, path;
-    int descriptor = -1;
+    std::string value;
+    MonitorFile file;
     bool begun = false;  // has its header
   };
   std::vector<File> files_;

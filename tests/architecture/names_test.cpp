@@ -33,7 +33,7 @@ std::vector<std::string> check_tags(const File& file) {
     if (one.tags.find("[.") != std::string::npos) continue;  // hidden: another case runs it
     for (const std::string folder :
          {"tensor", "autograd", "nn", "optim", "dist", "nccl", "stages", "tutorials", "zerolab",
-          "cuda", "fuzz", "golden", "architecture"}) {
+          "cuda", "draw", "recording", "report", "fuzz", "golden", "architecture"}) {
       const bool has = one.tags.find("[" + folder + "]") != std::string::npos;
       if (has != (own == folder))
         findings.push_back(finding(file, one.line, "must carry the tag [" + own + "] only"));

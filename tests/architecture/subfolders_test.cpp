@@ -23,7 +23,7 @@ struct Subfolder {
 const std::vector<Subfolder> subfolders = {
     {"tensor/cpu", "tutorials/.*"},
     {"tensor/cuda", "-"},
-    {"tensor/io", "nn/(data|formats)/.*|stages/(checkpoint|offload)/.*|tutorials/.*"},
+    {"tensor/io", "nn/(data|formats)/.*|stages/(checkpoint|offload|train)/.*|tutorials/.*"},
     {"tensor/platform", "tensor/cuda/.*|dist/(nccl|mpi)/.*|stages/train/.*|tutorials/.*"},
 
     {"nn/data", "stages/train/.*|tutorials/.*"},
@@ -47,7 +47,10 @@ const std::vector<Subfolder> subfolders = {
     {"stages/offload", "stages/(predict|train)/.*|tutorials/.*"},
     {"stages/deepspeed", "stages/train/.*|tutorials/.*"},
 
+    {"tutorials/terminal", "tutorials/(zerolab|lesson)/.*"},
     {"tutorials/lesson", "tutorials/([0-9][0-9]_[^/]*|exercises/stages/.*)"},
+    {"tutorials/recording",
+     "tutorials/([0-9][0-9]_[^/]*|lesson/.*|exercises/stages/.*|zerolab/(run|report|commands)/.*)"},
     {"tutorials/exercises/grader", "tutorials/(exercises|zerolab)/.*"},
     {"tutorials/exercises/grader/rules", "tutorials/exercises/grader/build\\.cpp"},
     {"tutorials/exercises/stages", "tutorials/exercises/0[567]_[^/]*/.*"},
@@ -55,7 +58,9 @@ const std::vector<Subfolder> subfolders = {
     {"tutorials/zerolab/cli", "tutorials/(zerolab|lesson|exercises)/.*"},
     {"tutorials/zerolab/run", "tutorials/zerolab/(main\\.cpp|commands/.*|bench/.*|report/.*)"},
     {"tutorials/zerolab/report", "tutorials/zerolab/commands/.*"},
+    {"tutorials/zerolab/report/page", "tutorials/zerolab/report/.*|tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/bench", "tutorials/zerolab/commands/.*"},
+    {"tutorials/zerolab/draw", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/launcher", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/commands", "tutorials/zerolab/main\\.cpp"},
 };

@@ -40,6 +40,8 @@ TEST_CASE("a lesson refuses flags that it does not have or that contradict each 
   check_refused("--recompute=1", "recompute was given a disallowed flag override");
   check_refused("--step --quiet", "--quiet excludes --step");
   check_refused("--json --step", "--json excludes --step");
+  check_refused("--color never", "--color requires --step");
+  check_refused("--step --color blue", "--color: blue not in {auto,always,never}");
 }
 
 TEST_CASE("--help of a lesson shows its question, its flags and the exit codes", "[tutorials]") {

@@ -43,9 +43,9 @@ Ran run_here(std::vector<const char*> arguments, const std::function<void(Lesson
 }
 
 // A recording of one event on 8 ranks whose rows and numbers are as wide as they get.
-zl::lesson::Recording wide_recording(int ranks, int units) {
-  zl::lesson::Recording recording(ranks);
-  std::vector<zl::lesson::Row> rows;
+zl::recording::Recording wide_recording(int ranks, int units) {
+  zl::recording::Recording recording(ranks);
+  std::vector<zl::recording::Row> rows;
   for (int u = 0; u < units; ++u)
     rows.push_back({u == 0 ? "root" : "h." + std::to_string(u - 1), "# + /"});
   zl::run_ranks(ranks, [&](zl::Communicator& comm) {
@@ -122,7 +122,8 @@ TEST_CASE("the picture keeps to 80 columns and one screen, with 8 ranks and 13 u
     CHECK(std::ranges::count_if(
               lines, [](const std::string& line) { return cli::contains(line, " > h.9 "); }) == 1);
   }
-  CHECK(zl::lesson::picture(wide_recording(4, 3), 0, Panel::none).size() <= 18);
+  for (const Panel panel : {Panel::none, Panel::memory, Panel::communication})
+    CHECK(zl::lesson::picture(wide_recording(4, 4), 0, panel).size() <= 22);  // of 24: keys, cursor
 }
 
 TEST_CASE("predictions are read in the notations that people use", "[tutorials]") {

@@ -22,12 +22,17 @@ namespace {
 std::string program(const std::string& name) { return std::string(ZEROLAB_TUTORIALS) + "/" + name; }
 
 [[noreturn]] void become(const std::string& name, const std::vector<std::string>& arguments,
-                         int terminal) {
+                         int terminal, bool colors) {
   setsid();
   ioctl(terminal, TIOCSCTTY, 0);  // so that Ctrl-C is a signal
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(terminal, fd);
   for (const int number : {SIGINT, SIGPIPE}) signal(number, SIG_DFL);
   setenv("TERM", "xterm", 1);
+  unsetenv("CLICOLOR_FORCE");
+  if (colors)
+    unsetenv("NO_COLOR");
+  else
+    setenv("NO_COLOR", "1", 1);
   const std::string path = program(name);
   std::vector<char*> words{const_cast<char*>(path.c_str())};
   for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
@@ -68,15 +73,15 @@ int64_t measured(const std::string& document, const std::string& key) {
 }
 
 LessonOnTerminal::LessonOnTerminal(const std::string& name,
-                                   const std::vector<std::string>& arguments) {
+                                   const std::vector<std::string>& arguments, bool colors) {
   master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0)
     throw std::runtime_error("no pseudo-terminal");
   const int slave = open(ptsname(master_), O_RDWR | O_NOCTTY | O_CLOEXEC);
-  const winsize size{.ws_row = 40, .ws_col = 80};
+  const winsize size{.ws_row = 24, .ws_col = 80};
   ioctl(slave, TIOCSWINSZ, &size);
   process_ = fork();
-  if (process_ == 0) become(name, arguments, slave);
+  if (process_ == 0) become(name, arguments, slave, colors);
   close(slave);
 }
 

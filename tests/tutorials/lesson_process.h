@@ -23,11 +23,12 @@ std::string lesson_document(const std::string& name, const std::string& argument
 // The measured number of a key in it, rounded. Throws if there is none.
 int64_t measured(const std::string& document, const std::string& key);
 
-// A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns. The destructor ends
-// the process.
+// A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns and 24 lines. Without
+// `colors` NO_COLOR is set. The destructor ends the process.
 class LessonOnTerminal {
  public:
-  LessonOnTerminal(const std::string& name, const std::vector<std::string>& arguments);
+  LessonOnTerminal(const std::string& name, const std::vector<std::string>& arguments,
+                   bool colors = false);
   ~LessonOnTerminal();
   LessonOnTerminal(const LessonOnTerminal&) = delete;
   LessonOnTerminal& operator=(const LessonOnTerminal&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <regex>
 
 #include "tests/tutorials/lesson_process.h"
 
@@ -35,14 +36,14 @@ std::string line_with(const std::string& picture, const std::string& text) {
 TEST_CASE("--step goes from event to event to the end and counts them", "[tutorials]") {
   LessonOnTerminal lesson("08_zero3", {"--ranks", "3", "--step"});
   std::string picture = next_picture(lesson);
-  CHECK(cli::contains(picture, "event 1 of 37: data"));
+  CHECK(cli::contains(picture, "event 1 of 40: data"));
   int losses = 0;  // the all-gather of the losses is issued before the updates
-  for (int event = 2; event <= 37; ++event) {
+  for (int event = 2; event <= 40; ++event) {
     lesson.press("n");
     picture = next_picture(lesson);
     CAPTURE(picture);
     losses += cli::contains(picture, "all_gather 'loss'");
-    REQUIRE(cli::contains(picture, "event " + std::to_string(event) + " of 37: "));
+    REQUIRE(cli::contains(picture, "event " + std::to_string(event) + " of 40: "));
     for (const std::string& line : cli::lines(picture))
       CHECK(line.size() <= 81);  // 80 columns and "\r"
   }
@@ -71,11 +72,13 @@ TEST_CASE("--step shows every rank: full parameters while a unit runs, a shard o
 
 TEST_CASE("--step tells stale parameters and unreduced gradients from valid ones", "[tutorials]") {
   LessonOnTerminal lesson("06_zero1", {"--ranks", "2", "--steps", "1", "--step"});
-  std::string picture = until_event(lesson, "h.1   after_backward");
+  std::string picture = until_event(lesson, "'h.1 gradient' begins");
+  CHECK(cli::contains(picture, " > h.1   # +*/"));  // in flight
+  picture = until_event(lesson, "h.1   after_backward", picture);
   CHECK(cli::contains(picture, " > h.1   # ~ /"));  // reduce-scatter: only the own slice is a mean
   CHECK(cli::contains(picture, "   root  # + /"));  // backward still adds to it
   picture = until_event(lesson, "all_gather 'h.1 parameter' begins", picture);
-  CHECK(cli::contains(picture, " > h.1   ~ 0 /"));  // updated: the other slices are out of date
+  CHECK(cli::contains(picture, " > h.1   ~*0 /"));  // updated: the other slices are in flight
   lesson.press("n");
   CHECK(cli::contains(next_picture(lesson), " > h.1   # 0 /"));
 }
@@ -140,6 +143,52 @@ TEST_CASE("u goes on to another unit, m and c add what they name", "[tutorials]"
   CHECK(cli::contains(picture, "all_gather, parameter"));
   lesson.press("c");
   CHECK_FALSE(cli::contains(next_picture(lesson), "all_gather, parameter"));
+}
+
+TEST_CASE("--step draws over its last picture on 80 x 24, with 4 ranks, 4 units and each panel",
+          "[tutorials]") {
+  LessonOnTerminal lesson("08_zero3", {"--ranks", "4", "--layers", "3", "--step"});
+  std::string picture = next_picture(lesson);
+  for (const char* unit : {"root", "h.0", "h.1", "h.2"})
+    CHECK(cli::contains(picture, "   " + std::string(unit)));
+  picture.erase(0, picture.find("event 1 of "));
+  auto height = std::count(picture.begin(), picture.end(), '\n') + 1;
+  for (const char* key : {"n", "m", "n", "?", "c", "n", "x", "u"}) {
+    lesson.press(key);
+    picture = lesson.until(kKeys);
+    CAPTURE(key, picture);
+    const std::string over = "\x1b[" + std::to_string(height) + "F\x1b[J";
+    REQUIRE(cli::contains(picture, over));
+    picture.erase(0, picture.find(over) + over.size());
+    height = std::count(picture.begin(), picture.end(), '\n') + 1;  // with the line of keys
+    CHECK(height <= 23);  // the cursor is in the line below
+    for (const std::string& line : cli::lines(picture)) CHECK(line.size() <= 81);
+  }
+}
+
+TEST_CASE("colours of --step change nothing else, and NO_COLOR and --color switch them",
+          "[tutorials]") {
+  const std::regex color("\x1b\\[[0-9;]*m");
+  const auto pictures = [](const std::vector<std::string>& more, bool colors) {
+    std::vector<std::string> arguments{"--ranks", "2", "--step"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    LessonOnTerminal lesson("06_zero1", arguments, colors);
+    std::string all = next_picture(lesson);
+    for (int i = 0; i < 30; ++i) {
+      lesson.press("n");
+      all += next_picture(lesson);
+    }
+    return all;
+  };
+  const std::string plain = pictures({}, false), colored = pictures({}, true);
+  CHECK_FALSE(std::regex_search(plain, color));
+  CHECK(colored != plain);
+  CHECK(std::regex_replace(colored, color, "") == plain);
+  CHECK(cli::contains(colored, "\x1b[1;34m#\x1b[0m"));  // a full parameter is blue, as in the bars
+  CHECK(cli::contains(colored, "|\x1b[34mPPP"));
+  CHECK(cli::contains(colored, "~\x1b[0m\x1b[7m*\x1b[0m"));  // in flight
+  CHECK(pictures({"--color", "always"}, false) == colored);
+  CHECK(pictures({"--color", "never"}, true) == plain);
 }
 
 TEST_CASE("q and Ctrl-C leave --step with 130 and restore the terminal", "[tutorials]") {

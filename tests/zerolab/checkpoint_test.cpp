@@ -70,6 +70,9 @@ TEST_CASE("--resume refuses what would not go on with a run", "[zerolab]") {
                 "--resume " + (folder / "typo") + ": no checkpoint is there");
   check_refused(train(2, {"--resume", folder / "typo/step-00000004"}), "step-00000004");
   CHECK(files_in(folder.path()).empty());
+  const std::string planned = folder / "plan";
+  REQUIRE(zerolab({"plan", "--model", "tiny", "-q", "--out", planned}).code == 0);
+  check_refused(train(2, {"--out", planned, "--resume"}), "already holds a run (report.json)");
   REQUIRE(train(2, {"--out", out}).code == 0);
   const std::string weights = weights_of(out), metrics = read_file(out + "/metrics.jsonl");
   check_refused(train(2, {"--out", out, "--resume"}),
@@ -82,7 +85,7 @@ TEST_CASE("--resume refuses what would not go on with a run", "[zerolab]") {
   REQUIRE(train(4, {"--out", saved, "--save-every", "2"}).code == 0);
   check_refused(train(4, {"--out", saved}),
                 "already holds a run (metrics.jsonl); add --resume to go on with it");
-  for (const char* name : {"metrics.jsonl", "model.safetensors"})
+  for (const char* name : {"metrics.jsonl", "model.safetensors", "report.html", "report.json"})
     std::filesystem::remove(saved + "/" + name);
   check_refused(train(4, {"--out", saved}), "already holds a run (step-00000004); add --resume");
   check_refused(zerolab({"compare", "--model", "tiny", "--steps", "1", "--out", saved}),

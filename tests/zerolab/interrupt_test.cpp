@@ -39,7 +39,11 @@ TEST_CASE("Ctrl-C in the middle of training ends all ranks with 130 and whole li
   CHECK(finished.out.empty());
   CHECK(contains(finished.err, "zerolab: interrupted after step "));
   CHECK(contains(finished.err, "holds the steps so far, and no weights were written"));
-  CHECK(files_in(folder / "run") == std::vector<std::string>{"metrics.jsonl"});
+  CHECK(contains(finished.err, (folder / "run/report.html") + " shows the steps so far"));
+  CHECK(files_in(folder / "run") ==
+        std::vector<std::string>{"metrics.jsonl", "report.html", "report.json"});
+  const auto report = nlohmann::json::parse(read_file(folder / "run/report.json"));
+  CHECK(report["failure"]["interrupted"] == true);
   const std::string metrics = read_file(folder / "run/metrics.jsonl");
   REQUIRE(metrics.ends_with("\n"));
   for (const std::string& line : lines(metrics)) CHECK(nlohmann::json::accept(line));
@@ -66,8 +70,7 @@ TEST_CASE("Ctrl-C while the sample is written ends with 130 and keeps the weight
   const Finished finished = run(launch);
   CHECK(finished.code == 130);
   CHECK(finished.seconds < 5);
-  for (const std::string& file : files_in(folder / "run"))
-    CHECK((file == "metrics.jsonl" || file == "model.safetensors"));
+  for (const std::string& file : files_in(folder / "run")) CHECK_FALSE(file.starts_with("."));
 }
 
 TEST_CASE("SIGTERM and SIGHUP end training between steps as Ctrl-C does", "[zerolab]") {
@@ -79,7 +82,8 @@ TEST_CASE("SIGTERM and SIGHUP end training between steps as Ctrl-C does", "[zero
     CHECK(finished.seconds < 5);
     CHECK(contains(finished.err, std::string("zerolab: ended by ") + name + " after step "));
     CHECK(contains(finished.err, "holds the steps so far, and no weights were written"));
-    CHECK(files_in(folder / "run") == std::vector<std::string>{"metrics.jsonl"});
+    CHECK(files_in(folder / "run") ==
+          std::vector<std::string>{"metrics.jsonl", "report.html", "report.json"});
     for (const std::string& line : lines(read_file(folder / "run/metrics.jsonl")))
       CHECK(nlohmann::json::accept(line));
   }
@@ -96,8 +100,7 @@ TEST_CASE("SIGTERM while the weights are saved leaves no temporary file", "[zero
   };
   const Finished finished = run(launch);
   CHECK((finished.code == 143 || finished.code == 0));  // 0: the file was complete before
-  for (const std::string& file : files_in(folder / "run"))
-    CHECK((file == "metrics.jsonl" || file == "model.safetensors"));
+  for (const std::string& file : files_in(folder / "run")) CHECK_FALSE(file.starts_with("."));
 }
 
 TEST_CASE("nohup keeps SIGHUP from ending a run", "[zerolab]") {
@@ -107,7 +110,7 @@ TEST_CASE("nohup keeps SIGHUP from ending a run", "[zerolab]") {
   CHECK(finished.out.ends_with("0\n"));
 }
 
-TEST_CASE("compare ends with 143 on SIGTERM and leaves no folder", "[zerolab]") {
+TEST_CASE("compare ends with 143 on SIGTERM and leaves a page of the steps so far", "[zerolab]") {
   const ScratchFolder folder;
   Launch launch{.arguments = {"compare", "--model", "tiny", "--steps", "1e5", "--ranks", "2",
                               "--out", folder / "run"},
@@ -117,8 +120,14 @@ TEST_CASE("compare ends with 143 on SIGTERM and leaves no folder", "[zerolab]") 
   };
   const Finished finished = run(launch);
   CHECK(finished.code == 143);
-  CHECK(contains(finished.err, "zerolab: ended by SIGTERM while ddp ran; nothing was written"));
-  CHECK_FALSE(std::filesystem::exists(folder / "run"));
+  CHECK(contains(finished.err, "zerolab: ended by SIGTERM while ddp ran; " +
+                                   (folder / "run/report.html") + " shows the steps so far"));
+  CHECK(files_in(folder / "run") == std::vector<std::string>{"report.html", "report.json"});
+  const auto report = nlohmann::json::parse(read_file(folder / "run/report.json"));
+  CHECK(report["document"].is_null());
+  CHECK(report["failure"]["message"] == "ended by SIGTERM while ddp ran");
+  CHECK(report["failure"]["after_step"] == report["metrics"]["ddp"].back()["step"]);
+  CHECK(report["recordings"][0]["stage"] == "ddp");
 }
 
 TEST_CASE("a second Ctrl-C ends the program at once", "[zerolab]") {

@@ -119,7 +119,9 @@ Finished zerolab(const std::vector<std::string>& arguments) {
   return run({.arguments = arguments});
 }
 
-Finished shell(const std::string& line) { return run_command({"/bin/sh", "-c", line}, {}); }
+Finished shell(const std::string& line, double timeout) {
+  return run_command({"/bin/sh", "-c", line}, {.timeout = timeout});
+}
 
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> all;

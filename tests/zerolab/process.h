@@ -33,8 +33,8 @@ struct Finished {
 Finished run(const Launch& launch);
 // zerolab with these arguments.
 Finished zerolab(const std::vector<std::string>& arguments);
-// A line for /bin/sh, in which $ZEROLAB is the program.
-Finished shell(const std::string& line);
+// A line for /bin/sh, in which $ZEROLAB is the program. `timeout` [s].
+Finished shell(const std::string& line, double timeout = 60);
 
 std::vector<std::string> lines(const std::string& text);
 bool contains(const std::string& text, const std::string& part);

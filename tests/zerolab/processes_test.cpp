@@ -60,6 +60,26 @@ TEST_CASE("train on processes writes the same files as threads, and only rank 0 
   CHECK(Json::parse(read_file(folder / "a.json"))["traceEvents"].size() > 100);
 }
 
+TEST_CASE("the recorded step of processes has the events and cells of threads", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string flags = " --stages zero3 -q --out ";
+  const Finished processes = launched("compare" + flags + (folder / "a"));
+  REQUIRE(processes.code == 0);
+  REQUIRE(
+      shell(kFake + " compare --ranks 3 --backend nccl" + flags + (folder / "b") + kTiny).code ==
+      0);
+  const Json a = Json::parse(read_file(folder / "a/report.json")),
+             b = Json::parse(read_file(folder / "b/report.json"));
+  REQUIRE(a["recordings"][1]["rank"].size() == 3);
+  const auto untimed = [](const Json& recording) {
+    Json all{recording["events"], recording["texts"]};
+    for (const Json& rank : recording["rank"]) all.push_back({rank["cells"], rank["memory"]});
+    return all;
+  };
+  CHECK(untimed(a["recordings"][1]) == untimed(b["recordings"][1]));
+  CHECK(untimed(a["recordings"][1]) != untimed(b["recordings"][0]));
+}
+
 TEST_CASE("what all ranks report reaches rank 0: comms_logger", "[zerolab]") {
   const Finished run = launched(
       "train -q --sample 0 --set comms_logger.enabled=true --set comms_logger.verbose=false");

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/stages/train/event_file.h"
 #include "tests/zerolab/process.h"
 
 namespace cli {
@@ -160,6 +161,59 @@ TEST_CASE("csv_monitor writes DeepSpeed's files", "[zerolab]") {
   const std::string next = document["lr"][1].dump(), after = document["lr"][2].dump();
   CHECK(file("lr").starts_with("step,lr\r\n16," + next + "\r\n32," + after + "\r\n48,"));
   CHECK(next != after);
+}
+
+TEST_CASE("tensorboard's file has the values of csv_monitor's files, as fp32", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string path = "\"" + (folder / "logs") + "\"";
+  const Finished finished =
+      train({"--steps", "3", "--eval-every", "3", "--precision", "fp16", "--set",
+             "wall_clock_breakdown=true", "--set",
+             "tensorboard={\"enabled\":true,\"output_path\":" + path + ",\"job_name\":\"board\"}",
+             "--set", "csv_monitor={\"enabled\":true,\"output_path\":" + path + "}"});
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  const auto names = files_in(folder / "logs/board");
+  REQUIRE(names.size() == 1);
+  std::map<std::string, std::string> rows;
+  for (const auto& event :
+       zl::test::read_event_file(read_file(folder / ("logs/board/" + names[0]))))
+    if (!event.tag.empty())
+      rows[event.tag] += std::to_string(event.step) + " " + std::to_string(event.value) + "\n";
+  std::map<std::string, std::string> expected;
+  for (const std::string& name : files_in(folder / "logs/DeepSpeedJobName")) {
+    const std::string tag = "Train/Samples/" + name.substr(14, name.size() - 18);
+    for (const std::string& line : lines(read_file(folder / ("logs/DeepSpeedJobName/" + name))))
+      if (!line.starts_with("step"))
+        expected[tag] += std::to_string(std::stoll(line)) + " " +
+                         std::to_string(float(std::stod(line.substr(line.find(',') + 1)))) + "\n";
+  }
+  CHECK(rows == expected);
+  CHECK(rows.size() == 9);
+  CHECK(lines(rows["Train/Samples/train_loss"]).size() == 3);
+  CHECK(rows["Train/Samples/train_loss"].starts_with("8 5."));  // 4 sequences on 2 ranks
+}
+
+TEST_CASE("on a full disk csv_monitor and tensorboard end, training goes on, and the code is 74",
+          "[zerolab]") {
+  for (const char* key : {"csv_monitor", "tensorboard"}) {
+    CAPTURE(key);
+    const ScratchFolder folder;
+    const Finished full =
+        shell("ulimit -f 1; $ZEROLAB train --model tiny --steps 80 -q --sample 0 --set " +
+              std::string(key) + ".enabled=true --set " + key + ".output_path='\"" +
+              (folder / "logs") + "\"'");
+    CHECK(full.code == 74);
+    CHECK(contains(full.out, "at step 80"));
+    CHECK(contains(full.err, "training goes on without it"));
+    const auto files = files_in(folder / "logs/DeepSpeedJobName");
+    REQUIRE_FALSE(files.empty());
+    const std::string content = read_file(folder / ("logs/DeepSpeedJobName/" + files.back()));
+    if (std::string(key) == "csv_monitor")
+      CHECK(content.ends_with("\r\n"));
+    else
+      CHECK(zl::test::read_event_file(content).size() > 2);  // whole frames
+  }
 }
 
 TEST_CASE("csv_monitor without a path writes beside where it runs, times too if they are asked for",

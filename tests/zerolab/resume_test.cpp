@@ -38,7 +38,8 @@ TEST_CASE("a run that stopped and was resumed has the weights and metrics of one
     };
     REQUIRE(train(12, to("whole")).code == 0);
     CHECK(files_in(folder / "whole") == Flags{"latest", "metrics.jsonl", "model.safetensors",
-                                              "step-00000004", "step-00000008", "step-00000012"});
+                                              "report.html", "report.json", "step-00000004",
+                                              "step-00000008", "step-00000012"});
     REQUIRE(train(7, to("parts")).code == 0);  // the last step is saved, too
     CHECK(checkpoints_in(folder / "parts") == Flags{"step-00000004", "step-00000007"});
     REQUIRE(train(12, to("parts", {"--resume"})).code == 0);

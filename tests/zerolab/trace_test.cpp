@@ -1,9 +1,10 @@
-// train --trace: a complete file at the end, or a refusal at the beginning.
+// --trace and --memory-snapshot: a complete file at the end, or a refusal at the beginning.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/dist/trace/unpickle.h"
 #include "tests/zerolab/process.h"
 
 namespace cli {
@@ -37,6 +38,66 @@ TEST_CASE("train --trace writes the timeline of all ranks and says what opens it
   CHECK(quiet.err.empty());
 }
 
+TEST_CASE("--memory-snapshot writes the memory of all ranks, beside a trace or alone",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const Finished both =
+      train({"--json", "--trace", folder / "a.json", "--memory-snapshot", folder / "a.pickle"});
+  REQUIRE(both.code == 0);
+  CHECK(contains(both.err,
+                 "memory snapshot: " + (folder / "a.pickle") + ", for pytorch.org/memory_viz\n"));
+  const auto shot = nlohmann::json::parse(zl::test::unpickled_json(read_file(folder / "a.pickle")));
+  REQUIRE(shot["device_traces"].size() == 3);
+  const auto peaks = nlohmann::json::parse(both.out)["peak_total_bytes"];
+  for (size_t rank = 0; rank < 3; ++rank) {
+    int64_t live = 0, most = 0;  // the rise of the actions from their lowest point
+    int64_t at_end = 0;
+    for (const auto& segment : shot["segments"])
+      if (segment["device"] == rank) at_end += segment["allocated_size"].get<int64_t>();
+    for (const auto& a : shot["device_traces"][rank]) {
+      const int64_t size = a["size"];
+      live += a["action"] == "alloc" ? size : a["action"] == "free_completed" ? -size : 0;
+      most = std::max(most, live);
+    }
+    CHECK(at_end - live + most == peaks[rank].get<int64_t>());
+    CHECK(most > 0);
+  }
+  CHECK(train({"-q", "--memory-snapshot", folder / "b.pickle"}).code == 0);
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"a.json", "a.pickle", "b.pickle"});
+  const Finished compared =
+      zerolab({"compare", "--model", "tiny", "--steps", "1", "--ranks", "2", "--stages", "zero2",
+               "--memory-snapshot", folder / "c.pickle"});
+  CHECK(compared.code == 0);
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"a.json", "a.pickle", "b.pickle",
+                                                            "c-ddp.pickle", "c-zero2.pickle"});
+  CHECK(read_file(folder / "c-ddp.pickle") != read_file(folder / "c-zero2.pickle"));
+}
+
+TEST_CASE("--memory-snapshot replaces no file, and is not the trace", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string taken = write_file(folder / "taken", "mine");
+  const auto refused = [&](const std::vector<std::string>& flags, const std::string& text) {
+    const Finished finished = train(flags);
+    CAPTURE(flags, finished.err);
+    CHECK(finished.code == 2);
+    CHECK(contains(finished.err, text));
+  };
+  refused({"--memory-snapshot", taken}, "--memory-snapshot: '" + taken + "' exists");
+  refused({"--memory-snapshot", folder / "x", "--trace", folder / "./x"}, "name the same file");
+  const Finished relative = shell("cd " + folder.path() +
+                                  " && $ZEROLAB train --model tiny --steps 1 --sample 0 -q"
+                                  " --memory-snapshot m.p --trace ./m.p");
+  CHECK(relative.code == 2);
+  CHECK(contains(relative.err, "name the same file"));
+  refused({"--memory-snapshot", folder / "o/metrics.jsonl", "--out", folder / "o"},
+          "is a file of --out");
+  CHECK(read_file(taken) == "mine");
+  CHECK(files_in(folder.path()) == std::vector<std::string>{"taken"});
+  const Finished several = zerolab({"compare", "--model", "tiny", "--reproducible", "--ranks",
+                                    "1,2", "--memory-snapshot", folder / "x"});
+  CHECK(several.code == 2);
+}
+
 TEST_CASE("--trace replaces no file: not the run's data, weights, configuration, nor its outputs",
           "[zerolab]") {
   const ScratchFolder folder;
@@ -67,8 +128,9 @@ TEST_CASE("a trace may be written into the folder of --out", "[zerolab]") {
   const ScratchFolder folder;
   const Finished finished = train({"--out", folder / "a/b", "--trace", folder / "a/b/trace.json"});
   CHECK(finished.code == 0);
-  CHECK(files_in(folder / "a/b") ==
-        std::vector<std::string>{"metrics.jsonl", "model.safetensors", "trace.json"});
+  CHECK(files_in(folder / "a/b") == std::vector<std::string>{"metrics.jsonl", "model.safetensors",
+                                                             "report.html", "report.json",
+                                                             "trace.json"});
 }
 
 TEST_CASE("a refused trace leaves no folder of --out behind", "[zerolab]") {

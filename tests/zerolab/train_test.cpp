@@ -45,7 +45,8 @@ TEST_CASE("two steps under every stage leave the promised metrics, and the same 
     REQUIRE(finished.code == 0);
     CHECK(finished.err.empty());  // -q
     CHECK(files_in(run + "/with/parents") ==
-          std::vector<std::string>{"metrics.jsonl", "model.safetensors"});
+          std::vector<std::string>{"metrics.jsonl", "model.safetensors", "report.html",
+                                   "report.json"});
     const auto steps = metrics(run + "/with/parents");
     REQUIRE(steps.size() == 2);
     std::string bits;
@@ -151,7 +152,8 @@ TEST_CASE("a run that only skipped steps ends with 1 and saves no weights", "[ze
       "--sample", "0",       "--set", "fp16.enabled=true", "--set", "fp16.loss_scale=1e30"};
   CHECK(zerolab(too_large).code == 1);
   CHECK(contains(second.out, "3 of 3 steps"));
-  CHECK(files_in(folder / "b") == std::vector<std::string>{"metrics.jsonl"});
+  CHECK(files_in(folder / "b") ==
+        std::vector<std::string>{"metrics.jsonl", "report.html", "report.json"});
 }
 
 TEST_CASE("on a full disk training goes on, prints its report and ends with 74", "[zerolab]") {

@@ -83,7 +83,7 @@ void Lesson::run_ranks(int size, const std::function<void(Communicator&)>& body,
   }
   if (options_.step) {
     events_ += recording_.events();
-    show_events(recording_);
+    show_events(recording_, 0, "", options_.color);
   }
   if (failure) std::rethrow_exception(failure);
 }

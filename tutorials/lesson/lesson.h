@@ -19,10 +19,13 @@
 
 #include "dist/run_ranks.h"
 #include "tutorials/lesson/options.h"
-#include "tutorials/lesson/recording.h"
+#include "tutorials/recording/recording.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::lesson {
+
+using recording::Recording;
+using recording::Row;
 
 // Several ranks may call say(). Numbers and checks of ranks have no fixed order: collect values in
 // the ranks and call number() and check() after run_ranks().

@@ -8,7 +8,7 @@
 #include "stages/train/gradient_bound.h"
 #include "stages/weights.h"
 #include "tensor/kernels.h"
-#include "tutorials/lesson/holdings.h"
+#include "tutorials/recording/holdings.h"
 
 namespace zl::lesson {
 namespace {
@@ -98,7 +98,8 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded) {
   ShardsOfRanks gradient(size_t(spec.ranks));
   TrainingCallbacks callbacks;
   callbacks.at_start = [&](Trainer& rank) {
-    const View view = holdings(rank.engine().stage(), rank.model().units(), rank.comm().events());
+    const auto view =
+        recording::holdings(rank.engine().stage(), rank.model().units(), rank.comm().events());
     if (recorded) lesson.recording().watch(rank.comm(), rank.memory(), view);
   };
   callbacks.after_backward = [&](Trainer& rank) {

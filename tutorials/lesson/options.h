@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tutorials/lesson/prediction.h"
+#include "tutorials/terminal/terminal.h"
 
 namespace zl::lesson {
 
@@ -31,6 +32,7 @@ struct Options {
   int ranks = 1;
   uint64_t seed = 1337;
   bool step = false, quiet = false, json = false;
+  cli::Color color = cli::Color::automatic;  // of --step on a terminal
   std::vector<Prediction> predictions;
   std::map<std::string, int64_t> own;  // the lesson's own flags by name; of a switch 0 or 1
 };

@@ -4,6 +4,7 @@
 #include "tensor/error.h"
 #include "tutorials/lesson/lesson.h"
 #include "tutorials/lesson/stepper.h"
+#include "tutorials/terminal/memory_bar.h"
 
 namespace zl::lesson {
 namespace {
@@ -11,7 +12,6 @@ namespace {
 using Lines = std::vector<std::string>;
 using Ranks = std::vector<const Snapshot*>;
 
-constexpr char kLetters[kMemoryUses + 1] = "PMGOACW";  // in the order of MemoryUse
 constexpr int kBar = 40;
 constexpr size_t kMostRows = 8;  // of more rows those around the unit at work are shown
 
@@ -24,7 +24,40 @@ std::string right(const std::string& text, size_t width) {
 }
 std::string right(int64_t number, size_t width) { return right(with_commas(number), width); }
 
-void add_rows(const Ranks& ranks, const Lines& legend, Lines& lines) {
+// Whether a cell has three letters, as holdings() makes them: "# + /".
+bool has_letters(const std::string& cell) {
+  return cell.size() == 5 && cell[1] == ' ' && cell[3] == ' ' &&
+         cell.find_first_not_of("#/.+~0 ") == cell.npos;
+}
+
+bool in_flight(const Snapshot& rank, const std::string& call) {
+  return std::ranges::find(rank.in_flight, call) != rank.in_flight.end();
+}
+
+// The cell of a unit, with '*' behind the letter of what is in flight. A letter has the colour of
+// its use in the bars; full is bold, nothing is dim.
+std::string painted_cell(const Row& row, const Snapshot& rank, const cli::Terminal& terminal) {
+  const auto& [unit, cell] = row;
+  if (!has_letters(cell)) return cell;
+  constexpr MemoryUse uses[] = {MemoryUse::parameter, MemoryUse::gradient,
+                                MemoryUse::optimizer_state};
+  std::string text;
+  for (size_t i = 0; i < 3; ++i) {
+    const char letter = cell[2 * i];
+    const std::string color = cli::bar_part(uses[i], 0).code;
+    const std::string code = letter == '.' || letter == '0' ? "2"
+                             : letter == '/'                ? color
+                                                            : "1;" + color;
+    text += terminal.paint(std::string(1, letter), code.c_str());
+    if (i == 2) break;
+    const bool flies = in_flight(rank, unit + (i == 0 ? " parameter" : " gradient"));
+    text += flies ? terminal.paint("*", "7") : " ";
+  }
+  return text;
+}
+
+void add_rows(const Ranks& ranks, const Lines& legend, const cli::Terminal& terminal,
+              Lines& lines) {
   const std::vector<Row>& rows = ranks[0]->rows;
   if (rows.empty()) return;
   const auto active = size_t(std::ranges::find(rows, ranks[0]->unit, &Row::first) - rows.begin());
@@ -36,33 +69,31 @@ void add_rows(const Ranks& ranks, const Lines& legend, Lines& lines) {
   for (size_t r = 0; r < ranks.size(); ++r) lines.back() += left(str(" rank ", r), width + 1);
   for (size_t u = first; u < first + shown; ++u) {
     lines.push_back((u == active ? " > " : "   ") + left(rows[u].first, 5));
-    for (const Snapshot* rank : ranks) lines.back() += left(" " + rank->rows[u].second, width + 1);
+    for (const Snapshot* rank : ranks) {
+      const Row& row = rank->rows[u];
+      lines.back() += " " + painted_cell(row, *rank, terminal) +
+                      std::string(std::max(width, row.second.size()) - row.second.size(), ' ');
+    }
   }
   if (shown < rows.size()) lines.push_back(str("   and ", rows.size() - shown, " more"));
   for (const std::string& line : legend) lines.push_back("   " + line);
   lines.push_back("");
 }
 
-// One letter for each kBar-th of `scale`. Where letters do not come out even, later uses get fewer.
-std::string bar(const MemoryLedger& ledger, int64_t scale) {
-  std::string cells;
-  int64_t bytes = 0;
-  for (int use = 0; use < kMemoryUses; ++use) {
-    bytes += ledger.live(MemoryUse(use));
-    const auto end = size_t(scale > 0 ? (bytes * kBar + scale / 2) / scale : 0);
-    if (end > cells.size()) cells.append(end - cells.size(), kLetters[use]);
-  }
-  return left(cells, kBar);
+std::string bar(const MemoryLedger& ledger, int64_t scale, const cli::Terminal& terminal) {
+  std::vector<cli::BarPart> parts;
+  for (int use = 0; use < kMemoryUses; ++use)
+    parts.push_back(cli::bar_part(MemoryUse(use), ledger.live(MemoryUse(use))));
+  return cli::bar(parts, scale, kBar, terminal);
 }
 
-void add_bars(const Ranks& ranks, int64_t scale, Lines& lines) {
+void add_bars(const Ranks& ranks, int64_t scale, const cli::Terminal& terminal, Lines& lines) {
   lines.push_back(left(str("   memory: ", kBar, " letters are ", with_commas(scale), " B"), 52) +
                   right("live [B]", 12) + right("sent [B]", 13));
   for (size_t r = 0; r < ranks.size(); ++r)
-    lines.push_back(str("   rank ", r, " |", bar(ranks[r]->ledger, scale), "|",
+    lines.push_back(str("   rank ", r, " |", bar(ranks[r]->ledger, scale, terminal), "|",
                         right(ranks[r]->ledger.live_total(), 12),
                         right(ranks[r]->sent(int(ranks.size())), 13)));
-  lines.push_back("   P parameter G gradient O optimizer A activation C communication W workspace");
 }
 
 void add_line(Lines& lines, const std::string& name, const auto&... cells) {
@@ -78,7 +109,8 @@ void add_memory(const Ranks& ranks, Lines& lines) {
       most = std::max(most, rank->ledger.live(MemoryUse(use)));
       peak = std::max(peak, rank->ledger.peak(MemoryUse(use)));
     }
-    if (peak > 0) add_line(lines, name(MemoryUse(use)), least, most, peak);
+    const std::string letter(1, cli::bar_part(MemoryUse(use), 0).letter);
+    if (peak > 0) add_line(lines, letter + " " + name(MemoryUse(use)), least, most, peak);
   }
 }
 
@@ -91,11 +123,13 @@ void add_communication(const CommunicationLog& log, int ranks, Lines& lines) {
 
 }  // namespace
 
-std::vector<std::string> picture(const Recording& recording, int64_t event, Panel panel) {
+std::vector<std::string> picture(const Recording& recording, int64_t event, Panel panel,
+                                 const cli::Terminal& terminal) {
   const Ranks ranks = recording.at(event);
   Lines lines{str("event ", event + 1, " of ", recording.events(), ": ", ranks[0]->text()), ""};
-  add_rows(ranks, recording.legend(), lines);
-  add_bars(ranks, recording.peak(), lines);
+  add_rows(ranks, panel == Panel::none ? recording.legend() : Lines(), terminal, lines);
+  add_bars(ranks, recording.peak(), terminal, lines);
+  if (panel != Panel::memory) lines.push_back("   " + cli::use_letters(terminal));
   if (panel != Panel::none) lines.push_back("");
   if (panel == Panel::memory) add_memory(ranks, lines);
   if (panel == Panel::communication) add_communication(ranks[0]->log, int(ranks.size()), lines);

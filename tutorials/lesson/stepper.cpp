@@ -76,18 +76,21 @@ void print_events(const Recording& recording, int64_t first, const std::string& 
 
 }  // namespace
 
-void show_events(const Recording& recording, int64_t first, const std::string& mark) {
+void show_events(const Recording& recording, int64_t first, const std::string& mark,
+                 cli::Color color) {
   const int64_t events = recording.events();
   if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0)
     return print_events(recording, first, mark);
   const SingleKeys keys;
+  const cli::Terminal terminal = cli::standard_output(color);
   Panel panel = Panel::none;
   const auto toggle = [&](Panel other) { panel = panel == other ? Panel::none : other; };
   int drawn = 0;
   std::string note;
   for (int64_t event = first; event < events;) {
     std::string text;
-    for (const std::string& line : picture(recording, event, panel)) text += line + "\n";
+    const Panel shown = note.empty() ? panel : Panel::none;  // so that all fits 24 lines
+    for (const std::string& line : picture(recording, event, shown, terminal)) text += line + "\n";
     if (event == first && !mark.empty()) text += "   <- " + mark + "\n";
     drawn = draw(text + std::exchange(note, "") + kKeys + "\n", drawn);
     const std::string unit = recording.at(event)[0]->unit;

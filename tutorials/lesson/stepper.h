@@ -5,9 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "tutorials/lesson/recording.h"
+#include "tutorials/recording/recording.h"
+#include "tutorials/terminal/terminal.h"
 
 namespace zl::lesson {
+
+using recording::Recording;
+using recording::Row;
+using recording::Snapshot;
 
 // The learner left with q or Ctrl-C.
 class Left : public std::exception {
@@ -17,12 +22,15 @@ class Left : public std::exception {
 
 // Begins with event `first`, which counts from 0; `mark`, if not empty, is shown beside this event.
 // Returns when the learner goes on from the last event; throws Left. Where stdin or stdout is not a
-// terminal, prints the legend and a line per event.
-void show_events(const Recording& recording, int64_t first = 0, const std::string& mark = "");
+// terminal, prints the legend and a line per event, without colours.
+void show_events(const Recording& recording, int64_t first = 0, const std::string& mark = "",
+                 cli::Color color = cli::Color::automatic);
 
 enum class Panel { none, memory, communication };
-// All ranks at this event, which counts from 0: at most 80 columns of plain ASCII. All bars of a
-// recording have one scale.
-std::vector<std::string> picture(const Recording& recording, int64_t event, Panel panel);
+// All ranks at this event, which counts from 0: at most 80 columns of ASCII, in colours if
+// `terminal` has them, and 22 lines for 4 ranks and 4 units. All bars of a recording have one
+// scale. A panel takes the place of the legend.
+std::vector<std::string> picture(const Recording& recording, int64_t event, Panel panel,
+                                 const cli::Terminal& terminal = {});
 
 }  // namespace zl::lesson

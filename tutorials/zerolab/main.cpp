@@ -172,9 +172,11 @@ int parse_and_run(int argc, char** argv) {
   add_config(app, invocation);
   add_model(app, invocation);
   add_checkpoint(app, invocation);
+  add_report(app, invocation);
   add_data(app, invocation);
   add_bench(app, invocation);
   add_exercise(app, invocation);
+  add_draw(app, invocation);
   add_doctor(app, invocation);
   add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, because they would inherit it

@@ -299,6 +299,21 @@ TEST_CASE("counters end where the ledger ends, and their highest is its peak", "
   }
 }
 
+TEST_CASE("the counter of sent bytes ends at what the log has", "[dist]") {
+  const Traced run = traced(3);
+  const Json trace = drawn(run.ranks);
+  for (int rank = 0; rank < 3; ++rank) {
+    int64_t sent = -1;
+    for (const Json& e : trace["traceEvents"]) {
+      if (e["ph"] != "C" || e["pid"] != rank || e["name"] != "sent") continue;
+      CHECK(e["args"]["bytes"].get<int64_t>() >= sent);
+      sent = e["args"]["bytes"];
+    }
+    CHECK(sent == run.sent[size_t(rank)]);
+    CHECK(sent > 0);
+  }
+}
+
 TEST_CASE("a trace that is cut is still whole: all that began ends, and it says what is missing",
           "[dist]") {
   const int64_t capacity = GENERATE(0, 1, 37, 400);

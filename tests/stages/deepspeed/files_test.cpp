@@ -48,7 +48,7 @@ constexpr Expected kFiles[] = {
     {"bf16_stage3", StageKind::zero3, Dtype::bf16, false, 2, 8, 5},
     {"older_offload", StageKind::zero2, Dtype::f32, true, 2, 1, 3},
     {"disk", StageKind::zero3, Dtype::f32, false, 2, 1, 5},
-    {"monitored", StageKind::zero2, Dtype::f32, false, 1, 1, 3},
+    {"monitored", StageKind::zero2, Dtype::f32, false, 1, 1, 2},
     {"sgd_cosine", StageKind::zero1, Dtype::f32, false, 2, 4, 3},
     {"old_bool", StageKind::zero1, Dtype::bf16, false, 4, 1, 1},
     {"ours", StageKind::zero3, Dtype::f32, true, 4, 1, 2},

@@ -169,7 +169,7 @@ TEST_CASE(
     "[stages]") {
   const auto loaded = load(R"({"train_batch_size": 4,
 "dump_state": true, "zero_optimisation": {"stage": 2}, "lr": 3,
-"tensorboard": {"enabled": true}, "wandb": {"enabled": false}, "entirely_else": 1,
+"comet": {"enabled": true}, "wandb": {"enabled": false}, "entirely_else": 1,
 "zero_optimization": {"aio": {}, "stag": 2, "gradient_clipping": 1, )"
                            R"("pin_memory": true, "enabled": true}})");
   CHECK(errors(loaded) == 5);
@@ -181,9 +181,8 @@ TEST_CASE(
   CHECK(says(loaded,
              "ds.json:2: warning: lr: unknown key; it belongs in \"optimizer.params\" (DeepSpeed "
              "ignores it)"));
-  CHECK(
-      says(loaded,
-           "ds.json:3: note: tensorboard: has no effect: --out writes each step to metrics.jsonl"));
+  CHECK(says(loaded,
+             "ds.json:3: note: comet: has no effect: --out writes each step to metrics.jsonl"));
   CHECK(says(loaded, "ds.json:3: warning: entirely_else: unknown key (DeepSpeed ignores it)"));
   CHECK(says(loaded,
              "ds.json:4: error: zero_optimization.aio: unknown key; it belongs at the top level "

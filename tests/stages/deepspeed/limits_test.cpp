@@ -59,15 +59,16 @@ TEST_CASE("tensor parallelism is refused under each of its names", "[stages]") {
              "--set tensor_parallel.tp.size: error: unknown key"));
   CHECK(says(load("", {"tensor_parallel.dtype=fp16"}),
              "--set tensor_parallel.dtype: error: DeepSpeed 0.19.8 refuses a file with this key"));
-  for (const char* set :
-       {"csv_monitor.enable=true", "comms_logger.enable=true", "tensor_parallel.tp.enable=true"}) {
+  for (const char* set : {"csv_monitor.enable=true", "tensorboard.enable=true",
+                          "comms_logger.enable=true", "tensor_parallel.tp.enable=true"}) {
     CAPTURE(set);
     CHECK(says(load("", {set}), "--set ", "error: unknown key"));
   }
 }
 
 TEST_CASE("a path with a zero byte is an error", "[stages]") {
-  for (const char* key : {"zerolab.data", "csv_monitor.output_path", "csv_monitor.job_name"}) {
+  for (const char* key : {"zerolab.data", "csv_monitor.output_path", "csv_monitor.job_name",
+                          "tensorboard.output_path", "tensorboard.job_name"}) {
     CAPTURE(key);
     const auto loaded = load("", {std::string(key) + "=\"a\\u0000b\""});
     CHECK(errors(loaded) == 1);
@@ -160,9 +161,10 @@ TEST_CASE("null means that a key is absent, which is noted where it is not DeepS
           "[stages]") {
   for (const char* key :
        {"fp16", "fp16.enabled", "bfloat16", "zero_optimization", "zero_optimization.stage",
-        "comms_logger", "csv_monitor", "optimizer", "optimizer.params.lr", "scheduler",
-        "gradient_clipping", "gradient_predivide_factor", "wall_clock_breakdown", "data_types",
-        "tensor_parallel", "train_batch_size", "steps_per_print", "communication_data_type"}) {
+        "comms_logger", "csv_monitor", "tensorboard", "optimizer", "optimizer.params.lr",
+        "scheduler", "gradient_clipping", "gradient_predivide_factor", "wall_clock_breakdown",
+        "data_types", "tensor_parallel", "train_batch_size", "steps_per_print",
+        "communication_data_type"}) {
     CAPTURE(key);
     const auto loaded = load("", {std::string(key) + "=null"});
     CHECK(loaded.findings.size() == 1);

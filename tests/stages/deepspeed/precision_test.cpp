@@ -193,6 +193,10 @@ TEST_CASE("the keys of reports are honoured", "[stages]") {
   CHECK((csv.csv_monitor.enabled && csv.csv_monitor.output_path.empty() &&
          csv.csv_monitor.job_name == "first"));
   CHECK(none.csv_monitor.job_name == "DeepSpeedJobName");
+  const Config board = of({R"(tensorboard={"enabled": true, "output_path": "a"})"});
+  CHECK((board.tensorboard.enabled && board.tensorboard.output_path == "a" &&
+         board.tensorboard.job_name == "DeepSpeedJobName"));
+  CHECK((!none.tensorboard.enabled && !board.csv_monitor.enabled));
 }
 
 TEST_CASE("activation_checkpointing is one note that names the key to write instead", "[stages]") {

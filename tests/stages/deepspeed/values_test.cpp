@@ -37,6 +37,7 @@ std::set<std::string> honoured() {
 TEST_CASE("every honoured key has an effective value in a configuration that uses it", "[stages]") {
   const std::string common =
       R"("comms_logger": {"enabled": true}, "csv_monitor": {"enabled": true}, )"
+      R"("tensorboard": {"enabled": true}, )"
       R"("train_batch_size": 8)";
   std::set<std::string> keys;
   for (const std::string& text :
@@ -91,8 +92,9 @@ TEST_CASE("DeepSpeed's default is listed where it differs from zerolab's, and on
     CAPTURE(key);
     CHECK(value(loaded, key).differ);
   }
-  for (const char* key : {"optimizer.params.lr", "optimizer.params.eps", "zero_optimization.stage",
-                          "fp16.enabled", "csv_monitor.enabled", "zerolab.seed"}) {
+  for (const char* key :
+       {"optimizer.params.lr", "optimizer.params.eps", "zero_optimization.stage", "fp16.enabled",
+        "csv_monitor.enabled", "tensorboard.enabled", "zerolab.seed"}) {
     CAPTURE(key);
     CHECK(value(loaded, key).key == key);
     CHECK_FALSE(value(loaded, key).differ);

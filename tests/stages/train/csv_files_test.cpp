@@ -16,8 +16,7 @@ using zl::test::Folder, zl::test::read_bytes;
 
 TEST_CASE("csv_monitor's files are those that DeepSpeed writes, byte for byte", "[stages]") {
   const Folder folder;
-  const CsvMonitor monitor{
-      .enabled = true, .output_path = folder / "logs/of mine", .job_name = "gpt"};
+  const Monitor monitor{.enabled = true, .output_path = folder / "logs/of mine", .job_name = "gpt"};
   {
     CsvFiles files(monitor, {"lr", "train_loss"});
     files.add("lr", 32, 0.001);

@@ -8,8 +8,8 @@
 #include "tutorials/exercises/grader/heap_count.h"
 #include "tutorials/exercises/stages/stage_case.h"
 #include "tutorials/exercises/stages/watched_stage.h"
-#include "tutorials/lesson/holdings.h"
 #include "tutorials/lesson/stepper.h"
+#include "tutorials/recording/holdings.h"
 
 namespace zl::exercises {
 namespace {
@@ -114,7 +114,7 @@ Record record_of(const StageCase& c, const TrainingResult& result,
 }
 
 // Runs the stage, and shows what was recorded from the last event at or before `first` on.
-void show(const TrainingSpec& spec, lesson::Recording& recording, int64_t first) {
+void show(const TrainingSpec& spec, recording::Recording& recording, int64_t first) {
   std::string error;
   try {
     run_training(spec, {.at_end = [&](Trainer& t) { recording.stop(t.comm().rank()); }});
@@ -144,14 +144,14 @@ Record measure_stage(StageKind kind, MakeStage* students, const std::string& che
     spec.backends = on_gpus(usable_gpus());
   }
   std::vector<OfRank> ranks(static_cast<size_t>(c.ranks));
-  lesson::Recording recording(c.ranks);
+  recording::Recording recording(c.ranks);
   const bool steps = options.step_from >= 0;
   spec.make_stage = [&](StageKind, std::vector<Unit>& units, Communicator& comm, Memory& memory,
                         const StageOptions& o) -> std::unique_ptr<Stage> {
     OfRank& rank = ranks[size_t(comm.rank())];
     rank.tensors = -tensors_live();
     auto watched = std::make_unique<WatchedStage>(students, rank.watched, units, comm, memory, o);
-    if (steps) recording.watch(comm, memory, lesson::holdings(*watched, units, comm.events()));
+    if (steps) recording.watch(comm, memory, recording::holdings(*watched, units, comm.events()));
     watched->start();
     return watched;
   };

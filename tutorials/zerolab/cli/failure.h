@@ -50,6 +50,12 @@ inline std::string interrupted_by(int signal) {
   return std::string("ended by SIG") + sigabbrev_np(signal);
 }
 
+// The error ends a run because of a signal, on this rank or on another one.
+inline bool is_interrupt(const std::exception& e, int signal) {
+  if (dynamic_cast<const Interrupted*>(&e)) return true;
+  return signal != 0 && dynamic_cast<const CommunicationError*>(&e);
+}
+
 inline Failure unforeseen(const std::exception& e) {
   return {kUnforeseen, std::string("unforeseen: ") + e.what() +
                            "\nThis is a bug in zerolab. Report it with the command line and the "

@@ -9,8 +9,8 @@
 #include "dist/run_ranks.h"
 #include "stages/checkpoint/checkpoint.h"
 #include "stages/stage.h"
+#include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/cli/flags.h"
-#include "tutorials/zerolab/cli/terminal.h"
 
 namespace zl::cli {
 
@@ -53,7 +53,7 @@ struct RunOptions {
   bool shuffle = false;
   int64_t eval_every = 0;  // steps; 0: never
 
-  std::string out, trace;  // "": none
+  std::string out, trace, memory_snapshot;  // "": none
   CheckpointFlags checkpoint;
   bool json = false, quiet = false;
   Color color = Color::automatic;

@@ -36,7 +36,11 @@ std::string temporary_beside(const std::string& path) {
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (fs::equivalent(a, b, error)) return true;
-  return fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error);
+  // A relative path that does not exist stays relative in weakly_canonical.
+  const auto full = [&](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path, error), error);
+  };
+  return full(a) == full(b);
 }
 
 void require_output_file(const std::string& path, const std::string& in, bool force) {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "stages/train/trainer.h"
+#include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/cli/terminal.h"
 
 namespace zl::cli {
 

@@ -19,12 +19,14 @@ struct Invocation {
 void add_train(CLI::App& app, Invocation& invocation);
 void add_compare(CLI::App& app, Invocation& invocation);
 void add_plan(CLI::App& app, Invocation& invocation);
+void add_draw(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_model(CLI::App& app, Invocation& invocation);
 void add_config(CLI::App& app, Invocation& invocation);
 void add_data(CLI::App& app, Invocation& invocation);
 void add_bench(CLI::App& app, Invocation& invocation);
 void add_checkpoint(CLI::App& app, Invocation& invocation);
+void add_report(CLI::App& app, Invocation& invocation);
 void add_exercise(CLI::App& app, Invocation& invocation);
 void add_launch(CLI::App& app, Invocation& invocation,
                 std::vector<std::string> commands);  // all of the program's others

@@ -11,32 +11,38 @@
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
+#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/report/step_timeline.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_trace.h"
+#include "tutorials/zerolab/run/stage_meter.h"
 
 namespace zl::cli {
 namespace {
 
 constexpr int kDefaultRanks = 4;
 
-// --trace run.json for zero1: "run-zero1.json".
-std::string trace_name(const std::string& path, StageKind stage) {
+// "run.json" for zero1: "run-zero1.json"; "": "".
+std::string name_for(StageKind stage, const std::string& path) {
+  if (path.empty()) return "";
   const std::filesystem::path file(path);
   const std::string name = file.stem().string() + "-" + zl::name(stage) + file.extension().string();
   return (file.parent_path() / name).string();
 }
 
-// What is measured of each stage beside the comparison: a trace if it is asked for, waiting, and
-// the memory at the peak. All file names are checked at once, whichever stages will run.
+// What is measured of each stage beside the comparison: waiting, the memory at the peak, traces
+// if they are asked for, and the recorded step of the page. All file names are checked at once,
+// whichever stages will run.
 class StageRecorders {
  public:
-  StageRecorders(const CompareOptions& options, int ranks, bool writes) {
+  StageRecorders(const CompareOptions& options, int ranks, bool writes, RunPage& page)
+      : page_(page) {
     for (const StageKind stage : kStages) {
       meters_.try_emplace(stage, ranks);
       timelines_.try_emplace(stage, ranks);
-      if (!options.trace.empty())
-        traces_.try_emplace(stage, trace_name(options.trace, stage), options.out, ranks, writes);
+      const TraceFiles files{name_for(stage, options.trace),
+                             name_for(stage, options.memory_snapshot)};
+      if (files.any()) traces_.try_emplace(stage, files, options.out, ranks, writes);
     }
   }
   StageHooks hooks() {
@@ -45,7 +51,9 @@ class StageRecorders {
                   meters_.at(stage).at_start(training);
                   timelines_.at(stage).at_start(training);
                   if (!traces_.empty()) traces_.at(stage).at_start(training);
+                  page_.at_start(training);
                 },
+            .after_step = [this](StageKind, Trainer& training) { page_.after_step(training); },
             .at_end =
                 [this](StageKind stage, Trainer& training) {
                   timelines_.at(stage).at_end(training);
@@ -87,16 +95,18 @@ class StageRecorders {
   std::map<StageKind, StageMeter> meters_;
   std::map<StageKind, StepTimeline> timelines_;
   std::map<StageKind, RunTrace> traces_;
+  RunPage& page_;
 };
 
 }  // namespace
 
-Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
-                      const StageHooks& hooks) {
+Comparison run_stages(const CompareOptions& options, const RunSetup& setup, const StageHooks& hooks,
+                      const std::function<void(StageKind, const StepRecord&)>& on_step) {
   const Terminal terminal = standard_error(options.color);
   std::optional<Progress> progress;
   std::optional<StageKind> running;
-  const auto on_step = [&](StageKind, const StepRecord& record) {
+  const auto after_step = [&](StageKind stage, const StepRecord& record) {
+    if (on_step) on_step(stage, record);
     if (progress) progress->step(record);
   };
   StageHooks with_progress = hooks;  // it begins before the first step, so that its ETA is right
@@ -109,12 +119,11 @@ Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
     progress.emplace(terminal, setup.spec.steps, name(stage));
   };
   try {
-    return compare_stages(setup.spec, options.stages, on_step, with_progress);
+    return compare_stages(setup.spec, options.stages, after_step, with_progress);
   } catch (const Interrupted&) {
     progress.reset();
     throw InterruptedRun(str(interrupted_by(interrupt_signal()),
-                             running ? str(" while ", name(*running), " ran") : "",
-                             "; nothing was written"));
+                             running ? str(" while ", name(*running), " ran") : ""));
   }
 }
 
@@ -122,23 +131,40 @@ namespace {
 
 // Prints the report first, so that it is not lost if a file cannot be written.
 void print_and_write(const CompareOptions& options, const ComparisonReport& report,
-                     const RunFolder* folder, const StageRecorders& recorders) {
+                     const RunFolder* folder, const StageRecorders& recorders, RunPage& page) {
   const std::string json = comparison_json(report);
-  std::fputs((options.json ? json : comparison_text(report)).c_str(), stdout);
+  std::fputs(
+      (options.json ? json : comparison_text(report, standard_output(options.color))).c_str(),
+      stdout);
   std::fflush(stdout);
   if (folder) {
-    OutputFile document(folder->file("compare.json"), "", false),
-        page(folder->file("report.html"), "", false);
-    document.write_text(json);
-    page.write_text(comparison_html(report));
-    document.commit();
-    page.commit();
+    page.write(json, {{folder->file("compare.json"), json}});
     if (!options.json)
-      std::printf("%s\n", printable(str("Files: ", folder->file("report.html"), ", ",
-                                        folder->file("compare.json")))
-                              .c_str());
+      std::printf(
+          "%s\n",
+          printable(str("Files: ", page.file(), ", ", folder->file("compare.json"))).c_str());
   }
   if (!recorders.problem().empty()) throw OutputError(recorders.problem());
+}
+
+// The comparison; if it fails, the page shows how far it came.
+Comparison run_with_page(const CompareOptions& options, const RunSetup& setup,
+                         StageRecorders& recorders, RunPage& page) {
+  const auto on_step = [&](StageKind stage, const StepRecord& record) {
+    page.on_step(stage, record);
+  };
+  try {
+    return run_stages(options, setup, recorders.hooks(), on_step);
+  } catch (const InterruptedRun& e) {
+    const bool written = page.write_failure(e.text, RunEnd::interrupted);
+    throw InterruptedRun(e.text + (written ? "; " + page.file() + " shows the steps so far"
+                                           : "; nothing was written"));
+  } catch (const std::exception& e) {
+    const bool signal = is_interrupt(e, interrupt_signal());
+    if (page.write_failure(e.what(), signal ? RunEnd::interrupted : RunEnd::failed))
+      std::fprintf(stderr, "note: %s shows the steps so far\n", printable(page.file()).c_str());
+    throw;
+  }
 }
 
 int compare(CompareOptions options, bool& first) {
@@ -157,11 +183,13 @@ int compare(CompareOptions options, bool& first) {
   require_memory(machine, setup, options.stages);
   std::optional<RunFolder> folder;
   if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
-  StageRecorders recorders(options, setup.spec.ranks, first);
+  const std::string settings = describe(setup, "ddp and each listed stage");
+  RunPage page(setup, "compare", settings, {.folder = options.out, .writes = first});
+  StageRecorders recorders(options, setup.spec.ranks, first, page);
   if (!options.quiet) note_reports_of_train(setup.config, "compare");
-  if (!options.quiet) std::fputs(describe(setup, "ddp and each listed stage").c_str(), stderr);
+  if (!options.quiet) std::fputs(settings.c_str(), stderr);
 
-  Comparison comparison = run_stages(options, setup, recorders.hooks());
+  Comparison comparison = run_with_page(options, setup, recorders, page);
   if (!first) return kFine;
   if (!options.quiet) std::fputs(recorders.summary(comparison).c_str(), stderr);
   ComparisonReport report{setup,
@@ -171,7 +199,7 @@ int compare(CompareOptions options, bool& first) {
                           "",
                           recorders.timelines(comparison)};
   if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
-  print_and_write(options, report, folder ? &*folder : nullptr, recorders);
+  print_and_write(options, report, folder ? &*folder : nullptr, recorders, page);
   if (!comparison.any_fits()) return kOutOfMemory;
   return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
 }
@@ -186,9 +214,10 @@ Memory and traffic are compared with closed formulas; activations, workspace and
 compared with a dry run. Ψ is the number of parameters, N the number of ranks.
 With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
 hidden behind computation, and how much is exposed.
---out DIR gets report.html and compare.json. --baseline FILE names the compare.json of an earlier
-run with the same settings: losses, norms, hashes of the weights, memory and traffic must be
-equal.
+--out DIR gets report.html, a page that plays one step of each stage, its data report.json, and
+compare.json; 'zerolab report DIR' makes the page again.
+--baseline FILE names the compare.json of an earlier run with the same settings: losses, norms,
+hashes of the weights, memory and traffic must be equal.
 With --reproducible all stages promise the same bits whatever N and A are, as long as N × A is the
 same. --ranks 1,2,3,4,6 then runs the same micro-batches on each number of ranks, and prints one
 hash of all losses, norms and weights if they agree.
@@ -230,7 +259,8 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_data_flags(flags, options);
   flags.group("Output");
   flags.name("--out", "DIR",
-             "folder for report.html and compare.json; must not hold a run (default: none)",
+             "folder for report.html, report.json and compare.json; must not hold a run\n"
+             "(default: none)",
              options.out);
   flags.name("--baseline", "FILE", "compare.json of an earlier run that the results must equal",
              options.baseline);
@@ -238,6 +268,10 @@ void add_compare(CLI::App& app, Invocation& invocation) {
              "new files for timelines, for ui.perfetto.dev: FILE's name with -ddp, -zero1 …\n"
              "before its ending (default: none)",
              options.trace);
+  flags.name("--memory-snapshot", "FILE",
+             "new files for the memory over time, for pytorch.org/memory_viz: FILE's name with\n"
+             "-ddp, -zero1 … before its ending (default: none)",
+             options.memory_snapshot);
   add_output_flags(flags, options);
   flags.footer(kFooter);
 }

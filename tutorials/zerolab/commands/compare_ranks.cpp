@@ -67,7 +67,8 @@ void require_possible(const CompareOptions& options) {
                 "run it without a launcher");
   for (const auto& [flag, value] : {std::pair{"--out", &options.out},
                                     {"--baseline", &options.baseline},
-                                    {"--trace", &options.trace}})
+                                    {"--trace", &options.trace},
+                                    {"--memory-snapshot", &options.memory_snapshot}})
     require_input(value->empty(), flag,
                   " takes the results of one number of ranks; give --ranks "
                   "one number, or leave ",
@@ -162,7 +163,11 @@ int compare_ranks(const CompareOptions& options) {
               .c_str(),
           stderr);
     RanksOutcome outcome{setup.spec.ranks, setup.spec.engine.accumulation, {}};
-    outcome.comparison = run_stages(options, setup);
+    try {
+      outcome.comparison = run_stages(options, setup);
+    } catch (const InterruptedRun& e) {
+      throw InterruptedRun(e.text + "; nothing was written");
+    }
     outcomes.push_back(std::move(outcome));
   }
   const std::string text =

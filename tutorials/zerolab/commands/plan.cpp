@@ -4,13 +4,17 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "stages/predict/dry_run.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_json.h"
+#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/run/run_checkpoints.h"
+#include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
@@ -18,6 +22,7 @@ namespace {
 
 constexpr int kDefaultRanks = 4;
 constexpr int64_t kMostRanks = 1 << 20;  // nothing runs, so there may be many
+constexpr int64_t kDryMicroBatches = 3;  // their peaks repeat
 
 struct PlanOptions : RunOptions {
   std::vector<StageKind> stages = {kStages, kStages + 4};
@@ -144,7 +149,18 @@ void refuse_flags_of_models(const PlanOptions& options) {
             options.as ? "--as" : "--backend"));
 }
 
-int plan_parameters(const PlanOptions& options, const Config& config, int ranks) {
+// Prints first, so that the plan is not lost if the page cannot be written.
+void print_and_write(const PlanOptions& options, const RunReport& report, const RunFolder* folder) {
+  std::fputs((options.json ? report.document : report.settings).c_str(), stdout);
+  std::fflush(stdout);
+  if (!folder) return;
+  write_files(report_files(folder->path(), report_json(report)), Existing::keep);
+  if (!options.json)
+    std::printf("\n%s\n", printable("Files: " + folder->file("report.html")).c_str());
+}
+
+int plan_parameters(const PlanOptions& options, const Config& config, int ranks,
+                    const std::string& out) {
   refuse_flags_of_models(options);
   const ElementBytes bytes{size_of(config.precision), size_of(accumulation_type(config)),
                            optimizer_bytes(config.optimizer, config.precision)};
@@ -157,19 +173,43 @@ int plan_parameters(const PlanOptions& options, const Config& config, int ranks)
       .micro_batches = config.accumulation,
       .device_memory = options.device_memory,
       .reproducible = config.reproducible};
-  std::fputs((options.json ? closed_json(plan, options.stages) : closed_text(plan, options.stages))
-                 .c_str(),
-             stdout);
+  const std::string json = closed_json(plan, options.stages),
+                    text = closed_text(plan, options.stages);
+  std::optional<RunFolder> folder;
+  if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
+  print_and_write(
+      options,
+      {.kind = "plan", .device = "none: closed formulas", .settings = text, .document = json},
+      folder ? &*folder : nullptr);
   return plan.any_fits(options.stages) ? kFine : kOutOfMemory;
 }
 
+// The second step of each stage in a dry run, which has no times.
+std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
+                                               const std::vector<StageKind>& stages) {
+  constexpr int most = 8;  // ranks
+  std::vector<recording::RecordedStep> steps;
+  for (const StageKind stage : stages) {
+    TrainingSpec unlimited = with_stage(spec, stage);
+    unlimited.device_memory = unlimited.host_memory = 0;
+    steps.push_back({.stage = name(stage), .ranks = spec.ranks, .timed = false, .shown = {}});
+    for (int rank = 0; rank < std::min(most, spec.ranks); ++rank) {
+      std::optional<recording::StepRecorder> recorder;
+      dry_run(unlimited, rank, kDryMicroBatches,
+              [&](Trainer& training) { recorder.emplace(training); });
+      steps.back().shown.push_back(recorder->recording());
+    }
+  }
+  return steps;
+}
+
 int plan(PlanOptions options) {
-  options.out = ".";  // of the checkpoints, of which none is written
+  const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
-  if (options.parameters) return plan_parameters(options, loaded.config, ranks);
+  if (options.parameters) return plan_parameters(options, loaded.config, ranks, out);
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
   GptTrainingSpec spec = spec_of(model, loaded.config);
   spec.ranks = ranks;
@@ -190,10 +230,22 @@ int plan(PlanOptions options) {
       traffic < 9e18, "the traffic of ", double(spec.model.parameters()), " parameters over ",
       ranks,
       " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
+  std::optional<RunFolder> folder;
+  if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
   std::vector<StagePlan> plans;
   for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
-  std::fputs((options.json ? plan_json(plans, spec) : plan_text(plans, spec, model.name)).c_str(),
-             stdout);
+  const std::string json = plan_json(plans, spec), text = plan_text(plans, spec, model.name);
+  RunReport report{.kind = "plan",
+                   .device = str("none: a dry run for ", name(spec.device)),
+                   .settings = text,
+                   .document = json};
+  if (folder) {
+    report.recordings = dry_steps(spec, options.stages);
+    if (const int64_t A = spec.engine.accumulation; A > kDryMicroBatches)
+      report.left_out.push_back(
+          str("Of the ", A, " micro-batches of a step a dry run makes ", kDryMicroBatches, "."));
+  }
+  print_and_write(options, report, folder ? &*folder : nullptr);
   const bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
   return fits ? kFine : kOutOfMemory;
 }
@@ -206,6 +258,7 @@ only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, and some kernels kee
 other sizes.
 With --save-every the peaks on the host include what a save takes there.
 With overlap, prefetch, reuse or reproducible sums, a line per stage says what they cost in bytes.
+--out DIR gets report.html, a page that plays one step of each stage, and its data report.json.
 Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
 
 Examples:
@@ -213,8 +266,10 @@ Examples:
   zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
   zerolab plan --model gpt2 --set zero_optimization.overlap_comm=true
   zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
+  zerolab plan --model gpt2 --ranks 8 --out plans/gpt2
 
-Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen)";
+Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen,
+            74 an output could not be written)";
 
 }  // namespace
 
@@ -241,6 +296,10 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_memory_flags(flags, options, ", to see which stages fit");
   add_save_flags(flags, options);
   add_model_flags(flags, options);
+  flags.group("Output");
+  flags.name("--out", "DIR",
+             "folder for report.html and report.json; must not hold a run (default: none)",
+             options.out);
   add_output_flags(flags, options);
   flags.footer(kFooter);
 }

@@ -11,6 +11,7 @@
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
+#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/report/train_report.h"
 #include "tutorials/zerolab/run/run_checkpoints.h"
 #include "tutorials/zerolab/run/run_outputs.h"
@@ -104,6 +105,10 @@ class TrainingRun {
         setup_(setup),
         sample_(plan_sample(options, setup)),
         outputs_(options, setup, first),
+        page_(setup, "train", describe(setup),
+              {.folder = options.out,
+               .writes = first,
+               .existing = resumes_in_place(options) ? Existing::replace : Existing::keep}),
         first_(first) {
     if (!options.quiet) progress_.emplace(standard_error(options.color), setup.spec.steps);
     reports_.emplace(setup, progress_ ? &*progress_ : nullptr, first);
@@ -125,14 +130,19 @@ class TrainingRun {
   [[noreturn]] void rethrow_interrupt() {
     progress_.reset();
     const std::string way_on = outputs_.way_on();
-    throw InterruptedRun(str(interrupted_by(interrupt_signal()), " after step ", outputs_.step(),
-                             " of ", setup_.spec.steps, "; ",
-                             way_on.empty() ? outputs_.kept() : way_on));
+    const std::string what = str(interrupted_by(interrupt_signal()), " after step ",
+                                 outputs_.step(), " of ", setup_.spec.steps);
+    const bool written = page_.write_failure(what, RunEnd::interrupted);
+    throw InterruptedRun(what + "; " + (way_on.empty() ? outputs_.kept() : way_on) +
+                         (written ? "; " + page_.file() + " shows the steps so far" : ""));
   }
 
-  // What to do about a failure, on stderr.
-  void note_kept_files() {
+  // Writes the page that shows how far the run came, and on stderr what to do about the failure.
+  void note_kept_files(const std::exception& failure) {
     progress_.reset();
+    const bool signal = is_interrupt(failure, interrupt_signal());
+    if (page_.write_failure(failure.what(), signal ? RunEnd::interrupted : RunEnd::failed))
+      std::fprintf(stderr, "note: %s shows the steps so far\n", printable(page_.file()).c_str());
     if (!first_ || outputs_.made() == 0 || options_.out.empty()) return;
     const std::string way_on = outputs_.way_on();
     const std::string note =
@@ -144,6 +154,7 @@ class TrainingRun {
   TrainingCallbacks callbacks() {
     TrainingCallbacks all{.resumed = [this](const LoadedCheckpoint& loaded) { resumed(loaded); },
                           .at_start = [this](Trainer& training) { at_start(training); },
+                          .after_step = [this](Trainer& training) { page_.after_step(training); },
                           .on_step = [this](const StepRecord& record) { on_step(record); },
                           .saved = [this](const CheckpointRecord& record) { saved(record); },
                           .at_end = [this](Trainer& training) { at_end(training); }};
@@ -171,6 +182,7 @@ class TrainingRun {
     if (training.steps() >= setup_.spec.steps) finished_ = true;
     reports_->at_start(training);
     if (outputs_.trace) outputs_.trace->at_start(training);
+    page_.at_start(training);
   }
 
   // Once, on rank 0: the signal's handler cannot print.
@@ -185,6 +197,7 @@ class TrainingRun {
 
   void on_step(const StepRecord& record) {
     outputs_.append(record);
+    page_.on_step(setup_.spec.engine.stage, record);
     reports_->on_step(record);
     if (progress_) progress_->step(record);
   }
@@ -219,11 +232,13 @@ class TrainingRun {
     return kFine;
   }
 
-  // Prints the report first, so that it is not lost if a file could not be written.
-  int finish(const TrainingResult& result) const {
-    const TrainReport report{setup_,           result,   sample_,
-                             outputs_.files(), resumed_, outputs_.checkpoints()};
-    std::fputs((options_.json ? json_report(report) : text_report(report)).c_str(), stdout);
+  // Prints the report first and then writes the page, so that neither is lost if another file could
+  // not be written.
+  int finish(const TrainingResult& result) {
+    const TrainReport report{
+        setup_, result, sample_, outputs_.files(), resumed_, outputs_.checkpoints(), page_.file()};
+    const std::string json = json_report(report);
+    std::fputs((options_.json ? json : text_report(report)).c_str(), stdout);
     std::fflush(stdout);
     if (outputs_.untrained())
       std::fprintf(
@@ -232,7 +247,14 @@ class TrainingRun {
           "was learned and no weights were saved; try a smaller learning rate, or check "
           "--init-from and the data\n",
           (long long)outputs_.made());
-    if (!outputs_.problem().empty()) throw OutputError(outputs_.problem());
+    std::string problem_of_page;
+    try {
+      page_.write(json);
+    } catch (const OutputError& e) {
+      problem_of_page = e.what();
+    }
+    for (const std::string& problem : {outputs_.problem(), reports_->problem(), problem_of_page})
+      if (!problem.empty()) throw OutputError(problem);
     return outputs_.untrained() ? kFailed : kFine;
   }
 
@@ -240,6 +262,7 @@ class TrainingRun {
   const RunSetup& setup_;
   std::optional<TextSample> sample_;
   RunOutputs outputs_;
+  RunPage page_;
   const bool first_;
   std::optional<Progress> progress_;
   std::optional<RunReports> reports_;
@@ -269,7 +292,7 @@ int train(TrainOptions options) {
   } catch (const OutputError&) {
     throw;
   } catch (const std::exception& e) {
-    run.note_kept_files();
+    run.note_kept_files(e);
     if (const auto* memory = dynamic_cast<const OutOfMemory*>(&e))
       rethrow_with_advice(*memory, stage);
     throw;
@@ -297,14 +320,15 @@ constexpr const char* kFooter =
   gradient_clipping, optimizer, scheduler, fp16, bf16, communication_data_type, data_types,
   zero_optimization with offload_optimizer, and the block "zerolab".
 'zerolab config explain' lists all of them, and 'zerolab config init' writes a file.
-steps_per_print, wall_clock_breakdown, comms_logger and csv_monitor print and write as in
-DeepSpeed.
+steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor and tensorboard print and write as
+in DeepSpeed.
 A flag wins over --set, --set over the file, the file over the defaults: AdamW, lr 1e-3, betas 0.9
 0.999, no weight decay, no clipping.
 Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
 such as 50us.
---out DIR gets metrics.jsonl (one object per step) and model.safetensors (names of Hugging Face's
-GPT-2).
+--out DIR gets metrics.jsonl (one object per step), model.safetensors (names of Hugging Face's
+GPT-2), and report.html, a page that plays one step, with its data report.json. 'zerolab report DIR'
+makes the page again, also of a run that was killed.
 With --save-every, SIGTERM and Ctrl-C write a checkpoint after the running step. --steps is the step
 at which training ends, so the same command with --resume finishes an interrupted run. Stage,
 ranks, micro-batch and accumulation may change then; model and optimizer may not, data only with
@@ -339,12 +363,16 @@ void add_train(CLI::App& app, Invocation& invocation) {
   add_checkpoint_flags(flags, options);
   flags.group("Output");
   flags.name("--out", "DIR",
-             "folder for metrics, weights and checkpoints (default: none); must not hold a run,\n"
-             "except that of --resume",
+             "folder for metrics, weights, report.html and checkpoints (default: none); must not\n"
+             "hold a run, except that of --resume",
              options.out);
   flags.name("--trace", "FILE",
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",
              options.trace);
+  flags.name("--memory-snapshot", "FILE",
+             "new file for the memory of all ranks over time, for pytorch.org/memory_viz\n"
+             "(default: none)",
+             options.memory_snapshot);
   add_output_flags(flags, options);
   flags.footer(kFooter);
 }

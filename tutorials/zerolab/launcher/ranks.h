@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tutorials/zerolab/cli/terminal.h"
+#include "tutorials/terminal/terminal.h"
 
 namespace zl::cli {
 

@@ -1,4 +1,4 @@
-// The reports of compare and plan: a table for people, a JSON document, a page with pictures.
+// The reports of compare and plan: a table for people, a JSON document.
 #pragma once
 
 #include <map>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "stages/train/comparison.h"
+#include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/run/run_setup.h"
 #include "tutorials/zerolab/run/stage_meter.h"
 
@@ -19,12 +20,13 @@ struct ComparisonReport {
   std::string timelines;                      // as StepTimeline::text(), of all stages
 };
 
-std::string comparison_text(const ComparisonReport& report);
+std::string comparison_text(const ComparisonReport& report, const Terminal& terminal);
+// Bars of what rank 0 keeps, holds at its peak and sends in a step, by stage; at most 80 columns.
+// The bars of a group are scaled to its largest. A letter is a memory use, or what is sent.
+std::string comparison_bars(const ComparisonReport& report, const Terminal& terminal);
 std::string comparison_json(const ComparisonReport& report);
 // The document without results: what is known before the run.
 std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed);
-// A page without external resources: memory and traffic of each stage, losses, the machine.
-std::string comparison_html(const ComparisonReport& report);
 
 std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec,
                       const std::string& model);

@@ -167,7 +167,7 @@ std::string baseline_line(const ComparisonReport& report) {
 
 }  // namespace
 
-std::string comparison_text(const ComparisonReport& report) {
+std::string comparison_text(const ComparisonReport& report, const Terminal& terminal) {
   const Comparison& c = report.comparison;
   const GptTrainingSpec& spec = report.setup.spec;
   Table table(c.stages, str(with_commas(c.parameters), " parameters, ", plural(spec.ranks, "rank"),
@@ -217,8 +217,9 @@ std::string comparison_text(const ComparisonReport& report) {
       [](const StageOutcome& s) { return milliseconds(s.seconds_per_step); });
   row(table, "  spent waiting (rank)", [](const StageOutcome& s) { return waiting(s); });
   if (rank_options(spec).lane) overlap_rows(table);
-  return table.text() + "\n" + report.timelines + timing_note(report.setup) + unfitting(c) +
-         untrained_note(c) + verdict(c) + baseline_line(report);
+  return table.text() + "\n" + report.timelines + comparison_bars(report, terminal) +
+         timing_note(report.setup) + unfitting(c) + untrained_note(c) + verdict(c) +
+         baseline_line(report);
 }
 
 }  // namespace zl::cli

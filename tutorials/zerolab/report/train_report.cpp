@@ -197,6 +197,7 @@ std::string text_report(const TrainReport& report) {
   if (report.files.empty()) text += row("files", "none; --out DIR keeps metrics and weights");
   for (const std::string& file : report.files)
     text += row(&file == &report.files[0] ? "files" : "", printable(file));
+  if (!report.page.empty()) text += row("", printable(report.page));
   text += checkpoints_text(report);
   if (report.sample) text += sample_text(*report.sample);
   return text;

@@ -24,6 +24,7 @@ struct TrainReport {
   std::vector<std::string> files;  // metrics, and weights if they were saved
   std::optional<LoadedCheckpoint> resumed;
   std::vector<CheckpointRecord> checkpoints;  // that were saved
+  std::string page = {};                      // report.html; "" without --out
 };
 
 // A run that had no step left to make.

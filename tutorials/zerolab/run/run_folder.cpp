@@ -20,12 +20,13 @@ namespace fs = std::filesystem;
 // The name of a file that keeps the folder from being used, or "".
 std::string RunFolder::run_in_it(For use) const {
   std::error_code error;
+  const std::vector<CheckpointPath> checkpoints = list_checkpoints(path_);
+  const bool goes_on = !checkpoints.empty() || fs::exists(file("metrics.jsonl"), error);
   for (const std::string& name : names()) {
-    const bool of_train = name == "metrics.jsonl" || name == "model.safetensors";
-    if (use == For::resume && of_train) continue;
+    const bool of_report = name == "report.json" || name == "report.html";
+    if (use == For::resume && name != "compare.json" && (goes_on || !of_report)) continue;
     if (fs::exists(fs::symlink_status(file(name), error))) return name;
   }
-  const std::vector<CheckpointPath> checkpoints = list_checkpoints(path_);
   if (use == For::resume || checkpoints.empty()) return "";
   return fs::path(checkpoints.back().path).filename().string();
 }
@@ -62,7 +63,7 @@ std::string RunFolder::file(const std::string& name) const {
 
 const std::vector<std::string>& RunFolder::names() {
   static const std::vector<std::string> all = {"metrics.jsonl", "model.safetensors", "compare.json",
-                                               "report.html"};
+                                               "report.json", "report.html"};
   return all;
 }
 

@@ -21,6 +21,7 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
+  const std::string& path() const { return path_; }
   std::string file(const std::string& name) const;
 
   // The files of a run, by their names in the folder.

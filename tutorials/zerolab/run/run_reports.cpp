@@ -5,6 +5,7 @@
 
 #include "dist/trace/flight_recorder.h"
 #include "tensor/error.h"
+#include "tutorials/zerolab/cli/printable.h"
 
 namespace zl::cli {
 namespace {
@@ -44,7 +45,9 @@ RunReports::RunReports(const RunSetup& setup, Progress* progress, bool first)
     if (first_ && config_.comms_logger.enabled && our_collective(op).empty())
       print("note: comms_logger.prof_ops: no collective of zerolab is called " + op);
   }
-  if (!config_.csv_monitor.enabled || !first_) return;
+  if (!first_) return;
+  if (config_.tensorboard.enabled) tensorboard_.emplace(config_.tensorboard);
+  if (!config_.csv_monitor.enabled) return;
   std::vector<std::string> values = {"lr", "train_loss"};
   if (config_.precision == Dtype::f16) values.push_back("loss_scale");
   if (spec_.eval_every > 0) values.push_back("eval_loss");
@@ -96,25 +99,36 @@ void RunReports::on_step(const StepRecord& record) {
       record.step % *config_.steps_per_print == 0)
     print(deepspeed_line(record.step, skipped_, next_lr, config_.optimizer));
   if (times) print(time_line(*times));
-  if (csv_) write_csv(record, next_lr, times);
+  if (csv_ || tensorboard_) monitor(record, next_lr, times);
 }
 
 // DeepSpeed writes the learning rate after the scheduler's step, so the row of a step has the rate
 // of the next one. Its pipeline engine writes train_loss and eval_loss, all its engines the others.
-void RunReports::write_csv(const StepRecord& record, double next_lr,
-                           const std::optional<StepTimes>& times) {
-  const int64_t samples = record.step * config_.micro_batch * config_.accumulation * spec_.ranks;
-  csv_->add("train_loss", samples, record.loss);
-  csv_->add("lr", samples, next_lr);
+void RunReports::monitor(const StepRecord& record, double next_lr,
+                         const std::optional<StepTimes>& times) {
+  std::vector<std::pair<std::string, double>> values = {{"train_loss", record.loss},
+                                                        {"lr", next_lr}};
   if (config_.precision == Dtype::f16)
-    csv_->add("loss_scale", samples, rank0_->engine().loss_scale());
-  if (record.eval_loss) csv_->add("eval_loss", samples, *record.eval_loss);
-  if (!times) return;
-  csv_->add("elapsed_time_ms_forward", samples, times->forward);
-  csv_->add("elapsed_time_ms_backward", samples, times->backward);
-  csv_->add("elapsed_time_ms_backward_inner", samples, times->backward_inner);
-  csv_->add("elapsed_time_ms_backward_allreduce", samples, times->backward_allreduce);
-  csv_->add("elapsed_time_ms_step", samples, times->step);
+    values.emplace_back("loss_scale", rank0_->engine().loss_scale());
+  if (record.eval_loss) values.emplace_back("eval_loss", *record.eval_loss);
+  if (times)
+    values.insert(values.end(), {{"elapsed_time_ms_forward", times->forward},
+                                 {"elapsed_time_ms_backward", times->backward},
+                                 {"elapsed_time_ms_backward_inner", times->backward_inner},
+                                 {"elapsed_time_ms_backward_allreduce", times->backward_allreduce},
+                                 {"elapsed_time_ms_step", times->step}});
+  const int64_t samples = record.step * config_.micro_batch * config_.accumulation * spec_.ranks;
+  const auto write = [&](auto& files) {
+    if (files) try {
+        for (const auto& [value, number] : values) files->add(value, samples, number);
+      } catch (const OutputError& e) {
+        files.reset();
+        if (problem_.empty()) problem_ = e.what();
+        print(str("zerolab: ", printable(e.what()), "; training goes on without it"));
+      }
+  };
+  write(csv_);
+  write(tensorboard_);
 }
 
 void RunReports::at_end(Trainer& training) {

@@ -1,6 +1,6 @@
 // The reports that DeepSpeed's keys ask for: steps_per_print, wall_clock_breakdown, comms_logger,
-// csv_monitor. They are made from event streams and step records and change nothing in a run. Rank
-// 0 prints lines to stderr.
+// csv_monitor, tensorboard. They are made from event streams and step records and change nothing in
+// a run. Rank 0 prints lines to stderr.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "dist/trace/call_times.h"
 #include "stages/train/csv_files.h"
 #include "stages/train/phase_times.h"
+#include "stages/train/tensorboard_file.h"
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/run/run_setup.h"
@@ -32,6 +33,9 @@ class RunReports {
   void at_end(Trainer& training);
   // To be called when all ranks have ended; prints the table of comms_logger.
   void finish();
+  // The first file that could not be written to the end, in a sentence; "" if all were. A full disk
+  // ends the file but not the run.
+  const std::string& problem() const { return problem_; }
 
  private:
   // Of one rank; used by its thread only until all have ended.
@@ -42,7 +46,7 @@ class RunReports {
   };
   void print(const std::string& text) const;
   std::set<std::string> chosen_collectives() const;
-  void write_csv(const StepRecord& record, double next_lr, const std::optional<StepTimes>& times);
+  void monitor(const StepRecord& record, double next_lr, const std::optional<StepTimes>& times);
 
   const GptTrainingSpec& spec_;
   const Config& config_;
@@ -51,6 +55,8 @@ class RunReports {
   const bool first_;
   std::vector<CallTimes> calls_;  // of all ranks, in the process of rank 0, after the last step
   std::optional<CsvFiles> csv_;
+  std::optional<TensorboardFile> tensorboard_;
+  std::string problem_;
   Trainer* rank0_ = nullptr;
   int64_t skipped_ = 0;
 };

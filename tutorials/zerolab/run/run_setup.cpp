@@ -272,6 +272,7 @@ void note_reports_of_train(const Config& config, const char* command) {
   add(config.wall_clock_breakdown, "wall_clock_breakdown");
   add(config.comms_logger.enabled, "comms_logger");
   add(config.csv_monitor.enabled, "csv_monitor");
+  add(config.tensorboard.enabled, "tensorboard");
   if (!keys.empty())
     std::fprintf(stderr,
                  "note: %s: ignored by zerolab %s; only zerolab train writes these reports\n",

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "dist/trace/chrome_trace.h"
+#include "dist/trace/memory_snapshot.h"
 #include "tensor/io/pending_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/run/run_folder.h"
@@ -16,16 +17,24 @@ constexpr int64_t kMostEvents = 100'000, kMostOfAll = 1'000'000;
 
 }  // namespace
 
-RunTrace::RunTrace(const std::string& path, const std::string& out, int ranks, bool writes)
-    : path_(path) {
+RunTrace::RunTrace(const TraceFiles& files, const std::string& out, int ranks, bool writes)
+    : files_(files) {
   ranks_.assign(size_t(ranks), TraceRecorder(0));
   if (!writes) return;
-  for (const std::string& name : RunFolder::names())
-    require_input(out.empty() || !same_file(path, (std::filesystem::path(out) / name).string()),
-                  "--trace: '", path, "' is a file of --out ", out, "; name another file");
-  require_input(!std::filesystem::exists(std::filesystem::symlink_status(path)), "--trace: '", path,
-                "' exists; name another file, or remove that one");
-  file_.emplace(path, "", false);
+  const auto open = [&](const char* flag, const std::string& path, auto& file) {
+    if (path.empty()) return;
+    for (const std::string& name : RunFolder::names())
+      require_input(out.empty() || !same_file(path, (std::filesystem::path(out) / name).string()),
+                    flag, ": '", path, "' is a file of --out ", out, "; name another file");
+    require_input(!std::filesystem::exists(std::filesystem::symlink_status(path)), flag, ": '",
+                  path, "' exists; name another file, or remove that one");
+    file.emplace(path, "", false);
+  };
+  require_input(
+      files.timeline.empty() || files.memory.empty() || !same_file(files.timeline, files.memory),
+      "--trace and --memory-snapshot name the same file; name two");
+  open("--trace", files.timeline, timeline_);
+  open("--memory-snapshot", files.memory, memory_);
 }
 
 void RunTrace::at_start(Trainer& training) {
@@ -50,21 +59,30 @@ void RunTrace::at_end(Trainer& training) {
   if (comm.rank() != 0) return;
   align_clocks(all);
   for (const RankTrace& rank : all) left_out_ += rank.left_out;
+  if (timeline_) write(*timeline_, all, write_chrome_trace);
+  if (memory_) write(*memory_, all, write_memory_snapshot);
+}
+
+void RunTrace::write(OutputFile& file, const std::vector<RankTrace>& ranks, Writer writer) {
   try {
-    file_->write([&](const std::string& temporary) {
-      PendingFile file(temporary);
-      write_chrome_trace(all, [&](std::string_view text) { file.write(text.data(), text.size()); });
-      file.commit();
+    file.write([&](const std::string& temporary) {
+      PendingFile pending(temporary);
+      writer(ranks, [&](std::string_view text) { pending.write(text.data(), text.size()); });
+      pending.commit();
     });
-    file_->commit();
+    file.commit();
   } catch (const OutputError& e) {
-    problem_ = e.what();
+    if (problem_.empty()) problem_ = e.what();
   }
 }
 
 std::string RunTrace::summary() const {
   if (!problem_.empty()) return "";
-  std::string text = printable("trace: " + path_) + ", for ui.perfetto.dev or chrome://tracing\n";
+  std::string text;
+  if (timeline_)
+    text += printable("trace: " + files_.timeline) + ", for ui.perfetto.dev or chrome://tracing\n";
+  if (memory_)
+    text += printable("memory snapshot: " + files_.memory) + ", for pytorch.org/memory_viz\n";
   if (left_out_ > 0)
     text += str("note: the trace ends before the run: ", left_out_, " later events had no room (",
                 kMostEvents, " of a rank, ", kMostOfAll, " in all); try fewer --steps\n");

@@ -1,10 +1,10 @@
-#include "tutorials/lesson/holdings.h"
+#include "tutorials/recording/holdings.h"
 
 #include <algorithm>
 #include <memory>
 #include <string_view>
 
-namespace zl::lesson {
+namespace zl::recording {
 namespace {
 
 constexpr std::string_view kFull = "#+~0";
@@ -14,12 +14,24 @@ struct Holder {
   const Stage& stage;
   const std::vector<Unit>& units;
   struct Values {
+    std::string parameter_call, gradient_call;  // names of its collectives
     char parameter = '#', gradient = '0';
     bool updated = false;  // the optimizer has used the gradient: it is cleared next
   };
-  std::vector<Values> values = std::vector<Values>(units.size());
+  std::vector<Values> values;
+
+  Holder(const Stage& of, const std::vector<Unit>& all) : stage(of), units(all) {
+    for (const Unit& unit : units) {
+      const bool in_flight = stage.state(unit).parameters == ParameterState::unsharding;
+      values.push_back(
+          {unit.name + " parameter", unit.name + " gradient", in_flight ? '~' : '#', '0', false});
+    }
+  }
 
   void follow(const Event& event) {
+    if (event.kind == EventKind::allocate || event.kind == EventKind::release ||
+        event.kind == EventKind::kernel)
+      return;
     const std::string_view what = event.what, detail = event.detail;
     const bool ends = event.kind == EventKind::collective_end;
     for (size_t i = 0; i < units.size(); ++i) {
@@ -29,9 +41,8 @@ struct Holder {
         if (what == "before_backward") v.gradient = '+';
         v.updated = what == "update";
       }
-      if (ends && detail == units[i].name + " gradient")
-        v.gradient = what == "all_reduce" ? '#' : '~';
-      if (detail == units[i].name + " parameter") v.parameter = ends ? '#' : '~';
+      if (ends && detail == v.gradient_call) v.gradient = what == "all_reduce" ? '#' : '~';
+      if (detail == v.parameter_call) v.parameter = ends ? '#' : '~';
     }
   }
 
@@ -56,12 +67,19 @@ struct Holder {
 
 }  // namespace
 
+std::pair<View, std::function<void(const Event&)>> followed_holdings(
+    const Stage& stage, const std::vector<Unit>& units) {
+  const auto holder = std::make_shared<Holder>(stage, units);
+  return {{[holder] { return holder->rows(); },
+           {"parameter, gradient, optimizer   # full   / shard   . none   * in flight",
+            "0 full, all zero   + full, not reduced   ~ full, only the local slice valid"}},
+          [holder](const Event& event) { holder->follow(event); }};
+}
+
 View holdings(const Stage& stage, const std::vector<Unit>& units, EventStream& events) {
-  const auto holder = std::make_shared<Holder>(Holder{.stage = stage, .units = units});
-  events.listen([holder](const Event& event) { holder->follow(event); });
-  return {[holder] { return holder->rows(); },
-          {"three letters: parameter, gradient, optimizer   # full   / shard   . none",
-           "0 full, all zero   + full, not reduced   ~ full, only the local slice valid"}};
+  auto [view, follow] = followed_holdings(stage, units);
+  events.listen(follow);
+  return view;
 }
 
 std::vector<std::string> unit_map(const Recording& recording, Held what) {
@@ -98,4 +116,4 @@ int64_t most_full(const std::vector<std::string>& map) {
   return most;
 }
 
-}  // namespace zl::lesson
+}  // namespace zl::recording

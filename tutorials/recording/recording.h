@@ -1,18 +1,19 @@
-// What every rank had at each event of a run: what --step shows, and what the maps of lessons 07
-// and 08 are drawn from.
+// What every rank had at each event of a run: what --step shows, what the maps of lessons 07 and 08
+// are drawn from, and, of one step, what the report plays (step_json.h).
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dist/communicator.h"
+#include "tutorials/recording/rank_recording.h"
 
-namespace zl::lesson {
+namespace zl::recording {
 
-// A row of the table of --step: a name, and what one rank has there, as {"h.0", "# + /"}.
-using Row = std::pair<std::string, std::string>;
 struct View {
   std::function<std::vector<Row>()> rows = {};  // called on the rank's own thread at each event
   std::vector<std::string> legend = {};         // lines that explain the rows
@@ -23,6 +24,7 @@ struct Snapshot {
   EventKind kind;
   int64_t sequence = 0;                   // of the event in the rank's stream
   std::string phase, unit, what, detail;  // of the event
+  std::vector<std::string> in_flight;     // names of calls that have begun and not ended
   MemoryLedger ledger;
   CommunicationLog log;
   std::vector<Row> rows;
@@ -31,9 +33,10 @@ struct Snapshot {
   std::string text() const;       // "backward h.1   all_gather 'h.1 parameter'"
 };
 
-// Recorded are phases, events of units, and the ends of collectives of all ranks; their beginnings
-// only where a row has changed since the last event. So all ranks record the same events in the
-// same order, and the k-th of one rank belongs to the k-th of every other.
+// The runs that --step shows. Shown are phases, events of units, and the ends of collectives of all
+// ranks; their beginnings only of gradients, and where a row has changed since the event shown
+// before. So all ranks show the same events in the same order, and the k-th of one rank belongs to
+// the k-th of every other.
 class Recording {
  public:
   explicit Recording(int ranks = 0) : ranks_(size_t(ranks)) {}
@@ -44,18 +47,28 @@ class Recording {
   void stop(int rank) { ranks_[size_t(rank)].memory = nullptr; }
 
   int ranks() const { return int(ranks_.size()); }
-  int64_t events() const;                                // that every rank recorded
-  std::vector<const Snapshot*> at(int64_t event) const;  // by rank; events count from 0
-  int64_t peak() const;                                  // [B] the most that a rank held in the run
+  int64_t events() const;  // that every rank has
+  // By rank; events count from 0. The snapshots live as long as the recording.
+  std::vector<const Snapshot*> at(int64_t event) const;
+  int64_t peak() const;  // [B] the most that a rank held in the run
   const std::vector<std::string>& legend() const { return ranks_[0].view.legend; }
 
  private:
+  struct Shown {
+    int32_t event = 0;  // of the recorder
+    std::vector<std::string> in_flight;
+    MemoryLedger ledger;
+    CommunicationLog log;
+  };
   struct Rank {
     const Memory* memory = nullptr;  // null: not recorded
     View view;
-    std::vector<Snapshot> events;
+    std::vector<std::string> in_flight;
+    std::optional<RankRecorder> recorder;
+    std::vector<Shown> shown;
+    mutable std::map<int64_t, Snapshot> snapshots;  // that at() was asked for
   };
   std::vector<Rank> ranks_;
 };
 
-}  // namespace zl::lesson
+}  // namespace zl::recording

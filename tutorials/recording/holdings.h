@@ -2,13 +2,17 @@
 #pragma once
 
 #include "stages/stage.h"
-#include "tutorials/lesson/recording.h"
+#include "tutorials/recording/recording.h"
 
-namespace zl::lesson {
+namespace zl::recording {
 
 // A row per unit with three letters: parameter, gradient, optimizer state. The view's legend
 // explains them. Listens to `events` from now on; all arguments must live as long as the view.
 View holdings(const Stage& stage, const std::vector<Unit>& units, EventStream& events);
+
+// The same from now on, between two steps, with the function that is to be called with each event.
+std::pair<View, std::function<void(const Event&)>> followed_holdings(
+    const Stage& stage, const std::vector<Unit>& units);
 
 enum class Held { parameter, gradient };
 
@@ -17,4 +21,4 @@ enum class Held { parameter, gradient };
 std::vector<std::string> unit_map(const Recording& recording, Held what);
 int64_t most_full(const std::vector<std::string>& map);  // units that are full at one event
 
-}  // namespace zl::lesson
+}  // namespace zl::recording

@@ -1,0 +1,211 @@
+#include "tutorials/recording/rank_recording.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "dist/trace/host_id.h"
+#include "dist/wire.h"
+
+namespace zl::recording {
+namespace {
+
+constexpr int32_t kLeftOut = -2;  // the begin of a call whose events are not kept
+
+bool is_collective(const Event& event) {  // only two ranks take part in a send or a receive
+  const std::string_view what = event.what;
+  return what != "send" && what != "receive";
+}
+
+}  // namespace
+
+std::vector<Row> RankRecording::rows_at(int64_t event) const {
+  std::vector<Row> all;
+  for (const std::string& name : rows) all.emplace_back(name, "");
+  for (const Cell& cell : cells) {
+    if (cell.event > event) break;
+    all[size_t(cell.row)].second = text(cell.text);
+  }
+  return all;
+}
+
+bool RankRecorder::records(const Event& event) {
+  switch (event.kind) {
+    case EventKind::phase:
+    case EventKind::unit: return true;
+    case EventKind::collective_begin:
+    case EventKind::collective_end: return is_collective(event);
+    default: return false;
+  }
+}
+
+int32_t RankRecorder::index_of(const std::string& text) {
+  const auto [at, is_new] = indices_.try_emplace(text, int32_t(recording_.texts.size()));
+  if (is_new) recording_.texts.push_back(text);
+  return at->second;
+}
+
+LiveBytes RankRecorder::live() const {
+  LiveBytes bytes{};
+  for (int use = 0; use < kMemoryUses; ++use) {
+    bytes[size_t(use)] = device_->ledger().live(MemoryUse(use));
+    if (host_) bytes[size_t(kMemoryUses + use)] = host_->ledger().live(MemoryUse(use));
+  }
+  return bytes;
+}
+
+void RankRecorder::note_peak() {
+  const int64_t total = device_->ledger().live_total();
+  if (total <= highest_total_) return;
+  highest_total_ = total;
+  highest_ = live();
+}
+
+void RankRecorder::add_memory(int32_t event) {
+  const LiveBytes now = live();
+  const int64_t total = device_->ledger().live_total();
+  if (event > 0 && highest_total_ > std::max(total, last_total_))
+    recording_.peaks.push_back({event, highest_});
+  for (int s = 0; s < kSeries; ++s)
+    if (now[size_t(s)] != last_[size_t(s)]) recording_.live.push_back({event, s, now[size_t(s)]});
+  last_ = highest_ = now;
+  last_total_ = highest_total_ = total;
+}
+
+void RankRecorder::add_rows(int32_t event, const std::vector<Row>& rows) {
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (r == recording_.rows.size()) {
+      recording_.rows.push_back(rows[r].first);
+      row_texts_.push_back(-1);
+    }
+    const int32_t text = index_of(rows[r].second);
+    if (text == row_texts_[r]) continue;
+    row_texts_[r] = text;
+    recording_.cells.push_back({event, int32_t(r), text});
+  }
+}
+
+// `entry`: of the event, or kLeftOut.
+void RankRecorder::follow_call(const Event& e, int32_t entry) {
+  auto call = std::ranges::find_if(open_, [&](const OpenCall& o) {
+    return o.detail == e.detail && std::string_view(o.what) == e.what;
+  });
+  const bool begins = e.kind == EventKind::collective_begin;
+  if (begins || call == open_.end()) {
+    open_.push_back({e.what, e.detail, {begins ? entry : -1, -1, 0, 0, 0}});
+    call = open_.end() - 1;
+  }
+  RankRecording::Call& c = call->call;
+  if (begins || e.kind == EventKind::collective_wait || c.waits == 0) c.waits = e.nanoseconds;
+  if (e.kind == EventKind::collective_met) c.met = e.nanoseconds;
+  if (e.kind == EventKind::collective_moved) c.moved = e.nanoseconds;
+  if (e.kind != EventKind::collective_end) return;
+  if (c.met == 0) c.met = c.waits;
+  if (c.moved == 0) c.moved = e.nanoseconds;
+  c.end = entry;
+  if (c.begin != kLeftOut && c.end != kLeftOut) recording_.calls.push_back(c);
+  open_.erase(call);
+}
+
+bool RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& rows,
+                       const char* method) {
+  if (e.kind == EventKind::allocate) note_peak();
+  const bool records = RankRecorder::records(e);
+  const auto entry = records && keeps_ ? int32_t(recording_.events.size()) : kLeftOut;
+  const bool of_call = e.kind >= EventKind::collective_begin;
+  if (of_call && is_collective(e)) follow_call(e, entry);
+  if (records && !keeps_) ++recording_.left_out;
+  if (entry == kLeftOut) return false;
+  if (entry == 0) {
+    recording_.machine = boot_id();
+    index_of("");
+  }
+  recording_.events.push_back({.kind = e.kind,
+                               .phase = index_of(e.phase),
+                               .unit = index_of(e.unit),
+                               .what = index_of(e.what),
+                               .detail = index_of(e.detail),
+                               .method = index_of(method),
+                               .sequence = e.sequence,
+                               .nanoseconds = e.nanoseconds,
+                               .bytes = of_call ? e.bytes : 0,
+                               .elements = of_call ? e.count : 0});
+  add_memory(entry);
+  if (rows) add_rows(entry, rows());
+  return true;
+}
+
+void RankRecorder::set_method_of_last(const char* method) {
+  if (!recording_.events.empty() && keeps_) recording_.events.back().method = index_of(method);
+}
+
+void RankRecorder::forget_method(const char* method) {
+  for (RankRecording::Entry& e : recording_.events)
+    if (recording_.text(e.method) == method) e.method = 0;
+}
+
+RankRecording RankRecorder::finish() const {
+  RankRecording all = recording_;
+  for (const OpenCall& open : open_)
+    if (open.call.begin >= 0) all.calls.push_back(open.call);
+  return all;
+}
+
+// ---- as bytes ----------------------------------------------------------------------------------
+
+namespace {
+
+template <class T>
+void put_all(WireWriter& wire, const std::vector<T>& values) {
+  wire.put(uint64_t(values.size()));
+  for (const T& value : values) wire.put(value);
+}
+void put_all(WireWriter& wire, const std::vector<std::string>& values) {
+  wire.put(uint64_t(values.size()));
+  for (const std::string& value : values) wire.text(value);
+}
+
+template <class T>
+void get_all(WireReader& wire, std::vector<T>& values) {
+  for (auto left = wire.get<uint64_t>(); left > 0; --left) values.push_back(wire.get<T>());
+}
+void get_all(WireReader& wire, std::vector<std::string>& values) {
+  for (auto left = wire.get<uint64_t>(); left > 0; --left) values.push_back(wire.text());
+}
+
+}  // namespace
+
+std::string encode(const RankRecording& r) {
+  WireWriter wire;
+  wire.text(r.machine).put(r.step).put(r.left_out);
+  wire.put(r.micro_batches).put(r.left_out_micro_batches);
+  put_all(wire, r.texts);
+  put_all(wire, r.rows);
+  put_all(wire, r.units);
+  put_all(wire, r.events);
+  put_all(wire, r.cells);
+  put_all(wire, r.live);
+  put_all(wire, r.peaks);
+  put_all(wire, r.calls);
+  return wire.take();
+}
+
+RankRecording decode_recording(const std::string& bytes) {
+  WireReader wire(bytes);
+  RankRecording r;
+  r.machine = wire.text();
+  r.step = wire.get<int64_t>();
+  r.left_out = wire.get<int64_t>();
+  r.micro_batches = wire.get<int64_t>();
+  r.left_out_micro_batches = wire.get<int64_t>();
+  get_all(wire, r.texts);
+  get_all(wire, r.rows);
+  get_all(wire, r.units);
+  get_all(wire, r.events);
+  get_all(wire, r.cells);
+  get_all(wire, r.live);
+  get_all(wire, r.peaks);
+  get_all(wire, r.calls);
+  return r;
+}
+
+}  // namespace zl::recording

@@ -1,0 +1,90 @@
+#include "tutorials/recording/recording.h"
+
+#include <algorithm>
+
+#include "tensor/error.h"
+
+namespace zl::recording {
+namespace {
+
+void follow(const Event& event, std::vector<std::string>& in_flight) {
+  if (event.kind == EventKind::collective_begin) in_flight.push_back(event.detail);
+  if (event.kind != EventKind::collective_end) return;
+  const auto ended = std::ranges::find(in_flight, event.detail);
+  if (ended != in_flight.end()) in_flight.erase(ended);
+}
+
+}  // namespace
+
+int64_t Snapshot::sent(int ranks) const {
+  int64_t times_n = 0;
+  for (const auto& [call, traffic] : log.rows()) times_n += traffic.sent_bytes_times_n;
+  return times_n / ranks;
+}
+
+std::string Snapshot::text() const {
+  std::string text = phase;
+  text.resize(std::max<size_t>(text.size(), 8), ' ');
+  text += " " + (unit.empty() ? "-" : unit);
+  text.resize(std::max<size_t>(text.size(), 14), ' ');
+  if (kind != EventKind::phase) text += " " + what + (detail.empty() ? "" : " '" + detail + "'");
+  const bool begins = kind == EventKind::phase || kind == EventKind::collective_begin;
+  return text + (begins ? " begins" : "");
+}
+
+void Recording::watch(Communicator& comm, const Memory& memory, View view) {
+  Rank& rank = ranks_[size_t(comm.rank())];
+  rank.memory = &memory;
+  rank.view = std::move(view);
+  rank.recorder.emplace(&memory, nullptr);
+  comm.events().listen([&rank, &comm](const Event& event) {
+    if (!rank.memory || !rank.recorder->see(event, rank.view.rows)) return;
+    follow(event, rank.in_flight);
+    const RankRecording& all = rank.recorder->recording();
+    const auto last = int32_t(all.events.size()) - 1;
+    // Of the rows that have changed since the event that was shown last.
+    const bool changed = !rank.shown.empty() && !all.cells.empty() &&
+                         all.cells.back().event > rank.shown.back().event;
+    const bool of_gradient = std::string_view(event.detail).ends_with(" gradient");
+    if (event.kind == EventKind::collective_begin && !changed && !of_gradient) return;
+    rank.shown.push_back({last, rank.in_flight, rank.memory->ledger(), comm.log()});
+  });
+}
+
+int64_t Recording::events() const {
+  size_t least = ranks_.empty() ? 0 : SIZE_MAX;
+  for (const Rank& rank : ranks_) least = std::min(least, rank.shown.size());
+  return int64_t(least);
+}
+
+std::vector<const Snapshot*> Recording::at(int64_t event) const {
+  std::vector<const Snapshot*> all;
+  for (const Rank& rank : ranks_) {
+    const auto [found, is_new] = rank.snapshots.try_emplace(event);
+    all.push_back(&found->second);
+    if (!is_new) continue;
+    const Shown& shown = rank.shown[size_t(event)];
+    const RankRecording& r = rank.recorder->recording();
+    const RankRecording::Entry& e = r.events[size_t(shown.event)];
+    found->second = {.kind = e.kind,
+                     .sequence = e.sequence,
+                     .phase = r.text(e.phase),
+                     .unit = r.text(e.unit),
+                     .what = r.text(e.what),
+                     .detail = r.text(e.detail),
+                     .in_flight = shown.in_flight,
+                     .ledger = shown.ledger,
+                     .log = shown.log,
+                     .rows = r.rows_at(shown.event)};
+  }
+  return all;
+}
+
+int64_t Recording::peak() const {
+  int64_t most = 0;
+  for (const Rank& rank : ranks_)
+    for (const Shown& shown : rank.shown) most = std::max(most, shown.ledger.peak_total());
+  return most;
+}
+
+}  // namespace zl::recording

@@ -1,0 +1,191 @@
+#include "tutorials/recording/step_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tensor/error.h"
+
+namespace zl::recording {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+size_t common_events(const std::vector<RankRecording>& ranks) {
+  size_t least = ranks.empty() ? 0 : SIZE_MAX;
+  for (const RankRecording& rank : ranks) least = std::min(least, rank.events.size());
+  return least;
+}
+
+int kind_number(EventKind kind) {
+  switch (kind) {
+    case EventKind::phase: return 0;
+    case EventKind::unit: return 1;
+    case EventKind::collective_begin: return 2;
+    default: return 3;
+  }
+}
+
+std::string series_name(int series) {
+  const Pool pool = series < kMemoryUses ? Pool::device : Pool::host;
+  std::string use = name(MemoryUse(series % kMemoryUses));
+  std::ranges::replace(use, '_', ' ');
+  return str(name(pool), " ", use);
+}
+
+// What is to be added to the times of `rank`, so that they are of rank 0's clock. Ranks of one
+// machine share a clock; on another the median collective ends at the same time.
+int64_t clock_difference(const RankRecording& rank0, const RankRecording& rank, size_t events) {
+  if (rank.machine == rank0.machine) return 0;
+  std::vector<int64_t> differences;
+  for (size_t i = 0; i < events; ++i)
+    if (rank.events[i].kind == EventKind::collective_end)
+      differences.push_back(rank0.events[i].nanoseconds - rank.events[i].nanoseconds);
+  if (differences.empty()) return rank0.events[0].nanoseconds - rank.events[0].nanoseconds;
+  std::ranges::nth_element(differences, differences.begin() + long(differences.size() / 2));
+  return differences[differences.size() / 2];
+}
+
+// The series that are ever above 0 on a shown rank.
+std::vector<int> series_of(const std::vector<RankRecording>& ranks) {
+  std::array<bool, kSeries> used{};
+  for (const RankRecording& rank : ranks) {
+    for (const auto& live : rank.live) used[size_t(live.series)] |= live.bytes > 0;
+    for (const auto& peak : rank.peaks)
+      for (int s = 0; s < kSeries; ++s) used[size_t(s)] |= peak.bytes[size_t(s)] > 0;
+  }
+  std::vector<int> all;
+  for (int s = 0; s < kSeries; ++s)
+    if (used[size_t(s)]) all.push_back(s);
+  return all;
+}
+
+std::string without_spaces(std::string text) {
+  std::erase(text, ' ');
+  return text;
+}
+
+struct Shape {
+  size_t events;
+  std::vector<int> series;
+  int64_t begin;  // [ns] of rank 0's clock
+  bool timed;
+};
+
+Json memory_json(const RankRecording& r, const Shape& shape) {
+  Json list = Json::array();
+  const auto position = [&](int series) {
+    return std::ranges::find(shape.series, series) - shape.series.begin();
+  };
+  for (const int s : shape.series)
+    if (std::ranges::none_of(r.live, [&](const auto& l) { return l.event == 0 && l.series == s; }))
+      list.push_back({0, position(s), 0});
+  for (const auto& live : r.live)
+    if (size_t(live.event) < shape.events)
+      list.push_back({live.event, position(live.series), live.bytes});
+  return list;
+}
+
+Json peaks_json(const RankRecording& r, const Shape& shape) {
+  Json list = Json::array();
+  for (const auto& peak : r.peaks) {
+    if (size_t(peak.event) >= shape.events) continue;
+    Json bytes = Json::array();
+    for (const int s : shape.series) bytes.push_back(peak.bytes[size_t(s)]);
+    list.push_back({peak.event, bytes});
+  }
+  return list;
+}
+
+// Without times the rank waits at the begin, and the data have moved at the end.
+Json calls_json(const RankRecording& r, const Shape& shape, int64_t shift) {
+  Json list = Json::array();
+  const auto events = int32_t(shape.events);
+  for (const auto& call : r.calls) {
+    const int32_t end = call.end < events ? call.end : -1;
+    if (call.begin >= events) continue;
+    if (shape.timed)
+      list.push_back({call.begin, end, call.waits + shift, call.met ? call.met + shift : 0,
+                      call.moved ? call.moved + shift : 0});
+    else
+      list.push_back({call.begin, end, std::max(0, call.begin), std::max(0, call.begin),
+                      end < 0 ? events - 1 : end});
+  }
+  return list;
+}
+
+Json rank_json(const RankRecording& r, const RankRecording& rank0, int rank, const Shape& shape) {
+  const int64_t shift = clock_difference(rank0, r, shape.events) - shape.begin;
+  Json ns = Json::array(), cells = Json::array();
+  for (size_t e = 0; e < shape.events; ++e)
+    ns.push_back(shape.timed ? r.events[e].nanoseconds + shift : int64_t(e));
+  for (const auto& cell : r.cells)
+    if (size_t(cell.event) < shape.events)
+      cells.push_back({cell.event, cell.row, without_spaces(r.text(cell.text))});
+  return {{"rank", rank},
+          {"ns", ns},
+          {"cells", cells},
+          {"memory", memory_json(r, shape)},
+          {"peaks", peaks_json(r, shape)},
+          {"calls", calls_json(r, shape, shift)}};
+}
+
+Json events_json(const RankRecording& r, size_t events) {
+  Json list = Json::array();
+  for (size_t i = 0; i < events; ++i) {
+    const RankRecording::Entry& e = r.events[i];
+    list.push_back(
+        {kind_number(e.kind), e.phase, e.unit, e.what, e.detail, e.method, e.bytes, e.elements});
+  }
+  return list;
+}
+
+Json units_json(const RankRecording& r) {
+  Json list = Json::array();
+  for (size_t u = 0; u < r.units.size() && u < r.rows.size(); ++u)
+    list.push_back(
+        {{"name", r.rows[u]}, {"elements", r.units[u].elements}, {"shard", r.units[u].shard}});
+  return list;
+}
+
+}  // namespace
+
+std::string step_json(const RecordedStep& step) {
+  const size_t events = common_events(step.shown);
+  if (events == 0) return "";
+  const RankRecording& rank0 = step.shown[0];
+  const Shape shape{events, series_of(step.shown), rank0.events[0].nanoseconds, step.timed};
+  Json series = Json::array(), ranks = Json::array();
+  for (const int s : shape.series) series.push_back(series_name(s));
+  for (size_t r = 0; r < step.shown.size(); ++r)
+    ranks.push_back(rank_json(step.shown[r], rank0, int(r), shape));
+  const Json json{{"stage", step.stage},
+                  {"step", rank0.step},
+                  {"ranks", step.ranks},
+                  {"timed", step.timed},
+                  {"units", units_json(rank0)},
+                  {"series", series},
+                  {"texts", rank0.texts},
+                  {"events", events_json(rank0, events)},
+                  {"rank", ranks}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<std::string> left_out(const RecordedStep& step) {
+  std::vector<std::string> all;
+  const size_t events = common_events(step.shown);
+  if (events == 0) return all;
+  const RankRecording& r = step.shown[0];
+  if (const auto shown = int(step.shown.size()); shown < step.ranks)
+    all.push_back(shown == 1 ? str("Of ", step.ranks, " ranks only rank 0 is shown.")
+                             : str("Of ", step.ranks, " ranks the first ", shown, " are shown."));
+  if (r.left_out_micro_batches > 0)
+    all.push_back(str("Of the ", r.micro_batches, " micro-batches of a step in ", step.stage,
+                      " the first ", r.micro_batches - r.left_out_micro_batches - 1,
+                      " and the last are shown."));
+  else if (r.left_out > 0)
+    all.push_back(str("Of the ", int64_t(r.events.size()) + r.left_out, " events of a step in ",
+                      step.stage, " the first ", r.events.size(), " are shown."));
+  return all;
+}
+
+}  // namespace zl::recording

@@ -1,0 +1,76 @@
+// zerolab report: the page of a run that has ended, was killed, or still runs.
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/report/run_page.h"
+
+namespace zl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportCommand {
+  std::string folder;
+  bool json = false;
+};
+
+std::string read_report(const std::string& folder) {
+  std::error_code error;
+  require_input(fs::is_directory(folder, error), "there is no folder '", folder, "'");
+  const std::string path = (fs::path(folder) / "report.json").string();
+  require_input(fs::exists(path, error), "'", folder,
+                "' has no report.json; compare, train and plan write it with --out DIR, train "
+                "after its second step");
+  require_input(fs::is_regular_file(path, error), "'", path, "' is ",
+                fs::is_directory(path, error) ? "a folder" : "a device or a pipe",
+                "; it should be the file that compare, train and plan write with --out DIR");
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  require_input(bool(file), "'", path, "' cannot be read");
+  return continued_report(text, path, metrics_lines(folder));
+}
+
+int report(const ReportCommand& command) {
+  if (command.folder.empty()) throw UsageError("which folder? write: zerolab report DIR");
+  const std::string document = read_report(command.folder);
+  if (command.json) {
+    std::fputs(document.c_str(), stdout);
+    return kFine;
+  }
+  const TextFile page = report_files(command.folder, document)[1];
+  write_files({page}, Existing::replace);
+  std::printf("Files: %s\n", printable(page.path).c_str());
+  return kFine;
+}
+
+constexpr const char* kFooter =
+    R"(compare, train and plan write report.json and report.html with --out DIR. The page shows what
+was compared, plays one recorded step of each stage, and draws memory, traffic, time and training.
+It is one file and needs no network, so it can be copied.
+'report DIR' makes DIR/report.html again from DIR/report.json. In a folder of train it also takes
+the newer lines of metrics.jsonl, so that a run that was killed, or still runs, has its page too.
+
+Examples:
+  zerolab compare --model tiny --ranks 3 --out runs/a
+  zerolab report runs/a
+  zerolab report runs/a --json
+
+Exit codes: 0 fine, 2 no folder or no usable report.json, 70 unforeseen,
+            74 the page could not be written)";
+
+}  // namespace
+
+void add_report(CLI::App& app, Invocation& invocation) {
+  static ReportCommand command;
+  Flags flags(app, invocation, "report", "the page of a finished, failed or killed run of --out",
+              [] { return report(command); });
+  flags.name("DIR", "", "folder of --out of compare, train or plan", command.folder);
+  flags.toggle("--json", "print the data of the page instead of writing it", command.json);
+  flags.footer(kFooter);
+}
+
+}  // namespace zl::cli
