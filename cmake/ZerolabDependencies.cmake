@@ -1,4 +1,4 @@
-# Finds Eigen, nlohmann-json, CLI11 and Catch2. Each is taken from the first place that has it:
+# Finds nlohmann-json, CLI11 and Catch2. Each is taken from the first place that has it:
 #   1. a target of the embedding project
 #   2. an installed package (find_package), also below ZEROLAB_DEPS
 #   3. plain headers, or a source tree of Catch2, in or below ZEROLAB_DEPS
@@ -23,7 +23,7 @@ endif()
 function(zerolab_use_headers target header)
   file(GLOB downloaded LIST_DIRECTORIES true "${zerolab_downloads}/*/*")
   foreach(prefix IN LISTS CMAKE_PREFIX_PATH downloaded ITEMS /usr /usr/local)
-    foreach(suffix include include/eigen3 src "")
+    foreach(suffix include src "")
       if(EXISTS "${prefix}/${suffix}/${header}" AND NOT TARGET ${target})
         add_library(${target} INTERFACE IMPORTED GLOBAL)
         target_include_directories(${target} SYSTEM INTERFACE "${prefix}/${suffix}")
@@ -89,9 +89,6 @@ macro(zerolab_dependency name version target header url sha256 package)
   endforeach()
 endmacro()
 
-zerolab_dependency(Eigen3 3.4 Eigen3::Eigen Eigen/Core
-  https://gitlab.com/libeigen/eigen/-/archive/3.4.0/eigen-3.4.0.tar.gz
-  8586084f71f9bde545ee7fa6d00288b264a2b7ac3607b974e54d13e7162c1c72 libeigen3-dev)
 zerolab_dependency(nlohmann_json 3.10 nlohmann_json::nlohmann_json nlohmann/json.hpp
   https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz
   d6c65aca6b1ed68e7a182f4757257b107ae403032760ed6ef121c9d55e81757d nlohmann-json3-dev)

@@ -8,7 +8,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
+
+#include "tensor/platform/spin_pause.h"
 
 namespace zl {
 
@@ -34,7 +35,7 @@ class Gate {
   // Looks up to `times` times before giving up; for ranks that each have a core.
   State spin(uint32_t round, int times) const {
     State state = look(round);
-    for (; times > 0 && state == State::closed; --times, state = look(round)) relax();
+    for (; times > 0 && state == State::closed; --times, state = look(round)) spin_pause();
     return state;
   }
   // Sleeps until the round is open or failed.
@@ -52,14 +53,6 @@ class Gate {
   bool failed() const { return word_.load() & kFailed; }
   uint32_t round() const { return round_in(word_.load()); }
   int arrived() const { return int(word_.load() & kArrived); }
-
-  static void relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    std::this_thread::yield();
-#endif
-  }
 
  private:
   static constexpr uint32_t kArrived = 0x7f, kFailed = 0x80000000u, kRound = 0x7fffff80u;

@@ -69,7 +69,7 @@ void Rendezvous::copy_locked(QueueEntry& entry, QueueEntry& other,
 }
 
 void Rendezvous::wait_for_match(QueueEntry& entry) {
-  for (int i = 0; i < spins_ && entry.state != QueueEntry::State::done; ++i) Gate::relax();
+  for (int i = 0; i < spins_ && entry.state != QueueEntry::State::done; ++i) spin_pause();
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[size_t(entry.rank)];
   if (entry.state == QueueEntry::State::posted && !failed()) {

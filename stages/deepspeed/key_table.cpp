@@ -190,7 +190,8 @@ constexpr ConfigKey kRows[] = {
     {kOffload, "buffer_count", size, "4", "", later, kNoDisk},
     {kOffload, "pipeline_read pipeline_write fast_init", boolean, "false", "false", later, kNoDisk},
     {kOffload, "super_offload", boolean, "false", "false", noted, kNone},
-    {kOffload, "cpuadam_cores_perc", fraction, "0.8", "", noted, "a rank updates on one thread"},
+    {kOffload, "cpuadam_cores_perc", fraction, "0.8", "", noted,
+     "--threads of a command sets the threads of a rank"},
     {"", "aio", object, "null", "", later, kNoDisk},
 
     {"", "steps_per_print", count, "", "", honoured, "steps between printed lines"},

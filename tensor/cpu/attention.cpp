@@ -1,6 +1,6 @@
-// Causal attention, head by head. Each tile of queries is multiplied with the keys up to the end of
-// the tile. So the masked half of the scores is not stored, and computed only in the tiles on the
-// diagonal.
+// Causal attention; threads share the heads. Each tile of queries is multiplied with the keys up to
+// the end of the tile. So the masked half of the scores is not stored, and computed only in the
+// tiles on the diagonal.
 //
 // A row of weights is exactly 0 beyond its diagonal, and every matmul accumulates over the keys in
 // their order. So the result of a query does not depend on its tile, nor on how many tokens follow
@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cpu/gemm.h"
@@ -77,7 +78,7 @@ struct Scratch {
     }
     scores = arena.take(R * stride);
     gemm = arena.take(std::max(
-        {copied_rows_elements(R, D), copied_rows_elements(R, T), copied_rows_elements(T, R)}));
+        {packed_rows_elements(R, D), packed_rows_elements(R, T), packed_rows_elements(T, R)}));
   }
 };
 
@@ -97,8 +98,8 @@ void forward(const Head<F>& h, const Scratch<F>& s) {
   for (int64_t begin = 0; begin < h.T; begin += kTile) {
     const int64_t R = std::min(kTile, h.T - begin), n = begin + R;
     const GemmFactor<F> q{h.q + begin * h.stride, h.stride}, p{s.scores, s.stride};
-    gemm_packed<F>(
-        {R, n, h.D, q, s.keys_transposed, h.D, s.scores, s.stride, Write::set, h.scale(), s.gemm});
+    gemm_packed<F>({R, n, h.D, q, s.keys_transposed, h.D, s.scores, s.stride, Write::set, h.scale(),
+                    s.gemm, Triangle::c, begin});
     F sums[kTile];
     for (int64_t r = 0; r < R; ++r) {
       F* row = s.scores + r * s.stride;
@@ -110,7 +111,8 @@ void forward(const Head<F>& h, const Scratch<F>& s) {
       h.log_sum_exp[begin + r] = largest + std::log(sums[r]);
     }
     F* y = h.y + begin * h.stride_y;
-    gemm_packed<F>({R, h.D, n, p, s.values, h.T, y, h.stride_y, Write::set, F(1), s.gemm});
+    gemm_packed<F>(
+        {R, h.D, n, p, s.values, h.T, y, h.stride_y, Write::set, F(1), s.gemm, Triangle::a, begin});
     // Normalising D values takes less work than normalising n weights.
     for (int64_t r = 0; r < R; ++r, y += h.stride_y) {
       const F inverse = F(1) / sums[r];
@@ -150,10 +152,10 @@ void backward(const Head<F>& h, const Scratch<F>& s) {
     const Write write = begin == last ? Write::set : Write::add;
     const GemmFactor<F> q{h.q + begin * h.stride, h.stride},
         dy{h.dy + begin * h.stride_y, h.stride_y};
-    gemm_packed<F>(
-        {R, n, h.D, q, s.keys_transposed, h.D, s.scores, s.stride, Write::set, h.scale(), s.gemm});
-    gemm_packed<F>(
-        {R, n, h.D, dy, s.values_transposed, h.D, s.gradients, s.stride, Write::set, F(1), s.gemm});
+    gemm_packed<F>({R, n, h.D, q, s.keys_transposed, h.D, s.scores, s.stride, Write::set, h.scale(),
+                    s.gemm, Triangle::c, begin});
+    gemm_packed<F>({R, n, h.D, dy, s.values_transposed, h.D, s.gradients, s.stride, Write::set,
+                    F(1), s.gemm, Triangle::c, begin});
     for (int64_t r = 0; r < R; ++r)
       backward_row(h, begin + r, n, s.scores + r * s.stride, s.gradients + r * s.stride);
     const GemmFactor<F> ds{s.gradients, s.stride};
@@ -162,7 +164,7 @@ void backward(const Head<F>& h, const Scratch<F>& s) {
     pack(q, R, h.D, s.queries);
     pack(dy, R, h.D, s.dy);
     gemm_packed<F>({R, h.D, n, ds, s.keys, h.T, h.dq + begin * h.stride, h.stride, Write::set,
-                    h.scale(), s.gemm});
+                    h.scale(), s.gemm, Triangle::a, begin});
     gemm_packed<F>(
         {n, h.D, R, ds_transposed, s.queries, R, h.dk, h.stride, write, h.scale(), s.gemm});
     gemm_packed<F>({n, h.D, R, p_transposed, s.dy, R, h.dv, h.stride, write, F(1), s.gemm});
@@ -226,6 +228,20 @@ struct HeadOfTensors {
   }
 };
 
+// [B] A multiple of 64.
+int64_t workspace_of_head(int64_t T, int64_t D, Dtype dtype, bool backward) {
+  int64_t bytes = 0;
+  for_float_type(dtype, [&]<class S>(S) {
+    using F = Compute<S>;
+    Arena<F> arena{nullptr};
+    // q, k, v and y; in backward dy, dq, dk and dv, too: HeadOfTensors::converted.
+    for (int i = 0; !std::is_same_v<S, F> && i < (backward ? 8 : 4); ++i) arena.take(T * D);
+    Scratch<F>(arena, T, D, backward);
+    bytes = int64_t(sizeof(F)) * arena.used;
+  });
+  return bytes;
+}
+
 // dy and dqkv are undefined in a forward pass.
 void for_each_head(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv,
                    const Tensor& workspace) {
@@ -237,34 +253,28 @@ void for_each_head(const AttentionSaved& saved, const Tensor& dy, const Tensor& 
     const S* const qkv = saved.qkv.data<S>().data();
     S* const y = saved.y.data<S>().data();
     F* const log_sum_exp = saved.log_sum_exp.data<F>().data();
-    for (int64_t b = 0; b < B; ++b) {
-      for (int64_t h = 0; h < H; ++h) {
-        const int64_t at = b * T * C + h * D, at_qkv = b * T * 3 * C + h * D;
-        HeadOfTensors<S> head{T, C, D, qkv + at_qkv, y + at, log_sum_exp + (b * H + h) * T};
+    const int64_t bytes = workspace_of_head(T, D, saved.qkv.dtype(), dy.defined());
+    in_parallel(B * H, grain_of(T * T), [&](int64_t part, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t token = i / H * T, channel = i % H * D, at = token * C + channel,
+                      at_qkv = token * 3 * C + channel;
+        HeadOfTensors<S> head{T, C, D, qkv + at_qkv, y + at, log_sum_exp + i * T};
         if (dy.defined()) {
           head.dy = dy.data<S>().data() + at;
           head.dq = dqkv.data<S>().data() + at_qkv;
         }
-        head.run(static_cast<F*>(workspace.address()));
+        head.run(reinterpret_cast<F*>(static_cast<char*>(workspace.address()) + part * bytes));
       }
-    }
+    });
   });
 }
 
 }  // namespace
 
-int64_t attention_workspace(int64_t T, int64_t D, Dtype dtype, bool backward) {
-  if (T * D == 0) return 0;
-  int64_t bytes = 0;
-  for_float_type(dtype, [&]<class S>(S) {
-    using F = Compute<S>;
-    Arena<F> arena{nullptr};
-    // q, k, v and y; in backward dy, dq, dk and dv, too: HeadOfTensors::converted.
-    for (int i = 0; !std::is_same_v<S, F> && i < (backward ? 8 : 4); ++i) arena.take(T * D);
-    Scratch<F>(arena, T, D, backward);
-    bytes = int64_t(sizeof(F)) * arena.used;
-  });
-  return bytes;
+int64_t attention_workspace(std::span<const int64_t> dims, Dtype dtype, bool backward) {
+  const int64_t heads = dims[0] * dims[2], T = dims[1], D = dims[3];
+  if (heads * T * D == 0) return 0;
+  return parallel_parts(heads, grain_of(T * T)) * workspace_of_head(T, D, dtype, backward);
 }
 
 void CpuBackend::attention(const AttentionSaved& saved, const Tensor& workspace) {

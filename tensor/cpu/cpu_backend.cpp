@@ -32,8 +32,8 @@ int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dt
   const int64_t size = size_of(compute_type(dtype));
   switch (kernel) {
     case KernelId::matmul: return matmul_workspace(dims[0], dims[1], dims[2], dtype);
-    case KernelId::attention: return attention_workspace(dims[1], dims[3], dtype, false);
-    case KernelId::attention_backward: return attention_workspace(dims[1], dims[3], dtype, true);
+    case KernelId::attention: return attention_workspace(dims, dtype, false);
+    case KernelId::attention_backward: return attention_workspace(dims, dtype, true);
     case KernelId::layer_norm_backward: return 2 * dims[1] * size;  // sums of dweight and dbias
     case KernelId::sum_rows: return dims[1] * size;                 // the sums
     default: return 0;

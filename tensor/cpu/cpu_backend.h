@@ -75,7 +75,7 @@ class CpuBackend : public Backend {
 
 // [B] The workspace of kernels: matmul.cpp, attention.cpp.
 int64_t matmul_workspace(int64_t M, int64_t N, int64_t K, Dtype dtype);
-int64_t attention_workspace(int64_t T, int64_t D, Dtype dtype, bool backward);
+int64_t attention_workspace(std::span<const int64_t> dims, Dtype dtype, bool backward);
 
 // The instruction set for which the kernels of this folder were compiled, such as "x86-64-v3".
 const char* cpu_architecture();

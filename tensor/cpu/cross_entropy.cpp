@@ -1,7 +1,9 @@
 // Mean cross-entropy of rows of logits. Backward computes each row's maximum and sum again: that is
 // cheaper than a second tensor as large as the logits.
+#include <algorithm>
 #include <limits>
 
+#include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cpu/vector_math.h"
 
@@ -35,15 +37,24 @@ void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& targets, cons
     using F = Compute<T>;
     const int64_t V = logits.dim(-1);
     const auto target = targets.data<int32_t>();
-    const T* x = logits.data<T>().data();
-    double total = 0;
-    for (size_t r = 0; r < target.size(); ++r, x += V) {
-      const int64_t t = checked_target(target[r], V, int64_t(r));
-      const auto [maximum, sum] = row_statistics(x, V);
-      // Subtracting the maximum from the target first keeps the digits of a loss near 0.
-      total += double(std::log(sum) - (F(x[t]) - maximum));
+    const T* px = logits.data<T>().data();
+    constexpr int64_t kAtOnce = 512;  // [n] rows, whose losses are then added in order
+    double losses[kAtOnce], total = 0;
+    const int64_t R = int64_t(target.size());
+    for (int64_t first = 0; first < R; first += kAtOnce) {
+      const int64_t rows = std::min(kAtOnce, R - first);
+      in_parallel(rows, grain_of(V), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          const T* x = px + (first + r) * V;
+          const int64_t t = checked_target(target[size_t(first + r)], V, first + r);
+          const auto [maximum, sum] = row_statistics(x, V);
+          // Subtracting the maximum from the target first keeps the digits of a loss near 0.
+          losses[r] = double(std::log(sum) - (F(x[t]) - maximum));
+        }
+      });
+      for (int64_t r = 0; r < rows; ++r) total += losses[r];
     }
-    loss.data<F>()[0] = F(total / double(target.size()));
+    loss.data<F>()[0] = F(total / double(R));
   });
 }
 
@@ -53,19 +64,23 @@ void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targ
     using F = Compute<T>;
     const int64_t V = logits.dim(-1);
     const auto target = targets.data<int32_t>();
-    const F scale = dloss.data<F>()[0] / F(target.size());
-    const T* x = logits.data<T>().data();
-    T* dx = dlogits.data<T>().data();
-    for (size_t r = 0; r < target.size(); ++r, x += V, dx += V) {
-      const int64_t t = checked_target(target[r], V, int64_t(r));
-      const auto [maximum_, sum] = row_statistics(x, V);
-      const F maximum = maximum_, inverse = F(1) / sum;
-      // Before the loop, which may overwrite x[t].
-      const F at_target = (exp_fast(F(x[t]) - maximum) * inverse - F(1)) * scale;
+    const F each = dloss.data<F>()[0] / F(target.size());
+    const T* px = logits.data<T>().data();
+    T* pdx = dlogits.data<T>().data();
+    in_parallel(int64_t(target.size()), grain_of(V), [=](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* x = px + r * V;
+        T* dx = pdx + r * V;
+        const int64_t t = checked_target(target[size_t(r)], V, r);
+        const auto [maximum_, sum] = row_statistics(x, V);
+        const F maximum = maximum_, inverse = F(1) / sum, scale = each;  // local: in registers
+        // Before the loop, which may overwrite x[t].
+        const F at_target = (exp_fast(F(x[t]) - maximum) * inverse - F(1)) * scale;
 #pragma omp simd
-      for (int64_t i = 0; i < V; ++i) store(dx[i], exp_fast(F(x[i]) - maximum) * inverse * scale);
-      store(dx[t], at_target);
-    }
+        for (int64_t i = 0; i < V; ++i) store(dx[i], exp_fast(F(x[i]) - maximum) * inverse * scale);
+        store(dx[t], at_target);
+      }
+    });
   });
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
 
 namespace zl {
@@ -22,8 +23,11 @@ void CpuBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor&
   const char* from = static_cast<const char*>(table.address());
   char* to = static_cast<char*>(y.address());
   if (C == 0) return;
-  for (size_t r = 0; r < id.size(); ++r, to += row_bytes)
-    std::memcpy(to, from + checked_id(id[r], V, int64_t(r)) * row_bytes, size_t(row_bytes));
+  in_parallel(int64_t(id.size()), grain_of(C), [=](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      std::memcpy(to + r * row_bytes, from + checked_id(id[size_t(r)], V, r) * row_bytes,
+                  size_t(row_bytes));
+  });
 }
 
 // A token that occurs k times in a batch is added k times. In bf16 and f16 each of these additions
@@ -36,12 +40,15 @@ void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const T
     const auto id = ids.data<int32_t>();
     const T* from = dy.data<T>().data();
     T* table = dtable.data<T>().data();
-    if (C == 0) return;
-    for (size_t r = 0; r < id.size(); ++r, from += C) {
-      T* row = table + checked_id(id[r], V, int64_t(r)) * C;
+    const int64_t R = int64_t(id.size());
+    in_parallel(C, grain_of_columns(R), [=](int64_t begin, int64_t end) {
+      for (int64_t r = 0; r < R; ++r) {
+        const T* term = from + r * C;
+        T* row = table + checked_id(id[size_t(r)], V, r) * C;
 #pragma omp simd
-      for (int64_t c = 0; c < C; ++c) store(row[c], F(row[c]) + F(from[c]));
-    }
+        for (int64_t c = begin; c < end; ++c) store(row[c], F(row[c]) + F(term[c]));
+      }
+    });
   });
 }
 
@@ -52,10 +59,14 @@ void CpuBackend::add_positions(const Tensor& x, const Tensor& table, const Tenso
     const T* from = x.data<T>().data();
     const T* position = table.data<T>().data();
     T* to = y.data<T>().data();
-    for (int64_t b = 0; b < B; ++b, from += TC, to += TC) {
+    in_parallel(TC, grain_of_columns(B), [=](int64_t begin, int64_t end) {
+      for (int64_t b = 0; b < B; ++b) {
+        const T* in = from + b * TC;
+        T* out = to + b * TC;
 #pragma omp simd
-      for (int64_t i = 0; i < TC; ++i) store(to[i], F(from[i]) + F(position[i]));
-    }
+        for (int64_t i = begin; i < end; ++i) store(out[i], F(in[i]) + F(position[i]));
+      }
+    });
   });
 }
 
@@ -67,17 +78,19 @@ void CpuBackend::add_positions_backward(const Tensor& dy, const Tensor& dtable, 
     const int64_t B = dy.dim(0), TC = dy.dim(1) * dy.dim(2);
     const T* from = dy.data<T>().data();
     T* to = dtable.data<T>().data();
-    for (int64_t begin = 0; begin < TC; begin += kChunk) {
-      const int64_t n = std::min(kChunk, TC - begin);
-      F sum[kChunk] = {};
-      for (int64_t b = 0; b < B; ++b) {
-        const T* row = from + b * TC + begin;
+    in_parallel(TC, round_up(grain_of(B), kChunk), [=](int64_t begin, int64_t end) {
+      for (; begin < end; begin += kChunk) {
+        const int64_t n = std::min(kChunk, end - begin);
+        F sum[kChunk] = {};
+        for (int64_t b = 0; b < B; ++b) {
+          const T* row = from + b * TC + begin;
 #pragma omp simd
-        for (int64_t i = 0; i < n; ++i) sum[i] += F(row[i]);
+          for (int64_t i = 0; i < n; ++i) sum[i] += F(row[i]);
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) store(to[begin + i], F(to[begin + i]) + sum[i]);
       }
-#pragma omp simd
-      for (int64_t i = 0; i < n; ++i) store(to[begin + i], F(to[begin + i]) + sum[i]);
-    }
+    });
   });
 }
 

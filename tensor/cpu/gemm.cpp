@@ -1,278 +1,271 @@
 #include "tensor/cpu/gemm.h"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <type_traits>
 #include <utility>
 
-// Goto & van de Geijn's algorithm (2008, ACM TOMS 34-3). B is packed into panels as wide as a tile
-// of C, so that the innermost loop reads it in order. A tile of C stays in registers while k runs.
-// It is fast because, for each k, a tile of 14 rows loads 14 numbers of A and two vectors of B, and
-// makes 28 vector multiply-adds of them. A is read in place or copied (prepare_rows).
-//
-// This file uses Eigen's vectors (Eigen 3.4 calls them packets, in a namespace `internal`), but not
-// its GEMM, which allocates, chooses blocks by M and N, and rounds an element at the edge of a
-// matrix differently from one inside. Here edges are padded: all elements take the same path.
+#include "tensor/cpu/compute_threads.h"
+#include "tensor/cpu/gemm_tile.h"
+
+// Goto & van de Geijn's algorithm (2008, ACM TOMS 34-3). A strip is what one tile needs of A or of
+// B. Both are packed, so that the innermost loop reads them in order: a strip of A stays in the
+// first-level cache while the strips of a block of B, which is in the second-level cache, pass by.
 namespace zl {
 namespace {
 
-namespace simd = Eigen::internal;
-
-template <class T>
-using Packet = typename simd::packet_traits<T>::type;
-
-template <class T>
-constexpr int64_t kPacket = simd::unpacket_traits<Packet<T>>::size;
-
-// Rows of a tile of C: its sums, two packets of B and one number of A fill the registers.
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int64_t kRows = 14;  // of 32 registers
-#else
-constexpr int64_t kRows = 6;  // of 16
-#endif
-template <class T>
-constexpr int64_t kWidth = 2 * kPacket<T>;
-
-// Blocks of fp32: columns of B for the L3 cache, rows of A for half of an L2 cache of 1 MiB.
-constexpr int64_t kColumnBlock = 768, kRowBlock = 252;
+// Blocks of fp32: a block of B has 384 KiB, for the second-level cache; a block of A 2 MiB, for the
+// third-level cache.
+constexpr int64_t kColumnBlock = 192, kRowBlock = 1050;
 static_assert(kRowBlock % kRows == 0);
 
 // Workspace fits the tiles of every instruction set, so that predicted bytes hold on every machine.
 constexpr int64_t kWidest = 32, kMostRows = 14;
 static_assert(kWidest % kWidth<float> == 0 && kWidest % kWidth<double> == 0 && kRows <= kMostRows);
 
-// One tile: c = initial + alpha * a * b.
-template <class T>
-struct TileJob {
-  int64_t depth;
-  const T* a;
-  int64_t stride_a;  // from row to row; if a is column-major, from k to k
-  const T* b;        // a panel: `depth` rows of kWidth
-  T* c;
-  int64_t stride_c;
-  const T* initial;  // null: 0
-  int64_t stride_initial;
-  T alpha;
-};
-
-template <class T, int rows, bool column_major>
-void tile(const TileJob<T>& job) {
-  using P = Packet<T>;
-  P sum[rows][2];
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) sum[r][0] = sum[r][1] = simd::pset1<P>(T(0));
-  const T *a = job.a, *b = job.b;
-  const int64_t row_step = column_major ? 1 : job.stride_a,
-                k_step = column_major ? job.stride_a : 1;
-  for (int64_t k = 0; k < job.depth; ++k, a += k_step, b += kWidth<T>) {
-    // Each k is in another cache line, and often in another page.
-    if constexpr (column_major) __builtin_prefetch(a + 16 * k_step);
-    const P b0 = simd::pload<P>(b), b1 = simd::pload<P>(b + kPacket<T>);
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) {
-      const P left = simd::pset1<P>(a[r * row_step]);
-      sum[r][0] = simd::pmadd(left, b0, sum[r][0]);
-      sum[r][1] = simd::pmadd(left, b1, sum[r][1]);
-    }
-  }
-  const P alpha = simd::pset1<P>(job.alpha);
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < 2; ++i) {
-      T* to = job.c + r * job.stride_c + i * kPacket<T>;
-      if (job.initial) {
-        const P initial = simd::ploadu<P>(job.initial + r * job.stride_initial + i * kPacket<T>);
-        simd::pstoreu(to, simd::pmadd(alpha, sum[r][i], initial));
-      } else {
-        simd::pstoreu(to, simd::pmul(alpha, sum[r][i]));
-      }
-    }
-  }
-}
-
-// kTiles[r - 1] computes a tile of r rows.
-template <class T, bool column_major, int... i>
-constexpr std::array<void (*)(const TileJob<T>&), sizeof...(i)> tiles(
-    std::integer_sequence<int, i...>) {
-  return {tile<T, i + 1, column_major>...};
-}
-template <class T, bool column_major>
-constexpr auto kTiles = tiles<T, column_major>(std::make_integer_sequence<int, kRows>());
-
-// Packs columns [0, have) of a row-major B into a panel, padded with zeros.
-template <class T>
-void pack_panel(const T* from, int64_t stride, int64_t have, int64_t depth, T* to) {
-  using P = Packet<T>;
-  for (int64_t k = 0; k < depth; ++k, from += stride, to += kWidth<T>) {
-    if (have == kWidth<T>) {
-      simd::pstore(to, simd::ploadu<P>(from));
-      simd::pstore(to + kPacket<T>, simd::ploadu<P>(from + kPacket<T>));
-    } else {
-      std::fill(std::copy_n(from, have, to), to + kWidth<T>, T(0));
-    }
-  }
-}
-
-// The same for a B stored as (N, K). Squares of packets are transposed in registers.
-template <class T>
-void pack_panel_transposed(const T* from, int64_t stride, int64_t have, int64_t depth, T* to) {
-  constexpr int64_t P = kPacket<T>;
-  const int64_t in_squares = have == kWidth<T> ? depth / P * P : 0;
-  for (int64_t k = 0; k < in_squares; k += P) {
-    for (int64_t n = 0; n < kWidth<T>; n += P) {
-      simd::PacketBlock<Packet<T>, int(P)> square;
-      for (int64_t i = 0; i < P; ++i)
-        square.packet[i] = simd::ploadu<Packet<T>>(from + (n + i) * stride + k);
-      simd::ptranspose(square);
-      for (int64_t i = 0; i < P; ++i) simd::pstore(to + (k + i) * kWidth<T> + n, square.packet[i]);
-    }
-  }
-  for (int64_t k = in_squares; k < depth; ++k) {
-    for (int64_t n = 0; n < kWidth<T>; ++n)
-      to[k * kWidth<T> + n] = n < have ? from[n * stride + k] : T(0);
-  }
-}
-
-// Rows of A as tiles read them, in groups of kRows. The group of row m begins at data + m *
+// Rows of A as tiles read them, in strips of kRows: the strip of row m begins at data + m *
 // row_step. In it, number k of row r is at [r * stride + k], or at [r + k * stride] if it is
 // column-major.
 template <class T>
-struct RowGroups {
+struct Rows {
   const T* data;
   int64_t stride;
   bool column_major;
   int64_t row_step;
 };
 
-// Numbers [k, k + depth) of rows [row, row + rows) of A, in place if tiles can read them fast.
-// Otherwise they are copied into `to`: if the distance from row to row (column-major: from k to k)
-// is a multiple of 4 KiB, so that they would evict each other from the first-level cache; and if
-// column-major groups use less than three quarters of each cache line that they load.
+// A block of C and what it is made of.
 template <class T>
-RowGroups<T> prepare_rows(const GemmFactor<T>& a, int64_t row, int64_t k, int64_t rows,
-                          int64_t depth, T* to) {
-  constexpr int64_t kSameSet = 4096, kLine = 64;  // [B]
-  const bool column_major = a.transpose == Transpose::yes;
-  const int64_t row_step = column_major ? 1 : a.stride, k_step = column_major ? a.stride : 1;
-  const T* from = a.data + row * row_step + k * k_step;
-  const bool evict = a.stride * int64_t(sizeof(T)) % kSameSet == 0,
-             thin = kRows * int64_t(sizeof(T)) < kLine * 3 / 4;
-  if (!evict && !(column_major && thin)) return {from, a.stride, column_major, row_step};
-  for (int64_t r = 0; r < rows; r += kRows) {
-    const int64_t have = std::min(kRows, rows - r);
-    T* group = to + r * depth;
-    for (int64_t i = 0; i < depth; ++i, group += kRows) {
-      if (column_major && have == kRows)
-        std::memcpy(group, from + r + i * k_step, sizeof(T) * kRows);
+struct Block {
+  int64_t m, n, depth;
+  Rows<T> a;
+  const T* b;    // packed
+  int64_t rows;  // of the packed b, at least depth
+  T* c;
+  int64_t stride_c;
+  const T* initial;  // null: 0
+  int64_t stride_initial;
+  T alpha;
+  Triangle triangle = Triangle::none;
+  int64_t diagonal = 0;
+};
+
+template <class T>
+void multiply(const Block<T>& g) {
+  const auto& tile_of = g.a.column_major ? kTiles<T, true> : kTiles<T, false>;
+  for (int64_t m = 0; m < g.m; m += kRows) {
+    const int64_t height = std::min(kRows, g.m - m);
+    const Tile<T> compute = tile_of[size_t(height - 1)];
+    const int64_t reach = std::max<int64_t>(0, g.diagonal + m + height);
+    const int64_t columns = g.triangle == Triangle::c ? std::min(g.n, reach) : g.n;
+    const int64_t depth = g.triangle == Triangle::a ? std::min(g.depth, reach) : g.depth;
+    for (int64_t n = 0; n < columns; n += kWidth<T>) {
+      TileJob<T> job{depth, g.a.data + m * g.a.row_step, g.a.stride, g.b + n * g.rows};
+      job.c = g.c + m * g.stride_c + n;
+      job.stride_c = g.stride_c;
+      job.initial = g.initial ? g.initial + m * g.stride_initial + n : nullptr;
+      job.stride_initial = g.stride_initial;
+      job.alpha = g.alpha;
+      if (const int64_t have = g.n - n; have < kWidth<T>)
+        edge_tile(job, height, have, compute);
       else
-        for (int64_t j = 0; j < have; ++j) group[j] = from[(r + j) * row_step + i * k_step];
+        compute(job);
     }
   }
+}
+
+// ---- packing ---------------------------------------------------------------------------------
+
+using Quad [[gnu::vector_size(16)]] = float;
+
+// Four rows of four numbers, transposed.
+std::array<Quad, 4> transposed(const Quad& a, const Quad& b, const Quad& c, const Quad& d) {
+  const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+             ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7),
+             cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+             cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+          __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+          __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+          __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+}
+
+// Packs `depth` x 4 numbers of four rows, of which the last `missing` are not stored.
+template <int64_t width, int64_t missing>
+void pack_four(const float* from, int64_t stride, float* to) {
+  const float* const last = from + (missing > 0 ? 1 : 3) * stride;  // an even width misses 0 or 2
+  const std::array<Quad, 4> columns =
+      transposed(load<Quad>(from), load<Quad>(from + stride),
+                 load<Quad>(missing > 0 ? from : from + 2 * stride), load<Quad>(last));
+  for (int64_t k = 0; k < 4; ++k)
+    std::memcpy(to + k * width, &columns[size_t(k)], sizeof(float) * (4 - missing));
+}
+
+// A strip: number k of row (of B: column) r comes to [k * width + r]. `have` rows exist, the others
+// are zeros. In memory a row is a run of k, `stride` from the next, if along_k is true. Otherwise
+// each k is a run of rows.
+template <class T, int64_t width>
+void pack_strip(const T* from, int64_t stride, bool along_k, int64_t have, int64_t depth, T* to) {
+  int64_t k = 0;
+  if (have == width && !along_k) {
+    for (; k < depth; ++k) std::memcpy(to + k * width, from + k * stride, sizeof(T) * width);
+  } else if (std::is_same_v<T, float> && have == width) {
+    for (; k + 4 <= depth; k += 4) {
+      int64_t r = 0;
+      if constexpr (std::is_same_v<T, float>) {
+        for (; r + 4 <= width; r += 4)
+          pack_four<width, 0>(from + r * stride + k, stride, to + k * width + r);
+        if constexpr (width % 4 > 0)
+          pack_four<width, 4 - width % 4>(from + r * stride + k, stride, to + k * width + r);
+      }
+    }
+  }
+  const int64_t row_step = along_k ? stride : 1, k_step = along_k ? 1 : stride;
+  for (; k < depth; ++k)
+    for (int64_t r = 0; r < width; ++r)
+      to[k * width + r] = r < have ? from[r * row_step + k * k_step] : T(0);
+}
+
+// The part of a factor that begins at (row, column) of the matrix.
+template <class T>
+GemmFactor<T> part(GemmFactor<T> f, int64_t row, int64_t column) {
+  if (f.transpose == Transpose::yes) std::swap(row, column);
+  f.data += row * f.stride + column;
+  return f;
+}
+
+template <class T>
+Rows<T> pack_rows(const GemmFactor<T>& a, int64_t rows, int64_t depth, T* to) {
+  const bool transposed = a.transpose == Transpose::yes;
+  for (int64_t m = 0; m < rows; m += kRows)
+    pack_strip<T, kRows>(part(a, m, 0).data, a.stride, !transposed, std::min(kRows, rows - m),
+                         depth, to + m * depth);
   return {to, kRows, true, depth};
 }
 
-// A tile whose last columns are padding, `have` of them are not: computed outside C, then copied.
+// Rows in place if tiles can read them fast, otherwise packed: if the distance from row to row
+// (column-major: from k to k) is a multiple of 4 KiB, so that they would evict each other from the
+// first-level cache.
 template <class T>
-void edge_tile(TileJob<T> job, int64_t height, int64_t have, void (*compute)(const TileJob<T>&)) {
-  T padded[kRows * kWidth<T>] = {};
-  T* const c = std::exchange(job.c, padded);
-  const int64_t stride_c = std::exchange(job.stride_c, kWidth<T>);
-  if (job.initial) {
-    for (int64_t r = 0; r < height; ++r)
-      std::copy_n(job.initial + r * job.stride_initial, have, padded + r * kWidth<T>);
-    job.initial = padded;
-    job.stride_initial = kWidth<T>;
-  }
-  compute(job);
-  for (int64_t r = 0; r < height; ++r) std::copy_n(padded + r * kWidth<T>, have, c + r * stride_c);
-}
-
-// Rows [row, row + rows) of C, for the block of k that begins at k. The first block starts from the
-// bias or 0 if C is set; the others start from C.
-template <class T>
-void multiply_block(const PackedGemmArguments<T>& g, int64_t row, int64_t rows, int64_t k) {
-  const int64_t depth = std::min(kDepthBlock, g.k - k);
-  const RowGroups<T> a = prepare_rows(g.a, row, k, rows, depth, g.workspace);
-  const auto& tile_of = a.column_major ? kTiles<T, true> : kTiles<T, false>;
-  const bool set = g.write == Write::set && k == 0;
-  T* const c = g.c + row * g.stride_c;
-  const T* const initial = set ? g.bias : c;
-  const int64_t stride_initial = set ? 0 : g.stride_c;
-  for (int64_t n = 0; n < g.n; n += kWidth<T>) {
-    const T* const b = g.b + k * kWidth<T> + n * g.rows;
-    const int64_t have = std::min(kWidth<T>, g.n - n);
-    for (int64_t m = 0; m < rows; m += kRows) {
-      TileJob<T> job{depth, a.data + m * a.row_step, a.stride, b};
-      job.c = c + m * g.stride_c + n;
-      job.stride_c = g.stride_c;
-      job.initial = initial ? initial + m * stride_initial + n : nullptr;
-      job.stride_initial = stride_initial;
-      job.alpha = g.alpha;
-      const int64_t height = std::min(kRows, rows - m);
-      const auto compute = tile_of[size_t(height - 1)];
-      if (have == kWidth<T>)
-        compute(job);
-      else
-        edge_tile(job, height, have, compute);
-    }
-  }
+Rows<T> rows_in_place(const GemmFactor<T>& a, int64_t rows, int64_t depth, T* to) {
+  constexpr int64_t kSameSet = 4096;  // [B]
+  if (a.stride * int64_t(sizeof(T)) % kSameSet == 0) return pack_rows(a, rows, depth, to);
+  const bool column_major = a.transpose == Transpose::yes;
+  return {a.data, a.stride, column_major, column_major ? 1 : a.stride};
 }
 
 }  // namespace
 
 int64_t packed_elements(int64_t k, int64_t n) { return round_up(n, kWidest) * k; }
 
-int64_t copied_rows_elements(int64_t m, int64_t k) {
+int64_t packed_rows_elements(int64_t m, int64_t k) {
   return round_up((std::min(m, kRowBlock) + kMostRows - 1) * std::min(k, kDepthBlock), 16);
 }
 
+namespace {
+
+// How threads share a GEMM: each computes a part of the rows of C, or of the columns, whichever are
+// more.
+struct Split {
+  bool by_rows;
+  int64_t n, grain;  // [n] rows or columns
+
+  Split(int64_t m, int64_t columns, int64_t k) : by_rows(m >= columns), n(std::max(m, columns)) {
+    constexpr int64_t kStrip = 32;      // [n] the columns of the widest tile
+    constexpr double kLeast = 1 << 19;  // multiply-adds: some 10 µs
+    grain = double(m) * double(columns) * double(k) < kLeast ? n : kStrip;
+  }
+  int64_t parts() const { return parallel_parts(n, grain); }
+};
+
+int64_t workspace_of_part(int64_t m, int64_t n, int64_t k) {
+  return packed_elements(std::min(k, kDepthBlock), std::min(n, kColumnBlock)) +
+         packed_rows_elements(m, k);
+}
+
+}  // namespace
+
+// With threads, as if each computed all of C: so no smaller GEMM needs more.
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0 || k == 0) return 0;
-  return packed_elements(std::min(k, kDepthBlock), std::min(n, kColumnBlock)) +
-         copied_rows_elements(m, k);
+  return Split(m, n, k).parts() * workspace_of_part(m, n, k);
 }
 
 template <class T>
 void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to) {
-  for (int64_t at = 0; at < n; at += kWidth<T>) {
-    const int64_t have = std::min(kWidth<T>, n - at);
-    if (b.transpose == Transpose::yes)
-      pack_panel_transposed(b.data + at * b.stride, b.stride, have, k, to + at * k);
-    else
-      pack_panel(b.data + at, b.stride, have, k, to + at * k);
-  }
+  const bool transposed = b.transpose == Transpose::yes;
+  for (int64_t at = 0; at < n; at += kWidth<T>)
+    pack_strip<T, kWidth<T>>(part(b, 0, at).data, b.stride, transposed, std::min(kWidth<T>, n - at),
+                             k, to + at * k);
 }
 
+// The first block of k starts from the bias or 0 if C is set; the others start from C.
 template <class T>
 void gemm_packed(const PackedGemmArguments<T>& g) {
   int64_t k = 0;
   do {  // at least once: K = 0 sets C to zeros or the bias
-    for (int64_t m = 0; m < g.m; m += kRowBlock)
-      multiply_block(g, m, std::min(kRowBlock, g.m - m), k);
+    const int64_t depth = std::min(kDepthBlock, g.k - k);
+    for (int64_t m = 0; m < g.m; m += kRowBlock) {
+      const int64_t rows = std::min(kRowBlock, g.m - m);
+      T* const c = g.c + m * g.stride_c;
+      const bool set = g.write == Write::set && k == 0;
+      multiply<T>({rows, g.n, depth, rows_in_place(part(g.a, m, k), rows, depth, g.workspace),
+                   g.b + k * kWidth<T>, g.rows, c, g.stride_c, set ? nullptr : c, g.stride_c,
+                   g.alpha, g.triangle, g.diagonal + m - (g.triangle == Triangle::a ? k : 0)});
+    }
     k += kDepthBlock;
   } while (k < g.k);
 }
 
+namespace {
+
+// A GEMM on one thread.
 template <class T>
-void gemm(const GemmArguments<T>& g) {
-  if (g.m == 0 || g.n == 0) return;
-  T* packed = g.workspace;
-  T* rest = packed + packed_elements(std::min(g.k, kDepthBlock), std::min(g.n, kColumnBlock));
-  for (int64_t n = 0; n < g.n; n += kColumnBlock) {
-    const int64_t columns = std::min(kColumnBlock, g.n - n);
+void gemm_part(const GemmArguments<T>& g) {
+  T* const b = g.workspace;
+  T* const a = b + packed_elements(std::min(g.k, kDepthBlock), std::min(g.n, kColumnBlock));
+  for (int64_t m = 0; m < g.m; m += kRowBlock) {
+    const int64_t rows = std::min(kRowBlock, g.m - m);
     int64_t k = 0;
-    do {
+    do {  // at least once
       const int64_t depth = std::min(kDepthBlock, g.k - k);
-      GemmFactor<T> a = g.a, b = g.b;
-      a.data += a.transpose == Transpose::yes ? k * a.stride : k;
-      b.data += b.transpose == Transpose::yes ? n * b.stride + k : k * b.stride + n;
-      pack(b, depth, columns, packed);
-      gemm_packed<T>({g.m, columns, depth, a, packed, depth, g.c + n, g.stride_c,
-                      k == 0 ? g.write : Write::add, g.alpha, rest, g.bias ? g.bias + n : nullptr});
+      const Rows<T> packed = pack_rows(part(g.a, m, k), rows, depth, a);
+      const bool set = g.write == Write::set && k == 0;
+      for (int64_t n = 0; n < g.n; n += kColumnBlock) {
+        const int64_t columns = std::min(kColumnBlock, g.n - n);
+        pack(part(g.b, k, n), depth, columns, b);
+        T* const c = g.c + m * g.stride_c + n;
+        const T* const bias = g.bias ? g.bias + n : nullptr;
+        multiply<T>({rows, columns, depth, packed, b, depth, c, g.stride_c, set ? bias : c,
+                     set ? 0 : g.stride_c, g.alpha});
+      }
       k += depth;
     } while (k < g.k);
   }
+}
+
+}  // namespace
+
+template <class T>
+void gemm(const GemmArguments<T>& g) {
+  if (g.m == 0 || g.n == 0) return;
+  const Split split(g.m, g.n, g.k);
+  const int64_t each = workspace_of_part(g.m, g.n, g.k);
+  in_parallel(split.n, split.grain, [&](int64_t index, int64_t begin, int64_t end) {
+    GemmArguments<T> p = g;
+    if (g.workspace) p.workspace += index * each;
+    if (split.by_rows) {
+      p.m = end - begin;
+      p.a = part(g.a, begin, 0);
+      p.c += begin * g.stride_c;
+    } else {
+      p.n = end - begin;
+      p.b = part(g.b, 0, begin);
+      p.c += begin;
+      if (g.bias) p.bias += begin;
+    }
+    gemm_part(p);
+  });
 }
 
 template void pack<float>(const GemmFactor<float>&, int64_t, int64_t, float*);

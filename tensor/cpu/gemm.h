@@ -3,8 +3,8 @@
 // Each kDepthBlock terms of an element are one chain of multiply-adds from 0, fused where the
 // machine can; the blocks are then added to C in order. So the bits of an element depend on its row
 // of A, its column of B, alpha and the initial value of C. They do not depend on M or N, on the
-// position of the element, on alignment, or, among machines that fuse, on the width of their
-// vectors.
+// position of the element, on alignment, on the number of threads, or, among machines that fuse, on
+// the width of their vectors.
 //
 // All sizes and strides are [n] elements. C must not overlap A, B or the bias. These functions
 // check nothing and throw nothing.
@@ -36,10 +36,11 @@ struct GemmArguments {
   const T* bias = nullptr;  // (N), added to every row if write is Write::set, else ignored
 };
 
-// [n] A multiple of 64 bytes, not decreasing in m, n and k, equal for all instruction sets.
+// [n] Of compute_threads(). A multiple of 64 bytes, not decreasing in m, n and k, equal for all
+// instruction sets.
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k);
 
-// T is float or double. Never allocates. A sum over no k is 0.
+// T is float or double. Runs on compute_threads(). Never allocates. A sum over no k is 0.
 template <class T>
 void gemm(const GemmArguments<T>& arguments);
 
@@ -49,7 +50,11 @@ template <class T>
 void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to);
 int64_t packed_elements(int64_t k, int64_t n);
 
-// A GEMM with the first k rows and n columns of a packed factor that has `rows` rows.
+// A matrix of which row r is needed, or not zero, up to column diagonal + r only.
+enum class Triangle { none, c, a };
+
+// A GEMM, on the caller's thread, with the first k rows and n columns of a packed factor that has
+// `rows` rows.
 template <class T>
 struct PackedGemmArguments {
   int64_t m, n, k;
@@ -60,11 +65,14 @@ struct PackedGemmArguments {
   int64_t stride_c;
   Write write;
   T alpha;
-  T* workspace;  // copied_rows_elements(m, k), aligned to 64 bytes
-  const T* bias = nullptr;
+  T* workspace;  // packed_rows_elements(m, k), aligned to 64 bytes
+  // Which matrix is a triangle. c: elements beyond it may be left as they are; a: they are zeros,
+  // which are skipped. Neither changes a bit, where B is finite.
+  Triangle triangle = Triangle::none;
+  int64_t diagonal = 0;
 };
 
-int64_t copied_rows_elements(int64_t m, int64_t k);  // for rows of A that are not read in place
+int64_t packed_rows_elements(int64_t m, int64_t k);  // for rows of A that tiles cannot read fast
 template <class T>
 void gemm_packed(const PackedGemmArguments<T>& arguments);
 

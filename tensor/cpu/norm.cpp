@@ -1,6 +1,7 @@
 // The sum of squares of a gradient, for its norm. All stages add in the same order.
 #include <algorithm>
 
+#include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cpu/vector_math.h"
 #include "tensor/kernels.h"
@@ -33,34 +34,43 @@ class PairwiseSum {
   uint64_t count_ = 0;
 };
 
-// Calls `see` with the sum of squares of each block, in order. A shorter last block gives the bits
-// of one that is filled with zeros.
-template <class See>
-void for_each_block(const Tensor& x, const See& see) {
+// The sums of squares of blocks [first, last). A shorter last block gives the bits of one that is
+// filled with zeros.
+void sum_blocks(const Tensor& x, int64_t first, int64_t last, double* sums) {
   for_float_type(x.dtype(), [&]<class T>(T) {
     const T* px = x.data<T>().data();
     const int64_t n = x.numel();
-    for (int64_t begin = 0; begin < n; begin += kBlock) {
-      const T* block = px + begin;
-      see(sum_lanes(std::min(kBlock, n - begin), [block](int64_t i) {
-        const double value = double(Compute<T>(block[i]));
-        return value * value;
-      }));
-    }
+    in_parallel(last - first, grain_of(kBlock), [=](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        const int64_t at = (first + b) * kBlock;
+        sums[b] = sum_lanes(std::min(kBlock, n - at), [block = px + at](int64_t i) {
+          const double value = double(Compute<T>(block[i]));
+          return value * value;
+        });
+      }
+    });
   });
 }
+
+int64_t blocks_of(const Tensor& x) { return (x.numel() + kBlock - 1) / kBlock; }
 
 }  // namespace
 
 void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor&) {
+  constexpr int64_t kAtOnce = 1024;  // [n] blocks: enough for many threads
+  double sums[kAtOnce];
   PairwiseSum sum;
-  for_each_block(x, [&](double block) { sum.add(block); });
+  const int64_t blocks = blocks_of(x);
+  for (int64_t first = 0; first < blocks; first += kAtOnce) {
+    const int64_t last = std::min(blocks, first + kAtOnce);
+    sum_blocks(x, first, last, sums);
+    for (int64_t b = 0; b < last - first; ++b) sum.add(sums[b]);
+  }
   out.data<double>()[0] = sum.total();
 }
 
 void CpuBackend::squares_of_blocks(const Tensor& x, const Tensor& out) {
-  double* next = out.data<double>().data();
-  for_each_block(x, [&](double block) { *next++ = block; });
+  sum_blocks(x, 0, blocks_of(x), out.data<double>().data());
 }
 
 }  // namespace zl

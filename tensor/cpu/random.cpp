@@ -2,6 +2,7 @@
 // whichever range of the parameter is filled.
 #include "tensor/random.h"
 
+#include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
 
 namespace zl {
@@ -12,14 +13,18 @@ void CpuBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double me
     const PhiloxStream numbers{seed, stream};
     const auto store = [&](T& element, double z) { element = T(F(mean + deviation * z)); };
     T* y = out.data<T>().data();
-    const int64_t n = out.numel();
-    int64_t i = 0;
-    if (n > 0 && first % 2) store(y[i++], numbers.normal_pair(uint64_t(first) / 2)[1]);
-    for (; i < n; i += 2) {
-      const auto [even, odd] = numbers.normal_pair(uint64_t(first + i) / 2);
-      store(y[i], even);
-      if (i + 1 < n) store(y[i + 1], odd);
-    }
+    constexpr int64_t kNumbers = 256;  // grain: each number takes a logarithm, a root and a sine
+    in_parallel(out.numel(), kNumbers, [=](int64_t i, int64_t end) {
+      if (i < end && (first + i) % 2) {
+        store(y[i], numbers.normal_pair(uint64_t(first + i) / 2)[1]);
+        ++i;
+      }
+      for (; i < end; i += 2) {
+        const auto [even, odd] = numbers.normal_pair(uint64_t(first + i) / 2);
+        store(y[i], even);
+        if (i + 1 < end) store(y[i + 1], odd);
+      }
+    });
   });
 }
 

@@ -2,7 +2,7 @@
 //
 // All functions are branch-free and use only +, -, *, / and selections. So a result depends on the
 // values alone, and not on alignment, on the compiler or on the width of its vectors. std::exp in a
-// loop would be one call per element, and Eigen's array math gives other bits at other offsets.
+// loop would be one call per element.
 #pragma once
 
 #include <bit>

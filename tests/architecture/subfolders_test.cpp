@@ -24,7 +24,8 @@ const std::vector<Subfolder> subfolders = {
     {"tensor/cpu", "tutorials/.*"},
     {"tensor/cuda", "-"},
     {"tensor/io", "nn/(data|formats)/.*|stages/(checkpoint|offload|train)/.*|tutorials/.*"},
-    {"tensor/platform", "tensor/cuda/.*|dist/(nccl|mpi)/.*|stages/train/.*|tutorials/.*"},
+    {"tensor/platform",
+     "tensor/(cpu|cuda)/.*|dist/(threads|nccl|mpi)/.*|stages/train/.*|tutorials/.*"},
 
     {"nn/data", "stages/train/.*|tutorials/.*"},
     {"nn/formats", "tutorials/.*"},

@@ -8,6 +8,7 @@ WHAT = {
     "S": "a step of 4 layers, width 128; baseline: torch",
     "M": "a step of 6 layers, width 384; baseline: torch",
     "gpt2": "a step of GPT-2 124M on 2 sequences of 256 tokens; baseline: torch; slow, needs 4 GB",
+    "threads": "M in one rank on 2 threads; baseline: torch on 2 threads",
     "ddp": "M on 2 ranks; baseline: torch's DistributedDataParallel on gloo, 2 processes",
     "fsdp2": "M on 2 ranks under zero3; baseline: torch's fully_shard on gloo, 2 processes",
     "no-comm": "M in 2 independent processes, in both programs: the reference for ddp and fsdp2",
@@ -59,7 +60,7 @@ class Comparisons:
     def plan(self, words, pairs):
         """Gives progress the list of processes that will run, in order."""
         for what in words:
-            model = what if what in SIZES else "M" if what in ("ddp", "fsdp2", "no-comm") else None
+            model = what if what in SIZES else "M" if what in ("threads", "ddp", "fsdp2", "no-comm") else None
             if model and model not in self.planned_choices:
                 self.planned_choices.add(model)
                 self.progress.plan([("choice", model)] * self.programs.torch().trials())
@@ -75,7 +76,8 @@ class Comparisons:
             return [lambda: self.llmc("S"), lambda: self.llmc("M")]
         if what in ("ddp", "fsdp2"):
             return [lambda: self.together(what, "ddp" if what == "ddp" else "zero3")]
-        return [{"no-comm": self.apart, "gloo": self.gloo, "memory": self.memory}[what]]
+        return [{"no-comm": self.apart, "gloo": self.gloo, "memory": self.memory,
+                 "threads": self.threads}[what]]
 
     def tried(self, model):
         """torch, after its fastest way has been found."""
@@ -96,6 +98,11 @@ class Comparisons:
         torch, row = self.tried(model), "%s, a step" % model
         return Comparison(model, torch.name, "s", lambda: {row: self.programs.zerolab.seconds(model)},
                           lambda: {row: torch.step(model)["seconds_per_step"]["median"]})
+
+    def threads(self):
+        torch, row = self.tried("M"), "M, one rank on 2 threads"
+        return Comparison("threads", torch.name, "s", lambda: {row: self.programs.zerolab.seconds("M", threads=2)},
+                          lambda: {row: torch.step("M", threads=2)["seconds_per_step"]["median"]})
 
     def together(self, mode, stage):
         if mode == "fsdp2" and not self.programs.torch().about["fsdp2"]:

@@ -45,12 +45,12 @@ class Zerolab:
         text = subprocess.run([setting.zerolab, "bench", "step", "--help"], stdout=subprocess.PIPE, text=True, check=False).stdout
         self.one_round = ["--rounds", 1] if "--rounds" in text else []  # here a pair takes the place of a round
 
-    def step_command(self, model, stage="ddp", ranks=1, core=None):
+    def step_command(self, model, stage="ddp", ranks=1, core=None, threads=1):
         size = SIZES[model]
         steps, warm_up = self.setting.counts(size)
         return Command([self.setting.zerolab, "bench", "step", "--json", "--quiet", "--device", "cpu", "--stages", stage,
                         "--ranks", ranks, "--steps", steps, "--warm-up", warm_up, *self.one_round, "--micro-batch", size.batch,
-                        *size.flags()], core=core)
+                        "--threads", threads, *size.flags()], core=core)
 
     @staticmethod
     def row(found, stage, ranks):
@@ -59,8 +59,9 @@ class Zerolab:
                 return row
         raise ProgramError("zerolab bench step measured no %s on %d ranks" % (stage, ranks))
 
-    def seconds(self, model, stage="ddp", ranks=1):
-        found = run(self.step_command(model, stage, ranks, self.setting.core if ranks == 1 else None), self.setting.limit)
+    def seconds(self, model, stage="ddp", ranks=1, threads=1):
+        core = self.setting.core if ranks * threads == 1 else None
+        found = run(self.step_command(model, stage, ranks, core, threads), self.setting.limit)
         return self.row(found, stage, ranks)["seconds_per_step"]["median"]
 
     def seconds_apart(self, model, ranks):
@@ -134,12 +135,13 @@ class Torch:
         return not any(name in (self.matrices() + library["built_with"]).lower() for name in fast)
 
     def step_command(self, model, mode, attention, malloc, steps, warm_up, more=()):
-        core = self.setting.core if mode == "plain" else None
+        core = self.setting.core if mode == "plain" and "--threads" not in more else None
         return Command([self.setting.python, HERE / "step_torch.py", "--model", model, "--mode", mode, "--attention", attention,
                         "--steps", steps, "--warm-up", warm_up, *more], {**QUIET, **MALLOC[malloc]}, core)
 
-    def step(self, model, mode="plain", choice=None, more=()):
+    def step(self, model, mode="plain", choice=None, more=(), threads=1):
         attention, malloc = choice or self.choices[model]
+        more = [*more, *(["--threads", threads] if threads > 1 else [])]
         steps, warm_up = self.setting.counts(SIZES[model])
         return run(self.step_command(model, mode, attention, malloc, steps, warm_up, more), self.setting.limit).json
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times a training step of GPT-2 in PyTorch on one thread, and prints JSON. tests/baselines/compare calls it.
+"""Times a training step of GPT-2 in PyTorch, on one thread by default, and prints JSON. tests/baselines/compare calls it.
 
     python step_torch.py --model M
     python step_torch.py --model M --mode ddp        two processes, gloo over loopback
@@ -43,6 +43,7 @@ def arguments():
     parser.add_argument("--mode", choices=("plain", "ddp", "fsdp2", "no-comm"), default="plain",
                         help="no-comm: independent processes")
     parser.add_argument("--ranks", type=int, default=2, help="processes, except in plain (default 2)")
+    parser.add_argument("--threads", type=int, default=1, help="of each process (default 1)")
     parser.add_argument("--attention", choices=("sdpa", "manual"), default="sdpa" if HAS_SDPA else "manual")
     parser.add_argument("--steps", type=int, help="timed steps")
     parser.add_argument("--warm-up", type=int, help="steps before the timed ones")
@@ -52,8 +53,8 @@ def arguments():
     size = SIZES[options.model]
     options.steps = size.steps if options.steps is None else options.steps
     options.warm_up = size.warm_up if options.warm_up is None else options.warm_up
-    if options.steps < 1 or options.warm_up < 0 or options.ranks < 1:
-        parser.error("--steps and --ranks must be at least 1, --warm-up at least 0")
+    if options.steps < 1 or options.warm_up < 0 or options.ranks < 1 or options.threads < 1:
+        parser.error("--steps, --ranks and --threads must be at least 1, --warm-up at least 0")
     if options.attention == "sdpa" and not HAS_SDPA:
         parser.error("torch %s has no scaled_dot_product_attention; use --attention manual" % torch.__version__)
     options.ranks = 1 if options.mode == "plain" else options.ranks
@@ -120,7 +121,7 @@ def train(options, rank):
 
 
 def rank_main(options, rank, folder, barrier, results):
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     try:
         if options.mode != "no-comm":
             dist.init_process_group("gloo", init_method="file://%s/rendezvous" % folder, rank=rank, world_size=options.ranks)
@@ -186,7 +187,7 @@ def has_fsdp2():
 
 def main():
     options = arguments()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     after_import = resident()
     if options.describe:
         print(json.dumps({"version": torch.__version__, "matrix_library": matrix_library(), "sdpa": HAS_SDPA,

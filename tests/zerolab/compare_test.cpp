@@ -38,8 +38,8 @@ TEST_CASE("compare --json has the documented keys, and measurements equal predic
   const Json json = Json::parse(finished.out);
   CHECK(keys(json) == std::set<std::string>{"schema", "command", "ok", "ranks", "parameters",
                                             "steps", "precision", "device", "backend",
-                                            "bits_promised", "model", "data", "settings",
-                                            "stages"});
+                                            "bits_promised", "model", "data", "settings", "stages",
+                                            "threads"});
   CHECK(json["ok"] == true);
   REQUIRE(json["stages"].size() == 4);
   for (const Json& stage : json["stages"]) {

@@ -70,7 +70,6 @@ TEST_CASE("what this build does not have is refused with what to use instead", "
   check_refused({"--device", "meta"}, "--device: meta holds no data and cannot train");
   check_refused({"--backend", "nccl"}, "; use --backend threads, which runs the same stages");
   check_refused({"--precision", "bf61"}, "--precision: 'bf61' is none of fp32, bf16, fp16");
-  check_refused({"--threads", "2"}, "--threads: a rank computes on one thread");
 }
 
 TEST_CASE("out of memory advises a higher stage only where there is one", "[zerolab]") {

@@ -37,14 +37,15 @@ TEST_CASE("bench kernels --json has each kernel's time, operations and bytes in 
   }
   CHECK(precisions == std::set<std::string>{"fp32", "fp16"});
   CHECK(kernels.size() * 2 == json["kernels"].size());
-  for (const char* kernel : {"matmul, forward", "layer_norm_backward", "attention_backward", "gelu",
-                             "add", "cross_entropy", "embedding", "adamw", "sum_of_squares"})
+  for (const char* kernel : {"matmul, widening forward", "matmul, head to weight",
+                             "layer_norm_backward", "attention_backward", "gelu", "add",
+                             "cross_entropy", "embedding", "adamw", "sum_of_squares"})
     CHECK(kernels.contains(kernel));
 }
 
 TEST_CASE("the operations and bytes of a matmul are those of its formula", "[zerolab]") {
   const auto matmul = [](const std::string& rows) {
-    return Json::parse(zerolab({"bench", "kernels", "--quick", "--only", "matmul, forward",
+    return Json::parse(zerolab({"bench", "kernels", "--quick", "--only", "widening forward",
                                 "--rows", rows, "--json", "-q"})
                            .out)["kernels"]
         .at(0);
@@ -73,9 +74,11 @@ TEST_CASE("bench kernels prints a table with the limits, and refuses unknown ker
     CHECK(finished.out.empty());
     CHECK(contains(finished.err, part));
   };
-  refused({"--only", "matmull"}, "--only 'matmull' is part of no name among: matmul, forward; ");
+  refused({"--only", "matmull"},
+          "--only 'matmull' is part of no name among: matmul, qkv forward; ");
   refused({"--rows", "1500"},
           "--rows 1500 is not a multiple of the sequence length, 1024 tokens; try 1024");
+  refused({"--model", "gpt5"}, "there is no model 'gpt5'; known are tiny, small, gpt2");
   refused({"--precision", "fp32,fp8"}, "--precision: 'fp8' is none of fp32, bf16, fp16");
   refused({"--device", "cuda"}, "--device cuda: ");
   refused({"--steps", "3"}, "has no flag '--steps'");

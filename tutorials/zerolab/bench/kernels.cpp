@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tutorials/zerolab/bench/commands.h"
+#include "tutorials/zerolab/bench/kernel_cases.h"
 #include "tutorials/zerolab/bench/measure.h"
+#include "tutorials/zerolab/bench/onednn.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
@@ -16,189 +18,13 @@ namespace zl::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Work = std::function<void()>;
-constexpr Dtype f32 = Dtype::f32;
-
-// The defaults are GPT-2 124M's, except for the number of rows.
-struct KernelSizes {
-  int64_t rows = 1024;    // B·T
-  int64_t window = 1024;  // T; divides rows
-  int64_t width = 768, head = 64, vocab = 50257;
-};
-
-// Allocates the operands of one case.
-struct Operands {
-  Workbench& bench;
-  Dtype dtype;
-  Tensor noise(Shape shape) { return bench.noise(std::move(shape), dtype); }
-  Tensor zeros(Shape shape) { return zeros(std::move(shape), dtype); }
-  Tensor zeros(Shape shape, Dtype type) {
-    return Tensor::zeros(bench.memory(), MemoryUse::activation, std::move(shape), type);
-  }
-  // Token ids. Rows of the table repeat, as they do in text: multiples of a prime.
-  Tensor ids(int64_t rows, int64_t vocab) {
-    std::vector<int32_t> ids(static_cast<size_t>(rows));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(int64_t(i % 509) * 7919 % vocab);
-    Tensor t = Tensor::empty(bench.memory(), MemoryUse::activation, {rows}, Dtype::i32);
-    kernel::upload<int32_t>(ids, t);
-    return t;
-  }
-};
-
-struct KernelCase {
-  std::string kernel, shape;
-  std::function<Work(Operands)> prepare;  // the work keeps its operands alive
-};
-
-class Cases {
- public:
-  explicit Cases(const KernelSizes& sizes) : s(sizes) {
-    add_matmuls();
-    add_layer_norm();
-    add_attention();
-    add_elementwise();
-    add_embedding_and_loss();
-    add_update();
-  }
-  const std::vector<KernelCase>& all() const { return cases_; }
-
- private:
-  void add(const std::string& kernel, const std::string& shape,
-           std::function<Work(Operands)> prepare) {
-    cases_.push_back({kernel, shape, std::move(prepare)});
-  }
-
-  // (m, k)(k, n); an operand is stored transposed if `ta` or `tb` says so.
-  void add_matmul(const char* name, Shape mkn, Transpose ta, Transpose tb) {
-    const auto text = [](const Shape& shape, Transpose t) {
-      return to_string(shape) + (t == Transpose::yes ? "ᵀ" : "");
-    };
-    const auto stored = [](int64_t rows, int64_t columns, Transpose t) {
-      return t == Transpose::no ? Shape{rows, columns} : Shape{columns, rows};
-    };
-    const Shape a = stored(mkn[0], mkn[1], ta), b = stored(mkn[1], mkn[2], tb);
-    add(name, text(a, ta) + text(b, tb), [=](Operands make) {
-      const Tensor left = make.noise(a), right = make.noise(b), out = make.zeros({mkn[0], mkn[2]});
-      return [=] { kernel::matmul(left, ta, right, tb, out); };
-    });
-  }
-
-  // The three layouts of the layer that widens, and the largest matmul: the head's.
-  void add_matmuls() {
-    const auto no = Transpose::no, yes = Transpose::yes;
-    add_matmul("matmul, forward", {s.rows, s.width, 4 * s.width}, no, no);
-    add_matmul("matmul, backward to input", {s.rows, 4 * s.width, s.width}, no, yes);
-    add_matmul("matmul, backward to weight", {s.width, s.rows, 4 * s.width}, yes, no);
-    add_matmul("matmul, head", {s.rows, s.width, s.vocab}, no, yes);
-  }
-
-  void add_layer_norm() {
-    const Shape x{s.rows, s.width}, c{s.width}, r{s.rows};
-    const auto saved = [=](Operands make) {
-      return LayerNormSaved{make.noise(x), make.noise(c), make.zeros(r, f32), make.zeros(r, f32)};
-    };
-    add("layer_norm", to_string(x), [=](Operands make) {
-      const LayerNormSaved at = saved(make);
-      const Tensor bias = make.noise(c), y = make.zeros(x);
-      return [=] { kernel::layer_norm(at, bias, 1e-5, y); };
-    });
-    add("layer_norm_backward", to_string(x), [=](Operands make) {
-      const LayerNormSaved at = saved(make);
-      kernel::layer_norm(at, make.noise(c), 1e-5, make.zeros(x));  // writes the statistics
-      const Tensor dy = make.noise(x);
-      const LayerNormGradients out{make.zeros(x), Write::set, make.zeros(c), make.zeros(c)};
-      return [=] { kernel::layer_norm_backward(at, dy, out); };
-    });
-  }
-
-  void add_attention() {
-    const int64_t B = s.rows / s.window, T = s.window, C = s.width, H = C / s.head;
-    const std::string shape = str("B ", B, ", T ", T, ", H ", H, ", D ", s.head);
-    const auto saved = [=](Operands make) {
-      return AttentionSaved{make.noise({B, T, 3 * C}), make.zeros({B, T, C}),
-                            make.zeros({B, H, T}, f32), H};
-    };
-    add("attention", shape,
-        [=](Operands make) { return [at = saved(make)] { kernel::attention(at); }; });
-    add("attention_backward", shape, [=](Operands make) {
-      const AttentionSaved at = saved(make);
-      kernel::attention(at);  // writes what backward reads
-      const Tensor dy = make.noise({B, T, C}), dqkv = make.zeros({B, T, 3 * C});
-      return [=] { kernel::attention_backward(at, dy, dqkv); };
-    });
-  }
-
-  void add_elementwise() {
-    const Shape x{s.rows, s.width}, wide{s.rows, 4 * s.width};
-    add("gelu", to_string(wide), [=](Operands make) {
-      const Tensor in = make.noise(wide), y = make.zeros(wide);
-      return [=] { kernel::gelu(in, y); };
-    });
-    add("gelu_backward", to_string(wide), [=](Operands make) {
-      const Tensor in = make.noise(wide), dy = make.noise(wide), dx = make.zeros(wide);
-      return [=] { kernel::gelu_backward(in, dy, dx, Write::set); };
-    });
-    add("add", to_string(x), [=](Operands make) {
-      const Tensor a = make.noise(x), b = make.noise(x), y = make.zeros(x);
-      return [=] { kernel::add(a, b, y); };
-    });
-  }
-
-  void add_embedding_and_loss() {
-    const int64_t rows = s.rows, vocab = s.vocab;
-    const Shape table{s.vocab, s.width}, x{s.rows, s.width}, logits{s.rows, s.vocab};
-    add("embedding", to_string(x), [=](Operands make) {
-      const Tensor ids = make.ids(rows, vocab), t = make.zeros(table), y = make.zeros(x);
-      return [=] { kernel::embedding(ids, t, y); };
-    });
-    add("embedding_backward", to_string(x), [=](Operands make) {
-      const Tensor ids = make.ids(rows, vocab), dy = make.noise(x), dt = make.zeros(table);
-      return [=] { kernel::embedding_backward(ids, dy, dt); };
-    });
-    add("cross_entropy", to_string(logits), [=](Operands make) {
-      const Tensor ids = make.ids(rows, vocab), l = make.noise(logits), loss = make.zeros({1}, f32);
-      return [=] { kernel::cross_entropy(l, ids, loss); };
-    });
-    add("cross_entropy_backward", to_string(logits), [=](Operands make) {
-      const Tensor ids = make.ids(rows, vocab), l = make.noise(logits), dl = make.zeros(logits);
-      const Tensor dloss = make.zeros({1}, f32);
-      kernel::fill(1, dloss);
-      return [=] { kernel::cross_entropy_backward(l, ids, dloss, dl); };
-    });
-  }
-
-  // The update of one block's parameters.
-  void add_update() {
-    const Shape n{12 * s.width * s.width + 13 * s.width};
-    add("adamw", to_string(n), [=](Operands make) {
-      const AdamWUpdate u{.parameter = make.noise(n),
-                          .gradient = make.noise(n),
-                          .exp_avg = make.zeros(n, f32),
-                          .exp_avg_sq = make.zeros(n, f32),
-                          .master = make.dtype == f32 ? Tensor() : make.bench.noise(n, f32)};
-      return [=] { kernel::adamw(u); };
-    });
-    add("sum_of_squares", to_string(n), [=](Operands make) {
-      const Tensor x = make.noise(n), out = make.zeros({1}, Dtype::f64);
-      return [=] { kernel::sum_of_squares(x, out); };
-    });
-    add("copy that casts", to_string(n) + " fp32 to 16 bits", [=](Operands make) {
-      const Tensor from = make.bench.noise(n, f32),
-                   to = make.zeros(n, make.dtype == f32 ? Dtype::bf16 : make.dtype);
-      return [=] { kernel::copy(from, to); };
-    });
-  }
-
-  const KernelSizes s;
-  std::vector<KernelCase> cases_;
-};
-
 constexpr int64_t kCpuRows = 256, kGpuRows = 8192, kLongestWindow = 1024;
 constexpr KernelSizes kQuick{.rows = 64, .window = 32, .width = 64, .head = 32, .vocab = 509};
 
 struct KernelOptions : RunOptions {
   std::vector<Dtype> precisions = {Dtype::f32};
   std::optional<int64_t> rows;
+  KernelOptions() { model = "gpt2"; }
   int64_t samples = 7;
   std::string only;
   bool quick = false;
@@ -206,9 +32,14 @@ struct KernelOptions : RunOptions {
 
 KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
   if (options.quick && !options.rows) return kQuick;
-  KernelSizes sizes = options.quick ? kQuick : KernelSizes{};
+  const GptConfig model = named_gpt(*options.model);
+  KernelSizes sizes = options.quick ? kQuick
+                                    : KernelSizes{.window = model.block_size,
+                                                  .width = model.width,
+                                                  .head = model.width / model.heads,
+                                                  .vocab = model.vocab};
   sizes.rows = options.rows.value_or(device.on_gpus() ? kGpuRows : kCpuRows);
-  sizes.window = std::min(sizes.rows, options.quick ? sizes.window : kLongestWindow);
+  sizes.window = std::min(sizes.rows, sizes.window);
   require_input(sizes.rows % sizes.window == 0, "--rows ", sizes.rows,
                 " is not a multiple of the sequence length, ", sizes.window, " tokens; try ",
                 sizes.rows / sizes.window * sizes.window);
@@ -218,8 +49,7 @@ KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
 std::vector<KernelCase> chosen_cases(const KernelSizes& sizes, const std::string& only) {
   std::vector<KernelCase> chosen;
   std::string names;
-  const Cases cases(sizes);
-  for (const KernelCase& c : cases.all()) {
+  for (const KernelCase& c : kernel_cases(sizes)) {
     names += (names.empty() ? "" : "; ") + c.kernel;
     if (c.kernel.find(only) != std::string::npos) chosen.push_back(c);
   }
@@ -231,35 +61,66 @@ struct Limits {
   double copy, operations;  // [B/s], [FLOP/s]
 };
 
-Json measure(Workbench& bench, const KernelCase& c, Dtype dtype, int samples, Limits limits) {
+// The case and oneDNN's product of the same sizes take turns: -> the time of each, and oneDNN's
+// over ours, above 1 if ours is faster.
+Json beside_onednn(Workbench& bench, const KernelCase& c, const OneDnn& onednn, int samples) {
+  const Product& p = *c.product;
+  const Tensor a = bench.noise({p.m, p.k}, Dtype::f32), b = bench.noise({p.k, p.n}, Dtype::f32),
+               out = bench.noise({p.m, p.n}, Dtype::f32);
+  const auto data = [](const Tensor& t) { return t.data<float>().data(); };
+  const Work ours = c.prepare(bench, Dtype::f32),
+             theirs = [&] { onednn.multiply(p, data(a), data(b), data(out)); };
+  std::vector<double> seconds, ratios;
+  for (int i = 0; i < samples; ++i) {
+    const double our_time = bench.time(ours, 1).median;
+    seconds.push_back(bench.time(theirs, 1).median);
+    ratios.push_back(seconds.back() / our_time);
+  }
+  return {{"seconds", spread_of(seconds)}, {"ratio", spread_of(ratios)}};
+}
+
+struct Measured {
+  Workbench& bench;
+  int samples;
+  Limits limits;
+  const OneDnn* onednn;  // null: none
+};
+
+Json measure(const Measured& with, const KernelCase& c, Dtype dtype) {
   if (interrupt_requested()) throw Interrupted();
-  const std::function<void()> work = c.prepare({bench, dtype});
-  const Workbench::Count count = bench.count(work);
-  const Spread seconds = bench.time(work, samples);
+  const Work work = c.prepare(with.bench, dtype);
+  const Workbench::Count count = with.bench.count(work);
+  const Spread seconds = with.bench.time(work, with.samples);
   const double bytes = double(count.bytes), operations = double(count.operations);
-  const double copy = bytes / limits.copy, arithmetic = operations / limits.operations;  // [s]
-  return {{"kernel", c.kernel},
-          {"shape", c.shape},
-          {"precision", precision_name(dtype)},
-          {"operations", count.operations},
-          {"bytes", count.bytes},
-          {"seconds", seconds},
-          {"bytes_per_second", bytes / seconds.median},
-          {"operations_per_second", operations / seconds.median},
-          {"bound", copy >= arithmetic ? "copy" : "operations"},
-          {"share", std::max(copy, arithmetic) / seconds.median}};
+  const double copy = bytes / with.limits.copy, arithmetic = operations / with.limits.operations;
+  Json row = {{"kernel", c.kernel},
+              {"shape", c.shape},
+              {"precision", precision_name(dtype)},
+              {"operations", count.operations},
+              {"bytes", count.bytes},
+              {"seconds", seconds},
+              {"bytes_per_second", bytes / seconds.median},
+              {"operations_per_second", operations / seconds.median},
+              {"bound", copy >= arithmetic ? "copy" : "operations"},
+              {"share", std::max(copy, arithmetic) / seconds.median}};
+  if (with.onednn && c.product && dtype == Dtype::f32)
+    row["onednn"] = beside_onednn(with.bench, c, *with.onednn, with.samples);
+  return row;
 }
 
 Json measure(const KernelOptions& options) {
   const bool fp32 = std::ranges::count(options.precisions, Dtype::f32) > 0;  // --tf32 needs it
   const DeviceChoice device =
       choose_device(options, fp32 ? Dtype::f32 : options.precisions.front(), 1);
+  require_threads_used(device, false);
   const KernelSizes sizes = sizes_of(options, device);
   const std::vector<KernelCase> cases = chosen_cases(sizes, options.only);
   Progress progress(int64_t(1 + options.precisions.size() * (1 + cases.size())), options.quiet);
   Workbench bench(device);
   progress.item("copy bandwidth");
   Limits limits{.copy = bench.copy_rate(), .operations = 0};
+  std::optional<OneDnn> onednn;
+  if (!device.on_gpus() && !options.quick) onednn = OneDnn::open(device.threads);
   Json rates, kernels = Json::array();
   for (const Dtype dtype : options.precisions) {
     const char* precision = precision_name(dtype);
@@ -267,7 +128,8 @@ Json measure(const KernelOptions& options) {
     rates[precision] = limits.operations = bench.operation_rate(dtype);
     for (const KernelCase& c : cases) {
       progress.item(str(c.kernel, " ", c.shape, " in ", precision));
-      kernels.push_back(measure(bench, c, dtype, int(options.samples), limits));
+      kernels.push_back(
+          measure({bench, int(options.samples), limits, onednn ? &*onednn : nullptr}, c, dtype));
     }
   }
   progress.clear();
@@ -277,6 +139,9 @@ Json measure(const KernelOptions& options) {
           {"device", name(device.kind)},
           {"device_name", device.name()},
           {"tf32", device.tf32},
+          {"threads", device.threads},
+          {"model", options.quick ? Json() : Json(*options.model)},
+          {"onednn", onednn ? Json(onednn->version()) : Json()},
           {"rows", sizes.rows},
           {"window", sizes.window},
           {"samples", options.samples},
@@ -292,7 +157,8 @@ std::string text(const Json& report) {
                                : str(int64_t(per_second / 1e9 + 0.5));
   };
   std::string head =
-      str("one rank on ", report["device_name"].get<std::string>(),
+      str("one rank", report["threads"] == 1 ? "" : str(" of ", report["threads"], " threads"),
+          " on ", report["device_name"].get<std::string>(),
           report["tf32"].get<bool>() ? ", fp32 matmuls in TF32" : "", "; B·T ", report["rows"],
           ", median of ", report["samples"],
           " samples\nlimits: ", giga(report["copy_bytes_per_second"]), " GB/s (copy)");
@@ -300,16 +166,23 @@ std::string text(const Json& report) {
     head += str(", ", giga(rate), " GFLOP/s (",
                 report["device"] == "cpu" ? "multiply-adds" : "matmul", " in ", precision, ")");
   TextTable table;
-  table.row({"kernel", "shape", "type", "median", "min", "max", "GB/s", "GFLOP/s", "share", "of"});
+  table.row({"kernel", "shape", "type", "median", "min", "max", "GB/s", "GFLOP/s", "share", "of",
+             "oneDNN's time"});
   for (const Json& r : report["kernels"]) {
     const Json& seconds = r["seconds"];
     table.row({r["kernel"], r["shape"], r["precision"], short_seconds(seconds["median"]),
                short_seconds(seconds["min"]), short_seconds(seconds["max"]),
                giga(r["bytes_per_second"]), giga(r["operations_per_second"]),
-               str(int(100 * r["share"].get<double>() + 0.5), " %"), r["bound"]});
+               str(int(100 * r["share"].get<double>() + 0.5), " %"), r["bound"],
+               r.contains("onednn") ? "× " + digits(r["onednn"]["ratio"]["median"].get<double>(), 3)
+                                    : "-"});
   }
   return head + "\n\n" + table.text() +
-         "\nGB/s counts each input and output once; GFLOP/s counts the arithmetic of the formula.\n"
+         (report["onednn"].is_null()
+              ? "\n"
+              : str("\nThe last column is the time of ", report["onednn"].get<std::string>(),
+                    " over ours, in turns: above 1, ours is faster.\n")) +
+         "GB/s counts each input and output once; GFLOP/s counts the arithmetic of the formula.\n"
          "The share is of the tighter limit. More than 100 % of copy means that the data stayed "
          "in\n"
          "a cache; a larger --rows avoids that.\n";
@@ -321,17 +194,19 @@ int bench_kernels(const KernelOptions& options) {
 }
 
 constexpr const char* kFooter =
-    R"(Times each kernel of a GPT-2 (124M) training step alone, on random data. First it measures
-two limits: copy bandwidth and peak FLOP/s (CPU: multiply-adds of one core, because a rank is one
-thread; GPU: the best large matmul of that type). A kernel cannot be faster than the tighter limit
+    R"(Times each kernel of a GPT's training step alone, on random data. First it measures
+two limits: copy bandwidth and peak FLOP/s (CPU: multiply-adds of one core, with --threads N of N
+cores; GPU: the best large matmul of that type). A kernel cannot be faster than the tighter limit
 allows; for few operations per byte that is the copy bandwidth. "share" is how much of that limit
 the kernel reaches (the roofline model, Williams et al. 2009). A sample repeats the kernel for at
 least a millisecond, after a warm-up. On a CPU all types compute in fp32: bf16 and fp16 save bytes,
-not time.
+not time. Where oneDNN is installed (Debian's libdnnl-dev), its products of the same sizes take
+turns with ours, on as many threads.
 
 Examples:
   zerolab bench kernels
   zerolab bench kernels --precision fp32,bf16 --only matmul
+  zerolab bench kernels --model small --rows 1024 --threads 2
   zerolab bench kernels --device cuda --tf32 --json > kernels.json
 
 Exit codes: 0 fine, 2 usage, 3 out of memory (try fewer --rows), 130 Ctrl-C)";
@@ -352,6 +227,11 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
                   if (std::ranges::count(options.precisions, dtype) == 0)
                     options.precisions.push_back(dtype);
                 }
+              });
+  flags.value("--model", "NAME", "the model whose layers are measured (default gpt2)",
+              [](const auto& text) {
+                named_gpt(text);  // throws if there is none
+                options.model = text;
               });
   flags.value("--rows", "N",
               str("tokens of a micro-batch, B·T: up to ", kLongestWindow, " or a multiple of it\n",

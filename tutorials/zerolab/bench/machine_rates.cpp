@@ -236,10 +236,11 @@ Spread multiply_add_rate(const MultiplyAddLoop& loop, const CoreRun& run) {
   });
 }
 
-double multiply_add_peak() {
+double multiply_add_peak(int cores) {
   double peak = 0;
   for (const MultiplyAddLoop& loop : multiply_add_loops())
-    peak = std::max(peak, multiply_add_rate(loop, {.samples = 25, .seconds = 1e-3}).max);
+    peak = std::max(peak,
+                    multiply_add_rate(loop, {.cores = cores, .samples = 25, .seconds = 1e-3}).max);
   return peak;
 }
 

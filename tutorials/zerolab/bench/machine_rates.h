@@ -23,8 +23,8 @@ struct MultiplyAddLoop {
 std::vector<MultiplyAddLoop> multiply_add_loops();
 // [FLOP/s] in fp32.
 Spread multiply_add_rate(const MultiplyAddLoop& loop, const CoreRun& run);
-// [FLOP/s] Best sample of the fastest loop, on one core; 0 if there is no loop for this CPU.
-double multiply_add_peak();
+// [FLOP/s] Best sample of the fastest loop; 0 if there is no loop for this CPU.
+double multiply_add_peak(int cores = 1);
 // [FLOP/s] of our fp32 matmul of two n × n matrices; each core has its own matrices.
 Spread matmul_rate(int64_t n, const CoreRun& run);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
@@ -33,7 +34,10 @@ std::string short_seconds(double seconds) {
                         : digits(seconds, 3) + " s";
 }
 
-Workbench::Workbench(const DeviceChoice& device) : gpu_(device.on_gpus()), events_(0, 64) {
+Workbench::Workbench(const DeviceChoice& device)
+    : gpu_(device.on_gpus()), threads_(device.threads), events_(0, 64) {
+  set_compute_threads(threads_);
+
   const int index = gpu_ ? device.gpus.at(0).index : 0;
   if (gpu_) gpu_backend_ = make_gpu_backend(index, {.tf32 = device.tf32});
   memory_ = std::make_unique<Memory>(Device{device.kind, index},
@@ -86,7 +90,8 @@ double Workbench::matmul_rate(int64_t n, Dtype dtype) {
 }
 
 double Workbench::operation_rate(Dtype dtype) {
-  double best = gpu_ ? 0 : multiply_add_peak();  // a CPU computes in fp32 whatever it stores
+  double best =
+      gpu_ ? 0 : multiply_add_peak(threads_);  // a CPU computes in fp32 whatever it stores
   if (!gpu_ && best == 0) best = matmul_rate(kCpuMatrix, dtype);
   for (const int64_t n : kGpuMatrices)
     if (gpu_) best = std::max(best, matmul_rate(n, dtype));

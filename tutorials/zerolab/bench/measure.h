@@ -26,7 +26,7 @@ void to_json(Json& json, const Spread& s) {
 std::string short_seconds(double seconds);  // "81 µs", "2.5 ms", "1.2 s"
 
 // One rank's memory on the first GPU or on the CPU, outside of any training. Use it on the thread
-// that makes it.
+// that makes it. All CPU kernels of this process then run on `device.threads` threads.
 class Workbench {
  public:
   explicit Workbench(const DeviceChoice& device = {});
@@ -44,11 +44,13 @@ class Workbench {
   Tensor noise(Shape shape, Dtype dtype);  // random values
   double copy_rate();  // [B/s] read plus written, by a copy far larger than the caches
   double matmul_rate(int64_t n, Dtype dtype);  // [FLOP/s] of two n × n matrices
-  // [FLOP/s] The peak for a matmul: multiply-adds of one core, or a GPU's best large matmul.
+  // [FLOP/s] The peak for a matmul: multiply-adds of a core for each thread, or a GPU's best large
+  // matmul.
   double operation_rate(Dtype dtype);
 
  private:
   bool gpu_;
+  int threads_;
   std::unique_ptr<Backend> gpu_backend_;  // null on the CPU
   EventStream events_;
   std::unique_ptr<Memory> memory_;

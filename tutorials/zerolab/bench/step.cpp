@@ -1,13 +1,12 @@
 // zerolab bench step: a training step on one rank, then on several, without communication and under
 // each stage.
 
-#include "tutorials/zerolab/bench/step.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tensor/io/pending_file.h"
 #include "tutorials/zerolab/bench/commands.h"
+#include "tutorials/zerolab/bench/step.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/output_file.h"
@@ -107,6 +106,7 @@ Json measure(const StepOptions& options, const std::vector<StepPoint>& points) {
               {"device", name(spec.device)},
               {"device_name", setup.device.name()},
               {"tf32", setup.device.tf32},
+              {"threads", setup.device.threads},
               {"model", setup.model.name},
               {"parameters", spec.model.parameters()},
               {"precision", precision_name(spec.engine.precision)},
@@ -195,7 +195,10 @@ std::string text(const Json& report) {
       report["tf32"].get<bool>() ? ", fp32 matmuls in TF32" : "", "\nmedian of ", report["steps"],
       " steps in ", report["rounds"], " rounds, after ", report["warm_up"],
       " in each; peak: ", digits(rate / 1e9, 4), " GFLOP/s of ",
-      report["device"] == "cpu" ? "a core\n\n" : "a GPU\n\n", table.text(), "\n", unfit,
+      report["device"] != "cpu" ? "a GPU"
+      : report["threads"] == 1  ? "a core"
+                                : str(report["threads"], " cores, one for each thread of a rank"),
+      "\n\n", table.text(), "\n", unfit,
       "Each rank has its own micro-batch. 'zerolab bench step --help' explains the columns.\n",
       report.contains("profile") ? profile_text(report["profile"], rate) : "");
 }
@@ -264,7 +267,8 @@ machine affects all rows alike. A ratio is the median of the rounds' ratios. The
 steps of a row in a round are not timed.
 "of peak" counts 6 operations per parameter and token plus attention, without the recomputation of
 activation checkpointing, relative to the best rate measured on the device (model FLOPs utilisation,
-Chowdhery et al. 2022). Ranks beyond the number of cores, or on one GPU, share its peak.
+Chowdhery et al. 2022). With --threads N a rank's peak is that of N cores. Ranks whose threads
+exceed the number of cores, or on one GPU, share its peak.
 
 A sweep gives one setting several values: n_layer, n_head, n_embd, block_size, vocab_size,
 micro_batch or ranks. All others stay as the flags say. "grows" is the time relative to the previous
@@ -274,6 +278,7 @@ Examples:
   zerolab bench step
   zerolab bench step --model tiny --ranks 2 --stages zero2,zero3 --steps 20
   zerolab bench step --ranks 1 --stages ddp --profile
+  zerolab bench step --ranks 1 --stages ddp --threads 2
   zerolab bench step --ranks 1 --stages ddp --sweep n_layer=1,2,4,8 --csv sizes.csv
   zerolab bench step --sweep ranks=1,2,4 --rounds 5 --csv ranks.csv
   zerolab bench step --model gpt2 --precision bf16 --micro-batch 8 --device cuda

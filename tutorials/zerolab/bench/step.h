@@ -39,10 +39,10 @@ struct StepPoint {
   std::string label() const { return setting.empty() ? "" : str(setting, "=", value, ", "); }
 };
 
-// Measures every row once per round. Returns the keys operations_per_second (the peak of one core
-// or GPU) and results. Rows of a point: one rank, independent ranks, ddp, the other stages. A row
-// that does not fit has the reason instead of numbers. Throws Interrupted, and any other error of a
-// rank.
+// Measures every row once per round. Returns the keys operations_per_second (the peak of a
+// place: a GPU, or a core for each thread of a rank) and results. Rows of a point: one rank,
+// independent ranks, ddp, the other stages. A row that does not fit has the reason instead of
+// numbers. Throws Interrupted, and any other error of a rank.
 template <class Json>
 Json measure_steps(const StepOptions& options, const std::vector<StepPoint>& points);
 

@@ -33,12 +33,6 @@ RunOptions::DeviceWish read_device(const std::string& text) {
   return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda"}));
 }
 
-void read_threads(const std::string& text) {
-  require_input(read_count(text, 1) == 1,
-                "a rank computes on one thread, because bits change with the number of threads; "
-                "use --ranks to fill more cores");
-}
-
 }  // namespace
 
 StageKind read_stage(const std::string& text) {
@@ -142,6 +136,11 @@ void add_device_flags(Flags& flags, RunOptions& options) {
   flags.toggle("--tf32",
                "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster",
                options.tf32);
+  flags.value(
+      "--threads", "N",
+      "on the CPU, compute each rank's kernels on N threads, with the same bits for every N\n"
+      "(default 1; OMP_NUM_THREADS has no effect)",
+      [&](const auto& text) { options.threads = int(read_count(text, 1, 1 << 20)); });
 }
 
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help) {
@@ -158,8 +157,6 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool s
       flags, options,
       "how ranks communicate: threads (they read each other's memory), nccl (one GPU per\n"
       "rank), or auto: nccl if each rank has a GPU (default auto)");
-  flags.value("--threads", "N", "compute threads of each rank; only 1 is supported (default 1)",
-              read_threads);
   add_memory_flags(flags, options, "; beyond it the run ends with 3");
   flags.toggle("--check",
                "processes compare their collectives in every step, not only in the first two",

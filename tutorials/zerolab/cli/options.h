@@ -34,6 +34,7 @@ struct RunOptions {
   enum class DeviceWish { automatic, cpu, cuda };
   DeviceWish device = DeviceWish::automatic;
   bool tf32 = false;
+  int threads = 1;  // compute threads of each rank
   enum class BackendWish { automatic, threads, nccl };
   BackendWish backend = BackendWish::automatic;
   bool check = false;  // compare the calls of all steps
@@ -76,7 +77,7 @@ void add_memory_flags(Flags& flags, RunOptions& options,
 // --ranks; `several`: or a list of numbers
 void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
 void add_device_flag(Flags& flags, RunOptions& options);   // --device
-void add_device_flags(Flags& flags, RunOptions& options);  // … and --tf32
+void add_device_flags(Flags& flags, RunOptions& options);  // … --tf32 and --threads
 void add_timeout_flag(Flags& flags, RunOptions& options);  // --timeout
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
 // --ranks … --timeout

@@ -150,7 +150,9 @@ void print_gpus(const Diagnosis& d) {
 }
 
 void print_ranks(const Diagnosis& d) {
-  line("ranks", "1 to 64 threads of one process, also on fewer cores");
+  line("ranks",
+       str("1 to 64 threads of one process, also on fewer cores",
+           d.cores > 1 ? str("; --threads ", d.cores, " computes one rank on all cores") : ""));
   const int n = d.gpus_for_ranks();
   if (!d.nccl.api)
     line("NCCL",

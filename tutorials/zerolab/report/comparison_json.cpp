@@ -196,6 +196,7 @@ std::string comparison_json(const ComparisonReport& report) {
   for (const StageOutcome& s : report.comparison.stages)
     if (s.listed) listed.push_back(s.stage);
   Json json = settings(report.setup, listed);
+  json["threads"] = report.setup.device.threads;  // a baseline may have been made on another number
   json["ok"] = comparison.ok() && report.baseline_difference.empty();
   json["stages"] = Json::array();
   for (const StageOutcome& s : comparison.stages) json["stages"].push_back(outcome(s));

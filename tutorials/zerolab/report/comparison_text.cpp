@@ -6,6 +6,7 @@
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/stage_table.h"
+#include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
 namespace {
@@ -154,8 +155,11 @@ std::string unfitting(const Comparison& c) {
 std::string timing_note(const RunSetup& setup) {
   const int ranks = setup.spec.ranks, places = setup.device.places(ranks);
   if (places >= ranks) return "";
-  return str("Times say little here: ", ranks, " ranks take turns on ",
-             plural(places, setup.device.on_gpus() ? "GPU" : "core"), ".\n");
+  const int threads = setup.device.threads;
+  return str("Times say little here: ", ranks, " ranks",
+             threads > 1 ? str(" of ", threads, " threads") : "", " take turns on ",
+             setup.device.on_gpus() ? plural(places, "GPU") : plural(usable_cores(), "core"),
+             ".\n");
 }
 
 std::string baseline_line(const ComparisonReport& report) {

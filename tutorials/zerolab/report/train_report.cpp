@@ -232,6 +232,7 @@ std::string json_report(const TrainReport& report) {
             {"precision", precision_name(spec.engine.precision)}};
   json["device"] = name(spec.device);
   if (report.setup.device.on_gpus()) json["tf32"] = report.setup.device.tf32;
+  json["threads"] = report.setup.device.threads;
   json["model"] = model_json<Json>(report.setup);
   json["data"] = data_json<Json>(report.setup);
   Json loss = Json::array(), norm = Json::array(), rate = Json::array();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tensor/cpu/compute_threads.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -22,7 +24,11 @@ void require_gpu(const RunOptions& options, bool any, const std::string& problem
                 "; use --device cpu, which runs the same stages, or ", fix);
 }
 
-DeviceChoice with_tf32(DeviceChoice choice, const RunOptions& options, Dtype precision) {
+DeviceChoice with_options(DeviceChoice choice, const RunOptions& options, Dtype precision) {
+  require_input(options.threads <= std::min(usable_cores(), kMostComputeThreads), "--threads ",
+                options.threads, " is more than this process can use: it has ",
+                plural(usable_cores(), "core"));
+  choice.threads = options.threads;
   if (!options.tf32) return choice;
   require_input(choice.on_gpus(),
                 "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave "
@@ -48,7 +54,7 @@ int DeviceChoice::ranks_on(size_t i, int ranks) const {
 }
 
 int DeviceChoice::places(int ranks) const {
-  return std::min(ranks, on_gpus() ? int(gpus.size()) : usable_cores());
+  return std::min(ranks, on_gpus() ? int(gpus.size()) : usable_cores() / threads);
 }
 
 std::string DeviceChoice::pci() const { return gpus.empty() ? "" : gpus.front().pci; }
@@ -74,7 +80,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
                 full ? "wait until the programs that use the GPUs have ended" : found.cure);
     if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
   }
-  return with_tf32(std::move(choice), options, precision);
+  return with_options(std::move(choice), options, precision);
 }
 
 DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank) {
@@ -86,10 +92,17 @@ DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision
       choice = {.kind = DeviceKind::cuda,
                 .gpus = {found.gpus[size_t(local_rank) % found.gpus.size()]}};
   }
-  return with_tf32(std::move(choice), options, precision);
+  return with_options(std::move(choice), options, precision);
+}
+
+void require_threads_used(const DeviceChoice& device, bool offload_optimizer) {
+  require_input(device.threads == 1 || !device.on_gpus() || offload_optimizer,
+                "--threads splits kernels on the CPU, but ranks compute on GPUs here; leave it "
+                "out, or add --device cpu");
 }
 
 void place(TrainingSpec& spec, const DeviceChoice& device) {
+  set_compute_threads(device.threads);
   spec.device = device.kind;
   spec.backends = nullptr;
   if (device.on_gpus()) spec.backends = on_gpus(device.indices(), {.tf32 = device.tf32});

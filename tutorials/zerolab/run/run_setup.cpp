@@ -300,6 +300,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
 
   setup.device = process ? choose_device_of_process(options, config.precision, process->local_rank)
                          : choose_device(options, config.precision, ranks);
+  require_threads_used(setup.device, config.offload_optimizer);
   setup.backend = choose_backend(options, setup.device, ranks, process);
   setup.model = choose_model(options, configured_model(options, loaded));
   require_link(options, setup);
@@ -353,10 +354,12 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
           windows.held_out() > 0 ? str(" and ", with_commas(windows.held_out()), " held out") : "",
           "; this run reads ", digits(epochs, 3), " epochs\n");
   text += str("run     ", stages.empty() ? name(config.stage.value_or(StageKind::ddp)) : stages,
-              " on ", plural(spec.ranks, "rank"), ", ", plural(config.steps, "step"), " of ",
-              plural(per_step, "window"), " (", with_commas(per_step * spec.window), " tokens): B ",
-              config.micro_batch, " × A ", config.accumulation, " × N ", spec.ranks, "; ",
-              describe_precision(config), config.reproducible ? ", reproducible sums" : "",
+              " on ", plural(spec.ranks, "rank"),
+              setup.device.threads > 1 ? str(" of ", setup.device.threads, " threads") : "", ", ",
+              plural(config.steps, "step"), " of ", plural(per_step, "window"), " (",
+              with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ",
+              config.accumulation, " × N ", spec.ranks, "; ", describe_precision(config),
+              config.reproducible ? ", reproducible sums" : "",
               config.offload_optimizer ? ", optimizer on the host (except ddp's)" : "",
               config.recompute ? ", activation checkpointing" : "", "\n");
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";

@@ -1,0 +1,189 @@
+#include "tutorials/zerolab/bench/kernel_cases.h"
+
+#include <utility>
+
+namespace zl::cli {
+namespace {
+
+constexpr Dtype f32 = Dtype::f32;
+
+// Allocates the operands of one case.
+struct Operands {
+  Workbench& bench;
+  Dtype dtype;
+  Tensor noise(Shape shape) { return bench.noise(std::move(shape), dtype); }
+  Tensor zeros(Shape shape) { return zeros(std::move(shape), dtype); }
+  Tensor zeros(Shape shape, Dtype type) {
+    return Tensor::zeros(bench.memory(), MemoryUse::activation, std::move(shape), type);
+  }
+  // Token ids. Rows of the table repeat, as they do in text: multiples of a prime.
+  Tensor ids(int64_t rows, int64_t vocab) {
+    std::vector<int32_t> ids(static_cast<size_t>(rows));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(int64_t(i % 509) * 7919 % vocab);
+    Tensor t = Tensor::empty(bench.memory(), MemoryUse::activation, {rows}, Dtype::i32);
+    kernel::upload<int32_t>(ids, t);
+    return t;
+  }
+};
+
+class Cases {
+ public:
+  explicit Cases(const KernelSizes& sizes) : s(sizes) {
+    add_matmuls();
+    add_layer_norm();
+    add_attention();
+    add_elementwise();
+    add_embedding_and_loss();
+    add_update();
+  }
+  const std::vector<KernelCase>& all() const { return cases_; }
+
+ private:
+  void add(const std::string& kernel, const std::string& shape,
+           std::function<Work(Operands)> prepare) {
+    cases_.push_back({.kernel = kernel, .shape = shape, .prepare = {}, .product = {}});
+    cases_.back().prepare = [prepare = std::move(prepare)](Workbench& bench, Dtype dtype) {
+      return prepare({bench, dtype});
+    };
+  }
+
+  void add_matmul(const std::string& name, const Product& p) {
+    const auto text = [](const Shape& shape, Transpose t) {
+      return to_string(shape) + (t == Transpose::yes ? "ᵀ" : "");
+    };
+    const auto stored = [](int64_t rows, int64_t columns, Transpose t) {
+      return t == Transpose::no ? Shape{rows, columns} : Shape{columns, rows};
+    };
+    const Shape a = stored(p.m, p.k, p.a), b = stored(p.k, p.n, p.b);
+    add("matmul, " + name, text(a, p.a) + text(b, p.b), [=](Operands make) {
+      const Tensor left = make.noise(a), right = make.noise(b), out = make.zeros({p.m, p.n});
+      return [=] { kernel::matmul(left, p.a, right, p.b, out); };
+    });
+    cases_.back().product = p;
+  }
+
+  // A linear layer (in) -> (out), and its two products of backward.
+  void add_linear(const std::string& name, int64_t in, int64_t out) {
+    const auto no = Transpose::no, yes = Transpose::yes;
+    add_matmul(name + " forward", {s.rows, in, out, no, no});
+    add_matmul(name + " to input", {s.rows, out, in, no, yes});
+    add_matmul(name + " to weight", {in, s.rows, out, yes, no});
+  }
+
+  void add_matmuls() {
+    const auto no = Transpose::no, yes = Transpose::yes;
+    add_linear("qkv", s.width, 3 * s.width);
+    add_linear("projection", s.width, s.width);
+    add_linear("widening", s.width, 4 * s.width);
+    add_linear("narrowing", 4 * s.width, s.width);
+    add_matmul("head forward", {s.rows, s.width, s.vocab, no, yes});
+    add_matmul("head to input", {s.rows, s.vocab, s.width, no, no});
+    add_matmul("head to weight", {s.vocab, s.rows, s.width, yes, no});
+  }
+
+  void add_layer_norm() {
+    const Shape x{s.rows, s.width}, c{s.width}, r{s.rows};
+    const auto saved = [=](Operands make) {
+      return LayerNormSaved{make.noise(x), make.noise(c), make.zeros(r, f32), make.zeros(r, f32)};
+    };
+    add("layer_norm", to_string(x), [=](Operands make) {
+      const LayerNormSaved at = saved(make);
+      const Tensor bias = make.noise(c), y = make.zeros(x);
+      return [=] { kernel::layer_norm(at, bias, 1e-5, y); };
+    });
+    add("layer_norm_backward", to_string(x), [=](Operands make) {
+      const LayerNormSaved at = saved(make);
+      kernel::layer_norm(at, make.noise(c), 1e-5, make.zeros(x));  // writes the statistics
+      const Tensor dy = make.noise(x);
+      const LayerNormGradients out{make.zeros(x), Write::set, make.zeros(c), make.zeros(c)};
+      return [=] { kernel::layer_norm_backward(at, dy, out); };
+    });
+  }
+
+  void add_attention() {
+    const int64_t B = s.rows / s.window, T = s.window, C = s.width, H = C / s.head;
+    const std::string shape = str("B ", B, ", T ", T, ", H ", H, ", D ", s.head);
+    const auto saved = [=](Operands make) {
+      return AttentionSaved{make.noise({B, T, 3 * C}), make.zeros({B, T, C}),
+                            make.zeros({B, H, T}, f32), H};
+    };
+    add("attention", shape,
+        [=](Operands make) { return [at = saved(make)] { kernel::attention(at); }; });
+    add("attention_backward", shape, [=](Operands make) {
+      const AttentionSaved at = saved(make);
+      kernel::attention(at);  // writes what backward reads
+      const Tensor dy = make.noise({B, T, C}), dqkv = make.zeros({B, T, 3 * C});
+      return [=] { kernel::attention_backward(at, dy, dqkv); };
+    });
+  }
+
+  void add_elementwise() {
+    const Shape x{s.rows, s.width}, wide{s.rows, 4 * s.width};
+    add("gelu", to_string(wide), [=](Operands make) {
+      const Tensor in = make.noise(wide), y = make.zeros(wide);
+      return [=] { kernel::gelu(in, y); };
+    });
+    add("gelu_backward", to_string(wide), [=](Operands make) {
+      const Tensor in = make.noise(wide), dy = make.noise(wide), dx = make.zeros(wide);
+      return [=] { kernel::gelu_backward(in, dy, dx, Write::set); };
+    });
+    add("add", to_string(x), [=](Operands make) {
+      const Tensor a = make.noise(x), b = make.noise(x), y = make.zeros(x);
+      return [=] { kernel::add(a, b, y); };
+    });
+  }
+
+  void add_embedding_and_loss() {
+    const int64_t rows = s.rows, vocab = s.vocab;
+    const Shape table{s.vocab, s.width}, x{s.rows, s.width}, logits{s.rows, s.vocab};
+    add("embedding", to_string(x), [=](Operands make) {
+      const Tensor ids = make.ids(rows, vocab), t = make.zeros(table), y = make.zeros(x);
+      return [=] { kernel::embedding(ids, t, y); };
+    });
+    add("embedding_backward", to_string(x), [=](Operands make) {
+      const Tensor ids = make.ids(rows, vocab), dy = make.noise(x), dt = make.zeros(table);
+      return [=] { kernel::embedding_backward(ids, dy, dt); };
+    });
+    add("cross_entropy", to_string(logits), [=](Operands make) {
+      const Tensor ids = make.ids(rows, vocab), l = make.noise(logits), loss = make.zeros({1}, f32);
+      return [=] { kernel::cross_entropy(l, ids, loss); };
+    });
+    add("cross_entropy_backward", to_string(logits), [=](Operands make) {
+      const Tensor ids = make.ids(rows, vocab), l = make.noise(logits), dl = make.zeros(logits);
+      const Tensor dloss = make.zeros({1}, f32);
+      kernel::fill(1, dloss);
+      return [=] { kernel::cross_entropy_backward(l, ids, dloss, dl); };
+    });
+  }
+
+  // The update of one block's parameters.
+  void add_update() {
+    const Shape n{12 * s.width * s.width + 13 * s.width};
+    add("adamw", to_string(n), [=](Operands make) {
+      const AdamWUpdate u{.parameter = make.noise(n),
+                          .gradient = make.noise(n),
+                          .exp_avg = make.zeros(n, f32),
+                          .exp_avg_sq = make.zeros(n, f32),
+                          .master = make.dtype == f32 ? Tensor() : make.bench.noise(n, f32)};
+      return [=] { kernel::adamw(u); };
+    });
+    add("sum_of_squares", to_string(n), [=](Operands make) {
+      const Tensor x = make.noise(n), out = make.zeros({1}, Dtype::f64);
+      return [=] { kernel::sum_of_squares(x, out); };
+    });
+    add("copy that casts", to_string(n) + " fp32 to 16 bits", [=](Operands make) {
+      const Tensor from = make.bench.noise(n, f32),
+                   to = make.zeros(n, make.dtype == f32 ? Dtype::bf16 : make.dtype);
+      return [=] { kernel::copy(from, to); };
+    });
+  }
+
+  const KernelSizes s;
+  std::vector<KernelCase> cases_;
+};
+
+}  // namespace
+
+std::vector<KernelCase> kernel_cases(const KernelSizes& sizes) { return Cases(sizes).all(); }
+
+}  // namespace zl::cli

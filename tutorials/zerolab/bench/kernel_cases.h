@@ -1,0 +1,37 @@
+// The kernels of a training step of a GPT, on random data: the cases of `zerolab bench kernels`.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutorials/zerolab/bench/measure.h"
+
+namespace zl::cli {
+
+using Work = std::function<void()>;
+
+// The defaults are GPT-2 124M's, except for the number of rows.
+struct KernelSizes {
+  int64_t rows = 1024;    // B·T
+  int64_t window = 1024;  // T; divides rows
+  int64_t width = 768, head = 64, vocab = 50257;
+};
+
+// (m, k)(k, n); an operand is stored transposed if its flag says so.
+struct Product {
+  int64_t m, k, n;
+  Transpose a, b;
+};
+
+struct KernelCase {
+  std::string kernel, shape;
+  // Allocates the operands. The work keeps them alive.
+  std::function<Work(Workbench&, Dtype)> prepare;
+  std::optional<Product> product;  // of a matmul
+};
+
+std::vector<KernelCase> kernel_cases(const KernelSizes& sizes);
+
+}  // namespace zl::cli
