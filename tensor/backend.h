@@ -124,12 +124,14 @@ class Backend {
   virtual bool holds_data() const { return true; }        // false on meta
   virtual bool host_addressable() const { return true; }  // whether the host may read its memory
 
-  // A block aligned to 64 bytes, or null if the device has no memory left. Called by Memory only.
+  // [B] The size of the segments that Memory divides into blocks (tensor/block_pool.h). 0: each
+  // block has its own segment, which is given back when the block is released.
+  virtual int64_t segment() const { return 0; }
+  // A segment from the system or from a GPU's driver, aligned to 64 bytes on the CPU, to 256 on a
+  // GPU; null if there is no memory left. Called by Memory's pool only.
   virtual void* allocate(int64_t bytes) = 0;
-  virtual void release(void* block, int64_t bytes) noexcept = 0;
-  // Whether the backend caches released blocks itself, so that Memory must not.
-  virtual bool caches_blocks() const { return false; }
-  virtual int64_t driver_calls() const { return 0; }  // allocations and frees by a GPU's driver
+  // Returns when work that was enqueued before and uses the segment has ended.
+  virtual void release(void* segment, int64_t bytes) noexcept = 0;
   // Makes every element of every type in the block NaN (tests).
   virtual void poison(void* block, int64_t bytes) noexcept = 0;
 

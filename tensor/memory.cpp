@@ -7,15 +7,6 @@
 #include "tensor/backend.h"
 #include "tensor/error.h"
 
-// AddressSanitizer sees use after free only if freed blocks are not cached.
-#if defined(__SANITIZE_ADDRESS__)
-#define ZEROLAB_ADDRESS_SANITIZER 1
-#elif defined(__has_feature)
-#define ZEROLAB_ADDRESS_SANITIZER __has_feature(address_sanitizer)
-#else
-#define ZEROLAB_ADDRESS_SANITIZER 0
-#endif
-
 namespace zl {
 
 const char* name(MemoryUse use) {
@@ -69,28 +60,7 @@ int64_t address(const void* block) { return int64_t(reinterpret_cast<uintptr_t>(
 }  // namespace
 
 Memory::Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options)
-    : device_(device), backend_(backend), events_(events), options_(options) {}
-
-Memory::~Memory() { free_cached_blocks(); }
-
-void Memory::free_cached_blocks() noexcept {
-  for (auto& [bytes, blocks] : free_blocks_) {
-    for (void* block : blocks) backend_.release(block, bytes);
-    blocks.clear();
-  }
-}
-
-void* Memory::take(int64_t bytes) {
-  if (auto found = free_blocks_.find(bytes);
-      found != free_blocks_.end() && !found->second.empty()) {
-    void* block = found->second.back();
-    found->second.pop_back();
-    return block;
-  }
-  if (void* block = backend_.allocate(bytes)) return block;
-  free_cached_blocks();  // the system has no memory left: free the cache and try again
-  return backend_.allocate(bytes);
-}
+    : device_(device), backend_(backend), events_(events), options_(options), pool_(backend) {}
 
 void* Memory::allocate(MemoryUse use, int64_t bytes) {
   require(int(use) >= 0 && int(use) < kMemoryUses, "there is no MemoryUse ", int(use));
@@ -103,7 +73,10 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
         str("the limit is ", human_bytes(options_.limit), " (", options_.limit, " bytes)"));
   void* block = nullptr;
   if (bytes > 0 && backend_.holds_data()) {
-    block = take(bytes);
+    try {
+      block = pool_.allocate(bytes);
+    } catch (const std::bad_alloc&) {  // for the pool's lists
+    }
     if (!block) out_of_memory(use, bytes, "the system has no memory left");
     if (options_.poison) backend_.poison(block, bytes);
   }
@@ -122,12 +95,7 @@ void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
   events_.append(EventKind::release, name(use), bytes, address(block), name(options_.pool));
   if (!block) return;
   if (options_.poison) backend_.poison(block, bytes);
-  if (ZEROLAB_ADDRESS_SANITIZER || backend_.caches_blocks()) return backend_.release(block, bytes);
-  try {
-    free_blocks_[bytes].push_back(block);
-  } catch (const std::bad_alloc&) {  // no memory for the cache's list: the system gets the block
-    backend_.release(block, bytes);
-  }
+  pool_.release(block, bytes);
 }
 
 void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const {

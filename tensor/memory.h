@@ -10,9 +10,8 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
+#include "tensor/block_pool.h"
 #include "tensor/events.h"
 
 namespace zl {
@@ -92,14 +91,12 @@ struct MemoryOptions {
 // The allocator of one rank in one pool, with a ledger and a limit. Each tensor knows its Memory,
 // and an op allocates its result in the Memory of its input.
 //
-// Freed blocks are cached by size and reused, unless the backend caches blocks itself. So a
-// training step that repeats allocates nothing from the system. Ledger and limit do not count
-// cached blocks: the process may hold more than live_total(). Must outlive its tensors. Not
-// thread-safe.
+// Blocks come from a pool, which keeps released ones. So a training step that repeats allocates
+// nothing from the system. Ledger and limit do not count free blocks: the process may hold more
+// than live_total(). Must outlive its tensors, and its backend must outlive it. Not thread-safe.
 class Memory {
  public:
   Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options = {});
-  ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
@@ -119,18 +116,18 @@ class Memory {
   // Tests: the k-th allocation from now (counting from 1) throws OutOfMemory. 0 switches it off.
   void fail_at(int64_t k) { fail_in_ = k; }
   int64_t allocations() const { return allocations_; }  // since construction
+  // Segments that the pool has taken from the system, or given back, since construction.
+  int64_t system_calls() const { return pool_.system_calls(); }
 
  private:
   [[noreturn]] void out_of_memory(MemoryUse use, int64_t bytes, const std::string& why) const;
-  void* take(int64_t bytes);  // a cached block or a new one; null if there is none
-  void free_cached_blocks() noexcept;
 
   Device device_;
   Backend& backend_;
   EventStream& events_;
   MemoryOptions options_;
   MemoryLedger ledger_;
-  std::unordered_map<int64_t, std::vector<void*>> free_blocks_;  // cached, by size [B]
+  BlockPool pool_;
   int64_t fail_in_ = 0, allocations_ = 0;
 };
 

@@ -355,7 +355,7 @@ void NcclCommunicator::enqueue(const std::vector<Operation*>& operations) {
 // The compute stream waits, and the host goes on; without a stream the data has moved already. So a
 // reduction may still use its scratch, which is freed here. That is safe because a free block is
 // used again only by work behind the compute stream, which now waits for the reduction: by kernels
-// in it, and by operations, which begin after an event of it (tensor/cuda/device_pool.h).
+// in it, and by operations, which begin after an event of it (tensor/block_pool.h).
 void NcclCommunicator::complete(Operation& op) {
   require(op.state != Operation::State::checked, describe(op.call),
           " is waited for before its group has ended");

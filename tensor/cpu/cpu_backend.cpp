@@ -4,18 +4,50 @@
 #include <cstring>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+// AddressSanitizer sees use after free only if freed blocks go back to the system.
+#if defined(__SANITIZE_ADDRESS__)
+#define ZEROLAB_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#define ZEROLAB_ADDRESS_SANITIZER __has_feature(address_sanitizer)
+#else
+#define ZEROLAB_ADDRESS_SANITIZER 0
+#endif
+
 namespace zl {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};  // [B] of a cache line
+constexpr int64_t kCacheLine = 64, kHugePage = int64_t(2) << 20;  // [B]
+
+std::align_val_t alignment(int64_t bytes) {
+  return std::align_val_t(size_t(bytes <= kHugePage ? kCacheLine : kHugePage));
+}
 
 }  // namespace
 
+// A segment is addresses: its pages take memory when they are first touched. So it is large, and
+// blocks of most sizes share it.
+int64_t CpuBackend::segment() const { return ZEROLAB_ADDRESS_SANITIZER ? 0 : int64_t(128) << 20; }
+
+// With huge pages the processor translates fewer addresses. A small program gets small pages,
+// because it would waste most of a huge one.
 void* CpuBackend::allocate(int64_t bytes) {
-  return ::operator new(size_t(bytes), kAlignment, std::nothrow);
+  void* const segment = ::operator new(size_t(bytes), alignment(bytes), std::nothrow);
+#if defined(MADV_HUGEPAGE)
+  if (segment && bytes > kHugePage) {
+    madvise(segment, size_t(kHugePage), MADV_NOHUGEPAGE);
+    madvise(static_cast<char*>(segment) + kHugePage, size_t(bytes - kHugePage), MADV_HUGEPAGE);
+  }
+#endif
+  return segment;
 }
 
-void CpuBackend::release(void* block, int64_t) noexcept { ::operator delete(block, kAlignment); }
+void CpuBackend::release(void* segment, int64_t bytes) noexcept {
+  ::operator delete(segment, alignment(bytes));
+}
 
 void CpuBackend::poison(void* block, int64_t bytes) noexcept {
   constexpr uint16_t nan = 0x7ff1u;  // repeated, it is a signalling NaN in every type

@@ -11,6 +11,7 @@ class CpuBackend : public Backend {
   const char* name() const override { return "cpu"; }
 
   // cpu_backend.cpp
+  int64_t segment() const override;
   void* allocate(int64_t bytes) override;
   void release(void* block, int64_t bytes) noexcept override;
   void poison(void* block, int64_t bytes) noexcept override;

@@ -1,17 +1,13 @@
 #include <cstring>
 
 #include "tensor/cuda/cuda_backend.h"
-#include "tensor/cuda/device_pool.h"
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/pinned_blocks.h"
 #include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
 CudaBackend::CudaBackend(int device, GpuOptions options)
-    : device_(device),
-      options_(options),
-      pool_(std::make_unique<DevicePool>(options.segment)),
-      pinned_(std::make_unique<PinnedBlocks>(*this)) {
+    : device_(device), options_(options), pinned_(std::make_unique<PinnedBlocks>(*this)) {
   int count = 0;
   require_cuda(cudaGetDeviceCount(&count), "cannot count the GPUs");
   if (device < 0 || device >= count)
@@ -28,24 +24,31 @@ CudaBackend::CudaBackend(int device, GpuOptions options)
   }
 }
 
-// Other ranks may still read this rank's memory, but its compute stream waits until they have
-// (Work::wait), and release_all waits for the compute stream.
 CudaBackend::~CudaBackend() { release_all(); }
 
 void CudaBackend::release_all() noexcept {
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamSynchronize(stream);
   pinned_.reset();
-  pool_.reset();
   cudaFreeHost(staging_);
   if (blas_) destroy_blas(blas_);
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamDestroy(stream);
 }
 
-void* CudaBackend::allocate(int64_t bytes) { return pool_->allocate(bytes); }
-void CudaBackend::release(void* block, int64_t) noexcept { pool_->release(block); }
-int64_t CudaBackend::driver_calls() const { return pool_->driver_calls(); }
+void* CudaBackend::allocate(int64_t bytes) {
+  void* segment = nullptr;
+  if (cudaMalloc(&segment, size_t(bytes)) == cudaSuccess) return segment;
+  cudaGetLastError();  // clears the error; Memory reports what did not fit
+  return nullptr;
+}
+
+// Other ranks may still read this rank's memory, but its compute stream waits until they have
+// (Work::wait).
+void CudaBackend::release(void* segment, int64_t) noexcept {
+  for (CUstream_st* stream : streams_) cudaStreamSynchronize(stream);
+  cudaFree(segment);
+}
 
 void CudaBackend::poison(void* block, int64_t bytes) noexcept {
   cudaMemsetAsync(block, 0xff, size_t(bytes), stream());  // all bits set are NaN in every type

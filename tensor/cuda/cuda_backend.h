@@ -1,7 +1,7 @@
 // Kernels on one NVIDIA GPU. Each .cu file of kernels defines one family; the file of the same name
 // in tensor/cpu/ is its plain reference.
 //
-// A backend belongs to one rank. It owns two CUDA streams, a memory pool and a cuBLAS handle.
+// A backend belongs to one rank. It owns two CUDA streams and a cuBLAS handle.
 // wait_event is the only order between the streams. Results are deterministic: no floating-point
 // atomics, and every sum in one fixed order.
 #pragma once
@@ -22,7 +22,6 @@ struct cublasContext;
 
 namespace zl::ZEROLAB_CUDA {
 
-class DevicePool;
 class PinnedBlocks;
 
 class CudaBackend final : public Backend {
@@ -38,10 +37,9 @@ class CudaBackend final : public Backend {
   CUstream_st* stream(Stream s = Stream::compute) const { return streams_[size_t(s)]; }
 
   // cuda_backend.cu
+  int64_t segment() const override { return options_.segment; }
   void* allocate(int64_t bytes) override;
   void release(void* block, int64_t bytes) noexcept override;
-  bool caches_blocks() const override { return true; }
-  int64_t driver_calls() const override;
   void poison(void* block, int64_t bytes) noexcept override;
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
   void upload(const void* host, const Tensor& to) override;
@@ -121,7 +119,6 @@ class CudaBackend final : public Backend {
   GpuOptions options_;
   CUstream_st* streams_[2] = {};
   cublasContext* blas_ = nullptr;
-  std::unique_ptr<DevicePool> pool_;
   std::unique_ptr<PinnedBlocks> pinned_;
   int64_t host_waits_ = 0;
   std::map<int, bool> peers_;  // whether this GPU can access that one; filled at first use

@@ -81,13 +81,15 @@ void explain(cudaError_t status, Gpus& found) {
 // CPU kernels on pinned memory.
 class PinnedBackend final : public CpuBackend {
  public:
+  int64_t segment() const override { return GpuOptions().segment; }
   void* allocate(int64_t bytes) override {
-    void* block = nullptr;
-    if (cudaHostAlloc(&block, size_t(bytes), cudaHostAllocPortable) == cudaSuccess) return block;
+    void* segment = nullptr;
+    if (cudaHostAlloc(&segment, size_t(bytes), cudaHostAllocPortable) == cudaSuccess)
+      return segment;
     cudaGetLastError();
     return nullptr;
   }
-  void release(void* block, int64_t) noexcept override { cudaFreeHost(block); }
+  void release(void* segment, int64_t) noexcept override { cudaFreeHost(segment); }
 };
 
 }  // namespace

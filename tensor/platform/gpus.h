@@ -41,7 +41,7 @@ Gpus find_gpus(int open = std::numeric_limits<int>::max());
 
 struct GpuOptions {
   bool tf32 = false;  // fp32 matmuls round their inputs to TF32's 10 bits
-  // [B] The size of the pool's allocations from the driver (tensor/cuda/device_pool.h).
+  // [B] The size of Memory's segments from the driver (tensor/block_pool.h).
   int64_t segment = int64_t(32) << 20;
 };
 

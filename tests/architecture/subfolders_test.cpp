@@ -169,7 +169,7 @@ TEST_CASE(
   CHECK(wrong("stages/zero1.cpp", "stages/train/trainer.h"));
   CHECK(wrong("stages/predict/closed_form.cpp", "stages/deepspeed/config.h"));
   CHECK(wrong("tensor/tensor.cpp", "tensor/io/safetensors.h"));
-  CHECK(wrong("tensor/memory.h", "tensor/cuda/device_pool.h"));
+  CHECK(wrong("tensor/memory.h", "tensor/cuda/pinned_blocks.h"));
   CHECK(wrong("nn/gpt.cpp", "nn/formats/weights.h"));
   CHECK(wrong("tutorials/zerolab/cli/progress.cpp", "tutorials/zerolab/commands/launch.h"));
   CHECK(wrong("tutorials/own_model.cpp", "tutorials/lesson/trial.h"));

@@ -29,15 +29,14 @@ void use_up_all_memory() {
   }
 }
 
-TEST_CASE("memory can be released when the system has none left for the list of cached blocks",
-          "[tensor]") {
+TEST_CASE("memory can be released when the system has none left for the pool's lists", "[tensor]") {
   if (kSanitized) SKIP("a sanitizer ends the program when it gets no memory");
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     EventStream events;
     Memory memory(Device{}, cpu_backend(), events);
-    std::vector<void*> blocks;  // each of another size, so that each needs its own list
+    std::vector<void*> blocks;
     for (int64_t i = 0; i < 500; ++i)
       blocks.push_back(memory.allocate(MemoryUse::activation, 1000 + i));
     use_up_all_memory();

@@ -17,7 +17,7 @@ void* CheckedBackend::allocate(int64_t bytes) {
 }
 
 void CheckedBackend::release(void* block, int64_t bytes) noexcept {
-  ranks_.races().freed(ranks_.accessor(rank_, "the end of its memory"), block, bytes);
+  ranks_.races().freed(ranks_.accessor(rank_, "release"), block, bytes);
   CpuBackend::release(block, bytes);
 }
 

@@ -1,7 +1,7 @@
 // The CPU's kernels, which report to Races what they read and write.
 //
-// Allocation and release count as writes of the block. Memory poisons blocks at both, if it was
-// asked to, and so they are seen here also for blocks that Memory caches.
+// Allocation and release count as writes of the block. Each block has its own segment, so that an
+// access to a block that was released is found, and a race is told by its place in the block.
 #pragma once
 
 #include <initializer_list>
@@ -15,6 +15,7 @@ class CheckedBackend final : public CpuBackend {
  public:
   CheckedBackend(ExploredRanks& ranks, int rank) : ranks_(ranks), rank_(rank) {}
 
+  int64_t segment() const override { return 0; }
   void* allocate(int64_t bytes) override;
   void release(void* block, int64_t bytes) noexcept override;
   void poison(void* block, int64_t bytes) noexcept override;

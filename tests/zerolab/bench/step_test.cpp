@@ -144,25 +144,21 @@ TEST_CASE("a ratio has one sample per round, and there are at most as many round
         2);
 }
 
-TEST_CASE("a step after warm-up takes no memory block from the system; a first step does",
-          "[zerolab]") {
+TEST_CASE("a first step touches more new pages than a step after warm-up", "[zerolab]") {
 #if defined(__SANITIZE_ADDRESS__)
-  SKIP("under AddressSanitizer blocks are not cached, so that a use after release is detected");
+  SKIP("under AddressSanitizer blocks are not pooled, so that a use after release is detected");
 #endif
   const Json warm =
       measured({"--ranks", "2", "--steps", "4", "--warm-up", "2", "--rounds", "2"})["results"];
   for (const Json& row : warm) {
     CAPTURE(row.dump());
-    CHECK(row["system_allocations_per_step"] == 0.0);
     CHECK(row["page_faults_per_step"] >= 0.0);
     if (!row["peak_resident_bytes"].is_null())
       CHECK(row["peak_resident_bytes"] >= row["resident_bytes_before"]);
   }
   const Json cold = measured({"--ranks", "2", "--steps", "1", "--warm-up", "0"})["results"];
-  for (size_t i = 0; i < warm.size(); ++i) {
-    CHECK(cold[i]["system_allocations_per_step"] > 0.0);
+  for (size_t i = 0; i < warm.size(); ++i)
     CHECK(cold[i]["page_faults_per_step"] > warm[i]["page_faults_per_step"]);
-  }
 }
 
 TEST_CASE("a sweep has rows for each value, in the table, in --json and in --csv", "[zerolab]") {

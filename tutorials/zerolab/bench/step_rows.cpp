@@ -4,13 +4,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <deque>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/bench/step.h"
 
 namespace zl::cli {
@@ -18,19 +16,6 @@ namespace zl::cli {
 using Json = nlohmann::ordered_json;
 
 namespace {
-
-// Counts the blocks that Memory could not reuse and took from the system.
-class CountingBackend final : public CpuBackend {
- public:
-  explicit CountingBackend(std::atomic<int64_t>& count) : count_(count) {}
-  void* allocate(int64_t bytes) override {
-    count_.fetch_add(1, std::memory_order_relaxed);
-    return CpuBackend::allocate(bytes);
-  }
-
- private:
-  std::atomic<int64_t>& count_;  // of all ranks
-};
 
 int64_t minor_page_faults() {  // of all threads since the process began
   rusage usage = {};
@@ -66,7 +51,7 @@ class StepRow {
   // One round: `warm_up` steps, then `timed` steps.
   void run(int64_t warm_up, int64_t timed, Progress& progress) {
     warm_up_ = warm_up, timed_ = timed, progress_ = &progress;
-    steps_ = attention_ = faults_ = blocks_ = allocations_ = 0;
+    steps_ = attention_ = faults_ = 0;
     try {
       GptTrainingSpec checked = point_.setup.spec;
       checked.ranks = ranks_;
@@ -117,7 +102,6 @@ class StepRow {
                 {"peak_total_bytes", peak_},
                 {"tokens_per_step", tokens_},
                 {"page_faults_per_step", page_faults_},
-                {"system_allocations_per_step", known(system_allocations_, counts_)},
                 {"peak_resident_bytes", known(peak_resident_, peak_resident_ > 0)},
                 {"resident_bytes_before", known(resident_before_, peak_resident_ > 0)}});
     return row;
@@ -147,13 +131,6 @@ class StepRow {
     spec.engine.stage = stage_;
     spec.steps = warm_up_ + timed_;
     if (!independent_) spec.ranks = ranks_;
-    // With offloaded state this backend would make casting copies take a detour through a third
-    // buffer, as between a GPU and the host.
-    counts_ = spec.device == DeviceKind::cpu && !spec.engine.offload_optimizer;
-    if (counts_)
-      spec.backends = [this](int) {
-        return RankBackends{.device = std::make_unique<CountingBackend>(allocations_)};
-      };
     return spec;
   }
 
@@ -175,7 +152,6 @@ class StepRow {
     const auto body = [&](Communicator& all) {
       const int run = all.rank();
       GptTrainingSpec spec = all_ranks;
-      if (spec.backends) spec.backends = [&](int) { return all_ranks.backends(run); };
       int64_t steps = 0;
       TrainingCallbacks callbacks;
       callbacks.at_start = [&](Trainer& training) {
@@ -202,14 +178,13 @@ class StepRow {
     begin_step();
   }
   void begin_step() {
-    if (steps_ == warm_up_) faults_ = -minor_page_faults(), blocks_ = -allocations_.load();
+    if (steps_ == warm_up_) faults_ = -minor_page_faults();
     progress_->item(str(point_.label(), name(), " on ", ranks_, ranks_ == 1 ? " rank" : " ranks",
                         ", step ", steps_ + 1));
   }
   void end_step() {
     if (++steps_ < warm_up_ + timed_) return begin_step();
     faults_ += minor_page_faults();
-    blocks_ += allocations_.load();
   }
 
   void add(const std::vector<TrainingResult>& results) {
@@ -229,7 +204,6 @@ class StepRow {
     operations_ = 6.0 * double(point_.setup.spec.model.parameters()) * double(tokens_) +
                   1.4 * double(attention_ / (warm_up_ + timed_)) * ranks_;
     page_faults_ = std::max(page_faults_, double(faults_) / double(timed_));
-    system_allocations_ = std::max(system_allocations_, double(blocks_) / double(timed_));
   }
 
   const StepPoint& point_;
@@ -243,17 +217,15 @@ class StepRow {
   int64_t tokens_ = 0;                       // per step, over all ranks
   double operations_ = 0;                    // [FLOP] per step, over all ranks
   std::vector<int64_t> peak_;                // [B] per rank, device and host together
-  // Per timed step of the whole process, the maximum over the rounds: pages touched for the first
-  // time, and blocks of memory taken from the system.
-  double page_faults_ = 0, system_allocations_ = 0;
+  // Pages that the whole process touched for the first time, per timed step: the maximum over the
+  // rounds.
+  double page_faults_ = 0;
   // [B] of the whole process: the maximum over the rounds, and before that round began.
   int64_t peak_resident_ = 0, resident_before_ = 0;
 
   // Of the current round.
   Progress* progress_ = nullptr;
-  int64_t warm_up_ = 0, timed_ = 0, steps_ = 0, attention_ = 0, faults_ = 0, blocks_ = 0;
-  std::atomic<int64_t> allocations_ = 0;  // by all ranks
-  bool counts_ = false;                   // whether allocations are counted
+  int64_t warm_up_ = 0, timed_ = 0, steps_ = 0, attention_ = 0, faults_ = 0;
 };
 
 std::deque<StepRow> all_rows(const StepOptions& options, const std::vector<StepPoint>& points) {
