@@ -25,10 +25,10 @@ void run_kernels(Inputs inputs, F&& kernels) {
   }
 }
 
-// The Var of an op's value. Records `backward` if a tape records and any input needs a gradient;
-// otherwise the value is a constant.
+// The Var of an op's value. Records `backward` and `again` if a tape records and any input needs a
+// gradient; otherwise the value is a constant.
 template <class F>
-Var record_op(Inputs inputs, Tensor y, F&& backward) {
+Var record_op(Inputs inputs, Tensor y, F&& backward, Kept again = {}) {
   Tape* tape = nullptr;
   bool needed = false;
   for (const Var* v : inputs) {
@@ -36,7 +36,7 @@ Var record_op(Inputs inputs, Tensor y, F&& backward) {
     needed = needed || v->needs_gradient();
   }
   if (!tape || !needed) return Var::constant(tape, std::move(y));
-  return tape->record(std::move(y), std::forward<F>(backward));
+  return tape->record(std::move(y), std::forward<F>(backward), std::move(again));
 }
 
 Shape with_last(Shape shape, int64_t last) {
@@ -70,21 +70,24 @@ Var times_weight(const Var& x, const Var& weight, const Var* bias, Transpose tra
     else
       kernel::matmul(x.value(), Transpose::no, weight.value(), transpose, y);
   });
-  return record_op({&x, &weight, &b}, y, [x, weight, to_bias = b.target(), t](Tensor dy) {
+  const auto backward = [kept_x = x.keep(), to_x = x.target(), x_shape = x.value().shape(), weight,
+                         to_bias = b.target(), t](Tensor dy) {
     if (weight.needs_gradient()) {
       GradientSlot dw = Tape::slot(weight.target(), weight.value().shape(), dy);
+      const Tensor x = kept_x();  // a recomputed x is freed at the end of this block
       if (t)
-        kernel::matmul(dy, Transpose::yes, x.value(), Transpose::no, dw.tensor, dw.write);
+        kernel::matmul(dy, Transpose::yes, x, Transpose::no, dw.tensor, dw.write);
       else
-        kernel::matmul(x.value(), Transpose::yes, dy, Transpose::no, dw.tensor, dw.write);
+        kernel::matmul(x, Transpose::yes, dy, Transpose::no, dw.tensor, dw.write);
     }
     if (to_bias) kernel::sum_rows(dy, accumulation_buffer(to_bias, {dy.dim(-1)}, dy));
-    if (x.needs_gradient()) {
-      GradientSlot dx = Tape::slot(x.target(), x.value().shape(), dy);
+    if (to_x) {
+      GradientSlot dx = Tape::slot(to_x, x_shape, dy);
       kernel::matmul(dy, Transpose::no, weight.value(), t ? Transpose::no : Transpose::yes,
                      dx.tensor, dx.write);
     }
-  });
+  };
+  return record_op({&x, &weight, &b}, y, backward);
 }
 
 }  // namespace
@@ -117,10 +120,13 @@ Var add(const Var& a, const Var& b) {
   });
 }
 
-Var gelu(const Var& x) {
-  Tensor y = activation_like(x.value(), x.value().shape());
-  kernel::gelu(x.value(), y);
-  return record_op({&x}, y, [x = x.value(), to_x = x.target()](Tensor dy) {
+Var gelu(const Var& x, Output output) {
+  const auto compute = [x = x.value()] {
+    Tensor y = activation_like(x, x.shape());
+    kernel::gelu(x, y);
+    return y;
+  };
+  const auto backward = [x = x.value(), to_x = x.target()](Tensor dy) {
     if (!dy.unique()) {
       GradientSlot dx = Tape::slot(to_x, x.shape(), x);
       kernel::gelu_backward(x, dy, dx.tensor, dx.write);
@@ -129,32 +135,38 @@ Var gelu(const Var& x) {
     // This is the only handle to dy, so dx overwrites it: no second buffer is allocated.
     kernel::gelu_backward(x, dy, dy, Write::set);
     Tape::accumulate(to_x, std::move(dy));
-  });
+  };
+  return record_op({&x}, compute(), backward,
+                   output == Output::recomputed ? Kept(compute) : Kept());
 }
 
-Var layer_norm(const Var& x, const Var& weight, const Var& bias, double eps) {
+Var layer_norm(const Var& x, const Var& weight, const Var& bias, Output output, double eps) {
   const int64_t R = x.value().rows();
-  Tensor y = activation_like(x.value(), x.value().shape());
-  const Tensor mean = statistics(y, {R}), rstd = statistics(y, {R});
-  run_kernels({&x, &weight, &bias}, [&] {
-    kernel::layer_norm({x.value(), weight.value(), mean, rstd}, bias.value(), eps, y);
-  });
-  return record_op(
-      {&x, &weight, &bias}, y, [x, weight, to_bias = bias.target(), mean, rstd](Tensor dy) {
-        // The kernel computes all three gradients. Those that are not needed go to scratch.
-        const auto buffer = [&dy](const GradientTarget& target) {
-          if (target) return accumulation_buffer(target, {dy.dim(-1)}, dy);
-          const Tensor scratch = activation_like(dy, {dy.dim(-1)});
-          kernel::fill(0, scratch);
-          return scratch;
-        };
-        const Tensor dweight = buffer(weight.target()), dbias = buffer(to_bias);
-        const GradientSlot dx = x.needs_gradient()
-                                    ? Tape::slot(x.target(), x.value().shape(), dy)
-                                    : GradientSlot{activation_like(dy, dy.shape()), Write::set};
-        kernel::layer_norm_backward({x.value(), weight.value(), mean, rstd}, dy,
-                                    {dx.tensor, dx.write, dweight, dbias});
-      });
+  const Tensor mean = statistics(x.value(), {R}), rstd = statistics(x.value(), {R});
+  const auto compute = [x, weight, bias, mean, rstd, eps] {  // run again, it writes the same bits
+    Tensor y = activation_like(x.value(), x.value().shape());
+    run_kernels({&x, &weight, &bias}, [&] {
+      kernel::layer_norm({x.value(), weight.value(), mean, rstd}, bias.value(), eps, y);
+    });
+    return y;
+  };
+  const auto backward = [x, weight, to_bias = bias.target(), mean, rstd](Tensor dy) {
+    // The kernel computes all three gradients. Those that are not needed go to scratch.
+    const auto buffer = [&dy](const GradientTarget& target) {
+      if (target) return accumulation_buffer(target, {dy.dim(-1)}, dy);
+      const Tensor scratch = activation_like(dy, {dy.dim(-1)});
+      kernel::fill(0, scratch);
+      return scratch;
+    };
+    const Tensor dweight = buffer(weight.target()), dbias = buffer(to_bias);
+    const GradientSlot dx = x.needs_gradient()
+                                ? Tape::slot(x.target(), x.value().shape(), dy)
+                                : GradientSlot{activation_like(dy, dy.shape()), Write::set};
+    kernel::layer_norm_backward({x.value(), weight.value(), mean, rstd}, dy,
+                                {dx.tensor, dx.write, dweight, dbias});
+  };
+  return record_op({&x, &weight, &bias}, compute(), backward,
+                   output == Output::recomputed ? Kept(compute) : Kept());
 }
 
 Var attention(const Var& qkv, int64_t heads) {

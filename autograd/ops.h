@@ -1,7 +1,7 @@
 // Differentiable operations on Vars. Letters as in tensor/shape.h.
 //
 // An op computes its value immediately. If a tape records and an input needs a gradient, the op
-// also records a backward function, which keeps only the tensors that the comment lists. Gradients
+// also records a backward function, which keeps only the values that the comment lists. Gradients
 // of parameters are accumulated directly in the parameters' buffers. All ops throw
 // std::invalid_argument if shapes do not fit, naming shapes and parameters, and OutOfMemory.
 #pragma once
@@ -9,6 +9,14 @@
 #include "autograd/tape.h"
 
 namespace zl {
+
+// How ops that need this output in backward keep it: as a tensor, or as a function that computes it
+// again, with the same bits, from what the output's own op keeps. That is selective activation
+// recomputation: Korthikanti et al. 2022 (arXiv:2205.05198), section 5.
+// linear, matmul and project compute x again into a temporary, which is freed before dx is
+// allocated. Other ops keep the tensor. Parameters are read a second time, so a layer norm's must
+// be in the unit of the op that uses its output, or in root.
+enum class Output { kept, recomputed };
 
 // y = x w + b.  x (…, I), weight (I, O), bias (O) -> (…, O).  Keeps x.
 Var linear(const Var& x, const Var& weight, const Var& bias);
@@ -26,11 +34,12 @@ Var reshape(const Var& x, Shape shape);
 Var add(const Var& a, const Var& b);
 
 // GELU, tanh form: Hendrycks & Gimpel 2016 (arXiv:1606.08415), section 2.  Keeps x.
-Var gelu(const Var& x);
+Var gelu(const Var& x, Output output = Output::kept);
 
 // Normalises each row to mean 0 and variance 1, scales and shifts it: arXiv:1607.06450, eq. 4.
 //   x (…, C), weight (C), bias (C) -> (…, C).  Keeps x, and mean and 1/std of each row.
-Var layer_norm(const Var& x, const Var& weight, const Var& bias, double eps = 1e-5);
+Var layer_norm(const Var& x, const Var& weight, const Var& bias, Output output = Output::kept,
+               double eps = 1e-5);
 
 // Causal self-attention of all heads. Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.
 //   qkv (B, T, 3C): queries, keys, values -> (B, T, C).  Keeps qkv, y and log-sum-exp (B, H, T).

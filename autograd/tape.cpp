@@ -3,10 +3,17 @@
 #include "tensor/kernels.h"
 
 namespace zl {
+namespace {
 
-Var Var::parameter(Tape* tape, Parameter& p) {
+void require_usable(const Parameter& p) {
   require(p.usable, "parameter '", p.name,
           "' is used outside its unit; put parameters that several units share into root");
+}
+
+}  // namespace
+
+Var Var::parameter(Tape* tape, Parameter& p) {
+  require_usable(p);
   Var v({tape, -1, p.requires_grad ? &p : nullptr}, {});
   v.parameter_ = &p;
   return v;
@@ -14,15 +21,18 @@ Var Var::parameter(Tape* tape, Parameter& p) {
 
 const Tensor& Var::value() const {
   if (!parameter_) return value_;
+  require_usable(*parameter_);
   require(
       parameter_->data.defined(), "parameter '", parameter_->name,
       "' has no memory: it is in none of the model's units, or no stage has allocated them yet");
   return parameter_->data;
 }
 
-Var Tape::record(Tensor value, Backward backward) {
+Var Tape::record(Tensor value, Backward backward, Kept again) {
   entries_.push_back({.grad = {}, .backward = std::move(backward), .hook = {}});
-  return Var({this, int(entries_.size()) - 1}, std::move(value));
+  Var v({this, int(entries_.size()) - 1}, std::move(value));
+  v.again_ = std::move(again);
+  return v;
 }
 
 void Tape::hook(std::function<void()> on_backward) {

@@ -7,8 +7,9 @@
 //
 // Invariants. (1) The gradient of an entry is complete when the backward pass reaches it, because
 // all its uses come later on the tape. (2) A backward function captures what it needs: activations
-// as tensors, parameters by address. An activation that no function captured is freed with its last
-// Var. (3) An entry and what it captured are freed before the next entry runs.
+// as tensors, or how to compute them again; parameters by address. An activation that no function
+// captured is freed with its last Var. (3) An entry and what it captured are freed before the next
+// entry runs.
 #pragma once
 
 #include <functional>
@@ -31,6 +32,10 @@ struct GradientTarget {
   explicit operator bool() const { return tape && (index >= 0 || parameter); }
 };
 
+// A value as a backward function keeps it. Each call returns the tensor that was kept, the tensor
+// of a parameter, or a new tensor: the value, computed again.
+using Kept = std::function<Tensor()>;
+
 // A value of the forward pass, or a parameter by its name. With a null tape nothing is recorded.
 class Var {
  public:
@@ -41,8 +46,12 @@ class Var {
   // its unit.
   static Var parameter(Tape* tape, Parameter& parameter);
 
-  // Throws std::invalid_argument if this is a parameter that has no data at the moment.
+  // Throws std::invalid_argument if this is a parameter outside its unit, or without data.
   const Tensor& value() const;
+  // What a backward function captures to have this value later, with the same bits.
+  Kept keep() const {
+    return again_ ? again_ : [v = *this] { return v.value(); };
+  }
   Tape* tape() const { return target_.tape; }
   const GradientTarget& target() const { return target_; }
   bool needs_gradient() const { return bool(target_); }
@@ -53,6 +62,7 @@ class Var {
   GradientTarget target_;
   Parameter* parameter_ = nullptr;
   Tensor value_;  // undefined for a parameter
+  Kept again_;    // computes the value again; empty: backward functions keep the value
 };
 
 // A buffer that a backward function writes a gradient into: the first contribution sets it, later
@@ -72,7 +82,10 @@ class Tape {
   Tape(const Tape&) = delete;  // Vars hold its address
   Tape& operator=(const Tape&) = delete;
 
-  Var record(Tensor value, Backward backward);
+  // `again` computes the value once more: the same bits, from what `backward` keeps anyway.
+  // Backward functions that need the value then keep `again` in its place. Empty: they keep the
+  // value. The Var holds `again` too, and with it what that captured.
+  Var record(Tensor value, Backward backward, Kept again = {});
   // Appends a hook that runs when the backward pass reaches this position.
   void hook(std::function<void()> on_backward);
 

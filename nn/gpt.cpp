@@ -67,8 +67,12 @@ GptConfig named_gpt(const std::string& name) {
   throw InputError(str("there is no model '", name, "'; known are ", known));
 }
 
-Gpt::Gpt(GptConfig config, bool checkpoint_activations)
-    : config_(config), checkpoint_activations_(checkpoint_activations) {
+const char* name(Recompute recompute) {
+  constexpr const char* kNames[] = {"none", "selective", "full"};
+  return kNames[int(recompute)];
+}
+
+Gpt::Gpt(GptConfig config, Recompute recompute) : config_(config), recompute_(recompute) {
   config_.check();
   const int64_t C = config_.width;
   const double deviation = 0.02, residual = deviation / std::sqrt(2.0 * double(config_.layers));
@@ -120,17 +124,24 @@ std::array<Var, kCount> parameters_of(Tape* tape, const Unit& unit) {
   return vars;
 }
 
+Output of_norms_and_gelu(Recompute recompute) {
+  return recompute == Recompute::selective ? Output::recomputed : Output::kept;
+}
+
 }  // namespace
 
 Var Gpt::block(Tape* tape, Unit& unit, const Var& x) const {
   const auto [ln_1, ln_1_bias, c_attn, c_attn_bias, c_proj, c_proj_bias, ln_2, ln_2_bias, c_fc,
               c_fc_bias, c_out, c_out_bias] = parameters_of<12>(tape, unit);
+  const Output output = of_norms_and_gelu(recompute_);
   Var attended = attention(  // (B, T, C)
-      linear(layer_norm(x, ln_1, ln_1_bias), c_attn, c_attn_bias), config_.heads);
+      linear(layer_norm(x, ln_1, ln_1_bias, output), c_attn, c_attn_bias), config_.heads);
   const Var y = add(x, linear(attended, c_proj, c_proj_bias));
   attended = {};  // without a tape the last handle: frees (B, T, C) before the MLP takes (B, T, 4C)
-  const Var up = gelu(linear(layer_norm(y, ln_2, ln_2_bias), c_fc, c_fc_bias));  // (B, T, 4C)
-  return add(y, linear(up, c_out, c_out_bias));
+  Var up = gelu(linear(layer_norm(y, ln_2, ln_2_bias, output), c_fc, c_fc_bias), output);
+  // Gives up the last handle, so that GELU's output is freed before add allocates.
+  const Var down = linear(std::exchange(up, {}), c_out, c_out_bias);
+  return add(y, down);
 }
 
 Var Gpt::hidden(Tape* tape, UnitObserver& observer, const Tensor& ids) {
@@ -140,14 +151,14 @@ Var Gpt::hidden(Tape* tape, UnitObserver& observer, const Tensor& ids) {
   Var x = add_positions(embedding(ids, wte), wpe);
   for (size_t i = 1; i < units_.size(); ++i) {
     Unit& unit = units_[i];
-    if (checkpoint_activations_)
+    if (recompute_ == Recompute::full)
       x = run_unit_checkpointed(tape, observer, unit, x, [this, &unit](Tape* t, const Var& in) {
         return block(t, unit, in);
       });
     else  // the block takes x over, so that without a tape its input is freed with the block
       x = run_unit(tape, observer, unit, [&] { return block(tape, unit, std::exchange(x, {})); });
   }
-  return layer_norm(x, ln_f, ln_f_bias);
+  return layer_norm(x, ln_f, ln_f_bias, of_norms_and_gelu(recompute_));
 }
 
 Var Gpt::loss(Tape* tape, UnitObserver& observer, const Batch& batch) {

@@ -28,10 +28,18 @@ struct GptConfig {
 GptConfig named_gpt(const std::string& name);
 const std::vector<std::string>& gpt_names();
 
+// Activation recomputation: which activations forward does not keep, so that backward computes them
+// again. Same bits, less memory, more time.
+enum class Recompute {
+  none,
+  selective,  // the outputs of layer norms and of GELU: 6 of the 16 (B, T, C) that a block keeps
+  full        // all of a block: it keeps its input and runs a second time in backward
+};
+const char* name(Recompute recompute);  // "none", "selective", "full"
+
 class Gpt final : public Model {
  public:
-  // `checkpoint_activations`: blocks keep only their input and run again in the backward pass.
-  explicit Gpt(GptConfig config, bool checkpoint_activations = false);
+  explicit Gpt(GptConfig config, Recompute recompute = Recompute::selective);
 
   const GptConfig& config() const { return config_; }
   std::string name() const override { return "gpt"; }
@@ -58,7 +66,7 @@ class Gpt final : public Model {
   Var block(Tape* tape, Unit& unit, const Var& x) const;  // (B, T, C) -> (B, T, C)
 
   GptConfig config_;
-  bool checkpoint_activations_;
+  Recompute recompute_;
   std::deque<Parameter> parameters_;
   std::vector<Unit> units_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <new>
 
 #include "tensor/backend.h"
@@ -11,13 +12,17 @@ namespace zl {
 constexpr int64_t kAlignment = 256;  // [B] that of cudaMalloc's segments
 
 void* BlockPool::allocate(int64_t bytes) {
-  if (backend_.segment() == 0) return ++system_calls_, backend_.allocate(bytes);
+  if (backend_.segment() == 0) {
+    ++system_calls_;
+    return backend_.allocate(bytes);
+  }
+  if (bytes > std::numeric_limits<int64_t>::max() - kAlignment) return nullptr;
   bytes = round_up(std::max<int64_t>(bytes, 1), kAlignment);
   auto found = free_.lower_bound({bytes, nullptr});
   if (found == free_.end()) {
-    if (!take_segment(bytes)) {
+    if (!take_segment_for(bytes)) {
       give_back_unused();
-      if (!take_segment(bytes)) return nullptr;
+      if (!take_segment_for(bytes)) return nullptr;
     }
     found = free_.lower_bound({bytes, nullptr});
   }
@@ -41,7 +46,7 @@ void BlockPool::release(void* address, int64_t bytes) noexcept {
   if (block != blocks_.begin()) join_next(std::prev(block));
 }
 
-// A used block.
+// Adds a block that is in use.
 BlockPool::Blocks::iterator BlockPool::add(char* address, int64_t bytes, bool begins_segment) {
   FreeBlocks entry{{bytes, address}};
   return blocks_.emplace(address, Block{bytes, begins_segment, entry.extract(entry.begin())}).first;
@@ -64,21 +69,21 @@ void BlockPool::join_next(Blocks::iterator block) noexcept {
   set_free(block);
 }
 
-// For a block of that size.
-bool BlockPool::take_segment(int64_t bytes) {
+// Takes a segment that holds a block of `bytes`.
+bool BlockPool::take_segment_for(int64_t bytes) {
   for (int64_t size = std::max(bytes, backend_.segment()); size > bytes; size /= 4)
-    if (take_segment_of(size)) return true;
-  return take_segment_of(bytes);
+    if (take_segment(size)) return true;
+  return take_segment(bytes);
 }
 
-bool BlockPool::take_segment_of(int64_t bytes) {
+bool BlockPool::take_segment(int64_t size) {
   ++system_calls_;
-  void* const segment = backend_.allocate(bytes);
+  void* const segment = backend_.allocate(size);
   if (!segment) return false;
   try {
-    set_free(add(static_cast<char*>(segment), bytes, true));
+    set_free(add(static_cast<char*>(segment), size, true));
   } catch (const std::bad_alloc&) {
-    backend_.release(segment, bytes);
+    backend_.release(segment, size);
     throw;
   }
   return true;

@@ -76,18 +76,17 @@ void report(Lesson& lesson, const TrainingSpec& spec, Listener& seen, const Memo
   lesson.number("units", right, L + 1,
                 "units of 4, 4 and 8 B per element: root (V+T+2) C, blocks 12 C^2 + 13 C, padded");
   const int64_t full = seen.timeline[size_t(2 * L + 1)].second,
-                block = 4 * BT * (16 * C + 4 + m.heads);
+                block = 4 * BT * (10 * C + 4 + m.heads);
   lesson.say("bytes of activations");
   for (const auto& [when, bytes] : seen.timeline)
     lesson.say("  " + when + column(with_commas(bytes), 36 - when.size()) + " |" +
                std::string(size_t(40 * bytes / full), '#'));
   lesson.number("block_keeps", seen.timeline[2].second - seen.timeline[1].second, block,
-                "4 B x BT (16 C + 4 + H)");
-  const int64_t ends = 4 * (BT * (4 + 2 * C + m.vocab) + 1);
-  lesson.number("after_forward", full, L * block + ends,
-                "L blocks, and 4 B x (BT (4 + 2 C + V) + 1) outside them");
-  lesson.number("peak", ledger.peak(MemoryUse::activation), full + 4 * BT * C,
-                "after_forward, and the first gradient of backward, 4 B x BT C");
+                "4 B x BT (10 C + 4 + H)");
+  lesson.number("after_forward", full, L * block + 4 * (BT * (4 + C + m.vocab) + 1),
+                "L blocks, and 4 B x (BT (4 + C + V) + 1) outside them");
+  lesson.number("peak", ledger.peak(MemoryUse::activation), L * block + 4 * (BT * (2 + 5 * C) + 1),
+                "L blocks, 4 B x (BT (2 + 5 C) + 1): gradients C and 4 C of the last block");
   lesson.number("dry_run", dry_run(spec, 0).rest.peak(MemoryUse::activation),
                 ledger.peak(MemoryUse::activation),
                 "the same step on the meta backend, which has no data");

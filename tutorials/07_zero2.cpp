@@ -15,8 +15,9 @@ using namespace zl::recording;
 TrainingSpec spec_of(Lesson& lesson, StageKind stage) {
   TrainingSpec spec = training_m(lesson, stage, lesson.count("--layers"));
   spec.micro_batch = lesson.count("--rows");
-  spec.make_model = [layers = lesson.count("--layers"), checkpoint = lesson.on("--recompute")] {
-    return std::make_unique<Gpt>(model_m(layers), checkpoint);
+  const Recompute recompute = lesson.on("--recompute") ? Recompute::full : Recompute::selective;
+  spec.make_model = [layers = lesson.count("--layers"), recompute] {
+    return std::make_unique<Gpt>(model_m(layers), recompute);
   };
   return spec;
 }

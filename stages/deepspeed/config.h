@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/gpt.h"
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
@@ -62,7 +63,7 @@ struct Config {
   Monitor csv_monitor, tensorboard;
 
   // "zerolab"
-  bool recompute = false;
+  Recompute recompute = Recompute::selective;
   bool ordered = true;        // sum over ranks in rank order, also on NCCL
   bool reproducible = false;  // as in EngineOptions; gradients accumulate in fp32
   std::optional<std::string> model, data;

@@ -220,7 +220,7 @@ constexpr ConfigKey kRows[] = {
     {"", "memory_breakdown", boolean, "false", "false", noted, "'compare' prints memory by use"},
     {"", "log_level", text, "null", "", noted, "-q leaves out notes and progress"},
     {"", "activation_checkpointing", object, "", "", noted,
-     "write \"zerolab\": {\"recompute\": true} for activation checkpointing"},
+     "write \"zerolab\": {\"recompute\": \"full\"} for activation checkpointing of every block"},
     {"", "checkpoint datastates_ckpt", object, "", "", noted,
      "train --save-every writes checkpoints, which any stage and number of ranks can load"},
 
@@ -234,8 +234,15 @@ constexpr ConfigKey kRows[] = {
     {kOurs, "separate_master", boolean, "", "false", honoured,
      "an fp32 copy of fp32 weights: 20 bytes per parameter instead of 16"},
     {kOurs, "no_weight_decay", texts, "", "[]", honoured, "patterns (*, ?) of parameter names"},
-    {kOurs, "recompute", boolean, "", "false", honoured,
-     "activation checkpointing: backward computes each block again; less memory, more time"},
+    {kOurs,
+     "recompute",
+     {.kind = Kind::choice, .choices = "none selective full", .or_boolean = true},
+     "",
+     "\"selective\"",
+     honoured,
+     "activations that backward computes again, with the same bits: \"selective\" the outputs of "
+     "layer norms and GELU, 6 of a block's 16 tensors of (B, T, C); \"full\" (or true) everything "
+     "in a block except its input, for one more forward pass; \"none\" (or false) nothing"},
     {kOurs, "model", text, "", "\"small\"", honoured, "as --model"},
     {kOurs, "data", path, "", "", honoured, "as --data; default: the text of this repository"},
     {kOurs, "seed", {Kind::seed, 0}, "", "1337", honoured, "as --seed"},

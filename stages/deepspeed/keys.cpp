@@ -35,6 +35,7 @@ bool in_range(const ConfigType& type, std::optional<double> number) {
 
 // DeepSpeed compares choices of the top level in lower case.
 bool is_choice(const ConfigKey& key, const JsonValue& value) {
+  if (value.kind == Json::boolean) return key.type.or_boolean;
   const std::string text = key.block.empty() ? lower_case(value.text) : value.text;
   const auto choices = words(key.type.choices);
   return value.kind == Json::string &&
@@ -92,7 +93,7 @@ std::string describe(const ConfigType& type) {
     case Kind::number: return "a number" + range;
     case Kind::text: return "a string";
     case Kind::path: return "a string without zero bytes";
-    case Kind::choice: return "one of " + choices;
+    case Kind::choice: return "one of " + choices + (type.or_boolean ? ", true, false" : "");
     case Kind::texts: return "an array of strings";
     case Kind::betas: return "an array of two numbers from 0 to below 1";
     case Kind::object: return "an object";

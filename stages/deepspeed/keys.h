@@ -23,6 +23,7 @@ struct ConfigType {
   Kind kind;
   double least = -kNoLimit, most = kNoLimit;
   std::string_view choices = "";  // of a choice: "none cpu nvme"
+  bool or_boolean = false;        // a choice that may also be true or false
 };
 
 // What zerolab does with a key.

@@ -105,6 +105,12 @@ const JsonValue* ConfigBlock::fitting(const char* key) {
   return nullptr;
 }
 
+void ConfigBlock::store(const JsonValue& value, Recompute& target) const {
+  if (value.kind == Json::boolean) target = value.boolean ? Recompute::full : Recompute::none;
+  for (const Recompute r : {Recompute::none, Recompute::selective, Recompute::full})
+    if (value.text == name(r)) target = r;
+}
+
 void ConfigBlock::store(const JsonValue& value, std::vector<std::string>& target) const {
   target.clear();
   if (value.kind == Json::string) target.push_back(value.text);

@@ -82,6 +82,7 @@ class ConfigBlock {
       : findings_(findings), object_(object), at_(at), path_(std::move(path)) {}
 
   void store(const JsonValue& value, bool& target) const { target = value.boolean; }
+  void store(const JsonValue& value, Recompute& target) const;
   void store(const JsonValue& value, uint64_t& target) const { target = *to_seed(value); }
   void store(const JsonValue& value, std::string& target) const { target = value.text; }
   void store(const JsonValue& value, int64_t& target) const {

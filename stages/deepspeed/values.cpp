@@ -119,7 +119,7 @@ void add_reports_and_ours(const Config& c, Values& v) {
   v["zerolab.ordered"] = json(c.ordered);
   v["zerolab.separate_master"] = json(c.optimizer.separate_master);
   v["zerolab.no_weight_decay"] = json(c.optimizer.no_weight_decay);
-  v["zerolab.recompute"] = json(c.recompute);
+  v["zerolab.recompute"] = json(name(c.recompute));
   v["zerolab.model"] = json(c.model.value_or("small"));
   v["zerolab.data"] = json(c.data);
   v["zerolab.seed"] = json(c.seed);

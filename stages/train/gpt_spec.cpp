@@ -2,7 +2,7 @@
 
 namespace zl {
 
-GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window, bool recompute) {
+GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window, Recompute recompute) {
   GptTrainingSpec spec;
   spec.model = model;
   spec.window = window ? window : model.block_size;

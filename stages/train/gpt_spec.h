@@ -9,12 +9,13 @@ namespace zl {
 // A spec, and what reports tell about its model.
 struct GptTrainingSpec : TrainingSpec {
   GptConfig model;
-  int64_t window = 0;      // tokens of a row
-  bool recompute = false;  // activation checkpointing of every block
+  int64_t window = 0;  // tokens of a row
+  Recompute recompute = Recompute::selective;
 };
 
 // The model's part of a spec: make_model and the rows, sequences of `window` tokens (0:
 // block_size). Throws InputError if they do not fit the model.
-GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window = 0, bool recompute = false);
+GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window = 0,
+                         Recompute recompute = Recompute::selective);
 
 }  // namespace zl

@@ -1,10 +1,10 @@
 // Causal attention; threads share the heads. Each tile of queries is multiplied with the keys up to
-// the end of the tile. So the masked half of the scores is not stored, and computed only in the
-// tiles on the diagonal.
+// the end of the tile. So the masked half of the scores is not stored, and little of it is
+// computed: some scores right beyond the diagonal.
 //
 // A row of weights is exactly 0 beyond its diagonal, and every matmul accumulates over the keys in
 // their order. So the result of a query does not depend on its tile, nor on how many tokens follow
-// it, as long as those are finite.
+// it, as long as those are finite (except the sign of a zero).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -192,7 +192,7 @@ struct HeadOfTensors {
   Head<F> converted(Arena<F>& arena) const {
     const auto copy = [&](const S* from, int64_t stride) {
       F* const to = arena.take(T * D);
-      if (to) convert(from, stride, to, D, T, D);
+      convert(from, stride, to, D, T, D);
       return to;
     };
     Head<F> h{.T = T, .D = D, .stride = D, .stride_y = D, .log_sum_exp = log_sum_exp};

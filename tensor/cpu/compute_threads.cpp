@@ -4,8 +4,6 @@
 #include <deque>
 #include <exception>
 #include <memory>
-#include <stdexcept>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -22,9 +20,8 @@ std::atomic<int64_t> parts_at_work{0};
 
 thread_local bool inside_a_part = false;
 
-// How often a thread looks for a change before it sleeps: longer than the host needs from one
-// kernel to the next. Without a free core it sleeps at once, because it would keep a part from
-// being computed.
+// The number of spins before a thread sleeps: longer than a rank takes from one kernel to the next.
+// Without a free core a thread sleeps at once, because it would keep a part from being computed.
 constexpr int kSpins = 4000;
 
 bool a_core_is_free() {
@@ -52,7 +49,7 @@ struct Parts {
 };
 
 // A worker computes one part at a time. The caller offers a part; the worker takes it, unless the
-// caller takes it back first. Both then know who computes it.
+// caller takes it back first.
 class Worker {
  public:
   explicit Worker(int64_t part) : part_(part), thread_([this] { work(); }) {}
@@ -66,11 +63,13 @@ class Worker {
     state_ = State::offered;
     state_.notify_one();
   }
-  // Returns when the part has been computed: by the caller if the worker has not begun. Then its
-  // exception, or null.
-  std::exception_ptr finish() {
+  // Computes the part on the caller's thread if the worker has not begun.
+  void take_back() {
     State offered = State::offered;
-    if (state_.compare_exchange_strong(offered, State::idle)) return parts_.error_of(part_);
+    if (state_.compare_exchange_strong(offered, State::idle)) error_ = parts_.error_of(part_);
+  }
+  // Waits until the part has been computed. Returns its exception, or null.
+  std::exception_ptr finish() {
     wait_while(State::taken);
     return std::exchange(error_, nullptr);
   }
@@ -108,15 +107,7 @@ class Worker {
 class Team {
  public:
   explicit Team(int64_t threads) : threads_(threads) {
-    for (int64_t i = 1; i < threads; ++i) {
-      try {
-        workers_.emplace_back(i);
-      } catch (const std::system_error& error) {
-        throw std::runtime_error(str("compute thread ", i + 1, " of ", threads,
-                                     " of a rank could not start (", error.what(),
-                                     "); try fewer, or raise the limit on threads (ulimit -u)"));
-      }
-    }
+    for (int64_t i = 1; i < threads; ++i) workers_.emplace_back(i);
   }
   int64_t threads() const { return threads_; }
 
@@ -124,6 +115,7 @@ class Team {
     parts_at_work += count;
     for (int64_t i = 1; i < count; ++i) workers_[size_t(i - 1)].offer(parts);
     std::exception_ptr first = parts.error_of(0);
+    for (int64_t i = 1; i < count; ++i) workers_[size_t(i - 1)].take_back();
     for (int64_t i = 1; i < count; ++i) {
       std::exception_ptr error = workers_[size_t(i - 1)].finish();
       if (!first) first = std::move(error);

@@ -24,11 +24,11 @@ int compute_threads();
 void set_compute_threads(int threads);
 
 // The number of parts into which in_parallel splits [0, n): at least 1, at most compute_threads(),
-// and 1 inside of a part. grain: [n] how much one thread should compute at least.
+// and 1 inside of a part. grain: [n] all parts but the last are multiples of it.
 int64_t parallel_parts(int64_t n, int64_t grain);
 
 // Calls run(job, part) for each part from 0 to parts - 1, and returns when all calls have returned.
-// If some throw, rethrows the exception of the lowest part. Throws std::runtime_error if a worker
+// If some throw, rethrows the exception of the lowest part. Throws std::system_error if a worker
 // cannot start.
 void run_parts(int64_t parts, void (*run)(const void* job, int64_t part), const void* job);
 
@@ -38,7 +38,7 @@ inline constexpr int64_t kGrain = 8192;
 inline int64_t grain_of(int64_t elements) {
   return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, elements));
 }
-// The same of columns: whole cache lines, so that no two threads write into one.
+// The same of columns: multiples of 16, so that two threads rarely write into one cache line.
 inline int64_t grain_of_columns(int64_t rows) { return round_up(grain_of(rows), 16); }
 
 // Calls work(begin, end), or work(part, begin, end), with disjoint ranges that cover [0, n). All

@@ -32,8 +32,8 @@ std::align_val_t alignment(int64_t bytes) {
 // blocks of most sizes share it.
 int64_t CpuBackend::segment() const { return ZEROLAB_ADDRESS_SANITIZER ? 0 : int64_t(128) << 20; }
 
-// With huge pages the processor translates fewer addresses. A small program gets small pages,
-// because it would waste most of a huge one.
+// With huge pages the processor translates fewer addresses. The first 2 MiB of a segment stay in
+// small pages: a small program would waste most of a huge one.
 void* CpuBackend::allocate(int64_t bytes) {
   void* const segment = ::operator new(size_t(bytes), alignment(bytes), std::nothrow);
 #if defined(MADV_HUGEPAGE)

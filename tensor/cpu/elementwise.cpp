@@ -83,8 +83,8 @@ namespace {
 
 constexpr double kSqrt2OverPi = 0.7978845608028654, kCubic = 0.044715;
 
-// GELU computes so many elements at a time, in several loops. One loop would keep few elements in
-// flight, because the operations on an element wait for each other.
+// The number of elements that GELU computes at a time, in several loops. One loop would keep few
+// elements in flight, because the operations on an element wait for each other.
 constexpr int64_t kGeluBlock = 256;  // [n]
 
 // e^-a in place, for 0 <= a <= 87.33, where the result and 2^n are normal numbers. exp_fast without
@@ -107,7 +107,8 @@ void exp_of_minus(double* a, int64_t n) {
   for (int64_t i = 0; i < n; ++i) a[i] = std::exp(-a[i]);
 }
 
-// min(|x|, limit), 0 <= limit; NaN becomes the limit. In integers: GCC clamps floats by branches.
+// min(|x|, limit), 0 <= limit. A NaN in fp32 becomes the limit, because this compares integers: GCC
+// clamps floats by branches.
 inline float clamped_magnitude(float x, float limit) {
   return std::bit_cast<float>(
       std::min(std::bit_cast<int32_t>(x) & 0x7fffffff, std::bit_cast<int32_t>(limit)));
@@ -116,7 +117,7 @@ inline double clamped_magnitude(double x, double limit) { return std::min(std::a
 
 // The tanh form of GELU, x/2 (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), is x times the
 // logistic function of 2u. With e = exp(-|2u|), nothing overflows, and nothing cancels where tanh u
-// is near -1. Beyond |x| = 10, e is below 2e-38, and the result is exactly x or 0.
+// is near -1. Beyond |x| = 10, e is below 2e-38: the result is x, or within 2e-37 of 0.
 template <class F>
 struct GeluTerms {
   F a[kGeluBlock], e[kGeluBlock];

@@ -39,8 +39,8 @@ template <class T>
 struct Block {
   int64_t m, n, depth;
   Rows<T> a;
-  const T* b;    // packed
-  int64_t rows;  // of the packed b, at least depth
+  const T* b;        // packed
+  int64_t packed_k;  // its rows, at least depth
   T* c;
   int64_t stride_c;
   const T* initial;  // null: 0
@@ -60,7 +60,7 @@ void multiply(const Block<T>& g) {
     const int64_t columns = g.triangle == Triangle::c ? std::min(g.n, reach) : g.n;
     const int64_t depth = g.triangle == Triangle::a ? std::min(g.depth, reach) : g.depth;
     for (int64_t n = 0; n < columns; n += kWidth<T>) {
-      TileJob<T> job{depth, g.a.data + m * g.a.row_step, g.a.stride, g.b + n * g.rows};
+      TileJob<T> job{depth, g.a.data + m * g.a.row_step, g.a.stride, g.b + n * g.packed_k};
       job.c = g.c + m * g.stride_c + n;
       job.stride_c = g.stride_c;
       job.initial = g.initial ? g.initial + m * g.stride_initial + n : nullptr;
@@ -90,7 +90,7 @@ std::array<Quad, 4> transposed(const Quad& a, const Quad& b, const Quad& c, cons
           __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
 }
 
-// Packs `depth` x 4 numbers of four rows, of which the last `missing` are not stored.
+// Packs four numbers of each of four rows, of which the last `missing` do not exist.
 template <int64_t width, int64_t missing>
 void pack_four(const float* from, int64_t stride, float* to) {
   const float* const last = from + (missing > 0 ? 1 : 3) * stride;  // an even width misses 0 or 2
@@ -102,22 +102,21 @@ void pack_four(const float* from, int64_t stride, float* to) {
 }
 
 // A strip: number k of row (of B: column) r comes to [k * width + r]. `have` rows exist, the others
-// are zeros. In memory a row is a run of k, `stride` from the next, if along_k is true. Otherwise
-// each k is a run of rows.
+// are zeros. along_k: in memory each row is contiguous along k, `stride` from the next. Otherwise
+// each k is contiguous along the rows.
 template <class T, int64_t width>
 void pack_strip(const T* from, int64_t stride, bool along_k, int64_t have, int64_t depth, T* to) {
   int64_t k = 0;
   if (have == width && !along_k) {
     for (; k < depth; ++k) std::memcpy(to + k * width, from + k * stride, sizeof(T) * width);
-  } else if (std::is_same_v<T, float> && have == width) {
-    for (; k + 4 <= depth; k += 4) {
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    for (; have == width && along_k && k + 4 <= depth; k += 4) {
       int64_t r = 0;
-      if constexpr (std::is_same_v<T, float>) {
-        for (; r + 4 <= width; r += 4)
-          pack_four<width, 0>(from + r * stride + k, stride, to + k * width + r);
-        if constexpr (width % 4 > 0)
-          pack_four<width, 4 - width % 4>(from + r * stride + k, stride, to + k * width + r);
-      }
+      for (; r + 4 <= width; r += 4)
+        pack_four<width, 0>(from + r * stride + k, stride, to + k * width + r);
+      if constexpr (width % 4 > 0)
+        pack_four<width, 4 - width % 4>(from + r * stride + k, stride, to + k * width + r);
     }
   }
   const int64_t row_step = along_k ? stride : 1, k_step = along_k ? 1 : stride;
@@ -126,9 +125,9 @@ void pack_strip(const T* from, int64_t stride, bool along_k, int64_t have, int64
       to[k * width + r] = r < have ? from[r * row_step + k * k_step] : T(0);
 }
 
-// The part of a factor that begins at (row, column) of the matrix.
+// A factor without the rows before `row` and the columns before `column` of the matrix.
 template <class T>
-GemmFactor<T> part(GemmFactor<T> f, int64_t row, int64_t column) {
+GemmFactor<T> without(GemmFactor<T> f, int64_t row, int64_t column) {
   if (f.transpose == Transpose::yes) std::swap(row, column);
   f.data += row * f.stride + column;
   return f;
@@ -138,7 +137,7 @@ template <class T>
 Rows<T> pack_rows(const GemmFactor<T>& a, int64_t rows, int64_t depth, T* to) {
   const bool transposed = a.transpose == Transpose::yes;
   for (int64_t m = 0; m < rows; m += kRows)
-    pack_strip<T, kRows>(part(a, m, 0).data, a.stride, !transposed, std::min(kRows, rows - m),
+    pack_strip<T, kRows>(without(a, m, 0).data, a.stride, !transposed, std::min(kRows, rows - m),
                          depth, to + m * depth);
   return {to, kRows, true, depth};
 }
@@ -171,9 +170,8 @@ struct Split {
   int64_t n, grain;  // [n] rows or columns
 
   Split(int64_t m, int64_t columns, int64_t k) : by_rows(m >= columns), n(std::max(m, columns)) {
-    constexpr int64_t kStrip = 32;      // [n] the columns of the widest tile
     constexpr double kLeast = 1 << 19;  // multiply-adds: some 10 µs
-    grain = double(m) * double(columns) * double(k) < kLeast ? n : kStrip;
+    grain = double(m) * double(columns) * double(k) < kLeast ? n : kWidest;
   }
   int64_t parts() const { return parallel_parts(n, grain); }
 };
@@ -185,7 +183,7 @@ int64_t workspace_of_part(int64_t m, int64_t n, int64_t k) {
 
 }  // namespace
 
-// With threads, as if each computed all of C: so no smaller GEMM needs more.
+// Each thread gets the workspace of the whole GEMM, so that a smaller GEMM never needs more.
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0 || k == 0) return 0;
   return Split(m, n, k).parts() * workspace_of_part(m, n, k);
@@ -195,22 +193,21 @@ template <class T>
 void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to) {
   const bool transposed = b.transpose == Transpose::yes;
   for (int64_t at = 0; at < n; at += kWidth<T>)
-    pack_strip<T, kWidth<T>>(part(b, 0, at).data, b.stride, transposed, std::min(kWidth<T>, n - at),
-                             k, to + at * k);
+    pack_strip<T, kWidth<T>>(without(b, 0, at).data, b.stride, transposed,
+                             std::min(kWidth<T>, n - at), k, to + at * k);
 }
 
-// The first block of k starts from the bias or 0 if C is set; the others start from C.
 template <class T>
 void gemm_packed(const PackedGemmArguments<T>& g) {
   int64_t k = 0;
-  do {  // at least once: K = 0 sets C to zeros or the bias
+  do {  // at least once: K = 0 sets C to zeros
     const int64_t depth = std::min(kDepthBlock, g.k - k);
     for (int64_t m = 0; m < g.m; m += kRowBlock) {
       const int64_t rows = std::min(kRowBlock, g.m - m);
       T* const c = g.c + m * g.stride_c;
       const bool set = g.write == Write::set && k == 0;
-      multiply<T>({rows, g.n, depth, rows_in_place(part(g.a, m, k), rows, depth, g.workspace),
-                   g.b + k * kWidth<T>, g.rows, c, g.stride_c, set ? nullptr : c, g.stride_c,
+      multiply<T>({rows, g.n, depth, rows_in_place(without(g.a, m, k), rows, depth, g.workspace),
+                   g.b + k * kWidth<T>, g.packed_k, c, g.stride_c, set ? nullptr : c, g.stride_c,
                    g.alpha, g.triangle, g.diagonal + m - (g.triangle == Triangle::a ? k : 0)});
     }
     k += kDepthBlock;
@@ -219,7 +216,8 @@ void gemm_packed(const PackedGemmArguments<T>& g) {
 
 namespace {
 
-// A GEMM on one thread.
+// A GEMM on one thread. If C is set, the first block of k starts from the bias or 0, and the others
+// start from C.
 template <class T>
 void gemm_part(const GemmArguments<T>& g) {
   T* const b = g.workspace;
@@ -229,11 +227,11 @@ void gemm_part(const GemmArguments<T>& g) {
     int64_t k = 0;
     do {  // at least once
       const int64_t depth = std::min(kDepthBlock, g.k - k);
-      const Rows<T> packed = pack_rows(part(g.a, m, k), rows, depth, a);
+      const Rows<T> packed = pack_rows(without(g.a, m, k), rows, depth, a);
       const bool set = g.write == Write::set && k == 0;
       for (int64_t n = 0; n < g.n; n += kColumnBlock) {
         const int64_t columns = std::min(kColumnBlock, g.n - n);
-        pack(part(g.b, k, n), depth, columns, b);
+        pack(without(g.b, k, n), depth, columns, b);
         T* const c = g.c + m * g.stride_c + n;
         const T* const bias = g.bias ? g.bias + n : nullptr;
         multiply<T>({rows, columns, depth, packed, b, depth, c, g.stride_c, set ? bias : c,
@@ -256,11 +254,11 @@ void gemm(const GemmArguments<T>& g) {
     if (g.workspace) p.workspace += index * each;
     if (split.by_rows) {
       p.m = end - begin;
-      p.a = part(g.a, begin, 0);
+      p.a = without(g.a, begin, 0);
       p.c += begin * g.stride_c;
     } else {
       p.n = end - begin;
-      p.b = part(g.b, 0, begin);
+      p.b = without(g.b, 0, begin);
       p.c += begin;
       if (g.bias) p.bias += begin;
     }

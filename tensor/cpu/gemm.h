@@ -7,7 +7,7 @@
 // the width of their vectors.
 //
 // All sizes and strides are [n] elements. C must not overlap A, B or the bias. These functions
-// check nothing and throw nothing.
+// check nothing.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,12 @@ struct GemmArguments {
   const T* bias = nullptr;  // (N), added to every row if write is Write::set, else ignored
 };
 
-// [n] Of compute_threads(). A multiple of 64 bytes, not decreasing in m, n and k, equal for all
-// instruction sets.
+// [n] The workspace of gemm() on compute_threads() threads. A multiple of 64 bytes, not decreasing
+// in m, n and k, equal for all instruction sets.
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k);
 
-// T is float or double. Runs on compute_threads(). Never allocates. A sum over no k is 0.
+// T is float or double. Runs on compute_threads(), and throws what run_parts throws. A sum over no
+// k is 0.
 template <class T>
 void gemm(const GemmArguments<T>& arguments);
 
@@ -50,24 +51,24 @@ template <class T>
 void pack(const GemmFactor<T>& b, int64_t k, int64_t n, T* to);
 int64_t packed_elements(int64_t k, int64_t n);
 
-// A matrix of which row r is needed, or not zero, up to column diagonal + r only.
+// A matrix in which only columns 0 to diagonal + r of row r are needed (c), or may be nonzero (a).
 enum class Triangle { none, c, a };
 
 // A GEMM, on the caller's thread, with the first k rows and n columns of a packed factor that has
-// `rows` rows.
+// packed_k rows.
 template <class T>
 struct PackedGemmArguments {
   int64_t m, n, k;
   GemmFactor<T> a;
-  const T* b;    // what pack wrote
-  int64_t rows;  // the k of pack()
+  const T* b;        // what pack wrote
+  int64_t packed_k;  // the k of pack()
   T* c;
   int64_t stride_c;
   Write write;
   T alpha;
   T* workspace;  // packed_rows_elements(m, k), aligned to 64 bytes
   // Which matrix is a triangle. c: elements beyond it may be left as they are; a: they are zeros,
-  // which are skipped. Neither changes a bit, where B is finite.
+  // which are skipped. If B is finite, neither changes a bit, except the sign of a zero.
   Triangle triangle = Triangle::none;
   int64_t diagonal = 0;
 };

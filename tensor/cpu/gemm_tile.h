@@ -1,9 +1,9 @@
-// The tiles of GEMM: the innermost loops, and the only code that is written for instruction sets.
+// The tiles of GEMM: the innermost loops, and the only code for particular instruction sets.
 //
 // A tile of C stays in registers while k runs. For each k, a tile of 14 rows loads 14 numbers of A
 // and two vectors of B, and makes 28 vector multiply-adds of them. Vectors are the compiler's
-// (GCC's vector extension). Edges are padded, so all elements take the same path and are rounded
-// alike.
+// (GCC's vector extension). Missing columns are padded, and missing rows make a shorter tile. So
+// all elements take the same operations and are rounded alike.
 //
 // Only gemm.cpp includes this file. Sizes and strides are [n] elements.
 #pragma once
@@ -21,10 +21,10 @@
 #endif
 
 namespace zl {
-namespace {  // not shared by the libraries of several instruction sets
+namespace {  // internal linkage: each instruction set has its own tiles
 
 // The number of bytes of a vector, a tile's rows, and a * b + c with one rounding where the machine
-// has that. A tile's sums, two vectors of B and one number of A fill the registers.
+// has that. A tile's sums, two vectors of B and one number of A fit into the registers.
 #if defined(__AVX512F__)
 constexpr int64_t kVectorBytes = 64, kRows = 14;  // of 32 registers
 inline __m512 multiply_add(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
@@ -113,8 +113,8 @@ void tile(const TileJob<T>& job) {
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     T* const c = job.c + r * job.stride_c;
-    const T* const initial = job.initial + r * job.stride_initial;
     if (job.initial) {
+      const T* const initial = job.initial + r * job.stride_initial;
       store(multiply_add(alpha, sum[r][0], load<V>(initial)), c);
       store(multiply_add(alpha, sum[r][1], load<V>(initial + kLanes<T>)), c + kLanes<T>);
     } else {
@@ -134,7 +134,7 @@ constexpr std::array<Tile<T>, sizeof...(i)> tiles(std::integer_sequence<int, i..
 template <class T, bool column_major>
 constexpr auto kTiles = tiles<T, column_major>(std::make_integer_sequence<int, kRows>());
 
-// A tile whose last columns are padding, `have` of them are not: computed outside C, then copied.
+// A tile of which only the first `have` columns exist in C: computed in a buffer, then copied.
 template <class T>
 void edge_tile(TileJob<T> job, int64_t height, int64_t have, Tile<T> compute) {
   T padded[kRows * kWidth<T>] = {};

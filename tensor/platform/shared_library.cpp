@@ -16,7 +16,7 @@ std::vector<std::string> candidates(const std::string& file, const std::string& 
   for (std::string one; std::getline(folders, one, ':');)
     if (const std::string path = one + "/" + file; !one.empty() && access(path.c_str(), F_OK) == 0)
       all.push_back(path);
-  all.push_back(folder + "/" + file);
+  if (!folder.empty()) all.push_back(folder + "/" + file);
   all.push_back(file);
   return all;
 }

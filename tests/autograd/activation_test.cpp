@@ -14,7 +14,8 @@ constexpr int64_t kActivation = R * C * 4;  // [B] of one (R, C) in f32
 // Four layers of two matrices each; the tape keeps the inputs of every linear and gelu.
 struct Stack {
   std::vector<Parameter*> w, b;
-  explicit Stack(Workbench& bench) {
+  Output of_gelu;
+  explicit Stack(Workbench& bench, Output of_gelu = Output::kept) : of_gelu(of_gelu) {
     for (int i = 0; i < 4; ++i) {
       w.push_back(&bench.parameter(str("w", i), {C, C}, Dtype::f32));
       b.push_back(&bench.parameter(str("b", i), {C}, Dtype::f32));
@@ -23,7 +24,7 @@ struct Stack {
   Var run(
       Tape* tape, Var x, const std::function<void(int)>& after_layer = [](int) {}) const {
     for (size_t i = 0; i < w.size(); ++i) {
-      x = gelu(linear(x, Var::parameter(tape, *w[i]), Var::parameter(tape, *b[i])));
+      x = gelu(linear(x, Var::parameter(tape, *w[i]), Var::parameter(tape, *b[i])), of_gelu);
       after_layer(int(i));
     }
     return x;
@@ -51,6 +52,25 @@ TEST_CASE("a forward pass with a tape keeps exactly what the ops document", "[au
   const Var y = stack.run(&tape, std::exchange(x, {}));
   // Each linear keeps x, each gelu its input; the last value is held by y alone.
   CHECK(bench.activation_bytes() == (4 + 4 + 1) * kActivation);
+}
+
+TEST_CASE("recomputed outputs are not kept: one temporary at a time, freed before dx",
+          "[autograd]") {
+  Workbench bench;
+  const Stack stack(bench, Output::recomputed);
+  Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
+  Tape tape;
+  const Var y = reshape(stack.run(&tape, std::exchange(x, {})), {R * C});
+  // The first linear keeps x, each gelu its input; the last value is held by y alone.
+  CHECK(bench.activation_bytes() == (1 + 4 + 1) * kActivation);
+  Tensor seed = bench.normal({R, C}, Dtype::f32);
+  const int64_t before = bench.activation_bytes();
+  bench.memory.ledger().reset_peak();
+  tape.backward(y, std::move(seed));
+  // The last gelu frees its input and works in place. Then the last linear allocates its x again,
+  // frees it, and allocates dx.
+  CHECK(bench.memory.ledger().peak(MemoryUse::activation) == before);
+  CHECK(bench.activation_bytes() == kActivation);  // y
 }
 
 TEST_CASE("activations are freed during the backward pass", "[autograd]") {
@@ -96,7 +116,8 @@ TEST_CASE("an activation that no op captured is freed with its last handle", "[a
 TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is empty",
           "[autograd]") {
   Workbench bench;
-  const Stack stack(bench);
+  const Output output = GENERATE(Output::kept, Output::recomputed);
+  const Stack stack(bench, output);
   Parameter &weight = bench.parameter("weight", {C}, Dtype::f32),
             &bias = bench.parameter("bias", {C}, Dtype::f32);
   Parameter& head = bench.parameter("head", {11, C}, Dtype::f32);
@@ -111,7 +132,7 @@ TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is
     try {
       Tape tape;
       Var x = stack.run(&tape, Var::constant(&tape, bench.normal({R, C}, Dtype::f32)));
-      x = add(x, layer_norm(x, Var::parameter(&tape, weight), Var::parameter(&tape, bias)));
+      x = add(x, layer_norm(x, Var::parameter(&tape, weight), Var::parameter(&tape, bias), output));
       const Var loss =
           cross_entropy(project(std::exchange(x, {}), Var::parameter(&tape, head)), targets);
       tape.backward(loss, bench.tensor({1}, {1.0}, Dtype::f32));

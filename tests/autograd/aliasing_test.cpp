@@ -49,10 +49,13 @@ Var random_graph(Tape* tape, Leaves& leaves, uint64_t seed, int size) {
   std::vector<Var> made = {leaf(leaves.a), leaf(leaves.b)};
   for (int i = 0; i < size; ++i) {
     const Var x = made[draw(made.size())], z = made[draw(made.size())];
+    const Output output = draw(2) ? Output::recomputed : Output::kept;
     switch (draw(8)) {
-      case 0: made.push_back(gelu(x)); break;
+      case 0: made.push_back(gelu(x, output)); break;
       case 1: made.push_back(linear(x, leaf(leaves.w), leaf(leaves.bias))); break;
-      case 2: made.push_back(layer_norm(x, leaf(leaves.weight), leaf(leaves.bias), 0.1)); break;
+      case 2:
+        made.push_back(layer_norm(x, leaf(leaves.weight), leaf(leaves.bias), output, 0.1));
+        break;
       case 3: made.push_back(add_positions(x, leaf(leaves.w))); break;
       case 4: made.push_back(project(x, leaf(leaves.w))); break;
       default: made.push_back(add(x, z)); break;
@@ -60,7 +63,7 @@ Var random_graph(Tape* tape, Leaves& leaves, uint64_t seed, int size) {
   }
   Var sum = made[0];
   for (size_t i = 1; i < made.size(); ++i) sum = add(sum, made[i]);
-  return layer_norm(sum, leaf(leaves.weight), leaf(leaves.bias),
+  return layer_norm(sum, leaf(leaves.weight), leaf(leaves.bias), Output::kept,
                     0.1);  // so that numbers stay near 1
 }
 

@@ -28,7 +28,8 @@ const Windows& text(int64_t window) {
 
 constexpr int64_t kWindow = 7;
 
-GptTrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0}, bool recompute = false) {
+GptTrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0},
+                       Recompute recompute = Recompute::selective) {
   GptTrainingSpec spec = gpt_spec(
       {.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256}, kWindow, recompute);
   spec.data = &text(kWindow);
@@ -49,10 +50,12 @@ TEST_CASE("compare on a GPU: every stage has the bits that it promises, every by
     int ranks;
     Dtype precision;
     int64_t accumulation;
-    bool recompute, offload;
+    Recompute recompute;
+    bool offload;
   };
-  const Case c = GENERATE(Case{3, Dtype::f32, 2, false, true}, Case{2, Dtype::bf16, 1, true, false},
-                          Case{2, Dtype::f16, 1, false, true});
+  const Case c = GENERATE(Case{3, Dtype::f32, 2, Recompute::selective, true},
+                          Case{2, Dtype::bf16, 1, Recompute::full, false},
+                          Case{2, Dtype::f16, 1, Recompute::none, true});
   TrainingSpec spec = on_gpu(c.ranks, {0}, c.recompute);
   spec.engine.precision = c.precision;
   spec.engine.accumulation = c.accumulation;

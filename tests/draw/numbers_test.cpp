@@ -87,7 +87,7 @@ TEST_CASE("live_bytes: the ledger after each statement of lesson 01", "[draw]") 
 TEST_CASE("step_memory: states and activations of the lessons' model at the peak", "[draw]") {
   constexpr int64_t V = 65, L = 2, BT = 4 * T;
   const int64_t states = 16 * (V * C + T * C + 2 * C + L * kBlock);  // one rank: no padding
-  const int64_t activations = 4 * (L * BT * (16 * C + 4 + H) + BT * (4 + 2 * C + V) + 1 + BT * C);
+  const int64_t activations = 4 * (L * BT * (10 * C + 4 + H) + BT * (2 + 5 * C) + 1);
   const std::string svg = picture("step_memory");
   named_shape(svg, "activation at most " + bytes(activations));
   named_shape(svg, "peak " + bytes(states + activations));

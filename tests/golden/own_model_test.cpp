@@ -53,7 +53,7 @@ void set_word(StageRunSpec& spec, const std::string& word) {
   } else if (word == "offload") {
     spec.offload = true;
   } else if (word == "recompute") {
-    spec.model.recompute = true;
+    spec.model.recompute = Recompute::full;
   } else if (word == "twice") {
     spec.model.block_twice = true;
   } else if (word == "gpu") {

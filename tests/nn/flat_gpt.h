@@ -14,7 +14,8 @@ struct FlatGpt {
   UnitObserver no_observer;
 
   // GPT-2's initial values; `spread` multiplies their standard deviation.
-  FlatGpt(Workbench& bench, GptConfig config, Dtype type, bool recompute = false, double spread = 1)
+  FlatGpt(Workbench& bench, GptConfig config, Dtype type, Recompute recompute = Recompute::none,
+          double spread = 1)
       : bench(bench),
         gpt(config, recompute),
         data(Tensor::zeros(bench.memory, MemoryUse::parameter, {config.parameters()}, type)),

@@ -97,7 +97,7 @@ TEST_CASE("a model that cannot be is refused with its numbers", "[nn]") {
 
 TEST_CASE("all gradients of a GPT agree with central differences", "[nn]") {
   Workbench bench;
-  const bool recompute = GENERATE(false, true);
+  const auto recompute = GENERATE(Recompute::none, Recompute::selective, Recompute::full);
   const int64_t T = GENERATE(1, 4, 5);
   FlatGpt model(bench, kMini, Dtype::f64, recompute,
                 20);  // far from the flat start, so that all gradients matter
@@ -106,7 +106,7 @@ TEST_CASE("all gradients of a GPT agree with central differences", "[nn]") {
   for (Parameter& p : model.gpt.parameters()) all.push_back(&p);
   const auto loss = [&](Tape* t) { return model.gpt.loss(t, model.no_observer, {ids, targets}); };
   const auto result = check_gradients(all, loss, T == 4 ? 1 : 5);
-  CAPTURE(recompute, T, result.worst);
+  CAPTURE(name(recompute), T, result.worst);
   CHECK(result.largest_error < 1e-7);
   for (const Parameter& p : model.gpt.parameters()) {
     CAPTURE(p.name);
@@ -125,7 +125,7 @@ TEST_CASE("a fresh model's loss is near ln V", "[nn]") {
     FlatGpt model(bench, named_gpt(size), type);
     const Tensor ids = bench.ids({2, 32}, 256), targets = bench.ids({2, 32}, 256);
     CHECK(std::abs(model.loss(ids, targets) - std::log(256.0)) < 0.15);
-    FlatGpt sure(bench, named_gpt(size), type, false, 20);
+    FlatGpt sure(bench, named_gpt(size), type, Recompute::none, 20);
     CHECK(std::abs(sure.loss(ids, targets) - std::log(256.0)) > 0.15);
   }
 }
@@ -139,22 +139,69 @@ TEST_CASE("a recomputed GPT has the same bits and a smaller peak of activations"
     std::vector<double> gradients;
     int64_t peak;
   };
-  const auto run = [&](bool recompute) {
+  const auto run = [&](Recompute recompute) {
     FlatGpt model(bench, kOdd, type, recompute, 3);
     bench.memory.ledger().reset_peak();
     const double loss = model.loss_and_gradients(ids, targets);
     return Outcome{loss, values(model.grad), bench.memory.ledger().peak(MemoryUse::activation)};
   };
-  const Outcome kept = run(false), recomputed = run(true);
+  const Outcome kept = run(Recompute::none), recomputed = run(Recompute::full);
   CHECK(recomputed.loss == kept.loss);
   CHECK(recomputed.gradients == kept.gradients);
   CHECK(double(recomputed.peak) < 0.6 * double(kept.peak));
 }
 
+// By hand, in tensors of (B, T, C) that live at the peak. A block keeps its input 1, ln_1's output
+// 1, qkv 3, the result of attention 1, the sum 1, ln_2's output 1, GELU's input 4 and output 4: 16.
+// Selective recomputation keeps 1 + 1 + 4 of them not. The peak is at one of two places of
+// backward, which one depends on the vocabulary:
+//   head: the blocks, ln_f's input 1 and output 1, the gradient of the logits, ln_f's dy 1. If
+//   ln_f's
+//         output is recomputed, it is freed before dy is allocated: 1 less.
+//   last block's last linear: the blocks, dy 1, dx 4. GELU's output, 4, is freed before dx.
+TEST_CASE("selective recomputation has the same bits and frees 6 of 16 tensors of a block",
+          "[nn]") {
+  Workbench bench;
+  const auto type = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
+  const int64_t vocab = GENERATE(17, 53, 211), layers = GENERATE(1, 3), B = 3, T = 17;
+  GptConfig config = kOdd;
+  config.vocab = vocab;
+  config.layers = layers;
+  const Tensor ids = bench.ids({B, T}, 17), targets = bench.ids({B, T}, 17);
+  const int64_t before = bench.activation_bytes();
+  struct Outcome {
+    double loss;
+    std::vector<double> gradients;
+    int64_t peak;
+  };
+  const auto run = [&](Recompute recompute) {
+    FlatGpt model(bench, config, type, recompute, 3);
+    bench.memory.ledger().reset_peak();
+    const double loss = model.loss_and_gradients(ids, targets);
+    return Outcome{loss, values(model.grad),
+                   bench.memory.ledger().peak(MemoryUse::activation) - before};
+  };
+  const int64_t BTC = B * T * config.width * size_of(type);
+  const int64_t exact = size_of(type == Dtype::f64 ? Dtype::f64 : Dtype::f32);  // of a statistic
+  const auto peak = [&](int64_t of_block, int64_t head) {
+    // Mean and 1/std of a block's two norms, log-sum-exp of its heads; the loss.
+    const int64_t blocks = layers * (of_block * BTC + (4 + config.heads) * B * T * exact) + exact;
+    const int64_t logits = B * T * vocab * size_of(type), ln_f = 2 * B * T * exact;
+    return std::max(blocks + head * BTC + logits + ln_f, blocks + 5 * BTC);
+  };
+  const Outcome kept = run(Recompute::none), recomputed = run(Recompute::selective);
+  CHECK(recomputed.loss == kept.loss);
+  CHECK(recomputed.gradients == kept.gradients);
+  CHECK(kept.peak == peak(16, 3));
+  CHECK(recomputed.peak == peak(10, 2));
+  CHECK(peak(16, 3) - peak(10, 2) >= layers * 6 * BTC);
+}
+
 TEST_CASE("a loss without a tape has the bits of one with a tape and leaves nothing behind",
           "[nn]") {
   Workbench bench;
-  FlatGpt model(bench, kOdd, Dtype::f32, GENERATE(false, true));
+  FlatGpt model(bench, kOdd, Dtype::f32,
+                GENERATE(Recompute::none, Recompute::selective, Recompute::full));
   const Tensor ids = bench.ids({3, 17}, 53), targets = bench.ids({3, 17}, 53);
   const int64_t before = bench.activation_bytes();
   const double trained = model.loss_and_gradients(ids, targets);
@@ -189,7 +236,7 @@ TEST_CASE(
     "[nn]") {
   Workbench bench;
   const auto type = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
-  FlatGpt model(bench, kOdd, type, false, 3);
+  FlatGpt model(bench, kOdd, type, Recompute::none, 3);
   for (int64_t T = 1; T <= kOdd.block_size; ++T) {
     CAPTURE(T, name(type));
     const Tensor ids = bench.ids({1, T}, 53), all = full_logits(model.gpt, ids),
@@ -202,7 +249,8 @@ TEST_CASE(
 
 TEST_CASE("the loss is the cross-entropy of logits that are computed op by op", "[nn]") {
   Workbench bench;
-  FlatGpt model(bench, kOdd, Dtype::f32, GENERATE(false, true), 3);
+  FlatGpt model(bench, kOdd, Dtype::f32,
+                GENERATE(Recompute::none, Recompute::selective, Recompute::full), 3);
   const Tensor ids = bench.ids({3, 17}, 53), targets = bench.ids({3, 17}, 53);
   CHECK(
       model.loss(ids, targets) ==
@@ -212,7 +260,7 @@ TEST_CASE("the loss is the cross-entropy of logits that are computed op by op", 
 
 TEST_CASE("later tokens do not change earlier predictions", "[nn]") {
   Workbench bench;
-  FlatGpt model(bench, kOdd, Dtype::f32, false, 3);
+  FlatGpt model(bench, kOdd, Dtype::f32, Recompute::none, 3);
   const Tensor ids = bench.ids({1, 9}, 53);
   const auto before = values(full_logits(model.gpt, ids));
   ids.data<int32_t>()[6] = (ids.data<int32_t>()[6] + 1) % 53;

@@ -36,7 +36,8 @@ std::vector<Case> cases() {
   reproducible.micro_batches = 2;
   reproducible.options.reproducible = true;
   add("a block that runs twice").model.block_twice = true;
-  add("recomputation").model.recompute = true;
+  add("recomputation").model.recompute = Recompute::full;
+  add("selective recomputation").model.recompute = Recompute::selective;
   add("one rank").ranks = 1;
   return all;
 }

@@ -4,9 +4,10 @@
 
 #include <deque>
 #include <limits>
+#include <utility>
 
 #include "autograd/ops.h"
-#include "nn/model.h"
+#include "nn/gpt.h"
 #include "tensor/kernels.h"
 
 namespace zl::test {
@@ -17,7 +18,7 @@ struct OddModelOptions {
   bool block_twice = false;       // block 0 runs again after the last
   bool unused_parameter = false;  // in root and in the last block
   bool unused_unit = false;       // one more unit, never run
-  bool recompute = false;
+  Recompute recompute = Recompute::none;
 };
 
 class OddModel final : public Model {
@@ -57,7 +58,7 @@ class OddModel final : public Model {
       Var x = embedding(ids, parameter(tape, 0, 0));
       for (int64_t b = 0; b < o_.blocks - shallow; ++b) x = block(tape, observer, b, x);
       if (o_.block_twice) x = block(tape, observer, 0, x);
-      x = layer_norm(x, parameter(tape, 0, 1), parameter(tape, 0, 2));
+      x = layer_norm(x, parameter(tape, 0, 1), parameter(tape, 0, 2), output());
       return cross_entropy(project(x, parameter(tape, 0, o_.tied ? 0 : 3)), targets);
     });
   }
@@ -67,14 +68,20 @@ class OddModel final : public Model {
     return Var::parameter(tape, *units_[unit].parameters[i]);
   }
 
+  Output output() const {
+    return o_.recompute == Recompute::selective ? Output::recomputed : Output::kept;
+  }
+
   Var block(Tape* tape, UnitObserver& observer, int64_t b, const Var& x) {
     Unit& u = units_[size_t(b + 1)];
     const auto forward = [this, b](Tape* t, const Var& in) {
       const size_t i = size_t(b + 1);
-      const Var up = gelu(linear(in, parameter(t, i, 0), parameter(t, i, 1)));
-      return spoil(t, i, add(in, linear(up, parameter(t, i, 2), parameter(t, i, 3))));
+      Var up = gelu(linear(in, parameter(t, i, 0), parameter(t, i, 1)), output());
+      const Var down = linear(std::exchange(up, {}), parameter(t, i, 2), parameter(t, i, 3));
+      return spoil(t, i, add(in, down));
     };
-    if (o_.recompute) return run_unit_checkpointed(tape, observer, u, x, forward);
+    if (o_.recompute == Recompute::full)
+      return run_unit_checkpointed(tape, observer, u, x, forward);
     return run_unit(tape, observer, u, [&] { return forward(tape, x); });
   }
 

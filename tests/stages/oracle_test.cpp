@@ -92,8 +92,8 @@ TEST_CASE(
       GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int ranks = GENERATE(1, 2, 3, 4);
   const int micro_batches = GENERATE(1, 3);
-  const bool recompute = GENERATE(false, true);
-  CAPTURE(name(stage), ranks, micro_batches, recompute);
+  const auto recompute = GENERATE(Recompute::none, Recompute::selective, Recompute::full);
+  CAPTURE(name(stage), ranks, micro_batches, name(recompute));
   const StageRunSpec spec{
       .stage = stage,
       .ranks = ranks,

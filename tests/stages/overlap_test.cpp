@@ -45,8 +45,8 @@ struct Combination {
     spec.model = pick<OddModelOptions>(
         model, {{.blocks = 4},
                 {.blocks = 3, .block_twice = true, .unused_parameter = true, .unused_unit = true},
-                {.blocks = 3, .recompute = true},
-                {.blocks = 1, .tied = false}});
+                {.blocks = 3, .recompute = Recompute::full},
+                {.blocks = 1, .tied = false, .recompute = Recompute::selective}});
     return spec;
   }
   StageRunSpec overlapped() const {

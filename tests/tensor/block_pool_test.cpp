@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <limits>
 #include <map>
 #include <random>
 #include <vector>
@@ -104,6 +105,13 @@ TEST_CASE("a block larger than a segment gets its own segment, which smaller one
   CHECK(f.allocate(2 * kSegment) == large);
   CHECK(f.allocate(kSegment) == large + 2 * kSegment);
   CHECK(f.pool.system_calls() == 2);
+}
+
+TEST_CASE("a block of more bytes than the pool can count is refused", "[tensor]") {
+  Fixture f;
+  f.release(f.allocate(100));
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (const int64_t bytes : {most, most - 255}) CHECK(f.pool.allocate(bytes) == nullptr);
 }
 
 TEST_CASE("segments are smaller if the system has less, down to the block", "[tensor]") {

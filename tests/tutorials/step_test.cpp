@@ -94,8 +94,8 @@ TEST_CASE("--step draws all bars of a run to one scale, which it prints", "[tuto
     const std::string bar = line_with(picture, "rank 0 |");
     return std::count_if(bar.begin() + 8, bar.begin() + 48, [](char c) { return c != ' '; });
   };
-  CHECK(letters(first) < 10);  // model states alone
-  CHECK(letters(later) > 30);  // and the activations
+  CHECK(letters(first) < 15);  // model states alone
+  CHECK(letters(later) > 25);  // and the activations
 }
 
 TEST_CASE("--step shows what each rank has sent, and the steps of the ring", "[tutorials]") {

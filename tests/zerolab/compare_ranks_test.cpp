@@ -68,6 +68,8 @@ TEST_CASE("what several numbers of ranks cannot be combined with is a sentence",
   refused(reproducible("1,2", {"--out", "never"}), "--out takes the results of one number");
   refused(reproducible("61,59,53"), "at most 10000");
   refused(reproducible("1,x"), "--ranks");
+  refused(reproducible("1,2", {"--set", "train_batch_size=6"}),
+          "it is 6 on 1 rank and 3 on 2; set train_micro_batch_size_per_gpu");
   refused(reproducible("2,65"), "64");
   refused({"train", "--ranks", "1,2"}, "--ranks");
   refused(reproducible("2", {"--set", "communication_data_type=bf16"}), "fp32");

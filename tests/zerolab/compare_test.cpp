@@ -252,7 +252,9 @@ TEST_CASE("--baseline refuses another run's settings and files that are no compa
   for (const auto& [flags, difference] :
        {std::pair{std::vector<std::string>{"--set", "optimizer.params.lr=0.5"},
                   "optimizer.params.lr: 0.001 in the baseline, 0.5 now"},
-        {{"--set", "zerolab.recompute=true"}, "zerolab.recompute: false in the baseline"},
+        {{"--set", "zerolab.recompute=true"},
+         "zerolab.recompute: \"selective\" in the baseline, \"full\" now"},
+        {{"--threads", "2"}, "threads: 1 in the baseline, 2 now"},
         {{"--stages", "ddp,zero1"}, "stages has 1 entries in the baseline and 2 now"}}) {
     std::vector<std::string> other = with(kSmall, flags);
     if (flags[0] != "--stages") other = with(run, flags);

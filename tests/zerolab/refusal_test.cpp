@@ -123,6 +123,12 @@ TEST_CASE("a system that refuses threads ends a run with 4 and advice", "[zerola
   CHECK(finished.code == 4);
   CHECK(contains(finished.err, "try fewer ranks"));
   CHECK_FALSE(contains(finished.err, "bug in zerolab"));
+  const Finished compute = shell(user +
+                                 "bash -c 'ulimit -u 5; \"$ZEROLAB\" train --model tiny --steps 1 "
+                                 "-q --ranks 1 --threads 8'");
+  CAPTURE(compute.err);
+  CHECK(compute.code == 4);
+  CHECK(contains(compute.err, "fewer --threads"));
 }
 
 TEST_CASE("flags that contradict each other are refused", "[zerolab]") {

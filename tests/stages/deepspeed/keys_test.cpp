@@ -6,7 +6,7 @@
 #include "tests/stages/deepspeed/config_case.h"
 
 using config_case::errors, config_case::load, config_case::says;
-using zl::Config, zl::OptimizerKind, zl::ScheduleKind, zl::StageKind, zl::WarmupType;
+using zl::Config, zl::OptimizerKind, zl::Recompute, zl::ScheduleKind, zl::StageKind, zl::WarmupType;
 
 namespace {
 
@@ -38,7 +38,8 @@ TEST_CASE("without file and --set the configuration has the defaults", "[stages]
   CHECK((c.optimizer.kind == OptimizerKind::adamw && c.optimizer.lr == 1e-3 &&
          c.optimizer.weight_decay == 0));
   CHECK((c.reduce_bucket_size == 1 && c.allgather_bucket_size == 1 && !c.stage));
-  CHECK((!c.recompute && !c.model && !c.data && !c.optimizer.separate_master));
+  CHECK(
+      (c.recompute == Recompute::selective && !c.model && !c.data && !c.optimizer.separate_master));
 }
 
 TEST_CASE("gradient_clipping is 1.0 where a file does not give it, and stays off with --set alone",
@@ -176,10 +177,27 @@ TEST_CASE("the block \"zerolab\" is honoured", "[stages]") {
                     R"("seed": 18446744073709551615, "steps": 1e3, "reproducible": false})");
   CHECK(c.optimizer.separate_master);
   CHECK(c.optimizer.no_weight_decay == std::vector<std::string>{"*.bias", "ln_*"});
-  CHECK((c.recompute && c.model == "tiny" && c.data == "input.txt"));
+  CHECK((c.recompute == Recompute::full && c.model == "tiny" && c.data == "input.txt"));
   CHECK((c.seed == 18446744073709551615u && c.steps == 1000));
   CHECK(of(R"("zerolab": {"no_weight_decay": "*.bias"})").optimizer.no_weight_decay ==
         std::vector<std::string>{"*.bias"});
+}
+
+TEST_CASE("recompute is one of three words; true means full, false means none", "[stages]") {
+  for (const auto& [json, expected] : {std::pair{"\"none\"", Recompute::none},
+                                       {"\"selective\"", Recompute::selective},
+                                       {"\"full\"", Recompute::full},
+                                       {"false", Recompute::none},
+                                       {"true", Recompute::full}}) {
+    CAPTURE(json);
+    CHECK(of(zl::str(R"("zerolab": {"recompute": )", json, "}")).recompute == expected);
+    const auto loaded = load("", {zl::str("zerolab.recompute=", json)});
+    CHECK(loaded.config.recompute == expected);
+    for (const auto& value : zl::effective_values(loaded))
+      if (value.key == "zerolab.recompute")
+        CHECK(value.value == zl::str("\"", name(expected), "\""));
+  }
+  CHECK(load("", {"zerolab.recompute=full"}).config.recompute == Recompute::full);  // as typed
 }
 
 TEST_CASE("the origin of each value is recorded", "[stages]") {

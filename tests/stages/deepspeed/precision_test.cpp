@@ -205,7 +205,7 @@ TEST_CASE("activation_checkpointing is one note that names the key to write inst
   CHECK(loaded.findings.size() == 1);
   CHECK(says(loaded,
              "--set activation_checkpointing: note: has no effect: write \"zerolab\": "
-             "{\"recompute\": true}"));
+             "{\"recompute\": \"full\"}"));
   CHECK(load("", {R"(activation_checkpointing={"enabled": false})"}).findings.empty());
 }
 

@@ -83,7 +83,8 @@ bool plainly_wrong(const ConfigKey& key, const std::string& v) {
       return boolean || object || array || v == "\"abc\"" || v == "\"\"" || v == "\"yes\"";
     case Kind::text:
     case Kind::path: return object || array || number || boolean;
-    case Kind::choice: return v != "null" && v != "\"auto\"";  // none of the values is a choice
+    case Kind::choice:  // none of the texts is a choice
+      return v != "null" && v != "\"auto\"" && !(boolean && key.type.or_boolean);
     case Kind::texts: return object || number || boolean || v == "[1]" || v == "[[]]";
     case Kind::betas: return v != "null" && v != "\"auto\"" && v != "[0.5, 0.5]";
     case Kind::object: return array || text ? v != "\"auto\"" : number || boolean;
@@ -179,6 +180,8 @@ TEST_CASE("a number in quotes counts where DeepSpeed declares types, and nowhere
                          {"train_batch_size", "32.0", true},
                          {"communication_data_type", "\"FP16\"", true},
                          {"zerolab.recompute", "\"yes\"", false},
+                         {"zerolab.recompute", "\"Full\"", false},
+                         {"zerolab.recompute", "\"full\"", true},
                          {"zerolab.steps", "\"7\"", false}}) {
     CAPTURE(c.key, c.value);
     CHECK(load("", {"scheduler.type=WarmupLR", std::string(c.key) + "=" + c.value}).ok() ==

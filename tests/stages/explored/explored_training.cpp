@@ -41,7 +41,7 @@ const std::vector<ExploredCase>& cases() {
         {.ranks = 2, .accumulation = 2, .overlap = only_gathers},
         {.ranks = 2, .layers = 3, .overlap = far, .dtype = Dtype::bf16},
         {.ranks = 3, .layers = 3, .bucket = more_than_one, .overlap = kept},
-        {.ranks = 2, .overlap = far, .recompute = true},
+        {.ranks = 2, .overlap = far, .recompute = Recompute::full},
         {.ranks = 3, .accumulation = 2, .overlap = one, .reproducible = true},
         {.ranks = 2, .accumulation = 2, .overlap = last, .dtype = Dtype::bf16, .offload = true},
     };

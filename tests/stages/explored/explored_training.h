@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/gpt.h"
 #include "stages/train/trainer.h"
 #include "tests/stages/explored/explored_ranks.h"
 
@@ -20,7 +21,8 @@ struct ExploredCase {
   int64_t bucket = 1;  // [n] of reductions and of all-gathers
   Overlap overlap;
   Dtype dtype = Dtype::f32;
-  bool recompute = false, reproducible = false, offload = false;
+  Recompute recompute = Recompute::selective;
+  bool reproducible = false, offload = false;
   int steps = 2;
 };
 

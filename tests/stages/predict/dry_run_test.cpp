@@ -29,7 +29,7 @@ GptTrainingSpec random_spec(Draw& draw) {
                         .block_size = draw.between(2, 17),
                         .vocab = 256};
   const int64_t window = draw.between(1, model.block_size);
-  GptTrainingSpec spec = gpt_spec(model, window, draw.between(0, 1) == 1);
+  GptTrainingSpec spec = gpt_spec(model, window, Recompute(draw.between(0, 2)));
   spec.micro_batch = draw.between(1, 3);
   spec.engine.accumulation = draw.between(1, 3);
   spec.steps = draw.between(1, 3);
@@ -59,7 +59,7 @@ TEST_CASE("a dry run counts what a real run takes, on 50 random configurations",
     spec.data = &windows;
     const TrainingResult real = run_training(spec);
     for (int rank = 0; rank < spec.ranks; ++rank) {
-      CAPTURE(i, rank, spec.ranks, name(spec.engine.stage), spec.recompute,
+      CAPTURE(i, rank, spec.ranks, name(spec.engine.stage), name(spec.recompute),
               spec.engine.accumulation);
       const MemoryLedger& measured = real.ranks[size_t(rank)].rest;
       const RankReport dry = dry_run(spec, rank);

@@ -37,7 +37,7 @@ TEST_CASE("bench kernels --json has each kernel's time, operations and bytes in 
   }
   CHECK(precisions == std::set<std::string>{"fp32", "fp16"});
   CHECK(kernels.size() * 2 == json["kernels"].size());
-  for (const char* kernel : {"matmul, widening forward", "matmul, head to weight",
+  for (const char* kernel : {"matmul, MLP up forward", "matmul, head, weight gradient",
                              "layer_norm_backward", "attention_backward", "gelu", "add",
                              "cross_entropy", "embedding", "adamw", "sum_of_squares"})
     CHECK(kernels.contains(kernel));
@@ -45,8 +45,8 @@ TEST_CASE("bench kernels --json has each kernel's time, operations and bytes in 
 
 TEST_CASE("the operations and bytes of a matmul are those of its formula", "[zerolab]") {
   const auto matmul = [](const std::string& rows) {
-    return Json::parse(zerolab({"bench", "kernels", "--quick", "--only", "widening forward",
-                                "--rows", rows, "--json", "-q"})
+    return Json::parse(zerolab({"bench", "kernels", "--quick", "--only", "MLP up forward", "--rows",
+                                rows, "--json", "-q"})
                            .out)["kernels"]
         .at(0);
   };

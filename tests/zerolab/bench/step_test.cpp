@@ -89,7 +89,7 @@ TEST_CASE(
   };
   const Json plain = results({"--json", "-q", "--stages", "ddp"});
   const Json again =
-      results({"--json", "-q", "--stages", "ddp", "--set", "zerolab.recompute=true"});
+      results({"--json", "-q", "--stages", "ddp", "--set", "zerolab.recompute=full"});
   CHECK(plain.size() == 3);
   CHECK(plain[2]["operations_per_step"] == again[2]["operations_per_step"]);
   CHECK(plain[2]["peak_total_bytes"] != again[2]["peak_total_bytes"]);

@@ -16,7 +16,7 @@ struct Operands {
   Tensor zeros(Shape shape, Dtype type) {
     return Tensor::zeros(bench.memory(), MemoryUse::activation, std::move(shape), type);
   }
-  // Token ids. Rows of the table repeat, as they do in text: multiples of a prime.
+  // Token ids: at most 509 of them, spread over the table, which repeat as words do in text.
   Tensor ids(int64_t rows, int64_t vocab) {
     std::vector<int32_t> ids(static_cast<size_t>(rows));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(int64_t(i % 509) * 7919 % vocab);
@@ -41,10 +41,10 @@ class Cases {
  private:
   void add(const std::string& kernel, const std::string& shape,
            std::function<Work(Operands)> prepare) {
-    cases_.push_back({.kernel = kernel, .shape = shape, .prepare = {}, .product = {}});
-    cases_.back().prepare = [prepare = std::move(prepare)](Workbench& bench, Dtype dtype) {
+    const auto on = [prepare = std::move(prepare)](Workbench& bench, Dtype dtype) {
       return prepare({bench, dtype});
     };
+    cases_.push_back({.kernel = kernel, .shape = shape, .prepare = on, .product = {}});
   }
 
   void add_matmul(const std::string& name, const Product& p) {
@@ -66,19 +66,19 @@ class Cases {
   void add_linear(const std::string& name, int64_t in, int64_t out) {
     const auto no = Transpose::no, yes = Transpose::yes;
     add_matmul(name + " forward", {s.rows, in, out, no, no});
-    add_matmul(name + " to input", {s.rows, out, in, no, yes});
-    add_matmul(name + " to weight", {in, s.rows, out, yes, no});
+    add_matmul(name + ", input gradient", {s.rows, out, in, no, yes});
+    add_matmul(name + ", weight gradient", {in, s.rows, out, yes, no});
   }
 
   void add_matmuls() {
     const auto no = Transpose::no, yes = Transpose::yes;
     add_linear("qkv", s.width, 3 * s.width);
     add_linear("projection", s.width, s.width);
-    add_linear("widening", s.width, 4 * s.width);
-    add_linear("narrowing", 4 * s.width, s.width);
+    add_linear("MLP up", s.width, 4 * s.width);
+    add_linear("MLP down", 4 * s.width, s.width);
     add_matmul("head forward", {s.rows, s.width, s.vocab, no, yes});
-    add_matmul("head to input", {s.rows, s.vocab, s.width, no, no});
-    add_matmul("head to weight", {s.vocab, s.rows, s.width, yes, no});
+    add_matmul("head, input gradient", {s.rows, s.vocab, s.width, no, no});
+    add_matmul("head, weight gradient", {s.vocab, s.rows, s.width, yes, no});
   }
 
   void add_layer_norm() {

@@ -1,4 +1,5 @@
 // The kernels of a training step of a GPT, on random data: the cases of `zerolab bench kernels`.
+// Matmuls are products alone: a layer's bias is not added, and a gradient is set, not accumulated.
 #pragma once
 
 #include <functional>

@@ -18,7 +18,7 @@ namespace zl::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int64_t kCpuRows = 256, kGpuRows = 8192, kLongestWindow = 1024;
+constexpr int64_t kCpuRows = 256, kGpuRows = 8192;
 constexpr KernelSizes kQuick{.rows = 64, .window = 32, .width = 64, .head = 32, .vocab = 509};
 
 struct KernelOptions : RunOptions {
@@ -31,14 +31,15 @@ struct KernelOptions : RunOptions {
 };
 
 KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
-  if (options.quick && !options.rows) return kQuick;
   const GptConfig model = named_gpt(*options.model);
   KernelSizes sizes = options.quick ? kQuick
                                     : KernelSizes{.window = model.block_size,
                                                   .width = model.width,
                                                   .head = model.width / model.heads,
                                                   .vocab = model.vocab};
-  sizes.rows = options.rows.value_or(device.on_gpus() ? kGpuRows : kCpuRows);
+  sizes.rows = options.rows.value_or(options.quick      ? kQuick.rows
+                                     : device.on_gpus() ? kGpuRows
+                                                        : kCpuRows);
   sizes.window = std::min(sizes.rows, sizes.window);
   require_input(sizes.rows % sizes.window == 0, "--rows ", sizes.rows,
                 " is not a multiple of the sequence length, ", sizes.window, " tokens; try ",
@@ -61,15 +62,14 @@ struct Limits {
   double copy, operations;  // [B/s], [FLOP/s]
 };
 
-// The case and oneDNN's product of the same sizes take turns: -> the time of each, and oneDNN's
-// over ours, above 1 if ours is faster.
-Json beside_onednn(Workbench& bench, const KernelCase& c, const OneDnn& onednn, int samples) {
-  const Product& p = *c.product;
+// Our product and oneDNN's of the same sizes take turns: -> oneDNN's time, and its ratio to ours,
+// above 1 if ours is faster.
+Json beside_onednn(Workbench& bench, const Work& ours, const Product& p, const OneDnn& onednn,
+                   int samples) {
   const Tensor a = bench.noise({p.m, p.k}, Dtype::f32), b = bench.noise({p.k, p.n}, Dtype::f32),
                out = bench.noise({p.m, p.n}, Dtype::f32);
   const auto data = [](const Tensor& t) { return t.data<float>().data(); };
-  const Work ours = c.prepare(bench, Dtype::f32),
-             theirs = [&] { onednn.multiply(p, data(a), data(b), data(out)); };
+  const Work theirs = [&] { onednn.multiply(p, data(a), data(b), data(out)); };
   std::vector<double> seconds, ratios;
   for (int i = 0; i < samples; ++i) {
     const double our_time = bench.time(ours, 1).median;
@@ -79,14 +79,14 @@ Json beside_onednn(Workbench& bench, const KernelCase& c, const OneDnn& onednn, 
   return {{"seconds", spread_of(seconds)}, {"ratio", spread_of(ratios)}};
 }
 
-struct Measured {
+struct Method {
   Workbench& bench;
   int samples;
   Limits limits;
   const OneDnn* onednn;  // null: none
 };
 
-Json measure(const Measured& with, const KernelCase& c, Dtype dtype) {
+Json measure(const Method& with, const KernelCase& c, Dtype dtype) {
   if (interrupt_requested()) throw Interrupted();
   const Work work = c.prepare(with.bench, dtype);
   const Workbench::Count count = with.bench.count(work);
@@ -104,7 +104,7 @@ Json measure(const Measured& with, const KernelCase& c, Dtype dtype) {
               {"bound", copy >= arithmetic ? "copy" : "operations"},
               {"share", std::max(copy, arithmetic) / seconds.median}};
   if (with.onednn && c.product && dtype == Dtype::f32)
-    row["onednn"] = beside_onednn(with.bench, c, *with.onednn, with.samples);
+    row["onednn"] = beside_onednn(with.bench, work, *c.product, *with.onednn, with.samples);
   return row;
 }
 
@@ -112,7 +112,7 @@ Json measure(const KernelOptions& options) {
   const bool fp32 = std::ranges::count(options.precisions, Dtype::f32) > 0;  // --tf32 needs it
   const DeviceChoice device =
       choose_device(options, fp32 ? Dtype::f32 : options.precisions.front(), 1);
-  require_threads_used(device, false);
+  require_threads_used(device.kind, device.threads, false);
   const KernelSizes sizes = sizes_of(options, device);
   const std::vector<KernelCase> cases = chosen_cases(sizes, options.only);
   Progress progress(int64_t(1 + options.precisions.size() * (1 + cases.size())), options.quiet);
@@ -196,12 +196,12 @@ int bench_kernels(const KernelOptions& options) {
 constexpr const char* kFooter =
     R"(Times each kernel of a GPT's training step alone, on random data. First it measures
 two limits: copy bandwidth and peak FLOP/s (CPU: multiply-adds of one core, with --threads N of N
-cores; GPU: the best large matmul of that type). A kernel cannot be faster than the tighter limit
-allows; for few operations per byte that is the copy bandwidth. "share" is how much of that limit
-the kernel reaches (the roofline model, Williams et al. 2009). A sample repeats the kernel for at
-least a millisecond, after a warm-up. On a CPU all types compute in fp32: bf16 and fp16 save bytes,
-not time. Where oneDNN is installed (Debian's libdnnl-dev), its products of the same sizes take
-turns with ours, on as many threads.
+cores, if there are as many; GPU: the best large matmul of that type). A kernel cannot be faster
+than the tighter limit allows; for few operations per byte that is the copy bandwidth. "share" is
+how much of that limit the kernel reaches (the roofline model, Williams et al. 2009). A sample
+repeats the kernel for at least a millisecond, after a warm-up. On a CPU all types compute in fp32:
+bf16 and fp16 save bytes, not time. Where oneDNN is installed (Debian's libdnnl-dev), its products
+of the same sizes take turns with ours, on as many threads.
 
 Examples:
   zerolab bench kernels
@@ -233,10 +233,11 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
                 named_gpt(text);  // throws if there is none
                 options.model = text;
               });
-  flags.value("--rows", "N",
-              str("tokens of a micro-batch, B·T: up to ", kLongestWindow, " or a multiple of it\n",
-                  "(default ", kCpuRows, ", on GPUs ", kGpuRows, ")"),
-              [](const auto& text) { options.rows = read_count(text, 1, 1 << 20); });
+  flags.value(
+      "--rows", "N",
+      str("tokens of a micro-batch, B·T: at most the model's block_size, or a multiple of it\n",
+          "(default ", kCpuRows, ", on GPUs ", kGpuRows, ")"),
+      [](const auto& text) { options.rows = read_count(text, 1, 1 << 20); });
   flags.value("--samples", "N", "samples of each kernel (default 7)",
               [](const auto& text) { options.samples = read_count(text, 1, 1000); });
   flags.value("--only", "TEXT", "kernels whose name contains TEXT, such as matmul",

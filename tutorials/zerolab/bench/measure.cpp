@@ -7,6 +7,7 @@
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
 namespace {
@@ -90,8 +91,8 @@ double Workbench::matmul_rate(int64_t n, Dtype dtype) {
 }
 
 double Workbench::operation_rate(Dtype dtype) {
-  double best =
-      gpu_ ? 0 : multiply_add_peak(threads_);  // a CPU computes in fp32 whatever it stores
+  // A CPU computes in fp32 whatever it stores.
+  double best = gpu_ ? 0 : multiply_add_peak(std::min(threads_, usable_cores()));
   if (!gpu_ && best == 0) best = matmul_rate(kCpuMatrix, dtype);
   for (const int64_t n : kGpuMatrices)
     if (gpu_) best = std::max(best, matmul_rate(n, dtype));

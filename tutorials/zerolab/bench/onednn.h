@@ -12,12 +12,12 @@ namespace zl::cli {
 // dnnl_sgemm, in row-major order like ours.
 class OneDnn {
  public:
-  // Opens libdnnl.so.3 or libdnnl.so.2, which then computes on `threads` threads. Nothing if the
-  // machine has neither.
+  // Opens libdnnl.so.3 or libdnnl.so.2; nothing if the machine has neither. Sets OMP_NUM_THREADS,
+  // so that a build with OpenMP (Debian's) computes on `threads` threads.
   static std::optional<OneDnn> open(int threads);
 
   std::string version() const;
-  // c (m, n) = a b, fp32.
+  // c (m, n) = a b, fp32. Throws InputError if oneDNN fails.
   void multiply(const Product& product, const float* a, const float* b, float* c) const;
 
  private:

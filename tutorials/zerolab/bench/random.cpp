@@ -55,7 +55,7 @@ const std::vector<std::vector<std::string>> kOptions = {
     {"", "zero_optimization.allgather_bucket_size=700",
      "zero_optimization.allgather_bucket_size=5e8"},
     {"", "zero_optimization.offload_optimizer.device=cpu"},
-    {"", "zerolab.recompute=true"},
+    {"", "zerolab.recompute=none", "zerolab.recompute=full"},
     {"", "optimizer.type=Adam optimizer.params.adam_w_mode=false", "optimizer.type=SGD",
      "optimizer.type=SGD optimizer.params.momentum=0.9"},
     {"", "optimizer.params.weight_decay=0.1",

@@ -1,17 +1,19 @@
 // zerolab bench step: a training step on one rank, then on several, without communication and under
 // each stage.
 
+#include "tutorials/zerolab/bench/step.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tensor/io/pending_file.h"
 #include "tutorials/zerolab/bench/commands.h"
-#include "tutorials/zerolab/bench/step.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
+#include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
 
@@ -197,7 +199,8 @@ std::string text(const Json& report) {
       " in each; peak: ", digits(rate / 1e9, 4), " GFLOP/s of ",
       report["device"] != "cpu" ? "a GPU"
       : report["threads"] == 1  ? "a core"
-                                : str(report["threads"], " cores, one for each thread of a rank"),
+                                : str(std::min(report["threads"].get<int>(), usable_cores()),
+                                      " cores, for ", report["threads"], " threads of a rank"),
       "\n\n", table.text(), "\n", unfit,
       "Each rank has its own micro-batch. 'zerolab bench step --help' explains the columns.\n",
       report.contains("profile") ? profile_text(report["profile"], rate) : "");
@@ -267,8 +270,8 @@ machine affects all rows alike. A ratio is the median of the rounds' ratios. The
 steps of a row in a round are not timed.
 "of peak" counts 6 operations per parameter and token plus attention, without the recomputation of
 activation checkpointing, relative to the best rate measured on the device (model FLOPs utilisation,
-Chowdhery et al. 2022). With --threads N a rank's peak is that of N cores. Ranks whose threads
-exceed the number of cores, or on one GPU, share its peak.
+Chowdhery et al. 2022). With --threads N a rank's peak is that of N cores, or of all. Ranks whose
+threads exceed the number of cores, or on one GPU, share its peak.
 
 A sweep gives one setting several values: n_layer, n_head, n_embd, block_size, vocab_size,
 micro_batch or ranks. All others stay as the flags say. "grows" is the time relative to the previous

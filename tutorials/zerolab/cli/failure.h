@@ -88,8 +88,8 @@ inline Failure failure_of(const std::exception_ptr& error, int signal) {
   } catch (const std::system_error& e) {
     if (e.code() == std::errc::resource_unavailable_try_again)
       return {kCommunication,
-              "the system refused another thread, so not all ranks could start; try fewer ranks, "
-              "or raise the limit (ulimit -u, or the container's limit of processes)"};
+              "the system refused another thread; try fewer ranks or fewer --threads, or raise the "
+              "limit (ulimit -u, ulimit -v, or the container's limit of processes)"};
     return {kUnforeseen, std::string("the system reported an error: ") + e.what()};
   } catch (const std::invalid_argument& e) {
     return {kUnforeseen,

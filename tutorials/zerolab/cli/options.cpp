@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/gpt.h"
+#include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/quantity.h"
@@ -131,16 +132,20 @@ void add_device_flag(Flags& flags, RunOptions& options) {
               [&](const auto& text) { options.device = read_device(text); });
 }
 
+void add_threads_flag(Flags& flags, RunOptions& options) {
+  flags.value(
+      "--threads", "N",
+      "on the CPU, compute each rank's kernels on N threads, with the same bits for every N\n"
+      "(default 1; OMP_NUM_THREADS has no effect)",
+      [&](const auto& text) { options.threads = int(read_count(text, 1, kMostComputeThreads)); });
+}
+
 void add_device_flags(Flags& flags, RunOptions& options) {
   add_device_flag(flags, options);
   flags.toggle("--tf32",
                "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster",
                options.tf32);
-  flags.value(
-      "--threads", "N",
-      "on the CPU, compute each rank's kernels on N threads, with the same bits for every N\n"
-      "(default 1; OMP_NUM_THREADS has no effect)",
-      [&](const auto& text) { options.threads = int(read_count(text, 1, 1 << 20)); });
+  add_threads_flag(flags, options);
 }
 
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help) {

@@ -76,7 +76,8 @@ void add_memory_flags(Flags& flags, RunOptions& options,
                       const std::string& beyond);  // --device-memory --host-memory
 // --ranks; `several`: or a list of numbers
 void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
-void add_device_flag(Flags& flags, RunOptions& options);   // --device
+void add_device_flag(Flags& flags, RunOptions& options);  // --device
+void add_threads_flag(Flags& flags, RunOptions& options);
 void add_device_flags(Flags& flags, RunOptions& options);  // … --tf32 and --threads
 void add_timeout_flag(Flags& flags, RunOptions& options);  // --timeout
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend

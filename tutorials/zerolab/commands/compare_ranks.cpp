@@ -144,6 +144,11 @@ int compare_ranks(const CompareOptions& options) {
     one.ranks = ranks;
     one.quiet = options.quiet || !setups.empty();  // the same notes once
     setups.push_back(set_up_run(one, ranks));
+    const int64_t B = setups.back().config.micro_batch;
+    require_input(B == setups[0].config.micro_batch, "the same micro-batches on every number of ",
+                  "ranks need one size: it is ", setups[0].config.micro_batch, " on ",
+                  plural(setups[0].spec.ranks, "rank"), " and ", B, " on ", ranks,
+                  "; set train_micro_batch_size_per_gpu, not train_batch_size");
   }
   require_input(setups[0].spec.engine.reproducible,
                 "several numbers of ranks have the same bits in reproducible mode only; add "

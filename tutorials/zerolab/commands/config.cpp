@@ -102,7 +102,9 @@ constexpr char kTail[] = R"(
     "model": "small",      // tiny, small, gpt2, gpt2-medium, …
     "steps": 100,
     "seed": 1337,
-    "recompute": false     // true: activation checkpointing; less memory, more time
+    // Activations that backward computes again: "none"; "selective", the outputs of layer norms and
+    // GELU; "full", every block, for less memory and more time.
+    "recompute": "selective"
   }
 }
 )";

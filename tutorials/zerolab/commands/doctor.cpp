@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "dist/nccl/api.h"
 #include "dist/nccl/errors.h"
 #include "dist/processes/launch_environment.h"
+#include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
@@ -150,9 +152,10 @@ void print_gpus(const Diagnosis& d) {
 }
 
 void print_ranks(const Diagnosis& d) {
-  line("ranks",
-       str("1 to 64 threads of one process, also on fewer cores",
-           d.cores > 1 ? str("; --threads ", d.cores, " computes one rank on all cores") : ""));
+  line("ranks", str("1 to 64 threads of one process, also on fewer cores",
+                    d.cores > 1 ? str("; --threads ", std::min(d.cores, kMostComputeThreads),
+                                      " computes one rank on them")
+                                : ""));
   const int n = d.gpus_for_ranks();
   if (!d.nccl.api)
     line("NCCL",

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
+#include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -221,6 +222,8 @@ int plan(PlanOptions options) {
         "out");
   spec.transport = on_nccl(options) ? Transport::nccl : Transport::threads;
   spec.device = options.as.value_or(on_nccl(options) ? DeviceKind::cuda : DeviceKind::cpu);
+  require_threads_used(spec.device, options.threads, loaded.config.offload_optimizer);
+  set_compute_threads(options.threads);
   spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
   // Traffic is counted in bytes times ranks, in 64 bits.
@@ -289,6 +292,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   flags.value("--as", "WHERE",
               "device of the ranks, cpu or cuda; it need not be here (default cpu)",
               [](const auto& text) { options.as = read_as(text); });
+  add_threads_flag(flags, options);
   add_backend_flag(
       flags, options,
       "how they communicate: threads, or nccl, which implies --as cuda and adds in rank order\n"

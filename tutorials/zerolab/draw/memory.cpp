@@ -190,7 +190,7 @@ std::string draw_bucket_peaks() {
   int64_t zero1 = 0;
   for (size_t i = 0; i < std::size(kPanels); ++i) {
     const Panel& panel = kPanels[i];
-    TrainingSpec spec = tiny_spec(panel.stage, 4, lesson_model(), 1, true);
+    TrainingSpec spec = tiny_spec(panel.stage, 4, lesson_model(), 1, Recompute::full);
     spec.engine.reduce_bucket_size = panel.bucket;
     const double left = i % 2 == 0 ? 74 : 444, top = i < 2 ? 116 : 366;
     const MemoryChart chart{.area = {left, top, 300, 150},

@@ -26,7 +26,7 @@ GptConfig lesson_model() {
 }
 
 TrainingSpec tiny_spec(StageKind stage, int ranks, const GptConfig& model, int64_t rows,
-                       bool recompute) {
+                       Recompute recompute) {
   static const CountedTokens tokens;
   TrainingSpec spec = gpt_spec(model, CountedTokens::kTokens, recompute);
   spec.engine.stage = stage;

@@ -12,6 +12,6 @@ GptConfig lesson_model();
 // One step with one micro-batch of `rows` sequences per rank. The tokens are made up: neither
 // memory nor traffic depends on them.
 TrainingSpec tiny_spec(StageKind stage, int ranks, const GptConfig& model = lesson_model(),
-                       int64_t rows = 4, bool recompute = false);
+                       int64_t rows = 4, Recompute recompute = Recompute::selective);
 
 }  // namespace zl::draw

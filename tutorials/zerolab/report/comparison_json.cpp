@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -167,6 +168,7 @@ Json settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
   json.update({{"device", name(spec.device)},
                {"backend", name(spec.transport)},
                {"bits_promised", spec.ordered()},
+               {"threads", setup.device.threads},
                {"model", model_json<Json>(setup)},
                {"data", data_json<Json>(setup)},
                {"settings",
@@ -196,7 +198,6 @@ std::string comparison_json(const ComparisonReport& report) {
   for (const StageOutcome& s : report.comparison.stages)
     if (s.listed) listed.push_back(s.stage);
   Json json = settings(report.setup, listed);
-  json["threads"] = report.setup.device.threads;  // a baseline may have been made on another number
   json["ok"] = comparison.ok() && report.baseline_difference.empty();
   json["stages"] = Json::array();
   for (const StageOutcome& s : comparison.stages) json["stages"].push_back(outcome(s));
@@ -213,6 +214,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec
   Json json = head("plan", spec);
   json["steps"] = 1;
   json["as"] = name(spec.device);
+  json["threads"] = compute_threads();
   json["backend"] = name(spec.transport);
   bool any_fits = false;
   json["stages"] = Json::array();

@@ -120,7 +120,7 @@ std::string untrained_note(const Comparison& c) {
 std::string verdict(const Comparison& c) {
   if (!c.any_fits())
     return "No stage fits its memory. Try more ranks, a smaller micro-batch, activation "
-           "checkpointing (--set zerolab.recompute=true) or a larger limit.\n";
+           "checkpointing (--set zerolab.recompute=full) or a larger limit.\n";
   if (c.ok() && !c.bits_promised)
     return "All memory and traffic is as predicted, to the byte. Bits were not compared: NCCL adds "
            "in its own order (zerolab.ordered is false), so stages may differ by rounding.\n";

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/stage_table.h"
@@ -74,7 +75,7 @@ std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& s
   return "No stage fits. The smallest, " + std::string(name(smallest.stage)) + ", needs " +
          human_bytes(need(smallest)) +
          ". Try more ranks, a smaller micro-batch (--set train_micro_batch_size_per_gpu=1), or "
-         "activation checkpointing (--set zerolab.recompute=true).\n";
+         "activation checkpointing (--set zerolab.recompute=full).\n";
 }
 
 }  // namespace
@@ -87,10 +88,12 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
                         ? size_of(Dtype::f32)
                         : size_of(spec.engine.grad_accum_dtype.value_or(spec.engine.precision));
   std::string text = str(model, ": ", with_commas(spec.model.parameters()), " parameters, ",
-                         plural(spec.ranks, "rank"), ", ", precision_name(spec.engine.precision),
-                         "; B ", spec.micro_batch, " × A ", spec.engine.accumulation,
-                         ", sequences of ", spec.window ? spec.window : spec.model.block_size,
-                         " tokens", spec.engine.reproducible ? "; reproducible sums" : "",
+                         plural(spec.ranks, "rank"),
+                         compute_threads() > 1 ? str(" of ", compute_threads(), " threads") : "",
+                         ", ", precision_name(spec.engine.precision), "; B ", spec.micro_batch,
+                         " × A ", spec.engine.accumulation, ", sequences of ",
+                         spec.window ? spec.window : spec.model.block_size, " tokens",
+                         spec.engine.reproducible ? "; reproducible sums" : "",
                          spec.device == DeviceKind::cuda ? "; as on GPUs" : "",
                          spec.transport == Transport::nccl ? " with NCCL" : "", "\n");
   text += str("model states without sharding: ", e + g + state.state + state.master,

@@ -25,9 +25,6 @@ void require_gpu(const RunOptions& options, bool any, const std::string& problem
 }
 
 DeviceChoice with_options(DeviceChoice choice, const RunOptions& options, Dtype precision) {
-  require_input(options.threads <= std::min(usable_cores(), kMostComputeThreads), "--threads ",
-                options.threads, " is more than this process can use: it has ",
-                plural(usable_cores(), "core"));
   choice.threads = options.threads;
   if (!options.tf32) return choice;
   require_input(choice.on_gpus(),
@@ -54,7 +51,7 @@ int DeviceChoice::ranks_on(size_t i, int ranks) const {
 }
 
 int DeviceChoice::places(int ranks) const {
-  return std::min(ranks, on_gpus() ? int(gpus.size()) : usable_cores() / threads);
+  return std::min(ranks, on_gpus() ? int(gpus.size()) : std::max(1, usable_cores() / threads));
 }
 
 std::string DeviceChoice::pci() const { return gpus.empty() ? "" : gpus.front().pci; }
@@ -95,10 +92,10 @@ DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision
   return with_options(std::move(choice), options, precision);
 }
 
-void require_threads_used(const DeviceChoice& device, bool offload_optimizer) {
-  require_input(device.threads == 1 || !device.on_gpus() || offload_optimizer,
-                "--threads splits kernels on the CPU, but ranks compute on GPUs here; leave it "
-                "out, or add --device cpu");
+void require_threads_used(DeviceKind device, int threads, bool offload_optimizer) {
+  require_input(threads == 1 || device == DeviceKind::cpu || offload_optimizer,
+                "--threads splits kernels on the CPU, but these ranks compute on GPUs; leave it "
+                "out");
 }
 
 void place(TrainingSpec& spec, const DeviceChoice& device) {

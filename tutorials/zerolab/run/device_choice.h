@@ -34,7 +34,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
 DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank);
 
 // Throws InputError if --threads has no effect: on GPUs, unless the optimizer is offloaded.
-void require_threads_used(const DeviceChoice& device, bool offload_optimizer);
+void require_threads_used(DeviceKind device, int threads, bool offload_optimizer);
 
 // Makes `spec` compute there, and all CPU kernels of this process on `device.threads` threads.
 void place(TrainingSpec& spec, const DeviceChoice& device);

@@ -195,7 +195,7 @@ void require_memory(StageKind stage, const Demand& d) {
           ", so ", human_bytes(d.each * d.ranks), " on ", plural(d.ranks, "rank"), ", but ",
           d.where, " has ", human_bytes(d.here),
           " left; nothing was started. Try a smaller model, --set "
-          "train_micro_batch_size_per_gpu=1, --set zerolab.recompute=true, "
+          "train_micro_batch_size_per_gpu=1, --set zerolab.recompute=full, "
           "or 'zerolab plan', which needs no memory."),
       0, d.pool, "initialize", "", d.each);
 }
@@ -300,7 +300,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
 
   setup.device = process ? choose_device_of_process(options, config.precision, process->local_rank)
                          : choose_device(options, config.precision, ranks);
-  require_threads_used(setup.device, config.offload_optimizer);
+  require_threads_used(setup.device.kind, setup.device.threads, config.offload_optimizer);
   setup.backend = choose_backend(options, setup.device, ranks, process);
   setup.model = choose_model(options, configured_model(options, loaded));
   require_link(options, setup);
@@ -353,15 +353,17 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
           spec.window, " tokens",
           windows.held_out() > 0 ? str(" and ", with_commas(windows.held_out()), " held out") : "",
           "; this run reads ", digits(epochs, 3), " epochs\n");
-  text += str("run     ", stages.empty() ? name(config.stage.value_or(StageKind::ddp)) : stages,
-              " on ", plural(spec.ranks, "rank"),
-              setup.device.threads > 1 ? str(" of ", setup.device.threads, " threads") : "", ", ",
-              plural(config.steps, "step"), " of ", plural(per_step, "window"), " (",
-              with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ",
-              config.accumulation, " × N ", spec.ranks, "; ", describe_precision(config),
-              config.reproducible ? ", reproducible sums" : "",
-              config.offload_optimizer ? ", optimizer on the host (except ddp's)" : "",
-              config.recompute ? ", activation checkpointing" : "", "\n");
+  text += str(
+      "run     ", stages.empty() ? name(config.stage.value_or(StageKind::ddp)) : stages, " on ",
+      plural(spec.ranks, "rank"),
+      setup.device.threads > 1 ? str(" of ", setup.device.threads, " threads") : "", ", ",
+      plural(config.steps, "step"), " of ", plural(per_step, "window"), " (",
+      with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ",
+      config.accumulation, " × N ", spec.ranks, "; ", describe_precision(config),
+      config.reproducible ? ", reproducible sums" : "",
+      config.offload_optimizer ? ", optimizer on the host (except ddp's)" : "",
+      config.recompute == Recompute::selective ? "" : str(", recompute ", name(config.recompute)),
+      "\n");
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
   if (setup.backend.on_nccl()) text += "ranks   " + describe(setup.backend, config.ordered) + "\n";
   if (spec.rank_options.link.simulated())
