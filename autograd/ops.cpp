@@ -61,10 +61,15 @@ Tensor accumulation_buffer(const GradientTarget& target, const Shape& shape, con
 // x times the weight, plus a bias if there is one. With Transpose::yes the weight is (O, I).
 Var times_weight(const Var& x, const Var& weight, const Var* bias, Transpose transpose) {
   const bool t = transpose == Transpose::yes;
-  Tensor y =
-      activation_like(x.value(), with_last(x.value().shape(), weight.value().dim(t ? 0 : 1)));
+  const int64_t columns = weight.value().dim(t ? 0 : 1);
+  const int64_t row = t ? x.value().backend().padded_columns(columns) : columns;
+  Tensor y = activation_like(x.value(), with_last(x.value().shape(), row));
   const Var b = bias ? *bias : Var();
   run_kernels({&x, &weight, &b}, [&] {
+    // A kernel would also take rows of x that are padded (Backend::padded_columns).
+    require(x.value().dim(-1) == weight.value().dim(t ? 1 : 0),
+            "matmul: ", in_words(x.value().shape()), " times ", in_words(weight.value().shape()),
+            t ? " transposed" : "", ": the inner sizes must be equal");
     if (bias)
       kernel::matmul_bias(x.value(), weight.value(), transpose, bias->value(), y);
     else

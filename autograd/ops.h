@@ -25,6 +25,7 @@ Var linear(const Var& x, const Var& weight, const Var& bias);
 Var matmul(const Var& x, const Var& weight);
 
 // y = x w^T, the output head.  x (…, C), weight (V, C): the token embedding -> (…, V).  Keeps x.
+// Backend::padded_columns may add columns of -infinity.
 Var project(const Var& x, const Var& weight);
 
 // The same elements in another shape.  Keeps nothing, copies nothing.

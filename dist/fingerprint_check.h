@@ -3,8 +3,8 @@
 // Transports such as NCCL move data themselves and never notice that ranks make different calls.
 // Ranks that are threads compare calls in memory (dist/threads/local_fingerprint_check.h), ranks
 // that are processes over a connection to rank 0 (dist/processes/control_client.h). Other threads
-// than the rank's, such as a watchdog, may call only set_state(), fail() and failed(). What returns
-// after waiting throws CommunicationError if the run has failed.
+// than the rank's, such as a watchdog, may call only set_state(), fail() and failed(). Functions
+// that wait throw CommunicationError if the run has failed.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,15 @@ class FingerprintCheck {
   virtual void set_state(int64_t record, CallState state) = 0;
   virtual std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
                                                      const EventStream& events) = 0;
-  // As Communicator::compare_calls_only_on_timeout().
+  // Returns when all ranks have given the transport the collective that require_same_call() was
+  // for. Ranks that share a process must wait for this before they allocate memory or launch a
+  // kernel for the first time: those calls hold the driver's lock until the GPUs are idle, and a
+  // GPU that waits for a rank that needs this lock never becomes idle (nccl#744, nccl#787).
+  // Processes do not share these locks.
+  virtual void wait_until_issued(const Call&) {}
+  // As Communicator::compare_calls_only_on_timeout(). Must do nothing for ranks that share a
+  // process: what a rank allocates before a call is then allocated before any rank gives the
+  // transport that call.
   virtual void compare_calls_only_on_timeout() {}
 
   // A send or receive is posted, and matches one that the other rank posts. post() returns its

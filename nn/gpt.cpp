@@ -177,7 +177,7 @@ Tensor Gpt::next_token_logits(UnitObserver& observer, const Tensor& ids) {
     const Var last = Var::constant(nullptr, all.slice((ids.dim(1) - 1) * C, {1, C}));
     return project(last, Var::parameter(nullptr, *units_[0].parameters[0]));
   };
-  return run_unit(nullptr, observer, units_[0], forward).value();
+  return run_unit(nullptr, observer, units_[0], forward).value().slice(0, {1, config_.vocab});
 }
 
 }  // namespace zl

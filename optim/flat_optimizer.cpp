@@ -45,8 +45,23 @@ FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
     covered = r.end;
   }
   require(covered == numel, "parameter groups cover ", covered, " of ", numel, " elements");
+  merge_groups();
   if (keeps_master(config_, parameters))
     master_ = add_state("master_weights", MemoryUse::master_weights);
+}
+
+// Adjacent groups that have the same settings become one: a kernel updates each group.
+void FlatOptimizer::merge_groups() {
+  std::vector<ParameterGroup> merged;
+  for (const ParameterGroup& group : groups_) {
+    const bool same = !merged.empty() && merged.back().weight_decay == group.weight_decay &&
+                      merged.back().frozen == group.frozen;
+    if (same)
+      merged.back().end = group.end;
+    else
+      merged.push_back(group);
+  }
+  groups_ = std::move(merged);
 }
 
 Tensor FlatOptimizer::add_state(const char* name, MemoryUse use) {

@@ -81,6 +81,7 @@ class FlatOptimizer {
   Tensor master_;
 
  private:
+  void merge_groups();
   // Throws std::invalid_argument unless both have the range's number of elements, and the
   // parameters its type.
   void require_range(const Tensor& parameters, const Tensor& gradients) const;

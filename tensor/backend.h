@@ -35,7 +35,7 @@ enum class KernelId {
   embedding_backward,
   add_positions_backward,
   cross_entropy,
-  sum_of_squares
+  sums_of_squares
 };
 
 // What the forward pass of attention keeps for backward.
@@ -90,11 +90,16 @@ struct OrderedSum {
   Dtype dtype = Dtype::f32;
   bool mean = false;  // not for i32
   int64_t added = 0;  // the divisor of a mean; 0: the number of buffers
+  // `unfinished`: results are sums in the accumulating type, neither divided nor rounded.
+  // `continues`: buffers[0] holds such a sum. The calls together have the bits of one sum.
+  bool continues = false, unfinished = false;
 };
 
 // The type in which an OrderedSum accumulates values of type T. Unsigned integers wrap around.
 template <class T>
 using OrderedSumType = std::conditional_t<std::is_same_v<T, int32_t>, uint32_t, Compute<T>>;
+// The Dtype in which such a sum is stored.
+constexpr Dtype ordered_sum_type(Dtype t) { return t == Dtype::i32 ? Dtype::i32 : compute_type(t); }
 
 // A backend has two in-order streams: kernels run in `compute`, copies and sums between ranks in
 // `communication`. On a GPU, streams run behind the host's calls. On the CPU all work is done when
@@ -138,6 +143,10 @@ class Backend {
   // [B] The workspace of a kernel for these dimensions, which are listed at each kernel below.
   virtual int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const = 0;
 
+  // [n] The length of the stored rows of logits with n columns. A GPU's matrix units need rows that
+  // begin at multiples of 16 bytes, and vocabularies have odd sizes. See matmul for the padding.
+  virtual int64_t padded_columns(int64_t n) const { return n; }
+
   // Data movement. copy casts between float types.
   virtual void fill(double value, const Tensor& out) = 0;
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
@@ -158,7 +167,9 @@ class Backend {
   virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write) = 0;
 
   // Matrices. dims: M, N, K of (M, K)(K, N) -> (M, N). The bias (N) is added to every row; it may
-  // be undefined, and is with Write::add.
+  // be undefined, and is with Write::add. The rows of out, and of a, may be as long as
+  // padded_columns says: the padding of out becomes -infinity, which a softmax ignores; that of a
+  // is not read.
   virtual void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write,
                       const Tensor& workspace) = 0;
   // (M, N) -> (N), added to out. dims: M, N
@@ -193,9 +204,11 @@ class Backend {
   // Optimizer.
   virtual void adamw(const AdamWUpdate&) = 0;
   virtual void sgd(const SgdUpdate&) = 0;
-  // x (n), out (1) f64. The sum of squares in fp64, in one fixed order: blocks of 1,024 from the
-  // start, each in lanes; lanes and blocks are added pairwise. dims: n
-  virtual void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;
+  // out[i] (f64) = the sum of squares of xs[i], in fp64, in one fixed order: blocks of 1,024 from
+  // the start, each in lanes; lanes and blocks are added pairwise. All xs have one type.
+  // dims: the elements of each
+  virtual void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
+                               const Tensor& workspace) = 0;
   // The same sum of each block: x (n), out (ceil(n / 1024)) f64.
   virtual void squares_of_blocks(const Tensor& x, const Tensor& out) = 0;
 

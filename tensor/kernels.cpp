@@ -27,10 +27,13 @@ void require_statistics(const char* what, const Tensor& t, int64_t n, Dtype rows
 }
 
 // The kernel's workspace, in the memory of `out`; undefined if it needs none.
-Tensor workspace(KernelId kernel, std::initializer_list<int64_t> dims, const Tensor& out) {
-  const int64_t bytes = out.backend().workspace(kernel, {dims.begin(), dims.size()}, out.dtype());
+Tensor workspace(KernelId kernel, std::span<const int64_t> dims, const Tensor& out) {
+  const int64_t bytes = out.backend().workspace(kernel, dims, out.dtype());
   if (bytes == 0) return {};
   return Tensor::empty(out.memory(), MemoryUse::workspace, {(bytes + 3) / 4}, Dtype::f32);
+}
+Tensor workspace(KernelId kernel, std::initializer_list<int64_t> dims, const Tensor& out) {
+  return workspace(kernel, std::span(dims.begin(), dims.size()), out);
 }
 
 // A copy of `from` in the memory of `to`, in workspace. The type stays.
@@ -106,11 +109,16 @@ namespace {
 void checked_matmul(Factor fa, Factor fb, const Tensor& bias, const Tensor& out, Write write) {
   const auto& [a, ta] = fa;
   const auto& [b, tb] = fb;
-  int64_t m = a.rows(), k = a.dim(-1), kb = b.rows(), n = b.dim(-1);
-  if (ta == Transpose::yes) std::swap(m, k);
-  if (tb == Transpose::yes) std::swap(kb, n);
-  require(k == kb && out.rows() == m && out.dim(-1) == n, "matmul: (", m, ", ", k, ")(", kb, ", ",
-          n, ") cannot give ", in_words(out.shape()));
+  const bool a_turned = ta == Transpose::yes, b_turned = tb == Transpose::yes;
+  const int64_t m = out.rows(), k = b_turned ? b.dim(-1) : b.rows(),
+                n = b_turned ? b.rows() : b.dim(-1);
+  const auto fits = [&out = out](int64_t stored, int64_t columns) {
+    return stored == columns || stored == out.backend().padded_columns(columns);
+  };
+  require(
+      a.rows() == (a_turned ? k : m) && fits(a.dim(-1), a_turned ? m : k) && fits(out.dim(-1), n),
+      "matmul: (", a_turned ? a.dim(-1) : a.rows(), ", ", a_turned ? a.rows() : a.dim(-1), ")(", k,
+      ", ", n, ") cannot give ", in_words(out.shape()));
   require(a.dtype() == b.dtype() && a.dtype() == out.dtype() && is_float(a.dtype()),
           "matmul: types ", name(a.dtype()), ", ", name(b.dtype()), " and ", name(out.dtype()),
           " must be one float type");
@@ -305,12 +313,24 @@ void sgd(const SgdUpdate& u) {
   u.parameter.backend().sgd(u);
 }
 
-void sum_of_squares(const Tensor& x, const Tensor& out) {
-  require(out.numel() == 1 && out.dtype() == Dtype::f64 && is_float(x.dtype()),
-          "sum_of_squares: out must be one f64, not ", in_words(out.shape()), " ",
+void sum_of_squares(const Tensor& x, const Tensor& out) { sums_of_squares({&x, 1}, out); }
+
+void sums_of_squares(std::span<const Tensor> xs, const Tensor& out) {
+  require(out.numel() == int64_t(xs.size()) && out.dtype() == Dtype::f64,
+          "sums_of_squares: out must be ", xs.size(), " of f64, not ", in_words(out.shape()), " ",
           name(out.dtype()));
-  record("sum_of_squares", out, 2 * x.numel(), {&x, &out});
-  out.backend().sum_of_squares(x, out, workspace(KernelId::sum_of_squares, {x.numel()}, out));
+  std::vector<int64_t> sizes;
+  int64_t operations = 0, bytes = out.bytes();
+  for (const Tensor& x : xs) {
+    require(is_float(x.dtype()) && x.dtype() == xs[0].dtype() && &x.memory() == &out.memory(),
+            "sums_of_squares: ", name(x.dtype()), " beside ", name(xs[0].dtype()),
+            "; all tensors must have one float type and be in the memory of out");
+    sizes.push_back(x.numel());
+    operations += 2 * x.numel();
+    bytes += x.bytes();
+  }
+  out.memory().events().append(EventKind::kernel, "sums_of_squares", bytes, operations);
+  out.backend().sums_of_squares(xs, out, workspace(KernelId::sums_of_squares, sizes, out));
 }
 
 void squares_of_blocks(const Tensor& x, const Tensor& out) {

@@ -91,6 +91,8 @@ void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const T
 void adamw(const AdamWUpdate& update);
 void sgd(const SgdUpdate& update);
 void sum_of_squares(const Tensor& x, const Tensor& out);  // out (1) f64
+// The same of each of several tensors of one type and memory, at once: out (as many) f64.
+void sums_of_squares(std::span<const Tensor> xs, const Tensor& out);
 // The sum of squares of every 1,024 elements: x (n), out (ceil(n / 1024)) f64.
 inline constexpr int64_t kSquaresBlock = 1024;  // [n]
 void squares_of_blocks(const Tensor& x, const Tensor& out);

@@ -21,6 +21,9 @@ class MetaBackend final : public Backend {
     return stands_for_ == DeviceKind::cuda ? cuda_workspace(kernel, dims, dtype)
                                            : cpu_backend().workspace(kernel, dims, dtype);
   }
+  int64_t padded_columns(int64_t n) const override {
+    return stands_for_ == DeviceKind::cuda ? cuda_padded_columns(n) : n;
+  }
   void download(const Tensor& from, void*) override {
     throw std::logic_error(str("download of a tensor of shape ", to_string(from.shape()),
                                ": the meta backend holds no values; use kernel::read for scalars"));
@@ -51,7 +54,7 @@ class MetaBackend final : public Backend {
   }
   void adamw(const AdamWUpdate&) override {}
   void sgd(const SgdUpdate&) override {}
-  void sum_of_squares(const Tensor&, const Tensor&, const Tensor&) override {}
+  void sums_of_squares(std::span<const Tensor>, const Tensor&, const Tensor&) override {}
   void squares_of_blocks(const Tensor&, const Tensor&) override {}
   void ordered_sum(const OrderedSum&) override {}
   void move_bytes(const void*, void*, int64_t) override {}

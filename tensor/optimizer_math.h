@@ -16,7 +16,9 @@ namespace zl {
 // the rounding of the master copy.
 template <class P, bool has_master>
 struct UpdatedWeights {
+  using Parameter = P;
   using F = Compute<P>;
+  static constexpr bool kHasMaster = has_master;
   P* parameter;
   F* master;
   [[gnu::always_inline]] ZL_DEVICE F operator[](int64_t i) const {

@@ -93,7 +93,7 @@ void gpus(Lesson& lesson) {
           const float mine = sum_of_ranks(comm, {DeviceKind::cuda, gpu}, *make_gpu_backend(gpu));
           if (comm.rank() == 0) sum = mine;
         },
-        {}, {.choose_gpu = [&](int rank) { make_gpu_backend(working[size_t(rank)]); }});
+        {}, {.choose_gpu = [&](int rank) { select_gpu(working[size_t(rank)]); }});
     lesson.say(str("~ NCCL: ", sum == float(N * (N + 1) / 2) ? "works" : "adds wrongly", " with ",
                    N, N == 1 ? " rank" : " ranks, a GPU for each"));
   } catch (const std::exception& error) {

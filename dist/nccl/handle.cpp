@@ -13,21 +13,6 @@ namespace {
 
 constexpr const char* kLeft = "this rank has left NCCL";
 
-// Sleeps longer each time: fast operations are noticed soon, and slow ones do not keep a core
-// busy.
-class Pause {
- public:
-  void rest() {
-    if (++times_ <= 64) return std::this_thread::yield();
-    std::this_thread::sleep_for(length_);
-    length_ = std::min(length_ * 2, std::chrono::microseconds(500));
-  }
-
- private:
-  int times_ = 0;
-  std::chrono::microseconds length_{10};
-};
-
 // Says for reports where the rank is. If two threads are inside NCCL, it names the function that
 // was called first: there NCCL hangs.
 class Inside {
@@ -47,6 +32,12 @@ class Inside {
 };
 
 }  // namespace
+
+std::chrono::microseconds pause_after_poll(int polls) {
+  using std::chrono::microseconds;
+  if (polls <= 64) return microseconds(0);
+  return std::min(microseconds(10) * (1 << std::min(polls - 65, 3)), microseconds(50));
+}
 
 class NcclHandle::Turn {
  public:
@@ -87,6 +78,23 @@ void NcclHandle::join(const NcclJoin& join) {
   constexpr const char* kFunction = "ncclCommInitRankConfig";
   take(kFunction, [&] { return api_.comm_init_rank(&comm_, join.size, join.id, join.rank); });
   poll(comm_, kFunction, [] { return true; });
+  if (join.size > 1) connect(join);
+}
+
+// NCCL connects two ranks in the first group in which they send or receive, and that group waits
+// until both sides and all their peers have issued theirs. In a program's own groups the ranks
+// could deadlock. Sends of no elements connect too: taskAppend in NCCL's src/enqueue.cc (2.14
+// to 2.28) discards only empty collectives.
+void NcclHandle::connect(const NcclJoin& join) {
+  const NcclData nothing{nullptr, nullptr, 0, NcclType::float32};
+  const NcclStream stream{comm_, nullptr};
+  group([&] {
+    for (int i = 1; i < join.size; ++i) {
+      const int next = (join.rank + i) % join.size, last = (join.rank + join.size - i) % join.size;
+      take("ncclSend", [&] { return api_.send(nothing, next, stream); });
+      take("ncclRecv", [&] { return api_.receive(nothing, last, stream); });
+    }
+  });
 }
 
 NcclComm* NcclHandle::comm() const {
@@ -150,7 +158,7 @@ NcclResult NcclHandle::state(NcclComm* comm) const {
 
 void NcclHandle::poll(NcclComm* comm, const char* what, const std::function<bool()>& done) const {
   Clock::time_point began = Clock::now(), last = began;
-  for (Pause pause;; pause.rest()) {
+  for (int polls = 1;; ++polls) {
     const Clock::time_point now = Clock::now();
     if (now - last > std::chrono::seconds(1))
       began += now - last;  // this process was stopped meanwhile
@@ -159,6 +167,8 @@ void NcclHandle::poll(NcclComm* comm, const char* what, const std::function<bool
     require_no_error(comm, what, state);
     if (state == NcclResult::success && done()) return;
     require_in_time(what, began);
+    const auto pause = pause_after_poll(polls);
+    pause.count() > 0 ? std::this_thread::sleep_for(pause) : std::this_thread::yield();
   }
 }
 

@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <string>
 
 #include "dist/fingerprint_check.h"
 #include "dist/nccl/api.h"
@@ -30,8 +31,14 @@ struct NcclJoin {
   int rank, size;
   std::chrono::milliseconds timeout;  // of each wait; 0: none
   std::atomic<const char*>&
-      inside;  // the NCCL function that the rank is in now, for reports; null: none
+      inside;                // the NCCL function that the rank is in now, for reports; null: none
+  std::string machine = {};  // the name of the rank's machine
 };
+
+// How long a rank sleeps after its n-th poll of NCCL. Longer each time, so that slow operations do
+// not keep a core busy, but at most 50 us: NCCL takes a group in 50 to 100 us, and a step has
+// dozens.
+std::chrono::microseconds pause_after_poll(int polls);
 
 class NcclHandle {
  public:
@@ -41,8 +48,8 @@ class NcclHandle {
   ~NcclHandle();  // aborts unless it has ended
   NcclHandle(const NcclHandle&) = delete;
 
-  // Returns when all ranks have joined. Throws CommunicationError, also if another rank fails
-  // meanwhile.
+  // Returns when all ranks have joined and are connected with each other. Throws
+  // CommunicationError, also if another rank fails meanwhile.
   void join(const NcclJoin& join);
 
   NcclComm* comm() const;  // throws CommunicationError if it has ended
@@ -70,6 +77,7 @@ class NcclHandle {
 
  private:
   class Turn;
+  void connect(const NcclJoin& join);
   NcclResult call(const char* function, const std::function<NcclResult()>& ask) const;
   NcclResult state(NcclComm* comm) const;
   void poll(NcclComm* comm, const char* what, const std::function<bool()>& done) const;

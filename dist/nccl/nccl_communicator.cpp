@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -31,11 +30,14 @@ char* at(const Tensor& tensor, int64_t element) {
 
 }  // namespace
 
-// Its Work owns it, so that no tensor outlives the rank's memory. The parts run on the
-// communication stream one after the other, the first and the last as groups of NCCL.
+// Its Work owns it, so that no tensor outlives the rank's memory. Its steps run on the
+// communication stream one after the other; each exchange is one NCCL group.
 struct NcclCommunicator::Operation {
   enum class State { checked, issued, done };
-  using Part = std::function<void()>;
+  struct Step {
+    std::function<void(Transport&)> exchange;
+    std::function<void()> kernel = {};
+  };
   Operation(NcclCommunicator& owner, const Tensor& tensor, const Call& call)
       : owner(owner), call(call), tensor(tensor) {}
   Operation(const Operation&) = delete;
@@ -53,8 +55,8 @@ struct NcclCommunicator::Operation {
   const Call call;
   const Tensor tensor;
   Tensor to;  // of an all_to_all
-  std::optional<OrderedReduction> reduction;
-  Part first, kernel, last;
+  std::unique_ptr<OrderedReduction> reduction;
+  std::vector<Step> steps;
   int64_t record = 0;  // in the flight recorder
   std::shared_ptr<const StreamEvent> moved;
   State state = State::done;  // nothing to end before the ranks have checked the call
@@ -63,16 +65,16 @@ struct NcclCommunicator::Operation {
 class NcclCommunicator::Transport final : public ChunkTransport {
  public:
   explicit Transport(const Operation& operation) : operation_(operation) {}
-  void send(const char* from, int64_t count, int to_rank) override {
-    const NcclData data{from, nullptr, size_t(count), nccl_type(operation_.call.dtype)};
+  void send(const char* from, int64_t count, Dtype dtype, int to_rank) override {
+    const NcclData data{from, nullptr, size_t(count), nccl_type(dtype)};
     handle().take("ncclSend", [&] { return api().send(data, to_rank, operation_.stream()); });
   }
-  void receive(char* to, int64_t count, int from_rank) override {
-    const NcclData data{nullptr, to, size_t(count), nccl_type(operation_.call.dtype)};
+  void receive(char* to, int64_t count, Dtype dtype, int from_rank) override {
+    const NcclData data{nullptr, to, size_t(count), nccl_type(dtype)};
     handle().take("ncclRecv", [&] { return api().receive(data, from_rank, operation_.stream()); });
   }
-  void all_gather(const char* from, char* to, int64_t count) override {
-    const NcclData data{from, to, size_t(count), nccl_type(operation_.call.dtype)};
+  void all_gather(const char* from, char* to, int64_t count, Dtype dtype) override {
+    const NcclData data{from, to, size_t(count), nccl_type(dtype)};
     handle().take("ncclAllGather", [&] { return api().all_gather(data, operation_.stream()); });
   }
 
@@ -90,13 +92,14 @@ NcclCommunicator::NcclCommunicator(const NcclJoin& join, FingerprintCheck& other
       handle_(join, others_),
       watchdog_(join, handle_, others_),
       ordered_(ordered) {
-  // It does not count as a call of the program: those are numbered from 1.
-  (void)do_all_gather_object(
-      "", {.kind = Collective::barrier, .name = "joining NCCL", .has_deadline = false});
-  join_or_leave("joining NCCL", [&] { handle_.join(join); });
+  // These do not count as calls of the program, which are numbered from 1.
+  const Call joining{.kind = Collective::barrier, .name = "joining NCCL", .has_deadline = false};
+  ranks_per_machine_ = zl::ranks_per_machine(do_all_gather_object(join.machine, joining));
+  join_or_leave(joining.name, [&] { handle_.join(join); });
+  // All ranks wait here until NCCL has connected them: an allocation before that could hold the
+  // driver's lock and stop another rank's launch.
+  (void)do_all_gather_object("", joining);
 }
-
-NcclCommunicator::~NcclCommunicator() = default;
 
 void NcclCommunicator::finish() {
   Communicator::finish();
@@ -179,17 +182,13 @@ Work NcclCommunicator::ordered_reduction(const Tensor& tensor, const Tensor& fir
                                          const Call& call) {
   const auto operation = prepare(tensor, call);
   Operation* const op = operation.get();
-  op->reduction.emplace(tensor, first_addend, call, rank(), size());
-  op->first = [op] {
-    Transport transport(*op);
-    op->reduction->send_chunks(transport);
-  };
-  if (op->reduction->adds()) op->kernel = [op] { op->reduction->add(); };
+  op->reduction =
+      zl::ordered_reduction(tensor, first_addend, call, {rank(), size(), ranks_per_machine_});
+  for (int step = 0; step < op->reduction->steps(); ++step)
+    op->steps.push_back({[op, step](Transport& to) { op->reduction->exchange(step, to); },
+                         [op, step] { op->reduction->add(step); }});
   if (call.kind == Collective::all_reduce)
-    op->last = [op] {
-      Transport transport(*op);
-      op->reduction->gather_sums(transport);
-    };
+    op->steps.push_back({[op](Transport& to) { op->reduction->gather_sums(to); }});
   return start(operation);
 }
 
@@ -199,13 +198,14 @@ Work NcclCommunicator::unordered_reduction(const Tensor& tensor, const Call& cal
   Operation* const op = operation.get();
   const bool all = call.kind == Collective::all_reduce;
   const int64_t count = all ? call.count : call.count / size(), to = all ? 0 : rank() * count;
-  op->first = [=, this] {
+  Operation::Step& step = op->steps.emplace_back();
+  step.exchange = [=, this](Transport&) {
     const NcclData data = op->data(0, to, count);
     handle_.take(all ? "ncclAllReduce" : "ncclReduceScatter",
                  [&] { return (all ? api_.all_reduce : api_.reduce_scatter)(data, op->stream()); });
   };
   if (call.reduction == Reduction::mean)
-    op->kernel = [=, this] {
+    step.kernel = [=, this] {
       char* const sums = at(op->tensor, to);
       op->tensor.backend().ordered_sum(
           {{&sums, 1}, {&sums, 1}, 0, count, op->call.dtype, true, size()});
@@ -231,19 +231,19 @@ Work NcclCommunicator::do_reduce_scatter(const Tensor& full, const Tensor& start
 
 Work NcclCommunicator::do_all_gather(const Tensor& full, const Call& call) {
   const auto operation = prepare(full, call);
-  operation->first = [op = operation.get(), shard = call.count / size(), this] {
-    Transport(*op).all_gather(at(op->tensor, rank() * shard), at(op->tensor, 0), shard);
-  };
+  operation->steps.push_back({[=, this, shard = call.count / size()](Transport& to) {
+    to.all_gather(at(full, rank() * shard), at(full, 0), shard, call.dtype);
+  }});
   return start(operation);
 }
 
 Work NcclCommunicator::do_broadcast(const Tensor& inout, const Call& call) {
   const auto operation = prepare(inout, call);
-  operation->first = [op = operation.get(), this] {
+  operation->steps.push_back({[op = operation.get(), this](Transport&) {
     handle_.take("ncclBroadcast", [&] {
       return api_.broadcast(op->data(0, 0, op->call.count), op->call.peer, op->stream());
     });
-  };
+  }});
   return start(operation);
 }
 
@@ -252,15 +252,15 @@ Work NcclCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, const
   Operation* const op = operation.get();
   op->to = to;
   const int64_t shard = call.count / size();
-  op->first = [=, this] {
-    Transport transport(*op);
+  Operation::Step& step = op->steps.emplace_back();
+  step.exchange = [=, this](Transport& transport) {
     for (int i = 1; i < size(); ++i) {
       const int next = (rank() + i) % size(), last = (rank() + size() - i) % size();
-      transport.send(at(op->tensor, next * shard), shard, next);
-      transport.receive(at(op->to, last * shard), shard, last);
+      transport.send(at(op->tensor, next * shard), shard, op->call.dtype, next);
+      transport.receive(at(op->to, last * shard), shard, op->call.dtype, last);
     }
   };
-  op->kernel = [=, this] {
+  step.kernel = [=, this] {
     op->tensor.backend().move_bytes(at(op->tensor, rank() * shard), at(op->to, rank() * shard),
                                     shard * size_of(op->call.dtype));
   };
@@ -284,12 +284,12 @@ std::vector<std::string> NcclCommunicator::do_all_gather_object(const std::strin
 Work NcclCommunicator::point_to_point(const Tensor& tensor, const Call& call) {
   const auto operation = prepare(tensor, call);
   Operation* const op = operation.get();
-  op->first = [op] {
-    if (op->call.kind == Collective::send)
-      Transport(*op).send(at(op->tensor, 0), op->call.count, op->call.peer);
+  op->steps.push_back({[op, call](Transport& other) {
+    if (call.kind == Collective::send)
+      other.send(at(op->tensor, 0), call.count, call.dtype, call.peer);
     else
-      Transport(*op).receive(at(op->tensor, 0), op->call.count, op->call.peer);
-  };
+      other.receive(at(op->tensor, 0), call.count, call.dtype, call.peer);
+  }});
   check(call, [&] { op->record = others_.post(call, events()); });
   op->state = Operation::State::checked;
   posted_.push_back(op);
@@ -305,9 +305,8 @@ void NcclCommunicator::issue_matched() {
   std::vector<Operation*> matched;
   for (Operation* op : posted_)
     if (others_.has_match(op->record)) matched.push_back(op);
-  if (matched.empty()) return;
   std::erase_if(posted_, [&](Operation* op) { return std::ranges::count(matched, op) > 0; });
-  issue(matched);
+  if (!matched.empty()) issue(matched);
 }
 
 void NcclCommunicator::issue(const std::vector<Operation*>& operations) {
@@ -318,31 +317,32 @@ void NcclCommunicator::issue(const std::vector<Operation*>& operations) {
     for (Operation* op : operations) op->state = Operation::State::issued;  // a part of it may be
     fail(operations.front()->call, error.what());
   }
+  const Operation& first = *operations.front();
+  if (first.moved && !first.call.point_to_point())
+    check(first.call, [&] { others_.wait_until_issued(first.call); });
 }
 
 // NCCL needs the stream for itself until it has taken a group, and kernels that read what a group
 // receives must be enqueued after it.
 void NcclCommunicator::enqueue(const std::vector<Operation*>& operations) {
-  using Part = Operation::Part Operation::*;
-  const auto run = [&](Part part) {
-    for (Operation* op : operations)
-      if (op->call.count > 0 && op->*part) (op->*part)();
-  };
-  const auto run_group = [&](Part part) {
-    if (std::ranges::any_of(operations,
-                            [part](Operation* op) { return op->call.count > 0 && op->*part; }))
-      handle_.group([&] { run(part); });
-  };
   const Backend* last = nullptr;
+  size_t steps = 0;
   for (Operation* op : operations) {
+    if (op->call.count == 0) op->steps.clear();
+    steps = std::max(steps, op->steps.size());
     Backend& backend = op->tensor.backend();
     if (&backend != std::exchange(last, &backend))
       backend.wait_event(Stream::communication, backend.record_event(Stream::compute).get());
   }
   const auto began = NcclHandle::Clock::now();
-  run_group(&Operation::first);
-  run(&Operation::kernel);
-  run_group(&Operation::last);
+  for (size_t step = 0; step < steps; ++step) {
+    handle_.group([&] {
+      for (Operation* op : operations)
+        if (Transport transport(*op); step < op->steps.size()) op->steps[step].exchange(transport);
+    });
+    for (Operation* op : operations)
+      if (step < op->steps.size() && op->steps[step].kernel) op->steps[step].kernel();
+  }
   for (Operation* op : operations) {
     Backend& backend = op->tensor.backend();
     op->moved = backend.record_event(Stream::communication);
@@ -372,11 +372,13 @@ void NcclCommunicator::complete(Operation& op) {
   op.reduction.reset();
 }
 
-// An operation that was not waited for: its buffers must stay until the compute stream waits for
-// it. If NCCL was aborted, kernels may still follow on the stream; after half a second the GPU
-// itself hangs.
+// An operation that was not waited for. If this rank has not issued it, others may wait for its
+// part forever. If it has, the buffers must stay until the compute stream waits for it. If NCCL was
+// aborted, kernels may still follow on the stream; after half a second the GPU itself hangs.
 void NcclCommunicator::release(Operation& op) noexcept {
   try {
+    if (op.state == Operation::State::checked && !op.call.point_to_point())
+      (void)others_.fail(str("rank ", rank(), " has not issued ", describe(op.call)));
     if (op.state == Operation::State::issued && !handle_.ended()) complete(op);
   } catch (const std::exception&) {  // the next call throws it again
   }

@@ -1,7 +1,8 @@
 // Ranks that each have a GPU, with NCCL moving their data.
 //
 // Reductions are ordered by default: dist/ordered/ sums in rank order, so that the bits
-// are those of ranks that are threads.
+// are those of ranks that are threads. Between machines such a sum may take several groups of NCCL,
+// with a kernel after each. All are enqueued at once, and the host waits for none of them.
 //
 // Ranks first check that they all make the same call, so that NCCL never sees a mismatch. A call
 // runs on the communication stream, after everything enqueued on the compute stream before it.
@@ -15,7 +16,8 @@
 // A send and a receive match when both have been called. Their data moves when they are waited for;
 // then each side issues all its matched calls as one NCCL group, which completes as a whole. So a
 // rank should wait for all its sends and receives before its next collective. An order that NCCL
-// cannot complete ends at the deadline.
+// cannot complete ends at the deadline. If ranks are threads, a third one must not allocate or free
+// GPU memory meanwhile, which could hang all three (dist/fingerprint_check.h).
 //
 // A rank's memory, its backend and its communicator belong to its thread.
 #pragma once
@@ -32,13 +34,13 @@ namespace zl {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // Returns when all ranks have joined. All of them come to `others` before any calls NCCL, so that
-  // a rank that cannot come ends the rest. Throws CommunicationError. `ordered = false` lets NCCL
-  // add: faster for many small calls, without scratch memory, but rounding then depends on sizes
-  // and on the machine.
+  // Returns when all ranks have joined and are connected with each other. All ranks meet in
+  // `others` before any calls NCCL, so a rank that fails before that fails the others at once.
+  // Throws CommunicationError. `ordered = false` lets NCCL add: faster for many small calls,
+  // without scratch memory, but rounding then depends on sizes and on the machine.
   NcclCommunicator(const NcclJoin& join, FingerprintCheck& others, EventStream& events,
                    bool ordered);
-  ~NcclCommunicator() override;  // aborts NCCL unless finish() has returned
+  ~NcclCommunicator() override = default;  // aborts NCCL unless finish() has returned
 
   // In a group, calls are issued at its end, and may be waited for only then. Groups do not nest.
   void begin_group() override { in_group_ = true; }
@@ -89,6 +91,7 @@ class NcclCommunicator final : public Communicator {
   NcclHandle handle_;
   NcclWatchdog watchdog_;
   const bool ordered_;
+  int ranks_per_machine_ = 1;
   bool in_group_ = false;
   std::vector<Operation*> group_;   // to be issued at the end of the group, in order
   std::vector<Operation*> posted_;  // sends and receives that have not been issued, in order

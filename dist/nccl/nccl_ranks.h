@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "dist/nccl/api.h"
 #include "dist/run_ranks.h"
@@ -14,6 +15,8 @@ struct NcclOptions {
                         // but for rounding
   std::function<void(int rank)>
       choose_gpu;  // called on each rank's thread before NCCL: make_gpu_backend() does it
+  // Names a rank's machine, for tests; null: the real one.
+  std::function<std::string(int rank)> machine = {};
 };
 
 // As run_ranks(), with `options.timeout` also for joining and leaving NCCL. Throws InputError if

@@ -1,9 +1,10 @@
 #include "dist/ordered/ordered_reduction.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
-#include <vector>
 
+#include "dist/ordered/chained_reduction.h"
 #include "tensor/backend.h"
 
 namespace zl {
@@ -19,7 +20,57 @@ Tensor scratch_for(const Tensor& tensor, int rank, int ranks) {
   return Tensor::empty(tensor.memory(), MemoryUse::communication, {count}, tensor.dtype());
 }
 
+// One exchange between all ranks.
+class DirectReduction final : public OrderedReduction {
+ public:
+  DirectReduction(const Tensor& tensor, const Tensor& start, const Call& call, RankTopology ranks)
+      : OrderedReduction(tensor, start, call, ranks), own_(length_of(ranks.rank)) {}
+  int steps() const override { return 1; }
+  void exchange(int step, ChunkTransport& transport) const override;
+  void add(int step) const override;
+
+ private:
+  char* received_from(int rank) const {
+    return at(scratch_, (rank < ranks_.rank ? rank : rank - 1) * own_);
+  }
+
+  const int64_t own_;  // [n]
+};
+
+void DirectReduction::exchange(int, ChunkTransport& transport) const {
+  const auto [rank, size, per_machine] = ranks_;
+  for (int i = 1; i < size; ++i) {  // from the next rank on, so that not all send to the same one
+    const int to = (rank + i) % size, from = (rank + size - i) % size;
+    if (length_of(to) > 0) transport.send(at(tensor_, to * chunk_), length_of(to), call_.dtype, to);
+    if (own_ > 0) transport.receive(received_from(from), own_, call_.dtype, from);
+  }
+}
+
+void DirectReduction::add(int) const {
+  if (own_ == 0) return;
+  const int rank = ranks_.rank;
+  std::vector<char*> buffers;
+  if (start_.defined())
+    buffers.push_back(at(start_, call_.kind == Collective::all_reduce ? rank * chunk_ : 0));
+  for (int r = 0; r < ranks_.size; ++r)
+    buffers.push_back(r == rank ? at(tensor_, rank * chunk_) : received_from(r));
+  const std::span<char* const> all = buffers;
+  char* const result = at(tensor_, rank * chunk_);
+  tensor_.backend().ordered_sum(
+      {all, {&result, 1}, 0, own_, call_.dtype, call_.reduction == Reduction::mean});
+}
+
 }  // namespace
+
+int ranks_per_machine(const std::vector<std::string>& machine_of_rank) {
+  const size_t size = machine_of_rank.size(),
+               first = size_t(std::ranges::count(machine_of_rank, machine_of_rank[0]));
+  const std::set<std::string> machines(machine_of_rank.begin(), machine_of_rank.end());
+  bool regular = machines.size() * first == size;
+  for (size_t r = 0; r < size; ++r)
+    regular = regular && machine_of_rank[r] == machine_of_rank[r / first * first];
+  return int(regular ? first : size);
+}
 
 int64_t ordered_chunk(int64_t count, int ranks) {
   const int64_t line = 64;  // [n] no two chunks share a cache line
@@ -32,56 +83,40 @@ int64_t ordered_scratch(int64_t count, int rank, int ranks) {
 }
 
 OrderedReduction::OrderedReduction(const Tensor& tensor, const Tensor& start, const Call& call,
-                                   int rank, int ranks)
+                                   RankTopology ranks)
     : tensor_(tensor),
       start_(start),
       call_(call),
-      rank_(rank),
       ranks_(ranks),
-      chunk_(ordered_chunk(call.count, ranks)),
-      own_(chunk_length(call.count, chunk_, rank)),
-      scratch_(scratch_for(tensor, rank, ranks)) {}
+      chunk_(ordered_chunk(call.count, ranks.size)),
+      scratch_(scratch_for(tensor, ranks.rank, ranks.size)) {}
 
 char* OrderedReduction::at(const Tensor& tensor, int64_t element) const {
   return static_cast<char*>(tensor.address()) + element * size_of(call_.dtype);
-}
-
-char* OrderedReduction::received_from(int rank) const {
-  return at(scratch_, (rank < rank_ ? rank : rank - 1) * own_);
 }
 
 int64_t OrderedReduction::length_of(int rank) const {
   return chunk_length(call_.count, chunk_, rank);
 }
 
-void OrderedReduction::send_chunks(ChunkTransport& transport) const {
-  for (int i = 1; i < ranks_; ++i) {  // from the next rank on, so that not all send to the same one
-    const int to = (rank_ + i) % ranks_, from = (rank_ + ranks_ - i) % ranks_;
-    if (length_of(to) > 0) transport.send(at(tensor_, to * chunk_), length_of(to), to);
-    if (own_ > 0) transport.receive(received_from(from), own_, from);
-  }
-}
-
-void OrderedReduction::add() const {
-  std::vector<char*> buffers;
-  if (start_.defined())
-    buffers.push_back(at(start_, call_.kind == Collective::all_reduce ? rank_ * chunk_ : 0));
-  for (int r = 0; r < ranks_; ++r)
-    buffers.push_back(r == rank_ ? at(tensor_, rank_ * chunk_) : received_from(r));
-  const std::span<char* const> all = buffers;
-  char* const result = at(tensor_, rank_ * chunk_);
-  tensor_.backend().ordered_sum(
-      {all, {&result, 1}, 0, own_, call_.dtype, call_.reduction == Reduction::mean});
-}
-
 void OrderedReduction::gather_sums(ChunkTransport& transport) const {
-  if (chunk_ * ranks_ == call_.count)
-    return transport.all_gather(at(tensor_, rank_ * chunk_), at(tensor_, 0), chunk_);
-  for (int i = 1; i < ranks_; ++i) {  // all_gather takes the same count from all ranks
-    const int to = (rank_ + i) % ranks_, from = (rank_ + ranks_ - i) % ranks_;
-    if (own_ > 0) transport.send(at(tensor_, rank_ * chunk_), own_, to);
-    if (length_of(from) > 0) transport.receive(at(tensor_, from * chunk_), length_of(from), from);
+  const auto [rank, size, per_machine] = ranks_;
+  if (chunk_ * size == call_.count)
+    return transport.all_gather(at(tensor_, rank * chunk_), at(tensor_, 0), chunk_, call_.dtype);
+  const int64_t own = length_of(rank);
+  for (int i = 1; i < size; ++i) {  // all_gather takes the same count from all ranks
+    const int to = (rank + i) % size, from = (rank + size - i) % size;
+    if (own > 0) transport.send(at(tensor_, rank * chunk_), own, call_.dtype, to);
+    if (length_of(from) > 0)
+      transport.receive(at(tensor_, from * chunk_), length_of(from), call_.dtype, from);
   }
+}
+
+std::unique_ptr<OrderedReduction> ordered_reduction(const Tensor& tensor, const Tensor& start,
+                                                    const Call& call, RankTopology ranks) {
+  if (sends_less_chained(call, start.defined(), ranks))
+    return std::make_unique<ChainedReduction>(tensor, start, call, ranks);
+  return std::make_unique<DirectReduction>(tensor, start, call, ranks);
 }
 
 }  // namespace zl

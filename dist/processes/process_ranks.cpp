@@ -101,8 +101,9 @@ class ProcessRun {
     try {
       if (nccl_.choose_gpu) nccl_.choose_gpu(place_.rank);
       communicator = std::make_unique<NcclCommunicator>(
-          NcclJoin{api_, id_, place_.rank, place_.size, options_.timeout, inside_}, *client_,
-          events_, nccl_.ordered);
+          NcclJoin{api_, id_, place_.rank, place_.size, options_.timeout, inside_,
+                   nccl_.machine ? nccl_.machine(place_.rank) : str(host_name(), " ", boot_id())},
+          *client_, events_, nccl_.ordered);
       body(*communicator);
       communicator->finish();
     } catch (const std::exception& error) {

@@ -19,6 +19,7 @@ class LocalFingerprintCheck final : public FingerprintCheck {
   int64_t require_same_call(const Call& call, const EventStream& events) override {
     return rendezvous_.require_same_call(rank_, call, events);
   }
+  void wait_until_issued(const Call& call) override { rendezvous_.wait_until_issued(rank_, call); }
   void set_state(int64_t record, CallState state) override {
     rendezvous_.set_state(rank_, record, state);
   }

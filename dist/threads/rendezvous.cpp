@@ -19,7 +19,8 @@ Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, int threads)
       spins_(threads <= int(std::thread::hardware_concurrency()) ? kSpins : 0),
       slots_(size_t(size)),
       arrivals_(size),
-      departures_(size) {}
+      departures_(size),
+      issued_(size) {}
 
 void Rendezvous::enter(int rank, const Contribution& contribution, const EventStream& events) {
   Slot& slot = slots_[size_t(rank)];
@@ -28,10 +29,7 @@ void Rendezvous::enter(int rank, const Contribution& contribution, const EventSt
   slot.contribution = contribution;
   slot.record = slot.flight.begin(call, events, CallState::waiting);
   const uint32_t round = arrivals_.arrive();
-  // A rank sets its bit after its last call. So if one is set while the round is closed, that rank
-  // will not come.
-  if (const uint64_t ended = ended_.load(); ended && arrivals_.look(round) == Gate::State::closed)
-    fail(ended_text(std::countr_zero(ended), flights(), rank, call));
+  fail_if_a_rank_ended(arrivals_, round, rank, call);
   if (wait_for_all(slot, round) == Gate::State::failed) throw_failure(rank, call);
   require_same_calls(rank);
   slot.flight.change(slot.record, CallState::moving);
@@ -41,6 +39,14 @@ int64_t Rendezvous::require_same_call(int rank, const Call& call, const EventStr
   enter(rank, {.call = call}, events);
   pass_departures();  // until then others read this rank's contribution
   return slots_[size_t(rank)].record;
+}
+
+void Rendezvous::wait_until_issued(int rank, const Call& call) {
+  const uint32_t round = issued_.arrive();
+  Gate::State state = issued_.spin(round, spins_);
+  fail_if_a_rank_ended(issued_, round, rank, call);
+  if (state == Gate::State::closed) state = issued_.wait(round);
+  if (state == Gate::State::failed) throw_failure(rank, call);
 }
 
 std::vector<std::string> Rendezvous::all_gather_object(int rank, const Call& call,
@@ -82,6 +88,14 @@ Gate::State Rendezvous::wait_for_all(Slot& slot, uint32_t round) {
   return state;
 }
 
+// A rank sets its bit after its last call. So if one is set while the round is closed, that rank
+// will not come.
+void Rendezvous::fail_if_a_rank_ended(const Gate& gate, uint32_t round, int rank,
+                                      const Call& call) {
+  if (const uint64_t ended = ended_.load(); ended && gate.look(round) == Gate::State::closed)
+    fail(ended_text(std::countr_zero(ended), flights(), rank, call));
+}
+
 void Rendezvous::require_same_calls(int rank) {
   const Call& first = contribution(0).call;
   int other = 1;
@@ -111,6 +125,7 @@ void Rendezvous::fail_locked(const std::string& why) {
   failure_ = why;
   failure_report_ = str("communication failed: ", why, "\n", report());
   arrivals_.fail();
+  issued_.fail();
   for (Slot& slot : slots_) slot.entry_changed.notify_all();
 }
 
@@ -146,7 +161,8 @@ void Rendezvous::rank_ended(int rank) {
     const auto record = slots_[size_t(r)].flight.in_flight();
     if (const QueueEntry* entry = slots_[size_t(r)].awaited)
       fail_if_ended_locked(*entry);
-    else if (record && record->state == CallState::waiting && arrivals_.arrived() > 0)
+    else if (record && (issued_.arrived() > 0 ||
+                        (record->state == CallState::waiting && arrivals_.arrived() > 0)))
       fail_locked(ended_text(rank, flights(), r, record->call));
   }
 }

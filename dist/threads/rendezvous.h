@@ -1,12 +1,13 @@
 // The rendezvous of ranks that are threads: of all ranks in a collective, of two in a send and
 // receive.
 //
-// A collective passes two gates. At the first gate every rank publishes its call and buffers. The
-// gate opens for all ranks or fails for all, and if the calls differ all ranks throw before any of
-// them has accessed a buffer. Behind the first gate ranks read and write each other's buffers
-// without waiting. A rank that fails there still comes to the second gate, so that gate always
-// opens, and no rank leaves before it does. So a rank that fails never frees memory that another
-// rank reads: failures are noticed only at a first gate.
+// A collective of threads passes two gates. At the first gate every rank publishes its call and
+// buffers. The gate opens for all ranks or fails for all, and if the calls differ all ranks throw
+// before any of them has accessed a buffer. Behind the first gate ranks read and write each other's
+// buffers without waiting. A rank that fails there still comes to the second gate, so that gate
+// always opens, and no rank leaves before it does. So a rank that fails never frees memory that
+// another rank reads: failures are noticed only at a first gate. Transports that move data
+// themselves use a third gate: it opens when all ranks have issued the call.
 //
 // On GPUs, what happens between the gates is only enqueued on each rank's communication stream. It
 // starts after the events at which all ranks' buffers are ready. Ranks that use their buffers later
@@ -74,9 +75,10 @@ class Rendezvous {
   // Returns when all ranks have come here. Every enter that returned must be followed by it.
   void leave(int rank) noexcept;
 
-  // For transports that move the data themselves; these two guard no buffers.
-  // As FingerprintCheck::require_same_call() and set_state().
+  // For transports that move the data themselves; these three guard no buffers. As the functions of
+  // the same names in FingerprintCheck.
   int64_t require_same_call(int rank, const Call& call, const EventStream& events);
+  void wait_until_issued(int rank, const Call& call);
   void set_state(int rank, int64_t record, CallState state) {
     slots_[size_t(rank)].flight.change(record, state);
   }
@@ -88,7 +90,7 @@ class Rendezvous {
   void post(QueueEntry& entry, const EventStream& events);
   // Returns when the other side has copied. Throws CommunicationError.
   void wait_for_match(QueueEntry& entry);
-  // To be called before a entry is destroyed: returns when no rank copies from or to it. Without
+  // To be called before an entry is destroyed: returns when no rank copies from or to it. Without
   // a match this fails the run, unless an exception unwinds the stack.
   void withdraw(QueueEntry& entry, bool unwinding = std::uncaught_exceptions() > 0) noexcept;
 
@@ -125,6 +127,7 @@ class Rendezvous {
 
   void pass_departures() noexcept;
   Gate::State wait_for_all(Slot& slot, uint32_t round);
+  void fail_if_a_rank_ended(const Gate& gate, uint32_t round, int rank, const Call& call);
   void require_same_calls(int rank);
   void fail_locked(const std::string& why);
   void copy_locked(QueueEntry& entry, QueueEntry& other, std::unique_lock<std::mutex>& lock);
@@ -138,7 +141,7 @@ class Rendezvous {
   const std::chrono::milliseconds timeout_;
   const int spins_;
   std::deque<Slot> slots_;
-  Gate arrivals_, departures_;
+  Gate arrivals_, departures_, issued_;
   std::atomic<uint64_t> ended_{0};  // one bit per rank
   std::atomic<int> waiting_for_match_{0};
 

@@ -27,7 +27,9 @@ class CollectiveTrial {
   // After fill() and call(): how many of this rank's results are wrong. The values are small whole
   // numbers, so that every sum of at most 64 of them is exact in every type and order.
   int64_t wrong() const;
-  // [ns] of one call, from when all ranks have written what they send and are ready.
+  // [ns] of one call, from when all ranks have written what they send and are ready. From then on
+  // ranks compare calls only on a timeout: between processes a comparison would take longer than a
+  // small call.
   int64_t time();
 
   // The tensor with the result; of a reduce_scatter its local shard.

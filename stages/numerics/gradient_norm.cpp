@@ -45,13 +45,14 @@ double sum_over_blocks(Stage& stage) {
 
 double gradient_norm(Stage& stage) {
   if (stage.options().reproducible) return std::sqrt(sum_over_blocks(stage));
-  const Tensor sum = Tensor::zeros(stage.memory(), MemoryUse::workspace, {1}, Dtype::f64);
-  for (const UnitState& u : stage.units()) {
-    const Tensor shard = stage.gradient_shard(u);
-    const Tensor square = Tensor::empty(shard.memory(), MemoryUse::workspace, {1}, Dtype::f64);
-    kernel::sum_of_squares(shard, square);
-    kernel::accumulate(square, sum);
-  }
+  std::vector<Tensor> shards;
+  for (const UnitState& u : stage.units()) shards.push_back(stage.gradient_shard(u));
+  const int64_t units = int64_t(shards.size());
+  Memory& memory = shards[0].memory();  // the host's if gradients are offloaded
+  const Tensor of_units = Tensor::empty(memory, MemoryUse::workspace, {units, 1}, Dtype::f64);
+  kernel::sums_of_squares(shards, of_units);
+  const Tensor sum = Tensor::zeros(memory, MemoryUse::workspace, {1}, Dtype::f64);
+  kernel::sum_rows(of_units, sum);
   RankNumbers squares(stage.comm(), stage.memory(), sum, {"gradient norm", Purpose::norm},
                       1.0 / stage.comm().size());  // a dry run's norm is 1, so that it updates
   return std::sqrt(squares.wait_for_sum());

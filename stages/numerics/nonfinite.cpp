@@ -13,9 +13,10 @@ void NonfiniteSearch::begin_micro_batch() {
 }
 
 void NonfiniteSearch::check(const UnitState& u) {
-  for (size_t i = 0; i < u.unit->parameters.size(); ++i)
-    kernel::sum_of_squares(u.unit->parameters[i]->grad,
-                           squares_.slice(u.first_parameter + int64_t(i), {1}));
+  std::vector<Tensor> gradients;
+  for (const Parameter* p : u.unit->parameters) gradients.push_back(p->grad);
+  const int64_t count = int64_t(gradients.size());
+  kernel::sums_of_squares(gradients, squares_.slice(u.first_parameter, {count}));
 }
 
 void NonfiniteSearch::end_micro_batch() {

@@ -67,7 +67,8 @@ class CpuBackend : public Backend {
   void sgd(const SgdUpdate& update) override;
 
   // norm.cpp
-  void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+  void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
+                       const Tensor& workspace) override;
   void squares_of_blocks(const Tensor& x, const Tensor& out) override;
 
   // ordered_sum.cpp

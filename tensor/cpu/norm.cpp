@@ -54,9 +54,7 @@ void sum_blocks(const Tensor& x, int64_t first, int64_t last, double* sums) {
 
 int64_t blocks_of(const Tensor& x) { return (x.numel() + kBlock - 1) / kBlock; }
 
-}  // namespace
-
-void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor&) {
+double sum_of_squares(const Tensor& x) {
   constexpr int64_t kAtOnce = 1024;  // [n] blocks: enough for many threads
   double sums[kAtOnce];
   PairwiseSum sum;
@@ -66,7 +64,14 @@ void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor
     sum_blocks(x, first, last, sums);
     for (int64_t b = 0; b < last - first; ++b) sum.add(sums[b]);
   }
-  out.data<double>()[0] = sum.total();
+  return sum.total();
+}
+
+}  // namespace
+
+void CpuBackend::sums_of_squares(std::span<const Tensor> xs, const Tensor& out, const Tensor&) {
+  const std::span<double> sums = out.data<double>();
+  for (size_t i = 0; i < xs.size(); ++i) sums[i] = sum_of_squares(xs[i]);
 }
 
 void CpuBackend::squares_of_blocks(const Tensor& x, const Tensor& out) {

@@ -60,20 +60,27 @@ template <class T>
 void add_in_order(const OrderedSum& what) {
   using Sum = OrderedSumType<T>;
   alignas(64) Sum sum[kStrip];
-  const auto& [buffers, results, begin, end, dtype, mean, added] = what;
+  const auto& [buffers, results, begin, end, dtype, mean, added, continues, unfinished] = what;
   const size_t values = added > 0 ? size_t(added) : buffers.size();
   if constexpr (std::is_same_v<T, Sum>) {
     if (buffers.size() == 2 && results.size() <= 2 && values == 2) return add_pair<T>(what);
   }
   const auto at = [](char* buffer, int64_t i) { return reinterpret_cast<T*>(buffer) + i; };
+  const auto sums_at = [](char* buffer, int64_t i) { return reinterpret_cast<Sum*>(buffer) + i; };
   for (int64_t i = begin; i < end; i += kStrip) {
     const int64_t n = std::min(kStrip, end - i);
-    if (buffers.size() > 1)
+    if (continues)
+      std::copy_n(sums_at(buffers[0], i), n, sum);
+    else if (buffers.size() > 1)
       add_two(at(buffers[0], i), at(buffers[1], i), sum, n);
     else
       start(at(buffers[0], i), sum, n);
-    for (size_t r = 2; r < buffers.size(); ++r) add(at(buffers[r], i), sum, n);
+    for (size_t r = continues ? 1 : 2; r < buffers.size(); ++r) add(at(buffers[r], i), sum, n);
     if (mean) divide(sum, n, values);
+    if (unfinished) {
+      for (char* result : results) std::copy_n(sum, n, sums_at(result, i));
+      continue;
+    }
     round_to(sum, at(results[0], i), n);
     for (size_t r = 1; r < results.size(); ++r)
       std::memcpy(at(results[r], i), at(results[0], i), size_t(n) * sizeof(T));

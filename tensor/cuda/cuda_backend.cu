@@ -1,3 +1,5 @@
+#include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "tensor/cuda/cuda_backend.h"
@@ -6,18 +8,38 @@
 #include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
+namespace {
+
+// ZEROLAB_POOL_SEGMENT replaces the size of segments. With 1 each block has a segment for itself,
+// so that compute-sanitizer sees an access beyond it.
+GpuOptions with_segment(GpuOptions options) {
+  const char* text = std::getenv("ZEROLAB_POOL_SEGMENT");
+  if (!text) return options;
+  char* end = nullptr;
+  options.segment = std::strtoll(text, &end, 10);
+  require(*text && !*end && options.segment > 0, "ZEROLAB_POOL_SEGMENT is '", text,
+          "', but must be a number of bytes, such as 1");
+  return options;
+}
+
+}  // namespace
+
 CudaBackend::CudaBackend(int device, GpuOptions options)
-    : device_(device), options_(options), pinned_(std::make_unique<PinnedBlocks>(*this)) {
+    : device_(device),
+      options_(with_segment(options)),
+      pinned_(std::make_unique<PinnedBlocks>(*this)) {
   int count = 0;
   require_cuda(cudaGetDeviceCount(&count), "cannot count the GPUs");
   if (device < 0 || device >= count)
     throw std::runtime_error(str("GPU ", device, " is out of range: this machine has ", count));
-  require_cuda(cudaSetDevice(device), "cannot use the GPU");
+  select_gpu(device);
   try {
     for (CUstream_st*& stream : streams_)
       require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                    "cannot create a stream");
     blas_ = make_blas(stream());
+    load_ordered_sum();
+    if (options_.preloads) load_attention_kernels(*options_.preloads);
   } catch (...) {
     release_all();
     throw;
@@ -30,7 +52,7 @@ void CudaBackend::release_all() noexcept {
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamSynchronize(stream);
   pinned_.reset();
-  cudaFreeHost(staging_);
+  cudaFree(staging_);
   if (blas_) destroy_blas(blas_);
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamDestroy(stream);
@@ -58,8 +80,10 @@ int64_t CudaBackend::workspace(KernelId kernel, std::span<const int64_t> dims, D
   return cuda_workspace(kernel, dims, dtype);
 }
 
+int64_t CudaBackend::padded_columns(int64_t n) const { return cuda_padded_columns(n); }
+
 PinnedBlocks::~PinnedBlocks() {
-  for (Block& block : blocks_) cudaFreeHost(block.data);
+  for (void* slab : slabs_) cudaFreeHost(slab);
 }
 
 PinnedBlocks::Block& PinnedBlocks::take(int64_t bytes) {
@@ -68,10 +92,16 @@ PinnedBlocks::Block& PinnedBlocks::take(int64_t bytes) {
     block.taken = true;
     return block;
   }
-  Block block{.data = nullptr, .bytes = std::max<int64_t>(bytes, 256), .used = {}, .taken = true};
-  require_cuda(cudaHostAlloc(&block.data, size_t(block.bytes), cudaHostAllocPortable),
-               "cannot allocate pinned memory for a copy");
-  return blocks_.emplace_back(std::move(block));
+  const int64_t size = int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(bytes, 256)))),
+                count = size <= kSmall ? kBlocksOfSlab : 1;
+  void* slab = nullptr;
+  require_cuda(cudaHostAlloc(&slab, size_t(size * count), cudaHostAllocPortable),
+               "cannot allocate pinned memory for copies");
+  slabs_.push_back(slab);
+  for (int64_t i = 0; i < count; ++i)
+    blocks_.push_back({.data = static_cast<char*>(slab) + i * size, .bytes = size});
+  blocks_.back().taken = true;
+  return blocks_.back();
 }
 
 namespace {

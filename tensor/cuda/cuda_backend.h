@@ -42,6 +42,7 @@ class CudaBackend final : public Backend {
   void release(void* block, int64_t bytes) noexcept override;
   void poison(void* block, int64_t bytes) noexcept override;
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
+  int64_t padded_columns(int64_t n) const override;
   void upload(const void* host, const Tensor& to) override;
   void download(const Tensor& from, void* host) override;
   std::unique_ptr<HostCopy> start_download(const Tensor& from) override;
@@ -107,12 +108,15 @@ class CudaBackend final : public Backend {
   void sgd(const SgdUpdate& update) override;
 
   // norm.cu
-  void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+  void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
+                       const Tensor& workspace) override;
   void squares_of_blocks(const Tensor& x, const Tensor& out) override;
 
  private:
   void add_bias(const Tensor& bias, const Tensor& y);  // (N), (M, N); elementwise.cu
-  bool can_access(const void* address);
+  void set_padding(int64_t columns, const Tensor& y);  // to -infinity; elementwise.cu
+  // Enables and tests access at the first call; returns whether it works. peers.cu
+  bool enable_access(int gpu);
   void release_all() noexcept;  // everything that this backend has allocated from the driver
 
   int device_;
@@ -122,15 +126,29 @@ class CudaBackend final : public Backend {
   std::unique_ptr<PinnedBlocks> pinned_;
   int64_t host_waits_ = 0;
   std::map<int, bool> peers_;  // whether this GPU can access that one; filled at first use
-  char* staging_ = nullptr;  // pinned host memory, for buffers on GPUs that this one cannot access
+  char* staging_ = nullptr;    // memory of this GPU, for buffers on GPUs that it cannot access
 };
 
 // matmul.cu
 cublasContext* make_blas(CUstream_st* stream);
 void destroy_blas(cublasContext* blas);
 
+// ordered_sum.cu. Loads the kernels that are enqueued behind NCCL operations. Loading one there
+// would hold the driver's lock until that operation ends, and other ranks could not issue their
+// part.
+void load_ordered_sum();
+
+// peers.cu. The GPU that has this address; -1: memory of the host.
+int gpu_of(const void* address);
+
+// attention.cu. Loads the kernels for one type of elements onto the current GPU, which takes
+// seconds from PTX. Heads of other sizes (not a multiple of 8, or above 128) use kernels that are
+// loaded at their first launch.
+void load_attention_kernels(Dtype dtype);
+
 // The functions of tensor/platform/gpus.h: gpus.cu, profiler_ranges.cu.
 Gpus find_gpus(int open);
+void select_gpu(int index);
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options = {});
 std::unique_ptr<Backend> make_pinned_backend();
 void annotate_for_profilers(EventStream& events);

@@ -1,36 +1,61 @@
-// Fills, casts, sums and GELU. One thread computes each element: the grid changes no bit.
+// Fills, casts, sums and GELU. Maps compute each element in one thread, so neither the grid nor
+// packs change a bit. sum_rows adds a number of parts that depends only on the shape.
+#include <limits>
+
 #include "tensor/cuda/launch.h"
+#include "tensor/cuda/workspace.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
 constexpr int64_t kMostBlocks = 4096;  // beyond it, each thread computes several elements
 
-int64_t blocks_of(int64_t n) { return std::min(blocks_for(n), kMostBlocks); }
+int64_t capped_blocks(int64_t n, int64_t per_thread = 1) {
+  return std::min(blocks_for(n, kThreads * per_thread), kMostBlocks);
+}
+
+// y[i] = op(x[i]...): in packs, and one by one what is left or where packs do not fit. y may be one
+// of the inputs.
+template <class Op, class T, class... Inputs>
+__global__ void map_kernel(int64_t n, Op op, T* y, const Inputs*... x) {
+  constexpr int kPack = pack_of<T, Inputs...>();
+  const int64_t packs = packs_fit(y, x...) ? n / kPack : 0;
+  const auto map = [&](int64_t at, auto... inputs) {
+    Pack<T, kPack> out;
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) out.at[j] = op(inputs.at[j]...);
+    store_pack(out, y + at);
+  };
+  for (int64_t p = first_element(); p < packs; p += element_stride())
+    map(p * kPack, load_pack<kPack>(x + p * kPack)...);
+  for (int64_t i = packs * kPack + first_element(); i < n; i += element_stride())
+    y[i] = op(x[i]...);
+}
 
 template <class T>
-__global__ void fill_kernel(int64_t n, T value, T* y) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = value;
-}
+struct Constant {
+  T value;
+  __device__ T operator()() const { return value; }
+};
 
 template <class S, class T>
-__global__ void cast_kernel(int64_t n, const S* x, T* y) {
-  for (int64_t i = first_element(); i < n; i += element_stride())
-    y[i] = T(Compute<T>(Compute<S>(x[i])));
-}
+struct Cast {
+  __device__ T operator()(S x) const { return T(Compute<T>(Compute<S>(x))); }
+};
 
 template <class T>
-__global__ void add_kernel(int64_t n, const T* a, const T* b, T* y) {
+struct Add {
   using F = Compute<T>;
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = T(F(a[i]) + F(b[i]));
-}
+  __device__ T operator()(T a, T b) const { return T(F(a) + F(b)); }
+};
 
 template <class S, class T>
-__global__ void accumulate_kernel(int64_t n, const S* x, T* y) {
+struct Accumulate {
   using F = decltype(Compute<S>() + Compute<T>());  // the wider of the two
-  for (int64_t i = first_element(); i < n; i += element_stride())
-    y[i] = T(Compute<T>(F(Compute<T>(y[i])) + F(Compute<S>(x[i]))));
-}
+  __device__ T operator()(T y, S x) const {
+    return T(Compute<T>(F(Compute<T>(y)) + F(Compute<S>(x))));
+  }
+};
 
 // tanh form: x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), is x times the logistic function
 // of 2u.
@@ -42,51 +67,87 @@ __device__ F logistic_of_2u(F x) {
 }
 
 template <class T>
-__global__ void gelu_kernel(int64_t n, const T* x, T* y) {
+struct Gelu {
   using F = Compute<T>;
-  for (int64_t i = first_element(); i < n; i += element_stride())
-    y[i] = T(F(x[i]) * logistic_of_2u(F(x[i])));
-}
+  __device__ T operator()(T x) const { return T(F(x) * logistic_of_2u(F(x))); }
+};
 
 template <class T>
-__global__ void gelu_backward_kernel(int64_t n, const T* x, const T* dy, T* dx, bool adds) {
+struct GeluBackward {
   using F = Compute<T>;
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const F v = F(x[i]), gate = logistic_of_2u(v);
+  __device__ F gradient(T x, T dy) const {
+    const F v = F(x), gate = logistic_of_2u(v);
     // For large |x|, x^3 may be infinite where 1 - gate is 0; the term is 0 there.
     const F bend = gate * (F(1) - gate),
             steep = F(kTwiceSqrt2OverPi) * (F(1) + F(3 * kCubic) * v * v);
     const F slope = gate + (bend == F(0) ? F(0) : v * bend * steep);
-    const F d = F(dy[i]) * slope;
-    dx[i] = T(adds ? F(dx[i]) + d : d);
+    return F(dy) * slope;
+  }
+  __device__ T operator()(T x, T dy) const { return T(gradient(x, dy)); }
+  __device__ T operator()(T x, T dy, T dx) const { return T(F(dx) + gradient(x, dy)); }
+};
+
+// A thread has one pack of columns, and adds the bias to it in every `stride`-th row.
+template <int kPack, class T>
+__global__ void add_bias_kernel(int64_t rows, int64_t columns, const T* bias, T* y) {
+  using F = Compute<T>;
+  const int64_t packs = columns / kPack, stride = gridDim.x * int64_t(blockDim.x) / packs,
+                first = first_element() / packs, column = first_element() % packs * kPack;
+  if (first >= stride) return;
+  const auto added = load_pack<kPack>(bias + column);
+  for (int64_t row = first; row < rows; row += stride) {
+    T* const to = y + row * columns + column;
+    auto pack = load_pack<kPack>(to);
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) pack.at[j] = T(F(pack.at[j]) + F(added.at[j]));
+    store_pack(pack, to);
   }
 }
 
 template <class T>
-__global__ void add_bias_kernel(int64_t n, int64_t columns, const T* bias, T* y) {
-  using F = Compute<T>;
+__global__ void set_padding_kernel(int64_t n, int64_t columns, int64_t row, T value, T* y) {
+  const int64_t padding = row - columns;
   for (int64_t i = first_element(); i < n; i += element_stride())
-    y[i] = T(F(y[i]) + F(bias[i % columns]));
+    y[i / padding * row + columns + i % padding] = value;
 }
 
-// A column has kParts threads: thread p adds every kParts-th row from p. Their sums are added in
-// order.
-constexpr int kColumns = 32, kParts = 8;
-
+// One part of the rows, 32 columns. Each of the 8 warps adds every eighth row; the 8 sums are added
+// in order. sums: (parts, columns)
 template <class T>
-__global__ void sum_rows_kernel(int64_t rows, int64_t columns, const T* x, T* out) {
+__global__ void sum_part_kernel(int64_t rows, int64_t columns, int64_t parts, const T* x,
+                                Compute<T>* sums) {
   using F = Compute<T>;
-  __shared__ F parts[kParts][kColumns];
-  const int lane = int(threadIdx.x) % kColumns, part = int(threadIdx.x) / kColumns;
-  const int64_t column = int64_t(blockIdx.x) * kColumns + lane;
+  constexpr int kWarps = kThreads / kWarp;
+  __shared__ F of_warp[kWarps][kWarp];
+  const int warp = int(threadIdx.x) / kWarp;
+  const int64_t part = blockIdx.x % parts, column = blockIdx.x / parts * kWarp + lane();
+  const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
   F sum = 0;
-  for (int64_t row = part; row < rows && column < columns; row += kParts)
+  for (int64_t row = begin + warp; row < end && column < columns; row += kWarps)
     sum += F(x[row * columns + column]);
-  parts[part][lane] = sum;
+  of_warp[warp][lane()] = sum;
   __syncthreads();
-  if (part > 0 || column >= columns) return;
-  for (int p = 1; p < kParts; ++p) sum += parts[p][lane];
+  if (warp > 0 || column >= columns) return;
+  for (int w = 1; w < kWarps; ++w) sum += of_warp[w][lane()];
+  sums[part * columns + column] = sum;
+}
+
+// Adds the parts in order, and their sum to `out`, rounded to T once.
+template <class T>
+__global__ void add_parts_kernel(int64_t columns, int64_t parts, const Compute<T>* sums, T* out) {
+  using F = Compute<T>;
+  const int64_t column = first_element();
+  if (column >= columns) return;
+  F sum = 0;
+  for (int64_t part = 0; part < parts; ++part) sum += sums[part * columns + column];
   out[column] = T(F(out[column]) + sum);
+}
+
+// Launches map_kernel for y and inputs of n elements.
+template <class Op, class T, class... Inputs>
+void map(CudaBackend& backend, Op op, int64_t n, T* y, Inputs*... x) {
+  launch(backend, map_kernel<Op, T, Inputs...>, capped_blocks(n, pack_of<T, Inputs...>()), kThreads,
+         n, op, y, x...);
 }
 
 }  // namespace
@@ -94,11 +155,9 @@ __global__ void sum_rows_kernel(int64_t rows, int64_t columns, const T* x, T* ou
 void CudaBackend::fill(double value, const Tensor& out) {
   const int64_t n = out.numel();
   if (out.dtype() == Dtype::i32)
-    return launch(*this, fill_kernel<int32_t>, blocks_of(n), kThreads, n, int32_t(value),
-                  elements<int32_t>(out));
+    return map(*this, Constant<int32_t>{int32_t(value)}, n, elements<int32_t>(out));
   for_float_type(out.dtype(), [&]<class T>(T) {
-    launch(*this, fill_kernel<T>, blocks_of(n), kThreads, n, T(Compute<T>(value)),
-           elements<T>(out));
+    map(*this, Constant<T>{T(Compute<T>(value))}, n, elements<T>(out));
   });
 }
 
@@ -116,54 +175,73 @@ void CudaBackend::copy(const Tensor& from, const Tensor& to) {
           "copy: a cast between host and GPU needs a copy first");
   for_float_type(from.dtype(), [&]<class S>(S) {
     for_float_type(to.dtype(), [&]<class T>(T) {
-      launch(*this, cast_kernel<S, T>, blocks_of(to.numel()), kThreads, to.numel(),
-             elements<S>(from), elements<T>(to));
+      map(*this, Cast<S, T>(), to.numel(), elements<T>(to), elements<S>(from));
     });
   });
 }
 
 void CudaBackend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
-    launch(*this, add_kernel<T>, blocks_of(y.numel()), kThreads, y.numel(), elements<T>(a),
-           elements<T>(b), elements<T>(y));
+    map(*this, Add<T>(), y.numel(), elements<T>(y), elements<T>(a), elements<T>(b));
   });
 }
 
 void CudaBackend::accumulate(const Tensor& from, const Tensor& into) {
   for_float_type(from.dtype(), [&]<class S>(S) {
     for_float_type(into.dtype(), [&]<class T>(T) {
-      launch(*this, accumulate_kernel<S, T>, blocks_of(into.numel()), kThreads, into.numel(),
-             elements<S>(from), elements<T>(into));
+      T* const y = elements<T>(into);
+      map(*this, Accumulate<S, T>(), into.numel(), y, y, elements<S>(from));
     });
   });
 }
 
 void CudaBackend::gelu(const Tensor& x, const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
-    launch(*this, gelu_kernel<T>, blocks_of(y.numel()), kThreads, y.numel(), elements<T>(x),
-           elements<T>(y));
+    map(*this, Gelu<T>(), y.numel(), elements<T>(y), elements<T>(x));
   });
 }
 
 void CudaBackend::gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) {
   for_float_type(dx.dtype(), [&]<class T>(T) {
-    launch(*this, gelu_backward_kernel<T>, blocks_of(dx.numel()), kThreads, dx.numel(),
-           elements<T>(x), elements<T>(dy), elements<T>(dx), write == Write::add);
+    T *const px = elements<T>(x), *const pdy = elements<T>(dy), *const pdx = elements<T>(dx);
+    if (write == Write::add)
+      map(*this, GeluBackward<T>(), dx.numel(), pdx, px, pdy, pdx);
+    else
+      map(*this, GeluBackward<T>(), dx.numel(), pdx, px, pdy);
   });
 }
 
 void CudaBackend::add_bias(const Tensor& bias, const Tensor& y) {
+  const int64_t columns = bias.numel(), rows = y.rows();
   for_float_type(y.dtype(), [&]<class T>(T) {
-    launch(*this, add_bias_kernel<T>, blocks_of(y.numel()), kThreads, y.numel(), bias.numel(),
-           elements<T>(bias), elements<T>(y));
+    T *const from = elements<T>(bias), *const to = elements<T>(y);
+    constexpr int kPack = pack_of<T>();
+    const bool packs = columns % kPack == 0 && packs_fit(from, to);
+    const int64_t of_row = columns / (packs ? kPack : 1);
+    launch(*this, packs ? add_bias_kernel<kPack, T> : add_bias_kernel<1, T>,
+           std::max(capped_blocks(rows * of_row), blocks_for(of_row)), kThreads, rows, columns,
+           from, to);
   });
 }
 
-void CudaBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor&) {
+void CudaBackend::set_padding(int64_t columns, const Tensor& y) {
+  const int64_t row = y.dim(-1), n = y.rows() * (row - columns);
+  for_float_type(y.dtype(), [&]<class T>(T) {
+    launch(*this, set_padding_kernel<T>, capped_blocks(n), kThreads, n, columns, row,
+           T(-std::numeric_limits<Compute<T>>::infinity()), elements<T>(y));
+  });
+}
+
+void CudaBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) {
   const int64_t columns = out.numel(), rows = columns ? x.numel() / columns : 0;
+  if (columns == 0) return;
+  const int64_t parts = parts_of_rows(rows);
   for_float_type(out.dtype(), [&]<class T>(T) {
-    launch(*this, sum_rows_kernel<T>, blocks_for(columns, kColumns), kColumns * kParts, rows,
-           columns, elements<T>(x), elements<T>(out));
+    auto* const sums = elements<Compute<T>>(workspace);
+    launch(*this, sum_part_kernel<T>, blocks_for(columns, kWarp) * parts, kThreads, rows, columns,
+           parts, elements<T>(x), sums);
+    launch(*this, add_parts_kernel<T>, blocks_for(columns), kThreads, columns, parts, sums,
+           elements<T>(out));
   });
 }
 

@@ -26,14 +26,6 @@ __global__ void embedding_kernel(Lookup<T> k) {
     k.to[row * k.C + c] = known ? k.from[id * k.C + c] : T(Compute<T>(NAN));
 }
 
-// Bit l of the result is the argument of thread l of the warp. All 32 threads must call it.
-__device__ uint32_t ballot(bool mine) {
-  uint32_t lanes = uint32_t(mine) << (threadIdx.x % kWarp);
-  for (int offset = kWarp / 2; offset > 0; offset /= 2)
-    lanes |= __shfl_xor_sync(0xffffffffu, lanes, offset);
-  return lanes;
-}
-
 // One warp per row of the table. It reads all ids, 32 at a time, and adds the gradients of its row
 // in their order; atomics would add them in any order. The ids are read V times, mostly from cache.
 //
@@ -42,15 +34,16 @@ __device__ uint32_t ballot(bool mine) {
 template <class T>
 __global__ void embedding_backward_kernel(Lookup<T> k) {
   using F = Compute<T>;
-  const int64_t row = first_element() / kWarp, lane = threadIdx.x % kWarp;
+  const int64_t row = first_element() / kWarp;
   if (row >= k.V) return;  // all threads of the warp
   T* sum = k.to + row * k.C;
   for (int64_t begin = 0; begin < k.R; begin += kWarp) {
-    const uint32_t matches = ballot(begin + lane < k.R && k.ids[begin + lane] == row);
-    for (int i = 0; i < kWarp; ++i) {
+    const bool mine = begin + lane() < k.R && k.ids[begin + lane()] == row;
+    const uint32_t matches = __ballot_sync(0xffffffffu, mine);
+    for (int i = 0; i < kWarp && matches >> i; ++i) {
       if (!(matches >> i & 1)) continue;
       const T* dy = k.from + (begin + i) * k.C;
-      for (int64_t c = lane; c < k.C; c += kWarp) sum[c] = T(F(sum[c]) + F(dy[c]));
+      for (int64_t c = lane(); c < k.C; c += kWarp) sum[c] = T(F(sum[c]) + F(dy[c]));
     }
   }
 }

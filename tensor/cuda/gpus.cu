@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <new>
+#include <string_view>
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cuda/launch.h"
@@ -15,7 +16,58 @@ std::string version(int number) {
 
 __global__ void any_kernel() {}
 
-// Why this program cannot use the GPU, in CUDA's words; "" if it can.
+struct KnownError {
+  cudaError_t status;
+  const char *problem, *cure;
+};
+
+// Errors whose CUDA message does not say what to do. nvidia-smi lists the GPU in all these cases;
+// driver_types.h says more.
+constexpr KnownError kKnownErrors[] = {
+    {cudaErrorDevicesUnavailable,
+     "another process uses it, and it serves one at a time (compute mode Exclusive Process)",
+     "end that process, or allow several with nvidia-smi -c DEFAULT"},
+    {cudaErrorNoKernelImageForDevice, "this build has no kernels for its compute capability",
+     "build with CUDAARCHS=<compute capability without the point>"},
+    {cudaErrorJitCompilerNotFound,
+     "this build has PTX for it, but the driver's compiler (libnvidia-ptxjitcompiler) is missing",
+     "install all of the driver (a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility), or "
+     "build with CUDAARCHS=<compute capability without the point>"},
+    {cudaErrorUnsupportedPtxVersion,
+     "this build has PTX for it, from a toolkit that is newer than the driver, which cannot "
+     "compile it",
+     "build with CUDAARCHS=<compute capability without the point>, or with a toolkit that is not "
+     "newer than the driver, or update the driver"},
+    {cudaErrorJitCompilationDisabled,
+     "this build has PTX for it, but compiling PTX is switched off",
+     "unset CUDA_DISABLE_PTX_JIT, or build with CUDAARCHS=<compute capability without the point>"},
+    {cudaErrorSystemNotReady,
+     "the GPUs are not ready: where NVSwitch connects them, the service nvidia-fabricmanager must "
+     "run, in the driver's version",
+     "install the version of nvidia-fabricmanager that nvidia-smi shows for the driver, and run "
+     "systemctl restart nvidia-fabricmanager"},
+    {cudaErrorSystemDriverMismatch, "the driver was updated, but the kernel still runs the old one",
+     "restart the machine, or unload and load the kernel modules nvidia*"},
+    {cudaErrorCompatNotSupportedOnDevice,
+     "this image brings a newer driver library (cuda-compat), which only runs on data-centre GPUs",
+     "update the machine's driver, take an image whose CUDA is not newer than the driver, or "
+     "remove cuda-compat from LD_LIBRARY_PATH"}};
+
+const KnownError* known_error(cudaError_t status) {
+  if (status == cudaErrorInvalidDeviceFunction) status = cudaErrorNoKernelImageForDevice;
+  const auto* found = std::ranges::find(kKnownErrors, status, &KnownError::status);
+  return found == std::end(kKnownErrors) ? nullptr : found;
+}
+
+// With this GPU's number where the text has a placeholder.
+std::string with_capability(std::string text, const Gpu& gpu) {
+  constexpr std::string_view placeholder = "<compute capability without the point>";
+  if (const size_t at = text.find(placeholder); at != text.npos)
+    text.replace(at, placeholder.size(), str(gpu.compute_major, gpu.compute_minor));
+  return text;
+}
+
+// Why this program cannot use the GPU, and how to fix it; "" if it can.
 std::string open_problem(Gpu& gpu) {
   cudaFuncAttributes attributes{};
   size_t available = 0, total = 0;
@@ -24,10 +76,9 @@ std::string open_problem(Gpu& gpu) {
   if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, any_kernel);
   gpu.available = int64_t(available);
   if (status == cudaSuccess) return "";
-  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
-    return str("this build has no kernels for compute capability ", gpu.compute_major, ".",
-               gpu.compute_minor, "; build with CUDAARCHS=", gpu.compute_major, gpu.compute_minor);
-  return cudaGetErrorString(status);
+  const KnownError* const known = known_error(status);
+  return known ? str(known->problem, "; ", with_capability(known->cure, gpu))
+               : cudaGetErrorString(status);
 }
 
 Gpu ask(int index, int count, bool open) {
@@ -59,6 +110,7 @@ Gpu ask(int index, int count, bool open) {
 // Why no GPU was found, and how to fix it.
 void explain(cudaError_t status, Gpus& found) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  found.broken = !found.driver.empty() && status != cudaErrorNoDevice;
   if (found.driver.empty()) {
     found.problem = "this machine has no NVIDIA driver, or this container does not see it";
     found.cure =
@@ -70,6 +122,9 @@ void explain(cudaError_t status, Gpus& found) {
   } else if (status == cudaErrorNoDevice && visible) {
     found.problem = str("no GPU is visible: CUDA_VISIBLE_DEVICES is \"", visible, "\"");
     found.cure = "unset CUDA_VISIBLE_DEVICES, or ask the scheduler for a GPU";
+  } else if (const KnownError* known = known_error(status)) {
+    found.problem = known->problem;
+    found.cure = known->cure;
   } else {
     found.problem = str("no GPU can be used: CUDA says: ", cudaGetErrorString(status));
     found.cure =
@@ -109,15 +164,18 @@ Gpus find_gpus(int open) {
   }
   cudaGetDevice(&current);
   for (int i = 0; i < count; ++i) found.gpus.push_back(ask(i, count, i < open));
-  if (cudaSetDevice(current) != cudaSuccess) cudaGetLastError();
+  // Only if this function has changed it: selecting a GPU opens it.
+  if (open > 0 && cudaSetDevice(current) != cudaSuccess) cudaGetLastError();
   if (std::none_of(found.gpus.begin(), found.gpus.end(),
                    [](const Gpu& gpu) { return gpu.problem.empty(); })) {
     found.problem = str("GPU 0 (", found.gpus[0].name, ") cannot be used: ", found.gpus[0].problem);
     found.cure = "run zerolab doctor, which says this for every GPU";
+    found.broken = true;
   }
   return found;
 }
 
+void select_gpu(int index) { require_cuda(cudaSetDevice(index), "cannot use the GPU"); }
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) {
   return std::make_unique<CudaBackend>(index, options);
 }
@@ -129,6 +187,7 @@ std::unique_ptr<Backend> make_pinned_backend() { return std::make_unique<PinnedB
 namespace zl {
 
 Gpus find_gpus(int open) { return cuda::find_gpus(open); }
+void select_gpu(int index) { cuda::select_gpu(index); }
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) {
   return cuda::make_gpu_backend(index, options);
 }

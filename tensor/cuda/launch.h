@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -21,10 +22,17 @@
 
 namespace zl::ZEROLAB_CUDA {
 
-// Throws std::runtime_error with CUDA's message if `status` is an error.
+// Throws std::runtime_error with CUDA's message if `status` is an error. Clears the thread's last
+// error, which the next launch would report.
 inline void require_cuda(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw std::runtime_error(std::string(what) + ": CUDA says: " + cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  cudaGetLastError();
+  throw std::runtime_error(std::string(what) + ": CUDA says: " + cudaGetErrorString(status) +
+                           (status == cudaErrorIllegalAddress
+                                ? "; a kernel has accessed memory outside its tensors, and this "
+                                  "process can no longer use its GPUs. compute-sanitizer in front "
+                                  "of the command names the kernel"
+                                : ""));
 }
 
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
@@ -58,6 +66,22 @@ void launch(CudaBackend& backend, void (*kernel)(Parameters...), int64_t blocks,
   launch_on(backend.stream(), kernel, blocks, threads, arguments...);
 }
 
+// The virtual architecture that a kernel was compiled for (80: compute_80). To ask loads the kernel
+// onto the current GPU.
+template <class... Parameters>
+int compiled_for(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes{};
+  require_cuda(cudaFuncGetAttributes(&attributes, kernel), "a kernel cannot be loaded");
+  return attributes.ptxVersion;
+}
+
+// Loads a kernel onto the current GPU. Without this its first launch does, which may have to wait
+// until other kernels have ended, or compile PTX.
+template <class... Parameters>
+void load_kernel(void (*kernel)(Parameters...)) {
+  (void)compiled_for(kernel);
+}
+
 // The elements of a tensor on the GPU.
 template <class T>
 T* elements(const Tensor& t) {
@@ -67,6 +91,58 @@ T* elements(const Tensor& t) {
 // The first element of this thread and the distance to its next, in a loop over any n on any grid.
 __device__ inline int64_t first_element() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t element_stride() { return int64_t(gridDim.x) * blockDim.x; }
+// This thread's number in its warp.
+__device__ inline int lane() { return int(threadIdx.x) % kWarp; }
+
+// Consecutive elements that a thread loads and stores in accesses of 16 bytes; or one element.
+template <class T, int kCount>
+struct alignas(16) Pack {
+  T at[kCount];
+};
+
+// How many elements of these types form packs whose sizes are multiples of 16 bytes.
+template <class... Types>
+constexpr int pack_of() {
+  return 16 / int(std::min({sizeof(Types)...}));
+}
+// Whether packs may begin at these addresses: a GPU refuses accesses of 16 bytes elsewhere.
+template <class... Types>
+__host__ __device__ bool packs_fit(const Types*... addresses) {
+  return ((reinterpret_cast<uintptr_t>(addresses) | ...) % 16) == 0;
+}
+
+#ifndef ZEROLAB_CUDA_ON_CPU
+__device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
+__device__ inline void store_16_bytes(uint4 bits, void* to) { *static_cast<uint4*>(to) = bits; }
+#endif
+
+template <int kCount, class T>
+__device__ Pack<T, kCount> load_pack(const T* from) {
+  Pack<T, kCount> pack;
+  if constexpr (kCount == 1) {
+    pack.at[0] = *from;
+  } else {
+#pragma unroll
+    for (size_t b = 0; b < sizeof pack; b += 16) {
+      const uint4 bits = load_16_bytes(reinterpret_cast<const char*>(from) + b);
+      memcpy(reinterpret_cast<char*>(&pack) + b, &bits, 16);
+    }
+  }
+  return pack;
+}
+template <int kCount, class T>
+__device__ void store_pack(const Pack<T, kCount>& pack, T* to) {
+  if constexpr (kCount == 1) {
+    *to = pack.at[0];
+  } else {
+#pragma unroll
+    for (size_t b = 0; b < sizeof pack; b += 16) {
+      uint4 bits;
+      memcpy(&bits, reinterpret_cast<const char*>(&pack) + b, 16);
+      store_16_bytes(bits, reinterpret_cast<char*>(to) + b);
+    }
+  }
+}
 
 // The sum over a warp, or over each of its groups of kLanes neighbours, in one fixed order. All
 // threads get the result. All 32 threads must call it.
@@ -90,7 +166,7 @@ __device__ F block_sum(F value) {
   __shared__ F of_warp[kThreads / kWarp];
   value = warp_sum(value);
   __syncthreads();  // all threads have read the previous result
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+  if (lane() == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
   F sum = 0;
   for (int w = 0; w < int(blockDim.x) / kWarp; ++w) sum += of_warp[w];
@@ -101,7 +177,7 @@ __device__ F block_max(F value) {
   __shared__ F of_warp[kThreads / kWarp];
   value = warp_max(value);
   __syncthreads();
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+  if (lane() == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
   F largest = of_warp[0];
   for (int w = 1; w < int(blockDim.x) / kWarp; ++w)

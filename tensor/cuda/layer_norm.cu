@@ -1,4 +1,4 @@
-// Layer norm: one warp per row. Sums over rows have layer_norm_parts parts, added in order.
+// Layer norm: one warp per row. Sums over rows have parts_of_rows parts, added in order.
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/workspace.h"
 
@@ -8,14 +8,11 @@ namespace {
 constexpr int kRowsOfBlock = kThreads / kWarp;
 
 __device__ inline int64_t row_of_warp() { return first_element() / kWarp; }
-__device__ inline int lane() { return int(threadIdx.x) % kWarp; }
 
-// term(0) + … + term(n - 1), the same on all threads of the warp.
-template <class Term>
-__device__ auto sum_terms(int64_t n, Term term) {
-  decltype(term(int64_t(0))) sum = 0;
-  for (int64_t i = lane(); i < n; i += kWarp) sum += term(i);
-  return warp_sum(sum);
+// Calls visit(c) for the first column of each pack of columns that this thread of the warp has.
+template <int kPack, class Visit>
+__device__ void for_packs(int64_t C, Visit visit) {
+  for (int64_t c = int64_t(lane()) * kPack; c < C; c += kWarp * kPack) visit(c);
 }
 
 // The input of a layer norm and its row statistics.
@@ -35,36 +32,62 @@ struct Rows {
   __device__ F normal(int64_t r, int64_t c) const { return (F(x[r * C + c]) - mean[r]) * rstd[r]; }
 };
 
-template <class T>
+template <int kPack, class T>
 __global__ void layer_norm_kernel(Rows<T> rows, const T* bias, Compute<T> eps, T* y) {
   using F = Compute<T>;
   const int64_t r = row_of_warp(), C = rows.C;
   if (r >= rows.R) return;  // all threads of the warp; the kernel has no __syncthreads
   const T* x = rows.x + r * C;
   // Two passes: E[x^2] - E[x]^2 would cancel where the mean is large.
-  const F mean = sum_terms(C, [&](int64_t c) { return F(x[c]); }) / F(C);
-  const F variance =
-      sum_terms(C, [&](int64_t c) { return (F(x[c]) - mean) * (F(x[c]) - mean); }) / F(C);
-  const F rstd = F(1) / sqrt(variance + eps);
-  for (int64_t c = lane(); c < C; c += kWarp)
-    y[r * C + c] = T((F(x[c]) - mean) * rstd * F(rows.weight[c]) + F(bias[c]));
+  F sum = 0, squares = 0;
+  for_packs<kPack>(C, [&](int64_t c) {
+    const auto pack = load_pack<kPack>(x + c);
+    for (int j = 0; j < kPack; ++j) sum += F(pack.at[j]);
+  });
+  const F mean = warp_sum(sum) / F(C);
+  for_packs<kPack>(C, [&](int64_t c) {
+    const auto pack = load_pack<kPack>(x + c);
+    for (int j = 0; j < kPack; ++j) squares += (F(pack.at[j]) - mean) * (F(pack.at[j]) - mean);
+  });
+  const F rstd = F(1) / sqrt(warp_sum(squares) / F(C) + eps);
+  for_packs<kPack>(C, [&](int64_t c) {
+    const auto w = load_pack<kPack>(rows.weight + c), b = load_pack<kPack>(bias + c);
+    auto pack = load_pack<kPack>(x + c);
+    for (int j = 0; j < kPack; ++j)
+      pack.at[j] = T((F(pack.at[j]) - mean) * rstd * F(w.at[j]) + F(b.at[j]));
+    store_pack(pack, y + r * C + c);
+  });
   if (lane() == 0) rows.mean[r] = mean, rows.rstd[r] = rstd;
 }
 
 // With n = normalised x and d = dy * weight: dx = rstd * (d - mean(d) - n * mean(d * n)).
-template <class T>
+template <int kPack, class T>
 __global__ void backward_rows_kernel(Rows<T> rows, const T* dy, T* dx, bool adds) {
   using F = Compute<T>;
   const int64_t r = row_of_warp(), C = rows.C;
   if (r >= rows.R) return;  // all threads of the warp
-  const auto d = [&](int64_t c) { return F(dy[r * C + c]) * F(rows.weight[c]); };
-  const F mean_d = sum_terms(C, d) / F(C);
-  const F mean_dn = sum_terms(C, [&](int64_t c) { return d(c) * rows.normal(r, c); }) / F(C);
-  for (int64_t c = lane(); c < C; c += kWarp) {
-    const F value = rows.rstd[r] * (d(c) - mean_d - rows.normal(r, c) * mean_dn);
-    T& out = dx[r * C + c];
-    out = T(adds ? F(out) + value : value);
-  }
+  const F mean = rows.mean[r], rstd = rows.rstd[r];
+  // Calls visit(j, d, n) for the elements of the packs at column c.
+  const auto for_elements = [&](int64_t c, auto visit) {
+    const auto x = load_pack<kPack>(rows.x + r * C + c),
+               incoming = load_pack<kPack>(dy + r * C + c), w = load_pack<kPack>(rows.weight + c);
+    for (int j = 0; j < kPack; ++j)
+      visit(j, F(incoming.at[j]) * F(w.at[j]), (F(x.at[j]) - mean) * rstd);
+  };
+  F sum_d = 0, sum_dn = 0;
+  for_packs<kPack>(
+      C, [&](int64_t c) { for_elements(c, [&](int, F d, F n) { sum_d += d, sum_dn += d * n; }); });
+  const F mean_d = warp_sum(sum_d) / F(C), mean_dn = warp_sum(sum_dn) / F(C);
+  for_packs<kPack>(C, [&](int64_t c) {
+    T* const to = dx + r * C + c;
+    Pack<T, kPack> out;
+    if (adds) out = load_pack<kPack>(to);
+    for_elements(c, [&](int j, F d, F n) {
+      const F value = rstd * (d - mean_d - n * mean_dn);
+      out.at[j] = T(adds ? F(out.at[j]) + value : value);
+    });
+    store_pack(out, to);
+  });
 }
 
 // One part of the rows, 32 columns. Each of the 8 warps adds every eighth row; the 8 sums are added
@@ -111,8 +134,11 @@ void CudaBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, do
                              const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
     const Rows<T> rows(saved);
-    launch(*this, layer_norm_kernel<T>, blocks_for(rows.R, kRowsOfBlock), kThreads, rows,
-           elements<T>(bias), Compute<T>(eps), elements<T>(y));
+    T *const b = elements<T>(bias), *const to = elements<T>(y);
+    constexpr int kPack = pack_of<T>();
+    const bool packs = rows.C % kPack == 0 && packs_fit(rows.x, rows.weight, b, to);
+    launch(*this, packs ? layer_norm_kernel<kPack, T> : layer_norm_kernel<1, T>,
+           blocks_for(rows.R, kRowsOfBlock), kThreads, rows, b, Compute<T>(eps), to);
   });
 }
 
@@ -121,7 +147,7 @@ void CudaBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor&
   for_float_type(dy.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const Rows<T> rows(saved);
-    const int64_t C = rows.C, parts = layer_norm_parts(rows.R);
+    const int64_t C = rows.C, parts = parts_of_rows(rows.R);
     if (C == 0) return;
     F* const sums = elements<F>(workspace);
     // The columns first, because dx may be dy.
@@ -129,8 +155,11 @@ void CudaBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor&
            elements<T>(dy), parts, sums);
     launch(*this, add_parts_kernel<T>, blocks_for(C), kThreads, C, parts, sums,
            elements<T>(out.dweight), elements<T>(out.dbias));
-    launch(*this, backward_rows_kernel<T>, blocks_for(rows.R, kRowsOfBlock), kThreads, rows,
-           elements<T>(dy), elements<T>(out.dx), out.write_dx == Write::add);
+    T *const from = elements<T>(dy), *const to = elements<T>(out.dx);
+    constexpr int kPack = pack_of<T>();
+    const bool packs = C % kPack == 0 && packs_fit(rows.x, rows.weight, from, to);
+    launch(*this, packs ? backward_rows_kernel<kPack, T> : backward_rows_kernel<1, T>,
+           blocks_for(rows.R, kRowsOfBlock), kThreads, rows, from, to, out.write_dx == Write::add);
   });
 }
 

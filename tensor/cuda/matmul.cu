@@ -26,6 +26,7 @@ struct Cublas {
   decltype(&cublasDestroy) destroy = ZL_BLAS(cublasDestroy);
   decltype(&cublasGetStatusString) status_string = ZL_BLAS(cublasGetStatusString);
   decltype(&cublasSetStream) set_stream = ZL_BLAS(cublasSetStream);
+  decltype(&cublasSetMathMode) set_math_mode = ZL_BLAS(cublasSetMathMode);
   decltype(&cublasSetWorkspace) set_workspace = ZL_BLAS(cublasSetWorkspace);
   // The header overloads this name, so the type selects the function.
   using Gemm =
@@ -73,6 +74,12 @@ cublasContext* make_blas(CUstream_st* stream) {
   cublasHandle_t blas = nullptr;
   require_blas(cublas().create(&blas), "cannot use cuBLAS");
   require_blas(cublas().set_stream(blas, stream), "cannot use cuBLAS");
+  // By default cuBLAS may split the sums of bf16 and fp16 matrices, and add the parts in bf16 or
+  // fp16.
+  require_blas(cublas().set_math_mode(
+                   blas, cublasMath_t(int(CUBLAS_DEFAULT_MATH) |
+                                      int(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))),
+               "cannot use cuBLAS");
   return blas;
 }
 
@@ -80,16 +87,17 @@ void destroy_blas(cublasContext* blas) { cublas().destroy(blas); }
 
 void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
                          const Tensor& workspace) {
-  const int64_t M = out.rows(), N = out.dim(-1),
-                K = a.transpose == Transpose::no ? a.tensor.dim(-1) : a.tensor.rows();
+  const bool b_turned = b.transpose == Transpose::yes;
+  const int64_t M = out.rows(), N = b_turned ? b.tensor.rows() : b.tensor.dim(-1),
+                K = b_turned ? b.tensor.dim(-1) : b.tensor.rows(), row = out.dim(-1);
   if (M == 0 || N == 0) return;
   if (K == 0) {  // empty sums
     if (write == Write::set) fill(0, out);
     if (bias.defined()) add_bias(bias, out);
-    return;
+    return set_padding(N, out);
   }
   constexpr int64_t most = std::numeric_limits<int>::max();
-  require(M <= most && N <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N,
+  require(M <= most && row <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N,
           ") exceeds the sizes that cuBLAS can count");
   const Operand left = operand(b), right = operand(a);
   const cudaDataType_t type = blas_type(out.dtype());
@@ -109,9 +117,10 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
                     in_double ? static_cast<const void*>(&one) : &one_float, left.data, type,
                     left.leading, right.data, type, right.leading,
                     in_double ? static_cast<const void*>(&beta) : &beta_float,
-                    device_address(out.address()), type, int(N), compute, CUBLAS_GEMM_DEFAULT),
+                    device_address(out.address()), type, int(row), compute, CUBLAS_GEMM_DEFAULT),
       "matmul");
   if (bias.defined()) add_bias(bias, out);
+  set_padding(N, out);
 }
 
 }  // namespace zl::ZEROLAB_CUDA

@@ -6,9 +6,9 @@
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-constexpr int kMostBuffers =
-    65;  // of 64 ranks and a start; their addresses are an argument of the kernel
-// [B] Host memory, for buffers that this GPU cannot access.
+// [n] Of 64 ranks and a start. Their addresses are an argument of the kernel.
+constexpr int kMostBuffers = 65;
+// [B] Memory of this GPU, for buffers that it cannot access.
 constexpr int64_t kStaging = int64_t(4) << 20;
 
 struct Addresses {
@@ -33,6 +33,7 @@ Addresses addresses(std::span<char* const> buffers) {
 struct Range {
   int64_t begin, end;
   int64_t divisor;  // 1 for a sum
+  bool continues, unfinished;
 };
 
 // results may be buffers: the thread of an element reads all buffers before it writes.
@@ -41,17 +42,22 @@ __global__ void ordered_sum_kernel(Range range, Addresses buffers, Addresses res
   using Sum = OrderedSumType<T>;
   const int64_t i = range.begin + first_element();
   if (i >= range.end) return;
-  Sum sum = Sum(buffers.as<T>(0)[i]);
+  Sum sum = range.continues ? buffers.as<Sum>(0)[i] : Sum(buffers.as<T>(0)[i]);
   for (int r = 1; r < buffers.count; ++r) sum += Sum(buffers.as<T>(r)[i]);
   if (range.divisor > 1) sum /= Sum(range.divisor);
-  for (int r = 0; r < results.count; ++r) results.as<T>(r)[i] = T(sum);
+  for (int r = 0; r < results.count; ++r)
+    if (range.unfinished)
+      results.as<Sum>(r)[i] = sum;
+    else
+      results.as<T>(r)[i] = T(sum);
 }
 
 void add_in_order(CUstream_st* stream, const OrderedSum& what) {
   const int64_t values = what.added > 0 ? what.added : int64_t(what.buffers.size());
   const auto run = [&](auto type) {
     launch_on(stream, ordered_sum_kernel<decltype(type)>, blocks_for(what.end - what.begin),
-              kThreads, Range{what.begin, what.end, what.mean ? values : 1},
+              kThreads,
+              Range{what.begin, what.end, what.mean ? values : 1, what.continues, what.unfinished},
               addresses(what.buffers), addresses(what.results));
   };
   if (what.dtype == Dtype::i32)
@@ -60,30 +66,17 @@ void add_in_order(CUstream_st* stream, const OrderedSum& what) {
     for_float_type(what.dtype, run);
 }
 
-// Enables access to the memory of another GPU; false if the hardware cannot. This opens the other
-// GPU, so it is not called before a buffer is there.
-bool enable_access(int device, int other) {
-  int can = 0;
-  cudaError_t status = cudaDeviceCanAccessPeer(&can, device, other);
-  if (status == cudaSuccess && can) status = cudaDeviceEnablePeerAccess(other, 0);
-  cudaGetLastError();  // clears the error, which the next launch would report
-  if (!can) return false;
-  return status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
-}
-
 }  // namespace
 
-// Whether kernels of this GPU can read and write memory at this address.
-bool CudaBackend::can_access(const void* address) {
-  cudaPointerAttributes where{};
-  require_cuda(cudaPointerGetAttributes(&where, address), "the address of a buffer is unknown");
-  if (where.type != cudaMemoryTypeDevice || where.device == device_) return true;
-  const auto known = peers_.find(where.device);
-  return known != peers_.end() ? known->second
-                               : (peers_[where.device] = enable_access(device_, where.device));
+void load_ordered_sum() {
+  load_kernel(ordered_sum_kernel<float>);
+  load_kernel(ordered_sum_kernel<bf16>);
+  load_kernel(ordered_sum_kernel<f16>);
+  load_kernel(ordered_sum_kernel<double>);
+  load_kernel(ordered_sum_kernel<int32_t>);
 }
 
-// A buffer that this GPU cannot access is copied to the host first, piece by piece.
+// A buffer that this GPU cannot access is copied to it first, piece by piece.
 void CudaBackend::ordered_sum(const OrderedSum& what) {
   if ((what.buffers.size() < 2 && what.added < 2) || what.begin >= what.end)
     return;  // the sum and the mean of one value are the value, which is in place
@@ -91,15 +84,19 @@ void CudaBackend::ordered_sum(const OrderedSum& what) {
           "ordered_sum: the mean of integers may not be an integer");
   CUstream_st* const communication = stream(Stream::communication);
   std::vector<bool> far;
-  for (char* buffer : what.buffers) far.push_back(!can_access(buffer));
+  const auto reaches = [this](char* buffer) {
+    const int gpu = gpu_of(buffer);
+    return gpu < 0 || enable_access(gpu);
+  };
+  for (char* buffer : what.buffers) far.push_back(!reaches(buffer));
   const bool near = std::none_of(far.begin(), far.end(), [](bool one) { return one; }) &&
-                    std::all_of(what.results.begin(), what.results.end(),
-                                [&](char* result) { return can_access(result); });
+                    std::all_of(what.results.begin(), what.results.end(), reaches);
   if (near) return add_in_order(communication, what);
+  require(!what.continues && !what.unfinished, "ordered_sum: a part of a sum is on another GPU");
   if (!staging_) {
     void* block = nullptr;
-    require_cuda(cudaHostAlloc(&block, size_t(kStaging), cudaHostAllocPortable),
-                 "cannot allocate pinned host memory for buffers of another GPU");
+    require_cuda(cudaMalloc(&block, size_t(kStaging)),
+                 "cannot allocate memory for buffers of another GPU");
     staging_ = static_cast<char*>(block);
   }
   const int64_t size = size_of(what.dtype), slots = int64_t(what.buffers.size()) + 1,

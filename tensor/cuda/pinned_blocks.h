@@ -4,6 +4,7 @@
 
 #include <list>
 #include <memory>
+#include <vector>
 
 #include "tensor/backend.h"
 
@@ -25,13 +26,17 @@ class PinnedBlocks {
   PinnedBlocks(const PinnedBlocks&) = delete;
   PinnedBlocks& operator=(const PinnedBlocks&) = delete;
 
-  // A block of at least `bytes`. The caller sets `used` and gives the block back. Throws
-  // std::runtime_error.
+  // A block of at least `bytes`. If no small one is free, several are allocated at once: the driver
+  // waits for all GPUs, so a step must not need new ones. The caller sets `used` and gives the
+  // block back. Throws std::runtime_error.
   Block& take(int64_t bytes);
   static void give_back(Block& block) { block.taken = false; }
 
  private:
+  static constexpr int64_t kBlocksOfSlab = 16;
+
   Backend& backend_;
+  std::vector<void*> slabs_;  // of the driver, each divided into blocks of one size
   std::list<Block> blocks_;
 };
 

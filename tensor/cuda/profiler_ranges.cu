@@ -1,10 +1,14 @@
 // The event stream of a rank as NVTX ranges, which Nsight Systems draws above the GPU's rows. It is
-// one more reader of the stream. Without a profiler NVTX does nothing.
+// one more reader of the stream. Without a profiler NVTX does nothing. Where its header is not
+// installed there are no ranges (cmake/ZerolabCuda.cmake).
+#ifdef ZEROLAB_NVTX
 #include <nvtx3/nvToolsExt.h>
+#endif
 
 #include "tensor/cuda/launch.h"
 
 namespace zl::ZEROLAB_CUDA {
+#ifdef ZEROLAB_NVTX
 namespace {
 
 // A range that ends when the next of its kind begins.
@@ -55,5 +59,9 @@ void annotate_for_profilers(EventStream& events) {
   tracks->rank = str("rank ", events.rank(), ": ");
   events.listen([tracks](const Event& event) { tracks->see(event); });
 }
+
+#else
+void annotate_for_profilers(EventStream&) {}
+#endif
 
 }  // namespace zl::ZEROLAB_CUDA

@@ -16,7 +16,10 @@ class CudaEvent final : public StreamEvent {
   ~CudaEvent() override { cudaEventDestroy(event_); }
   bool done() const override {
     const cudaError_t status = cudaEventQuery(event_);
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // some versions of CUDA remember it, and the next launch would report it
+      return false;
+    }
     require_cuda(status, "the GPU's work failed");
     return true;
   }
@@ -38,9 +41,7 @@ void CudaBackend::wait_event(Stream s, const StreamEvent* event) {
                "a stream cannot wait for an event");
 }
 
-void CudaBackend::select_for_this_thread() {
-  require_cuda(cudaSetDevice(device_), "cannot use the GPU");
-}
+void CudaBackend::select_for_this_thread() { select_gpu(device_); }
 
 void CudaBackend::wait_on_host(const StreamEvent* event) {
   if (event_done(event)) return;
@@ -66,12 +67,20 @@ double CudaBackend::seconds(const std::function<void()>& work) {
   return double(milliseconds) / 1e3;
 }
 
-// Also between GPUs without peer access: the driver then copies through the host.
+// Between GPUs that cannot access each other the driver copies through the host. GPUs that can
+// access each other copy directly once enable_access() has enabled it.
 void CudaBackend::move_bytes(const void* from, void* to, int64_t bytes) {
   if (bytes == 0) return;
-  require_cuda(
-      cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream(Stream::communication)),
-      "a copy between ranks failed");
+  CUstream_st* const communication = stream(Stream::communication);
+  const int from_gpu = gpu_of(from), to_gpu = gpu_of(to);
+  if (from_gpu >= 0 && to_gpu >= 0 && from_gpu != to_gpu) {
+    (void)enable_access(from_gpu == device_ ? to_gpu : from_gpu);
+    require_cuda(cudaMemcpyPeerAsync(to, to_gpu, from, from_gpu, size_t(bytes), communication),
+                 "a copy between GPUs failed");
+  } else {
+    require_cuda(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, communication),
+                 "a copy between ranks failed");
+  }
 }
 
 }  // namespace zl::ZEROLAB_CUDA

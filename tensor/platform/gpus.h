@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,20 +31,28 @@ struct Gpus {
   std::string driver;     // "13.0": the newest CUDA that the driver supports; "" without a driver
   std::vector<Gpu> gpus;
   std::string problem, cure;  // why no GPU can be used, and how to fix it; "" if one can
+  // No GPU can be used, but the driver has one or cannot be asked: something is to be repaired.
+  bool broken = false;
 
   bool usable() const { return problem.empty(); }
 };
 
 // Queries the driver. Never throws: `problem` says what is wrong. Opens the first `open` cards to
 // find their available memory, and whether this build has kernels for them. Opening a card takes
-// time and some of its memory.
+// time and 0.3 to 0.5 GB of its memory, until the process ends; with 0, none is opened.
 Gpus find_gpus(int open = std::numeric_limits<int>::max());
 
 struct GpuOptions {
   bool tf32 = false;  // fp32 matmuls round their inputs to TF32's 10 bits
   // [B] The size of Memory's segments from the driver (tensor/block_pool.h).
   int64_t segment = int64_t(32) << 20;
+  // The type whose attention kernels are loaded at once, because to load them takes seconds in a
+  // build that has PTX only. Empty: each is loaded at its first launch.
+  std::optional<Dtype> preloads = {};
 };
+
+// Makes it the GPU of this thread, and opens it. Throws std::runtime_error if it cannot be used.
+void select_gpu(int index);
 
 // A backend of one rank on GPU number `index`. Create, use and destroy it on the rank's own thread.
 // Throws std::runtime_error if the GPU cannot be used.

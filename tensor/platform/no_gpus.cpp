@@ -16,9 +16,10 @@ Gpus find_gpus(int) {
   return {.problem = "CUDA is not in this build",
           .cure =
               "install the CUDA Toolkit (12.0 or later), remove the build folder, and build again; "
-              "cmake says why it left CUDA out"};
+              "'zerolab doctor' says why CUDA was left out"};
 }
 
+void select_gpu(int) { not_built(); }
 std::unique_ptr<Backend> make_gpu_backend(int, GpuOptions) { not_built(); }
 std::unique_ptr<Backend> make_pinned_backend() { not_built(); }
 void annotate_for_profilers(EventStream&) {}

@@ -22,7 +22,8 @@ struct Subfolder {
 // do, so that the tutorials may include every mechanism but those of the stages.
 const std::vector<Subfolder> subfolders = {
     {"tensor/cpu", "tutorials/.*"},
-    {"tensor/cuda", "-"},
+    {"tensor/cuda", "tensor/cuda/attention/.*"},
+    {"tensor/cuda/attention", "tensor/cuda/attention\\.cu"},
     {"tensor/io", "nn/(data|formats)/.*|stages/(checkpoint|offload|train)/.*|tutorials/.*"},
     {"tensor/platform",
      "tensor/(cpu|cuda)/.*|dist/(threads|nccl|mpi)/.*|stages/train/.*|tutorials/.*"},

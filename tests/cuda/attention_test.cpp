@@ -5,6 +5,7 @@
 
 #include "tensor/kernels.h"
 #include "tests/cuda/differential.h"
+#include "tests/cuda/on_cpu/controls.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -96,35 +97,57 @@ TEST_CASE("attention on the GPU does not mix batches or heads", "[cuda]") {
   check({0, 5, 1, 4, dtype});
 
   Side gpu(test_gpu());
-  const Case both{2, 70, 2, 9, dtype}, one{1, 70, 2, 9, dtype};
-  const Values qkv = qkv_of(both), last(qkv.begin() + 70 * 3 * both.C(), qkv.end());
-  const Values y = forward(gpu, both, qkv).y, alone = forward(gpu, one, last).y;
-  CHECK(same_bits(alone, Values(y.begin() + 70 * both.C(), y.end())));
+  for (const int64_t D : {9, 24}) {  // 16-bit heads of 24 channels run on tensor cores
+    const Case both{3, 70, 2, D, dtype}, one{1, 70, 2, D, dtype};
+    const auto last = [](const Values& all) {
+      return Values(all.begin() + ptrdiff_t(all.size() / 3 * 2), all.end());
+    };
+    const Values qkv = qkv_of(both), dy = dy_of(both);
+    const Output output = forward(gpu, both, qkv), alone = forward(gpu, one, last(qkv));
+    CHECK(same_bits(alone.y, last(output.y)));
+    CHECK(same_bits(alone.log_sum_exp, last(output.log_sum_exp)));
+    const Values dqkv = backward(gpu, both, qkv, output, dy);
+    CHECK(same_bits(backward(gpu, one, last(qkv), alone, last(dy)), last(dqkv)));
+    CHECK(same_bits(backward(gpu, both, qkv, output, dy), dqkv));
+    Values other = last(dy);
+    other[5] += 0.5;  // the twin
+    CHECK_FALSE(same_bits(backward(gpu, one, last(qkv), alone, other), last(dqkv)));
+  }
 }
 
 TEST_CASE(
     "on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit",
     "[cuda]") {
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const int64_t D = GENERATE(9, 16, 72, 128);
   Side gpu(test_gpu());
-  const Case whole{1, 130, 2, 9, dtype};
-  const Values qkv = qkv_of(whole), y = forward(gpu, whole, qkv).y;
-  for (const int64_t T : {1, 2, 33, 64, 65, 100}) {
-    const Case c{1, T, 2, 9, dtype};
-    const Values some(qkv.begin(), qkv.begin() + T * 3 * c.C());
-    CHECK(same_bits(forward(gpu, c, some).y, Values(y.begin(), y.begin() + T * c.C())));
+  const Case whole{1, 130, 2, D, dtype};
+  const Values qkv = qkv_of(whole);
+  const Output all = forward(gpu, whole, qkv);
+  for (const int64_t T : {1, 2, 32, 33, 64, 65, 97}) {
+    const Case c{1, T, 2, D, dtype};
+    CAPTURE(T, D, name(dtype));
+    const Output some = forward(gpu, c, Values(qkv.begin(), qkv.begin() + T * 3 * c.C()));
+    CHECK(same_bits(some.y, Values(all.y.begin(), all.y.begin() + T * c.C())));
+    for (int64_t head = 0; head < c.H; ++head) {
+      const auto *mine = &some.log_sum_exp[size_t(head * T)],
+                 *expected = &all.log_sum_exp[size_t(head * whole.T)];
+      CHECK(same_bits(Values(mine, mine + T), Values(expected, expected + T)));
+    }
   }
 }
 
 TEST_CASE("attention on the GPU survives scores that overflow an exponential", "[cuda]") {
-  const Case c{1, 66, 1, 4};
+  const Case c = GENERATE(Case{1, 66, 1, 4}, Case{1, 66, 1, 8, Dtype::bf16});
   Side gpu(test_gpu());
   const Values qkv = qkv_of(c, 30);
   const Output output = forward(gpu, c, qkv);
   CHECK(*std::max_element(output.log_sum_exp.begin(), output.log_sum_exp.end()) > 1000);
   const Values dqkv = backward(gpu, c, qkv, output, dy_of(c));
-  CHECK(distance(dqkv, dqkv) == 0);    // no NaN
-  CHECK(differences(c, 30).y < 1e-3);  // scores of 1000 have errors of 1e-4
+  CHECK(distance(dqkv, dqkv) == 0);  // no NaN
+  // Scores of 1000 have errors of 1e-4. In bf16 the weights and y have the relative error 2^-9
+  // each, values are at most 150, and y may be 0.
+  CHECK(differences(c, 30).y < (c.dtype == Dtype::f32 ? 1e-3 : 0.6));
 }
 
 TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number per query",
@@ -159,13 +182,112 @@ TEST_CASE(
     "on the GPU keys with scores of -infinity have weight 0, also if they fill the first tile",
     "[cuda]") {
   constexpr int64_t T = 70, first = 64;  // the keys from `first` have the score 0
+  const Case c = GENERATE(Case{1, T, 1, 1}, Case{1, T, 1, 8, Dtype::bf16});
   Side gpu(test_gpu());
-  Values qkv(T * 3);
+  Values qkv(size_t(T * 3 * c.D));
   for (int64_t t = 0; t < T; ++t) {
-    qkv[size_t(3 * t)] = 1e20;
-    qkv[size_t(3 * t + 1)] = t < first ? -1e20 : 0;
-    qkv[size_t(3 * t + 2)] = double(t);
+    qkv[size_t(3 * t * c.D)] = 1e20;
+    qkv[size_t((3 * t + 1) * c.D)] = t < first ? -1e20 : 0;
+    qkv[size_t((3 * t + 2) * c.D)] = double(t);
   }
-  const Values y = forward(gpu, {1, T, 1, 1}, qkv).y;
-  for (int64_t t = first; t < T; ++t) CHECK(std::abs(y[size_t(t)] - double(first + t) / 2) < 1e-4);
+  const Values y = forward(gpu, c, qkv).y;
+  for (int64_t t = first; t < T; ++t)
+    CHECK(std::abs(y[size_t(t * c.D)] - double(first + t) / 2) <
+          (c.dtype == Dtype::f32 ? 1e-4 : 0.126));  // half a unit of bf16 at 64
+}
+
+namespace {
+
+// Head `h` of batch 0 in double. Values are of the type already.
+struct Head {
+  const Case& c;
+  const Values &qkv, &dy;
+  int64_t h;
+
+  double of(const Values& x, int64_t t, int64_t parts, int64_t part, int64_t d) const {
+    return x[size_t((t * parts + part) * c.C() + h * c.D + d)];
+  }
+  template <class F>
+  double sum(F f) const {
+    double sum = 0;
+    for (int64_t d = 0; d < c.D; ++d) sum += f(d);
+    return sum;
+  }
+  // Adds this head's y and log_sum_exp, and the gradients of its queries, keys and values.
+  void compute(Output& out, Values& dqkv) const {
+    const double scale = 1 / std::sqrt(double(c.D));
+    const auto x = [&](int64_t t, int64_t part, int64_t d) { return of(qkv, t, 3, part, d); };
+    const auto g = [&](int64_t t, int64_t part, int64_t d) -> double& {
+      return dqkv[size_t((t * 3 + part) * c.C() + h * c.D + d)];
+    };
+    for (int64_t q = 0; q < c.T; ++q) {
+      Values p(size_t(q + 1)), dp(p.size());
+      double total = 0, delta = 0;
+      for (int64_t k = 0; k <= q; ++k) {
+        p[size_t(k)] = std::exp(scale * sum([&](int64_t d) { return x(q, 0, d) * x(k, 1, d); }));
+        dp[size_t(k)] = sum([&](int64_t d) { return of(dy, q, 1, 0, d) * x(k, 2, d); });
+        total += p[size_t(k)];
+      }
+      for (size_t k = 0; k < p.size(); ++k) delta += (p[k] /= total) * dp[k];
+      out.log_sum_exp[size_t(h * c.T + q)] = std::log(total);
+      for (int64_t k = 0; k <= q; ++k) {
+        const double weight = p[size_t(k)], ds = scale * weight * (dp[size_t(k)] - delta);
+        for (int64_t d = 0; d < c.D; ++d) {
+          out.y[size_t(q * c.C() + h * c.D + d)] += weight * x(k, 2, d);
+          g(q, 0, d) += ds * x(k, 1, d);
+          g(k, 1, d) += ds * x(q, 0, d);
+          g(k, 2, d) += weight * of(dy, q, 1, 0, d);
+        }
+      }
+    }
+  }
+};
+
+Values rounded(Values values, Dtype dtype) {
+  Side cpu(cpu_backend());
+  return values_of(cpu.of(values, {int64_t(values.size())}, dtype));
+}
+
+}  // namespace
+
+// With the rounding error u of the type: y has 2 u (of its weights, and of y) relative to values of
+// up to 4, gradients the same relative to theirs, which are larger with more channels.
+TEST_CASE("attention on tensor cores is the formula in double within the rounding of its type",
+          "[cuda]") {
+  const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
+  const auto [T, D] = GENERATE(table<int64_t, int64_t>(
+      {{1, 64}, {1, 128}, {17, 8}, {17, 128}, {65, 24}, {65, 80}, {129, 64}, {129, 128}}));
+  const Case c{1, T, 3, D, dtype};
+  CAPTURE(name(dtype), T, D);
+  const Values qkv = rounded(qkv_of(c), dtype), dy = rounded(dy_of(c), dtype);
+  Output expected{Values(size_t(T * c.C())), Values(size_t(c.H * T))};
+  Values dqkv(qkv.size());
+  for (int64_t h = 0; h < c.H; ++h) Head{c, qkv, dy, h}.compute(expected, dqkv);
+  Side gpu(test_gpu());
+  const Output output = forward(gpu, c, qkv);
+  CHECK(distance(output.y, expected.y) <= one_rounding(dtype));
+  CHECK(distance(output.log_sum_exp, expected.log_sum_exp) <= one_rounding(Dtype::f32));
+  CHECK(distance(backward(gpu, c, qkv, output, dy), dqkv) <= tolerance(dtype));
+
+  Values other = dy;
+  other[size_t(c.C() - 1)] += 0.5;  // the twin: of the first token
+  CHECK(distance(backward(gpu, c, qkv, output, other), dqkv) > tolerance(dtype));
+}
+
+TEST_CASE("code for GPUs before 8.0 has no tensor cores, and attention runs all the same",
+          "[cuda][host]") {
+  const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
+  if (real_gpu()) SKIP("a real GPU has one version");
+  const Case c{1, 70, 2, 16, dtype};
+  const Values qkv = qkv_of(c), dy = dy_of(c);
+  const auto dqkv_at = [&](int ptx_version) {
+    const cuda_on_cpu::EmulatedMachine machine({.ptx_version = ptx_version});
+    Side gpu(test_gpu());
+    const Output output = forward(gpu, c, qkv);
+    return backward(gpu, c, qkv, output, dy);
+  };
+  const Values old = dqkv_at(75), tensor_cores = dqkv_at(80);
+  CHECK(distance(old, tensor_cores) <= tolerance(dtype));
+  CHECK_FALSE(same_bits(old, tensor_cores));  // weights are rounded only for tensor cores
+  CHECK(same_bits(tensor_cores, dqkv_at(90)));
 }

@@ -1,6 +1,7 @@
 // The results of tensor/platform/gpus.h, and NVTX ranges.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <cstdlib>
 
 #include "tensor/kernels.h"
 #include "tests/device.h"
@@ -38,14 +39,20 @@ TEST_CASE("a build or a machine without a GPU says why and what to do", "[cuda][
   CHECK_THROWS_AS(make_gpu_backend(0), std::runtime_error);
 }
 
+// TF32 is allowed, not demanded: GPUs before Ampere have none, NVIDIA_TF32_OVERRIDE=0 forbids it,
+// and cuBLAS need not use it for small matrices.
 TEST_CASE("matmuls in TF32 are an option, not the default", "[cuda]") {
   require_gpu();
+  if (test_gpus().gpus.at(0).compute_major < 8) SKIP("this GPU has no TF32");
+  if (const char* override = std::getenv("NVIDIA_TF32_OVERRIDE"); override && *override == '0')
+    SKIP("NVIDIA_TF32_OVERRIDE=0 forbids TF32");
+  constexpr int64_t n = 512;
   const auto product = [](bool tf32) {
     const auto gpu = gpu_of_rank(0, {.tf32 = tf32});
     EventStream events;
     Memory memory({DeviceKind::cuda}, *gpu, events);
-    const Tensor a = Tensor::empty(memory, MemoryUse::activation, {64, 64}),
-                 out = Tensor::empty(memory, MemoryUse::activation, {64, 64});
+    const Tensor a = Tensor::empty(memory, MemoryUse::activation, {n, n}),
+                 out = Tensor::empty(memory, MemoryUse::activation, {n, n});
     kernel::normal({.seed = 3}, 0, a);
     kernel::matmul(a, Transpose::no, a, Transpose::yes, out);
     return kernel::download<float>(out);
@@ -53,5 +60,10 @@ TEST_CASE("matmuls in TF32 are an option, not the default", "[cuda]") {
   const std::vector<float> exact = product(false), rounded = product(true);
   CHECK(exact == product(false));
   CHECK(exact != rounded);
-  for (size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(exact[i] - rounded[i]) < 0.1f);
+  // The deviation of an element is at most 0.02: of 512 products, each rounded twice by up to
+  // 2^-11.
+  float largest = 0;
+  for (size_t i = 0; i < exact.size(); ++i)
+    largest = std::max(largest, std::abs(exact[i] - rounded[i]));
+  CHECK(largest < 0.2f);
 }

@@ -6,14 +6,16 @@ namespace zl {
 namespace cuda_on_cpu {  // tensor/cuda, compiled for tests/cuda/on_cpu
 
 Gpus find_gpus(int open);
+void select_gpu(int index);
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options);
 std::unique_ptr<Backend> make_pinned_backend();
 void annotate_for_profilers(EventStream& events);
 
 }  // namespace cuda_on_cpu
 
-// The linker takes these four, and leaves the library's where they are.
+// The linker takes these five, and leaves the library's where they are.
 Gpus find_gpus(int open) { return cuda_on_cpu::find_gpus(open); }
+void select_gpu(int index) { cuda_on_cpu::select_gpu(index); }
 std::unique_ptr<Backend> make_gpu_backend(int index, GpuOptions options) {
   return cuda_on_cpu::make_gpu_backend(index, options);
 }

@@ -22,7 +22,7 @@ using R = NcclResult;
 
 TEST_CASE("NCCL that fails in a call ends every rank, each with the first cause, and all abort",
           "[nccl]") {
-  const Ended ended = run({"", {{"ncclGroupEnd", K::fails_later, 1, 3, R::remote_error}}});
+  const Ended ended = run({"", {{"ncclGroupEnd", K::fails_later, 1, 4, R::remote_error}}});
   for (const std::string& error : ended.errors) {
     CHECK_THAT(error, ContainsSubstring("rank 1 in all_reduce 'loss' of 7 f32 elements (call 3)"));
     CHECK_THAT(error, ContainsSubstring("ncclRemoteError"));
@@ -93,6 +93,41 @@ TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
   CHECK_THAT(fake.misuse(), ContainsSubstring("aborted after its end"));
 }
 
+TEST_CASE("the fake takes a group after some polls, and keeps its stream until then", "[nccl]") {
+  FakeNccl fake;
+  const NcclApi api = fake.api();
+  const auto polls = [&](NcclComm* comm) {  // that say in progress
+    for (int n = 0;; ++n) {
+      NcclResult state = NcclResult::success;
+      CHECK(api.comm_get_async_error(comm, &state) == NcclResult::success);
+      if (state != NcclResult::in_progress || n == 100) return n;
+    }
+  };
+  NcclUniqueId id;
+  NcclComm* comm = nullptr;
+  CHECK(api.get_unique_id(&id) == NcclResult::success);
+  CHECK(api.comm_init_rank(&comm, 1, id, 0) == NcclResult::in_progress);
+  CHECK(polls(comm) == 0);
+  LaggingCpu gpu;
+  std::vector<float> values(4);
+  const NcclStream stream{comm, gpu.native_stream(Stream::communication)};
+  CHECK(api.group_start() == NcclResult::success);
+  CHECK(api.all_gather({values.data(), values.data(), 4, NcclType::float32}, stream) ==
+        NcclResult::success);
+  CHECK(api.group_end() == NcclResult::in_progress);
+  CHECK_THROWS_WITH(gpu.record_event(Stream::communication),
+                    ContainsSubstring("while NCCL has not taken its group"));
+  CHECK_THROWS_WITH(gpu.move_bytes(&values[0], &values[1], 4),
+                    ContainsSubstring("while NCCL has not taken its group"));
+  CHECK(polls(comm) == 3);
+  CHECK_NOTHROW(gpu.record_event(Stream::communication));
+  gpu.synchronize();
+  CHECK(api.comm_finalize(comm) == NcclResult::in_progress);
+  CHECK(polls(comm) == 0);
+  CHECK(api.comm_destroy(comm) == NcclResult::success);
+  CHECK(fake.misuse() == "");
+}
+
 namespace {
 
 // For the process that the next case starts: the fake hangs, and nothing but the end of the process
@@ -111,19 +146,19 @@ void hang(const std::vector<Fault>& faults, bool lagging = false) {
 }  // namespace
 
 TEST_CASE("NCCL whose abort hangs", "[.nccl-hangs-in-abort]") {
-  hang({{"ncclGroupEnd", K::fails_later, 1, 2, R::remote_error}, {"ncclCommAbort", K::hangs, 1}});
+  hang({{"ncclGroupEnd", K::fails_later, 1, 3, R::remote_error}, {"ncclCommAbort", K::hangs, 1}});
 }
 TEST_CASE("NCCL whose abort hangs on the watchdog's thread", "[.nccl-hangs-in-abort-of-watchdog]") {
-  hang({{"ncclGroupEnd", K::stalls, 1, 4}, {"ncclCommAbort", K::hangs, 1}}, true);
+  hang({{"ncclGroupEnd", K::stalls, 1, 5}, {"ncclCommAbort", K::hangs, 1}}, true);
 }
 TEST_CASE("NCCL that hangs in a call beside a watchdog", "[.nccl-hangs-beside-watchdog]") {
-  hang({{"ncclGroupEnd", K::hangs, 2, 2}}, true);
+  hang({{"ncclGroupEnd", K::hangs, 2, 3}}, true);
 }
 TEST_CASE("NCCL that hangs in joining", "[.nccl-hangs-in-joining]") {
   hang({{"ncclCommInitRankConfig", K::hangs, 1}});
 }
 TEST_CASE("NCCL that hangs in a call", "[.nccl-hangs-in-a-call]") {
-  hang({{"ncclGroupEnd", K::hangs, 2, 2}});
+  hang({{"ncclGroupEnd", K::hangs, 2, 3}});
 }
 
 TEST_CASE(

@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
+#include "dist/nccl/handle.h"
 #include "tensor/kernels.h"
 #include "tests/nccl/fake/fake_ranks.h"
 
@@ -68,6 +69,27 @@ TEST_CASE("NCCL: two ranks may both send first and wait in any order", "[nccl]")
     (order & 2 ? second : first).wait();
     (order & 2 ? first : second).wait();
   });
+}
+
+TEST_CASE("NCCL: ranks may wait for one send while others of the same ranks are posted", "[nccl]") {
+  const bool lagging = GENERATE(false, true);
+  const auto in = inputs<float>(3, 3 * 50);
+  const auto program = [](Communicator& comm, const Tensor& t) {
+    const Tensor first = t.slice(0, {50}), second = t.slice(50, {50});
+    std::vector<Work> works;
+    if (comm.rank() == 1) works.push_back(comm.receive(first, 0, kName));
+    if (comm.rank() == 1) works.push_back(comm.send(second, 2, kName));
+    if (comm.rank() == 2) works.push_back(comm.receive(first, 0, kName));
+    if (comm.rank() == 2) works.push_back(comm.receive(second, 1, kName));
+    (void)comm.all_gather_object("", "posted");
+    for (const int to : {1, 2})
+      if (comm.rank() == 0) comm.send(t.slice(100, {50}), to, kName).wait();
+    for (Work& work : works) work.wait();
+  };
+  const auto threads = after<float>(in, program);
+  const auto nccl = after_nccl<float>(in, program, {.lagging = lagging});
+  for (size_t r = 0; r < in.size(); ++r) CHECK(same_bits(nccl[r], threads[r]));
+  CHECK_FALSE(same_bits(nccl[2], in[2]));
 }
 
 TEST_CASE("NCCL: several sends between two ranks arrive in their order, also around a collective",
@@ -147,7 +169,7 @@ TEST_CASE("NCCL: a group of reductions takes two groups of NCCL, however many th
           for (Work& work : works) work.wait();
         },
         within(20s), {.api = &api});
-    return fake.calls("ncclGroupEnd") / 2;
+    return fake.calls("ncclGroupEnd") / 2 - 1;  // without joining
   };
   CHECK(groups(true) == 2);
   CHECK(groups(false) == 8);
@@ -162,4 +184,11 @@ TEST_CASE("NCCL: waiting within a group is a mistake that is named", "[nccl]") {
                   rank.comm.end_group();
                 }),
       ContainsSubstring("is waited for before its group has ended") && !ContainsSubstring("times"));
+}
+
+TEST_CASE("NCCL: a rank that waits for NCCL asks often at first, and then every 50 us", "[nccl]") {
+  CHECK(pause_after_poll(1) == 0us);
+  for (int polls = 1; polls < 1000; ++polls)
+    CHECK(pause_after_poll(polls) <= pause_after_poll(polls + 1));
+  CHECK(pause_after_poll(1000) == 50us);
 }

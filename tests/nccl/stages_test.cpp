@@ -198,3 +198,37 @@ TEST_CASE("on emulated GPUs overlap and reproducible sums through NCCL have the 
       CHECK(nccl.same_bits(run_stage(spec)));
     }
 }
+
+namespace {
+
+// NCCL's groups of one step on each rank.
+int groups_of_a_step(StageRunSpec spec) {
+  const auto groups = [&](int steps) {
+    FakeNccl fake;
+    const NcclApi api = fake.api();
+    spec.steps = steps;
+    spec.run = [&](int size, const std::function<void(Communicator&)>& body, RankOptions options) {
+      run_nccl_ranks(size, body, options, {.api = &api});
+    };
+    (void)run_stage(spec);
+    return fake.calls("ncclGroupEnd") / spec.ranks;
+  };
+  return groups(3) - groups(2);
+}
+
+}  // namespace
+
+TEST_CASE("a step takes a few groups of NCCL for each bucket", "[nccl]") {
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(stage));
+    StageRunSpec spec{.stage = stage, .ranks = 2};
+    const int units = int(OddModel(spec.model).units().size());
+    const int one_unit = groups_of_a_step(spec);
+    spec.options.reduce_bucket_size = spec.options.allgather_bucket_size = int64_t(1) << 40;
+    const int all_units = groups_of_a_step(spec);
+    const int gathers = stage == StageKind::zero3 ? 2 * units - 1 : 0;  // of parameters, one by one
+    const int of_sums = 2;  // losses and norms: the exchange and the all-gather
+    CHECK(one_unit == (gathers > 0 ? units : 2 * units) + gathers + of_sums);
+    CHECK(all_units == (gathers > 0 ? 1 : 2) + gathers + of_sums);
+  }
+}

@@ -37,10 +37,14 @@ const Program kCalls[] = {
     [](Communicator& comm, const Tensor& t) {
       const int other = (comm.rank() + 1) % 2;
       const int64_t half = t.numel() / 2;
-      if (comm.rank() > 1) return;
-      Work sent = comm.send(t.slice(0, {half}), other, kName);
-      comm.receive(t.slice(half, {half}), other, kName).wait();
-      sent.wait();
+      // A third rank must not allocate memory meanwhile, nor free any.
+      comm.barrier(kName).wait();
+      if (comm.rank() < 2) {
+        Work sent = comm.send(t.slice(0, {half}), other, kName);
+        comm.receive(t.slice(half, {half}), other, kName).wait();
+        sent.wait();
+      }
+      comm.barrier(kName).wait();
     }};
 
 }  // namespace
@@ -65,7 +69,7 @@ TEST_CASE("NCCL's stream waits for the compute stream, and the compute stream wa
 TEST_CASE("on emulated GPUs a transfer that never ends is given up, and the GPUs are left",
           "[nccl]") {
   require_emulator();
-  FakeNccl fake({{"ncclGroupEnd", Fault::Kind::stalls, 1, 1}}, 22809, Streams::emulated);
+  FakeNccl fake({{"ncclGroupEnd", Fault::Kind::stalls, 1, 2}}, 22809, Streams::emulated);
   const NcclApi api = fake.api();
   CHECK_THROWS_AS(run_nccl_ranks(2,
                                  [&](Communicator& comm) {

@@ -71,7 +71,7 @@ TEST_CASE(
   require_emulator();
   const Then then = GENERATE(Then::next_call, Then::wait_for_another, Then::finish, Then::read,
                              Then::read_and_ask);
-  const Broken broken = after_broken_call({"ncclGroupEnd", K::stalls, 1, 1}, then, 300ms);
+  const Broken broken = after_broken_call({"ncclGroupEnd", K::stalls, 1, 2}, then, 300ms);
   CAPTURE(int(then));
   CHECK(broken.waited == std::vector<int>{1, 1});
   CHECK(broken.read == std::vector<int>(2, then == Then::read || then == Then::read_and_ask));
@@ -97,7 +97,13 @@ TEST_CASE(
 TEST_CASE("an error that NCCL reports later frees ranks that are blocked, long before the deadline",
           "[nccl]") {
   require_emulator();
-  const Fault fault{"ncclGroupEnd", K::breaks, 1, 1, R::system_error, "connection reset by peer"};
+  const Fault fault{"ncclGroupEnd",
+                    K::breaks,
+                    1,
+                    2,
+                    R::system_error,
+                    "connection reset by peer",
+                    10};                        // polls: more than the rank's own
   for (const auto timeout : {20'000ms, 0ms}) {  // 0: no deadline
     const auto start = std::chrono::steady_clock::now();
     const Broken broken = after_broken_call(fault, Then::read, timeout);
@@ -114,7 +120,7 @@ TEST_CASE("an error that NCCL reports later frees ranks that are blocked, long b
 
 TEST_CASE("a rank that is blocked by its GPU is freed when another rank fails", "[nccl]") {
   require_emulator();
-  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 1}}, 22809, Streams::emulated);
+  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 2}}, 22809, Streams::emulated);
   const NcclApi api = fake.api();
   std::atomic<bool> freed{false};
   const auto body = [&](Communicator& comm) {
@@ -134,7 +140,7 @@ TEST_CASE("a rank that is blocked by its GPU is freed when another rank fails", 
 
 TEST_CASE("an operation that has been waited for is moving, then done, in the report", "[nccl]") {
   require_emulator();
-  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 2}}, 22809, Streams::emulated);
+  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 3}}, 22809, Streams::emulated);
   const NcclApi api = fake.api();
   const auto body = [&](Communicator& comm) {
     Rank rank(comm, {}, fake_backends(Place::emulated));

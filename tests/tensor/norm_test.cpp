@@ -123,4 +123,16 @@ TEST_CASE("squares_of_blocks has the sum of every 1,024 elements", "[tensor]") {
   CHECK_THROWS_AS(kernel::squares_of_blocks(x, cpu.nan({1}, Dtype::f64)), std::invalid_argument);
 }
 
+TEST_CASE("sums_of_squares has the sum of each tensor, and refuses a second type", "[tensor]") {
+  Cpu cpu;
+  const Tensor a = cpu.of({1, 2, 3}, {3}, Dtype::f32), b = cpu.of({5}, {1}, Dtype::f32),
+               none = cpu.of({}, {0}, Dtype::f32), other = cpu.of({1}, {1}, Dtype::f64);
+  const Tensor out = cpu.nan({3}, Dtype::f64);
+  kernel::sums_of_squares(std::vector<Tensor>{a, none, b}, out);
+  CHECK(doubles(out) == Values{14, 0, 25});
+  CHECK_THROWS_AS(kernel::sums_of_squares(std::vector<Tensor>{a, b}, out), std::invalid_argument);
+  CHECK_THROWS_AS(kernel::sums_of_squares(std::vector<Tensor>{a, b, other}, out),
+                  std::invalid_argument);
+}
+
 }  // namespace

@@ -46,6 +46,13 @@ Json plan(const std::vector<std::string>& flags) {
   return Json::parse(zerolab(with({"plan", "--model", "small", "--json"}, flags)).out);
 }
 
+// Trains on GPUs that tests/cuda/on_cpu emulates. `machine` sets variables of controls.h there.
+Finished on_emulator(const std::string& machine, const std::string& flags = "--device cuda") {
+  return shell("env " + machine + " " + ZEROLAB_BINARY_ON_EMULATOR +
+               " train --model tiny --steps 1 --sample 0 --ranks 2 --backend threads --json " +
+               flags);
+}
+
 bool gpu_here() {
   return Json::parse(run({.arguments = {"doctor", "--json"}, .gpus = true}).out)["cuda"]["usable"];
 }
@@ -143,6 +150,56 @@ TEST_CASE("--tf32 changes bits of fp32 on a GPU, and is said to change none of b
   const Finished bf16 = train({"--precision", "bf16", "--tf32"});
   CHECK(contains(bf16.err, "note: --tf32 has no effect in bf16"));
   CHECK(loss(bf16) == loss(train({"--precision", "bf16"})));
+}
+
+TEST_CASE("ranks take the GPUs that have memory and that no other process has to itself",
+          "[zerolab]") {
+  const auto says = [](const std::string& machine) { return on_emulator(machine).err; };
+  const std::string four = "ZEROLAB_EMULATED_GPUS=4 ", first = ", rank r on GPU r mod 2";
+  CHECK(contains(says(four), first));
+  CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0"), ", ranks take GPUs 1 2 in turn"));
+  CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0 ZEROLAB_EMULATED_OCCUPIED=1"),
+                 ", ranks take GPUs 2 3 in turn"));
+  CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0,1,2,3"), first));
+}
+
+TEST_CASE("auto says why it does not use a GPU that is there, and how to fix it", "[zerolab]") {
+  const std::string broken = "ZEROLAB_EMULATED_ERROR=802", why = "the GPUs are not ready",
+                    fix = "How to fix it: install the version of nvidia-fabricmanager";
+  const Finished told = on_emulator(broken, "--device auto");
+  CHECK(told.code == 0);
+  CHECK(Json::parse(told.out)["device"] == "cpu");
+  CHECK(contains(told.err, "note: ranks compute on the CPU: " + why));
+  CHECK(contains(told.err, fix));
+  CHECK_FALSE(contains(on_emulator(broken, "--device auto -q").err, why));
+  CHECK_FALSE(contains(on_emulator("ZEROLAB_EMULATED_ERROR=100", "--device auto").err, "note:"));
+  const Finished refused = on_emulator(broken);
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "nvidia-fabricmanager"));
+  const Finished one = on_emulator("ZEROLAB_EMULATED_OCCUPIED=1", "--device auto");
+  CHECK(one.code == 0);
+  CHECK(contains(one.err, "note: GPU 1 (a GPU on the CPU) is not used: another process uses it"));
+}
+
+TEST_CASE("a warning names two GPUs between which data does not arrive, and training is right",
+          "[zerolab]") {
+  const auto losses = [](const Finished& finished) { return Json::parse(finished.out)["loss"]; };
+  const Finished garbled = on_emulator("ZEROLAB_EMULATED_GPUS=6 ZEROLAB_EMULATED_FULL=0,1,2,3");
+  CHECK(contains(garbled.err,
+                 "warning: GPU 4 (0000:04:00.0) claims access to the memory of GPU 5 "
+                 "(0000:05:00.0), but data does not arrive"));
+  CHECK(contains(garbled.err, "IOMMU"));
+  const Finished honest = on_emulator("ZEROLAB_EMULATED_GPUS=2");
+  CHECK_FALSE(contains(honest.err, "warning:"));
+  CHECK(losses(garbled) == losses(honest));
+}
+
+TEST_CASE("a kernel that accesses illegal memory ends the run with a message", "[zerolab]") {
+  const Finished dead = on_emulator("ZEROLAB_EMULATED_DIES_AFTER=200");
+  CHECK_FALSE(dead.timed_out);
+  CHECK((dead.code > 0 && dead.code < 128));
+  CHECK(contains(dead.err, "an illegal memory access was encountered"));
+  CHECK(contains(dead.err, "compute-sanitizer"));
 }
 
 }  // namespace cli

@@ -1,6 +1,7 @@
 // What the program says about the machine.
 
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/zerolab/process.h"
@@ -44,6 +45,17 @@ TEST_CASE(
                    "ranks compute on the CPU. How to fix it: " + cuda["cure"].get<std::string>()));
     CHECK_FALSE(contains(line, "later version"));
   }
+}
+
+TEST_CASE("doctor repeats how the part for GPUs was compiled, or why it was not", "[zerolab]") {
+  const std::string build = std::filesystem::path(ZEROLAB_BINARY).parent_path();
+  const std::string key = "ZEROLAB_CUDA_SAYS:INTERNAL=";
+  std::string says;
+  for (const std::string& line : lines(read_file(build + "/CMakeCache.txt")))
+    if (line.starts_with(key)) says = line.substr(key.size());
+  REQUIRE(!says.empty());
+  CHECK(contains(zerolab({"doctor"}).out, "\n              " + says + "\n"));
+  CHECK(nlohmann::json::parse(zerolab({"doctor", "--json"}).out)["cuda"]["build"] == says);
 }
 
 TEST_CASE(

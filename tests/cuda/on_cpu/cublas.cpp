@@ -1,6 +1,9 @@
 #include <cublas_v2.h>
 
+#include <algorithm>
+
 #include "tensor/dtype.h"
+#include "tests/cuda/on_cpu/launches.h"
 
 namespace {
 
@@ -32,16 +35,36 @@ double to_tf32(double value) {
   return double(f);
 }
 
-void run_gemm(const GemmCall& g, double alpha, double beta) {
+// cublas_api.h: CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION is a "flag to force any reductons
+// to use the accumulator type and not output type". Without it, the products over K are split into
+// this many sums of the output type.
+constexpr int kSplits = 4;
+// [n] CUBLAS_COMPUTE_32F_FAST_TF32 allows TF32; small products do not use it.
+constexpr int64_t kFewProducts = int64_t(1) << 24;
+
+void run_gemm(const GemmCall& g, cublasMath_t mode, double alpha, double beta) {
   const Matrix left{g.a, g.lda, g.op_a == CUBLAS_OP_T}, right{g.b, g.ldb, g.op_b == CUBLAS_OP_T};
-  const bool tf32 = g.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const bool tf32 =
+      g.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && int64_t(g.m) * g.n * g.k >= kFewProducts;
   const auto read = [&](double value) { return tf32 ? to_tf32(value) : value; };
+  const bool splits = !(mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+  const int part = splits ? (g.k + kSplits - 1) / kSplits : g.k;
   for_type(g.type_a, [&](auto type) {
     using T = decltype(type);
     for (int j = 0; j < g.n; ++j)
       for (int i = 0; i < g.m; ++i) {
-        double sum = 0;
-        for (int l = 0; l < g.k; ++l) sum += read(left.at<T>(i, l)) * read(right.at<T>(l, j));
+        const auto products = [&](int begin, int end) {
+          double sum = 0;
+          for (int l = begin; l < end; ++l) sum += read(left.at<T>(i, l)) * read(right.at<T>(l, j));
+          return sum;
+        };
+        double sum = products(0, part);
+        for (int l = part; l < g.k; l += part) {
+          const auto rounded = [](double value) {
+            return double(zl::Compute<T>(T(zl::Compute<T>(value))));
+          };
+          sum = rounded(rounded(sum) + rounded(products(l, std::min(l + part, g.k))));
+        }
         T& out = static_cast<T*>(g.c)[size_t(j) * size_t(g.ldc) + size_t(i)];
         // With beta = 0 the old value may be anything.
         const double before = beta == 0 ? 0 : beta * double(zl::Compute<T>(out));
@@ -57,12 +80,16 @@ cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
   if (g.lda < (g.op_a == CUBLAS_OP_T ? g.k : g.m) || g.ldb < (g.op_b == CUBLAS_OP_T ? g.n : g.k) ||
       g.ldc < g.m)
     return CUBLAS_STATUS_INVALID_VALUE;
+  const int element = g.type_a == CUDA_R_64F ? 8 : g.type_a == CUDA_R_32F ? 4 : 2;
+  for (const int leading : {g.lda, g.ldb, g.ldc})
+    zl::cuda_on_cpu::launches.unaligned_rows += leading * element % 16 != 0;
   const auto scalar = [&](const void* s) {
     return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s)
                                            : double(*static_cast<const float*>(s));
   };
-  zl::cuda_on_cpu::enqueue(handle->stream, [g, alpha = scalar(g.alpha), beta = scalar(g.beta)] {
-    run_gemm(g, alpha, beta);
-  });
+  zl::cuda_on_cpu::enqueue(
+      handle->stream, [g, mode = handle->mode, alpha = scalar(g.alpha), beta = scalar(g.beta)] {
+        run_gemm(g, mode, alpha, beta);
+      });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -3,8 +3,13 @@
 
 #include <cuda_runtime.h>
 
+enum cublasMath_t {
+  CUBLAS_DEFAULT_MATH = 0,
+  CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16
+};
 struct cublasContext {
   cudaStream_t stream = nullptr;
+  cublasMath_t mode = CUBLAS_DEFAULT_MATH;
 };
 using cublasHandle_t = cublasContext*;
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
@@ -25,8 +30,13 @@ inline cublasStatus_t cublasDestroy(cublasHandle_t handle) {
 inline cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
   return handle->stream = stream, CUBLAS_STATUS_SUCCESS;
 }
-inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
-  return CUBLAS_STATUS_SUCCESS;
+inline cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
+  return handle->mode = mode, CUBLAS_STATUS_SUCCESS;
+}
+// cuBLAS's guide: "the workspace pointer must be aligned to at least 256 bytes, otherwise
+// CUBLAS_STATUS_INVALID_VALUE error is returned".
+inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void* workspace, size_t) {
+  return uintptr_t(workspace) % 256 == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 // The arguments of cublasGemmEx, in its order: C (m, n) = alpha op(A) (m, k) op(B) (k, n) + beta C,
 // column-major.

@@ -1,20 +1,25 @@
 // Running kernels: the threads of a block are coroutines.
-#include <cuda_runtime.h>
+#include <mma_on_cpu.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/cuda/on_cpu/devices.h"
+#include "tests/cuda/on_cpu/launches.h"
 
 namespace zl::cuda_on_cpu {
 
 constinit thread_local dim3 thread_index, block_index, block_size, grid_size;
+constinit thread_local Launches launches;
 
 namespace {
 
 constexpr size_t kStack = 128 << 10;  // [B] per CUDA thread
-constexpr unsigned kWarp = 32;
 
 // A point at which execution can continue. The compiler's own setjmp makes no system call for
 // signals, and does not tell a sanitizer that the frames in between have ended, which they have
@@ -36,7 +41,9 @@ struct Block {
     ucontext_t first{};
     std::vector<char> stack = std::vector<char>(kStack);
     bool begun = false, done = false, waits_for_block = false;
-    uint64_t offered = 0;
+    std::array<Offer, 2> offers;  // at this call of the warp and at the one before
+    uint64_t calls = 0;
+    std::vector<Copy> copies;
   };
   Continuation scheduler{};
   std::vector<std::unique_ptr<Thread>> threads;
@@ -49,6 +56,7 @@ struct Block {
   void resume(unsigned i);
   void end_alone(unsigned n);
   void throw_error();
+  bool go_on(unsigned first, unsigned end);
   void run(unsigned n, const std::function<void()>& f);
 };
 
@@ -115,28 +123,51 @@ void Block::throw_error() {
   if (error) std::rethrow_exception(std::exchange(error, nullptr));
 }
 
-// Thread 0 runs first, the others upwards in one block and downwards in the next. So one of the two
-// reveals a missing barrier between a write and a read of another thread.
+// Each thread of a warp runs once, until it waits. Returns whether any thread could run.
+bool Block::go_on(unsigned first, unsigned end) {
+  bool ran = false;
+  for (unsigned k = first; k < end; ++k) {
+    const unsigned i = downwards ? first + end - 1 - k : k;
+    if (threads[i]->done || threads[i]->waits_for_block) continue;
+    resume(i);
+    ran = true;
+  }
+  return ran;
+}
+
+// A warp runs as far as it can before the next one does, upwards in one block and downwards in the
+// next, and so do the threads of a warp. So one of the two reveals a missing barrier between a
+// write and a read of another thread. Thread 0 begins.
 void Block::run(unsigned n, const std::function<void()>& f) {
   body = &f;
   downwards = !downwards;
-  const auto nth = [&](unsigned k) { return k == 0 || !downwards ? k : n - k; };
-  for (unsigned i = 0; i < n; ++i) thread(i).done = thread(i).waits_for_block = false;
+  for (unsigned i = 0; i < n; ++i) {
+    Thread& t = thread(i);
+    t.done = t.waits_for_block = false;
+    t.calls = 0;
+    t.copies.clear();
+  }
   resume(0);
   if (threads[0]->done) return end_alone(n);  // then no other thread waits either
-  for (unsigned k = 1; k < n; ++k) resume(nth(k));
-  for (unsigned running = n; running > 0;) {
-    unsigned waiting = 0;
-    running = 0;
-    for (unsigned i = 0; i < n; ++i) {
-      waiting += !threads[i]->done && threads[i]->waits_for_block;
-      running += !threads[i]->done;
+  const unsigned warps = (n + kWarpThreads - 1) / kWarpThreads;
+  bool first_warp_pending = true;
+  for (bool running = true; running;) {
+    for (unsigned w = 0; w < warps; ++w) {
+      const unsigned first = (downwards ? warps - 1 - w : w) * kWarpThreads;
+      const unsigned end = std::min(n, first + kWarpThreads);
+      if (first == 0 && std::exchange(first_warp_pending, false)) {
+        const bool waits = std::exchange(threads[0]->waits_for_block, true);  // it has run already
+        go_on(first, end);
+        threads[0]->waits_for_block = waits;
+      }
+      while (go_on(first, end)) continue;
     }
     // As on a GPU since Volta, a barrier waits for the threads that have not ended.
-    if (waiting == running)
-      for (unsigned i = 0; i < n; ++i) threads[i]->waits_for_block = false;
-    for (unsigned k = 0; k < n; ++k)
-      if (!threads[nth(k)]->done && !threads[nth(k)]->waits_for_block) resume(nth(k));
+    running = false;
+    for (unsigned i = 0; i < n; ++i) {
+      running |= !threads[i]->done;
+      threads[i]->waits_for_block = false;
+    }
   }
   throw_error();
 }
@@ -148,17 +179,70 @@ void wait_for_block() {
   pause();
 }
 
+std::vector<Copy>& copies_of_thread() { return block.threads[thread_index.x]->copies; }
+
+Offers offer_to_warp(const char* call, const Offer& mine) {
+  const unsigned first = thread_index.x / kWarpThreads * kWarpThreads;
+  Block::Thread& me = *block.threads[thread_index.x];
+  const uint64_t number = ++me.calls;
+  me.offers[number % 2] = mine;
+  me.offers[number % 2].call = call;
+  pause();  // until all threads of the warp have offered; they make their next offer elsewhere
+  Offers all{};
+  for (unsigned i = 0; i < kWarpThreads && first + i < block_size.x; ++i) {
+    const Block::Thread& t = *block.threads[first + i];
+    all[i] = &t.offers[number % 2];
+    if (t.calls < number || all[i]->call != call)
+      throw std::logic_error(std::string("not all threads of a warp are at the same ") + call);
+  }
+  return all;
+}
+
 uint64_t exchange_in_warp(uint64_t mine, int offset) {
-  const unsigned i = thread_index.x, other = (i / kWarp) * kWarp + ((i % kWarp) ^ unsigned(offset));
-  if (other >= block_size.x) throw std::logic_error("a shuffle reads a thread outside the block");
-  block.threads[i]->offered = mine;
-  pause();  // until all threads of the warp have offered
-  const uint64_t theirs = block.threads[other]->offered;
-  pause();  // until all have read
-  return theirs;
+  Offer offer;
+  std::memcpy(offer.words.data(), &mine, sizeof mine);
+  const Offer* other =
+      offer_to_warp("shuffle", offer)[thread_index.x % kWarpThreads ^ unsigned(offset)];
+  if (!other) throw std::logic_error("a shuffle reads a thread outside the block");
+  std::memcpy(&mine, other->words.data(), sizeof mine);
+  return mine;
+}
+
+unsigned ballot_of_warp(bool mine) {
+  Offer offer;
+  offer.words[0] = mine;
+  unsigned lanes = 0, lane = 0;
+  for (const Offer* one : offer_to_warp("ballot", offer)) {
+    if (!one) throw std::logic_error("a ballot needs a full warp");
+    lanes |= one->words[0] << lane++;
+  }
+  return lanes;
+}
+
+void count_launch(unsigned blocks) {
+  ++launches.kernels;
+  launches.blocks += blocks;
+}
+
+void check_vector_access(const void* address) {
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
+    throw std::logic_error("a kernel accesses 16 bytes at an address that is no multiple of 16");
+  ++launches.vector_accesses;
+}
+uint4 load_16_bytes(const void* from) {
+  check_vector_access(from);
+  uint4 bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return bits;
+}
+void store_16_bytes(uint4 bits, void* to) {
+  check_vector_access(to);
+  std::memcpy(to, &bits, sizeof bits);
 }
 
 void run(unsigned blocks, unsigned threads, const std::function<void()>& body) {
+  may_die_at_kernel();
+  if (dead()) return;
   block_size = {threads, 1, 1};
   grid_size = {blocks, 1, 1};
   for (unsigned b = 0; b < blocks; ++b) {

@@ -1,125 +1,198 @@
-// The memory of two GPUs: host memory under addresses that the host cannot use.
-#include <cuda_runtime.h>
-
-#include <cstdio>
+// The memory of the GPUs: host memory under addresses that the host cannot use.
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
-#include <mutex>
+#include <vector>
+
+#include "tests/cuda/on_cpu/devices.h"
+#include "tests/cuda/on_cpu/launches.h"
 
 namespace zl::cuda_on_cpu {
-void finish_gpu(int gpu);
-}
-
 namespace {
 
-constexpr int kGpus = 2;
-// Addresses of GPU 0 have bit 60, those of GPU 1 bit 61. No address of the host has either.
+// Addresses of GPU n have n + 1 from this bit on. Addresses of the host have zeros there.
 constexpr int kShift = 60;
 constexpr size_t kMemory = size_t(1) << 30;  // [B] of each
 
-thread_local int current = 0;
+struct Block {
+  size_t bytes;
+  // What another GPU accesses instead, if its accesses do not arrive; made at first use.
+  std::vector<char> elsewhere = {};
+};
 
 std::mutex mutex;
-std::map<void*, size_t> blocks;  // of both GPUs, by GPU address
-size_t taken[kGpus] = {};
+std::map<void*, Block> blocks;  // of all GPUs, by GPU address
+size_t taken[kMostGpus] = {};
+std::atomic<int64_t> pinned{0};
 
-// -1: memory of the host.
-int gpu_of(const void* address) { return int(uintptr_t(address) >> kShift) - 1; }
 void* on_gpu(void* block, int gpu) {
   return reinterpret_cast<void*>(uintptr_t(block) | uintptr_t(gpu + 1) << kShift);
 }
 
+size_t available(int gpu) {
+  const size_t others = machine().full.contains(gpu) ? kMemory - kMemory / 8 : 0;
+  return kMemory - std::min(kMemory, others + taken[gpu]);
+}
+
+void* allocate(size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
+
+void* lost(const void* address) {
+  const std::lock_guard lock(mutex);
+  auto block = blocks.upper_bound(const_cast<void*>(address));
+  if (block == blocks.begin()) throw std::logic_error("a kernel got an address in no block");
+  --block;
+  block->second.elsewhere.resize(block->second.bytes);
+  return block->second.elsewhere.data() +
+         (static_cast<const char*>(address) - static_cast<const char*>(block->first));
+}
+
 bool fits(cudaMemcpyKind kind, const void* to, const void* from) {
-  const bool to_gpu = gpu_of(to) >= 0, from_gpu = gpu_of(from) >= 0;
+  const bool to_gpu = gpu_of_address(to) >= 0, from_gpu = gpu_of_address(from) >= 0;
   return kind == cudaMemcpyDefault || (to_gpu == (kind != cudaMemcpyDeviceToHost) &&
                                        from_gpu == (kind != cudaMemcpyHostToDevice));
 }
 
+// Copies in the stream of `gpu`, which accesses memory of another GPU directly.
+void enqueue_copy(void* to, const void* from, size_t bytes, int gpu, cudaStream_t stream) {
+  const auto there = [gpu](const void* address) {
+    const int other = gpu_of_address(address);
+    return other >= 0 && loses(gpu, other) && enabled(gpu, other) ? lost(address)
+                                                                  : on_host(address);
+  };
+  enqueue(stream, [=, to = there(to), from = there(from)] {
+    if (bytes > 0) std::memmove(to, from, bytes);
+  });
+}
+
+// CUDA C++ Programming Guide, "Lazy Loading" and nccl#744: mapping and unmapping memory waits for
+// all GPUs that can access each other, with the driver's lock.
+void wait_for_all_gpus(const char* call) {
+  if (waits_for_other_thread(-1)) drain(-1, call);
+}
+
 }  // namespace
 
-namespace zl::cuda_on_cpu {
+int64_t pinned_bytes() { return pinned; }
+
+int gpu_of_address(const void* address) { return int(uintptr_t(address) >> kShift) - 1; }
 
 void* on_host(const void* address) {
   return reinterpret_cast<void*>(uintptr_t(address) & ((uintptr_t(1) << kShift) - 1));
 }
 
 void* address_for_kernels(const void* address) {
-  const int gpu = gpu_of(address);
-  if (gpu >= 0 && gpu != current)
+  const int gpu = gpu_of_address(address), here = current_gpu();
+  if (gpu < 0 || gpu == here) return on_host(address);
+  if (!enabled(here, gpu))
     throw std::logic_error("a kernel got an address of another GPU, which its GPU cannot access");
-  return on_host(address);
+  return loses(here, gpu) ? lost(address) : on_host(address);
 }
 
 }  // namespace zl::cuda_on_cpu
 
-const char* cudaGetErrorString(cudaError_t status) {
-  return status == cudaSuccess ? "no error" : "an error";
-}
-cudaError_t cudaGetDeviceCount(int* count) { return *count = kGpus, cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { return current = device, cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = current, cudaSuccess; }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"a GPU on the CPU", kMemory, 9, 0, 1};
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceGetPCIBusId(char* address, int size, int device) {
-  std::snprintf(address, size_t(size), "0000:0%d:00.0", device);
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
-cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
+using namespace zl::cuda_on_cpu;
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (const cudaError_t status = open_context(current_gpu()); status != cudaSuccess)
+    return result(status);
   const std::lock_guard lock(mutex);
   *total = kMemory;
-  *available = kMemory - taken[current];
-  return cudaSuccess;
+  *free = available(current_gpu());
+  return result(cudaSuccess);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
-  const int gpu = gpu_of(address);
+  const int gpu = gpu_of_address(address);
   *attributes = {gpu < 0 ? cudaMemoryTypeUnregistered : cudaMemoryTypeDevice, gpu < 0 ? 0 : gpu};
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaMalloc(void** to, size_t bytes) {
+  const int gpu = current_gpu();
+  const std::lock_guard call(driver());
+  if (const cudaError_t status = result(open_context(gpu)); status != cudaSuccess) return status;
+  wait_for_all_gpus("memory of a GPU is allocated");
   const std::lock_guard lock(mutex);
-  if (bytes > kMemory - taken[current]) return cudaErrorMemoryAllocation;
-  void* block = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (!block) return cudaErrorMemoryAllocation;
-  *to = on_gpu(block, current);
-  blocks[*to] = bytes;
-  taken[current] += bytes;
+  void* const block = bytes > available(gpu) ? nullptr : allocate(bytes);
+  if (!block) return result(cudaErrorMemoryAllocation);
+  *to = on_gpu(block, gpu);
+  blocks[*to] = {bytes};
+  taken[gpu] += bytes;
   return cudaSuccess;
 }
+
+// Waits for the GPU's work, frees, then waits for other GPUs: CUDA does not promise that they were
+// idle when the memory was freed.
 cudaError_t cudaFree(void* memory) {
-  if (!memory) return cudaSuccess;
-  zl::cuda_on_cpu::finish_gpu(gpu_of(memory));
-  const std::lock_guard lock(mutex);
-  const auto block = blocks.find(memory);
-  if (block == blocks.end()) return cudaErrorInvalidValue;
-  taken[gpu_of(memory)] -= block->second;
-  // Code that still reads it gets NaN.
-  std::memset(zl::cuda_on_cpu::on_host(memory), 0xff, block->second);
-  blocks.erase(block);
-  std::free(zl::cuda_on_cpu::on_host(memory));
-  return cudaSuccess;
+  if (!memory) return result(cudaSuccess);
+  const std::lock_guard call(driver());
+  finish_gpu(gpu_of_address(memory));
+  {
+    const std::lock_guard lock(mutex);
+    const auto block = blocks.find(memory);
+    if (block == blocks.end()) return result(cudaErrorInvalidValue);
+    taken[gpu_of_address(memory)] -= block->second.bytes;
+    // Code that still reads it gets NaN.
+    std::memset(on_host(memory), 0xff, block->second.bytes);
+    blocks.erase(block);
+    std::free(on_host(memory));
+  }
+  wait_for_all_gpus("memory of a GPU is freed");
+  return result(cudaSuccess);
 }
 cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned) {
-  *block = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *block ? cudaSuccess : cudaErrorMemoryAllocation;
+  const std::lock_guard call(driver());
+  if (const cudaError_t status = result(open_context(current_gpu())); status != cudaSuccess)
+    return status;
+  wait_for_all_gpus("pinned memory is allocated");
+  pinned += int64_t(bytes);
+  *block = allocate(bytes);
+  return result(*block ? cudaSuccess : cudaErrorMemoryAllocation);
 }
-cudaError_t cudaFreeHost(void* block) { return std::free(block), cudaSuccess; }
+cudaError_t cudaFreeHost(void* block) {
+  if (!block) return result(cudaSuccess);
+  const std::lock_guard call(driver());
+  wait_for_all_gpus("pinned memory is freed");
+  std::free(block);
+  return result(cudaSuccess);
+}
 
+// An address of a GPU whose memory the stream's GPU cannot access is refused. With unified
+// addressing CUDA takes it, but no other library relies on that.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  if (!fits(kind, to, from)) return cudaErrorInvalidValue;
-  zl::cuda_on_cpu::enqueue(stream, [=] {
-    if (bytes > 0)
-      std::memmove(zl::cuda_on_cpu::on_host(to), zl::cuda_on_cpu::on_host(from), bytes);
-  });
-  return cudaSuccess;
+  const int gpu = gpu_of(stream);
+  if (!fits(kind, to, from)) return result(cudaErrorInvalidValue);
+  for (const void* address : {static_cast<const void*>(to), from})
+    if (gpu_of_address(address) >= 0 && !enabled(gpu, gpu_of_address(address)))
+      return result(cudaErrorInvalidValue);
+  enqueue_copy(to, from, bytes, gpu, stream);
+  return result(cudaSuccess);
+}
+// cuda_runtime_api.h: cudaMemcpyPeerAsync. Guide, "Peer-to-Peer Memory Copy": if peer access is
+// enabled, the copy "no longer needs to be staged through the host".
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_gpu, const void* from, int from_gpu, size_t bytes,
+                                cudaStream_t stream) {
+  const int gpu = gpu_of(stream);
+  if (gpu_of_address(to) != to_gpu || gpu_of_address(from) != from_gpu ||
+      (gpu != to_gpu && gpu != from_gpu))
+    return result(cudaErrorInvalidValue);
+  const int other = gpu == to_gpu ? from_gpu : to_gpu;
+  if (!enabled(gpu, other)) count_staged_copy();
+  enqueue_copy(to, from, bytes, gpu, stream);
+  return result(cudaSuccess);
+}
+// On the default stream, which our streams do not wait for (cudaStreamNonBlocking).
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  for (const void* address : {static_cast<const void*>(to), from})
+    if (gpu_of_address(address) >= 0 && gpu_of_address(address) != current_gpu())
+      return result(cudaErrorInvalidValue);
+  if (!fits(kind, to, from)) return result(cudaErrorInvalidValue);
+  std::memmove(on_host(to), on_host(from), bytes);
+  return result(cudaSuccess);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  if (gpu_of(to) < 0) return cudaErrorInvalidValue;
-  zl::cuda_on_cpu::enqueue(stream,
-                           [=] { std::memset(zl::cuda_on_cpu::on_host(to), value, bytes); });
-  return cudaSuccess;
+  if (gpu_of_address(to) != gpu_of(stream)) return result(cudaErrorInvalidValue);
+  enqueue(stream, [=] { std::memset(on_host(to), value, bytes); });
+  return result(cudaSuccess);
 }

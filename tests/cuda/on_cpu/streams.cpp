@@ -1,24 +1,32 @@
 // Streams and events: work is executed when some code waits for it.
-#include <cuda_runtime.h>
-
 #include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/cuda/on_cpu/devices.h"
+
 namespace {
 
-// The work of a stream that is not executed yet; each function returns whether it is done. Events
-// may outlive the stream and keep its queue.
+struct Work {
+  std::function<bool()> execute;  // returns whether it is done
+  bool waits_for_thread = false;  // until another thread has called something
+};
+
+// The work of a stream that is not executed yet. Events may outlive the stream and keep its queue.
 struct Queue {
-  int gpu = 0;
+  const int gpu = zl::cuda_on_cpu::current_gpu();
   const std::thread::id owner = std::this_thread::get_id();
-  std::deque<std::function<bool()>> waiting;
+  std::deque<Work> waiting;
   int64_t enqueued = 0, done = 0;  // [n] so far
+  int64_t waiting_for_threads = 0;
   bool busy = false;
+  bool reserved = false;  // see reserve()
 };
 using Time = std::chrono::steady_clock::time_point;
 
@@ -28,6 +36,7 @@ struct CUstream_st {
   std::shared_ptr<Queue> queue = std::make_shared<Queue>();
 };
 struct CUevent_st {
+  const int gpu = zl::cuda_on_cpu::current_gpu();
   std::shared_ptr<Queue> queue;  // null: never recorded
   int64_t position = 0;          // how much work the stream had then
   std::shared_ptr<Time> reached = std::make_shared<Time>();
@@ -35,26 +44,32 @@ struct CUevent_st {
 
 namespace {
 
-std::recursive_mutex mutex;  // one thread at a time executes the work of streams
+using namespace zl::cuda_on_cpu;
+
+// One thread at a time executes the work of streams. The driver's lock is taken before this one.
+std::recursive_mutex mutex;
 std::vector<std::weak_ptr<Queue>> queues;
 
-// Executes the work before `position`. Returns false if some of it waits for another thread.
+// Executes the work before `position`. Returns false if some of it waits for another thread. Of
+// dead GPUs nothing is executed.
 bool run_until(Queue& queue, int64_t position) {
   while (queue.done < position) {
     if (queue.busy) return false;  // it waits for itself, through other streams
-    const std::function<bool()> next = std::move(queue.waiting.front());
+    const Work next = std::move(queue.waiting.front());
     struct Step {  // work that throws is done, too
       Queue& queue;
+      const Work& work;
       bool done = true;
       ~Step() {
         queue.busy = false;
         if (!done) return;
         queue.waiting.pop_front();
+        queue.waiting_for_threads -= work.waits_for_thread;
         ++queue.done;
       }
-    } step{queue};
+    } step{queue, next};
     queue.busy = true;
-    if (step.done = next(); !step.done) {
+    if (step.done = dead() || next.execute(); !step.done) {
       queue.waiting.front() = next;
       return false;
     }
@@ -62,10 +77,32 @@ bool run_until(Queue& queue, int64_t position) {
   return true;
 }
 
+// Calls f(queue) for those of the GPU, or of all with -1, until it returns false.
+template <class F>
+bool for_queues(int gpu, F f) {
+  std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
+  for (const auto& weak : std::vector(queues))
+    if (const auto queue = weak.lock(); queue && (gpu < 0 || queue->gpu == gpu))
+      if (!f(*queue)) return false;
+  return true;
+}
+
 // Executes the work of all GPUs that does not wait for another thread.
 void run_all() {
-  for (const auto& weak : std::vector(queues))
-    if (const auto queue = weak.lock()) (void)run_until(*queue, queue->enqueued);
+  for_queues(-1, [](Queue& queue) { return (void)run_until(queue, queue.enqueued), true; });
+}
+
+void push(Queue& queue, Work work) {
+  if (queue.reserved) throw std::logic_error("a stream is used while NCCL has not taken its group");
+  queue.waiting_for_threads += work.waits_for_thread;
+  queue.waiting.push_back(std::move(work));
+  ++queue.enqueued;
+}
+
+void push_with_driver(cudaStream_t stream, Work work) {
+  const std::lock_guard call(driver());
+  const std::lock_guard lock(mutex);
+  push(*stream->queue, std::move(work));
 }
 
 // Waits as cudaStreamSynchronize does. Other threads can execute work meanwhile. If this work waits
@@ -82,73 +119,106 @@ void wait_until(Queue& queue, int64_t position) {
 
 namespace zl::cuda_on_cpu {
 
+std::mutex& driver() {
+  static std::mutex lock;
+  return lock;
+}
+
+int gpu_of(cudaStream_t stream) { return stream->queue->gpu; }
+
 void enqueue_until(cudaStream_t stream, std::function<bool()> work) {
-  const std::lock_guard lock(mutex);
-  stream->queue->waiting.push_back(std::move(work));
-  ++stream->queue->enqueued;
+  push_with_driver(stream, {std::move(work), true});
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
-  enqueue_until(stream, [work = std::move(work)] { return work(), true; });
+  push_with_driver(stream, {[work = std::move(work)] { return work(), true; }});
 }
 
-// Executes the work that cudaFree waits for: all work of this GPU's streams that does not wait for
-// another thread. Another GPU's work may still use the memory.
+bool waits_for_other_thread(int gpu) {
+  const std::lock_guard lock(mutex);
+  return !for_queues(gpu, [](const Queue& queue) { return queue.waiting_for_threads == 0; });
+}
+
+// NCCL's guide, "Thread Safety" and ncclGroupEnd of communicators that do not block: until
+// ncclCommGetAsyncError gives ncclSuccess, the stream of a group belongs to NCCL.
+void reserve(cudaStream_t stream, bool reserved) {
+  const std::lock_guard lock(mutex);
+  stream->queue->reserved = reserved;
+}
+
 void finish_gpu(int gpu) {
   const std::lock_guard lock(mutex);
-  std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
-  for (const auto& weak : std::vector(queues))
-    if (const auto queue = weak.lock(); queue && queue->gpu == gpu)
-      (void)run_until(*queue, queue->enqueued);
+  for_queues(gpu, [](Queue& queue) { return (void)run_until(queue, queue.enqueued), true; });
+}
+
+void drain(int gpu, const char* call) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  for (;; std::this_thread::yield()) {
+    {
+      const std::lock_guard lock(mutex);
+      run_all();
+      if (for_queues(gpu, [](const Queue& queue) { return queue.done == queue.enqueued; })) return;
+    }
+    if (std::chrono::steady_clock::now() > limit)
+      throw std::logic_error(std::string(call) + " while work of " +
+                             (gpu < 0 ? "a GPU" : "this GPU") +
+                             " waits for another thread, which the driver lets do nothing "
+                             "meanwhile: on a real GPU this hangs");
+  }
 }
 
 }  // namespace zl::cuda_on_cpu
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  if (const cudaError_t status = result(open_context(current_gpu())); status != cudaSuccess)
+    return status;
   const std::lock_guard lock(mutex);
   *stream = new CUstream_st;
-  cudaGetDevice(&(*stream)->queue->gpu);
   queues.push_back((*stream)->queue);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   wait_until(*stream->queue, stream->queue->enqueued);  // only the rank's own thread adds work
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  cudaStreamSynchronize(stream);
+  const cudaError_t status = cudaStreamSynchronize(stream);
   delete stream;
-  return cudaSuccess;
+  return status;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const std::lock_guard lock(mutex);
   if (event->queue)
-    zl::cuda_on_cpu::enqueue_until(stream, [queue = event->queue, position = event->position] {
-      return run_until(*queue, position);
-    });
-  return cudaSuccess;
+    push_with_driver(stream, {[queue = event->queue, position = event->position] {
+                       return run_until(*queue, position);
+                     }});
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  if (const cudaError_t status = result(open_context(current_gpu())); status != cudaSuccess)
+    return status;
   return *event = new CUevent_st, cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, result(cudaSuccess); }
 
+// cuda_runtime_api.h: "event and stream must be on the same CUDA context".
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->gpu != gpu_of(stream)) return result(cudaErrorInvalidResourceHandle);
+  const std::lock_guard call(driver());
   const std::lock_guard lock(mutex);
-  zl::cuda_on_cpu::enqueue(
-      stream, [reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
+  push(*stream->queue,
+       {[reached = event->reached] { return *reached = std::chrono::steady_clock::now(), true; }});
   event->queue = stream->queue;
   event->position = stream->queue->enqueued;
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->queue) wait_until(*event->queue, event->position);
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 // Not ready while earlier work is not done. Each query by the stream's own thread executes one
@@ -156,10 +226,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 // looks: so what is executed when does not depend on that thread's speed.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
-  if (!event->queue || event->queue->done >= event->position) return cudaSuccess;
+  if (dead() || !event->queue || event->queue->done >= event->position) return result(cudaSuccess);
   if (event->queue->owner == std::this_thread::get_id())
     (void)run_until(*event->queue, event->queue->done + 1);
-  return cudaErrorNotReady;
+  return result(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

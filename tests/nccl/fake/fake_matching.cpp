@@ -69,6 +69,29 @@ bool FakeNccl::World::complete() const {
   return std::ranges::none_of(comms, [](const NcclComm* comm) { return comm == nullptr; });
 }
 
+bool FakeNccl::World::has_open(int rank, Collective kind, int peer) const {
+  const NcclComm* const comm = comms[size_t(rank)];
+  return comm && comm->open && comm->open->first.contains({kind, peer});
+}
+
+// NCCL's src/transport.cc (2.28.9), ncclTransportP2pSetup: the first group in which two ranks send
+// or receive connects them. It blocks in bootstrapRecv until every peer of the group has issued its
+// side, and "We need to sync ranks here": until every peer has got that far, too.
+bool FakeNccl::connected(World& world, const NcclComm& comm) {
+  const auto facing = [](Collective kind) {
+    return kind == Collective::send ? Collective::receive : Collective::send;
+  };
+  for (NcclComm* each : world.comms)
+    if (each && each->open)
+      each->open->met |= std::ranges::all_of(each->open->first, [&](const auto& side) {
+        return world.has_open(side.second, facing(side.first), each->rank);
+      });
+  return std::ranges::all_of(comm.open->first, [&](const auto& side) {
+    return comm.open->met && (!world.has_open(side.second, facing(side.first), comm.rank) ||
+                              world.comms[size_t(side.second)]->open->met);
+  });
+}
+
 bool FakeNccl::match_collective(World& world) {
   std::vector<Operation*> all;
   for (NcclComm* comm : world.comms) {
@@ -81,6 +104,12 @@ bool FakeNccl::match_collective(World& world) {
     all.push_back(next);
   }
   carry_out(all);
+  if (all[0]->kind != Collective::broadcast)  // around the ring of ranks
+    for (size_t r = 0; r < all.size(); ++r)
+      count_bytes(int(r), int((r + 1) % all.size()),
+                  (all[0]->kind == Collective::all_reduce ? 2 * bytes(*all[0]) / all.size()
+                                                          : bytes(*all[0])) *
+                      (all.size() - 1));
   for (Operation* operation : all) operation->done = true;
   return true;
 }
@@ -94,8 +123,14 @@ bool FakeNccl::match_pair(World& world, int sender, int receiver) {
   Operation* const from = next_of(world.comms[size_t(sender)], facing(Collective::send, receiver));
   Operation* const to = next_of(world.comms[size_t(receiver)], facing(Collective::receive, sender));
   if (!from || !to || bytes(*from) != bytes(*to)) return false;
-  std::memcpy(to->data.to, from->data.from, bytes(*from));
+  if (bytes(*from) > 0) std::memcpy(to->data.to, from->data.from, bytes(*from));
+  count_bytes(sender, receiver, bytes(*from));
   return from->done = to->done = true;
+}
+
+void FakeNccl::count_bytes(int from, int to, size_t bytes) {
+  if (machines_.empty() || machines_[size_t(from)] == machines_[size_t(to)]) return;
+  bytes_between_machines_ += int64_t(bytes);
 }
 
 void FakeNccl::match(World& world) {

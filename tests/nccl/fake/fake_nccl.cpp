@@ -11,6 +11,7 @@
 struct CUstream_st;
 namespace zl::cuda_on_cpu {
 void enqueue_until(CUstream_st* stream, std::function<bool()> what);
+void reserve(CUstream_st* stream, bool reserved);
 void* on_host(const void* address);
 }  // namespace zl::cuda_on_cpu
 
@@ -81,6 +82,8 @@ struct FakeNccl::Functions {
     if (comm->ended()) return fake.note("a poll after the end"), NcclResult::invalid_argument;
     if (comm->in_group && comm->thread != std::this_thread::get_id())
       fake.note("a poll on another thread within a group");
+    const bool own = comm->thread == std::this_thread::get_id();
+    if (comm->open && own && fake.may_take(*comm)) fake.take(*comm, lock);
     *state = fake.in_progress(*comm) ? NcclResult::in_progress : comm->trouble.error;
     comm->trouble.poll();
     return NcclResult::success;
@@ -112,6 +115,10 @@ struct FakeNccl::Functions {
     const NcclResult result = fake.enter("ncclCommAbort", comm, lock);
     comm->aborted = true;
     for (const auto& batch : std::exchange(comm->batches, {})) batch->done = true;  // streams go on
+    if (const auto open = std::exchange(comm->open, nullptr)) {
+      lock.unlock();
+      fake.reserve(*open, false);
+    }
     return result;
   }
 
@@ -217,47 +224,86 @@ NcclResult FakeNccl::enter(const char* function, NcclComm* comm,
   return NcclResult::success;
 }
 
-// An operation on a stream begins when the stream comes to it; without a stream the call is in
-// progress until it is done.
 NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations,
                           std::unique_lock<std::mutex>& lock) {
   const auto batch = std::make_shared<Batch>();
   void* const stream = operations.front().stream;
-  for (const Operation& operation : operations)
+  for (const Operation& operation : operations) {
     if (operation.stream != stream) note("one group in two streams");
+    const std::pair side(operation.kind, operation.peer);
+    const bool between_two =
+        operation.kind == Collective::send || operation.kind == Collective::receive;
+    if (between_two && operation.peer != comm->rank && comm->seen.insert(side).second)
+      batch->first.insert(side);
+  }
   batch->operations = std::move(operations);
   batch->stalled = std::exchange(comm->trouble.stalls, false);
-  comm->batches.push_back(batch);
-  if (!stream) {
+  comm->open = batch;
+  lock.unlock();  // streams take their lock first, then this one
+  reserve(*batch, true);
+  return NcclResult::in_progress;
+}
+
+void FakeNccl::reserve(const Batch& batch, bool reserved) {
+  void* const stream = batch.operations.front().stream;
+  if (!stream) return;
+  if (streams_ == Streams::emulated)
+    cuda_on_cpu::reserve(static_cast<CUstream_st*>(stream), reserved);
+  else
+    static_cast<FakeStream*>(stream)->reserved = reserved;
+}
+
+bool FakeNccl::may_take(NcclComm& comm) {
+  if (comm.open->polls > 0) return --comm.open->polls, false;
+  return comm.trouble.slow == 0 && !comm.trouble.never &&
+         connected(worlds_[size_t(comm.world)], comm);
+}
+
+// An operation on a stream begins when the stream comes to it; without a stream the call is in
+// progress until it is done.
+void FakeNccl::take(NcclComm& comm, std::unique_lock<std::mutex>& lock) {
+  const auto batch = std::exchange(comm.open, nullptr);
+  void* const stream = batch->operations.front().stream;
+  comm.batches.push_back(batch);
+  const auto begin = [this, &comm, batch] {
     batch->active = true;
-    match(worlds_[size_t(comm->world)]);
-    return NcclResult::in_progress;
-  }
-  const NcclResult result =
-      comm->trouble.slow > 0 || comm->trouble.never ? NcclResult::in_progress : NcclResult::success;
-  const auto go_on = [this, comm, batch] {
-    const std::lock_guard again(mutex_);
-    batch->active = true;
-    if (!comm->ended()) match(worlds_[size_t(comm->world)]);
+    if (!comm.ended()) match(worlds_[size_t(comm.world)]);
     return batch->done;
   };
-  lock.unlock();  // streams take their lock first, then this one
+  if (!stream) return void(begin());
+  const auto go_on = [this, begin] {
+    const std::lock_guard again(mutex_);
+    return begin();
+  };
+  lock.unlock();
+  reserve(*batch, false);
   if (streams_ == Streams::emulated)
     cuda_on_cpu::enqueue_until(static_cast<CUstream_st*>(stream), go_on);
   else
     static_cast<FakeStream*>(stream)->enqueue(go_on);
-  return result;
+  lock.lock();
 }
 
 bool FakeNccl::in_progress(NcclComm& comm) const {
   const World& world = worlds_[size_t(comm.world)];
   if (comm.trouble.never || comm.trouble.slow > 0) return true;
   if (comm.trouble.error != NcclResult::success) return false;
-  if (!world.complete()) return true;
+  if (!world.complete() || comm.open) return true;
   if (comm.finalizing &&
       !std::ranges::all_of(world.comms, [](const NcclComm* other) { return other->finalizing; }))
     return true;
   return !comm.batches.empty() && !comm.batches.front()->operations.front().stream;
+}
+
+void FakeNccl::set_machines(std::vector<int> of_rank) {
+  const std::lock_guard lock(mutex_);
+  machines_ = std::move(of_rank);
+  bytes_between_machines_ = 0;
+}
+
+int64_t FakeNccl::bytes_between_machines() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_between_machines_;
 }
 
 std::string FakeNccl::misuse() const {

@@ -1,7 +1,7 @@
 // The CPU with a communication stream that lags: what is enqueued is executed when its thread asks
 // whether it is done, one thing at each question, or waits. Kernels work at once on the host, so
 // where a GPU's compute stream would wait, the host does. Belongs to one thread; others may only
-// look at its events.
+// look at its events. While NCCL has not taken a group the stream is NCCL's, and refuses all else.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tensor/cpu/cpu_backend.h"
+#include "tensor/error.h"
 
 namespace zl::test {
 
@@ -21,7 +22,12 @@ struct FakeStream {
   std::deque<std::function<bool()>> waiting;  // each: whether it is done
   int64_t enqueued = 0;
   std::atomic<int64_t> done{0};
+  std::atomic<bool> reserved{false};  // for a group that NCCL has not taken
+  void require_free() const {
+    require(!reserved, "a stream is used while NCCL has not taken its group");
+  }
   void enqueue(std::function<bool()> what) {
+    require_free();
     waiting.push_back(std::move(what));
     ++enqueued;
   }
@@ -39,9 +45,11 @@ class LaggingCpu final : public CpuBackend {
 
   std::shared_ptr<const StreamEvent> record_event(Stream stream) override {
     if (stream == Stream::compute) return nullptr;  // done when the call returns
+    stream_->require_free();
     return std::make_shared<Point>(stream_);
   }
   void wait_event(Stream stream, const StreamEvent* point) override {
+    if (stream == Stream::communication) stream_->require_free();
     while (stream == Stream::compute && !event_done(point)) std::this_thread::yield();
   }
   void synchronize() override {

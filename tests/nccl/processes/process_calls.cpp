@@ -121,10 +121,27 @@ bool ProcessBatch::done() const {
   return std::ranges::all_of(calls_, [](const auto& call) { return call->done(); });
 }
 
+// Two rounds, whose messages have the parts 2 and 3.
+bool ProcessBatch::connect(ProcessWire& wire) {
+  if (rounds_ == 2 || open_ > 0) return false;
+  const uint32_t part = uint32_t(2 + rounds_++);
+  for (const auto& [kind, peer] : first_) {
+    const bool sends = kind == Collective::send;
+    open_ += 2;
+    wire.send(peer, {{.kind = kind, .part = part}, nullptr, &open_});
+    wire.receive(
+        peer,
+        {{.kind = sends ? Collective::receive : Collective::send, .part = part}, nullptr, &open_});
+  }
+  return true;
+}
+
 bool ProcessBatch::move_on(ProcessWire& wire) {
-  bool moved = false, another_works = false;  // a collective
+  if (stalls_) return false;
+  bool moved = connect(wire), another_works = false;  // a collective
+  if (rounds_ < 2 || open_ > 0) return moved;
   for (const auto& call : calls_) {
-    if (stalls_ || call->done() || (!call->between_two() && another_works)) continue;
+    if (call->done() || (!call->between_two() && another_works)) continue;
     moved |= call->move_on(wire);
     another_works |= !call->between_two() && !call->done();
   }

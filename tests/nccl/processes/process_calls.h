@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/nccl/processes/process_wire.h"
@@ -24,6 +25,9 @@ struct AskedSoFar {
   uint64_t collectives = 0;
   std::vector<uint64_t> sends, receives;  // by rank
 };
+
+// A send or a receive, and the other rank.
+using ConnectedSide = std::pair<Collective, int>;
 
 class ProcessCall {
  public:
@@ -66,16 +70,23 @@ class ProcessCall {
 };
 
 // One call, or those of a group. Collectives work one after the other, what goes between two ranks
-// at once.
+// at once. First the ranks connect that meet in it for the first time: as in FakeNccl, all of them
+// must have issued their sides, and then must have got that far, too.
 class ProcessBatch {
  public:
-  explicit ProcessBatch(bool stalls) : stalls_(stalls) {}
+  ProcessBatch(bool stalls, std::vector<ConnectedSide> first)
+      : first_(std::move(first)), stalls_(stalls) {}
   void add(std::unique_ptr<ProcessCall> call) { calls_.push_back(std::move(call)); }
   bool move_on(ProcessWire& wire);  // as ProcessCall's
   bool done() const;
 
  private:
+  bool connect(ProcessWire& wire);
+
   std::vector<std::unique_ptr<ProcessCall>> calls_;
+  const std::vector<ConnectedSide> first_;
+  int open_ = 0;    // messages between them that have not moved
+  int rounds_ = 0;  // of these messages, begun
   const bool stalls_;
 };
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,8 @@ struct ProcessFake::Comm {
   AskedSoFar so_far;
   std::optional<ProcessWire> wire;   // until the end; none: joining has failed
   std::deque<ProcessBatch> batches;  // not done, in the order of the calls
+  std::set<ConnectedSide> seen;      // so far
+  int polls = 0;                     // to come that say in progress
 
   bool ended() const { return aborted || destroyed; }
   void move() {
@@ -110,6 +113,7 @@ struct ProcessFake::Functions {
       fake.note("a poll on another thread than the communicator's");
     *state = fake.in_progress(asked) ? NcclResult::in_progress : asked.trouble.error;
     asked.trouble.poll();
+    if (asked.polls > 0) --asked.polls;
     return NcclResult::success;
   }
 
@@ -250,7 +254,14 @@ NcclResult ProcessFake::enter(const char* function, Comm* comm, Lock& lock) {
 }
 
 NcclResult ProcessFake::post(Comm& comm, const std::vector<AskedOfNccl>& calls) {
-  ProcessBatch& batch = comm.batches.emplace_back(std::exchange(comm.trouble.stalls, false));
+  std::vector<ConnectedSide> first;
+  for (const AskedOfNccl& call : calls)
+    if ((call.kind == Collective::send || call.kind == Collective::receive) &&
+        call.peer != comm.rank && comm.seen.insert({call.kind, call.peer}).second)
+      first.emplace_back(call.kind, call.peer);
+  ProcessBatch& batch =
+      comm.batches.emplace_back(std::exchange(comm.trouble.stalls, false), std::move(first));
+  comm.polls = kPolls;
   for (const AskedOfNccl& call : calls)
     batch.add(std::make_unique<ProcessCall>(call, comm.rank, comm.size, comm.so_far));
   comm.move();
@@ -264,7 +275,7 @@ bool ProcessFake::in_progress(Comm& comm) {
       comm.trouble.error == NcclResult::success)
     comm.trouble.error = NcclResult::remote_error;
   if (comm.trouble.error != NcclResult::success) return false;
-  return comm.wire && (!comm.wire->joined() || !comm.batches.empty());
+  return comm.polls > 0 || (comm.wire && (!comm.wire->joined() || !comm.batches.empty()));
 }
 
 std::string ProcessFake::misuse() const {

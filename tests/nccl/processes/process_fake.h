@@ -1,11 +1,11 @@
 // NCCL without GPUs for ranks that are processes: real bytes move between them, and it misbehaves
 // on command.
 //
-// Tensors are on the CPU and there is no stream: a call is in progress until its data has moved.
-// Nothing moves by itself, only while a rank calls NCCL; asking for the state is enough. As in
-// FakeNccl, what does not fit never completes, and what NCCL leaves undefined is noted as misuse.
-// Unlike there, a send is done when its bytes have left, received or not. A rank that dies
-// leaves nothing behind, not even a file. Ranks may also be threads of one process.
+// Tensors are on the CPU and there is no stream: a call is in progress for some polls, and until
+// its data has moved. Nothing moves by itself, only while a rank calls NCCL; asking for the state
+// is enough. As in FakeNccl, what does not fit never completes, and what NCCL leaves undefined is
+// noted as misuse. Unlike there, a send is done when its bytes have left, received or not. A rank
+// that dies leaves nothing behind, not even a file. Ranks may also be threads of one process.
 #pragma once
 
 #include <condition_variable>
@@ -36,6 +36,7 @@ class ProcessFake {
   // if nothing.
   std::string misuse() const;
   int calls(const std::string& function) const;  // in this process
+  static constexpr int kPolls = 3;
 
  private:
   struct Comm;

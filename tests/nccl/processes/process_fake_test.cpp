@@ -308,7 +308,7 @@ TEST_CASE("NcclCommunicator works on the process fake, and ends with the first c
   };
   CHECK(run_program({}) == "");
   const std::string failed =
-      run_program({{"ncclGroupEnd", Fault::Kind::fails_later, 1, 3, NcclResult::internal_error}});
+      run_program({{"ncclGroupEnd", Fault::Kind::fails_later, 1, 4, NcclResult::internal_error}});
   CHECK(failed.find("rank 1 in ") == 0);
   CHECK(failed.find("ncclGroupEnd gave ncclInternalError") != std::string::npos);
 }

@@ -186,11 +186,16 @@ TEST_CASE(
     r.done(R::success, "joining");
     std::vector<float> values(1000, float(r.rank));
     if (r.rank == 1) {
+      r.done(r.api.send(floats(values, 1000), 0, r.stream()), "the first send, which connects");
+      r.done(r.api.receive(floats(values, 1000), 0, r.stream()), "receive");
       r.done(r.api.send(floats(values, 1000), 0, r.stream()), "send");
       _exit(0);
     }
-    expect(r.settle() == R::success || r.settle() == R::remote_error, "idle");
-    std::this_thread::sleep_for(100ms);
+    r.done(r.api.receive(floats(values, 1000), 1, r.stream()), "receive");
+    (void)r.api.send(floats(values, 1000), 1, r.stream());
+    const auto until = std::chrono::steady_clock::now() + 10s;
+    while (r.settle() == R::success && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(1ms);
     expect(r.settle() == R::remote_error, "the death was not noticed behind what was not received");
     expect(r.settle() == R::remote_error, "the death was forgotten");
     r.abort();

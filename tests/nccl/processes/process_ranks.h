@@ -15,8 +15,16 @@ struct ProcessRanks {
   std::vector<Fault> faults = {};
   Deaths deaths = Deaths::noticed;
   bool ordered = true;
+  int per_machine = 0;  // ranks; 0: all are on one machine
   int port = free_ports();
 };
+
+inline NcclOptions nccl_options(const ProcessRanks& run, const NcclApi& api) {
+  NcclOptions options{.api = &api, .ordered = run.ordered};
+  if (run.per_machine > 0)
+    options.machine = [on_each = run.per_machine](int rank) { return str(rank / on_each); };
+  return options;
+}
 
 // The exit codes of the program, and those of children that find something wrong.
 inline constexpr int kFine = 0, kUsage = 2, kOutOfMemory = 3, kCommunication = 4, kOther = 70,
@@ -39,8 +47,7 @@ inline Processes::Body rank_process(
                              .launcher = "a test"};
     try {
       run_process_rank(place, [&](Communicator& comm) { body(comm, say); },
-                       {.timeout = run.timeout, .grace = run.timeout},
-                       {.api = &api, .ordered = run.ordered}, {});
+                       {.timeout = run.timeout, .grace = run.timeout}, nccl_options(run, api), {});
     } catch (const CommunicationError& error) {
       say(error.what()), code = kCommunication;
     } catch (const InputError& error) {

@@ -39,7 +39,7 @@ std::vector<ProcessEnd> compare_with_threads(const ProcessRanks& run, StageRunSp
         StageRunSpec processes = spec;
         processes.run = [&](int, const std::function<void(Communicator&)>& body,
                             RankOptions options) {
-          run_process_rank(place, body, options, {.api = &api, .ordered = run.ordered}, {});
+          run_process_rank(place, body, options, nccl_options(run, api), {});
         };
         const StageRun here = run_stage(processes), threads = run_stage(spec);
         if (child == 0) {  // rank 0 has the reports of all ranks
@@ -90,6 +90,17 @@ TEST_CASE("the four stages on processes have the bits and the traffic of threads
              ContainsSubstring("other bits"));
 }
 
+TEST_CASE("processes on two machines have the bits and the traffic of threads", "[nccl]") {
+  require_forks();
+  for (const StageKind stage : {StageKind::ddp, StageKind::zero3}) {
+    CAPTURE(name(stage));
+    const ProcessRanks run{.size = 6, .per_machine = 3};
+    StageRunSpec spec{.stage = stage, .ranks = 6, .steps = 2};
+    spec.options.dtype = Dtype::bf16;
+    CHECK(said(compare_with_threads(run, spec)) == "");
+  }
+}
+
 TEST_CASE("sends and receives between processes", "[nccl]") {
   require_forks();
   const auto ends =
@@ -106,6 +117,29 @@ TEST_CASE("sends and receives between processes", "[nccl]") {
           for (const float value : contents<float>(theirs))
             if (value != float(last + 10 * round)) return say("another value");
         }
+      });
+  CHECK(said(ends) == "");
+}
+
+TEST_CASE("processes may wait for one send while others of the same ranks are posted", "[nccl]") {
+  require_forks();
+  const auto ends = run_as_processes(
+      {.size = 3, .timeout = 5s}, [](Communicator& comm, const Processes::Say& say) {
+        Rank rank(comm);
+        const Tensor a = rank.filled(100, float(comm.rank())), b = rank.filled(100, 5);
+        std::vector<Work> works;
+        if (comm.rank() == 1) works.push_back(comm.receive(a, 0, kName));
+        if (comm.rank() == 1) works.push_back(comm.send(b, 2, kName));
+        if (comm.rank() == 2) works.push_back(comm.receive(b, 0, kName));
+        if (comm.rank() == 2) works.push_back(comm.receive(a, 1, kName));
+        (void)comm.all_gather_object("", "posted");
+        for (const int to : {1, 2})
+          if (comm.rank() == 0) comm.send(a, to, kName).wait();
+        for (Work& work : works) work.wait();
+        const float expected[][2] = {{0, 5}, {0, 5}, {5, 0}};
+        const float* const row = expected[comm.rank()];
+        if (contents<float>(a)[99] != row[0] || contents<float>(b)[99] != row[1])
+          say("another value");
       });
   CHECK(said(ends) == "");
 }

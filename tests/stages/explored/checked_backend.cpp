@@ -152,9 +152,10 @@ void CheckedBackend::sgd(const SgdUpdate& u) {
   CpuBackend::sgd(u);
 }
 
-void CheckedBackend::sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) {
-  access("sum_of_squares", {&x}, {&out, &workspace});
-  CpuBackend::sum_of_squares(x, out, workspace);
+void CheckedBackend::sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
+                                     const Tensor& workspace) {
+  for (const Tensor& x : xs) access("sums_of_squares", {&x}, {&out, &workspace});
+  CpuBackend::sums_of_squares(xs, out, workspace);
 }
 
 void CheckedBackend::squares_of_blocks(const Tensor& x, const Tensor& out) {

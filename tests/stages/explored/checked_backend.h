@@ -51,7 +51,8 @@ class CheckedBackend final : public CpuBackend {
                               const Tensor& dlogits) override;
   void adamw(const AdamWUpdate& update) override;
   void sgd(const SgdUpdate& update) override;
-  void sum_of_squares(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
+  void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
+                       const Tensor& workspace) override;
   void squares_of_blocks(const Tensor& x, const Tensor& out) override;
 
  private:

@@ -16,6 +16,11 @@ struct Operands {
   Tensor zeros(Shape shape, Dtype type) {
     return Tensor::zeros(bench.memory(), MemoryUse::activation, std::move(shape), type);
   }
+  // The shape with which the device stores logits of this shape.
+  Shape padded(Shape shape) {
+    shape.back() = bench.memory().backend().padded_columns(shape.back());
+    return shape;
+  }
   // Token ids: at most 509 of them, spread over the table, which repeat as words do in text.
   Tensor ids(int64_t rows, int64_t vocab) {
     std::vector<int32_t> ids(static_cast<size_t>(rows));
@@ -56,7 +61,8 @@ class Cases {
     };
     const Shape a = stored(p.m, p.k, p.a), b = stored(p.k, p.n, p.b);
     add("matmul, " + name, text(a, p.a) + text(b, p.b), [=](Operands make) {
-      const Tensor left = make.noise(a), right = make.noise(b), out = make.zeros({p.m, p.n});
+      const Tensor left = make.noise(make.padded(a)), right = make.noise(b),
+                   out = make.zeros(make.padded({p.m, p.n}));
       return [=] { kernel::matmul(left, p.a, right, p.b, out); };
     });
     cases_.back().product = p;
@@ -145,11 +151,13 @@ class Cases {
       return [=] { kernel::embedding_backward(ids, dy, dt); };
     });
     add("cross_entropy", to_string(logits), [=](Operands make) {
-      const Tensor ids = make.ids(rows, vocab), l = make.noise(logits), loss = make.zeros({1}, f32);
+      const Tensor ids = make.ids(rows, vocab), l = make.noise(make.padded(logits)),
+                   loss = make.zeros({1}, f32);
       return [=] { kernel::cross_entropy(l, ids, loss); };
     });
     add("cross_entropy_backward", to_string(logits), [=](Operands make) {
-      const Tensor ids = make.ids(rows, vocab), l = make.noise(logits), dl = make.zeros(logits);
+      const Shape shape = make.padded(logits);
+      const Tensor ids = make.ids(rows, vocab), l = make.noise(shape), dl = make.zeros(shape);
       const Tensor dloss = make.zeros({1}, f32);
       kernel::fill(1, dloss);
       return [=] { kernel::cross_entropy_backward(l, ids, dloss, dl); };

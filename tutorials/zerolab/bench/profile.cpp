@@ -99,7 +99,7 @@ class TimingBackend final : public CpuBackend {
            (logits, targets, dloss, dlogits))
   ZL_TIMED(adamw, (const AdamWUpdate& update), (update))
   ZL_TIMED(sgd, (const SgdUpdate& update), (update))
-  ZL_TIMED(sum_of_squares, (T x, T out, T workspace), (x, out, workspace))
+  ZL_TIMED(sums_of_squares, (std::span<const Tensor> xs, T out, T workspace), (xs, out, workspace))
   ZL_TIMED(squares_of_blocks, (T x, T out), (x, out))
   ZL_TIMED(ordered_sum, (const OrderedSum& sum), (sum))
   ZL_TIMED(move_bytes, (const void* from, void* to, int64_t bytes), (from, to, bytes))

@@ -138,6 +138,7 @@ void print_gpus(const Diagnosis& d) {
   if (g.built_in && !g.usable()) cuda += "; " + g.problem;
   if (!g.usable()) cuda += ": ranks compute on the CPU. How to fix it: " + g.cure;
   line("CUDA", cuda);
+  line("", cuda_build());
   for (const Gpu& gpu : g.gpus) {
     line(str("GPU ", gpu.index),
          str(gpu.name, ", ", human_bytes(gpu.memory), ", ", human_bytes(gpu.available),
@@ -218,9 +219,9 @@ Json text(const std::string& value) { return value.empty() ? Json(nullptr) : Jso
 
 Json gpus_json(const Diagnosis& d) {
   const Gpus& g = d.gpus;
-  Json json{{"built_in", g.built_in},   {"usable", g.usable()},       {"toolkit", text(g.toolkit)},
-            {"driver", text(g.driver)}, {"problem", text(g.problem)}, {"cure", text(g.cure)},
-            {"gpus", Json::array()}};
+  Json json{{"built_in", g.built_in},     {"build", cuda_build()},    {"usable", g.usable()},
+            {"toolkit", text(g.toolkit)}, {"driver", text(g.driver)}, {"problem", text(g.problem)},
+            {"cure", text(g.cure)},       {"gpus", Json::array()}};
   for (const Gpu& gpu : g.gpus) {
     Json row{{"index", gpu.index},
              {"name", gpu.name},

@@ -88,7 +88,7 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
   NcclOptions nccl{.ordered = spec.ordered_sums};
   if (device.on_gpus())
     nccl.choose_gpu = [gpus = device.indices()](int rank) {
-      (void)make_gpu_backend(gpus[size_t(rank) % gpus.size()]);
+      select_gpu(gpus[size_t(rank) % gpus.size()]);
     };
   if (backend.process)
     spec.run_ranks = run_as_process(

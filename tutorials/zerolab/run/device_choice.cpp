@@ -10,12 +10,42 @@
 namespace zl::cli {
 namespace {
 
-// At most one for each rank: other programs on this machine may need the rest.
+// Whether more than 1/5 of its memory is free, so that a run may fit.
+bool has_room(const Gpu& gpu) { return gpu.problem.empty() && gpu.available > gpu.memory / 5; }
+
+// At most one for each rank: other programs on this machine may need the rest. Those with room come
+// first, then those with the most free memory.
 std::vector<Gpu> usable(const Gpus& found, int ranks) {
   std::vector<Gpu> gpus;
   for (const Gpu& gpu : found.gpus)
-    if (gpu.available > 0 && gpu.problem.empty() && int(gpus.size()) < ranks) gpus.push_back(gpu);
+    if (gpu.available > 0 && gpu.problem.empty()) gpus.push_back(gpu);
+  std::ranges::stable_sort(gpus, [](const Gpu& a, const Gpu& b) {
+    if (has_room(a) || has_room(b)) return has_room(a) > has_room(b);
+    return a.available > b.available;
+  });
+  if (int(gpus.size()) > ranks) gpus.resize(size_t(ranks));
+  std::ranges::sort(gpus, {}, &Gpu::index);
   return gpus;
+}
+
+// Opens only as many GPUs as there are ranks, unless too few of them have room.
+Gpus gpus_for(int ranks) {
+  Gpus found = find_gpus(ranks);
+  return std::ranges::count_if(found.gpus, has_room) < std::min(ranks, int(found.gpus.size()))
+             ? find_gpus()
+             : found;
+}
+
+// For --device auto: why ranks do not use a GPU that is there.
+void say_why_not(const Gpus& found, const std::vector<Gpu>& taken, int ranks) {
+  if (taken.empty() && found.broken)
+    std::fprintf(stderr, "note: ranks compute on the CPU: %s. How to fix it: %s\n",
+                 found.problem.c_str(), found.cure.c_str());
+  if (taken.empty() || int(taken.size()) >= ranks) return;
+  for (const Gpu& gpu : found.gpus)
+    if (!gpu.problem.empty())
+      std::fprintf(stderr, "note: GPU %d (%s) is not used: %s\n", gpu.index, gpu.name.c_str(),
+                   gpu.problem.c_str());
 }
 
 void require_gpu(const RunOptions& options, bool any, const std::string& problem,
@@ -68,13 +98,12 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
   using Wish = RunOptions::DeviceWish;
   DeviceChoice choice;
   if (options.device != Wish::cpu) {
-    Gpus found = find_gpus(ranks);
+    const Gpus found = gpus_for(ranks);
     std::vector<Gpu> gpus = usable(found, ranks);
-    if (gpus.empty() && found.usable())
-      gpus = usable(found = find_gpus(), ranks);  // the first ones cannot be used
     const bool full = found.usable() && gpus.empty();
     require_gpu(options, !gpus.empty(), full ? "no GPU has memory left" : found.problem,
                 full ? "wait until the programs that use the GPUs have ended" : found.cure);
+    if (!options.quiet) say_why_not(found, gpus, ranks);
     if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
   }
   return with_options(std::move(choice), options, precision);
@@ -85,6 +114,7 @@ DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision
   if (options.device != RunOptions::DeviceWish::cpu) {
     const Gpus found = find_gpus(0);  // opening a GPU takes memory on it
     require_gpu(options, !found.gpus.empty(), found.problem, found.cure);
+    if (!options.quiet) say_why_not(found, found.gpus, 1);
     if (!found.gpus.empty())
       choice = {.kind = DeviceKind::cuda,
                 .gpus = {found.gpus[size_t(local_rank) % found.gpus.size()]}};
@@ -102,7 +132,9 @@ void place(TrainingSpec& spec, const DeviceChoice& device) {
   set_compute_threads(device.threads);
   spec.device = device.kind;
   spec.backends = nullptr;
-  if (device.on_gpus()) spec.backends = on_gpus(device.indices(), {.tf32 = device.tf32});
+  if (device.on_gpus())
+    spec.backends =
+        on_gpus(device.indices(), {.tf32 = device.tf32, .preloads = spec.engine.precision});
 }
 
 std::string describe(const DeviceChoice& device, int ranks) {

@@ -25,9 +25,12 @@ struct DeviceChoice {
   std::string name() const;  // "NVIDIA H200", or the CPU's
 };
 
-// auto takes the usable GPUs, at most one for each rank. Throws InputError if cuda was asked for
-// and no GPU is usable, or if --tf32 was and ranks compute on the CPU. Prints a note, unless quiet,
-// if --tf32 has no effect in `precision`. Throws InputError if --threads is more than the cores.
+// auto takes the usable GPUs, at most one for each rank. If there are more, the first ones with
+// more than 1/5 of their memory free, then those with the most. If it takes none, or fewer than
+// there are ranks, it says, unless quiet, why a GPU that is there cannot be used. Throws InputError
+// if cuda was asked for and no GPU is usable, or if --tf32 was and ranks compute on the CPU. Prints
+// a note, unless quiet, if --tf32 has no effect in `precision`. Throws InputError if --threads is
+// more than the cores.
 DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks);
 // For one rank of several processes on this machine: the GPU of its local rank, modulo the GPUs
 // that it sees. The GPU is not opened here, so its free memory is unknown.

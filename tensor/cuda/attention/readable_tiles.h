@@ -1,16 +1,7 @@
-// The two matmuls of attention, on tiles in shared memory. Only attention.cu includes this header.
+// The two matmuls of attention, on tiles in shared memory, in plain C++.
 #pragma once
 
-#include <type_traits>
-
-#include "tensor/cuda/launch.h"
-
-// For loops that must be unrolled, so that the arrays that they index stay in registers.
-#ifdef __CUDACC__
-#define ZL_UNROLL _Pragma("unroll")
-#else
-#define ZL_UNROLL
-#endif
+#include "tensor/cuda/attention/kernels.h"
 
 namespace zl::ZEROLAB_CUDA {
 
@@ -22,42 +13,6 @@ static_assert(kSide * kSide == kThreads);
 // The rows and columns of a tile that belong to this thread: every kSide-th.
 __device__ inline int row(int i) { return int(threadIdx.x) / kSide + i * kSide; }
 __device__ inline int column(int j) { return int(threadIdx.x) % kSide + j * kSide; }
-
-// Rows of D channels, `stride` elements apart. Elements outside read as 0.
-template <class T>
-struct Matrix {
-  T* first;
-  int64_t stride, rows;
-  int D;
-  __device__ Matrix from(int64_t r) const { return {first + r * stride, stride, rows - r, D}; }
-  __device__ auto get(int r, int d) const {
-    using F = Compute<std::remove_const_t<T>>;
-    return r < rows && d < D ? F(first[r * stride + d]) : F(0);
-  }
-};
-
-// The arguments of a forward or backward pass over all heads. Statistics of queries are (B, H, T).
-template <class T>
-struct Pass {
-  using F = Compute<T>;
-  int64_t B, tokens, heads;
-  int D;
-  const T* qkv;
-  T* y;
-  F* log_sum_exp;
-  const T* dy = nullptr;  // backward only
-  T* dqkv = nullptr;
-  F* delta = nullptr;  // sum of dy * y
-
-  __device__ F scale() const { return F(1) / sqrt(F(D)); }
-  // The matrix of head `bh` of B * heads, in a tensor of `parts` * C channels per token. In qkv the
-  // parts are queries, keys and values.
-  template <class U>
-  __device__ Matrix<U> of_head(U* tensor, int64_t bh, int parts = 1, int part = 0) const {
-    const int64_t b = bh / heads, h = bh % heads, C = heads * D;
-    return {tensor + (b * tokens * parts + part) * C + h * D, parts * C, tokens, D};
-  }
-};
 
 // Shared memory of a block and operations on it. One thread computes each sum, in order.
 template <class T, int kHead>
@@ -101,7 +56,7 @@ struct Tiles {
     for (int i = 0; i < kMine; ++i) {
       for (int j = 0; j < kMine; ++j) weights[row(i)][column(j)] = w[i][j];
     }
-    ZL_UNROLL
+#pragma unroll
     for (int chunk = 0; chunk < kHead / kChunk; ++chunk) {
       if (chunk * kChunk >= x.D) break;
       __syncthreads();
@@ -122,9 +77,9 @@ struct Tiles {
   // to = output, row i times factor(i).
   template <class Factor>
   __device__ static void store(const Output& output, Factor factor, const Matrix<T>& to) {
-    ZL_UNROLL
+#pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      ZL_UNROLL
+#pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         if (row(i) < to.rows && column(c) < to.D)
           to.first[row(i) * to.stride + column(c)] = T(output[i][c] * factor(i));

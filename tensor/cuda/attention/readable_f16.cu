@@ -1,0 +1,3 @@
+#include "tensor/cuda/attention/readable.h"
+
+template struct zl::ZEROLAB_CUDA::ReadableKernels<zl::f16>;

@@ -1,0 +1,261 @@
+// Ordered sums between machines: the bits of threads, and the bytes that a chain of machines sends.
+#include <catch2/catch_template_test_macros.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <tuple>
+
+#include "dist/ordered/ordered_reduction.h"
+#include "tests/nccl/fake/fake_ranks.h"
+#include "tests/stages/stage_run.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+using Program = std::function<void(Communicator&, const Tensor&)>;
+
+// `per_machine` ranks on each of `machines`.
+struct Layout {
+  int machines, per_machine;
+  int ranks() const { return machines * per_machine; }
+};
+
+template <class T>
+struct Ended {
+  Buffers<T> out;
+  int64_t network = 0;  // [B]
+};
+
+template <class T>
+Ended<T> over_network(const Buffers<T>& in, const std::vector<int>& machine_of, Place place,
+                      const Program& program) {
+  Ended<T> ended;
+  ended.out.resize(in.size());
+  FakeNccl fake({}, 22809, streams_of(place));
+  fake.set_machines(machine_of);
+  const NcclApi api = fake.api();
+  run_nccl_ranks(int(in.size()),
+                 [&](Communicator& comm) {
+                   const auto r = size_t(comm.rank());
+                   Rank rank(comm, {}, fake_backends(place));
+                   const Tensor t = rank.tensor(in[r]);
+                   program(comm, t);
+                   ended.out[r] = contents<T>(t);
+                 },
+                 within(std::chrono::seconds(60)),
+                 {.api = &api, .machine = [&](int r) { return str(machine_of[size_t(r)]); }});
+  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
+  ended.network = fake.bytes_between_machines();
+  return ended;
+}
+
+std::vector<int> machines_of(const Layout& layout) {
+  std::vector<int> machines;
+  for (int r = 0; r < layout.ranks(); ++r) machines.push_back(r / layout.per_machine);
+  return machines;
+}
+
+// [B] over the network, for a tensor of `bytes`; `wide`: of the accumulating type over the type's.
+int64_t direct(const Layout& l, int64_t bytes) { return bytes * l.per_machine * (l.machines - 1); }
+int64_t chained(const Layout& l, int64_t bytes, int64_t wide, int shards_of_start = 0) {
+  return bytes * (l.machines - 1) * (wide * l.machines + 1 + shards_of_start) / l.machines;
+}
+int64_t ring(const Layout& l, int64_t bytes) {
+  return bytes / l.ranks() * (l.ranks() - 1) * l.machines;
+}
+
+// The local shard of each rank's tensor, which is all that a reduce_scatter specifies.
+template <class T>
+void check_shards(const Buffers<T>& one, const Buffers<T>& other) {
+  const size_t shard = one[0].size() / one.size();
+  for (size_t r = 0; r < one.size(); ++r) {
+    const auto own = [&](const Buffers<T>& all) {
+      const auto begin = all[r].begin() + std::ptrdiff_t(r * shard);
+      return std::vector<T>(begin, begin + std::ptrdiff_t(shard));
+    };
+    CHECK(same_bits(own(one), own(other)));
+  }
+}
+
+constexpr Layout kLayouts[] = {{2, 2}, {2, 3}, {3, 2}, {2, 4}, {4, 3}};
+
+using Types = std::tuple<float, double, int32_t, bf16, f16>;
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("between machines sums have the bits of threads, and a chain's bytes",
+                        "[nccl]", Types) {
+  const int64_t wide = int64_t(sizeof(Compute<TestType>) / sizeof(TestType));
+  for (const Layout layout : kLayouts) {
+    const int64_t shard = 37, count = shard * layout.ranks(), bytes = count * sizeof(TestType);
+    const auto in = inputs<TestType>(layout.ranks(), count);
+    const bool integers = std::is_same_v<TestType, int32_t>;
+    for (const Reduction reduction : {Reduction::sum, Reduction::mean}) {
+      if (integers && reduction == Reduction::mean) continue;
+      CAPTURE(layout.machines, layout.per_machine, int(reduction));
+      const Program scatter = [&](Communicator& comm, const Tensor& t) {
+        comm.reduce_scatter(t, reduction, kName).wait();
+      };
+      const Program reduce = [&](Communicator& comm, const Tensor& t) {
+        comm.all_reduce(t, reduction, kName).wait();
+      };
+      const int64_t sent = std::min(chained(layout, bytes, wide), direct(layout, bytes));
+      for (const Place place : {Place::cpu, Place::lagging}) {
+        const auto scattered = over_network(in, machines_of(layout), place, scatter),
+                   reduced = over_network(in, machines_of(layout), place, reduce);
+        check_shards(scattered.out, after<TestType>(in, scatter));
+        const auto threads = after<TestType>(in, reduce);
+        for (size_t r = 0; r < in.size(); ++r) CHECK(same_bits(reduced.out[r], threads[r]));
+        CHECK_FALSE(same_bits(reduced.out[0], in[0]));
+        CHECK(scattered.network == sent);
+        CHECK(reduced.network == sent + ring(layout, bytes));
+      }
+    }
+  }
+}
+
+TEST_CASE("a sum that continues from a start has the bits of threads between machines", "[nccl]") {
+  for (const Layout layout : kLayouts) {
+    CAPTURE(layout.machines, layout.per_machine);
+    const int64_t shard = 33, count = shard * layout.ranks(), bytes = 4 * count;
+    const auto in = inputs<float>(layout.ranks(), 2 * count);
+    // The first half is the start, of which a reduce_scatter has this rank's shard.
+    const Program scatter = [&](Communicator& comm, const Tensor& t) {
+      const Tensor full = t.slice(count, {count}), start = t.slice(0, {shard});
+      comm.reduce_scatter(full, Reduction::sum, kName, start).wait();
+      comm.all_gather(full, kName).wait();
+    };
+    const Program reduce = [&](Communicator& comm, const Tensor& t) {
+      const Tensor start = t.slice(0, {count});
+      comm.broadcast(start, 0, kName).wait();
+      comm.all_reduce(t.slice(count, {count}), Reduction::sum, kName, start).wait();
+    };
+    const auto scattered = over_network(in, machines_of(layout), Place::lagging, scatter),
+               reduced = over_network(in, machines_of(layout), Place::lagging, reduce);
+    const auto scattered_by_threads = after<float>(in, scatter),
+               reduced_by_threads = after<float>(in, reduce);
+    for (size_t r = 0; r < in.size(); ++r) {
+      CHECK(same_bits(scattered.out[r], scattered_by_threads[r]));
+      CHECK(same_bits(reduced.out[r], reduced_by_threads[r]));
+    }
+    CHECK(scattered.network ==
+          std::min(chained(layout, bytes, 1, 1), direct(layout, bytes)) + ring(layout, bytes));
+    CHECK(reduced.network == chained(layout, bytes, 1) + ring(layout, bytes));
+  }
+}
+
+TEMPLATE_TEST_CASE(
+    "between machines on emulated GPUs several sums in a group have the bits of threads", "[nccl]",
+    float, bf16) {
+  require_emulator();
+  const Layout layout{2, 3};
+  const auto in = inputs<TestType>(6, 6 * 66);
+  const Program program = [](Communicator& comm, const Tensor& t) {
+    std::vector<Work> works;
+    comm.begin_group();
+    works.push_back(comm.all_reduce(t.slice(0, {6 * 40}), Reduction::mean, kName));
+    works.push_back(comm.all_reduce(t.slice(6 * 40, {6 * 20 + 1}), Reduction::mean, kName));
+    works.push_back(comm.all_gather(t.slice(6 * 60 + 1, {30}), kName));
+    comm.end_group();
+    for (Work& work : works) work.wait();
+  };
+  const auto ended = over_network(in, machines_of(layout), Place::emulated, program);
+  const auto threads = after<TestType>(in, program, [](int) { return RankBackends{}; });
+  for (size_t r = 0; r < in.size(); ++r) CHECK(same_bits(ended.out[r], threads[r]));
+}
+
+namespace {
+
+struct StagesEnded {
+  StageRun run;
+  int64_t network = 0;  // [B]
+};
+
+// `told`: ranks know their machines; else all seem to be on one.
+StagesEnded stages_over_network(StageRunSpec spec, const Layout& layout, bool told) {
+  FakeNccl fake;
+  const NcclApi api = fake.api();
+  fake.set_machines(machines_of(layout));
+  spec.ranks = layout.ranks();
+  spec.backends = [](int) { return fake_backends(Place::lagging); };
+  spec.run = [&](int size, const std::function<void(Communicator&)>& body, RankOptions options) {
+    const auto machine = [&](int rank) { return told ? str(rank / layout.per_machine) : ""; };
+    run_nccl_ranks(size, body, options, {.api = &api, .machine = machine});
+  };
+  StagesEnded ended{run_stage(spec)};
+  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
+  ended.network = fake.bytes_between_machines();
+  return ended;
+}
+
+int64_t scattered_elements(const StageRun& run) {
+  int64_t elements = 0;
+  for (const auto& [row, traffic] : run.logs[0].rows())
+    if (row.first == Collective::reduce_scatter) elements += traffic.elements;
+  return elements;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "between machines the four stages have the bits, traffic and memory of one machine, and send "
+    "less",
+    "[nccl]") {
+  const Layout layout = GENERATE(Layout{2, 2}, Layout{2, 3}, Layout{3, 2});
+  const bool reproducible = GENERATE(false, true);
+  for (const StageKind stage : kStages) {
+    CAPTURE(layout.machines, layout.per_machine, reproducible, name(stage));
+    StageRunSpec spec{
+        .stage = stage, .ranks = layout.ranks(), .micro_batches = 2, .steps = 2, .scratch = true};
+    spec.options.reproducible = reproducible;
+    const StageRun threads = run_stage(spec);
+    const StagesEnded told = stages_over_network(spec, layout, true),
+                      direct_ones = stages_over_network(spec, layout, false);
+    CHECK(told.run.same_bits(threads));
+    CHECK(direct_ones.run.same_bits(threads));
+    CHECK(off_the_prediction(spec, told.run) == "");
+    for (size_t r = 0; r < threads.logs.size(); ++r)
+      CHECK(told.run.logs[r].rows() == threads.logs[r].rows());
+    // A start for 2 machines of 2 ranks would cost what the chain saves.
+    const bool chains = stage == StageKind::ddp || !reproducible || layout.ranks() > 4;
+    CHECK((told.network < direct_ones.network) == chains);
+    const int64_t bytes = 4 * scattered_elements(told.run);
+    if (stage != StageKind::ddp && !reproducible)  // the other sums are few and uneven
+      CHECK(direct_ones.network - told.network ==
+            direct(layout, bytes) - chained(layout, bytes, 1));
+  }
+}
+
+TEST_CASE("ranks that are not numbered machine by machine, and uneven counts, add directly",
+          "[nccl]") {
+  const Layout layout{2, 3};
+  const Program reduce = [](Communicator& comm, const Tensor& t) {
+    comm.all_reduce(t, Reduction::mean, kName).wait();
+  };
+  const auto even = inputs<float>(6, 6 * 10), uneven = inputs<float>(6, 400);
+  const auto mixed = over_network(even, {0, 1, 0, 1, 0, 1}, Place::lagging, reduce),
+             odd = over_network(uneven, machines_of(layout), Place::lagging, reduce);
+  const auto mixed_by_threads = after<float>(even, reduce),
+             odd_by_threads = after<float>(uneven, reduce);
+  for (size_t r = 0; r < 6; ++r) {
+    CHECK(same_bits(mixed.out[r], mixed_by_threads[r]));
+    CHECK(same_bits(odd.out[r], odd_by_threads[r]));
+  }
+  const int64_t every_link = 4 * 50 * 6;  // of the ring, where neighbours are on other machines
+  CHECK(mixed.network == direct(layout, 4 * 60) + every_link);
+  CHECK(odd.network == 2 * direct(layout, 4 * 400));
+}
+
+TEST_CASE("the ranks of each machine are counted where they are numbered machine by machine",
+          "[nccl]") {
+  CHECK(ranks_per_machine({"a"}) == 1);
+  CHECK(ranks_per_machine({"a", "a", "a"}) == 3);
+  CHECK(ranks_per_machine({"a", "b", "c"}) == 1);
+  CHECK(ranks_per_machine({"a", "a", "b", "b", "c", "c"}) == 2);
+  CHECK(ranks_per_machine({"a", "b", "a", "b"}) == 4);
+  CHECK(ranks_per_machine({"a", "b", "b", "a"}) == 4);
+  CHECK(ranks_per_machine({"a", "a", "b"}) == 3);
+  CHECK(ranks_per_machine({"a", "a", "b", "c", "c", "b"}) == 6);
+  CHECK(ranks_per_machine({"a", "a", "b", "b", "a", "a"}) == 6);
+}
