@@ -1,6 +1,6 @@
 // Sums in rank order over M machines of g ranks, chained from machine to machine.
 //
-// The ranks with the same place on their machines are a chain, which adds the shards of its ranks.
+// Ranks with the same local rank are a chain, which adds the shards of its ranks.
 // For each shard the chain's rank on machine 0 adds the values of its machine's ranks in rank
 // order. It sends that sum, in the type in which sums accumulate, to the chain's rank on machine 1,
 // which goes on with the values there, and so on. The last one divides, rounds once, and sends the
@@ -43,7 +43,7 @@ class ChainedReduction final : public OrderedReduction {
   bool first() const { return machine_ == 0; }
   bool last() const { return machine_ == machines_ - 1; }
 
-  const int machines_, machine_, local_rank_;  // local_rank_: the place on this machine
+  const int machines_, machine_, local_rank_;
   const Dtype accumulates_in_;
   const bool start_moves_;  // each rank has only its shard of the start
   // Parts of the scratch memory: the sum, or the start, that is received, the sum that is sent, and
