@@ -43,11 +43,12 @@ int64_t sent_bytes_times_n(Collective collective, int64_t bytes, int ranks) {
 }
 
 void CommunicationLog::add(Collective collective, Purpose purpose, int64_t elements, int64_t bytes,
-                           int ranks) {
-  Traffic& row = rows_[{collective, purpose}];
+                           int ranks, std::string_view group) {
+  Traffic& row = rows_[{collective, purpose, std::string(group)}];
   row.calls += 1;
   row.elements += elements;
   row.sent_bytes_times_n += zl::sent_bytes_times_n(collective, bytes, ranks);
+  row.ranks = ranks;
 }
 
 TimeSpent& TimeSpent::operator+=(const TimeSpent& other) {

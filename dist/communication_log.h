@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace zl {
@@ -30,10 +32,20 @@ const char* name(Purpose purpose);
 // N need not divide the bytes.
 int64_t sent_bytes_times_n(Collective collective, int64_t bytes, int ranks);
 
+// What a row of the log counts.
+struct TrafficKey {
+  Collective collective{};
+  Purpose purpose{};
+  std::string group = "";  // the label of its group of ranks; "": all ranks
+  auto operator<=>(const TrafficKey&) const = default;
+};
+
 struct Traffic {
   int64_t calls = 0;
   int64_t elements = 0;            // [n] of the unsharded side
-  int64_t sent_bytes_times_n = 0;  // [B * N]; divide by the number of ranks when printing
+  int64_t sent_bytes_times_n = 0;  // [B * N], because N need not divide the bytes
+  int ranks = 1;                   // N, of all or of the group
+  int64_t sent_bytes() const { return sent_bytes_times_n / ranks; }
   bool operator==(const Traffic&) const = default;
 };
 
@@ -50,12 +62,13 @@ struct TimeSpent {
 
 class CommunicationLog {
  public:
-  using Rows = std::map<std::pair<Collective, Purpose>, Traffic>;
+  using Rows = std::map<TrafficKey, Traffic>;
   using Times = std::map<Collective, TimeSpent>;
   CommunicationLog() = default;
   CommunicationLog(Rows rows, Times times) : rows_(std::move(rows)), times_(std::move(times)) {}
 
-  void add(Collective collective, Purpose purpose, int64_t elements, int64_t bytes, int ranks);
+  void add(Collective collective, Purpose purpose, int64_t elements, int64_t bytes, int ranks,
+           std::string_view group = "");
   void add_time(Collective collective, const TimeSpent& time);
   void clear();
   const Rows& rows() const { return rows_; }

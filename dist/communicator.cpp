@@ -8,20 +8,6 @@
 
 namespace zl {
 
-const char* name(Reduction reduction) { return reduction == Reduction::sum ? "sum" : "mean"; }
-
-std::string describe(const Call& call, bool reduction) {
-  std::string text = str(name(call.kind), " '", call.name, "'");
-  if (call.kind != Collective::barrier)
-    text +=
-        str(" of ", call.count, " ", name(call.dtype), call.count == 1 ? " element" : " elements");
-  if (reduction && call.reduces()) text += str(", ", name(call.reduction));
-  if (call.kind == Collective::send) text += str(" to rank ", call.peer);
-  if (call.kind == Collective::receive || call.kind == Collective::broadcast)
-    text += str(" from rank ", call.peer);
-  return text + str(" (call ", call.sequence, ")");
-}
-
 namespace {
 
 // "all_gather 'h.3 parameter': ", the beginning of errors about arguments.
@@ -141,7 +127,43 @@ std::vector<std::string> Communicator::all_gather_object(const std::string& text
   return do_all_gather_object(text, {.kind = Collective::barrier,
                                      .sequence = ++collectives_,
                                      .name = kept,
-                                     .has_deadline = false});
+                                     .has_deadline = false,
+                                     .group = group_});
+}
+
+Communicator::Communicator(Communicator& all, const Split& split)
+    : rank_(int(std::ranges::find(split.members, all.rank_) - split.members.begin())),
+      size_(int(split.members.size())),
+      group_(split.group),
+      events_(all.events_),
+      run_(all) {}
+
+std::unique_ptr<Communicator> Communicator::split(const std::vector<int>& color_of_rank,
+                                                  std::string_view label) {
+  require_none_dropped();
+  require(group_.number == 0, "split '", label, "': this is the group '", group_.label,
+          "', which cannot be split again; split the communicator of all ranks");
+  require(!label.empty(), "split: a group needs a label, such as intra");
+  require(int(color_of_rank.size()) == size_, "split '", label, "': ", color_of_rank.size(),
+          " colors for ", size_, " ranks; pass one for each rank");
+  std::string text = str("split '", label, "' by the colors");
+  for (const int color : color_of_rank) text += str(" ", color);
+  Split split;
+  split.call = {.kind = Collective::barrier,
+                .sequence = ++collectives_,
+                .name = {events_.keep(text), text.size()}};
+  split.group = {.number = ++splits_, .label = {events_.keep(label), label.size()}};
+  split.color_of_rank = color_of_rank;
+  for (int r = 0; r < size_; ++r) {
+    if (color_of_rank[size_t(r)] != color_of_rank[size_t(rank_)]) continue;
+    split.members.push_back(r);
+    if (r < 64) split.group.ranks |= uint64_t(1) << r;
+  }
+  return do_split(split);
+}
+
+std::unique_ptr<Communicator> Communicator::do_split(const Split&) {
+  throw std::logic_error("this communicator cannot be split into groups");
 }
 
 void Communicator::finish() {
@@ -160,24 +182,31 @@ Call Communicator::begin(Call call, int64_t bytes, CallName name) {
   require_none_dropped();
   const char* kept = events_.keep(name.text);
   call.name = {kept, name.text.size()};
+  call.group = group_;
   call.sequence =
       ++(call.point_to_point() ? point_to_point_[{call.kind, call.peer}] : collectives_);
-  log_.add(call.kind, name.purpose, call.count, bytes, size_);
-  const int64_t now =
-      events_.append(EventKind::collective_begin, zl::name(call.kind), bytes, call.count, kept);
-  in_flight_.push_back(std::make_shared<Operation>(Operation{call, now, now}));
+  log().add(call.kind, name.purpose, call.count, bytes, size_, group_.label);
+  const int64_t now = append(EventKind::collective_begin, call, bytes);
+  run_.in_flight_.push_back(std::make_shared<Operation>(Operation{call, now, now}));
   return call;
+}
+
+int64_t Communicator::append(EventKind kind, const Call& call, int64_t bytes, int64_t at) {
+  events_.set_group(group_.label.data());
+  const int64_t now =
+      events_.append(kind, name(call.kind), bytes, call.count, call.name.data(), at);
+  events_.set_group("");
+  return now;
 }
 
 Communicator::Operation* Communicator::find(const Call& call) {
   const auto found = std::ranges::find_if(
-      in_flight_, [&](const auto& operation) { return operation->call == call; });
-  return found == in_flight_.end() ? nullptr : found->get();
+      run_.in_flight_, [&](const auto& operation) { return operation->call == call; });
+  return found == run_.in_flight_.end() ? nullptr : found->get();
 }
 
 void Communicator::all_ranks_came(const Call& call, int64_t at) {
-  const int64_t now = events_.append(EventKind::collective_met, name(call.kind), 0, call.count,
-                                     call.name.data(), at);
+  const int64_t now = append(EventKind::collective_met, call, 0, at);
   if (Operation* operation = find(call)) operation->all_came = now;
 }
 
@@ -185,16 +214,14 @@ void Communicator::carried_out(const Call& call, int64_t began, int64_t moved) {
   Operation* const operation = find(call);
   if (!operation) return;
   operation->began = began;
-  operation->moved = events_.append(EventKind::collective_moved, name(call.kind), 0, call.count,
-                                    call.name.data(), moved);
+  operation->moved = append(EventKind::collective_moved, call, 0, moved);
 }
 
 void Communicator::end_event(const Operation& operation) {
   const Call& call = operation.call;
   const int64_t sent =
       sent_bytes_times_n(call.kind, call.count * size_of(call.dtype), size_) / size_;
-  const int64_t now = events_.append(EventKind::collective_end, name(call.kind), sent, call.count,
-                                     call.name.data());
+  const int64_t now = append(EventKind::collective_end, call, sent);
   // Hidden: until the data has moved or the rank begins to wait, whichever comes first.
   const int64_t began = operation.began, moved = operation.moved ? operation.moved : now,
                 wait_began = operation.wait_began ? operation.wait_began : began,
@@ -202,7 +229,7 @@ void Communicator::end_event(const Operation& operation) {
                 exposed = now - wait_began;
   const int64_t waited =
       call.point_to_point() ? 0 : std::max<int64_t>(0, operation.all_came - began);
-  log_.add_time(
+  log().add_time(
       call.kind,
       {.calls = 1, .nanoseconds = hidden + exposed, .waited = waited, .exposed = exposed});
 }
@@ -211,7 +238,7 @@ void Communicator::end_event(const Operation& operation) {
 // the same, so that programs behave alike on every transport.
 Work Communicator::end(const Call& call, Work work) {
   const auto operation = *std::ranges::find_if(
-      in_flight_, [&](const auto& operation) { return operation->call == call; });
+      run_.in_flight_, [&](const auto& operation) { return operation->call == call; });
   operation->returned = true;
   const bool complete = !work.pending();
   if (complete) end_event(*operation);
@@ -220,12 +247,12 @@ Work Communicator::end(const Call& call, Work work) {
       Communicator& of;
       const Operation* operation;
       ~Erase() {
-        std::erase_if(of.in_flight_, [&](const auto& other) { return other.get() == operation; });
+        std::erase_if(of.run_.in_flight_,
+                      [&](const auto& other) { return other.get() == operation; });
       }
     } erase{*this, operation.get()};
     if (complete) return;
-    operation->wait_began = events_.append(EventKind::collective_wait, name(operation->call.kind),
-                                           0, operation->call.count, operation->call.name.data());
+    operation->wait_began = append(EventKind::collective_wait, operation->call);
     rest->wait();
     end_event(*operation);
   };
@@ -233,9 +260,9 @@ Work Communicator::end(const Call& call, Work work) {
 }
 
 void Communicator::require_none_dropped() const {
-  for (const auto& operation : in_flight_)
+  for (const auto& operation : run_.in_flight_)
     if (operation->dropped)
-      throw CommunicationError(str("rank ", rank_, " dropped the Work of ",
+      throw CommunicationError(str("rank ", run_.rank_, " dropped the Work of ",
                                    describe(operation->call), "; call wait() on it"));
 }
 

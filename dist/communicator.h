@@ -35,10 +35,19 @@ struct CallName {
   Purpose purpose;
 };
 
+// A split as an engine carries it out.
+struct Split {
+  Call call;                 // the same on all ranks, if they split alike
+  RankGroup group;           // this rank's
+  std::vector<int> members;  // the ranks of this rank's color, in order
+  std::vector<int> color_of_rank;
+};
+
 // Belongs to its rank's thread.
 class Communicator {
  public:
   virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
   int rank() const { return rank_; }
   int size() const { return size_; }
 
@@ -75,6 +84,15 @@ class Communicator {
   // for it here.
   std::vector<std::string> all_gather_object(const std::string& text, std::string_view name);
 
+  // Divides the ranks into groups: ranks of one color make calls among themselves by the result, in
+  // which they are numbered from 0 in rank order. All ranks pass the same label ("intra") and the
+  // color of every rank, so that a dry run knows the groups too. The groups' calls are counted in
+  // this log, in rows with the label. A failure in one group ends all ranks. A group must be
+  // destroyed before this communicator, which also finishes it, and cannot be split again.
+  std::unique_ptr<Communicator> split(const std::vector<int>& color_of_rank,
+                                      std::string_view label);
+  const RankGroup& group() const { return group_; }
+
   // From now on, calls are compared only when one of them does not complete in time. All ranks call
   // this at the same point. Ranks that are threads go on comparing every call, which costs nothing.
   virtual void compare_calls_only_on_timeout() {}
@@ -95,13 +113,14 @@ class Communicator {
   // for.
   virtual void finish();
 
-  const CommunicationLog& log() const { return log_; }
-  CommunicationLog& log() { return log_; }
+  const CommunicationLog& log() const { return run_.log_; }
+  CommunicationLog& log() { return run_.log_; }
   EventStream& events() const { return events_; }
 
  protected:
   Communicator(int rank, int size, EventStream& events)
-      : rank_(rank), size_(size), events_(events) {}
+      : rank_(rank), size_(size), events_(events), run_(*this) {}
+  Communicator(Communicator& all, const Split& split);
   // The transport calls this when all ranks have come to `call`: until then this rank waited.
   // `at` [ns]: when, if that was earlier than now.
   void all_ranks_came(const Call& call, int64_t at = 0);
@@ -129,6 +148,8 @@ class Communicator {
   virtual Work do_receive(const Tensor& to, const Call& call) = 0;
   virtual std::vector<std::string> do_all_gather_object(const std::string& text,
                                                         const Call& call) = 0;
+  // First compares `split.call` with that of the other ranks.
+  virtual std::unique_ptr<Communicator> do_split(const Split& split);
 
   Call begin(Call call, const Tensor& tensor, CallName name);
   Call begin(Call call, int64_t bytes, CallName name);
@@ -137,10 +158,15 @@ class Communicator {
   Operation* find(const Call& call);  // null: not in flight
   void require_none_dropped() const;
 
-  int rank_, size_;
+  int64_t append(EventKind kind, const Call& call, int64_t bytes = 0, int64_t at = 0);
+
+  const int rank_, size_;
+  const RankGroup group_;
   EventStream& events_;
-  CommunicationLog log_;
+  Communicator& run_;     // of all ranks: this one, or the one that was split
+  CommunicationLog log_;  // these three of all ranks' communicator only
   std::vector<std::shared_ptr<Operation>> in_flight_;
+  int splits_ = 0;
   int64_t collectives_ = 0;
   std::map<std::pair<Collective, int>, int64_t> point_to_point_;  // sends and receives, by peer
 };

@@ -10,6 +10,8 @@ class MetaCommunicator final : public Communicator {
  public:
   MetaCommunicator(int rank, int size, EventStream& events, bool scratch)
       : Communicator(rank, size, events), scratch_(scratch) {}
+  MetaCommunicator(MetaCommunicator& all, const Split& split)
+      : Communicator(all, split), scratch_(all.scratch_) {}
 
   int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
     return scratch_ ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
@@ -44,6 +46,9 @@ class MetaCommunicator final : public Communicator {
   Work do_receive(const Tensor&, const Call& call) override { return complete(call); }
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call&) override {
     return std::vector(size_t(size()), text);
+  }
+  std::unique_ptr<Communicator> do_split(const Split& split) override {
+    return std::make_unique<MetaCommunicator>(*this, split);
   }
 
   const bool scratch_;

@@ -39,6 +39,7 @@ int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int
            .kind = kind,
            .phase = phase_,
            .unit = unit_,
+           .group = group_,
            .what = what,
            .detail = detail,
            .bytes = bytes,

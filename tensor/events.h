@@ -33,8 +33,9 @@ struct Event {
   int64_t sequence = 0;     // counts from 0, never skips
   int64_t nanoseconds = 0;  // steady clock
   EventKind kind = EventKind::phase;
-  const char* phase = "";  // the stream owns these four strings
+  const char* phase = "";  // the stream owns these five strings
   const char* unit = "";
+  const char* group = "";  // the label of a collective's group of ranks; "": all ranks
   const char* what = "";
   const char* detail = "";  // the name of a collective, the pool of an allocation
   int64_t bytes = 0;        // [B]
@@ -51,6 +52,7 @@ class EventStream {
   // The labels of every later event. The stream copies the text.
   void set_phase(std::string_view phase);  // appends a phase event
   void set_unit(std::string_view unit) { unit_ = keep(unit); }
+  void set_group(const char* group) { group_ = group; }  // from keep(), or a literal
   const char* phase() const { return phase_; }
   const char* unit() const { return unit_; }
   int rank() const { return rank_; }
@@ -76,6 +78,7 @@ class EventStream {
   int64_t appended_ = 0;
   const char* phase_ = "";
   const char* unit_ = "";
+  const char* group_ = "";
   std::unordered_set<std::string> kept_;
   std::vector<Listener> listeners_;
 };

@@ -60,6 +60,7 @@ struct LaneCommunicator::Operation {
 LaneCommunicator::LaneCommunicator(std::unique_ptr<Communicator> inner, EventStream& events,
                                    const Link& link, LaneFailure failure)
     : Communicator(inner->rank(), inner->size(), events),
+      all_(*this),
       inner_(std::move(inner)),
       link_(link),
       failure_(std::move(failure)),
@@ -70,6 +71,28 @@ LaneCommunicator::LaneCommunicator(std::unique_ptr<Communicator> inner, EventStr
   inner_->events().listen([this](const Event& event) {
     if (event.kind == EventKind::collective_met && current_) current_->met = event.nanoseconds;
   });
+}
+
+LaneCommunicator::LaneCommunicator(LaneCommunicator& all, const Split& split,
+                                   std::unique_ptr<Communicator> inner)
+    : Communicator(all, split),
+      all_(all),
+      inner_(std::move(inner)),
+      link_(all.link_),
+      failure_(all.failure_),
+      lane_(all.lane_) {}
+
+LaneCommunicator::~LaneCommunicator() {
+  if (&all_ == this)
+    lane_->close();
+  else
+    lane_->join(lane_->add([] {}));
+}
+
+std::unique_ptr<Communicator> LaneCommunicator::do_split(const Split& split) {
+  std::unique_ptr<Communicator> inner;  // it compares the split with that of the other ranks
+  run([&] { inner = inner_->split(split.color_of_rank, split.group.label); });
+  return std::unique_ptr<Communicator>(new LaneCommunicator(*this, split, std::move(inner)));
 }
 
 void LaneCommunicator::compare_calls_only_on_timeout() {
@@ -113,7 +136,7 @@ void LaneCommunicator::wait(Operation& operation) {
   lane_->join(operation.task);
   operation.waited = true;
   if (operation.error) {
-    rethrown_ = true;
+    all_.rethrown_ = true;
     std::rethrow_exception(operation.error);
   }
   if (operation.met) all_ranks_came(operation.call, operation.met);
@@ -122,7 +145,7 @@ void LaneCommunicator::wait(Operation& operation) {
 
 void LaneCommunicator::drop(Operation& operation) noexcept {
   if (std::uncaught_exceptions() > 0 && !failure_.failed())
-    failure_.fail(str("rank ", rank(), " stopped: an exception ended it while ",
+    failure_.fail(str("rank ", group().of_run(rank()), " stopped: an exception ended it while ",
                       describe(operation.call), " was in flight"));
   std::erase(group_, &operation);
   if (operation.deferred)  // what was posted is withdrawn on the lane
@@ -140,7 +163,7 @@ void LaneCommunicator::run(const std::function<void()>& task) {
     }
   }));
   if (!error) return;
-  rethrown_ = true;
+  all_.rethrown_ = true;
   std::rethrow_exception(error);
 }
 
@@ -151,7 +174,7 @@ void LaneCommunicator::label_events(const Operation& operation) {
 }
 
 void LaneCommunicator::begin(Operation& operation) {
-  current_ = &operation;
+  all_.current_ = &operation;
   operation.began = now();
   try {
     label_events(operation);
@@ -159,12 +182,12 @@ void LaneCommunicator::begin(Operation& operation) {
   } catch (...) {
     operation.error = std::current_exception();
   }
-  current_ = nullptr;
+  all_.current_ = nullptr;
 }
 
 void LaneCommunicator::complete(Operation& operation) {
   if (operation.error) return;
-  current_ = &operation;
+  all_.current_ = &operation;
   try {
     operation.work.wait();
     pass_link(operation);
@@ -172,7 +195,7 @@ void LaneCommunicator::complete(Operation& operation) {
   } catch (...) {
     operation.error = std::current_exception();
   }
-  current_ = nullptr;
+  all_.current_ = nullptr;
 }
 
 void LaneCommunicator::complete(const std::vector<Operation*>& group) {
@@ -194,9 +217,10 @@ void LaneCommunicator::pass_link(const Operation& operation) {
   const double sending =
       link_.bandwidth > 0 ? sent_bytes(operation.call, size()) / link_.bandwidth : 0;
   const int64_t met = operation.met ? operation.met : operation.began;
-  link_free_at_ = std::max(met, link_free_at_) + in_nanoseconds(sending);
+  int64_t& free_at = all_.link_free_at_;
+  free_at = std::max(met, free_at) + in_nanoseconds(sending);
   const std::chrono::steady_clock::time_point until(
-      nanoseconds(link_free_at_ + in_nanoseconds(link_.latency)));
+      nanoseconds(free_at + in_nanoseconds(link_.latency)));
   while (std::chrono::steady_clock::now() < until && !failure_.failed())
     std::this_thread::sleep_until(
         std::min(until, std::chrono::steady_clock::now() + std::chrono::milliseconds(50)));

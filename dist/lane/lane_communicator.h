@@ -38,8 +38,9 @@ class LaneCommunicator final : public Communicator {
   // not allocate, and std::system_error if the system gives no more threads.
   LaneCommunicator(std::unique_ptr<Communicator> inner, EventStream& events, const Link& link,
                    LaneFailure failure);
-  // The lane ends first. A Work of a send or receive must not outlive it.
-  ~LaneCommunicator() override { lane_->close(); }
+  // The lane ends first, or has done the calls of a group. A Work of a send or receive must not
+  // outlive it.
+  ~LaneCommunicator() override;
 
   void compare_calls_only_on_timeout() override;
   // Neither waits for the lane. It completes the calls of a group one after another when it has
@@ -55,6 +56,8 @@ class LaneCommunicator final : public Communicator {
   bool has_rethrown() const { return rethrown_; }
 
  private:
+  LaneCommunicator(LaneCommunicator& all, const Split& split, std::unique_ptr<Communicator> inner);
+
   struct Operation;
 
   Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
@@ -66,6 +69,7 @@ class LaneCommunicator final : public Communicator {
   Work do_send(const Tensor& from, const Call& call) override;
   Work do_receive(const Tensor& to, const Call& call) override;
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call& call) override;
+  std::unique_ptr<Communicator> do_split(const Split& split) override;
 
   // On the rank's thread.
   Work issue(const Call& call, std::function<Work()> inner_call);
@@ -79,6 +83,7 @@ class LaneCommunicator final : public Communicator {
   void complete(const std::vector<Operation*>& group);
   void pass_link(const Operation& operation);
 
+  LaneCommunicator& all_;  // of all ranks: it has the lane
   const std::unique_ptr<Communicator> inner_;
   const Link link_;
   const LaneFailure failure_;

@@ -84,39 +84,6 @@ class NcclCommunicator::Transport final : public ChunkTransport {
   const Operation& operation_;
 };
 
-NcclCommunicator::NcclCommunicator(const NcclJoin& join, FingerprintCheck& others,
-                                   EventStream& events, bool ordered)
-    : Communicator(join.rank, join.size, events),
-      api_(join.api),
-      others_(others),
-      handle_(join, others_),
-      watchdog_(join, handle_, others_),
-      ordered_(ordered) {
-  // These do not count as calls of the program, which are numbered from 1.
-  const Call joining{.kind = Collective::barrier, .name = "joining NCCL", .has_deadline = false};
-  ranks_per_machine_ = zl::ranks_per_machine(do_all_gather_object(join.machine, joining));
-  join_or_leave(joining.name, [&] { handle_.join(join); });
-  // All ranks wait here until NCCL has connected them: an allocation before that could hold the
-  // driver's lock and stop another rank's launch.
-  (void)do_all_gather_object("", joining);
-}
-
-void NcclCommunicator::finish() {
-  Communicator::finish();
-  for (auto last = watchdog_.oldest(); last; last = watchdog_.oldest()) {
-    try {
-      handle_.wait("the transfer", [&] { return last->moved->done(); });
-    } catch (const std::exception& error) {
-      fail(last->call, error.what());
-    }
-    watchdog_.set_done(last->record);
-  }
-  (void)all_gather_object("", "leaving NCCL");
-  watchdog_.stop();
-  watchdog_.require_no_failure({.kind = Collective::barrier, .name = "leaving NCCL"});
-  join_or_leave("leaving NCCL", [&] { handle_.finish(); });
-}
-
 int64_t NcclCommunicator::reduction_scratch_bytes(int64_t count, Dtype dtype) const {
   return ordered_ ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
 }
@@ -126,22 +93,10 @@ void NcclCommunicator::end_group() {
   if (!group_.empty()) issue(std::exchange(group_, {}));
 }
 
-void NcclCommunicator::join_or_leave(std::string_view doing, const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CommunicationError& error) {
-    const std::string text = str("rank ", rank(), " ", doing, ": ", error.what());
-    const bool first = others_.fail(text);  // before this rank leaves, which the others would see
-    handle_.abort();
-    if (first) throw CommunicationError(text);
-    others_.throw_failure({.kind = Collective::barrier, .name = doing});
-  }
-}
-
 // The first rank to fail throws its own error, the others that of the run.
 void NcclCommunicator::fail(const Call& call, const std::string& why) {
   watchdog_.require_no_failure(call);  // it knows the operation that failed first
-  const std::string text = str("rank ", rank(), " in ", describe(call), ": ", why);
+  const std::string text = str("rank ", group().of_run(rank()), " in ", describe(call), ": ", why);
   const bool first = others_.fail(text);
   handle_.abort();
   if (first) throw CommunicationError(text);
@@ -378,7 +333,8 @@ void NcclCommunicator::complete(Operation& op) {
 void NcclCommunicator::release(Operation& op) noexcept {
   try {
     if (op.state == Operation::State::checked && !op.call.point_to_point())
-      (void)others_.fail(str("rank ", rank(), " has not issued ", describe(op.call)));
+      (void)others_.fail(
+          str("rank ", group().of_run(rank()), " has not issued ", describe(op.call)));
     if (op.state == Operation::State::issued && !handle_.ended()) complete(op);
   } catch (const std::exception&) {  // the next call throws it again
   }

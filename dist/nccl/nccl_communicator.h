@@ -49,17 +49,26 @@ class NcclCommunicator final : public Communicator {
   void compare_calls_only_on_timeout() override { others_.compare_calls_only_on_timeout(); }
   int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override;
 
-  void require_running() override {
-    watchdog_.require_no_failure({.kind = Collective::barrier, .name = "reading results"});
-  }
+  void require_running() override { require_no_failure("reading results"); }
 
-  // Returns when the data of all calls has moved and all ranks have left NCCL; waits for the others
-  // without a deadline.
+  // Returns when the data of all calls has moved and all ranks have left NCCL, groups first; waits
+  // for the others without a deadline.
   void finish() override;
 
  private:
   struct Operation;  // a call of this rank, until its data has moved
   class Transport;   // its sends and receives
+
+  // In NCCL's communicator of these ranks. A group's lives until all ranks finish.
+  struct Membership {
+    Membership(const NcclJoin& join, FingerprintCheck& others)
+        : handle(join, others), watchdog(join, handle, others) {}
+    NcclHandle handle;
+    NcclWatchdog watchdog;
+  };
+
+  NcclCommunicator(NcclCommunicator& all, const Split& split, const NcclJoin& join);
+  void join();
 
   Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
   Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override;
@@ -70,6 +79,8 @@ class NcclCommunicator final : public Communicator {
   Work do_send(const Tensor& from, const Call& call) override { return point_to_point(from, call); }
   Work do_receive(const Tensor& to, const Call& call) override { return point_to_point(to, call); }
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call& call) override;
+
+  std::unique_ptr<Communicator> do_split(const Split& split) override;
 
   std::shared_ptr<Operation> prepare(const Tensor& tensor, const Call& call);
   Work start(const std::shared_ptr<Operation>& operation);
@@ -85,11 +96,15 @@ class NcclCommunicator final : public Communicator {
   void check(const Call& call, const std::function<void()>& others_call);
   void join_or_leave(std::string_view doing, const std::function<void()>& action);
   [[noreturn]] void fail(const Call& call, const std::string& why);
+  void require_no_failure(std::string_view doing);
 
+  const NcclJoin join_;
   const NcclApi& api_;
   FingerprintCheck& others_;
-  NcclHandle handle_;
-  NcclWatchdog watchdog_;
+  std::vector<std::shared_ptr<Membership>>
+      memberships_;     // of all ranks: of each group, then its own
+  NcclHandle& handle_;  // of the last one
+  NcclWatchdog& watchdog_;
   const bool ordered_;
   int ranks_per_machine_ = 1;
   bool in_group_ = false;

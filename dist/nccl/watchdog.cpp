@@ -126,7 +126,8 @@ void NcclWatchdog::look() {
 }
 
 void NcclWatchdog::fail(const Call& call, const std::string& why) {
-  const std::string text = str("rank ", rank_, " in ", describe(call), ": ", why);
+  const std::string text =
+      str("rank ", call.group.of_run(rank_), " in ", describe(call), ": ", why);
   {
     const std::lock_guard lock(mutex_);
     failure_ = Failure::is_reported;

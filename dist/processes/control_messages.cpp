@@ -1,5 +1,7 @@
 #include "dist/processes/control_messages.h"
 
+#include <bit>
+
 #include "dist/run_ranks.h"
 
 namespace zl {
@@ -14,11 +16,16 @@ Call get_call(WireReader& wire, EventStream& texts) {
   call.count = wire.get<int64_t>();
   call.sequence = wire.get<int64_t>();
   call.has_deadline = wire.get<bool>();
+  call.group.number = wire.get<int>();
+  call.group.ranks = wire.get<uint64_t>();
   const std::string text = wire.text();
   call.name = {texts.keep(text), text.size()};
+  const std::string label = wire.text();
+  call.group.label = {texts.keep(label), label.size()};
   const bool known = call.kind >= Collective::all_reduce && call.kind <= Collective::receive &&
                      call.dtype >= Dtype::f32 && call.dtype <= Dtype::i32 && call.peer >= -1 &&
-                     call.peer < kMostRanks;
+                     call.peer < kMostRanks && call.group.number >= 0 &&
+                     (call.group.number == 0 || call.peer < std::popcount(call.group.ranks));
   if (!known) throw CommunicationError("a message holds an unknown call");
   return call;
 }
@@ -33,7 +40,8 @@ std::string encode(const FlightRecorder& flight, int64_t most) {
   for (const FlightRecord& record : records) {
     const Call& call = record.call;
     wire.put(call.kind).put(call.dtype).put(call.reduction).put(call.peer).put(call.count);
-    wire.put(call.sequence).put(call.has_deadline).text(call.name);
+    wire.put(call.sequence).put(call.has_deadline).put(call.group.number);
+    wire.put(call.group.ranks).text(call.name).text(call.group.label);
     wire.text(record.phase).text(record.unit);
     wire.put(record.state).put(now - record.began).put(now - record.changed);
   }

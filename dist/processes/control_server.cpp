@@ -22,10 +22,18 @@ void keep_answered(FlightRecorder& flight) {
     flight.change(flight.calls() - 1, CallState::moving);
 }
 
-int64_t last_collective(const FlightRecorder& flight) {  // its number; 0: none
+// Without a call: 0 in the group of all ranks.
+Call last_collective(const FlightRecorder& flight) {
+  Call last;
+  for (const FlightRecord& record : flight.recent(kAllRecords))
+    if (!record.call.point_to_point()) last = record.call;
+  return last;
+}
+
+int64_t last_collective(const FlightRecorder& flight, const RankGroup& group) {  // 0: none
   int64_t last = 0;
   for (const FlightRecord& record : flight.recent(kAllRecords))
-    if (!record.call.point_to_point()) last = record.call.sequence;
+    if (!record.call.point_to_point() && record.call.group == group) last = record.call.sequence;
   return last;
 }
 
@@ -113,10 +121,11 @@ void ControlServer::handle(int r, const Message& message) {
       if (!rank.entered) keep_answered(rank.flight);
       return;
     case ControlMessage::enter:
-      if (last < 0) throw CommunicationError("it enters no call");
+      if (last < 0 || !is_among(rank.flight.last()->call.group, r))
+        throw CommunicationError("it enters no call");
       rank.entered = rank.flight.last()->call;
       rank.text = wire.text();
-      return answer_if_all_entered();
+      return answer_if_all_entered(rank.entered->group);
     case ControlMessage::post: return post(r, wire.get<int64_t>());
     case ControlMessage::withdraw: {
       const auto record = wire.get<int64_t>();
@@ -132,29 +141,39 @@ void ControlServer::handle(int r, const Message& message) {
   }
 }
 
-void ControlServer::answer_if_all_entered() {
-  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.entered.has_value(); }))
-    return;
-  std::vector<const Call*> calls;
-  for (const Rank& rank : ranks_) calls.push_back(&*rank.entered);
+bool ControlServer::is_among(const RankGroup& group, int rank) const {
+  return group.has(rank) && group.ranks <= ~uint64_t(0) >> (64 - ranks_.size());
+}
+
+void ControlServer::answer_if_all_entered(const RankGroup group) {
+  std::vector<const Call*> calls(ranks_.size());
+  std::string texts;
+  for (int r = 0; r < int(ranks_.size()); ++r) {
+    const Rank& rank = ranks_[size_t(r)];
+    if (!group.has(r)) continue;
+    if (!rank.entered || rank.entered->group != group) return;
+    calls[size_t(r)] = &*rank.entered;
+    texts += WireWriter().text(rank.text).take();
+  }
   if (const std::string why = mismatch_text(calls); !why.empty()) return fail(why);
-  WireWriter texts;
-  for (Rank& rank : ranks_) {
-    texts.text(rank.text);
+  for (int r = 0; r < int(ranks_.size()); ++r) {
+    Rank& rank = ranks_[size_t(r)];
+    if (!group.has(r)) continue;
     rank.entered.reset();
     keep_answered(rank.flight);
+    if (!rank.gone) rank.connection->send(uint8_t(ControlMessage::entered), texts);
   }
-  broadcast(ControlMessage::entered, texts.take());
 }
 
 void ControlServer::post(int rank, int64_t record) {
   const auto last = ranks_[size_t(rank)].flight.last();
   if (!last || !last->call.point_to_point() || last->call.peer < 0 ||
-      last->call.peer >= int(ranks_.size()))
+      !is_among(last->call.group, rank) || last->call.peer_of_run() >= int(ranks_.size()))
     throw CommunicationError("it posts an unknown send or receive");
   const Call& call = last->call;
   const auto other = std::ranges::find_if(posted_, [&](const Posted& posted) {
-    return posted.rank == call.peer && posted.call.peer == rank && posted.call.kind != call.kind;
+    return posted.rank == call.peer_of_run() && posted.call.peer_of_run() == rank &&
+           posted.call.group == call.group && posted.call.kind != call.kind;
   });
   if (other == posted_.end()) return posted_.push_back({rank, record, call});
   const std::string why = mismatch_text(rank, call, other->rank, other->call);
@@ -178,31 +197,28 @@ void ControlServer::withdraw(int rank, int64_t record, bool unwinding) {
   posted_.erase(posted);
 }
 
-// The call of a send or receive if its rank waits for the match now.
-const Call* ControlServer::waiting_in(const Posted& posted) const {
-  const auto record = ranks_[size_t(posted.rank)].flight.in_flight();
-  return record && record->state == CallState::waiting && record->call == posted.call ? &posted.call
-                                                                                      : nullptr;
+WaitingRank ControlServer::waiting(int rank) const {
+  const Rank& one = ranks_[size_t(rank)];
+  const auto record = one.flight.in_flight();
+  for (const Posted& posted : posted_)
+    if (posted.rank == rank && record && record->state == CallState::waiting &&
+        record->call == posted.call)
+      return {.call = &posted.call, .peer = posted.call.peer_of_run()};
+  if (!one.entered) return {};
+  return {.call = &*one.entered, .group = one.entered->group};
 }
 
 // Fails if a rank waits for one that has ended, or ranks wait for each other.
 void ControlServer::check_waiting() {
-  const auto point_to_point = [this](int rank) -> const Call* {
-    for (const Posted& posted : posted_)
-      if (const Call* call = posted.rank == rank ? waiting_in(posted) : nullptr) return call;
-    return nullptr;
-  };
-  const auto collective = [this](int rank) -> const Call* {
-    const auto& entered = ranks_[size_t(rank)].entered;
-    return entered ? &*entered : nullptr;
-  };
-  const int size = int(ranks_.size());
-  for (int ended = 0; ended < size; ++ended)
-    for (int r = 0; r < size && ranks_[size_t(ended)].ended; ++r) {
-      const Call *pair = point_to_point(r), *call = pair ? pair : collective(r);
-      if (call && (!pair || pair->peer == ended)) fail(ended_text(ended, flights(), r, *call));
+  std::vector<WaitingRank> all;
+  for (int r = 0; r < int(ranks_.size()); ++r) all.push_back(waiting(r));
+  for (int ended = 0; ended < int(all.size()); ++ended)
+    for (int r = 0; r < int(all.size()) && ranks_[size_t(ended)].ended; ++r) {
+      const WaitingRank& one = all[size_t(r)];
+      if (one.call && (one.peer >= 0 ? one.peer == ended : one.group.has(ended)))
+        fail(ended_text(ended, flights(), r, *one.call));
     }
-  fail(deadlock_text(size, point_to_point, collective));
+  fail(deadlock_text(all));
 }
 
 void ControlServer::check(int64_t now) {
@@ -250,11 +266,11 @@ void ControlServer::judge(int64_t now) {
 }
 
 std::string ControlServer::missing_text(int rank) const {
-  const int64_t last = last_collective(ranks_[size_t(rank)].flight);
+  const Call last = last_collective(ranks_[size_t(rank)].flight);
   std::string text;
-  for (int r = 0; last > 0 && r < int(ranks_.size()); ++r)
+  for (int r = 0; r < int(ranks_.size()); ++r)
     if (const FlightRecorder& flight = ranks_[size_t(r)].flight;
-        r != rank && last_collective(flight) < last)
+        r != rank && last.group.has(r) && last_collective(flight, last.group) < last.sequence)
       text +=
           str(text.empty() ? "" : "; ", "not there: ", last_seen(r, flight, steady_nanoseconds()));
   return text;

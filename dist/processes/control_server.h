@@ -55,10 +55,10 @@ class ControlServer {
   void serve();
   void read(int rank);
   void handle(int rank, const Message& message);
-  void answer_if_all_entered();
+  void answer_if_all_entered(RankGroup group);
   void post(int rank, int64_t record);
   void withdraw(int rank, int64_t record, bool unwinding);
-  const Call* waiting_in(const Posted& posted) const;
+  WaitingRank waiting(int rank) const;
   void check(int64_t now);
   void check_waiting();
   void suspect(int rank, const std::string& why);
@@ -70,6 +70,7 @@ class ControlServer {
   void ask_for_flights();
   bool all_fresh() const;
   bool all_gone() const;
+  bool is_among(const RankGroup& group, int rank) const;
   void broadcast(ControlMessage kind, const std::string& body);
   Flights flights() const;
   // Ranks that have not come to the last collective of `rank`; "" if all have.

@@ -13,39 +13,43 @@ class LocalFingerprintCheck final : public FingerprintCheck {
  public:
   LocalFingerprintCheck(Rendezvous& rendezvous, int rank) : rendezvous_(rendezvous), rank_(rank) {}
   ~LocalFingerprintCheck() override {
-    for (auto& [record, entry] : entries_) rendezvous_.withdraw(*entry);
+    for (auto& [record, entry] : entries_) at(entry->call).withdraw(*entry);
   }
 
   int64_t require_same_call(const Call& call, const EventStream& events) override {
-    return rendezvous_.require_same_call(rank_, call, events);
+    return at(call).require_same_call(rank_in(call), call, events);
   }
-  void wait_until_issued(const Call& call) override { rendezvous_.wait_until_issued(rank_, call); }
+  void wait_until_issued(const Call& call) override {
+    at(call).wait_until_issued(rank_in(call), call);
+  }
   void set_state(int64_t record, CallState state) override {
     rendezvous_.set_state(rank_, record, state);
   }
   std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
                                              const EventStream& events) override {
-    return rendezvous_.all_gather_object(rank_, call, text, events);
+    return at(call).all_gather_object(rank_in(call), call, text, events);
   }
 
   int64_t post(const Call& call, const EventStream& events) override {
     auto entry = std::make_unique<QueueEntry>();
     entry->call = call;
-    entry->rank = rank_;
+    entry->rank = rank_in(call);
     entry->has_data = false;
-    rendezvous_.post(*entry, events);
+    at(call).post(*entry, events);
     const int64_t record = entry->record;
     entries_[record] = std::move(entry);
     return record;
   }
-  void wait_for_match(int64_t record) override { rendezvous_.wait_for_match(*entries_.at(record)); }
+  void wait_for_match(int64_t record) override {
+    at(entries_.at(record)->call).wait_for_match(*entries_.at(record));
+  }
   bool has_match(int64_t record) const override {
     return entries_.at(record)->state == QueueEntry::State::done;
   }
   void withdraw(int64_t record, bool unwinding) noexcept override {
     const auto found = entries_.find(record);
     if (found == entries_.end()) return;
-    rendezvous_.withdraw(*found->second, unwinding);
+    at(found->second->call).withdraw(*found->second, unwinding);
     entries_.erase(found);
   }
 
@@ -53,9 +57,14 @@ class LocalFingerprintCheck final : public FingerprintCheck {
   bool failed() const override { return rendezvous_.failed(); }
 
  protected:
-  std::string failure_in(const Call& call) override { return rendezvous_.failure_in(rank_, call); }
+  std::string failure_in(const Call& call) override {
+    return at(call).failure_in(rank_in(call), call);
+  }
 
  private:
+  Rendezvous& at(const Call& call) { return rendezvous_.group(call.group); }
+  int rank_in(const Call& call) const { return call.group.in_group(rank_); }
+
   Rendezvous& rendezvous_;
   const int rank_;
   std::map<int64_t, std::unique_ptr<QueueEntry>>

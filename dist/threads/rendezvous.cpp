@@ -1,5 +1,6 @@
 #include "dist/threads/rendezvous.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "tensor/error.h"
@@ -14,25 +15,54 @@ constexpr int kSpins = 4000;
 }  // namespace
 
 Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, int threads)
-    : size_(size),
-      timeout_(timeout),
+    : run_(*this),
+      size_(size),
       spins_(threads <= int(std::thread::hardware_concurrency()) ? kSpins : 0),
       slots_(size_t(size)),
       arrivals_(size),
       departures_(size),
-      issued_(size) {}
+      issued_(size),
+      timeout_(timeout),
+      ranks_(size_t(size)) {}
+
+Rendezvous::Rendezvous(Rendezvous& run, const RankGroup& group)
+    : run_(run),
+      group_(group),
+      size_(std::popcount(group.ranks)),
+      spins_(run.spins_),
+      slots_(size_t(size_)),
+      arrivals_(size_),
+      departures_(size_),
+      issued_(size_),
+      timeout_(run.timeout_) {}
+
+Rendezvous& Rendezvous::group(const RankGroup& group) {
+  if (group.number == 0) return *this;
+  std::lock_guard lock(mutex_);
+  return group_locked(group);
+}
+
+Rendezvous& Rendezvous::group_locked(const RankGroup& group) {
+  if (group.number == 0) return *this;
+  const auto found = std::ranges::find(groups_, group, &Rendezvous::group_);
+  if (found != groups_.end()) return *found;
+  ++may_deadlock_;
+  Rendezvous& added = groups_.emplace_back(*this, group);
+  if (failed()) added.arrivals_.fail(), added.issued_.fail();
+  return added;
+}
 
 void Rendezvous::enter(int rank, const Contribution& contribution, const EventStream& events) {
   Slot& slot = slots_[size_t(rank)];
   const Call& call = contribution.call;
   if (failed()) throw_failure(rank, call);  // others may still read this rank's last contribution
   slot.contribution = contribution;
-  slot.record = slot.flight.begin(call, events, CallState::waiting);
+  slot.record = of_run(rank).flight.begin(call, events, CallState::waiting);
   const uint32_t round = arrivals_.arrive();
   fail_if_a_rank_ended(arrivals_, round, rank, call);
   if (wait_for_all(slot, round) == Gate::State::failed) throw_failure(rank, call);
   require_same_calls(rank);
-  slot.flight.change(slot.record, CallState::moving);
+  of_run(rank).flight.change(slot.record, CallState::moving);
 }
 
 int64_t Rendezvous::require_same_call(int rank, const Call& call, const EventStream& events) {
@@ -70,18 +100,17 @@ void Rendezvous::pass_departures() noexcept {
 
 void Rendezvous::leave(int rank) noexcept {
   pass_departures();
-  Slot& slot = slots_[size_t(rank)];
-  slot.flight.change(slot.record, CallState::done);
+  of_run(rank).flight.change(slots_[size_t(rank)].record, CallState::done);
 }
 
 Gate::State Rendezvous::wait_for_all(Slot& slot, uint32_t round) {
   if (const Gate::State state = arrivals_.spin(round, spins_); state != Gate::State::closed)
     return state;
-  // Either this rank sees that another waits for a match, or that one sees that this rank sleeps.
+  // Of two ranks that wait for each other one sees the other.
   slot.asleep_in = round;
-  if (waiting_for_match_ > 0) {
-    std::lock_guard lock(mutex_);
-    fail_if_deadlocked_locked();
+  if (run_.may_deadlock_ > 0) {
+    std::lock_guard lock(run_.mutex_);
+    run_.fail_if_deadlocked_locked();
   }
   const Gate::State state = arrivals_.wait(round);
   slot.asleep_in = -1;
@@ -92,8 +121,9 @@ Gate::State Rendezvous::wait_for_all(Slot& slot, uint32_t round) {
 // will not come.
 void Rendezvous::fail_if_a_rank_ended(const Gate& gate, uint32_t round, int rank,
                                       const Call& call) {
-  if (const uint64_t ended = ended_.load(); ended && gate.look(round) == Gate::State::closed)
-    fail(ended_text(std::countr_zero(ended), flights(), rank, call));
+  const uint64_t ended = run_.ended_.load() & (group_.number ? group_.ranks : ~uint64_t(0));
+  if (ended && gate.look(round) == Gate::State::closed)
+    fail(ended_text(std::countr_zero(ended), run_.flights(), group_.of_run(rank), call));
 }
 
 void Rendezvous::require_same_calls(int rank) {
@@ -101,22 +131,22 @@ void Rendezvous::require_same_calls(int rank) {
   int other = 1;
   while (other < size_ && contribution(other).call == first) ++other;
   if (other >= size_) return;
-  std::vector<const Call*> calls;
-  for (int r = 0; r < size_; ++r) calls.push_back(&contribution(r).call);
+  std::vector<const Call*> calls(size_t(run_.size_));
+  for (int r = 0; r < size_; ++r) calls[size_t(group_.of_run(r))] = &contribution(r).call;
   fail(mismatch_text(calls));
   throw_failure(rank, contribution(rank).call);
 }
 
 std::string Rendezvous::failure_in(int rank, const Call& call) {
-  slots_[size_t(rank)].reported = true;
-  slots_[size_t(rank)].flight.fail();
-  return str("rank ", rank, " in ", describe(call), ": ", failure());
+  of_run(rank).reported = true;
+  of_run(rank).flight.fail();
+  return str("rank ", group_.of_run(rank), " in ", describe(call), ": ", run_.failure());
 }
 
 bool Rendezvous::fail(const std::string& why) {
-  std::lock_guard lock(mutex_);
-  const bool first = !failed();
-  fail_locked(why);
+  std::lock_guard lock(run_.mutex_);
+  const bool first = !run_.failed();
+  run_.fail_locked(why);
   return first;
 }
 
@@ -126,7 +156,8 @@ void Rendezvous::fail_locked(const std::string& why) {
   failure_report_ = str("communication failed: ", why, "\n", report());
   arrivals_.fail();
   issued_.fail();
-  for (Slot& slot : slots_) slot.entry_changed.notify_all();
+  for (Rendezvous& group : groups_) group.arrivals_.fail(), group.issued_.fail();
+  for (RankOfRun& rank : ranks_) rank.entry_changed.notify_all();
 }
 
 std::string Rendezvous::failure() const {
@@ -143,13 +174,13 @@ std::string Rendezvous::report() const {
   std::string text;
   const int64_t now = steady_nanoseconds();
   for (int r = 0; r < size_; ++r)
-    text += flight_report(r, slots_[size_t(r)].flight, has_ended(r), now);
+    text += flight_report(r, ranks_[size_t(r)].flight, has_ended(r), now);
   return text;
 }
 
 Flights Rendezvous::flights() const {
   Flights all;
-  for (const Slot& slot : slots_) all.push_back(&slot.flight);
+  for (const RankOfRun& rank : ranks_) all.push_back(&rank.flight);
   return all;
 }
 
@@ -158,12 +189,15 @@ void Rendezvous::rank_ended(int rank) {
   std::lock_guard lock(mutex_);
   for (int r = 0; r < size_ && !failed(); ++r) {
     if (r == rank) continue;
-    const auto record = slots_[size_t(r)].flight.in_flight();
-    if (const QueueEntry* entry = slots_[size_t(r)].awaited)
+    const auto record = ranks_[size_t(r)].flight.in_flight();
+    if (const QueueEntry* entry = ranks_[size_t(r)].awaited) {
       fail_if_ended_locked(*entry);
-    else if (record && (issued_.arrived() > 0 ||
-                        (record->state == CallState::waiting && arrivals_.arrived() > 0)))
-      fail_locked(ended_text(rank, flights(), r, record->call));
+    } else if (record && record->call.group.has(rank)) {
+      const Rendezvous& at = group_locked(record->call.group);
+      if (at.issued_.arrived() > 0 ||
+          (record->state == CallState::waiting && at.arrivals_.arrived() > 0))
+        fail_locked(ended_text(rank, flights(), r, record->call));
+    }
   }
 }
 

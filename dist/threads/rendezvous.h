@@ -9,6 +9,10 @@
 // another rank reads: failures are noticed only at a first gate. Transports that move data
 // themselves use a third gate: it opens when all ranks have issued the call.
 //
+// A group of ranks has a rendezvous of its own gates and queues. It shares the rest with that of
+// the run: failure, flight recorders, and which ranks have ended. Ranks are numbered as in the
+// group, and in texts as in the run.
+//
 // On GPUs, what happens between the gates is only enqueued on each rank's communication stream. It
 // starts after the events at which all ranks' buffers are ready. Ranks that use their buffers later
 // wait for the events at which all ranks have moved their data.
@@ -19,6 +23,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -63,6 +68,10 @@ class Rendezvous {
   // `threads`: of all ranks, each of which needs a core. With fewer cores ranks sleep at a gate at
   // once.
   Rendezvous(int size, std::chrono::milliseconds timeout, int threads);
+  Rendezvous(Rendezvous& run, const RankGroup& group);  // only for group()
+
+  // That of a group of these ranks, or this one for all of them. It lives as long as this one.
+  Rendezvous& group(const RankGroup& group);
 
   // Returns when all ranks have come with the same call. Throws CommunicationError.
   void enter(int rank, const Contribution& contribution, const EventStream& events);
@@ -80,7 +89,7 @@ class Rendezvous {
   int64_t require_same_call(int rank, const Call& call, const EventStream& events);
   void wait_until_issued(int rank, const Call& call);
   void set_state(int rank, int64_t record, CallState state) {
-    slots_[size_t(rank)].flight.change(record, state);
+    ranks_[size_t(rank)].flight.change(record, state);
   }
   std::vector<std::string> all_gather_object(int rank, const Call& call, const std::string& text,
                                              const EventStream& events);
@@ -103,7 +112,9 @@ class Rendezvous {
     throw CommunicationError(failure_in(rank, call));
   }
   bool failed() const { return arrivals_.failed(); }
-  bool has_reported(int rank) const { return slots_[size_t(rank)].reported; }  // the failure
+
+  // The rest is for the rendezvous of all ranks.
+  bool has_reported(int rank) const { return ranks_[size_t(rank)].reported; }  // the failure
   // The rank makes no more calls. Ranks that wait for it fail.
   void rank_ended(int rank);
   // Fails if a rank has waited too long. To be called periodically by a thread that is no rank.
@@ -114,40 +125,52 @@ class Rendezvous {
   std::string report() const;          // and now
 
  private:
+  struct alignas(64) RankOfRun {
+    bool reported = false;
+    FlightRecorder flight;
+    const QueueEntry* awaited = nullptr;    // under mutex_
+    std::condition_variable entry_changed;  // with mutex_
+  };
   struct alignas(64) Slot {  // one per rank
     Contribution contribution;
     SharedEvent moved;
     int64_t record = 0;
-    bool reported = false;
-    FlightRecorder flight;
-    std::atomic<int64_t> asleep_in{-1};     // the round of the first gate in which it sleeps
-    const QueueEntry* awaited = nullptr;    // under mutex_
-    std::condition_variable entry_changed;  // with mutex_
+    std::atomic<int64_t> asleep_in{-1};  // the round of the first gate in which it sleeps
   };
 
   void pass_departures() noexcept;
+  RankOfRun& of_run(int rank) { return run_.ranks_[size_t(group_.of_run(rank))]; }
   Gate::State wait_for_all(Slot& slot, uint32_t round);
   void fail_if_a_rank_ended(const Gate& gate, uint32_t round, int rank, const Call& call);
   void require_same_calls(int rank);
+  Rendezvous& group_locked(const RankGroup& group);
   void fail_locked(const std::string& why);
   void copy_locked(QueueEntry& entry, QueueEntry& other, std::unique_lock<std::mutex>& lock);
   void fail_if_ended_locked(const QueueEntry& entry);
   void fail_if_deadlocked_locked();
+  WaitingRank waiting_locked(int rank) const;
+  std::vector<WaitingRank> waiting_locked() const;
   Flights flights() const;
   bool has_ended(int rank) const { return ended_.load() >> rank & 1; }
   std::vector<QueueEntry*>& queue(const QueueEntry& entry);
 
+  Rendezvous& run_;  // that of all ranks
+  const RankGroup group_;
   const int size_;
-  const std::chrono::milliseconds timeout_;
   const int spins_;
   std::deque<Slot> slots_;
   Gate arrivals_, departures_, issued_;
-  std::atomic<uint64_t> ended_{0};  // one bit per rank
-  std::atomic<int> waiting_for_match_{0};
-
-  mutable std::mutex mutex_;  // guards the queues and the failure
   std::map<std::pair<int, int>, std::vector<QueueEntry*>>
-      queues_;  // unmatched, by (sender, receiver)
+      queues_;  // unmatched, by (sender, receiver); under the run's mutex
+
+  // The rest is used in the rendezvous of all ranks only.
+  const std::chrono::milliseconds timeout_;
+  std::deque<RankOfRun> ranks_;
+  std::atomic<uint64_t> ended_{0};    // one bit per rank
+  std::atomic<int> may_deadlock_{0};  // groups, and ranks that wait for a match
+
+  mutable std::mutex mutex_;  // guards the queues, the groups and the failure
+  std::list<Rendezvous> groups_;
   std::string failure_, failure_report_;
 };
 

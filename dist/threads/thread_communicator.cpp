@@ -186,6 +186,11 @@ Work ThreadCommunicator::do_barrier(const Call& call) {
   return collective({}, {}, call, [](auto) {});
 }
 
+std::unique_ptr<Communicator> ThreadCommunicator::do_split(const Split& split) {
+  (void)do_all_gather_object("", split.call);
+  return std::unique_ptr<Communicator>(new ThreadCommunicator(*this, split));
+}
+
 Work ThreadCommunicator::point_to_point(const Tensor& tensor, const Call& call) {
   (void)address_of(tensor, call);
   const auto posted = std::make_shared<PostedEntry>(rendezvous_, rank(), tensor, call);

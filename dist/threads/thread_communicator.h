@@ -17,6 +17,9 @@ class ThreadCommunicator final : public Communicator {
       : Communicator(rank, size, events), rendezvous_(rendezvous) {}
 
  private:
+  ThreadCommunicator(ThreadCommunicator& all, const Split& split)
+      : Communicator(all, split), rendezvous_(all.rendezvous_.group(split.group)) {}
+
   Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
   Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override;
   Work do_all_gather(const Tensor& full, const Call& call) override;
@@ -30,11 +33,13 @@ class ThreadCommunicator final : public Communicator {
     return rendezvous_.all_gather_object(rank(), call, text, events());
   }
 
+  std::unique_ptr<Communicator> do_split(const Split& split) override;
+
   template <class Move>
   Work collective(const Tensor& from, const Tensor& to, const Call& call, Move move);
   Work point_to_point(const Tensor& tensor, const Call& call);
 
-  Rendezvous& rendezvous_;
+  Rendezvous& rendezvous_;  // of these ranks
 };
 
 }  // namespace zl

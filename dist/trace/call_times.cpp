@@ -8,16 +8,29 @@
 
 #include "dist/communication_log.h"
 #include "dist/wire.h"
+#include "tensor/error.h"
 
 namespace zl {
+
+namespace {
+
+// Follows the kind of a call of a group. Its bandwidth on the bus is not given, because the number
+// of its ranks is not known here.
+constexpr const char* kInGroup = " in ";
+
+bool in_group(const std::string& kind) { return kind.find(kInGroup) != std::string::npos; }
+
+}  // namespace
 
 CallTimes::CallTimes(std::set<std::string> kinds, Ended ended)
     : kinds_(std::move(kinds)), ended_(std::move(ended)) {}
 
 void CallTimes::see(const Event& event) {
-  const std::string_view kind = event.what;
+  if (event.kind < EventKind::collective_begin) return;
+  const std::string kind =
+      *event.group ? str(event.what, kInGroup, event.group) : std::string(event.what);
   if (event.kind == EventKind::collective_begin && kinds_.count(event.what) != 0)
-    open_.push_back({event.detail, event.nanoseconds, {event.what, event.detail, event.bytes}});
+    open_.push_back({event.detail, event.nanoseconds, {kind, event.detail, event.bytes}});
   if (event.kind != EventKind::collective_met && event.kind != EventKind::collective_moved &&
       event.kind != EventKind::collective_end)
     return;
@@ -154,13 +167,15 @@ std::string rank_0_row(const CallTimes::Key& key, const std::vector<int64_t>& ca
   }
   return row(key.second, calls.size(),
              {format("%.3f", total), format("%.3f", trimmed_mean(times)),
-              format("%.2f", trimmed_mean(algorithm)), format("%.2f", trimmed_mean(bus))});
+              format("%.2f", trimmed_mean(algorithm)),
+              in_group(key.first) ? "-" : format("%.2f", trimmed_mean(bus))});
 }
 
 // Assumes that the fastest rank of a call did not wait: its time is that of the communication, and
 // what rank 0 took beyond it was spent waiting for a late rank. Empty if the ranks did not make the
 // same calls.
 std::string straggler_row(const CallTimes::Key& key, const std::vector<const CallTimes*>& ranks) {
+  if (in_group(key.first)) return "";  // the ranks of a call are not all ranks
   const std::vector<int64_t>& own = ranks[0]->calls().at(key);
   std::vector<double> least, straggler;
   double least_total = 0, straggler_total = 0;
@@ -201,9 +216,9 @@ std::string call_line(const CallTime& call, int ranks, bool named) {
   const Bandwidth b = bandwidth(call.kind, call.bytes, double(call.nanoseconds), ranks);
   std::string line =
       "comm op: " + call.kind +
-      format(" | time (ms): %.3f | msg size: %s | algbw (Gbps): %.2f | busbw (Gbps): %.2f",
+      format(" | time (ms): %.3f | msg size: %s | algbw (Gbps): %.2f | busbw (Gbps): %s",
              milliseconds(double(call.nanoseconds)), size_text(call.bytes).c_str(), b.algorithm,
-             b.bus);
+             in_group(call.kind) ? "-" : format("%.2f", b.bus).c_str());
   if (named)
     line +=
         " | name: " + call.name + format(" | waited (ms): %.3f", milliseconds(double(call.waited)));

@@ -110,11 +110,12 @@ class Drawing {
 
   void communication(size_t r, const CollectiveSlice& c) {
     const auto& texts = ranks_[r].texts;
-    const std::string where = track(r, kCommunication + c.lane);
+    const std::string where = track(r, kCommunication + c.lane), label = texts[size_t(c.group)],
+                      group = label.empty() ? "" : ",\"group\":" + quoted(label);
     out_.event(str("\"ph\":\"X\",\"cat\":\"collective\",\"name\":",
                    quoted(texts[size_t(c.kind)] + " " + texts[size_t(c.name)]), where,
                    during(c.begin, c.end), ",\"args\":{\"kind\":", quoted(texts[size_t(c.kind)]),
-                   ",\"name\":", quoted(texts[size_t(c.name)]), ",\"bytes\":", c.bytes,
+                   ",\"name\":", quoted(texts[size_t(c.name)]), group, ",\"bytes\":", c.bytes,
                    ",\"count\":", c.count, ",\"sent_bytes\":", c.sent,
                    ",\"waited_us\":", microseconds(c.met - c.begin),
                    c.has_wait ? ",\"exposed_us\":" + microseconds(c.waited - c.wait) : "",

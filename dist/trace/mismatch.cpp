@@ -16,20 +16,24 @@ constexpr int64_t kSlack = 500'000'000;
 std::string late_text(const Flights& flights, const Call& waiting, int64_t timeout, int64_t now) {
   const std::string limit = human_time(timeout);
   uint64_t missing = 0;
+  int ranks = 0;
   if (waiting.point_to_point()) {
-    missing = uint64_t(1) << waiting.peer;
+    missing = uint64_t(1) << waiting.peer_of_run();
   } else {
     for (size_t r = 0; r < flights.size(); ++r) {
+      if (!waiting.group.has(int(r))) continue;
+      ++ranks;
       const auto record = flights[r]->in_flight();
-      if (!record || record->call.point_to_point() || record->call.sequence != waiting.sequence)
+      if (!record || record->call.point_to_point() || record->call.sequence != waiting.sequence ||
+          record->call.group != waiting.group)
         missing |= uint64_t(1) << r;
     }
   }
   if (missing == 0) return str("the data of ", describe(waiting), " did not move within ", limit);
   std::string text = waiting.point_to_point()
-                         ? str("rank ", waiting.peer, " did not match ", describe(waiting))
-                         : str("only ", int(flights.size()) - std::popcount(missing), " of ",
-                               flights.size(), " ranks came to ", describe(waiting));
+                         ? str("rank ", waiting.peer_of_run(), " did not match ", describe(waiting))
+                         : str("only ", ranks - std::popcount(missing), " of ", ranks,
+                               " ranks came to ", describe(waiting));
   text += str(" within ", limit);
   for (uint64_t left = missing; left; left &= left - 1)
     text += "; " + last_seen(std::countr_zero(left), *flights[size_t(std::countr_zero(left))], now);
@@ -38,13 +42,6 @@ std::string late_text(const Flights& flights, const Call& waiting, int64_t timeo
 }
 
 }  // namespace
-
-std::string ranks_text(uint64_t ranks) {
-  std::string text = std::popcount(ranks) == 1 ? "rank " : "ranks ";
-  for (int left = std::popcount(ranks); ranks; ranks &= ranks - 1, --left)
-    text += str(std::countr_zero(ranks), left > 2 ? ", " : left == 2 ? " and " : "");
-  return text;
-}
 
 std::string mismatch_text(const std::vector<const Call*>& calls) {
   const Call *first = nullptr, *second = nullptr;
@@ -69,14 +66,17 @@ std::string mismatch_text(const std::vector<const Call*>& calls) {
   return str(side(first_is_odd), " while ", side(!first_is_odd), "; ", kSameOrder);
 }
 
-std::string first_mismatch_text(const Flights& flights) {
+namespace {
+
+std::string first_mismatch_text(const Flights& flights, const RankGroup& group) {
   std::vector<std::vector<FlightRecord>> records;
   // [begin, end): what all ranks that made calls still remember.
   int64_t begin = 0, end = std::numeric_limits<int64_t>::max();
   for (const FlightRecorder* flight : flights) {
     records.push_back(flight->recent(64));
-    std::erase_if(records.back(),
-                  [](const FlightRecord& record) { return record.call.point_to_point(); });
+    std::erase_if(records.back(), [&](const FlightRecord& record) {
+      return record.call.point_to_point() || record.call.group != group;
+    });
     if (records.back().empty()) continue;
     begin = std::max(begin, records.back().front().call.sequence);
     end = std::min(end, records.back().back().call.sequence + 1);
@@ -91,6 +91,19 @@ std::string first_mismatch_text(const Flights& flights) {
     }
     if (std::string text = mismatch_text(calls); !text.empty()) return text;
   }
+  return "";
+}
+
+}  // namespace
+
+std::string first_mismatch_text(const Flights& flights) {
+  std::vector<RankGroup> groups;
+  for (const FlightRecorder* flight : flights)
+    for (const FlightRecord& record : flight->recent(64))
+      if (std::ranges::find(groups, record.call.group) == groups.end())
+        groups.push_back(record.call.group);
+  for (const RankGroup& group : groups)
+    if (std::string text = first_mismatch_text(flights, group); !text.empty()) return text;
   return "";
 }
 
@@ -123,24 +136,49 @@ std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since)
   return "";
 }
 
-std::string deadlock_text(int ranks, const WaitingIn& point_to_point, const WaitingIn& collective) {
-  for (int first = 0; first < ranks; ++first) {
-    int rank = first;
-    const Call* call = point_to_point(first);
-    for (int steps = 0; call; ++steps) {
-      const int next = call->peer;
-      const Call* after = point_to_point(next);
-      if (after && steps >= ranks)
-        return str("rank ", rank, " waits in ", describe(*call), " while rank ", next, " waits in ",
-                   describe(*after),
-                   ", and so on in a circle; let one of them send what the other receives");
-      if (const Call* all = after ? nullptr : collective(next))
-        return str("rank ", rank, " waits in ", describe(*call), " while rank ", next, " waits in ",
-                   describe(*all), "; neither can go on");
-      rank = next, call = after;
-    }
+namespace {
+
+// One bit for each rank that waits itself.
+uint64_t waits_for(const std::vector<WaitingRank>& ranks, size_t rank) {
+  const WaitingRank& here = ranks[rank];
+  uint64_t others = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const WaitingRank& there = ranks[r];
+    const bool elsewhere = there.peer >= 0 || there.group != here.group;
+    if (here.call && there.call && r != rank &&
+        (here.peer >= 0 ? here.peer == int(r) : here.group.has(int(r)) && elsewhere))
+      others |= uint64_t(1) << r;
   }
-  return "";
+  return others;
+}
+
+}  // namespace
+
+uint64_t deadlocked(const std::vector<WaitingRank>& ranks) {
+  uint64_t stuck = ~uint64_t(0) >> (64 - ranks.size());
+  for (uint64_t before = 0; before != stuck;) {
+    before = stuck;
+    for (size_t r = 0; r < ranks.size(); ++r)
+      if (!(waits_for(ranks, r) & stuck)) stuck &= ~(uint64_t(1) << r);
+  }
+  return stuck;
+}
+
+std::string deadlock_text(const std::vector<WaitingRank>& ranks) {
+  const uint64_t stuck = deadlocked(ranks);
+  if (!stuck) return "";
+  const auto next = [&](size_t rank) {
+    return size_t(std::countr_zero(waits_for(ranks, rank) & stuck));
+  };
+  const auto goes_to_all = [&](size_t r) { return ranks[r].peer >= 0 && ranks[next(r)].peer < 0; };
+  auto rank = size_t(std::countr_zero(stuck));
+  for (size_t i = 0; i < ranks.size(); ++i) rank = next(rank);  // into the circle
+  for (size_t i = 0; i < ranks.size() && !goes_to_all(rank); ++i) rank = next(rank);
+  const bool all_pairs = ranks[rank].peer >= 0 && !goes_to_all(rank);
+  return str("rank ", rank, " waits in ", describe(*ranks[rank].call), " while rank ", next(rank),
+             " waits in ", describe(*ranks[next(rank)].call),
+             all_pairs ? ", and so on in a circle; let one of them send what the other receives"
+                       : "; neither can go on");
 }
 
 }  // namespace zl

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,11 +14,8 @@ inline constexpr const char* kSameOrder = "all ranks must make the same calls in
 
 using Flights = std::vector<const FlightRecorder*>;  // by rank
 
-// "rank 2", "ranks 0, 1 and 3", of a mask with one bit per rank.
-std::string ranks_text(uint64_t ranks);
-
 // "rank 2 calls … while ranks 0 and 1 call …; all ranks must …"; "" if all calls are the same. By
-// rank; null: not known.
+// rank; null: not known, or not in the group.
 std::string mismatch_text(const std::vector<const Call*>& calls);
 // The same for the first collective in which the recorded calls of two ranks differ.
 std::string first_mismatch_text(const Flights& flights);
@@ -33,11 +29,18 @@ std::string ended_text(int ended, const Flights& flights, int rank, const Call& 
 // Waits count from `since` [ns] at the earliest.
 std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since);
 
-// A rank that waits in a send or receive waits for one other rank and comes to no collective. So it
-// waits forever if the chain of ranks that starts with it ends in one that waits for all ranks, or
-// is a circle. Returns the text of that deadlock, or "". Both functions give the call in which a
-// rank waits, or null.
-using WaitingIn = std::function<const Call*(int rank)>;
-std::string deadlock_text(int ranks, const WaitingIn& point_to_point, const WaitingIn& collective);
+// A rank that waits for others to come to its call.
+struct WaitingRank {
+  const Call* call = nullptr;  // null: it does not wait
+  int peer = -1;               // of a send or receive: the rank that it waits for, in the run
+  RankGroup group = {};        // of a collective: it waits for those of them that wait elsewhere
+  int64_t round = 0;           // tells one wait from the next
+  bool operator==(const WaitingRank&) const = default;
+};
+
+// Which of the ranks wait for each other in a circle, or for one that does: forever. Reads no call.
+uint64_t deadlocked(const std::vector<WaitingRank>& ranks);
+// The text of such a deadlock; "" if there is none.
+std::string deadlock_text(const std::vector<WaitingRank>& ranks);
 
 }  // namespace zl

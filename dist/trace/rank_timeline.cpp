@@ -94,7 +94,7 @@ class Builder {
   }
 
   void begin(const TraceEvent& e) {
-    const bool all = text(e.what) != "send" && text(e.what) != "receive";
+    const bool all = text(e.what) != "send" && text(e.what) != "receive" && text(e.group).empty();
     std::vector<bool> taken(size_t(line_.lanes) + 1);
     while (first_open_ < line_.collectives.size() && line_.collectives[first_open_].ended)
       ++first_open_;
@@ -104,6 +104,7 @@ class Builder {
     line_.lanes = std::max(line_.lanes, lane + 1);
     line_.collectives.push_back({.kind = e.what,
                                  .name = e.detail,
+                                 .group = e.group,
                                  .begin = e.nanoseconds,
                                  .met = e.nanoseconds,
                                  .end = e.nanoseconds,
@@ -125,7 +126,7 @@ class Builder {
   CollectiveSlice* find(const TraceEvent& e, bool CollectiveSlice::*far) {
     for (size_t i = first_open_; i < line_.collectives.size(); ++i) {
       CollectiveSlice& c = line_.collectives[i];
-      if (!(c.*far) && c.kind == e.what && c.name == e.detail) return &c;
+      if (!(c.*far) && c.kind == e.what && c.name == e.detail && c.group == e.group) return &c;
     }
     return nullptr;
   }

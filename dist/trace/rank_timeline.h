@@ -20,12 +20,12 @@ struct Slice {
 // A collective, from entering to leaving; one in flight, from its issue until its data had moved.
 // [ns]
 struct CollectiveSlice {
-  int32_t kind = 0, name = 0;              // indices into RankTrace::texts
+  int32_t kind = 0, name = 0, group = 0;   // indices into RankTrace::texts
   int64_t begin = 0, met = 0, end = 0;     // met: the last rank had arrived
   int64_t wait = 0, waited = 0;            // the rank waited for it from and to; both 0: not so far
   int64_t bytes = 0, count = 0, sent = 0;  // of the unsharded side; [n]; by the ring formula
   int lane = 0;                            // overlapping calls have different lanes
-  int64_t index = -1;                      // counts the rank's collectives; -1: a send or receive
+  int64_t index = -1;                      // counts those of all ranks; -1: another call
   bool has_met = false, has_wait = false, has_moved = false, ended = false;
 };
 

@@ -31,7 +31,7 @@ void TraceRecorder::see(const Event& e) {
     return;
   }
   trace_.events.push_back({e.nanoseconds, e.bytes, e.count, e.kind, index_of(e.unit),
-                           index_of(e.what), index_of(e.detail)});
+                           index_of(e.what), index_of(e.detail), index_of(e.group)});
 }
 
 std::string encode(const RankTrace& trace) {

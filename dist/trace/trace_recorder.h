@@ -16,7 +16,7 @@ namespace zl {
 struct TraceEvent {
   int64_t nanoseconds = 0, bytes = 0, count = 0;
   EventKind kind = EventKind::phase;
-  int32_t unit = 0, what = 0, detail = 0;
+  int32_t unit = 0, what = 0, detail = 0, group = 0;
 };
 
 struct RankTrace {

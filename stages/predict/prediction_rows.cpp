@@ -91,22 +91,24 @@ std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured,
   return rows;
 }
 
-std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const CommunicationLog& log,
+std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& log,
                                      const CommunicationLog& predicted, const StepCount& count) {
-  std::map<std::pair<Collective, Purpose>, TrafficRow> rows;
-  const auto row = [&](const auto& key) -> TrafficRow& {
-    return rows.try_emplace(key, TrafficRow{key.first, key.second}).first->second;
+  std::map<TrafficKey, TrafficRow> rows;
+  const auto row = [&](const TrafficKey& key) -> TrafficRow& {
+    TrafficRow& r = rows[key];
+    r.collective = key.collective, r.purpose = key.purpose, r.group = key.group;
+    return r;
   };
   for (const auto& [key, t] : log.rows()) {
     TrafficRow& r = row(key);
-    r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes_times_n / ranks;
+    r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes();
   }
   for (const auto& [key, t] : predicted.rows()) {
-    const int64_t times = count.with(stage, key.second);
+    const int64_t times = count.with(stage, key.purpose);
     if (times == 0 && !rows.contains(key)) continue;
     TrafficRow& r = row(key);
     r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
-    r.predicted_sent = times * t.sent_bytes_times_n / ranks;
+    r.predicted_sent = times * t.sent_bytes_times_n / t.ranks;
   }
   std::vector<TrafficRow> list;
   for (const auto& [key, r] : rows) list.push_back(r);

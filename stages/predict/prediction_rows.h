@@ -1,6 +1,7 @@
 // Tables of memory and traffic with measured numbers beside predicted ones.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "stages/predict/closed_form.h"
@@ -20,8 +21,9 @@ struct MemoryRow {
 // One step that makes this communication: a skipped step makes none of those that follow an update.
 // [n], and [B] as the ring algorithm sends them.
 struct TrafficRow {
-  Collective collective;
-  Purpose purpose;
+  Collective collective{};
+  Purpose purpose{};
+  std::string group = "";  // the label of its group of ranks; "": all ranks
   int64_t calls = 0, elements = 0, sent = 0;
   int64_t predicted_sent = 0, predicted_calls = 0, predicted_elements = 0;
   bool exact() const {
@@ -47,7 +49,7 @@ Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formula
 std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured,
                                    const Prediction& prediction, const RankReport& dry);
 // Totals over all steps of the run.
-std::vector<TrafficRow> traffic_rows(StageKind stage, int ranks, const CommunicationLog& log,
+std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& log,
                                      const CommunicationLog& predicted, const StepCount& count);
 
 }  // namespace zl

@@ -167,8 +167,7 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
     outcome.init_peak_total.push_back(measured.init_peak_total);
     outcome.peak_host.push_back(measured.host.peak_total());
     outcome.predicted_peak_host.push_back(dry.host.peak_total());
-    const auto rows =
-        traffic_rows(spec.engine.stage, spec.ranks, measured.log, prediction.traffic, steps);
+    const auto rows = traffic_rows(spec.engine.stage, measured.log, prediction.traffic, steps);
     outcome.traffic_equal_on_all_ranks =
         outcome.traffic_equal_on_all_ranks && std::ranges::all_of(rows, &TrafficRow::exact);
     if (rank == 0) outcome.traffic = rows;

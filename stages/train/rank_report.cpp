@@ -9,7 +9,7 @@ std::string encode(const RankReport& report) {
   wire.put(report.rest).put(report.host).put(report.init_peak_total);
   wire.put(uint64_t(report.log.rows().size()));
   for (const auto& [key, traffic] : report.log.rows())
-    wire.put(key.first).put(key.second).put(traffic);
+    wire.put(key.collective).put(key.purpose).text(key.group).put(traffic);
   wire.put(uint64_t(report.log.times().size()));
   for (const auto& [collective, time] : report.log.times()) wire.put(collective).put(time);
   return wire.take();
@@ -25,7 +25,8 @@ RankReport decode_report(const std::string& bytes) {
   for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {
     const auto collective = wire.get<Collective>();
     const auto purpose = wire.get<Purpose>();
-    rows[{collective, purpose}] = wire.get<Traffic>();
+    std::string group = wire.text();
+    rows[{collective, purpose, std::move(group)}] = wire.get<Traffic>();
   }
   CommunicationLog::Times times;
   for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {

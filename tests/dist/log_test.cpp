@@ -16,7 +16,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-using Rows = std::map<std::pair<Collective, Purpose>, Traffic>;
+using Rows = CommunicationLog::Rows;
 
 // One of everything; 48 elements can be divided by 1, 2, 3 and 8.
 void one_of_everything(Communicator& comm, Memory& memory) {
@@ -41,8 +41,8 @@ void one_of_everything(Communicator& comm, Memory& memory) {
   sent.wait();
 }
 
-Rows expected_rows(int64_t n) {
-  return {
+Rows expected_rows(int n) {
+  Rows rows = {
       {{Collective::all_reduce, Purpose::gradient}, {2, 96, 2 * (n - 1) * (192 + 96)}},
       {{Collective::all_reduce, Purpose::norm}, {1, 1, 2 * (n - 1) * 4}},
       {{Collective::reduce_scatter, Purpose::gradient}, {1, 48, (n - 1) * 192}},
@@ -53,6 +53,8 @@ Rows expected_rows(int64_t n) {
       {{Collective::send, Purpose::check}, {1, 48, n * 192}},
       {{Collective::receive, Purpose::check}, {1, 48, 0}},
   };
+  for (auto& [key, traffic] : rows) traffic.ranks = n;
+  return rows;
 }
 
 struct Seen {

@@ -16,8 +16,8 @@ std::vector<double> right_traffic(const StageCase& c) {
   const StageSizes s = sizes_of(c);
   std::vector<double> rows;
   for (const auto& [key, t] : s.prediction.traffic.rows())
-    if (key.second != Purpose::check)
-      for (const int64_t value : {int64_t(key.first), int64_t(key.second), t.calls * c.steps,
+    if (key.purpose != Purpose::check)
+      for (const int64_t value : {int64_t(key.collective), int64_t(key.purpose), t.calls * c.steps,
                                   t.elements * c.steps, t.sent_bytes_times_n * c.steps})
         rows.push_back(double(value));
   return rows;

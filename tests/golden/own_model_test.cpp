@@ -112,7 +112,7 @@ Quantities measure_in_process(const std::string& command) {
   add_memory(run.ledgers, "device", found);
   if (spec.offload) add_memory(run.host_ledgers, "host", found);
   for (const auto& [key, traffic] : run.logs.at(0).rows())
-    found["traffic " + std::string(name(key.first)) + " " + name(key.second)] =
+    found["traffic " + std::string(name(key.collective)) + " " + name(key.purpose)] =
         "calls " + std::to_string(traffic.calls) + ", elements " +
         std::to_string(traffic.elements) + ", sent x ranks " +
         std::to_string(traffic.sent_bytes_times_n);

@@ -192,7 +192,7 @@ StagesEnded stages_over_network(StageRunSpec spec, const Layout& layout, bool to
 int64_t scattered_elements(const StageRun& run) {
   int64_t elements = 0;
   for (const auto& [row, traffic] : run.logs[0].rows())
-    if (row.first == Collective::reduce_scatter) elements += traffic.elements;
+    if (row.collective == Collective::reduce_scatter) elements += traffic.elements;
   return elements;
 }
 

@@ -59,7 +59,7 @@ int64_t sent(const Json& step, const char* ending) {
 int64_t logged(const CommunicationLog& log, Purpose purpose, int64_t ranks, int64_t steps) {
   int64_t bytes = 0;
   for (const auto& [key, traffic] : log.rows())
-    if (key.second == purpose) bytes += traffic.sent_bytes_times_n / ranks / steps;
+    if (key.purpose == purpose) bytes += traffic.sent_bytes_times_n / ranks / steps;
   return bytes;
 }
 

@@ -95,8 +95,8 @@ TEST_CASE("traffic is as the formulas say, call by call and byte by byte", "[sta
   for (const CommunicationLog& log : run.logs) {
     REQUIRE(log.rows().size() + 1 == expected.size());
     for (const auto& [key, t] : expected) {
-      if (key.second == Purpose::check) continue;  // in steps whose gradient is not finite
-      CAPTURE(name(key.first), name(key.second));
+      if (key.purpose == Purpose::check) continue;  // in steps whose gradient is not finite
+      CAPTURE(name(key.collective), name(key.purpose));
       REQUIRE(log.rows().contains(key));
       const Traffic& measured = log.rows().at(key);
       CHECK(measured.calls == t.calls);
@@ -119,7 +119,7 @@ TEST_CASE("a rank sends 2, 2, 2 and 3 times (N-1)/N of the model, less root's se
         run_stage({.stage = stage, .ranks = N, .steps = 1, .model = {.blocks = 3}});
     int64_t sent = 0;
     for (const auto& [key, t] : run.logs[2].rows())
-      if (key.second == Purpose::gradient || key.second == Purpose::parameter)
+      if (key.purpose == Purpose::gradient || key.purpose == Purpose::parameter)
         sent += t.sent_bytes_times_n;
     CAPTURE(name(stage));
     CHECK(sent == expected[size_t(stage)] * 4 * (N - 1));

@@ -35,7 +35,7 @@ std::optional<Dtype> type_or_none(int which, Dtype dtype) {
 int64_t sent(const StageRun& run, Purpose purpose) {
   int64_t bytes = 0;
   for (const auto& [key, t] : run.logs[0].rows())
-    if (key.second == purpose) bytes += t.sent_bytes_times_n;
+    if (key.purpose == purpose) bytes += t.sent_bytes_times_n;
   return bytes;
 }
 

@@ -147,7 +147,7 @@ TEST_CASE("reproducible: memory and traffic are as the formulas say", "[stages]"
         CHECK(off_the_prediction(spec, run) == "");
         const Prediction p = predicted(spec);
         for (const auto& [key, row] : p.traffic.rows()) {
-          if (key.second == Purpose::check) continue;
+          if (key.purpose == Purpose::check) continue;
           Traffic all = row;
           all.calls *= spec.steps, all.elements *= spec.steps, all.sent_bytes_times_n *= spec.steps;
           CHECK(run.logs[2].rows().at(key) == all);

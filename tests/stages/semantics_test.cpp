@@ -25,7 +25,7 @@ const auto any_stage = [] {
 int64_t gradient_calls(const CommunicationLog& log) {
   int64_t calls = 0;
   for (const auto& [key, t] : log.rows())
-    if (key.second == Purpose::gradient) calls += t.calls;
+    if (key.purpose == Purpose::gradient) calls += t.calls;
   return calls;
 }
 

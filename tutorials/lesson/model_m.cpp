@@ -144,7 +144,7 @@ int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose p
 int64_t sent_for_states(const CommunicationLog& log, int ranks) {
   int64_t times_n = 0;
   for (const auto& [call, traffic] : log.rows())
-    if (call.second == Purpose::parameter || call.second == Purpose::gradient)
+    if (call.purpose == Purpose::parameter || call.purpose == Purpose::gradient)
       times_n += traffic.sent_bytes_times_n;
   return times_n / ranks;
 }

@@ -117,8 +117,8 @@ void add_memory(const Ranks& ranks, Lines& lines) {
 void add_communication(const CommunicationLog& log, int ranks, Lines& lines) {
   add_line(lines, "calls of rank 0", "calls", "elements", "sent [B]");
   for (const auto& [key, traffic] : log.rows())
-    add_line(lines, str(name(key.first), ", ", name(key.second)), traffic.calls, traffic.elements,
-             traffic.sent_bytes_times_n / ranks);
+    add_line(lines, str(name(key.collective), ", ", name(key.purpose)), traffic.calls,
+             traffic.elements, traffic.sent_bytes_times_n / ranks);
 }
 
 }  // namespace

@@ -87,11 +87,11 @@ void RankRecorder::add_rows(int32_t event, const std::vector<Row>& rows) {
 // `entry`: of the event, or kLeftOut.
 void RankRecorder::follow_call(const Event& e, int32_t entry) {
   auto call = std::ranges::find_if(open_, [&](const OpenCall& o) {
-    return o.detail == e.detail && std::string_view(o.what) == e.what;
+    return o.detail == e.detail && o.group == e.group && std::string_view(o.what) == e.what;
   });
   const bool begins = e.kind == EventKind::collective_begin;
   if (begins || call == open_.end()) {
-    open_.push_back({e.what, e.detail, {begins ? entry : -1, -1, 0, 0, 0}});
+    open_.push_back({e.what, e.detail, e.group, {begins ? entry : -1, -1, 0, 0, 0}});
     call = open_.end() - 1;
   }
   RankRecording::Call& c = call->call;
@@ -124,6 +124,7 @@ bool RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& 
                                .unit = index_of(e.unit),
                                .what = index_of(e.what),
                                .detail = index_of(e.detail),
+                               .group = index_of(e.group),
                                .method = index_of(method),
                                .sequence = e.sequence,
                                .nanoseconds = e.nanoseconds,

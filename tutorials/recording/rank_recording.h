@@ -26,7 +26,7 @@ struct RankRecording {
   };
   struct Entry {  // an event; texts are indices into `texts`
     EventKind kind = EventKind::phase;
-    int32_t phase = 0, unit = 0, what = 0, detail = 0, method = 0;
+    int32_t phase = 0, unit = 0, what = 0, detail = 0, group = 0, method = 0;
     int64_t sequence = 0, nanoseconds = 0;  // of the rank's stream and clock
     int64_t bytes = 0, elements = 0;        // of a collective, as in Event
   };
@@ -99,7 +99,7 @@ class RankRecorder {
 
  private:
   struct OpenCall {
-    const char *what, *detail;
+    const char *what, *detail, *group;
     RankRecording::Call call;
   };
   int32_t index_of(const std::string& text);

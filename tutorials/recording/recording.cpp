@@ -17,9 +17,11 @@ void follow(const Event& event, std::vector<std::string>& in_flight) {
 }  // namespace
 
 int64_t Snapshot::sent(int ranks) const {
-  int64_t times_n = 0;
-  for (const auto& [call, traffic] : log.rows()) times_n += traffic.sent_bytes_times_n;
-  return times_n / ranks;
+  int64_t times_n = 0, in_groups = 0;
+  for (const auto& [key, traffic] : log.rows())
+    (key.group.empty() ? times_n : in_groups) +=
+        key.group.empty() ? traffic.sent_bytes_times_n : traffic.sent_bytes();
+  return times_n / ranks + in_groups;
 }
 
 std::string Snapshot::text() const {
@@ -28,6 +30,7 @@ std::string Snapshot::text() const {
   text += " " + (unit.empty() ? "-" : unit);
   text.resize(std::max<size_t>(text.size(), 14), ' ');
   if (kind != EventKind::phase) text += " " + what + (detail.empty() ? "" : " '" + detail + "'");
+  if (!group.empty()) text += " in " + group;
   const bool begins = kind == EventKind::phase || kind == EventKind::collective_begin;
   return text + (begins ? " begins" : "");
 }
@@ -72,6 +75,7 @@ std::vector<const Snapshot*> Recording::at(int64_t event) const {
                      .unit = r.text(e.unit),
                      .what = r.text(e.what),
                      .detail = r.text(e.detail),
+                     .group = r.text(e.group),
                      .in_flight = shown.in_flight,
                      .ledger = shown.ledger,
                      .log = shown.log,

@@ -22,9 +22,9 @@ struct View {
 // One rank at one event.
 struct Snapshot {
   EventKind kind;
-  int64_t sequence = 0;                   // of the event in the rank's stream
-  std::string phase, unit, what, detail;  // of the event
-  std::vector<std::string> in_flight;     // names of calls that have begun and not ended
+  int64_t sequence = 0;                          // of the event in the rank's stream
+  std::string phase, unit, what, detail, group;  // of the event
+  std::vector<std::string> in_flight;            // names of calls that have begun and not ended
   MemoryLedger ledger;
   CommunicationLog log;
   std::vector<Row> rows;

@@ -88,7 +88,7 @@ TEST_CASE("reuse keeps the last blocks together until backward, and gathers them
     PredictionInput in =
         of(StageKind::zero3, {.max_live_parameters = c.max_live, .max_reuse_distance = c.distance});
     CHECK(above_rest(in, MemoryUse::parameter) == c.peak);
-    CHECK(gathers(in) == Traffic{c.gathers, c.gathered * U, c.gathered * U * 4 * (N - 1)});
+    CHECK(gathers(in) == Traffic{c.gathers, c.gathered * U, c.gathered * U * 4 * (N - 1), int(N)});
     in.micro_batches = 2;
     CHECK(gathers(in).calls == 2 * c.gathers);
     in.stage = StageKind::zero2;  // the other stages keep everything anyway
@@ -206,12 +206,12 @@ TEST_CASE("reproducible sums keep fp32 gradients and reduce in every micro-batch
         const auto doubles = [&](Purpose purpose) {
           return traffic(in, Collective::all_gather, purpose);
         };
-        CHECK(doubles(Purpose::norm) == Traffic{1, W / 1024, W / 1024 * 8 * (N - 1)});
-        CHECK(doubles(Purpose::loss) == Traffic{1, 5 * N, 5 * N * 8 * (N - 1)});
-        CHECK(doubles(Purpose::check) == Traffic{1, N, N * 8 * (N - 1)});
+        CHECK(doubles(Purpose::norm) == Traffic{1, W / 1024, W / 1024 * 8 * (N - 1), int(N)});
+        CHECK(doubles(Purpose::loss) == Traffic{1, 5 * N, 5 * N * 8 * (N - 1), int(N)});
+        CHECK(doubles(Purpose::check) == Traffic{1, N, N * 8 * (N - 1), int(N)});
         in.reproducible = false;
         CHECK(traffic(in, reduction, Purpose::gradient).calls == (shards ? 5 * 4 : 4));
-        CHECK(doubles(Purpose::norm) == Traffic{1, N, N * 8 * (N - 1)});
+        CHECK(doubles(Purpose::norm) == Traffic{1, N, N * 8 * (N - 1), int(N)});
       }
 }
 

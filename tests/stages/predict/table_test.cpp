@@ -29,7 +29,7 @@ int64_t sent(const PredictionInput& in) {
   const Prediction p = predict(in);
   int64_t bytes_times_n = 0;
   for (const auto& [key, t] : p.traffic.rows())
-    if (key.second == Purpose::gradient || key.second == Purpose::parameter)
+    if (key.purpose == Purpose::gradient || key.purpose == Purpose::parameter)
       bytes_times_n += t.sent_bytes_times_n;
   return bytes_times_n / in.ranks / 4;
 }

@@ -30,8 +30,9 @@ Sent predicted(const StageEvidence& e, const StageSizes& s, Purpose purpose) {
   Sent all;
   if (purpose == Purpose::check) return all;  // after a gradient that is not finite
   for (const auto& [key, t] : s.prediction.traffic.rows())
-    if (key.second == purpose)
-      all[key.first] = {t.calls * steps, t.elements * steps, t.sent_bytes_times_n * steps};
+    if (key.purpose == purpose)
+      all[key.collective] = {t.calls * steps, t.elements * steps, t.sent_bytes_times_n * steps,
+                             t.ranks};
   return all;
 }
 

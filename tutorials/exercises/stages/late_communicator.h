@@ -29,7 +29,7 @@ class LateCommunicator final : public Communicator {
   CallName named(const Call& call) {
     const auto& rows = log().rows();
     require(rows.size() == 1, "a stage must not write to the log of its communicator");
-    const Purpose purpose = rows.begin()->first.second;
+    const Purpose purpose = rows.begin()->first.purpose;
     log().clear();
     return {call.name, purpose};
   }

@@ -33,7 +33,7 @@ std::vector<double> by_use(const Bytes& bytes) {
 std::vector<double> rows_of(const CommunicationLog& log) {
   std::vector<double> all;
   for (const auto& [key, traffic] : log.rows())
-    for (const int64_t value : {int64_t(key.first), int64_t(key.second), traffic.calls,
+    for (const int64_t value : {int64_t(key.collective), int64_t(key.purpose), traffic.calls,
                                 traffic.elements, traffic.sent_bytes_times_n})
       all.push_back(double(value));
   return all;

@@ -51,6 +51,7 @@ Json communication(const std::vector<TrafficRow>& rows, bool measured) {
              {"purpose", name(r.purpose)},
              {"calls", measured ? r.calls : r.predicted_calls},
              {"elements", measured ? r.elements : r.predicted_elements}};
+    if (!r.group.empty()) row["group"] = r.group;
     if (measured) row["sent_bytes_per_rank"] = r.sent;
     row["predicted_sent_bytes_per_rank"] = r.predicted_sent;
     list.push_back(row);

@@ -103,14 +103,14 @@ Json traffic_json(const TrainReport& report) {
   Json rows = Json::array();
   const GptTrainingSpec& spec = report.setup.spec;
   const StepCount count = zl::count(report.result.steps);
-  const int64_t ranks = spec.ranks;
   for (const auto& [key, traffic] : report.result.ranks.at(0).log.rows()) {
-    const int64_t steps = std::max<int64_t>(1, count.with(spec.engine.stage, key.second));
-    rows.push_back({{"collective", name(key.first)},
-                    {"purpose", name(key.second)},
+    const int64_t steps = std::max<int64_t>(1, count.with(spec.engine.stage, key.purpose));
+    rows.push_back({{"collective", name(key.collective)},
+                    {"purpose", name(key.purpose)},
                     {"calls", traffic.calls / steps},
                     {"elements", traffic.elements / steps},
-                    {"sent_bytes_per_rank", traffic.sent_bytes_times_n / ranks / steps}});
+                    {"sent_bytes_per_rank", traffic.sent_bytes() / steps}});
+    if (!key.group.empty()) rows.back()["group"] = key.group;
   }
   return rows;
 }

@@ -1,0 +1,383 @@
+// Groups of ranks: what they communicate, where it is counted, and how their failures end all
+// ranks.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "dist/meta_communicator.h"
+#include "dist/trace/call_times.h"
+#include "dist/trace/chrome_trace.h"
+#include "tests/dist/ranks.h"
+#include "tests/dist/split_calls.h"
+
+using namespace zl;
+using namespace zl::test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+RankOptions options(bool lane, std::chrono::milliseconds timeout = 20s) {
+  return lane ? lanes(timeout) : within(timeout);
+}
+
+}  // namespace
+
+TEST_CASE("every collective of a group has the values of its members only", "[dist]") {
+  const Colors colors = kColors[size_t(GENERATE(0, 1, 2, 3, 4, 5))];
+  const bool lane = GENERATE(false, true);
+  const int ranks = int(colors.size());
+  CAPTURE(colors, lane);
+  std::vector<std::string> wrong(colors.size()), wrong_if_all(colors.size());
+  run_ranks(
+      ranks,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        const auto group = comm.split(colors, "intra");
+        const std::vector<int> members = members_of(colors, comm.rank());
+        wrong[size_t(comm.rank())] = wrong_in_group(*group, rank, members);
+        // Twin: what it would be with the members of another group.
+        std::vector<int> others = members;
+        for (int& member : others) member = (member + 1) % (ranks + 1);
+        wrong_if_all[size_t(comm.rank())] = wrong_in_group(*group, rank, others);
+      },
+      options(lane));
+  for (int r = 0; r < ranks; ++r) {
+    CHECK(wrong[size_t(r)] == "");
+    CHECK(wrong_if_all[size_t(r)] != "");
+  }
+}
+
+TEST_CASE("calls of two groups and of all ranks are in flight at once", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  constexpr int kRanks = 6, kOnNode = 2;
+  Buffers<float> out(kRanks);
+  run_ranks(
+      kRanks,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        const auto intra = comm.split({0, 0, 1, 1, 2, 2}, "intra"),
+                   inter = comm.split({0, 1, 0, 1, 0, 1}, "inter");
+        const Tensor a = rank.filled(100, float(1 << comm.rank())),
+                     b = rank.filled(100, float(1 << comm.rank())),
+                     c = rank.filled(100, float(1 << comm.rank()));
+        Work one = intra->all_reduce(a, Reduction::sum, kName);
+        Work two = inter->all_reduce(b, Reduction::sum, kName);
+        Work three = comm.all_reduce(c, Reduction::sum, kName);
+        two.wait();
+        three.wait();
+        one.wait();
+        out[size_t(comm.rank())] = {contents<float>(a)[99], contents<float>(b)[99],
+                                    contents<float>(c)[99]};
+      },
+      options(lane));
+  for (int r = 0; r < kRanks; ++r)
+    CHECK(out[size_t(r)] == std::vector<float>{float(0b11 << (r / kOnNode * kOnNode)),
+                                               float(0b010101 << r % kOnNode), 0b111111});
+}
+
+TEST_CASE("the log of all ranks counts the calls of groups by label and size", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  std::vector<CommunicationLog::Rows> rows(3);
+  std::vector<std::string> events(3);
+  const auto calls = [](Communicator& comm, Memory& memory) {
+    const Tensor t = Tensor::empty(memory, MemoryUse::gradient, {6}, Dtype::f32);
+    const auto intra = comm.split({0, 0, 1}, "intra");
+    intra->all_gather(t, {"w", Purpose::parameter}).wait();
+    intra->all_gather(t, {"w", Purpose::parameter}).wait();
+    comm.all_gather(t, {"w", Purpose::parameter}).wait();
+    return comm.log().rows() == intra->log().rows();
+  };
+  run_ranks(
+      3,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        if (!calls(comm, rank.memory)) throw std::logic_error("two logs");
+        rows[size_t(comm.rank())] = comm.log().rows();
+        for (const Event& e : comm.events().recent())
+          if (e.kind == EventKind::collective_end)
+            events[size_t(comm.rank())] += std::string(e.group) + std::to_string(e.bytes) + " ";
+      },
+      options(lane));
+  const auto expected = [](int members) {  // 24 bytes by the ring: (N - 1)/N of them
+    return CommunicationLog::Rows{{{Collective::all_gather, Purpose::parameter}, {1, 6, 24 * 2, 3}},
+                                  {{Collective::all_gather, Purpose::parameter, "intra"},
+                                   {2, 12, 2 * 24 * (members - 1), members}}};
+  };
+  CHECK(rows[0] == expected(2));
+  CHECK(rows[1] == expected(2));
+  CHECK(rows[2] == expected(1));
+  CHECK(rows[2] != expected(2));
+  CHECK(events == std::vector<std::string>{"intra12 intra12 16 ", "intra12 intra12 16 ",
+                                           "intra0 intra0 16 "});
+  EventStream stream(1);
+  Memory memory({DeviceKind::meta}, meta_backend(), stream);
+  const auto dry = meta_communicator(1, 3, stream);
+  CHECK(calls(*dry, memory));
+  CHECK(dry->log().rows() == expected(2));
+}
+
+TEST_CASE("traces and the log of calls show the group of a call", "[dist]") {
+  std::vector<TraceRecorder> recorders(3, TraceRecorder(1000));
+  std::vector<CallTimes> times(3, CallTimes(collective_names()));
+  run_ranks(
+      3,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        TraceRecorder& trace = recorders[size_t(comm.rank())];
+        CallTimes& calls = times[size_t(comm.rank())];
+        trace.begin(rank.memory.ledger(), rank.memory.ledger());
+        comm.events().listen([&](const Event& e) { trace.see(e), calls.see(e); });
+        const auto intra = comm.split({0, 0, 1}, "intra");
+        const Tensor t = rank.filled(6, 1);
+        intra->all_gather(t, {"w", Purpose::parameter}).wait();
+        comm.all_gather(t, {"w", Purpose::parameter}).wait();
+        trace.stop();
+      },
+      within(20s));
+  std::vector<RankTrace> traces;
+  for (const TraceRecorder& recorder : recorders)
+    traces.push_back(decode_trace(encode(recorder.trace())));
+  std::string text;
+  write_chrome_trace(traces, [&](std::string_view piece) { text += piece; });
+  int in_groups = 0, of_all = 0, arrows = 0;
+  const auto parsed = nlohmann::json::parse(text);
+  for (const nlohmann::json& event : parsed["traceEvents"]) {
+    arrows += event["ph"] == "f";
+    if (event.value("cat", "") != "collective" || event["ph"] != "X") continue;
+    (event["args"].value("group", "") == "intra" ? in_groups : of_all) += 1;
+    CHECK(event["args"].contains("group") == (event["args"]["index"] == -1));
+  }
+  CHECK(in_groups == 3);
+  CHECK(of_all == 3);
+  CHECK(arrows == 2);  // of the call of all ranks, from the last one to the others
+  const std::string table = call_table({&times[0], &times[1], &times[2]});
+  CHECK_THAT(table, ContainsSubstring("all_gather in intra\n"));
+  CHECK(times[0].calls().at({"all_gather in intra", 24}).size() == 1);
+  CHECK(times[0].calls().at({"all_gather", 24}).size() == 1);
+}
+
+TEST_CASE("a dry run knows the groups of 1,024 ranks", "[dist]") {
+  EventStream stream;
+  Memory memory({DeviceKind::meta}, meta_backend(), stream);
+  const auto comm = meta_communicator(1000, 1024, stream);
+  std::vector<int> node(1024), place(1024);
+  for (int r = 0; r < 1024; ++r) node[size_t(r)] = r / 8, place[size_t(r)] = r % 8;
+  const auto intra = comm->split(node, "intra"), inter = comm->split(place, "inter");
+  CHECK((intra->size() == 8 && intra->rank() == 0));
+  CHECK((inter->size() == 128 && inter->rank() == 125));
+  const Tensor t = Tensor::empty(memory, MemoryUse::gradient, {128}, Dtype::f32);
+  inter->all_reduce(t, Reduction::sum, {"g", Purpose::gradient}).wait();
+  CHECK(comm->log().rows().at({Collective::all_reduce, Purpose::gradient, "inter"}).sent_bytes() ==
+        2 * 127 * 512 / 128);
+}
+
+TEST_CASE("what cannot be split is refused, and ranks must split alike", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  std::vector<std::string> refused;
+  run_ranks(
+      2,
+      [&](Communicator& comm) {
+        const auto group = comm.split({0, 0}, "intra");
+        const auto attempt = [&](Communicator& of, const Colors& colors, const char* label) {
+          try {
+            (void)of.split(colors, label);
+          } catch (const std::invalid_argument& error) {
+            if (comm.rank() == 0) refused.emplace_back(error.what());
+          }
+        };
+        attempt(*group, {0, 1}, "inter");
+        attempt(comm, {0, 1, 1}, "inter");
+        attempt(comm, {0, 1}, "");
+      },
+      options(lane));
+  REQUIRE(refused.size() == 3);
+  CHECK_THAT(refused[0], ContainsSubstring("this is the group 'intra', which cannot be split"));
+  CHECK_THAT(refused[1], ContainsSubstring("3 colors for 2 ranks"));
+  CHECK_THAT(refused[2], ContainsSubstring("needs a label"));
+  const Outcome label = outcome(
+      3,
+      [](Communicator& comm) {
+        (void)comm.split({0, 0, 1}, comm.rank() ? "intra" : "inter");
+      },
+      options(lane));
+  CHECK(label.all_say("rank 0 calls barrier 'split 'inter' by the colors 0 0 1'"));
+  const Outcome other = outcome(
+      3,
+      [](Communicator& comm) {
+        (void)comm.split({0, comm.rank() == 2, 1}, "intra");
+      },
+      options(lane));
+  CHECK(other.all_say("rank 2 calls barrier 'split 'intra' by the colors 0 1 1'"));
+  const Outcome late = outcome(
+      3,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) std::this_thread::sleep_for(600ms);
+        (void)comm.split({0, 0, 1}, "intra");
+      },
+      options(lane, 200ms));
+  CHECK(late.all_say("only 2 of 3 ranks came to barrier 'split"));
+}
+
+// Four ranks on two nodes. `first` is made in intra, then all ranks meet.
+namespace {
+
+Outcome of_groups(bool lane,
+                  const std::function<void(Communicator& comm, Communicator& intra,
+                                           Communicator& inter, Rank& rank)>& body,
+                  std::chrono::milliseconds timeout = 20s) {
+  return outcome(
+      4,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        const auto intra = comm.split({0, 0, 1, 1}, "intra"),
+                   inter = comm.split({0, 1, 0, 1}, "inter");
+        body(comm, *intra, *inter, rank);
+        comm.barrier(kName).wait();
+      },
+      options(lane, timeout));
+}
+
+}  // namespace
+
+TEST_CASE("a mismatch in one group fails all ranks at once", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  const auto run = [&](int64_t odd) {
+    return of_groups(lane, [odd](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+      const Tensor t = r.empty(comm.rank() == 3 ? odd : 8);
+      intra.all_reduce(t, Reduction::sum, kName).wait();
+    });
+  };
+  const Outcome result = run(9);
+  CHECK(
+      result.all_say("all_reduce 'h.1 gradient' of 9 f32 elements (call 1 of group 'intra', "
+                     "ranks 2 and 3)"));
+  CHECK(result.all_say("rank 2 calls"));
+  CHECK(result.took < 10s);
+  CHECK(run(8).thrown == "");
+}
+
+TEST_CASE("a rank that stops in one group ends those that wait in others", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  const auto run = [&](bool stops) {
+    return of_groups(lane,
+                     [&](Communicator& comm, Communicator& intra, Communicator& inter, Rank& r) {
+                       const Tensor t = r.empty(8);
+                       if (comm.rank() == 0 && stops) throw std::runtime_error("out of luck");
+                       if (comm.rank() < 2) intra.all_reduce(t, Reduction::sum, kName).wait();
+                       if (comm.rank() == 3) inter.all_reduce(t, Reduction::sum, kName).wait();
+                       if (comm.rank() == 1) inter.all_reduce(t, Reduction::sum, kName).wait();
+                     });
+  };
+  const Outcome result = run(true);
+  CHECK(result.thrown == "out of luck");
+  for (const int r : {1, 2, 3})
+    CHECK_THAT(result.errors[size_t(r)], ContainsSubstring("rank 0 stopped: out of luck"));
+  CHECK_THAT(result.errors[3],
+             ContainsSubstring("rank 3 in all_reduce 'h.1 gradient' of 8 f32 "
+                               "elements (call 1 of group 'inter', ranks 1 and 3)"));
+  CHECK(run(false).thrown == "");
+}
+
+TEST_CASE("a rank that ends early fails the group that waits for it", "[dist]") {
+  const bool lane = GENERATE(false, true), pair = GENERATE(false, true);
+  const Outcome result = outcome(
+      3,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        const auto group = comm.split({1, 0, 0}, "intra");
+        const Tensor t = rank.empty(8);
+        if (comm.rank() == 1 && pair) group->receive(t, 1, kName).wait();
+        if (comm.rank() == 1) group->all_reduce(t, Reduction::sum, kName).wait();
+      },
+      options(lane));
+  CHECK_THAT(result.errors[1], ContainsSubstring("rank 2 has ended"));
+  CHECK_THAT(result.errors[1], ContainsSubstring("while rank 1 waits in"));
+  CHECK(result.took < 10s);
+}
+
+TEST_CASE("a late rank is named by its number in the run", "[dist]") {
+  const bool lane = GENERATE(false, true), pair = GENERATE(false, true);
+  const auto run = [&](std::chrono::milliseconds late) {
+    return of_groups(
+        lane,
+        [&](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+          const Tensor t = r.empty(8);
+          if (comm.rank() < 2) return std::this_thread::sleep_for(late / 6);  // wait later
+          if (comm.rank() == 2) std::this_thread::sleep_for(late);
+          if (!pair) return intra.all_reduce(t, Reduction::sum, kName).wait();
+          if (comm.rank() == 2) return intra.send(t, 1, kName).wait();
+          intra.receive(t, 0, kName).wait();
+        },
+        300ms);
+  };
+  const Outcome result = run(900ms);
+  CHECK(result.all_say(pair ? "rank 2 did not match receive 'h.1 gradient' of 8 f32 elements from "
+                              "rank 2 (call 1 of group 'intra', ranks 2 and 3) within"
+                            : "only 1 of 2 ranks came to all_reduce 'h.1 gradient' of 8 f32 "
+                              "elements (call 1 of group 'intra', ranks 2 and 3) within"));
+  CHECK(result.all_say("If rank 2 is only slow"));
+  CHECK(run(0ms).thrown == "");
+}
+
+TEST_CASE("groups that wait for each other in a circle fail at once", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  const auto run = [&](bool crosswise) {
+    return of_groups(lane,
+                     [&](Communicator& comm, Communicator& intra, Communicator& inter, Rank& r) {
+                       const Tensor t = r.empty(8);
+                       const bool swap = crosswise && (comm.rank() == 1 || comm.rank() == 2);
+                       (swap ? inter : intra).all_reduce(t, Reduction::sum, kName).wait();
+                       (swap ? intra : inter).all_reduce(t, Reduction::sum, kName).wait();
+                     });
+  };
+  const Outcome result = run(true);
+  CHECK(
+      result.all_say("rank 0 waits in all_reduce 'h.1 gradient' of 8 f32 elements (call 1 of "
+                     "group 'intra', ranks 0 and 1) while rank 1 waits in all_reduce 'h.1 "
+                     "gradient' of 8 f32 elements (call 1 of group 'inter', ranks 1 and 3)"));
+  CHECK(result.took < 10s);
+  CHECK(run(false).thrown == "");
+}
+
+TEST_CASE("a rank in a group and one in all ranks wait for each other", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  const Outcome result =
+      of_groups(lane, [](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+        if (comm.rank() == 3) intra.all_reduce(r.empty(8), Reduction::sum, kName).wait();
+      });
+  CHECK(result.all_say("rank 3 waits in all_reduce"));
+  CHECK(result.all_say("neither can go on"));
+  CHECK(result.took < 10s);
+}
+
+TEST_CASE("a dropped Work of a group is an error", "[dist]") {
+  const bool lane = GENERATE(false, true), group_ends = GENERATE(false, true);
+  const Outcome result = outcome(
+      2,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        auto group = comm.split({0, 0}, "intra");
+        const Tensor t = rank.empty(8);
+        { const Work dropped = group->all_reduce(t, Reduction::sum, kName); }
+        if (group_ends) group.reset();
+        comm.barrier(kName).wait();
+      },
+      options(lane));
+  CHECK(
+      result.all_say("dropped the Work of all_reduce 'h.1 gradient' of 8 f32 elements (call 1 of "
+                     "group 'intra'"));
+}
+
+TEST_CASE("the report of a failure shows the calls of groups", "[dist]") {
+  const Outcome result =
+      of_groups(false, [](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+        intra.all_reduce(r.empty(comm.rank() == 3 ? 9 : 8), Reduction::sum, kName).wait();
+      });
+  CHECK(result.thrown != "");
+  CHECK_THAT(last_failure_report(),
+             ContainsSubstring("all_reduce 'h.1 gradient' of 8 f32 elements, sum (call 1 of group "
+                               "'intra', ranks 0 and 1)"));
+}
