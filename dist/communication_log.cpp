@@ -24,6 +24,7 @@ const char* name(Purpose purpose) {
     case Purpose::loss: return "loss";
     case Purpose::check: return "check";
     case Purpose::checkpoint: return "checkpoint";
+    case Purpose::scales: return "scales";
   }
   return "?";
 }

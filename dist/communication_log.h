@@ -23,7 +23,8 @@ enum class Collective {
 };
 const char* name(Collective collective);
 
-enum class Purpose { parameter, gradient, norm, loss, check, checkpoint };
+// scales: of quantised parameters or gradients.
+enum class Purpose { parameter, gradient, norm, loss, check, checkpoint, scales };
 const char* name(Purpose purpose);
 
 // N times the bytes that each of N ranks sends for one call, given the bytes of the unsharded side.

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -37,5 +38,14 @@ class Work {
  private:
   std::function<void()> finish_, dropped_;
 };
+
+// Its wait() waits for `work`, and then calls `then`.
+inline Work and_then(Work work, std::function<void()> then) {
+  const auto held = std::make_shared<Work>(std::move(work));
+  return Work([held, then = std::move(then)] {
+    held->wait();
+    then();
+  });
+}
 
 }  // namespace zl

@@ -17,7 +17,7 @@ StageOptions stage_options(const EngineOptions& o, Memory* host) {
                                     o.communication_data_type.value_or(sum) == sum),
                 "reproducible sums are accumulated and communicated in ", name(sum),
                 "; leave grad_accum_dtype and communication_data_type out");
-  const bool offload = o.offload_optimizer && o.stage != StageKind::ddp;
+  const bool offload = o.offload_optimizer && shards_optimizer(o.stage);
   require_input(!offload || host != nullptr,
                 "offload_optimizer needs host memory: pass a host Memory to initialize()");
   StageOptions options{.optimizer = o.optimizer,
@@ -30,6 +30,8 @@ StageOptions stage_options(const EngineOptions& o, Memory* host) {
                        .allgather_bucket_size = o.allgather_bucket_size,
                        .overlap = o.overlap,
                        .reproducible = o.reproducible,
+                       .ranks_per_node = o.ranks_per_node,
+                       .replicas = o.replicas,
                        .placement = {}};
   if (offload) options.placement = {.parameter = nullptr, .gradient = host, .optimizer = host};
   return options;

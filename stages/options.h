@@ -12,10 +12,17 @@
 
 namespace zl {
 
-enum class StageKind { ddp, zero1, zero2, zero3 };
+// The paper's four, and variants of them (stages/variants/variants.h).
+enum class StageKind { ddp, zero1, zero2, zero3, hsdp, zero3_hpz, zero3_qwz, zero3_qgz };
 inline constexpr StageKind kStages[] = {StageKind::ddp, StageKind::zero1, StageKind::zero2,
                                         StageKind::zero3};
 const char* name(StageKind kind);
+// The one of the four that a stage varies; itself, if it is one of them.
+StageKind parent(StageKind kind);
+// Of what a rank keeps its shard only.
+inline bool shards_optimizer(StageKind kind) { return parent(kind) != StageKind::ddp; }
+inline bool shards_gradient(StageKind kind) { return parent(kind) >= StageKind::zero2; }
+inline bool shards_parameter(StageKind kind) { return parent(kind) == StageKind::zero3; }
 
 // Where the shards of a rank live. Null: on the device. Full buffers are always on the device. Each
 // Memory must outlive the stage.
@@ -54,6 +61,10 @@ struct StageOptions {
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;
   Overlap overlap;
   bool reproducible = false;  // as in EngineOptions
+  // Groups of ranks, of the variants that have them; others ignore them. make_stage() fills in what
+  // is 0: with_groups() of stages/variants/variants.h says how.
+  int ranks_per_node = 0;  // X: so many consecutive ranks are a group "intra"
+  int replicas = 0;        // R of hsdp: each group of N / R ranks holds the whole state
   Placement placement;
 };
 
@@ -77,6 +88,7 @@ struct EngineOptions {
   // The same bits for every number of ranks N and of micro-batches per step A with the same N * A:
   // gradients of micro-batches are added one after another in fp32, whichever rank they come from.
   bool reproducible = false;
+  int ranks_per_node = 0, replicas = 0;  // as in StageOptions
   bool offload_optimizer = false;  // optimizer state and gradient shards on the host; not in ddp
   uint64_t seed = 1337;            // of the initial values
 };

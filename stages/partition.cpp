@@ -4,7 +4,7 @@
 
 namespace zl {
 
-Partition::Partition(const Unit& unit, int ranks, int64_t shard_multiple)
+Partition::Partition(const Unit& unit, int ranks, int64_t shard_multiple, int shards)
     : parameters_(unit.parameters) {
   int64_t end = 0;
   for (const Parameter* p : parameters_) {
@@ -12,7 +12,7 @@ Partition::Partition(const Unit& unit, int ranks, int64_t shard_multiple)
     end = offsets_.back() + p->numel();
   }
   full_ = round_up(end, shard_multiple * ranks);
-  shard_ = full_ / ranks;
+  shard_ = full_ / (shards > 0 ? shards : ranks);
 }
 
 std::vector<Partition::Piece> Partition::pieces(int64_t begin, int64_t count) const {

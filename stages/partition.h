@@ -4,7 +4,8 @@
 // fp32). (2) The unit is padded with zeros to full = 16 * ranks * k elements, or in reproducible
 // mode to 1,024 * ranks * k. (3) Rank r owns
 // [r * shard, (r + 1) * shard), shard = full / ranks. (4) Padding is zero in every buffer and never
-// reaches a norm or a file. All four stages use the same partition.
+// reaches a norm or a file. All four stages use the same partition; where groups of ranks hold all
+// shards each, a unit is padded alike and shard = full / ranks of a group.
 #pragma once
 
 #include <vector>
@@ -18,8 +19,8 @@ class Partition {
   static constexpr int64_t kAlignment = 16;  // [n]
 
   Partition() = default;
-  // `shard_multiple` [n]: of a shard.
-  Partition(const Unit& unit, int ranks, int64_t shard_multiple = kAlignment);
+  // `shard_multiple` [n]: of a shard. `shards`: how many; 0: one per rank.
+  Partition(const Unit& unit, int ranks, int64_t shard_multiple = kAlignment, int shards = 0);
 
   int64_t full() const { return full_; }                                  // [n] with padding
   int64_t shard() const { return shard_; }                                // [n]

@@ -10,17 +10,18 @@
 
 namespace zl {
 
-const char* name(StageKind kind) {
-  static constexpr const char* names[] = {"ddp", "zero1", "zero2", "zero3"};
-  return names[size_t(kind)];
-}
-
 Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
     : comm_(comm), device_(memory), options_(std::move(options)), units_(units.size()) {
   require(!units.empty(), "a stage needs at least one unit");
   require(!options_.reproducible || !options_.communication_dtype ||
               *options_.communication_dtype == gradient_type(),
           "reproducible sums are communicated in ", name(gradient_type()));
+  if (const int X = options_.ranks_per_node; X > 0) {
+    std::vector<int> node, place;
+    for (int r = 0; r < comm_.size(); ++r) node.push_back(r / X), place.push_back(r % X);
+    intra_ = comm_.split(node, "intra");
+    inter_ = comm_.split(place, "inter");
+  }
   std::unordered_set<const Parameter*> seen;
   for (size_t i = 0; i < units.size(); ++i) {
     Unit& unit = units[i];
@@ -28,7 +29,8 @@ Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, Stage
             " of the model's list, but its index is ", unit.index);
     units_[i].unit = &unit;
     units_[i].partition = Partition(
-        unit, comm_.size(), options_.reproducible ? kernel::kSquaresBlock : Partition::kAlignment);
+        unit, comm_.size(), options_.reproducible ? kernel::kSquaresBlock : Partition::kAlignment,
+        comm_.size() / replicas());
     units_[i].first_parameter = int64_t(parameters_.size());
     for (Parameter* p : unit.parameters) {
       require(seen.insert(p).second, "parameter '", p->name, "' is in more than one unit");
@@ -73,7 +75,7 @@ void Stage::start() {
 // master weights get them in fp32; the parameters are their rounding.
 void Stage::initialize(UnitState& u) {
   kernel::fill(0, u.kept_parameter());  // padding
-  u.visit_weights(comm_.rank(), [&](const Partition::Piece& piece, const Tensor& values) {
+  u.visit_weights(shard_group().rank(), [&](const Partition::Piece& piece, const Tensor& values) {
     const Parameter& p = *piece.parameter;
     if (p.initial_deviation == 0)
       kernel::fill(p.initial_mean, values);
@@ -93,8 +95,12 @@ Tensor Stage::new_full_tensor(const UnitState& u, MemoryUse use) {
 }
 
 Tensor Stage::new_shard_tensor(const UnitState& u, MemoryUse use) {
+  return new_shard_tensor(u, use, shard_group());
+}
+
+Tensor Stage::new_shard_tensor(const UnitState& u, MemoryUse use, const Communicator& group) {
   const auto in = [&](Memory* placed) -> Memory& { return placed ? *placed : device_; };
-  const int64_t n = u.partition.shard();
+  const int64_t n = u.partition.full() / group.size();
   if (use != MemoryUse::gradient)
     return Tensor::empty(in(options_.placement.parameter), use, {n}, options_.dtype);
   return Tensor::zeros(in(options_.placement.gradient), use, {n}, gradient_type());
@@ -105,7 +111,7 @@ std::unique_ptr<FlatOptimizer> Stage::new_full_optimizer(const UnitState& u) {
 }
 
 std::unique_ptr<FlatOptimizer> Stage::new_shard_optimizer(const UnitState& u) {
-  return new_optimizer(u, comm_.rank() * u.partition.shard(), u.partition.shard());
+  return new_optimizer(u, shard_group().rank() * u.partition.shard(), u.partition.shard());
 }
 
 // One group per parameter in the range. Padding belongs to the group behind it; it stays zero.
@@ -125,9 +131,11 @@ std::unique_ptr<FlatOptimizer> Stage::new_optimizer(const UnitState& u, int64_t 
   return make_optimizer(memory, n, options_.dtype, options_.optimizer, std::move(groups));
 }
 
-Tensor Stage::local_shard(const Tensor& full) const {
-  const int64_t n = full.numel() / comm_.size();
-  return full.slice(comm_.rank() * n, {n});
+Tensor Stage::local_shard(const Tensor& full) const { return local_shard(full, shard_group()); }
+
+Tensor Stage::local_shard(const Tensor& full, const Communicator& group) const {
+  const int64_t n = full.numel() / group.size();
+  return full.slice(group.rank() * n, {n});
 }
 
 Tensor Stage::gradient_shard(const UnitState& u) const {
@@ -190,7 +198,38 @@ Work Stage::reduce_scatter(UnitState& u, Tensor& full_gradient) {
 }
 
 Work Stage::all_gather(UnitState& u, const Tensor& full_parameter) {
-  return comm_.all_gather(full_parameter, {u.name() + " parameter", Purpose::parameter});
+  return all_gather(u, full_parameter, shard_group());
+}
+
+Work Stage::all_gather(UnitState& u, const Tensor& full_parameter, Communicator& group) {
+  return group.all_gather(full_parameter, {u.name() + " parameter", Purpose::parameter});
+}
+
+Reduction Stage::group_reduction() const {
+  const bool f16 = gradient_type() == Dtype::f16 || options_.communication_dtype == Dtype::f16;
+  return f16 ? Reduction::mean : Reduction::sum;
+}
+
+Work Stage::sum_scatter(UnitState& u, Tensor& full_gradient, Communicator& group) {
+  return group.reduce_scatter(gradient_to_reduce(u, full_gradient), group_reduction(),
+                              {u.name() + " gradient", Purpose::gradient});
+}
+
+Work Stage::sum_shards(UnitState& u, const Tensor& gradient_shard, Communicator& group) {
+  const Dtype type = options_.communication_dtype.value_or(gradient_type());
+  Tensor summed = gradient_shard;
+  const bool copied = gradient_shard.dtype() != type || &gradient_shard.memory() != &device_;
+  if (copied) {
+    summed = Tensor::empty(device_, MemoryUse::communication, gradient_shard.shape(), type);
+    kernel::copy(gradient_shard, summed);
+  }
+  const auto work = std::make_shared<Work>(
+      group.all_reduce(summed, group_reduction(), {u.name() + " gradient", Purpose::gradient}));
+  return Work([work, summed, gradient_shard, copied]() mutable {
+    work->wait();
+    if (copied) kernel::copy(summed, gradient_shard);
+    summed = {};
+  });
 }
 
 Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
@@ -249,16 +288,6 @@ void Stage::wait_for_parameters() {
 void Stage::announce(const UnitState& u, const char* event) {
   device_.events().set_unit(u.name());
   device_.events().append(EventKind::unit, event);
-}
-
-std::unique_ptr<Stage> make_stage(StageKind kind, std::vector<Unit>& units, Communicator& comm,
-                                  Memory& memory, const StageOptions& options) {
-  require(kind != StageKind::ddp || !options.placement.optimizer,
-          "ddp keeps its optimizer state on the device");
-  constexpr MakeStage* make[] = {make_ddp, make_zero1, make_zero2, make_zero3};
-  std::unique_ptr<Stage> stage = make[size_t(kind)](units, comm, memory, options);
-  stage->start();
-  return stage;
 }
 
 }  // namespace zl

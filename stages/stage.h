@@ -1,7 +1,9 @@
 // A stage decides what one rank keeps of each unit and what it communicates; ddp.cpp, zero1.cpp,
-// zero2.cpp and zero3.cpp are the four. When each function is called: stages/schedule/.
+// zero2.cpp and zero3.cpp are the four, stages/variants/ has variants. When each function is
+// called: stages/schedule/.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,11 +36,12 @@ class Stage {
   // ---- What a stage file defines, in this order. A function that returns a Work starts a
   // ---- communication; the schedule waits for it.
 
-  virtual void allocate(UnitState& u) = 0;             // what this rank keeps between steps
-  virtual bool reduces_every_micro_batch() const = 0;  // false: only the last one of a step
-  virtual void before_backward(UnitState&) {}          // before backward first adds to gradients
-  virtual Work reduce_gradient(UnitState& u) = 0;      // this rank's gradient of `u` is complete
-  virtual void after_reduce(UnitState&) {}             // the reduction has finished
+  virtual void allocate(UnitState& u) = 0;               // what this rank keeps between steps
+  virtual bool reduces_every_micro_batch() const = 0;    // false: only the last one of a step
+  virtual void before_backward(UnitState&) {}            // before backward first adds to gradients
+  virtual Work reduce_gradient(UnitState& u) = 0;        // this rank's gradient of `u` is complete
+  virtual void after_reduce(UnitState&) {}               // the reduction has finished
+  virtual Work reduce_across(UnitState&) { return {}; }  // the step's gradients are all added
   virtual void update(UnitState& u, const Update& step) = 0;
   virtual Work after_update(UnitState&) { return {}; }  // to ranks that keep full parameters
   virtual Work unshard(UnitState&) { return {}; }       // full parameters are about to be used
@@ -52,10 +55,12 @@ class Stage {
   // gradient_dtype.
   Tensor new_full_tensor(const UnitState& u, MemoryUse use);
   Tensor new_shard_tensor(const UnitState& u, MemoryUse use);
+  Tensor new_shard_tensor(const UnitState& u, MemoryUse use, const Communicator& group);
   std::unique_ptr<FlatOptimizer> new_full_optimizer(const UnitState& u);
   std::unique_ptr<FlatOptimizer> new_shard_optimizer(const UnitState& u);
   // This rank's part of a full tensor, in the same memory.
   Tensor local_shard(const Tensor& full) const;
+  Tensor local_shard(const Tensor& full, const Communicator& group) const;
 
   // Collectives of a unit, in place. The reductions take the mean over ranks, in
   // communication_dtype: a gradient of another type that lives for one micro-batch is replaced by a
@@ -66,11 +71,28 @@ class Stage {
   Work reduce_scatter(UnitState& u, Tensor& full_gradient);
   Work all_gather(UnitState& u, const Tensor& full_parameter);
 
+  // In variants with groups: the ranks of this rank's node or replica, and the ranks that have its
+  // place in the others. The sums are not divided yet, sum_divisor() says by what; but in f16,
+  // whose numbers end at 65,504, each takes the mean. A gradient shard is summed in
+  // communication_dtype, in a copy on the device if it is offloaded or has another type.
+  Communicator& intra() { return *intra_; }
+  Communicator& inter() { return *inter_; }
+  Work sum_scatter(UnitState& u, Tensor& full_gradient, Communicator& group);
+  Work sum_shards(UnitState& u, const Tensor& gradient_shard, Communicator& group);
+  int sum_divisor() const { return group_reduction() == Reduction::mean ? 1 : comm_.size(); }
+  Work all_gather(UnitState& u, const Tensor& full_parameter, Communicator& group);
+  // Whether the backward pass runs, in which a unit is unsharded the second time.
+  bool in_backward() const { return in_backward_; }
+
   // ---- What the schedule and readers use.
 
   std::vector<UnitState>& units() { return units_; }
   const UnitState& state(const Unit& u) const { return units_[size_t(u.index)]; }
   Communicator& comm() { return comm_; }
+  // The ranks that a unit is sharded among: all, or those of a replica.
+  Communicator& shard_group() const { return replicas() > 1 ? *intra_ : comm_; }
+  int replicas() const { return std::max(1, options_.replicas); }
+  void set_in_backward(bool runs) { in_backward_ = runs; }
   Memory& memory() { return device_; }
   const StageOptions& options() const { return options_; }
   // This rank's shard of the gradient that was reduced last.
@@ -95,6 +117,7 @@ class Stage {
   void initialize(UnitState& u);
   std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, int64_t first, int64_t n);
   Dtype gradient_type() const;
+  Reduction group_reduction() const;
   Tensor gradient_to_reduce(UnitState& u, Tensor& full_gradient);
   const Tensor& initial_sum(UnitState& u, const Tensor& accumulator);
   void finish_sum(UnitState& u);
@@ -104,6 +127,8 @@ class Stage {
   StageOptions options_;
   std::vector<UnitState> units_;
   std::vector<Parameter*> parameters_;
+  std::unique_ptr<Communicator> intra_, inter_;  // null: there are no groups
+  bool in_backward_ = false;
 };
 
 // The four stages, not started yet.

@@ -38,6 +38,15 @@ struct UnitState {
   // adds to, and what its sum begins with: the same, or a copy on the device if that is offloaded.
   Tensor accumulator, initial_sum;
 
+  // In zero3_hpz: this rank's shard among the ranks of its node, and whether it has the values of
+  // the parameters.
+  Tensor secondary_shard;
+  bool secondary_is_current = false;
+  // While a quantised communication is in flight: what is sent, what is received, and the fp32 sum
+  // that comes of it.
+  Quantized quantized, received;
+  Tensor gradient_sum;
+
   // Kept by the schedule (stages/schedule/).
   ParameterState parameters = ParameterState::unsharded;
   Work unshard_work;

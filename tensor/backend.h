@@ -81,6 +81,16 @@ struct SgdUpdate {
   bool nesterov = false, first_step = false;  // the first step copies the gradient into the buffer
 };
 
+// Rows whose elements are stored as whole numbers times a scale, one for each group of 256 elements
+// from the row's start. Dettmers et al. 2022 (arXiv:2110.02861), section 2.1, with linear steps.
+struct Quantized {
+  static constexpr int64_t kGroup = 256;  // [n]
+  int bits = 8;                           // of an element: 8 (-127 … 127) or 4 (-7 … 7)
+  Tensor codes;   // (R, n) u8; with 4 bits (R, n / 2), the first of two elements in the low half
+  Tensor scales;  // (R, ceil(n / 256)) f32
+  int largest() const { return bits == 8 ? 127 : 7; }
+};
+
 // Sums elements [begin, end) over the ranks' buffers, in the order of `buffers`, and writes the
 // result into the same elements of each of `results`, which may be some of the buffers. Accumulates
 // in fp32 (fp64 for f64, modulo 2^32 for i32), divides once for a mean, then rounds to the type.
@@ -162,6 +172,7 @@ class Backend {
   // Elementwise.
   virtual void add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;  // y may be a
   virtual void accumulate(const Tensor& from, const Tensor& into) = 0;  // casts if the types differ
+  virtual void divide(double divisor, const Tensor& x) = 0;  // in place, in the compute type
   virtual void gelu(const Tensor& x, const Tensor& y) = 0;
   // dx may be dy if it is set.
   virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write) = 0;
@@ -211,6 +222,10 @@ class Backend {
                                const Tensor& workspace) = 0;
   // The same sum of each block: x (n), out (ceil(n / 1024)) f64.
   virtual void squares_of_blocks(const Tensor& x, const Tensor& out) = 0;
+
+  // Block quantisation, for communication; see kernels.h. x: (R, n).
+  virtual void quantize(const Tensor& x, const Quantized& to) = 0;
+  virtual void dequantize(const Quantized& from, const Tensor& x, Write write) = 0;
 
   // Between ranks that are threads (dist/threads/thread_communicator.cpp), in the communication
   // stream. The buffers may belong to any rank.

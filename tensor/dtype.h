@@ -16,10 +16,10 @@
 
 namespace zl {
 
-enum class Dtype { f32, bf16, f16, f64, i32 };
+enum class Dtype { f32, bf16, f16, f64, i32, u8 };  // u8: bytes that are only communicated
 
 constexpr int64_t size_of(Dtype t) {  // [B]
-  return t == Dtype::f64 ? 8 : t == Dtype::bf16 || t == Dtype::f16 ? 2 : 4;
+  return t == Dtype::f64 ? 8 : t == Dtype::bf16 || t == Dtype::f16 ? 2 : t == Dtype::u8 ? 1 : 4;
 }
 
 constexpr const char* name(Dtype t) {
@@ -29,11 +29,12 @@ constexpr const char* name(Dtype t) {
     case Dtype::f16: return "f16";
     case Dtype::f64: return "f64";
     case Dtype::i32: return "i32";
+    case Dtype::u8: return "u8";
   }
   return "?";
 }
 
-constexpr bool is_float(Dtype t) { return t != Dtype::i32; }
+constexpr bool is_float(Dtype t) { return t != Dtype::i32 && t != Dtype::u8; }
 
 // The type in which kernels compute on values of type t; also that of row statistics and states.
 constexpr Dtype compute_type(Dtype t) { return t == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
@@ -102,6 +103,7 @@ inline constexpr Dtype dtype_of = std::is_same_v<T, float>     ? Dtype::f32
                                   : std::is_same_v<T, f16>     ? Dtype::f16
                                   : std::is_same_v<T, double>  ? Dtype::f64
                                   : std::is_same_v<T, int32_t> ? Dtype::i32
+                                  : std::is_same_v<T, uint8_t> ? Dtype::u8
                                                                : throw "not an element type";
 
 // Calls f(T{}) with the storage type T of a float `dtype`: f is a generic function over T.
@@ -112,7 +114,8 @@ void for_float_type(Dtype dtype, F&& f) {
     case Dtype::bf16: return f(bf16{});
     case Dtype::f16: return f(f16{});
     case Dtype::f64: return f(double{});
-    case Dtype::i32: break;
+    case Dtype::i32:
+    case Dtype::u8: break;
   }
   require(false, "dtype ", name(dtype), " is not a floating-point type");
 }

@@ -89,6 +89,11 @@ void accumulate(const Tensor& from, const Tensor& into) {
   into.backend().accumulate(from, into);
 }
 
+void divide(double divisor, const Tensor& x) {
+  record("divide", x, x.numel(), {&x});
+  x.backend().divide(divisor, x);
+}
+
 // Operations per element: a cubic polynomial for tanh's argument, an exponential, a division.
 constexpr int64_t kGeluOperations = 14;
 
@@ -339,6 +344,32 @@ void squares_of_blocks(const Tensor& x, const Tensor& out) {
           blocks, " of f64, not ", in_words(out.shape()), " ", name(out.dtype()));
   record("squares_of_blocks", out, 2 * x.numel(), {&x, &out});
   out.backend().squares_of_blocks(x, out);
+}
+
+namespace {
+void require_quantized(const char* what, const Quantized& q, const Tensor& x) {
+  const int64_t rows = x.rows(), n = x.dim(-1),
+                groups = (n + Quantized::kGroup - 1) / Quantized::kGroup;
+  require((q.bits == 8 || q.bits == 4) && n % 2 == 0, what, ": rows of ", n, " elements in ",
+          q.bits, " bits; rows are even, and bits 8 or 4");
+  require(q.codes.dtype() == Dtype::u8 && q.codes.numel() == rows * n * q.bits / 8 &&
+              q.scales.dtype() == Dtype::f32 && q.scales.numel() == rows * groups,
+          what, ": ", in_words(x.shape()), " elements need ", rows * n * q.bits / 8,
+          " u8 codes and ", rows * groups, " f32 scales, not ", q.codes.numel(), " ",
+          name(q.codes.dtype()), " and ", q.scales.numel(), " ", name(q.scales.dtype()));
+}
+}  // namespace
+
+void quantize(const Tensor& x, const Quantized& to) {
+  require_quantized("quantize", to, x);
+  record("quantize", to.codes, 3 * x.numel(), {&x, &to.codes, &to.scales});
+  to.codes.backend().quantize(x, to);
+}
+
+void dequantize(const Quantized& from, const Tensor& x, Write write) {
+  require_quantized("dequantize", from, x);
+  record("dequantize", x, x.numel(), {&from.codes, &from.scales, &x});
+  x.backend().dequantize(from, x, write);
 }
 
 }  // namespace zl::kernel

@@ -51,6 +51,8 @@ void normal(const NormalStream& stream, int64_t first, const Tensor& out);
 void add(const Tensor& a, const Tensor& b, const Tensor& y);  // y = a + b; y may be a
 // into += from. A tensor of another memory is copied into workspace first.
 void accumulate(const Tensor& from, const Tensor& into);
+// x /= divisor, each element rounded once.
+void divide(double divisor, const Tensor& x);
 // tanh form, Hendrycks & Gimpel 2016 (arXiv:1606.08415)
 void gelu(const Tensor& x, const Tensor& y);
 void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write);
@@ -96,5 +98,14 @@ void sums_of_squares(std::span<const Tensor> xs, const Tensor& out);
 // The sum of squares of every 1,024 elements: x (n), out (ceil(n / 1024)) f64.
 inline constexpr int64_t kSquaresBlock = 1024;  // [n]
 void squares_of_blocks(const Tensor& x, const Tensor& out);
+
+// Block quantisation of x (R, n), n even: scale = max |x| of the group / 127 or / 7, or 0 if all
+// are 0; code = x / scale, rounded half to even. Then |x - code * scale| <= scale / 2, but for the
+// rounding of these fp32 operations, less than 2^-15 of that. A group with an element that is not
+// finite gets a scale that is not, and none of its elements comes back finite. x has any float
+// type; an f64 is rounded to fp32 first.
+void quantize(const Tensor& x, const Quantized& to);
+// x = code * scale, or added to x.
+void dequantize(const Quantized& from, const Tensor& x, Write write = Write::set);
 
 }  // namespace zl::kernel

@@ -35,6 +35,7 @@ class MetaBackend final : public Backend {
   void normal(uint64_t, uint64_t, int64_t, double, double, const Tensor&) override {}
   void add(const Tensor&, const Tensor&, const Tensor&) override {}
   void accumulate(const Tensor&, const Tensor&) override {}
+  void divide(double, const Tensor&) override {}
   void gelu(const Tensor&, const Tensor&) override {}
   void gelu_backward(const Tensor&, const Tensor&, const Tensor&, Write) override {}
   void matmul(Factor, Factor, const Tensor&, const Tensor&, Write, const Tensor&) override {}
@@ -56,6 +57,8 @@ class MetaBackend final : public Backend {
   void sgd(const SgdUpdate&) override {}
   void sums_of_squares(std::span<const Tensor>, const Tensor&, const Tensor&) override {}
   void squares_of_blocks(const Tensor&, const Tensor&) override {}
+  void quantize(const Tensor&, const Quantized&) override {}
+  void dequantize(const Quantized&, const Tensor&, Write) override {}
   void ordered_sum(const OrderedSum&) override {}
   void move_bytes(const void*, void*, int64_t) override {}
 

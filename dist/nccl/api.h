@@ -29,7 +29,7 @@ enum class NcclResult {
 };
 const char* name(NcclResult result);  // "ncclSystemError"
 
-enum class NcclType { int32 = 2, float16 = 6, float32 = 7, float64 = 8, bfloat16 = 9 };
+enum class NcclType { uint8 = 1, int32 = 2, float16 = 6, float32 = 7, float64 = 8, bfloat16 = 9 };
 
 // The buffers of a call, in elements of one type. In place where nccl.h defines that; a send has no
 // `to`, a receive no `from`.

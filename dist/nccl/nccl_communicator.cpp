@@ -20,6 +20,7 @@ NcclType nccl_type(Dtype dtype) {
     case Dtype::f16: return NcclType::float16;
     case Dtype::f64: return NcclType::float64;
     case Dtype::i32: return NcclType::int32;
+    case Dtype::u8: return NcclType::uint8;
   }
   throw std::invalid_argument("NCCL has no such type");
 }

@@ -23,7 +23,7 @@ Call get_call(WireReader& wire, EventStream& texts) {
   const std::string label = wire.text();
   call.group.label = {texts.keep(label), label.size()};
   const bool known = call.kind >= Collective::all_reduce && call.kind <= Collective::receive &&
-                     call.dtype >= Dtype::f32 && call.dtype <= Dtype::i32 && call.peer >= -1 &&
+                     call.dtype >= Dtype::f32 && call.dtype <= Dtype::u8 && call.peer >= -1 &&
                      call.peer < kMostRanks && call.group.number >= 0 &&
                      (call.group.number == 0 || call.peer < std::popcount(call.group.ranks));
   if (!known) throw CommunicationError("a message holds an unknown call");

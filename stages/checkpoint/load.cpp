@@ -245,7 +245,10 @@ std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& mod
   const bool is_static = engine.options().loss_scale.static_scale > 0;
   if (state.scaler && m.loss_scaler && !is_static) state.scaler = m.loss_scaler;
   engine.restore(state);
-  for (UnitState& u : stage.units()) u.optimizer->set_steps(m.updates);
+  for (UnitState& u : stage.units()) {
+    u.optimizer->set_steps(m.updates);
+    u.secondary_is_current = false;
+  }
   return loaded;
 }
 

@@ -244,6 +244,7 @@ void CheckpointSave::on_all_ranks_or_remove(std::string_view name,
 std::vector<StatePiece> CheckpointSave::shard_pieces() {
   std::vector<StatePiece> all;
   size_t copy = 0;
+  if (!saves_shards(stage_)) return all;
   for (const UnitState& u : stage_.units())
     for (size_t f = 0; f < files_.size(); ++f) {
       const Tensor values = snapshot_ ? buffers_[copy++] : shard_of(stage_, u, files_[f]);
@@ -264,12 +265,12 @@ void CheckpointSave::send_to_rank0() {
       const Tensor shard = shard_of(stage_, u, files_[f]);
       if (shard.numel() == 0) continue;
       if (comm_.rank() == 0) writer_->write(pieces_of(u, f, 0, shard));
-      for (int r = 1; comm_.rank() == 0 && r < comm_.size(); ++r) {
+      for (int r = 1; comm_.rank() == 0 && r < stage_.shard_group().size(); ++r) {
         const Tensor received = on_device(shard);
         comm_.receive(received, r, call).wait();
         writer_->write(pieces_of(u, f, r, received));
       }
-      if (comm_.rank() == 0) continue;
+      if (comm_.rank() == 0 || !saves_shards(stage_)) continue;
       const bool offloaded = &shard.memory() != &stage_.memory();
       const Tensor sent = offloaded ? on_device(shard) : shard;
       if (offloaded) kernel::copy(shard, sent);

@@ -38,6 +38,8 @@ Tensor shard_of(Stage& stage, const UnitState& u, const StateFile& file) {
   return flat.numel() == u.partition.full() ? stage.local_shard(flat) : flat;
 }
 
+bool saves_shards(Stage& stage) { return stage.comm().rank() < stage.shard_group().size(); }
+
 std::vector<StatePiece> pieces_of(const UnitState& u, size_t file, int owner,
                                   const Tensor& values) {
   std::vector<StatePiece> pieces;
@@ -52,17 +54,18 @@ std::vector<StatePiece> pieces_of(const UnitState& u, size_t file, int owner,
 std::vector<StatePiece> kept_pieces(Stage& stage, const std::vector<StateFile>& files) {
   stage.wait_for_parameters();
   std::vector<StatePiece> all;
-  const int rank = stage.comm().rank();
+  const int rank = stage.shard_group().rank(), shards = stage.shard_group().size();
+  const bool saves = saves_shards(stage);
   for (const UnitState& u : stage.units())
     for (size_t f = 0; f < files.size(); ++f) {
       const std::vector<Tensor> tensors = tensors_of(u, files[f]);
       for (size_t t = 0; t < tensors.size(); ++t) {
         const bool full = tensors[t].numel() == u.partition.full();
         const int64_t shard = u.partition.shard();
-        for (int owner = full ? 0 : rank; owner < (full ? stage.comm().size() : rank + 1); ++owner)
+        for (int owner = full ? 0 : rank; owner < (full ? shards : rank + 1); ++owner)
           for (StatePiece& piece : pieces_of(
                    u, f, owner, full ? tensors[t].slice(owner * shard, {shard}) : tensors[t])) {
-            piece.own = owner == rank && t == 0;
+            piece.own = saves && owner == rank && t == 0;
             all.push_back(std::move(piece));
           }
       }

@@ -30,6 +30,9 @@ struct StatePiece {
   Tensor values;                         // (n) part of a flat tensor
   bool own = true;                       // of this rank's shard, in the precision that is saved
 };
+// Whether this rank writes its shards: of several replicas, the first does.
+bool saves_shards(Stage& stage);
+
 // The pieces in `values`, (shard): the shard of rank `owner`.
 std::vector<StatePiece> pieces_of(const UnitState& u, size_t file, int owner, const Tensor& values);
 // The pieces of everything that this rank keeps: what it reads. Weights that are kept in two types

@@ -225,7 +225,7 @@ void read_offload_optimizer(ConfigBlock& zero, JudgedStage stage, Config& config
   ConfigBlock offload = zero.block("offload_optimizer");
   const std::string device = offload.get<std::string>("device").value_or("none");
   const double ratio = offload.get<double>("ratio").value_or(1);
-  if (ratio != 1 && stage.value_or(StageKind::zero3) != StageKind::zero3)
+  if (ratio != 1 && !shards_parameter(stage.value_or(StageKind::zero3)))
     offload.error("ratio", str(ratio, " needs stage 3, as in DeepSpeed; leave it out"));
   else if (ratio != 1)
     offload.note("ratio", "has no effect yet: all of the optimizer state is offloaded");
@@ -235,7 +235,7 @@ void read_offload_optimizer(ConfigBlock& zero, JudgedStage stage, Config& config
   offload.finish();
   const bool old = read_deprecated(zero, "cpu_offload", "offload_optimizer");
   config.offload_optimizer = device == "cpu" || old;
-  if (config.offload_optimizer && stage.value_or(StageKind::ddp) == StageKind::ddp)
+  if (config.offload_optimizer && !shards_optimizer(stage.value_or(StageKind::ddp)))
     zero.note(old ? "cpu_offload" : "offload_optimizer",
               "has an effect in stages 1 to 3: ddp keeps its optimizer state on the device");
 }
@@ -249,15 +249,15 @@ void read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage
   if (first && zero.given(key.c_str()))
     zero.error(key.c_str(), str("is the same key as ", longer, ", which is ",
                                 *zero.get<int64_t>(longer.c_str()), "; leave one of the two out"));
-  if (target != before && stage.value_or(StageKind::zero3) != StageKind::zero3)
-    zero.note(
-        first ? longer.c_str() : key.c_str(),
-        str("has no effect in stage ", int(*stage), ": parameters are sharded in stage 3 only"));
+  if (target != before && !shards_parameter(stage.value_or(StageKind::zero3)))
+    zero.note(first ? longer.c_str() : key.c_str(),
+              str("has no effect in stage ", int(parent(*stage)),
+                  ": parameters are sharded in stage 3 only"));
 }
 
 // Absent and null mean the default: false, or DeepSpeed's true in stage 3 and false elsewhere.
 void read_overlap(ConfigBlock& zero, JudgedStage stage, Overlap& overlap) {
-  if (stage.value_or(StageKind::zero3) != StageKind::zero3) overlap.overlap_comm = false;
+  if (!shards_parameter(stage.value_or(StageKind::zero3))) overlap.overlap_comm = false;
   zero.read("overlap_comm", overlap.overlap_comm);
   read_of_stage3(zero, "prefetch_bucket_size", stage, overlap.prefetch_bucket_size);
   read_of_stage3(zero, "max_live_parameters", stage, overlap.max_live_parameters);
@@ -266,7 +266,7 @@ void read_overlap(ConfigBlock& zero, JudgedStage stage, Overlap& overlap) {
 
 // DeepSpeed refuses these scalings together with a reduce-scatter of gradients.
 void read_scaling(ConfigBlock& top, bool reduce_scatter, JudgedStage stage) {
-  const bool refused = reduce_scatter && (stage == StageKind::zero2 || stage == StageKind::zero3);
+  const bool refused = reduce_scatter && stage && shards_gradient(*stage);
   const auto judge = [&](const char* key) {
     if (refused)
       top.error(key, "leave it out: DeepSpeed refuses it in stages 2 and 3 with reduce_scatter");
@@ -280,11 +280,64 @@ void read_scaling(ConfigBlock& top, bool reduce_scatter, JudgedStage stage) {
     judge("gradient_predivide_factor");
 }
 
+// ZeRO++ and HSDP: each of these keys makes stage 3 the variant of that name. A flag for the stage
+// wins, and where several stages run, the keys choose none.
+void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& source,
+                   Config& config) {
+  const bool weights = zero.get<bool>("zero_quantized_weights") == true,
+             gradients = zero.get<bool>("zero_quantized_gradients") == true;
+  zero.read("zero_hpz_partition_size", config.ranks_per_node);
+  const auto divides = [&](ConfigBlock& block, const char* name, int64_t& count) {
+    if (count <= 1) count = 0;  // DeepSpeed's 1: off
+    if (count > 0 && source.ranks % count != 0 && !(weights && gradients))
+      block.error(name, str(count, " does not divide ", source.ranks,
+                            source.ranks == 1 ? " rank" : " ranks"));
+  };
+  divides(zero, "zero_hpz_partition_size", config.ranks_per_node);
+  divides(zerolab, "replicas", config.replicas);
+  // zero3_qgz needs to know the nodes, so their size alone does not choose zero3_hpz then.
+  const bool secondary = config.ranks_per_node > 0 && !gradients;
+  const bool several = weights + gradients + secondary + (config.replicas > 0) > 1;
+  const char* key = weights               ? "zero_quantized_weights"
+                    : gradients           ? "zero_quantized_gradients"
+                    : secondary           ? "zero_hpz_partition_size"
+                    : config.replicas > 0 ? "replicas"
+                                          : nullptr;
+  if (key == nullptr) return;
+  ConfigBlock& block = key == std::string_view("replicas") ? zerolab : zero;
+  const StageKind kind = weights     ? StageKind::zero3_qwz
+                         : gradients ? StageKind::zero3_qgz
+                         : secondary ? StageKind::zero3_hpz
+                                     : StageKind::hsdp;
+  if (source.several_stages)
+    block.note(key, str("several stages run here: list ", name(kind), " among them"));
+  else if (source.stage && *source.stage != kind)
+    block.note(key,
+               str("has no effect: --stage ", name(*source.stage), " wins, and not ", name(kind)));
+  else if (config.stage != StageKind::zero3)
+    block.note(key, str("has no effect in stage ", int(config.stage.value_or(StageKind::ddp)),
+                        ": it is for stage 3"));
+  else if (several)
+    for (const auto& [one, active] : {std::pair{"zero_quantized_weights", weights},
+                                      {"zero_quantized_gradients", gradients},
+                                      {"zero_hpz_partition_size", config.ranks_per_node > 0},
+                                      {"replicas", config.replicas > 0}}) {
+      if (active)
+        (one == std::string_view("replicas") ? zerolab : zero)
+            .note(one,
+                  "has no effect beside the other keys of ZeRO++ or replicas: stage 3 runs, "
+                  "because each is a stage for itself here; leave all but one out");
+    }
+  else
+    config.stage = kind;
+}
+
 }  // namespace
 
-void read_zero(ConfigBlock& top, const ConfigSource& source, Config& config) {
+void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& source, Config& config) {
   ConfigBlock zero = top.block("zero_optimization");
   if (const auto stage = zero.get<int64_t>("stage")) config.stage = kStages[*stage];
+  read_variants(zero, zerolab, source, config);
   zero.read("reduce_bucket_size", config.reduce_bucket_size);
   zero.read("allgather_bucket_size", config.allgather_bucket_size);
   JudgedStage stage = source.stage ? source.stage : config.stage.value_or(StageKind::ddp);
@@ -297,7 +350,8 @@ void read_zero(ConfigBlock& top, const ConfigSource& source, Config& config) {
     const JsonValue* value = zero.peek(key);
     return value != nullptr && value->kind == JsonValue::Kind::boolean && !value->boolean;
   };
-  if (is_false("compute_grad_norm") && (stage == StageKind::ddp || stage == StageKind::zero3))
+  if (is_false("compute_grad_norm") && stage &&
+      (parent(*stage) == StageKind::ddp || shards_parameter(*stage)))
     zero.error("compute_grad_norm", "write true: DeepSpeed takes false in stages 1 and 2 only");
   read_scaling(top, !is_false("reduce_scatter"), stage);
   zero.finish();

@@ -156,6 +156,7 @@ bool read_defaults(ConfigBlock& zerolab) {
 void read_zerolab(ConfigBlock& zerolab, Config& config) {
   zerolab.read("separate_master", config.optimizer.separate_master);
   zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
+  zerolab.read("replicas", config.replicas);
   zerolab.read("recompute", config.recompute);
   zerolab.read("ordered", config.ordered);
   zerolab.read("reproducible", config.reproducible);
@@ -266,7 +267,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   read_optimizer(top.block("optimizer"), config.optimizer);
   read_scheduler(top.block("scheduler"), config, config.schedule);
   read_precision(top, source.precision, config);
-  read_zero(top, source, config);
+  read_zero(top, zerolab, source, config);
   read_reports(top, config);
   ConfigBlock tensor_parallel = top.block("tensor_parallel");
   for (const char* name : {"tp", "tensor_parallel"}) tensor_parallel.block(name).finish();
@@ -298,6 +299,8 @@ EngineOptions engine_options(const Config& config) {
           .allgather_bucket_size = config.allgather_bucket_size,
           .overlap = config.overlap,
           .reproducible = config.reproducible,
+          .ranks_per_node = int(config.ranks_per_node),
+          .replicas = int(config.replicas),
           .offload_optimizer = config.offload_optimizer,
           .seed = config.seed};
 }

@@ -53,6 +53,8 @@ struct Config {
   // zero_optimization
   std::optional<StageKind> stage;                             // the flag wins
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
+  // Groups of the variants, as in EngineOptions; 0: nothing asked for.
+  int64_t ranks_per_node = 0, replicas = 0;  // zero_hpz_partition_size, "zerolab": replicas
   Overlap overlap;  // null in DeepSpeed's defaults, overlap_comm is true if several stages run
   bool offload_optimizer = false;  // to the CPU; ddp keeps its optimizer state on the device
 

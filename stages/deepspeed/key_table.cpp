@@ -37,8 +37,6 @@ constexpr char kMaxLive[] =
 constexpr char kReuse[] =
     "stage 3: a unit stays unsharded for backward if fewer elements are used in between; 0: none";
 constexpr char kNoTensor[] = "there is no tensor parallelism; every rank reads its own sequences";
-constexpr char kNoZeroPlus[] =
-    "tensors are communicated in the type they are stored in (no ZeRO++)";
 constexpr char kRemoved[] = "DeepSpeed removed this feature";
 
 // A row may have several names, separated by spaces. A block without a row of its name is an object
@@ -166,9 +164,14 @@ constexpr ConfigKey kRows[] = {
      "pipeline_loading_checkpoint log_trace_cache_warnings enable_sanity_checks "
      "save_muon_momentum_buffer_in_memory",
      boolean, "", "", noted, kNone},
-    {kZero, "zero_hpz_partition_size", size, "1", "1", later, kNoZeroPlus},
-    {kZero, "zero_quantized_weights zero_quantized_nontrainable_weights zero_quantized_gradients",
-     boolean, "false", "false", later, kNoZeroPlus},
+    {kZero, "zero_hpz_partition_size", size, "1", "1", honoured,
+     "above 1, stage 3 is zero3_hpz: backward gathers inside nodes of so many ranks"},
+    {kZero, "zero_quantized_weights", boolean, "false", "false", honoured,
+     "stage 3 is zero3_qwz: parameters are gathered in 8 bits"},
+    {kZero, "zero_quantized_gradients", boolean, "false", "false", honoured,
+     "stage 3 is zero3_qgz: gradients are reduced in 4 bits, inside nodes and then between them"},
+    {kZero, "zero_quantized_nontrainable_weights", boolean, "false", "false", later,
+     "weights that are not trained are gathered as they are stored"},
     {kZero, "leaf_module", object, "", "", noted, "a unit is a block of the model"},
     {kZero, "zenflow", object, "null", "null", refused,
      "ZenFlow updates from part of the gradients, which changes results; leave it out"},
@@ -231,6 +234,8 @@ constexpr ConfigKey kRows[] = {
     {kOurs, "ordered", boolean, "", "true", honoured,
      "sums over ranks in rank order; false: NCCL chooses the order, needs no scratch memory, and "
      "results differ by rounding"},
+    {kOurs, "replicas", size, "", "1", honoured,
+     "above 1, stage 3 is hsdp: so many groups of ranks hold the whole state each"},
     {kOurs, "separate_master", boolean, "", "false", honoured,
      "an fp32 copy of fp32 weights: 20 bytes per parameter instead of 16"},
     {kOurs, "no_weight_decay", texts, "", "[]", honoured, "patterns (*, ?) of parameter names"},

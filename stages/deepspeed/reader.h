@@ -118,6 +118,6 @@ void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
 void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
 // fp16, bf16, data_types and communication_data_type. `of_flag` wins over the file.
 void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& config);
-void read_zero(ConfigBlock& top, const ConfigSource& source, Config& config);
+void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& source, Config& config);
 
 }  // namespace zl

@@ -1,5 +1,7 @@
 // The effective value of every setting, for `config explain`.
 
+#include <algorithm>
+
 #include "stages/deepspeed/reader.h"
 #include "tensor/error.h"
 
@@ -86,7 +88,10 @@ void add_types_and_zero(const Config& c, Values& v) {
   const Dtype accumulation = accumulation_type(c);
   v["data_types.grad_accum_dtype"] = json(accumulation);
   v["communication_data_type"] = json(c.communication_data_type.value_or(accumulation));
-  v["zero_optimization.stage"] = json(int64_t(c.stage.value_or(StageKind::ddp)));
+  v["zero_optimization.stage"] = json(int64_t(parent(c.stage.value_or(StageKind::ddp))));
+  v["zero_optimization.zero_hpz_partition_size"] = json(std::max<int64_t>(1, c.ranks_per_node));
+  v["zero_optimization.zero_quantized_weights"] = json(c.stage == StageKind::zero3_qwz);
+  v["zero_optimization.zero_quantized_gradients"] = json(c.stage == StageKind::zero3_qgz);
   v["zero_optimization.reduce_bucket_size"] = json(c.reduce_bucket_size);
   v["zero_optimization.allgather_bucket_size"] = json(c.allgather_bucket_size);
   v["zero_optimization.overlap_comm"] = json(c.overlap.overlap_comm);
@@ -117,6 +122,7 @@ void add_reports_and_ours(const Config& c, Values& v) {
   add_monitor("tensorboard", c.tensorboard, v);
   v["zerolab.reproducible"] = json(c.reproducible);
   v["zerolab.ordered"] = json(c.ordered);
+  v["zerolab.replicas"] = json(std::max<int64_t>(1, c.replicas));
   v["zerolab.separate_master"] = json(c.optimizer.separate_master);
   v["zerolab.no_weight_decay"] = json(c.optimizer.no_weight_decay);
   v["zerolab.recompute"] = json(name(c.recompute));

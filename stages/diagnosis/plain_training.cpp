@@ -36,7 +36,7 @@ double weight_decay(const OptimizerConfig& config, const std::string& parameter)
 }  // namespace
 
 AddFirst adds_first(StageKind stage) {
-  return stage >= StageKind::zero2 ? AddFirst::ranks : AddFirst::micro_batches;
+  return shards_gradient(stage) ? AddFirst::ranks : AddFirst::micro_batches;
 }
 
 PlainTraining::PlainTraining(const TrainingSpec& spec)

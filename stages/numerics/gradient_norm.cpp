@@ -53,8 +53,9 @@ double gradient_norm(Stage& stage) {
   kernel::sums_of_squares(shards, of_units);
   const Tensor sum = Tensor::zeros(memory, MemoryUse::workspace, {1}, Dtype::f64);
   kernel::sum_rows(of_units, sum);
-  RankNumbers squares(stage.comm(), stage.memory(), sum, {"gradient norm", Purpose::norm},
-                      1.0 / stage.comm().size());  // a dry run's norm is 1, so that it updates
+  Communicator& group = stage.shard_group();  // each shard counts once, also if others hold it too
+  RankNumbers squares(group, stage.memory(), sum, {"gradient norm", Purpose::norm},
+                      1.0 / group.size());  // a dry run's norm is 1, so that it updates
   return std::sqrt(squares.wait_for_sum());
 }
 

@@ -34,7 +34,7 @@ double NonfiniteSearch::code() {
   }
   for (const UnitState& u : stage_.units()) {
     const Tensor shard = stage_.gradient_shard(u);
-    const int64_t begin = stage_.comm().rank() * u.partition.shard();
+    const int64_t begin = stage_.shard_group().rank() * u.partition.shard();
     for (const Partition::Piece& piece : u.partition.pieces(begin, shard.numel())) {
       const Tensor square = Tensor::empty(shard.memory(), MemoryUse::workspace, {1}, Dtype::f64);
       kernel::sum_of_squares(shard.slice(piece.at, {piece.count}), square);

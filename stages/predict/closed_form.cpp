@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "stages/predict/peaks.h"
+#include "stages/predict/variant_forms.h"
+#include "stages/variants/variants.h"
 #include "tensor/kernels.h"
 
 namespace zl {
@@ -17,7 +19,8 @@ int64_t sum(const std::vector<int64_t>& units) {
   return std::accumulate(units.begin(), units.end(), int64_t(0));
 }
 
-bool shards_gradient(StageKind stage) { return stage >= StageKind::zero2; }
+// Of a unit: each rank keeps one, and each replica all of them.
+int shards(const PredictionInput& in) { return in.ranks / std::max(1, in.replicas); }
 
 // Sums that do not depend on the number of ranks are fp32.
 Dtype gradient_type(const PredictionInput& in) {
@@ -36,13 +39,14 @@ bool frees_full_gradients(const PredictionInput& in) {
 // Whether a reduction takes a copy of the gradient in another type. A full gradient that would be
 // freed after the reduction is then freed when it is issued.
 bool converts(const PredictionInput& in) {
-  return communication_type(in) != (frees_full_gradients(in) ? in.dtype : gradient_type(in));
+  return in.stage != StageKind::zero3_qgz &&
+         communication_type(in) != (frees_full_gradients(in) ? in.dtype : gradient_type(in));
 }
 
 // [n] The elements of the norm's and of the loss's all-gather: one per rank each; in reproducible
 // mode one per block of squares, and one per micro-batch.
 int64_t norm_elements(const PredictionInput& in) {
-  return in.reproducible ? sum(in.units) / kernel::kSquaresBlock : in.ranks;
+  return in.reproducible ? sum(in.units) / kernel::kSquaresBlock : shards(in);
 }
 int64_t loss_elements(const PredictionInput& in) {
   return in.reproducible ? in.micro_batches * in.ranks : in.ranks;
@@ -51,9 +55,8 @@ int64_t loss_elements(const PredictionInput& in) {
 void add_traffic(CommunicationLog& log, Collective collective, Purpose purpose,
                  const std::vector<int64_t>& sizes, const PredictionInput& in) {
   const int64_t bytes = size_of(purpose == Purpose::gradient ? communication_type(in) : in.dtype);
-  const bool skips_empty = purpose == Purpose::gradient || in.stage != StageKind::zero3;
   for (const int64_t n : sizes)
-    if (n > 0 || !skips_empty) log.add(collective, purpose, n, n * bytes, in.ranks);
+    if (n > 0) log.add(collective, purpose, n, n * bytes, in.ranks);
 }
 
 // Overlap and prefetch change when a call is made, never which calls there are. A block that stays
@@ -61,23 +64,22 @@ void add_traffic(CommunicationLog& log, Collective collective, Purpose purpose,
 CommunicationLog traffic(const PredictionInput& in) {
   CommunicationLog log;
   const Collective reduction =
-      in.stage == StageKind::ddp ? Collective::all_reduce : Collective::reduce_scatter;
+      shards_optimizer(in.stage) ? Collective::reduce_scatter : Collective::all_reduce;
   const int64_t reductions = frees_full_gradients(in) ? in.micro_batches : 1;
-  for (int64_t a = 0; a < reductions; ++a)
+  for (int64_t a = 0; a < reductions && !find_variant(in.stage); ++a)
     add_traffic(log, reduction, Purpose::gradient, in.units, in);
-  if (in.stage == StageKind::zero1 || in.stage == StageKind::zero2)
+  if (find_variant(in.stage)) add_variant_reductions(log, in, communication_type(in));
+  if (shards_optimizer(in.stage) && !shards_parameter(in.stage))
     add_traffic(log, Collective::all_gather, Purpose::parameter, in.units, in);
-  if (in.stage == StageKind::zero3) {
-    const auto reused = std::ptrdiff_t(first_reused_block(in.units, in.overlap));
-    const std::vector<int64_t> again(in.units.begin() + 1, in.units.begin() + reused);
-    for (int64_t a = 0; a < in.micro_batches; ++a) {  // forward: all; backward: root is still there
-      add_traffic(log, Collective::all_gather, Purpose::parameter, in.units, in);
-      add_traffic(log, Collective::all_gather, Purpose::parameter, again, in);
-    }
+  const size_t reused = first_reused_block(in.units, in.overlap);
+  for (int64_t a = 0; a < in.micro_batches && shards_parameter(in.stage); ++a) {
+    for (const int64_t n : in.units) add_gather(log, in, n, false);
+    for (size_t i = 1; i < reused; ++i) add_gather(log, in, in.units[i], true);  // root is there
   }
-  for (const auto& [purpose, n] : {std::pair{Purpose::norm, norm_elements(in)},
-                                   {Purpose::loss, loss_elements(in)},
-                                   {Purpose::check, int64_t(in.ranks)}})
+  log.add(Collective::all_gather, Purpose::norm, norm_elements(in), norm_elements(in) * 8,
+          shards(in), in.replicas > 1 ? "intra" : "");
+  for (const auto& [purpose, n] :
+       {std::pair{Purpose::loss, loss_elements(in)}, {Purpose::check, int64_t(in.ranks)}})
     log.add(Collective::all_gather, purpose, n, n * 8, in.ranks);
   return log;
 }
@@ -87,13 +89,21 @@ CommunicationLog traffic(const PredictionInput& in) {
 // scratch for the shards of the other ranks, and a copy of the offloaded shard that its sum
 // continues.
 int64_t peak_communication(const PredictionInput& in, bool gradient_shard_on_host) {
-  const int64_t bucket = largest_bucket(in.units, in.reduce_bucket_size), shard = bucket / in.ranks;
-  int64_t elements = 0;
-  if (converts(in)) elements += bucket;
-  if (in.scratch) elements += shard * (in.ranks - 1);
-  if (in.reproducible && gradient_shard_on_host) elements += shard;
-  return std::max(
-      {elements * size_of(communication_type(in)), norm_elements(in) * 8, loss_elements(in) * 8});
+  const auto of_reduction = [&](int64_t n) {
+    const int64_t shard = n / shards(in);
+    int64_t elements = 0;
+    if (converts(in)) elements += n;
+    if (in.scratch) elements += shard * (shards(in) - 1);
+    if (in.reproducible && gradient_shard_on_host) elements += shard;
+    return elements * size_of(communication_type(in));
+  };
+  int64_t in_flight = of_reduction(largest_bucket(in.units, in.reduce_bucket_size));
+  if (bits_of(in.stage) == VariantBits::lossy) in_flight = peak_in_flight(in, of_reduction);
+  if (in.stage == StageKind::hsdp) {
+    const bool copied = gradient_shard_on_host || communication_type(in) != gradient_type(in);
+    in_flight = std::max(in_flight, peak_across(in, copied) * size_of(communication_type(in)));
+  }
+  return std::max({in_flight, norm_elements(in) * 8, loss_elements(in) * 8});
 }
 
 // [B] The most that full gradients take beside what is kept.
@@ -126,11 +136,11 @@ bool has_closed_formula(MemoryUse use) {
 }
 
 Prediction predict(const PredictionInput& in) {
-  const int64_t full = sum(in.units), shard = full / in.ranks;
-  const bool shards_parameter = in.stage == StageKind::zero3;
-  const bool offloads = in.offload_optimizer && in.stage != StageKind::ddp;
+  const int64_t full = sum(in.units), shard = full / shards(in);
+  const bool sharded = shards_parameter(in.stage);
+  const bool offloads = in.offload_optimizer && shards_optimizer(in.stage);
   const int64_t element = size_of(in.dtype), gradient = size_of(gradient_type(in));
-  const int64_t updated = in.stage == StageKind::ddp ? full : shard;
+  const int64_t updated = shards_optimizer(in.stage) ? shard : full;
 
   Prediction p;
   const auto set = [](Prediction::PoolBytes& pool, MemoryUse use, int64_t rest,
@@ -138,9 +148,9 @@ Prediction predict(const PredictionInput& in) {
     pool.rest[size_t(use)] = rest;
     pool.peak[size_t(use)] = rest + more_at_peak;
   };
-  const int64_t unsharded = shards_parameter ? peak_full_parameters(in.units, in.overlap) : 0;
-  set(p.device, MemoryUse::parameter, (shards_parameter ? shard : full) * element,
-      unsharded * element);
+  const int64_t unsharded = sharded ? peak_full_parameters(in.units, in.overlap) : 0;
+  set(p.device, MemoryUse::parameter,
+      (sharded ? shard : full) * element + secondary_shard(in) * element, unsharded * element);
 
   const bool gradient_shard_on_host = offloads && shards_gradient(in.stage);
   const int64_t kept = (shards_gradient(in.stage) ? shard : full) * gradient;
@@ -160,31 +170,26 @@ CheckpointBytes checkpoint_bytes(const PredictionInput& in, DeviceKind device) {
   constexpr int64_t kBuffer = 1 << 20;  // [B]
   const int64_t each = 4 + in.optimizer.state, full = sum(in.units);
   const bool all_on_host =
-      in.offload_optimizer && in.stage != StageKind::ddp && in.optimizer.master > 0;
+      in.offload_optimizer && shards_optimizer(in.stage) && in.optimizer.master > 0;
   return {.disk = each * in.parameters,
-          .snapshot = each * (full / in.ranks),
+          .snapshot = each * (full / shards(in)),
           .buffer = device == DeviceKind::cpu || all_on_host ? 0 : kBuffer};
 }
 
 ModelStates model_states(StageKind stage, double parameters, int ranks, const ElementBytes& bytes) {
   const double shard = parameters / ranks;
-  return {.parameter = double(bytes.parameter) * (stage == StageKind::zero3 ? shard : parameters),
-          .gradient = double(bytes.gradient) * (stage >= StageKind::zero2 ? shard : parameters),
+  return {.parameter = double(bytes.parameter) * (shards_parameter(stage) ? shard : parameters),
+          .gradient = double(bytes.gradient) * (shards_gradient(stage) ? shard : parameters),
           .optimizer = double(bytes.optimizer.state + bytes.optimizer.master) *
-                       (stage == StageKind::ddp ? parameters : shard)};
+                       (shards_optimizer(stage) ? shard : parameters)};
 }
 
 SentElements sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches,
                            bool reproducible) {
   const double once = parameters * double(ranks - 1) / ranks, all = once * double(micro_batches),
                reduced = shards_gradient(stage) || reproducible ? all : once;
-  switch (stage) {
-    case StageKind::ddp: return {2 * reduced, 0};  // reduce-scatter and all-gather of an all-reduce
-    case StageKind::zero1: return {reduced, once};
-    case StageKind::zero2: return {reduced, once};
-    case StageKind::zero3: return {reduced, 2 * all};
-  }
-  return {};
+  if (!shards_optimizer(stage)) return {2 * reduced, 0};  // an all-reduce: reduce-scatter, gather
+  return {reduced, shards_parameter(stage) ? 2 * all : once};
 }
 
 }  // namespace zl

@@ -20,7 +20,8 @@ namespace zl {
 struct PredictionInput {
   StageKind stage = StageKind::ddp;
   int ranks = 1;
-  int64_t micro_batches = 1;       // per step
+  int ranks_per_node = 0, replicas = 0;  // as rank_groups() of stages/variants gives them
+  int64_t micro_batches = 1;             // per step
   int64_t reduce_bucket_size = 1;  // [n]; allgather_bucket_size changes neither bytes nor calls
   Dtype dtype = Dtype::f32;        // these three as in StageOptions
   std::optional<Dtype> gradient_dtype, communication_dtype;

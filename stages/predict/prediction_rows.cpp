@@ -5,12 +5,13 @@
 #include <map>
 
 #include "stages/predict/dry_run.h"
+#include "stages/variants/variants.h"
 
 namespace zl {
 
 int64_t StepCount::with(StageKind stage, Purpose purpose) const {
   if (purpose == Purpose::check) return nonfinite;
-  const bool after_update = purpose == Purpose::parameter && stage != StageKind::zero3;
+  const bool after_update = purpose == Purpose::parameter && !shards_parameter(stage);
   return after_update ? steps - skipped : steps;
 }
 
@@ -29,8 +30,11 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
   for (const Unit& u : model->units())
     for (const Parameter* p : u.parameters) parameters += p->numel();
   const EngineOptions& o = spec.engine;
+  const RankGroups groups = rank_groups(o.stage, spec.ranks, {o.ranks_per_node, o.replicas});
   return {.stage = o.stage,
           .ranks = spec.ranks,
+          .ranks_per_node = groups.ranks_per_node,
+          .replicas = groups.replicas,
           .micro_batches = o.accumulation,
           .reduce_bucket_size = o.reduce_bucket_size,
           .dtype = o.precision,

@@ -86,11 +86,14 @@ void StepSchedule::backward(Tape& tape, const Var& loss, double scale, bool last
   Tensor seed = activation_like(loss.value(), {1});
   kernel::fill(scale, seed);
   backward_runs_ = true;
+  stage_.set_in_backward(true);
   tape.backward(loss, std::move(seed));
   backward_runs_ = false;
   parameters_.end_backward();
+  stage_.set_in_backward(false);
   reductions_.finish();
   if (last) reduce_earlier();
+  if (last) reduce_across();
   events().set_unit("");
   nonfinite_.end_micro_batch();
 }
@@ -101,6 +104,15 @@ void StepSchedule::reduce_earlier() {
     if (std::exchange(stage_.units()[i].reduces_with_last, false))
       reductions_.add(stage_.units()[i]);
   reductions_.finish();
+}
+
+// Also units that only earlier micro-batches used: every rank makes the same calls.
+void StepSchedule::reduce_across() {
+  for (size_t i = stage_.units().size(); i-- > 0;) {
+    UnitState& u = stage_.units()[i];
+    events().set_unit(u.name());
+    if (u.partition.full() > 0) stage_.reduce_across(u).wait();
+  }
 }
 
 StepResult StepSchedule::step(const StepInput& input, const std::function<void()>& before_update) {

@@ -4,7 +4,7 @@
 //   forward   before a unit: unshard. After it: reshard, but root stays until the end of backward.
 //   backward  before a unit's first pass: unshard, before_backward. After its last pass its
 //             gradient is complete and joins a bucket. A full bucket is reduced, and what is left
-//             at the end. After each pass: reshard.
+//             at the end. After each pass: reshard. After the last micro-batch: reduce_across.
 //   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
 //             bucket, whose after_update runs when it is full, and at the end.
 // Each communication is waited for at once, unless StageOptions::overlap lets it be in flight:
@@ -64,6 +64,7 @@ class StepSchedule final : public UnitObserver {
   void leave();
   void gradient_complete(UnitState& u);
   void reduce_earlier();
+  void reduce_across();
   void update(UnitState& u, const Update& step);
   void gather_updated();
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "stages/predict/dry_run.h"
+#include "stages/variants/variants.h"
 
 namespace zl {
 namespace {
@@ -57,12 +58,15 @@ bool orders_differ(const TrainingSpec& spec) {
 }
 
 bool promise_the_same(StageKind a, StageKind b, const TrainingSpec& spec) {
-  return !orders_differ(spec) || (a >= StageKind::zero2) == (b >= StageKind::zero2);
+  if (bits_of(a) != VariantBits::equal || bits_of(b) != VariantBits::equal) return a == b;
+  return !orders_differ(spec) || shards_gradient(a) == shards_gradient(b);
 }
 
 // The listed stages and their references, in stage order.
 std::vector<StageKind> to_run(std::vector<StageKind> stages, const TrainingSpec& spec) {
-  const bool zero3 = std::ranges::find(stages, StageKind::zero3) != stages.end();
+  const bool zero3 = std::ranges::any_of(stages, [](StageKind stage) {
+    return shards_parameter(stage) && bits_of(stage) == VariantBits::equal;
+  });
   if (orders_differ(spec) && zero3) stages.push_back(StageKind::zero2);
   stages.push_back(StageKind::ddp);
   std::ranges::sort(stages);
@@ -75,14 +79,17 @@ using OnStep = std::function<void(StageKind, const StepRecord&)>;
 // The stages of one comparison, run one after another.
 class Runs {
  public:
-  Runs(const TrainingSpec& spec, const OnStep& on_step, const StageHooks& hooks)
-      : spec_(spec), on_step_(on_step), hooks_(hooks), of_ddp_(size_t(spec.ranks)) {}
+  Runs(const TrainingSpec& spec, const std::vector<StageKind>& stages, const OnStep& on_step,
+       const StageHooks& hooks)
+      : spec_(spec), on_step_(on_step), hooks_(hooks), of_ddp_(size_t(spec.ranks)) {
+    any_bounded_ = std::ranges::any_of(stages, [this](StageKind stage) { return bounded(stage); });
+  }
 
   StageOutcome run(StageKind stage) {
     StageOutcome outcome{.stage = stage};
     const TrainingSpec spec = with_stage(spec_, stage);
     try {
-      if (bounded() && stage != StageKind::ddp && ddp_ran_ && magnitudes_.empty())
+      if (bounded(stage) && stage != StageKind::ddp && ddp_ran_ && magnitudes_.empty())
         magnitudes_ = gradient_magnitudes(spec_);
       const TrainingResult result = run_training(spec, callbacks(outcome));
       ddp_ran_ = ddp_ran_ || stage == StageKind::ddp;
@@ -95,7 +102,12 @@ class Runs {
   }
 
  private:
-  bool bounded() const { return orders_differ(spec_) && spec_.ordered(); }
+  // Whether the first step's gradient may differ from ddp's, within a bound.
+  bool bounded(StageKind stage) const {
+    if (!spec_.ordered() || stage == StageKind::zero3_qwz) return false;
+    if (stage == StageKind::ddp && any_bounded_) return true;
+    return orders_differ(spec_) || bits_of(stage) != VariantBits::equal;
+  }
 
   TrainingCallbacks callbacks(StageOutcome& outcome) {
     const StageKind stage = outcome.stage;
@@ -105,8 +117,8 @@ class Runs {
                   if (hooks_.at_start) hooks_.at_start(stage, trainer);
                 },
             .after_backward =
-                [this, gradient](Trainer& trainer) {
-                  if (bounded() && trainer.steps() == 1 &&
+                [this, stage, gradient](Trainer& trainer) {
+                  if (bounded(stage) && trainer.steps() == 1 &&
                       trainer.engine().is_gradient_accumulation_boundary())
                     (*gradient)[size_t(trainer.comm().rank())] = gradient_shards(trainer);
                 },
@@ -124,7 +136,11 @@ class Runs {
                   std::vector<float> weights = collect_weights(trainer);
                   const bool first = trainer.comm().rank() == 0;
                   if (first) outcome.weights = std::move(weights);
-                  if (!bounded()) return;
+                  if (stage == StageKind::zero3_qwz) {
+                    const double part = weights_part_of_bound(trainer);
+                    if (first) outcome.weights_part_of_bound = part;
+                  }
+                  if (!bounded(stage)) return;
                   const auto deviation = judge(trainer, (*gradient)[size_t(trainer.comm().rank())]);
                   if (first) outcome.gradient_deviation = deviation;
                 }};
@@ -146,7 +162,7 @@ class Runs {
   ShardsOfRanks of_ddp_;
   const bool formulas_apply_ = formulas_apply(spec_);
   ShardsOfRanks magnitudes_;  // made when ddp has run, before the stage after it
-  bool ddp_ran_ = false;
+  bool ddp_ran_ = false, any_bounded_ = false;
 };
 
 void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcome& outcome) {
@@ -199,13 +215,15 @@ void diagnose(const TrainingSpec& spec, Comparison& comparison) {
   if (!comparison.bits_promised || std::ranges::none_of(comparison.stages, has_wrong_values))
     return;
   for (StageOutcome& s : comparison.stages)
-    if (!s.out_of_memory) s.diagnosis = diagnose_stage(with_stage(spec, s.stage));
+    if (!s.out_of_memory && bits_of(s.stage) != VariantBits::lossy)
+      s.diagnosis = diagnose_stage(with_stage(spec, s.stage));
 }
 
 }  // namespace
 
 bool StageOutcome::gradient_within_bound() const {
-  return !gradient_deviation || gradient_deviation->part_of_bound <= 1;
+  return (!gradient_deviation || gradient_deviation->part_of_bound <= 1) &&
+         (!weights_part_of_bound || *weights_part_of_bound <= 1);
 }
 
 bool StageOutcome::predictions_exact() const {
@@ -230,8 +248,9 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
                           const OnStep& on_step, const StageHooks& hooks) {
   Comparison comparison{
       .stages = {}, .parameters = parameter_count(spec), .bits_promised = spec.ordered()};
-  Runs runs(spec, on_step, hooks);
-  for (const StageKind stage : to_run(stages, spec)) {
+  const std::vector<StageKind> all = to_run(stages, spec);
+  Runs runs(spec, all, on_step, hooks);
+  for (const StageKind stage : all) {
     comparison.stages.push_back(runs.run(stage));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
   }

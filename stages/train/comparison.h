@@ -32,14 +32,18 @@ struct StageOutcome {
   // that is with nothing else to do.
   std::vector<double> communicating, hidden, exposed;
 
-  // Of the stages that ran and promise the same bits, the first; itself if there is no other.
+  // Of the stages that ran and promise the same bits, the first; itself if there is no other, or if
+  // a variant does not promise bits.
   StageKind promised_equal_to = StageKind::ddp;
   bool bitwise_equal = false, bitwise_equal_to_ddp = false;  // losses, norms and weights
   double max_abs_difference_to_ddp = 0;                      // of the weights
-  // Several micro-batches per step: how far the first step's gradient is from ddp's, as a part of
-  // what rounding allows.
+  // How far the first step's gradient is from ddp's, as a part of what rounding allows, and in
+  // zero3_qgz its 4 bits: with several micro-batches per step, and in variants that add otherwise.
   std::optional<GradientDeviation> gradient_deviation;
-  bool gradient_within_bound() const;
+  // In zero3_qwz: how far its gathered weights are from its shards', as a part of what 8 bits
+  // allow.
+  std::optional<double> weights_part_of_bound;
+  bool gradient_within_bound() const;  // these two are at most 1
   bool predictions_exact() const;
   // Where a stage of the comparison has wrong values: what is wrong with this one, if anything is.
   Diagnosis diagnosis;

@@ -35,6 +35,11 @@ std::vector<float> gradient_shards(Trainer& trainer);
 ShardsOfRanks gradient_magnitudes(const TrainingSpec& spec);
 
 // All three are this rank's. Every rank must call it; all get the worst of all ranks.
+// In zero3_qwz, after a step: the largest distance of an element of the gathered weights from the
+// shard's, as a part of what 8 bits allow: half a scale, and rounding. The same on every rank,
+// which must all call it. [n] of a rank's shard are compared by that rank.
+double weights_part_of_bound(Trainer& trainer);
+
 GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& gradient,
                                     const std::vector<float>& of_ddp,
                                     const std::vector<float>& magnitude);

@@ -70,6 +70,7 @@ class CudaBackend final : public Backend {
   void copy(const Tensor& from, const Tensor& to) override;
   void add(const Tensor& a, const Tensor& b, const Tensor& y) override;
   void accumulate(const Tensor& from, const Tensor& into) override;
+  void divide(double divisor, const Tensor& x) override;
   void gelu(const Tensor& x, const Tensor& y) override;
   void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
@@ -106,6 +107,10 @@ class CudaBackend final : public Backend {
   // optimizer.cu
   void adamw(const AdamWUpdate& update) override;
   void sgd(const SgdUpdate& update) override;
+
+  // quantize.cu
+  void quantize(const Tensor& x, const Quantized& to) override;
+  void dequantize(const Quantized& from, const Tensor& x, Write write) override;
 
   // norm.cu
   void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,

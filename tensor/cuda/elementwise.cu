@@ -49,6 +49,12 @@ struct Add {
   __device__ T operator()(T a, T b) const { return T(F(a) + F(b)); }
 };
 
+template <class T>
+struct Divide {
+  Compute<T> divisor;
+  __device__ T operator()(T x) const { return T(Compute<T>(x) / divisor); }
+};
+
 template <class S, class T>
 struct Accumulate {
   using F = decltype(Compute<S>() + Compute<T>());  // the wider of the two
@@ -183,6 +189,13 @@ void CudaBackend::copy(const Tensor& from, const Tensor& to) {
 void CudaBackend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
     map(*this, Add<T>(), y.numel(), elements<T>(y), elements<T>(a), elements<T>(b));
+  });
+}
+
+void CudaBackend::divide(double divisor, const Tensor& x) {
+  for_float_type(x.dtype(), [&]<class T>(T) {
+    T* const y = elements<T>(x);
+    map(*this, Divide<T>{Compute<T>(divisor)}, x.numel(), y, y);
   });
 }
 

@@ -165,6 +165,18 @@ TEST_CASE("each stage file adds little to the one before it", "[architecture]") 
   }
 }
 
+TEST_CASE("a variant is its parent with few lines changed", "[architecture]") {
+  std::map<std::string, std::string> text;
+  for (const File& file : source_files()) text[file.path] = file.text;
+  const std::string& parent = text.at("stages/zero3.cpp");
+  for (const char* name : {"hsdp", "zero3_hpz", "zero3_qwz", "zero3_qgz"}) {
+    const std::string& variant = text.at(std::string("stages/variants/") + name + ".cpp");
+    INFO("diff stages/zero3.cpp stages/variants/" << name << ".cpp | grep -c '^[<>]'");
+    CHECK(added_lines(parent, variant) + added_lines(variant, parent) <= 60);
+    CHECK(added_lines(parent, variant) >= 5);  // the twin
+  }
+}
+
 TEST_CASE("the column check counts characters and notices one too many", "[architecture]") {
   const std::string hundred(100, 'x'), dots = "…";
   CHECK(check_columns({"nn/gpt.cpp", "\n" + hundred + "\n"}).empty());

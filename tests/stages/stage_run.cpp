@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "stages/variants/variants.h"
 #include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
@@ -52,6 +53,8 @@ EngineOptions engine_options(const StageRunSpec& spec) {
                   .allgather_bucket_size = spec.options.allgather_bucket_size,
                   .overlap = spec.options.overlap,
                   .reproducible = spec.options.reproducible,
+                  .ranks_per_node = spec.options.ranks_per_node,
+                  .replicas = spec.options.replicas,
                   .offload_optimizer = spec.offload,
                   .seed = spec.options.seed};
   o.optimizer.lr = spec.lr;
@@ -180,9 +183,13 @@ StageRun run_stage(const StageRunSpec& spec) {
 
 Prediction predicted(const StageRunSpec& spec) {
   OddModel model(spec.model);
+  const RankGroups groups =
+      rank_groups(spec.stage, spec.ranks, {spec.options.ranks_per_node, spec.options.replicas});
   return predict(
       {.stage = spec.stage,
        .ranks = spec.ranks,
+       .ranks_per_node = groups.ranks_per_node,
+       .replicas = groups.replicas,
        .micro_batches = spec.micro_batches,
        .reduce_bucket_size = spec.options.reduce_bucket_size,
        .dtype = spec.options.dtype,
@@ -215,6 +222,27 @@ std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run) {
         compare("at rest", ledger.live(use), formula.rest_of(use));
         compare("at its peak", ledger.peak(use), formula.peak_of(use));
       }
+  return differences;
+}
+
+std::string off_the_traffic(const StageRunSpec& spec, const StageRun& run) {
+  std::string differences;
+  for (const CommunicationLog& log : run.logs) {
+    CommunicationLog::Rows expected = predicted(spec).traffic.rows();
+    std::erase_if(expected, [](const auto& row) { return row.first.purpose == Purpose::check; });
+    for (auto& [key, t] : expected) {
+      t.calls *= spec.steps, t.elements *= spec.steps, t.sent_bytes_times_n *= spec.steps;
+      const auto row = log.rows().find(key);
+      const Traffic seen = row == log.rows().end() ? Traffic{} : row->second;
+      if (seen != t)
+        differences +=
+            str(name(key.collective), " ", name(key.purpose), " ", key.group, ": ", seen.calls,
+                " calls, ", seen.elements, " elements, ", seen.sent_bytes_times_n, " B * N, not ",
+                t.calls, ", ", t.elements, ", ", t.sent_bytes_times_n, "; ");
+    }
+    if (log.rows().size() != expected.size())
+      differences += str(log.rows().size(), " rows, not ", expected.size(), "; ");
+  }
   return differences;
 }
 

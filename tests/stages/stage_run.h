@@ -77,5 +77,7 @@ Prediction predicted(const StageRunSpec& spec);
 // "rank 1, host gradient at rest: 12 B, not 16 B; …": where the ledgers differ from the formulas.
 // Empty: nowhere.
 std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run);
+// The same of the rows of the log, of all steps; none of them may have been skipped.
+std::string off_the_traffic(const StageRunSpec& spec, const StageRun& run);
 
 }  // namespace zl::test

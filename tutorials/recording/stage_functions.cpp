@@ -8,9 +8,9 @@ namespace zl::recording {
 StageFunctions::StageFunctions(StageKind kind, const Stage& stage, const std::vector<Unit>& units)
     : stage_(stage),
       units_(units),
-      shards_gradients_(kind == StageKind::zero2 || kind == StageKind::zero3),
-      shards_parameters_(kind == StageKind::zero3),
-      gathers_updated_(kind == StageKind::zero1 || kind == StageKind::zero2) {
+      shards_gradients_(shards_gradient(kind)),
+      shards_parameters_(shards_parameter(kind)),
+      gathers_updated_(shards_optimizer(kind) && !shards_parameter(kind)) {
   for (const Unit& unit : units)
     of_.push_back({unit.name + " parameter", unit.name + " gradient", false, false});
 }

@@ -27,6 +27,7 @@ void add_around(const std::vector<const void*>& terms, size_t count, T* sums) {
 
 size_t size_of_type(NcclType type) {
   switch (type) {
+    case NcclType::uint8: return 1;
     case NcclType::float64: return 8;
     case NcclType::float16:
     case NcclType::bfloat16: return 2;
@@ -41,6 +42,7 @@ void add_around(const std::vector<const void*>& terms, size_t count, NcclType ty
     case NcclType::float16: return add_around(terms, count, static_cast<f16*>(sums));
     case NcclType::float64: return add_around(terms, count, static_cast<double*>(sums));
     case NcclType::int32: return add_around(terms, count, static_cast<int32_t*>(sums));
+    case NcclType::uint8: throw std::logic_error("bytes are not added");
   }
 }
 

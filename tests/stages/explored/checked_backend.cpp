@@ -62,6 +62,21 @@ void CheckedBackend::accumulate(const Tensor& from, const Tensor& into) {
   CpuBackend::accumulate(from, into);
 }
 
+void CheckedBackend::divide(double divisor, const Tensor& x) {
+  access("divide", {}, {&x});
+  CpuBackend::divide(divisor, x);
+}
+
+void CheckedBackend::quantize(const Tensor& x, const Quantized& to) {
+  access("quantize", {&x}, {&to.codes, &to.scales});
+  CpuBackend::quantize(x, to);
+}
+
+void CheckedBackend::dequantize(const Quantized& from, const Tensor& x, Write write) {
+  access("dequantize", {&from.codes, &from.scales}, {&x});
+  CpuBackend::dequantize(from, x, write);
+}
+
 void CheckedBackend::gelu(const Tensor& x, const Tensor& y) {
   access("gelu", {&x}, {&y});
   CpuBackend::gelu(x, y);

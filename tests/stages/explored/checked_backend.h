@@ -27,6 +27,7 @@ class CheckedBackend final : public CpuBackend {
   void copy(const Tensor& from, const Tensor& to) override;
   void add(const Tensor& a, const Tensor& b, const Tensor& y) override;
   void accumulate(const Tensor& from, const Tensor& into) override;
+  void divide(double divisor, const Tensor& x) override;
   void gelu(const Tensor& x, const Tensor& y) override;
   void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;
@@ -54,6 +55,8 @@ class CheckedBackend final : public CpuBackend {
   void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
                        const Tensor& workspace) override;
   void squares_of_blocks(const Tensor& x, const Tensor& out) override;
+  void quantize(const Tensor& x, const Quantized& to) override;
+  void dequantize(const Quantized& from, const Tensor& x, Write write) override;
 
  private:
   using Tensors = std::initializer_list<const Tensor*>;

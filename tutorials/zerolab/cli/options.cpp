@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/gpt.h"
+#include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"
@@ -36,11 +37,23 @@ RunOptions::DeviceWish read_device(const std::string& text) {
 
 }  // namespace
 
+std::string variants_help() {
+  std::string text = "\nand variants of them:";
+  for (const Variant& v : variants())
+    text += str("\n", v.name, ": ", name(v.parent), ", but ", v.sentence);
+  return text;
+}
+
 StageKind read_stage(const std::string& text) {
+  std::vector<std::string> names;
+  for (const StageKind kind : all_stages()) {
+    if (text == name(kind)) return kind;
+    names.push_back(name(kind));
+  }
   for (const StageKind kind : kStages)
-    if (text == name(kind) || text == std::to_string(int(kind))) return kind;
-  throw InputError(str("'", text, "' is none of ddp, zero1, zero2, zero3 (or 0 to 3)",
-                       did_you_mean(text, {"ddp", "zero1", "zero2", "zero3"})));
+    if (text == std::to_string(int(kind))) return kind;
+  throw InputError(
+      str("'", text, "' is none of ", joined(names), " (or 0 to 3)", did_you_mean(text, names)));
 }
 
 Dtype read_precision(const std::string& text) {
@@ -169,6 +182,37 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool s
   add_timeout_flag(flags, options);
 }
 
+void add_group_flags(Flags& flags, RunOptions& options) {
+  const auto count = [](int& into) {
+    return [&into](const std::string& text) { into = int(read_count(text, 1, 1 << 20)); };
+  };
+  flags.value(
+      "--ranks-per-node", "X",
+      "for zero3_hpz, zero3_qgz and hsdp: X ranks in a row are a node; must divide --ranks\n"
+      "(default: half of an even number of more than 2 ranks)",
+      count(options.ranks_per_node));
+  flags.value(
+      "--replicas", "R",
+      "for hsdp: R groups of ranks in a row hold the whole state each; must divide --ranks\n"
+      "(default: one per node)",
+      count(options.replicas));
+}
+
+void require_groups_used(const RunOptions& options, const std::vector<StageKind>& stages) {
+  const auto any = [&](VariantGroups groups) {
+    return std::ranges::any_of(stages, [&](StageKind kind) {
+      const Variant* variant = find_variant(kind);
+      return variant && variant->groups == groups;
+    });
+  };
+  if (options.replicas > 0 && !any(VariantGroups::replicas))
+    throw UsageError("--replicas is for the stage hsdp, which does not run; leave it out");
+  if (options.ranks_per_node > 0 && !any(VariantGroups::nodes) && !any(VariantGroups::replicas))
+    throw UsageError(
+        "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none of them runs; "
+        "leave it out");
+}
+
 void add_link_flags(Flags& flags, RunOptions& options) {
   flags.value("--link-bandwidth", "RATE",
               "simulate a slow link: no rank sends faster than this, such as 100MB/s or 10Gbit/s.\n"
@@ -193,7 +237,8 @@ void add_timeout_flag(Flags& flags, RunOptions& options) {
 }
 
 void add_stages_flag(Flags& flags, std::vector<StageKind>& stages) {
-  flags.value("--stages", "LIST", "comma-separated: ddp,zero1,zero2,zero3 (default all)",
+  flags.value("--stages", "LIST",
+              "comma-separated: ddp,zero1,zero2,zero3 (default all)" + variants_help(),
               [&](const auto& text) { stages = read_stages(text); });
 }
 

@@ -27,6 +27,7 @@ struct RunOptions {
   std::string command;  // "train"
   std::optional<StageKind> stage;
   std::optional<int> ranks;
+  int ranks_per_node = 0, replicas = 0;        // of variants of stages; 0: not given
   std::vector<int> several_ranks;              // of compare: more than one number
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;                         // [s]; 0: none
@@ -60,6 +61,8 @@ struct RunOptions {
   Color color = Color::automatic;
 };
 
+// Lines of --help, after a list of the paper's four.
+std::string variants_help();
 // "zero2" or "2". Throws InputError with the list otherwise.
 StageKind read_stage(const std::string& text);
 // "bf16". Throws InputError with the list otherwise.
@@ -83,6 +86,9 @@ void add_timeout_flag(Flags& flags, RunOptions& options);  // --timeout
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
 // --ranks … --timeout
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
+void add_group_flags(Flags& flags, RunOptions& options);  // --ranks-per-node --replicas
+// Throws UsageError if such a flag is given and none of the stages has groups.
+void require_groups_used(const RunOptions& options, const std::vector<StageKind>& stages);
 void add_link_flags(Flags& flags, RunOptions& options);  // --link-bandwidth --link-latency
 void add_stages_flag(Flags& flags, std::vector<StageKind>& stages);  // --stages
 void add_model_flags(Flags& flags, RunOptions& options);             // --model, sizes, --init-from

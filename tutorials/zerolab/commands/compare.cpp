@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
@@ -37,7 +38,7 @@ class StageRecorders {
  public:
   StageRecorders(const CompareOptions& options, int ranks, bool writes, RunPage& page)
       : page_(page) {
-    for (const StageKind stage : kStages) {
+    for (const StageKind stage : all_stages()) {
       meters_.try_emplace(stage, ranks);
       timelines_.try_emplace(stage, ranks);
       const TraceFiles files{name_for(stage, options.trace),
@@ -168,6 +169,7 @@ Comparison run_with_page(const CompareOptions& options, const RunSetup& setup,
 }
 
 int compare(CompareOptions options, bool& first) {
+  require_groups_used(options, options.stages);
   if (!options.several_ranks.empty()) return compare_ranks(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
   first = is_first(process);  // else the process of rank 0 writes and prints
@@ -254,6 +256,7 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   flags.group("Ranks");
   add_stages_flag(flags, options.stages);
   add_rank_flags(flags, options, kDefaultRanks, true);
+  add_group_flags(flags, options);
   add_link_flags(flags, options);
   add_model_flags(flags, options);
   add_data_flags(flags, options);

@@ -319,7 +319,11 @@ void add_config(CLI::App& app, Invocation& invocation) {
   Flags flags(config, invocation, "init", "print a commented file to start from",
               [options] { return init(*options); });
   flags.value("--stage", "STAGE", "ddp, zero1, zero2 or zero3 (default zero2)",
-              [options](const auto& text) { options->stage = read_stage(text); });
+              [options](const auto& text) {
+                options->stage = read_stage(text);
+                require_input(parent(options->stage) == options->stage, "'", text,
+                              "' is a variant; begin with --stage ", name(parent(options->stage)));
+              });
   flags.value("--precision", "TYPE", "fp32, bf16 or fp16 (default fp32)",
               [options](const auto& text) { options->precision = read_precision(text); });
   flags.toggle("--offload", "optimizer state in host memory", options->offload);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
+#include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
@@ -140,6 +141,10 @@ void refuse_flags_of_models(const PlanOptions& options) {
     throw UsageError(
         "--parameters is a closed formula for any model; leave out --model, the size flags and "
         "--init-from");
+  for (const StageKind stage : options.stages)
+    if (find_variant(stage))
+      throw UsageError(str("--parameters has the paper's formulas, and none for ", name(stage),
+                           "; leave it out of --stages, or give --model"));
   if (options.checkpoint.save_every)
     throw UsageError(
         "--parameters has no step in which a checkpoint is saved; leave out --save-every");
@@ -207,6 +212,7 @@ std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
 int plan(PlanOptions options) {
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
+  require_groups_used(options, options.stages);
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
@@ -289,6 +295,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_stages_flag(flags, options.stages);
   flags.value("--ranks", "N", "number of ranks (default 4)",
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
+  add_group_flags(flags, options);
   flags.value("--as", "WHERE",
               "device of the ranks, cpu or cuda; it need not be here (default cpu)",
               [](const auto& text) { options.as = read_as(text); });

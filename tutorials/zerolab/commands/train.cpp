@@ -90,10 +90,9 @@ void write_sample(Trainer& training, const RunSetup& setup, int64_t n, TextSampl
 
 // What to try depends on the stage, which the memory does not know.
 [[noreturn]] void rethrow_with_advice(const OutOfMemory& e, StageKind stage) {
-  const char* advice = e.pool == Pool::host ? ""
-                       : stage == StageKind::zero3
-                           ? " With more ranks each keeps a smaller shard."
-                           : " A higher ZeRO stage keeps less on each rank.";
+  const char* advice = e.pool == Pool::host      ? ""
+                       : shards_parameter(stage) ? " With more ranks each keeps a smaller shard."
+                                                 : " A higher ZeRO stage keeps less on each rank.";
   throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
 }
 
@@ -277,6 +276,7 @@ int train(TrainOptions options) {
   const bool first = is_first(process);  // else the process of rank 0 writes and prints
   if (!first) hush(options);
   const RunSetup setup = set_up_run(options, kDefaultRanks, process);
+  require_groups_used(options, {setup.spec.engine.stage});
   const StageKind stage = setup.spec.engine.stage;
   const std::string note = first ? check_resume(options) : "";
   require_memory(setup.spec, setup, {stage});
@@ -353,9 +353,11 @@ void add_train(CLI::App& app, Invocation& invocation) {
               [] { return train(options); });
   add_run_flags(flags, options);
   flags.group("Ranks");
-  flags.value("--stage", "STAGE", "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)",
+  flags.value("--stage", "STAGE",
+              "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help(),
               [](const auto& text) { options.stage = read_stage(text); });
   add_rank_flags(flags, options, kDefaultRanks);
+  add_group_flags(flags, options);
   add_link_flags(flags, options);
   add_model_flags(flags, options);
   add_data_flags(flags, options);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "tutorials/terminal/memory_bar.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -40,10 +41,12 @@ Parts sent(const StageOutcome& s) {
 std::string group(const char* title, const Comparison& c, const Terminal& terminal,
                   const auto& parts_of) {
   int64_t scale = 0;
+  size_t names = 5;  // the length of the longest
   std::vector<Parts> all;
   for (const StageOutcome& s : c.stages) {
     all.push_back(s.out_of_memory ? Parts() : parts_of(s));
     scale = std::max(scale, total(all.back()));
+    names = std::max(names, std::strlen(name(s.stage)));
   }
   if (scale == 0) return "";
   std::string text;
@@ -51,7 +54,7 @@ std::string group(const char* title, const Comparison& c, const Terminal& termin
     std::string head = std::string("  ") + (i == 0 ? title : "");
     head.resize(8, ' ');
     head += name(c.stages[i].stage);
-    head.resize(15, ' ');
+    head.resize(8 + names + 2, ' ');
     text += head + (c.stages[i].out_of_memory ? "does not fit\n"
                                               : bar(all[i], scale, kColumns, terminal) + "  " +
                                                     human_bytes(total(all[i])) + "\n");

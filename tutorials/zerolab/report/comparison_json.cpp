@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/version.h"
@@ -88,6 +89,7 @@ Json outcome(const StageOutcome& s) {
                {"max_abs_difference_to_ddp", number(s.max_abs_difference_to_ddp)},
                {"promised_equal_to", name(s.promised_equal_to)},
                {"bitwise_equal", s.bitwise_equal}});
+  if (s.weights_part_of_bound) json["weights_part_of_bound"] = number(*s.weights_part_of_bound);
   if (const auto& d = s.gradient_deviation)
     json["gradient_deviation"] = {{"part_of_bound", number(d->part_of_bound)},
                                   {"rank", d->rank},
@@ -180,7 +182,7 @@ Json settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
                  {"reduce_bucket_size", config.reduce_bucket_size},
                  {"allgather_bucket_size", config.allgather_bucket_size},
                  {"configuration", configuration(setup)}}}});
-  for (const StageKind stage : kStages)
+  for (const StageKind stage : all_stages())
     if (std::ranges::find(listed, stage) != listed.end())
       json["settings"]["stages"].push_back(name(stage));
   json["data"]["hash"] = hexadecimal(data_hash(setup));

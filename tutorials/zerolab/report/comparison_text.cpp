@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -70,6 +71,8 @@ bool blamed_elsewhere(const StageOutcome& s, const Comparison& c) {
 }
 
 std::string equality(const StageOutcome& s, bool promised) {
+  if (bits_of(s.stage) == VariantBits::lossy) return "lossy";
+  if (bits_of(s.stage) == VariantBits::rounding) return "rounding";
   if (s.stage == s.promised_equal_to) return "-";  // the others are compared with it
   if (s.bitwise_equal) return std::string("= ") + name(s.promised_equal_to);
   return std::string(promised ? "NOT " : "not ") + name(s.promised_equal_to);
@@ -124,6 +127,13 @@ std::string verdict(const Comparison& c) {
   if (c.ok() && !c.bits_promised)
     return "All memory and traffic is as predicted, to the byte. Bits were not compared: NCCL adds "
            "in its own order (zerolab.ordered is false), so stages may differ by rounding.\n";
+  const auto promises_less = [](const StageOutcome& s) {
+    return bits_of(s.stage) != VariantBits::equal;
+  };
+  if (c.ok() && std::ranges::any_of(c.stages, promises_less))
+    return "Every stage has the bits that it promises, variants that add otherwise or communicate "
+           "fewer bits are within their bounds, and all memory and traffic is as predicted, to the "
+           "byte.\n";
   if (c.ok())
     return "Every stage has the bits that it promises, and all memory and traffic is as predicted, "
            "to the byte.\n";
@@ -132,7 +142,10 @@ std::string verdict(const Comparison& c) {
     if (s.out_of_memory) continue;
     if (c.bits_promised && !s.bitwise_equal && !blamed_elsewhere(s, c))
       wrong += str(name(s.stage), " does not have the bits of ", name(s.promised_equal_to), ". ");
-    if (!s.gradient_within_bound() && s.gradient_deviation)
+    if (s.weights_part_of_bound.value_or(0) > 1)
+      wrong += str(name(s.stage), "'s gathered weights differ from its shards by ",
+                   digits(*s.weights_part_of_bound, 3), " times what 8 bits allow. ");
+    if (s.gradient_deviation && s.gradient_deviation->part_of_bound > 1)
       wrong += deviation(s.stage, *s.gradient_deviation);
     if (s.diagnosis.found())
       wrong +=
@@ -188,6 +201,11 @@ std::string comparison_text(const ComparisonReport& report, const Terminal& term
   if (std::ranges::any_of(c.stages, [](const auto& s) { return s.gradient_deviation.has_value(); }))
     row(table, "gradient of step 1: part of bound", [](const StageOutcome& s) {
       return s.gradient_deviation ? digits(s.gradient_deviation->part_of_bound, 2) : "-";
+    });
+  if (std::ranges::any_of(c.stages,
+                          [](const auto& s) { return s.weights_part_of_bound.has_value(); }))
+    row(table, "gathered weights: part of bound", [](const StageOutcome& s) {
+      return s.weights_part_of_bound ? digits(*s.weights_part_of_bound, 2) : "-";
     });
   const auto section = [&](const char* title, Pool pool, auto measured, auto predicted) {
     table.heading(title);

@@ -58,7 +58,7 @@ std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& s
   for (const StagePlan& p : plans) {
     if (p.out_of_memory) continue;
     const std::string which = name(p.stage);
-    if (p.stage == StageKind::zero3)
+    if (p.stage == StageKind::zero3 && plans.back().stage == p.stage)
       return str("Take zero3: it is the only one listed that fits",
                  spec.engine.overlap.max_reuse_distance > 0 || spec.engine.reproducible
                      ? ".\n"

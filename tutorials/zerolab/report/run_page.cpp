@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/page/page.h"
@@ -47,7 +48,7 @@ RunPage::RunPage(const RunSetup& setup, const std::string& kind, const std::stri
                  Files files)
     : setup_(setup), kind_(kind), settings_(settings), files_(std::move(files)) {
   if (files_.folder.empty()) return;
-  for (const StageKind stage : kStages) recordings_.try_emplace(stage, setup.spec.ranks);
+  for (const StageKind stage : all_stages()) recordings_.try_emplace(stage, setup.spec.ranks);
 }
 
 std::string RunPage::file() const {

@@ -52,6 +52,12 @@ void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
   if (options.seed) replace(loaded, "--seed", "zerolab.seed", *options.seed, config.seed, text);
   if (options.stage)
     replace(loaded, "--stage", "zero_optimization.stage", options.stage, config.stage, stage);
+  const auto groups = [&](const char* flag, const char* key, int given, int64_t& value) {
+    if (given > 0) replace(loaded, flag, key, int64_t(given), value, text);
+  };
+  groups("--ranks-per-node", "zero_optimization.zero_hpz_partition_size", options.ranks_per_node,
+         config.ranks_per_node);
+  groups("--replicas", "zerolab.replicas", options.replicas, config.replicas);
   if (options.model) replace(loaded, "--model", "zerolab.model", options.model, config.model, word);
   if (options.data) replace(loaded, "--data", "zerolab.data", options.data, config.data, word);
   if (options.precision)

@@ -1,0 +1,54 @@
+#include "stages/variants/quantized.h"
+
+#include <memory>
+#include <utility>
+
+namespace zl {
+namespace {
+
+Work both(Work codes, Work scales, std::function<void()> then) {
+  const auto held = std::make_shared<Work>(std::move(scales));
+  return and_then(std::move(codes), [held, then = std::move(then)] {
+    held->wait();
+    then();
+  });
+}
+
+int64_t groups_of(int64_t n) { return (n + Quantized::kGroup - 1) / Quantized::kGroup; }
+
+}  // namespace
+
+Quantized new_quantized(Memory& memory, const Shape& shape, int bits) {
+  const int64_t rows = shape[0], n = shape[1];
+  Quantized q;
+  q.bits = bits;
+  q.codes = Tensor::empty(memory, MemoryUse::communication, {rows, n * bits / 8}, Dtype::u8);
+  q.scales = Tensor::empty(memory, MemoryUse::communication, {rows, groups_of(n)}, Dtype::f32);
+  return q;
+}
+
+Quantized rows(const Quantized& all, int64_t first, int64_t count) {
+  const auto of = [&](const Tensor& t) { return t.slice(first * t.dim(-1), {count, t.dim(-1)}); };
+  Quantized q;
+  q.bits = all.bits;
+  q.codes = of(all.codes);
+  q.scales = of(all.scales);
+  return q;
+}
+
+Work gather_quantized(Communicator& comm, const Quantized& all, const std::string& name,
+                      std::function<void()> then) {
+  Work codes = comm.all_gather(all.codes, {name, Purpose::parameter});
+  return both(std::move(codes), comm.all_gather(all.scales, {name + " scales", Purpose::scales}),
+              std::move(then));
+}
+
+Work exchange_quantized(Communicator& comm, const Quantized& from, const Quantized& to,
+                        const std::string& name, std::function<void()> then) {
+  Work codes = comm.all_to_all(from.codes, to.codes, {name, Purpose::gradient});
+  return both(std::move(codes),
+              comm.all_to_all(from.scales, to.scales, {name + " scales", Purpose::scales}),
+              std::move(then));
+}
+
+}  // namespace zl

@@ -1,0 +1,25 @@
+// Quantised tensors on their way between ranks: their codes and their scales, in two calls.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "dist/communicator.h"
+#include "tensor/kernels.h"
+
+namespace zl {
+
+// Uninitialised. shape: (R, n).
+Quantized new_quantized(Memory& memory, const Shape& shape, int bits);
+// Rows [first, first + count).
+Quantized rows(const Quantized& all, int64_t first, int64_t count);
+
+// Each starts two collectives; then() runs when both have been waited for. Rows are divided among
+// the ranks. In the log, scales have their own purpose, and codes that of `name`: "… parameter" or
+// "… gradient".
+Work gather_quantized(Communicator& comm, const Quantized& all, const std::string& name,
+                      std::function<void()> then);
+Work exchange_quantized(Communicator& comm, const Quantized& from, const Quantized& to,
+                        const std::string& name, std::function<void()> then);
+
+}  // namespace zl

@@ -1,0 +1,80 @@
+// ZeRO stage 3 with quantised gradients (qgZ of ZeRO++, arXiv:2306.10209, section 3.3): gradients
+// are reduced in 4 bits and two levels. Ranks of a node exchange them and add, then nodes do.
+#include "stages/stage.h"
+#include "stages/variants/quantized.h"
+#include "tensor/kernels.h"
+
+namespace zl {
+namespace {
+
+class ThisStage final : public Stage {
+  using Stage::Stage;
+
+  void allocate(UnitState& u) override {
+    u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
+    u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
+    u.optimizer = new_shard_optimizer(u);
+  }
+
+  bool reduces_every_micro_batch() const override { return true; }
+  void before_backward(UnitState& u) override {
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+  }
+  // Row x * Y + y is the shard of rank x of node y: rank x of this node passes it on.
+  Work reduce_gradient(UnitState& u) override {
+    const int64_t X = intra().size(), Y = inter().size(), n = u.partition.shard();
+    u.quantized = new_quantized(memory(), {X * Y, n}, 4);
+    u.received = new_quantized(memory(), {X * Y, n}, 4);
+    for (int64_t x = 0; x < X; ++x)
+      for (int64_t y = 0; y < Y; ++y)
+        kernel::quantize(u.full_gradient.slice((y * X + x) * n, {n}),
+                         rows(u.quantized, x * Y + y, 1));
+    return exchange_quantized(intra(), u.quantized, u.received, u.name() + " gradient",
+                              [this, &u] { reduce_between_nodes(u); });
+  }
+  void reduce_between_nodes(UnitState& u) {
+    const int64_t X = intra().size(), Y = inter().size(), n = u.partition.shard();
+    u.quantized = {};
+    add_rows(u, {Y, n}, X);
+    u.quantized = new_quantized(memory(), {Y, n}, 4);
+    kernel::quantize(u.gradient_sum, u.quantized);
+    u.gradient_sum = {};
+    u.received = new_quantized(memory(), {Y, n}, 4);
+    exchange_quantized(inter(), u.quantized, u.received, u.name() + " gradient", [&u] {
+      u.quantized = {};
+    }).wait();
+    add_rows(u, {1, n}, Y);
+    kernel::divide(comm().size(), u.gradient_sum);
+  }
+  // The sum of what came from `ranks` ranks, in their order.
+  void add_rows(UnitState& u, const Shape& from_each, int64_t ranks) {
+    u.gradient_sum = Tensor::zeros(memory(), MemoryUse::communication, from_each, Dtype::f32);
+    for (int64_t r = 0; r < ranks; ++r)
+      kernel::dequantize(rows(u.received, r * from_each[0], from_each[0]), u.gradient_sum,
+                         Write::add);
+    u.received = {};
+  }
+  void after_reduce(UnitState& u) override {
+    kernel::accumulate(u.gradient_sum, u.gradient_shard);
+    u.gradient_sum = {};
+    u.full_gradient = {};
+  }
+
+  void update(UnitState& u, const Update& step) override {
+    u.optimizer->update(u.parameter_shard, u.gradient_shard, step.lr, step.gradient_scale);
+  }
+
+  // Full parameters exist only during the unit's forward and backward passes.
+  Work unshard(UnitState& u) override {
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    kernel::copy(u.parameter_shard, local_shard(u.full_parameter));
+    return all_gather(u, u.full_parameter);
+  }
+  void reshard(UnitState& u) override { u.full_parameter = {}; }
+};
+
+}  // namespace
+
+ZL_STAGE(zero3_qgz)
+
+}  // namespace zl
