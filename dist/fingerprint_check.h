@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,10 @@ class FingerprintCheck {
   // process: what a rank allocates before a call is then allocated before any rank gives the
   // transport that call.
   virtual void compare_calls_only_on_timeout() {}
+
+  // Called again and again while this rank waits here for other processes, on its thread: for a
+  // transport whose data moves only while the rank calls it. It may throw. Empty: nothing.
+  virtual void while_waiting(std::function<void()>) {}
 
   // A send or receive is posted, and matches one that the other rank posts. post() returns its
   // number in the flight recorder. Each must be withdrawn in the end: without a match that fails

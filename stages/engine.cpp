@@ -2,11 +2,13 @@
 
 #include <numeric>
 
+#include "stages/variants/shipped.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 
-StageOptions stage_options(const EngineOptions& o, Memory* host) {
+StageOptions stage_options(const EngineOptions& given, Memory* host) {
+  const EngineOptions o = as_shipped(given);
   const Dtype accumulated = o.grad_accum_dtype.value_or(o.precision);
   require_input(is_float(o.precision), "parameters of ", name(o.precision), " cannot be trained");
   require_input(accumulated == o.precision || accumulated == Dtype::f32,
@@ -32,7 +34,9 @@ StageOptions stage_options(const EngineOptions& o, Memory* host) {
                        .reproducible = o.reproducible,
                        .ranks_per_node = o.ranks_per_node,
                        .replicas = o.replicas,
-                       .placement = {}};
+                       .placement = {},
+                       .grouping = grouping_of(o),
+                       .persistence_threshold = o.persistence_threshold.value_or(0)};
   if (offload) options.placement = {.parameter = nullptr, .gradient = host, .optimizer = host};
   return options;
 }

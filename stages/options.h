@@ -5,15 +5,32 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "stages/grouping.h"
 
 namespace zl {
 
 // The paper's four, and variants of them (stages/variants/variants.h).
-enum class StageKind { ddp, zero1, zero2, zero3, hsdp, zero3_hpz, zero3_qwz, zero3_qgz };
+enum class StageKind {
+  ddp,
+  zero1,
+  zero2,
+  zero3,
+  hsdp,
+  zero3_hpz,
+  zero3_qwz,
+  zero3_qgz,
+  deepspeed_1,
+  deepspeed_2,
+  deepspeed_3,
+  fsdp2,
+  fsdp2_no_reshard,
+  torch_ddp
+};
 inline constexpr StageKind kStages[] = {StageKind::ddp, StageKind::zero1, StageKind::zero2,
                                         StageKind::zero3};
 const char* name(StageKind kind);
@@ -66,6 +83,16 @@ struct StageOptions {
   int ranks_per_node = 0;  // X: so many consecutive ranks are a group "intra"
   int replicas = 0;        // R of hsdp: each group of N / R ranks holds the whole state
   Placement placement;
+  // Which parameters are gathered, reduced and freed together; empty: the model's units.
+  MakeGrouping grouping;
+  int64_t persistence_threshold = 0;  // [n] deepspeed-3 keeps smaller parameters in full
+};
+
+// Which settings a file gives even where they have our default. A preset takes its system's default
+// for the others (stages/variants/shipped.h).
+struct GivenSettings {
+  bool reduce_bucket_size = false, allgather_bucket_size = false, prefetch_bucket_size = false,
+       max_live_parameters = false, max_reuse_distance = false;
 };
 
 // What initialize() takes: the stage, the optimizer and the arithmetic of a step. DeepSpeed's JSON
@@ -85,6 +112,8 @@ struct EngineOptions {
 
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
   Overlap overlap;
+  std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3; empty: as it is shipped
+  GivenSettings given;
   // The same bits for every number of ranks N and of micro-batches per step A with the same N * A:
   // gradients of micro-batches are added one after another in fp32, whichever rank they come from.
   bool reproducible = false;

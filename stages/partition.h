@@ -25,6 +25,7 @@ class Partition {
   int64_t full() const { return full_; }                                  // [n] with padding
   int64_t shard() const { return shard_; }                                // [n]
   int64_t offset(size_t parameter) const { return offsets_[parameter]; }  // [n] in the full unit
+  size_t parameters() const { return parameters_.size(); }
 
   // The part of one parameter that is in a range of the full unit.
   struct Piece {

@@ -10,9 +10,24 @@
 
 namespace zl {
 
-Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
-    : comm_(comm), device_(memory), options_(std::move(options)), units_(units.size()) {
+namespace {
+
+Grouping grouped(const std::vector<Unit>& units, const MakeGrouping& make) {
   require(!units.empty(), "a stage needs at least one unit");
+  for (size_t i = 0; i < units.size(); ++i)
+    require(units[i].index == int(i), "unit ", units[i].name, " is number ", i,
+            " of the model's list, but its index is ", units[i].index);
+  return make ? make(units) : group_by_unit(units);
+}
+
+}  // namespace
+
+Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
+    : comm_(comm),
+      device_(memory),
+      options_(std::move(options)),
+      grouping_(grouped(units, options_.grouping)),
+      units_(grouping_.units.size()) {
   require(!options_.reproducible || !options_.communication_dtype ||
               *options_.communication_dtype == gradient_type(),
           "reproducible sums are communicated in ", name(gradient_type()));
@@ -23,10 +38,8 @@ Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, Stage
     inter_ = comm_.split(place, "inter");
   }
   std::unordered_set<const Parameter*> seen;
-  for (size_t i = 0; i < units.size(); ++i) {
-    Unit& unit = units[i];
-    require(unit.index == int(i), "unit ", unit.name, " is number ", i,
-            " of the model's list, but its index is ", unit.index);
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const Unit& unit = grouping_.units[i];
     units_[i].unit = &unit;
     units_[i].partition = Partition(
         unit, comm_.size(), options_.reproducible ? kernel::kSquaresBlock : Partition::kAlignment,
@@ -60,8 +73,8 @@ void Stage::start() {
     allocate(u);
     require(u.kept_parameter().defined(), "allocate: unit ", u.name(),
             " has no full_parameter and no parameter_shard");
-    require(u.full_gradient.defined() || u.gradient_shard.defined(), "allocate: unit ", u.name(),
-            " has no full_gradient and no gradient_shard");
+    require(!keeps_gradient() || u.full_gradient.defined() || u.gradient_shard.defined(),
+            "allocate: unit ", u.name(), " has no full_gradient and no gradient_shard");
     require(u.optimizer != nullptr, "allocate: unit ", u.name(), " has no optimizer");
     initialize(u);
     const bool replicated = u.full_parameter.defined();
@@ -143,6 +156,10 @@ Tensor Stage::gradient_shard(const UnitState& u) const {
 }
 
 void Stage::clear_gradient(UnitState& u) {
+  if (!keeps_gradient()) {
+    u.full_gradient = u.gradient_shard = {};
+    return;
+  }
   kernel::fill(0, u.full_gradient.defined() ? u.full_gradient : u.gradient_shard);
 }
 
@@ -175,6 +192,10 @@ int64_t Stage::gradients_added(int64_t micro_batches) const {
 Dtype Stage::gradient_type() const {
   if (options_.reproducible) return compute_type(options_.dtype);
   return options_.gradient_dtype.value_or(options_.dtype);
+}
+
+Dtype Stage::communication_type() const {
+  return options_.communication_dtype.value_or(gradient_type());
 }
 
 // ---- communication ---------------------------------------------------------------------------
@@ -236,7 +257,7 @@ Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
   const bool apart = u.backward_gradient.defined();
   if (apart) u.communicated_gradient = std::exchange(u.backward_gradient, {});
   const Tensor gradient = apart ? u.communicated_gradient : full_gradient;
-  const Dtype type = options_.communication_dtype.value_or(gradient_type());
+  const Dtype type = communication_type();
   if (gradient.dtype() == type) return gradient;
   const Tensor copy = Tensor::empty(device_, MemoryUse::communication, {gradient.numel()}, type);
   kernel::copy(gradient, copy);

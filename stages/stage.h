@@ -24,6 +24,7 @@ class Stage {
  public:
   // `units`, `comm` and `memory` must outlive the stage. Throws std::invalid_argument unless
   // units[i].index is i, each parameter is in one unit, and no other stage holds the model.
+  // The stage's units are these, or what StageOptions::grouping makes of them.
   // make_stage() calls start() afterwards.
   Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options);
   virtual ~Stage();
@@ -47,6 +48,17 @@ class Stage {
   virtual Work unshard(UnitState&) { return {}; }       // full parameters are about to be used
   virtual void reshard(UnitState&) {}                   // they are not used any more
 
+  // ---- What only some of stages/variants/ define.
+
+  // False: gradients exist from backward to the update; before_backward() allocates what is absent.
+  virtual bool keeps_gradient() const { return true; }
+  // False: a bucket closes before the unit that would make it larger than reduce_bucket_size.
+  virtual bool buckets_may_exceed() const { return true; }
+  // reduce_gradient() was called for every unit of a bucket. A stage that reduces them together
+  // does it here.
+  virtual Work reduce_bucket() { return {}; }
+  virtual void after_backward() {}  // the pass of a micro-batch and its reductions have ended
+
   // ---- What a stage file uses.
 
   // Flat tensors for `u`. Gradients are zeros, because backward adds to them; parameters are
@@ -58,6 +70,8 @@ class Stage {
   Tensor new_shard_tensor(const UnitState& u, MemoryUse use, const Communicator& group);
   std::unique_ptr<FlatOptimizer> new_full_optimizer(const UnitState& u);
   std::unique_ptr<FlatOptimizer> new_shard_optimizer(const UnitState& u);
+  Dtype gradient_type() const;       // micro-batches are accumulated in it
+  Dtype communication_type() const;  // of reductions
   // This rank's part of a full tensor, in the same memory.
   Tensor local_shard(const Tensor& full) const;
   Tensor local_shard(const Tensor& full, const Communicator& group) const;
@@ -87,7 +101,13 @@ class Stage {
   // ---- What the schedule and readers use.
 
   std::vector<UnitState>& units() { return units_; }
-  const UnitState& state(const Unit& u) const { return units_[size_t(u.index)]; }
+  // The units that the states belong to.
+  const std::vector<Unit>& grouped_units() const { return grouping_.units; }
+  const UnitState& state(const Unit& grouped) const { return units_[size_t(grouped.index)]; }
+  // The states whose parameters a pass of this unit of the model may use.
+  const std::vector<int>& states_of(const Unit& of_model) const {
+    return grouping_.used_by[size_t(of_model.index)];
+  }
   Communicator& comm() { return comm_; }
   // The ranks that a unit is sharded among: all, or those of a replica.
   Communicator& shard_group() const { return replicas() > 1 ? *intra_ : comm_; }
@@ -105,7 +125,7 @@ class Stage {
   void finish_reduction(UnitState& u);  // after its Work: restores types, then after_reduce()
   // How many gradients were added that the update has to divide by.
   int64_t gradients_added(int64_t micro_batches) const;
-  void clear_gradient(UnitState& u);  // after an update, for the next step
+  void clear_gradient(UnitState& u);  // after an update, for the next step: sets or frees it
   // Waits for every all-gather of parameters that is in flight.
   void wait_for_parameters();
   // The parameters of all units in order.
@@ -116,7 +136,6 @@ class Stage {
  private:
   void initialize(UnitState& u);
   std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, int64_t first, int64_t n);
-  Dtype gradient_type() const;
   Reduction group_reduction() const;
   Tensor gradient_to_reduce(UnitState& u, Tensor& full_gradient);
   const Tensor& initial_sum(UnitState& u, const Tensor& accumulator);
@@ -125,6 +144,7 @@ class Stage {
   Communicator& comm_;
   Memory& device_;
   StageOptions options_;
+  Grouping grouping_;
   std::vector<UnitState> units_;
   std::vector<Parameter*> parameters_;
   std::unique_ptr<Communicator> intra_, inter_;  // null: there are no groups

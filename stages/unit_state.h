@@ -19,7 +19,7 @@ enum class ParameterState {
 };
 
 struct UnitState {
-  Unit* unit = nullptr;
+  const Unit* unit = nullptr;
   Partition partition;
 
   // Flat tensors of partition.full() or partition.shard() elements. The stage decides which of them
@@ -50,6 +50,7 @@ struct UnitState {
   // Kept by the schedule (stages/schedule/).
   ParameterState parameters = ParameterState::unsharded;
   Work unshard_work;
+  int running = 0;                 // passes that are under way
   int forward_passes = 0;          // of this micro-batch that backward has not gone through yet
   int64_t completed_in = 0;        // the micro-batch whose gradient was complete last
   bool in_backward = false;        // backward has begun to fill this unit's gradient

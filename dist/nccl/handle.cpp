@@ -33,12 +33,6 @@ class Inside {
 
 }  // namespace
 
-std::chrono::microseconds pause_after_poll(int polls) {
-  using std::chrono::microseconds;
-  if (polls <= 64) return microseconds(0);
-  return std::min(microseconds(10) * (1 << std::min(polls - 65, 3)), microseconds(50));
-}
-
 class NcclHandle::Turn {
  public:
   enum class Wait { until_free, not_at_all };
@@ -167,8 +161,7 @@ void NcclHandle::poll(NcclComm* comm, const char* what, const std::function<bool
     require_no_error(comm, what, state);
     if (state == NcclResult::success && done()) return;
     require_in_time(what, began);
-    const auto pause = pause_after_poll(polls);
-    pause.count() > 0 ? std::this_thread::sleep_for(pause) : std::this_thread::yield();
+    rest_after_poll(polls);
   }
 }
 

@@ -22,6 +22,7 @@
 
 #include "dist/fingerprint_check.h"
 #include "dist/nccl/api.h"
+#include "dist/polling.h"
 
 namespace zl {
 
@@ -34,11 +35,6 @@ struct NcclJoin {
       inside;                // the NCCL function that the rank is in now, for reports; null: none
   std::string machine = {};  // the name of the rank's machine
 };
-
-// How long a rank sleeps after its n-th poll of NCCL. Longer each time, so that slow operations do
-// not keep a core busy, but at most 50 us: NCCL takes a group in 50 to 100 us, and a step has
-// dozens.
-std::chrono::microseconds pause_after_poll(int polls);
 
 class NcclHandle {
  public:

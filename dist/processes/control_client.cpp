@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dist/polling.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -64,11 +65,21 @@ std::vector<std::string> ControlClient::all_gather_object(const Call& call, cons
 std::string ControlClient::enter(const Call& call, const std::string& text) {
   send(ControlMessage::enter, WireWriter().text(text).take());
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return entered_ || failed_; });
+  wait(lock, [&] { return entered_ || failed_; });
   const auto texts = std::exchange(entered_, {});
   lock.unlock();
   if (!texts) throw_failure(call);
   return *texts;
+}
+
+void ControlClient::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
+  if (!action_) return changed_.wait(lock, done);
+  for (int polls = 1; !done(); ++polls) {
+    lock.unlock();
+    action_();
+    lock.lock();
+    changed_.wait_for(lock, std::max(pause_after_poll(polls), 10us), done);
+  }
 }
 
 int64_t ControlClient::post(const Call& call, const EventStream& events) {
@@ -85,7 +96,7 @@ void ControlClient::wait_for_match(int64_t record) {
   set_state(record, CallState::waiting);
   send(ControlMessage::alive, "", true);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return posted_.at(record).matched || failed_; });
+  wait(lock, [&] { return posted_.at(record).matched || failed_; });
   const Posted posted = posted_.at(record);
   lock.unlock();
   if (!posted.matched) throw_failure(posted.call);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,7 @@ class ControlClient final : public FingerprintCheck {
   std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
                                              const EventStream& events) override;
   void compare_calls_only_on_timeout() override { only_on_timeout_ = true; }
+  void while_waiting(std::function<void()> action) override { action_ = std::move(action); }
   int64_t post(const Call& call, const EventStream& events) override;
   void wait_for_match(int64_t record) override;
   bool has_match(int64_t record) const override;
@@ -61,6 +63,8 @@ class ControlClient final : public FingerprintCheck {
   void send(ControlMessage kind, const std::string& body, bool all_records = false);
   // Returns the texts of all ranks when they have entered the call.
   std::string enter(const Call& call, const std::string& text);
+  // Returns when `done`, which is asked under `lock`.
+  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
   void wait_for_failure(const std::string& why);
   void run_failed(const RunFailure& failure);
   void lose_server(const std::string& why);
@@ -69,7 +73,8 @@ class ControlClient final : public FingerprintCheck {
   const int64_t timeout_, alive_interval_;  // [ns]
   const std::unique_ptr<Connection> connection_;
   FlightRecorder flight_;
-  bool only_on_timeout_ = false;  // of the rank's thread
+  bool only_on_timeout_ = false;  // these two of the rank's thread
+  std::function<void()> action_;  // while it waits
   std::mutex sending_;
   int64_t sent_calls_ = 0;  // under sending_: what the server has seen of flight_
   std::atomic<bool> failed_{false}, closing_{false};

@@ -11,8 +11,6 @@
 #include <optional>
 #include <thread>
 
-#include "dist/nccl/errors.h"
-#include "dist/nccl/nccl_communicator.h"
 #include "dist/processes/bootstrap.h"
 #include "dist/processes/control_client.h"
 #include "dist/processes/control_server.h"
@@ -49,27 +47,26 @@ std::string detail_of(const std::exception& error) {
 
 class ProcessRun {
  public:
-  ProcessRun(const LaunchedRank& place, const RankOptions& options, const NcclOptions& nccl,
-             const ProcessOptions& process)
+  ProcessRun(const LaunchedRank& place, const RankOptions& options,
+             const ProcessTransport& transport, const ProcessOptions& process)
       : place_(place),
         options_(options),
-        nccl_(nccl),
-        api_(require_nccl(nccl.api)),
+        transport_(transport),
         events_(place.rank, options.event_capacity) {
     const RankIdentity self{place.run,   place.rank, place.size, process.settings,
                             host_name(), boot_id(),  process.gpu};
     const BootstrapOptions bootstrap{place.address, place.port, at_least(1s), process.interrupted};
     std::unique_ptr<Connection> connection;
     if (place.rank == 0) {
-      id_ = nccl_unique_id(api_);
-      auto connections = accept_ranks(self, bootstrap, std::string(id_.bytes, sizeof id_.bytes));
+      welcome_ = transport.welcome();
+      auto connections = accept_ranks(self, bootstrap, welcome_);
       auto [near, far] = socket_pair();
       connections[0] = std::make_unique<Connection>(std::move(near));
       connection = std::make_unique<Connection>(std::move(far));
       server_ = std::make_unique<ControlServer>(std::move(connections), at_least(500ms));
     } else {
       Welcome welcome = connect_to_rank_0(self, bootstrap);
-      id_ = WireReader(welcome.welcome).get<NcclUniqueId>();
+      welcome_ = welcome.welcome;
       connection = std::move(welcome.connection);
     }
     client_ = std::make_unique<ControlClient>(place.rank, std::move(connection), at_least(500ms));
@@ -97,13 +94,9 @@ class ProcessRun {
 
   void run_rank(const std::function<void(Communicator&)>& body) {
     pthread_setname_np(pthread_self(), str("rank ", place_.rank).c_str());
-    std::unique_ptr<NcclCommunicator> communicator;
+    std::unique_ptr<Communicator> communicator;
     try {
-      if (nccl_.choose_gpu) nccl_.choose_gpu(place_.rank);
-      communicator = std::make_unique<NcclCommunicator>(
-          NcclJoin{api_, id_, place_.rank, place_.size, options_.timeout, inside_,
-                   nccl_.machine ? nccl_.machine(place_.rank) : str(host_name(), " ", boot_id())},
-          *client_, events_, nccl_.ordered);
+      communicator = transport_.join(welcome_, *client_, events_);
       body(*communicator);
       communicator->finish();
     } catch (const std::exception& error) {
@@ -148,11 +141,9 @@ class ProcessRun {
 
   // A thread cannot be ended from outside, so the process exits.
   [[noreturn]] void give_up() {
-    const char* const function = inside_;
-    const std::string text =
-        str("rank ", place_.rank, ": communication failed: ", client_->failure().why, "\n",
-            report(), "this rank did not end within timeout and grace; it is ",
-            function ? "in " : "outside NCCL", function ? function : "", "\n");
+    const std::string text = str(
+        "rank ", place_.rank, ": communication failed: ", client_->failure().why, "\n", report(),
+        "this rank did not end within timeout and grace; it is ", transport_.where(), "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     std::_Exit(4);
@@ -160,13 +151,11 @@ class ProcessRun {
 
   const LaunchedRank& place_;
   const RankOptions& options_;
-  const NcclOptions& nccl_;
-  const NcclApi& api_;
-  NcclUniqueId id_;
+  const ProcessTransport& transport_;
+  std::string welcome_;
   EventStream events_;                     // outlives the records that point into it
   std::unique_ptr<ControlServer> server_;  // on rank 0
   std::unique_ptr<ControlClient> client_;
-  std::atomic<const char*> inside_{nullptr};  // the NCCL function that the rank is in
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;  // written by the rank's thread before ended_
 };
@@ -174,12 +163,12 @@ class ProcessRun {
 }  // namespace
 
 void run_process_rank(const LaunchedRank& place, const std::function<void(Communicator&)>& body,
-                      const RankOptions& options, const NcclOptions& nccl,
+                      const RankOptions& options, const ProcessTransport& transport,
                       const ProcessOptions& process) {
   require_input(place.size <= kMostRanks, place.size, " ranks are too many: one run has up to ",
                 kMostRanks, " processes");
   set_last_failure_report("");
-  ProcessRun(place, options, nccl, process).run(body);
+  ProcessRun(place, options, transport, process).run(body);
 }
 
 }  // namespace zl

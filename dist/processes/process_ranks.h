@@ -1,11 +1,14 @@
-// One rank of several processes, with NCCL moving its data.
+// One rank of several processes, which find each other, compare their calls and end together. A
+// transport moves their data (nccl_transport.h, mpi_transport.h).
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
-#include "dist/nccl/nccl_ranks.h"
+#include "dist/fingerprint_check.h"
 #include "dist/processes/launch_environment.h"
+#include "dist/run_ranks.h"
 
 namespace zl {
 
@@ -15,15 +18,27 @@ struct ProcessOptions {
   std::function<bool()> interrupted;  // polled while the ranks connect
 };
 
+// Makes the communicator of the rank.
+struct ProcessTransport {
+  // Called on rank 0 before the ranks connect: what all ranks need to join.
+  std::function<std::string()> welcome = [] { return std::string(); };
+  // Called on the rank's thread, which also destroys the result, before `others` and `events`.
+  std::function<std::unique_ptr<Communicator>(const std::string& welcome, FingerprintCheck& others,
+                                              EventStream& events)>
+      join;
+  // What a rank that hangs is in, for the report before the process exits.
+  std::function<std::string()> where;
+};
+
 // Runs `body` as the rank that a launcher made of this process, and returns when all ranks have
 // ended. Throws the rank's own error, or CommunicationError for the failure of another rank or of
 // the communication. If one rank throws OutOfMemory, all do. After a failure a rank ends within
 // `options.timeout` and the time of its own work; if that takes another `timeout` and
 // `options.grace`, the process exits with code 4, as run_ranks() says. The end of the launcher (its
-// parent process) is a failure. Throws InputError if NCCL is not built in, or if the processes were
-// started differently. At most kMostRanks ranks.
+// parent process) is a failure. Throws InputError if the processes were started differently. At
+// most kMostRanks ranks.
 void run_process_rank(const LaunchedRank& place, const std::function<void(Communicator&)>& body,
-                      const RankOptions& options, const NcclOptions& nccl,
+                      const RankOptions& options, const ProcessTransport& transport,
                       const ProcessOptions& process);
 
 }  // namespace zl

@@ -241,11 +241,12 @@ void read_offload_optimizer(ConfigBlock& zero, JudgedStage stage, Config& config
 }
 
 // A key that DeepSpeed takes with and without "stage3_". Only stage 3 uses it.
-void read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage, int64_t& target) {
+// Returns whether the key is given.
+bool read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage, int64_t& target) {
   const std::string longer = "stage3_" + key;
   const int64_t before = target;
   const bool first = zero.read(longer.c_str(), target);
-  if (!zero.read(key.c_str(), target) && !first) return;
+  if (!zero.read(key.c_str(), target) && !first) return false;
   if (first && zero.given(key.c_str()))
     zero.error(key.c_str(), str("is the same key as ", longer, ", which is ",
                                 *zero.get<int64_t>(longer.c_str()), "; leave one of the two out"));
@@ -253,15 +254,25 @@ void read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage
     zero.note(first ? longer.c_str() : key.c_str(),
               str("has no effect in stage ", int(parent(*stage)),
                   ": parameters are sharded in stage 3 only"));
+  return true;
 }
 
 // Absent and null mean the default: false, or DeepSpeed's true in stage 3 and false elsewhere.
-void read_overlap(ConfigBlock& zero, JudgedStage stage, Overlap& overlap) {
+void read_overlap(ConfigBlock& zero, JudgedStage stage, Config& config) {
+  Overlap& overlap = config.overlap;
   if (!shards_parameter(stage.value_or(StageKind::zero3))) overlap.overlap_comm = false;
   zero.read("overlap_comm", overlap.overlap_comm);
-  read_of_stage3(zero, "prefetch_bucket_size", stage, overlap.prefetch_bucket_size);
-  read_of_stage3(zero, "max_live_parameters", stage, overlap.max_live_parameters);
-  read_of_stage3(zero, "max_reuse_distance", stage, overlap.max_reuse_distance);
+  GivenSettings& given = config.given;
+  given.prefetch_bucket_size =
+      read_of_stage3(zero, "prefetch_bucket_size", stage, overlap.prefetch_bucket_size);
+  given.max_live_parameters =
+      read_of_stage3(zero, "max_live_parameters", stage, overlap.max_live_parameters);
+  given.max_reuse_distance =
+      read_of_stage3(zero, "max_reuse_distance", stage, overlap.max_reuse_distance);
+  int64_t threshold = 0;
+  if (stage.value_or(StageKind::deepspeed_3) == StageKind::deepspeed_3 &&
+      read_of_stage3(zero, "param_persistence_threshold", stage, threshold))
+    config.persistence_threshold = threshold;
 }
 
 // DeepSpeed refuses these scalings together with a reduce-scatter of gradients.
@@ -315,8 +326,8 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
     block.note(key,
                str("has no effect: --stage ", name(*source.stage), " wins, and not ", name(kind)));
   else if (config.stage != StageKind::zero3)
-    block.note(key, str("has no effect in stage ", int(config.stage.value_or(StageKind::ddp)),
-                        ": it is for stage 3"));
+    block.note(key, str("has no effect in stage ",
+                        int(parent(config.stage.value_or(StageKind::ddp))), ": it is for stage 3"));
   else if (several)
     for (const auto& [one, active] : {std::pair{"zero_quantized_weights", weights},
                                       {"zero_quantized_gradients", gradients},
@@ -336,14 +347,27 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
 
 void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& source, Config& config) {
   ConfigBlock zero = top.block("zero_optimization");
-  if (const auto stage = zero.get<int64_t>("stage")) config.stage = kStages[*stage];
+  const auto number = zero.get<int64_t>("stage");
+  if (number && config.as && parent(*config.as) != kStages[*number])
+    zero.error("stage",
+               str("is ", *number, ", but zerolab.as is \"", name(*config.as),
+                   "\", which is a stage ", int(parent(*config.as)), "; leave one of the two out"));
+  else if (number && !config.as)
+    config.stage = kStages[*number];
   read_variants(zero, zerolab, source, config);
-  zero.read("reduce_bucket_size", config.reduce_bucket_size);
-  zero.read("allgather_bucket_size", config.allgather_bucket_size);
+  config.given.reduce_bucket_size = zero.read("reduce_bucket_size", config.reduce_bucket_size);
+  config.given.allgather_bucket_size =
+      zero.read("allgather_bucket_size", config.allgather_bucket_size);
   JudgedStage stage = source.stage ? source.stage : config.stage.value_or(StageKind::ddp);
   if (source.several_stages) stage = std::nullopt;
   read_offload_optimizer(zero, stage, config);
-  read_overlap(zero, stage, config.overlap);
+  if (config.as && source.several_stages)
+    zerolab.note("as", str("several stages run here: list ", name(*config.as), " among them"));
+  if (config.as && config.offload_optimizer)
+    zero.error("offload_optimizer", str("is not imitated by ", name(*config.as), "; leave it out"));
+  read_overlap(zero, stage, config);
+  if (stage == StageKind::torch_ddp && config.given.reduce_bucket_size)
+    zero.note("reduce_bucket_size", "has no effect: torch-ddp's buckets have 1 MiB, then 25 MiB");
   if (read_deprecated(zero, "cpu_offload_param", "offload_param"))
     zero.note("cpu_offload_param", "has no effect yet: parameters stay in device memory");
   const auto is_false = [&](const char* key) {

@@ -12,6 +12,8 @@
 
 #include "nn/gpt.h"
 #include "stages/deepspeed/reader.h"
+#include "stages/variants/shipped.h"
+#include "stages/variants/variants.h"
 #include "tensor/error.h"
 #include "tensor/printable.h"
 
@@ -153,20 +155,42 @@ bool read_defaults(ConfigBlock& zerolab) {
   return true;
 }
 
+// "deepspeed-2": one of the presets.
+void read_preset(ConfigBlock& zerolab, Config& config) {
+  const auto text = zerolab.get<std::string>("as");
+  if (!text) return;
+  std::vector<std::string> names;
+  std::string all;
+  for (const StageKind kind : all_stages()) {
+    if (!is_as_shipped(kind)) continue;
+    if (*text == name(kind)) config.as = config.stage = kind;
+    names.push_back(name(kind));
+    all += (all.empty() ? "" : ", ") + names.back();
+  }
+  const std::string nearest = nearest_name(*text, names);
+  if (!config.as)
+    zerolab.error("as", str("expected one of ", all, ", not ", in_quotes(*text),
+                            nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
+}
+
 void read_zerolab(ConfigBlock& zerolab, Config& config) {
+  read_preset(zerolab, config);
   zerolab.read("separate_master", config.optimizer.separate_master);
   zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
   zerolab.read("replicas", config.replicas);
   zerolab.read("recompute", config.recompute);
   zerolab.read("ordered", config.ordered);
   zerolab.read("reproducible", config.reproducible);
+  if (config.as && config.reproducible)
+    zerolab.error("reproducible",
+                  str(name(*config.as), " adds as the system that it imitates; leave it out"));
   if (config.reproducible && !config.ordered)
     zerolab.error("reproducible",
                   "needs sums in rank order, and \"ordered\" is false; leave one of the two out");
   else if (!config.ordered)
     zerolab.note("ordered",
-                 "false lets NCCL choose the order of sums, so stages agree except for rounding; "
-                 "ranks without NCCL still add in rank order");
+                 "false lets NCCL or MPI choose the order of sums, so stages agree except for "
+                 "rounding; ranks without them still add in rank order");
   config.model = zerolab.get<std::string>("model");
   const auto& names = gpt_names();
   if (config.model && std::find(names.begin(), names.end(), *config.model) == names.end()) {
@@ -298,6 +322,8 @@ EngineOptions engine_options(const Config& config) {
           .reduce_bucket_size = config.reduce_bucket_size,
           .allgather_bucket_size = config.allgather_bucket_size,
           .overlap = config.overlap,
+          .persistence_threshold = config.persistence_threshold,
+          .given = config.given,
           .reproducible = config.reproducible,
           .ranks_per_node = int(config.ranks_per_node),
           .replicas = int(config.replicas),

@@ -29,7 +29,9 @@ constexpr char kMaster[] = "the master copy and the moments are fp32; write fals
 constexpr char kNoDisk[] = "nothing is stored on disk";
 constexpr char kNone[] = "zerolab has no such mechanism";
 constexpr char kNoParameters[] = "parameters stay in device memory";
-constexpr char kNoPersistence[] = "every parameter is sharded, whatever its size";
+constexpr char kNoPersistence[] =
+    "every parameter is sharded, whatever its size; \"zerolab\": {\"as\": \"deepspeed-3\"} keeps "
+    "small ones in full";
 constexpr char kPrefetch[] =
     "stage 3: elements unsharded ahead of their use; 0: a unit is unsharded right before it";
 constexpr char kMaxLive[] =
@@ -228,6 +230,9 @@ constexpr ConfigKey kRows[] = {
      "train --save-every writes checkpoints, which any stage and number of ranks can load"},
 
     {kOurs, "defaults", choice("ours deepspeed"), "", "\"ours\"", honoured, "of absent keys"},
+    {kOurs, "as", text, "", "", honoured,
+     "a system as it is shipped, instead of the paper's stage: deepspeed-1, deepspeed-2, "
+     "deepspeed-3, fsdp2, fsdp2-no-reshard or torch-ddp"},
     {kOurs, "reproducible", boolean, "", "false", honoured,
      "the same bits for every number of ranks and of micro-batches per step with the same product: "
      "gradients are added one after another, in fp32"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stages/deepspeed/reader.h"
+#include "stages/variants/shipped.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -120,6 +121,7 @@ void add_reports_and_ours(const Config& c, Values& v) {
   }
   add_monitor("csv_monitor", c.csv_monitor, v);
   add_monitor("tensorboard", c.tensorboard, v);
+  v["zerolab.as"] = json(c.as ? std::optional<std::string>(name(*c.as)) : std::nullopt);
   v["zerolab.reproducible"] = json(c.reproducible);
   v["zerolab.ordered"] = json(c.ordered);
   v["zerolab.replicas"] = json(std::max<int64_t>(1, c.replicas));
@@ -189,7 +191,14 @@ bool is_second_name(const ConfigKey& key) {
 }  // namespace
 
 std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
-  const Config& c = loaded.config;
+  Config c = loaded.config;
+  if (c.as) {
+    const EngineOptions shipped = as_shipped(engine_options(c));
+    c.reduce_bucket_size = shipped.reduce_bucket_size;
+    c.allgather_bucket_size = shipped.allgather_bucket_size;
+    c.overlap = shipped.overlap;
+    c.optimizer.separate_master = shipped.optimizer.separate_master;
+  }
   Values values{{"train_batch_size", json(c.micro_batch * c.accumulation * loaded.ranks)},
                 {"zerolab.defaults", json(loaded.deepspeed_defaults ? "deepspeed" : "ours")}};
   add_training(c, values);

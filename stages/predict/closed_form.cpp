@@ -4,7 +4,9 @@
 #include <numeric>
 
 #include "stages/predict/peaks.h"
+#include "stages/predict/shipped_forms.h"
 #include "stages/predict/variant_forms.h"
+#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tensor/kernels.h"
 
@@ -136,6 +138,7 @@ bool has_closed_formula(MemoryUse use) {
 }
 
 Prediction predict(const PredictionInput& in) {
+  if (is_as_shipped(in.stage)) return predict_as_shipped(in);
   const int64_t full = sum(in.units), shard = full / shards(in);
   const bool sharded = shards_parameter(in.stage);
   const bool offloads = in.offload_optimizer && shards_optimizer(in.stage);

@@ -31,7 +31,12 @@ struct PredictionInput {
   Overlap overlap;
   bool reproducible = false;   // gradients are then accumulated and communicated in fp32
   std::vector<int64_t> units;  // [n] padded size of each unit, root first
-  int64_t parameters = 0;      // [n] of all units without padding; only checkpoints need it
+  // Of presets: the sizes of each unit's parameters, the units that a pass of each unit of the
+  // model uses, and the size below which deepspeed-3 keeps a parameter in full. [n]
+  std::vector<std::vector<int64_t>> unit_parameters;
+  std::vector<std::vector<int>> used_by;
+  int64_t persistence_threshold = 0;
+  int64_t parameters = 0;  // [n] of all units without padding; only checkpoints need it
 };
 
 // [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks, in reproducible mode to
@@ -50,6 +55,9 @@ struct Prediction {
   // Of one rank and step: of a step that updates, and with purpose `check` of one whose gradient is
   // not finite.
   CommunicationLog traffic;
+  // The part of `traffic` that a skipped step does not make, of a stage that gathers some
+  // parameters before their use and others after the update.
+  CommunicationLog after_update;
 };
 Prediction predict(const PredictionInput& input);
 

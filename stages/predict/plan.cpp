@@ -47,7 +47,7 @@ StagePlan plan_unlimited(const TrainingSpec& spec, StageKind stage, int rank) {
   const RankReport dry = dry_run(unlimited, rank);
   const Prediction prediction = predict(unlimited, dry, formulas_apply(spec));
   plan.memory = memory_rows(rank, dry, prediction, dry);
-  plan.traffic = traffic_rows(stage, {}, prediction.traffic, {.steps = 1});
+  plan.traffic = traffic_rows(stage, {}, prediction, {.steps = 1});
   plan.peak_total = dry.rest.peak_total();
   plan.peak_host = dry.host.peak_total();
   plan.init_peak_total = dry.init_peak_total;

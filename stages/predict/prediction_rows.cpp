@@ -5,6 +5,7 @@
 #include <map>
 
 #include "stages/predict/dry_run.h"
+#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 
 namespace zl {
@@ -29,7 +30,12 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
   int64_t parameters = 0;
   for (const Unit& u : model->units())
     for (const Parameter* p : u.parameters) parameters += p->numel();
-  const EngineOptions& o = spec.engine;
+  const EngineOptions o = as_shipped(spec.engine);
+  const Grouping grouping = grouping_of(o)(model->units());
+  std::vector<std::vector<int64_t>> unit_parameters(grouping.units.size());
+  for (size_t i = 0; i < grouping.units.size(); ++i)
+    for (const Parameter* p : grouping.units[i].parameters)
+      unit_parameters[i].push_back(p->numel());
   const RankGroups groups = rank_groups(o.stage, spec.ranks, {o.ranks_per_node, o.replicas});
   return {.stage = o.stage,
           .ranks = spec.ranks,
@@ -45,7 +51,10 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
           .offload_optimizer = o.offload_optimizer,
           .overlap = o.overlap,
           .reproducible = o.reproducible,
-          .units = padded_unit_sizes(model->units(), spec.ranks, o.reproducible),
+          .units = padded_unit_sizes(grouping.units, spec.ranks, o.reproducible),
+          .unit_parameters = std::move(unit_parameters),
+          .used_by = grouping.used_by,
+          .persistence_threshold = o.persistence_threshold.value_or(0),
           .parameters = parameters};
 }
 
@@ -66,6 +75,7 @@ Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formula
   TrainingSpec unlimited = spec;
   unlimited.device_memory = unlimited.host_memory = 0;
   p.traffic = dry_run(unlimited, 0, spec.engine.accumulation).log;
+  p.after_update = predict(prediction_input(spec)).after_update;
   p.traffic.add(Collective::all_gather, Purpose::check, spec.ranks, spec.ranks * 8, spec.ranks);
   return p;
 }
@@ -96,7 +106,7 @@ std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured,
 }
 
 std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& log,
-                                     const CommunicationLog& predicted, const StepCount& count) {
+                                     const Prediction& predicted, const StepCount& count) {
   std::map<TrafficKey, TrafficRow> rows;
   const auto row = [&](const TrafficKey& key) -> TrafficRow& {
     TrafficRow& r = rows[key];
@@ -107,12 +117,18 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& lo
     TrafficRow& r = row(key);
     r.calls = t.calls, r.elements = t.elements, r.sent = t.sent_bytes();
   }
-  for (const auto& [key, t] : predicted.rows()) {
+  for (const auto& [key, t] : predicted.traffic.rows()) {
     const int64_t times = count.with(stage, key.purpose);
     if (times == 0 && !rows.contains(key)) continue;
     TrafficRow& r = row(key);
     r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
     r.predicted_sent = times * t.sent_bytes_times_n / t.ranks;
+  }
+  for (const auto& [key, t] : predicted.after_update.rows()) {
+    TrafficRow& r = row(key);
+    r.predicted_calls -= count.skipped * t.calls;
+    r.predicted_elements -= count.skipped * t.elements;
+    r.predicted_sent -= count.skipped * t.sent_bytes();
   }
   std::vector<TrafficRow> list;
   for (const auto& [key, r] : rows) list.push_back(r);

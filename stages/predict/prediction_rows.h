@@ -50,6 +50,6 @@ std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured,
                                    const Prediction& prediction, const RankReport& dry);
 // Totals over all steps of the run.
 std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& log,
-                                     const CommunicationLog& predicted, const StepCount& count);
+                                     const Prediction& predicted, const StepCount& count);
 
 }  // namespace zl

@@ -18,7 +18,8 @@ int first_kept_unit(const std::vector<UnitState>& units, const Overlap& overlap)
   int first = int(units.size());
   int64_t behind = 0, live = units[0].partition.full();
   while (first > 1) {
-    const int64_t n = units[size_t(first - 1)].partition.full();
+    const UnitState& u = units[size_t(first - 1)];
+    const int64_t n = shards_parameters(u) ? u.partition.full() : 0;
     if (2 * behind >= overlap.max_reuse_distance || live + n > overlap.max_live_parameters) break;
     behind += n;
     live += n;
@@ -65,11 +66,11 @@ void FullParameters::before_backward(UnitState& u) {
 // Backward needs root at once, because it begins with root's output head. A unit that runs inside
 // itself is still needed too.
 void FullParameters::after_forward(UnitState& u) {
-  if (u.unit->running == 0 && !stays_for_backward(u)) reshard(stage_, u);
+  if (u.running == 0 && !stays_for_backward(u)) reshard(stage_, u);
 }
 
 void FullParameters::after_backward(UnitState& u) {
-  if (u.unit->running == 0) reshard(stage_, u);
+  if (u.running == 0) reshard(stage_, u);
 }
 
 void FullParameters::end_forward() {
@@ -101,6 +102,7 @@ void FullParameters::prefetch(const UnitState& u, Next next) {
   int64_t ahead = 0;
   UnitState* v = (this->*next)(u);
   for (; v && ahead < overlap.prefetch_bucket_size; v = (this->*next)(*v)) {
+    if (!shards_parameters(*v)) continue;
     const int64_t n = v->partition.full();
     if (v->parameters == ParameterState::sharded) {
       if (n > overlap.max_live_parameters - live()) return;
@@ -114,7 +116,7 @@ void FullParameters::prefetch(const UnitState& u, Next next) {
 int64_t FullParameters::live() const {
   int64_t n = 0;
   for (const UnitState& u : units_)
-    if (u.parameters != ParameterState::sharded) n += u.partition.full();
+    if (shards_parameters(u) && u.parameters != ParameterState::sharded) n += u.partition.full();
   return n;
 }
 

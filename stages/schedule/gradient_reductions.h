@@ -32,6 +32,7 @@ class GradientReductions {
   Stage& stage_;
   Bucket bucket_;
   std::vector<InFlight> in_flight_;  // of one bucket
+  Work bucket_work_;                 // of the same bucket, where its units are reduced together
 };
 
 }  // namespace zl

@@ -1,6 +1,7 @@
 #include "stages/schedule/step_schedule.h"
 
 #include <cmath>
+#include <ranges>
 #include <utility>
 
 #include "optim/clip.h"
@@ -25,29 +26,49 @@ void StepSchedule::leave() {
   events().set_unit(running_.empty() ? "" : running_.back()->name());
 }
 
+// A pass of a unit of the model is one of each unit that it uses; they nest.
+
 void StepSchedule::before_forward(Unit& unit, bool recorded) {
-  UnitState& u = state(unit);
+  for (const int i : stage_.states_of(unit)) begin_forward(stage_.units()[size_t(i)], recorded);
+}
+
+void StepSchedule::after_forward(Unit& unit) {
+  for (const int i : std::views::reverse(stage_.states_of(unit)))
+    end_forward(stage_.units()[size_t(i)]);
+}
+
+void StepSchedule::before_backward(Unit& unit) {
+  for (const int i : stage_.states_of(unit)) begin_backward(stage_.units()[size_t(i)]);
+}
+
+void StepSchedule::after_backward(Unit& unit) {
+  for (const int i : std::views::reverse(stage_.states_of(unit)))
+    end_backward(stage_.units()[size_t(i)]);
+}
+
+void StepSchedule::begin_forward(UnitState& u, bool recorded) {
   if (recorded) ++u.forward_passes;
   enter(u, "before_forward");
   if (backward_runs_)
     unshard(stage_, u);  // a unit inside a checkpointed one: the order of the pass is unknown
   else
     parameters_.before_forward(u);
+  ++u.running;
   events().set_unit(u.name());
 }
 
-void StepSchedule::after_forward(Unit& unit) {
-  UnitState& u = state(unit);
+void StepSchedule::end_forward(UnitState& u) {
+  --u.running;
   stage_.announce(u, "after_forward");
   parameters_.after_forward(u);
-  if (unit.index == 0 && unit.running == 0) parameters_.end_forward();
+  if (u.unit->index == 0 && u.running == 0) parameters_.end_forward();
   leave();
 }
 
-void StepSchedule::before_backward(Unit& unit) {
-  UnitState& u = state(unit);
+void StepSchedule::begin_backward(UnitState& u) {
   enter(u, "before_backward");
   parameters_.before_backward(u);
+  ++u.running;
   events().set_unit(u.name());
   if (std::exchange(u.in_backward, true)) return;  // an earlier pass of this micro-batch
   require(u.completed_in != micro_batch_, "unit ", u.name(),
@@ -58,8 +79,8 @@ void StepSchedule::before_backward(Unit& unit) {
   stage_.begin_backward(u);
 }
 
-void StepSchedule::after_backward(Unit& unit) {
-  UnitState& u = state(unit);
+void StepSchedule::end_backward(UnitState& u) {
+  --u.running;
   if (--u.forward_passes == 0) gradient_complete(u);
   stage_.announce(u, "after_backward");
   parameters_.after_backward(u);
@@ -94,6 +115,7 @@ void StepSchedule::backward(Tape& tape, const Var& loss, double scale, bool last
   reductions_.finish();
   if (last) reduce_earlier();
   if (last) reduce_across();
+  stage_.after_backward();
   events().set_unit("");
   nonfinite_.end_micro_batch();
 }

@@ -58,7 +58,10 @@ class StepSchedule final : public UnitObserver {
   void after_backward(Unit& unit) override;
 
  private:
-  UnitState& state(Unit& unit) { return stage_.units()[size_t(unit.index)]; }
+  void begin_forward(UnitState& u, bool recorded);
+  void end_forward(UnitState& u);
+  void begin_backward(UnitState& u);
+  void end_backward(UnitState& u);
   EventStream& events() { return stage_.memory().events(); }
   void enter(UnitState& u, const char* event);
   void leave();

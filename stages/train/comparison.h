@@ -35,8 +35,9 @@ struct StageOutcome {
   // Of the stages that ran and promise the same bits, the first; itself if there is no other, or if
   // a variant does not promise bits.
   StageKind promised_equal_to = StageKind::ddp;
-  bool bitwise_equal = false, bitwise_equal_to_ddp = false;  // losses, norms and weights
-  double max_abs_difference_to_ddp = 0;                      // of the weights
+  // Losses, norms and weights; norms to rounding where they are added in another order.
+  bool bitwise_equal = false, bitwise_equal_to_ddp = false;
+  double max_abs_difference_to_ddp = 0;  // of the weights
   // How far the first step's gradient is from ddp's, as a part of what rounding allows, and in
   // zero3_qgz its 4 bits: with several micro-batches per step, and in variants that add otherwise.
   std::optional<GradientDeviation> gradient_deviation;
@@ -64,9 +65,10 @@ struct StageHooks {
   std::function<void(StageKind, Trainer&)> at_start, after_step, at_end;
 };
 
-// Runs `spec` once per stage, ddp first and always. With several micro-batches per step zero3
-// brings zero2, because they promise the same bits, and the first step's gradient of each stage
-// must be within rounding of ddp's. Stages that do not fit the spec's memory are reported as such.
+// Runs `spec` once per stage, ddp first and always. With several micro-batches per step stages that
+// shard gradients bring zero2, because they promise the same bits, and the first step's gradient of
+// each stage must be within rounding of ddp's. Stages that do not fit the spec's memory are
+// reported as such.
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
                           const std::function<void(StageKind, const StepRecord&)>& on_step = {},
                           const StageHooks& hooks = {});

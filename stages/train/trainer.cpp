@@ -7,13 +7,16 @@
 
 #include "nn/data/windows.h"
 #include "stages/train/training_checkpoints.h"
+#include "stages/variants/shipped.h"
 #include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
 
 namespace zl {
 
-const char* name(Transport transport) { return transport == Transport::nccl ? "nccl" : "threads"; }
+const char* name(Transport transport) {
+  return transport == Transport::nccl ? "nccl" : transport == Transport::mpi ? "mpi" : "threads";
+}
 
 namespace {
 
@@ -239,8 +242,9 @@ RankOptions rank_options(const TrainingSpec& spec) {
                 "a link is simulated only between ranks that are threads on the CPU, not between ",
                 spec.device != DeviceKind::cpu      ? "GPUs"
                 : spec.transport == Transport::nccl ? "ranks on NCCL"
+                : spec.transport == Transport::mpi  ? "ranks on MPI"
                                                     : "ranks of another engine");
-  const Overlap& overlap = spec.engine.overlap;
+  const Overlap overlap = as_shipped(spec.engine).overlap;
   if (on_cpu &&
       (overlap.overlap_comm || overlap.prefetch_bucket_size > 0 || options.link.simulated()))
     options.lane = true;

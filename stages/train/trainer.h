@@ -25,9 +25,9 @@ struct RankBackends {
   std::unique_ptr<Backend> device, host;
 };
 
-// What moves data between ranks: threads that read each other's memory, or NCCL with a GPU per
-// rank.
-enum class Transport { threads, nccl };
+// What moves data between ranks: threads that read each other's memory, NCCL with a GPU per rank,
+// or MPI between processes on CPUs.
+enum class Transport { threads, nccl, mpi };
 const char* name(Transport transport);
 
 struct TrainingSpec {
@@ -45,7 +45,7 @@ struct TrainingSpec {
   RunRanks run_ranks;  // makes the ranks; empty: threads that read each other's memory
   // The transport of `run_ranks`; predictions assume it too.
   Transport transport = Transport::threads;
-  bool ordered_sums = true;             // false: NCCL adds in an order of its choice
+  bool ordered_sums = true;             // false: NCCL or MPI adds in its own order
   DeviceKind device = DeviceKind::cpu;  // what the ranks compute on; likewise for a dry run
   // Makes the backends of one rank, on its own thread; empty: the CPU. A dry run needs none.
   std::function<RankBackends(int rank)> backends;
@@ -66,7 +66,7 @@ struct TrainingSpec {
   // Whether sums over ranks add in rank order; otherwise stages are equal but for rounding.
   bool ordered() const { return transport == Transport::threads || ordered_sums; }
   // Whether such a sum first brings the other ranks' values into scratch memory.
-  bool uses_scratch() const { return transport == Transport::nccl && ordered_sums; }
+  bool uses_scratch() const { return transport != Transport::threads && ordered_sums; }
 };
 
 // The options with which run_training() makes the ranks: spec.rank_options, and a lane for each

@@ -5,6 +5,7 @@
 namespace zl {
 
 MakeStage make_hsdp, make_zero3_hpz, make_zero3_qwz, make_zero3_qgz;
+MakeStage make_deepspeed_1, make_deepspeed_2, make_deepspeed_3, make_fsdp2, make_torch_ddp;
 
 std::span<const Variant> variants() {
   static constexpr Variant table[] = {
@@ -19,6 +20,22 @@ std::span<const Variant> variants() {
        VariantGroups::nodes,
        "reduces gradients in 4 bits, inside nodes of --ranks-per-node X and then between (ZeRO++)",
        make_zero3_qgz},
+      {StageKind::deepspeed_1, "deepspeed-1", StageKind::zero1, VariantBits::norm_order,
+       VariantGroups::none, "all-reduces gradients in buckets of 5e8 elements (DeepSpeed)",
+       make_deepspeed_1},
+      {StageKind::deepspeed_2, "deepspeed-2", StageKind::zero2, VariantBits::norm_order,
+       VariantGroups::none, "all-reduces gradients in buckets of 5e8 elements (DeepSpeed)",
+       make_deepspeed_2},
+      {StageKind::deepspeed_3, "deepspeed-3", StageKind::zero3, VariantBits::norm_order,
+       VariantGroups::none, "keeps small parameters and what is used again (DeepSpeed)",
+       make_deepspeed_3},
+      {StageKind::fsdp2, "fsdp2", StageKind::zero3, VariantBits::equal, VariantGroups::none,
+       "frees gradients after the step (PyTorch's fully_shard)", make_fsdp2},
+      {StageKind::fsdp2_no_reshard, "fsdp2-no-reshard", StageKind::zero3, VariantBits::equal,
+       VariantGroups::none, "keeps parameters from forward to backward (PyTorch)", make_fsdp2},
+      {StageKind::torch_ddp, "torch-ddp", StageKind::ddp, VariantBits::norm_order,
+       VariantGroups::none, "copies gradients into buckets that are never freed (PyTorch)",
+       make_torch_ddp},
   };
   return table;
 }

@@ -37,6 +37,7 @@ const std::vector<Package> packages = {
     {"CUDA", "(cuda|cublas|curand|cooperative_groups|nvtx3|thrust|cub/).*",
      "(tensor/cuda|tests/cuda/on_cpu)/.*", "only in tensor/cuda/ and its tests"},
     {"NCCL", "nccl.*", "dist/nccl/.*", "only in dist/nccl/"},
+    {"MPI", "mpi\\.h", "dist/mpi/mpi_plugin\\.cpp", "only in dist/mpi/mpi_plugin.cpp"},
     {"nlohmann-json", "nlohmann/.*", ".*\\.cpp", "only in .cpp files"},
     {"CLI11", "CLI/.*", "tutorials/(zerolab|lesson)/.*\\.cpp",
      "only in .cpp files of tutorials/zerolab/ and lesson/"},
@@ -111,6 +112,7 @@ TEST_CASE("the layer check finds every kind of wrong include", "[architecture]")
   CHECK(wrong("tensor/cpu/matmul.cpp", "#include <Eigen/Core>"));
   CHECK(wrong("tensor/memory.cpp", "#include <cuda_runtime.h>"));
   CHECK(wrong("dist/threads/thread_communicator.cpp", "#include <nccl.h>"));
+  CHECK(wrong("dist/mpi/mpi_communicator.cpp", "#include <mpi.h>"));
   CHECK(wrong("stages/deepspeed/config.h", "#include <nlohmann/json.hpp>"));
   CHECK(wrong("stages/deepspeed/config.cpp", "#include <CLI/CLI.hpp>"));
   CHECK(wrong("nn/gpt.cpp", "#include <catch2/catch_test_macros.hpp>"));
@@ -127,6 +129,7 @@ TEST_CASE("the layer check lets right includes and comments pass", "[architectur
   CHECK(right("nn/gpt.cpp", "/*\n#include \"stages/stage.h\"\n*/"));
   CHECK(right("tensor/cuda/matmul.cu", "#include <cublas_v2.h>"));
   CHECK(right("dist/nccl/nccl_communicator.cpp", "#include <nccl.h>"));
+  CHECK(right("dist/mpi/mpi_plugin.cpp", "#include <mpi.h>"));
   CHECK(right("nn/formats/weights.cpp", "#include <nlohmann/json.hpp>"));
   CHECK(right("tutorials/zerolab/main.cpp", "#include <CLI/CLI.hpp>"));
   CHECK(right("tests/nn/gpt_test.cpp",

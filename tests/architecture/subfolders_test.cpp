@@ -41,7 +41,7 @@ const std::vector<Subfolder> subfolders = {
 
     {"stages/schedule", "stages/[^/]*|stages/(variants|predict|train|diagnosis)/.*|tutorials/.*"},
     {"stages/numerics", "stages/[^/]*|stages/(schedule|variants|predict|train)/.*|tutorials/.*"},
-    {"stages/variants", "stages/(predict|train)/.*|tutorials/.*"},
+    {"stages/variants", "stages/engine.cpp|stages/(predict|train|deepspeed)/.*|tutorials/.*"},
     {"stages/predict", "stages/train/.*|tutorials/.*"},
     {"stages/train", "tutorials/.*"},
     {"stages/diagnosis", "stages/train/.*|tutorials/.*"},

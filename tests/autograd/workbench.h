@@ -26,6 +26,7 @@ inline std::vector<double> values(const Tensor& t) {
     case Dtype::f16: return widened(kernel::download<f16>(t));
     case Dtype::f64: return kernel::download<double>(t);
     case Dtype::i32: return widened(kernel::download<int32_t>(t));
+    case Dtype::u8: break;  // codes of a quantized message: no graph has them
   }
   return {};
 }
@@ -45,6 +46,7 @@ inline void assign(const Tensor& to, const std::vector<double>& from) {
     case Dtype::f16: return upload_rounded<f16>(from, to);
     case Dtype::f64: return upload_rounded<double>(from, to);
     case Dtype::i32: return upload_rounded<int32_t>(from, to);
+    case Dtype::u8: break;
   }
 }
 

@@ -143,13 +143,15 @@ TEST_CASE("traces and the log of calls show the group of a call", "[dist]") {
   std::string text;
   write_chrome_trace(traces, [&](std::string_view piece) { text += piece; });
   int in_groups = 0, of_all = 0, arrows = 0;
-  for (const nlohmann::json& event : nlohmann::json::parse(text)["traceEvents"]) {
+  const auto parsed = nlohmann::json::parse(text);
+  for (const nlohmann::json& event : parsed["traceEvents"]) {
     arrows += event["ph"] == "f";
     if (event.value("cat", "") != "collective" || event["ph"] != "X") continue;
     (event["args"].value("group", "") == "intra" ? in_groups : of_all) += 1;
     CHECK(event["args"].contains("group") == (event["args"]["index"] == -1));
   }
-  CHECK((in_groups == 3 && of_all == 3));
+  CHECK(in_groups == 3);
+  CHECK(of_all == 3);
   CHECK(arrows == 2);  // of the call of all ranks, from the last one to the others
   const std::string table = call_table({&times[0], &times[1], &times[2]});
   CHECK_THAT(table, ContainsSubstring("all_gather in intra\n"));

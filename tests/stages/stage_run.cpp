@@ -4,7 +4,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <iterator>
+#include <map>
 
+#include "stages/predict/prediction_rows.h"
 #include "stages/variants/variants.h"
 #include "stages/weights.h"
 #include "tensor/kernels.h"
@@ -58,6 +60,8 @@ EngineOptions engine_options(const StageRunSpec& spec) {
                   .offload_optimizer = spec.offload,
                   .seed = spec.options.seed};
   o.optimizer.lr = spec.lr;
+  if (spec.options.persistence_threshold > 0)
+    o.persistence_threshold = spec.options.persistence_threshold;
   return o;
 }
 
@@ -143,15 +147,22 @@ StageRun run_stage(const StageRunSpec& spec) {
       if (hook) hook(t.engine().stage(), static_cast<OddModel&>(t.model()), t.comm(), t.memory());
     };
   };
+  // In the model's order, whatever units the stage makes of it.
   const auto read = [&](Trainer& t) {
-    const auto append_to = [&](std::vector<float>& all) {
-      return [&](const Parameter&, const Tensor& full) {
-        if (t.comm().rank() == 0)
-          std::ranges::copy(kernel::download_floats(full), std::back_inserter(all));
+    std::map<std::string, std::vector<float>> weights, master;
+    const auto keep_in = [&](auto& by_name) {
+      return [&](const Parameter& p, const Tensor& full) {
+        if (t.comm().rank() == 0) by_name[p.name] = kernel::download_floats(full);
       };
     };
-    visit_parameters(t.engine().stage(), append_to(run.weights));
-    visit_weights(t.engine().stage(), append_to(run.master));
+    visit_parameters(t.engine().stage(), keep_in(weights));
+    visit_weights(t.engine().stage(), keep_in(master));
+    if (t.comm().rank() != 0) return;
+    for (Unit& u : t.model().units())
+      for (const Parameter* p : u.parameters) {
+        std::ranges::copy(weights[p->name], std::back_inserter(run.weights));
+        std::ranges::copy(master[p->name], std::back_inserter(run.master));
+      }
   };
   OddModel model(spec.model);
   for (const Unit& u : model.units())
@@ -182,25 +193,10 @@ StageRun run_stage(const StageRunSpec& spec) {
 }
 
 Prediction predicted(const StageRunSpec& spec) {
-  OddModel model(spec.model);
-  const RankGroups groups =
-      rank_groups(spec.stage, spec.ranks, {spec.options.ranks_per_node, spec.options.replicas});
-  return predict(
-      {.stage = spec.stage,
-       .ranks = spec.ranks,
-       .ranks_per_node = groups.ranks_per_node,
-       .replicas = groups.replicas,
-       .micro_batches = spec.micro_batches,
-       .reduce_bucket_size = spec.options.reduce_bucket_size,
-       .dtype = spec.options.dtype,
-       .gradient_dtype = spec.options.gradient_dtype,
-       .communication_dtype = spec.options.communication_dtype,
-       .optimizer = optimizer_bytes(spec.options.optimizer, spec.options.dtype),
-       .scratch = spec.scratch,
-       .offload_optimizer = spec.offload,
-       .overlap = spec.options.overlap,
-       .reproducible = spec.options.reproducible,
-       .units = padded_unit_sizes(model.units(), spec.ranks, spec.options.reproducible)});
+  const OddData data(spec);
+  PredictionInput in = prediction_input(training_spec(spec, data));
+  in.scratch = spec.scratch;
+  return predict(in);
 }
 
 std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run) {

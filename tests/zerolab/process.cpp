@@ -119,8 +119,9 @@ Finished zerolab(const std::vector<std::string>& arguments) {
   return run({.arguments = arguments});
 }
 
-Finished shell(const std::string& line, double timeout) {
-  return run_command({"/bin/sh", "-c", line}, {.timeout = timeout});
+Finished shell(const std::string& line, double timeout,
+               const std::function<void(pid_t, const std::string&)>& watch) {
+  return run_command({"/bin/sh", "-c", line}, {.timeout = timeout, .watch = watch});
 }
 
 std::vector<std::string> lines(const std::string& text) {

@@ -33,8 +33,9 @@ struct Finished {
 Finished run(const Launch& launch);
 // zerolab with these arguments.
 Finished zerolab(const std::vector<std::string>& arguments);
-// A line for /bin/sh, in which $ZEROLAB is the program. `timeout` [s].
-Finished shell(const std::string& line, double timeout = 60);
+// A line for /bin/sh, in which $ZEROLAB is the program. `timeout` [s], `watch`: as above.
+Finished shell(const std::string& line, double timeout = 60,
+               const std::function<void(pid_t, const std::string&)>& watch = {});
 
 std::vector<std::string> lines(const std::string& text);
 bool contains(const std::string& text, const std::string& part);

@@ -96,6 +96,10 @@ run_zl PATH="$system/bin" ZEROLAB_APT=no compare
 check "ZEROLAB_APT=no ends with 69" ends_with 69
 check "ZEROLAB_APT=no names the packages" says "missing: cmake ninja-build"
 check "ZEROLAB_APT=no calls no apt-get" no_apt_call
+check "MPI is not needed" silent_about libopenmpi-dev
+run_zl PATH="$system/bin" ZEROLAB_APT=no test --mpi
+check "test --mpi needs both MPIs" says "openmpi-bin libopenmpi-dev mpich libmpich-dev"
+check "and ends with 69 without them" ends_with 69
 touch "$work/apt.broken"
 run_zl PATH="$system/bin" compare
 check "a failed installation ends with 69 and the reason" ends_with 69

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "dist/mpi/session.h"
 #include "dist/nccl/errors.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/cli/failure.h"
@@ -143,6 +144,14 @@ int run(const CLI::App& app, const Invocation& invocation) {
   }
 }
 
+// Leaves MPI after success, and after a check that failed, in which all ranks took part. Without
+// that mpirun ends the other ranks, as it should after an error.
+int leave_mpi(int code) {
+  if (code != kFine && code != kFailed) return code;
+  const std::string problem = finish_mpi();
+  return problem.empty() ? code : say(kCommunication, problem);
+}
+
 // Checks that everything printed has arrived. A reader that went away (| head) is no error.
 int finish(int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
@@ -196,7 +205,7 @@ int parse_and_run(int argc, char** argv) {
   } catch (const InputError& error) {
     return usage_error(app, error.what());
   }
-  return finish(run(app, invocation));
+  return leave_mpi(finish(run(app, invocation)));
 }
 
 }  // namespace

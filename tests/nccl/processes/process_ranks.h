@@ -1,7 +1,7 @@
 // Ranks that are processes and communicate through the fake, from bootstrap to leaving.
 #pragma once
 
-#include "dist/processes/process_ranks.h"
+#include "dist/processes/nccl_transport.h"
 #include "tests/dist/processes/free_ports.h"
 #include "tests/dist/ranks.h"
 #include "tests/nccl/processes/process_fake.h"
@@ -46,8 +46,9 @@ inline Processes::Body rank_process(
                              .run = "test",
                              .launcher = "a test"};
     try {
-      run_process_rank(place, [&](Communicator& comm) { body(comm, say); },
-                       {.timeout = run.timeout, .grace = run.timeout}, nccl_options(run, api), {});
+      const RankOptions options{.timeout = run.timeout, .grace = run.timeout};
+      run_process_rank(place, [&](Communicator& comm) { body(comm, say); }, options,
+                       nccl_transport(place, options, nccl_options(run, api)), {});
     } catch (const CommunicationError& error) {
       say(error.what()), code = kCommunication;
     } catch (const InputError& error) {

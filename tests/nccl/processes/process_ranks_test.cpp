@@ -39,7 +39,8 @@ std::vector<ProcessEnd> compare_with_threads(const ProcessRanks& run, StageRunSp
         StageRunSpec processes = spec;
         processes.run = [&](int, const std::function<void(Communicator&)>& body,
                             RankOptions options) {
-          run_process_rank(place, body, options, nccl_options(run, api), {});
+          run_process_rank(place, body, options,
+                           nccl_transport(place, options, nccl_options(run, api)), {});
         };
         const StageRun here = run_stage(processes), threads = run_stage(spec);
         if (child == 0) {  // rank 0 has the reports of all ranks
@@ -225,8 +226,8 @@ std::string end_of_rank(bool launcher_ends) {
       }
     };
     try {
-      run_process_rank({.port = free_ports(), .run = "test", .launcher = "mpirun"}, steps, {},
-                       {.api = &api}, {});
+      const LaunchedRank alone{.port = free_ports(), .run = "test", .launcher = "mpirun"};
+      run_process_rank(alone, steps, {}, nccl_transport(alone, {}, {.api = &api}), {});
     } catch (const CommunicationError& error) {
       text = error.what();
     }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 
 #include "tensor/error.h"
@@ -22,13 +23,16 @@ constexpr int kKind = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 struct Address {
   sockaddr_un is{};
   socklen_t length = 0;
-  // A name that begins with 0 is no file: it is free again when its last socket is closed.
+  // A name that begins with 0 is no file: it is free again when its last socket is closed. Such a
+  // name is known in one network namespace only; a file in ZEROLAB_FAKE_FOLDER is known in all.
   Address(const std::string& name, int rank) {
-    const std::string path = str("zerolab-fake-", name, "-", rank);
-    require(path.size() + 1 < sizeof is.sun_path, "the name '", name, "' is too long");
+    const char* const folder = std::getenv("ZEROLAB_FAKE_FOLDER");
+    const std::string begin = folder ? str(folder, "/") : std::string(1, '\0');
+    const std::string path = str(begin, "zerolab-fake-", name, "-", rank);
+    require(path.size() < sizeof is.sun_path, "the name '", path, "' is too long");
     is.sun_family = AF_UNIX;
-    std::memcpy(is.sun_path + 1, path.data(), path.size());
-    length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+    std::memcpy(is.sun_path, path.data(), path.size());
+    length = socklen_t(offsetof(sockaddr_un, sun_path) + path.size());
   }
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&is); }
 };

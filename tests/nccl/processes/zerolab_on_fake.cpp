@@ -2,10 +2,11 @@
 // launch -n 4 -- train --backend nccl
 // --device cpu` runs on any machine. Only for tests; the program itself knows nothing of this.
 //
-// Two variables of the environment say what goes wrong:
+// Three variables of the environment say what goes wrong, and where the ranks meet:
 //   ZEROLAB_FAKE_FAULT="ncclAllGather:never:rank=1:call=3; …"   as faults_from() reads it
-//   (tests/nccl/fake/faults.h) ZEROLAB_FAKE_DEATHS=unnoticed                               NCCL
-//   never says that a rank is gone
+//                                                               (tests/nccl/fake/faults.h)
+//   ZEROLAB_FAKE_DEATHS=unnoticed   NCCL never says that a rank is gone
+//   ZEROLAB_FAKE_FOLDER=DIR         the ranks meet in files of DIR, also across network namespaces
 // A program that ends well enough to say so, but has misused NCCL, says how on stderr and exits
 // with 99.
 #include <unistd.h>

@@ -162,8 +162,8 @@ TEST_CASE("sums are in rank order unless a file selects another order, which is 
           "[stages]") {
   const auto free = load(R"({"zerolab": {"ordered": false}})");
   CHECK_FALSE(free.config.ordered);
-  CHECK(says(free, "ds.json:1: note: zerolab.ordered: false lets NCCL choose the order",
-             "without NCCL still add in rank order"));
+  CHECK(says(free, "ds.json:1: note: zerolab.ordered: false lets NCCL or MPI choose the order",
+             "ranks without them still add in rank order"));
   const auto ordered = load(R"({"zerolab": {"ordered": true}})");
   CHECK(ordered.config.ordered);
   CHECK_FALSE(says(ordered, "ds.json:1: note: zerolab.ordered"));

@@ -20,7 +20,7 @@ Sent sent_by(const StageEvidence& e, int rank, Purpose purpose) {
   for (size_t at = 0; at + 5 <= numbers.size(); at += 5) {
     const auto number = [&](size_t k) { return int64_t(numbers[at + k]); };
     if (Purpose(number(1)) == purpose)
-      all[Collective(number(0))] = {number(2), number(3), number(4)};
+      all[Collective(number(0))] = {number(2), number(3), number(4), e.c.ranks};
   }
   return all;
 }

@@ -215,8 +215,9 @@ int bench_comm(CommOptions options) {
       process ? choose_device_of_process(options, options.dtype, process->local_rank)
               : choose_device(options, options.dtype, spec.ranks);
   const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
-  require_input(backend.on_nccl() || !options.unordered,
-                "--unordered leaves sums to NCCL, but these ranks are threads; leave it out");
+  require_input(
+      !backend.on_threads() || !options.unordered,
+      "--unordered leaves sums to NCCL or MPI, but these ranks are threads; leave it out");
   check(options, process ? process->local_size : spec.ranks, device.on_gpus());
   place(spec, device);
   place(spec, backend, device, settings(options));
@@ -293,9 +294,10 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
   add_device_flag(flags, options);
   add_backend_flag(
       flags, options,
-      "how ranks communicate: threads, nccl, or auto: nccl if each rank has a GPU (default auto)");
+      "how ranks communicate: threads, nccl, mpi, or auto: nccl if each rank has a GPU, mpi if\n"
+      "mpirun or srun started ranks without (default auto)");
   flags.toggle("--unordered",
-               "NCCL chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
+               "NCCL or MPI chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
                options.unordered);
   add_timeout_flag(flags, options);
   add_output_flags(flags, options);

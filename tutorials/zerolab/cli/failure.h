@@ -13,6 +13,7 @@
 #include "stages/train/trainer.h"
 #include "tensor/error.h"
 #include "tensor/memory.h"
+#include "tutorials/zerolab/cli/interrupt.h"
 
 namespace zl::cli {
 
@@ -53,7 +54,8 @@ inline std::string interrupted_by(int signal) {
 // The error ends a run because of a signal, on this rank or on another one.
 inline bool is_interrupt(const std::exception& e, int signal) {
   if (dynamic_cast<const Interrupted*>(&e)) return true;
-  return signal != 0 && dynamic_cast<const CommunicationError*>(&e);
+  return signal != 0 && dynamic_cast<const CommunicationError*>(&e) &&
+         !is_death_before(signal, e.what());
 }
 
 inline Failure unforeseen(const std::exception& e) {
@@ -78,7 +80,8 @@ inline Failure failure_of(const std::exception_ptr& error, int signal) {
             "this machine has no memory left; try a smaller model, fewer ranks or a smaller "
             "micro-batch"};
   } catch (const CommunicationError& e) {  // another rank may have been the first to be interrupted
-    return signal != 0 ? interrupted : Failure{kCommunication, e.what()};
+    return signal != 0 && !is_death_before(signal, e.what()) ? interrupted
+                                                             : Failure{kCommunication, e.what()};
   } catch (const LossScaleExhausted& e) {
     return {kFailed, e.what()};
   } catch (const InterruptedRun& e) {

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 
 namespace zl::cli {
 namespace {
 
 constexpr unsigned kPatience = 30;  // [s]
+constexpr std::chrono::milliseconds kToLearnOfDeath{200};
 
 std::atomic<int> requested = 0;
 std::atomic<unsigned> patience = kPatience;            // [s]; 0: no limit
@@ -57,6 +59,14 @@ void leave_time_to_save() {
 void interrupted_elsewhere() {
   int none = 0;
   requested.compare_exchange_strong(none, SIGTERM);
+}
+
+bool interrupt_requested() {
+  const int signal = interrupt_signal();
+  if (signal != SIGTERM || !sigterm_follows_death) return signal != 0;
+  using Clock = std::chrono::steady_clock;
+  static const Clock::time_point noticed = Clock::now();
+  return Clock::now() - noticed > kToLearnOfDeath;
 }
 
 int interrupt_signal() { return requested.load(std::memory_order_relaxed); }

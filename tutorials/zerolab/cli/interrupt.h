@@ -2,6 +2,10 @@
 // one again ends the program at once.
 #pragma once
 
+#include <atomic>
+#include <csignal>
+#include <string_view>
+
 namespace zl::cli {
 
 // Takes over these signals, except a SIGHUP that is ignored (nohup). A run that has not ended 30 s
@@ -17,10 +21,20 @@ void open_standard_streams();
 // checkpoint first.
 void leave_time_to_save();
 
+// mpirun, srun and torchrun send SIGTERM to all ranks when one of them dies. While this is set, a
+// run that is asked to end by SIGTERM goes on for a moment, in which it learns of that death and
+// fails.
+inline std::atomic<bool> sigterm_follows_death = false;
+// Whether what ended the run is such a death: then `signal` is not the cause.
+inline bool is_death_before(int signal, std::string_view failure) {
+  return sigterm_follows_death && signal == SIGTERM && failure.find("has died") != failure.npos;
+}
+
 // The signal that asked the run to end, or 0. Any thread may ask.
 int interrupt_signal();
 // Another rank was asked to end, and this one ends with it: as after SIGTERM.
 void interrupted_elsewhere();
-inline bool interrupt_requested() { return interrupt_signal() != 0; }
+// Whether to end the run.
+bool interrupt_requested();
 
 }  // namespace zl::cli

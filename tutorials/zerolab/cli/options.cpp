@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/gpt.h"
+#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/comma_list.h"
@@ -68,6 +69,27 @@ std::vector<StageKind> read_stages(const std::string& text) {
     stages.push_back(read_stage(text.substr(begin, end - begin)));
     begin = end + 1;
   }
+  std::ranges::sort(stages);
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+  return stages;
+}
+
+std::vector<StageKind> read_systems(const std::string& text) {
+  std::vector<std::string> names{"paper"};
+  std::vector<StageKind> presets, stages;
+  for (const StageKind kind : all_stages())
+    if (is_as_shipped(kind)) presets.push_back(kind), names.push_back(name(kind));
+  bool paper = false;
+  for (const std::string& word : comma_list(text)) {
+    const size_t i = choose(word, names);
+    if (i == 0)
+      paper = true;
+    else
+      stages.push_back(presets[i - 1]);
+  }
+  require_input(!stages.empty(), "paper means the stages that the presets beside it change: name ",
+                "one, such as paper,deepspeed-1");
+  for (size_t i = stages.size(); paper && i-- > 0;) stages.push_back(parent(stages[i]));
   std::ranges::sort(stages);
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
   return stages;
@@ -163,7 +185,7 @@ void add_device_flags(Flags& flags, RunOptions& options) {
 
 void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help) {
   flags.value("--backend", "HOW", help, [&](const auto& text) {
-    options.backend = RunOptions::BackendWish(choose(text, {"auto", "threads", "nccl"}));
+    options.backend = RunOptions::BackendWish(choose(text, {"auto", "threads", "nccl", "mpi"}));
   });
 }
 
@@ -174,7 +196,8 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool s
   add_backend_flag(
       flags, options,
       "how ranks communicate: threads (they read each other's memory), nccl (one GPU per\n"
-      "rank), or auto: nccl if each rank has a GPU (default auto)");
+      "rank), mpi (processes on CPUs, under mpirun, srun or zerolab launch), or auto: nccl\n"
+      "if each rank has a GPU, mpi if mpirun or srun started ranks without (default auto)");
   add_memory_flags(flags, options, "; beyond it the run ends with 3");
   flags.toggle("--check",
                "processes compare their collectives in every step, not only in the first two",

@@ -36,7 +36,7 @@ struct RunOptions {
   DeviceWish device = DeviceWish::automatic;
   bool tf32 = false;
   int threads = 1;  // compute threads of each rank
-  enum class BackendWish { automatic, threads, nccl };
+  enum class BackendWish { automatic, threads, nccl, mpi };
   BackendWish backend = BackendWish::automatic;
   bool check = false;  // compare the calls of all steps
 
@@ -69,6 +69,8 @@ StageKind read_stage(const std::string& text);
 Dtype read_precision(const std::string& text);
 // "zero1,zero3": a list of them, returned in the order of the stages without doubles.
 std::vector<StageKind> read_stages(const std::string& text);
+// "paper,deepspeed-1": presets, and with "paper" the stages that they change. Throws InputError.
+std::vector<StageKind> read_systems(const std::string& text);
 // "fp32", "bf16", "fp16".
 const char* precision_name(Dtype dtype);
 

@@ -214,6 +214,9 @@ they sum in different orders. zero3 then needs zero2, which runs as well, and th
 each stage's first step must be within rounding of ddp's.
 Memory and traffic are compared with closed formulas; activations, workspace and the total are
 compared with a dry run. Ψ is the number of parameters, N the number of ranks.
+--as compares systems as they are shipped with the paper's stages, and says which formula makes the
+difference. A preset has the losses and weights of the stage that it changes; norms of DeepSpeed's
+and DDP's are added in another order, so bits are not promised where gradients are clipped.
 With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
 hidden behind computation, and how much is exposed.
 --out DIR gets report.html, a page that plays one step of each stage, its data report.json, and
@@ -230,6 +233,7 @@ Examples:
   zerolab compare --set gradient_accumulation_steps=4 --out runs/a
   zerolab compare --set gradient_accumulation_steps=4 --baseline runs/a/compare.json
   zerolab compare --device-memory 12MiB
+  zerolab compare --as paper,deepspeed-1,torch-ddp --ranks 2
   zerolab compare --ranks 2 --link-bandwidth 100MB/s --set zero_optimization.overlap_comm=true
   zerolab compare --reproducible --ranks 1,2,3,4,6 --model tiny --steps 10
   zerolab compare --device cuda --ranks 3 --precision bf16
@@ -255,6 +259,11 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_run_flags(flags, options);
   flags.group("Ranks");
   add_stages_flag(flags, options.stages);
+  flags.value(
+      "--as", "LIST",
+      "systems as shipped, such as paper,deepspeed-1: the presets among --stages, and with\n"
+      "paper the stages of the paper that they change",
+      [&](const auto& text) { options.stages = read_systems(text); });
   add_rank_flags(flags, options, kDefaultRanks, true);
   add_group_flags(flags, options);
   add_link_flags(flags, options);

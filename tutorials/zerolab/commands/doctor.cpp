@@ -20,6 +20,7 @@
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
+#include "tutorials/zerolab/launcher/mpirun.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -53,11 +54,13 @@ struct Diagnosis {
   std::vector<GpuRates> rates = measure_gpus();
   NcclInBuild nccl = nccl_in_build();
   std::string nccl_problem = nccl.api ? nccl_version_problem(*nccl.api) : "";
-  int64_t shared = shared_memory();  // [B]
+  std::vector<std::pair<MpiInBuild, std::string>> mpis;  // and their mpirun
+  int64_t shared = shared_memory();                      // [B]
   LaunchEnvironment launch;
   std::string launch_problem;
 
   Diagnosis() {
+    for (const MpiInBuild& mpi : mpis_in_build()) mpis.emplace_back(mpi, mpirun_of(mpi.kind));
     try {
       launch = launch_environment([](const char* name) { return std::getenv(name); });
     } catch (const InputError& e) {
@@ -170,6 +173,15 @@ void print_ranks(const Diagnosis& d) {
                      : n == 1 ? "on this machine 1 rank, and more on several machines"
                               : str("on this machine up to ", n,
                                     " ranks, as threads or processes (--backend nccl)")));
+  std::string mpis;
+  for (const auto& [mpi, mpirun] : d.mpis)
+    mpis += str(mpis.empty() ? "" : "; ", name(mpi.kind), " ", mpi.version, ", ",
+                mpirun.empty() ? "whose mpirun is not on PATH" : "started by " + mpirun);
+  line("MPI", mpis.empty()
+                  ? str("not in this build; ranks as processes on CPUs need it. How to fix "
+                        "it: ",
+                        kMpiCure)
+                  : mpis + "; ranks as processes on CPUs (--backend mpi)");
   if (d.shared == 0)
     line("/dev/shm",
          "missing: NCCL uses it between GPUs that cannot access each other. How to fix it: mount "
@@ -189,7 +201,8 @@ void print_ranks(const Diagnosis& d) {
                                               : "not understood: " + d.launch_problem);
   if (!d.launch.note.empty()) line("", d.launch.note);
   line("machines",
-       "several with srun, torchrun or mpirun and NCCL; see tutorials/reference/lab_machines.md");
+       "several with srun, torchrun or mpirun, by NCCL or MPI; see "
+       "tutorials/reference/lab_machines.md");
 }
 
 void print_text(const Diagnosis& d) {
@@ -254,6 +267,16 @@ Json nccl_json(const Diagnosis& d) {
           {"shared_memory_bytes", d.shared}};
 }
 
+Json mpi_json(const Diagnosis& d) {
+  Json json{{"built_in", !d.mpis.empty()},
+            {"cure", d.mpis.empty() ? Json(kMpiCure) : Json(nullptr)},
+            {"mpis", Json::array()}};
+  for (const auto& [mpi, mpirun] : d.mpis)
+    json["mpis"].push_back(
+        {{"name", name(mpi.kind)}, {"compiled_for", mpi.version}, {"mpirun", text(mpirun)}});
+  return json;
+}
+
 Json launch_json(const Diagnosis& d) {
   Json json{
       {"launcher", nullptr}, {"note", text(d.launch.note)}, {"problem", text(d.launch_problem)}};
@@ -289,6 +312,7 @@ void print_document(const Diagnosis& d) {
       {"terminal", {{"rewrites", d.terminal.rewrites}, {"color", d.terminal.colored}}},
       {"cuda", gpus_json(d)},
       {"nccl", nccl_json(d)},
+      {"mpi", mpi_json(d)},
       {"launch", launch_json(d)},
   });
 }

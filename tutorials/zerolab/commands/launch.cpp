@@ -18,6 +18,7 @@
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/quantity.h"
+#include "tutorials/zerolab/launcher/mpirun.h"
 #include "tutorials/zerolab/launcher/process.h"
 #include "tutorials/zerolab/launcher/ranks.h"
 
@@ -89,6 +90,14 @@ std::string own_program() {
   return replaced ? "/proc/self/exe" : path.string();
 }
 
+bool asks_for_mpi(const std::vector<std::string>& command) {
+  for (size_t i = 0; i < command.size(); ++i)
+    if (command[i] == "--backend=mpi" ||
+        (command[i] == "--backend" && i + 1 < command.size() && command[i + 1] == "mpi"))
+      return true;
+  return false;
+}
+
 int launch() {
   if (options.ranks == 0) throw UsageError("launch needs -n N, the number of processes");
   if (options.program.empty())
@@ -97,8 +106,10 @@ int launch() {
   LaunchPlan plan{.command = options.program,
                   .ranks = options.ranks,
                   .grace = std::chrono::duration<double>(options.grace)};
-  if (std::ranges::count(options.commands, plan.command[0]) > 0)
+  if (std::ranges::count(options.commands, plan.command[0]) > 0) {
+    if (asks_for_mpi(plan.command)) plan.mpirun = mpirun_command(options.ranks);
     plan.command.insert(plan.command.begin(), own_program());
+  }
   std::mt19937 random{std::random_device{}()};
   plan.port = free_port(random);
   plan.run = random_name(random);
@@ -124,7 +135,13 @@ SIGTERM then, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills t
 sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
 saves a checkpoint.
 
+With --backend mpi the mpirun of the MPI that zerolab was built with starts the ranks, with its own
+variables. Then mpirun ends the others when a process fails: Open MPI's a second later, MPICH's at
+once, before they can say why. Its lines begin with "[mpirun] ". Its exit code is that of the
+process that failed first, and becomes 4 if a signal killed that one.
+
 Examples:
+  zerolab launch -n 3 -- train --backend mpi --model tiny
   zerolab launch -n 2 -- train --backend nccl --model tiny
   zerolab launch -n 2 sh -c 'echo rank $RANK of $WORLD_SIZE'
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
+#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
@@ -37,8 +38,11 @@ DeviceKind read_as(const std::string& text) {
   return text == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-bool on_nccl(const PlanOptions& options) {
-  return options.backend == RunOptions::BackendWish::nccl;
+Transport transport_of(const PlanOptions& options) {
+  using Wish = RunOptions::BackendWish;
+  return options.backend == Wish::nccl  ? Transport::nccl
+         : options.backend == Wish::mpi ? Transport::mpi
+                                        : Transport::threads;
 }
 
 std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
@@ -148,11 +152,15 @@ void refuse_flags_of_models(const PlanOptions& options) {
   if (options.checkpoint.save_every)
     throw UsageError(
         "--parameters has no step in which a checkpoint is saved; leave out --save-every");
-  if (options.as || on_nccl(options))
+  if (options.as || transport_of(options) != Transport::threads)
     throw UsageError(
         str("--parameters counts model states alone, which do not depend on it; leave "
             "out ",
             options.as ? "--as" : "--backend"));
+  for (const StageKind stage : options.stages)
+    if (is_as_shipped(stage))
+      throw UsageError(str("--parameters has the paper's formulas, not those of ", name(stage),
+                           "; name a model instead, with --model"));
 }
 
 // Prints first, so that the plan is not lost if the page cannot be written.
@@ -222,12 +230,17 @@ int plan(PlanOptions options) {
   spec.ranks = ranks;
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
-  if (on_nccl(options) && options.as == DeviceKind::cpu)
+  spec.transport = transport_of(options);
+  const bool nccl = spec.transport == Transport::nccl, mpi = spec.transport == Transport::mpi;
+  if (mpi && options.as == DeviceKind::cuda)
+    throw UsageError(
+        "--backend mpi communicates the memory of CPUs, so --as cuda contradicts it; leave one of "
+        "them out");
+  if (nccl && options.as == DeviceKind::cpu)
     throw UsageError(
         "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
         "out");
-  spec.transport = on_nccl(options) ? Transport::nccl : Transport::threads;
-  spec.device = options.as.value_or(on_nccl(options) ? DeviceKind::cuda : DeviceKind::cpu);
+  spec.device = options.as.value_or(nccl ? DeviceKind::cuda : DeviceKind::cpu);
   require_threads_used(spec.device, options.threads, loaded.config.offload_optimizer);
   set_compute_threads(options.threads);
   spec.checkpoint = checkpoint_options(options);
@@ -302,8 +315,8 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_threads_flag(flags, options);
   add_backend_flag(
       flags, options,
-      "how they communicate: threads, or nccl, which implies --as cuda and adds in rank order\n"
-      "through scratch memory (default auto, which means threads here)");
+      "how they communicate: threads, or nccl, which implies --as cuda, or mpi; both add in rank\n"
+      "order through scratch memory (default auto, which means threads here)");
   add_memory_flags(flags, options, ", to see which stages fit");
   add_save_flags(flags, options);
   add_model_flags(flags, options);

@@ -48,8 +48,8 @@ std::string formula(StageKind stage) {
     case StageKind::zero1: return "(4 + 4 + 8/N) Ψ";
     case StageKind::zero2: return "(4 + 4/N + 8/N) Ψ";
     case StageKind::zero3: return "(4/N + 4/N + 8/N) Ψ";
+    default: return "";  // the picture has these four
   }
-  return "";
 }
 
 // [B] by one rank in the step.

@@ -11,12 +11,14 @@
 #include <climits>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/launcher/mpirun.h"
 #include "tutorials/zerolab/launcher/process.h"
 
 namespace zl::cli {
@@ -97,7 +99,10 @@ class Ranks {
 
   int run() {
     watch_signals();
-    for (int r = 0; r < plan_.ranks; ++r) start(r);
+    if (plan_.mpirun.empty())
+      for (int r = 0; r < plan_.ranks; ++r) start(r);
+    else
+      start_by_mpirun();
     while (alive() > 0) serve();
     for (Rank& rank : ranks_) {
       for (int piece = 0; rank.output >= 0 && piece < 16; ++piece)
@@ -146,7 +151,33 @@ class Ranks {
     ranks_.push_back({.id = started.id,
                       .output = started.output,
                       .alive = true,
-                      .lines = {erased_line() + terminal_.dim("[rank " + rank + "]") + " "}});
+                      .lines = {prefix("rank " + rank)}});
+  }
+
+  // One process, mpirun, takes the place of the ranks. Its stdout is that of rank 0; of the ranks
+  // there is only what they write.
+  void start_by_mpirun() {
+    pipes_ = std::make_unique<RankPipes>(plan_.ranks);
+    std::vector<std::string> command = plan_.mpirun;
+    const std::vector<std::string> program = pipes_->redirected(plan_.command);
+    command.insert(command.end(), program.begin(), program.end());
+    const StartedProcess started =
+        start_process({.command = command,
+                       .environment = {{"MASTER_ADDR", "127.0.0.1"},
+                                       {"ZEROLAB_PORT", std::to_string(plan_.port)},
+                                       {"ZEROLAB_RUN_ID", plan_.run}},
+                       .keeps_stdin = true,
+                       .keeps_stdout = true});
+    ranks_.push_back(
+        {.id = started.id, .output = started.output, .alive = true, .lines = {prefix("mpirun")}});
+    for (const int output : pipes_->read_ends())
+      ranks_.push_back({.output = output, .lines = {prefix(str("rank ", ranks_.size() - 1))}});
+  }
+  // The first of ranks_.
+  int processes() const { return plan_.mpirun.empty() ? int(ranks_.size()) : 1; }
+
+  std::string prefix(const std::string& who) const {
+    return erased_line() + terminal_.dim("[" + who + "]") + " ";
   }
 
   // On a terminal rank 0 may be rewriting a progress line: it is erased, and redrawn by rank 0.
@@ -222,7 +253,7 @@ class Ranks {
   }
 
   void take_ends() {
-    for (int r = 0; r < int(ranks_.size()); ++r)
+    for (int r = 0; r < processes(); ++r)
       if (ranks_[size_t(r)].alive) take_end(r);
     if (!ranks_.empty() && ranks_[0].alive && wants_terminal(ranks_[0].id))
       give_terminal(ranks_[0].id);
@@ -238,8 +269,7 @@ class Ranks {
     const bool failed = rank.end.code != 0 || rank.end.signal != 0;
     if (!failed || rank.ended_by_launch || interrupts_ > 0 || end_signal_ != 0) return;
     if (rank.end.signal != 0)
-      say(str("rank ", number, " was killed by ", signal_name(rank.end.signal),
-              hint(rank.end.signal)));
+      say(str(who(number), " was killed by ", signal_name(rank.end.signal), hint(rank.end.signal)));
     if (!cause_ || (follows(ranks_[size_t(*cause_)].end) && !follows(rank.end))) cause_ = number;
     if (!terminate_at_ && !kill_at_) terminate_at_ = Clock::now() + grace();
   }
@@ -258,7 +288,14 @@ class Ranks {
     kill_at_.reset();
   }
 
+  // mpirun would pass signals on late, or others; so its ranks get them directly.
   void signal_all(int number) {
+    bool any = false;
+    for (int r = 0; pipes_ && r + 1 < int(ranks_.size()); ++r) {
+      const pid_t id = ranks_[size_t(r) + 1].output >= 0 ? pipes_->process(r) : 0;
+      if (id > 0) any = kill(id, number) == 0 || any;
+    }
+    if (any && (number == SIGINT || number == SIGTERM || number == SIGHUP)) return;
     for (const Rank& rank : ranks_)
       if (rank.alive) send_signal(rank.id, number);
   }
@@ -280,10 +317,10 @@ class Ranks {
   // "rank 2 failed with exit code 3 after 1.2 s; ranks 0 1: exit code 4; rank 3: ended by launch".
   std::string summary() const {
     const Rank& cause = ranks_[size_t(*cause_)];
-    std::string text = str("rank ", *cause_, " failed with ", how(cause.end), " after ",
+    std::string text = str(who(*cause_), " failed with ", how(cause.end), " after ",
                            format("%.1f", cause.seconds), " s");
     std::vector<std::pair<std::string, std::string>> ends;  // an end, and the ranks that have it
-    for (int r = 0; r < plan_.ranks; ++r) {
+    for (int r = 0; r < processes(); ++r) {
       const Rank& rank = ranks_[size_t(r)];
       const std::string end = rank.ended_by_launch ? "ended by launch" : how(rank.end);
       auto same = std::ranges::find(ends, end, [](const auto& e) { return e.first; });
@@ -296,19 +333,25 @@ class Ranks {
     return text;
   }
 
+  std::string who(int process) const {
+    return plan_.mpirun.empty() ? str("rank ", process) : "mpirun";
+  }
+
   int exit_code() const {
     if (interrupts_ > 0) return 128 + SIGINT;
     if (end_signal_ != 0) return 128 + end_signal_;
     if (!cause_) return kFine;
     const ProcessEnd& end = ranks_[size_t(*cause_)].end;
-    if (end.signal == SIGINT) return 128 + SIGINT;  // rank 0 had the terminal
-    return end.signal != 0 ? int(kCommunication) : end.code;
+    if (end.signal == SIGINT) return 128 + SIGINT;                     // rank 0 had the terminal
+    const bool rank_killed = !plan_.mpirun.empty() && end.code > 128;  // by a signal
+    return end.signal != 0 || rank_killed ? int(kCommunication) : end.code;
   }
 
   const LaunchPlan& plan_;
   const Terminal terminal_;
   std::vector<Rank> ranks_;
-  std::string text_;  // to be written to stderr
+  std::unique_ptr<RankPipes> pipes_;  // of mpirun's ranks
+  std::string text_;                  // to be written to stderr
   const Clock::time_point begin_ = Clock::now();
   int signals_ = -1;            // file descriptor from which signals are read
   bool gave_terminal_ = false;  // to rank 0, which reads from it

@@ -12,6 +12,8 @@ namespace zl::cli {
 
 struct LaunchPlan {
   std::vector<std::string> command;
+  // mpirun and its flags, which starts the ranks then; empty: they are started directly.
+  std::vector<std::string> mpirun = {};
   int ranks = 1;
   std::chrono::duration<double> grace{5};  // after the first failure, before SIGTERM to the others
   int port = 0;

@@ -95,7 +95,10 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
                          spec.window ? spec.window : spec.model.block_size, " tokens",
                          spec.engine.reproducible ? "; reproducible sums" : "",
                          spec.device == DeviceKind::cuda ? "; as on GPUs" : "",
-                         spec.transport == Transport::nccl ? " with NCCL" : "", "\n");
+                         spec.transport == Transport::nccl  ? " with NCCL"
+                         : spec.transport == Transport::mpi ? "; with MPI"
+                                                            : "",
+                         "\n");
   text += str("model states without sharding: ", e + g + state.state + state.master,
               " bytes per parameter = parameter ", e, " + gradient ", g, " + optimizer ",
               state.state, state.master ? str(" + master weights ", state.master) : "", "\n\n");

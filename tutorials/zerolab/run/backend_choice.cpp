@@ -4,8 +4,11 @@
 #include <cstdlib>
 #include <memory>
 
+#include "dist/mpi/library.h"
 #include "dist/nccl/errors.h"
 #include "dist/nccl/nccl_ranks.h"
+#include "dist/processes/mpi_transport.h"
+#include "dist/processes/nccl_transport.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/run/machine.h"
@@ -31,32 +34,80 @@ std::string refusal(const NcclInBuild& nccl, const DeviceChoice& device, int ran
              gpus == 1 ? " is" : " are", " here; ", threads, ", or --ranks ", gpus);
 }
 
-RunRanks run_as_process(const LaunchedRank& process, const NcclOptions& nccl,
+using MakeTransport = std::function<ProcessTransport(const LaunchedRank&, const RankOptions&)>;
+
+RunRanks run_as_process(const LaunchedRank& process, const MakeTransport& transport,
                         const ProcessOptions& options) {
   const auto runs = std::make_shared<int>(0);
   return [=](int ranks, const std::function<void(Communicator&)>& body, RankOptions rank_options) {
     require(ranks == process.size, "a run of ", ranks, " ranks on ", process.size, " processes");
     LaunchedRank here = process;
     here.run += str("/", ++*runs);  // a late rank of one run must not join the next
-    run_process_rank(here, body, rank_options, nccl, options);
+    run_process_rank(here, body, rank_options, transport(here, rank_options), options);
   };
+}
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+// Launchers that MPI finds its ranks through.
+bool serves_mpi(const LaunchedRank& rank) {
+  return rank.launcher == "mpirun" || rank.launcher == "srun";
+}
+
+// How to start ranks on MPI.
+std::string mpi_start(const RunOptions& options) {
+  return str("start them with mpirun -n N zerolab ", options.command,
+             " --backend mpi …, with srun, or with zerolab launch -n N -- ", options.command,
+             " --backend mpi …");
+}
+
+bool takes_mpi(const RunOptions& options, const DeviceChoice& device, const LaunchedRank& process) {
+  if (options.backend != RunOptions::BackendWish::automatic)
+    return options.backend == RunOptions::BackendWish::mpi;
+  return !device.on_gpus() && serves_mpi(process) && !mpis_in_build().empty();
+}
+
+BackendChoice choose_mpi(const RunOptions& options, const DeviceChoice& device,
+                         const LaunchedRank& process) {
+  require_input(serves_mpi(process), "--backend mpi: ", process.launcher,
+                " started these ranks, and cannot start ranks of MPI; ", mpi_start(options));
+  require_input(!device.on_gpus(),
+                "--backend mpi: MPI communicates the memory of CPUs here, but ranks compute on "
+                "GPUs; add --device cpu, or use --backend nccl");
+  const MpiApi& mpi = open_mpi(variable);
+  return {.transport = Transport::mpi,
+          .process = process,
+          .version = str(mpi.name, " ", mpi.compiled_for)};
+}
+
+// MPI has no sums of 16-bit floats.
+void require_mpi_adds(const TrainingSpec& spec) {
+  const EngineOptions& engine = spec.engine;
+  const Dtype sums =
+      engine.communication_data_type.value_or(engine.grad_accum_dtype.value_or(engine.precision));
+  require_input(spec.ordered_sums || size_of(sums) >= 4,
+                "\"zerolab\": {\"ordered\": false} leaves sums to MPI, and MPI cannot add ",
+                name(sums),
+                "; leave it out, or communicate in fp32 (\"communication_data_type\": \"fp32\")");
 }
 
 }  // namespace
 
 std::optional<LaunchedRank> launched_rank(const RunOptions& options) {
-  const LaunchEnvironment found =
-      launch_environment([](const char* name) { return std::getenv(name); });
+  const LaunchEnvironment found = launch_environment(variable);
   if (!found.note.empty() && !options.quiet) std::fprintf(stderr, "note: %s\n", found.note.c_str());
-  if (!found.rank || found.rank->size == 1) return std::nullopt;
+  const bool mpi = options.backend == RunOptions::BackendWish::mpi;
+  require_input(!mpi || found.rank, "--backend mpi: ranks are processes, and this one was started ",
+                "by no launcher; ", mpi_start(options));
+  if (!found.rank || (found.rank->size == 1 && !mpi)) return std::nullopt;
   const LaunchedRank& rank = *found.rank;
   require_input(!options.ranks || *options.ranks == rank.size, "--ranks ",
                 options.ranks.value_or(0), ", but ", rank.launcher, " started ", rank.size,
                 " processes, each of which is one rank; leave --ranks out");
   require_input(options.backend != RunOptions::BackendWish::threads,
                 "--backend threads: ranks are threads of one process, but ", rank.launcher,
-                " started ", rank.size, "; use --backend nccl, or start one process with --ranks ",
-                rank.size);
+                " started ", rank.size,
+                "; use --backend nccl or mpi, or start one process with --ranks ", rank.size);
   return rank;
 }
 
@@ -68,6 +119,8 @@ void hush(RunOptions& options) {
 BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks,
                              const std::optional<LaunchedRank>& process) {
   using Wish = RunOptions::BackendWish;
+  sigterm_follows_death = process && process->launcher != kNoLauncher;
+  if (process && takes_mpi(options, device, *process)) return choose_mpi(options, device, *process);
   const bool useful = ranks > 1 && device.on_gpus();
   if (!process &&
       (options.backend == Wish::threads || (options.backend == Wish::automatic && !useful)))
@@ -77,14 +130,30 @@ BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& devi
     require_input(problem.empty(), "ranks that are processes communicate by NCCL: ", problem);
   require_input(problem.empty() || options.backend == Wish::automatic, "--backend nccl: ", problem);
   if (!problem.empty()) return {};
-  return {.transport = Transport::nccl, .process = process, .version = nccl_version()};
+  const std::string version = nccl_version();
+  return {.transport = Transport::nccl,
+          .process = process,
+          .version = "NCCL" + (version.empty() ? "" : " " + version)};
 }
 
 void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice& device,
            const std::string& settings) {
   spec.transport = backend.transport;
   spec.run_ranks = nullptr;
-  if (!backend.on_nccl()) return;
+  if (backend.on_threads()) return;
+  const ProcessOptions options{
+      .settings = settings, .gpu = device.pci(), .interrupted = interrupt_requested};
+  if (backend.transport == Transport::mpi) {
+    require_mpi_adds(spec);
+    const MpiOptions mpi{.ordered = spec.ordered_sums};
+    spec.run_ranks = run_as_process(
+        *backend.process,
+        [mpi](const LaunchedRank& here, const RankOptions& ranks) {
+          return mpi_transport(here, ranks, mpi);
+        },
+        options);
+    return;
+  }
   NcclOptions nccl{.ordered = spec.ordered_sums};
   if (device.on_gpus())
     nccl.choose_gpu = [gpus = device.indices()](int rank) {
@@ -92,18 +161,23 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
     };
   if (backend.process)
     spec.run_ranks = run_as_process(
-        *backend.process, nccl,
-        {.settings = settings, .gpu = device.pci(), .interrupted = interrupt_requested});
+        *backend.process,
+        [nccl](const LaunchedRank& here, const RankOptions& ranks) {
+          return nccl_transport(here, ranks, nccl);
+        },
+        options);
   else
     spec.run_ranks = [nccl](int ranks, const std::function<void(Communicator&)>& body,
                             RankOptions options) { run_nccl_ranks(ranks, body, options, nccl); };
 }
 
 std::string describe(const BackendChoice& backend, bool ordered_sums) {
-  if (!backend.on_nccl()) return "threads, which read each other's memory";
+  if (backend.on_threads()) return "threads, which read each other's memory";
   return str(
-      "NCCL", backend.version.empty() ? "" : " ", backend.version,
-      ordered_sums ? ", sums in rank order" : ", sums in NCCL's own order",
+      backend.version,
+      ordered_sums
+          ? ", sums in rank order"
+          : str(", sums in ", backend.transport == Transport::mpi ? "MPI" : "NCCL", "'s own order"),
       backend.process ? str("; each is a process, started by ", backend.process->launcher) : "");
 }
 

@@ -24,13 +24,14 @@ void hush(RunOptions& options);
 struct BackendChoice {
   Transport transport = Transport::threads;
   std::optional<LaunchedRank> process;  // this process is one rank
-  std::string version;                  // of NCCL, "2.28.9"
+  std::string version;                  // "NCCL 2.28.9", "Open MPI 4.1.4"
 
-  bool on_nccl() const { return transport == Transport::nccl; }
+  bool on_threads() const { return transport == Transport::threads; }
 };
 
-// auto takes NCCL if there are several ranks with a GPU each, or if ranks are processes. Throws
-// InputError, with the reason, if NCCL is needed and cannot be used.
+// auto takes NCCL if there are several ranks with a GPU each, or if ranks are processes; but MPI if
+// its launcher started them and they have no GPU. Throws InputError, with the reason, if NCCL or
+// MPI is needed and cannot be used.
 BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks,
                              const std::optional<LaunchedRank>& process = {});
 

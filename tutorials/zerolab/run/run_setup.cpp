@@ -52,6 +52,7 @@ void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
   if (options.seed) replace(loaded, "--seed", "zerolab.seed", *options.seed, config.seed, text);
   if (options.stage)
     replace(loaded, "--stage", "zero_optimization.stage", options.stage, config.stage, stage);
+  if (options.stage && config.as != options.stage) config.as.reset();
   const auto groups = [&](const char* flag, const char* key, int given, int64_t& value) {
     if (given > 0) replace(loaded, flag, key, int64_t(given), value, text);
   };
@@ -166,12 +167,12 @@ std::string settings_text(const RunOptions& options, const LoadedConfig& loaded,
 
 // Before any data is read; zl::rank_options() has the rule.
 void require_link(const RunOptions& options, const RunSetup& setup) {
-  const bool real = setup.device.on_gpus() || setup.backend.on_nccl();
+  const bool real = setup.device.on_gpus() || !setup.backend.on_threads();
   require_input(
       !options.link.simulated() || !real,
       "--link-bandwidth and --link-latency simulate a link between ranks that are threads "
       "on the CPU, but here ",
-      setup.backend.on_nccl() ? "NCCL moves the data" : "the ranks are on GPUs",
+      setup.device.on_gpus() ? "the ranks are on GPUs" : setup.backend.version + " moves the data",
       "; add --device cpu --backend threads, or leave them out");
 }
 
@@ -371,7 +372,8 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
       config.recompute == Recompute::selective ? "" : str(", recompute ", name(config.recompute)),
       "\n");
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
-  if (setup.backend.on_nccl()) text += "ranks   " + describe(setup.backend, config.ordered) + "\n";
+  if (!setup.backend.on_threads())
+    text += "ranks   " + describe(setup.backend, config.ordered) + "\n";
   if (spec.rank_options.link.simulated())
     text += "link    simulated: " + describe(spec.rank_options.link) + "\n";
   return printable(text + "update  " + update_line(config) + "\n");

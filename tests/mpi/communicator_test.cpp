@@ -1,0 +1,92 @@
+// The communicator on real MPI: every collective, the order of its sums, groups, calls that are
+// waited for in any order, messages larger than MPI counts, and calls that do not match.
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/mpi/mpirun.h"
+
+namespace zl::test {
+namespace {
+
+using cli::contains;
+using cli::Finished;
+
+void require_right(const Finished& run, const std::string& which) {
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  CHECK(run.out == which + " is right\n");
+}
+
+}  // namespace
+
+TEST_CASE("every collective on MPI is right, in three types and at odd sizes", "[mpi]") {
+  for (const Mpi& mpi : mpis())
+    for (const int ranks : {1, 2, 3, 4})
+      require_right(mpi_rank(mpi, ranks, "collectives"), "collectives");
+  // A collective that does not take place is noticed.
+  const Finished twin = mpi_rank(mpis().front(), 3, "collectives", "MPI_RANK_SKIPS=1 ");
+  CHECK(twin.code == 1);
+  CHECK(contains(twin.err, "values are wrong"));
+}
+
+TEST_CASE("sums on MPI have the bits of additions in rank order", "[mpi]") {
+  for (const Mpi& mpi : mpis())
+    for (const int ranks : {2, 3, 4}) require_right(mpi_rank(mpi, ranks, "order"), "order");
+}
+
+TEST_CASE("calls on MPI may be waited for in any order", "[mpi]") {
+  for (const Mpi& mpi : mpis())
+    for (const int ranks : {3, 4}) require_right(mpi_rank(mpi, ranks, "any-order"), "any-order");
+}
+
+TEST_CASE("groups of ranks on MPI make calls among themselves, beside those of all", "[mpi]") {
+  for (const Mpi& mpi : mpis())
+    for (const int ranks : {2, 3, 4}) require_right(mpi_rank(mpi, ranks, "groups"), "groups");
+}
+
+TEST_CASE("MPI itself adds if the order of sums is left to it", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    require_right(mpi_rank(mpi, 3, "without-order"), "without-order");
+    const Finished bf16 = mpi_rank(mpi, 2, "without-order-in-bf16");
+    CHECK(bf16.code == 2);
+    CHECK(contains(bf16.err, "MPI cannot add bf16; leave sums to zerolab"));
+  }
+}
+
+TEST_CASE("an all-gather of 2.5 GiB on MPI is right to its last byte", "[mpi]") {
+  const Mpi mpi = mpis().front();
+  require_right(mpi_rank(mpi, 2, "large"), "large");
+}
+
+TEST_CASE("calls on MPI that do not match fail on all ranks, with both names", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    const Finished early = mpi_rank(mpi, 3, "mismatch");
+    INFO(early.err);
+    CHECK(early.code == 4);
+    CHECK(contains(early.err, "rank 1 calls all_reduce 'h.2 gradient'"));
+    CHECK(contains(early.err, "while ranks 0 and 2 call all_reduce 'h.1 gradient'"));
+  }
+}
+
+TEST_CASE("calls on MPI that differ after the comparison has ended fail too", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    const Finished late = mpi_rank(mpi, 3, "late-mismatch");
+    INFO(late.err);
+    CHECK(late.code == 4);
+    // If the third rank is late, the sentence says so, and each rank names its own call.
+    CHECK(contains(late.err, "all_gather 'h.1 gradient' of 960 f32 elements"));
+    CHECK(contains(late.err, "all_gather 'h.1 gradient' of 96 f32 elements"));
+    CHECK(late.seconds < 40);
+  }
+}
+
+TEST_CASE("a Work on MPI that is dropped fails all ranks", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    const Finished dropped = mpi_rank(mpi, 3, "dropped");
+    INFO(dropped.err);
+    CHECK(dropped.code == 4);
+    CHECK(contains(dropped.err, "rank 1 dropped the Work of all_reduce 'h.1 gradient'"));
+  }
+}
+
+}  // namespace zl::test

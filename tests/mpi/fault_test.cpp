@@ -1,0 +1,160 @@
+// Ranks on MPI that die, stop or never come, and `zerolab launch` through mpirun. The others end in
+// time and name the rank. MPICH's mpirun kills all ranks as soon as one has died, so there only the
+// end is tested.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/mpi/mpirun.h"
+
+namespace zl::test {
+namespace {
+
+using cli::contains;
+using cli::Finished;
+
+const std::string kLong = " --backend mpi --model tiny --steps 1000000 --device cpu --timeout 4 ";
+
+// The processes whose command line has `mark`, other than launchers, by the number of their rank.
+std::map<int, pid_t> ranks_with(const std::string& mark) {
+  std::map<int, pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string path = entry.path().string(), line = cli::read_file(path + "/cmdline");
+    if (!contains(line, mark) || !line.starts_with(ZEROLAB_BINARY)) continue;
+    const std::string environment = cli::read_file(path + "/environ");
+    for (const std::string name : {"OMPI_COMM_WORLD_RANK=", "PMI_RANK="})
+      if (const size_t at = environment.find(std::string("\0", 1) + name);
+          at != std::string::npos) {
+        found[std::atoi(environment.c_str() + at + 1 + name.size())] =
+            pid_t(std::stoi(entry.path().filename().string()));
+        break;
+      }
+  }
+  return found;
+}
+
+// When the run has made steps: `signal` for one of its ranks.
+std::function<void(pid_t, const std::string&)> hit(const std::string& mark, int rank, int signal) {
+  return [=, done = false](pid_t, const std::string& err) mutable {
+    if (done || !contains(err, "  loss ")) return;
+    const auto ranks = ranks_with(mark);
+    if (const auto found = ranks.find(rank); found != ranks.end())
+      done = kill(found->second, signal) == 0;
+  };
+}
+
+struct Hit {
+  int rank, signal;
+};
+
+// A run of 3 ranks one of which is hit, by this mpirun or, if `launched`, `zerolab launch`.
+Finished run_until(const Mpi& mpi, Hit one, const std::string& mark, bool launched = false) {
+  const std::string start =
+      launched ? "timeout -k 5 50 $ZEROLAB launch -n 3 --" : mpi.ranks(3) + " $ZEROLAB";
+  return cli::shell(start + " train --seed " + mark + kLong, 60,
+                    hit(std::string("--seed") + '\0' + mark, one.rank, one.signal));
+}
+
+std::vector<std::string> failures(const Finished& run) {
+  std::vector<std::string> all;
+  for (const std::string& line : cli::lines(run.err))
+    if (const size_t at = line.find("zerolab: "); at == 0 || (at != line.npos && line[0] == '['))
+      all.push_back(line.substr(at));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a rank on Open MPI that is killed is named by all others, which end at once", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    if (mpi.kind != MpiKind::open_mpi) continue;
+    for (const int rank : {0, 1, 2}) {
+      const Finished run = run_until(mpi, {rank, SIGKILL}, "81000" + std::to_string(rank));
+      INFO(run.err);
+      CHECK(run.code == 128 + SIGKILL);  // mpirun's: that of the first rank to end
+      CHECK_FALSE(run.timed_out);
+      const auto said = failures(run);
+      CHECK(said.size() == 2);
+      for (const std::string& line : said)
+        CHECK(contains(line, "rank " + std::to_string(rank) + " has died"));
+    }
+  }
+}
+
+TEST_CASE("a rank on MPI that is stopped is named at the deadline", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    if (mpi.kind != MpiKind::open_mpi) continue;
+    const Finished run = run_until(mpi, {1, SIGSTOP}, "820001");
+    INFO(run.err);
+    CHECK(run.code == 4);
+    CHECK(contains(run.err, "rank 1 has given no sign of life for"));
+    CHECK(run.seconds < 40);
+  }
+}
+
+TEST_CASE("a run on MPICH ends if a rank is killed", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    if (mpi.kind != MpiKind::mpich) continue;
+    const Finished run = run_until(mpi, {1, SIGKILL}, "830001");
+    INFO(run.err);
+    CHECK(run.code != 0);
+    CHECK_FALSE(run.timed_out);
+  }
+}
+
+TEST_CASE("a rank of MPI that never comes is named at the deadline", "[mpi]") {
+  const std::string rank =
+      "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_RANK=0 "
+      "OMPI_COMM_WORLD_LOCAL_RANK=0 $ZEROLAB train --backend mpi --model tiny --device cpu ";
+  (void)mpis();
+  const Finished run = cli::shell(rank + "--timeout 2");
+  INFO(run.err);
+  if (contains(run.err, "this program was built with MPICH")) SKIP("Open MPI is not built in");
+  CHECK(run.code == 4);
+  CHECK(contains(run.err, "missing: rank 1"));
+}
+
+TEST_CASE("launch starts ranks on MPI through mpirun and keeps its promises", "[mpi]") {
+  const Mpi mpi = mpis().front();
+  const Finished run =
+      cli::shell("$ZEROLAB launch -n 3 -- train --backend mpi --model tiny --steps 2 --device cpu");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  CHECK(run.out.starts_with("loss "));
+  CHECK(contains(run.err, "[rank 0] step 2/2 "));
+  CHECK_FALSE(contains(run.err, "[rank 1]"));
+  const Finished refused = cli::shell(
+      "$ZEROLAB launch -n 3 -- train --backend mpi --model tiny --steps 2 --micro-batch");
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "[rank 1] zerolab: train has no flag '--micro-batch'"));
+  const Finished killed = run_until(mpi, {1, SIGKILL}, "840001", true);
+  INFO(killed.err);
+  CHECK(killed.code == 4);
+  if (mpi.kind == MpiKind::open_mpi) CHECK(contains(killed.err, "[rank 0] zerolab: rank 0 in"));
+}
+
+TEST_CASE("launch passes a signal on to ranks on MPI, which save a checkpoint", "[mpi]") {
+  (void)mpis();
+  const cli::ScratchFolder folder;
+  cli::Launch launch{.arguments = {"launch", "-n", "2", "--", "train", "--backend", "mpi",
+                                   "--model", "tiny", "--steps", "1000000", "--save-every",
+                                   "100000", "--device", "cpu", "--out", folder / "run"},
+                     .timeout = 60};
+  launch.watch = [sent = false](pid_t process, const std::string& err) mutable {
+    if (sent || !contains(err, "  loss ")) return;
+    sent = kill(process, SIGTERM) == 0;
+  };
+  const Finished run = cli::run(launch);
+  INFO(run.err);
+  CHECK(run.code == 128 + SIGTERM);
+  bool saved = false;
+  for (const std::string& file : cli::files_in(folder / "run"))
+    saved = saved || file.starts_with("step-");
+  CHECK(saved);
+}
+
+}  // namespace zl::test

@@ -1,0 +1,10 @@
+#include "tests/mpi/mpirun.h"
+
+namespace zl::test {
+
+cli::Finished mpi_rank(const Mpi& mpi, int ranks, const std::string& which,
+                       const std::string& before) {
+  return cli::shell(before + mpi.ranks(ranks) + " " + ZEROLAB_MPI_RANK + " " + which, 120);
+}
+
+}  // namespace zl::test
