@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "stages/persistence.h"
+
 namespace zl {
 namespace {
 
@@ -18,6 +20,7 @@ Grouping grouping_of(std::vector<Unit> units, const std::vector<Unit>& of_model)
     std::vector<int> used;
     if (unit.index == 0) used.push_back(0);
     for (const Parameter* p : unit.parameters) used.push_back(unit_of.at(p));
+    if (used.empty()) used.push_back(0);  // a unit without parameters has passes too
     std::ranges::sort(used);
     used.erase(std::unique(used.begin(), used.end()), used.end());
     grouping.used_by.push_back(std::move(used));
@@ -49,20 +52,17 @@ Grouping group_all(const std::vector<Unit>& of_model) {
   for (size_t i = 1; i < of_model.size(); ++i)
     for (Parameter* p : of_model[i].parameters) all.parameters.push_back(p);
   add_of_root(false);
-  Grouping grouping = grouping_of({all}, of_model);
-  for (std::vector<int>& used : grouping.used_by) used = {0};
-  return grouping;
+  return grouping_of({all}, of_model);
 }
 
 Grouping group_persistent_apart(const std::vector<Unit>& of_model, int64_t persistence_threshold,
                                 int64_t prefetch) {
-  const auto persists = [&](const Parameter& p) { return p.numel() < persistence_threshold; };
   int64_t large = 0;
   std::vector<Unit> units, persistent;
   for (const Unit& unit : of_model) {
     units.push_back(unit_named(unit.name));
     for (Parameter* p : unit.parameters) {
-      if (persists(*p)) {
+      if (is_persistent(p->numel(), persistence_threshold)) {
         persistent.push_back(unit_named(p->name));
         persistent.back().parameters = {p};
       } else {
@@ -78,14 +78,12 @@ Grouping group_persistent_apart(const std::vector<Unit>& of_model, int64_t persi
     units[0].name = "large parameters";
   }
   std::ranges::move(persistent, std::back_inserter(units));
-  Grouping grouping = grouping_of(std::move(units), of_model);
-  for (std::vector<int>& used : grouping.used_by)  // a unit without parameters has passes too
-    if (used.empty()) used = {0};
-  return grouping;
+  return grouping_of(std::move(units), of_model);
 }
 
 bool is_persistent(const Unit& unit, int64_t persistence_threshold) {
-  return unit.index > 0 && unit.parameters.size() == 1 && unit.numel() < persistence_threshold;
+  return unit.index > 0 && unit.parameters.size() == 1 &&
+         is_persistent(unit.numel(), persistence_threshold);
 }
 
 }  // namespace zl

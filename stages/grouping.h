@@ -23,7 +23,7 @@ Grouping group_by_unit(const std::vector<Unit>& of_model);
 // matrices (embeddings), the blocks, root's vectors (the last norm).
 Grouping group_all(const std::vector<Unit>& of_model);
 
-// Parameters of fewer than `persistence_threshold` elements are units by themselves. The others
+// Parameters of at most `persistence_threshold` elements are units by themselves. The others
 // are one unit if they are at most `prefetch` elements, otherwise one per unit of the model; these
 // come first.
 Grouping group_persistent_apart(const std::vector<Unit>& of_model, int64_t persistence_threshold,

@@ -85,14 +85,14 @@ struct StageOptions {
   Placement placement;
   // Which parameters are gathered, reduced and freed together; empty: the model's units.
   MakeGrouping grouping;
-  int64_t persistence_threshold = 0;  // [n] deepspeed-3 keeps smaller parameters in full
+  int64_t persistence_threshold = 0;  // [n] deepspeed-3 keeps parameters of at most so many in full
 };
 
 // Which settings a file gives even where they have our default. A preset takes its system's default
 // for the others (stages/variants/shipped.h).
 struct GivenSettings {
   bool reduce_bucket_size = false, allgather_bucket_size = false, prefetch_bucket_size = false,
-       max_live_parameters = false, max_reuse_distance = false;
+       max_live_parameters = false, max_reuse_distance = false, overlap_comm = false;
 };
 
 // What initialize() takes: the stage, the optimizer and the arithmetic of a step. DeepSpeed's JSON

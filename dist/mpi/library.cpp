@@ -44,10 +44,16 @@ const MpiApi& opened(MpiKind kind) {
                              SharedLibrary::Visible::to_all);
   const MpiApi* (*const entry)() = plugin.function(kMpiEntry);
   const MpiApi* const found = entry();
-  if (found->layout != kMpiLayout)
+  if (found->abi_version != kAbiVersion)
     throw LibraryError(str(file_name(kind), " is of another version of zerolab"),
                        "build and install all of zerolab again");
   return *(api = found);
+}
+
+std::vector<MpiInBuild> require_mpis() {
+  std::vector<MpiInBuild> built = mpis_in_build();
+  require_input(!built.empty(), "this program was built without MPI. Cure: ", kMpiCure);
+  return built;
 }
 
 bool has(const Environment& get, const char* name) {
@@ -81,22 +87,21 @@ std::optional<MpiKind> mpi_of_launcher(const Environment& get) {
   return std::nullopt;
 }
 
-const MpiApi& open_mpi(MpiKind kind) {
-  const std::vector<MpiInBuild> built = mpis_in_build();
-  require_input(!built.empty(), "this program was built without MPI. Cure: ", kMpiCure);
+const MpiApi& load_mpi(MpiKind kind) {
+  const std::vector<MpiInBuild> built = require_mpis();
   for (const MpiInBuild& one : built)
     if (one.kind == kind) return opened(kind);
   const MpiKind other = built.front().kind;
-  throw InputError(str("these ranks were started by ", name(kind),
-                       "'s launcher, but this program was built with ", name(other),
-                       ", whose ranks would not find each other. Cure: start them with ",
-                       mpiruns(other).front(), ", or build again with ", name(kind), "'s mpicc"));
+  throw InputError(str(
+      "these ranks were started by ", name(kind), "'s launcher, but this program was built with ",
+      name(other), ", whose ranks would not find each other. Cure: start them with ",
+      mpiruns(other).front(), " or srun ", other == MpiKind::open_mpi ? "--mpi=pmix" : "--mpi=pmi2",
+      ", or build again with ", name(kind), "'s mpicc"));
 }
 
-const MpiApi& open_mpi(const Environment& get) {
-  if (const auto kind = mpi_of_launcher(get)) return open_mpi(*kind);
-  const std::vector<MpiInBuild> built = mpis_in_build();
-  require_input(!built.empty(), "this program was built without MPI. Cure: ", kMpiCure);
+const MpiApi& load_mpi(const Environment& get) {
+  if (const auto kind = mpi_of_launcher(get)) return load_mpi(*kind);
+  const std::vector<MpiInBuild> built = require_mpis();
   std::string problems;
   for (const MpiInBuild& one : built) {
     try {

@@ -10,7 +10,6 @@
 
 namespace zl {
 
-enum class MpiKind { open_mpi, mpich };
 const char* name(MpiKind kind);  // "Open MPI", "MPICH"
 
 struct MpiInBuild {
@@ -36,8 +35,8 @@ std::optional<MpiKind> mpi_of_launcher(const Environment& get);
 
 // Opens the MPI for this process: the launcher's, else the first that is built in and can be
 // opened. Throws InputError, with the cure, if it is not built in or cannot be opened.
-const MpiApi& open_mpi(const Environment& get);
+const MpiApi& load_mpi(const Environment& get);
 // This MPI. Throws likewise.
-const MpiApi& open_mpi(MpiKind kind);
+const MpiApi& load_mpi(MpiKind kind);
 
 }  // namespace zl

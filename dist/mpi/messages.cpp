@@ -16,8 +16,8 @@ void MpiCalls::take(const char* function, const std::function<const char*()>& as
 
 template <class Post>
 void MpiMessages::in_rounds(int64_t bytes, const Post& post) {
-  for (int64_t begin = 0; begin < bytes; begin += kMostMpiBytes)
-    post(begin, std::min(kMostMpiBytes, bytes - begin), &requests_.emplace_back());
+  for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes)
+    post(begin, std::min(kMaxMessageBytes, bytes - begin), &requests_.emplace_back());
 }
 
 void MpiMessages::send(const char* from, int64_t count, Dtype dtype, int to_rank) {
@@ -46,18 +46,19 @@ void MpiMessages::all_gather(const char* from, char* to, int64_t count, Dtype dt
   }
 }
 
-void MpiMessages::all_reduce(char* inout, int64_t count, MpiType type) {
+void MpiMessages::all_reduce(char* inout, int64_t count, MpiType type, int group) {
   const int64_t each = type == MpiType::f64 ? 8 : 4;  // [B]
   in_rounds(count * each, [&](int64_t begin, int64_t bytes, MpiRequest* request) {
-    calls_.take("MPI_Iallreduce",
-                [&] { return calls_.api.all_reduce(inout + begin, bytes / each, type, request); });
+    calls_.take("MPI_Iallreduce", [&] {
+      return calls_.api.all_reduce(inout + begin, bytes / each, type, group, request);
+    });
   });
 }
 
-void MpiMessages::reduce_scatter(char* inout, int64_t count, MpiType type) {
+void MpiMessages::reduce_scatter(char* inout, int64_t count, MpiType type, int group) {
   MpiRequest* const request = &requests_.emplace_back();
   calls_.take("MPI_Ireduce_scatter_block",
-              [&] { return calls_.api.reduce_scatter(inout, count, type, request); });
+              [&] { return calls_.api.reduce_scatter(inout, count, type, group, request); });
 }
 
 bool MpiMessages::done() {
@@ -67,11 +68,6 @@ bool MpiMessages::done() {
                 [&] { return calls_.api.test(requests_.data(), int(requests_.size()), &done); });
   if (done) requests_.clear();
   return done;
-}
-
-void MpiMessages::give_up() noexcept {
-  for (MpiRequest& request : requests_) calls_.api.cancel(&request);
-  requests_.clear();
 }
 
 }  // namespace zl

@@ -36,12 +36,11 @@ class MpiMessages final : public ChunkTransport {
   void receive(char* to, int64_t count, Dtype dtype, int from_rank) override;
   void all_gather(const char* from, char* to, int64_t count, Dtype dtype) override;
 
-  // The sums of MPI, over all its ranks, as in dist/mpi/api.h. The first takes any count.
-  void all_reduce(char* inout, int64_t count, MpiType type);
-  void reduce_scatter(char* inout, int64_t count, MpiType type);
+  // The sums of MPI among the ranks of a group, as in dist/mpi/api.h. The first takes any count.
+  void all_reduce(char* inout, int64_t count, MpiType type, int group);
+  void reduce_scatter(char* inout, int64_t count, MpiType type, int group);
 
-  bool done();              // whether all have moved; they are forgotten then
-  void give_up() noexcept;  // MPI does not use their buffers any more
+  bool done();  // whether all have moved; they are forgotten then. Until then MPI uses the buffers
 
  private:
   template <class Post>

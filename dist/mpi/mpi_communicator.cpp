@@ -1,7 +1,6 @@
 #include "dist/mpi/mpi_communicator.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -47,11 +46,15 @@ struct MpiCommunicator::Operation {
     std::function<void(MpiMessages&)> exchange;
     std::function<void()> kernel = {};
   };
+  struct Buffers {
+    Tensor tensor, to;
+    std::unique_ptr<OrderedReduction> reduction;  // its scratch memory
+  };
   Operation(MpiCommunicator& owner, const Tensor& tensor, const Call& call)
       : owner(owner),
         call(call),
         tensor(tensor),
-        messages(owner.all_.calls_, owner.members_, owner.rank(), owner.tag_of(call)) {}
+        messages(owner.shared_->calls, owner.members_, owner.rank(), owner.tag_of(call)) {}
   Operation(const Operation&) = delete;
   ~Operation() { owner.release(*this); }
 
@@ -85,8 +88,7 @@ MpiCommunicator::MpiCommunicator(const MpiJoin& join, FingerprintCheck& others, 
       others_(others),
       timeout_(join.timeout),
       ordered_(ordered),
-      all_(*this),
-      calls_(join.api, join.inside) {
+      shared_(std::make_shared<Shared>(MpiCalls(join.api, join.inside))) {
   for (int r = 0; r < join.size; ++r) members_.push_back(r);
   // These do not count as calls of the program, which are numbered from 1.
   machines_ = do_all_gather_object(join.machine, kJoining);
@@ -95,43 +97,47 @@ MpiCommunicator::MpiCommunicator(const MpiJoin& join, FingerprintCheck& others, 
   others_.while_waiting([this] { progress(); });
 }
 
-// A group has its own tags; MPI needs to know nothing of it.
+// A group has its own tags. MPI needs to know of it only to add.
 MpiCommunicator::MpiCommunicator(MpiCommunicator& all, const Split& split)
     : Communicator(all, split),
       others_(all.others_),
       timeout_(all.timeout_),
       ordered_(all.ordered_),
       members_(split.members),
-      all_(all),
-      calls_(all.calls_) {
+      shared_(all.shared_) {
   for (const int member : members_) machines_.push_back(all.machines_[size_t(member)]);
   ranks_per_machine_ = zl::ranks_per_machine(machines_);
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::do_split(const Split& split) {
   (void)do_all_gather_object("", split.call);
-  return std::unique_ptr<Communicator>(new MpiCommunicator(*this, split));
+  std::unique_ptr<MpiCommunicator> group(new MpiCommunicator(*this, split));
+  if (ordered_) return group;
+  in_mpi(split.call, [&] {
+    shared_->calls.take("MPI_Comm_create_group", [&] {
+      return shared_->calls.api.make_group(group->members_.data(), group->size(),
+                                           split.group.number, &group->mpi_group_);
+    });
+  });
+  return group;
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  if (&all_ == this) others_.while_waiting({});
+  if (group().number == 0) others_.while_waiting({});
 }
 
 void MpiCommunicator::start(const MpiJoin& join) {
   const Clock::time_point began = Clock::now();
   const MpiApi& api = join.api;
   join.inside = "MPI_Init_thread";
-  try {
-    start_mpi(api, [&] {
-      if (others_.failed()) throw CommunicationError("another rank has failed");
-      if (timeout_.count() > 0 && Clock::now() - began > timeout_)
-        throw CommunicationError("MPI_Init_thread did not return within " +
-                                 human_time(std::chrono::nanoseconds(timeout_).count()) +
-                                 "; a slow start needs a larger --timeout");
-    });
-  } catch (const CommunicationError& error) {
-    fail(kJoining, error.what());
-  }
+  const auto poll = [&] {
+    if (others_.failed()) throw CommunicationError("another rank has failed");
+    if (timeout_.count() > 0 && Clock::now() - began > timeout_)
+      throw CommunicationError("MPI_Init_thread did not return within " +
+                               human_time(std::chrono::nanoseconds(timeout_).count()) +
+                               "; a slow start needs a larger --timeout");
+  };
+  in_mpi(kJoining, [&] { start_mpi(api, poll); });
   join.inside = nullptr;
   WireWriter counted;
   counted.put(api.size()).put(api.rank());
@@ -139,15 +145,14 @@ void MpiCommunicator::start(const MpiJoin& join) {
   for (int r = 0; r < size(); ++r) {  // all ranks say the same
     WireReader wire(ranks[size_t(r)]);
     const int counts = wire.get<int>(), calls = wire.get<int>();
-    const MpiKind kind = api.name == std::string_view("MPICH") ? MpiKind::mpich : MpiKind::open_mpi;
     require_input(counts == size() && calls == r, "the launcher started ", size(),
-                  " ranks, but on rank ", r, " ", api.name, " counts ", counts,
+                  " ranks, but on rank ", r, " ", name(api.kind), " counts ", counts,
                   counts == 1 ? " rank" : " ranks", " and calls it rank ", calls,
                   counts == 1 ? ", so another MPI's launcher started them" : "",
-                  ". Cure: start them with ", mpiruns(kind).front(),
+                  ". Cure: start them with ", mpiruns(api.kind).front(),
                   ", or under Slurm with srun --mpi=pmix or --mpi=pmi2");
   }
-  tags_ = api.largest_tag() / 2 / kGroups;
+  shared_->tags = api.largest_tag() / 2 / kGroups;
 }
 
 int64_t MpiCommunicator::reduction_scratch_bytes(int64_t count, Dtype dtype) const {
@@ -155,7 +160,7 @@ int64_t MpiCommunicator::reduction_scratch_bytes(int64_t count, Dtype dtype) con
 }
 
 void MpiCommunicator::require_running() {
-  if (all_.calls_.left || others_.failed())
+  if (shared_->calls.left || others_.failed())
     others_.throw_failure({.kind = Collective::barrier, .name = "reading results"});
 }
 
@@ -166,23 +171,31 @@ void MpiCommunicator::finish() {
 
 // Two kinds of calls, numbered apart.
 int MpiCommunicator::tag_of(const Call& call) const {
-  const int number = int(call.sequence % all_.tags_) * kGroups + call.group.number % kGroups;
+  const int number = int(call.sequence % shared_->tags) * kGroups + call.group.number % kGroups;
   return number * 2 + call.point_to_point();
 }
 
 // The first rank to fail throws its own error, the others that of the run.
 void MpiCommunicator::fail(const Call& call, const std::string& why) {
   const std::string text = str("rank ", rank(), " in ", describe(call), ": ", why);
-  all_.calls_.left = true;
+  shared_->calls.left = true;
   if (others_.fail(text)) throw CommunicationError(text);
   others_.throw_failure(call);
+}
+
+void MpiCommunicator::in_mpi(const Call& call, const std::function<void()>& use) {
+  try {
+    use();
+  } catch (const CommunicationError& error) {
+    fail(call, error.what());
+  }
 }
 
 void MpiCommunicator::check(const std::function<void()>& others_call) {
   try {
     others_call();
   } catch (const CommunicationError&) {
-    all_.calls_.left = true;
+    shared_->calls.left = true;
     throw;
   }
 }
@@ -204,12 +217,8 @@ Work MpiCommunicator::issue(const std::shared_ptr<Operation>& operation) {
   });
   if (!op->call.point_to_point()) all_ranks_came(op->call);
   if (op->call.count == 0) op->steps.clear();
-  all_.in_flight_.push_back(op);
-  try {
-    op->begin_step();
-  } catch (const CommunicationError& error) {
-    fail(op->call, error.what());
-  }
+  shared_->in_flight.push_back(op);
+  in_mpi(op->call, [&] { op->begin_step(); });
   if (!op->call.point_to_point()) others_.set_state(op->record, CallState::posted);
   return Work([operation] { operation->owner.wait(*operation); });
 }
@@ -234,12 +243,9 @@ Work MpiCommunicator::reduction(const Tensor& tensor, const Tensor& start, const
 // MPI adds in place. It leaves a reduce_scatter's sum where the buffer begins.
 Work MpiCommunicator::unordered_reduction(const Tensor& tensor, const Call& call) {
   const MpiType type = mpi_type(call);
-  require_input(&all_ == this, name(call.kind), " '", call.name,
-                "': MPI adds over all ranks here, ", "and this is group '", group().label,
-                "'; leave sums to zerolab (\"zerolab\": {\"ordered\": true})");
   const bool all = call.kind == Collective::all_reduce;
   const int64_t count = all ? call.count : call.count / size(), to = all ? 0 : rank() * count;
-  require_input(all || count * size_of(call.dtype) <= kMostMpiBytes, name(call.kind), " '",
+  require_input(all || count * size_of(call.dtype) <= kMaxMessageBytes, name(call.kind), " '",
                 call.name, "': MPI adds shards of up to 1 GiB, and this one has ",
                 human_bytes(count * size_of(call.dtype)),
                 "; leave sums to zerolab (\"zerolab\": {\"ordered\": true}), or use more ranks");
@@ -248,9 +254,9 @@ Work MpiCommunicator::unordered_reduction(const Tensor& tensor, const Call& call
   op->steps.push_back(
       {[=](MpiMessages& mpi) {
          if (all)
-           mpi.all_reduce(at(op->tensor, 0), count, type);
+           mpi.all_reduce(at(op->tensor, 0), count, type, op->owner.mpi_group_);
          else
-           mpi.reduce_scatter(at(op->tensor, 0), count, type);
+           mpi.reduce_scatter(at(op->tensor, 0), count, type, op->owner.mpi_group_);
        },
        [=] {
          Backend& backend = op->tensor.backend();
@@ -348,13 +354,7 @@ Work MpiCommunicator::point_to_point(const Tensor& tensor, const Call& call) {
 
 // All calls of this rank go on.
 void MpiCommunicator::progress() {
-  for (Operation* op : all_.in_flight_) {
-    try {
-      op->progress();
-    } catch (const CommunicationError& error) {
-      fail(op->call, error.what());
-    }
-  }
+  for (Operation* op : shared_->in_flight) in_mpi(op->call, [&] { op->progress(); });
 }
 
 void MpiCommunicator::wait(Operation& op) {
@@ -362,7 +362,7 @@ void MpiCommunicator::wait(Operation& op) {
     check([&] { others_.wait_for_match(op.record); });
     all_ranks_came(op.call);
   }
-  if (all_.calls_.left) others_.throw_failure(op.call);
+  if (shared_->calls.left) others_.throw_failure(op.call);
   if (!op.call.point_to_point()) others_.set_state(op.record, CallState::moving);
   Clock::time_point began = Clock::now(), last = began;
   for (int polls = 1;; ++polls) {
@@ -379,16 +379,18 @@ void MpiCommunicator::wait(Operation& op) {
     rest_after_poll(polls);
   }
   others_.set_state(op.record, CallState::done);
-  std::erase(all_.in_flight_, &op);
+  std::erase(shared_->in_flight, &op);
   op.reduction.reset();
 }
 
-// Of an operation that was not waited for, the messages are given up: MPI must not use its buffers
-// any more. That fails the run, unless it has failed already.
+// An operation that was not waited for fails the run, unless it has failed already. MPI cannot
+// withdraw its messages: a send may be read by the other rank, and collectives have no cancel. So
+// its memory is kept until the process ends.
 void MpiCommunicator::release(Operation& op) noexcept {
-  if (std::erase(all_.in_flight_, &op) > 0) {
-    op.messages.give_up();
-    all_.calls_.left = true;
+  if (std::erase(shared_->in_flight, &op) > 0) {
+    static auto* const kept = new std::vector<Operation::Buffers>;
+    kept->push_back({op.tensor, op.to, std::move(op.reduction)});
+    shared_->calls.left = true;
   }
   if (op.call.point_to_point()) others_.withdraw(op.record, std::uncaught_exceptions() > 0);
 }

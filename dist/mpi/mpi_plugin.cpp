@@ -1,5 +1,5 @@
-// The table of dist/mpi/api.h, filled with MPI's functions. The only file that sees mpi.h: it is a
-// small library of its own for each MPI, because Open MPI's handles are pointers and MPICH's are
+// The table of dist/mpi/api.h, filled with MPI's functions. The only file that sees mpi.h: it is
+// built as a separate library for each MPI, because Open MPI's handles are pointers and MPICH's are
 // numbers.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "dist/mpi/api.h"
 
@@ -18,8 +19,14 @@ namespace {
 
 static_assert(sizeof(MPI_Request) <= sizeof(MpiRequest));
 
-MPI_Comm comm = MPI_COMM_NULL;  // of all ranks; its errors are results
-std::string said;               // the last error
+struct Group {
+  int number;
+  std::vector<int> members;
+  MPI_Comm comm;  // its errors are results
+};
+MPI_Comm comm = MPI_COMM_NULL;  // of all ranks
+std::vector<Group> groups;      // 0: all ranks. They are kept, because a program has few of them
+std::string last_error;
 
 // MPI's message is "MPI_ERR_TRUNCATE: message truncated" with Open MPI, a stack of lines with
 // MPICH.
@@ -28,10 +35,10 @@ const char* text_of(const char* function, int error) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (MPI_Error_string(error, text, &length) != MPI_SUCCESS) length = 0;
-  said = std::string(function) + " failed: " + std::string(text, size_t(length));
-  for (char& c : said)
+  last_error = std::string(function) + " failed: " + std::string(text, size_t(length));
+  for (char& c : last_error)
     if (c == '\n') c = ' ';
-  return said.c_str();
+  return last_error.c_str();
 }
 
 const char* take(const char* function, int error, MPI_Request raw, MpiRequest* request) {
@@ -63,18 +70,21 @@ const char* init() {
   if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level))
     return text_of("MPI_Init_thread", error);
   if (level < MPI_THREAD_SERIALIZED) {
-    said = "this MPI was built without threads (MPI_THREAD_SERIALIZED)";
-    return said.c_str();
+    last_error = "this MPI was built without threads (MPI_THREAD_SERIALIZED)";
+    return last_error.c_str();
   }
   if (const int error = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN))
     return text_of("MPI_Comm_set_errhandler", error);
   // A copy, so that no message of another library in this process is mistaken for ours. It has the
   // error handler too.
-  return text_of("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  const int error = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  groups.push_back({0, {}, comm});
+  return text_of("MPI_Comm_dup", error);
 }
 
 const char* finalize() {
-  if (const int error = MPI_Comm_free(&comm)) return text_of("MPI_Comm_free", error);
+  for (Group& group : groups)
+    if (const int error = MPI_Comm_free(&group.comm)) return text_of("MPI_Comm_free", error);
   return text_of("MPI_Finalize", MPI_Finalize());
 }
 
@@ -94,6 +104,24 @@ int largest_tag() {
   return error == MPI_SUCCESS && found ? *value : 32767;  // what every MPI has
 }
 
+const char* make_group(const int* members, int count, int number, int* group) {
+  const std::vector<int> ranks(members, members + count);
+  for (*group = 0; *group < int(groups.size()); ++*group)
+    if (groups[size_t(*group)].number == number && groups[size_t(*group)].members == ranks)
+      return nullptr;
+  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  MPI_Comm made = MPI_COMM_NULL;
+  int error = MPI_Comm_group(comm, &all);
+  if (!error) error = MPI_Group_incl(all, count, members, &some);
+  if (!error) error = MPI_Comm_create_group(comm, some, number, &made);
+  if (!error) error = MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+  if (error) return text_of("MPI_Comm_create_group", error);
+  (void)MPI_Group_free(&all);
+  (void)MPI_Group_free(&some);
+  groups.push_back({number, ranks, made});
+  return nullptr;
+}
+
 const char* send(const void* from, int64_t bytes, int to, int tag, MpiRequest* request) {
   MPI_Request made = MPI_REQUEST_NULL;
   const int error = MPI_Isend(from, int(bytes), MPI_BYTE, to, tag, comm, &made);
@@ -106,17 +134,18 @@ const char* receive(void* to, int64_t bytes, int from, int tag, MpiRequest* requ
   return take("MPI_Irecv", error, made, request);
 }
 
-const char* all_reduce(void* inout, int64_t count, MpiType type, MpiRequest* request) {
+const char* all_reduce(void* inout, int64_t count, MpiType type, int group, MpiRequest* request) {
   MPI_Request made = MPI_REQUEST_NULL;
-  const int error =
-      MPI_Iallreduce(MPI_IN_PLACE, inout, int(count), raw(type), MPI_SUM, comm, &made);
+  const int error = MPI_Iallreduce(MPI_IN_PLACE, inout, int(count), raw(type), MPI_SUM,
+                                   groups[size_t(group)].comm, &made);
   return take("MPI_Iallreduce", error, made, request);
 }
 
-const char* reduce_scatter(void* inout, int64_t count, MpiType type, MpiRequest* request) {
+const char* reduce_scatter(void* inout, int64_t count, MpiType type, int group,
+                           MpiRequest* request) {
   MPI_Request made = MPI_REQUEST_NULL;
-  const int error =
-      MPI_Ireduce_scatter_block(MPI_IN_PLACE, inout, int(count), raw(type), MPI_SUM, comm, &made);
+  const int error = MPI_Ireduce_scatter_block(MPI_IN_PLACE, inout, int(count), raw(type), MPI_SUM,
+                                              groups[size_t(group)].comm, &made);
   return take("MPI_Ireduce_scatter_block", error, made, request);
 }
 
@@ -134,24 +163,18 @@ const char* test(MpiRequest* requests, int count, bool* done) {
   return nullptr;
 }
 
-void cancel(MpiRequest* request) {
-  MPI_Request one = raw(*request);
-  if (one == MPI_REQUEST_NULL) return;
-  if (MPI_Cancel(&one) == MPI_SUCCESS) (void)MPI_Request_free(&one);
-}
-
 constexpr MpiApi kTable {
-  .layout = kMpiLayout,
+  .abi_version = kAbiVersion,
 #if defined(OMPI_MAJOR_VERSION)
-  .name = "Open MPI",
+  .kind = MpiKind::open_mpi,
   .compiled_for =
       ZL_TEXT(OMPI_MAJOR_VERSION) "." ZL_TEXT(OMPI_MINOR_VERSION) "." ZL_TEXT(OMPI_RELEASE_VERSION),
 #else
-  .name = "MPICH", .compiled_for = MPICH_VERSION,
+  .kind = MpiKind::mpich, .compiled_for = MPICH_VERSION,
 #endif
   .library = library, .init = init, .finalize = finalize, .rank = rank, .size = size,
-  .largest_tag = largest_tag, .send = send, .receive = receive, .all_reduce = all_reduce,
-  .reduce_scatter = reduce_scatter, .test = test, .cancel = cancel
+  .largest_tag = largest_tag, .make_group = make_group, .send = send, .receive = receive,
+  .all_reduce = all_reduce, .reduce_scatter = reduce_scatter, .test = test
 };
 
 }  // namespace

@@ -8,9 +8,10 @@
 
 namespace zl {
 
-// Starts MPI if no run of this process has. MPI may wait for the other ranks, so a thread does it,
-// which is also the one that ends MPI, as MPI wants. Meanwhile calls `poll` again and again, which
-// throws to give up; then MPI may be started later. Throws CommunicationError with MPI's message.
+// Starts MPI if no run of this process has. MPI may wait for the other ranks, so a separate thread
+// calls MPI_Init and, as the standard requires, MPI_Finalize. Meanwhile calls `poll` again and
+// again, which throws to give up; then MPI may be started later. Throws CommunicationError with
+// MPI's message.
 void start_mpi(const MpiApi& api, const std::function<void()>& poll);
 
 // For a program whose runs have all succeeded, at its end: without it mpirun reports an error. A

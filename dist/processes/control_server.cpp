@@ -89,7 +89,10 @@ void ControlServer::read(int r) {
     Message message;
     const int64_t before = rank.connection->received();
     const auto state = rank.connection->receive(message, std::chrono::steady_clock::now());
-    if (rank.connection->received() > before) rank.alive = steady_nanoseconds();
+    if (rank.connection->received() > before) {
+      rank.alive = steady_nanoseconds();
+      rank.flight.set_current(true);
+    }
     if (state == Connection::State::waiting) return;
     try {
       if (state == Connection::State::message) {
@@ -97,6 +100,7 @@ void ControlServer::read(int r) {
         continue;
       }
       rank.gone = true;
+      rank.flight.set_current(false);
       if (state != Connection::State::ended) fail(str("rank ", r, " sends what is no message"));
       if (!rank.ended)
         fail(str("rank ", r,
@@ -233,16 +237,27 @@ void ControlServer::check(int64_t now) {
   }
   if (failed() || now - last_check_ < 20 * kMillisecond) return;
   last_check_ = now;
+  for (Rank& rank : ranks_)
+    if (now - rank.alive > 3 * alive_interval_) rank.flight.set_current(false);
   check_waiting();
-  fail(overdue_text(flights(), timeout_, resumed_));
-  for (int r = 1; r < int(ranks_.size()) && timeout_ > 0; ++r) {
-    const Rank& rank = ranks_[size_t(r)];
-    if (!rank.ended && !rank.gone && now - rank.alive > timeout_)
-      fail(str("rank ", r, " has given no sign of life for ", human_time(now - rank.alive),
-               ": its process is stopped, or its machine or the network is gone; ",
-               last_seen(r, rank.flight, now)));
-  }
+  const std::string overdue = overdue_text(flights(), timeout_, resumed_);
+  check_silence(now, !overdue.empty() || (suspicion_ && suspicion_->rank >= 0));
+  fail(overdue);
   if (!suspicion_ && !failed() && !first_mismatch_text(flights()).empty()) suspect(-1, "");
+}
+
+// That a rank is silent says more than the calls that wait for it, and they may have waited for
+// longer than it is silent. So it need not be silent for the whole timeout if `others_wait`.
+void ControlServer::check_silence(int64_t now, bool others_wait) {
+  const int64_t least = std::max(timeout_ / 2, std::min(timeout_, 500 * kMillisecond));
+  for (int r = 1; r < int(ranks_.size()) && timeout_ > 0; ++r) {
+    Rank& rank = ranks_[size_t(r)];
+    if (rank.ended || rank.gone || now - rank.alive <= (others_wait ? least : timeout_)) continue;
+    rank.flight.set_current(false);
+    fail(str("rank ", r, " has given no sign of life for ", human_time(now - rank.alive),
+             ": its process is stopped, or its machine or the network is gone; ",
+             last_seen(r, rank.flight, now)));
+  }
 }
 
 void ControlServer::suspect(int rank, const std::string& why) {

@@ -61,6 +61,7 @@ class ControlServer {
   WaitingRank waiting(int rank) const;
   void check(int64_t now);
   void check_waiting();
+  void check_silence(int64_t now, bool others_wait);
   void suspect(int rank, const std::string& why);
   void judge(int64_t now);
   void publish(int64_t now);

@@ -1,5 +1,7 @@
 #include "dist/processes/launch_environment.h"
 
+#include <sys/socket.h>
+
 #include <charconv>
 
 #include "tensor/error.h"
@@ -80,7 +82,7 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
 }
 
 // torchrun, deepspeed, zerolab launch, and scripts that set the same variables. They take
-// precedence over SLURM, whose numbers count the launchers under `srun torchrun`.
+// precedence over Slurm, whose numbers count the launchers under `srun torchrun`.
 LaunchedRank by_torchrun(const Variables& v) {
   const bool deepspeed = !v.has("LOCAL_WORLD_SIZE") && v.has("LOCAL_SIZE");
   LaunchedRank r = numbers(
@@ -106,6 +108,16 @@ LaunchedRank by_open_mpi(const Variables& v) {
   return r;
 }
 
+// The process that started the ranks of this machine, which is at the other end of their PMI_FD.
+std::string starter(const Variables& v) {
+  ucred process{};
+  socklen_t size = sizeof process;
+  const std::string fd = v.text("PMI_FD");
+  if (fd.empty() || fd.find_first_not_of("0123456789") != fd.npos || fd.size() > 6) return "";
+  if (::getsockopt(std::stoi(fd), SOL_SOCKET, SO_PEERCRED, &process, &size) != 0) return "";
+  return process.pid > 0 ? str("process ", process.pid) : "";
+}
+
 // MPICH and Intel MPI, and Cray's launcher, which has other names for the local numbers.
 LaunchedRank by_mpich(const Variables& v) {
   const char* rank = v.has("PMI_RANK") || !v.has("PMIX_RANK") ? "PMI_RANK" : "PMIX_RANK";
@@ -114,6 +126,7 @@ LaunchedRank by_mpich(const Variables& v) {
                         : numbers(v, {rank, "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
   r.launcher = "mpirun";
   r.run = v.text("PMIX_NAMESPACE");
+  if (r.run.empty() && r.local_size == r.size) r.run = starter(v);  // MPICH names no run
   return r;
 }
 
@@ -250,7 +263,7 @@ LaunchEnvironment launch_environment(const Environment& get) {
                                        v.number("SLURM_NTASKS_PER_NODE").value_or(1) > 1)) {
     // Such a process has SLURM_PROCID=0 and SLURM_NTASKS=4, but the other ranks are never started.
     found.note =
-        "SLURM allocation found but not started with srun; running 1 process. Use `srun zerolab "
+        "Slurm allocation found but not started with srun; running 1 process. Use `srun zerolab "
         "train …`";
   }
   return found;

@@ -1,7 +1,7 @@
 // Which rank this process is, as the launcher that started it says.
 //
-// Launchers say it in environment variables, each in its own. Nothing else is asked: no PMI, PMIx
-// or MPI library, which many machines lack or have in another version.
+// Launchers say it in environment variables, each in its own. No PMI, PMIx or MPI library is asked,
+// which many machines lack or have in another version.
 #pragma once
 
 #include <functional>

@@ -6,7 +6,6 @@
 #include "dist/nccl/nccl_communicator.h"
 #include "dist/trace/host_id.h"
 #include "dist/wire.h"
-#include "tensor/error.h"
 
 namespace zl {
 
@@ -24,14 +23,10 @@ ProcessTransport nccl_transport(const LaunchedRank& place, const RankOptions& op
     if (nccl.choose_gpu) nccl.choose_gpu(place.rank);
     return std::make_unique<NcclCommunicator>(
         NcclJoin{api, WireReader(welcome).get<NcclUniqueId>(), place.rank, place.size,
-                 options.timeout, *inside,
-                 nccl.machine ? nccl.machine(place.rank) : str(host_name(), " ", boot_id())},
+                 options.timeout, *inside, nccl.machine ? nccl.machine(place.rank) : machine_id()},
         others, events, nccl.ordered);
   };
-  transport.where = [inside] {
-    const char* const function = *inside;
-    return str(function ? "in " : "outside NCCL", function ? function : "");
-  };
+  transport.where = [inside] { return where_text("NCCL", *inside); };
   return transport;
 }
 

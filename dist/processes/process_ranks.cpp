@@ -162,6 +162,10 @@ class ProcessRun {
 
 }  // namespace
 
+std::string where_text(const char* library, const char* function) {
+  return function ? str("in ", function) : str("outside ", library);
+}
+
 void run_process_rank(const LaunchedRank& place, const std::function<void(Communicator&)>& body,
                       const RankOptions& options, const ProcessTransport& transport,
                       const ProcessOptions& process) {

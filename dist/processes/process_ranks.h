@@ -18,6 +18,9 @@ struct ProcessOptions {
   std::function<bool()> interrupted;  // polled while the ranks connect
 };
 
+// "in MPI_Irecv", "outside MPI" if `function` is null.
+std::string where_text(const char* library, const char* function);
+
 // Makes the communicator of the rank.
 struct ProcessTransport {
   // Called on rank 0 before the ranks connect: what all ranks need to join.
@@ -33,7 +36,7 @@ struct ProcessTransport {
 // Runs `body` as the rank that a launcher made of this process, and returns when all ranks have
 // ended. Throws the rank's own error, or CommunicationError for the failure of another rank or of
 // the communication. If one rank throws OutOfMemory, all do. After a failure a rank ends within
-// `options.timeout` and the time of its own work; if that takes another `timeout` and
+// `options.timeout` and the time of its work; if that takes another `timeout` and
 // `options.grace`, the process exits with code 4, as run_ranks() says. The end of the launcher (its
 // parent process) is a failure. Throws InputError if the processes were started differently. At
 // most kMostRanks ranks.

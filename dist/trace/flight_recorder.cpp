@@ -76,6 +76,16 @@ void FlightRecorder::update(const std::vector<FlightRecord>& records, int64_t ca
   }
 }
 
+void FlightRecorder::set_current(bool current) {
+  std::lock_guard lock(mutex_);
+  current_ = current;
+}
+
+bool FlightRecorder::current() const {
+  std::lock_guard lock(mutex_);
+  return current_;
+}
+
 int64_t FlightRecorder::calls() const {
   std::lock_guard lock(mutex_);
   return calls_;
@@ -110,12 +120,13 @@ std::string where(const FlightRecord& record) {
   return text;
 }
 
-std::string state_of(const FlightRecord& record, int64_t now) {
+// How long a rank waits is known only while it is heard.
+std::string state_of(const FlightRecord& record, int64_t now, bool current) {
   const std::string age = human_time(now - record.changed);
   switch (record.state) {
     case CallState::posted: return str("posted ", age, " ago, not met yet");
-    case CallState::waiting: return str("waiting for ", age);
-    case CallState::moving: return str("moving data for ", age);
+    case CallState::waiting: return current ? str("waiting for ", age) : "waiting";
+    case CallState::moving: return current ? str("moving data for ", age) : "moving data";
     case CallState::done:
       return str("done in ", human_time(record.changed - record.began), ", ", age, " ago");
     case CallState::failed:
@@ -127,9 +138,10 @@ std::string state_of(const FlightRecord& record, int64_t now) {
 }  // namespace
 
 std::string last_seen(int rank, const FlightRecorder& flight, int64_t now) {
+  const bool current = flight.current();
   if (const auto record = flight.in_flight())
-    return str("rank ", rank, " is in ", describe(record->call), where(*record), ", ",
-               state_of(*record, now));
+    return str("rank ", rank, current ? " is in " : " was last seen in ", describe(record->call),
+               where(*record), ", ", state_of(*record, now, current));
   const auto record = flight.last();
   if (!record) return str("rank ", rank, " has made no call yet");
   const char* left = record->state == CallState::posted ? ", posted it " : ", left it ";
@@ -138,14 +150,16 @@ std::string last_seen(int rank, const FlightRecorder& flight, int64_t now) {
 }
 
 std::string flight_report(int rank, const FlightRecorder& flight, bool ended, int64_t now) {
+  const bool current = flight.current();
   std::string text =
       str("rank ", rank, ": ", flight.calls(), flight.calls() == 1 ? " call" : " calls",
           ended                ? ", has ended\n"
+          : !current           ? ", not heard any more\n"
           : flight.in_flight() ? "\n"
                                : ", now outside any call\n");
   for (const FlightRecord& record : flight.recent(6))
-    text +=
-        str("  ", describe(record.call, true), where(record), ": ", state_of(record, now), "\n");
+    text += str("  ", describe(record.call, true), where(record), ": ",
+                state_of(record, now, current), "\n");
   return text;
 }
 

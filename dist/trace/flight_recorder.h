@@ -36,12 +36,15 @@ class FlightRecorder {
   // Copies what a rank in another process recorded: its last calls, of `calls` in all. Older ones
   // are kept.
   void update(const std::vector<FlightRecord>& records, int64_t calls);
+  void set_current(bool current);
 
   int64_t calls() const;
   std::vector<FlightRecord> recent(int64_t most) const;  // oldest first
   std::optional<FlightRecord> last() const;
   // The call in which the rank is now, waiting for others or moving data.
   std::optional<FlightRecord> in_flight() const;
+  // Whether the rank is still heard. Else its state is an old one, of before it died or stopped.
+  bool current() const;
 
  private:
   FlightRecord& at(int64_t number) { return ring_[size_t(number % capacity_)]; }
@@ -52,13 +55,14 @@ class FlightRecorder {
   std::vector<FlightRecord> ring_;
   int64_t calls_ = 0;
   int64_t in_flight_ = -1;  // its number
+  bool current_ = true;
 };
 
 int64_t steady_nanoseconds();
 std::string human_time(int64_t nanoseconds);  // "3.1 s", "120 ms"
 
 // "rank 1 was last seen in all_reduce 'h.2 gradient' of 96 f32 elements (call 41), left it 3.1 s
-// ago".
+// ago"; "rank 1 is in … , waiting for 3.1 s".
 std::string last_seen(int rank, const FlightRecorder& flight, int64_t now);
 // One line about the rank, then its last calls.
 std::string flight_report(int rank, const FlightRecorder& flight, bool ended, int64_t now);

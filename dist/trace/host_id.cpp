@@ -18,4 +18,6 @@ std::string boot_id() {
   return id;
 }
 
+std::string machine_id() { return host_name() + " " + boot_id(); }
+
 }  // namespace zl

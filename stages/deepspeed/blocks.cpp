@@ -1,10 +1,12 @@
 // The blocks about arithmetic and ZeRO, as DeepSpeed 0.19.8 takes them (runtime/engine.py,
 // runtime/lr_schedules.py, runtime/precision_config.py, runtime/zero/config.py).
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "stages/deepspeed/reader.h"
+#include "stages/variants/variants.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -261,8 +263,8 @@ bool read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage
 void read_overlap(ConfigBlock& zero, JudgedStage stage, Config& config) {
   Overlap& overlap = config.overlap;
   if (!shards_parameter(stage.value_or(StageKind::zero3))) overlap.overlap_comm = false;
-  zero.read("overlap_comm", overlap.overlap_comm);
   GivenSettings& given = config.given;
+  given.overlap_comm = zero.read("overlap_comm", overlap.overlap_comm);
   given.prefetch_bucket_size =
       read_of_stage3(zero, "prefetch_bucket_size", stage, overlap.prefetch_bucket_size);
   given.max_live_parameters =
@@ -298,21 +300,14 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
   const bool weights = zero.get<bool>("zero_quantized_weights") == true,
              gradients = zero.get<bool>("zero_quantized_gradients") == true;
   zero.read("zero_hpz_partition_size", config.ranks_per_node);
-  const auto divides = [&](ConfigBlock& block, const char* name, int64_t& count) {
-    if (count <= 1) count = 0;  // DeepSpeed's 1: off
-    if (count > 0 && source.ranks % count != 0 && !(weights && gradients))
-      block.error(name, str(count, " does not divide ", source.ranks,
-                            source.ranks == 1 ? " rank" : " ranks"));
-  };
-  divides(zero, "zero_hpz_partition_size", config.ranks_per_node);
-  divides(zerolab, "replicas", config.replicas);
+  if (config.ranks_per_node == 1) config.ranks_per_node = 0;  // DeepSpeed's 1: off
   // zero3_qgz needs to know the nodes, so their size alone does not choose zero3_hpz then.
   const bool secondary = config.ranks_per_node > 0 && !gradients;
-  const bool several = weights + gradients + secondary + (config.replicas > 0) > 1;
+  const bool several = weights + gradients + secondary + (config.replicas > 1) > 1;
   const char* key = weights               ? "zero_quantized_weights"
                     : gradients           ? "zero_quantized_gradients"
                     : secondary           ? "zero_hpz_partition_size"
-                    : config.replicas > 0 ? "replicas"
+                    : config.replicas > 1 ? "replicas"
                                           : nullptr;
   if (key == nullptr) return;
   ConfigBlock& block = key == std::string_view("replicas") ? zerolab : zero;
@@ -320,11 +315,19 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
                          : gradients ? StageKind::zero3_qgz
                          : secondary ? StageKind::zero3_hpz
                                      : StageKind::hsdp;
+  const Variant* runs = source.stage ? find_variant(*source.stage) : nullptr;
+  const bool groups_count =  // the stage of --stage takes its groups from this key
+      runs && ((runs->groups != VariantGroups::none && secondary && !weights) ||
+               (runs->groups == VariantGroups::replicas && key == std::string_view("replicas")));
   if (source.several_stages)
     block.note(key, str("several stages run here: list ", name(kind), " among them"));
+  else if (groups_count)
+    return;
   else if (source.stage && *source.stage != kind)
-    block.note(key,
-               str("has no effect: --stage ", name(*source.stage), " wins, and not ", name(kind)));
+    block.note(key, str("has no effect: --stage ", name(*source.stage),
+                        " overrides it; it would select ", name(kind)));
+  else if (config.as)
+    block.note(key, str("has no effect in zerolab.as ", name(*config.as)));
   else if (config.stage != StageKind::zero3)
     block.note(key, str("has no effect in stage ",
                         int(parent(config.stage.value_or(StageKind::ddp))), ": it is for stage 3"));
@@ -332,15 +335,20 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
     for (const auto& [one, active] : {std::pair{"zero_quantized_weights", weights},
                                       {"zero_quantized_gradients", gradients},
                                       {"zero_hpz_partition_size", config.ranks_per_node > 0},
-                                      {"replicas", config.replicas > 0}}) {
+                                      {"replicas", config.replicas > 1}}) {
       if (active)
         (one == std::string_view("replicas") ? zerolab : zero)
             .note(one,
-                  "has no effect beside the other keys of ZeRO++ or replicas: stage 3 runs, "
-                  "because each is a stage for itself here; leave all but one out");
+                  "has no effect: zerolab has one stage for each of these keys, and none for "
+                  "several; "
+                  "plain stage 3 runs. Keep one of them");
     }
-  else
+  else {
     config.stage = kind;
+    const int64_t count = secondary ? config.ranks_per_node : std::max<int64_t>(1, config.replicas);
+    if (source.ranks > 1 && source.ranks % count != 0)
+      block.error(key, str(count, " does not divide ", source.ranks, " ranks"));
+  }
 }
 
 }  // namespace
@@ -363,7 +371,9 @@ void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& sourc
   read_offload_optimizer(zero, stage, config);
   if (config.as && source.several_stages)
     zerolab.note("as", str("several stages run here: list ", name(*config.as), " among them"));
-  if (config.as && config.offload_optimizer)
+  else if (config.as && source.stage && *source.stage != *config.as)
+    zerolab.note("as", str("has no effect: --stage ", name(*source.stage), " overrides it"));
+  if (config.as && stage == config.as && config.offload_optimizer)
     zero.error("offload_optimizer", str("is not imitated by ", name(*config.as), "; leave it out"));
   read_overlap(zero, stage, config);
   if (stage == StageKind::torch_ddp && config.given.reduce_bucket_size)

@@ -151,7 +151,7 @@ bool read_defaults(ConfigBlock& zerolab) {
   zerolab.note("defaults",
                "sets the bucket sizes (5e8), overlap_comm (in stage 3), prefetch (5e7), live "
                "parameters and reuse distance (1e9) and gradient_clipping (1.0); DeepSpeed's "
-               "persistence thresholds have no effect yet");
+               "persistence thresholds have an effect in \"as\": \"deepspeed-3\" only");
   return true;
 }
 
@@ -183,7 +183,8 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
   zerolab.read("reproducible", config.reproducible);
   if (config.as && config.reproducible)
     zerolab.error("reproducible",
-                  str(name(*config.as), " adds as the system that it imitates; leave it out"));
+                  str(name(*config.as),
+                      " sums as the real system does, which is not reproducible; leave it out"));
   if (config.reproducible && !config.ordered)
     zerolab.error("reproducible",
                   "needs sums in rank order, and \"ordered\" is false; leave one of the two out");

@@ -30,8 +30,9 @@ constexpr char kNoDisk[] = "nothing is stored on disk";
 constexpr char kNone[] = "zerolab has no such mechanism";
 constexpr char kNoParameters[] = "parameters stay in device memory";
 constexpr char kNoPersistence[] =
-    "every parameter is sharded, whatever its size; \"zerolab\": {\"as\": \"deepspeed-3\"} keeps "
-    "small ones in full";
+    "every parameter is sharded, whatever its size. Only with \"zerolab\": {\"as\": "
+    "\"deepspeed-3\"} it counts: those of at most so many elements stay in full";
+constexpr char kNoModelPersistence[] = "small parameters that stay in full have no common limit";
 constexpr char kPrefetch[] =
     "stage 3: elements unsharded ahead of their use; 0: a unit is unsharded right before it";
 constexpr char kMaxLive[] =
@@ -143,7 +144,7 @@ constexpr ConfigKey kRows[] = {
     {kZero, "stage3_param_persistence_threshold param_persistence_threshold", size, "100000", "0",
      later, kNoPersistence},
     {kZero, "stage3_model_persistence_threshold model_persistence_threshold", size,
-     "9223372036854775807", "0", later, kNoPersistence},
+     "9223372036854775807", "0", later, kNoModelPersistence},
     {kZero, "stage3_max_live_parameters max_live_parameters", size, "1000000000",
      "9223372036854775807", honoured, kMaxLive},
     {kZero, "stage3_max_reuse_distance max_reuse_distance", size, "1000000000", "0", honoured,

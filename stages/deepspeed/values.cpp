@@ -99,6 +99,8 @@ void add_types_and_zero(const Config& c, Values& v) {
   v["zero_optimization.stage3_prefetch_bucket_size"] = json(c.overlap.prefetch_bucket_size);
   v["zero_optimization.stage3_max_live_parameters"] = json(c.overlap.max_live_parameters);
   v["zero_optimization.stage3_max_reuse_distance"] = json(c.overlap.max_reuse_distance);
+  if (c.persistence_threshold)
+    v["zero_optimization.stage3_param_persistence_threshold"] = json(*c.persistence_threshold);
   v["zero_optimization.offload_optimizer.device"] = json(c.offload_optimizer ? "cpu" : "none");
 }
 
@@ -197,6 +199,7 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
     c.reduce_bucket_size = shipped.reduce_bucket_size;
     c.allgather_bucket_size = shipped.allgather_bucket_size;
     c.overlap = shipped.overlap;
+    c.persistence_threshold = shipped.persistence_threshold;
     c.optimizer.separate_master = shipped.optimizer.separate_master;
   }
   Values values{{"train_batch_size", json(c.micro_batch * c.accumulation * loaded.ranks)},
@@ -209,12 +212,15 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
     ConfigValue value{
         key.path(),          "", "", std::string(key.ours), std::string(key.deepspeed),
         defaults_differ(key)};
-    if (key.use == ConfigUse::later && value.differ && !is_second_name(key)) {
-      value.value = key.ours;
-      value.origin = "fixed: DeepSpeed's way has no effect yet";
-    } else if (const auto found = values.find(value.key); found != values.end()) {
+    if (const auto found = values.find(value.key); found != values.end()) {
       value.value = found->second;
       value.origin = origin_of(value.key, loaded);
+    } else if (key.use == ConfigUse::later && value.differ && !is_second_name(key)) {
+      const bool unlimited =
+          c.persistence_threshold && key.key.ends_with("model_persistence_threshold");
+      value.value = unlimited ? key.deepspeed : key.ours;
+      value.origin = unlimited ? "fixed: another limit has no effect yet"
+                               : "fixed: DeepSpeed's way has no effect yet";
     }
     if (!value.value.empty()) all.push_back(std::move(value));
   }

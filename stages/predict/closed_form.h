@@ -30,13 +30,14 @@ struct PredictionInput {
   bool offload_optimizer = false;  // to the host pool; ddp keeps everything on the device
   Overlap overlap;
   bool reproducible = false;   // gradients are then accumulated and communicated in fp32
+  bool updates = true;         // false: every gradient overflowed, and no step updated
   std::vector<int64_t> units;  // [n] padded size of each unit, root first
   // Of presets: the sizes of each unit's parameters, the units that a pass of each unit of the
   // model uses, and the size below which deepspeed-3 keeps a parameter in full. [n]
   std::vector<std::vector<int64_t>> unit_parameters;
   std::vector<std::vector<int>> used_by;
-  int64_t persistence_threshold = 0;
-  int64_t parameters = 0;  // [n] of all units without padding; only checkpoints need it
+  int64_t persistence_threshold = 0;  // [n] as in StageOptions
+  int64_t parameters = 0;             // [n] of all units without padding; only checkpoints need it
 };
 
 // [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks, in reproducible mode to

@@ -36,7 +36,7 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
   for (size_t i = 0; i < grouping.units.size(); ++i)
     for (const Parameter* p : grouping.units[i].parameters)
       unit_parameters[i].push_back(p->numel());
-  const RankGroups groups = rank_groups(o.stage, spec.ranks, {o.ranks_per_node, o.replicas});
+  const GroupSizes groups = rank_groups(o.stage, spec.ranks, {o.ranks_per_node, o.replicas});
   return {.stage = o.stage,
           .ranks = spec.ranks,
           .ranks_per_node = groups.ranks_per_node,
@@ -58,8 +58,13 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
           .parameters = parameters};
 }
 
-Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply) {
-  if (formulas_apply) return predict(prediction_input(spec));
+Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply,
+                   bool updates) {
+  if (formulas_apply) {
+    PredictionInput input = prediction_input(spec);
+    input.updates = updates;
+    return predict(input);
+  }
   Prediction p;
   for (int i = 0; i < kMemoryUses; ++i) {
     const size_t use = size_t(i);

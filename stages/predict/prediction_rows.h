@@ -41,8 +41,9 @@ StepCount count(const std::vector<StepRecord>& steps);
 // What the closed formulas take from a spec.
 PredictionInput prediction_input(const TrainingSpec& spec);
 // What a rank keeps and sends: as the closed formulas say where they apply to the model, otherwise
-// as its dry run says.
-Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply);
+// as its dry run says. `updates`: whether any step updates.
+Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply,
+                   bool updates = true);
 
 // Activations and workspace are predicted by the dry run, everything else by `prediction`. Rows of
 // nothing but zeros are left out.

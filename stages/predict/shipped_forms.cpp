@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "stages/persistence.h"
 #include "stages/predict/peaks.h"
 
 namespace zl {
@@ -49,7 +50,7 @@ int64_t scratch(const PredictionInput& in, int64_t n) {
 
 // [B] An fp32 copy of a gradient of `n` elements, for the update.
 int64_t fp32_copy(const PredictionInput& in, int64_t n) {
-  return size_of(gradient_type(in)) < 4 ? n * 4 : 0;
+  return in.updates && size_of(gradient_type(in)) < 4 ? n * 4 : 0;
 }
 
 // [n] The parameters of the one flat unit, each with the padding behind it.
@@ -197,7 +198,8 @@ Prediction zero3_with_persistent(const PredictionInput& in) {
   Sizes large, persistent;
   for (size_t i = 0; i < in.units.size(); ++i) {
     const Sizes& parameters = in.unit_parameters[i];
-    const bool small = i > 0 && parameters.size() == 1 && parameters[0] < in.persistence_threshold;
+    const bool small =
+        i > 0 && parameters.size() == 1 && is_persistent(parameters[0], in.persistence_threshold);
     (small ? persistent : large).push_back(in.units[i]);
   }
   const Reductions reduced = reductions(in);

@@ -16,46 +16,75 @@ void append(std::vector<float>& to, const std::vector<float>& values) {
   to.insert(to.end(), values.begin(), values.end());
 }
 
-// Half the distance between 1 and the next number of the coarsest type that gradients pass through.
-double unit_roundoff(const EngineOptions& o) {
-  double largest = 0;
+// Of the coarsest types that gradients pass through: half the distance between 1 and the next
+// number, and the smallest number above 0.
+struct Grain {
+  double unit_roundoff = 0, smallest = 0;
+};
+
+Grain grain(const EngineOptions& o) {
+  Grain coarsest;
   for (const Dtype type : {o.precision, o.grad_accum_dtype.value_or(o.precision),
-                           o.communication_data_type.value_or(o.precision)})
-    largest = std::max(largest, type == Dtype::bf16  ? 0x1p-8
-                                : type == Dtype::f16 ? 0x1p-11
-                                                     : 0x1p-24);
-  return largest;
+                           o.communication_data_type.value_or(o.precision)}) {
+    const Grain of_type = type == Dtype::bf16  ? Grain{0x1p-8, 0x1p-133}
+                          : type == Dtype::f16 ? Grain{0x1p-11, 0x1p-24}
+                                               : Grain{0x1p-24, 0x1p-149};
+    coarsest.unit_roundoff = std::max(coarsest.unit_roundoff, of_type.unit_roundoff);
+    coarsest.smallest = std::max(coarsest.smallest, of_type.smallest);
+  }
+  return coarsest;
 }
 
-double allowed(const TrainingSpec& spec) {
-  const double additions = double(spec.engine.accumulation * spec.ranks);
+// An element may differ by part * its sum|g| + absolute. The second is what subnormal numbers lose.
+struct Allowed {
+  double part = 0, absolute = 0;
+  double overflow = 0;  // an element may be infinite if its sum and what it may differ reach this
+};
+
+Allowed allowed(const TrainingSpec& spec) {
+  const EngineOptions& o = spec.engine;
+  const double additions = double(o.accumulation * spec.ranks);
   constexpr double kConversions = 4;  // to and from the types of communication and accumulation
-  return 2 * (additions + kConversions) * unit_roundoff(spec.engine);
+  const double roundings = 2 * (additions + kConversions);
+  const auto is_f16 = [&](const std::optional<Dtype>& type) {
+    return type.value_or(o.precision) == Dtype::f16;
+  };
+  return {.part = roundings * grain(o).unit_roundoff,
+          .absolute = roundings * grain(o).smallest / 2,
+          .overflow = is_f16(o.grad_accum_dtype) || is_f16(o.communication_data_type)
+                          ? 65504.0
+                          : double(std::numeric_limits<float>::max())};
 }
 
 constexpr size_t kGroup = size_t(Quantized::kGroup);
+constexpr double kSmallestScale = std::numeric_limits<float>::min();
 
+// Infinite if one of them is not finite.
 double largest_magnitude(const std::vector<float>& values, size_t begin, size_t end) {
   double largest = 0;
-  for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(double(values[i])));
+  for (size_t i = begin; i < end; ++i)
+    largest = std::max(largest, std::isfinite(values[i]) ? std::abs(double(values[i]))
+                                                         : std::numeric_limits<double>::infinity());
   return largest;
 }
 
-// What zero3_qgz may add to the mean gradient, in units of allowed(): a group of 256 elements has
-// the scale max / 7, of which rounding takes half. N ranks do that once each, and nodes once more
-// with sums, which half a scale of each rank makes larger: 1/14 + 15/14 * 1/14 of what the ranks'
-// largest elements add up to. With n micro-batches in all, that is at most n times the largest
-// mean.
+// What zero3_qgz may add to the mean gradient, in units of `part` of allowed(): a group of 256
+// elements has the scale max / 7, of which rounding takes half. N ranks do that once each, and
+// nodes once more with sums, which half a scale of each rank makes larger: 1/14 + 15/14 * 1/14 of
+// what the ranks' largest elements add up to. With n micro-batches in all, that is at most n times
+// the largest mean. A scale is never below kSmallestScale: n times 2 halves of it more. Where a
+// micro-batch is not finite, its group is not.
 std::vector<float> with_four_bits(const TrainingSpec& spec, const std::vector<UnitState>& units,
-                                  std::vector<float> magnitude, double allowed) {
-  const double n = double(spec.engine.accumulation * spec.ranks), factor = n * 29 / 196 / allowed;
+                                  std::vector<float> magnitude, double part) {
+  const double n = double(spec.engine.accumulation * spec.ranks);
   size_t unit = 0;
   for (const UnitState& u : units) {
     const size_t shard = size_t(u.partition.shard());
     for (size_t begin = 0; begin < shard; begin += kGroup) {
       const size_t first = unit + begin, last = unit + std::min(shard, begin + kGroup);
       const double largest = largest_magnitude(magnitude, first, last);
-      for (size_t i = first; i < last; ++i) magnitude[i] += float(factor * largest);
+      const double added = n * (largest * 29 / 196 + kSmallestScale) / part;
+      for (size_t i = first; i < last; ++i) magnitude[i] += float(added);
     }
     unit += shard;
   }
@@ -76,24 +105,45 @@ std::vector<float> part_of_rank(Stage& stage, std::vector<float> shard) {
   return part;
 }
 
-// One parameter's piece in this rank's shards: [begin, begin + count) of them.
-GradientDeviation deviation_of(const Partition::Piece& piece, std::span<const float> gradient,
-                               std::span<const float> of_ddp, std::span<const float> magnitude,
-                               double allowed) {
+// One rank's shards, or a piece of them.
+struct Judged {
+  std::span<const float> gradient, of_ddp;
+  std::span<const float> sum;        // sum|g|
+  std::span<const float> magnitude;  // the same, with what 4 bits may add
+
+  Judged piece(size_t first, size_t n) const {
+    return {gradient.subspan(first, n), of_ddp.subspan(first, n), sum.subspan(first, n),
+            magnitude.subspan(first, n)};
+  }
+  // Whether element i is not a number to be compared: beyond f16 in a micro-batch or in ddp, or in
+  // this stage's sums, which may be larger than ddp's by as much as is allowed.
+  bool overflows(size_t i, const Allowed& allowed) const {
+    if (!std::isfinite(of_ddp[i]) || !std::isfinite(magnitude[i])) return true;
+    const double most = double(sum[i]) + allowed.part * double(magnitude[i]) + allowed.absolute;
+    return !std::isfinite(gradient[i]) && most >= allowed.overflow;
+  }
+};
+
+// One parameter's piece in this rank's shards.
+GradientDeviation deviation_of(const Partition::Piece& piece, const Judged& judged,
+                               const Allowed& allowed) {
+  const auto [gradient, of_ddp, sum, magnitude] = judged;
   GradientDeviation d{.parameter = piece.parameter->name, .element = piece.first};
-  double difference = 0, bound = 0, largest = -1;
+  double difference = 0, squares = 0, count = 0, largest = -1;
   for (size_t i = 0; i < gradient.size(); ++i) {
-    if (!std::isfinite(of_ddp[i]) || !std::isfinite(magnitude[i])) continue;  // an f16 overflow
+    if (judged.overflows(i, allowed)) continue;
     const double one = std::abs(double(gradient[i]) - double(of_ddp[i]));
     const bool first_nonfinite = !std::isfinite(one) && std::isfinite(difference);
     difference += one * one;
-    bound += double(magnitude[i]) * double(magnitude[i]);
+    squares += double(magnitude[i]) * double(magnitude[i]);
+    ++count;
     if (!first_nonfinite && (one <= largest || !std::isfinite(largest))) continue;
     largest = one;
     d.element = piece.first + int64_t(i);
     d.value = double(gradient[i]), d.value_of_ddp = double(of_ddp[i]);
   }
-  const double part = std::sqrt(difference) / (allowed * std::sqrt(bound));
+  const double bound = allowed.part * std::sqrt(squares) + allowed.absolute * std::sqrt(count),
+               part = std::sqrt(difference) / bound;
   d.part_of_bound = difference == 0    ? 0
                     : std::isnan(part) ? std::numeric_limits<double>::infinity()
                                        : part;
@@ -138,11 +188,13 @@ double weights_part_of_bound(Trainer& trainer) {
                              gathered =
                                  kernel::download_floats(stage.local_shard(u.full_parameter));
     reshard(stage, u);
-    const double half_a_scale = 1.0 / 254, unit = unit_roundoff(trainer.spec().engine);
+    const Grain type = grain(trainer.spec().engine);
     for (size_t begin = 0; begin < kept.size(); begin += kGroup) {
       const size_t end = std::min(kept.size(), begin + kGroup);
       const double largest = largest_magnitude(kept, begin, end),
-                   allowed = largest * (half_a_scale * (1 + 0x1p-15) + unit);
+                   half_a_scale = std::max(largest / 127, kSmallestScale) / 2,
+                   allowed = half_a_scale * (1 + 0x1p-15) + largest * type.unit_roundoff +
+                             type.smallest / 2;
       for (size_t i = begin; i < end; ++i) {
         const double one = std::abs(double(kept[i]) - double(gathered[i]));
         if (one > 0 && std::isfinite(one)) most = std::max(most, one / allowed);
@@ -198,18 +250,19 @@ GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& 
   const int rank = trainer.comm().rank();
   const TrainingSpec& spec = trainer.spec();
   const std::vector<UnitState>& units = trainer.engine().stage().units();
-  const std::vector<float> magnitude = spec.engine.stage == StageKind::zero3_qgz
-                                           ? with_four_bits(spec, units, magnitudes, allowed(spec))
-                                           : magnitudes;
+  const Allowed allowed_here = allowed(spec);
+  const std::vector<float> magnitude =
+      spec.engine.stage == StageKind::zero3_qgz
+          ? with_four_bits(spec, units, magnitudes, allowed_here.part)
+          : magnitudes;
+  const Judged all{gradient, of_ddp, magnitudes, magnitude};
   GradientDeviation worst{.rank = rank};
   int64_t begin = 0;  // of the unit in this rank's shards
   for (const UnitState& u : units) {
     const int64_t shard = u.partition.full() / spec.ranks;
     for (const Partition::Piece& piece : u.partition.pieces(rank * shard, shard)) {
       const size_t first = size_t(begin + piece.at), n = size_t(piece.count);
-      GradientDeviation d = deviation_of(piece, std::span(gradient).subspan(first, n),
-                                         std::span(of_ddp).subspan(first, n),
-                                         std::span(magnitude).subspan(first, n), allowed(spec));
+      GradientDeviation d = deviation_of(piece, all.piece(first, n), allowed_here);
       d.rank = rank;
       if (d.part_of_bound > worst.part_of_bound) worst = d;
     }

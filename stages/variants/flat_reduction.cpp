@@ -16,7 +16,7 @@ void FlatReduction::allocate() {
 }
 
 void FlatReduction::reduce(const UnitState& u, CutOrder order, const Own& own) {
-  allocate();
+  require(buffers_.defined(), "reduce: allocate() was not called in this backward pass");
   const int64_t bucket = stage_.options().reduce_bucket_size, shard = u.partition.shard(),
                 begin = stage_.comm().rank() * shard;
   const std::string text = u.name() + " gradient";

@@ -13,11 +13,13 @@ class FlatReduction {
  public:
   explicit FlatReduction(Stage& stage) : stage_(stage) {}  // must outlive this
 
-  // One buffer of reduce_bucket_size elements, whatever the model needs; with overlap_comm two.
+  // One buffer of reduce_bucket_size elements, whatever the model needs. With overlap_comm two:
+  // only the first is used here, and the second is there so that the ledger counts it.
   void allocate();
   void free() { buffers_ = {}; }
   // Calls `own` with each part of this rank's shard when it has been reduced, and where it begins
-  // in the shard [n]. A parameter that is larger than the bucket is reduced by itself.
+  // in the shard [n]. A parameter that is larger than the bucket is reduced by itself. Needs
+  // allocate() in the same backward pass.
   using Own = std::function<void(const Tensor& reduced, int64_t first)>;
   void reduce(const UnitState& u, CutOrder order, const Own& own);
 

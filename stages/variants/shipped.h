@@ -20,7 +20,8 @@ EngineOptions as_shipped(EngineOptions options);
 bool same_norm_order(StageKind a, StageKind b);
 
 // For reports: how a preset differs from its parent, with formulas, and what of the system it does
-// not imitate. g and e: bytes of a gradient and of a parameter; A: micro-batches per step.
+// not imitate. e, g, c: bytes of a parameter, of a gradient, and of a gradient while it is
+// communicated; A: micro-batches per step.
 const char* difference_to_paper(StageKind kind);
 const char* not_imitated(StageKind kind);
 

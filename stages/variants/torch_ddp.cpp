@@ -1,5 +1,7 @@
 // PyTorch's DDP as shipped: ddp with one flat unit, whose gradient is copied into buckets that are
 // never freed (gradient_as_bucket_view is false by default); gradients are freed after the step.
+#include <vector>
+
 #include "stages/stage.h"
 #include "stages/variants/buckets.h"
 #include "tensor/kernels.h"
@@ -31,7 +33,9 @@ class ThisStage final : public Stage {
     for (size_t i = 0; i < cuts_.size(); ++i) {
       const Tensor part = u.full_gradient.slice(cuts_[i].first, {cuts_[i].count});
       kernel::copy(part, buckets_[i]);
-      comm().all_reduce(buckets_[i], Reduction::mean, {"all gradient", Purpose::gradient}).wait();
+      comm()
+          .all_reduce(buckets_[i], Reduction::mean, {u.name() + " gradient", Purpose::gradient})
+          .wait();
       kernel::copy(buckets_[i], part);
     }
     return {};

@@ -24,9 +24,9 @@ TEST_CASE("every collective on MPI is right, in three types and at odd sizes", "
     for (const int ranks : {1, 2, 3, 4})
       require_right(mpi_rank(mpi, ranks, "collectives"), "collectives");
   // A collective that does not take place is noticed.
-  const Finished twin = mpi_rank(mpis().front(), 3, "collectives", "MPI_RANK_SKIPS=1 ");
-  CHECK(twin.code == 1);
-  CHECK(contains(twin.err, "values are wrong"));
+  const Finished without = mpi_rank(mpis().front(), 3, "collectives", "MPI_RANK_SKIPS=1 ");
+  CHECK(without.code == 1);
+  CHECK(contains(without.err, "values are wrong"));
 }
 
 TEST_CASE("sums on MPI have the bits of additions in rank order", "[mpi]") {
@@ -47,6 +47,8 @@ TEST_CASE("groups of ranks on MPI make calls among themselves, beside those of a
 TEST_CASE("MPI itself adds if the order of sums is left to it", "[mpi]") {
   for (const Mpi& mpi : mpis()) {
     require_right(mpi_rank(mpi, 3, "without-order"), "without-order");
+    for (const int ranks : {3, 4})
+      require_right(mpi_rank(mpi, ranks, "without-order-in-groups"), "without-order-in-groups");
     const Finished bf16 = mpi_rank(mpi, 2, "without-order-in-bf16");
     CHECK(bf16.code == 2);
     CHECK(contains(bf16.err, "MPI cannot add bf16; leave sums to zerolab"));
@@ -86,6 +88,8 @@ TEST_CASE("a Work on MPI that is dropped fails all ranks", "[mpi]") {
     INFO(dropped.err);
     CHECK(dropped.code == 4);
     CHECK(contains(dropped.err, "rank 1 dropped the Work of all_reduce 'h.1 gradient'"));
+    // EFAULT, of Open MPI: a rank reads what another sends, whose memory is gone.
+    CHECK_FALSE(contains(dropped.err, "errno = 14"));
   }
 }
 

@@ -109,7 +109,8 @@ TEST_CASE("a run on MPICH ends if a rank is killed", "[mpi]") {
 TEST_CASE("a rank of MPI that never comes is named at the deadline", "[mpi]") {
   const std::string rank =
       "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_RANK=0 "
-      "OMPI_COMM_WORLD_LOCAL_RANK=0 $ZEROLAB train --backend mpi --model tiny --device cpu ";
+      "OMPI_COMM_WORLD_LOCAL_RANK=0 ZEROLAB_PORT=23476 ZEROLAB_RUN_ID=alone $ZEROLAB train "
+      "--backend mpi --model tiny --device cpu ";
   (void)mpis();
   const Finished run = cli::shell(rank + "--timeout 2");
   INFO(run.err);

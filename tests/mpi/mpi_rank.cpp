@@ -187,6 +187,35 @@ void without_order(Communicator& comm) {
   expect(comm.reduction_scratch_bytes(count, Dtype::f32) == 0, "MPI adds, and there is scratch");
 }
 
+// MPI adds in the groups of an HSDP run, and beside them over all ranks.
+void without_order_in_groups(Communicator& comm) {
+  Rank rank(comm);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<int> pairs, strides;
+    for (int r = 0; r < comm.size(); ++r) pairs.push_back(r / 2), strides.push_back(r % 2);
+    const auto intra = comm.split(pairs, "intra"), inter = comm.split(strides, "inter");
+    const int64_t count = 999 * 2 * intra->size();  // the last group may have one rank
+    const Tensor all = rank.values(std::vector<float>(999, float(comm.rank() + 1))),
+                 shards = rank.values(std::vector<float>(size_t(count), float(comm.rank() + 1))),
+                 stride = rank.values(std::vector<float>(999, float(comm.rank() + 1)));
+    Work first = intra->reduce_scatter(shards, Reduction::sum, kName);
+    Work second = comm.all_reduce(all, Reduction::sum, kName);
+    Work third = inter->all_reduce(stride, Reduction::mean, kOther);
+    third.wait(), first.wait(), second.wait();
+    float sum = 0, in_pair = 0, in_stride = 0;
+    for (int r = 0; r < comm.size(); ++r) {
+      sum += float(r + 1);
+      if (r / 2 == comm.rank() / 2) in_pair += float(r + 1);
+      if (r % 2 == comm.rank() % 2) in_stride += float(r + 1);
+    }
+    const float of_pair = shards.data<float>()[size_t(2 * 999 * intra->rank())],
+                of_all = all.data<float>()[998], of_stride = stride.data<float>()[998];
+    expect(of_pair == in_pair, "the pair's sum is ", of_pair, ", not ", in_pair);
+    expect(of_all == sum, "the sum of all is ", of_all, ", not ", sum);
+    expect(of_stride == in_stride / float(inter->size()), "the mean is ", of_stride);
+  }
+}
+
 void without_order_in_bf16(Communicator& comm) {
   Rank rank(comm);
   const Tensor t = Tensor::zeros(rank.memory, MemoryUse::gradient, {12}, Dtype::bf16);
@@ -256,6 +285,7 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"any-order", any_order},
     {"groups", groups},
     {"without-order", without_order},
+    {"without-order-in-groups", without_order_in_groups},
     {"without-order-in-bf16", without_order_in_bf16},
     {"large", large},
     {"mismatch", mismatch},
@@ -267,8 +297,8 @@ int run(const std::string& which) {
       launch_environment([](const char* name) -> const char* { return std::getenv(name); }).rank;
   expect(place.has_value(), "this process was started by no launcher");
   const RankOptions options{.timeout = 20s, .grace = 5s};
-  const MpiOptions mpi{.ordered = !which.starts_with("without-order")};
-  run_process_rank(*place, kCases.at(which), options, mpi_transport(*place, options, mpi), {});
+  const bool ordered = !which.starts_with("without-order");
+  run_process_rank(*place, kCases.at(which), options, mpi_transport(*place, options, ordered), {});
   const std::string problem = finish_mpi();
   expect(problem.empty(), problem);
   if (place->rank == 0) std::printf("%s is right\n", which.c_str());

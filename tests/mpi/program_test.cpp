@@ -103,6 +103,29 @@ TEST_CASE("train on MPI writes the files of threads, and a resumed run ends with
   CHECK(Json::parse(read_file(folder / "trace.json"))["traceEvents"].size() > 100);
 }
 
+TEST_CASE("two runs on MPI at once do not meet", "[mpi]") {
+  const std::string train = " $ZEROLAB train --backend mpi --sample 0" + kTiny;
+  for (const Mpi& mpi : mpis())
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      const Finished both =
+          cli::shell("(" + mpi.ranks(2) + train + " || echo the other failed) & " + mpi.ranks(3) +
+                     train + "; code=$?; wait; exit $code");
+      INFO(both.err);
+      CHECK(both.code == 0);
+      CHECK_FALSE(contains(both.out, "the other failed"));
+    }
+}
+
+TEST_CASE("hsdp on MPI trains if the order of sums is left to MPI", "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    const Finished run = zerolab_on(
+        mpi, 4, "train --backend mpi --stage hsdp --set zerolab.ordered=false --sample 0" + kTiny);
+    INFO(run.err);
+    CHECK(run.code == 0);
+    CHECK(contains(run.err, "sums in MPI's own order"));
+  }
+}
+
 TEST_CASE("bench comm on MPI counts no wrong value", "[mpi]") {
   for (const Mpi& mpi : mpis())
     for (const std::string order : {"", " --unordered"}) {

@@ -192,10 +192,11 @@ StageRun run_stage(const StageRunSpec& spec) {
   return run;
 }
 
-Prediction predicted(const StageRunSpec& spec) {
+Prediction predicted(const StageRunSpec& spec, bool updates) {
   const OddData data(spec);
   PredictionInput in = prediction_input(training_spec(spec, data));
   in.scratch = spec.scratch;
+  in.updates = updates;
   return predict(in);
 }
 

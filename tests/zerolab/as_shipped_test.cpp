@@ -26,7 +26,7 @@ TEST_CASE("compare --as puts systems beside the paper and says which formula dif
       zerolab(tiny("compare", {"--steps", "3", "--as", "paper,deepspeed-1,torch-ddp"}));
   CAPTURE(f.out, f.err);
   CHECK(f.code == 0);
-  CHECK(contains(f.out, "deepspeed-1 sends (N-1)/N (2g + e) Ψ where zero1 sends"));
+  CHECK(contains(f.out, "deepspeed-1 sends (N-1)/N (2c + e) Ψ where zero1 sends"));
   CHECK(contains(f.out, "Not imitated: "));
   CHECK(contains(f.out, "zero1"));
   CHECK_FALSE(contains(f.out, "zero3"));
@@ -54,6 +54,9 @@ TEST_CASE("train and plan take presets as stages", "[zerolab]") {
   CAPTURE(planned.err);
   CHECK(planned.code == 0);
   CHECK(contains(planned.out, "deepspeed-3"));
+  CHECK(planned.out.find("    communication") < planned.out.find("  steady state"));  // the bucket
+  const Finished papers = zerolab(tiny("plan", {"--stages", "zero3"}));
+  CHECK_FALSE(contains(papers.out, "    communication"));
 }
 
 TEST_CASE("wrong presets are refused in one sentence", "[zerolab]") {
@@ -66,7 +69,7 @@ TEST_CASE("wrong presets are refused in one sentence", "[zerolab]") {
   };
   check({"compare", "--as", "deepsped-1"}, "did you mean 'deepspeed-1'?");
   check({"compare", "--as", "zero1"}, "'zero1' is none of paper, deepspeed-1");
-  check({"compare", "--as", "paper"}, "name one, such as paper,deepspeed-1");
+  check({"compare", "--as", "paper"}, "name a preset too, such as paper,deepspeed-1");
   check(tiny("train", {"--stage", "deepspeed-1", "--reproducible"}), "leave reproducible out");
   check({"plan", "--parameters", "7e9", "--stages", "deepspeed-1"}, "the paper's formulas");
 }

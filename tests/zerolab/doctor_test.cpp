@@ -114,7 +114,7 @@ TEST_CASE(
   const auto launch = nlohmann::json::parse(batch.out)["launch"];
   CHECK(launch["launcher"].is_null());
   CHECK(launch["note"].get<std::string>().starts_with(
-      "SLURM allocation found but not started with srun"));
+      "Slurm allocation found but not started with srun"));
 }
 
 TEST_CASE("doctor lists each GPU that can be used with what it was measured to do", "[zerolab]") {

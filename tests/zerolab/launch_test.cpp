@@ -168,6 +168,11 @@ TEST_CASE("launch runs zerolab's own commands, whose flags it leaves alone", "[z
       contains(zerolab({"launch", "-n", "1", "--", "plan", "--help"}).out, "Usage: zerolab plan"));
 }
 
+TEST_CASE("launch --help names the program and its arguments", "[zerolab]") {
+  CHECK(contains(zerolab({"launch", "--help"}).out,
+                 "Usage: zerolab launch -n N [flags] [--] PROGRAM [ARGS…]\n"));
+}
+
 TEST_CASE("launch refuses what cannot work with one sentence and exit code 2", "[zerolab]") {
   const ScratchFolder folder;
   write_file(folder / "text", "no program");

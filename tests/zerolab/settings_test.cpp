@@ -139,4 +139,27 @@ TEST_CASE("settings with errors run nothing and name each of them", "[zerolab]")
   CHECK(files_in(folder.path()) == std::vector<std::string>{"ds.json"});
 }
 
+TEST_CASE("a run says which groups its stages have", "[zerolab]") {
+  const auto run = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"compare", "--model", "tiny", "--steps", "1", "--ranks", "4"});
+    return zerolab(flags);
+  };
+  const std::string groups = run({"--stages", "hsdp,zero3_hpz", "--replicas", "4"}).err;
+  CHECK(contains(groups, "groups  hsdp: 4 replicas of 1 rank; zero3_hpz: 2 nodes of 2 ranks\n"));
+  CHECK_FALSE(contains(run({"--stages", "zero3"}).err, "groups"));
+  const Finished both = run({"--stages", "zero1", "--as", "deepspeed-2"});
+  CHECK(both.code == 2);
+  CHECK(contains(both.err, "--stages and --as both say what runs"));
+}
+
+TEST_CASE("--stage overrides a preset of the configuration, and a note says so", "[zerolab]") {
+  const auto run = [](const std::string& stage) {
+    return zerolab({"train", "--model", "tiny", "--steps", "1", "--ranks", "2", "--sample", "0",
+                    "--stage", stage, "--set", "zerolab.as=fsdp2"})
+        .err;
+  };
+  CHECK(contains(run("zero3"), "has no effect: --stage zero3 overrides it"));
+  CHECK_FALSE(contains(run("fsdp2"), "has no effect"));
+}
+
 }  // namespace cli

@@ -47,6 +47,7 @@ class Help : public CLI::Formatter {
     for (const CLI::Option* option :
          app->get_options([](const CLI::Option* o) { return o->get_positional(); }))
       usage += " " + make_option_usage(option);
+    if (app->get_name() == "launch") return usage + kLaunchUsage;  // a program, with its own flags
     return usage + (commands ? " COMMAND …\n" : " [flags]\n");
   }
   std::string make_help(const CLI::App* app, std::string name,

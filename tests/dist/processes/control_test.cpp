@@ -52,6 +52,7 @@ struct Outcome {
 struct Options {
   std::chrono::milliseconds timeout = 5s;
   int silent = -1;  // a rank that sends nothing, as if its process was stopped
+  std::function<void(Connection&)> before_silence = [](Connection&) {};
 };
 
 RankIdentity identity(int rank, int size) {
@@ -105,7 +106,7 @@ std::vector<Outcome> run_control(const std::function<void(ControlRank&)>& body,
         rank.server = std::make_unique<ControlServer>(std::move(connections), how.timeout);
       } else {
         auto connection = connect_to_rank_0(identity(r, kRanks), where).connection;
-        if (r == how.silent) return stay_silent();
+        if (r == how.silent) return how.before_silence(*connection), stay_silent();
         rank.client = std::make_unique<ControlClient>(r, std::move(connection), how.timeout);
       }
       work(rank, body, outcomes[size_t(r)]);
@@ -198,6 +199,29 @@ TEST_CASE("a process that gives no sign of life is noticed outside of any call",
   }
 }
 
+TEST_CASE("a process that stops in a call is named before the call that waits for it", "[dist]") {
+  const auto says_twice = [](Connection& connection) {
+    FlightRecorder flight;
+    EventStream events(2, 8);
+    (void)flight.begin({.kind = Collective::all_reduce, .count = 8, .sequence = 1, .name = "first"},
+                       events, CallState::waiting);
+    connection.send(uint8_t(ControlMessage::enter),
+                    WireWriter().text(encode(flight, 1)).text("").take());
+    std::this_thread::sleep_for(400ms);  // the others wait in "second" meanwhile
+    connection.send(uint8_t(ControlMessage::alive), WireWriter().text(encode(flight, 1)).take());
+  };
+  const auto outcomes = run_control(
+      [&](ControlRank& rank) {
+        rank.all_reduce("first");
+        rank.all_reduce("second");
+      },
+      {.timeout = 1500ms, .silent = 2, .before_silence = says_twice});
+  require_all_fail_with(outcomes, "rank 2 has given no sign of life for 1.", 2);
+  require_all_fail_with(outcomes,
+                        "rank 2 was last seen in all_reduce 'first' of 8 f32 elements (call 1)", 2);
+  CHECK_THAT(outcomes[0].report, ContainsSubstring("rank 2: 1 call, not heard any more"));
+}
+
 TEST_CASE("a process that is gone is noticed at once", "[dist]") {
   for (const int dead : {0, 1}) {
     const auto outcomes = run_control([&](ControlRank& rank) {
@@ -210,6 +234,7 @@ TEST_CASE("a process that is gone is noticed at once", "[dist]") {
     require_all_fail_with(
         outcomes, dead == 0 ? "rank 0 has" : "rank 1 has died: its process ended without notice",
         dead);
+    if (dead == 1) require_all_fail_with(outcomes, "rank 1 was last seen in all_reduce 'first'", 1);
   }
 }
 

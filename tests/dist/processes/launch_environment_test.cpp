@@ -161,7 +161,7 @@ TEST_CASE("each launcher's variables give the rank, its place on the machine, an
                {"PMIX_NAMESPACE", "ns"}}) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ns");
 }
 
-TEST_CASE("RANK wins over SLURM, whose numbers count the torchruns", "[dist]") {
+TEST_CASE("RANK wins over Slurm, whose numbers count the torchruns", "[dist]") {
   const Variables step = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "2"},
                                       {"SLURM_PROCID", "1"},
                                       {"SLURM_LOCALID", "0"},
@@ -170,7 +170,7 @@ TEST_CASE("RANK wins over SLURM, whose numbers count the torchruns", "[dist]") {
 }
 
 TEST_CASE(
-    "mpirun wins over SLURM's step, which has mpirun's servants, but srun --mpi=pmi2 and pmix are "
+    "mpirun wins over Slurm's step, which has mpirun's servants, but srun --mpi=pmi2 and pmix are "
     "srun",
     "[dist]") {
   const Variables servants = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}});
@@ -186,7 +186,7 @@ TEST_CASE(
 TEST_CASE("an allocation without srun is one process, and says so", "[dist]") {
   CHECK(place(kBatch) == "alone");
   CHECK(in(kBatch).note ==
-        "SLURM allocation found but not started with srun; running 1 process. Use `srun zerolab "
+        "Slurm allocation found but not started with srun; running 1 process. Use `srun zerolab "
         "train …`");
   CHECK_FALSE(
       in(with(without(kBatch, "SLURM_NTASKS"), {{"SLURM_NTASKS_PER_NODE", "2"}})).note.empty());
@@ -203,7 +203,7 @@ TEST_CASE("an allocation without srun is one process, and says so", "[dist]") {
 }
 
 TEST_CASE(
-    "rank 0's machine is MASTER_ADDR, else the first of SLURM's list, else this one if all ranks "
+    "rank 0's machine is MASTER_ADDR, else the first of Slurm's list, else this one if all ranks "
     "are here",
     "[dist]") {
   CHECK(in(with(kSrun, {{"MASTER_ADDR", "10.1.2.3"}})).rank->address == "10.1.2.3");

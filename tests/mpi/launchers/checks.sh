@@ -48,14 +48,14 @@ trap finish EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT
 
-# --- runs ------------------------------------------------------------------------------------------
+# --- runs ----------------------------------------------------------------------------------------
 
-# Engines between processes that this build can run.
-engines() {
+# Backends between processes that this build can run.
+backends() {
   "$build/zerolab" doctor 2>/dev/null | grep -q '^MPI .*started by' && echo mpi
   [ -x "$build/tests/zerolab_on_fake" ] && echo nccl
 }
-# Sets `zerolab` and `flags` to the program and the flags of an engine.
+# Sets `zerolab` and `flags` to the program and the flags of a backend.
 use() {
   case $1 in
     mpi) zerolab=$build/zerolab flags=(--backend mpi --device cpu) ;;
@@ -63,7 +63,8 @@ use() {
   esac
 }
 
-# Runs a command, with its stdout in $work/out and its stderr in $work/said; sets code and took [ms].
+# Runs a command, with its stdout in $work/out and its stderr in $work/said; sets code and took
+# [ms].
 ends() {
   local began=${EPOCHREALTIME/./}
   code=0
@@ -71,9 +72,10 @@ ends() {
   took=$(((${EPOCHREALTIME/./} - began) / 1000))
 }
 
-# What must not depend on who started the ranks: losses, norms, hashes of the weights, bytes and calls.
+# What must not depend on the launcher: losses, norms, hashes of the weights, bytes and calls.
 essence() {
-  sed -E '/"(backend|launcher|[a-z_]*seconds[a-z_]*|tokens_per_second|[a-z_]*peak_bytes)":/d' "$1"
+  local keys='backend|launcher|[a-z_]*seconds[a-z_]*|tokens_per_second|[a-z_]*peak_bytes'
+  sed -E "/\"($keys)\":/d" "$1"
 }
 compare_flags=(compare --model tiny --steps 3 --json)
 reference() {                              # $1: ranks. Computed once per part, by threads
@@ -86,9 +88,12 @@ same_as_threads() {
   local claim=$1 ranks=$2
   ends "${@:3}"
   if [ "$code" = 0 ] && diff <(essence "$(reference "$ranks")") <(essence "$work/out") >"$work/diff"
-  then right "$claim"; else sed 's/^/       diff: /' "$work/diff" 2>/dev/null | head; wrong "$claim (exit code $code)"; fi
+  then right "$claim"; else
+    sed 's/^/       diff: /' "$work/diff" 2>/dev/null | head
+    wrong "$claim (exit code $code)"
+  fi
 }
-# The twin: what `same_as_threads` compares differs where the seed does.
+# Negative control: what `same_as_threads` compares differs where the seed does.
 other_seed_differs() {
   "$build/zerolab" "${compare_flags[@]}" --ranks 2 --seed 5 2>/dev/null >"$work/other"
   diff <(essence "$(reference 2)") <(essence "$work/other") >"$work/diff"
@@ -96,8 +101,8 @@ other_seed_differs() {
   then right "another seed gives other losses and weights"
   else wrong "another seed gives other losses and weights"; fi
 }
-# $1: the claim, $2: exit codes that are right ("2|4"), $3: a pattern that stderr shows, $4: the most
-# milliseconds, then the command.
+# $1: the claim, $2: exit codes that are right ("2|4"), $3: a pattern that stderr shows, $4: the
+# most milliseconds, then the command.
 says() {
   local claim=$1 codes=$2 pattern=$3 most=$4
   ends "${@:5}"
@@ -112,7 +117,7 @@ none_left() {                              # $1: after what
   fi
 }
 
-# --- what every launcher must do -------------------------------------------------------------------
+# --- what every launcher must do -----------------------------------------------------------------
 
 # The rank of this process, whichever launcher started it.
 rank_of='${RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}}'
@@ -130,23 +135,36 @@ process_of() {                             # $1: a rank; its process, once it tr
       echo "$pid" && return
   done
 }
-# Starts a run in the background and does $2 to a process: kill -KILL to rank 1, or -INT to the launcher.
+# Starts a run in the background and, once it trains, sends a signal to a rank or the launcher.
+# Without such a process the check fails, by its code.
 disturbed() {                              # $1: signal, $2: rank or "launcher", then the command
   local signal=$1 whom=$2 pid launcher began i
   shift 2
+  : >"$work/said"  # process_of would find the steps of the run before
   setsid env --default-signal=INT "$@" >"$work/out" 2>"$work/said" </dev/null &
   launcher=$!
   pid=$(process_of 1)
-  until compgen -G "${once:-/}" >/dev/null; do sleep 0.1; done  # a file that must be there before
+  for ((i = 0; i < 300; ++i)); do          # a file that must be there before
+    compgen -G "${once:-/}" >/dev/null && break
+    sleep 0.1
+  done
+  [ "$i" -lt 300 ] || pid=''
   sleep "0.$((RANDOM % 4))"
-  [ "$whom" = launcher ] && pid=$launcher || pid=$(process_of "$whom")
+  [ -z "$pid" ] || [ "$whom" = 1 ] || [ "$whom" = launcher ] || pid=$(process_of "$whom")
   began=${EPOCHREALTIME/./}
-  kill "-$signal" "${pid:-$launcher}"
+  if [ -z "$pid" ]; then
+    kill -KILL "-$launcher"
+    wait "$launcher"
+    code=untouched took=0
+    return
+  fi
+  [ "$whom" != launcher ] || pid=$launcher
+  kill "-$signal" "$pid"
   if [ "$whom" = launcher ] && [ "${launch[0]}" = srun ]; then  # it wants Ctrl-C twice in a second
     sleep 0.3
     kill "-$signal" "$launcher"
   fi
-  # Some launchers wait for a stopped rank until somebody ends it.
+  # Some launchers wait for a stopped rank until it is ended.
   for ((i = 0; i < 150; ++i)); do
     kill -0 "$launcher" 2>/dev/null || break
     if [ "$i" = 60 ] && [ "$signal" = STOP ]; then kill -KILL "$pid"; fi
@@ -163,24 +181,27 @@ said() {                                   # $1: the claim, $2: a pattern, $3: c
   then right "$1 ($took ms)"; else wrong "$1 (exit code $code after $took ms, expected: $2)"; fi
 }
 
-# The checks of one launcher with one engine. `launch` is its command up to the number of ranks.
-launcher_checks() {                        # $1: what to call it, $2: codes when a rank fails by itself
-  local name=$1 codes=$2
+# The checks of one launcher with one backend. `launch` is its command up to the number of ranks.
+launcher_checks() {                        # $1: its name, $2: codes when a rank fails by itself
+  local name=$1 codes=$2 most=${slowest:-20000}
   same_as_threads "$name: 3 ranks compute what 3 threads do" 3 \
     "${launch[@]}" 3 "$zerolab" "${compare_flags[@]}" "${flags[@]}"
-  says "$name: --ranks is refused" "$codes" "leave --ranks out" "${slowest:-20000}" \
+  says "$name: --ranks is refused" "$codes" "leave --ranks out" "$most" \
     "${launch[@]}" 2 "$zerolab" train "${flags[@]}" --ranks 3
-  says "$name: other settings on rank 1 are named" "$codes" "rank 1 was started with 'zerolab.seed=1'" "${slowest:-20000}" \
+  says "$name: other settings on rank 1 are named" "$codes" \
+    "rank 1 was started with 'zerolab.seed=1'" "$most" \
     "${launch[@]}" 2 sh -c "exec \"\$@\" --seed $rank_of" sh \
     "$zerolab" "${forever[@]}" "${flags[@]}"
-  says "$name: a rank that never comes is named within the timeout" "4|143|$codes" "missing: rank 1" "${slowest:-15000}" \
+  says "$name: a rank that never comes is named within the timeout" "4|143|$codes" \
+    "missing: rank 1" "${slowest:-15000}" \
     "${launch[@]}" 2 sh -c "[ $rank_of != 1 ] || exec sleep 9; exec \"\$@\"" sh \
     "$zerolab" "${forever[@]}" "${flags[@]}"
   disturbed KILL 1 "${launch[@]}" 3 "$zerolab" "${forever[@]}" "${flags[@]}"
   said "$name: a rank that SIGKILL ends is named" "${dead-rank 1 has died}" '[1-9][0-9]*'
   none_left "$name: SIGKILL of a rank"
   disturbed STOP 1 "${launch[@]}" 3 "$zerolab" "${forever[@]}" "${flags[@]}"
-  said "$name: a rank that SIGSTOP stops is named" "rank 1 has given no sign of life|rank 1 was last seen" '[1-9][0-9]*'
+  said "$name: a rank that SIGSTOP stops is named" \
+    "rank 1 has given no sign of life|rank 1 was last seen" '[1-9][0-9]*'
   none_left "$name: SIGSTOP of a rank"
   disturbed INT launcher "${launch[@]}" 3 "$zerolab" "${forever[@]}" "${flags[@]}"
   said "$name: Ctrl-C ends all ranks" "" '[1-9][0-9]*'

@@ -154,7 +154,8 @@ TEST_CASE(
                            R"("zero_optimization": {"allgather_bucket_size": 7}})");
   CHECK((loaded.config.reduce_bucket_size == 500'000'000 &&
          loaded.config.allgather_bucket_size == 7));
-  CHECK(says(loaded, "ds.json:1: note: zerolab.defaults: ", "have no effect yet"));
+  CHECK(says(loaded,
+             "ds.json:1: note: zerolab.defaults: ", "persistence thresholds have an effect in"));
   CHECK(of(R"("zerolab": {"defaults": "ours"})").reduce_bucket_size == 1);
 }
 

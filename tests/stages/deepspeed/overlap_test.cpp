@@ -115,7 +115,7 @@ TEST_CASE("DeepSpeed's defaults overlap in stage 3 alone, prefetch 5e7 and keep 
   const auto loaded = of(R"("stage": 3)", theirs);
   CHECK(loaded.findings.size() == 1);
   CHECK(says(loaded, "ds.json:1: note: zerolab.defaults: ",
-             "DeepSpeed's persistence thresholds have no effect yet"));
+             "DeepSpeed's persistence thresholds have an effect in \"as\": \"deepspeed-3\" only"));
   CHECK(origin(loaded, "zero_optimization.overlap_comm") ==
         "true from default: zerolab.defaults is \"deepspeed\"");
   CHECK(origin(loaded, "zero_optimization.stage3_max_live_parameters") ==

@@ -57,7 +57,9 @@ std::vector<std::string> company(const std::string& path) {
 
 zl::LoadedConfig load_with(const ConfigKey& key, const std::string& value) {
   auto sets = company(key.path());
-  if (key.text.starts_with("stage 3:")) sets.push_back("zero_optimization.stage=3");
+  if (key.text.starts_with("stage 3:") || key.path().ends_with("zero_hpz_partition_size") ||
+      key.path() == "zerolab.replicas")
+    sets.push_back("zero_optimization.stage=3");
   if (std::string(key.block) == "fp16") sets.push_back("fp16.enabled=true");
   sets.push_back(key.path() + "=" + value);
   return load("", sets);

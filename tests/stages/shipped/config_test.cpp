@@ -29,7 +29,7 @@ TEST_CASE("a preset selects its stage and takes its system's defaults", "[stages
   const LoadedConfig three = of(R"("as": "deepspeed-3")", R"("stage": 3)");
   CHECK(joined(three) == "");
   CHECK(three.config.stage == StageKind::deepspeed_3);
-  CHECK(options_of(three).overlap == Overlap{.overlap_comm = false,
+  CHECK(options_of(three).overlap == Overlap{.overlap_comm = true,
                                              .prefetch_bucket_size = 50'000'000,
                                              .max_live_parameters = 1'000'000'000,
                                              .max_reuse_distance = 1'000'000'000});
@@ -43,9 +43,34 @@ TEST_CASE("a key of the file wins over a preset's default, also where it has our
                     R"("reduce_bucket_size": 1800000, "stage3_prefetch_bucket_size": 0,
             "stage3_max_reuse_distance": 0, "stage3_param_persistence_threshold": 0)"));
   CHECK(three.reduce_bucket_size == 1'800'000);
+  CHECK(three.overlap.overlap_comm);  // not given
+  CHECK_FALSE(
+      options_of(of(R"("as": "deepspeed-3")", R"("overlap_comm": false)")).overlap.overlap_comm);
+  CHECK(options_of(of(R"("as": "deepspeed-3")", R"("overlap_comm": null)")).overlap.overlap_comm);
   CHECK(three.overlap.prefetch_bucket_size == 0);
   CHECK(three.overlap.max_reuse_distance == 0);
   CHECK(three.persistence_threshold == 0);
+}
+
+TEST_CASE("config explain has the persistence threshold of deepspeed-3, and its origin",
+          "[stages]") {
+  const auto shown = [](const LoadedConfig& loaded, const std::string& of = "param") {
+    for (const ConfigValue& v : effective_values(loaded))
+      if (v.key == "zero_optimization.stage3_" + of + "_persistence_threshold")
+        return v.value + " " + v.origin;
+    return std::string();
+  };
+  CHECK(shown(of(R"("as": "deepspeed-3")"), "model") ==
+        "9223372036854775807 fixed: another limit has no effect yet");
+  CHECK(shown(of(R"("as": "deepspeed-3")")) == "100000 default");
+  const std::string given =
+      shown(of(R"("as": "deepspeed-3")", R"("stage3_param_persistence_threshold": 5000)"));
+  CHECK(given.starts_with("5000 "));
+  CHECK(given.find("fixed") == std::string::npos);
+  CHECK(
+      shown(of(R"("as": "deepspeed-3")", R"("param_persistence_threshold": 7)")).starts_with("7 "));
+  CHECK(shown(of("", R"("stage": 3)")) == "0 fixed: DeepSpeed's way has no effect yet");
+  CHECK(shown(of(R"("as": "deepspeed-1")")) == "0 fixed: DeepSpeed's way has no effect yet");
 }
 
 TEST_CASE("a preset that is unknown or contradicts other keys is an error", "[stages]") {

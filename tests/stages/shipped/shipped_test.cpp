@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
+#include <set>
 
 #include "stages/predict/prediction_rows.h"
 #include "stages/variants/variants.h"
@@ -172,17 +173,39 @@ TEST_CASE("predictions of presets hold in every precision and with overlap", "[s
 
 TEST_CASE("deepspeed-3 is predicted where each block is a unit that is prefetched or kept",
           "[stages]") {
+  const bool overlap = GENERATE(false, true);  // DeepSpeed's default is true
   for (const int64_t prefetch : {1, 400})
     for (const int64_t reuse : {1, 300, 1'000'000}) {
       StageRunSpec spec = with(small_bucket(400), StageKind::deepspeed_3);
       spec.options.persistence_threshold = 16;
       spec.options.overlap.prefetch_bucket_size = prefetch;
       spec.options.overlap.max_reuse_distance = reuse;
+      spec.options.overlap.overlap_comm = overlap;
       spec.model = {.blocks = 4};
       spec.micro_batches = 2;
       check_prediction(spec);
       check_like_parent(spec, StageKind::deepspeed_3);
     }
+}
+
+TEST_CASE("a parameter of exactly the persistence threshold stays in full, as in DeepSpeed",
+          "[stages]") {
+  OddModel model{OddModelOptions{}};
+  const Parameter& p = *model.units()[1].parameters.front();
+  const auto names = [&](int64_t threshold) {
+    std::set<std::string> small;
+    for (const Unit& u : group_persistent_apart(model.units(), threshold, 1'000'000).units)
+      if (is_persistent(u, threshold)) small.insert(u.name);
+    return small;
+  };
+  CHECK_FALSE(names(p.numel() - 1).contains(p.name));
+  CHECK(names(p.numel()).contains(p.name));
+  for (const int64_t threshold : {p.numel() - 1, p.numel(), p.numel() + 1}) {
+    StageRunSpec spec = with(small_bucket(), StageKind::deepspeed_3);
+    spec.options.persistence_threshold = threshold;
+    check_prediction(spec);
+    check_like_parent(spec, StageKind::deepspeed_3);
+  }
 }
 
 TEST_CASE("a skipped step of a preset gathers no updated parameters, as predicted", "[stages]") {
@@ -216,4 +239,21 @@ TEST_CASE("another bucket is not predicted as this one", "[stages]") {
     CHECK(traffic(run.logs[0]) !=
           traffic(predicted(with(small_bucket(100), parent(preset))).traffic, spec.steps));
   }
+}
+
+TEST_CASE("without any update there is no fp32 copy of a gradient at its peak", "[stages]") {
+  const StageKind preset = GENERATE(StageKind::deepspeed_1, StageKind::deepspeed_2);
+  StageRunSpec spec = with(small_bucket(), preset);
+  spec.ranks = 1;
+  spec.options.dtype = Dtype::f16;
+  spec.at_start = [](Stage&, OddModel& model, Communicator&, Memory&) {
+    model.spoiled = "block0.up";
+  };
+  const StageRun run = run_stage(spec);
+  REQUIRE(run.skipped == std::vector<bool>{true, true, true});
+  const auto peak = [&](bool updates) {
+    return predicted(spec, updates).device.peak_of(MemoryUse::gradient);
+  };
+  CHECK(run.ledgers[0].peak(MemoryUse::gradient) == peak(false));
+  CHECK(peak(true) > peak(false));
 }

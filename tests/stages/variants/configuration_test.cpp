@@ -48,9 +48,9 @@ TEST_CASE("keys of ZeRO++ and replicas make stage 3 the variant of that name", "
 
 TEST_CASE("variants that are not there are noted; groups that do not divide the ranks are errors",
           "[stages]") {
-  CHECK(says(load({kWeights, kGradients}), "has no effect beside"));
-  CHECK(says(load({kWeights, kHpz + "2"}), "has no effect beside"));
-  CHECK(says(load({"zerolab.replicas=2", kWeights}), "has no effect beside"));
+  CHECK(says(load({kWeights, kGradients}), "has no effect: zerolab has one stage"));
+  CHECK(says(load({kWeights, kHpz + "2"}), "has no effect: zerolab has one stage"));
+  CHECK(says(load({"zerolab.replicas=2", kWeights}), "has no effect: zerolab has one stage"));
   CHECK(says(load({kHpz + "3"}), "error: 3 does not divide 8 ranks"));
   CHECK(says(load({"zerolab.replicas=5"}), "error: 5 does not divide 8 ranks"));
   CHECK(load({kWeights, kGradients}).config.stage == StageKind::zero3);
@@ -58,7 +58,21 @@ TEST_CASE("variants that are not there are noted; groups that do not divide the 
 }
 
 TEST_CASE("keys of variants say where they have no effect", "[stages]") {
-  CHECK(says(load({kHpz + "2"}, 8, StageKind::zero3), "has no effect: --stage zero3 wins"));
+  CHECK(says(load({kHpz + "2"}, 8, StageKind::zero3), "has no effect: --stage zero3 overrides it"));
   CHECK(says(load({"zero_optimization.stage=2", kHpz + "2"}), "has no effect in stage 2"));
   CHECK(load({"zero_optimization.stage=2", kHpz + "2"}).config.stage == StageKind::zero2);
+  CHECK(load({"zero_optimization.stage=2", kHpz + "3"}).ok());  // it counts nowhere
+  CHECK(load({kHpz + "3"}, 8, StageKind::zero2).ok());
+  CHECK(says(load({"zerolab.as=deepspeed-3", kHpz + "2"}), "has no effect in zerolab.as"));
+}
+
+TEST_CASE("--stage of a variant takes its groups from the keys, without a note", "[stages]") {
+  for (const StageKind kind : {StageKind::hsdp, StageKind::zero3_qgz}) {
+    const LoadedConfig loaded = load({kHpz + "2"}, 8, kind);
+    CHECK_FALSE(says(loaded, "has no effect"));
+    CHECK(engine_options(loaded.config).ranks_per_node == 2);
+  }
+  CHECK_FALSE(says(load({"zerolab.replicas=4"}, 8, StageKind::hsdp), "has no effect"));
+  CHECK(says(load({"zerolab.replicas=4"}, 8, StageKind::zero3_qgz), "has no effect"));
+  CHECK(engine_options(load({"zerolab.replicas=1"}, 8, StageKind::hsdp).config).replicas == 1);
 }

@@ -3,9 +3,13 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 
+#include "nn/data/windows.h"
 #include "stages/schedule/full_parameters.h"
+#include "stages/train/gpt_spec.h"
+#include "stages/train/gradient_bound.h"
 #include "stages/weights.h"
 #include "tests/stages/variants/gradient_sums.h"
 
@@ -68,7 +72,100 @@ double odd_value(int rank, int a, int64_t element) {
   return std::sin(double(element * 3 + rank * 11 + a * 7)) * (1 + double(element % 5));
 }
 
+// One rank, one step of three micro-batches; `at_end` is called after it.
+void train_once(StageKind stage, Dtype precision, const std::function<void(Trainer&)>& at_end) {
+  const Windows text(TokenData::of_text("text", std::string(300, 'a')), 9);
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 1, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
+  spec.engine.stage = stage;
+  spec.engine.precision = precision;
+  spec.engine.accumulation = 3;
+  spec.micro_batch = 2;
+  spec.steps = spec.ranks = 1;
+  if (stage == StageKind::zero3_qgz) spec.engine.ranks_per_node = 1;
+  spec.data = &text;
+  run_training(spec, {.at_end = at_end});
+}
+
+// The part of the bound if ddp's gradient and sum|g| are `of_ddp` everywhere and the stage's too,
+// but for one group of 256, which is `spoil`ed.
+struct Group {
+  std::span<float> gradient, of_ddp, magnitude;
+};
+
+double part_of_bound(Trainer& trainer, float of_ddp, const std::function<void(Group)>& spoil) {
+  std::vector<float> gradient(gradient_shards(trainer).size(), of_ddp);
+  std::vector<float> ddp = gradient, magnitude = gradient;
+  const auto group = [](std::vector<float>& of) {
+    return std::span(of).subspan(size_t(kGroup), size_t(kGroup));
+  };
+  spoil({group(gradient), group(ddp), group(magnitude)});
+  return largest_deviation(trainer, gradient, ddp, magnitude).part_of_bound;
+}
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
 }  // namespace
+
+TEST_CASE("a gradient that is not finite is accepted only where f16 may overflow", "[stages]") {
+  train_once(StageKind::zero3_qgz, Dtype::f16, [](Trainer& trainer) {
+    const auto part = [&](float of_ddp, const std::function<void(Group)>& spoil) {
+      return part_of_bound(trainer, of_ddp, spoil);
+    };
+    // 4 bits carry one element of a sum beyond f16, but not a small one.
+    CHECK(part(65376, [](Group g) { g.gradient[17] = kInfinity; }) == 0);
+    CHECK(part(65376, [](Group g) { g.gradient[17] = kNan; }) == 0);
+    CHECK(part(100, [](Group g) { g.gradient[17] = kInfinity; }) > 1);
+    CHECK(part(100, [](Group g) { g.gradient[17] = kNan; }) > 1);
+    // An element of a micro-batch spoils its group, and no other.
+    for (const float spoiled : {kInfinity, kNan}) {
+      const auto one = [=](Group g) {
+        g.of_ddp[3] = g.magnitude[3] = spoiled;
+        std::ranges::fill(g.gradient, kNan);
+      };
+      CHECK(part(100, one) == 0);
+      CHECK(part(100, [&](Group g) {
+              one(g);
+              *(g.gradient.data() + kGroup) = kNan;
+            }) > 1);
+    }
+    // Finite elements of the same step are judged.
+    CHECK(part(65376, [](Group g) {
+            g.gradient[17] = kInfinity;
+            std::ranges::fill(g.gradient.subspan(20), -65376.F);
+          }) > 1);
+  });
+}
+
+TEST_CASE("what subnormal gradients lose is allowed, and no more", "[stages]") {
+  const Dtype type = GENERATE(Dtype::f16, Dtype::f32);
+  const float smallest = type == Dtype::f16 ? 0x1p-24F : 0x1p-149F;
+  train_once(StageKind::zero2, type, [&](Trainer& trainer) {
+    const auto with = [&](float value) {
+      return part_of_bound(trainer, smallest,
+                           [=](Group g) { std::ranges::fill(g.gradient, value); });
+    };
+    CHECK(with(0) > 0);
+    CHECK(with(0) <= 1);
+    CHECK(with(200 * smallest) > 1);
+  });
+}
+
+TEST_CASE("what 8 bits lose of subnormal weights is allowed", "[stages]") {
+  const Dtype type = GENERATE(Dtype::f16, Dtype::bf16, Dtype::f32);
+  const float smallest = GENERATE_COPY(type == Dtype::f16 ? 0x1p-24F : 0x1p-133F, 0x1p-20F);
+  train_once(StageKind::zero3_qwz, type, [&](Trainer& trainer) {
+    load_weights(trainer.engine().stage(), [&](const Parameter& p) {
+      std::vector<float> values(size_t(p.numel()));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = float(i % 211) * smallest;
+      return values;
+    });
+    const double part = weights_part_of_bound(trainer);
+    CHECK(part > 0.1);
+    CHECK(part <= 1);
+  });
+}
 
 TEST_CASE("zero3_qwz gathers weights that are wrong by at most half a scale, equally on all ranks",
           "[stages]") {

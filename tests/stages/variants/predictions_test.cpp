@@ -32,7 +32,7 @@ void check_predicted(const StageRunSpec& spec) {
 
 Prediction of_gpt(const char* model, StageKind stage, int ranks, int ranks_per_node) {
   Gpt gpt(named_gpt(model));
-  const RankGroups groups = rank_groups(stage, ranks, {ranks_per_node, 0});
+  const GroupSizes groups = rank_groups(stage, ranks, {ranks_per_node, 0});
   return predict({.stage = stage,
                   .ranks = ranks,
                   .ranks_per_node = groups.ranks_per_node,
@@ -154,7 +154,7 @@ TEST_CASE("zero3_qgz sends half a byte per element, and most of it inside nodes"
 
 TEST_CASE("groups that do not divide the ranks are refused with the numbers", "[stages]") {
   using Catch::Matchers::ContainsSubstring;
-  const auto said = [](StageKind stage, int ranks, RankGroups asked) {
+  const auto said = [](StageKind stage, int ranks, GroupSizes asked) {
     try {
       rank_groups(stage, ranks, asked);
       return std::string();
@@ -163,8 +163,14 @@ TEST_CASE("groups that do not divide the ranks are refused with the numbers", "[
     }
   };
   CHECK(said(StageKind::zero3_hpz, 8, {3, 0}) ==
-        "zero3_hpz: 3 ranks per node cannot divide 8 ranks; try one of 1, 2, 4, 8");
-  CHECK_THAT(said(StageKind::hsdp, 6, {0, 4}), ContainsSubstring("4 replicas cannot divide 6"));
+        "zero3_hpz: 8 ranks cannot be divided into nodes of 3; use 1, 2, 4 or 8");
+  CHECK(said(StageKind::hsdp, 4, {0, 3}) ==
+        "hsdp: 4 ranks cannot be divided into 3 replicas; use 1, 2 or 4");
+  CHECK(said(StageKind::hsdp, 1, {0, 2}) ==
+        "hsdp: 1 rank cannot be divided into 2 replicas; use 1");
+  CHECK(said(StageKind::hsdp, 4, {2, 4}) ==
+        "hsdp: 4 replicas of 4 ranks have 1 each, not 2 per node; leave one of the two out, or "
+        "use 2 replicas");
   CHECK_THAT(said(StageKind::hsdp, 3, {}), ContainsSubstring("give --replicas"));
   CHECK_THAT(said(StageKind::zero3_qgz, 2, {}), ContainsSubstring("give --ranks-per-node"));
   CHECK(said(StageKind::zero3_qgz, 2, {1, 0}).empty());
@@ -172,7 +178,7 @@ TEST_CASE("groups that do not divide the ranks are refused with the numbers", "[
   CHECK(rank_groups(StageKind::zero3_hpz, 6, {}).ranks_per_node == 3);
   CHECK(rank_groups(StageKind::hsdp, 6, {}).replicas == 2);
   CHECK(rank_groups(StageKind::hsdp, 6, {2, 0}).replicas == 3);
-  CHECK(rank_groups(StageKind::hsdp, 6, {2, 2}).ranks_per_node == 3);  // replicas win
+  CHECK(rank_groups(StageKind::hsdp, 6, {2, 3}).ranks_per_node == 2);  // they agree
 }
 
 TEST_CASE("variants refuse what they cannot keep", "[stages]") {

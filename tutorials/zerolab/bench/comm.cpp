@@ -292,10 +292,11 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
   flags.group("Ranks");
   add_ranks_flag(flags, options, kDefaultRanks);
   add_device_flag(flags, options);
+  options.command = "bench comm";
   add_backend_flag(
       flags, options,
       "how ranks communicate: threads, nccl, mpi, or auto: nccl if each rank has a GPU, mpi if\n"
-      "mpirun or srun started ranks without (default auto)");
+      "mpirun or srun started ranks that have none (default auto)");
   flags.toggle("--unordered",
                "NCCL or MPI chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
                options.unordered);

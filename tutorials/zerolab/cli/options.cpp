@@ -87,8 +87,8 @@ std::vector<StageKind> read_systems(const std::string& text) {
     else
       stages.push_back(presets[i - 1]);
   }
-  require_input(!stages.empty(), "paper means the stages that the presets beside it change: name ",
-                "one, such as paper,deepspeed-1");
+  require_input(!stages.empty(), "paper adds the parent stage of each preset in the list; name a ",
+                "preset too, such as paper,deepspeed-1");
   for (size_t i = stages.size(); paper && i-- > 0;) stages.push_back(parent(stages[i]));
   std::ranges::sort(stages);
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
@@ -197,8 +197,9 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool s
       flags, options,
       "how ranks communicate: threads (they read each other's memory), nccl (one GPU per\n"
       "rank), mpi (processes on CPUs, under mpirun, srun or zerolab launch), or auto: nccl\n"
-      "if each rank has a GPU, mpi if mpirun or srun started ranks without (default auto)");
-  add_memory_flags(flags, options, "; beyond it the run ends with 3");
+      "if each rank has a GPU, mpi if mpirun or srun started ranks that have none\n"
+      "(default auto)");
+  add_memory_flags(flags, options, "; beyond it: exit code 3");
   flags.toggle("--check",
                "processes compare their collectives in every step, not only in the first two",
                options.check);
@@ -211,12 +212,13 @@ void add_group_flags(Flags& flags, RunOptions& options) {
   };
   flags.value(
       "--ranks-per-node", "X",
-      "for zero3_hpz, zero3_qgz and hsdp: X ranks in a row are a node; must divide --ranks\n"
-      "(default: half of an even number of more than 2 ranks)",
+      "for zero3_hpz, zero3_qgz and hsdp: X consecutive ranks are a node; must divide --ranks\n"
+      "(default: half of --ranks if that is even and above 2; else required)",
       count(options.ranks_per_node));
   flags.value(
       "--replicas", "R",
-      "for hsdp: R groups of ranks in a row hold the whole state each; must divide --ranks\n"
+      "for hsdp: R groups of consecutive ranks, each with one full copy of the state; must divide\n"
+      "--ranks "
       "(default: one per node)",
       count(options.replicas));
 }
@@ -229,10 +231,10 @@ void require_groups_used(const RunOptions& options, const std::vector<StageKind>
     });
   };
   if (options.replicas > 0 && !any(VariantGroups::replicas))
-    throw UsageError("--replicas is for the stage hsdp, which does not run; leave it out");
+    throw UsageError("--replicas is for the stage hsdp, which is not selected; leave it out");
   if (options.ranks_per_node > 0 && !any(VariantGroups::nodes) && !any(VariantGroups::replicas))
     throw UsageError(
-        "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none of them runs; "
+        "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none is selected; "
         "leave it out");
 }
 
@@ -261,7 +263,7 @@ void add_timeout_flag(Flags& flags, RunOptions& options) {
 
 void add_stages_flag(Flags& flags, std::vector<StageKind>& stages) {
   flags.value("--stages", "LIST",
-              "comma-separated: ddp,zero1,zero2,zero3 (default all)" + variants_help(),
+              "comma-separated: ddp,zero1,zero2,zero3 (default: these four)" + variants_help(),
               [&](const auto& text) { stages = read_stages(text); });
 }
 

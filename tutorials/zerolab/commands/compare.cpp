@@ -169,6 +169,12 @@ Comparison run_with_page(const CompareOptions& options, const RunSetup& setup,
 }
 
 int compare(CompareOptions options, bool& first) {
+  if (!options.stages.empty() && !options.systems.empty())
+    throw UsageError(
+        "--stages and --as both say what runs; give one: --stages also takes presets, such as "
+        "zero1,deepspeed-1");
+  if (options.stages.empty()) options.stages = options.systems;
+  if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   require_groups_used(options, options.stages);
   if (!options.several_ranks.empty()) return compare_ranks(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
@@ -185,7 +191,7 @@ int compare(CompareOptions options, bool& first) {
   require_memory(machine, setup, options.stages);
   std::optional<RunFolder> folder;
   if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
-  const std::string settings = describe(setup, "ddp and each listed stage");
+  const std::string settings = describe(setup, options.stages);
   RunPage page(setup, "compare", settings, {.folder = options.out, .writes = first});
   StageRecorders recorders(options, setup.spec.ranks, first, page);
   if (!options.quiet) note_reports_of_train(setup.config, "compare");
@@ -208,10 +214,12 @@ int compare(CompareOptions options, bool& first) {
 
 constexpr const char* kFooter =
     R"(ddp always runs first, listed or not. The bits of all losses, gradient norms and final
-weights are compared. With one micro-batch per step all stages promise ddp's bits. With several,
-zero1 promises ddp's bits and zero3 promises zero2's: the two pairs differ by rounding because
-they sum in different orders. zero3 then needs zero2, which runs as well, and the gradient of
-each stage's first step must be within rounding of ddp's.
+weights are compared. With one micro-batch per step the four stages promise ddp's bits. With
+several, zero1 promises ddp's bits and zero3 promises zero2's: the two pairs differ by rounding
+because they sum in different orders. zero3 then needs zero2, which runs as well, and the gradient
+of each stage's first step must be within rounding of ddp's. zero3_hpz and fsdp2 promise zero3's
+bits; hsdp adds in another order, and zero3_qwz and zero3_qgz round to 8 and 4 bits: the table says
+how far they are from ddp's, as a part of the bound that is checked.
 Memory and traffic are compared with closed formulas; activations, workspace and the total are
 compared with a dry run. Ψ is the number of parameters, N the number of ranks.
 --as compares systems as they are shipped with the paper's stages, and says which formula makes the
@@ -223,8 +231,8 @@ hidden behind computation, and how much is exposed.
 compare.json; 'zerolab report DIR' makes the page again.
 --baseline FILE names the compare.json of an earlier run with the same settings: losses, norms,
 hashes of the weights, memory and traffic must be equal.
-With --reproducible all stages promise the same bits whatever N and A are, as long as N × A is the
-same. --ranks 1,2,3,4,6 then runs the same micro-batches on each number of ranks, and prints one
+With --reproducible the four stages promise the same bits whatever N and A are, as long as N × A is
+the same. --ranks 1,2,3,4,6 then runs the same micro-batches on each number of ranks, and prints one
 hash of all losses, norms and weights if they agree.
 
 Examples:
@@ -261,9 +269,9 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_stages_flag(flags, options.stages);
   flags.value(
       "--as", "LIST",
-      "systems as shipped, such as paper,deepspeed-1: the presets among --stages, and with\n"
-      "paper the stages of the paper that they change",
-      [&](const auto& text) { options.stages = read_systems(text); });
+      "systems as shipped, such as paper,deepspeed-1: the presets of --stages; paper adds the\n"
+      "parent stage of each",
+      [&](const auto& text) { options.systems = read_systems(text); });
   add_rank_flags(flags, options, kDefaultRanks, true);
   add_group_flags(flags, options);
   add_link_flags(flags, options);

@@ -11,7 +11,8 @@ namespace zl::cli {
 
 struct CompareOptions : RunOptions {
   std::string baseline;
-  std::vector<StageKind> stages = {kStages, kStages + 4};
+  std::vector<StageKind> stages;   // of --stages; then what runs
+  std::vector<StageKind> systems;  // of --as
 };
 
 // compare_stages() with progress on stderr; `on_step` on rank 0 after each step. Throws

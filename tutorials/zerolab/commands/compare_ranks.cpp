@@ -162,7 +162,7 @@ int compare_ranks(const CompareOptions& options) {
     require_memory(machine, setup, options.stages);
     if (!options.quiet)
       std::fputs(
-          (outcomes.empty() ? describe(setup, "ddp and each listed stage")
+          (outcomes.empty() ? describe(setup, options.stages)
                             : str("the same micro-batches on ", plural(setup.spec.ranks, "rank"),
                                   ", ", setup.spec.engine.accumulation, " for each\n"))
               .c_str(),

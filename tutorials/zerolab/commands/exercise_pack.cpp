@@ -24,11 +24,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFooter =
     R"(Packs the source tree from which this zerolab was built into one archive, whose top folder is
-zerolab. Solutions and pages that print them are left out; stages/zero1.cpp, zero2.cpp and zero3.cpp
-are replaced by the files that students complete, so that the tree builds. Git's history, tests,
-builds and hidden files are left out too. The archive's README.md ends with a list of what is left
-out, because other pages name these files. The same tree always gives the same bytes. GNU tar and
-gzip do the packing.
+zerolab. Solutions, variants of the stages and pages that print them are left out; stages/zero1.cpp,
+zero2.cpp and zero3.cpp are replaced by the files that students complete, so that the tree builds.
+Git's history, tests, builds and hidden files are left out too. The archive's README.md ends with a
+list of what is left out, because other pages name these files. The same tree always gives the same
+bytes. GNU tar and gzip do the packing.
 
   zerolab exercise pack course.tar.gz
   zerolab exercise pack course.tar.gz --no-hints
@@ -56,6 +56,11 @@ constexpr Change kChanges[] = {
     {"stages/zero1.cpp", "tutorials/exercises/05_zero1/start.cpp", "solves exercise 05"},
     {"stages/zero2.cpp", "tutorials/exercises/06_zero2/start.cpp", "solves exercise 06"},
     {"stages/zero3.cpp", "tutorials/exercises/07_zero3/start.cpp", "solves exercise 07"},
+    {"stages/variants/hsdp.cpp", "tutorials/exercises/no_variants.cpp", "solves exercise 07"},
+    {"stages/variants/zero3_", nullptr, "solve exercise 07"},
+    {"stages/variants/deepspeed_", nullptr, "solve exercises 05 to 07"},
+    {"stages/variants/fsdp2.cpp", nullptr, "solves exercise 07"},
+    {"tutorials/exercises/no_variants.cpp", nullptr, "is stages/variants/hsdp.cpp now"},
     {"tutorials/04_", nullptr, "the lesson's ring solves exercise 03"},
     {"tutorials/06_", nullptr, "the lesson prints zero1.cpp"},
     {"tutorials/07_", nullptr, "the lesson prints zero2.cpp"},

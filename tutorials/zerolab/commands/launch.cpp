@@ -130,15 +130,15 @@ unchanged. All other output goes to stderr, in complete lines that begin with "[
 terminal, rank 0 writes to it directly, so that its progress stays one line. Rank 0 reads stdin,
 the others read nothing. When a rank ends, the processes left in its process group are killed.
 
-When a process fails, the others have --grace seconds to end with their own error. They get
-SIGTERM then, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. SIGTERM is
+When a process fails, the others have --grace seconds to end with their own error. Then they get
+SIGTERM, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. SIGTERM is
 sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
 saves a checkpoint.
 
 With --backend mpi the mpirun of the MPI that zerolab was built with starts the ranks, with its own
 variables. Then mpirun ends the others when a process fails: Open MPI's a second later, MPICH's at
 once, before they can say why. Its lines begin with "[mpirun] ". Its exit code is that of the
-process that failed first, and becomes 4 if a signal killed that one.
+process that failed first, or 4 if a signal killed it.
 
 Examples:
   zerolab launch -n 3 -- train --backend mpi --model tiny

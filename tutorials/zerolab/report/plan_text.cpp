@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -68,7 +69,10 @@ std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& s
     };
     if (const auto less = std::ranges::find_if(plans, sends_less); less != plans.end())
       return "Take " + which + ", the first that fits, or " + name(less->stage) +
-             ", which sends less.\n";
+             ", which sends less" +
+             (bits_of(less->stage) == VariantBits::lossy ? ", in fewer bits: its results differ"
+                                                         : "") +
+             ".\n";
     return "Take " + which + ": it is the first that fits, and no later stage sends less.\n";
   }
   const StagePlan& smallest = *std::ranges::min_element(plans, {}, need);
@@ -110,7 +114,7 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
     table.row(title, [&](const StagePlan& p) { return human_bytes(cell(p)); });
   };
   for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::master_weights, MemoryUse::gradient,
-                              MemoryUse::optimizer_state})
+                              MemoryUse::optimizer_state, MemoryUse::communication})
     if (const auto cell = bytes(use, &MemoryRow::predicted_rest); std::ranges::any_of(plans, cell))
       row(std::string("  ") + name(use), cell);
   const auto rest = [](Pool pool) {

@@ -74,10 +74,10 @@ BackendChoice choose_mpi(const RunOptions& options, const DeviceChoice& device,
   require_input(!device.on_gpus(),
                 "--backend mpi: MPI communicates the memory of CPUs here, but ranks compute on "
                 "GPUs; add --device cpu, or use --backend nccl");
-  const MpiApi& mpi = open_mpi(variable);
+  const MpiApi& mpi = load_mpi(variable);
   return {.transport = Transport::mpi,
           .process = process,
-          .version = str(mpi.name, " ", mpi.compiled_for)};
+          .version = str(name(mpi.kind), " ", mpi.compiled_for)};
 }
 
 // MPI has no sums of 16-bit floats.
@@ -145,11 +145,10 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
       .settings = settings, .gpu = device.pci(), .interrupted = interrupt_requested};
   if (backend.transport == Transport::mpi) {
     require_mpi_adds(spec);
-    const MpiOptions mpi{.ordered = spec.ordered_sums};
     spec.run_ranks = run_as_process(
         *backend.process,
-        [mpi](const LaunchedRank& here, const RankOptions& ranks) {
-          return mpi_transport(here, ranks, mpi);
+        [ordered = spec.ordered_sums](const LaunchedRank& here, const RankOptions& ranks) {
+          return mpi_transport(here, ranks, ordered);
         },
         options);
     return;

@@ -8,6 +8,7 @@
 #include "stages/deepspeed/config.h"
 #include "stages/deepspeed/json_text.h"
 #include "stages/predict/dry_run.h"
+#include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -111,6 +112,20 @@ std::string update_line(const Config& config) {
               : "; no clipping");
 }
 
+// "groups  hsdp: 2 replicas of 2 ranks", of the stages that have groups.
+std::string groups_line(const Config& config, int ranks, const std::vector<StageKind>& stages) {
+  std::string text;
+  for (const StageKind kind : stages) {
+    const auto groups =
+        rank_groups(kind, ranks, {int(config.ranks_per_node), int(config.replicas)});
+    if (groups.ranks_per_node == 0) continue;
+    text += str(text.empty() ? "groups  " : "; ", name(kind), ": ",
+                plural(ranks / groups.ranks_per_node, groups.replicas > 0 ? "replica" : "node"),
+                " of ", plural(groups.ranks_per_node, "rank"));
+  }
+  return text.empty() ? "" : text + "\n";
+}
+
 // "fp16, loss scale 65536 to begin with, gradients accumulated in fp32".
 std::string describe_precision(const Config& config) {
   std::string text = precision_name(config.precision);
@@ -201,7 +216,7 @@ void require_memory(StageKind stage, const Demand& d) {
           d.host > 0 ? str(", ", human_bytes(d.host), " of them for offloaded tensors") : "",
           ", so ", human_bytes(d.each * d.ranks), " on ", plural(d.ranks, "rank"), ", but ",
           d.where, " has ", human_bytes(d.here),
-          " left; nothing was started. Try a smaller model, --set "
+          " left; nothing was started. Try a smaller model or reduce_bucket_size, --set "
           "train_micro_batch_size_per_gpu=1, --set zerolab.recompute=full, "
           "or 'zerolab plan', which needs no memory."),
       0, d.pool, "initialize", "", d.each);
@@ -340,9 +355,10 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   return setup;
 }
 
-std::string describe(const RunSetup& setup, const std::string& stages) {
+std::string describe(const RunSetup& setup, const std::vector<StageKind>& compared) {
   const GptTrainingSpec& spec = setup.spec;
   const Config& config = setup.config;
+  const StageKind stage = config.stage.value_or(StageKind::ddp);
   const GptConfig& m = spec.model;
   const Windows& windows = *setup.windows;
   const int64_t per_step = config.micro_batch * config.accumulation * spec.ranks;
@@ -361,7 +377,7 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
           windows.held_out() > 0 ? str(" and ", with_commas(windows.held_out()), " held out") : "",
           "; this run reads ", digits(epochs, 3), " epochs\n");
   text += str(
-      "run     ", stages.empty() ? name(config.stage.value_or(StageKind::ddp)) : stages, " on ",
+      "run     ", compared.empty() ? name(stage) : "ddp and each listed stage", " on ",
       plural(spec.ranks, "rank"),
       setup.device.threads > 1 ? str(" of ", setup.device.threads, " threads") : "", ", ",
       plural(config.steps, "step"), " of ", plural(per_step, "window"), " (",
@@ -371,6 +387,7 @@ std::string describe(const RunSetup& setup, const std::string& stages) {
       config.offload_optimizer ? ", optimizer on the host (except ddp's)" : "",
       config.recompute == Recompute::selective ? "" : str(", recompute ", name(config.recompute)),
       "\n");
+  text += groups_line(config, spec.ranks, compared.empty() ? std::vector{stage} : compared);
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
   if (!setup.backend.on_threads())
     text += "ranks   " + describe(setup.backend, config.ordered) + "\n";

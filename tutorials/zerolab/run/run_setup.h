@@ -48,9 +48,9 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
 void require_memory(const GptTrainingSpec& spec, const RunSetup& setup,
                     const std::vector<StageKind>& stages);
 
-// Four lines about a run: model, data, ranks and batch, update; two more for GPUs and NCCL.
-// `stages` replaces the setup's stage.
-std::string describe(const RunSetup& setup, const std::string& stages = "");
+// Four lines about a run: model, data, ranks and batch, update; more for groups, GPUs, processes
+// and a simulated link. `compared`: the stages that run instead of the setup's.
+std::string describe(const RunSetup& setup, const std::vector<StageKind>& compared = {});
 
 // Prints one note to stderr if the settings ask for reports that only train writes.
 void note_reports_of_train(const Config& config, const char* command);
