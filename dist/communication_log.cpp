@@ -25,6 +25,7 @@ const char* name(Purpose purpose) {
     case Purpose::check: return "check";
     case Purpose::checkpoint: return "checkpoint";
     case Purpose::scales: return "scales";
+    case Purpose::activation: return "activation";
   }
   return "?";
 }

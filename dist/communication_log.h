@@ -24,7 +24,7 @@ enum class Collective {
 const char* name(Collective collective);
 
 // scales: of quantised parameters or gradients.
-enum class Purpose { parameter, gradient, norm, loss, check, checkpoint, scales };
+enum class Purpose { parameter, gradient, norm, loss, check, checkpoint, scales, activation };
 const char* name(Purpose purpose);
 
 // N times the bytes that each of N ranks sends for one call, given the bytes of the unsharded side.

@@ -72,8 +72,14 @@ const char* name(Recompute recompute) {
   return kNames[int(recompute)];
 }
 
-Gpt::Gpt(GptConfig config, Recompute recompute) : config_(config), recompute_(recompute) {
+Gpt::Gpt(GptConfig config, Recompute recompute, int64_t checkpoints)
+    : config_(config),
+      recompute_(recompute),
+      checkpoints_(checkpoints > 0 ? checkpoints : config.layers) {
   config_.check();
+  require_input(checkpoints_ <= config_.layers, "number_checkpoints is ", checkpoints,
+                ", but a model of ", config_.layers, " blocks has at most ", config_.layers,
+                " checkpoints, one for each; write at most that many");
   const int64_t C = config_.width;
   const double deviation = 0.02, residual = deviation / std::sqrt(2.0 * double(config_.layers));
   Unit& root = add_unit("root");
@@ -144,19 +150,34 @@ Var Gpt::block(Tape* tape, Unit& unit, const Var& x) const {
   return add(y, down);
 }
 
+// A block takes x over, so that without a tape its input is freed with the block.
+Var Gpt::blocks(Tape* tape, UnitObserver& observer, int64_t begin, int64_t end, Var x) {
+  for (int64_t i = begin; i < end; ++i) {
+    Unit& unit = units_[size_t(i + 1)];
+    x = run_unit(tape, observer, unit, [&] { return block(tape, unit, std::exchange(x, {})); });
+  }
+  return x;
+}
+
 Var Gpt::hidden(Tape* tape, UnitObserver& observer, const Tensor& ids) {
   require(ids.shape().size() == 2 && ids.dim(1) <= config_.block_size, "a sequence of shape ",
           in_words(ids.shape()), " does not fit block-size ", config_.block_size);
   const auto [wte, wpe, ln_f, ln_f_bias] = parameters_of<4>(tape, units_[0]);
   Var x = add_positions(embedding(ids, wte), wpe);
-  for (size_t i = 1; i < units_.size(); ++i) {
-    Unit& unit = units_[i];
-    if (recompute_ == Recompute::full)
-      x = run_unit_checkpointed(tape, observer, unit, x, [this, &unit](Tape* t, const Var& in) {
-        return block(t, unit, in);
+  if (recompute_ != Recompute::full)
+    x = blocks(tape, observer, 0, config_.layers, std::exchange(x, {}));
+  for (int64_t i = 0; i < checkpoints_ && recompute_ == Recompute::full; ++i) {
+    const int64_t begin = i * config_.layers / checkpoints_,
+                  end = (i + 1) * config_.layers / checkpoints_;
+    if (end - begin == 1) {  // inside its unit, which stage 3 then unshards once for both passes
+      Unit& unit = units_[size_t(end)];
+      const auto again = [this, &unit](Tape* t, const Var& in) { return block(t, unit, in); };
+      x = run_unit(tape, observer, unit, [&] { return checkpointed(tape, observer, x, again); });
+    } else {
+      x = checkpointed(tape, observer, x, [&, begin, end](Tape* t, const Var& in) {
+        return blocks(t, observer, begin, end, in);
       });
-    else  // the block takes x over, so that without a tape its input is freed with the block
-      x = run_unit(tape, observer, unit, [&] { return block(tape, unit, std::exchange(x, {})); });
+    }
   }
   return layer_norm(x, ln_f, ln_f_bias, of_norms_and_gelu(recompute_));
 }

@@ -39,7 +39,11 @@ const char* name(Recompute recompute);  // "none", "selective", "full"
 
 class Gpt final : public Model {
  public:
-  explicit Gpt(GptConfig config, Recompute recompute = Recompute::selective);
+  // `checkpoints`, with Recompute::full: how many inputs a pass keeps. The blocks are divided among
+  // them in order, as evenly as possible, and those of one input are computed again together. 0:
+  // one for each block. Throws InputError if there are more than blocks.
+  explicit Gpt(GptConfig config, Recompute recompute = Recompute::selective,
+               int64_t checkpoints = 0);
 
   const GptConfig& config() const { return config_; }
   std::string name() const override { return "gpt"; }
@@ -64,9 +68,12 @@ class Gpt final : public Model {
   Var hidden(Tape* tape, UnitObserver& observer,
              const Tensor& ids);                          // (B, T, C) after the last norm
   Var block(Tape* tape, Unit& unit, const Var& x) const;  // (B, T, C) -> (B, T, C)
+  // The same of blocks [begin, end), of which every activation is kept.
+  Var blocks(Tape* tape, UnitObserver& observer, int64_t begin, int64_t end, Var x);
 
   GptConfig config_;
   Recompute recompute_;
+  int64_t checkpoints_;
   std::deque<Parameter> parameters_;
   std::vector<Unit> units_;
 };

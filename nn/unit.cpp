@@ -45,19 +45,18 @@ Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function
   return y;
 }
 
-Var run_unit_checkpointed(Tape* tape, UnitObserver& observer, Unit& unit, const Var& x,
-                          const std::function<Var(Tape*, const Var&)>& forward) {
-  if (!tape) return run_unit(tape, observer, unit, [&] { return forward(nullptr, x); });
-  return run_unit(tape, observer, unit, [&] {
-    // Without a tape, so that no activation outlives this line.
-    Tensor y = forward(nullptr, Var::constant(nullptr, x.value())).value();
-    return tape->record(std::move(y), [x, forward](Tensor dy) {
-      Tensor dx;
-      Tape again;
-      const Var input = again.record(x.value(), [&dx](Tensor grad) { dx = std::move(grad); });
-      again.backward(forward(&again, input), std::move(dy));
-      if (dx.defined()) Tape::accumulate(x.target(), std::move(dx));
-    });
+Var checkpointed(Tape* tape, UnitObserver& observer, const Var& x,
+                 const std::function<Var(Tape*, const Var&)>& forward) {
+  if (!tape) return forward(nullptr, x);
+  // Without a tape, so that no activation outlives this line.
+  Tensor y = forward(nullptr, Var::constant(nullptr, x.value())).value();
+  const Kept kept = observer.keep_input(x.value());
+  return tape->record(std::move(y), [kept, to = x.target(), forward](Tensor dy) {
+    Tensor dx;
+    Tape again;
+    const Var input = again.record(kept(), [&dx](Tensor grad) { dx = std::move(grad); });
+    again.backward(forward(&again, input), std::move(dy));
+    if (dx.defined()) Tape::accumulate(to, std::move(dx));
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -28,15 +29,23 @@ class UnitObserver {
   virtual void after_forward(Unit&) {}
   virtual void before_backward(Unit&) {}
   virtual void after_backward(Unit&) {}
+  // Where `x`, the input of a checkpointed pass, is kept until backward. The result gives it back,
+  // with the same bits; backward calls it once. Here: it stays where it is.
+  virtual Kept keep_input(Tensor x) {
+    return [x = std::move(x)] { return x; };
+  }
 };
 
 // Runs `forward` as one pass of the unit. This is the whole hook mechanism.
 Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function<Var()>& forward);
 
-// Activation checkpointing, Chen et al. 2016 (arXiv:1604.06174): keeps only `x` and runs `forward`
-// a second time, on another tape, in the backward pass. Same bits, smaller peak, one more forward.
-Var run_unit_checkpointed(Tape* tape, UnitObserver& observer, Unit& unit, const Var& x,
-                          const std::function<Var(Tape*, const Var&)>& forward);
+// Activation checkpointing, Chen et al. 2016 (arXiv:1604.06174): of forward(x) only `x` is kept,
+// as the observer says, and the backward pass runs `forward` a second time, on another tape. Same
+// bits, smaller peak, one more forward. Inside a unit, or around a few that run one after another.
+// `observer` and what `forward` refers to must live until backward. `forward` must read its input
+// through its argument only, and give the same bits each time.
+Var checkpointed(Tape* tape, UnitObserver& observer, const Var& x,
+                 const std::function<Var(Tape*, const Var&)>& forward);
 
 // Makes the unit's parameters usable while it lives. Units nest; a unit may run inside itself.
 class RunningUnit {

@@ -7,13 +7,12 @@
 namespace zl {
 
 FlatAdamW::FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-                     std::vector<ParameterGroup> groups)
-    : FlatOptimizer(memory, numel, parameters, config, std::move(groups)),
+                     std::vector<ParameterGroup> groups, const Swap& swap)
+    : FlatOptimizer(memory, numel, parameters, config, std::move(groups), swap),
       exp_avg_(add_state("exp_avg")),
       exp_avg_sq_(add_state("exp_avg_sq")) {}
 
-void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double lr,
-                     float gradient_scale) {
+void FlatAdamW::step(const Range& range, double lr, float gradient_scale) {
   AdamWUpdate u{.gradient_scale = gradient_scale,
                 .lr = lr,
                 .beta1 = config_.beta1,
@@ -24,16 +23,15 @@ void FlatAdamW::step(const Tensor& parameters, const Tensor& gradients, double l
     u.correction1 = 1 - std::pow(config_.beta1, double(steps()));
     u.correction2 = 1 - std::pow(config_.beta2, double(steps()));
   }
-  for (const ParameterGroup& group : groups_) {
-    if (group.frozen) continue;
-    u.parameter = part(parameters, group);
-    u.gradient = part(gradients, group);
-    u.exp_avg = part(exp_avg_, group);
-    u.exp_avg_sq = part(exp_avg_sq_, group);
-    u.master = part(master_, group);
-    u.weight_decay = group.weight_decay;
+  for_each_part(range, [&](const Part& part) {
+    u.parameter = part.of(range.parameters);
+    u.gradient = part.of(range.gradients);
+    u.exp_avg = part.of(range.state[exp_avg_]);
+    u.exp_avg_sq = part.of(range.state[exp_avg_sq_]);
+    u.master = master_of(range, part);
+    u.weight_decay = part.group.weight_decay;
     kernel::adamw(u);
-  }
+  });
 }
 
 }  // namespace zl

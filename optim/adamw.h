@@ -8,12 +8,11 @@ namespace zl {
 class FlatAdamW final : public FlatOptimizer {
  public:
   FlatAdamW(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-            std::vector<ParameterGroup> groups);
+            std::vector<ParameterGroup> groups, const Swap& swap);
 
  private:
-  void step(const Tensor& parameters, const Tensor& gradients, double lr,
-            float gradient_scale) override;
-  Tensor exp_avg_, exp_avg_sq_;  // (n) first and second moment
+  void step(const Range& range, double lr, float gradient_scale) override;
+  size_t exp_avg_, exp_avg_sq_;  // numbers of the first and the second moment
 };
 
 }  // namespace zl

@@ -4,6 +4,7 @@
 
 #include "optim/adamw.h"
 #include "optim/sgd.h"
+#include "optim/swapped_state.h"
 #include "tensor/kernels.h"
 
 namespace zl {
@@ -28,10 +29,12 @@ void check(const OptimizerConfig& c) {
 }  // namespace
 
 FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
-                             const OptimizerConfig& config, std::vector<ParameterGroup> groups)
+                             const OptimizerConfig& config, std::vector<ParameterGroup> groups,
+                             const Swap& swap)
     : config_(config),
       groups_(std::move(groups)),
       memory_(memory),
+      swap_(swap),
       numel_(numel),
       parameters_(parameters) {
   check(config_);
@@ -47,7 +50,7 @@ FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
   require(covered == numel, "parameter groups cover ", covered, " of ", numel, " elements");
   merge_groups();
   if (keeps_master(config_, parameters))
-    master_ = add_state("master_weights", MemoryUse::master_weights);
+    master_ = state_[add_state("master_weights", MemoryUse::master_weights)].tensor;
 }
 
 // Adjacent groups that have the same settings become one: a kernel updates each group.
@@ -64,13 +67,27 @@ void FlatOptimizer::merge_groups() {
   groups_ = std::move(merged);
 }
 
-Tensor FlatOptimizer::add_state(const char* name, MemoryUse use) {
-  state_.push_back({name, Tensor::zeros(memory_, use, {numel_}, compute_type(parameters_))});
-  return state_.back().tensor;
+size_t FlatOptimizer::add_state(const char* name, MemoryUse use) {
+  const Dtype type = compute_type(parameters_);
+  stored_.push_back(swap_.disk ? new_swapped(*swap_.disk, use, numel_, type)
+                               : Tensor::zeros(memory_, use, {numel_}, type));
+  state_.push_back({name, stored_.back().slice(0, {numel_})});
+  return state_.size() - 1;
 }
 
-Tensor FlatOptimizer::part(const Tensor& flat, const ParameterGroup& group) {
-  return flat.defined() ? flat.slice(group.begin, {group.end - group.begin}) : Tensor();
+void FlatOptimizer::for_each_part(const Range& range,
+                                  const std::function<void(const Part&)>& update) const {
+  const int64_t end = range.begin + range.parameters.numel();
+  for (const ParameterGroup& group : groups_) {
+    const int64_t first = std::max(group.begin, range.begin);
+    const int64_t n = std::min(group.end, end) - first;
+    if (n > 0 && !group.frozen) update({group, first - range.begin, n});
+  }
+}
+
+// The master weights are the first state, if there are any.
+Tensor FlatOptimizer::master_of(const Range& range, const Part& part) const {
+  return master_.defined() ? part.of(range.state[0]) : Tensor();
 }
 
 void FlatOptimizer::require_range(const Tensor& parameters, const Tensor& gradients) const {
@@ -88,34 +105,52 @@ Tensor FlatOptimizer::workspace_like(const Tensor& t) const {
 void FlatOptimizer::update(const Tensor& parameters, const Tensor& gradients, double lr,
                            float gradient_scale) {
   require_range(parameters, gradients);
+  ++steps_;
+  if (!is_swapped()) return update_range({0, parameters, gradients, stored_}, lr, gradient_scale);
+  update_swapped(stored_, memory_, swap_, [&](int64_t begin, const std::vector<Tensor>& chunks) {
+    const int64_t n = std::min(chunks[0].numel(), numel_ - begin);
+    Range range{begin, parameters.slice(begin, {n}), gradients.slice(begin, {n}), {}};
+    for (const Tensor& chunk : chunks) range.state.push_back(chunk.slice(0, {n}));
+    update_range(std::move(range), lr, gradient_scale);
+  });
+}
+
+void FlatOptimizer::update_range(Range range, double lr, float gradient_scale) {
+  const Tensor parameters = range.parameters, gradients = range.gradients;
   const bool copy_parameters = in_other_memory(parameters);
   const bool copy_gradients = in_other_memory(gradients);
-  const Tensor p = copy_parameters ? workspace_like(parameters) : parameters;
-  const Tensor g = copy_gradients ? workspace_like(gradients) : gradients;
+  if (copy_parameters) range.parameters = workspace_like(parameters);
+  if (copy_gradients) range.gradients = workspace_like(gradients);
   const bool frozen = std::any_of(groups_.begin(), groups_.end(),
                                   [](const ParameterGroup& group) { return group.frozen; });
   // With a master copy and nothing frozen, step() writes every parameter and reads none.
   const bool reads_parameters = !master_.defined() || frozen;
-  if (copy_parameters && reads_parameters) kernel::copy(parameters, p);
-  if (copy_gradients) kernel::copy(gradients, g);
-  ++steps_;
-  step(p, g, lr, gradient_scale);
-  if (copy_parameters) kernel::copy(p, parameters);
+  if (copy_parameters && reads_parameters) kernel::copy(parameters, range.parameters);
+  if (copy_gradients) kernel::copy(gradients, range.gradients);
+  step(range, lr, gradient_scale);
+  if (copy_parameters) kernel::copy(range.parameters, parameters);
 }
 
 void FlatOptimizer::skip_update(const Memory& parameters, const Tensor& gradients) const {
+  int64_t n = numel_;  // at a time
+  SwapBuffers buffers;
+  if (is_swapped()) {
+    buffers = new_swap_buffers(stored_, memory_, swap_);
+    n = std::min(n, swap_plan(swap_, numel_).chunk);
+  }
   const Tensor p = &parameters != &memory_
-                       ? Tensor::empty(memory_, MemoryUse::workspace, {numel_}, parameters_)
+                       ? Tensor::empty(memory_, MemoryUse::workspace, {n}, parameters_)
                        : Tensor();
-  const Tensor g = in_other_memory(gradients) ? workspace_like(gradients) : Tensor();
+  const Tensor g = in_other_memory(gradients) ? workspace_like(gradients.slice(0, {n})) : Tensor();
 }
 
 std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters,
                                               const OptimizerConfig& config,
-                                              std::vector<ParameterGroup> groups) {
+                                              std::vector<ParameterGroup> groups,
+                                              const Swap& swap) {
   if (config.kind == OptimizerKind::sgd)
-    return std::make_unique<FlatSgd>(memory, numel, parameters, config, std::move(groups));
-  return std::make_unique<FlatAdamW>(memory, numel, parameters, config, std::move(groups));
+    return std::make_unique<FlatSgd>(memory, numel, parameters, config, std::move(groups), swap);
+  return std::make_unique<FlatAdamW>(memory, numel, parameters, config, std::move(groups), swap);
 }
 
 OptimizerBytes optimizer_bytes(const OptimizerConfig& config, Dtype parameters) {

@@ -2,6 +2,7 @@
 // is elementwise, so updating a range gives the same bits as updating the full unit and slicing it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,17 @@ struct OptimizerConfig {
   std::vector<std::string> no_weight_decay;
 };
 
+// Optimizer state that is on disk. An update reads it in chunks into host memory, and writes the
+// chunks back: ZeRO-Infinity, Rajbhandari et al. 2021 (arXiv:2104.07857), section 5.2. The names of
+// the settings are DeepSpeed's. Results are bitwise identical for every setting.
+struct Swap {
+  Memory* disk = nullptr;            // null: in the optimizer's memory; else outlives the optimizer
+  int64_t sub_group_size = 1 << 20;  // [n] of a chunk, rounded up to a multiple of 1,024
+  // The next chunk is read, and the previous one written, while one is updated.
+  bool pipeline_read = true, pipeline_write = true;
+  bool operator==(const Swap&) const = default;
+};
+
 // A tensor of an optimizer's state. The name is torch's: "exp_avg", "exp_avg_sq" or
 // "momentum_buffer"; or "master_weights".
 struct OptimizerState {
@@ -50,13 +62,16 @@ class FlatOptimizer {
   // into workspace of the optimizer's memory, and the result back, with the same bits:
   // ZeRO-Offload, Ren et al. 2021 (arXiv:2101.06840), section 4, where the optimizer runs on the
   // host.
+  //
+  // Throws OutputError if the disk of a Swap fails. The step is then counted, and a part of the
+  // state updated: only a checkpoint restores it.
   void update(const Tensor& parameters, const Tensor& gradients, double lr, float gradient_scale);
   // For a skipped step: allocates and frees the workspace of update(), so that peaks do not depend
   // on whether gradients overflow.
   void skip_update(const Memory& parameters, const Tensor& gradients) const;
 
   // The complete state of this optimizer, with steps(): a checkpoint saves both. The tensors are
-  // handles, so writing to them restores the state.
+  // handles, so writing to them restores the state. They are on disk if Swap::disk says so.
   const std::vector<OptimizerState>& state() const { return state_; }
   int64_t steps() const { return steps_; }  // updates made; skipped steps do not count
   void set_steps(int64_t steps) { steps_ = steps; }
@@ -68,37 +83,58 @@ class FlatOptimizer {
 
  protected:
   FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-                std::vector<ParameterGroup> groups);
-  // Allocates a tensor of the state, (n) zeros.
-  Tensor add_state(const char* name, MemoryUse use = MemoryUse::optimizer_state);
-  // The arithmetic of update(). All tensors are in one memory; steps() includes this step.
-  virtual void step(const Tensor& parameters, const Tensor& gradients, double lr,
-                    float gradient_scale) = 0;
-  static Tensor part(const Tensor& flat, const ParameterGroup& group);  // undefined if `flat` is
+                std::vector<ParameterGroup> groups, const Swap& swap);
+  // Allocates a tensor of the state, (n) zeros. Its number is that of the calls before.
+  size_t add_state(const char* name, MemoryUse use = MemoryUse::optimizer_state);
+
+  // Elements [begin, begin + n) of what an update touches. All tensors, (n), are in one memory.
+  struct Range {
+    int64_t begin = 0;
+    Tensor parameters, gradients;
+    std::vector<Tensor> state;  // by the numbers of add_state()
+  };
+  // The elements of a range that have one group's settings.
+  struct Part {
+    const ParameterGroup& group;
+    int64_t at, n;  // [n] in the range
+    Tensor of(const Tensor& range) const { return range.slice(at, {n}); }
+  };
+  // Calls `update` with each part whose parameters are not frozen.
+  void for_each_part(const Range& range, const std::function<void(const Part&)>& update) const;
+  // The arithmetic of update(); steps() includes this step.
+  virtual void step(const Range& range, double lr, float gradient_scale) = 0;
+  Tensor master_of(const Range& range, const Part& part) const;  // undefined if there is none
 
   OptimizerConfig config_;
-  std::vector<ParameterGroup> groups_;  // covers [0, numel)
-  Tensor master_;
 
  private:
   void merge_groups();
   // Throws std::invalid_argument unless both have the range's number of elements, and the
   // parameters its type.
   void require_range(const Tensor& parameters, const Tensor& gradients) const;
+  void update_range(Range range, double lr, float gradient_scale);
   bool in_other_memory(const Tensor& t) const { return &t.memory() != &memory_; }
   Tensor workspace_like(const Tensor& t) const;  // in this memory; uninitialised
+  bool is_swapped() const { return swap_.disk && !stored_.empty(); }
 
+  std::vector<ParameterGroup> groups_;  // covers [0, numel)
+  Tensor master_;
   Memory& memory_;
+  Swap swap_;
   int64_t numel_, steps_ = 0;
   Dtype parameters_;
   std::vector<OptimizerState> state_;
+  std::vector<Tensor> stored_;  // the same tensors; on disk they are padded
 };
 
 // Allocates and clears the state in `memory` (optimizer_state, master_weights). `groups` must cover
-// [0, numel) in order; empty: config.weight_decay everywhere. Throws OutOfMemory.
+// [0, numel) in order; empty: config.weight_decay everywhere. With swap.disk the state is there,
+// and `memory` holds chunks of it during an update. Throws OutOfMemory, and OutputError if the disk
+// has no room.
 std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters,
                                               const OptimizerConfig& config,
-                                              std::vector<ParameterGroup> groups = {});
+                                              std::vector<ParameterGroup> groups = {},
+                                              const Swap& swap = {});
 
 // What make_optimizer allocates per element.
 struct OptimizerBytes {

@@ -9,12 +9,11 @@ namespace zl {
 class FlatSgd final : public FlatOptimizer {
  public:
   FlatSgd(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-          std::vector<ParameterGroup> groups);
+          std::vector<ParameterGroup> groups, const Swap& swap);
 
  private:
-  void step(const Tensor& parameters, const Tensor& gradients, double lr,
-            float gradient_scale) override;
-  Tensor momentum_buffer_;  // (n); undefined without momentum
+  void step(const Range& range, double lr, float gradient_scale) override;
+  size_t momentum_buffer_ = 0;  // its number, if there is momentum
 };
 
 }  // namespace zl

@@ -7,7 +7,12 @@
 
 namespace zl {
 
-StageOptions stage_options(const EngineOptions& given, Memory* host) {
+bool needs_disk(const EngineOptions& o) {
+  return (o.offload_optimizer == OffloadDevice::nvme && shards_optimizer(o.stage)) ||
+         (o.offload_param == OffloadDevice::nvme && shards_parameter(o.stage));
+}
+
+StageOptions stage_options(const EngineOptions& given, Memory* host, Memory* disk) {
   const EngineOptions o = as_shipped(given);
   const Dtype accumulated = o.grad_accum_dtype.value_or(o.precision);
   require_input(is_float(o.precision), "parameters of ", name(o.precision), " cannot be trained");
@@ -19,9 +24,15 @@ StageOptions stage_options(const EngineOptions& given, Memory* host) {
                                     o.communication_data_type.value_or(sum) == sum),
                 "reproducible sums are accumulated and communicated in ", name(sum),
                 "; leave grad_accum_dtype and communication_data_type out");
-  const bool offload = o.offload_optimizer && shards_optimizer(o.stage);
+  const bool offload = o.offload_optimizer != OffloadDevice::none && shards_optimizer(o.stage);
   require_input(!offload || host != nullptr,
                 "offload_optimizer needs host memory: pass a host Memory to initialize()");
+  const bool offload_param = o.offload_param != OffloadDevice::none && shards_parameter(o.stage);
+  require_input(!offload_param || o.stage != StageKind::zero3_qwz, name(o.stage),
+                " quantizes its parameter shard on the device: leave offload_param out, or "
+                "take zero3");
+  require_input(o.offload_param != OffloadDevice::cpu || !offload_param || host != nullptr,
+                "offload_param needs host memory: pass a host Memory to initialize()");
   StageOptions options{.optimizer = o.optimizer,
                        .dtype = o.precision,
                        .gradient_dtype = o.grad_accum_dtype,
@@ -37,16 +48,27 @@ StageOptions stage_options(const EngineOptions& given, Memory* host) {
                        .placement = {},
                        .grouping = grouping_of(o),
                        .persistence_threshold = o.persistence_threshold.value_or(0)};
-  if (offload) options.placement = {.parameter = nullptr, .gradient = host, .optimizer = host};
+  if (offload) options.placement.gradient = options.placement.optimizer = host;
+  require_input(!needs_disk(o) || (disk != nullptr && disk->pool() == Pool::disk),
+                "offload to nvme needs a disk: pass a Memory of Pool::disk to initialize()");
+  if (offload_param)
+    options.placement.parameter = o.offload_param == OffloadDevice::nvme ? disk : host;
+  if (offload && o.offload_optimizer == OffloadDevice::nvme) {
+    require_input(o.swap.sub_group_size > 0, "sub_group_size must be at least 1, not ",
+                  o.swap.sub_group_size);
+    options.placement.swap = o.swap;
+    options.placement.swap.disk = disk;
+  }
   return options;
 }
 
-Engine::Engine(std::unique_ptr<Stage> stage, const EngineOptions& options)
+Engine::Engine(std::unique_ptr<Stage> stage, const EngineOptions& options, Memory* host)
     : options_(options), stage_(std::move(stage)), schedule_(*stage_) {
   require_input(options.accumulation > 0, "a step needs at least one micro-batch, not ",
                 options.accumulation);
   if (options.precision == Dtype::f16 || options.loss_scale.static_scale > 0)
     scaler_.emplace(options.loss_scale);
+  schedule_.keep_inputs(input_keeper(options, stage_->comm(), host));
 }
 
 Var Engine::forward(const Forward& build) {
@@ -136,9 +158,10 @@ void Engine::restore(const State& state) {
 }
 
 std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                   const EngineOptions& options, Memory* host) {
+                                   const EngineOptions& options, Memory* host, Memory* disk) {
   return std::make_unique<Engine>(
-      make_stage(options.stage, units, comm, memory, stage_options(options, host)), options);
+      make_stage(options.stage, units, comm, memory, stage_options(options, host, disk)), options,
+      host);
 }
 
 }  // namespace zl

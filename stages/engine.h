@@ -29,8 +29,9 @@ class Engine {
   // Builds a scalar loss. `tape` is null when nothing is to be recorded.
   using Forward = std::function<Var(Tape* tape, UnitObserver& observer)>;
 
-  // `stage` must hold the model; the stage settings in `options` are ignored.
-  Engine(std::unique_ptr<Stage> stage, const EngineOptions& options);
+  // `stage` must hold the model; the stage settings in `options` are ignored. `host`: as in
+  // initialize().
+  Engine(std::unique_ptr<Stage> stage, const EngineOptions& options, Memory* host = nullptr);
 
   // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the one before
   // it had no backward(), or if step() is due.
@@ -81,11 +82,17 @@ class Engine {
 };
 
 // Allocates parameters, gradients and optimizer state as options.stage says. `host`: memory for
-// options.offload_optimizer; not needed without it, or in ddp. Throws OutOfMemory, and InputError
-// if the options contradict each other.
+// options.offload_optimizer and offload_param, which ddp ignores, and for cpu_checkpointing; not
+// needed without them. `disk`: a Memory of Pool::disk for nvme, on
+// make_disk_backend(options.nvme_path). Both must outlive the engine and every recorded tape.
+// Throws OutOfMemory, OutputError if the disk has no room, and InputError if the options contradict
+// each other.
 std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                   const EngineOptions& options, Memory* host = nullptr);
+                                   const EngineOptions& options, Memory* host = nullptr,
+                                   Memory* disk = nullptr);
 // The stage's part of the options.
-StageOptions stage_options(const EngineOptions& options, Memory* host);
+StageOptions stage_options(const EngineOptions& options, Memory* host, Memory* disk = nullptr);
+// Whether a run with these options needs a Memory of Pool::disk.
+bool needs_disk(const EngineOptions& options);
 
 }  // namespace zl

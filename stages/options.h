@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "optim/flat_optimizer.h"
@@ -44,9 +45,10 @@ inline bool shards_parameter(StageKind kind) { return parent(kind) == StageKind:
 // Where the shards of a rank live. Null: on the device. Full buffers are always on the device. Each
 // Memory must outlive the stage.
 struct Placement {
-  Memory* parameter = nullptr;  // parameter shards (stage 3)
+  Memory* parameter = nullptr;  // parameter shards (stage 3, but for presets and zero3_qwz)
   Memory* gradient = nullptr;   // gradient shards (stages 2 and 3)
   Memory* optimizer = nullptr;  // optimizer state and master weights (stages 1, 2 and 3)
+  Swap swap;                    // with swap.disk they are there, and chunks of them in `optimizer`
 };
 
 // Which communications are in flight while a rank computes, and which full parameters it keeps.
@@ -65,6 +67,10 @@ struct Overlap {
   int64_t max_reuse_distance = 0;
   bool operator==(const Overlap&) const = default;
 };
+
+// Where shards are kept that the device does not need all the time.
+enum class OffloadDevice { none, cpu, nvme };
+const char* name(OffloadDevice device);
 
 struct StageOptions {
   OptimizerConfig optimizer;
@@ -114,12 +120,29 @@ struct EngineOptions {
   Overlap overlap;
   std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3; empty: as it is shipped
   GivenSettings given;
+  // How the inputs of checkpointed units wait for backward; DeepSpeed's names. On the host; each
+  // rank keeps 1/N of them, and gathers an input before its use; both: its 1/N is on the host.
+  bool cpu_checkpointing = false, partition_activations = false;
+  // All ranks compute on the same micro-batches, as tensor-parallel ranks do: what
+  // partition_activations needs. A Trainer reads them so; a program without one must pass them so.
+  bool replicated_micro_batches = false;
   // The same bits for every number of ranks N and of micro-batches per step A with the same N * A:
   // gradients of micro-batches are added one after another in fp32, whichever rank they come from.
   bool reproducible = false;
   int ranks_per_node = 0, replicas = 0;  // as in StageOptions
-  bool offload_optimizer = false;  // optimizer state and gradient shards on the host; not in ddp
-  uint64_t seed = 1337;            // of the initial values
+  // cpu: optimizer state and gradient shards are in host memory. ddp ignores it.
+  // nvme: the same, but optimizer state is in a file in `nvme_path`.
+  OffloadDevice offload_optimizer = OffloadDevice::none;
+  std::string nvme_path;
+  Swap swap;  // for nvme; stage_options() sets swap.disk
+  // cpu: parameter shards are in host memory, and are copied to the device before each gather.
+  // nvme: the same from a file in `nvme_path`.
+  // Stages that keep full parameters ignore it.
+  OffloadDevice offload_param = OffloadDevice::none;
+  uint64_t seed = 1337;  // of the initial values
 };
+
+// Why these settings of activations contradict each other, and what to try; "": they do not.
+std::string activations_misfit(const EngineOptions& options, int ranks);
 
 }  // namespace zl

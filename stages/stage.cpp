@@ -112,7 +112,10 @@ Tensor Stage::new_shard_tensor(const UnitState& u, MemoryUse use) {
 }
 
 Tensor Stage::new_shard_tensor(const UnitState& u, MemoryUse use, const Communicator& group) {
-  const auto in = [&](Memory* placed) -> Memory& { return placed ? *placed : device_; };
+  const bool secondary = &group != &shard_group();
+  const auto in = [&](Memory* placed) -> Memory& {
+    return placed && !secondary ? *placed : device_;
+  };
   const int64_t n = u.partition.full() / group.size();
   if (use != MemoryUse::gradient)
     return Tensor::empty(in(options_.placement.parameter), use, {n}, options_.dtype);
@@ -128,6 +131,8 @@ std::unique_ptr<FlatOptimizer> Stage::new_shard_optimizer(const UnitState& u) {
 }
 
 // One group per parameter in the range. Padding belongs to the group behind it; it stays zero.
+// Where a parameter of the unit is frozen, an empty frozen group ends the range: all ranks treat it
+// alike.
 std::unique_ptr<FlatOptimizer> Stage::new_optimizer(const UnitState& u, int64_t first, int64_t n) {
   std::vector<ParameterGroup> groups;
   for (const Partition::Piece& piece : u.partition.pieces(first, n)) {
@@ -140,8 +145,13 @@ std::unique_ptr<FlatOptimizer> Stage::new_optimizer(const UnitState& u, int64_t 
                       .frozen = !piece.parameter->requires_grad});
   }
   if (!groups.empty()) groups.back().end = n;
+  if (!std::ranges::all_of(u.unit->parameters, &Parameter::requires_grad)) {
+    if (groups.empty()) groups.push_back({0, n, options_.optimizer.weight_decay});
+    groups.push_back({n, n, 0, true});
+  }
   Memory& memory = options_.placement.optimizer ? *options_.placement.optimizer : device_;
-  return make_optimizer(memory, n, options_.dtype, options_.optimizer, std::move(groups));
+  return make_optimizer(memory, n, options_.dtype, options_.optimizer, std::move(groups),
+                        options_.placement.swap);
 }
 
 Tensor Stage::local_shard(const Tensor& full) const { return local_shard(full, shard_group()); }

@@ -62,7 +62,8 @@ class Stage {
   // ---- What a stage file uses.
 
   // Flat tensors for `u`. Gradients are zeros, because backward adds to them; parameters are
-  // uninitialised, because they are set or gathered next. Shards follow StageOptions::placement. A
+  // uninitialised, because they are set or gathered next. Shards follow StageOptions::placement;
+  // those among another group than shard_group(), secondary shards, stay on the device. A
   // full gradient that lives for one micro-batch has the parameters' type, any other
   // gradient_dtype.
   Tensor new_full_tensor(const UnitState& u, MemoryUse use);

@@ -132,6 +132,14 @@ class HostCopy {
   virtual const void* wait() = 0;  // the elements, valid as long as this object
 };
 
+// A copy between two memories, which may be in flight. Both tensors must stay as they are until
+// wait() has returned. It must be called once; a second call throws std::logic_error.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;  // returns when neither tensor is used any more
+  virtual void wait() = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -160,6 +168,8 @@ class Backend {
   // Data movement. copy casts between float types.
   virtual void fill(double value, const Tensor& out) = 0;
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
+  // As copy() without a cast. The default copies at once.
+  virtual std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to);
   virtual void upload(const void* host, const Tensor& to) = 0;  // to.bytes() bytes
   virtual void download(const Tensor& from, void* host) = 0;
   // As download(), after the earlier work of the compute stream, but without waiting for it.

@@ -11,6 +11,7 @@ const char* name(EventKind kind) {
                                           "allocate",
                                           "release",
                                           "kernel",
+                                          "move",
                                           "collective_begin",
                                           "collective_met",
                                           "collective_wait",
@@ -46,6 +47,12 @@ int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int
            .count = count};
   for (const Listener& listener : listeners_) listener(event);
   return event.nanoseconds;
+}
+
+void EventStream::move(Move move, int64_t bytes) {
+  if (bytes == 0) return;
+  moves_.add(move, bytes);
+  append(EventKind::move, name(move), bytes);
 }
 
 std::vector<Event> EventStream::recent() const {

@@ -12,14 +12,17 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tensor/moves.h"
+
 namespace zl {
 
 enum class EventKind {
   phase,     // a phase begins; `what` is its name
   unit,      // a unit event such as before_forward; `what` is the event, `unit` the unit
-  allocate,  // `bytes` were allocated at address `count` (0 on meta); `what` is the memory use
+  allocate,  // `bytes` were allocated at address `count` (0: no bytes); `what` is the memory use
   release,   // `bytes` at address `count` were freed
   kernel,    // a kernel ran: `what`, floating-point operations in `count`, bytes touched in `bytes`
+  move,      // `bytes` of model state were copied between memory spaces; `what` is the Move's name
   collective_begin,  // this rank begins a collective of `count` elements and `bytes` bytes; `what`
                      // is its kind, `detail` its name
   collective_met,    // the last rank has begun it: until now this rank waited for other ranks
@@ -62,6 +65,11 @@ class EventStream {
   int64_t append(EventKind kind, const char* what, int64_t bytes = 0, int64_t count = 0,
                  const char* detail = "", int64_t at = 0);
 
+  // Counts a move, and appends its event.
+  void move(Move move, int64_t bytes);
+  // All moves since construction or clear(). What is not to be counted saves and restores the log.
+  MoveLog& moves() { return moves_; }
+
   // Calls `listener` at each append, on the rank's own thread. It may block, but must not append.
   // It must not throw at a release, because destructors release.
   void listen(Listener listener) { listeners_.push_back(std::move(listener)); }
@@ -79,6 +87,7 @@ class EventStream {
   const char* phase_ = "";
   const char* unit_ = "";
   const char* group_ = "";
+  MoveLog moves_;
   std::unordered_set<std::string> kept_;
   std::vector<Listener> listeners_;
 };

@@ -36,13 +36,6 @@ Tensor workspace(KernelId kernel, std::initializer_list<int64_t> dims, const Ten
   return workspace(kernel, std::span(dims.begin(), dims.size()), out);
 }
 
-// A copy of `from` in the memory of `to`, in workspace. The type stays.
-Tensor copy_to_memory_of(const Tensor& to, const Tensor& from) {
-  const Tensor t = Tensor::empty(to.memory(), MemoryUse::workspace, from.shape(), from.dtype());
-  copy(from, t);
-  return t;
-}
-
 void require_ids(const char* what, const Tensor& ids) {
   require(ids.dtype() == Dtype::i32, what, ": token ids must be i32, not ", name(ids.dtype()));
 }
@@ -52,20 +45,6 @@ void require_ids(const char* what, const Tensor& ids) {
 void fill(double value, const Tensor& out) {
   record("fill", out, 0, {&out});
   out.backend().fill(value, out);
-}
-
-void copy(const Tensor& from, const Tensor& to) {
-  require(from.numel() == to.numel(), "copy: ", in_words(from.shape()), " does not fit into ",
-          in_words(to.shape()));
-  require(from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())),
-          "copy: cannot cast ", name(from.dtype()), " to ", name(to.dtype()));
-  // No backend both transfers and casts.
-  if (from.dtype() != to.dtype() && &from.backend() != &to.backend())
-    return copy(copy_to_memory_of(to, from), to);
-  record(&from.memory() != &to.memory() ? "transfer" : "copy", to, 0, {&from, &to});
-  // Only the GPU's backend can copy between the GPU and the host.
-  Backend& backend = from.backend().host_addressable() ? to.backend() : from.backend();
-  backend.copy(from, to);
 }
 
 void normal(const NormalStream& s, int64_t first, const Tensor& out) {
@@ -78,15 +57,6 @@ void add(const Tensor& a, const Tensor& b, const Tensor& y) {
   require_same("add", a, y);
   record("add", y, y.numel(), {&a, &b, &y});
   y.backend().add(a, b, y);
-}
-
-void accumulate(const Tensor& from, const Tensor& into) {
-  require(from.numel() == into.numel() && is_float(from.dtype()) && is_float(into.dtype()),
-          "accumulate: ", in_words(from.shape()), " ", name(from.dtype()), " cannot be added to ",
-          in_words(into.shape()), " ", name(into.dtype()));
-  if (&from.memory() != &into.memory()) return accumulate(copy_to_memory_of(into, from), into);
-  record("accumulate", into, into.numel(), {&from, &into});
-  into.backend().accumulate(from, into);
 }
 
 void divide(double divisor, const Tensor& x) {

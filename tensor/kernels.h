@@ -17,8 +17,11 @@ struct NormalStream {
 };
 
 void fill(double value, const Tensor& out);
-// Same numel. Casts between float types; the tensors may belong to different memories.
+// Same numel. Casts between float types; the tensors may belong to different memories. This and
+// accumulate() count moves of model state (tensor/moves.h).
 void copy(const Tensor& from, const Tensor& to);
+// The same for tensors of one type. A copy from or to the disk is in flight until it is waited for.
+std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to);
 // Host values into a tensor of the same element type and count, and back.
 template <class T>
 void upload(std::span<const T> host, const Tensor& to);

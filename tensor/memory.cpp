@@ -6,6 +6,7 @@
 
 #include "tensor/backend.h"
 #include "tensor/error.h"
+#include "tensor/shape.h"
 
 namespace zl {
 
@@ -15,7 +16,9 @@ const char* name(MemoryUse use) {
                                           "workspace"};
   return names[size_t(use)];
 }
-const char* name(Pool pool) { return pool == Pool::device ? "device" : "host"; }
+const char* name(Pool pool) {
+  return pool == Pool::device ? "device" : pool == Pool::host ? "host" : "disk";
+}
 const char* name(DeviceKind kind) {
   return kind == DeviceKind::cpu ? "cpu" : kind == DeviceKind::cuda ? "cuda" : "meta";
 }
@@ -60,7 +63,10 @@ int64_t address(const void* block) { return int64_t(reinterpret_cast<uintptr_t>(
 }  // namespace
 
 Memory::Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options)
-    : device_(device), backend_(backend), events_(events), options_(options), pool_(backend) {}
+    : device_(device), backend_(backend), events_(events), options_(options), pool_(backend) {
+  // No processor has memory there, and the pools of a rank do not overlap.
+  next_on_meta_ = uintptr_t(1 + int(options.pool)) << 60;
+}
 
 void* Memory::allocate(MemoryUse use, int64_t bytes) {
   require(int(use) >= 0 && int(use) < kMemoryUses, "there is no MemoryUse ", int(use));
@@ -72,7 +78,10 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
         use, bytes,
         str("the limit is ", human_bytes(options_.limit), " (", options_.limit, " bytes)"));
   void* block = nullptr;
-  if (bytes > 0 && backend_.holds_data()) {
+  if (bytes > 0 && !backend_.holds_data()) {
+    block = reinterpret_cast<void*>(next_on_meta_);
+    next_on_meta_ += uintptr_t(round_up(bytes, 64));
+  } else if (bytes > 0) {
     try {
       block = pool_.allocate(bytes);
     } catch (const std::bad_alloc&) {  // for the pool's lists
@@ -93,7 +102,7 @@ void* Memory::allocate(MemoryUse use, int64_t bytes) {
 void Memory::release(void* block, MemoryUse use, int64_t bytes) noexcept {
   ledger_.add(use, -bytes);
   events_.append(EventKind::release, name(use), bytes, address(block), name(options_.pool));
-  if (!block) return;
+  if (!block || !backend_.holds_data()) return;
   if (options_.poison) backend_.poison(block, bytes);
   pool_.release(block, bytes);
 }
@@ -106,7 +115,7 @@ void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why)
                         where.empty() ? "" : " in " + where, ": asked for ", human_bytes(bytes),
                         " (", bytes, " bytes) of ", name(use), ", ", why, ", in use ",
                         human_bytes(ledger_.live_total()), " = ", ledger_.holders(),
-                        options_.pool == Pool::host
+                        options_.pool != Pool::device
                             ? ". Try more ranks, which share what is offloaded, or a larger limit."
                             : ". Try a smaller micro-batch, activation checkpointing, or a larger "
                               "limit."),

@@ -31,9 +31,9 @@ enum class MemoryUse {
 inline constexpr int kMemoryUses = 7;
 const char* name(MemoryUse use);
 
-// Which memory space a Memory allocates from: that of the device that computes, or the host's,
-// which holds what is offloaded.
-enum class Pool { device, host };
+// Which memory space a Memory allocates from: that of the device that computes, or the host's or a
+// file's (tensor/io/disk.h), which hold what is offloaded.
+enum class Pool { device, host, disk };
 const char* name(Pool pool);
 
 enum class DeviceKind { cpu, cuda, meta };
@@ -108,7 +108,8 @@ class Memory {
   const MemoryLedger& ledger() const { return ledger_; }
   int64_t limit() const { return options_.limit; }  // [B]; 0: none
 
-  // Uninitialised memory, aligned to 64 bytes; null on meta and for 0 bytes.
+  // Uninitialised memory, aligned to 64 bytes; null for 0 bytes. On meta an address that no other
+  // block ever has, on disk one that says where the block is: neither may be read or written.
   // Throws OutOfMemory beyond the limit, or when the system has no memory left.
   void* allocate(MemoryUse use, int64_t bytes);
   void release(void* block, MemoryUse use, int64_t bytes) noexcept;
@@ -129,6 +130,7 @@ class Memory {
   MemoryLedger ledger_;
   BlockPool pool_;
   int64_t fail_in_ = 0, allocations_ = 0;
+  uintptr_t next_on_meta_ = 0;  // [B] the address of the next block on meta
 };
 
 // "1.50 MiB", "640 B": for people.

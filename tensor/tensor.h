@@ -53,14 +53,14 @@ class Tensor {
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
 
   // The elements, in host memory. Throws std::invalid_argument if T is not the dtype, or if the
-  // tensor is on meta or on a GPU.
+  // tensor is on meta, on a GPU or on disk.
   template <class T>
   std::span<T> data() const {
     require(dtype_of<T> == dtype_, "data<", zl::name(dtype_of<T>), ">() of a tensor of ",
             zl::name(dtype_));
     return {static_cast<T*>(host_address()), size_t(numel_)};
   }
-  // The address of the first element in the device's memory; null on meta. For backends.
+  // The address of the first element in the device's memory. For backends.
   void* address() const {
     return storage_ && storage_->data()
                ? static_cast<char*>(storage_->data()) + offset_ * size_of(dtype_)

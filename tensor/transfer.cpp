@@ -1,10 +1,84 @@
-// Transfers between the host and tensors on any device.
+// Copies between tensors in any memories, which are counted as moves, and transfers between the
+// host and tensors on any device.
 #include <cstring>
 #include <utility>
 
 #include "tensor/kernels.h"
 
 namespace zl::kernel {
+namespace {
+
+bool is_model_state(const Tensor& t) {
+  return t.use() != MemoryUse::workspace && t.use() != MemoryUse::communication;
+}
+
+// Counts the move of `from` to the memory of `to`, if it is one of model state.
+void count_move(const Tensor& from, const Tensor& to) {
+  if (from.memory().pool() == to.memory().pool()) return;
+  if (!is_model_state(from) && !is_model_state(to)) return;
+  const Pool into = to.memory().pool();
+  const Move move = into == Pool::disk                   ? Move::disk_write
+                    : from.memory().pool() == Pool::disk ? Move::disk_read
+                    : into == Pool::device               ? Move::host_to_device
+                                                         : Move::device_to_host;
+  to.memory().events().move(move, from.bytes());
+}
+
+// Only the disk's backend can copy from and to the disk, and only the GPU's between the GPU and the
+// host.
+Backend& copying_backend(const Tensor& from, const Tensor& to) {
+  if (to.memory().pool() == Pool::disk) return to.backend();
+  const bool disk = from.memory().pool() == Pool::disk;
+  return disk || !from.backend().host_addressable() ? from.backend() : to.backend();
+}
+
+void transfer(const Tensor& from, const Tensor& to) {
+  to.memory().events().append(EventKind::kernel,
+                              &from.memory() != &to.memory() ? "transfer" : "copy",
+                              from.bytes() + to.bytes());
+  if (from.numel() > 0) copying_backend(from, to).copy(from, to);  // nothing has no address on disk
+}
+
+// A copy of `from` in the memory of `to`, in workspace. The type stays.
+Tensor copy_to_memory_of(const Tensor& to, const Tensor& from) {
+  const Tensor t = Tensor::empty(to.memory(), MemoryUse::workspace, from.shape(), from.dtype());
+  transfer(from, t);
+  count_move(from, to);
+  return t;
+}
+
+}  // namespace
+
+void copy(const Tensor& from, const Tensor& to) {
+  require(from.numel() == to.numel(), "copy: ", in_words(from.shape()), " does not fit into ",
+          in_words(to.shape()));
+  require(from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())),
+          "copy: cannot cast ", name(from.dtype()), " to ", name(to.dtype()));
+  // No backend both transfers and casts.
+  if (from.dtype() != to.dtype() && &from.backend() != &to.backend())
+    return copy(copy_to_memory_of(to, from), to);
+  transfer(from, to);
+  count_move(from, to);
+}
+
+std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) {
+  require(from.numel() == to.numel() && from.dtype() == to.dtype(),
+          "start_copy: ", in_words(from.shape()), " ", name(from.dtype()), " does not match ",
+          in_words(to.shape()), " ", name(to.dtype()));
+  to.memory().events().append(EventKind::kernel, "transfer", from.bytes() + to.bytes());
+  count_move(from, to);
+  return copying_backend(from, to).start_copy(from, to);
+}
+
+void accumulate(const Tensor& from, const Tensor& into) {
+  require(from.numel() == into.numel() && is_float(from.dtype()) && is_float(into.dtype()),
+          "accumulate: ", in_words(from.shape()), " ", name(from.dtype()), " cannot be added to ",
+          in_words(into.shape()), " ", name(into.dtype()));
+  if (&from.memory() != &into.memory()) return accumulate(copy_to_memory_of(into, from), into);
+  into.memory().events().append(EventKind::kernel, "accumulate", from.bytes() + into.bytes(),
+                                into.numel());
+  into.backend().accumulate(from, into);
+}
 
 template <class T>
 void upload(std::span<const T> host, const Tensor& to) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "dist/trace/rank_timeline.h"
 #include "tensor/error.h"
@@ -61,6 +62,7 @@ class Drawing {
       for (const CollectiveSlice& c : lines_[r].collectives) communication(r, c);
       for (const int pool : {0, 1}) counters(r, pool);
       sent(r);
+      moved(r);
     }
     join();
     int64_t left_out = 0;
@@ -181,6 +183,26 @@ class Drawing {
     for (const TraceEvent& e : ranks_[r].events) {
       if (e.kind != EventKind::collective_end) continue;
       bytes += e.bytes;
+      say(e.nanoseconds);
+    }
+  }
+
+  // What the rank has moved so far between memory spaces, at each move.
+  void moved(size_t r) {
+    std::array<int64_t, kMoves> bytes{};
+    const auto say = [&](int64_t time) {
+      std::string values;
+      for (int i = 0; i < kMoves; ++i)
+        values += str(i == 0 ? "\"" : ",\"", name(Move(i)), "\":", bytes[size_t(i)]);
+      out_.event(str("\"ph\":\"C\",\"name\":\"moved\"", track(r, 0), at(time), ",\"args\":{",
+                     values, "}"));
+    };
+    bool any = false;
+    for (const TraceEvent& e : ranks_[r].events) {
+      if (e.kind != EventKind::move) continue;
+      if (!std::exchange(any, true)) say(lines_[r].begin);
+      for (int i = 0; i < kMoves; ++i)
+        if (ranks_[r].texts[size_t(e.what)] == name(Move(i))) bytes[size_t(i)] += e.bytes;
       say(e.nanoseconds);
     }
   }

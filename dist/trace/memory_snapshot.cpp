@@ -79,6 +79,7 @@ std::array<Device, 2> devices_of(const RankTrace& trace) {
     if ((!allocates && e.kind != EventKind::release) || e.bytes == 0) continue;
     require(e.count != 0, "an allocation without an address");
     place.use = e.what;
+    if (trace.texts[size_t(e.detail)] == name(Pool::disk)) continue;  // no address in memory
     const bool host = trace.texts[size_t(e.detail)] == name(Pool::host);
     apply({allocates, e.count, e.bytes, e.nanoseconds, place}, use_of(what), pools[host]);
   }

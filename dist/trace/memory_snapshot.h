@@ -17,8 +17,7 @@
 
 namespace zl {
 
-// Writes the pickle piece by piece; ranks in order. Ranks must hold data: on meta no allocation has
-// an address.
+// Writes the pickle piece by piece; ranks in order.
 void write_memory_snapshot(const std::vector<RankTrace>& ranks,
                            const std::function<void(std::string_view)>& write);
 

@@ -74,7 +74,8 @@ class Builder {
         break;
       case EventKind::collective_end: end(e); break;
       case EventKind::allocate:
-      case EventKind::release: break;
+      case EventKind::release:
+      case EventKind::move: break;
     }
   }
 

@@ -71,8 +71,13 @@ const char* name(CheckpointWrites writes) {
 std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& files, Memory& host,
                                  CheckpointWrites writes, bool host_reads) {
   std::vector<Tensor> buffers;
+  const auto on_disk = [&](const UnitState& u) {
+    return std::ranges::any_of(files, [&](const StateFile& file) {
+      return shard_of(stage, u, file).memory().pool() == Pool::disk;
+    });
+  };
   if (writes != CheckpointWrites::snapshot) {
-    if (!host_reads)
+    if (!host_reads || std::ranges::any_of(stage.units(), on_disk))
       buffers.push_back(Tensor::empty(host, MemoryUse::workspace, {kCheckpointChunk}));
     return buffers;
   }

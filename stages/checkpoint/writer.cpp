@@ -19,7 +19,8 @@ PieceWriter::PieceWriter(FileCalls& calls, const std::string& folder,
 std::span<const std::byte> PieceWriter::host_bytes(const Tensor& values) {
   if (values.backend().host_addressable()) return std::as_bytes(values.data<float>());
   const auto room = std::as_writable_bytes(buffer_.data<float>()).first(size_t(values.bytes()));
-  (device_ ? *device_ : values.backend()).download(values, room.data());
+  const bool on_device = values.memory().pool() == Pool::device;
+  (on_device && device_ ? *device_ : values.backend()).download(values, room.data());
   return room;
 }
 

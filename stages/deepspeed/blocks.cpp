@@ -223,25 +223,6 @@ bool read_deprecated(ConfigBlock& zero, const char* key, const char* instead) {
 // The stage by which keys are judged; empty: several will run.
 using JudgedStage = std::optional<StageKind>;
 
-void read_offload_optimizer(ConfigBlock& zero, JudgedStage stage, Config& config) {
-  ConfigBlock offload = zero.block("offload_optimizer");
-  const std::string device = offload.get<std::string>("device").value_or("none");
-  const double ratio = offload.get<double>("ratio").value_or(1);
-  if (ratio != 1 && !shards_parameter(stage.value_or(StageKind::zero3)))
-    offload.error("ratio", str(ratio, " needs stage 3, as in DeepSpeed; leave it out"));
-  else if (ratio != 1)
-    offload.note("ratio", "has no effect yet: all of the optimizer state is offloaded");
-  if (device == "nvme")
-    offload.note("device",
-                 "nvme has no effect yet: optimizer state stays in device memory; write \"cpu\"");
-  offload.finish();
-  const bool old = read_deprecated(zero, "cpu_offload", "offload_optimizer");
-  config.offload_optimizer = device == "cpu" || old;
-  if (config.offload_optimizer && !shards_optimizer(stage.value_or(StageKind::ddp)))
-    zero.note(old ? "cpu_offload" : "offload_optimizer",
-              "has an effect in stages 1 to 3: ddp keeps its optimizer state on the device");
-}
-
 // A key that DeepSpeed takes with and without "stage3_". Only stage 3 uses it.
 // Returns whether the key is given.
 bool read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage, int64_t& target) {
@@ -368,18 +349,19 @@ void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& sourc
       zero.read("allgather_bucket_size", config.allgather_bucket_size);
   JudgedStage stage = source.stage ? source.stage : config.stage.value_or(StageKind::ddp);
   if (source.several_stages) stage = std::nullopt;
-  read_offload_optimizer(zero, stage, config);
+  const bool old_offload = read_deprecated(zero, "cpu_offload", "offload_optimizer");
+  read_offload_optimizer(zero, stage, old_offload, config);
   if (config.as && source.several_stages)
     zerolab.note("as", str("several stages run here: list ", name(*config.as), " among them"));
   else if (config.as && source.stage && *source.stage != *config.as)
     zerolab.note("as", str("has no effect: --stage ", name(*source.stage), " overrides it"));
-  if (config.as && stage == config.as && config.offload_optimizer)
+  if (config.as && stage == config.as && config.offload_optimizer != OffloadDevice::none)
     zero.error("offload_optimizer", str("is not imitated by ", name(*config.as), "; leave it out"));
   read_overlap(zero, stage, config);
   if (stage == StageKind::torch_ddp && config.given.reduce_bucket_size)
     zero.note("reduce_bucket_size", "has no effect: torch-ddp's buckets have 1 MiB, then 25 MiB");
-  if (read_deprecated(zero, "cpu_offload_param", "offload_param"))
-    zero.note("cpu_offload_param", "has no effect yet: parameters stay in device memory");
+  const bool old = read_deprecated(zero, "cpu_offload_param", "offload_param");
+  read_offload_param(zero, stage, old, config);
   const auto is_false = [&](const char* key) {
     const JsonValue* value = zero.peek(key);
     return value != nullptr && value->kind == JsonValue::Kind::boolean && !value->boolean;

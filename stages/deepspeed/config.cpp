@@ -31,6 +31,8 @@ constexpr Overlap kDeepSpeedOverlap{.overlap_comm = true,
                                     .prefetch_bucket_size = 50'000'000,
                                     .max_live_parameters = 1'000'000'000,
                                     .max_reuse_distance = 1'000'000'000};
+constexpr Swap kDeepSpeedSwap{
+    .sub_group_size = 1'000'000'000, .pipeline_read = false, .pipeline_write = false};
 
 // The bytes of a file. A pipe or device must deliver something within two seconds.
 std::string read_file(const std::string& name) {
@@ -150,7 +152,8 @@ bool read_defaults(ConfigBlock& zerolab) {
   if (zerolab.get<std::string>("defaults") != "deepspeed") return false;
   zerolab.note("defaults",
                "sets the bucket sizes (5e8), overlap_comm (in stage 3), prefetch (5e7), live "
-               "parameters and reuse distance (1e9) and gradient_clipping (1.0); DeepSpeed's "
+               "parameters, reuse distance and sub_group_size (1e9), pipeline_read and "
+               "pipeline_write (false) and gradient_clipping (1.0); DeepSpeed's "
                "persistence thresholds have an effect in \"as\": \"deepspeed-3\" only");
   return true;
 }
@@ -179,6 +182,7 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
   zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
   zerolab.read("replicas", config.replicas);
   zerolab.read("recompute", config.recompute);
+  zerolab.read("replicated_micro_batches", config.replicated_micro_batches);
   zerolab.read("ordered", config.ordered);
   zerolab.read("reproducible", config.reproducible);
   if (config.as && config.reproducible)
@@ -282,9 +286,10 @@ LoadedConfig load_config(const ConfigSource& source) {
   if (loaded.deepspeed_defaults) {
     config.reduce_bucket_size = config.allgather_bucket_size = kDeepSpeedBucket;
     config.overlap = kDeepSpeedOverlap;
+    config.swap = kDeepSpeedSwap;
   }
   if (loaded.deepspeed_defaults || !source.file.empty()) config.gradient_clipping = 1.0;
-  BatchSizes batch = read_batch_sizes(top, source.ranks, !source.file.empty());
+  BatchSizes batch = read_batch_sizes(top, readers(config, source.ranks), !source.file.empty());
   config.micro_batch = batch.micro_batch;
   config.accumulation = batch.accumulation;
   loaded.derived = std::move(batch.derived);
@@ -293,6 +298,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   read_scheduler(top.block("scheduler"), config, config.schedule);
   read_precision(top, source.precision, config);
   read_zero(top, zerolab, source, config);
+  read_activations(top.block("activation_checkpointing"), zerolab, source.ranks, config);
   read_reports(top, config);
   ConfigBlock tensor_parallel = top.block("tensor_parallel");
   for (const char* name : {"tp", "tensor_parallel"}) tensor_parallel.block(name).finish();
@@ -308,6 +314,8 @@ LoadedConfig load_config(const ConfigSource& source) {
 Dtype accumulation_type(const Config& config) {
   return config.reproducible ? Dtype::f32 : config.grad_accum_dtype.value_or(config.precision);
 }
+
+int readers(const Config& config, int ranks) { return config.replicated_micro_batches ? 1 : ranks; }
 
 EngineOptions engine_options(const Config& config) {
   return {.stage = config.stage.value_or(StageKind::ddp),
@@ -325,10 +333,16 @@ EngineOptions engine_options(const Config& config) {
           .overlap = config.overlap,
           .persistence_threshold = config.persistence_threshold,
           .given = config.given,
+          .cpu_checkpointing = config.cpu_checkpointing,
+          .partition_activations = config.partition_activations,
+          .replicated_micro_batches = config.replicated_micro_batches,
           .reproducible = config.reproducible,
           .ranks_per_node = int(config.ranks_per_node),
           .replicas = int(config.replicas),
           .offload_optimizer = config.offload_optimizer,
+          .nvme_path = config.nvme_path,
+          .swap = config.swap,
+          .offload_param = config.offload_param,
           .seed = config.seed};
 }
 

@@ -59,7 +59,14 @@ struct Config {
   // Groups of the variants, as in EngineOptions; 0: nothing asked for.
   int64_t ranks_per_node = 0, replicas = 0;  // zero_hpz_partition_size, "zerolab": replicas
   Overlap overlap;  // null in DeepSpeed's defaults, overlap_comm is true if several stages run
-  bool offload_optimizer = false;  // to the CPU; ddp keeps its optimizer state on the device
+  OffloadDevice offload_optimizer = OffloadDevice::none;  // ddp keeps its state on the device
+  std::string nvme_path;
+  Swap swap;  // sub_group_size, pipeline_read, pipeline_write
+  OffloadDevice offload_param = OffloadDevice::none;  // in stage 3
+
+  // activation_checkpointing; each of the three implies Recompute::full
+  bool cpu_checkpointing = false, partition_activations = false;  // as in EngineOptions
+  int64_t checkpoints = 0;  // number_checkpoints; 0: one for each block
 
   // Reports
   std::optional<int64_t> steps_per_print;  // at least 1
@@ -69,8 +76,9 @@ struct Config {
 
   // "zerolab"
   Recompute recompute = Recompute::selective;
-  bool ordered = true;        // sum over ranks in rank order, also on NCCL
-  bool reproducible = false;  // as in EngineOptions; gradients accumulate in fp32
+  bool replicated_micro_batches = false;  // as in EngineOptions
+  bool ordered = true;                    // sum over ranks in rank order, also on NCCL
+  bool reproducible = false;              // as in EngineOptions; gradients accumulate in fp32
   std::optional<std::string> model, data;
   uint64_t seed = 1337;
   int64_t steps = 100;
@@ -80,6 +88,9 @@ struct Config {
 
 // The type in which micro-batches accumulate.
 Dtype accumulation_type(const Config& config);
+
+// How many ranks read different sequences: all, or one for all.
+int readers(const Config& config, int ranks);
 
 // The part of a configuration that the engine needs.
 EngineOptions engine_options(const Config& config);

@@ -22,13 +22,21 @@ constexpr ConfigType choice(std::string_view choices) {
 
 constexpr char kParams[] = "optimizer.params", kSchedule[] = "scheduler.params";
 constexpr char kZero[] = "zero_optimization", kOffload[] = "zero_optimization.offload_optimizer";
+constexpr char kOffloadParam[] = "zero_optimization.offload_param";
 constexpr char kLogger[] = "comms_logger", kCsv[] = "csv_monitor", kOurs[] = "zerolab";
+constexpr char kActivations[] = "activation_checkpointing";
 constexpr char kBoard[] = "tensorboard", kTensor[] = "tensor_parallel";
 
 constexpr char kMaster[] = "the master copy and the moments are fp32; write false";
-constexpr char kNoDisk[] = "nothing is stored on disk";
+constexpr char kNvmePath[] =
+    "the folder of nvme's file, which has no name: nothing is left when the run ends";
+constexpr char kNoBuffers[] = "a shard is read from the file into its place, without a buffer";
+constexpr char kPieces[] = "8 threads of a rank read and write pieces of 1 MiB";
+constexpr char kPipelineRead[] =
+    "with nvme: the next sub-group of optimizer state is read while one is updated";
+constexpr char kPipelineWrite[] =
+    "with nvme: the previous sub-group of optimizer state is written while one is updated";
 constexpr char kNone[] = "zerolab has no such mechanism";
-constexpr char kNoParameters[] = "parameters stay in device memory";
 constexpr char kNoPersistence[] =
     "every parameter is sharded, whatever its size. Only with \"zerolab\": {\"as\": "
     "\"deepspeed-3\"} it counts: those of at most so many elements stay in full";
@@ -134,7 +142,7 @@ constexpr ConfigKey kRows[] = {
     {kZero, "offload_optimizer", object, "null", "null", honoured, "see below"},
     {kZero, "overlap_comm", boolean, "null", "false", honoured,
      "one reduction is in flight while backward goes on; results are the same"},
-    {kZero, "offload_param", object, "null", "null", later, kNoParameters},
+    {kZero, "offload_param", object, "null", "null", honoured, "see below"},
     {kZero,
      "allgather_partitions reduce_scatter contiguous_gradients compute_grad_norm "
      "ignore_unused_parameters load_from_fp32_weights",
@@ -149,7 +157,9 @@ constexpr ConfigKey kRows[] = {
      "9223372036854775807", honoured, kMaxLive},
     {kZero, "stage3_max_reuse_distance max_reuse_distance", size, "1000000000", "0", honoured,
      kReuse},
-    {kZero, "sub_group_size", size, "1000000000", "", noted, "an update takes one unit's shard"},
+    {kZero, "sub_group_size", count, "1000000000", "1048576", honoured,
+     "with offload_optimizer to nvme: elements of the optimizer state that are read, updated and "
+     "written at a time, rounded up to 1,024; otherwise an update takes one unit's shard"},
     {kZero,
      "stage3_gather_16bit_weights_on_model_save gather_16bit_weights_on_model_save "
      "stage3_gather_fp16_weights_on_model_save",
@@ -179,7 +189,8 @@ constexpr ConfigKey kRows[] = {
     {kZero, "zenflow", object, "null", "null", refused,
      "ZenFlow updates from part of the gradients, which changes results; leave it out"},
     {kZero, "cpu_offload", boolean, "null", "false", honoured, "deprecated: offload_optimizer"},
-    {kZero, "cpu_offload_param", boolean, "null", "", later, "deprecated: write offload_param"},
+    {kZero, "cpu_offload_param", boolean, "null", "false", honoured,
+     "deprecated: write offload_param"},
     {kZero, "cpu_offload_use_pin_memory", boolean, "null", "", noted,
      "deprecated: write pin_memory in offload_optimizer"},
     {kZero, "mics_shard_size", integer, "-1", "-1", dead, kRemoved},
@@ -187,18 +198,32 @@ constexpr ConfigKey kRows[] = {
      kRemoved},
     {kZero, "grad_hooks", any, "", "", dead, "documented, but never implemented"},
     {kOffload, "device", choice("none cpu nvme"), "\"none\"", "\"none\"", honoured,
-     "cpu: optimizer state, in stages 2 and 3 also the gradient shard, is in host memory; nvme: no "
-     "effect yet"},
+     "cpu: optimizer state, in stages 2 and 3 also the gradient shard, is in host memory; nvme: "
+     "the "
+     "same, but the optimizer state is in a file"},
     {kOffload, "pin_memory", boolean, "true", "", noted,
      "host memory is pinned where there is a GPU, and pageable elsewhere"},
     {kOffload, "ratio", fraction, "1.0", "1.0", later, "all of the optimizer state is offloaded"},
-    {kOffload, "nvme_path", text, "null", "null", later, kNoDisk},
-    {kOffload, "buffer_count", size, "4", "", later, kNoDisk},
-    {kOffload, "pipeline_read pipeline_write fast_init", boolean, "false", "false", later, kNoDisk},
+    {kOffload, "nvme_path", text, "null", "null", honoured, kNvmePath},
+    {kOffload, "buffer_count", size, "4", "", noted,
+     "zerolab computes it: three sub-groups are in host memory, two if one of pipeline_read and "
+     "pipeline_write is false, one if both are"},
+    {kOffload, "pipeline_read", boolean, "false", "true", honoured, kPipelineRead},
+    {kOffload, "pipeline_write", boolean, "false", "true", honoured, kPipelineWrite},
+    {kOffload, "fast_init", boolean, "false", "", noted,
+     "a new file reads as zeros, so that only master weights are written at the start"},
     {kOffload, "super_offload", boolean, "false", "false", noted, kNone},
     {kOffload, "cpuadam_cores_perc", fraction, "0.8", "", noted,
      "--threads of a command sets the threads of a rank"},
-    {"", "aio", object, "null", "", later, kNoDisk},
+    {kOffloadParam, "device", choice("none cpu nvme"), "\"none\"", "\"none\"", honoured,
+     "cpu: in stage 3 parameter shards are in host memory; nvme: they are in a file"},
+    {kOffloadParam, "pin_memory", boolean, "true", "", noted,
+     "host memory is pinned where there is a GPU, and pageable elsewhere"},
+    {kOffloadParam, "nvme_path", text, "null", "null", honoured, kNvmePath},
+    {kOffloadParam, "buffer_count", size, "5", "", noted, kNoBuffers},
+    {kOffloadParam, "buffer_size", size, "100000000", "", noted, kNoBuffers},
+    {kOffloadParam, "max_in_cpu", size, "1000000000", "", noted, kNoBuffers},
+    {"", "aio", object, "null", "", noted, kPieces},
 
     {"", "steps_per_print", count, "", "", honoured, "steps between printed lines"},
     {"", "wall_clock_breakdown", boolean, "false", "false", honoured,
@@ -225,8 +250,23 @@ constexpr ConfigKey kRows[] = {
     {"", "dump_state", boolean, "false", "false", noted, "'config explain' prints every setting"},
     {"", "memory_breakdown", boolean, "false", "false", noted, "'compare' prints memory by use"},
     {"", "log_level", text, "null", "", noted, "-q leaves out notes and progress"},
-    {"", "activation_checkpointing", object, "", "", noted,
-     "write \"zerolab\": {\"recompute\": \"full\"} for activation checkpointing of every block"},
+    {kActivations, "partition_activations", boolean, "false", "false", honoured,
+     "each rank keeps 1/N of a checkpointed input, and an all-gather brings it back; needs "
+     "replicated_micro_batches of \"zerolab\". This key and the next two switch activation "
+     "checkpointing on, as \"recompute\": \"full\" does; in DeepSpeed they do nothing unless the "
+     "model calls deepspeed.checkpointing (issue 5704)"},
+    {kActivations, "cpu_checkpointing", boolean, "false", "false", honoured,
+     "checkpointed inputs, or a rank's parts of them, wait in host memory"},
+    {kActivations, "number_checkpoints", count, "null", "null", honoured,
+     "so many inputs are kept, at most one for each block; the blocks of one are computed again "
+     "together, as in Megatron's uniform method with layers / number_checkpoints layers. DeepSpeed "
+     "only sizes its contiguous buffer by it. Default: each block's input"},
+    {kActivations, "contiguous_memory_optimization", boolean, "false", "false", noted,
+     "an input that is kept takes a block of the memory pool, and the next step takes it again"},
+    {kActivations, "synchronize_checkpoint_boundary", boolean, "false", "false", noted,
+     "copies and all-gathers are ordered with the computation, which needs no synchronisation"},
+    {kActivations, "profile", boolean, "false", "false", noted,
+     "wall_clock_breakdown and train --trace show the time of backward"},
     {"", "checkpoint datastates_ckpt", object, "", "", noted,
      "train --save-every writes checkpoints, which any stage and number of ranks can load"},
 
@@ -254,6 +294,10 @@ constexpr ConfigKey kRows[] = {
      "activations that backward computes again, with the same bits: \"selective\" the outputs of "
      "layer norms and GELU, 6 of a block's 16 tensors of (B, T, C); \"full\" (or true) everything "
      "in a block except its input, for one more forward pass; \"none\" (or false) nothing"},
+    {kOurs, "replicated_micro_batches", boolean, "", "false", honoured,
+     "all ranks compute on the same sequences, as tensor-parallel ranks do, so a batch counts "
+     "those "
+     "of one rank; for partition_activations"},
     {kOurs, "model", text, "", "\"small\"", honoured, "as --model"},
     {kOurs, "data", path, "", "", honoured, "as --data; default: the text of this repository"},
     {kOurs, "seed", {Kind::seed, 0}, "", "1337", honoured, "as --seed"},

@@ -116,8 +116,16 @@ BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given);
 
 void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
 void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
+// `stage`: by which keys are judged; empty: several will run. `old`: cpu_offload or
+// cpu_offload_param is true.
+void read_offload_optimizer(ConfigBlock& zero, std::optional<StageKind> stage, bool old,
+                            Config& config);
+void read_offload_param(ConfigBlock& zero, std::optional<StageKind> stage, bool old,
+                        Config& config);
 // fp16, bf16, data_types and communication_data_type. `of_flag` wins over the file.
 void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& config);
+// activation_checkpointing.
+void read_activations(ConfigBlock block, ConfigBlock& zerolab, int ranks, Config& config);
 void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& source, Config& config);
 
 }  // namespace zl

@@ -101,7 +101,15 @@ void add_types_and_zero(const Config& c, Values& v) {
   v["zero_optimization.stage3_max_reuse_distance"] = json(c.overlap.max_reuse_distance);
   if (c.persistence_threshold)
     v["zero_optimization.stage3_param_persistence_threshold"] = json(*c.persistence_threshold);
-  v["zero_optimization.offload_optimizer.device"] = json(c.offload_optimizer ? "cpu" : "none");
+  v["zero_optimization.offload_optimizer.device"] = json(name(c.offload_optimizer));
+  v["zero_optimization.offload_optimizer.nvme_path"] =
+      json(c.offload_optimizer == OffloadDevice::nvme ? std::optional(c.nvme_path) : std::nullopt);
+  v["zero_optimization.offload_optimizer.pipeline_read"] = json(c.swap.pipeline_read);
+  v["zero_optimization.offload_optimizer.pipeline_write"] = json(c.swap.pipeline_write);
+  v["zero_optimization.sub_group_size"] = json(c.swap.sub_group_size);
+  v["zero_optimization.offload_param.device"] = json(name(c.offload_param));
+  v["zero_optimization.offload_param.nvme_path"] =
+      json(c.offload_param == OffloadDevice::nvme ? std::optional(c.nvme_path) : std::nullopt);
 }
 
 void add_monitor(const std::string& key, const Monitor& monitor, Values& v) {
@@ -123,6 +131,11 @@ void add_reports_and_ours(const Config& c, Values& v) {
   }
   add_monitor("csv_monitor", c.csv_monitor, v);
   add_monitor("tensorboard", c.tensorboard, v);
+  v["activation_checkpointing.partition_activations"] = json(c.partition_activations);
+  v["activation_checkpointing.cpu_checkpointing"] = json(c.cpu_checkpointing);
+  v["activation_checkpointing.number_checkpoints"] =
+      c.checkpoints > 0 ? json(c.checkpoints) : "null";
+  v["zerolab.replicated_micro_batches"] = json(c.replicated_micro_batches);
   v["zerolab.as"] = json(c.as ? std::optional<std::string>(name(*c.as)) : std::nullopt);
   v["zerolab.reproducible"] = json(c.reproducible);
   v["zerolab.ordered"] = json(c.ordered);
@@ -156,6 +169,7 @@ std::string default_of(const std::string& key, const LoadedConfig& loaded) {
     return from(other.c_str());
   if (loaded.deepspeed_defaults &&
       (key.ends_with("_bucket_size") || key.ends_with("overlap_comm") ||
+       key.ends_with("sub_group_size") || key.find(".pipeline_") != std::string::npos ||
        key.starts_with("zero_optimization.stage3_")))
     return "default: zerolab.defaults is \"deepspeed\"";
   if (key == "scheduler.params.warmup_max_lr" && c.schedule.kind == ScheduleKind::warmup)
@@ -165,8 +179,15 @@ std::string default_of(const std::string& key, const LoadedConfig& loaded) {
   if (key == "data_types.grad_accum_dtype" && c.reproducible)
     return "derived: zerolab.reproducible adds in fp32";
   if (key == "data_types.grad_accum_dtype") return "derived: the type of gradients";
-  if (key == "zero_optimization.offload_optimizer.device" && c.offload_optimizer)
+  if (key == "zero_optimization.offload_optimizer.device" &&
+      c.offload_optimizer != OffloadDevice::none)
     return from("zero_optimization.cpu_offload");
+  if (key == "zero_optimization.offload_param.device" && c.offload_param != OffloadDevice::none)
+    return from("zero_optimization.cpu_offload_param");
+  if (key == "zerolab.recompute" && c.recompute == Recompute::full)
+    return from(c.partition_activations ? "activation_checkpointing.partition_activations"
+                : c.cpu_checkpointing   ? "activation_checkpointing.cpu_checkpointing"
+                                        : "activation_checkpointing.number_checkpoints");
   return key.starts_with("bf16.") ? from("bfloat16.enabled") : "default";
 }
 
@@ -202,8 +223,9 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
     c.persistence_threshold = shipped.persistence_threshold;
     c.optimizer.separate_master = shipped.optimizer.separate_master;
   }
-  Values values{{"train_batch_size", json(c.micro_batch * c.accumulation * loaded.ranks)},
-                {"zerolab.defaults", json(loaded.deepspeed_defaults ? "deepspeed" : "ours")}};
+  Values values{
+      {"train_batch_size", json(c.micro_batch * c.accumulation * readers(c, loaded.ranks))},
+      {"zerolab.defaults", json(loaded.deepspeed_defaults ? "deepspeed" : "ours")}};
   add_training(c, values);
   add_types_and_zero(c, values);
   add_reports_and_ours(c, values);

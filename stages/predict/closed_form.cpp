@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "stages/predict/move_forms.h"
 #include "stages/predict/peaks.h"
 #include "stages/predict/shipped_forms.h"
 #include "stages/predict/variant_forms.h"
@@ -119,6 +120,48 @@ int64_t peak_full_gradient_bytes(const PredictionInput& in) {
   return elements * size_of(in.dtype);
 }
 
+Prediction predict_stage(const PredictionInput& in) {
+  const int64_t full = sum(in.units), shard = full / shards(in);
+  const bool sharded = shards_parameter(in.stage);
+  const bool offloads = offloads_optimizer(in), offloaded_parameter = offloads_parameter(in);
+  const int64_t element = size_of(in.dtype), gradient = size_of(gradient_type(in));
+  const int64_t updated = shards_optimizer(in.stage) ? shard : full;
+
+  Prediction p;
+  const auto set = [](Prediction::PoolBytes& pool, MemoryUse use, int64_t rest,
+                      int64_t more_at_peak = 0) {
+    pool.rest[size_t(use)] = rest;
+    pool.peak[size_t(use)] = rest + more_at_peak;
+  };
+  const int64_t unsharded = sharded ? peak_full_parameters(in.units, in.overlap) : 0;
+  const int64_t kept_parameter = (sharded ? shard : full) * element;
+  if (offloaded_parameter)
+    set(in.offload_param == OffloadDevice::nvme ? p.disk : p.host, MemoryUse::parameter,
+        kept_parameter);
+  set(p.device, MemoryUse::parameter,
+      (offloaded_parameter ? 0 : kept_parameter) + secondary_shard(in) * element,
+      unsharded * element);
+
+  const bool gradient_shard_on_host = offloads && shards_gradient(in.stage);
+  const int64_t kept = (shards_gradient(in.stage) ? shard : full) * gradient;
+  if (gradient_shard_on_host) set(p.host, MemoryUse::gradient, kept);
+  set(p.device, MemoryUse::gradient, gradient_shard_on_host ? 0 : kept,
+      peak_full_gradient_bytes(in));
+
+  Prediction::PoolBytes& optimizer_pool = offloads ? p.host : p.device;
+  const bool swapped = offloads && in.offload_optimizer == OffloadDevice::nvme;
+  const SwappedElements on_disk = swapped ? swapped_elements(in) : SwappedElements{};
+  for (const auto& [use, bytes] : {std::pair{MemoryUse::optimizer_state, in.optimizer.state},
+                                   {MemoryUse::master_weights, in.optimizer.master}}) {
+    set(optimizer_pool, use, swapped ? 0 : updated * bytes, on_disk.in_memory * bytes);
+    set(p.disk, use, on_disk.stored * bytes);
+  }
+  set(p.device, MemoryUse::communication, 0, peak_communication(in, gradient_shard_on_host));
+  p.traffic = traffic(in);
+  add_moves(p, in, {gradient_type(in), communication_type(in)});
+  return p;
+}
+
 }  // namespace
 
 std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks,
@@ -133,50 +176,33 @@ std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks
   return sizes;
 }
 
-bool has_closed_formula(MemoryUse use) {
-  return use != MemoryUse::activation && use != MemoryUse::workspace;
+bool has_closed_formula(MemoryUse use, Pool pool) {
+  if (use == MemoryUse::activation) return pool == Pool::host;
+  return use != MemoryUse::workspace;
 }
 
 Prediction predict(const PredictionInput& in) {
-  if (is_as_shipped(in.stage)) return predict_as_shipped(in);
-  const int64_t full = sum(in.units), shard = full / shards(in);
-  const bool sharded = shards_parameter(in.stage);
-  const bool offloads = in.offload_optimizer && shards_optimizer(in.stage);
-  const int64_t element = size_of(in.dtype), gradient = size_of(gradient_type(in));
-  const int64_t updated = shards_optimizer(in.stage) ? shard : full;
-
-  Prediction p;
-  const auto set = [](Prediction::PoolBytes& pool, MemoryUse use, int64_t rest,
-                      int64_t more_at_peak = 0) {
-    pool.rest[size_t(use)] = rest;
-    pool.peak[size_t(use)] = rest + more_at_peak;
-  };
-  const int64_t unsharded = sharded ? peak_full_parameters(in.units, in.overlap) : 0;
-  set(p.device, MemoryUse::parameter,
-      (sharded ? shard : full) * element + secondary_shard(in) * element, unsharded * element);
-
-  const bool gradient_shard_on_host = offloads && shards_gradient(in.stage);
-  const int64_t kept = (shards_gradient(in.stage) ? shard : full) * gradient;
-  if (gradient_shard_on_host) set(p.host, MemoryUse::gradient, kept);
-  set(p.device, MemoryUse::gradient, gradient_shard_on_host ? 0 : kept,
-      peak_full_gradient_bytes(in));
-
-  Prediction::PoolBytes& optimizer_pool = offloads ? p.host : p.device;
-  set(optimizer_pool, MemoryUse::optimizer_state, updated * in.optimizer.state);
-  set(optimizer_pool, MemoryUse::master_weights, updated * in.optimizer.master);
-  set(p.device, MemoryUse::communication, 0, peak_communication(in, gradient_shard_on_host));
-  p.traffic = traffic(in);
+  Prediction p = is_as_shipped(in.stage) ? predict_as_shipped(in) : predict_stage(in);
+  if (in.kept_inputs.on_host)
+    p.host.peak[size_t(MemoryUse::activation)] = kept_bytes(in.kept_inputs);
+  for (int64_t a = 0; a < in.micro_batches; ++a) {
+    add_input_moves(p.moves, in.kept_inputs);
+    add_input_gathers(p.traffic, in.kept_inputs);
+  }
   return p;
 }
 
 CheckpointBytes checkpoint_bytes(const PredictionInput& in, DeviceKind device) {
   constexpr int64_t kBuffer = 1 << 20;  // [B]
   const int64_t each = 4 + in.optimizer.state, full = sum(in.units);
-  const bool all_on_host =
-      in.offload_optimizer && shards_optimizer(in.stage) && in.optimizer.master > 0;
+  const bool parameter_on_disk = offloads_parameter(in) && in.offload_param == OffloadDevice::nvme,
+             on_disk = is_swapped(in) || (parameter_on_disk && in.optimizer.master == 0);
+  const bool all_on_host = in.offload_optimizer == OffloadDevice::cpu &&
+                           shards_optimizer(in.stage) &&
+                           (in.optimizer.master > 0 || offloads_parameter(in));
   return {.disk = each * in.parameters,
           .snapshot = each * (full / shards(in)),
-          .buffer = device == DeviceKind::cpu || all_on_host ? 0 : kBuffer};
+          .buffer = on_disk || (device != DeviceKind::cpu && !all_on_host) ? kBuffer : 0};
 }
 
 ModelStates model_states(StageKind stage, double parameters, int ranks, const ElementBytes& bytes) {

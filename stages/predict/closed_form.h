@@ -13,7 +13,9 @@
 
 #include "dist/communication_log.h"
 #include "nn/unit.h"
+#include "stages/predict/kept_inputs.h"
 #include "stages/stage.h"
+#include "tensor/moves.h"
 
 namespace zl {
 
@@ -27,7 +29,9 @@ struct PredictionInput {
   std::optional<Dtype> gradient_dtype, communication_dtype;
   OptimizerBytes optimizer{8, 0};  // [B] per parameter
   bool scratch = false;  // sums over ranks first receive the other ranks' values, as with NCCL
-  bool offload_optimizer = false;  // to the host pool; ddp keeps everything on the device
+  // ddp keeps everything on the device; parameters are offloaded in stage 3 only.
+  OffloadDevice offload_optimizer = OffloadDevice::none, offload_param = OffloadDevice::none;
+  Swap swap;  // in nvme
   Overlap overlap;
   bool reproducible = false;   // gradients are then accumulated and communicated in fp32
   bool updates = true;         // false: every gradient overflowed, and no step updated
@@ -37,8 +41,17 @@ struct PredictionInput {
   std::vector<std::vector<int64_t>> unit_parameters;
   std::vector<std::vector<int>> used_by;
   int64_t persistence_threshold = 0;  // [n] as in StageOptions
-  int64_t parameters = 0;             // [n] of all units without padding; only checkpoints need it
+  std::vector<bool> frozen;  // of each unit: whether one of its parameters is; empty: none is
+  int64_t parameters = 0;    // [n] of all units without padding; only checkpoints need it
+  KeptInputs kept_inputs;    // none: backward keeps all activations, or nothing is known
 };
+
+inline bool offloads_optimizer(const PredictionInput& in) {
+  return in.offload_optimizer != OffloadDevice::none && shards_optimizer(in.stage);
+}
+inline bool offloads_parameter(const PredictionInput& in) {
+  return in.offload_param != OffloadDevice::none && shards_parameter(in.stage);
+}
 
 // [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks, in reproducible mode to
 // 1,024 * ranks.
@@ -46,19 +59,24 @@ std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks
                                        bool reproducible = false);
 
 struct Prediction {
-  // [B] of one rank in one pool; zero for activation and workspace.
+  // [B] of one rank in one pool; zero for activation on the device and for workspace.
   struct PoolBytes {
     std::array<int64_t, kMemoryUses> rest{}, peak{};
     int64_t rest_of(MemoryUse use) const { return rest[size_t(use)]; }
     int64_t peak_of(MemoryUse use) const { return peak[size_t(use)]; }
   };
-  PoolBytes device, host;
+  PoolBytes device, host, disk;
+  const PoolBytes& of(Pool pool) const {
+    return pool == Pool::device ? device : pool == Pool::host ? host : disk;
+  }
   // Of one rank and step: of a step that updates, and with purpose `check` of one whose gradient is
   // not finite.
   CommunicationLog traffic;
   // The part of `traffic` that a skipped step does not make, of a stage that gathers some
   // parameters before their use and others after the update.
   CommunicationLog after_update;
+  // Of one rank and step that updates, and the part of it that a skipped step does not make.
+  MoveLog moves, update_moves;
 };
 Prediction predict(const PredictionInput& input);
 
@@ -66,13 +84,14 @@ Prediction predict(const PredictionInput& input);
 struct CheckpointBytes {
   int64_t disk = 0;  // of all tensors, without padding, whatever the stage; headers come on top
   // Of the host memory that each rank takes for a save: with CheckpointWrites::snapshot, a copy of
-  // its shard; otherwise, where a part of the state is on a GPU, a buffer.
+  // its shard; otherwise, where a part of the state is on a GPU or on disk, a buffer.
   int64_t snapshot = 0, buffer = 0;
 };
 CheckpointBytes checkpoint_bytes(const PredictionInput& input, DeviceKind device);
 
-// Whether the closed formulas say anything about a use.
-bool has_closed_formula(MemoryUse use);
+// Whether the closed formulas say anything about a use. Of activations, those on the host: only
+// inputs wait there.
+bool has_closed_formula(MemoryUse use, Pool pool);
 
 // The paper's own terms: model states of a rank without padding, for any number of parameters.
 struct ModelStates {

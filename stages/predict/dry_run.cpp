@@ -8,18 +8,21 @@
 namespace zl {
 
 RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
-                   const std::function<void(Trainer&)>& at_start) {
+                   const std::function<void(Trainer&)>& at_start,
+                   const EventStream::Listener& listener) {
   constexpr int kSteps = 3;
   TrainingSpec spec = real;
   spec.data = nullptr;
   spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
   EventStream events(rank, 256);
+  if (listener) events.listen(listener);
   const auto comm = meta_communicator(rank, spec.ranks, events, spec.uses_scratch());
   Memory memory({DeviceKind::meta}, meta_backend(spec.device), events,
                 {.limit = spec.device_memory});
   Memory host({DeviceKind::meta}, memory.backend(), events,
               {.limit = spec.host_memory, .pool = Pool::host});
-  Trainer trainer(spec, *comm, memory, host);
+  Memory disk({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::disk});
+  Trainer trainer(spec, *comm, memory, host, &disk);
   const int64_t init_peak = begin_counting(trainer);
   if (at_start) at_start(trainer);
   std::vector<Tensor> saved;  // what the save of a checkpoint holds
@@ -29,7 +32,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
       saved.clear();
   };
   for (int step = 1; step <= kSteps; ++step) {
-    if (step == kSteps) comm->log().clear();  // the traffic of one step
+    if (step == kSteps) comm->log().clear(), events.moves().clear();  // those of one step
     trainer.step(before_update);
     if (!spec.checkpoint.saves() || step + 1 != kSteps) continue;
     Stage& stage = trainer.engine().stage();
@@ -46,17 +49,21 @@ bool formulas_apply(const TrainingSpec& real) {
   spec.data = nullptr;
   spec.engine.stage = StageKind::ddp;
   spec.make_stage = {};
+  const bool inputs_leave = spec.engine.cpu_checkpointing || spec.engine.partition_activations;
+  if (inputs_leave && spec.checkpointed_rows.empty()) return false;
   EventStream events(0, 256);
   std::string passes;
   events.listen([&](const Event& e) {
-    if (e.kind == EventKind::unit && e.phase == std::string_view("forward"))
+    const bool again = e.what == std::string_view("before_forward");  // also in backward
+    if (e.kind == EventKind::unit && (again || e.phase == std::string_view("forward")))
       passes += str(e.what, " ", e.unit, "; ");
   });
   const auto comm = meta_communicator(0, 1, events);
   Memory memory({DeviceKind::meta}, meta_backend(spec.device), events);
   Memory host({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::host});
   spec.engine.accumulation = 1;
-  Trainer trainer(spec, *comm, memory, host);
+  Memory disk({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::disk});
+  Trainer trainer(spec, *comm, memory, host, &disk);
   trainer.step();
   std::string expected;
   const std::vector<Unit>& units = trainer.model().units();

@@ -48,6 +48,7 @@ StagePlan plan_unlimited(const TrainingSpec& spec, StageKind stage, int rank) {
   const Prediction prediction = predict(unlimited, dry, formulas_apply(spec));
   plan.memory = memory_rows(rank, dry, prediction, dry);
   plan.traffic = traffic_rows(stage, {}, prediction, {.steps = 1});
+  plan.moves = move_rows(rank, {}, prediction, {.steps = 1});
   plan.peak_total = dry.rest.peak_total();
   plan.peak_host = dry.host.peak_total();
   plan.init_peak_total = dry.init_peak_total;

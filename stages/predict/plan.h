@@ -32,6 +32,7 @@ struct StagePlan {
   std::optional<OutOfMemoryReport> out_of_memory;  // only where the spec has memory limits
   std::vector<MemoryRow> memory;                   // the measured columns are the dry run's
   std::vector<TrafficRow> traffic;                 // the predicted columns only
+  std::vector<MoveRow> moves;                      // likewise
   int64_t peak_total = 0, peak_host = 0, init_peak_total = 0;  // [B]
   CheckpointBytes checkpoint;
   std::optional<SettingCost> overlap, reproducible;  // only where the spec has the setting

@@ -36,6 +36,15 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
   for (size_t i = 0; i < grouping.units.size(); ++i)
     for (const Parameter* p : grouping.units[i].parameters)
       unit_parameters[i].push_back(p->numel());
+  std::vector<bool> frozen;
+  for (const Unit& u : grouping.units)
+    frozen.push_back(!std::ranges::all_of(u.parameters, &Parameter::requires_grad));
+  KeptInputs kept{.elements = spec.checkpointed_rows,
+                  .dtype = o.precision,
+                  .ranks = spec.ranks,
+                  .partitioned = o.partition_activations,
+                  .on_host = o.cpu_checkpointing};
+  for (int64_t& n : kept.elements) n *= spec.micro_batch;
   const GroupSizes groups = rank_groups(o.stage, spec.ranks, {o.ranks_per_node, o.replicas});
   return {.stage = o.stage,
           .ranks = spec.ranks,
@@ -49,13 +58,17 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
           .optimizer = optimizer_bytes(o.optimizer, o.precision),
           .scratch = spec.uses_scratch(),
           .offload_optimizer = o.offload_optimizer,
+          .offload_param = o.offload_param,
+          .swap = o.swap,
           .overlap = o.overlap,
           .reproducible = o.reproducible,
           .units = padded_unit_sizes(grouping.units, spec.ranks, o.reproducible),
           .unit_parameters = std::move(unit_parameters),
           .used_by = grouping.used_by,
           .persistence_threshold = o.persistence_threshold.value_or(0),
-          .parameters = parameters};
+          .frozen = std::move(frozen),
+          .parameters = parameters,
+          .kept_inputs = std::move(kept)};
 }
 
 Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply,
@@ -71,6 +84,7 @@ Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formula
     p.device.rest[use] = dry.rest.live(MemoryUse(i)),
     p.device.peak[use] = dry.rest.peak(MemoryUse(i));
     p.host.rest[use] = dry.host.live(MemoryUse(i)), p.host.peak[use] = dry.host.peak(MemoryUse(i));
+    p.disk.rest[use] = dry.disk.live(MemoryUse(i)), p.disk.peak[use] = dry.disk.peak(MemoryUse(i));
   }
   // The dry run of the peaks has at most three micro-batches, and its gradients are finite.
   if (spec.engine.reproducible) {  // the losses of all micro-batches are gathered together
@@ -79,8 +93,12 @@ Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formula
   }
   TrainingSpec unlimited = spec;
   unlimited.device_memory = unlimited.host_memory = 0;
-  p.traffic = dry_run(unlimited, 0, spec.engine.accumulation).log;
-  p.after_update = predict(prediction_input(spec)).after_update;
+  const RankReport step = dry_run(unlimited, 0, spec.engine.accumulation);
+  p.traffic = step.log;
+  p.moves = step.moves;
+  const Prediction closed = predict(prediction_input(spec));  // an update's part is of no pass
+  p.after_update = closed.after_update;
+  p.update_moves = closed.update_moves;
   p.traffic.add(Collective::all_gather, Purpose::check, spec.ranks, spec.ranks * 8, spec.ranks);
   return p;
 }
@@ -88,14 +106,12 @@ Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formula
 std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured,
                                    const Prediction& prediction, const RankReport& dry) {
   std::vector<MemoryRow> rows;
-  for (const Pool pool : {Pool::device, Pool::host}) {
-    const bool host = pool == Pool::host;
-    const MemoryLedger& seen = host ? measured.host : measured.rest;
-    const MemoryLedger& dry_seen = host ? dry.host : dry.rest;
-    const Prediction::PoolBytes& closed = host ? prediction.host : prediction.device;
+  for (const Pool pool : {Pool::device, Pool::host, Pool::disk}) {
+    const MemoryLedger &seen = measured.of(pool), &dry_seen = dry.of(pool);
+    const Prediction::PoolBytes& closed = prediction.of(pool);
     for (int i = 0; i < kMemoryUses; ++i) {
       const MemoryUse use = MemoryUse(i);
-      const bool formula_says = has_closed_formula(use);
+      const bool formula_says = has_closed_formula(use, pool);
       const MemoryRow row{
           .rank = rank,
           .pool = pool,
@@ -138,6 +154,24 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& lo
   std::vector<TrafficRow> list;
   for (const auto& [key, r] : rows) list.push_back(r);
   return list;
+}
+
+std::vector<MoveRow> move_rows(int rank, const MoveLog& measured, const Prediction& predicted,
+                               const StepCount& count) {
+  std::vector<MoveRow> rows;
+  for (int i = 0; i < kMoves; ++i) {
+    const Move move = Move(i);
+    const MoveLog::Total &seen = measured.of(move), &step = predicted.moves.of(move),
+                         &update = predicted.update_moves.of(move);
+    const MoveRow row{.rank = rank,
+                      .move = move,
+                      .number = seen.number,
+                      .bytes = seen.bytes,
+                      .predicted_number = count.steps * step.number - count.skipped * update.number,
+                      .predicted_bytes = count.steps * step.bytes - count.skipped * update.bytes};
+    if (row.number || row.predicted_number) rows.push_back(row);
+  }
+  return rows;
 }
 
 }  // namespace zl

@@ -31,6 +31,14 @@ struct TrafficRow {
   }
 };
 
+// One rank and kind of move, of all steps of a run or of one. [B]
+struct MoveRow {
+  int rank = 0;
+  Move move{};
+  int64_t number = 0, bytes = 0, predicted_number = 0, predicted_bytes = 0;
+  bool exact() const { return number == predicted_number && bytes == predicted_bytes; }
+};
+
 // The steps of a run, by what they communicate.
 struct StepCount {
   int64_t steps = 0, skipped = 0, nonfinite = 0;  // all; without an update; with a non-finite norm
@@ -45,12 +53,14 @@ PredictionInput prediction_input(const TrainingSpec& spec);
 Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply,
                    bool updates = true);
 
-// Activations and workspace are predicted by the dry run, everything else by `prediction`. Rows of
-// nothing but zeros are left out.
+// Activations of the device and workspace are predicted by the dry run, everything else by
+// `prediction`. Rows of nothing but zeros are left out.
 std::vector<MemoryRow> memory_rows(int rank, const RankReport& measured,
                                    const Prediction& prediction, const RankReport& dry);
 // Totals over all steps of the run.
 std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& log,
                                      const Prediction& predicted, const StepCount& count);
+std::vector<MoveRow> move_rows(int rank, const MoveLog& measured, const Prediction& predicted,
+                               const StepCount& count);
 
 }  // namespace zl

@@ -239,6 +239,7 @@ Prediction zero3_with_persistent(const PredictionInput& in) {
 
 Prediction fsdp2(PredictionInput in) {
   in.stage = StageKind::zero3;
+  in.kept_inputs = {};  // predict() adds them for every stage
   Prediction p = predict(in);
   p.device.rest[size_t(MemoryUse::gradient)] = 0;
   return p;

@@ -46,6 +46,10 @@ void StepSchedule::after_backward(Unit& unit) {
     end_backward(stage_.units()[size_t(i)]);
 }
 
+Kept StepSchedule::keep_input(Tensor x) {
+  return keep_input_ ? keep_input_(std::move(x)) : UnitObserver::keep_input(std::move(x));
+}
+
 void StepSchedule::begin_forward(UnitState& u, bool recorded) {
   if (recorded) ++u.forward_passes;
   enter(u, "before_forward");

@@ -24,6 +24,7 @@
 #include "stages/numerics/nonfinite.h"
 #include "stages/schedule/full_parameters.h"
 #include "stages/schedule/gradient_reductions.h"
+#include "stages/schedule/input_keepers.h"
 
 namespace zl {
 
@@ -52,10 +53,14 @@ class StepSchedule final : public UnitObserver {
   // `before_update` is called between the norm and the updates.
   StepResult step(const StepInput& input, const std::function<void()>& before_update = {});
 
+  // Of the passes that follow. Empty: inputs stay where they are.
+  void keep_inputs(InputKeeper keeper) { keep_input_ = std::move(keeper); }
+
   void before_forward(Unit& unit, bool recorded) override;
   void after_forward(Unit& unit) override;
   void before_backward(Unit& unit) override;
   void after_backward(Unit& unit) override;
+  Kept keep_input(Tensor x) override;
 
  private:
   void begin_forward(UnitState& u, bool recorded);
@@ -75,6 +80,7 @@ class StepSchedule final : public UnitObserver {
   FullParameters parameters_;
   GradientReductions reductions_;
   NonfiniteSearch nonfinite_;
+  InputKeeper keep_input_;
   Bucket updated_;
   bool last_micro_batch_ = true, backward_runs_ = false;
   int64_t micro_batch_ = 0;                // counts backward()

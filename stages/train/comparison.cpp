@@ -199,6 +199,8 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
     outcome.traffic_equal_on_all_ranks =
         outcome.traffic_equal_on_all_ranks && std::ranges::all_of(rows, &TrafficRow::exact);
     if (rank == 0) outcome.traffic = rows;
+    std::ranges::copy(move_rows(rank, measured.moves, prediction, steps),
+                      std::back_inserter(outcome.moves));
     const TimeSpent time = measured.log.total_time();
     const auto per_step = [&](int64_t nanoseconds) {
       return double(nanoseconds) * 1e-9 / double(std::max<int64_t>(1, steps.steps));
@@ -241,7 +243,8 @@ bool StageOutcome::gradient_within_bound() const {
 
 bool StageOutcome::predictions_exact() const {
   return std::ranges::all_of(memory, &MemoryRow::exact) && peak_total == predicted_peak_total &&
-         peak_host == predicted_peak_host && traffic_equal_on_all_ranks;
+         peak_host == predicted_peak_host && traffic_equal_on_all_ranks &&
+         std::ranges::all_of(moves, &MoveRow::exact);
 }
 
 bool Comparison::any_fits() const {

@@ -26,6 +26,7 @@ struct StageOutcome {
   std::vector<int64_t> peak_host, predicted_peak_host;
   std::vector<TrafficRow> traffic;  // of rank 0
   bool traffic_equal_on_all_ranks = true;
+  std::vector<MoveRow> moves;   // of all ranks and all steps
   double seconds_per_step = 0;  // median
   std::vector<double> waiting;  // [s] per step that each rank waits for the others
   // [s] Per step and rank: in communication, and of that hidden behind computation, and exposed,

@@ -11,11 +11,12 @@ struct GptTrainingSpec : TrainingSpec {
   GptConfig model;
   int64_t window = 0;  // tokens of a row
   Recompute recompute = Recompute::selective;
+  int64_t checkpoints = 0;  // as Gpt's constructor takes them
 };
 
 // The model's part of a spec: make_model and the rows, sequences of `window` tokens (0:
 // block_size). Throws InputError if they do not fit the model.
 GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window = 0,
-                         Recompute recompute = Recompute::selective);
+                         Recompute recompute = Recompute::selective, int64_t checkpoints = 0);
 
 }  // namespace zl

@@ -6,7 +6,8 @@ namespace zl {
 
 std::string encode(const RankReport& report) {
   WireWriter wire;
-  wire.put(report.rest).put(report.host).put(report.init_peak_total);
+  wire.put(report.rest).put(report.host).put(report.disk).put(report.init_peak_total);
+  wire.put(report.moves);
   wire.put(uint64_t(report.log.rows().size()));
   for (const auto& [key, traffic] : report.log.rows())
     wire.put(key.collective).put(key.purpose).text(key.group).put(traffic);
@@ -19,8 +20,10 @@ RankReport decode_report(const std::string& bytes) {
   WireReader wire(bytes);
   RankReport report{.rest = wire.get<MemoryLedger>(),
                     .host = wire.get<MemoryLedger>(),
+                    .disk = wire.get<MemoryLedger>(),
                     .init_peak_total = wire.get<int64_t>(),
-                    .log = {}};
+                    .log = {},
+                    .moves = wire.get<MoveLog>()};
   CommunicationLog::Rows rows;
   for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {
     const auto collective = wire.get<Collective>();

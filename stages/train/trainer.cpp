@@ -9,6 +9,7 @@
 #include "stages/train/training_checkpoints.h"
 #include "stages/variants/shipped.h"
 #include "stages/weights.h"
+#include "tensor/io/disk.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
 
@@ -23,8 +24,8 @@ namespace {
 constexpr int64_t kCheckedSteps = 2;  // mismatched calls normally show up in the first steps
 
 std::unique_ptr<Stage> stage_of(const TrainingSpec& spec, Model& model, Communicator& comm,
-                                Memory& memory, Memory& host) {
-  const StageOptions options = stage_options(spec.engine, &host);
+                                Memory& memory, Trainer& trainer) {
+  const StageOptions options = stage_options(spec.engine, &trainer.host(), trainer.disk());
   if (!spec.make_stage) return make_stage(spec.engine.stage, model.units(), comm, memory, options);
   return spec.make_stage(spec.engine.stage, model.units(), comm, memory, options);
 }
@@ -37,8 +38,14 @@ Shape with_rows(int64_t rows, const Shape& row) {
 
 }  // namespace
 
-Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host)
-    : spec_(spec), comm_(comm), memory_(memory), host_(host), model_(spec.make_model()) {
+Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host,
+                 Memory* disk)
+    : spec_(spec),
+      comm_(comm),
+      memory_(memory),
+      host_(host),
+      disk_(disk),
+      model_(spec.make_model()) {
   require_input(spec.micro_batch > 0, "a micro-batch needs at least one row, not ",
                 spec.micro_batch);
   require_input(!spec.engine.reproducible || spec.ordered(),
@@ -47,7 +54,8 @@ Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, M
                                spec.data->target_row() == spec.target_row),
                 "the model takes rows of shape ", to_string(spec.input_row), " and targets ",
                 to_string(spec.target_row), ", but the data has rows of another shape");
-  engine_ = std::make_unique<Engine>(stage_of(spec, *model_, comm, memory, host), spec.engine);
+  engine_ =
+      std::make_unique<Engine>(stage_of(spec, *model_, comm, memory, *this), spec.engine, &host);
   if (spec.weights) load_weights(engine_->stage(), spec.weights);
   batches_.resize(size_t(spec.engine.accumulation), host_batch(spec.micro_batch));
 }
@@ -86,12 +94,13 @@ void Trainer::restore(const RunPosition& position) {
 }
 
 StepRecord Trainer::step(const std::function<void()>& after_backward) {
-  const int64_t A = spec_.engine.accumulation, B = spec_.micro_batch, N = comm_.size();
+  const int64_t A = spec_.engine.accumulation, B = spec_.micro_batch;
+  const bool replicated = spec_.engine.replicated_micro_batches;
+  const int64_t N = replicated ? 1 : comm_.size(), rank = replicated ? 0 : comm_.rank();
   const MicroBatches order{A, N};
   for (int64_t a = 0; a < A && spec_.data; ++a) {
     HostBatch& batch = batches_[size_t(a)];
-    spec_.data->fill_rows(next_window_ + order.index(0, a, comm_.rank()) * B, batch.inputs,
-                          batch.targets);
+    spec_.data->fill_rows(next_window_ + order.index(0, a, rank) * B, batch.inputs, batch.targets);
   }
   next_window_ += A * N * B;
   StepRecord record{.step = ++steps_,
@@ -153,32 +162,49 @@ double Trainer::sum_in_order(const std::vector<double>& losses) {
 RankReport report(Trainer& trainer, int64_t init_peak_total) {
   return {.rest = trainer.memory().ledger(),
           .host = trainer.host().ledger(),
+          .disk = trainer.disk() ? trainer.disk()->ledger() : MemoryLedger(),
           .init_peak_total = init_peak_total,
-          .log = trainer.comm().log()};
+          .log = trainer.comm().log(),
+          .moves = trainer.comm().events().moves()};
 }
 
 int64_t begin_counting(Trainer& trainer) {
   const int64_t init_peak = trainer.memory().ledger().peak_total();
   trainer.memory().ledger().reset_peak();
   trainer.host().ledger().reset_peak();
+  if (trainer.disk()) trainer.disk()->ledger().reset_peak();
   trainer.comm().log().clear();
+  trainer.comm().events().moves().clear();
   return init_peak;
 }
 
 namespace {
 
+// What `action` moves is not counted in a step.
+template <class Action>
+void without_moves(EventStream& events, const Action& action) {
+  const MoveLog moves = events.moves();
+  action();
+  events.moves() = moves;
+}
+
 // An evaluation is not counted in a step's memory and traffic.
 void evaluate_uncounted(Trainer& trainer, StepRecord& record) {
   const MemoryLedger ledger = trainer.memory().ledger();
   const CommunicationLog log = trainer.comm().log();
-  record.eval_loss = trainer.evaluate();
+  without_moves(trainer.comm().events(), [&] { record.eval_loss = trainer.evaluate(); });
   trainer.memory().ledger() = ledger;
   trainer.comm().log() = log;
 }
 
+struct Memories {
+  Memory &device, &host;
+  Memory* disk;
+};
+
 void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Communicator& comm,
-              Memory& memory, Memory& host, TrainingResult& result) {
-  Trainer trainer(spec, comm, memory, host);
+              const Memories& memories, TrainingResult& result) {
+  Trainer trainer(spec, comm, memories.device, memories.host, memories.disk);
   TrainingCheckpoints checkpoints(trainer, callbacks.saved);
   const bool reports_here = comm.rank() == 0;
   if (reports_here) result.first_step = trainer.steps() + 1;
@@ -201,9 +227,9 @@ void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Comm
     call(callbacks.after_step);
     if (reports_here) result.steps.push_back(record);
     if (reports_here && callbacks.on_step) callbacks.on_step(record);
-    checkpoints.after_step();
+    without_moves(comm.events(), [&] { checkpoints.after_step(); });
   }
-  checkpoints.at_end();
+  without_moves(comm.events(), [&] { checkpoints.at_end(); });
   const auto reports = comm.all_gather_object(encode(report(trainer, init_peak)), "report");
   if (reports_here)
     for (const std::string& bytes : reports) result.ranks.push_back(decode_report(bytes));
@@ -221,7 +247,14 @@ void train_rank(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Co
                 {.limit = spec.device_memory, .poison = spec.poison});
   Memory host({DeviceKind::cpu}, backends.host ? *backends.host : cpu_backend(), comm.events(),
               {.limit = spec.host_memory, .poison = spec.poison, .pool = Pool::host});
-  train_in(spec, callbacks, comm, memory, host, result);
+  std::unique_ptr<Backend> file;
+  std::optional<Memory> disk;
+  if (needs_disk(spec.engine)) {
+    if (!backends.disk) file = make_disk_backend(spec.engine.nvme_path);
+    disk.emplace(Device{DeviceKind::cpu}, file ? *file : *backends.disk, comm.events(),
+                 MemoryOptions{.pool = Pool::disk});
+  }
+  train_in(spec, callbacks, comm, {memory, host, disk ? &*disk : nullptr}, result);
   if (callbacks.freed) callbacks.freed(comm.rank(), memory);
 }
 

@@ -20,9 +20,9 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-// What one rank computes on. Null: the CPU, and plain host memory.
+// What one rank computes on. Null: the CPU, plain host memory, and a file where one is needed.
 struct RankBackends {
-  std::unique_ptr<Backend> device, host;
+  std::unique_ptr<Backend> device, host, disk;
 };
 
 // What moves data between ranks: threads that read each other's memory, NCCL with a GPU per rank,
@@ -35,6 +35,9 @@ struct TrainingSpec {
   // Thread-safe.
   std::function<std::unique_ptr<Model>()> make_model;
   Shape input_row, target_row;  // one row of Batch::inputs and of Batch::targets
+  // [n] of each input that waits for backward (nn/unit.h: checkpointed), for one row of the
+  // micro-batch. Empty: unknown, and a dry run predicts what the closed formulas otherwise say.
+  std::vector<int64_t> checkpointed_rows;
   EngineOptions engine;
   int64_t micro_batch = 4;  // B: rows of a rank's micro-batch
   int64_t steps = 100;      // at which training ends, also if it begins with a checkpoint
@@ -80,7 +83,7 @@ struct StepRecord {
   double loss = 0;       // mean over the step's global batch, before the update
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0;  // elements of all ranks' inputs
+  int64_t tokens = 0;  // elements of all ranks' inputs; replicated ones once
   double seconds = 0;  // of forward, backward and update; with uploads; without reading data,
                        // logging, evaluation
   bool skipped = false;
@@ -93,7 +96,9 @@ struct StepRecord {
 class Trainer {
  public:
   // All must outlive it. Throws OutOfMemory, and InputError if the spec contradicts itself.
-  Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host);
+  // `disk`: where needs_disk(spec.engine).
+  Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host,
+          Memory* disk = nullptr);
 
   // One optimizer step. `after_backward`: called after each micro-batch's backward pass.
   StepRecord step(const std::function<void()>& after_backward = {});
@@ -101,7 +106,7 @@ class Trainer {
   double evaluate();
 
   // Steps made, and rows read. Micro-batch a of rank r takes B rows from
-  // next_window + (a * N + r) * B on.
+  // next_window + (a * N + r) * B on; if they are replicated, as with one rank.
   RunPosition position() const;
   void restore(const RunPosition& position);
   int64_t steps() const { return steps_; }
@@ -112,6 +117,7 @@ class Trainer {
   Communicator& comm() { return comm_; }
   Memory& memory() { return memory_; }  // of the device
   Memory& host() { return host_; }
+  Memory* disk() { return disk_; }  // null: nothing is stored on disk
 
  private:
   struct HostBatch {
@@ -125,6 +131,7 @@ class Trainer {
   const TrainingSpec& spec_;
   Communicator& comm_;
   Memory &memory_, &host_;
+  Memory* disk_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   int64_t steps_ = 0, next_window_ = 0;

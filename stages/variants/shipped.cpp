@@ -34,8 +34,11 @@ EngineOptions as_shipped(EngineOptions o) {
   if (!is_as_shipped(o.stage)) return o;
   require_input(!o.reproducible, name(o.stage),
                 " sums as the real system does, which is not reproducible: leave reproducible out");
-  require_input(!o.offload_optimizer, name(o.stage),
-                ": zerolab does not imitate this system's offload; leave offload_optimizer out");
+  require_input(
+      o.offload_optimizer == OffloadDevice::none && o.offload_param == OffloadDevice::none,
+      name(o.stage),
+      ": zerolab does not imitate this system's offload; leave offload_optimizer and offload_param "
+      "out");
   const EngineOptions ours;
   const GivenSettings& given = o.given;
   if (is_deepspeed(o.stage)) {

@@ -116,6 +116,10 @@ std::vector<StageKind> all_stages() {
   return all;
 }
 
+const char* name(OffloadDevice device) {
+  return device == OffloadDevice::none ? "none" : device == OffloadDevice::cpu ? "cpu" : "nvme";
+}
+
 const char* name(StageKind kind) {
   static constexpr const char* names[] = {"ddp", "zero1", "zero2", "zero3"};
   const Variant* variant = find_variant(kind);

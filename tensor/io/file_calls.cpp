@@ -1,9 +1,11 @@
 #include "tensor/io/file_calls.h"
 
 #include <fcntl.h>
+#include <linux/stat.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +21,27 @@ int FileCalls::open(const std::string& path, int flags) {
 ssize_t FileCalls::pwrite(int file, const void* data, size_t bytes, off_t at) {
   return ::pwrite(file, data, bytes, at);
 }
-int FileCalls::posix_fallocate(int file, off_t bytes) { return ::posix_fallocate(file, 0, bytes); }
+ssize_t FileCalls::pread(int file, void* data, size_t bytes, off_t at) {
+  return ::pread(file, data, bytes, at);
+}
+int FileCalls::posix_fallocate(int file, off_t at, off_t bytes) {
+  return ::posix_fallocate(file, at, bytes);
+}
+int FileCalls::posix_fadvise(int file, off_t at, off_t bytes, int advice) {
+  return ::posix_fadvise(file, at, bytes, advice);
+}
+int64_t FileCalls::direct_alignment(int file) {
+  constexpr int64_t kUnknown = 4096;  // enough for the disks that there are
+#ifdef STATX_DIOALIGN                 // Linux 6.1
+  struct statx status = {};
+  if (::statx(file, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
+      (status.stx_mask & STATX_DIOALIGN) != 0)
+    return status.stx_dio_offset_align == 0
+               ? 0
+               : int64_t(std::max(status.stx_dio_offset_align, status.stx_dio_mem_align));
+#endif
+  return kUnknown;
+}
 int FileCalls::fsync(int file) { return ::fsync(file); }
 int FileCalls::close(int file) { return ::close(file); }
 int FileCalls::rename(const std::string& from, const std::string& to) {
@@ -54,7 +76,7 @@ WrittenFile::~WrittenFile() {
 void WrittenFile::reserve(int64_t bytes) {
   if (bytes == 0) return;
   int error = 0;
-  do error = calls_->posix_fallocate(file_, bytes);
+  do error = calls_->posix_fallocate(file_, 0, bytes);
   while (error == EINTR);
   if (error == 0) return;
   errno = error;

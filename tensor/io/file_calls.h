@@ -17,7 +17,12 @@ class FileCalls {
   virtual ~FileCalls() = default;
   virtual int open(const std::string& path, int flags);
   virtual ssize_t pwrite(int file, const void* data, size_t bytes, off_t at);
-  virtual int posix_fallocate(int file, off_t bytes);  // returns the error
+  virtual ssize_t pread(int file, void* data, size_t bytes, off_t at);
+  virtual int posix_fallocate(int file, off_t at, off_t bytes);            // returns the error
+  virtual int posix_fadvise(int file, off_t at, off_t bytes, int advice);  // returns the error
+  // [B] What the file's O_DIRECT needs offsets, sizes and addresses to be multiples of. 0: it has
+  // none.
+  virtual int64_t direct_alignment(int file);
   virtual int fsync(int file);
   virtual int close(int file);
   virtual int rename(const std::string& from, const std::string& to);

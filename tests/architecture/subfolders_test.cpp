@@ -42,7 +42,8 @@ const std::vector<Subfolder> subfolders = {
     {"stages/schedule", "stages/[^/]*|stages/(variants|predict|train|diagnosis)/.*|tutorials/.*"},
     {"stages/numerics", "stages/[^/]*|stages/(schedule|variants|predict|train)/.*|tutorials/.*"},
     {"stages/variants", "stages/engine.cpp|stages/(predict|train|deepspeed)/.*|tutorials/.*"},
-    {"stages/predict", "stages/train/.*|tutorials/.*"},
+    {"stages/predict", "stages/(residual|train)/.*|tutorials/.*"},
+    {"stages/residual", "tutorials/.*"},
     {"stages/train", "tutorials/.*"},
     {"stages/diagnosis", "stages/train/.*|tutorials/.*"},
     {"stages/checkpoint", "stages/(predict|train)/.*|tutorials/.*"},
@@ -63,6 +64,7 @@ const std::vector<Subfolder> subfolders = {
     {"tutorials/zerolab/report/page", "tutorials/zerolab/report/.*|tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/bench", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/draw", "tutorials/zerolab/commands/.*"},
+    {"tutorials/zerolab/plan", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/launcher", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/commands", "tutorials/zerolab/main\\.cpp"},
 };

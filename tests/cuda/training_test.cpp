@@ -60,7 +60,7 @@ TEST_CASE("compare on a GPU: every stage has the bits that it promises, every by
   TrainingSpec spec = on_gpu(c.ranks, {0}, c.recompute, c.precision == Dtype::f32 ? 12 : 16);
   spec.engine.precision = c.precision;
   spec.engine.accumulation = c.accumulation;
-  spec.engine.offload_optimizer = c.offload;
+  spec.engine.offload_optimizer = c.offload ? OffloadDevice::cpu : OffloadDevice::none;
   CAPTURE(c.ranks, name(c.precision));
   const Comparison comparison =
       compare_stages(spec, {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3});
@@ -128,7 +128,7 @@ TEST_CASE("a GPU saves and loads the bytes of a checkpoint of the CPU", "[cuda][
   const ScratchFolder scratch;
   GptTrainingSpec spec = on_gpu(2);
   spec.engine.stage = StageKind::zero3;
-  spec.engine.offload_optimizer = offload;
+  spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
   spec.checkpoint.save_every = 1;
   GptTrainingSpec cpu = spec;
   cpu.device = DeviceKind::cpu;

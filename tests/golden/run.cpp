@@ -1,5 +1,6 @@
 #include "tests/golden/run.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -81,6 +82,18 @@ void add_traffic(const Json& rows, const std::string& prefix, Quantities& to) {
   }
 }
 
+// "moves host to device": "3 x2, bytes 69376 x2", per step.
+void add_moves(const Json& rows, const std::string& prefix, Quantities& to) {
+  std::map<std::string, std::array<std::vector<int64_t>, 2>> moves;
+  for (const Json& row : rows) {
+    const std::string of = row.contains("bytes_per_step") ? "" : "predicted_";
+    moves[row.at("move")][0].push_back(row.at(of + "moves_per_step"));
+    moves[row.at("move")][1].push_back(row.at(of + "bytes_per_step"));
+  }
+  for (const auto& [move, of] : moves)
+    to[prefix + "moves " + move] = of_ranks(of[0]) + ", bytes " + of_ranks(of[1]);
+}
+
 // "pool device, unit h.0, phase forward, asked 42624". Which rank is the first to be out of memory
 // is chance.
 std::string without_rank(const Json& object) {
@@ -109,6 +122,8 @@ void add_values(const Json& object, const std::string& prefix, Quantities& to) {
       add_memory(value, prefix, to);
     } else if (key == "communication") {
       add_traffic(value, prefix, to);
+    } else if (key == "moves") {
+      add_moves(value, prefix, to);
     } else if (key == "communication_seconds") {
       add_calls(value, to);
     } else if (value.is_array()) {

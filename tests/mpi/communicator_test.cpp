@@ -50,7 +50,7 @@ TEST_CASE("MPI itself adds if the order of sums is left to it", "[mpi]") {
     for (const int ranks : {3, 4})
       require_right(mpi_rank(mpi, ranks, "without-order-in-groups"), "without-order-in-groups");
     const Finished bf16 = mpi_rank(mpi, 2, "without-order-in-bf16");
-    CHECK(bf16.code == 2);
+    CHECK(mpi.returned(bf16, 2));
     CHECK(contains(bf16.err, "MPI cannot add bf16; leave sums to zerolab"));
   }
 }
@@ -64,7 +64,7 @@ TEST_CASE("calls on MPI that do not match fail on all ranks, with both names", "
   for (const Mpi& mpi : mpis()) {
     const Finished early = mpi_rank(mpi, 3, "mismatch");
     INFO(early.err);
-    CHECK(early.code == 4);
+    CHECK(mpi.returned(early, 4));
     CHECK(contains(early.err, "rank 1 calls all_reduce 'h.2 gradient'"));
     CHECK(contains(early.err, "while ranks 0 and 2 call all_reduce 'h.1 gradient'"));
   }
@@ -74,7 +74,7 @@ TEST_CASE("calls on MPI that differ after the comparison has ended fail too", "[
   for (const Mpi& mpi : mpis()) {
     const Finished late = mpi_rank(mpi, 3, "late-mismatch");
     INFO(late.err);
-    CHECK(late.code == 4);
+    CHECK(mpi.returned(late, 4));
     // If the third rank is late, the sentence says so, and each rank names its own call.
     CHECK(contains(late.err, "all_gather 'h.1 gradient' of 960 f32 elements"));
     CHECK(contains(late.err, "all_gather 'h.1 gradient' of 96 f32 elements"));
@@ -86,7 +86,7 @@ TEST_CASE("a Work on MPI that is dropped fails all ranks", "[mpi]") {
   for (const Mpi& mpi : mpis()) {
     const Finished dropped = mpi_rank(mpi, 3, "dropped");
     INFO(dropped.err);
-    CHECK(dropped.code == 4);
+    CHECK(mpi.returned(dropped, 4));
     CHECK(contains(dropped.err, "rank 1 dropped the Work of all_reduce 'h.1 gradient'"));
     // EFAULT, of Open MPI: a rank reads what another sends, whose memory is gone.
     CHECK_FALSE(contains(dropped.err, "errno = 14"));

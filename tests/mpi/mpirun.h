@@ -2,6 +2,7 @@
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,11 @@ struct Mpi {
   std::string start;  // for /bin/sh: "mpirun.mpich"
   // "mpirun -n 3"
   std::string ranks(int n) const { return start + " -n " + std::to_string(n); }
+  // Whether mpirun returned the code of the ranks. MPICH's kills the others when one has ended, and
+  // may return their signal.
+  bool returned(const cli::Finished& run, int code) const {
+    return run.code == code || (kind == MpiKind::mpich && run.code == SIGKILL);
+  }
 };
 
 // Skips the case, with the reason, if there is none.

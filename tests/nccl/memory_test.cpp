@@ -94,7 +94,7 @@ TEST_CASE(
   spec.engine.precision = Dtype::bf16;
   spec.engine.grad_accum_dtype = Dtype::f32;
   spec.engine.communication_data_type = sent;
-  spec.engine.offload_optimizer = true;
+  spec.engine.offload_optimizer = OffloadDevice::cpu;
   spec.engine.reduce_bucket_size = kTwoBlocks;
   const Comparison comparison = compared(spec);
   for (const StageOutcome& stage : comparison.stages) {

@@ -54,8 +54,8 @@ struct ThreeUnits {
   }
   Var block(Tape* t, UnitObserver& o, Unit& u, const Var& in,
             const std::function<Var(Tape*, const Var&)>& forward) const {
-    if (recompute) return run_unit_checkpointed(t, o, u, in, forward);
-    return run_unit(t, o, u, [&] { return forward(t, in); });
+    return run_unit(t, o, u,
+                    [&] { return recompute ? checkpointed(t, o, in, forward) : forward(t, in); });
   }
   // The blocks named by `order`, inside root.
   Var run(Tape* t, UnitObserver& o, const std::vector<int>& order = {1, 2}) {

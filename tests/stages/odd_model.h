@@ -19,6 +19,7 @@ struct OddModelOptions {
   bool unused_parameter = false;  // in root and in the last block
   bool unused_unit = false;       // one more unit, never run
   Recompute recompute = Recompute::none;
+  std::string frozen;  // the name of a parameter; empty: none
 };
 
 class OddModel final : public Model {
@@ -42,6 +43,7 @@ class OddModel final : public Model {
       if (o.unused_parameter && b + 1 == o.blocks) add_parameter(u, name + ".unused", {3}, 0, 1);
     }
     if (o.unused_unit) add_parameter(unit("idle"), "idle.weight", {17}, 0, 1);
+    for (Parameter& p : parameters_) p.requires_grad = p.name != o.frozen;
   }
 
   std::string name() const override { return "odd"; }
@@ -80,9 +82,10 @@ class OddModel final : public Model {
       const Var down = linear(std::exchange(up, {}), parameter(t, i, 2), parameter(t, i, 3));
       return spoil(t, i, add(in, down));
     };
-    if (o_.recompute == Recompute::full)
-      return run_unit_checkpointed(tape, observer, u, x, forward);
-    return run_unit(tape, observer, u, [&] { return forward(tape, x); });
+    return run_unit(tape, observer, u, [&] {
+      return o_.recompute == Recompute::full ? checkpointed(tape, observer, x, forward)
+                                             : forward(tape, x);
+    });
   }
 
   Var spoil(Tape* tape, size_t unit, const Var& x) {

@@ -37,8 +37,9 @@ class SharedInside final : public Model {
           const Var y = layer(t, u, in);
           return run_unit(t, observer, units_[3], [&] { return layer(t, 3, y); });
         };
-        x = checkpointed_ ? run_unit_checkpointed(tape, observer, units_[u], x, forward)
-                          : run_unit(tape, observer, units_[u], [&] { return forward(tape, x); });
+        x = run_unit(tape, observer, units_[u], [&] {
+          return checkpointed_ ? checkpointed(tape, observer, x, forward) : forward(tape, x);
+        });
       }
       return cross_entropy(x, batch.targets);
     });

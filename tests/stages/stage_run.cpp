@@ -11,6 +11,7 @@
 #include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
+#include "tests/tensor/io/swap_case.h"
 
 namespace zl::test {
 namespace {
@@ -54,10 +55,20 @@ EngineOptions engine_options(const StageRunSpec& spec) {
                   .reduce_bucket_size = spec.options.reduce_bucket_size,
                   .allgather_bucket_size = spec.options.allgather_bucket_size,
                   .overlap = spec.options.overlap,
+                  .cpu_checkpointing = spec.cpu_checkpointing,
+                  .partition_activations = spec.partition_activations,
+                  .replicated_micro_batches = spec.replicated,
                   .reproducible = spec.options.reproducible,
                   .ranks_per_node = spec.options.ranks_per_node,
                   .replicas = spec.options.replicas,
-                  .offload_optimizer = spec.offload,
+                  .offload_optimizer = spec.nvme      ? OffloadDevice::nvme
+                                       : spec.offload ? OffloadDevice::cpu
+                                                      : OffloadDevice::none,
+                  .nvme_path = fast_folder(),
+                  .swap = spec.swap,
+                  .offload_param = spec.nvme_param      ? OffloadDevice::nvme
+                                   : spec.offload_param ? OffloadDevice::cpu
+                                                        : OffloadDevice::none,
                   .seed = spec.options.seed};
   o.optimizer.lr = spec.lr;
   if (spec.options.persistence_threshold > 0)
@@ -125,6 +136,9 @@ TrainingSpec training_spec(const StageRunSpec& spec, const BatchSource& data) {
     return spec.backends ? spec.backends(rank) : backends_of_rank();
   };
   training.data = &data;
+  if (spec.model.recompute == Recompute::full)
+    training.checkpointed_rows.assign(size_t(spec.model.blocks + spec.model.block_twice),
+                                      kSequence * spec.model.channels);
   training.check_calls = true;
   if (spec.make)
     training.make_stage = [&spec](StageKind, auto& units, auto& comm, auto& memory,
@@ -187,7 +201,9 @@ StageRun run_stage(const StageRunSpec& spec) {
   for (const RankReport& rank : result.ranks) {
     run.ledgers.push_back(rank.rest);
     run.host_ledgers.push_back(rank.host);
+    run.disk_ledgers.push_back(rank.disk);
     run.logs.push_back(rank.log);
+    run.moves.push_back(rank.moves);
   }
   return run;
 }
@@ -204,13 +220,14 @@ std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run) {
   const Prediction p = predicted(spec);
   std::string differences;
   for (int rank = 0; rank < spec.ranks; ++rank)
-    for (const Pool pool : {Pool::device, Pool::host})
+    for (const Pool pool : {Pool::device, Pool::host, Pool::disk})
       for (int i = 0; i < kMemoryUses; ++i) {
         const MemoryUse use = MemoryUse(i);
-        if (!has_closed_formula(use)) continue;
-        const MemoryLedger& ledger =
-            (pool == Pool::host ? run.host_ledgers : run.ledgers)[size_t(rank)];
-        const Prediction::PoolBytes& formula = pool == Pool::host ? p.host : p.device;
+        if (!has_closed_formula(use, pool)) continue;
+        const MemoryLedger& ledger = (pool == Pool::disk   ? run.disk_ledgers
+                                      : pool == Pool::host ? run.host_ledgers
+                                                           : run.ledgers)[size_t(rank)];
+        const Prediction::PoolBytes& formula = p.of(pool);
         const auto compare = [&](const char* when, int64_t measured, int64_t expected) {
           if (measured != expected)
             differences += str("rank ", rank, ", ", name(pool), " ", name(use), " ", when, ": ",
@@ -240,6 +257,18 @@ std::string off_the_traffic(const StageRunSpec& spec, const StageRun& run) {
     if (log.rows().size() != expected.size())
       differences += str(log.rows().size(), " rows, not ", expected.size(), "; ");
   }
+  return differences;
+}
+
+std::string off_the_moves(const StageRunSpec& spec, const StageRun& run) {
+  std::string differences;
+  const StepCount count{.steps = spec.steps, .skipped = std::ranges::count(run.skipped, true)};
+  for (int rank = 0; rank < spec.ranks; ++rank)
+    for (const MoveRow& row : move_rows(rank, run.moves[size_t(rank)], predicted(spec), count))
+      if (!row.exact())
+        differences +=
+            str("rank ", rank, ", ", name(row.move), ": ", row.number, " moves, ", row.bytes,
+                " B, not ", row.predicted_number, ", ", row.predicted_bytes, " B; ");
   return differences;
 }
 

@@ -35,8 +35,14 @@ struct StageRunSpec {
   OddModelOptions model;
   StageOptions options;
   double lr = 0.05, max_norm = 1.0;
-  double scale = 1;                   // of the loss
-  bool offload = false;               // of the optimizer, to the host pool
+  double scale = 1;            // of the loss
+  bool offload = false;        // of the optimizer, to the host pool
+  bool nvme = false;           // the same, its state to a file
+  bool nvme_param = false;     // parameter shards to that folder
+  Swap swap;                   // of nvme
+  bool offload_param = false;  // of parameter shards, to the host pool
+  bool cpu_checkpointing = false, partition_activations = false;
+  bool replicated = false;            // the ranks' micro-batches
   bool scratch = false;               // what is predicted has scratch for sums in rank order
   int64_t limit = 0, host_limit = 0;  // [B] of each rank
   uint64_t data_seed = 7;
@@ -55,9 +61,10 @@ struct StageRun {
   std::vector<std::optional<NonfiniteGradient>> nonfinite;  // of each step
   std::vector<float> master;          // as `weights`, but of the master copy where there is one
   std::vector<MemoryLedger> ledgers;  // by rank: after the last step; peaks of the steps
-  std::vector<MemoryLedger> host_ledgers;  // the same of the host pool
-  std::vector<int64_t> live_at_end;        // by rank: when model and stage are gone
-  std::vector<CommunicationLog> logs;      // by rank: of all steps
+  std::vector<MemoryLedger> host_ledgers, disk_ledgers;  // the same of these pools
+  std::vector<int64_t> live_at_end;                      // by rank: when model and stage are gone
+  std::vector<CommunicationLog> logs;                    // by rank: of all steps
+  std::vector<MoveLog> moves;                            // likewise
   std::vector<std::pair<std::string, int64_t>> parameters;  // name [unit], and number of elements
   // "weight block0.up[17] of unit block0 is 0.25, not 0.125 (ratio 2); 71 of 900 differ": the first
   // difference in losses, norms, weights and master weights. Empty: all bits are the same.
@@ -79,5 +86,7 @@ Prediction predicted(const StageRunSpec& spec, bool updates = true);
 std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run);
 // The same of the rows of the log, of all steps; none of them may have been skipped.
 std::string off_the_traffic(const StageRunSpec& spec, const StageRun& run);
+// The same of moves, also where steps were skipped.
+std::string off_the_moves(const StageRunSpec& spec, const StageRun& run);
 
 }  // namespace zl::test

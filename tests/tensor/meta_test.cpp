@@ -19,11 +19,38 @@ struct Meta {
 TEST_CASE("tensors on meta use no memory, but the ledger counts them", "[tensor]") {
   Meta meta;
   const Tensor t = meta.empty({int64_t(1) << 40, 1 << 10}, Dtype::bf16);
-  CHECK((t.address() == nullptr && meta.memory.ledger().live_total() == int64_t(1) << 51));
-  CHECK(t.slice(5, {7}).address() == nullptr);
+  CHECK(meta.memory.ledger().live_total() == int64_t(1) << 51);
   CHECK_THROWS_AS(t.data<bf16>(), std::invalid_argument);
   CHECK_FALSE(meta.memory.backend().holds_data());
   CHECK_FALSE(meta.memory.backend().host_addressable());
+}
+
+TEST_CASE("blocks on meta have addresses, so that a release is paired with its allocation",
+          "[tensor]") {
+  Meta meta;
+  Memory host(Device{DeviceKind::meta}, meta_backend(), meta.events, {.pool = Pool::host});
+  std::vector<Event> seen;
+  meta.events.listen([&](const Event& e) { seen.push_back(e); });
+  {
+    const Tensor a = meta.empty({100}), b = meta.empty({100}), none = meta.empty({0}),
+                 c = Tensor::empty(host, MemoryUse::activation, {100});
+    const auto at = [](const Tensor& t) {
+      return int64_t(reinterpret_cast<uintptr_t>(t.address()));
+    };
+    CHECK((at(none) == 0 && at(a) % 64 == 0));
+    CHECK((at(b) >= at(a) + 400 && at(c) != at(a) && at(c) != at(b)));
+    CHECK(at(a.slice(5, {7})) == at(a) + 20);
+    CHECK((seen[0].count == at(a) && seen[1].count == at(b) && seen[3].count == at(c)));
+  }
+  // In reverse order, as locals are destroyed.
+  REQUIRE(seen.size() == 8);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(seen[7 - i].kind == EventKind::release);
+    CHECK(seen[7 - i].count == seen[i].count);
+  }
+  // Two blocks of one size one after the other are told apart.
+  const int64_t first = seen[0].count;
+  CHECK(int64_t(reinterpret_cast<uintptr_t>(meta.empty({100}).address())) != first);
 }
 
 TEST_CASE("the limit holds on meta, so that a plan can run out of memory", "[tensor]") {

@@ -1,9 +1,12 @@
 // Mixed precision and offload in the program.
+#include <signal.h>
+
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "tests/nn/scratch_folder.h"
 #include "tests/zerolab/process.h"
 
 using namespace cli;
@@ -165,4 +168,51 @@ TEST_CASE("compare reports host memory beside the device's, measured and predict
     CHECK(stage.contains("peak_host_bytes") != ddp);
     if (!ddp) CHECK(stage["peak_host_bytes"] == stage["predicted_peak_host_bytes"]);
   }
+}
+
+TEST_CASE(
+    "--offload nvme keeps the optimizer in a file, with the bits and bytes that are predicted",
+    "[zerolab]") {
+  const zl::ScratchFolder folder;
+  const Finished finished =
+      zerolab({"compare", "--model", "tiny", "--ranks", "3", "--steps", "2", "--precision", "bf16",
+               "--json", "--offload", "nvme", "--nvme-path", folder.path(""), "--set",
+               "zero_optimization.sub_group_size=2048"});
+  CHECK(finished.code == 0);
+  CHECK(folder.names().empty());
+  const auto json = nlohmann::json::parse(finished.out);
+  for (const auto& stage : json["stages"]) {
+    int64_t on_disk = 0, buffers = 0;
+    for (const auto& row : stage["memory"]) {
+      if (row["rank"] != 0) continue;
+      if (row["pool"] == "disk") on_disk += row["rest_bytes"].get<int64_t>();
+      const bool state = row["use"] == "optimizer_state" || row["use"] == "master_weights";
+      if (row["pool"] == "host" && state) buffers += row["peak_bytes"].get<int64_t>();
+    }
+    CHECK(on_disk == (stage["stage"] == "ddp" ? 0 : 172'032));
+    CHECK(buffers == (stage["stage"] == "ddp" ? 0 : 73'728));
+  }
+}
+
+TEST_CASE("a folder for nvme that is missing or not given is an error before the run",
+          "[zerolab]") {
+  const Finished none = train({"--stage", "zero1", "--offload", "nvme"});
+  CHECK((none.code == 2 && contains(none.err, "nvme needs nvme_path")));
+  const Finished absent =
+      train({"--stage", "zero1", "--offload", "nvme", "--nvme-path", "/absent/folder"});
+  CHECK((absent.code == 2 && contains(absent.err, "/absent/folder is not a folder")));
+  CHECK(train({"--stage", "zero1", "--offload", "disk"}).code == 2);
+}
+
+TEST_CASE("nothing is left of a run on disk that is killed", "[zerolab]") {
+  const zl::ScratchFolder folder;
+  const Finished killed = run({.arguments = {"train", "--model", "tiny", "--ranks", "2", "--stage",
+                                             "zero2", "--steps", "1000000", "--sample", "0",
+                                             "--offload", "nvme", "--nvme-path", folder.path("")},
+                               .environment = {},
+                               .watch = [](pid_t process, const std::string& err) {
+                                 if (contains(err, "step ")) ::kill(process, SIGKILL);
+                               }});
+  CHECK(killed.code == 128 + SIGKILL);
+  CHECK(folder.names().empty());
 }

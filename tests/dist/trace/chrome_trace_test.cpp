@@ -224,6 +224,35 @@ TEST_CASE(
   CHECK(arrows(trace).size() == 6);
 }
 
+TEST_CASE("a trace counts what is moved between memory spaces, and draws nothing where nothing is",
+          "[dist][moves]") {
+  std::vector<RankTrace> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    EventStream events(rank);
+    TraceRecorder recorder(100);
+    recorder.begin({}, {});
+    events.listen([&](const Event& e) { recorder.see(e); });
+    events.set_phase("step");
+    if (rank == 0) {
+      events.move(Move::host_to_device, 100);
+      events.move(Move::device_to_host, 7);
+      events.move(Move::host_to_device, 20);
+    }
+    ranks.push_back(recorder.trace());
+  }
+  std::vector<std::pair<int64_t, int64_t>> counted;
+  const Json trace = drawn(ranks);
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] != "C" || e["name"] != "moved") continue;
+    CHECK(e["pid"] == 0);
+    CHECK(e["args"]["disk read"] == 0);
+    counted.emplace_back(e["args"]["host to device"].get<int64_t>(),
+                         e["args"]["device to host"].get<int64_t>());
+  }
+  using Counted = std::vector<std::pair<int64_t, int64_t>>;
+  CHECK(counted == Counted{{0, 0}, {100, 0}, {100, 7}, {120, 7}});
+}
+
 TEST_CASE("a call in flight is drawn until its data has moved, and its wait beside the kernels",
           "[dist]") {
   const bool cut = GENERATE(false, true);  // while the rank waits

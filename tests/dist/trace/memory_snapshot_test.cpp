@@ -28,7 +28,7 @@ Traced traced(int ranks, bool offload = false) {
       gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
   spec.steps = 2;
   spec.engine.stage = StageKind::zero3;
-  spec.engine.offload_optimizer = offload;
+  spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
   spec.ranks = ranks;
   spec.data = &windows;
   const auto n = size_t(ranks);

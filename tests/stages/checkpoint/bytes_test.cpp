@@ -99,12 +99,12 @@ TEST_CASE("a save needs no memory but a snapshot's 12 bytes per parameter and ra
   CAPTURE(name(stage), offload);
   const ScratchFolder scratch;
   GptTrainingSpec plain = tiny("", stage, 3);
-  plain.engine.offload_optimizer = offload;
+  plain.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
   const TrainingResult without = run(plain);
   for (const CheckpointWrites writes :
        {CheckpointWrites::wait, CheckpointWrites::still, CheckpointWrites::snapshot}) {
     GptTrainingSpec spec = tiny(scratch.path(name(writes)), stage, 3);
-    spec.engine.offload_optimizer = offload;
+    spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
     spec.checkpoint.writes = writes;
     spec.checkpoint.save_every = 2;
     const TrainingResult with = run(spec);
@@ -129,7 +129,7 @@ TEST_CASE("where rank 0 writes for all, the others send their shards to it", "[s
   CAPTURE(name(stage), offload);
   const ScratchFolder scratch;
   GptTrainingSpec spec = tiny(scratch.path("all"), stage, 3);
-  spec.engine.offload_optimizer = offload;
+  spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
   spec.steps = 2;
   run_training(spec);
   spec.checkpoint.folder = scratch.path("rank0");

@@ -42,8 +42,8 @@ ssize_t FaultyFiles::pwrite(int file, const void* data, size_t bytes, off_t at) 
   if (fails("pwrite")) return -1;
   return FileCalls::pwrite(file, data, std::exchange(is_short_, false) ? bytes / 2 : bytes, at);
 }
-int FaultyFiles::posix_fallocate(int file, off_t bytes) {
-  return fails("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, bytes);
+int FaultyFiles::posix_fallocate(int file, off_t at, off_t bytes) {
+  return fails("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, at, bytes);
 }
 int FaultyFiles::fsync(int) { return fails("fsync") ? -1 : 0; }
 int FaultyFiles::close(int file) {
@@ -157,10 +157,11 @@ ssize_t RecordedFiles::pwrite(int file, const void* data, size_t bytes, off_t at
                          std::string(static_cast<const char*>(data), bytes)});
   return FileCalls::pwrite(file, data, bytes, at);
 }
-int RecordedFiles::posix_fallocate(int file, off_t bytes) {
+int RecordedFiles::posix_fallocate(int file, off_t at, off_t bytes) {
   const std::lock_guard lock(mutex_);
-  model_->ops.push_back({Model::Kind::reserve, model_->open_files.at(file), "", "", -1, bytes});
-  return FileCalls::posix_fallocate(file, bytes);
+  model_->ops.push_back(
+      {Model::Kind::reserve, model_->open_files.at(file), "", "", -1, at + bytes});
+  return FileCalls::posix_fallocate(file, at, bytes);
 }
 int RecordedFiles::close(int file) {
   const std::lock_guard lock(mutex_);

@@ -25,7 +25,7 @@ class FaultyFiles final : public FileCalls {
 
   int open(const std::string& path, int flags) override;
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override;
-  int posix_fallocate(int file, off_t bytes) override;
+  int posix_fallocate(int file, off_t at, off_t bytes) override;
   int fsync(int file) override;
   int close(int file) override;
   int rename(const std::string& from, const std::string& to) override;
@@ -53,7 +53,7 @@ class RecordedFiles final : public FileCalls {
 
   int open(const std::string& path, int flags) override;
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override;
-  int posix_fallocate(int file, off_t bytes) override;
+  int posix_fallocate(int file, off_t at, off_t bytes) override;
   int fsync(int file) override;
   int close(int file) override;
   int rename(const std::string& from, const std::string& to) override;

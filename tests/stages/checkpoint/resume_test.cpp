@@ -59,7 +59,8 @@ TEST_CASE("a run that stops after every step, and resumes, ends with the same bi
   GptTrainingSpec spec = checkpoint_spec(scratch.path("whole"), stage, 3);
   spec.engine.precision = precision;
   spec.engine.accumulation = 2;
-  spec.engine.offload_optimizer = offload;
+  spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
+  spec.engine.offload_param = spec.engine.offload_optimizer;
   spec.checkpoint.writes = writes;
   spec.steps = kSteps;
   const Bits whole = train_bits(spec);
@@ -100,6 +101,34 @@ TEST_CASE("a run that resumes with another stage and number of ranks has the bit
   for (const StageKind stage : kStages) CHECK(bits[stage] == bits[StageKind::ddp]);
   GptTrainingSpec anew = checkpoint_spec(scratch.path("anew"), StageKind::ddp, 3);
   CHECK(train_bits(anew).losses != bits[StageKind::ddp].losses);
+}
+
+TEST_CASE("a run resumes with other shards offloaded, and has the same bits", "[stages]") {
+  const OffloadDevice before = GENERATE(OffloadDevice::none, OffloadDevice::cpu),
+                      after = GENERATE(OffloadDevice::none, OffloadDevice::cpu);
+  const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16);
+  CAPTURE(name(before), name(after), name(precision));
+  const ScratchFolder scratch;
+  GptTrainingSpec spec = checkpoint_spec(scratch.path("whole"), StageKind::zero3, 3);
+  spec.engine.precision = precision;
+  spec.steps = 4;
+  const Bits whole = train_bits(spec);
+  spec.checkpoint.folder = spec.checkpoint.resume = scratch.path("parts");
+  spec.engine.offload_param = before;
+  spec.steps = 2;
+  run_training(spec);
+  CHECK(data_files(checkpoint_path(scratch.path("parts"), 2)) ==
+        data_files(checkpoint_path(scratch.path("whole"), 2)));
+  spec.engine.offload_param = after;
+  spec.steps = 4;
+  const Bits rest = train_bits(spec);
+  CHECK(rest.weights == whole.weights);
+  CHECK(rest.losses == std::vector(whole.losses.begin() + 2, whole.losses.end()));
+  CHECK(data_files(checkpoint_path(scratch.path("parts"), 4)) ==
+        data_files(checkpoint_path(scratch.path("whole"), 4)));
+  // The twin: two steps are another state.
+  CHECK(data_files(checkpoint_path(scratch.path("parts"), 2)) !=
+        data_files(checkpoint_path(scratch.path("whole"), 4)));
 }
 
 TEST_CASE("every window is read once when ranks and batches change at each resume", "[stages]") {

@@ -196,7 +196,8 @@ TEST_CASE(
   CHECK(says(loaded, "ds.json:4: error: zero_optimization.stag: ", "did you mean \"stage\"?"));
   CHECK(says(loaded,
              "ds.json:4: error: zero_optimization.pin_memory: unknown key; it belongs in "
-             "\"zero_optimization.offload_optimizer\" (DeepSpeed refuses it)"));
+             "\"zero_optimization.offload_optimizer\" or in \"zero_optimization.offload_param\" "
+             "(DeepSpeed refuses it)"));
   // Several blocks have "enabled", so no block is suggested.
   CHECK(says(loaded,
              "ds.json:4: error: zero_optimization.enabled: unknown key (DeepSpeed refuses it)"));

@@ -5,7 +5,8 @@
 #include "tests/stages/deepspeed/config_case.h"
 
 using config_case::errors, config_case::load, config_case::says;
-using zl::Config, zl::Dtype;
+using zl::Config, zl::Dtype, zl::engine_options, zl::EngineOptions, zl::OffloadDevice, zl::str,
+    zl::Swap;
 
 namespace {
 
@@ -108,15 +109,39 @@ TEST_CASE("the types of communication and accumulation are honoured", "[stages]"
 
 TEST_CASE("offload_optimizer is honoured for the device \"cpu\"", "[stages]") {
   const std::string at = "zero_optimization.offload_optimizer";
-  CHECK_FALSE(of({"zero_optimization.stage=2", at + "={}"}).offload_optimizer);
-  CHECK_FALSE(of({"zero_optimization.stage=2", at + ".device=none"}).offload_optimizer);
-  CHECK(of({"zero_optimization.stage=2", at + ".device=cpu"}).offload_optimizer);
-  const auto disk = load("", {"zero_optimization.stage=2", at + ".device=nvme"});
-  CHECK((disk.ok() && !disk.config.offload_optimizer));
-  CHECK(says(disk, "--set " + at + ".device: note: nvme has no effect yet"));
+  CHECK(of({"zero_optimization.stage=2", at + "={}"}).offload_optimizer == OffloadDevice::none);
+  CHECK(of({"zero_optimization.stage=2", at + ".device=none"}).offload_optimizer ==
+        OffloadDevice::none);
+  CHECK(of({"zero_optimization.stage=2", at + ".device=cpu"}).offload_optimizer ==
+        OffloadDevice::cpu);
   const auto ddp = load("", {"zero_optimization.stage=0", at + ".device=cpu"});
-  CHECK((ddp.ok() && ddp.config.offload_optimizer));
+  CHECK((ddp.ok() && ddp.config.offload_optimizer == OffloadDevice::cpu));
   CHECK(says(ddp, "--set ", "offload_optimizer: has an effect in stages 1 to 3"));
+}
+
+TEST_CASE("offload to nvme takes its folder, the size of a chunk and what overlaps", "[stages]") {
+  const std::string at = "zero_optimization.offload_optimizer";
+  CHECK(says(load("", {"zero_optimization.stage=2", at + ".device=nvme"}),
+             "--set " + at + ".device: error: nvme needs nvme_path"));
+  const auto disk =
+      load("", {"zero_optimization.stage=2", at + ".device=nvme", at + ".nvme_path=/fast",
+                "zero_optimization.sub_group_size=5000", at + ".pipeline_write=false"});
+  REQUIRE(disk.ok());
+  CHECK(disk.findings.empty());
+  CHECK(disk.config.offload_optimizer == OffloadDevice::nvme);
+  CHECK(disk.config.nvme_path == "/fast");
+  CHECK(disk.config.swap == Swap{nullptr, 5000, true, false});
+  const EngineOptions options = engine_options(disk.config);
+  CHECK((options.nvme_path == "/fast" && options.swap == disk.config.swap));
+  CHECK(of({}).swap == Swap{nullptr, 1 << 20, true, true});
+  CHECK(load("", {"zerolab.defaults=deepspeed"}).config.swap ==
+        Swap{nullptr, 1'000'000'000, false, false});
+  for (const char* key : {".nvme_path=/fast", ".pipeline_read=true", ".pipeline_write=true"})
+    CHECK(says(load("", {"zero_optimization.stage=2", at + ".device=cpu", at + key}), "--set " + at,
+               "has no effect with device cpu"));
+  CHECK(says(load("", {"zero_optimization.sub_group_size=5000"}),
+             "--set zero_optimization.sub_group_size: note: has no effect"));
+  CHECK_FALSE(load("", {"zero_optimization.sub_group_size=0"}).ok());
 }
 
 TEST_CASE("a ratio of offload is refused below stage 3, as in DeepSpeed", "[stages]") {
@@ -129,17 +154,17 @@ TEST_CASE("a ratio of offload is refused below stage 3, as in DeepSpeed", "[stag
   CHECK(says(load("", {"zero_optimization.stage=3", ratio}), "--set " + at,
              "has no effect yet: all of the optimizer state is offloaded"));
   CHECK(of({"zero_optimization.stage=2", at + R"(={"device": "cpu", "ratio": 1.0})"})
-            .offload_optimizer);
+            .offload_optimizer == OffloadDevice::cpu);
 }
 
 TEST_CASE("the older names of offload are mapped, and refused beside the newer ones", "[stages]") {
   const auto old = load("", {"zero_optimization.stage=2", "zero_optimization.cpu_offload=true"});
-  CHECK((old.ok() && old.config.offload_optimizer));
+  CHECK((old.ok() && old.config.offload_optimizer == OffloadDevice::cpu));
   CHECK(says(old,
              "--set zero_optimization.cpu_offload: warning: is deprecated: write "
              "\"offload_optimizer\": {\"device\": \"cpu\"}"));
-  CHECK_FALSE(load("", {"zero_optimization.stage=2", "zero_optimization.cpu_offload=false"})
-                  .config.offload_optimizer);
+  CHECK(load("", {"zero_optimization.stage=2", "zero_optimization.cpu_offload=false"})
+            .config.offload_optimizer == OffloadDevice::none);
   CHECK(says(load("", {"zero_optimization.stage=2", "zero_optimization.cpu_offload=true",
                        "zero_optimization.offload_optimizer={}"}),
              "--set zero_optimization.cpu_offload: error: ",
@@ -148,8 +173,41 @@ TEST_CASE("the older names of offload are mapped, and refused beside the newer o
       load("", {"zero_optimization.cpu_offload_param=true", "zero_optimization.offload_param={}"}),
       "--set zero_optimization.cpu_offload_param: error: ",
       "offload_param replaces it, and is given too"));
-  CHECK(says(load("", {"zero_optimization.cpu_offload_param=true"}),
-             "--set zero_optimization.cpu_offload_param: note: has no effect yet"));
+  const auto old_param =
+      load("", {"zero_optimization.stage=3", "zero_optimization.cpu_offload_param=true"});
+  CHECK((old_param.ok() && old_param.config.offload_param == OffloadDevice::cpu));
+  CHECK(says(old_param,
+             "--set zero_optimization.cpu_offload_param: warning: is deprecated: write "
+             "\"offload_param\": {\"device\": \"cpu\"}"));
+}
+
+TEST_CASE("offload_param is honoured for the devices \"cpu\" and \"nvme\", in stage 3",
+          "[stages]") {
+  const std::string at = "zero_optimization.offload_param";
+  const auto with = [&](const char* stage, const char* device) {
+    return load("", {zl::str("zero_optimization.stage=", stage), zl::str(at, ".device=", device)});
+  };
+  CHECK(with("3", "cpu").config.offload_param == OffloadDevice::cpu);
+  CHECK(with("3", "cpu").findings.empty());
+  CHECK(with("3", "cpu").config.offload_optimizer == OffloadDevice::none);
+  CHECK(with("3", "none").config.offload_param == OffloadDevice::none);
+  CHECK(zl::engine_options(with("3", "cpu").config).offload_param == OffloadDevice::cpu);
+  CHECK((with("2", "cpu").ok() && says(with("2", "cpu"), "--set " + at, "in stage 3 only")));
+  CHECK((!with("3", "nvme").ok() &&
+         says(with("3", "nvme"), "--set " + at + ".device: error: ", "nvme needs nvme_path")));
+  const std::string nvme = R"(={"device": "nvme", "nvme_path": "/fast"})";
+  const auto disk = load("", {"zero_optimization.stage=3", at + nvme});
+  CHECK((disk.findings.empty() && disk.config.offload_param == OffloadDevice::nvme));
+  CHECK(zl::engine_options(disk.config).nvme_path == "/fast");
+  const std::string other = "zero_optimization.offload_optimizer" + nvme;
+  CHECK(load("", {"zero_optimization.stage=3", at + nvme, other}).findings.empty());
+  CHECK(says(load("", {"zero_optimization.stage=3", other, at + nvme, at + ".nvme_path=/slow"}),
+             "--set " + at + ".nvme_path: error: ", "a rank makes one file"));
+  const auto quantised = load("", {"zero_optimization.stage=3", at + ".device=cpu",
+                                   "zero_optimization.zero_quantized_weights=true"});
+  CHECK((!quantised.ok() && says(quantised, "--set " + at, "quantizes its parameter shard")));
+  const auto preset = load("", {"zerolab.as=fsdp2", at + ".device=cpu"});
+  CHECK((!preset.ok() && says(preset, "--set " + at, "is not imitated by fsdp2")));
 }
 
 TEST_CASE(
@@ -197,16 +255,6 @@ TEST_CASE("the keys of reports are honoured", "[stages]") {
   CHECK((board.tensorboard.enabled && board.tensorboard.output_path == "a" &&
          board.tensorboard.job_name == "DeepSpeedJobName"));
   CHECK((!none.tensorboard.enabled && !board.csv_monitor.enabled));
-}
-
-TEST_CASE("activation_checkpointing is one note that names the key to write instead", "[stages]") {
-  const auto loaded =
-      load("", {R"(activation_checkpointing={"partition_activations": true, "profile": true})"});
-  CHECK(loaded.findings.size() == 1);
-  CHECK(says(loaded,
-             "--set activation_checkpointing: note: has no effect: write \"zerolab\": "
-             "{\"recompute\": \"full\"}"));
-  CHECK(load("", {R"(activation_checkpointing={"enabled": false})"}).findings.empty());
 }
 
 TEST_CASE("a key that DeepSpeed refuses is an error where it is on, a warning where it is off",

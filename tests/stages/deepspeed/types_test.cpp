@@ -60,6 +60,9 @@ zl::LoadedConfig load_with(const ConfigKey& key, const std::string& value) {
   if (key.text.starts_with("stage 3:") || key.path().ends_with("zero_hpz_partition_size") ||
       key.path() == "zerolab.replicas")
     sets.push_back("zero_optimization.stage=3");
+  if (key.path().ends_with("sub_group_size"))
+    sets.push_back(
+        R"(zero_optimization={"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}})");
   if (std::string(key.block) == "fp16") sets.push_back("fp16.enabled=true");
   sets.push_back(key.path() + "=" + value);
   return load("", sets);
@@ -200,7 +203,7 @@ TEST_CASE("a finding about a wrong value says what was expected", "[stages]") {
   };
   for (const Case& c : std::vector<Case>{
            {"zero_optimization.overlap_comm=maybe", "true or false, not the string \"maybe\""},
-           {"zero_optimization.sub_group_size=5.5", "a whole number of at least 0, not 5.5"},
+           {"zero_optimization.sub_group_size=5.5", "a whole number of at least 1, not 5.5"},
            {"zero_optimization.offload_optimizer.device=gpu",
             "one of \"none\", \"cpu\", \"nvme\", not the string \"gpu\""},
            {"zero_optimization.offload_optimizer.ratio=2", "a number from 0 to 1, not 2"},

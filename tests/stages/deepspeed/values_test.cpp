@@ -27,6 +27,7 @@ std::set<std::string> honoured() {
   for (const ConfigKey& key : zl::config_keys())
     if (key.use == ConfigUse::honoured && key.type.kind != zl::ConfigType::Kind::object &&
         key.path() != "zero_optimization.cpu_offload" &&
+        key.path() != "zero_optimization.cpu_offload_param" &&
         zl::find_config_key(key.block, "stage3_" + std::string(key.key)) == nullptr)
       keys.insert(key.path());
   return keys;

@@ -204,7 +204,7 @@ Trained train(const ExploredCase& c, StageKind stage, const TrainOptions& option
   spec.engine.precision = c.dtype;
   if (c.dtype != Dtype::f32) spec.engine.grad_accum_dtype = Dtype::f32;
   spec.engine.reproducible = c.reproducible;
-  spec.engine.offload_optimizer = c.offload;
+  spec.engine.offload_optimizer = c.offload ? OffloadDevice::cpu : OffloadDevice::none;
   spec.engine.reduce_bucket_size = spec.engine.allgather_bucket_size = c.bucket;
   spec.engine.overlap = c.overlap;
   spec.micro_batch = 1;

@@ -161,7 +161,7 @@ Verdict judge_peak(const StageEvidence& evidence) {
   for (int r = 0; r < evidence.c.ranks; ++r)
     for (int i = 0; i < kMemoryUses; ++i) {
       const MemoryUse use = MemoryUse(i);
-      if (!has_closed_formula(use)) continue;
+      if (!has_closed_formula(use, Pool::device)) continue;
       const int64_t is = int64_t(evidence.of_rank("peak", r)[size_t(i)]);
       const int64_t must = s.prediction.device.peak_of(use);
       if (is == must) continue;

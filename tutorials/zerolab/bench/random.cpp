@@ -55,7 +55,10 @@ const std::vector<std::vector<std::string>> kOptions = {
     {"", "zero_optimization.allgather_bucket_size=700",
      "zero_optimization.allgather_bucket_size=5e8"},
     {"", "zero_optimization.offload_optimizer.device=cpu"},
-    {"", "zerolab.recompute=none", "zerolab.recompute=full"},
+    {"", "zerolab.recompute=none", "zerolab.recompute=full",
+     "activation_checkpointing.number_checkpoints=1",
+     "activation_checkpointing.cpu_checkpointing=true",
+     "activation_checkpointing.partition_activations=true zerolab.replicated_micro_batches=true"},
     {"", "optimizer.type=Adam optimizer.params.adam_w_mode=false", "optimizer.type=SGD",
      "optimizer.type=SGD optimizer.params.momentum=0.9"},
     {"", "optimizer.params.weight_decay=0.1",
@@ -267,6 +270,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   bench.require_subcommand(1);
   add_bench_machine(bench, invocation);
   add_bench_comm(bench, invocation);
+  add_bench_disk(bench, invocation);
   add_bench_kernels(bench, invocation);
   add_bench_step(bench, invocation);
   add_bench_random(bench, invocation);

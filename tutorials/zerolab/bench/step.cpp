@@ -243,7 +243,7 @@ int bench_step(StepOptions options) {
   const RunSetup& setup = points.front().setup;
   require_input(!options.profile || !setup.device.on_gpus(),
                 "--profile times CPU kernels; for a GPU use nsys, or --trace of 'zerolab train'");
-  require_input(!options.profile || !setup.spec.engine.offload_optimizer,
+  require_input(!options.profile || setup.spec.engine.offload_optimizer == OffloadDevice::none,
                 "--profile times kernels on the device; leave out offload_optimizer");
   if (!options.quiet) note_reports_of_train(setup.config, "bench step");
   if (!options.csv.empty()) PendingFile{options.csv};  // fails now if the file cannot be written

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutorials/zerolab/bench/step.h"
+#include "tutorials/zerolab/run/preflight.h"
 
 namespace zl::cli {
 

@@ -62,6 +62,10 @@ Dtype read_precision(const std::string& text) {
   return types[choose(text, {"fp32", "bf16", "fp16"})];
 }
 
+OffloadDevice read_offload(const std::string& text) {
+  return OffloadDevice(choose(text, {"none", "cpu", "nvme"}));
+}
+
 std::vector<StageKind> read_stages(const std::string& text) {
   std::vector<StageKind> stages;
   for (size_t begin = 0; begin <= text.size();) {
@@ -124,6 +128,19 @@ void add_settings_flags(Flags& flags, RunOptions& options) {
       "same N × A: gradients are added one after another in fp32, which costs memory and\n"
       "traffic ('zerolab plan' says how much)",
       options.reproducible);
+  flags.value("--offload", "WHERE",
+              "optimizer state in host memory (cpu), in a file (nvme), or none of it (none): key\n"
+              "zero_optimization.offload_optimizer.device; the bits stay the same",
+              [&](const auto& text) { options.offload = read_offload(text); });
+  flags.value("--nvme-path", "DIR",
+              "the folder of nvme's file, which has no name and ends with the run; choose a fast\n"
+              "local disk. Its space is taken before the first step",
+              [&](const auto& text) { options.nvme_path = text; });
+  flags.value(
+      "--offload-param", "WHERE",
+      "parameter shards of stage 3 in host memory (cpu), in a file (nvme) or on the device\n"
+      "(none): key zero_optimization.offload_param.device; the bits stay the same",
+      [&](const auto& text) { options.offload_param = read_offload(text); });
 }
 
 void add_run_flags(Flags& flags, RunOptions& options) {
@@ -139,9 +156,11 @@ void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyo
   flags.value("--device-memory", "SIZE",
               "memory limit of each rank, such as 64MiB" + beyond + " (default none)",
               [&](const auto& text) { options.device_memory = read_size(text); });
-  flags.value("--host-memory", "SIZE",
-              "limit of the host memory of each rank, used by offload_optimizer (default none)",
-              [&](const auto& text) { options.host_memory = read_size(text); });
+  flags.value(
+      "--host-memory", "SIZE",
+      "limit of the host memory of each rank, which offload_optimizer and offload_param use\n"
+      "(default none)",
+      [&](const auto& text) { options.host_memory = read_size(text); });
 }
 
 void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several) {

@@ -45,6 +45,8 @@ struct RunOptions {
   std::optional<int64_t> steps;
   std::optional<uint64_t> seed;
   bool separate_master = false, reproducible = false;
+  std::optional<OffloadDevice> offload, offload_param;
+  std::string nvme_path;  // "": not given
   std::optional<Dtype> precision;
 
   std::optional<std::string> model;
@@ -67,6 +69,7 @@ std::string variants_help();
 StageKind read_stage(const std::string& text);
 // "bf16". Throws InputError with the list otherwise.
 Dtype read_precision(const std::string& text);
+OffloadDevice read_offload(const std::string& text);
 // "zero1,zero3": a list of them, returned in the order of the stages without doubles.
 std::vector<StageKind> read_stages(const std::string& text);
 // "paper,deepspeed-1": presets, and with "paper" the stages that they change. Throws InputError.

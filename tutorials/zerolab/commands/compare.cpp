@@ -14,6 +14,7 @@
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/report/step_timeline.h"
+#include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_trace.h"
 #include "tutorials/zerolab/run/stage_meter.h"

@@ -13,6 +13,7 @@
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/commands/compare.h"
+#include "tutorials/zerolab/run/preflight.h"
 
 namespace zl::cli {
 namespace {

@@ -242,7 +242,8 @@ int explain(const ConfigOptions& options) {
 struct InitOptions {
   StageKind stage = StageKind::zero2;
   Dtype precision = Dtype::f32;
-  bool offload = false;  // of the optimizer state; not in ddp
+  bool offload = false;                               // of the optimizer state; not in ddp
+  OffloadDevice offload_param = OffloadDevice::none;  // of parameter shards; only in zero3
   std::string out;
   bool force = false;
 };
@@ -259,12 +260,18 @@ std::string config_template(const InitOptions& options) {
              options.offload ? str("\n    // Optimizer state is in host memory", shard,
                                    ".\n    \"offload_optimizer\": {\"device\": \"cpu\"},")
                              : "",
+             options.offload_param == OffloadDevice::cpu
+                 ? "\n    // Parameter shards are in host memory."
+                   "\n    \"offload_param\": {\"device\": \"cpu\"},"
+                 : "",
              kTail);
 }
 
 int init(const InitOptions& options) {
   if (options.offload && options.stage == StageKind::ddp)
     throw UsageError("--offload has no effect in ddp; use --stage zero1, zero2 or zero3");
+  if (options.offload_param != OffloadDevice::none && options.stage != StageKind::zero3)
+    throw UsageError("--offload-param has an effect in zero3 only; use --stage zero3");
   const std::string text = config_template(options);
   if (options.out.empty()) return std::fputs(text.c_str(), stdout), 0;
   require_output_file(options.out, "", options.force);
@@ -327,6 +334,14 @@ void add_config(CLI::App& app, Invocation& invocation) {
   flags.value("--precision", "TYPE", "fp32, bf16 or fp16 (default fp32)",
               [options](const auto& text) { options->precision = read_precision(text); });
   flags.toggle("--offload", "optimizer state in host memory", options->offload);
+  flags.value("--offload-param", "WHERE",
+              "parameter shards of zero3 in host memory (cpu) or on the device (none)",
+              [options](const auto& text) {
+                options->offload_param = read_offload(text);
+                require_input(options->offload_param != OffloadDevice::nvme,
+                              "'config init' knows no folder for nvme; take cpu, then write "
+                              "\"nvme\" and \"nvme_path\" into the file");
+              });
   flags.value("--out", "FILE", "write to FILE instead of stdout; an existing file is refused",
               [options](const auto& text) { options->out = text; });
   flags.toggle("--force", "replace FILE if it exists", options->force);

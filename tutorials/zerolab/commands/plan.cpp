@@ -13,6 +13,7 @@
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
+#include "tutorials/zerolab/plan/plan_sections.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_json.h"
 #include "tutorials/zerolab/report/run_page.h"
@@ -31,6 +32,7 @@ struct PlanOptions : RunOptions {
   std::vector<StageKind> stages = {kStages, kStages + 4};
   std::optional<double> parameters;
   std::optional<DeviceKind> as;
+  SectionOptions sections;
 };
 
 DeviceKind read_as(const std::string& text) {
@@ -173,6 +175,15 @@ void print_and_write(const PlanOptions& options, const RunReport& report, const 
     std::printf("\n%s\n", printable("Files: " + folder->file("report.html")).c_str());
 }
 
+// Of --estimate.
+int gpus_of_node(const PlanOptions& options, int ranks) {
+  const int gpus = options.ranks_per_node > 0 ? options.ranks_per_node : ranks;
+  if (options.sections.estimate && ranks % gpus != 0)
+    throw UsageError(str("--ranks-per-node ", gpus, " does not divide the ", ranks,
+                         " ranks; DeepSpeed's estimate takes equal nodes"));
+  return gpus;
+}
+
 int plan_parameters(const PlanOptions& options, const Config& config, int ranks,
                     const std::string& out) {
   refuse_flags_of_models(options);
@@ -187,8 +198,12 @@ int plan_parameters(const PlanOptions& options, const Config& config, int ranks,
       .micro_batches = config.accumulation,
       .device_memory = options.device_memory,
       .reproducible = config.reproducible};
-  const std::string json = closed_json(plan, options.stages),
-                    text = closed_text(plan, options.stages);
+  std::string json = closed_json(plan, options.stages), text = closed_text(plan, options.stages);
+  add_sections(options.sections, options.stages,
+               {.parameters = int64_t(*options.parameters),
+                .ranks_per_node = gpus_of_node(options, ranks),
+                .nodes = ranks / gpus_of_node(options, ranks)},
+               text, json);
   std::optional<RunFolder> folder;
   if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
   print_and_write(
@@ -220,7 +235,9 @@ std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
 int plan(PlanOptions options) {
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
-  require_groups_used(options, options.stages);
+  RunOptions groups = options;
+  if (options.sections.estimate) groups.ranks_per_node = 0;  // DeepSpeed's estimate counts nodes
+  require_groups_used(groups, options.stages);
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
@@ -241,7 +258,8 @@ int plan(PlanOptions options) {
         "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
         "out");
   spec.device = options.as.value_or(nccl ? DeviceKind::cuda : DeviceKind::cpu);
-  require_threads_used(spec.device, options.threads, loaded.config.offload_optimizer);
+  require_threads_used(spec.device, options.threads,
+                       loaded.config.offload_optimizer != OffloadDevice::none);
   set_compute_threads(options.threads);
   spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
@@ -256,7 +274,8 @@ int plan(PlanOptions options) {
   if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
   std::vector<StagePlan> plans;
   for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
-  const std::string json = plan_json(plans, spec), text = plan_text(plans, spec, model.name);
+  std::string json = plan_json(plans, spec), text = plan_text(plans, spec, model.name);
+  add_sections(options.sections, options.stages, spec, gpus_of_node(options, ranks), text, json);
   RunReport report{.kind = "plan",
                    .device = str("none: a dry run for ", name(spec.device)),
                    .settings = text,
@@ -288,6 +307,7 @@ Examples:
   zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
   zerolab plan --model gpt2 --set zero_optimization.overlap_comm=true
   zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
+  zerolab plan --model gpt2 --ranks 16 --ranks-per-node 8 --estimate
   zerolab plan --model gpt2 --ranks 8 --out plans/gpt2
 
 Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen,
@@ -320,6 +340,19 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_memory_flags(flags, options, ", to see which stages fit");
   add_save_flags(flags, options);
   add_model_flags(flags, options);
+  flags.group("More tables, behind the plan");
+  flags.toggle("--estimate",
+               "what DeepSpeed's estimate_zero2/3_model_states_mem_needs_all_live() say, beside "
+               "the\nexact bytes; --ranks-per-node is the GPUs of a node (default: all ranks)",
+               options.sections.estimate);
+  flags.toggle("--buffers", "the fp32 buffer in which 16-bit gradients are reduced, by its size",
+               options.sections.buffers);
+  flags.toggle("--fragmentation",
+               "address space of all blocks with first fit and best fit, in one arena and with\n"
+               "chunks for activations that wait for backward and for gradients",
+               options.sections.fragmentation);
+  flags.toggle("--paper", "the ZeRO paper's figures, computed, and where they do not follow",
+               options.sections.paper);
   flags.group("Output");
   flags.name("--out", "DIR",
              "folder for report.html and report.json; must not hold a run (default: none)",

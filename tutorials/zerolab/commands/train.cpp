@@ -14,6 +14,7 @@
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/report/train_report.h"
+#include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_checkpoints.h"
 #include "tutorials/zerolab/run/run_outputs.h"
 #include "tutorials/zerolab/run/run_reports.h"
@@ -321,7 +322,7 @@ constexpr const char* kFooter =
     R"(Settings without a flag are given by --config or --set, with DeepSpeed's names:
   train_micro_batch_size_per_gpu (B, default 4), gradient_accumulation_steps (A, default 1),
   gradient_clipping, optimizer, scheduler, fp16, bf16, communication_data_type, data_types,
-  zero_optimization with offload_optimizer, and the block "zerolab".
+  zero_optimization with offload_optimizer and offload_param, and the block "zerolab".
 'zerolab config explain' lists all of them, and 'zerolab config init' writes a file.
 steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor and tensorboard print and write as
 in DeepSpeed.

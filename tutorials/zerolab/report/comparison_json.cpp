@@ -107,6 +107,8 @@ Json outcome(const StageOutcome& s) {
     json.update(
         {{"peak_host_bytes", s.peak_host}, {"predicted_peak_host_bytes", s.predicted_peak_host}});
   json["communication"] = communication(s.traffic, true);
+  if (!s.moves.empty())
+    json["moves"] = moves_json<Json>(s.moves, int64_t(s.steps.size()), MoveColumns::both);
   json["seconds_per_step"] = s.seconds_per_step;
   json["communication_time"] = communication_time(s);
   return json;
@@ -138,7 +140,7 @@ uint64_t data_hash(const RunSetup& setup) {
   const GptTrainingSpec& spec = setup.spec;
   const int64_t rows = spec.micro_batch, T = setup.windows->block_size(),
                 epoch = (setup.windows->training() + rows - 1) / rows,
-                run = spec.steps * spec.engine.accumulation * spec.ranks;
+                run = spec.steps * spec.engine.accumulation * readers(setup.config, spec.ranks);
   std::vector<int32_t> ids(size_t(rows * T)), targets(ids.size());
   uint64_t hash = 0xcbf29ce484222325;
   for (int64_t j = 0; j < std::min(epoch, run); ++j) {
@@ -231,6 +233,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec
     if (p.peak_host > 0) stage["predicted_peak_host_bytes"] = Json::array({p.peak_host});
     stage["predicted_init_peak_total_bytes"] = Json::array({p.init_peak_total});
     stage["communication"] = communication(p.traffic, false);
+    if (!p.moves.empty()) stage["moves"] = moves_json<Json>(p.moves, 1, MoveColumns::predicted);
     stage["checkpoint"] = checkpoint_json<Json>(p.checkpoint);
     if (p.overlap) stage["overlap_cost"] = setting_cost(*p.overlap);
     if (p.reproducible) stage["reproducible_cost"] = setting_cost(*p.reproducible);

@@ -113,6 +113,29 @@ std::string deviation(StageKind stage, const GradientDeviation& d) {
              digits(d.value_of_ddp, 7), " (ratio ", digits(d.value / d.value_of_ddp, 4), "). ");
 }
 
+// What rank 0 moves between memory spaces in a step, on average over the steps; the rows that are
+// off the prediction count all ranks and steps.
+void move_rows(Table& table, const Comparison& c) {
+  for (int i = 0; i < kMoves; ++i) {
+    const Move move = Move(i);
+    const auto moved = [move](const StageOutcome& s) {
+      return moved_bytes(s.moves, move, &MoveRow::bytes) /
+             std::max<int64_t>(1, int64_t(s.steps.size()));
+    };
+    const auto off = [move](const StageOutcome& s) {
+      int64_t bytes = 0;
+      for (const MoveRow& r : s.moves)
+        if (r.move == move) bytes += r.bytes - r.predicted_bytes;
+      return bytes;
+    };
+    if (std::ranges::none_of(c.stages, moved) && std::ranges::none_of(c.stages, off)) continue;
+    row(table, str(name(move), " per rank and step"),
+        [&](const StageOutcome& s) { return human_bytes(moved(s)); });
+    row(table, "  off the prediction by",
+        [&](const StageOutcome& s) { return signed_bytes(off(s)); });
+  }
+}
+
 // Where no stage made an update, equal weights say little.
 std::string untrained_note(const Comparison& c) {
   for (const StageOutcome& s : c.stages)
@@ -200,6 +223,33 @@ std::string baseline_line(const ComparisonReport& report) {
   return printable("DIFFERENT from " + report.baseline + ": " + report.baseline_difference + "\n");
 }
 
+void memory_sections(Table& table, const Comparison& c) {
+  const auto section = [&](const char* title, Pool pool, auto measured, auto predicted) {
+    table.heading(title);
+    memory_rows(table, c, pool, measured, predicted);
+  };
+  const auto peaks = [&](auto measured, auto predicted) {
+    row(table, "all uses at one instant",
+        [=](const StageOutcome& s) { return human_bytes((s.*measured)[0]); });
+    row(table, "  off the prediction by",
+        [=](const StageOutcome& s) { return signed_bytes((s.*measured)[0] - (s.*predicted)[0]); });
+  };
+  section("memory of rank 0 in steady state", Pool::device, &MemoryRow::rest,
+          &MemoryRow::predicted_rest);
+  section("each use at its own peak", Pool::device, &MemoryRow::peak, &MemoryRow::predicted_peak);
+  peaks(&StageOutcome::peak_total, &StageOutcome::predicted_peak_total);
+  if (std::ranges::any_of(
+          c.stages, [](const StageOutcome& s) { return !s.out_of_memory && s.peak_host[0] > 0; })) {
+    section("host memory of rank 0 in steady state", Pool::host, &MemoryRow::rest,
+            &MemoryRow::predicted_rest);
+    peaks(&StageOutcome::peak_host, &StageOutcome::predicted_peak_host);
+  }
+  const auto is_on_disk = [](const MemoryRow& r) { return r.pool == Pool::disk; };
+  if (std::ranges::any_of(c.stages,
+                          [&](const auto& s) { return std::ranges::any_of(s.memory, is_on_disk); }))
+    section("on disk, of rank 0", Pool::disk, &MemoryRow::rest, &MemoryRow::predicted_rest);
+}
+
 }  // namespace
 
 std::string comparison_text(const ComparisonReport& report, const Terminal& terminal) {
@@ -225,26 +275,7 @@ std::string comparison_text(const ComparisonReport& report, const Terminal& term
     row(table, "gathered weights: part of bound", [](const StageOutcome& s) {
       return s.weights_part_of_bound ? digits(*s.weights_part_of_bound, 2) : "-";
     });
-  const auto section = [&](const char* title, Pool pool, auto measured, auto predicted) {
-    table.heading(title);
-    memory_rows(table, c, pool, measured, predicted);
-  };
-  const auto peaks = [&](auto measured, auto predicted) {
-    row(table, "all uses at one instant",
-        [=](const StageOutcome& s) { return human_bytes((s.*measured)[0]); });
-    row(table, "  off the prediction by",
-        [=](const StageOutcome& s) { return signed_bytes((s.*measured)[0] - (s.*predicted)[0]); });
-  };
-  section("memory of rank 0 in steady state", Pool::device, &MemoryRow::rest,
-          &MemoryRow::predicted_rest);
-  section("each use at its own peak", Pool::device, &MemoryRow::peak, &MemoryRow::predicted_peak);
-  peaks(&StageOutcome::peak_total, &StageOutcome::predicted_peak_total);
-  if (std::ranges::any_of(
-          c.stages, [](const StageOutcome& s) { return !s.out_of_memory && s.peak_host[0] > 0; })) {
-    section("host memory of rank 0 in steady state", Pool::host, &MemoryRow::rest,
-            &MemoryRow::predicted_rest);
-    peaks(&StageOutcome::peak_host, &StageOutcome::predicted_peak_host);
-  }
+  memory_sections(table, c);
   table.heading("");
   const auto sent = [](const StageOutcome& s) { return sent_bytes(s.traffic, &TrafficRow::sent); };
   row(table, "sent per rank and step", [&](const auto& s) { return human_bytes(sent(s)); });
@@ -253,6 +284,7 @@ std::string comparison_text(const ComparisonReport& report, const Terminal& term
   row(table, "  off the prediction by", [&](const StageOutcome& s) {
     return signed_bytes(sent(s) - sent_bytes(s.traffic, &TrafficRow::predicted_sent));
   });
+  move_rows(table, c);
   row(table, "ms per step (median)",
       [](const StageOutcome& s) { return milliseconds(s.seconds_per_step); });
   row(table, "  spent waiting (rank)", [](const StageOutcome& s) { return waiting(s); });

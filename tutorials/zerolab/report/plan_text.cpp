@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "stages/predict/prediction_rows.h"
 #include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -14,6 +15,20 @@ int64_t need(const StagePlan& p) { return std::max(p.peak_total, p.init_peak_tot
 
 // [B] per step.
 int64_t sent(const StagePlan& p) { return sent_bytes(p.traffic, &TrafficRow::predicted_sent); }
+
+// [B] per step.
+int64_t moved(const StagePlan& p, Move move) {
+  return moved_bytes(p.moves, move, &MoveRow::predicted_bytes);
+}
+
+// Those that a stage makes.
+std::vector<Move> moves_of(const std::vector<StagePlan>& plans) {
+  std::vector<Move> moves;
+  for (int i = 0; i < kMoves; ++i)
+    if (std::ranges::any_of(plans, [i](const StagePlan& p) { return moved(p, Move(i)) > 0; }))
+      moves.push_back(Move(i));
+  return moves;
+}
 
 std::string fit(const StagePlan& p, int64_t limit) {
   if (p.out_of_memory && p.out_of_memory->pool == Pool::host) return "no, too much for the host";
@@ -82,10 +97,27 @@ std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& s
          "activation checkpointing (--set zerolab.recompute=full).\n";
 }
 
-}  // namespace
+// What waits for backward, by the closed formulas; "" where no input is checkpointed.
+std::string checkpointed_line(const TrainingSpec& spec) {
+  const KeptInputs inputs = prediction_input(spec).kept_inputs;
+  if (inputs.elements.empty()) return "";
+  CommunicationLog log;
+  add_input_gathers(log, inputs);
+  int64_t sent = 0;
+  for (const auto& [key, traffic] : log.rows()) sent += traffic.sent_bytes();
+  std::string text =
+      str("activation checkpointing: ", plural(int64_t(inputs.elements.size()), "input"),
+          " of a micro-batch, ", with_commas(kept_bytes(inputs)), " B of a rank, ",
+          inputs.elements.size() == 1 ? "waits" : "wait", " for backward on the ",
+          inputs.on_host ? "host" : "device");
+  if (const int64_t bytes = returned_bytes(inputs); bytes > 0)
+    text += str("; one that comes back takes ", with_commas(bytes), " B");
+  if (sent > 0) text += str("; a rank sends ", with_commas(sent), " B per micro-batch for them");
+  return text + "\n";
+}
 
-std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec,
-                      const std::string& model) {
+// The run, and what its model states take in all.
+std::string head(const GptTrainingSpec& spec, const std::string& model) {
   const OptimizerBytes state = optimizer_bytes(spec.engine.optimizer, spec.engine.precision);
   const int64_t e = size_of(spec.engine.precision),
                 g = spec.engine.reproducible
@@ -103,9 +135,17 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
                          : spec.transport == Transport::mpi ? "; with MPI"
                                                             : "",
                          "\n");
-  text += str("model states without sharding: ", e + g + state.state + state.master,
-              " bytes per parameter = parameter ", e, " + gradient ", g, " + optimizer ",
-              state.state, state.master ? str(" + master weights ", state.master) : "", "\n\n");
+  return text + str("model states without sharding: ", e + g + state.state + state.master,
+                    " bytes per parameter = parameter ", e, " + gradient ", g, " + optimizer ",
+                    state.state, state.master ? str(" + master weights ", state.master) : "", "\n",
+                    checkpointed_line(spec), "\n");
+}
+
+}  // namespace
+
+std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec,
+                      const std::string& model) {
+  const std::string text = head(spec, model);
   StageTable<StagePlan> table(plans, "rank 0");
   const auto bytes = [&](MemoryUse use, int64_t MemoryRow::*column) {
     return [=](const StagePlan& p) { return bytes_of(p.memory, Pool::device, use, column); };
@@ -130,7 +170,10 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
     row("on the host, steady state", rest(Pool::host));
     row("on the host, peak of a step", [](const StagePlan& p) { return p.peak_host; });
   }
+  if (std::ranges::any_of(plans, rest(Pool::disk))) row("on disk", rest(Pool::disk));
   row("sent per step", sent);
+  for (const Move move : moves_of(plans))
+    row(str(name(move), " per step"), [move](const StagePlan& p) { return moved(p, move); });
   row("a checkpoint on disk", [](const StagePlan& p) { return p.checkpoint.disk; });
   row("  on the host, wait or still", [](const StagePlan& p) { return p.checkpoint.buffer; });
   row("  on the host, snapshot", [](const StagePlan& p) { return p.checkpoint.snapshot; });

@@ -2,7 +2,7 @@
 // JSON library stays out of headers.
 #pragma once
 
-#include "stages/predict/closed_form.h"
+#include "stages/predict/prediction_rows.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
@@ -29,6 +29,24 @@ Json checkpoint_json(const CheckpointBytes& bytes) {
   return {{"disk_bytes", bytes.disk},
           {"host_bytes",
            {{"wait", bytes.buffer}, {"still", bytes.buffer}, {"snapshot", bytes.snapshot}}}};
+}
+
+// Moves between memory spaces by rank, of a step on average. Of train, which predicts nothing, the
+// measured columns; of plan the predicted ones; of compare both.
+enum class MoveColumns { measured, predicted, both };
+template <class Json>
+Json moves_json(const std::vector<MoveRow>& rows, int64_t steps, MoveColumns columns) {
+  Json list = Json::array();
+  for (const MoveRow& row : rows) {
+    Json json{{"rank", row.rank}, {"move", name(row.move)}};
+    if (columns != MoveColumns::predicted)
+      json.update({{"moves_per_step", row.number / steps}, {"bytes_per_step", row.bytes / steps}});
+    if (columns != MoveColumns::measured)
+      json.update({{"predicted_moves_per_step", row.predicted_number / steps},
+                   {"predicted_bytes_per_step", row.predicted_bytes / steps}});
+    list.push_back(json);
+  }
+  return list;
 }
 
 }  // namespace zl::cli

@@ -55,4 +55,11 @@ inline int64_t sent_bytes(const std::vector<TrafficRow>& rows, int64_t TrafficRo
   return sum;
 }
 
+// [B] that rank 0 moves so, in all steps of the rows.
+inline int64_t moved_bytes(const std::vector<MoveRow>& rows, Move move, int64_t MoveRow::*column) {
+  for (const MoveRow& row : rows)
+    if (row.rank == 0 && row.move == move) return row.*column;
+  return 0;
+}
+
 }  // namespace zl::cli

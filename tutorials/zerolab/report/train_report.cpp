@@ -1,6 +1,7 @@
 #include "tutorials/zerolab/report/train_report.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "stages/train/comparison.h"
@@ -56,8 +57,10 @@ std::string memory_text(const TrainingResult& result) {
       result.ranks, {}, [](const RankReport& rank) { return rank.rest.peak_total(); });
   const std::string of =
       result.ranks.size() > 1 ? " on rank " + std::to_string(most - result.ranks.begin()) : "";
-  const std::string text = ledger_text("memory", of, most->rest);
-  return most->host.peak_total() > 0 ? text + ledger_text("host memory", of, most->host) : text;
+  std::string text = ledger_text("memory", of, most->rest);
+  if (most->host.peak_total() > 0) text += ledger_text("host memory", of, most->host);
+  if (most->disk.peak_total() > 0) text += ledger_text("disk", of, most->disk);
+  return text;
 }
 
 std::string sample_text(const TextSample& sample) {
@@ -81,9 +84,8 @@ std::string sample_text(const TextSample& sample) {
 Json memory_json(const TrainingResult& result) {
   Json rows = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    for (const Pool pool : {Pool::device, Pool::host}) {
-      const MemoryLedger& ledger =
-          pool == Pool::host ? result.ranks[rank].host : result.ranks[rank].rest;
+    for (const Pool pool : {Pool::device, Pool::host, Pool::disk}) {
+      const MemoryLedger& ledger = result.ranks[rank].of(pool);
       for (int i = 0; i < kMemoryUses; ++i) {
         const auto use = MemoryUse(i);
         if (ledger.peak(use) == 0) continue;
@@ -113,6 +115,24 @@ Json traffic_json(const TrainReport& report) {
     if (!key.group.empty()) rows.back()["group"] = key.group;
   }
   return rows;
+}
+
+std::vector<MoveRow> measured_moves(const TrainingResult& result) {
+  std::vector<MoveRow> all;
+  for (size_t rank = 0; rank < result.ranks.size(); ++rank)
+    std::ranges::copy(move_rows(int(rank), result.ranks[rank].moves, {}, {}),
+                      std::back_inserter(all));
+  return all;
+}
+
+// Of rank 0.
+std::string moves_text(const TrainingResult& result) {
+  std::string text;
+  for (const MoveRow& row : measured_moves(result))
+    if (row.rank == 0)
+      text += str(text.empty() ? "" : ", ", human_bytes(row.bytes / int64_t(result.steps.size())),
+                  " ", name(row.move));
+  return text.empty() ? "" : row("moved", "per rank and step: " + text);
 }
 
 // Of the whole run, by rank and collective, with the parts until all ranks had come, and in which
@@ -193,7 +213,7 @@ std::string text_report(const TrainReport& report) {
                                     : "; try a smaller learning rate"));
   text += row("speed", str(short_number(double(sum.tokens) / sum.seconds), " tokens/s, ",
                            milliseconds(sum.seconds / double(made)), " ms per step"));
-  text += memory_text(report.result);
+  text += memory_text(report.result) + moves_text(report.result);
   if (report.files.empty()) text += row("files", "none; --out DIR keeps metrics and weights");
   for (const std::string& file : report.files)
     text += row(&file == &report.files[0] ? "files" : "", printable(file));
@@ -257,6 +277,9 @@ std::string json_report(const TrainReport& report) {
     json["peak_total_bytes"].push_back(rank.rest.peak_total());
   json["communication"] = traffic_json(report);
   json["communication_seconds"] = communication_seconds(report.result);
+  if (const auto moves = measured_moves(report.result); !moves.empty())
+    json["moves"] =
+        moves_json<Json>(moves, int64_t(report.result.steps.size()), MoveColumns::measured);
   const auto file = [&](size_t i) {
     return i < report.files.size() ? Json(report.files[i]) : Json(nullptr);
   };

@@ -117,7 +117,8 @@ void RunReports::monitor(const StepRecord& record, double next_lr,
                                  {"elapsed_time_ms_backward_inner", times->backward_inner},
                                  {"elapsed_time_ms_backward_allreduce", times->backward_allreduce},
                                  {"elapsed_time_ms_step", times->step}});
-  const int64_t samples = record.step * config_.micro_batch * config_.accumulation * spec_.ranks;
+  const int64_t samples =
+      record.step * config_.micro_batch * config_.accumulation * readers(config_, spec_.ranks);
   const auto write = [&](auto& files) {
     if (files) try {
         for (const auto& [value, number] : values) files->add(value, samples, number);

@@ -1,19 +1,18 @@
 #include "tutorials/zerolab/run/run_setup.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 
 #include "nn/data/corpus.h"
 #include "nn/gpt.h"
 #include "stages/deepspeed/config.h"
 #include "stages/deepspeed/json_text.h"
-#include "stages/predict/dry_run.h"
 #include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
-#include "tutorials/zerolab/run/machine.h"
 #include "tutorials/zerolab/run/run_checkpoints.h"
 
 namespace zl::cli {
@@ -191,6 +190,14 @@ void require_link(const RunOptions& options, const RunSetup& setup) {
       "; add --device cpu --backend threads, or leave them out");
 }
 
+// ", 2 checkpoints, inputs partitioned"; "" where every block's input stays on the device.
+std::string describe_checkpointing(const Config& config) {
+  return str(config.checkpoints > 0 ? ", " + plural(config.checkpoints, "checkpoint") : "",
+             config.partition_activations ? ", inputs partitioned" : "",
+             config.cpu_checkpointing ? ", inputs on the host" : "",
+             config.replicated_micro_batches ? ", the same micro-batches on all ranks" : "");
+}
+
 // "100 MB/s for each rank, 50 us per call".
 std::string describe(const Link& link) {
   std::string text;
@@ -200,33 +207,25 @@ std::string describe(const Link& link) {
   return text;
 }
 
-// The memory that `ranks` ranks need of one GPU or of the machine.
-struct Demand {
-  int64_t each = 0, host = 0;  // [B] of a rank; of these, for offloaded tensors
-  int64_t here = 0;            // [B] left there; 0: unknown
-  int ranks = 1;
-  std::string where;
-  Pool pool = Pool::device;
-};
-
-void require_memory(StageKind stage, const Demand& d) {
-  if (d.here == 0 || d.each <= d.here / std::max(d.ranks, 1)) return;
-  throw OutOfMemory(
-      str(name(stage), " needs ", human_bytes(d.each), " per rank",
-          d.host > 0 ? str(", ", human_bytes(d.host), " of them for offloaded tensors") : "",
-          ", so ", human_bytes(d.each * d.ranks), " on ", plural(d.ranks, "rank"), ", but ",
-          d.where, " has ", human_bytes(d.here),
-          " left; nothing was started. Try a smaller model or reduce_bucket_size, --set "
-          "train_micro_batch_size_per_gpu=1, --set zerolab.recompute=full, "
-          "or 'zerolab plan', which needs no memory."),
-      0, d.pool, "initialize", "", d.each);
-}
-
 }  // namespace
 
 LoadedConfig load_settings(const RunOptions& options, int ranks) {
   std::vector<std::string> sets = options.sets;
   if (options.reproducible) sets.push_back("zerolab.reproducible=true");  // checked with the rest
+  const bool to_disk =
+      options.offload == OffloadDevice::nvme || options.offload_param == OffloadDevice::nvme;
+  if (!options.nvme_path.empty() && !to_disk)
+    throw UsageError(
+        "--nvme-path is the folder of --offload nvme or --offload-param nvme; give one of "
+        "them too, or set nvme_path in the configuration");
+  const auto offload = [&](const char* key, const std::optional<OffloadDevice>& device) {
+    if (device) sets.push_back(str("zero_optimization.", key, ".device=", name(*device)));
+    if (!options.nvme_path.empty() && device == OffloadDevice::nvme)
+      sets.push_back(
+          str("zero_optimization.", key, ".nvme_path=", in_quotes(options.nvme_path, SIZE_MAX)));
+  };
+  offload("offload_optimizer", options.offload);
+  offload("offload_param", options.offload_param);
   LoadedConfig loaded = load_config({.file = options.config_file,
                                      .sets = std::move(sets),
                                      .ranks = ranks,
@@ -251,40 +250,6 @@ std::optional<ConfiguredModel> configured_model(const RunOptions& options,
                          origin == loaded.origins.end() ? "" : origin->second};
 }
 
-void require_memory(const GptTrainingSpec& spec, const RunSetup& setup,
-                    const std::vector<StageKind>& stages) {
-  const DeviceChoice& device = setup.device;
-  const std::optional<LaunchedRank>& process = setup.backend.process;
-  const int ranks_here = process ? process->local_size : spec.ranks;
-  for (const StageKind stage : stages) {
-    GptTrainingSpec dry = spec;
-    dry.engine.stage = stage;
-    dry.weights = nullptr;
-    dry.device_memory = 0;  // the run itself checks this limit, and names rank, unit and phase
-    const RankReport rank = dry_run(dry, 0);  // throws beyond --host-memory
-    const int64_t host = rank.host.peak_total(),
-                  each = std::max(rank.rest.peak_total(), rank.init_peak_total);
-    for (size_t i = 0; i < device.gpus.size(); ++i) {
-      const int ranks = process ? 1 : device.ranks_on(i, spec.ranks);
-      if (ranks == 0) continue;
-      const Gpu& gpu = device.gpus[i];
-      const std::string where = str("GPU ", gpu.index, " (", gpu.name, ")");
-      require_memory(stage, {.each = each,
-                             .here = gpu.available,
-                             .ranks = ranks,
-                             .where = where,
-                             .pool = Pool::device});
-    }
-    const bool apart = device.on_gpus();  // else both pools use the machine's memory
-    require_memory(stage, {.each = host + (apart ? 0 : each),
-                           .host = host,
-                           .here = available_memory(),
-                           .ranks = ranks_here,
-                           .where = "this machine",
-                           .pool = host > each || apart ? Pool::host : Pool::device});
-  }
-}
-
 void note_reports_of_train(const Config& config, const char* command) {
   std::string keys;
   const auto add = [&](bool asked, const char* key) {
@@ -302,7 +267,7 @@ void note_reports_of_train(const Config& config, const char* command) {
 }
 
 GptTrainingSpec spec_of(const ModelChoice& model, const Config& config) {
-  GptTrainingSpec spec = gpt_spec(model.model, model.window, config.recompute);
+  GptTrainingSpec spec = gpt_spec(model.model, model.window, config.recompute, config.checkpoints);
   spec.engine = engine_options(config);
   spec.micro_batch = config.micro_batch;
   spec.steps = config.steps;
@@ -322,7 +287,8 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
 
   setup.device = process ? choose_device_of_process(options, config.precision, process->local_rank)
                          : choose_device(options, config.precision, ranks);
-  require_threads_used(setup.device.kind, setup.device.threads, config.offload_optimizer);
+  require_threads_used(setup.device.kind, setup.device.threads,
+                       config.offload_optimizer != OffloadDevice::none);
   setup.backend = choose_backend(options, setup.device, ranks, process);
   setup.model = choose_model(options, configured_model(options, loaded));
   require_link(options, setup);
@@ -361,7 +327,7 @@ std::string describe(const RunSetup& setup, const std::vector<StageKind>& compar
   const StageKind stage = config.stage.value_or(StageKind::ddp);
   const GptConfig& m = spec.model;
   const Windows& windows = *setup.windows;
-  const int64_t per_step = config.micro_batch * config.accumulation * spec.ranks;
+  const int64_t per_step = config.micro_batch * config.accumulation * readers(config, spec.ranks);
   const double epochs = double(per_step * config.steps) / double(windows.training());
   std::string text = str("model   ", setup.model.name, ": ", plural(m.layers, "layer"), ", ",
                          plural(m.heads, "head"), ", width ", m.width, ", ",
@@ -384,9 +350,14 @@ std::string describe(const RunSetup& setup, const std::vector<StageKind>& compar
       with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ",
       config.accumulation, " × N ", spec.ranks, "; ", describe_precision(config),
       config.reproducible ? ", reproducible sums" : "",
-      config.offload_optimizer ? ", optimizer on the host (except ddp's)" : "",
+      config.offload_optimizer == OffloadDevice::cpu    ? ", optimizer on the host (except ddp's)"
+      : config.offload_optimizer == OffloadDevice::nvme ? ", optimizer on disk (except ddp's)"
+                                                        : "",
+      config.offload_param == OffloadDevice::cpu    ? ", parameters on the host (stage 3)"
+      : config.offload_param == OffloadDevice::nvme ? ", parameters on disk (stage 3)"
+                                                    : "",
       config.recompute == Recompute::selective ? "" : str(", recompute ", name(config.recompute)),
-      "\n");
+      describe_checkpointing(config), "\n");
   text += groups_line(config, spec.ranks, compared.empty() ? std::vector{stage} : compared);
   if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
   if (!setup.backend.on_threads())

@@ -43,11 +43,6 @@ GptTrainingSpec spec_of(const ModelChoice& model, const Config& config);
 RunSetup set_up_run(const RunOptions& options, int ranks,
                     const std::optional<LaunchedRank>& process = {});
 
-// Throws OutOfMemory if one of `stages` needs more than this machine, one of its GPUs or
-// --host-memory has. The system would otherwise kill the run in the middle.
-void require_memory(const GptTrainingSpec& spec, const RunSetup& setup,
-                    const std::vector<StageKind>& stages);
-
 // Four lines about a run: model, data, ranks and batch, update; more for groups, GPUs, processes
 // and a simulated link. `compared`: the stages that run instead of the setup's.
 std::string describe(const RunSetup& setup, const std::vector<StageKind>& compared = {});

@@ -1,0 +1,266 @@
+// Optimizer state on disk: the bits of state in memory, and bytes as predicted.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <limits>
+#include <thread>
+
+#include "nn/gpt.h"
+#include "stages/predict/dry_run.h"
+#include "stages/predict/prediction_rows.h"
+#include "stages/train/gpt_spec.h"
+#include "tensor/kernels.h"
+#include "tests/stages/stage_run.h"
+#include "tests/tensor/io/swap_case.h"
+
+using namespace zl;
+using namespace zl::test;
+
+namespace {
+
+StageRunSpec on_disk(StageKind stage, Dtype dtype, int64_t sub_group = 1024) {
+  StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .model = {.blocks = 3}};
+  spec.options.dtype = dtype;
+  spec.nvme = true;
+  spec.swap.sub_group_size = sub_group;
+  return spec;
+}
+
+StageKind any_sharded() { return GENERATE(StageKind::zero1, StageKind::zero2, StageKind::zero3); }
+
+// [B] that a rank reads in a step, and writes.
+int64_t swapped(const StageRun& run, Move move, int steps) {
+  return run.moves[0].of(move).bytes / steps;
+}
+
+}  // namespace
+
+TEST_CASE("state on disk, in host memory and on the device gives the same bits", "[stages]") {
+  const StageKind stage = any_sharded();
+  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
+  const int micro_batches = GENERATE(1, 3);
+  const double max_norm = GENERATE(0.0, 0.5);
+  StageRunSpec spec = on_disk(stage, dtype);
+  spec.micro_batches = micro_batches, spec.max_norm = max_norm, spec.nvme = false;
+  spec.model = {.block_twice = true, .unused_parameter = true};
+  if (dtype == Dtype::f16) spec.scale = 1024;
+  CAPTURE(name(stage), name(dtype), micro_batches, max_norm);
+  const StageRun none = run_stage(spec);
+  spec.offload = true;
+  CHECK(run_stage(spec).same_bits(none));
+  spec.nvme = true;
+  for (const int64_t sub_group : {1, 2048, 1'000'000'000}) {
+    spec.swap.sub_group_size = sub_group;
+    CHECK(run_stage(spec).same_bits(none));
+  }
+  spec.lr *= 1.01;
+  CHECK(run_stage(spec).difference(none) != "");
+}
+
+TEST_CASE(
+    "serial and pipelined updates, any optimizer and a separate master copy have the same "
+    "bits on disk",
+    "[stages]") {
+  const StageKind stage = any_sharded();
+  StageRunSpec spec = on_disk(stage, GENERATE(Dtype::f32, Dtype::bf16));
+  spec.options.optimizer.kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
+  spec.options.optimizer.momentum = 0.9;
+  spec.options.optimizer.separate_master = GENERATE(false, true);
+  spec.options.reproducible = GENERATE(false, true);
+  spec.nvme = false;
+  const StageRun none = run_stage(spec);
+  spec.nvme = true;
+  for (const bool read : {false, true})
+    for (const bool write : {false, true}) {
+      spec.swap.pipeline_read = read, spec.swap.pipeline_write = write;
+      CHECK(run_stage(spec).same_bits(none));
+    }
+}
+
+TEST_CASE("state on disk takes the bytes of the formulas in every pool, and moves them once a step",
+          "[stages]") {
+  const StageKind stage = any_sharded();
+  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
+  const int ranks = GENERATE(1, 3);
+  const int64_t sub_group = GENERATE(1, 2048, 1'000'000'000);
+  StageRunSpec spec = on_disk(stage, dtype, sub_group);
+  spec.ranks = ranks;
+  const StageRun run = run_stage(spec);
+  CAPTURE(name(stage), name(dtype), ranks, sub_group);
+  CHECK(off_the_prediction(spec, run) == "");
+  CHECK(off_the_moves(spec, run) == "");
+  const MemoryLedger& disk = run.disk_ledgers[0];
+  CHECK(disk.live(MemoryUse::optimizer_state) > 0);
+  CHECK((disk.live(MemoryUse::master_weights) > 0) == (dtype == Dtype::bf16));
+  CHECK(run.host_ledgers[0].live(MemoryUse::optimizer_state) == 0);
+  CHECK(run.ledgers[0].peak(MemoryUse::optimizer_state) == 0);
+  for (const Move move : {Move::disk_read, Move::disk_write})
+    CHECK(swapped(run, move, spec.steps) == disk.live_total());
+  for (const int64_t live : run.live_at_end) CHECK(live == 0);
+}
+
+// round_up(shard, 1,024), summed over the units, and three chunks: counted by hand from the sizes
+// of the models' units.
+TEST_CASE("bytes on disk, in host buffers and per step of three models", "[stages]") {
+  struct Row {
+    const char* model;
+    int ranks;
+    int64_t sub_group, step[2], buffers[2];  // [B] with two tensors in fp32, with three in bf16
+  };
+  for (const Row& row :
+       {Row{"tiny", 3, 2048, {114'688, 172'032}, {49'152, 73'728}},
+        Row{"small", 3, 16'384, {2'269'184, 3'403'776}, {393'216, 589'824}},
+        Row{"gpt2", 4, 1 << 20, {248'938'496, 373'407'744}, {25'165'824, 37'748'736}}}) {
+    for (const bool master : {false, true}) {
+      GptTrainingSpec spec = gpt_spec(named_gpt(row.model));
+      spec.engine.stage = StageKind::zero2;
+      spec.engine.offload_optimizer = OffloadDevice::nvme;
+      spec.engine.nvme_path = "/not used by a dry run";
+      spec.engine.swap.sub_group_size = row.sub_group;
+      spec.engine.precision = master ? Dtype::bf16 : Dtype::f32;
+      spec.ranks = row.ranks, spec.micro_batch = 1;
+      const Prediction p = predict(prediction_input(spec));
+      const RankReport dry = dry_run(spec, 0);
+      const auto sum = [](const auto& of, auto bytes) {
+        return (of.*bytes)(MemoryUse::optimizer_state) + (of.*bytes)(MemoryUse::master_weights);
+      };
+      CAPTURE(row.model, master);
+      CHECK(dry.moves.of(Move::disk_read).bytes == row.step[master]);
+      CHECK(dry.moves.of(Move::disk_write).bytes == row.step[master]);
+      CHECK(dry.disk.live_total() == row.step[master]);
+      CHECK(sum(p.disk, &Prediction::PoolBytes::rest_of) == row.step[master]);
+      CHECK(sum(dry.host, &MemoryLedger::peak) == row.buffers[master]);
+      CHECK(sum(p.host, &Prediction::PoolBytes::peak_of) == row.buffers[master]);
+      CHECK(sum(dry.host, &MemoryLedger::live) == 0);
+    }
+  }
+}
+
+TEST_CASE("parameter shards on disk change no bit, and take and move the bytes of the formulas",
+          "[stages]") {
+  StageRunSpec spec = on_disk(GENERATE(StageKind::zero3, StageKind::hsdp, StageKind::zero3_hpz),
+                              GENERATE(Dtype::f32, Dtype::bf16), 2048);
+  spec.ranks = 4;
+  if (spec.stage != StageKind::zero3) spec.options.ranks_per_node = 2;
+  spec.options.optimizer.separate_master = GENERATE(false, true);
+  spec.micro_batches = GENERATE(1, 3);
+  spec.nvme = false;
+  const StageRun none = run_stage(spec);
+  spec.nvme_param = true;
+  for (const auto& [offload, nvme] : {std::pair{false, false}, {true, false}, {false, true}}) {
+    spec.offload = offload, spec.nvme = nvme;
+    const StageRun run = run_stage(spec);
+    CAPTURE(name(spec.stage), offload, nvme);
+    CHECK(run.same_bits(none));
+    CHECK(off_the_prediction(spec, run) == "");
+    CHECK(off_the_moves(spec, run) == "");
+    CHECK(run.disk_ledgers[0].live(MemoryUse::parameter) > 0);
+    CHECK(run.ledgers[0].live(MemoryUse::parameter) < none.ledgers[0].live(MemoryUse::parameter));
+  }
+  spec.options.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1'000'000};
+  CHECK(run_stage(spec).same_bits(none));
+}
+
+TEST_CASE("a skipped step reads and writes nothing, and has the peaks of one that is made",
+          "[stages]") {
+  StageRunSpec spec = on_disk(any_sharded(), Dtype::bf16);
+  spec.steps = 1;
+  const StageRun made = run_stage(spec);
+  spec.after_backward = [](Stage& s, OddModel& model, Communicator&, Memory&) {
+    kernel::fill(std::numeric_limits<double>::infinity(), kept_gradient(s.state(model.units()[1])));
+  };
+  const StageRun skipped = run_stage(spec);
+  REQUIRE(skipped.skipped == std::vector<bool>{true});
+  for (int i = 0; i < kMemoryUses; ++i)
+    CHECK(skipped.host_ledgers[1].peak(MemoryUse(i)) == made.host_ledgers[1].peak(MemoryUse(i)));
+  CHECK(skipped.host_ledgers[1].peak_total() == made.host_ledgers[1].peak_total());
+  CHECK(made.moves[1].of(Move::disk_read).bytes > 0);
+  CHECK(skipped.moves[1].of(Move::disk_read).bytes == 0);
+  CHECK(skipped.moves[1].of(Move::disk_write).bytes == 0);
+}
+
+TEST_CASE("100 steps on disk open no files and keep no bytes", "[stages]") {
+  StageRunSpec spec = on_disk(StageKind::zero3, Dtype::f32);
+  spec.ranks = 2, spec.micro_batches = 1, spec.steps = 100;
+  std::vector<int64_t> files, bytes;
+  spec.after_step = [&](Stage& stage, OddModel&, Communicator& comm, Memory&) {
+    if (comm.rank() != 0) return;
+    files.push_back(open_files());
+    bytes.push_back(stage.options().placement.optimizer->ledger().live_total());
+  };
+  const StageRun run = run_stage(spec);
+  REQUIRE(files.size() == 100);
+  CHECK(files == std::vector<int64_t>(100, files[0]));
+  CHECK(bytes == std::vector<int64_t>(100, bytes[0]));
+  CHECK(swapped(run, Move::disk_read, 100) == run.disk_ledgers[0].live_total());
+}
+
+TEST_CASE(
+    "a fault of one rank's disk ends all ranks with its name and reason, and a short or "
+    "interrupted call does not",
+    "[stages]") {
+  struct Case {
+    SwapFault fault;
+    const char *function, *says;
+  };
+  const Case c = GENERATE(
+      Case{SwapFault::io_error, "pread", "Input/output error"},
+      Case{SwapFault::io_error, "pwrite", "Input/output error"},
+      Case{SwapFault::no_space, "posix_fallocate", "no disk space for"},
+      Case{SwapFault::no_space, "pwrite", "No space left on device"},
+      Case{SwapFault::end_of_file, "pread", "ends before"},
+      Case{SwapFault::io_error, "open", "no file can be made"},
+      Case{SwapFault::short_transfer, "pread", ""}, Case{SwapFault::short_transfer, "pwrite", ""},
+      Case{SwapFault::interrupted, "pread", ""}, Case{SwapFault::interrupted, "open", ""},
+      Case{SwapFault::interrupted, "posix_fallocate", ""},
+      Case{SwapFault::interrupted, "pwrite", ""});
+  const FastFolder folder;
+  StageRunSpec spec = on_disk(StageKind::zero2, Dtype::bf16);
+  spec.steps = 2;
+  const StageRun right = run_stage(spec);
+  SwapCalls calls;  // of rank 1
+  calls.fault = c.fault, calls.function = c.function, calls.at = 0;
+  spec.backends = [&](int rank) {
+    RankBackends backends = backends_of_rank();
+    backends.disk =
+        rank == 1 ? make_disk_backend(folder.path(""), calls) : make_disk_backend(folder.path(""));
+    return backends;
+  };
+  REQUIRE(run_stage(spec).same_bits(right));
+  const int64_t all = calls.calls(c.function);
+  REQUIRE(all > 0);
+  for (const int64_t at : {int64_t(1), (all + 1) / 2, all}) {
+    SwapCalls each;
+    each.fault = c.fault, each.function = c.function, each.at = at;
+    spec.backends = [&](int rank) {
+      RankBackends backends = backends_of_rank();
+      backends.disk =
+          rank == 1 ? make_disk_backend(folder.path(""), each) : make_disk_backend(folder.path(""));
+      return backends;
+    };
+    CAPTURE(int(c.fault), c.function, at, all);
+    if (*c.says == '\0') {
+      CHECK(run_stage(spec).same_bits(right));
+      continue;
+    }
+    const std::string sentence = sentence_of([&] { run_stage(spec); });
+    CAPTURE(sentence);
+    CHECK(sentence.find(c.says) != std::string::npos);
+    CHECK(sentence.find(folder.path("")) != std::string::npos);
+  }
+}
+
+TEST_CASE("nvme needs a disk, and stages that shard nothing need none", "[stages]") {
+  EngineOptions options{.stage = StageKind::zero1, .offload_optimizer = OffloadDevice::nvme};
+  EventStream events;
+  Memory host({}, cpu_backend(), events, {.pool = Pool::host});
+  Memory disk({DeviceKind::meta}, meta_backend(), events, {.pool = Pool::disk});
+  CHECK(needs_disk(options));
+  CHECK_THROWS_AS(stage_options(options, &host), InputError);
+  CHECK_THROWS_AS(stage_options(options, &host, &host), InputError);
+  CHECK(stage_options(options, &host, &disk).placement.swap.disk == &disk);
+  options.swap.sub_group_size = 0;
+  CHECK_THROWS_AS(stage_options(options, &host, &disk), InputError);
+  options.stage = StageKind::ddp;
+  CHECK_FALSE(needs_disk(options));
+  CHECK(stage_options(options, &host).placement.swap.disk == nullptr);
+}

@@ -1,0 +1,108 @@
+// The closed formulas of moves, counted on paper: units of 4, 2, 3 and 1 times U, and GPT-2.
+#include "stages/predict/move_forms.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "nn/gpt.h"
+
+using namespace zl;
+
+namespace {
+
+constexpr int N = 3;
+constexpr int64_t U = 1024 * N, kShard = U / N;
+using Total = MoveLog::Total;
+
+PredictionInput of(StageKind stage, Dtype dtype = Dtype::bf16) {
+  return {.stage = stage,
+          .ranks = N,
+          .dtype = dtype,
+          .optimizer = {8, dtype == Dtype::f32 ? 0 : 4},
+          .offload_optimizer = OffloadDevice::cpu,
+          .units = {4 * U, 2 * U, 3 * U, 1 * U}};
+}
+
+Total up(const PredictionInput& in) { return predict(in).moves.of(Move::host_to_device); }
+Total down(const PredictionInput& in) { return predict(in).moves.of(Move::device_to_host); }
+
+}  // namespace
+
+TEST_CASE("an offloaded optimizer takes gradients from the device, and gives parameters back",
+          "[stages][moves]") {
+  // zero1: once per step, however many micro-batches.
+  PredictionInput in = of(StageKind::zero1);
+  in.micro_batches = 3;
+  CHECK(down(in) == Total{4, 2 * 10 * kShard});  // gradients in bf16
+  CHECK(up(in) == Total{4, 2 * 10 * kShard});
+  // zero2 and zero3: gradients once per micro-batch.
+  for (const StageKind stage : {StageKind::zero2, StageKind::zero3}) {
+    in.stage = stage;
+    CHECK(down(in) == Total{3 * 4, 3 * 2 * 10 * kShard});
+    CHECK(up(in) == Total{4, 2 * 10 * kShard});
+    CHECK(predict(in).update_moves.of(Move::device_to_host) == Total{});  // not of the update
+    CHECK(predict(in).update_moves.of(Move::host_to_device) == up(in));
+  }
+  // Without master weights the optimizer reads the parameters, too.
+  CHECK(down(of(StageKind::zero1, Dtype::f32)) == Total{8, (4 + 4) * 10 * kShard});
+  CHECK(down(of(StageKind::zero2, Dtype::f32)) == Total{8, (4 + 4) * 10 * kShard});
+  // ddp offloads nothing.
+  CHECK(predict(of(StageKind::ddp)).moves == MoveLog{});
+}
+
+TEST_CASE("moved gradients have the type in which they are reduced", "[stages][moves]") {
+  PredictionInput in = of(StageKind::zero2);
+  in.gradient_dtype = Dtype::f32;  // reduced in it, too
+  CHECK(down(in).bytes == 4 * 10 * kShard);
+  in.communication_dtype = Dtype::bf16;
+  CHECK(down(in).bytes == 2 * 10 * kShard);
+  // Reproducible sums continue from the fp32 shard, which goes to the device and back.
+  in = of(StageKind::zero3);
+  in.reproducible = true;
+  CHECK(down(in).bytes == 4 * 10 * kShard);
+  CHECK(up(in).bytes == (4 + 2) * 10 * kShard);
+}
+
+TEST_CASE("offloaded parameters are copied before each gather, and back only from the device",
+          "[stages][moves]") {
+  PredictionInput in = of(StageKind::zero3);
+  in.offload_param = OffloadDevice::cpu;
+  in.micro_batches = 2;
+  // Root once and each block twice, per micro-batch: 4 + 2 (2 + 3 + 1) = 16.
+  CHECK(up(in) == Total{2 * 7, 2 * 2 * 16 * kShard});
+  CHECK(down(in) == Total{2 * 4, 2 * 2 * 10 * kShard});  // gradients alone
+  CHECK(predict(in).update_moves == MoveLog{});
+  // The last block stays unsharded between forward and backward.
+  in.overlap.max_reuse_distance = 1;
+  CHECK(up(in) == Total{2 * 6, 2 * 2 * 15 * kShard});
+  in.overlap.max_reuse_distance = 0;
+  // With the optimizer on the device parameters go there and back.
+  in.offload_optimizer = OffloadDevice::none;
+  CHECK(up(in) == Total{2 * 7, 2 * 2 * 16 * kShard});
+  CHECK(down(in) == Total{4, 2 * 10 * kShard});
+  in.optimizer = {8, 0};  // no master weights: they are read
+  CHECK(up(in) == Total{2 * 7 + 4, 2 * 2 * 16 * kShard + 2 * 10 * kShard});
+  // Other stages compute with full parameters.
+  in.stage = StageKind::zero2;
+  CHECK(predict(in).moves == MoveLog{});
+}
+
+TEST_CASE("GPT-2 on 4 ranks in bf16 copies 104,747,136 B per rank and micro-batch",
+          "[stages][moves]") {
+  Gpt gpt(named_gpt("gpt2"));
+  PredictionInput in{.stage = StageKind::zero3,
+                     .ranks = 4,
+                     .dtype = Dtype::bf16,
+                     .optimizer = {8, 4},
+                     .offload_optimizer = OffloadDevice::cpu,
+                     .offload_param = OffloadDevice::cpu,
+                     .units = padded_unit_sizes(gpt.units(), 4)};
+  CHECK(up(in).bytes == 104'747'136);
+  // e Ψ/4 of gradients, and nothing of parameters.
+  int64_t all = 0;
+  for (const int64_t n : in.units) all += n;
+  CHECK(down(in).bytes == 2 * all / 4);
+  in.micro_batches = 3;
+  CHECK(up(in).bytes == 3 * 104'747'136);
+  CHECK(predict(in).device.rest_of(MemoryUse::parameter) == 0);
+  CHECK(predict(in).host.rest_of(MemoryUse::parameter) == 2 * all / 4);
+}
