@@ -3,7 +3,7 @@
 //
 // Using it needs no header of MPI: the headers of two MPIs cannot be in one program, and their
 // libraries need not be on the machine where it starts. Functions that return const char* return
-// null on success, else an error message (except library()), valid until the next call. No function
+// null on success, else an error message, valid until the next call. No function
 // waits, except init(), finalize() and make_group(). One thread at a time may be inside.
 #pragma once
 
@@ -24,8 +24,7 @@ struct MpiApi {
   MpiKind kind{};
   const char* compiled_for = "";  // the header's version, "4.1.4"
 
-  const char* (*library)() = nullptr;  // the first line of MPI_Get_library_version
-  const char* (*init)() = nullptr;     // MPI_Init_thread, and a communicator of all ranks
+  const char* (*init)() = nullptr;  // MPI_Init_thread, and a communicator of all ranks
   const char* (*finalize)() = nullptr;
   int (*rank)() = nullptr;
   int (*size)() = nullptr;
@@ -48,7 +47,7 @@ struct MpiApi {
   const char* (*test)(MpiRequest* requests, int count, bool* done) = nullptr;
 };
 
-inline constexpr int kAbiVersion = 2;                          // of this table
+inline constexpr int kAbiVersion = 3;                          // of this table
 inline constexpr int64_t kMaxMessageBytes = int64_t(1) << 30;  // MPI counts in int
 inline constexpr const char* kMpiEntry = "zerolab_mpi";        // the plugin's function: the table
 

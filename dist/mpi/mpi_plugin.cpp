@@ -57,14 +57,6 @@ MPI_Datatype raw(MpiType type) {
   return type == MpiType::i32 ? MPI_INT32_T : type == MpiType::f32 ? MPI_FLOAT : MPI_DOUBLE;
 }
 
-const char* library() {
-  static char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-  int length = 0;
-  if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "";
-  text[std::strcspn(text, "\n")] = '\0';
-  return text;
-}
-
 const char* init() {
   int level = 0;
   if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level))
@@ -172,7 +164,7 @@ constexpr MpiApi kTable {
 #else
   .kind = MpiKind::mpich, .compiled_for = MPICH_VERSION,
 #endif
-  .library = library, .init = init, .finalize = finalize, .rank = rank, .size = size,
+  .init = init, .finalize = finalize, .rank = rank, .size = size,
   .largest_tag = largest_tag, .make_group = make_group, .send = send, .receive = receive,
   .all_reduce = all_reduce, .reduce_scatter = reduce_scatter, .test = test
 };

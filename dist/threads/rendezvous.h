@@ -9,7 +9,7 @@
 // another rank reads: failures are noticed only at a first gate. Transports that move data
 // themselves use a third gate: it opens when all ranks have issued the call.
 //
-// A group of ranks has a rendezvous of its own gates and queues. It shares the rest with that of
+// A group of ranks has a rendezvous with separate gates and queues. It shares the rest with that of
 // the run: failure, flight recorders, and which ranks have ended. Ranks are numbered as in the
 // group, and in texts as in the run.
 //

@@ -1,4 +1,4 @@
-// Groups of ranks that are threads, each with an NCCL communicator of its own in the fake.
+// Groups of ranks that are threads, each with a separate NCCL communicator in the fake.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

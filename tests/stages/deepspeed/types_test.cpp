@@ -61,8 +61,10 @@ zl::LoadedConfig load_with(const ConfigKey& key, const std::string& value) {
       key.path() == "zerolab.replicas")
     sets.push_back("zero_optimization.stage=3");
   if (key.path().ends_with("sub_group_size"))
-    sets.push_back(
-        R"(zero_optimization={"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}})");
+    for (const char* set :
+         {"zero_optimization.stage=1",
+          R"(zero_optimization.offload_optimizer={"device": "nvme", "nvme_path": "/x"})"})
+      sets.push_back(set);
   if (std::string(key.block) == "fp16") sets.push_back("fp16.enabled=true");
   sets.push_back(key.path() + "=" + value);
   return load("", sets);
