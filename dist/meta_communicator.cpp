@@ -1,5 +1,7 @@
 #include "dist/meta_communicator.h"
 
+#include <utility>
+
 #include "dist/ordered/ordered_reduction.h"
 #include "tensor/error.h"
 
@@ -9,26 +11,43 @@ namespace {
 class MetaCommunicator final : public Communicator {
  public:
   MetaCommunicator(int rank, int size, EventStream& events, bool scratch)
-      : Communicator(rank, size, events), scratch_(scratch) {}
+      : Communicator(rank, size, events), scratch_(scratch), issued_(std::make_shared<Issued>()) {}
   MetaCommunicator(MetaCommunicator& all, const Split& split)
-      : Communicator(all, split), scratch_(all.scratch_) {}
+      : Communicator(all, split), scratch_(all.scratch_), issued_(all.issued_) {}
+
+  void begin_group() override { issued_->in_group = true; }
+  void end_group() override {
+    issued_->in_group = false;
+    for (const auto& [communicator, call] : std::exchange(issued_->calls, {}))
+      communicator->all_ranks_came(call);
+  }
 
   int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
     return scratch_ ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
   }
 
  private:
-  Work complete(const Call& call) {
-    all_ranks_came(call);
-    return {};
+  // Calls of a group, which other communicators of the run may make too. They meet at its end.
+  struct Issued {
+    bool in_group = false;
+    std::vector<std::pair<MetaCommunicator*, Call>> calls;
+  };
+
+  // In flight until its wait(), as on a GPU: so the events say where a program waits.
+  Work issue(
+      const Call& call, std::function<void()> finish = [] {}) {
+    if (issued_->in_group)
+      issued_->calls.emplace_back(this, call);
+    else
+      all_ranks_came(call);
+    return Work(std::move(finish));
   }
   Work reduce(const Tensor& tensor, const Call& call) {
     const int64_t bytes = reduction_scratch_bytes(call.count, call.dtype);
-    if (bytes == 0) return complete(call);
+    if (bytes == 0) return issue(call);
     Tensor scratch = Tensor::empty(tensor.memory(), MemoryUse::communication,
                                    {bytes / size_of(call.dtype)}, call.dtype);
-    all_ranks_came(call);
-    return Work([held = std::move(scratch)]() mutable { held = {}; });
+    return issue(call, [held = std::move(scratch)]() mutable { held = {}; });
   }
   Work do_all_reduce(const Tensor& inout, const Tensor&, const Call& call) override {
     return reduce(inout, call);
@@ -36,14 +55,14 @@ class MetaCommunicator final : public Communicator {
   Work do_reduce_scatter(const Tensor& full, const Tensor&, const Call& call) override {
     return reduce(full, call);
   }
-  Work do_all_gather(const Tensor&, const Call& call) override { return complete(call); }
-  Work do_broadcast(const Tensor&, const Call& call) override { return complete(call); }
+  Work do_all_gather(const Tensor&, const Call& call) override { return issue(call); }
+  Work do_broadcast(const Tensor&, const Call& call) override { return issue(call); }
   Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override {
-    return complete(call);
+    return issue(call);
   }
-  Work do_barrier(const Call& call) override { return complete(call); }
-  Work do_send(const Tensor&, const Call& call) override { return complete(call); }
-  Work do_receive(const Tensor&, const Call& call) override { return complete(call); }
+  Work do_barrier(const Call& call) override { return issue(call); }
+  Work do_send(const Tensor&, const Call& call) override { return issue(call); }
+  Work do_receive(const Tensor&, const Call& call) override { return issue(call); }
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call&) override {
     return std::vector(size_t(size()), text);
   }
@@ -52,6 +71,7 @@ class MetaCommunicator final : public Communicator {
   }
 
   const bool scratch_;
+  const std::shared_ptr<Issued> issued_;
 };
 
 }  // namespace

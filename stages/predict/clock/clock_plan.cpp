@@ -1,0 +1,66 @@
+#include "stages/predict/clock/clock_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "stages/predict/closed_form.h"
+#include "stages/predict/dry_run.h"
+#include "stages/variants/variants.h"
+#include "tensor/random.h"
+
+namespace zl {
+
+double model_operations_per_token(const GptTrainingSpec& spec) {
+  const GptConfig& m = spec.model;
+  const int64_t window = spec.window ? spec.window : m.block_size;
+  return 6 * double(m.parameters()) + 12 * double(m.layers) * double(m.width) * double(window);
+}
+
+double slowest(const Stragglers& stragglers, int ranks) {
+  if (stragglers.deviation <= 0) return 1;
+  const PhiloxStream stream{stragglers.seed, fnv1a("stragglers")};
+  double most = stream.normal(0);
+  for (int r = 1; r < ranks; ++r) most = std::max(most, stream.normal(uint64_t(r)));
+  return std::exp(stragglers.deviation * most);
+}
+
+void set_overlap(EngineOptions& options, bool on) {
+  options.overlap = {};
+  options.given = {.prefetch_bucket_size = true,
+                   .max_live_parameters = true,
+                   .max_reuse_distance = true,
+                   .overlap_comm = true};
+  if (!on) return;
+  options.overlap.overlap_comm = true;
+  options.overlap.prefetch_bucket_size = 1;  // until the next unit is there
+  options.overlap.max_reuse_distance = 1;    // backward begins with the last unit
+}
+
+StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
+                    const Stragglers& stragglers) {
+  constexpr int64_t kMicroBatches = 3;  // the first, one between, and the last
+  GptTrainingSpec spec = real;
+  spec.device_memory = spec.host_memory = 0;
+  spec.checkpoint = {};
+  const GroupSizes groups = rank_groups(spec.engine.stage, spec.ranks,
+                                        {spec.engine.ranks_per_node, spec.engine.replicas});
+  StepClock clock(machine, {.ranks = spec.ranks,
+                            .ranks_in_group = groups.ranks_per_node,
+                            .type = spec.engine.precision,
+                            .slowdown = slowest(stragglers, spec.ranks)});
+  dry_run(spec, 0, kMicroBatches, {}, [&](const Event& event) { clock.see(event); });
+  clock.finish();
+  StepTime time{.times = clock.step(spec.engine.accumulation),
+                .kernels = clock.kernels(),
+                .calls = clock.calls(),
+                .spans = clock.spans()};
+  const int64_t window = spec.window ? spec.window : spec.model.block_size;
+  time.tokens = spec.engine.accumulation * spec.micro_batch * window;
+  const double peak =
+      spec.engine.precision == Dtype::f32 ? machine.rank.f32_flops : machine.rank.half_flops;
+  time.flops = model_operations_per_token(spec) * time.tokens_per_second();
+  if (peak > 0) time.mfu = time.flops / peak;
+  return time;
+}
+
+}  // namespace zl

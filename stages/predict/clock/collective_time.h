@@ -1,0 +1,35 @@
+// How long one collective takes, alone on its links.
+//
+// The machine's own measurements come first. Without them the algorithm and its plateau follow
+// NCCL's tuning model (src/graph/tuning.cc): in one node a ring, or sums in the switch (NVLS);
+// between nodes a ring, or two levels for all-reduce. The time is that of three terms, because
+// NCCL's own two are up to twice as fast as measurements between 1 and 256 MiB (`zerolab bench
+// clock`).
+#pragma once
+
+#include <cstdint>
+
+#include "stages/predict/clock/machine.h"
+
+namespace zl {
+
+// The ranks of a call: so many, in so many nodes. `sharing`: groups like this one that make the
+// same call at the same time and share a node's network.
+struct RankPlaces {
+  int ranks = 1, nodes = 1, sharing = 1;
+};
+// The places of all ranks, or of a group of `ranks`, each `stride` ranks after the one before.
+RankPlaces places_of(const Machine& machine, int ranks, int stride = 1);
+
+struct CollectiveModel {
+  const char* algorithm = "";  // "measured", "ring", "NVLS", "two levels", "none"
+  CollectiveTerms terms;
+};
+CollectiveModel collective_model(const Machine& machine, Collective collective,
+                                 const RankPlaces& places);
+
+// [s] `bytes`: of the unsharded side.
+double collective_seconds(const Machine& machine, Collective collective, int64_t bytes,
+                          const RankPlaces& places);
+
+}  // namespace zl

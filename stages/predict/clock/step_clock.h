@@ -1,0 +1,98 @@
+// The clock: reads the events of one rank's dry run, and says when each of them would happen on a
+// machine.
+//
+// Three lanes. The host launches kernels and calls, in program order. The compute stream runs the
+// kernels. Each communicator runs its calls in the order of their issue (calls_in_flight.h). A
+// kernel begins when it is launched, the kernel before has ended, and every call that the program
+// has waited for has ended. A call begins when it is issued, everything before it on the compute
+// stream is done, and the call before it on its communicator has ended. The host waits for the
+// device once in a step: before the first update, which needs the gradient norm.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "stages/predict/clock/calls_in_flight.h"
+#include "stages/predict/clock/collective_time.h"
+#include "stages/predict/clock/kernel_time.h"
+#include "tensor/events.h"
+
+namespace zl {
+
+struct ClockOptions {
+  int ranks = 1;
+  int ranks_in_group = 0;  // of the groups "intra", which are consecutive ranks; 0: no groups
+  Dtype type = Dtype::f32;
+  double slowdown = 1;  // a kernel takes so many times as long as the machine says
+};
+
+// [s] Of a part of the run. seconds = compute + exposed: `compute` is the time in which the compute
+// stream runs kernels or waits for the host to launch them, `exposed` the time in which it does
+// nothing but wait for calls. `communication` is the time in which a call runs.
+struct ClockTimes {
+  double seconds = 0, compute = 0, launches = 0, communication = 0, exposed = 0;
+  ClockTimes operator-(const ClockTimes& other) const;
+  ClockTimes operator+(const ClockTimes& other) const;
+  ClockTimes operator*(double times) const;
+};
+
+// What ran on a lane. A call's lane is "network" or "node", that of a kernel "compute".
+struct ClockSpan {
+  const char* lane;
+  std::string what, unit;
+  double begin, end;  // [s]
+};
+
+class StepClock {
+ public:
+  StepClock(const Machine& machine, const ClockOptions& options);
+
+  void see(const Event& event);  // a listener of the rank's stream
+  void finish();                 // after the last step
+
+  // A step of `micro_batches`, from the last step that the clock saw: if the step has more than the
+  // dry run makes, the one in the middle is repeated.
+  ClockTimes step(int64_t micro_batches) const;
+  // Of the last step.
+  const std::vector<ClockSpan>& spans() const { return spans_; }
+  // [s] of the last step's kernels by name, and of its calls by collective, each by itself.
+  const std::map<std::string, double>& kernels() const { return kernels_; }
+  const std::map<std::string, double>& calls() const { return calls_; }
+
+ private:
+  struct Issued {
+    std::string name, group, collective, unit;
+    int64_t number = -1;  // in flight; -1: not issued yet
+    double latency = 0, transfer = 0;
+    bool between_nodes = false;
+  };
+
+  void see_phase(const Event& event);
+  void see_unit(const Event& event);
+  void see_kernel(const Event& event);
+  void see_move(const Event& event);
+  void see_call(const Event& event);
+  void issue_met();
+  void begin_step();
+  void run(const char* what, const char* unit, double seconds, bool launched);
+  double slowed(double begin, double seconds) const;
+  ClockTimes now() const;
+  double device_time() const { return std::max(compute_, waited_); }
+
+  const Machine& machine_;
+  const ClockOptions options_;
+  CallsInFlight in_flight_;
+  std::vector<Issued> calls_open_;  // begun and not ended, in program order
+  std::vector<size_t> met_;         // of calls_open_: they will be issued together
+  double host_ = 0, compute_ = 0;   // [s] until when these lanes are busy
+  double waited_ = 0;               // [s] the end of the calls that the program has waited for
+  double busy_ = 0, launches_ = 0, exposed_ = 0;
+  bool after_step_ = true, updates_ = false;
+  std::vector<ClockTimes> marks_;  // at the begin of each micro-batch of the step, and at its end
+  std::vector<ClockSpan> spans_;
+  std::map<std::string, double> kernels_, calls_;
+};
+
+}  // namespace zl
