@@ -82,6 +82,8 @@ const std::vector<Exception> exceptions = {
      "a dry run for GPUs asks for the workspace that their kernels take"},
     {"tensor/cuda/gpus.cu", "tensor/cpu/cpu_backend.h", "names the CPU beside the GPUs"},
     {"stages/predict/dry_run.h", "stages/train/trainer.h", "a dry run is a run of the trainer"},
+    {"stages/predict/clock/clock_plan.h", "stages/train/gpt_spec.h",
+     "it times a step of what the trainer runs"},
     {"stages/checkpoint/save.cpp", "dist/trace/host_id.h",
      "several hosts must not write into one file on NFS"},
     {"stages/diagnosis/plain_training.h", "stages/train/trainer.h", "it follows a training spec"},

@@ -159,13 +159,28 @@ void add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Ma
   const auto clocks = clock_stages(options.stages, spec, machine, flags);
   text += clock_text(clocks, spec, machine);
   add_clock_json(json, clocks, machine);
-  if (flags.advise) text += advice_text(spec, machine, flags);
-  if (!flags.sweep_ranks.empty()) {
-    const ClockSweep sweep = clock_sweep(options.stages, spec, machine, flags);
-    text += sweep.text;
-    if (!flags.csv.empty()) write_new_file(flags.csv, sweep.csv);
-  }
+  std::vector<PlanSection> sections;
+  if (flags.advise) sections.push_back(advice_section(spec, machine, flags));
+  std::string csv;
+  if (!flags.sweep_ranks.empty())
+    sections.push_back(sweep_section(options.stages, spec, machine, flags, csv));
+  add_sections(sections, text, json);
+  if (!flags.csv.empty()) write_new_file(flags.csv, csv);
   if (!flags.trace.empty()) write_new_file(flags.trace, clock_trace(clocks, machine));
+}
+
+// What the ranks compute on, which need not be here. Throws UsageError for a contradiction.
+DeviceKind planned_device(const PlanOptions& options) {
+  const Transport transport = transport_of(options);
+  if (transport == Transport::mpi && options.as == DeviceKind::cuda)
+    throw UsageError(
+        "--backend mpi communicates the memory of CPUs, so --as cuda contradicts it; leave one of "
+        "them out");
+  if (transport == Transport::nccl && options.as == DeviceKind::cpu)
+    throw UsageError(
+        "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
+        "out");
+  return options.as.value_or(transport == Transport::nccl ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
 int plan(PlanOptions options) {
@@ -190,16 +205,7 @@ int plan(PlanOptions options) {
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
   spec.transport = transport_of(options);
-  const bool nccl = spec.transport == Transport::nccl, mpi = spec.transport == Transport::mpi;
-  if (mpi && options.as == DeviceKind::cuda)
-    throw UsageError(
-        "--backend mpi communicates the memory of CPUs, so --as cuda contradicts it; leave one of "
-        "them out");
-  if (nccl && options.as == DeviceKind::cpu)
-    throw UsageError(
-        "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
-        "out");
-  spec.device = options.as.value_or(nccl ? DeviceKind::cuda : DeviceKind::cpu);
+  spec.device = planned_device(options);
   std::optional<Machine> machine;
   if (!options.clock.machine.empty())
     machine = take_machine(options.clock, options.ranks_per_node, spec);

@@ -2,6 +2,7 @@
 // through the dry run and the clock.
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "stages/train/gpt_spec.h"
 #include "tutorials/zerolab/cli/interrupt.h"
@@ -30,28 +31,43 @@ std::string text(const Settings& s) {
 
 std::string gibibytes(int64_t bytes) { return human_bytes(bytes); }
 
+nlohmann::ordered_json json_of(const Settings& s) {
+  return {{"stage", name(s.stage)},
+          {"recompute", name(s.recompute)},
+          {"offload_optimizer", name(s.offload)},
+          {"micro_batch", s.micro_batch},
+          {"accumulation", s.accumulation},
+          {"seconds_per_step", s.time.times.seconds},
+          {"tokens_per_second_per_rank", s.time.tokens_per_second()},
+          {"peak_bytes", s.time.device_peak},
+          {"fits", s.fits}};
+}
+
 class Advice {
  public:
   Advice(const GptTrainingSpec& spec, const Machine& machine, const ClockFlags& options)
       : spec_(spec), machine_(machine), options_(options) {}
 
-  std::string text() {
+  PlanSection section() {
     try_all();
     std::ranges::stable_sort(tried_, {}, [](const Settings& s) { return s.time.times.seconds; });
     const auto best = std::ranges::find_if(tried_, &Settings::fits);
-    if (best == tried_.end()) return none_fits();
+    if (best == tried_.end()) return {"advice", none_fits(), "null"};
     std::string all =
         str("\nThe fastest that fits ", gibibytes(spec_.device_memory), ": ", cli::text(*best),
             ": ", milliseconds(best->time.times.seconds), " ms, ",
             short_number(best->time.tokens_per_second()), " tokens per second and rank, ",
             gibibytes(best->time.device_peak), ".\nWhy others lose:\n");
-    size_t shown = 0;
+    nlohmann::ordered_json json{{"fastest", json_of(*best)},
+                                {"others", nlohmann::ordered_json::array()}};
     for (const Settings& s : tried_) {
-      if (&s == &*best || shown == kOthers) continue;
-      all += str("  ", cli::text(s), ": ", reason(s, *best), ".\n");
-      ++shown;
+      if (&s == &*best || json["others"].size() == kOthers) continue;
+      const std::string why = reason(s, *best);
+      all += str("  ", cli::text(s), ": ", why, ".\n");
+      json["others"].push_back(json_of(s));
+      json["others"].back()["reason"] = why;
     }
-    return all;
+    return {"advice", all, json.dump()};
   }
 
  private:
@@ -141,9 +157,9 @@ class Advice {
 
 }  // namespace
 
-std::string advice_text(const GptTrainingSpec& spec, const Machine& machine,
-                        const ClockFlags& options) {
-  return Advice(spec, machine, options).text();
+PlanSection advice_section(const GptTrainingSpec& spec, const Machine& machine,
+                           const ClockFlags& options) {
+  return Advice(spec, machine, options).section();
 }
 
 }  // namespace zl::cli

@@ -94,6 +94,9 @@ Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingS
   spec.device = machine.rank.device;
   if (spec.device_memory == 0) spec.device_memory = int64_t(machine.rank.memory_bytes);
   if (options.overlap) set_overlap(spec.engine, *options.overlap);
+  const int X = machine.ranks_per_node;  // groups of variants are nodes
+  if (spec.engine.ranks_per_node == 0 && spec.ranks > X && spec.ranks % X == 0)
+    spec.engine.ranks_per_node = X;
   return machine;
 }
 

@@ -7,6 +7,7 @@
 
 #include "stages/predict/clock/clock_plan.h"
 #include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/plan/plan_sections.h"
 
 namespace zl::cli {
 
@@ -46,17 +47,14 @@ std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingS
 void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,
                     const Machine& machine);
 
-// --advise: the settings that fit and take least time per token, and why others lose. Walks the
+// --advise: the settings that fit and take least time per token, and why others lose. Tries the
 // stages, recomputation, offload and micro-batches with the same tokens per step.
-std::string advice_text(const GptTrainingSpec& spec, const Machine& machine,
-                        const ClockFlags& options);
+PlanSection advice_section(const GptTrainingSpec& spec, const Machine& machine,
+                           const ClockFlags& options);
 
-// --sweep ranks=…: seconds of a step by stage and number of ranks, as a table and as CSV.
-struct ClockSweep {
-  std::string text, csv;
-};
-ClockSweep clock_sweep(const std::vector<StageKind>& stages, const GptTrainingSpec& spec,
-                       const Machine& machine, const ClockFlags& options);
+// --sweep ranks=…: seconds of a step by stage and number of ranks; `csv` as a file.
+PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainingSpec& spec,
+                          const Machine& machine, const ClockFlags& options, std::string& csv);
 
 // --trace: the predicted step of each stage, for ui.perfetto.dev.
 std::string clock_trace(const std::vector<StageClock>& clocks, const Machine& machine);

@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -5,10 +7,10 @@
 
 namespace zl::cli {
 
-ClockSweep clock_sweep(const std::vector<StageKind>& stages, const GptTrainingSpec& spec,
-                       const Machine& machine, const ClockFlags& options) {
-  ClockSweep sweep;
-  sweep.csv =
+PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainingSpec& spec,
+                          const Machine& machine, const ClockFlags& options, std::string& csv) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  csv =
       "ranks,stage,seconds_per_step,compute_seconds,communication_seconds,"
       "exposed_communication_seconds,tokens_per_second_per_rank,mfu,peak_bytes\n";
   TextTable table;
@@ -32,16 +34,17 @@ ClockSweep clock_sweep(const std::vector<StageKind>& stages, const GptTrainingSp
       const ClockTimes& t = time.times;
       row.push_back(milliseconds(t.seconds) +
                     (s.device_memory > 0 && time.device_peak > s.device_memory ? " *" : ""));
-      sweep.csv +=
+      csv +=
           str(ranks, ",", name(stage), ",", t.seconds, ",", t.compute, ",", t.communication, ",",
               t.exposed, ",", time.tokens_per_second(), ",", time.mfu, ",", time.device_peak, "\n");
     }
     table.row(row);
   }
-  sweep.text =
+  return {
+      "sweep",
       str("\nMilliseconds of a step on ", machine.name,
-          " by number of ranks (*: does not fit; -: no full nodes to group):\n\n", table.text());
-  return sweep;
+          " by number of ranks (*: does not fit; -: no full nodes to group):\n\n", table.text()),
+      json.dump()};
 }
 
 }  // namespace zl::cli
