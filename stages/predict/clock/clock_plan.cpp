@@ -48,7 +48,8 @@ StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
                             .ranks_in_group = groups.ranks_per_node,
                             .type = spec.engine.precision,
                             .slowdown = slowest(stragglers, spec.ranks)});
-  dry_run(spec, 0, kMicroBatches, {}, [&](const Event& event) { clock.see(event); });
+  const RankReport dry =
+      dry_run(spec, 0, kMicroBatches, {}, [&](const Event& event) { clock.see(event); });
   clock.finish();
   StepTime time{.times = clock.step(spec.engine.accumulation),
                 .kernels = clock.kernels(),
@@ -58,6 +59,8 @@ StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
   time.tokens = spec.engine.accumulation * spec.micro_batch * window;
   const double peak =
       spec.engine.precision == Dtype::f32 ? machine.rank.f32_flops : machine.rank.half_flops;
+  time.device_peak = dry.rest.peak_total();
+  time.host_peak = dry.host.peak_total();
   time.flops = model_operations_per_token(spec) * time.tokens_per_second();
   if (peak > 0) time.mfu = time.flops / peak;
   return time;

@@ -18,6 +18,7 @@ struct StepTime {
   std::map<std::string, double> kernels, calls;  // [s] of the micro-batches that the dry run makes
   std::vector<ClockSpan> spans;                  // likewise
   int64_t tokens = 0;                            // of a rank and step
+  int64_t device_peak = 0, host_peak = 0;        // [B] as the dry run says, of one rank
   double flops = 0;  // [1/s] of a rank, as Chowdhery et al. 2022 (arXiv:2204.02311), appendix B
   double mfu = 0;    // flops over the peak of the spec's precision
   double tokens_per_second() const {

@@ -44,7 +44,7 @@ void StepClock::see_phase(const Event& event) {
 
 void StepClock::begin_step() {
   marks_.clear();
-  spans_.clear();
+  kernels_of_step_.clear();
   kernels_.clear();
   calls_.clear();
 }
@@ -73,6 +73,21 @@ ClockTimes StepClock::step(int64_t micro_batches) const {
   return step;
 }
 
+std::vector<ClockSpan> StepClock::spans() const {
+  if (marks_.empty()) return {};
+  const double start = marks_.front().seconds;
+  std::vector<ClockSpan> all = kernels_of_step_;
+  for (const CallsInFlight::Span& call : in_flight_.spans()) {
+    if (call.end <= start) continue;
+    ClockSpan span = call_of_number_[size_t(call.number)];
+    span.begin = std::max(call.begin, start);
+    span.end = call.end;
+    all.push_back(std::move(span));
+  }
+  for (ClockSpan& span : all) span.begin -= start, span.end -= start;
+  return all;
+}
+
 // ---- lanes -------------------------------------------------------------------------------------
 
 // [s] that a kernel takes which would take `seconds` without calls in flight.
@@ -90,7 +105,7 @@ void StepClock::run(const char* what, const char* unit, double seconds, bool lau
   launches_ += begin - ready;
   compute_ = begin + slowed(begin, seconds * options_.slowdown);
   kernels_[what] += compute_ - begin;
-  spans_.push_back({"compute", what, unit, begin, compute_});
+  kernels_of_step_.push_back({"compute", what, unit, begin, compute_});
 }
 
 void StepClock::see_unit(const Event& event) {
@@ -185,6 +200,9 @@ void StepClock::issue_met() {
     calls_[call.collective] += call.transfer;
   }
   calls_[calls_open_[met_.front()].collective] += all.latency;
+  const Issued& first = calls_open_[met_.front()];
+  call_of_number_.push_back(
+      {first.group.empty() ? "calls" : "calls of " + first.group, first.collective, first.unit});
   const int64_t number = in_flight_.issue(all, std::max(host_, device_time()));
   for (const size_t i : met_) calls_open_[i].number = number;
   met_.clear();

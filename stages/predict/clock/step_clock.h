@@ -38,11 +38,10 @@ struct ClockTimes {
   ClockTimes operator*(double times) const;
 };
 
-// What ran on a lane. A call's lane is "network" or "node", that of a kernel "compute".
+// What ran on a lane: a kernel on "compute", a call on "calls" or on that of its group.
 struct ClockSpan {
-  const char* lane;
-  std::string what, unit;
-  double begin, end;  // [s]
+  std::string lane, what, unit;
+  double begin = 0, end = 0;  // [s]
 };
 
 class StepClock {
@@ -55,8 +54,8 @@ class StepClock {
   // A step of `micro_batches`, from the last step that the clock saw: if the step has more than the
   // dry run makes, the one in the middle is repeated.
   ClockTimes step(int64_t micro_batches) const;
-  // Of the last step.
-  const std::vector<ClockSpan>& spans() const { return spans_; }
+  // Of the last step, from its begin.
+  std::vector<ClockSpan> spans() const;
   // [s] of the last step's kernels by name, and of its calls by collective, each by itself.
   const std::map<std::string, double>& kernels() const { return kernels_; }
   const std::map<std::string, double>& calls() const { return calls_; }
@@ -91,7 +90,8 @@ class StepClock {
   double busy_ = 0, launches_ = 0, exposed_ = 0;
   bool after_step_ = true, updates_ = false;
   std::vector<ClockTimes> marks_;  // at the begin of each micro-batch of the step, and at its end
-  std::vector<ClockSpan> spans_;
+  std::vector<ClockSpan> kernels_of_step_;
+  std::vector<ClockSpan> call_of_number_;  // all that were issued; without times
   std::map<std::string, double> kernels_, calls_;
 };
 

@@ -10,9 +10,12 @@
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
+#include "tutorials/zerolab/plan/clock_section.h"
+#include "tutorials/zerolab/plan/closed_plan.h"
 #include "tutorials/zerolab/plan/plan_sections.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_json.h"
@@ -33,6 +36,7 @@ struct PlanOptions : RunOptions {
   std::optional<double> parameters;
   std::optional<DeviceKind> as;
   SectionOptions sections;
+  ClockFlags clock;
 };
 
 DeviceKind read_as(const std::string& text) {
@@ -47,98 +51,6 @@ Transport transport_of(const PlanOptions& options) {
                                         : Transport::threads;
 }
 
-std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
-
-struct ClosedPlan {
-  double parameters;
-  int ranks;
-  Dtype dtype, communication;  // of parameters; of gradients on their way
-  ElementBytes bytes;
-  int64_t micro_batches, device_memory;
-  bool reproducible;
-  ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, bytes); }
-  double sent_bytes(StageKind stage) const {
-    const SentElements sent = sent_elements(stage, parameters, ranks, micro_batches, reproducible);
-    return sent.gradient * double(size_of(communication)) + sent.parameter * double(size_of(dtype));
-  }
-  CheckpointBytes checkpoint() const {
-    const auto n = int64_t(parameters);
-    return checkpoint_bytes(
-        {.ranks = ranks, .optimizer = bytes.optimizer, .units = {n}, .parameters = n},
-        DeviceKind::cpu);
-  }
-  bool fits(StageKind stage) const { return of(stage).total() <= double(device_memory); }
-  bool any_fits(const std::vector<StageKind>& stages) const {
-    return device_memory == 0 ||
-           std::ranges::any_of(stages, [this](StageKind s) { return fits(s); });
-  }
-};
-
-std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
-  std::string text =
-      str(digits(plan.parameters, 6), " parameters, ", plural(plan.ranks, "rank"), ", ",
-          precision_name(plan.dtype), ": ", plan.bytes.total(), " bytes per parameter = parameter ",
-          plan.bytes.parameter, " + gradient ", plan.bytes.gradient, " + optimizer ",
-          plan.bytes.optimizer.state + plan.bytes.optimizer.master, "\n\n");
-  TextTable table;
-  const auto row = [&](const std::string& title, const auto& cell) {
-    std::vector<std::string> cells = {title};
-    for (const StageKind stage : stages) cells.push_back(cell(stage));
-    table.row(cells);
-  };
-  row("model states of a rank", [](StageKind s) { return std::string(name(s)); });
-  row("  parameter", [&](StageKind s) { return gigabytes(plan.of(s).parameter); });
-  row("  gradient", [&](StageKind s) { return gigabytes(plan.of(s).gradient); });
-  row("  optimizer", [&](StageKind s) { return gigabytes(plan.of(s).optimizer); });
-  row("total", [&](StageKind s) { return gigabytes(plan.of(s).total()); });
-  row("sent per step", [&](StageKind s) { return gigabytes(plan.sent_bytes(s)); });
-  row("a checkpoint on disk", [&](StageKind) { return gigabytes(double(plan.checkpoint().disk)); });
-  row("  on the host, snapshot",
-      [&](StageKind) { return gigabytes(double(plan.checkpoint().snapshot)); });
-  if (plan.device_memory > 0)
-    row("fits " + human_bytes(plan.device_memory),
-        [&](StageKind s) { return std::string(plan.fits(s) ? "yes" : "no"); });
-  text += table.text() +
-          "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1. "
-          "Activations are added by plan --model.\n";
-  if (plan.device_memory == 0) return text;
-  const auto fits = std::ranges::find_if(stages, [&](StageKind s) { return plan.fits(s); });
-  if (fits == stages.end())
-    return text + "The model states of no listed stage fit. Try more ranks.\n";
-  const bool first_sends_least = std::none_of(
-      fits, stages.end(), [&](StageKind s) { return plan.sent_bytes(s) < plan.sent_bytes(*fits); });
-  return text + str("The model states of ", name(*fits), " fit",
-                    first_sends_least ? ", and no later stage sends less.\n" : ".\n");
-}
-
-std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
-  using Json = nlohmann::ordered_json;
-  Json json{{"schema", 1},
-            {"command", "plan"},
-            {"ok", plan.any_fits(stages)},
-            {"ranks", plan.ranks},
-            {"parameters", int64_t(plan.parameters)},
-            {"steps", 1},
-            {"precision", precision_name(plan.dtype)}};
-  for (const StageKind s : stages) {
-    const ModelStates m = plan.of(s);
-    Json rows = Json::array();
-    for (const auto& [use, bytes] : {std::pair{"parameter", m.parameter},
-                                     {"gradient", m.gradient},
-                                     {"optimizer", m.optimizer}})
-      rows.push_back(
-          {{"rank", 0}, {"pool", "device"}, {"use", use}, {"predicted_rest_bytes", bytes}});
-    Json stage{{"stage", name(s)},
-               {"memory", rows},
-               {"predicted_rest_total_bytes", m.total()},
-               {"predicted_sent_bytes_per_rank", plan.sent_bytes(s)},
-               {"checkpoint", checkpoint_json<Json>(plan.checkpoint())}};
-    if (plan.device_memory > 0) stage["fits"] = plan.fits(s);
-    json["stages"].push_back(stage);
-  }
-  return json_text(json);
-}
-
 // The closed formula counts model states alone, for any model on any device.
 void refuse_flags_of_models(const PlanOptions& options) {
   const bool sizes = options.model || options.n_layer || options.n_head || options.n_embd ||
@@ -151,6 +63,8 @@ void refuse_flags_of_models(const PlanOptions& options) {
     if (find_variant(stage))
       throw UsageError(str("--parameters has the paper's formulas, and none for ", name(stage),
                            "; leave it out of --stages, or give --model"));
+  if (!options.clock.machine.empty())
+    throw UsageError("--parameters has no step that a clock could read; leave out --machine");
   if (options.checkpoint.save_every)
     throw UsageError(
         "--parameters has no step in which a checkpoint is saved; leave out --save-every");
@@ -232,11 +146,54 @@ std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
   return steps;
 }
 
+void write_new_file(const std::string& path, const std::string& text) {
+  OutputFile file(path, "", false);
+  file.write_text(text);
+  file.commit();
+}
+
+// What --machine adds to the plan.
+void add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Machine& machine,
+               std::string& text, std::string& json) {
+  const ClockFlags& flags = options.clock;
+  const auto clocks = clock_stages(options.stages, spec, machine, flags);
+  text += clock_text(clocks, spec, machine);
+  add_clock_json(json, clocks, machine);
+  std::vector<PlanSection> sections;
+  if (flags.advise) sections.push_back(advice_section(spec, machine, flags));
+  std::string csv;
+  if (!flags.sweep_ranks.empty())
+    sections.push_back(sweep_section(options.stages, spec, machine, flags, csv));
+  add_sections(sections, text, json);
+  if (!flags.csv.empty()) write_new_file(flags.csv, csv);
+  if (!flags.trace.empty()) write_new_file(flags.trace, clock_trace(clocks, machine));
+}
+
+// What the ranks compute on, which need not be here. Throws UsageError for a contradiction.
+DeviceKind planned_device(const PlanOptions& options) {
+  const Transport transport = transport_of(options);
+  if (transport == Transport::mpi && options.as == DeviceKind::cuda)
+    throw UsageError(
+        "--backend mpi communicates the memory of CPUs, so --as cuda contradicts it; leave one of "
+        "them out");
+  if (transport == Transport::nccl && options.as == DeviceKind::cpu)
+    throw UsageError(
+        "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
+        "out");
+  return options.as.value_or(transport == Transport::nccl ? DeviceKind::cuda : DeviceKind::cpu);
+}
+
 int plan(PlanOptions options) {
+  require_machine(options.clock);
+  if (options.clock.list) {
+    std::fputs(machine_list().c_str(), stdout);
+    return kFine;
+  }
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
   RunOptions groups = options;
-  if (options.sections.estimate) groups.ranks_per_node = 0;  // DeepSpeed's estimate counts nodes
+  // DeepSpeed's estimate and machines count nodes.
+  if (options.sections.estimate || !options.clock.machine.empty()) groups.ranks_per_node = 0;
   require_groups_used(groups, options.stages);
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
@@ -248,16 +205,10 @@ int plan(PlanOptions options) {
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
   spec.transport = transport_of(options);
-  const bool nccl = spec.transport == Transport::nccl, mpi = spec.transport == Transport::mpi;
-  if (mpi && options.as == DeviceKind::cuda)
-    throw UsageError(
-        "--backend mpi communicates the memory of CPUs, so --as cuda contradicts it; leave one of "
-        "them out");
-  if (nccl && options.as == DeviceKind::cpu)
-    throw UsageError(
-        "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
-        "out");
-  spec.device = options.as.value_or(nccl ? DeviceKind::cuda : DeviceKind::cpu);
+  spec.device = planned_device(options);
+  std::optional<Machine> machine;
+  if (!options.clock.machine.empty())
+    machine = take_machine(options.clock, options.ranks_per_node, spec);
   require_threads_used(spec.device, options.threads,
                        loaded.config.offload_optimizer != OffloadDevice::none);
   set_compute_threads(options.threads);
@@ -276,6 +227,7 @@ int plan(PlanOptions options) {
   for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
   std::string json = plan_json(plans, spec), text = plan_text(plans, spec, model.name);
   add_sections(options.sections, options.stages, spec, gpus_of_node(options, ranks), text, json);
+  if (machine) add_clock(options, spec, *machine, text, json);
   RunReport report{.kind = "plan",
                    .device = str("none: a dry run for ", name(spec.device)),
                    .settings = text,
@@ -306,6 +258,9 @@ Examples:
   zerolab plan --model gpt2 --ranks 8
   zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
   zerolab plan --model gpt2 --set zero_optimization.overlap_comm=true
+  zerolab plan --model gpt2-xl --ranks 16 --machine a100-80gb --precision bf16 --overlap on
+  zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise
+  zerolab plan --model gpt2-xl --machine h100-sxm --sweep ranks=8,64,512,4096 --stages zero1,zero3
   zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
   zerolab plan --model gpt2 --ranks 16 --ranks-per-node 8 --estimate
   zerolab plan --model gpt2 --ranks 8 --out plans/gpt2
@@ -340,6 +295,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_memory_flags(flags, options, ", to see which stages fit");
   add_save_flags(flags, options);
   add_model_flags(flags, options);
+  add_clock_flags(flags, options.clock);
   flags.group("More tables, behind the plan");
   flags.toggle("--estimate",
                "what DeepSpeed's estimate_zero2/3_model_states_mem_needs_all_live() say, beside "

@@ -7,9 +7,8 @@
 #include "tutorials/zerolab/cli/json_output.h"
 
 namespace zl::cli {
-namespace {
 
-void add(const std::vector<PlanSection>& sections, std::string& text, std::string& json) {
+void add_sections(const std::vector<PlanSection>& sections, std::string& text, std::string& json) {
   if (sections.empty()) return;
   auto document = nlohmann::ordered_json::parse(json);
   for (const PlanSection& s : sections) {
@@ -18,8 +17,6 @@ void add(const std::vector<PlanSection>& sections, std::string& text, std::strin
   }
   json = json_text(document);
 }
-
-}  // namespace
 
 void add_sections(const SectionOptions& options, const std::vector<StageKind>& stages,
                   const TrainingSpec& spec, int ranks_per_node, std::string& text,
@@ -32,7 +29,7 @@ void add_sections(const SectionOptions& options, const std::vector<StageKind>& s
   if (options.buffers) sections.push_back(buffer_section(with_stage(spec, StageKind::zero2)));
   if (options.fragmentation) sections.push_back(fragmentation_section(spec, stages));
   if (options.paper) sections.push_back(paper_section());
-  add(sections, text, json);
+  add_sections(sections, text, json);
 }
 
 void add_sections(const SectionOptions& options, const std::vector<StageKind>& stages,
@@ -43,7 +40,7 @@ void add_sections(const SectionOptions& options, const std::vector<StageKind>& s
   std::vector<PlanSection> sections;
   if (options.estimate) sections.push_back(estimate_section(stages, parameters, nullptr));
   if (options.paper) sections.push_back(paper_section());
-  add(sections, text, json);
+  add_sections(sections, text, json);
 }
 
 }  // namespace zl::cli

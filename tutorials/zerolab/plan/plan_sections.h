@@ -9,6 +9,13 @@
 
 namespace zl::cli {
 
+struct PlanSection {
+  std::string key;   // in the JSON document
+  std::string text;  // for people
+  std::string json;  // the value of `key`
+};
+void add_sections(const std::vector<PlanSection>& sections, std::string& text, std::string& json);
+
 // Flags of plan, each for one section.
 struct SectionOptions {
   bool estimate = false, buffers = false, fragmentation = false, paper = false;
@@ -22,12 +29,6 @@ void add_sections(const SectionOptions& options, const std::vector<StageKind>& s
 // one.
 void add_sections(const SectionOptions& options, const std::vector<StageKind>& stages,
                   const EstimateInput& parameters, std::string& text, std::string& json);
-
-struct PlanSection {
-  std::string key;   // in the JSON document
-  std::string text;  // for people
-  std::string json;  // the value of `key`
-};
 
 // --estimate: DeepSpeed's tables for those of `stages` that have one, with the exact numbers of
 // `spec` beside them. Null: of a number of parameters, whose largest layer is unknown; then only

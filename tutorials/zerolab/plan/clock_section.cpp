@@ -1,0 +1,165 @@
+#include "tutorials/zerolab/plan/clock_section.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/text_table.h"
+#include "tutorials/zerolab/report/stage_table.h"
+
+namespace zl::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string milliseconds_of(double seconds) { return milliseconds(seconds) + " ms"; }
+std::string percent(double share) { return format("%.1f %%", 100 * share); }
+
+// The machine with a part of it twice as fast.
+enum class Faster { gpus, links, host };
+Machine faster(Machine m, Faster part) {
+  if (part == Faster::host) m.rank.launch /= 2;
+  if (part == Faster::gpus) {
+    m.rank.f32_flops *= 2, m.rank.half_flops *= 2, m.rank.memory_bandwidth *= 2;
+    for (KernelTimes& k : m.rank.kernels)
+      for (KernelTimes::Point& p : k.points) p.seconds /= 2;
+  }
+  if (part == Faster::links) {
+    m.link.bandwidth *= 2, m.network.bandwidth *= 2, m.network.hop /= 2;
+    for (CollectiveRow& row : m.collectives)
+      row.terms = {row.terms.alpha / 2, row.terms.root / 2, row.terms.bus * 2};
+  }
+  return m;
+}
+
+// What limits a step, and what a machine would bring that is better there.
+std::string verdict(const StageClock& clock, const GptTrainingSpec& spec, const Machine& machine,
+                    bool several_nodes) {
+  const ClockTimes& t = clock.as_configured.times;
+  const double kernels = t.compute - t.launches;
+  const bool calls = t.exposed > std::max(kernels, t.launches), host = t.launches > kernels;
+  const Faster part = calls ? Faster::links : host ? Faster::host : Faster::gpus;
+  const char* what = calls  ? several_nodes ? "communication limits it" : "the links limit it"
+                     : host ? "the host's launches limit it"
+                            : "the kernels limit it";
+  const double share = (calls ? t.exposed : host ? t.launches : kernels) / t.seconds;
+  GptTrainingSpec same = spec;
+  same.engine.stage = clock.stage;
+  const double then = clock_step(same, faster(machine, part)).times.seconds;
+  return str(name(clock.stage), ": ", milliseconds_of(t.seconds), ", ",
+             clock.fits ? "fits" : "does not fit", "; ", what, " (", percent(share), "), ",
+             calls  ? "links of twice the speed"
+             : host ? "launches of half the time"
+                    : "kernels of twice the speed",
+             " would bring ", milliseconds_of(then), ".\n");
+}
+
+Json times_json(const StepTime& time) {
+  const ClockTimes& t = time.times;
+  return {{"seconds_per_step", t.seconds},
+          {"compute_seconds", t.compute},
+          {"launch_seconds", t.launches},
+          {"communication_seconds", t.communication},
+          {"exposed_communication_seconds", t.exposed},
+          {"tokens_per_second_per_rank", time.tokens_per_second()},
+          {"mfu", time.mfu}};
+}
+
+Json by_name(const std::map<std::string, double>& seconds) {
+  Json json = Json::object();
+  for (const auto& [what, s] : seconds) json[what] = s;
+  return json;
+}
+
+}  // namespace
+
+std::string machine_list() {
+  TextTable table;
+  table.row({"machine", "ranks per node"});
+  std::string text;
+  size_t widest = 0;
+  for (const Machine& m : shipped_machines()) widest = std::max(widest, m.name.size());
+  for (const Machine& m : shipped_machines())
+    text += "  " + m.name + std::string(widest + 2 - m.name.size(), ' ') + m.title + "\n";
+  return text +
+         "\nEach is a JSON file with its sources (stages/predict/machines/). Your own: copy one, "
+         "or "
+         "write\nthis machine's with zerolab bench machine --save FILE, and pass --machine "
+         "./FILE.\n";
+}
+
+Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingSpec& spec) {
+  Machine machine = find_machine(options.machine);
+  if (ranks_per_node > 0) machine.ranks_per_node = ranks_per_node;
+  spec.device = machine.rank.device;
+  if (spec.device_memory == 0) spec.device_memory = int64_t(machine.rank.memory_bytes);
+  if (options.overlap) set_overlap(spec.engine, *options.overlap);
+  const int X = machine.ranks_per_node;  // groups of variants are nodes
+  if (spec.engine.ranks_per_node == 0 && spec.ranks > X && spec.ranks % X == 0)
+    spec.engine.ranks_per_node = X;
+  return machine;
+}
+
+std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
+                                     const GptTrainingSpec& spec, const Machine& machine,
+                                     const ClockFlags& options) {
+  std::vector<StageClock> clocks;
+  for (const StageKind stage : stages) {
+    GptTrainingSpec s = spec;
+    s.engine.stage = stage;
+    StageClock clock{.stage = stage, .as_configured = clock_step(s, machine, options.stragglers)};
+    for (const bool on : {true, false}) {
+      set_overlap(s.engine, on);
+      (on ? clock.with_overlap : clock.without_overlap) =
+          clock_step(s, machine, options.stragglers);
+    }
+    clock.fits = spec.device_memory == 0 || clock.as_configured.device_peak <= spec.device_memory;
+    clocks.push_back(std::move(clock));
+  }
+  return clocks;
+}
+
+std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingSpec& spec,
+                       const Machine& machine) {
+  const int nodes = (spec.ranks + machine.ranks_per_node - 1) / machine.ranks_per_node;
+  std::string text = str("\nA step on ", machine.name, " (", machine.title, "), ",
+                         plural(spec.ranks, "rank"), " in ", plural(nodes, "node"), ":\n\n");
+  StageTable<StageClock> table(clocks, "");
+  const auto row = [&](const std::string& title, double ClockTimes::*part) {
+    table.row(title,
+              [=](const StageClock& c) { return milliseconds_of(c.as_configured.times.*part); });
+  };
+  row("a step", &ClockTimes::seconds);
+  row("  kernels and launches", &ClockTimes::compute);
+  row("    waiting for launches", &ClockTimes::launches);
+  row("  communication", &ClockTimes::communication);
+  row("    exposed", &ClockTimes::exposed);
+  table.row("a step with overlap",
+            [](const StageClock& c) { return milliseconds_of(c.with_overlap.times.seconds); });
+  table.row("a step without overlap",
+            [](const StageClock& c) { return milliseconds_of(c.without_overlap.times.seconds); });
+  table.row("tokens per second and rank",
+            [](const StageClock& c) { return short_number(c.as_configured.tokens_per_second()); });
+  table.row("MFU", [](const StageClock& c) { return percent(c.as_configured.mfu); });
+  text += table.text() + "\n";
+  for (const StageClock& clock : clocks) text += verdict(clock, spec, machine, nodes > 1);
+  return text;
+}
+
+void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,
+                    const Machine& machine) {
+  Json document = Json::parse(json);
+  document["machine"] = {
+      {"name", machine.name}, {"title", machine.title}, {"ranks_per_node", machine.ranks_per_node}};
+  for (size_t i = 0; i < clocks.size(); ++i) {
+    Json& stage = document["stages"][i];
+    stage.update(times_json(clocks[i].as_configured));
+    stage["kernel_seconds"] = by_name(clocks[i].as_configured.kernels);
+    stage["collective_seconds"] = by_name(clocks[i].as_configured.calls);
+    stage["overlap"] = {{"on", times_json(clocks[i].with_overlap)},
+                        {"off", times_json(clocks[i].without_overlap)}};
+  }
+  json = json_text(document);
+}
+
+}  // namespace zl::cli

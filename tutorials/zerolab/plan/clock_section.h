@@ -1,0 +1,62 @@
+// plan --machine: how long a step takes on a machine, by the clock of stages/predict/clock/.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stages/predict/clock/clock_plan.h"
+#include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/plan/plan_sections.h"
+
+namespace zl::cli {
+
+struct ClockFlags {
+  std::string machine;  // a name or a path; "": no clock
+  bool list = false, advise = false;
+  std::optional<bool> overlap;
+  Stragglers stragglers;
+  std::vector<int> sweep_ranks;
+  std::string csv, trace;  // "": none
+};
+void add_clock_flags(Flags& flags, ClockFlags& options);
+// Throws UsageError if a flag is given that needs --machine.
+void require_machine(const ClockFlags& options);
+
+// --machines: one line for each shipped machine.
+std::string machine_list();
+
+// With the machine's device, its memory as a limit where none is given, and the flag's overlap.
+// `ranks_per_node`: 0: the machine's.
+Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingSpec& spec);
+
+// One stage on the machine, as configured and with overlap switched on and off.
+struct StageClock {
+  StageKind stage{};
+  StepTime as_configured, with_overlap, without_overlap;
+  bool fits = true;
+};
+std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
+                                     const GptTrainingSpec& spec, const Machine& machine,
+                                     const ClockFlags& options);
+
+// For people: a table, and a sentence for each stage about what limits it.
+std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingSpec& spec,
+                       const Machine& machine);
+// Adds the clock's keys to the stages of the plan's document.
+void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,
+                    const Machine& machine);
+
+// --advise: the settings that fit and take least time per token, and why others lose. Tries the
+// stages, recomputation, offload and micro-batches with the same tokens per step.
+PlanSection advice_section(const GptTrainingSpec& spec, const Machine& machine,
+                           const ClockFlags& options);
+
+// --sweep ranks=…: seconds of a step by stage and number of ranks; `csv` as a file.
+PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainingSpec& spec,
+                          const Machine& machine, const ClockFlags& options, std::string& csv);
+
+// --trace: the predicted step of each stage, for ui.perfetto.dev.
+std::string clock_trace(const std::vector<StageClock>& clocks, const Machine& machine);
+
+}  // namespace zl::cli
