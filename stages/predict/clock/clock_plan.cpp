@@ -6,6 +6,7 @@
 #include "stages/predict/closed_form.h"
 #include "stages/predict/dry_run.h"
 #include "stages/variants/variants.h"
+#include "tensor/error.h"
 #include "tensor/random.h"
 
 namespace zl {
@@ -36,17 +37,38 @@ void set_overlap(EngineOptions& options, bool on) {
   options.overlap.max_reuse_distance = 1;    // backward begins with the last unit
 }
 
+namespace {
+
+// Whether calls run beside kernels. On a CPU a thread carries them out, which needs a second core
+// for each rank.
+bool calls_in_flight(const TrainingSpec& spec, const Machine& machine) {
+  const int ranks = std::min(spec.ranks, machine.ranks_per_node);
+  return machine.rank.device != DeviceKind::cpu ||
+         (rank_options(spec).lane && 2 * ranks <= machine.ranks_per_node);
+}
+
+}  // namespace
+
 StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
                     const Stragglers& stragglers) {
   constexpr int64_t kMicroBatches = 3;  // the first, one between, and the last
+  require_input(real.ranks <= machine.ranks_per_node || machine.network.ports > 0, "the machine ",
+                machine.name, " is one node of ", machine.ranks_per_node,
+                machine.ranks_per_node == 1 ? " rank" : " ranks",
+                " without a network, so it does not say how long a step of ", real.ranks,
+                " ranks takes");
   GptTrainingSpec spec = real;
   spec.device_memory = spec.host_memory = 0;
   spec.checkpoint = {};
   const GroupSizes groups = rank_groups(spec.engine.stage, spec.ranks,
                                         {spec.engine.ranks_per_node, spec.engine.replicas});
+  const int64_t window = spec.window ? spec.window : spec.model.block_size;
   StepClock clock(machine, {.ranks = spec.ranks,
                             .ranks_in_group = groups.ranks_per_node,
                             .type = spec.engine.precision,
+                            .head = int(spec.model.width / spec.model.heads),
+                            .rows = int(spec.micro_batch * window),
+                            .calls_in_flight = calls_in_flight(spec, machine),
                             .slowdown = slowest(stragglers, spec.ranks)});
   const RankReport dry =
       dry_run(spec, 0, kMicroBatches, {}, [&](const Event& event) { clock.see(event); });
@@ -55,7 +77,6 @@ StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
                 .kernels = clock.kernels(),
                 .calls = clock.calls(),
                 .spans = clock.spans()};
-  const int64_t window = spec.window ? spec.window : spec.model.block_size;
   time.tokens = spec.engine.accumulation * spec.micro_batch * window;
   const double peak =
       spec.engine.precision == Dtype::f32 ? machine.rank.f32_flops : machine.rank.half_flops;

@@ -2,41 +2,72 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 namespace zl {
 namespace {
 
-// What a kernel's time grows with.
-double size_of(const KernelTimes::Point& p) { return std::max(p.operations, p.bytes); }
+bool multiplies_matrices(std::string_view kernel) { return kernel == "matmul"; }
+bool is_attention(std::string_view kernel) { return kernel.starts_with("attention"); }
 
-// The measurements of the kernel with the number of ranks nearest to `work.ranks`; null: none.
-const KernelTimes* measured(const RankMachine& rank, const KernelWork& work) {
+// What a kernel's time grows with.
+double size_of(double operations, double bytes) { return std::max({operations, bytes, 1.0}); }
+
+// Between two points the logarithm of the time per size is linear in that of the place. Outside it
+// is that of the nearest point, but no kernel takes less than the smallest one.
+double interpolated(const KernelTimes& times, const KernelWork& work) {
+  const auto place = [&](const auto& w) { return place_of(times.kernel, w.operations, w.bytes); };
+  const auto per_size = [](const auto& p) { return p.seconds / size_of(p.operations, p.bytes); };
+  const auto& points = times.points;
+  const double here = place(work), size = size_of(work.operations, work.bytes);
+  const auto above = std::ranges::find_if(points, [&](const auto& p) { return place(p) >= here; });
+  if (above == points.begin())
+    return is_attention(work.kernel) ? per_size(*above) * size : above->seconds;
+  if (above == points.end()) return per_size(points.back()) * size;
+  const auto below = above - 1;
+  const double share = std::log(here / place(*below)) / std::log(place(*above) / place(*below));
+  return size * per_size(*below) * std::pow(per_size(*above) / per_size(*below), share);
+}
+
+// The measurements of the kernel with the number of ranks nearest to `work.ranks`, and among them
+// those of the nearest shape that is not larger, or not smaller. Null: none.
+const KernelTimes* measured(const RankMachine& rank, const KernelWork& work, bool larger) {
+  const int shape = shape_of(work);
   const KernelTimes* best = nullptr;
-  const auto distance = [&](const KernelTimes& k) { return std::abs(k.ranks - work.ranks); };
+  const auto distance = [&](const KernelTimes& k) {
+    return std::pair(std::abs(k.ranks - work.ranks), std::abs(k.shape - shape));
+  };
   for (const KernelTimes& k : rank.kernels)
     if (k.kernel == work.kernel && k.type == work.type && !k.points.empty() &&
-        (!best || distance(k) < distance(*best)))
+        (larger ? k.shape >= shape : k.shape <= shape) && (!best || distance(k) < distance(*best)))
       best = &k;
   return best;
 }
 
-// Between two points the logarithm of the time is linear in that of the size. Outside, the time per
-// operation or byte is that of the nearest point, but never less time than a smaller kernel takes.
-double interpolated(const std::vector<KernelTimes::Point>& points, double size) {
-  const auto above =
-      std::ranges::find_if(points, [&](const auto& p) { return size_of(p) >= size; });
-  if (above == points.begin()) return above->seconds;
-  if (above == points.end()) return points.back().seconds * size / size_of(points.back());
-  const auto below = above - 1;
-  const double share =
-      std::log(size / size_of(*below)) / std::log(size_of(*above) / size_of(*below));
-  return below->seconds * std::pow(above->seconds / below->seconds, share);
+// Between the shapes that are measured, the logarithm of the time is linear in that of the shape.
+std::optional<double> measured_seconds(const RankMachine& rank, const KernelWork& work) {
+  const KernelTimes *below = measured(rank, work, false), *above = measured(rank, work, true);
+  if (!below) below = above;
+  if (!above) above = below;
+  if (!below) return {};
+  const double first = interpolated(*below, work);
+  if (below->shape == above->shape || below->shape == 0) return first;
+  const double share = std::log(double(shape_of(work)) / below->shape) /
+                       std::log(double(above->shape) / below->shape);
+  return first * std::pow(interpolated(*above, work) / first, share);
 }
 
-bool multiplies_matrices(std::string_view kernel) { return kernel == "matmul"; }
-bool is_attention(std::string_view kernel) { return kernel.starts_with("attention"); }
-
 }  // namespace
+
+int shape_of(const KernelWork& work) {
+  return is_attention(work.kernel) ? work.head : multiplies_matrices(work.kernel) ? work.rows : 0;
+}
+
+double place_of(std::string_view kernel, double operations, double bytes) {
+  const double size = size_of(operations, bytes);
+  return is_attention(kernel) && bytes > 0 ? operations / bytes : size;
+}
 
 double share_of(const std::vector<Efficiency>& rows, double size) {
   double share = rows.empty() ? 1 : rows.front().share;
@@ -46,8 +77,7 @@ double share_of(const std::vector<Efficiency>& rows, double size) {
 }
 
 double kernel_seconds(const RankMachine& rank, const KernelWork& work) {
-  if (const KernelTimes* times = measured(rank, work))
-    return interpolated(times->points, std::max({work.operations, work.bytes, 1.0}));
+  if (const std::optional<double> seconds = measured_seconds(rank, work)) return *seconds;
   const double memory =
       work.bytes > 0 ? work.bytes / (rank.memory_bandwidth * share_of(rank.memory, work.bytes)) : 0;
   // Other kernels compute in fp32 outside of the matrix units, and are limited by memory.

@@ -26,8 +26,9 @@ struct KernelTimes {
   };
   std::string kernel;  // as its event is called
   Dtype type = Dtype::f32;
-  int ranks = 1;  // so many ranks of the node computed at the same time
-  std::vector<Point> points;
+  int ranks = 1;              // so many ranks of the node computed at the same time
+  std::vector<Point> points;  // sorted by place_of() of kernel_time.h
+  int shape = 0;              // shape_of() of kernel_time.h; 0: it does not matter
 };
 
 // One GPU, or one rank on a CPU.

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "stages/predict/clock/machine.h"
+#include "stages/predict/clock/kernel_time.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -122,10 +122,18 @@ std::vector<KernelTimes> read_kernels(Reader& in) {
     KernelTimes times{.kernel = row.text("kernel"),
                       .type = read_type(row),
                       .ranks = row.count("ranks", 1),
-                      .points = {}};
+                      .points = {},
+                      .shape = row.find("shape") ? row.count("shape", 1) : 0};
     row.each("points", [&](Reader& point) {
       times.points.push_back({point.number("operations", 0), point.number("bytes", 0),
                               point.number("seconds", 1e-12)});
+      const auto place = [&](const KernelTimes::Point& p) {
+        return place_of(times.kernel, p.operations, p.bytes);
+      };
+      const size_t n = times.points.size();
+      require_input(n < 2 || place(times.points[n - 1]) > place(times.points[n - 2]), row.where(),
+                    ": the points of ", times.kernel, " must be sorted by size, and its point ", n,
+                    " is not");
     });
     require_input(!times.points.empty(), row.where(), ": ", row.at("points"), " is empty");
     all.push_back(std::move(times));
@@ -222,10 +230,10 @@ Json kernels_json(const std::vector<KernelTimes>& all) {
     Json points = Json::array();
     for (const KernelTimes::Point& p : times.points)
       points.push_back({{"operations", p.operations}, {"bytes", p.bytes}, {"seconds", p.seconds}});
-    list.push_back({{"kernel", times.kernel},
-                    {"type", name(times.type)},
-                    {"ranks", times.ranks},
-                    {"points", points}});
+    Json row{{"kernel", times.kernel}, {"type", name(times.type)}, {"ranks", times.ranks}};
+    if (times.shape > 0) row["shape"] = times.shape;
+    row["points"] = points;
+    list.push_back(row);
   }
   return list;
 }

@@ -98,8 +98,19 @@ double StepClock::slowed(double begin, double seconds) const {
   return seconds * slow <= beside ? seconds * slow : beside + seconds - beside / slow;
 }
 
+// On a CPU the thread that launches does nothing else meanwhile.
+void StepClock::launch() {
+  if (machine_.rank.device == DeviceKind::cpu) {
+    exposed_ += std::max(0.0, waited_ - compute_);
+    launches_ += machine_.rank.launch;
+    host_ = compute_ = device_time() + machine_.rank.launch;
+  } else {
+    host_ += machine_.rank.launch;
+  }
+}
+
 void StepClock::run(const char* what, const char* unit, double seconds, bool launched) {
-  if (launched) host_ += machine_.rank.launch;
+  if (launched) launch();
   const double ready = device_time(), begin = std::max(ready, host_);
   exposed_ += std::max(0.0, waited_ - compute_);
   launches_ += begin - ready;
@@ -125,7 +136,9 @@ void StepClock::see_kernel(const Event& event) {
                         .operations = double(event.count),
                         .bytes = double(event.bytes),
                         .type = options_.type,
-                        .ranks = std::min(options_.ranks, machine_.ranks_per_node)};
+                        .ranks = std::min(options_.ranks, machine_.ranks_per_node),
+                        .head = options_.head,
+                        .rows = options_.rows};
   run(event.what, event.unit, kernel_seconds(machine_.rank, work), true);
 }
 
@@ -189,7 +202,7 @@ void StepClock::see_call(const Event& event) {
 // The calls of a group are one launch, and share one latency.
 void StepClock::issue_met() {
   if (met_.empty()) return;
-  host_ += machine_.rank.launch;
+  launch();
   CallsInFlight::Call all;
   for (const size_t i : met_) {
     const Issued& call = calls_open_[i];
@@ -205,6 +218,7 @@ void StepClock::issue_met() {
       {first.group.empty() ? "calls" : "calls of " + first.group, first.collective, first.unit});
   const int64_t number = in_flight_.issue(all, std::max(host_, device_time()));
   for (const size_t i : met_) calls_open_[i].number = number;
+  if (!options_.calls_in_flight) waited_ = std::max(waited_, in_flight_.end_of(number));
   met_.clear();
 }
 

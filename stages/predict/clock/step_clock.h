@@ -7,6 +7,9 @@
 // has waited for has ended. A call begins when it is issued, everything before it on the compute
 // stream is done, and the call before it on its communicator has ended. The host waits for the
 // device once in a step: before the first update, which needs the gradient norm.
+//
+// On a CPU the host and the compute stream are one thread: it launches a kernel when the kernel
+// before has ended. Unless other threads carry out the calls, it also waits for each call at once.
 #pragma once
 
 #include <functional>
@@ -25,7 +28,9 @@ struct ClockOptions {
   int ranks = 1;
   int ranks_in_group = 0;  // of the groups "intra", which are consecutive ranks; 0: no groups
   Dtype type = Dtype::f32;
-  double slowdown = 1;  // a kernel takes so many times as long as the machine says
+  int head = 0, rows = 0;       // as in KernelWork
+  bool calls_in_flight = true;  // false: the program waits for each call when it is issued
+  double slowdown = 1;          // a kernel takes so many times as long as the machine says
 };
 
 // [s] Of a part of the run. seconds = compute + exposed: `compute` is the time in which the compute
@@ -75,6 +80,7 @@ class StepClock {
   void see_call(const Event& event);
   void issue_met();
   void begin_step();
+  void launch();
   void run(const char* what, const char* unit, double seconds, bool launched);
   double slowed(double begin, double seconds) const;
   ClockTimes now() const;

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "stages/predict/dry_run.h"
+#include "tensor/error.h"
 
 using namespace zl;
 using Catch::Approx;
@@ -129,4 +130,26 @@ TEST_CASE("hsdp beats zero3 where many nodes have a slow network, and loses noth
                   hsdp = spec_of(StageKind::hsdp, 512, true);
   hsdp.engine.ranks_per_node = 8, hsdp.engine.replicas = 64;
   CHECK(clock_step(hsdp, m).times.seconds < clock_step(zero3, m).times.seconds);
+}
+
+TEST_CASE("ranks on a CPU overlap calls only where each has a second core", "[stages][clock]") {
+  Machine cpu = find_machine("l4");
+  cpu.rank.device = DeviceKind::cpu;
+  const auto times = [&](int cores) {
+    cpu.ranks_per_node = cores;
+    GptTrainingSpec spec = spec_of(StageKind::zero3, 4, true);
+    spec.device = DeviceKind::cpu;
+    return clock_step(spec, cpu).times;
+  };
+  CHECK(times(7).exposed == Approx(times(7).communication));
+  CHECK(times(7).seconds == Approx(times(7).compute + times(7).exposed));
+  CHECK(times(8).exposed < 0.9 * times(8).communication);
+}
+
+TEST_CASE("a machine without a network has no steps of several nodes", "[stages][clock]") {
+  Machine one = find_machine("l4");
+  one.network.ports = 0;
+  const int ranks = one.ranks_per_node;
+  CHECK(clock_step(spec_of(StageKind::ddp, ranks, false), one).times.seconds > 0);
+  CHECK_THROWS_AS(clock_step(spec_of(StageKind::ddp, ranks + 1, false), one), InputError);
 }

@@ -2,7 +2,9 @@
 
 #include "stages/predict/clock/machine.h"
 
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -11,6 +13,7 @@
 #include "tensor/error.h"
 
 using namespace zl;
+using Catch::Approx;
 
 namespace {
 
@@ -82,6 +85,20 @@ TEST_CASE("a broken machine file is refused with one sentence that names the key
         "m.json: contention must be a number of at least 1, not 0.5");
   CHECK(refusal(replaced(good, "\"kind\": \"nvswitch\"", "\"kind\": \"token ring\"")) ==
         "m.json: link.kind must be nvswitch, nvlink, pcie or memory, not token ring");
+}
+
+TEST_CASE("the points of a kernel must be sorted", "[stages][clock]") {
+  Machine m = find_machine("l4");
+  const auto with = [&](const char* kernel, KernelTimes::Point first, KernelTimes::Point second) {
+    m.rank.kernels = {{kernel, Dtype::f32, 1, {first, second}}};
+    return refusal(machine_json(m));
+  };
+  CHECK(with("gelu", {0, 5, 1}, {0, 50, 1}) == "");
+  CHECK(with("gelu", {0, 50, 1}, {0, 5, 1}) ==
+        "m.json: the points of gelu must be sorted by size, and its point 2 is not");
+  // Those of attention by operations per byte.
+  CHECK(with("attention", {100, 10, 1}, {40, 2, 1}) == "");
+  CHECK(with("attention", {40, 2, 1}, {100, 10, 1}) != "");
 }
 
 TEST_CASE("a machine that is not there is refused with the list", "[stages][clock]") {
@@ -170,4 +187,32 @@ TEST_CASE("a kernel takes the longer of its operations and its bytes", "[stages]
   CHECK(seconds("gelu", 0, 5000, Dtype::f32) == 300);  // as fast as the largest that was measured
   CHECK(seconds("gelu", 0, 5, Dtype::f32) == 3);       // no faster than the smallest
   CHECK(seconds("gelu", 0, 50, Dtype::bf16) == 5);     // not measured in this type
+}
+
+TEST_CASE("between two sizes the time per operation is interpolated, and so it is between shapes",
+          "[stages][clock]") {
+  RankMachine rank{.memory_bandwidth = 1, .f32_flops = 1, .half_flops = 1};
+  rank.kernels = {{"matmul", Dtype::f32, 1, {{100, 1, 100}, {10000, 1, 1000}}, 512},
+                  {"matmul", Dtype::f32, 1, {{100, 1, 50}}, 2048},
+                  {"matmul", Dtype::f32, 4, {{100, 1, 300}}, 512},
+                  {"attention", Dtype::f32, 1, {{80, 10, 80}, {1280, 40, 320}}, 16},
+                  {"attention", Dtype::f32, 1, {{80, 10, 20}}, 64}};
+  const auto seconds = [&](const char* kernel, double operations, double bytes, int head,
+                           int ranks = 1) {
+    return kernel_seconds(rank, {kernel, operations, bytes, Dtype::f32, ranks, head, 512});
+  };
+  // 1 s per operation at 100, 1/10 s at 10,000: the geometric mean at 1,000.
+  CHECK(seconds("matmul", 1000, 1, 32) == Approx(1000 / std::sqrt(10)));
+  CHECK(seconds("matmul", 200, 1, 32, 3) == Approx(600));  // 4 ranks are nearer than 1
+  // 1,024 rows are in the middle of 512 and 2,048.
+  CHECK(kernel_seconds(rank, {"matmul", 100, 1, Dtype::f32, 1, 32, 1024}) ==
+        Approx(100 / std::sqrt(2)));
+  // Twice the batch takes twice the time; the operations per byte say which point is meant.
+  CHECK(seconds("attention", 160, 20, 16) == Approx(160));
+  CHECK(seconds("attention", 2560, 80, 16) == Approx(640));
+  CHECK(seconds("attention", 8, 1, 16) == Approx(8));
+  // Heads of 32 are in the middle of 16 and 64: between 1 and 1/4 s per operation.
+  CHECK(seconds("attention", 80, 10, 32) == Approx(40));
+  CHECK(seconds("attention", 80, 10, 8) == Approx(80));
+  CHECK(seconds("attention", 80, 10, 128) == Approx(20));
 }

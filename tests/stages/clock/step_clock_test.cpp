@@ -128,6 +128,31 @@ TEST_CASE("kernels wait for the host to launch them", "[stages][clock]") {
   CHECK(t.launches == Approx(2));
 }
 
+TEST_CASE("on a CPU a kernel is launched when the kernel before has ended", "[stages][clock]") {
+  Machine cpu = by_hand();
+  cpu.rank.launch = 2;
+  const auto times = [&](DeviceKind device) {
+    cpu.rank.device = device;
+    Program p(cpu);
+    p.kernel(5), p.kernel(1), p.kernel(1);
+    return p.times();
+  };
+  CHECK(times(DeviceKind::cpu).seconds == Approx(2 + 5 + 2 + 1 + 2 + 1));
+  CHECK(times(DeviceKind::cpu).launches == Approx(6));
+  CHECK(times(DeviceKind::cuda).seconds == Approx(2 + 5 + 1 + 1));
+}
+
+TEST_CASE("without a thread for calls the rank does each call at once", "[stages][clock]") {
+  const auto times = [](bool in_flight) {
+    Program p(by_hand(), {.ranks = 2, .calls_in_flight = in_flight});
+    p.kernel(3), p.issue("a", 8), p.kernel(2), p.wait("a"), p.kernel(1);
+    return p.times();
+  };
+  CHECK(times(true).seconds == Approx(8));
+  CHECK(times(false).seconds == Approx(3 + 4 + 2 + 1));
+  CHECK(times(false).exposed == Approx(4));
+}
+
 TEST_CASE("the first update waits until the host has read the norm", "[stages][clock]") {
   Machine slow_host = by_hand();
   slow_host.rank.launch = 1;

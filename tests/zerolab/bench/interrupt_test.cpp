@@ -9,9 +9,11 @@
 namespace cli {
 
 TEST_CASE("Ctrl-C ends a measurement with 130 and no table", "[zerolab]") {
+  const ScratchFolder folder;
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"bench", "kernels", "--samples", "1000"},
         {"bench", "machine", "--samples", "1000", "--array", "1MiB"},
+        {"bench", "machine", "--save", folder / "here.json", "--device", "cpu"},
         std::vector<std::string>{"bench", "step", "--model", "tiny", "--ranks", "2", "--steps",
                                  "100000"}}) {
     Launch launch{.arguments = arguments, .timeout = 30};
@@ -26,6 +28,7 @@ TEST_CASE("Ctrl-C ends a measurement with 130 and no table", "[zerolab]") {
     CHECK(finished.out.empty());
     CHECK(contains(finished.err, "interrupted"));
   }
+  CHECK(files_in(folder.path()).empty());
 }
 
 }  // namespace cli

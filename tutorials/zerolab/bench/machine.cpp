@@ -5,13 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/bench/commands.h"
+#include "tutorials/zerolab/bench/described_machine.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/options.h"
+#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -27,7 +31,8 @@ struct MachineOptions : RunOptions {
   std::optional<int> cores;
   std::optional<int64_t> array;  // [B]
   int samples = 15;
-  bool quick = false;
+  bool quick = false, force = false;
+  std::string save;  // the file of the description; "": none
 };
 
 // A rate that is measured on one core, then on all cores together.
@@ -170,6 +175,58 @@ std::string text(const Json& report) {
              "\n", table.text(), "\n", tail);
 }
 
+// The processes that want a core: those of other programs are the ones before we begin.
+void note_other_programs(const MachineOptions& options) {
+  double load = 0;
+  if (options.quiet || getloadavg(&load, 1) != 1 || load < 0.5) return;
+  std::fprintf(stderr,
+               "note: other programs keep %s of %d cores busy. Times of kernels hardly change, but "
+               "calls between ranks take longer\n",
+               digits(load, 2).c_str(), usable_cores());
+}
+
+std::string saved_text(const Json& report) {
+  const Json &machine = report["machine"], &rank = machine["rank"];
+  const std::string file = report["saved"], title = machine["title"];
+  const int ranks = machine["ranks_per_node"];
+  TextTable table;
+  table.row({"collective", "ranks", "latency", "bus bandwidth"});
+  for (const Json& row : machine.value("collectives", Json::array()))
+    table.row({row["collective"], row["ranks"].dump(), short_seconds(row["alpha_seconds"]),
+               digits(row["bus_bandwidth"].get<double>() / 1e9, 3) + " GB/s"});
+  size_t points = 0;
+  for (const Json& kernel : rank["kernels"]) points += kernel["points"].size();
+  return str("wrote ", file, ": ", title,
+             "\n\na rank: ", digits(rank["f32_flops"].get<double>() / 1e9, 4), " GFLOP/s in fp32, ",
+             digits(rank["memory_bandwidth"].get<double>() / 1e9, 3), " GB/s of memory, ",
+             short_seconds(rank["launch_seconds"]), " beside each kernel\n", points,
+             " times of kernels in training steps\n\n", ranks > 1 ? table.text() + "\n" : "",
+             "Use it: zerolab plan --model small --ranks ", ranks, " --machine ",
+             file.find_first_of("/.") == file.npos ? "./" : "", file, "\n");
+}
+
+int save(const MachineOptions& options) {
+  OutputFile file(options.save, "", options.force);
+  note_other_programs(options);
+  const std::string stem = std::filesystem::path(options.save).stem();
+  const Machine machine = describe_machine({.run = options,
+                                            .name = stem.empty() ? "machine" : stem,
+                                            .cores = options.cores.value_or(usable_cores()),
+                                            .array = array_size(options),
+                                            .samples = options.samples,
+                                            .quick = options.quick});
+  const std::string json = machine_json(machine);
+  file.write_text(json);
+  file.commit();
+  print_results(Json{{"schema", 1},
+                     {"command", "bench machine"},
+                     {"ok", true},
+                     {"saved", options.save},
+                     {"machine", Json::parse(json)}},
+                options.json, saved_text);
+  return 0;
+}
+
 int bench_machine(const MachineOptions& options) {
   const int wanted = options.cores.value_or(1), usable = usable_cores();
   require_input(wanted <= usable, "--cores ", wanted, ": this process may run on ", usable,
@@ -178,6 +235,9 @@ int bench_machine(const MachineOptions& options) {
   require_input(available == 0 || array <= available / 4, "--array ", human_bytes(array),
                 " is needed three times, but only ", human_bytes(available),
                 " of memory are available; try less");
+  if (!options.save.empty()) return save(options);
+  require_input(options.device == RunOptions::DeviceWish::automatic && !options.force,
+                "--device and --force are for --save FILE, which is not given");
   print_results(measure(options), options.json, text);
   return 0;
 }
@@ -193,12 +253,18 @@ Latency is half of a round trip of one word between two cores; a collective pays
 If all cores together reach much less than their number times one core, they share what is measured,
 or another program is running.
 
+--save measures what the clock of 'zerolab plan' needs to predict the time of a step here: kernels
+in training steps of models of several sizes, on one rank and on as many ranks as cores, in fp32 and
+bf16; all_reduce, reduce_scatter and all_gather between 2 … all ranks; memory. The ranks are threads
+on the CPU, or the GPUs with --device cuda and where there are GPUs. Disks are left out.
+
 Examples:
   zerolab bench machine
-  zerolab bench machine --samples 25 --json > machine.json
+  zerolab bench machine --samples 25 --json > limits.json
+  zerolab bench machine --save ./here.json && zerolab plan --model small --machine ./here.json
   taskset -c 0-7 zerolab bench machine
 
-Exit codes: 0 fine, 2 usage, 130 Ctrl-C)";
+Exit codes: 0 fine, 2 usage, 74 FILE cannot be written, 130 Ctrl-C)";
 
 }  // namespace
 
@@ -221,6 +287,11 @@ void add_bench_machine(CLI::App& bench, Invocation& invocation) {
               [](const auto& text) { options.samples = int(read_count(text, 1, 1000)); });
   flags.toggle("--quick", "short samples and small arrays: a test that it runs, not how fast",
                options.quick);
+  flags.group("A description for 'zerolab plan --machine FILE'");
+  flags.name("--save", "FILE", "measure one, which takes about a minute, and write it to FILE",
+             options.save);
+  add_device_flag(flags, options);
+  flags.toggle("--force", "replace FILE if it exists", options.force);
   add_output_flags(flags, options);
   flags.footer(kFooter);
 }
