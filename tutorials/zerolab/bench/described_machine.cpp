@@ -8,6 +8,7 @@
 #include "tutorials/zerolab/bench/machine_collectives.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/bench/measure.h"
+#include "tutorials/zerolab/bench/timed_steps.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/run/machine.h"
 
