@@ -17,6 +17,8 @@ const std::vector<Picture>& pictures() {
        draw_bucket_peaks},
       {"full_parameters", "tutorials/08_zero3.md", "when zero3 has full parameters",
        draw_full_parameters},
+      {"activations", "tutorials/12_activations.md",
+       "activations over a step with each way to recompute", draw_activations},
       {"unit_calls", "tutorials/reference/internals.md", "what each stage does with a block",
        draw_unit_calls},
       {"in_flight", "tutorials/reference/overlap.md", "collectives without and with overlap",

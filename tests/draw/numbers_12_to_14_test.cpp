@@ -1,0 +1,48 @@
+// The numbers in the pictures of lessons 12 to 14, from the sizes of the lessons' model alone.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <regex>
+
+#include "tests/draw/svg_text.h"
+#include "tests/zerolab/process.h"
+
+namespace draw {
+namespace {
+
+std::string picture(const std::string& name) {
+  return cli::read_file(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/pictures/" + name + ".svg");
+}
+std::string without_commas(std::string text) {
+  std::erase(text, ',');
+  return text;
+}
+// How many shapes have a name that matches.
+int64_t named(const std::string& svg, const std::string& pattern) {
+  const std::regex name(pattern);
+  const auto shapes = named_shapes(svg);
+  return std::ranges::count_if(
+      shapes, [&](const Element& shape) { return std::regex_match(shape.text, name); });
+}
+
+}  // namespace
+
+TEST_CASE("activations: the peak of each panel is that of lesson 12 with four blocks", "[draw]") {
+  constexpr int64_t C = 32, V = 65, H = 2, L = 4, N = 4, BT = 4 * 32, input = BT * C;
+  const auto bytes = [](int64_t per_token) { return 4 * (BT * per_token + 1); };
+  const int64_t kept = 16 * C + 4 + H, full = bytes((L - 1) * C + kept + 2 + 6 * C);
+  const std::string svg = without_commas(picture("activations"));
+  const auto peak = [&](const std::string& panel, int64_t expected) {
+    CAPTURE(panel, expected);
+    CHECK(named(svg, panel + ": peak " + std::to_string(expected) + " B") == 1);
+    CHECK(named(svg, panel + ": peak " + std::to_string(expected + 4) + " B") == 0);
+  };
+  peak("none", bytes(L * kept + 4 + 3 * C + V));
+  peak("selective", bytes(L * (kept - 6 * C) + 2 + 5 * C));
+  peak("full", full);
+  // Four quarters wait instead of four inputs, and one is gathered.
+  peak("full partitioned", full + 4 * (L * input / N + input - L * input));
+}
+
+}  // namespace draw
