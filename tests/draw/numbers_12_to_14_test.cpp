@@ -45,4 +45,32 @@ TEST_CASE("activations: the peak of each panel is that of lesson 12 with four bl
   peak("full partitioned", full + 4 * (L * input / N + input - L * input));
 }
 
+TEST_CASE("checkpoint: every element is written by one of 4 ranks and read by one of 3", "[draw]") {
+  constexpr int64_t C = 32, kBlock = 12 * C * C + 13 * C;
+  const std::string svg = without_commas(picture("checkpoint"));
+  static const std::regex piece(
+      "rank ([0-9]) (writes|reads) (.*): ([0-9]+) elements from ([0-9]+)");
+  std::map<std::string, std::map<int, int64_t>> elements;  // by verb and rank
+  std::map<std::string, int64_t> of_tensor;                // that are written
+  for (const Element& shape : named_shapes(svg)) {
+    std::smatch match;
+    if (!std::regex_match(shape.text, match, piece)) continue;
+    elements[match[2]][std::stoi(match[1])] += std::stoll(match[4]);
+    if (match[2] == "writes") {
+      CHECK(of_tensor[match[3]] == std::stoll(match[5]));  // it begins where the one before ends
+      of_tensor[match[3]] += std::stoll(match[4]);
+    }
+  }
+  // Shards of equal size; the last one has the padding, 32 and 16 elements.
+  const std::map<int, int64_t> four{{0, 3184}, {1, 3184}, {2, 3184}, {3, 3184 - 32}},
+      three{{0, 4240}, {1, 4240}, {2, 4240 - 16}};
+  CHECK(elements["writes"] == four);
+  CHECK(elements["reads"] == three);
+  CHECK(of_tensor.size() == 12);
+  CHECK(of_tensor["h.0.mlp.c_fc.weight"] == 4 * C * C);
+  int64_t all = 0;
+  for (const auto& [name, count] : of_tensor) all += count;
+  CHECK(all == kBlock);
+}
+
 }  // namespace draw

@@ -93,4 +93,22 @@ TEST_CASE("12 shows buffers and an arena with numbers that fit on paper", "[tuto
                  {"gradient_chunk", 114688}});
 }
 
+TEST_CASE("13 saves 12 bytes per parameter and a position, equal for all stages and ranks",
+          "[tutorials]") {
+  const int64_t N = GENERATE(1, 2, 3, 4), M = N == 1 ? 2 : N - 1;
+  const int64_t per_step = N / std::gcd(N, M) * M;
+  const std::string document = lesson_document("13_checkpoints", "--ranks " + std::to_string(N));
+  INFO(document);
+  CHECK_FALSE(cli::contains(document, "\"ok\": false"));
+  CHECK(measured(document, "tensor_bytes") == 12 * 28576);
+  CHECK(measured(document, "next_window") == 3 * per_step);
+  CHECK(measured(document, "window_at_end") == 6 * per_step);
+  CHECK(measured(document, "different_saves") == 1);
+  CHECK(measured(document, "broken") == 0);
+  const int64_t killed = measured(document, "killed"), old = measured(document, "old_left");
+  CHECK(killed == 24);
+  CHECK(old > killed / 2);  // most calls write data
+  CHECK(old < killed);
+}
+
 }  // namespace tutorials

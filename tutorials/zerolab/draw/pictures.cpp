@@ -19,6 +19,8 @@ const std::vector<Picture>& pictures() {
        draw_full_parameters},
       {"activations", "tutorials/12_activations.md",
        "activations over a step with each way to recompute", draw_activations},
+      {"checkpoint", "tutorials/13_checkpoints.md", "who writes and who reads which part of a file",
+       draw_checkpoint},
       {"unit_calls", "tutorials/reference/internals.md", "what each stage does with a block",
        draw_unit_calls},
       {"in_flight", "tutorials/reference/overlap.md", "collectives without and with overlap",
