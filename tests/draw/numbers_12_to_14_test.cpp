@@ -73,4 +73,18 @@ TEST_CASE("checkpoint: every element is written by one of 4 ranks and read by on
   CHECK(all == kBlock);
 }
 
+TEST_CASE("failures: rank 2 differs in each panel, and no other rank does", "[draw]") {
+  const std::string svg = picture("failures");
+  CHECK(named(svg, "mismatch, rank [013]: norm waits") == 3);
+  CHECK(named(svg, "mismatch, rank 2: log waits") == 1);
+  for (const std::string fault : {"hang", "dead rank"}) {
+    CHECK(named(svg, fault + ", rank [013]: norm waits") == 3);
+    CHECK(named(svg, fault + ", rank 2: .* done") == 3);
+    CHECK(named(svg, fault + ", rank 2: norm.*") == 0);
+  }
+  CHECK(named(svg, "straggler, rank [013]: .* done after a wait") == 12);
+  CHECK(named(svg, "straggler, rank 2: .* done") == 4);
+  CHECK(named(svg, ".* waits") == 4 + 3 + 3);
+}
+
 }  // namespace draw

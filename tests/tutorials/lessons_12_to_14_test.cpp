@@ -46,6 +46,23 @@ int64_t block_saves(bool selective) {
 }
 int64_t bytes(int64_t per_token, int64_t numbers = 1) { return 4 * (BT * per_token + numbers); }
 
+// The last line about each rank in a report of --full: "rank 2: 28 calls, now outside any call".
+std::vector<std::string> lines_of_ranks(const std::string& out, int fault) {
+  const size_t begin = out.find("fault " + std::to_string(fault) + "\n"),
+               end = out.find("fault_" + std::to_string(fault) + "_rank");
+  std::vector<std::string> found;
+  for (const std::string& line : cli::lines(out.substr(begin, end - begin)))
+    if (std::regex_search(line, std::regex("^~ rank [0-9]: "))) found.push_back(line);
+  return found;
+}
+// The ranks whose line contains `text`.
+std::vector<int64_t> ranks_with(const std::vector<std::string>& lines, const std::string& text) {
+  std::vector<int64_t> ranks;
+  for (size_t r = 0; r < lines.size(); ++r)
+    if (cli::contains(lines[r], text)) ranks.push_back(int64_t(r));
+  return ranks;
+}
+
 }  // namespace
 
 TEST_CASE("12 keeps what the tensors of a block add up to, wherever inputs wait", "[tutorials]") {
@@ -109,6 +126,60 @@ TEST_CASE("13 saves 12 bytes per parameter and a position, equal for all stages 
   CHECK(killed == 24);
   CHECK(old > killed / 2);  // most calls write data
   CHECK(old < killed);
+}
+
+TEST_CASE("14 injects a fault on each rank, some day, and finds it", "[tutorials]") {
+  std::map<int, std::set<int64_t>> ranks;
+  for (int seed = 0; seed < 6; ++seed) {
+    const std::string document =
+        lesson_document("14_failures", "--ranks 2 --seed " + std::to_string(seed));
+    CAPTURE(seed, document);
+    CHECK_FALSE(cli::contains(document, "\"ok\": false"));
+    for (int fault = 1; fault <= 5; ++fault)
+      ranks[fault].insert(measured(document, "fault_" + std::to_string(fault) + "_rank"));
+    // Of a step: 5 gathers and 3 reduce-scatters, then the norm, then the loss.
+    CHECK(measured(document, "fault_1_call") == 10 + 9);
+    CHECK(measured(document, "fault_2_call") == 20 + 9);
+    CHECK(measured(document, "fault_4_call") == 9);
+    CHECK(measured(document, "fault_5_call") == 30 + 9);
+    CHECK(measured(document, "fault_4_bytes") == 64 * 4 * 4 * 32 * 65);
+  }
+  for (const auto& [fault, of] : ranks) {
+    CAPTURE(fault);
+    CHECK(of == std::set<int64_t>{0, 1});
+  }
+}
+
+TEST_CASE("14's whole reports show in the calls which rank is the odd one", "[tutorials]") {
+  const cli::Finished finished = run_lesson("14_failures", "--ranks 3 --seed 5 --full");
+  const std::string& out = finished.out;
+  INFO(out);
+  REQUIRE(finished.code == 0);
+  const auto named = [&](int fault) {
+    const std::string key = "fault_" + std::to_string(fault) + "_rank";
+    return std::vector<int64_t>{
+        measured(lesson_document("14_failures", "--ranks 3 --seed 5"), key)};
+  };
+  REQUIRE(lines_of_ranks(out, 2).size() == 3);
+  CHECK(ranks_with(lines_of_ranks(out, 2), "28 calls, now outside any call") == named(2));
+  CHECK(ranks_with(lines_of_ranks(out, 5), "38 calls, has ended") == named(5));
+  CHECK(ranks_with(lines_of_ranks(out, 1), "19 calls") == std::vector<int64_t>{0, 1, 2});
+  CHECK(lines_of_ranks(out, 3).empty());  // a straggler is no failure
+  CHECK(std::ranges::count(cli::lines(out), '~', [](const std::string& line) {
+          return line.empty() ? ' ' : line[0];
+        }) > 5 * 3);
+}
+
+TEST_CASE("14 asks for the rank after its report and before its answer", "[tutorials]") {
+  const std::string out =
+      run_lesson("14_failures", "--predict fault_2_rank --predict fault_5_rank=9", "9\n").out;
+  INFO(out);
+  const size_t report = out.find("only 3 of 4 ranks came"), question = out.find("fault_2_rank? "),
+               answer = out.find("outside any call: a hang");
+  REQUIRE(question != std::string::npos);
+  CHECK(report < question);
+  CHECK(question < answer);
+  CHECK(cli::contains(out, "0 of your 2 predictions are right"));
 }
 
 }  // namespace tutorials

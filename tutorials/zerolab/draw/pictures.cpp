@@ -21,6 +21,7 @@ const std::vector<Picture>& pictures() {
        "activations over a step with each way to recompute", draw_activations},
       {"checkpoint", "tutorials/13_checkpoints.md", "who writes and who reads which part of a file",
        draw_checkpoint},
+      {"failures", "tutorials/14_failures.md", "where each rank is when one fails", draw_failures},
       {"unit_calls", "tutorials/reference/internals.md", "what each stage does with a block",
        draw_unit_calls},
       {"in_flight", "tutorials/reference/overlap.md", "collectives without and with overlap",
