@@ -259,15 +259,20 @@ void mismatch(Communicator& comm) {
   comm.all_reduce(t, Reduction::sum, comm.rank() == 1 ? kOther : kName).wait();
 }
 
-// Calls are not compared any more, and one rank sends more than the others take.
-void late_mismatch(Communicator& comm) {
+// Calls are not compared any more, and one rank sends more than the others take. A rank that never
+// comes to this call runs until the others have failed.
+void mismatch_after_comparison(Communicator& comm, int never_comes) {
   Rank rank(comm);
   comm.compare_calls_only_on_timeout();
   const Tensor t = rank.values(values_of(0, comm.rank() == 1 ? 960 : 96));
   comm.all_gather(rank.values(values_of(0, 12 * comm.size())), kName).wait();
+  for (; comm.rank() == never_comes; ::usleep(1000)) comm.require_running();
   comm.all_gather(t, kName).wait();
   comm.barrier(kName).wait();
 }
+
+void late_mismatch(Communicator& comm) { mismatch_after_comparison(comm, -1); }
+void late_mismatch_of_two(Communicator& comm) { mismatch_after_comparison(comm, 0); }
 
 void dropped(Communicator& comm) {
   Rank rank(comm);
@@ -290,6 +295,7 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"large", large},
     {"mismatch", mismatch},
     {"late-mismatch", late_mismatch},
+    {"late-mismatch-of-two", late_mismatch_of_two},
     {"dropped", dropped}};
 
 int run(const std::string& which) {
