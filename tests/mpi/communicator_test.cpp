@@ -70,6 +70,20 @@ TEST_CASE("calls on MPI that do not match fail on all ranks, with both names", "
   }
 }
 
+TEST_CASE("calls of a group on MPI that do not match fail on all ranks, also outside of it",
+          "[mpi]") {
+  for (const Mpi& mpi : mpis()) {
+    const Finished run = mpi_rank(mpi, 3, "mismatch-in-group");
+    INFO(run.err);
+    CHECK(mpi.returned(run, 4));
+    for (const std::string other : {"1 calls all_reduce 'h.2", "0 calls all_reduce 'h.1"})
+      CHECK(contains(run.err, "rank " + other +
+                                  " gradient' of 96 f32 elements (call 1 of group 'intra', ranks 0 "
+                                  "and 1)"));
+    if (mpi.kind == MpiKind::open_mpi) CHECK(contains(run.err, "rank 2 in barrier"));
+  }
+}
+
 // Every rank says the whole sentence, because MPICH ends the others as soon as one has ended. A
 // rank that has not come to the call when another one fails is not in it.
 TEST_CASE("calls on MPI that differ after the comparison has ended fail too, with both sides",

@@ -259,6 +259,18 @@ void mismatch(Communicator& comm) {
   comm.all_reduce(t, Reduction::sum, comm.rank() == 1 ? kOther : kName).wait();
 }
 
+// The last rank is in no call of this group, and waits for all.
+void mismatch_in_group(Communicator& comm) {
+  Rank rank(comm);
+  std::vector<int> colors(size_t(comm.size()), 0);
+  colors.back() = 1;
+  const auto group = comm.split(colors, "intra");
+  const Tensor t = rank.values(values_of(0, 96));
+  if (comm.rank() + 1 < comm.size())
+    group->all_reduce(t, Reduction::sum, comm.rank() == 1 ? kOther : kName).wait();
+  comm.barrier(kName).wait();
+}
+
 // Calls are not compared any more, and one rank sends more than the others take. A rank that never
 // comes to this call runs until the others have failed.
 void mismatch_after_comparison(Communicator& comm, int never_comes) {
@@ -294,6 +306,7 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"without-order-in-bf16", without_order_in_bf16},
     {"large", large},
     {"mismatch", mismatch},
+    {"mismatch-in-group", mismatch_in_group},
     {"late-mismatch", late_mismatch},
     {"late-mismatch-of-two", late_mismatch_of_two},
     {"dropped", dropped}};
