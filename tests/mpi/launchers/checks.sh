@@ -206,6 +206,6 @@ launcher_checks() {                        # $1: its name, $2: codes when a rank
     "rank 1 has given no sign of life|rank 1 was last seen" '[1-9][0-9]*'
   none_left "$name: SIGSTOP of a rank"
   disturbed INT launcher "${launch[@]}" 3 "$zerolab" "${forever[@]}" "${flags[@]}"
-  said "$name: Ctrl-C ends all ranks" "" '[1-9][0-9]*'
+  said "$name: Ctrl-C ends all ranks" "" "${interrupted-[1-9][0-9]*}"
   none_left "$name: Ctrl-C"
 }
