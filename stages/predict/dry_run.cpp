@@ -41,6 +41,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
     const bool step_follows = spec.checkpoint.save_every < spec.steps;
     if (spec.checkpoint.writes == CheckpointWrites::wait || !step_follows) saved.clear();
   }
+  events.set_phase("report");
   return report(trainer, init_peak);
 }
 

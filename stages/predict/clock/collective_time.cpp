@@ -33,14 +33,17 @@ CollectiveTerms ring_terms(const Machine& m, Collective collective, const RankPl
   return t;
 }
 
-// An all-reduce that sums in the node first. A node then sends 2 (k - 1) / k times the bytes.
+// An all-reduce that sums in the node first, then in a tree of nodes. A node then sends
+// 2 (k - 1) / k times the bytes.
 CollectiveTerms two_level_terms(const Machine& m, const RankPlaces& at) {
   const double n = at.ranks, k = at.nodes;
   const double wire = m.network.ports * m.network.bandwidth * m.network.sums / at.sharing;
   const double in_node = m.link.bandwidth * std::max(m.link.ring, m.link.switch_sums);
   return {.alpha = kBase + 2 * std::log2(k) * 1.5 * m.network.hop + 2 * (n / k - 1) * kHop,
           .root = kFillBetweenNodes,
-          .bus = std::min({wire * (n - 1) * k / (n * (k - 1)), in_node, m.link.bandwidth})};
+          .bus = at.ranks == at.nodes
+                     ? wire
+                     : std::min({wire * (n - 1) * k / (n * (k - 1)), in_node, m.link.bandwidth})};
 }
 
 bool alike(Collective a, Collective b) {
@@ -81,12 +84,12 @@ CollectiveModel collective_model(const Machine& m, Collective collective, const 
     if (const CollectiveRow* row = measured(m, collective, at)) return {"measured", row->terms};
   const CollectiveModel ring{"ring", ring_terms(m, collective, at)};
   if (collective != Collective::all_reduce) return ring;
-  if (at.nodes > 1 && at.ranks > at.nodes) {
+  if (at.nodes > 1) {
     const CollectiveModel levels{"two levels", two_level_terms(m, at)};
     return levels.terms.bus > ring.terms.bus || levels.terms.alpha < ring.terms.alpha ? levels
                                                                                       : ring;
   }
-  if (at.nodes > 1 || m.link.switch_sums == 0 || at.ranks < m.link.switch_sums_from) return ring;
+  if (m.link.switch_sums == 0 || at.ranks < m.link.switch_sums_from) return ring;
   return {"NVLS", {kBase + 6e-6, kFillOfSums, m.link.bandwidth * m.link.switch_sums}};
 }
 

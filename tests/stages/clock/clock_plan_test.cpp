@@ -130,3 +130,13 @@ TEST_CASE("hsdp beats zero3 where many nodes have a slow network, and loses noth
   hsdp.engine.ranks_per_node = 8, hsdp.engine.replicas = 64;
   CHECK(clock_step(hsdp, m).times.seconds < clock_step(zero3, m).times.seconds);
 }
+
+TEST_CASE("overlap makes no step longer where calls do not slow kernels down", "[stages][clock]") {
+  Machine m = find_machine("a100-pcie");  // 25 Gb/s between nodes
+  m.contention = 1;
+  for (const StageKind stage :
+       {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
+    const double on = clock_step(spec_of(stage, 16, true), m).times.seconds;
+    CHECK(on <= 1.0001 * clock_step(spec_of(stage, 16, false), m).times.seconds);
+  }
+}
