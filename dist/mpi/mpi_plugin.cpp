@@ -164,9 +164,9 @@ constexpr MpiApi kTable {
 #else
   .kind = MpiKind::mpich, .compiled_for = MPICH_VERSION,
 #endif
-  .init = init, .finalize = finalize, .rank = rank, .size = size,
-  .largest_tag = largest_tag, .make_group = make_group, .send = send, .receive = receive,
-  .all_reduce = all_reduce, .reduce_scatter = reduce_scatter, .test = test
+  .init = init, .finalize = finalize, .rank = rank, .size = size, .largest_tag = largest_tag,
+  .make_group = make_group, .send = send, .receive = receive, .all_reduce = all_reduce,
+  .reduce_scatter = reduce_scatter, .test = test
 };
 
 }  // namespace
