@@ -9,7 +9,6 @@ using namespace zl;
 using namespace zl::lesson;
 
 namespace {
-
 constexpr double kBus = 10e9;  // [B/s] of the machine with round numbers
 
 // GPT-2 with 124 million parameters in bf16: 16 bytes for each.

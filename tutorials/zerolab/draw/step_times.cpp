@@ -10,7 +10,7 @@ namespace zl::draw {
 namespace {
 
 constexpr int kPoints = 9;  // 16 to 4,096 ranks, each twice the one before
-constexpr double kLeft = 60, kRight = 640, kTop = 70, kBottom = 330;
+constexpr double kLeft = 72, kRight = 640, kTop = 70, kBottom = 330;
 
 double milliseconds_of(StageKind stage, int ranks, const Machine& machine) {
   GptTrainingSpec spec = gpt_spec(named_gpt("gpt2"));
@@ -52,7 +52,8 @@ std::string draw_step_times() {
     for (int i = 0; i < kPoints; ++i) {
       const Point at = place(i, ms);
       svg.circle(at, 3, "owner", str(name(stage), ", ", 16 << i, " ranks: ", number(ms), " ms"));
-      if (i + 1 == kPoints) svg.text({at.x + 10, at.y + 4}, name(stage), "bold");
+      const double beside = stage == StageKind::ddp ? -2 : stage == StageKind::hsdp ? 12 : 4;
+      if (i + 1 == kPoints) svg.text({at.x + 10, at.y + beside}, name(stage), "bold");
       if (i + 1 == kPoints) break;
       ms = milliseconds_of(stage, 16 << (i + 1), machine);
       svg.line(at, place(i + 1, ms), style);
