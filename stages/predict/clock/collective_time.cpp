@@ -7,43 +7,55 @@ namespace zl {
 namespace {
 
 // The parts of a ring's latency: NCCL's start of a call, and one message between neighbours.
-constexpr double kBase = 8e-6, kHop = 1.2e-6, kPcieHop = 2.5e-6;
-// [s/sqrt(B)] Pipelines that fill, of calls of medium size.
-constexpr double kFillInNode = 3e-9, kFillOfSums = 1.1e-8, kFillBetweenNodes = 2.5e-8;
+constexpr double kBase = 8e-6, kHop = 1.2e-6, kPcieHop = 2.5e-6, kSumsInSwitch = 6e-6;  // [s]
+constexpr double kFillOfSums = 1.1e-8;  // [s/sqrt(B)] of sums in the switch
+// A tree's nodes forward what they receive, so that a link of a node carries less than in a ring:
+// NCCL's 23.6 GB/s for a channel of 30 (A100, two nodes).
+constexpr double kTree = 0.79;
 
-double messages(Collective collective, int ranks) {
-  return collective == Collective::all_reduce ? 2.0 * (ranks - 1) : ranks - 1.0;
+double passes(Collective collective) { return collective == Collective::all_reduce ? 2 : 1; }
+
+// [s/sqrt(B)] Of a pipeline whose chunks have the best size. With k hops of h seconds behind the
+// first and rate B, m chunks take (m + k) (h + S / (m B)); the best m leaves a term of
+// 2 sqrt(k h S / B). k = 1.4 for each pass over the ring is what the tables of 2 nodes say.
+double fill(Collective collective, double hop, double bus) {
+  constexpr double k = 1.4;
+  return passes(collective) * 2 * std::sqrt(k * hop / bus);
 }
 
 // What a ring between neighbours on one link reaches, where k of its hops leave a node.
 CollectiveTerms ring_terms(const Machine& m, Collective collective, const RankPlaces& at) {
   const bool one = at.nodes == 1;
-  const double rounds = messages(collective, at.ranks) / std::max(1, at.ranks - 1);
-  const double far = one ? 0 : rounds * at.nodes, near = messages(collective, at.ranks) - far;
+  const double far = one ? 0 : passes(collective) * at.nodes,
+               near = passes(collective) * (at.ranks - 1) - far;
   const double hop = m.link.kind == NodeLink::Kind::pcie ? kPcieHop : kHop;
-  const double in_node = m.link.bandwidth * m.link.ring;
   CollectiveTerms t{.alpha = kBase + std::max(0.0, near) * hop + far * m.network.hop,
-                    .root = one ? kFillInNode : kFillBetweenNodes,
-                    .bus = in_node};
-  if (one) return t;
-  const bool sums = collective == Collective::all_reduce;
-  const double wire = m.network.ports * m.network.bandwidth;
-  const double between = wire * (sums ? m.network.sums : m.network.gathers) / at.sharing;
-  t.bus = at.ranks == at.nodes ? between : std::min(m.link.bandwidth, between);
+                    .root = 0,
+                    .bus = m.link.bandwidth * m.link.ring};
+  if (!one) {
+    const bool sums = collective == Collective::all_reduce;
+    const double wire = m.network.ports * m.network.bandwidth;
+    const double between = wire * (sums ? m.network.sums : m.network.gathers) / at.sharing;
+    t.bus = at.ranks == at.nodes ? between : std::min(m.link.bandwidth, between);
+  }
+  t.root = fill(collective, one ? hop : m.network.hop, t.bus);
   return t;
 }
 
-// An all-reduce that sums in the node first, then in a tree of nodes. A node then sends
-// 2 (k - 1) / k times the bytes.
+// An all-reduce that sums in the node first, and then along two binary trees of nodes. Of two
+// nodes each sends its sum once. In larger trees a node sends twice as much, as in a ring: half to
+// its parents, half to its children.
 CollectiveTerms two_level_terms(const Machine& m, const RankPlaces& at) {
   const double n = at.ranks, k = at.nodes;
   const double wire = m.network.ports * m.network.bandwidth * m.network.sums / at.sharing;
-  const double in_node = m.link.bandwidth * std::max(m.link.ring, m.link.switch_sums);
-  return {.alpha = kBase + 2 * std::log2(k) * 1.5 * m.network.hop + 2 * (n / k - 1) * kHop,
-          .root = kFillBetweenNodes,
-          .bus = at.ranks == at.nodes
-                     ? wire
-                     : std::min({wire * (n - 1) * k / (n * (k - 1)), in_node, m.link.bandwidth})};
+  const bool in_switch = m.link.switch_sums > 0;
+  const double in_node = m.link.bandwidth * (in_switch ? m.link.switch_sums : m.link.ring * kTree);
+  const double latency = in_switch ? kSumsInSwitch : 2 * (n / k - 1) * kHop;
+  CollectiveTerms t{.alpha = kBase + 2 * std::log2(k) * 1.5 * m.network.hop + latency,
+                    .root = 0,
+                    .bus = std::min(wire * (n - 1) / n * (at.nodes == 2 ? 2 : 1), in_node)};
+  t.root = fill(Collective::all_reduce, m.network.hop, t.bus);
+  return t;
 }
 
 bool alike(Collective a, Collective b) {
@@ -63,12 +75,21 @@ const CollectiveRow* measured(const Machine& m, Collective collective, const Ran
   return found;
 }
 
-// Bytes that a link carries for each byte of the unsharded side.
-double factor(Collective collective, int ranks) {
+}  // namespace
+
+double link_factor(Collective collective, int ranks) {
   return double(sent_bytes_times_n(collective, 1, ranks)) / ranks;
 }
 
-}  // namespace
+double fill_root(int64_t bytes) {
+  constexpr int64_t kFull = int64_t(128) << 20;  // [B]
+  return std::sqrt(double(std::min(bytes, kFull)));
+}
+
+double seconds_of(const CollectiveTerms& t, Collective collective, int64_t bytes, int ranks) {
+  return t.alpha + t.root * fill_root(bytes) +
+         (t.bus > 0 ? double(bytes) * link_factor(collective, ranks) / t.bus : 0);
+}
 
 RankPlaces places_of(const Machine& m, int ranks, int stride) {
   const int per_node = std::max(1, m.ranks_per_node / stride);  // of the group
@@ -90,16 +111,13 @@ CollectiveModel collective_model(const Machine& m, Collective collective, const 
                                                                                       : ring;
   }
   if (m.link.switch_sums == 0 || at.ranks < m.link.switch_sums_from) return ring;
-  return {"NVLS", {kBase + 6e-6, kFillOfSums, m.link.bandwidth * m.link.switch_sums}};
+  return {"NVLS", {kBase + kSumsInSwitch, kFillOfSums, m.link.bandwidth * m.link.switch_sums}};
 }
 
 double collective_seconds(const Machine& m, Collective collective, int64_t bytes,
                           const RankPlaces& at) {
-  const CollectiveTerms t = collective_model(m, collective, at).terms;
   if (at.ranks < 2) return 0;
-  const double S = double(bytes);
-  return t.alpha + t.root * std::sqrt(S) +
-         (t.bus > 0 ? S * factor(collective, at.ranks) / t.bus : 0);
+  return seconds_of(collective_model(m, collective, at).terms, collective, bytes, at.ranks);
 }
 
 }  // namespace zl

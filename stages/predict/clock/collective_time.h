@@ -28,6 +28,14 @@ struct CollectiveModel {
 CollectiveModel collective_model(const Machine& machine, Collective collective,
                                  const RankPlaces& places);
 
+// [sqrt(B)] What the second term grows with: sqrt(S), up to 128 MiB. NCCL's chunks have a largest
+// size, so that larger calls have no more to fill.
+double fill_root(int64_t bytes);
+// [s] What the terms say for `bytes` of the unsharded side.
+double seconds_of(const CollectiveTerms& terms, Collective collective, int64_t bytes, int ranks);
+// Bytes that a link carries for each byte of the unsharded side.
+double link_factor(Collective collective, int ranks);
+
 // [s] `bytes`: of the unsharded side.
 double collective_seconds(const Machine& machine, Collective collective, int64_t bytes,
                           const RankPlaces& places);

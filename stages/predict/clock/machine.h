@@ -39,6 +39,8 @@ struct RankMachine {
   std::vector<Efficiency> matmul;        // by operations, from the smallest
   std::vector<Efficiency> memory;        // by bytes, from the smallest
   double attention = 0.5;                // share of the peak that attention reaches
+  double vector_rate = 0;                // [1/s] ordinary instructions: 128 lanes of each core of
+                                         // the GPU (SM), times its clock; 0: unknown
   double launch = 0;                     // [s] the host's time to launch one kernel
   std::vector<KernelTimes> kernels;      // where they are measured, the shares are not used
 };
@@ -71,7 +73,8 @@ struct Network {
 };
 
 // t = alpha + root * sqrt(S) + S * factor / bus, for S bytes of the unsharded side and the factor
-// of nccl-tests (sent_bytes_times_n of dist/communication_log.h).
+// of nccl-tests (sent_bytes_times_n of dist/communication_log.h). The second term is for pipelines
+// that fill, and grows no more from 128 MiB on.
 struct CollectiveTerms {
   double alpha = 0;  // [s]
   double root = 0;   // [s/sqrt(B)]

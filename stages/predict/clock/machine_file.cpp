@@ -147,6 +147,7 @@ RankMachine read_rank(Reader in) {
   rank.memory = read_efficiency(in, "memory");
   rank.attention = in.share("attention", rank.attention);
   require_input(rank.attention > 0, in.where(), ": ", in.at("attention"), " must be more than 0");
+  rank.vector_rate = in.number("vector_rate", 0, 0);
   rank.launch = in.number("launch_seconds", 0);
   rank.kernels = read_kernels(in);
   in.require_all_known();
@@ -238,6 +239,7 @@ Json rank_json(const RankMachine& rank) {
           {"matmul", efficiency_json(rank.matmul)},
           {"memory", efficiency_json(rank.memory)},
           {"attention", rank.attention},
+          {"vector_rate", rank.vector_rate},
           {"launch_seconds", rank.launch},
           {"kernels", kernels_json(rank.kernels)}};
 }

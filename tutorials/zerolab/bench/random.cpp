@@ -266,13 +266,15 @@ void add_bench_random(CLI::App& bench, Invocation& invocation) {
 
 void add_bench(CLI::App& app, Invocation& invocation) {
   CLI::App& bench = *app.add_subcommand(
-      "bench", "speed of the machine, collectives, kernels and steps; random comparisons");
+      "bench",
+      "speed of the machine, collectives, kernels and steps; the clock; random comparisons");
   bench.require_subcommand(1);
   add_bench_machine(bench, invocation);
   add_bench_comm(bench, invocation);
   add_bench_disk(bench, invocation);
   add_bench_kernels(bench, invocation);
   add_bench_step(bench, invocation);
+  add_bench_clock(bench, invocation);
   add_bench_random(bench, invocation);
 }
 

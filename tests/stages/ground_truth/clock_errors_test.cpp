@@ -1,0 +1,194 @@
+// How wrong the clock is, and that this is what the program says.
+#include "stages/predict/ground_truth/clock_errors.h"
+
+#include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
+#include "stages/predict/clock/collective_fit.h"
+#include "stages/predict/clock/expected_error.h"
+
+using namespace zl;
+
+namespace {
+
+const std::vector<StepPrediction>& predictions() {
+  static const auto all = predict_steps(published_steps());
+  return all;
+}
+
+PublishedStep step(const std::string& machine, int ranks, double seconds) {
+  return {.program = "p",
+          .machine = machine,
+          .model = "m",
+          .parameters = 1,
+          .shape = {.layers = 2, .heads = 4, .width = 256, .block_size = 128, .vocab = 512},
+          .ranks = ranks,
+          .stage = StageKind::zero3,
+          .micro_batch = 4,
+          .accumulation = 1,
+          .seconds = seconds,
+          .source = "s"};
+}
+
+}  // namespace
+
+TEST_CASE("an error is relative, and a sum has its mean and its largest", "[stages]") {
+  ErrorSum sum;
+  CHECK(sum.mean() == 0);
+  sum.add(1.1, 1);
+  sum.add(2, 4);
+  CHECK(sum.mean() == Catch::Approx(0.3));
+  CHECK(sum.largest == Catch::Approx(0.5));
+}
+
+TEST_CASE("collectives are within their limits: own table, and large calls from the data sheet",
+          "[stages]") {
+  const CallErrors all = total(collective_errors(published_calls()));
+  CHECK(all.own.count > 100);
+  CHECK(all.own.mean() <= 0.10);
+  CHECK(all.by_size[3].count > 100);
+  CHECK(all.by_size[3].mean() <= 0.10);
+
+  std::vector<PublishedCall> slow = published_calls();  // negative twin
+  for (PublishedCall& call : slow) call.seconds *= 2;
+  CHECK(total(collective_errors(slow)).by_size[3].mean() > 0.4);
+}
+
+TEST_CASE("steps are within their limits: from the data sheet, and calibrated on one step",
+          "[stages]") {
+  const SetErrors all = total(set_errors(predictions()));
+  CHECK(all.spec_sheet.count > 200);
+  CHECK(all.spec_sheet.mean() <= 0.20);
+  CHECK(all.calibrated.mean() <= 0.10);
+  CHECK(all.held_out.mean() <= 0.10);
+  for (const SetErrors& set : set_errors(predictions()))
+    if (set.program == "llm-foundry" || set.program == "InternEvo") {
+      CAPTURE(set.program, set.machine);
+      CHECK(set.calibrated.mean() <= 0.10);
+      CHECK(set.spec_sheet.mean() <= 0.20);
+    }
+}
+
+TEST_CASE("the clock has the order of all published stages and machines", "[stages]") {
+  const StepOrder order = step_order(predictions());
+  CHECK(order.stages.pairs >= 7);
+  CHECK(order.stages.right == order.stages.pairs);
+  CHECK(order.machines.pairs >= 10);
+  CHECK(order.machines.right == order.machines.pairs);
+  CHECK(order.ranks.right * 10 >= order.ranks.pairs * 8);
+
+  std::vector<StepPrediction> reversed = predictions();  // negative twin
+  for (StepPrediction& p : reversed) p.shipped = 1 / p.shipped;
+  CHECK(step_order(reversed).stages.right == 0);
+}
+
+TEST_CASE("a pair differs in one thing, and by more than noise", "[stages]") {
+  const std::vector<PublishedStep> steps = {step("a100-80gb", 8, 1.0), step("a100-80gb", 16, 1.3),
+                                            step("h100-sxm", 16, 0.9),
+                                            step("a100-80gb", 32, 1.301)};
+  std::vector<StepPrediction> predicted;
+  for (const PublishedStep& s : steps)
+    predicted.push_back({.step = &s, .shipped = s.machine == "h100-sxm" ? 2.0 : s.seconds});
+  const StepOrder order = step_order(predicted);
+  CHECK(order.stages.pairs == 0);
+  CHECK(order.machines.pairs == 1);  // 16 ranks; predicted the wrong way round
+  CHECK(order.machines.right == 0);
+  CHECK(order.ranks.pairs == 2);  // 8 and 16, 8 and 32; 16 and 32 differ by less than noise
+  CHECK(order.ranks.right == 2);
+}
+
+TEST_CASE("one factor makes the step that calibrates exact and scales the others", "[stages]") {
+  std::vector<PublishedStep> steps = {step("a100-80gb", 16, 1), step("a100-80gb", 8, 1)};
+  for (PublishedStep& s : steps) s.seconds = 3 * predicted_seconds(s, find_machine("a100-80gb"));
+  const std::vector<StepPrediction> predicted = predict_steps(steps);
+  CHECK(!predicted[0].calibrates);
+  CHECK(predicted[1].calibrates);  // it has fewer ranks
+  CHECK(predicted[1].calibrated == Catch::Approx(steps[1].seconds).epsilon(2e-3));
+  CHECK(predicted[1].spec_sheet < 0.9 * steps[1].seconds);
+  CHECK(std::ranges::none_of(predicted, &StepPrediction::fitted));
+}
+
+TEST_CASE("a Llama is replaced by a GPT with the parameters of its blocks", "[stages]") {
+  PublishedStep llama = step("a100-80gb", 8, 1);
+  // Llama 2 7B: 6.738e9 parameters, two tables of 32000 x 4096. A block of a GPT has 12 * 4096^2.
+  llama.llama = true;
+  llama.parameters = 6'738'000'000;
+  llama.shape = {.layers = 30, .heads = 32, .width = 4096, .block_size = 4096, .vocab = 32'000};
+  CHECK(training_spec(llama, false, 8).model.layers == 32);
+  llama.llama = false;
+  CHECK(training_spec(llama, false, 8).model.layers == 30);
+}
+
+TEST_CASE("a share of recomputed blocks lies between none and all", "[stages]") {
+  PublishedStep s = step("a100-80gb", 8, 1);
+  const Machine m = find_machine("a100-80gb");
+  const double none = predicted_seconds(s, m);
+  s.recomputed = 1;
+  const double all = predicted_seconds(s, m);
+  s.recomputed = 0.25;
+  CHECK(all > none);
+  CHECK(predicted_seconds(s, m) == Catch::Approx(0.75 * none + 0.25 * all));
+}
+
+TEST_CASE("the measured collectives of shipped machines are fits of the published ones",
+          "[stages]") {
+  const std::vector<PublishedCall>& calls = published_calls();
+  int rows = 0;
+  for (const Machine& m : shipped_machines())
+    for (const CollectiveRow& row : m.collectives) {
+      ++rows;
+      CAPTURE(m.name, name(row.collective), row.ranks);
+      std::map<std::string, std::vector<TimedCall>> tables;  // by system
+      for (const PublishedCall& c : calls)
+        if (c.machine == m.name && c.collective == row.collective && c.ranks == row.ranks &&
+            c.nodes == row.nodes && c.change.network == 0)
+          tables[c.system].push_back({c.bytes, c.seconds});
+      CHECK(std::ranges::any_of(tables, [&](const auto& table) {
+        const CollectiveTerms terms = fit_terms(table.second, row.collective, row.ranks);
+        return std::abs(terms.bus / row.terms.bus - 1) < 1e-3 &&
+               std::abs(terms.alpha / row.terms.alpha - 1) < 1e-3;
+      }));
+    }
+  CHECK(rows >= 15);
+}
+
+// A point is a hundredth.
+TEST_CASE("expected errors are those of the published times, to a point", "[stages]") {
+  const CallErrors calls = total(collective_errors(published_calls()));
+  CHECK(std::abs(expected_call_error(true, 1 << 20) - calls.own.mean()) <= 0.01);
+  for (size_t i = 0; i < 4; ++i)
+    CHECK(std::abs(expected_call_error(false, kSizes[i]) - calls.by_size[i].mean()) <= 0.01);
+
+  ErrorSum errors[3][3];
+  for (const StepPrediction& p : predictions()) {
+    if (!p.step->unlike.empty()) continue;
+    const size_t column = p.step->ranks <= 16 ? 0 : p.step->ranks <= 128 ? 1 : 2;
+    const double seconds = p.step->seconds;
+    if (!p.calibrates) errors[size_t(MachineData::measured)][column].add(p.calibrated, seconds);
+    if (!p.fitted) errors[size_t(MachineData::fitted)][column].add(p.shipped, seconds);
+    errors[size_t(MachineData::data_sheet)][column].add(p.spec_sheet, seconds);
+  }
+  const int ranks[] = {8, 128, 512};
+  for (const MachineData data :
+       {MachineData::measured, MachineData::fitted, MachineData::data_sheet})
+    for (size_t column = 0; column < 3; ++column) {
+      CAPTURE(int(data), column);
+      CHECK(std::abs(expected_step_error(data, ranks[column]).error -
+                     errors[size_t(data)][column].mean()) <= 0.01);
+    }
+  CHECK(expected_step_error(MachineData::fitted, 4096).order_only);
+  CHECK(!expected_step_error(MachineData::fitted, 1024).order_only);
+}
+
+TEST_CASE("a machine's data is measured, fitted, or from its data sheet", "[stages]") {
+  for (const char* fitted : {"a100-40gb", "a100-80gb", "a100-80gb-4x100g", "h100-sxm"})
+    CHECK(machine_data(find_machine(fitted)) == MachineData::fitted);
+  CHECK(machine_data(find_machine("b200")) == MachineData::data_sheet);
+  Machine mine = find_machine("a100-80gb");
+  mine.rank.attention *= 0.9;
+  CHECK(machine_data(mine) == MachineData::data_sheet);
+  mine.rank.kernels = {{.kernel = "matmul", .points = {{1, 1, 1}}}};
+  CHECK(machine_data(mine) == MachineData::measured);
+}
