@@ -8,7 +8,7 @@ namespace zl {
 
 // Where a machine's rates come from.
 enum class MachineData {
-  measured,    // kernels measured on it (`zerolab bench machine --save`)
+  measured,    // kernels measured on it
   fitted,      // its shares are fitted to published steps of its kind of GPU
   data_sheet,  // peaks, with shares that are carried over from another kind
 };

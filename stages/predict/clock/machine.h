@@ -1,5 +1,5 @@
 // A description of a machine, from which the clock takes its times. Files of this form are in
-// stages/predict/machines/; `zerolab bench machine --save` writes one of this machine.
+// stages/predict/machines/.
 //
 // Times are in seconds, rates in bytes or operations per second. A multiply-add is two operations.
 #pragma once
