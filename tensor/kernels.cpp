@@ -2,6 +2,8 @@
 
 #include <initializer_list>
 
+#include "tensor/kernel_event.h"
+
 namespace zl::kernel {
 namespace {
 
@@ -11,7 +13,7 @@ void record(const char* what, const Tensor& out, int64_t operations,
             std::initializer_list<const Tensor*> touched) {
   int64_t bytes = 0;
   for (const Tensor* t : touched) bytes += t->bytes();
-  out.memory().append_kernel(what, bytes, operations);
+  append_kernel(out.memory(), what, bytes, operations);
 }
 
 void require_same(const char* what, const Tensor& a, const Tensor& b) {
@@ -304,7 +306,7 @@ void sums_of_squares(std::span<const Tensor> xs, const Tensor& out) {
     operations += 2 * x.numel();
     bytes += x.bytes();
   }
-  out.memory().append_kernel("sums_of_squares", bytes, operations);
+  append_kernel(out.memory(), "sums_of_squares", bytes, operations);
   out.backend().sums_of_squares(xs, out, workspace(KernelId::sums_of_squares, sizes, out));
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tensor/kernel_event.h"
 #include "tensor/kernels.h"
 
 namespace zl::kernel {
@@ -33,8 +34,8 @@ Backend& copying_backend(const Tensor& from, const Tensor& to) {
 }
 
 void transfer(const Tensor& from, const Tensor& to) {
-  to.memory().append_kernel(&from.memory() != &to.memory() ? "transfer" : "copy",
-                            from.bytes() + to.bytes());
+  append_kernel(to.memory(), &from.memory() != &to.memory() ? "transfer" : "copy",
+                from.bytes() + to.bytes());
   if (from.numel() > 0) copying_backend(from, to).copy(from, to);  // nothing has no address on disk
 }
 
@@ -64,7 +65,7 @@ std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) {
   require(from.numel() == to.numel() && from.dtype() == to.dtype(),
           "start_copy: ", in_words(from.shape()), " ", name(from.dtype()), " does not match ",
           in_words(to.shape()), " ", name(to.dtype()));
-  to.memory().append_kernel("transfer", from.bytes() + to.bytes());
+  append_kernel(to.memory(), "transfer", from.bytes() + to.bytes());
   count_move(from, to);
   return copying_backend(from, to).start_copy(from, to);
 }
@@ -74,7 +75,7 @@ void accumulate(const Tensor& from, const Tensor& into) {
           "accumulate: ", in_words(from.shape()), " ", name(from.dtype()), " cannot be added to ",
           in_words(into.shape()), " ", name(into.dtype()));
   if (&from.memory() != &into.memory()) return accumulate(copy_to_memory_of(into, from), into);
-  into.memory().append_kernel("accumulate", from.bytes() + into.bytes(), into.numel());
+  append_kernel(into.memory(), "accumulate", from.bytes() + into.bytes(), into.numel());
   into.backend().accumulate(from, into);
 }
 
@@ -83,7 +84,7 @@ void upload(std::span<const T> host, const Tensor& to) {
   require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(),
           " elements of ", name(dtype_of<T>), " do not fit into ", to_string(to.shape()), " ",
           name(to.dtype()));
-  to.memory().append_kernel("upload", to.bytes());
+  append_kernel(to.memory(), "upload", to.bytes());
   to.backend().upload(host.data(), to);
 }
 
@@ -92,7 +93,7 @@ std::vector<T> download(const Tensor& from) {
   require(from.dtype() == dtype_of<T>, "download<", name(dtype_of<T>), ">() of a tensor of ",
           name(from.dtype()));
   std::vector<T> host(size_t(from.numel()));
-  from.memory().append_kernel("download", from.bytes());
+  append_kernel(from.memory(), "download", from.bytes());
   from.backend().download(from, host.data());
   return host;
 }
@@ -104,7 +105,7 @@ Download<T> start_download(const Tensor& from, T on_meta) {
   Download<T> started;
   started.values_.assign(size_t(from.numel()), on_meta);
   if (!from.backend().holds_data()) return started;
-  from.memory().append_kernel("download", from.bytes());
+  append_kernel(from.memory(), "download", from.bytes());
   started.copy_ = from.backend().start_download(from);
   return started;
 }
