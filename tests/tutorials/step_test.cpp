@@ -212,7 +212,8 @@ TEST_CASE("--step shows a skipped step, and calls that are in flight", "[tutoria
   REQUIRE(second != std::string::npos);
   const std::string of_step_1 = skipped.substr(first, second - first),
                     of_step_2 = skipped.substr(second);
-  for (const char* event : {"h.1   update", "all_gather 'gradient norm'", "all_gather 'h.1 parameter'"}) {
+  for (const char* event :
+       {"h.1   update", "all_gather 'gradient norm'", "all_gather 'h.1 parameter'"}) {
     CAPTURE(event);
     CHECK(cli::contains(of_step_1, event));
     CHECK(cli::contains(of_step_2, event) == !cli::contains(event, "parameter"));
