@@ -18,7 +18,8 @@ double root(int ranks) { return padded((50257.0 + 1024 + 2) * 768, ranks); }
 double all(int ranks) { return root(ranks) + 12 * padded(12.0 * 768 * 768 + 13 * 768, ranks); }
 
 double measured_number(const std::string& document, const std::string& key) {
-  for (const auto& number : nlohmann::json::parse(document)["numbers"])
+  const auto json = nlohmann::json::parse(document);
+  for (const auto& number : json["numbers"])
     if (number["key"] == key) return number["measured"];
   return -1;
 }
@@ -27,7 +28,7 @@ double measured_number(const std::string& document, const std::string& key) {
 
 TEST_CASE("15 finds the ranks that fit and the time of calls as the sizes say", "[tutorials]") {
   const int N = GENERATE(1, 2, 3, 4, 8);
-  const std::string document = lesson_document("15_which_stage", "--ranks " + std::to_string(N));
+  const std::string document = lesson_document("15_decision", "--ranks " + std::to_string(N));
   INFO(document);
   CHECK_FALSE(cli::contains(document, "\"ok\": false"));
   const double unit = 2.0 * (N - 1) / N / 10e9 * 1e6;  // [us] per element

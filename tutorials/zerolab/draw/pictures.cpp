@@ -26,7 +26,7 @@ const std::vector<Picture>& pictures() {
       {"checkpoint", "tutorials/13_checkpoints.md", "who writes and who reads which part of a file",
        draw_checkpoint},
       {"failures", "tutorials/14_failures.md", "where each rank is when one fails", draw_failures},
-      {"step_times", "tutorials/15_which_stage.md", "a step of each stage by number of ranks",
+      {"step_times", "tutorials/15_decision.md", "a step of each stage by number of ranks",
        draw_step_times},
       {"unit_calls", "tutorials/reference/internals.md", "what each stage does with a block",
        draw_unit_calls},

@@ -138,7 +138,7 @@ void what_scales(Lesson& lesson) {
 
 int main(int argc, char** argv) {
   const About about{
-      .name = "15_which_stage",
+      .name = "15_decision",
       .question = "Which stage fits your machine, and which is the fastest there?",
       .flags = {{"--memory", "MIB", "of a rank, for model states", 1024, 1, 1 << 20}}};
   return run(argc, argv, about, [](Lesson& lesson) {
