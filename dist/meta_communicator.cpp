@@ -39,14 +39,13 @@ class MetaCommunicator final : public Communicator {
     std::vector<std::pair<MetaCommunicator*, Call>> calls;
   };
 
-  // In flight until its wait(), as on a GPU: so the events say where a program waits.
-  Work issue(
-      const Call& call, std::function<void()> finish = [] {}) {
-    if (issued_->in_group)
+  Work issue(const Call& call, std::function<void()> finish = {}) {
+    if (in_flight_ && issued_->in_group)
       issued_->calls.emplace_back(this, call);
     else
       all_ranks_came(call);
-    return Work(std::move(finish));
+    if (in_flight_ && !finish) finish = [] {};
+    return finish ? Work(std::move(finish)) : Work();
   }
   Work reduce(const Tensor& tensor, const Call& call) {
     const int64_t bytes = reduction_scratch_bytes(call.count, call.dtype);
