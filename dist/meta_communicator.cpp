@@ -10,10 +10,16 @@ namespace {
 
 class MetaCommunicator final : public Communicator {
  public:
-  MetaCommunicator(int rank, int size, EventStream& events, bool scratch)
-      : Communicator(rank, size, events), scratch_(scratch), issued_(std::make_shared<Issued>()) {}
+  MetaCommunicator(int rank, int size, EventStream& events, bool scratch, bool in_flight)
+      : Communicator(rank, size, events),
+        scratch_(scratch),
+        in_flight_(in_flight),
+        issued_(std::make_shared<Issued>()) {}
   MetaCommunicator(MetaCommunicator& all, const Split& split)
-      : Communicator(all, split), scratch_(all.scratch_), issued_(all.issued_) {}
+      : Communicator(all, split),
+        scratch_(all.scratch_),
+        in_flight_(all.in_flight_),
+        issued_(all.issued_) {}
 
   void begin_group() override { issued_->in_group = true; }
   void end_group() override {
@@ -33,14 +39,13 @@ class MetaCommunicator final : public Communicator {
     std::vector<std::pair<MetaCommunicator*, Call>> calls;
   };
 
-  // In flight until its wait(), as on a GPU: so the events say where a program waits.
-  Work issue(
-      const Call& call, std::function<void()> finish = [] {}) {
-    if (issued_->in_group)
+  Work issue(const Call& call, std::function<void()> finish = {}) {
+    if (in_flight_ && issued_->in_group)
       issued_->calls.emplace_back(this, call);
     else
       all_ranks_came(call);
-    return Work(std::move(finish));
+    if (in_flight_ && !finish) finish = [] {};
+    return finish ? Work(std::move(finish)) : Work();
   }
   Work reduce(const Tensor& tensor, const Call& call) {
     const int64_t bytes = reduction_scratch_bytes(call.count, call.dtype);
@@ -70,18 +75,18 @@ class MetaCommunicator final : public Communicator {
     return std::make_unique<MetaCommunicator>(*this, split);
   }
 
-  const bool scratch_;
+  const bool scratch_, in_flight_;
   const std::shared_ptr<Issued> issued_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events,
-                                                bool scratch) {
+                                                bool scratch, bool in_flight) {
   require(size >= 1, "a dry run needs at least 1 rank, not ", size);
   require(rank >= 0 && rank < size, "rank ", rank, " is out of range: there are ", size,
           " ranks, 0 to ", size - 1);
-  return std::make_unique<MetaCommunicator>(rank, size, events, scratch);
+  return std::make_unique<MetaCommunicator>(rank, size, events, scratch, in_flight);
 }
 
 }  // namespace zl

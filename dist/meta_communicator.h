@@ -9,8 +9,9 @@
 namespace zl {
 
 // `scratch`: reductions allocate the scratch memory of ordered sums (dist/ordered/), for as long as
-// NcclCommunicator does.
+// NcclCommunicator does. `in_flight`: a call ends when it is waited for, as on a GPU and in a lane,
+// so that the events say where a program waits; otherwise when it is issued, as among threads.
 std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events,
-                                                bool scratch = false);
+                                                bool scratch = false, bool in_flight = false);
 
 }  // namespace zl

@@ -210,7 +210,7 @@ void ControlClient::serve() {
 void ControlClient::handle(const Message& message) {
   WireReader wire(message.body);
   switch (ControlMessage(message.kind)) {
-    case ControlMessage::send_flight: return send(ControlMessage::alive, "", true);
+    case ControlMessage::send_flight: return send(ControlMessage::flight, message.body, true);
     case ControlMessage::failure: {
       const std::string why = wire.text();
       return run_failed({why, wire.text()});

@@ -22,7 +22,8 @@ struct RunFailure {
 
 enum class ControlMessage : uint8_t {
   // From a rank. Each begins with encode() of its flight recorder, as a text.
-  alive,     // nothing more; sent periodically, on request, and before waiting for a match
+  alive,     // nothing more; sent periodically, and before waiting for a match
+  flight,    // the number of the request that it answers: send_flight
   enter,     // a text: the rank waits for all ranks in its last call; the answer: entered
   post,      // a record: a send or receive, its last call; the answer comes later: matched
   withdraw,  // a record, whether an exception unwinds the stack
@@ -33,7 +34,7 @@ enum class ControlMessage : uint8_t {
   entered,      // the texts of all ranks
   matched,      // a record
   failure,      // why and detail
-  send_flight,  // asks for alive
+  send_flight,  // a number; the answer: flight
   over,         // all ranks have ended well
   server_alive
 };

@@ -118,9 +118,9 @@ void ControlServer::handle(int r, const Message& message) {
   Rank& rank = ranks_[size_t(r)];
   WireReader wire(message.body);
   decode(wire.text(), texts_, rank.flight);
-  rank.fresh = true;
   const int64_t last = rank.flight.calls() - 1;
   switch (ControlMessage(message.kind)) {
+    case ControlMessage::flight: rank.answered = wire.get<int64_t>(); [[fallthrough]];
     case ControlMessage::alive:
       if (!rank.entered) keep_answered(rank.flight);
       return;
@@ -243,7 +243,11 @@ void ControlServer::check(int64_t now) {
   const std::string overdue = overdue_text(flights(), timeout_, resumed_);
   check_silence(now, !overdue.empty() || (suspicion_ && suspicion_->rank >= 0));
   fail(overdue);
-  if (!suspicion_ && !failed() && !first_mismatch_text(flights()).empty()) suspect(-1, "");
+  if (failed()) return;
+  if (suspicion_)
+    repeat_question();  // a late rank may come to the call in which the others differ
+  else if (!first_mismatch_text(flights()).empty())
+    suspect(-1, "");
 }
 
 // That a rank is silent says more than the calls that wait for it, and they may have waited for
@@ -270,7 +274,7 @@ void ControlServer::suspect(int rank, const std::string& why) {
 void ControlServer::judge(int64_t now) {
   if (!suspicion_ || failed()) return;
   const bool mismatch = suspicion_->rank < 0;
-  if (now < suspicion_->until && (mismatch || !all_fresh())) return;
+  if (now < suspicion_->until && (mismatch || !all_answered())) return;
   std::string cause = first_mismatch_text(flights());
   if (cause.empty() && !mismatch) cause = missing_text(suspicion_->rank);
   if (mismatch || cause.empty())
@@ -294,7 +298,7 @@ std::string ControlServer::missing_text(int rank) const {
 // Tells all ranks how the run ended.
 void ControlServer::publish(int64_t now) {
   if (over_) return;
-  if (publish_at_ > 0 && (all_fresh() || now > publish_at_)) {
+  if (publish_at_ > 0 && (all_answered() || now > publish_at_)) {
     const RunFailure why = failure();
     std::string report = str("communication failed: ", why.why, "\n");
     for (int r = 0; r < int(ranks_.size()); ++r)
@@ -322,11 +326,18 @@ void ControlServer::fail(const RunFailure& failure) {
 }
 
 void ControlServer::ask_for_flights() {
-  for (Rank& rank : ranks_) rank.fresh = rank.gone;
-  broadcast(ControlMessage::send_flight, "");
+  ++asked_;
+  repeat_question();
 }
 
-bool ControlServer::all_fresh() const { return std::ranges::all_of(ranks_, &Rank::fresh); }
+void ControlServer::repeat_question() {
+  broadcast(ControlMessage::send_flight, WireWriter().put(asked_).take());
+}
+
+bool ControlServer::all_answered() const {
+  return std::ranges::all_of(
+      ranks_, [this](const Rank& rank) { return rank.gone || rank.answered == asked_; });
+}
 bool ControlServer::all_gone() const { return std::ranges::all_of(ranks_, &Rank::gone); }
 
 void ControlServer::broadcast(ControlMessage kind, const std::string& body) {

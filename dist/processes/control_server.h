@@ -38,7 +38,7 @@ class ControlServer {
     std::optional<Call> entered;       // it waits there for all ranks
     std::string text;                  // that it came with
     int64_t alive = 0;                 // [ns] when something came from it
-    bool fresh = false;                // `flight` came after it was asked for
+    int64_t answered = 0;              // the last request for `flight` that it answered
     bool ended = false, gone = false;  // it makes no more calls; its connection has ended
   };
   struct Posted {  // a send or receive without a match
@@ -69,7 +69,8 @@ class ControlServer {
   void fail(const std::string& why) { fail(RunFailure{why, ""}); }
   bool failed() const { return !failure().why.empty(); }
   void ask_for_flights();
-  bool all_fresh() const;
+  void repeat_question();
+  bool all_answered() const;  // or are gone
   bool all_gone() const;
   bool is_among(const RankGroup& group, int rank) const;
   void broadcast(ControlMessage kind, const std::string& body);
@@ -82,6 +83,7 @@ class ControlServer {
   EventStream texts_{0, 16};  // keeps the texts of calls
   std::list<Posted> posted_;
   std::optional<Suspicion> suspicion_;
+  int64_t asked_ = 0;  // requests for the last calls of all ranks
   int64_t last_loop_ = 0, last_alive_ = 0, last_check_ = 0;  // [ns]
   int64_t resumed_ = 0;     // [ns] when this process went on after it was stopped
   int64_t publish_at_ = 0;  // [ns] the failure; 0: there is none

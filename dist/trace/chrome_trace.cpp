@@ -60,7 +60,7 @@ class Drawing {
       name_tracks(r);
       for (const Slice& slice : lines_[r].compute) compute(r, slice);
       for (const CollectiveSlice& c : lines_[r].collectives) communication(r, c);
-      for (const int pool : {0, 1}) counters(r, pool);
+      for (const int pool : {0, 1, 2}) counters(r, pool);
       sent(r);
       moved(r);
     }

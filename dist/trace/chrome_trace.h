@@ -3,8 +3,9 @@
 // Each rank is a process. Its track "compute" shows phases, in them the passes of units, and in
 // those kernels. Its track "communication" shows collectives from entering to leaving, each with
 // the wait for the last rank, and arrows lead from that rank to the others. Counters show memory by
-// use, and the bytes sent so far. Sends and receives have no arrows. Times are the host's. Format:
-// "Trace Event Format", JSON object form; https://perfetto.dev/docs/getting-started/other-formats
+// use, of the device, the host and the disk, and the bytes sent and moved so far. Sends and
+// receives have no arrows. Times are the host's. Format: "Trace Event Format", JSON object form;
+// https://perfetto.dev/docs/getting-started/other-formats
 #pragma once
 
 #include <functional>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 #include "tensor/error.h"
 
@@ -70,8 +69,8 @@ namespace {
 
 std::string first_mismatch_text(const Flights& flights, const RankGroup& group) {
   std::vector<std::vector<FlightRecord>> records;
-  // [begin, end): what all ranks that made calls still remember.
-  int64_t begin = 0, end = std::numeric_limits<int64_t>::max();
+  // [begin, end): what each rank remembers, or has not come to yet.
+  int64_t begin = 0, end = 0;
   for (const FlightRecorder* flight : flights) {
     records.push_back(flight->recent(64));
     std::erase_if(records.back(), [&](const FlightRecord& record) {
@@ -79,9 +78,8 @@ std::string first_mismatch_text(const Flights& flights, const RankGroup& group) 
     });
     if (records.back().empty()) continue;
     begin = std::max(begin, records.back().front().call.sequence);
-    end = std::min(end, records.back().back().call.sequence + 1);
+    end = std::max(end, records.back().back().call.sequence + 1);
   }
-  if (end == std::numeric_limits<int64_t>::max()) return "";
   for (int64_t sequence = begin; sequence < end; ++sequence) {
     std::vector<const Call*> calls;
     for (const auto& of_rank : records) {

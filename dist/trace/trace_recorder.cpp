@@ -10,10 +10,12 @@ TraceRecorder::TraceRecorder(int64_t capacity) : capacity_(capacity) {
   trace_.events.reserve(size_t(capacity));
 }
 
-void TraceRecorder::begin(const MemoryLedger& device, const MemoryLedger& host) {
+void TraceRecorder::begin(const MemoryLedger& device, const MemoryLedger& host,
+                          const MemoryLedger* disk) {
   for (int use = 0; use < kMemoryUses; ++use) {
     trace_.at_start[0][size_t(use)] = device.live(MemoryUse(use));
     trace_.at_start[1][size_t(use)] = host.live(MemoryUse(use));
+    trace_.at_start[2][size_t(use)] = disk ? disk->live(MemoryUse(use)) : 0;
   }
   recording_ = true;
 }

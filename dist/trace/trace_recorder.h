@@ -21,7 +21,7 @@ struct TraceEvent {
 
 struct RankTrace {
   using LiveBytes =
-      std::array<std::array<int64_t, kMemoryUses>, 2>;  // [B] in the device and in the host pool
+      std::array<std::array<int64_t, kMemoryUses>, 3>;  // [B] of the device, the host, the disk
   std::string machine;                                  // ranks that share it share a clock
   LiveBytes at_start{};
   std::vector<std::string> texts;
@@ -35,8 +35,10 @@ class TraceRecorder {
   // Keeps the first `capacity` events, 48 bytes each, in memory allocated here.
   explicit TraceRecorder(int64_t capacity);
 
-  // Records events from now on. The ledgers hold the bytes that are live already.
-  void begin(const MemoryLedger& device, const MemoryLedger& host);
+  // Records events from now on. The ledgers hold the bytes that are live already; without `disk`
+  // nothing is stored there.
+  void begin(const MemoryLedger& device, const MemoryLedger& host,
+             const MemoryLedger* disk = nullptr);
   void see(const Event& event);
   // Later events are neither recorded nor counted as left out.
   void stop() { recording_ = false; }

@@ -22,6 +22,7 @@ namespace zl {
 struct PredictionInput {
   StageKind stage = StageKind::ddp;
   int ranks = 1;
+  int rank = 0;  // whose bytes are predicted; ranks differ in the scratch of presets alone
   int ranks_per_node = 0, replicas = 0;  // as rank_groups() of stages/variants gives them
   int64_t micro_batches = 1;             // per step
   int64_t reduce_bucket_size = 1;  // [n]; allgather_bucket_size changes neither bytes nor calls

@@ -16,7 +16,10 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
   spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
   EventStream events(rank, 256);
   if (listener) events.listen(listener);
-  const auto comm = meta_communicator(rank, spec.ranks, events, spec.uses_scratch());
+  const Overlap& overlap = spec.engine.overlap;
+  const bool in_flight = spec.device == DeviceKind::cuda || spec.transport != Transport::threads ||
+                         overlap.overlap_comm || overlap.prefetch_bucket_size > 0;
+  const auto comm = meta_communicator(rank, spec.ranks, events, spec.uses_scratch(), in_flight);
   Memory memory({DeviceKind::meta}, meta_backend(spec.device), events,
                 {.limit = spec.device_memory});
   Memory host({DeviceKind::meta}, memory.backend(), events,
@@ -41,6 +44,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
     const bool step_follows = spec.checkpoint.save_every < spec.steps;
     if (spec.checkpoint.writes == CheckpointWrites::wait || !step_follows) saved.clear();
   }
+  events.set_phase("report");
   return report(trainer, init_peak);
 }
 

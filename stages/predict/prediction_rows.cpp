@@ -71,10 +71,11 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
           .kept_inputs = std::move(kept)};
 }
 
-Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply,
+Prediction predict(const TrainingSpec& spec, int rank, const RankReport& dry, bool formulas_apply,
                    bool updates) {
   if (formulas_apply) {
     PredictionInput input = prediction_input(spec);
+    input.rank = rank;
     input.updates = updates;
     return predict(input);
   }

@@ -50,7 +50,7 @@ StepCount count(const std::vector<StepRecord>& steps);
 PredictionInput prediction_input(const TrainingSpec& spec);
 // What a rank keeps and sends: as the closed formulas say where they apply to the model, otherwise
 // as its dry run says. `updates`: whether any step updates.
-Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply,
+Prediction predict(const TrainingSpec& spec, int rank, const RankReport& dry, bool formulas_apply,
                    bool updates = true);
 
 // Activations of the device and workspace are predicted by the dry run, everything else by

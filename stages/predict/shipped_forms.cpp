@@ -40,12 +40,12 @@ void add_numbers(CommunicationLog& log, const PredictionInput& in) {
 }
 
 // [n] For a sum in rank order: a rank adds 1/N of the elements, in lines of 64 if N does not divide
-// them, and receives them from the N - 1 others. Of rank 0, which has the most.
+// them, and receives them from the N - 1 others. The last ranks have what is left.
 int64_t scratch(const PredictionInput& in, int64_t n) {
   if (!in.scratch) return 0;
   const int64_t part =
-      n % in.ranks == 0 ? n / in.ranks : std::min(n, round_up((n + in.ranks - 1) / in.ranks, 64));
-  return part * (in.ranks - 1);
+      n % in.ranks == 0 ? n / in.ranks : round_up((n + in.ranks - 1) / in.ranks, 64);
+  return std::clamp<int64_t>(n - in.rank * part, 0, part) * (in.ranks - 1);
 }
 
 // [B] An fp32 copy of a gradient of `n` elements, for the update.

@@ -187,7 +187,8 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport& measured = result.ranks[size_t(rank)];
     const RankReport dry = dry_run(spec, rank);
-    const Prediction prediction = predict(spec, dry, formulas_apply_, steps.skipped < steps.steps);
+    const Prediction prediction =
+        predict(spec, rank, dry, formulas_apply_, steps.skipped < steps.steps);
     std::ranges::copy(memory_rows(rank, measured, prediction, dry),
                       std::back_inserter(outcome.memory));
     outcome.peak_total.push_back(measured.rest.peak_total());

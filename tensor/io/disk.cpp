@@ -89,7 +89,10 @@ class File {
     int error = 0;
     do error = calls_.posix_fallocate(file_, begin, size - begin);
     while (error == EINTR);
-    if (error != 0) {
+    // Without such a call glibc writes a byte into each block, which O_DIRECT refuses.
+    if (error == EINVAL || error == EOPNOTSUPP)
+      write_zeros(begin, size - begin);
+    else if (error != 0) {
       std::error_code unknown;
       const auto space = std::filesystem::space(folder_, unknown);
       const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
@@ -144,6 +147,19 @@ class File {
     errno = error;
     if (file_ < 0 && !unknown()) fail("no file can be made for offloaded state", errno, "");
     return file_ >= 0;
+  }
+
+  // Takes space, in whole blocks, where the file system cannot reserve it.
+  void write_zeros(int64_t at, int64_t bytes) {
+    const std::unique_ptr<std::byte, decltype(&std::free)> zeros(
+        static_cast<std::byte*>(std::aligned_alloc(SwapFile::kBlock, size_t(SwapFile::kPiece))),
+        &std::free);
+    if (!zeros) throw std::bad_alloc();
+    std::memset(zeros.get(), 0, size_t(SwapFile::kPiece));
+    for (int64_t n = 0; bytes > 0; at += n, bytes -= n) {
+      n = std::min(bytes, SwapFile::kPiece);
+      transfer(true, at, zeros.get(), n);
+    }
   }
 
   void transfer(bool writes, int64_t at, std::byte* data, int64_t bytes) {

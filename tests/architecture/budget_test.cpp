@@ -20,11 +20,15 @@ constexpr int stage_lines = 80, lesson_lines = 150;
 constexpr int folder_files = 22;  // .h, .cpp and .cu of the folder itself, outside tests
 // Outside tests: of the library, the program and the lessons (the aim is 27,500); of the exercises
 // and their grader.
-constexpr int all_lines = 60'200, exercise_lines = 9'100;
+constexpr int all_lines = 65'000, exercise_lines = 10'800;
 
 // Folders that have more files than that, and how many they may have.
-const std::map<std::string, int> large_folders = {
-    {"stages/deepspeed", 24}, {"tutorials/zerolab/bench", 28}, {"tutorials/zerolab/run", 24}};
+const std::map<std::string, int> large_folders = {{"tensor", 23},
+                                                  {"stages/deepspeed", 24},
+                                                  {"tutorials", 24},
+                                                  {"tutorials/zerolab/bench", 28},
+                                                  {"tutorials/zerolab/draw", 23},
+                                                  {"tutorials/zerolab/run", 24}};
 
 // Characters of a line, not bytes: "…" is one column.
 int width(const std::string& line) {

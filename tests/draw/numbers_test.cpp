@@ -4,6 +4,7 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <cstdlib>
 
 #include "tests/draw/svg_text.h"
 #include "tests/zerolab/process.h"
@@ -176,6 +177,69 @@ TEST_CASE("full_parameters: root and one block at a time", "[draw]") {
   const Element whole = named_shape(svg, "root: full");
   CHECK(whole.number("x") < blocks.front().first);
   CHECK(whole.number("x") + whole.number("width") > blocks.back().second);
+}
+
+TEST_CASE("number_ranges: bars from the bits of exponent and mantissa", "[draw]") {
+  const std::string svg = picture("number_ranges");
+  const auto power = [](int exponent) {
+    static const char* const digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+    std::string text = exponent < 0 ? "2⁻" : "2";
+    for (const char c : std::to_string(std::abs(exponent))) text += digits[c - '0'];
+    return text;
+  };
+  const struct {
+    const char* name;
+    int e, m;  // bits
+  } types[] = {{"f32", 8, 23}, {"bf16", 8, 7}, {"f16", 5, 10}};
+  double wide = 0;  // [px] of one power of 2
+  for (const auto& [name, e, m] : types) {
+    const int end = 1 << (e - 1), normal = 2 - end;
+    const std::string who = std::string(name) + ": ";
+    const Element all = named_shape(svg,
+                                    who + "all bits from " + power(normal) + " to " + power(end)),
+                  fewer = named_shape(svg, who + "fewer bits from " + power(normal - m));
+    if (wide == 0) wide = all.number("width") / (end - normal);
+    CHECK(std::abs(all.number("width") - wide * (end - normal)) <= 0.2);
+    CHECK(std::abs(fewer.number("width") - wide * m) <= 0.2);
+    CHECK(std::abs(fewer.number("x") + fewer.number("width") - all.number("x")) <= 0.2);
+    CHECK(has_text(svg, "1 + " + power(-m)));
+  }
+}
+
+TEST_CASE("offload: bytes in each memory and over each link", "[draw]") {
+  const std::string svg = picture("offload");
+  const int64_t shard = model(65, 2) / N, gathered = shard + 2 * padded(kBlock) / N;
+  const auto part = [&](const std::string& place, const std::string& use, int64_t per_element) {
+    named_shape(svg, place + " " + use + " " + bytes(per_element * shard));
+  };
+  part("no offload: device", "parameter", 2);
+  part("no offload: device", "gradient", 2);
+  part("no offload: device", "optimizer_state", 12);
+  part("optimizer: cpu: device", "parameter", 2);
+  part("optimizer: cpu: host", "gradient", 2);
+  part("optimizer: cpu: host", "optimizer_state", 12);
+  part("both: cpu: host", "parameter", 2);
+  part("both: cpu: host", "gradient", 2);
+  part("both: cpu: host", "optimizer_state", 12);
+  const auto blocks_of_1024 = [](int64_t n) { return (n + 1023) / 1024 * 1024; };
+  const int64_t stored = blocks_of_1024(root(65) / N) + 2 * blocks_of_1024(padded(kBlock) / N);
+  const std::string last = "nvme, param: cpu: ";
+  named_shape(svg, last + "disk optimizer_state " + bytes(12 * stored));
+  part(last + "host", "parameter", 2);
+  CHECK(named_shapes(svg).size() == 3 + 3 + 3 + 3);
+  const std::vector<std::string> all = texts(svg);
+  const auto count = [&](int64_t n) { return std::ranges::count(all, bytes(n)); };
+  CHECK(count(2 * gathered) == 2);       // up, where parameters are on the host
+  CHECK(count(12 * stored) == 1 + 2);    // in the file, read, written
+  CHECK(count(2 * shard) == 2 + 2 + 1);  // down and up, down, down; and one device keeps as much
+}
+
+TEST_CASE("prefetch: one more block in full", "[draw]") {
+  const std::string svg = picture("prefetch");
+  const int64_t kept = model(65, 3) / N + root(65), block = padded(kBlock);
+  for (const int64_t ahead : {0, 1})
+    CHECK(has_text(svg, "stage3_prefetch_bucket_size " + std::to_string(ahead) +
+                            ": parameters at most " + bytes(4 * (kept + (1 + ahead) * block))));
 }
 
 TEST_CASE("unit_calls: bytes of one block in each stage", "[draw]") {

@@ -145,14 +145,20 @@ TEST_CASE("exercise 07 tells right, wrong and dishonest files apart", "[exercise
 TEST_CASE("exercise 08 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
   check_solutions("08");
 }
+TEST_CASE("exercise 09 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
+  check_solutions("09");
+}
+TEST_CASE("exercise 10 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
+  check_solutions("10");
+}
 
-TEST_CASE("the exercises are 01 to 08, and their points add up to 100", "[exercises]") {
-  REQUIRE(all_exercises().size() == 8);
-  for (size_t k = 0; k < 8; ++k) {
+TEST_CASE("the exercises are 01 to 10, and their points add up to 100", "[exercises]") {
+  REQUIRE(all_exercises().size() == 10);
+  for (size_t k = 0; k < all_exercises().size(); ++k) {
     const Exercise& exercise = all_exercises()[k];
     CAPTURE(exercise.name);
     CHECK(exercise.number == int(k) + 1);
-    CHECK(exercise.name.starts_with("0" + std::to_string(k + 1) + "_"));
+    CHECK(exercise.name.starts_with((k < 9 ? "0" : "") + std::to_string(k + 1) + "_"));
     CHECK_FALSE(exercise.defines.empty());
     int points = 0;
     for (const Check& check : exercise.checks) points += check.points;

@@ -259,15 +259,32 @@ void mismatch(Communicator& comm) {
   comm.all_reduce(t, Reduction::sum, comm.rank() == 1 ? kOther : kName).wait();
 }
 
-// Calls are not compared any more, and one rank sends more than the others take.
-void late_mismatch(Communicator& comm) {
+// The last rank is in no call of this group, and waits for all.
+void mismatch_in_group(Communicator& comm) {
+  Rank rank(comm);
+  std::vector<int> colors(size_t(comm.size()), 0);
+  colors.back() = 1;
+  const auto group = comm.split(colors, "intra");
+  const Tensor t = rank.values(values_of(0, 96));
+  if (comm.rank() + 1 < comm.size())
+    group->all_reduce(t, Reduction::sum, comm.rank() == 1 ? kOther : kName).wait();
+  comm.barrier(kName).wait();
+}
+
+// Calls are not compared any more, and one rank sends more than the others take. A rank that never
+// comes to this call runs until the others have failed.
+void mismatch_after_comparison(Communicator& comm, int never_comes) {
   Rank rank(comm);
   comm.compare_calls_only_on_timeout();
   const Tensor t = rank.values(values_of(0, comm.rank() == 1 ? 960 : 96));
   comm.all_gather(rank.values(values_of(0, 12 * comm.size())), kName).wait();
+  for (; comm.rank() == never_comes; ::usleep(1000)) comm.require_running();
   comm.all_gather(t, kName).wait();
   comm.barrier(kName).wait();
 }
+
+void late_mismatch(Communicator& comm) { mismatch_after_comparison(comm, -1); }
+void late_mismatch_of_two(Communicator& comm) { mismatch_after_comparison(comm, 0); }
 
 void dropped(Communicator& comm) {
   Rank rank(comm);
@@ -289,7 +306,9 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"without-order-in-bf16", without_order_in_bf16},
     {"large", large},
     {"mismatch", mismatch},
+    {"mismatch-in-group", mismatch_in_group},
     {"late-mismatch", late_mismatch},
+    {"late-mismatch-of-two", late_mismatch_of_two},
     {"dropped", dropped}};
 
 int run(const std::string& which) {

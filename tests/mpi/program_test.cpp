@@ -63,6 +63,21 @@ TEST_CASE("compare on MPI has the results of threads at 2 and 4 ranks, accumulat
   require_results_of_threads(mpi, 3, " --reproducible --check");
 }
 
+TEST_CASE("variants and presets on MPI have the results of threads in all precisions", "[mpi]") {
+  const Mpi mpi = mpis().front();
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    require_results_of_threads(mpi, 4,
+                               " --stages zero3,hsdp,zero3_hpz,zero3_qwz,zero3_qgz "
+                               "--ranks-per-node 2 --precision " +
+                                   precision);
+    require_results_of_threads(mpi, 3,
+                               " --as paper,deepspeed-1,deepspeed-2,deepspeed-3,fsdp2,"
+                               "fsdp2-no-reshard,torch-ddp "
+                               "--set zero_optimization.reduce_bucket_size=20000 --precision " +
+                                   precision);
+  }
+}
+
 TEST_CASE("under mpirun ranks without a GPU take MPI by themselves, and only rank 0 prints",
           "[mpi]") {
   for (const Mpi& mpi : mpis()) {

@@ -102,20 +102,26 @@ TEST_CASE(
     CHECK(values == std::vector<float>(size_t(1 + ranks - 1 + ranks + ranks + 1), 0.5f));
 }
 
-TEST_CASE("a norm below the limit is not amplified, and one above is cut to it (DS 005afe124)",
-          "[stages]") {
+TEST_CASE(
+    "a norm below the limit is not amplified, and one above is cut to it, in every type (DS "
+    "005afe124, DS 691d246e0)",
+    "[stages]") {
   const StageKind stage = any_stage();
   // SGD without momentum: the weights move by lr * clipped gradient, so the move shows the factor.
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1, .lr = 1};
   spec.options.optimizer.kind = OptimizerKind::sgd;
+  spec.options.dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
   StageRunSpec still = spec;
   still.steps = 0;
-  const std::vector<float> before = run_stage(still).weights;
+  const auto weights = [](const StageRun& run) {  // in fp32
+    return run.master.empty() ? run.weights : run.master;
+  };
+  const std::vector<float> before = weights(run_stage(still));
   const double norm = 0.5 * std::sqrt(double(parameters(spec.model)));
   const auto moved = [&](double max_norm) {
     spec.max_norm = max_norm;
     const StageRun run = run_stage(with_gradients(spec, 0.5));
-    return double(before[3]) - double(run.weights[3]);
+    return double(before[3]) - double(weights(run)[3]);
   };
   CHECK(std::abs(moved(0) - 0.5) < 1e-6);
   CHECK(std::abs(moved(1000 * norm) - 0.5) < 1e-6);
@@ -289,6 +295,30 @@ TEST_CASE("nothing is live when model and stage are gone (DS af9a622a7, DS 2e7f8
   for (const int64_t live :
        run_stage({.stage = stage, .ranks = 3, .model = {.block_twice = true}}).live_at_end)
     CHECK(live == 0);
+}
+
+TEST_CASE(
+    "a model that outlives its stage holds no memory of it, and another stage may take it (DS "
+    "af9a622a7)",
+    "[stages]") {
+  const StageKind stage = any_stage();
+  std::vector<int64_t> with_stage(2), without(2, -1);
+  run_ranks(2, [&](Communicator& comm) {
+    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+    OddModel model({});
+    const size_t rank = size_t(comm.rank());
+    for (int i = 0; i < 2; ++i) {
+      {
+        const auto s = make_stage(stage, model.units(), comm, memory, {});
+        with_stage[rank] = memory.ledger().live_total();
+      }
+      without[rank] = memory.ledger().live_total();
+    }
+  });
+  for (size_t rank = 0; rank < 2; ++rank) {
+    CHECK(with_stage[rank] > 0);
+    CHECK(without[rank] == 0);
+  }
 }
 
 TEST_CASE("twenty runs of one seed have one result (LC 0f144e3)", "[stages]") {

@@ -6,6 +6,7 @@
 
 #include "stages/weights.h"
 #include "tensor/kernels.h"
+#include "tests/stages/engine_run.h"
 #include "tests/stages/stage_run.h"
 
 using namespace zl;
@@ -195,4 +196,30 @@ TEST_CASE("a power of two as loss scale changes no bit while nothing leaves the 
   }
   spec.scale = 3;  // rounds differently
   CHECK_FALSE(run_stage(spec).master == plain.master);
+}
+
+TEST_CASE(
+    "the norm of a step is divided by the loss scale of that step, also where the scale changes",
+    "[stages]") {
+  const StageKind stage =
+      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const auto norms_and_scale = [stage](LossScaleConfig loss_scale) {
+    std::vector<double> values;
+    on_three_ranks({.stage = stage, .precision = Dtype::f16, .loss_scale = loss_scale},
+                   [&](EngineRun& run) {
+                     for (int step = 1; step <= 4; ++step) {
+                       run.backward();
+                       const double norm = run.engine.step()->grad_norm;
+                       if (run.comm.rank() == 0) values.push_back(norm);
+                     }
+                     if (run.comm.rank() == 0) values.push_back(run.engine.loss_scale());
+                   });
+    return values;
+  };
+  const auto still = norms_and_scale({.static_scale = 256}),
+             doubled = norms_and_scale({.initial_scale_power = 8, .window = 1});
+  CHECK(still[4] == 256);
+  CHECK(doubled[4] > 256);
+  // The scale changes the rounding of numbers below 2^-14 only.
+  for (size_t step = 0; step < 4; ++step) CHECK(std::abs(doubled[step] / still[step] - 1) < 0.01);
 }

@@ -1,6 +1,5 @@
 // The chapters quote what the programs print: a block that begins with "$ ./zl run NN ..." or "$
-// diff
-// ..." is run again.
+// diff ..." is run again, and on the page of claims every block.
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -36,10 +35,12 @@ std::vector<Quote> quotes_of(const std::string& text) {
   return quotes;
 }
 
-// A line that begins with "~" depends on the machine: its numbers are not compared.
+// A line that begins with "~" depends on the machine: its numbers are not compared, nor the units
+// of times.
 std::string comparable(const std::string& line) {
-  return line.starts_with("~") ? std::regex_replace(line, std::regex("[0-9][0-9.e+-]*"), "#")
-                               : line;
+  return line.starts_with("~")
+             ? std::regex_replace(line, std::regex("[0-9][0-9.e+-]*( (us|ms|s)\\b)?"), "#")
+             : line;
 }
 
 // The first line of the quote that the output does not have in this order.
@@ -68,7 +69,10 @@ std::string run_command(const std::string& command) {
       if (name.starts_with(match[1].str())) return run_lesson(name, match[2]).out;
     return "no such lesson";
   }
-  return cli::shell("cd '" ZEROLAB_SOURCE_DIR "' && " + command).out;
+  const bool program = command.starts_with("./zl ");
+  return cli::shell("cd '" ZEROLAB_SOURCE_DIR "' && " +
+                    (program ? "\"$ZEROLAB\"" + command.substr(4) : command))
+      .out;
 }
 
 bool is_checked(const std::string& command) {
@@ -83,6 +87,15 @@ std::vector<std::filesystem::path> chapters() {
   return paths;
 }
 
+void check(const std::string& page, const Quote& quote) {
+  CAPTURE(page, quote.line, quote.command);
+  const std::string output = run_command(quote.command);
+  INFO(output);
+  CHECK(missing(quote, cli::lines(output)).value_or("") == "");
+}
+
+std::string claims() { return cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/reference/claims.md"); }
+
 }  // namespace
 
 TEST_CASE("the chapters quote what the programs print", "[tutorials]") {
@@ -91,14 +104,50 @@ TEST_CASE("the chapters quote what the programs print", "[tutorials]") {
     for (const Quote& quote : quotes_of(cli::read_file(chapter))) {
       if (!is_checked(quote.command) || quote.output.empty()) continue;
       ++checked;
-      CAPTURE(chapter.filename().string(), quote.line, quote.command);
-      const std::string output = run_command(quote.command);
-      INFO(output);
-      CHECK(missing(quote, cli::lines(output)).value_or("") == "");
+      check(chapter.filename().string(), quote);
     }
     CAPTURE(chapter.filename().string());
     CHECK(checked > 0);
   }
+}
+
+TEST_CASE("the page of claims quotes what the commands print", "[tutorials]") {
+  for (const Quote& quote : quotes_of(claims())) {
+    CHECK(quote.command.starts_with("./zl "));
+    CHECK_FALSE(quote.output.empty());
+    check("claims.md", quote);
+  }
+}
+
+TEST_CASE("a wrong number on the page of claims is noticed", "[tutorials]") {
+  const std::string page = claims(), right = "16 bytes per parameter";
+  const auto wrong = [&](const std::string& text) {
+    const Quote first = quotes_of(text).at(0);
+    return missing(first, cli::lines(run_command(first.command))).value_or("");
+  };
+  CHECK(wrong(page) == "");
+  const std::string changed = std::string(page).replace(page.find(right), 2, "17");
+  CHECK(cli::contains(wrong(changed), "17 bytes per parameter"));
+}
+
+TEST_CASE("every claim has a command and a verdict", "[tutorials]") {
+  static const std::regex verdict("\\*\\*(True|False|Depends)\\*\\*");
+  int claims_of[3] = {};  // of article A, of article B, of folklore
+  const std::string page = claims();
+  for (size_t at = page.find("\n### "); at != std::string::npos;) {
+    const size_t next = page.find("\n### ", at + 1);
+    const std::string claim = page.substr(at + 1, next - at - 1);
+    CAPTURE(claim);
+    const size_t part = std::string("ABF").find(claim[4]);
+    REQUIRE(part < 3);
+    CHECK(claim.substr(5).starts_with(std::to_string(++claims_of[part]) + ". "));
+    CHECK(std::regex_search(claim, verdict));
+    CHECK((!quotes_of(claim).empty() || cli::contains(claim, "No command of zerolab shows")));
+    at = next;
+  }
+  CHECK(claims_of[0] > 15);
+  CHECK(claims_of[1] > 8);
+  CHECK(claims_of[2] == 10);
 }
 
 TEST_CASE("every lesson has a chapter with its questions and their answers", "[tutorials]") {
@@ -141,6 +190,8 @@ TEST_CASE("the check of quotes notices a changed number, a missing line and one 
   };
   CHECK(found({"a 1", "~ b 2.5e-7", "c 3", "d"}).empty());
   CHECK(found({"a 1", "~ b 9.1", "c 3", "d"}).empty());
+  CHECK(missing({0, "", {"~ in 4 us"}}, {"~ in 17 ms"}).value_or("").empty());
+  CHECK(missing({0, "", {"~ in 4 ranks"}}, {"~ in 17 ms"}).has_value());
   CHECK(found({"...", "c 3", "..."}).empty());
   CHECK(found({"a 1", "...", "d"}).empty());
   CHECK(found({"a 2", "..."}) == "a 2");

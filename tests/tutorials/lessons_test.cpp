@@ -1,5 +1,5 @@
-// Every lesson ends with PASS, and the numbers of 05 to 08 are those of the paper with our padding,
-// derived here a second time.
+// Every lesson ends with PASS, and the numbers of 05 to 11 are those of the papers with our
+// padding, derived here a second time.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -109,6 +109,85 @@ TEST_CASE("05 to 08 measure what the paper's formulas give with our padding", "[
                  {"saved_by_root", m.once(m.root)}});
 }
 
+TEST_CASE("09 measures what mixed precision keeps, and what it sends", "[tutorials]") {
+  const int64_t N = GENERATE(1, 2, 3, 4);
+  const Layout m = layout(N);
+  const int64_t P = m.all(), shard = P / N;
+  check_numbers("09_precision", "--ranks " + std::to_string(N),
+                {{"f16_least", -24},
+                 {"f16_largest", 15},
+                 {"f16_spacing", -10},
+                 {"bf16_least", -133},
+                 {"bf16_largest", 127},
+                 {"bf16_spacing", -7},
+                 {"ddp_f32", 16 * P},
+                 {"ddp_bf16", 16 * P},
+                 {"zero1_f32", 8 * P + 8 * shard},
+                 {"zero1_bf16", 4 * P + 12 * shard},
+                 {"zero2_f32", 4 * P + 12 * shard},
+                 {"zero2_bf16", 2 * P + 14 * shard},
+                 {"zero3_f32", 16 * shard},
+                 {"zero3_bf16", 16 * shard},
+                 {"activations_f32", 416772},              // lesson 03's peak
+                 {"activations_bf16", 204800 + 4 * 1793},  // of it 1,793 numbers stay in 32 bits
+                 {"sent_f32", 2 * m.once(P)},
+                 {"sent_bf16", m.once(P)},
+                 {"found_on_rank", N - 1},
+                 {"gathers", 3}});
+}
+
+TEST_CASE("10 measures what offload keeps where, and what it moves", "[tutorials]") {
+  const int64_t N = GENERATE(1, 2, 3, 4), A = N == 3 ? 3 : 1;
+  const Layout m = layout(N);
+  const int64_t shard = m.all() / N, gathered = (m.all() + m.L * m.block) / N;
+  const int64_t stored = up(m.root / N, 1024) + m.L * up(m.block / N, 1024);
+  check_numbers("10_offload",
+                "--ranks " + std::to_string(N) + " --micro-batches " + std::to_string(A),
+                {{"none_device", 16 * shard},
+                 {"none_host", 0},
+                 {"none_to_device", 0},
+                 {"none_to_host", 0},
+                 {"optimizer_device", 2 * shard},
+                 {"optimizer_host", 14 * shard},
+                 {"optimizer_to_device", 2 * shard},
+                 {"optimizer_to_host", 2 * A * shard},
+                 {"parameters_device", 14 * shard},
+                 {"parameters_host", 2 * shard},
+                 {"parameters_to_device", 2 * A * gathered},
+                 {"parameters_to_host", 2 * shard},
+                 {"both_device", 0},
+                 {"both_host", 16 * shard},
+                 {"both_parameter_peak", 2 * (m.root + m.block)},
+                 {"both_to_device", 2 * A * gathered},
+                 {"both_to_host", 2 * A * shard},
+                 {"file", 12 * stored},
+                 {"read", 12 * stored},
+                 {"written", 12 * stored},
+                 {"host_pipelined", 12 * 3 * 1024},  // the shard of a block has more chunks
+                 {"host_in_turn", 12 * 1024}});
+}
+
+TEST_CASE("11 measures what overlap and prefetch cost, and that they send nothing more",
+          "[tutorials]") {
+  const int64_t N = GENERATE(1, 2, 3, 4), L = N == 2 ? 2 : 4;
+  const Layout m = layout(N, L);
+  const int64_t kept = m.all() / N + m.root;  // [n] beside full blocks
+  check_numbers("11_overlap", "--ranks " + std::to_string(N) + " --layers " + std::to_string(L),
+                {{"gradient_off", 4 * (kept + m.block)},
+                 {"gradient_on", 4 * (kept + 2 * m.block)},
+                 {"sent_off", 2 * m.once(m.all())},
+                 {"sent_on", 2 * m.once(m.all())},
+                 {"in_flight_0", 0},
+                 {"in_flight_1", 1},
+                 {"in_flight_2", 2},
+                 {"parameter_0", 4 * (kept + m.block)},
+                 {"parameter_1", 4 * (kept + 2 * m.block)},
+                 {"parameter_2", 4 * (kept + std::min<int64_t>(3, L) * m.block)},
+                 {"parameter_reuse", 4 * (kept + L * m.block)},
+                 {"sent_reuse", 2 * m.once(m.all())},
+                 {"operations", 3145728}});  // 2 * 12 * 32 * 32 * 128
+}
+
 TEST_CASE("with 4 ranks the lessons show the numbers that were worked out by hand", "[tutorials]") {
   // Root 65*32 + 32*32 + 64 = 3168, up to a multiple of 64: 3200. Block 12*32^2 + 13*32 = 12704,
   // up: 12736. All 28672.
@@ -124,6 +203,11 @@ TEST_CASE("with 4 ranks the lessons show the numbers that were worked out by han
   check_numbers(
       "08_zero3", "--ranks 4",
       {{"parameter_peak_bytes", 92416}, {"gathered_bytes", 162432}, {"layers_to_win", 2}});
+  check_numbers("09_precision", "--ranks 4", {{"zero1_f32", 286720}, {"zero1_bf16", 200704}});
+  // 2 * (2 * 28672 - 3200) / 4, and 12 * (1024 + 2 * 4096): shards of 800 and 3184, rounded up.
+  check_numbers("10_offload", "--ranks 4", {{"both_to_device", 27072}, {"file", 110592}});
+  // Four blocks: W = 3200 + 4 * 12736 = 54144, a shard 13536.
+  check_numbers("11_overlap", "--ranks 4", {{"gradient_off", 117888}, {"gradient_on", 168832}});
 }
 
 TEST_CASE("sharding parameters loses with few layers and wins with many", "[tutorials]") {
@@ -150,7 +234,10 @@ TEST_CASE("lessons keep their promise with other flags and at the most ranks", "
            {"05_ddp", "--ranks 8"},
            {"06_zero1", "--ranks 5 --clip --steps 5"},
            {"07_zero2", "--ranks 3 --layers 5 --micro-batches 1"},
-           {"08_zero3", "--ranks 5 --layers 12 --seed 7"}}) {
+           {"08_zero3", "--ranks 5 --layers 12 --seed 7"},
+           {"09_precision", "--ranks 5 --seed 7"},
+           {"10_offload", "--ranks 5 --micro-batches 2 --chunk 2"},
+           {"11_overlap", "--ranks 5 --layers 3 --latency 1"}}) {
     const cli::Finished finished = run_lesson(name, arguments + " --quiet");
     CAPTURE(name, arguments, finished.out, finished.err);
     CHECK(finished.code == 0);

@@ -31,6 +31,16 @@ TEST_CASE("a wrong prediction gets its error and the formula", "[tutorials]") {
   CHECK(cli::contains(finished.out, "0 of your 3 predictions are right"));
 }
 
+TEST_CASE("predictions of moves, of powers of two and of tolerances are judged", "[tutorials]") {
+  const std::string moves = run_lesson("10_offload", "--predict both_to_device=54144").out;
+  CHECK(cli::contains(moves, "you said 54,144: 2 times too much."));
+  CHECK(cli::contains(moves, "It is A x 2 (2W - root)/N"));
+  const std::string powers = run_lesson("09_precision", "--predict f16_least=-24").out;
+  CHECK(cli::contains(powers, "you said -24: right."));
+  const std::string near = run_lesson("11_overlap", "--predict operations_per_byte=85").out;
+  CHECK(cli::contains(near, "you said 85: right."));  // 128 * 4 / (2 * 3), within 1
+}
+
 TEST_CASE("a prediction that is not a number, or for an unknown key, is refused", "[tutorials]") {
   const auto refused = [](const std::string& arguments, const std::string& sentence) {
     const cli::Finished finished = run_lesson("06_zero1", arguments);

@@ -205,6 +205,26 @@ TEST_CASE("q and Ctrl-C leave --step with 130 and restore the terminal", "[tutor
   }
 }
 
+TEST_CASE("--step shows a skipped step, and calls that are in flight", "[tutorials]") {
+  const std::string skipped = run_lesson("09_precision", "--ranks 2 --step").out;
+  const size_t first = skipped.find("step     -     begins"),
+               second = skipped.find("step     -     begins", first + 1);
+  REQUIRE(second != std::string::npos);
+  const std::string of_step_1 = skipped.substr(first, second - first),
+                    of_step_2 = skipped.substr(second);
+  for (const char* event :
+       {"h.1   update", "all_gather 'gradient norm'", "all_gather 'h.1 parameter'"}) {
+    CAPTURE(event);
+    CHECK(cli::contains(of_step_1, event));
+    CHECK(cli::contains(of_step_2, event) == !cli::contains(event, "parameter"));
+  }
+
+  LessonOnTerminal lesson("11_overlap", {"--ranks", "2", "--step"});
+  const std::string picture = until_event(lesson, "h.2   before_backward");
+  CHECK(cli::contains(picture, "   h.3   # +*/"));  // while h.2 runs
+  CHECK(cli::contains(picture, " > h.2   # "));
+}
+
 TEST_CASE("without a terminal --step prints a line per event", "[tutorials]") {
   const cli::Finished finished = run_lesson("08_zero3", "--ranks 3 --step");
   CHECK(finished.code == 0);

@@ -91,6 +91,30 @@ TEST_CASE("the host memory that plan predicts is enough to the byte; with one le
   CHECK_FALSE(contains(less.err, "step 1"));
 }
 
+// zero3 with both on the host, N 3: (4 + 4 + 8) * 34,752 / 3 bytes, and in the update of a block
+// the reduced gradient shard, 4 * 12,720 / 3.
+TEST_CASE("plan and compare say what does not fit the host's limit, with the bytes",
+          "[zerolab][moves]") {
+  constexpr int64_t kHost = 185'344 + 16'960;
+  const auto limited = [](const char* command, int64_t bytes) {
+    return zerolab(with({command, "--model", "tiny", "--ranks", "3", "--stages", "zero3",
+                         "--host-memory", std::to_string(bytes)},
+                        kBoth));
+  };
+  const Finished fits = limited("plan", kHost), less = limited("plan", kHost - 1);
+  CHECK(fits.code == 0);
+  CHECK(contains(fits.out, "fits 197.56 KiB of the host"));
+  CHECK(contains(fits.out, "yes, 0 B left"));
+  CHECK(less.code == 3);
+  CHECK(contains(less.out, "no, 1 B short"));
+  CHECK(contains(less.out, "No stage fits. The smallest, zero3, needs"));
+  CHECK(contains(less.out, "and 197.56 KiB of host memory. Try"));
+  const Finished compared = limited("compare", 102'400);
+  CHECK(compared.code == 3);
+  CHECK(contains(compared.out,
+                 "; the limit is 100.00 KiB, and 'zerolab plan' says what it needs.\n"));
+}
+
 TEST_CASE("a model that does not fit the device fits with its state on the host",
           "[zerolab][moves]") {
   const int64_t with_offload = peak_of(stage_of_plan(kBoth));

@@ -1,5 +1,6 @@
 // Mixed precision and offload in the program.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -202,6 +203,24 @@ TEST_CASE("a folder for nvme that is missing or not given is an error before the
       train({"--stage", "zero1", "--offload", "nvme", "--nvme-path", "/absent/folder"});
   CHECK((absent.code == 2 && contains(absent.err, "/absent/folder is not a folder")));
   CHECK(train({"--stage", "zero1", "--offload", "disk"}).code == 2);
+}
+
+// /proc has no space left; only root may try to make files there.
+TEST_CASE("a disk that is too small for all ranks ends the run before it starts", "[zerolab]") {
+  const std::string full = "/proc";
+  if (::access(full.c_str(), W_OK | X_OK) != 0) SKIP("no folder without space is at hand");
+  for (const char* command : {"train", "compare"}) {
+    const Finished run =
+        zerolab({command, "--model", "tiny", "--ranks", "3", "--steps", "1", "--set",
+                 "zero_optimization.stage=2", "--set", "zero_optimization.sub_group_size=2048",
+                 "--offload", "nvme", "--nvme-path", full});
+    INFO(run.err);
+    CHECK(run.code == 2);
+    for (const char* part : {"needs 114688 bytes of disk space per rank", "344064", "on 3 ranks",
+                             "/proc has 0", "nothing was started"})
+      CHECK(contains(run.err, part));
+    CHECK_FALSE(contains(run.err, "step 1"));
+  }
 }
 
 TEST_CASE("nothing is left of a run on disk that is killed", "[zerolab]") {

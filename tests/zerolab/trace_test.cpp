@@ -1,6 +1,7 @@
 // --trace and --memory-snapshot: a complete file at the end, or a refusal at the beginning.
 
 #include <catch2/catch_test_macros.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -36,6 +37,27 @@ TEST_CASE("train --trace writes the timeline of all ranks and says what opens it
   const Finished quiet = train({"--trace", folder / "other.json", "-q"});
   CHECK(quiet.code == 0);
   CHECK(quiet.err.empty());
+}
+
+// tiny on 3 ranks in chunks of 2,048: 114,688 bytes, by hand in tests/stages/offload/nvme_test.cpp.
+TEST_CASE("a trace of a run on disk has the disk's bytes, reads and writes", "[zerolab][moves]") {
+  const ScratchFolder folder;
+  const auto counters = [&](const std::string& file, const std::vector<std::string>& more) {
+    std::vector<std::string> flags = {"-q", "--trace", folder / file};
+    flags.insert(flags.end(), more.begin(), more.end());
+    REQUIRE(train(flags).code == 0);
+    std::map<std::string, nlohmann::json> last;  // of rank 1
+    const auto json = nlohmann::json::parse(read_file(folder / file));
+    for (const auto& event : json["traceEvents"])
+      if (event["ph"] == "C" && event["pid"] == 1) last[event["name"]] = event["args"];
+    return last;
+  };
+  auto disk = counters("disk.json", {"--offload", "nvme", "--nvme-path", folder.path(), "--set",
+                                     "zero_optimization.sub_group_size=2048"});
+  CHECK(disk["disk memory"] == nlohmann::json{{"optimizer_state", 114'688}});
+  CHECK(disk["moved"]["disk read"] == 2 * 114'688);  // two steps
+  CHECK(disk["moved"]["disk write"] == 2 * 114'688);
+  CHECK_FALSE(counters("host.json", {"--offload", "cpu"}).contains("disk memory"));
 }
 
 TEST_CASE("--memory-snapshot writes the memory of all ranks, beside a trace or alone",

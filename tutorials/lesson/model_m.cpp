@@ -92,11 +92,13 @@ TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers) {
   return spec;
 }
 
-RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded) {
+RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
+             const std::function<void(Trainer&)>& after_step) {
   RunM run;
   run.weights.resize(size_t(spec.ranks));
   ShardsOfRanks gradient(size_t(spec.ranks));
   TrainingCallbacks callbacks;
+  callbacks.after_step = after_step;
   callbacks.at_start = [&](Trainer& rank) {
     const auto view =
         recording::holdings(rank.engine().stage(), rank.model().units(), rank.comm().events());

@@ -42,8 +42,9 @@ struct RunM {
   std::vector<std::vector<float>> weights;  // by rank: the full parameters, as the rank has them
   std::vector<float> gradient;              // of the first step: the mean over ranks, unpadded
 };
-// `recorded`: for --step and unit_map().
-RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded = false);
+// `recorded`: for --step and unit_map(). `after_step`: called on every rank.
+RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded = false,
+             const std::function<void(Trainer&)>& after_step = {});
 
 // How many ranks have different weights: 1 if all have the same bits.
 int64_t different_weights(const RunM& run);

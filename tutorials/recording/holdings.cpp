@@ -9,6 +9,15 @@ namespace {
 
 constexpr std::string_view kFull = "#+~0";
 
+// The events of units, as rank 0 has them.
+std::vector<const Snapshot*> unit_events(const Recording& recording) {
+  std::vector<const Snapshot*> events;
+  for (int64_t e = 0; e < recording.events(); ++e)
+    if (const Snapshot* rank0 = recording.at(e)[0]; rank0->kind == EventKind::unit)
+      events.push_back(rank0);
+  return events;
+}
+
 // Whether the values of full tensors are valid is read from the events: the tensors do not say.
 struct Holder {
   const Stage& stage;
@@ -65,6 +74,16 @@ struct Holder {
   }
 };
 
+// The most rows of a map that have one of these letters in the same column.
+int64_t most_of(const std::vector<std::string>& map, std::string_view letters) {
+  int64_t most = 0;
+  for (size_t column = 9; column < map[1].size(); ++column)
+    most = std::max(most, std::ranges::count_if(map.begin() + 1, map.end(), [&](const auto& line) {
+                      return line.size() > column && letters.find(line[column]) != letters.npos;
+                    }));
+  return most;
+}
+
 }  // namespace
 
 std::pair<View, std::function<void(const Event&)>> followed_holdings(
@@ -83,11 +102,8 @@ View holdings(const Stage& stage, const std::vector<Unit>& units, EventStream& e
 }
 
 std::vector<std::string> unit_map(const Recording& recording, Held what) {
-  std::vector<const Snapshot*> events;
-  for (int64_t e = 0; e < recording.events(); ++e)
-    if (const Snapshot* rank0 = recording.at(e)[0];
-        rank0->kind == EventKind::unit && rank0->phase.ends_with("ward"))
-      events.push_back(rank0);
+  std::vector<const Snapshot*> events = unit_events(recording);
+  std::erase_if(events, [](const Snapshot* e) { return !e->phase.ends_with("ward"); });
   const auto wide = size_t(std::clamp(66 / std::max(1, int(events.size())), 1, 3));
   const auto forward = size_t(
       std::ranges::count_if(events, [](const Snapshot* e) { return e->phase == "forward"; }));
@@ -107,13 +123,33 @@ std::vector<std::string> unit_map(const Recording& recording, Held what) {
   return lines;
 }
 
-int64_t most_full(const std::vector<std::string>& map) {
-  int64_t most = 0;
-  for (size_t column = 9; column < map[1].size(); ++column)
-    most = std::max(most, std::ranges::count_if(map, [&](const std::string& line) {
-                      return line.size() > column && line[column] == '#';
-                    }));
-  return most;
+int64_t most_full(const std::vector<std::string>& map) { return most_of(map, "#"); }
+
+std::vector<std::string> in_flight_map(const Recording& recording) {
+  const std::vector<const Snapshot*> events = unit_events(recording);
+  std::vector<std::string> lines{""};
+  for (const auto& [unit, cell] : events[0]->rows) {
+    lines.push_back("  " + unit);
+    lines.back().resize(9, ' ');
+  }
+  std::string phase;
+  for (const Snapshot* event : events) {
+    if (event->phase != phase) {
+      phase = event->phase;
+      lines[0].resize(std::max(lines[0].size(), lines[1].size()), ' ');
+      lines[0] += "|" + phase;
+      for (size_t u = 1; u < lines.size(); ++u) lines[u] += '|';
+    }
+    for (size_t u = 1; u < lines.size(); ++u) {
+      const auto flies = [&](const char* what) {
+        return std::ranges::count(event->in_flight, event->rows[u - 1].first + what) > 0;
+      };
+      lines[u] += flies(" gradient") ? 'G' : flies(" parameter") ? 'P' : '.';
+    }
+  }
+  return lines;
 }
+
+int64_t most_in_flight(const std::vector<std::string>& map) { return most_of(map, "GP"); }
 
 }  // namespace zl::recording

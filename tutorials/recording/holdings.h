@@ -21,4 +21,9 @@ enum class Held { parameter, gradient };
 std::vector<std::string> unit_map(const Recording& recording, Held what);
 int64_t most_full(const std::vector<std::string>& map);  // units that are full at one event
 
+// Which calls of rank 0 are in flight: 'G' for the gradient of a unit, 'P' for its parameters, '.'
+// none. A row per unit below a line of phases, a column per event of a unit.
+std::vector<std::string> in_flight_map(const Recording& recording);
+int64_t most_in_flight(const std::vector<std::string>& map);  // units at one event
+
 }  // namespace zl::recording

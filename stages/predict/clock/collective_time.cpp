@@ -105,12 +105,12 @@ CollectiveModel collective_model(const Machine& m, Collective collective, const 
     if (const CollectiveRow* row = measured(m, collective, at)) return {"measured", row->terms};
   const CollectiveModel ring{"ring", ring_terms(m, collective, at)};
   if (collective != Collective::all_reduce) return ring;
-  if (at.nodes > 1 && at.ranks > at.nodes) {
+  if (at.nodes > 1) {
     const CollectiveModel levels{"two levels", two_level_terms(m, at)};
     return levels.terms.bus > ring.terms.bus || levels.terms.alpha < ring.terms.alpha ? levels
                                                                                       : ring;
   }
-  if (at.nodes > 1 || m.link.switch_sums == 0 || at.ranks < m.link.switch_sums_from) return ring;
+  if (m.link.switch_sums == 0 || at.ranks < m.link.switch_sums_from) return ring;
   return {"NVLS", {kBase + kSumsInSwitch, kFillOfSums, m.link.bandwidth * m.link.switch_sums}};
 }
 

@@ -18,6 +18,7 @@ StepClock::StepClock(const Machine& machine, const ClockOptions& options)
     : machine_(machine), options_(options) {}
 
 void StepClock::see(const Event& event) {
+  if (finished_) return;
   // Calls that meet one after another were issued as one group.
   if (event.kind != EventKind::collective_met) issue_met();
   switch (event.kind) {
@@ -36,6 +37,7 @@ void StepClock::see(const Event& event) {
 
 void StepClock::see_phase(const Event& event) {
   const std::string_view phase = event.phase;
+  if (phase == "report") return finish();
   if (phase == "step") after_step_ = updates_ = true;
   if (phase != "forward") return;
   if (std::exchange(after_step_, false)) begin_step();
@@ -50,6 +52,7 @@ void StepClock::begin_step() {
 }
 
 void StepClock::finish() {
+  if (std::exchange(finished_, true)) return;
   issue_met();
   marks_.push_back(now());
 }

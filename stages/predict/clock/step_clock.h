@@ -54,7 +54,9 @@ class StepClock {
   StepClock(const Machine& machine, const ClockOptions& options);
 
   void see(const Event& event);  // a listener of the rank's stream
-  void finish();                 // after the last step
+  // After the last step: its end, as the begin of a next step would be. The phase "report" does
+  // this too. What is waited for later, such as updated parameters, belongs to the next step.
+  void finish();
 
   // A step of `micro_batches`, from the last step that the clock saw: if the step has more than the
   // dry run makes, the one in the middle is repeated.
@@ -94,7 +96,7 @@ class StepClock {
   double host_ = 0, compute_ = 0;   // [s] until when these lanes are busy
   double waited_ = 0;               // [s] the end of the calls that the program has waited for
   double busy_ = 0, launches_ = 0, exposed_ = 0;
-  bool after_step_ = true, updates_ = false;
+  bool after_step_ = true, updates_ = false, finished_ = false;
   std::vector<ClockTimes> marks_;  // at the begin of each micro-batch of the step, and at its end
   std::vector<ClockSpan> kernels_of_step_;
   std::vector<ClockSpan> call_of_number_;  // all that were issued; without times

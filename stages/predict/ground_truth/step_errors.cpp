@@ -98,6 +98,9 @@ double predicted_seconds(const PublishedStep& step, const Machine& machine) {
     const GptTrainingSpec spec = training_spec(step, recompute, machine.ranks_per_node);
     const StepTime time = clock_step(spec, machine);
     seconds += share * time.times.seconds;
+    // InternEvo waits for all updated parameters before the next step (overlap_sync_param=False).
+    if (step.program == "InternEvo" && step.stage == StageKind::zero1)
+      seconds += share * time.calls.at("all_gather");
     if (sharing == 1) continue;
     seconds -= share * time.kernels.at("adamw") * (1 - 1.0 / sharing);
     seconds += share * collective_seconds(machine, Collective::all_gather, 2 * step.parameters,

@@ -1,128 +1,12 @@
-// Ranks that compare calls over control connections, as processes do; here each is a thread.
+// Control connections, over which processes compare calls and notice that one has died; here each
+// process is a thread.
 #include <sys/socket.h>
 
-#include <atomic>
-#include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
-#include <optional>
-#include <thread>
+#include "tests/dist/processes/control_ranks.h"
 
-#include "dist/processes/bootstrap.h"
-#include "dist/processes/control_client.h"
-#include "dist/processes/control_server.h"
-#include "tensor/error.h"
-#include "tests/dist/processes/free_ports.h"
+namespace zl::test {
 
-namespace zl {
-namespace {
-
-using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-
-constexpr int kRanks = 3;
-
-struct ControlRank {
-  int rank;
-  std::unique_ptr<ControlServer> server;  // on rank 0
-  std::unique_ptr<ControlClient> client;
-  ControlClient* others = nullptr;  // the client, as a FingerprintCheck
-  EventStream events{0, 64};
-  int64_t sequence = 0;
-  bool dies = false;  // its connection ends without notice, as that of a process that is killed
-
-  void all_reduce(const char* name, int64_t count = 8) {
-    const Call call{
-        .kind = Collective::all_reduce, .count = count, .sequence = ++sequence, .name = name};
-    others->set_state(others->require_same_call(call, events), CallState::done);
-  }
-  std::vector<std::string> all_gather_object(const std::string& text) {
-    return others->all_gather_object({.kind = Collective::barrier,
-                                      .sequence = ++sequence,
-                                      .name = "texts",
-                                      .has_deadline = false},
-                                     text, events);
-  }
-};
-
-struct Outcome {
-  std::string error, failure, report;
-  std::chrono::milliseconds took{};
-};
-
-struct Options {
-  std::chrono::milliseconds timeout = 5s;
-  int silent = -1;  // a rank that sends nothing, as if its process was stopped
-  std::function<void(Connection&)> before_silence = [](Connection&) {};
-};
-
-RankIdentity identity(int rank, int size) {
-  return {
-      .run = "", .rank = rank, .size = size, .settings = "", .host = "", .machine = "", .gpu = ""};
-}
-
-// The connections of rank 0's server, and the client of rank 0 itself.
-std::unique_ptr<ControlClient> add_rank_0(std::vector<std::unique_ptr<Connection>>& connections,
-                                          std::chrono::milliseconds timeout) {
-  auto [near, far] = socket_pair();
-  connections[0] = std::make_unique<Connection>(std::move(near));
-  return std::make_unique<ControlClient>(0, std::make_unique<Connection>(std::move(far)), timeout);
-}
-
-void work(ControlRank& rank, const std::function<void(ControlRank&)>& body, Outcome& outcome) {
-  const auto began = std::chrono::steady_clock::now();
-  rank.others = rank.client.get();
-  try {
-    body(rank);
-  } catch (const std::exception& error) {
-    outcome.error = error.what();
-    if (rank.client->failure().why.empty()) rank.client->stopped({error.what(), "detail"});
-  }
-  if (!rank.dies) rank.client->ended();
-  while (!rank.dies && !rank.client->over()) std::this_thread::sleep_for(2ms);
-  outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::steady_clock::now() - began);
-  outcome.failure = rank.client->failure().why;
-  outcome.report = rank.server ? rank.server->report() : rank.client->report();
-}
-
-// Runs `body` on all ranks, and returns when the run has ended for all.
-std::vector<Outcome> run_control(const std::function<void(ControlRank&)>& body,
-                                 const Options& how = {}) {
-  const BootstrapOptions where{
-      .address = "127.0.0.1", .port = test::free_ports(), .timeout = 10s, .interrupted = {}};
-  std::vector<Outcome> outcomes(kRanks);
-  std::atomic<int> ended{0};
-  const auto stay_silent = [&] {
-    while (ended < kRanks - 1) std::this_thread::sleep_for(5ms);
-  };
-  std::vector<std::jthread> ranks;
-  for (int r = 0; r < kRanks; ++r)
-    ranks.emplace_back([&, r] {
-      ControlRank rank{.rank = r};
-      if (r == 0) {
-        auto connections = accept_ranks(identity(r, kRanks), where, "");
-        if (r == how.silent) return stay_silent();
-        rank.client = add_rank_0(connections, how.timeout);
-        rank.server = std::make_unique<ControlServer>(std::move(connections), how.timeout);
-      } else {
-        auto connection = connect_to_rank_0(identity(r, kRanks), where).connection;
-        if (r == how.silent) return how.before_silence(*connection), stay_silent();
-        rank.client = std::make_unique<ControlClient>(r, std::move(connection), how.timeout);
-      }
-      work(rank, body, outcomes[size_t(r)]);
-      ++ended;
-    });
-  ranks.clear();
-  return outcomes;
-}
-
-void require_all_fail_with(const std::vector<Outcome>& outcomes, const std::string& part,
-                           int but = -1) {
-  for (int r = 0; r < kRanks; ++r)
-    if (r != but) CHECK_THAT(outcomes[size_t(r)].failure, ContainsSubstring(part));
-}
-
-}  // namespace
 
 TEST_CASE("processes compare calls, and gather texts in rank order", "[dist]") {
   std::vector<std::vector<std::string>> heard(kRanks);
@@ -238,52 +122,10 @@ TEST_CASE("a process that is gone is noticed at once", "[dist]") {
   }
 }
 
-TEST_CASE("calls that are compared only on timeout do not wait, and mismatches are found later",
-          "[dist]") {
-  SECTION("when one of them does not complete") {
-    std::atomic<int> called{0};
-    const auto outcomes = run_control([&](ControlRank& rank) {
-      rank.others->compare_calls_only_on_timeout();
-      for (int i = 0; i < 30; ++i) rank.all_reduce("gradient", i == 20 && rank.rank == 2 ? 9 : 8);
-      for (++called; called < kRanks;) std::this_thread::yield();
-      if (rank.rank == 1) (void)rank.others->fail("the transfer was not done");
-      rank.all_gather_object("");
-    });
-    require_all_fail_with(
-        outcomes, "rank 2 calls all_reduce 'gradient' of 9 f32 elements (call 21) while rank");
-    require_all_fail_with(outcomes, "the transfer was not done");
-  }
-  SECTION("when one waits for all in another call") {
-    for (const int other : {0, 1}) {
-      const auto outcomes = run_control([&](ControlRank& rank) {
-        rank.others->compare_calls_only_on_timeout();
-        rank.all_reduce("gradient");
-        if (rank.rank == other) rank.all_gather_object("");
-        const auto until = std::chrono::steady_clock::now() + 4s;
-        for (rank.all_reduce("loss"); std::chrono::steady_clock::now() < until;
-             std::this_thread::sleep_for(2ms))
-          if (rank.others->failed()) throw CommunicationError("another rank failed");
-      });
-      require_all_fail_with(outcomes, str("rank ", other, " calls barrier 'texts' (call 2)"));
-      require_all_fail_with(outcomes, "all_reduce 'loss' of 8 f32 elements (call 2)");
-    }
-  }
-  SECTION("and if all match nothing is found") {
-    const auto outcomes = run_control([](ControlRank& rank) {
-      rank.all_reduce("first");
-      rank.others->compare_calls_only_on_timeout();
-      for (int i = 0; i < 300; ++i) rank.all_reduce("gradient");
-      rank.all_gather_object("");
-      for (int i = 0; i < 300; ++i) rank.all_reduce("gradient");
-    });
-    for (const Outcome& one : outcomes) CHECK(one.error + one.failure == "");
-  }
-}
-
 TEST_CASE("a process that sends invalid messages fails the run, and does nothing worse", "[dist]") {
   const auto failure_after = [](const std::function<void(Connection&)>& send) {
     const BootstrapOptions where{
-        .address = "127.0.0.1", .port = test::free_ports(), .timeout = 10s, .interrupted = {}};
+        .address = "127.0.0.1", .port = free_ports(), .timeout = 10s, .interrupted = {}};
     std::jthread enemy([&] {
       const Welcome found = connect_to_rank_0(identity(1, 2), where);
       send(*found.connection);
@@ -383,4 +225,4 @@ TEST_CASE("sends and receives of processes match", "[dist]") {
   }
 }
 
-}  // namespace zl
+}  // namespace zl::test

@@ -52,9 +52,11 @@ trap 'exit 130' INT
 
 # Backends between processes that this build can run.
 backends() {
-  "$build/zerolab" doctor 2>/dev/null | grep -q '^MPI .*started by' && echo mpi
-  [ -x "$build/tests/zerolab_on_fake" ] && echo nccl
+  ! grep -q '^MPI .*started by' <<<"$("$build/zerolab" doctor 2>/dev/null)" || echo mpi
+  [ ! -x "$build/tests/zerolab_on_fake" ] || echo nccl
 }
+# Not a pipe: grep ends at the first match, and pipefail would count what that does to the writer.
+has_backend() { grep -qx "$1" <<<"$(backends)"; }
 # Sets `zerolab` and `flags` to the program and the flags of a backend.
 use() {
   case $1 in
@@ -204,6 +206,6 @@ launcher_checks() {                        # $1: its name, $2: codes when a rank
     "rank 1 has given no sign of life|rank 1 was last seen" '[1-9][0-9]*'
   none_left "$name: SIGSTOP of a rank"
   disturbed INT launcher "${launch[@]}" 3 "$zerolab" "${forever[@]}" "${flags[@]}"
-  said "$name: Ctrl-C ends all ranks" "" '[1-9][0-9]*'
+  said "$name: Ctrl-C ends all ranks" "" "${interrupted-[1-9][0-9]*}"
   none_left "$name: Ctrl-C"
 }

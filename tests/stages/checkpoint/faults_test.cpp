@@ -6,7 +6,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -224,6 +226,7 @@ TEST_CASE("a write that fails in the save's own thread is an error on all ranks 
     const std::string error = sentence_of([&] { run_training(spec); });
     CAPTURE(at, files.hit(), error);
     REQUIRE(runs.allowed(runs.found(runs.folder())));
+    if (!error.empty()) REQUIRE(error.find(std::strerror(EIO)) != std::string::npos);
     errors += !error.empty();
     runs.require_resumes();
   }

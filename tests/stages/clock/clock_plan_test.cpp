@@ -153,3 +153,13 @@ TEST_CASE("a machine without a network has no steps of several nodes", "[stages]
   CHECK(clock_step(spec_of(StageKind::ddp, ranks, false), one).times.seconds > 0);
   CHECK_THROWS_AS(clock_step(spec_of(StageKind::ddp, ranks + 1, false), one), InputError);
 }
+
+TEST_CASE("overlap makes no step longer where calls do not slow kernels down", "[stages][clock]") {
+  Machine m = find_machine("a100-pcie");  // 25 Gb/s between nodes
+  m.contention = 1;
+  for (const StageKind stage :
+       {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
+    const double on = clock_step(spec_of(stage, 16, true), m).times.seconds;
+    CHECK(on <= 1.0001 * clock_step(spec_of(stage, 16, false), m).times.seconds);
+  }
+}

@@ -157,6 +157,23 @@ TEST_CASE("groups know in how many nodes they are, and share a node's network", 
   CHECK(shared * 8 == alone);
 }
 
+TEST_CASE(
+    "the latency of an all-reduce grows with the logarithm of the nodes, of a gather with them",
+    "[stages][clock]") {
+  Machine m = find_machine("a100-80gb");
+  m.collectives.clear();
+  for (const int in_node : {1, 8}) {  // 1: the groups of hsdp between nodes
+    const auto latency = [&](Collective c, int nodes) {
+      return collective_model(m, c, {nodes * in_node, nodes, 1}).terms.alpha;
+    };
+    const auto all_reduce = Collective::all_reduce, gather = Collective::all_gather;
+    const double doubling = latency(all_reduce, 128) - latency(all_reduce, 64);
+    CHECK(doubling == Approx(3 * m.network.hop));  // up and down, 1.5 hops each
+    CHECK(latency(all_reduce, 512) - latency(all_reduce, 64) == Approx(3 * doubling));
+    CHECK(latency(gather, 512) - latency(gather, 64) >= 448 * m.network.hop * 0.999);
+  }
+}
+
 TEST_CASE("measured rows come before the model, for their ranks and nodes only",
           "[stages][clock]") {
   Machine m = find_machine("a100-80gb");

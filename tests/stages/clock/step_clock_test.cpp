@@ -243,3 +243,26 @@ TEST_CASE("spans say what ran when, from the step's begin", "[stages][clock]") {
   CHECK(spans[2].begin == Approx(3));
   CHECK(spans[2].end == Approx(7));
 }
+
+TEST_CASE("gathers that the next step waits for are counted once", "[stages][clock]") {
+  // Each step: a kernel, then a gather of 4 s which the next step waits for after 1 s of kernels.
+  const auto seconds = [](const char* after_last_step) {
+    Program p(by_hand());
+    for (int step = 0; step < 3; ++step) {
+      if (step > 0) p.forward();
+      p.kernel(1);
+      if (step > 0) p.wait("a");
+      p.kernel(9);
+      p.events().set_phase("step");
+      p.issue("a", 8);
+    }
+    p.events().set_phase(after_last_step);
+    p.wait("a");  // the program reads its parameters
+    return p.times();
+  };
+  const ClockTimes t = seconds("report");
+  CHECK(t.seconds == Approx(1 + 3 + 9));
+  CHECK(t.exposed == Approx(3));
+  CHECK(t.communication == Approx(4));
+  CHECK(seconds("step").seconds == Approx(1 + 3 + 9 + 4));  // as a part of this step
+}

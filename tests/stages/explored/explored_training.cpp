@@ -96,8 +96,8 @@ ExploredTraining::ExploredTraining(const ExploredCase& explored_case, StageKind 
   }
 }
 
-std::string ExploredTraining::wrong_with(Schedule& schedule, bool check_races) {
-  ExploredRanks explored(case_.ranks, schedule, {.on_event = {}, .check_races = check_races});
+std::string ExploredTraining::wrong_with(Schedule& schedule) {
+  ExploredRanks explored(case_.ranks, schedule, {});
   std::string wrong;
   try {
     const Trained trained = train(case_, stage_, {.explored = &explored, .callbacks = {}});
@@ -232,7 +232,7 @@ Trained train(const ExploredCase& c, StageKind stage, const TrainOptions& option
   return trained;
 }
 
-std::string wrong_with(const ExploredRun& run, bool check_races) {
+std::string wrong_with(const ExploredRun& run) {
   struct Known {
     ExploredTraining training;
     int64_t steps = 0;  // k
@@ -247,7 +247,7 @@ std::string wrong_with(const ExploredRun& run, bool check_races) {
     found->second.steps = found->second.training.steps();
   }
   return found->second.training.wrong_with(
-      *make_schedule(run.schedule, c.ranks, found->second.steps), check_races);
+      *make_schedule(run.schedule, c.ranks, found->second.steps));
 }
 
 // ---- exceptions ------------------------------------------------------------------------------

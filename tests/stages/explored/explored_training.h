@@ -60,7 +60,7 @@ class ExploredTraining {
   // What is wrong in this schedule, or "". The first word says by what it was found: race, bits,
   // poison (a result is NaN), memory, traffic, flight (more in flight than allowed), deadline,
   // error.
-  std::string wrong_with(Schedule& schedule, bool check_races = true);
+  std::string wrong_with(Schedule& schedule);
   int64_t steps() const { return steps_; }  // of the last schedule
   int calls() const { return calls_; }      // of the last schedule, of one rank
 
@@ -79,7 +79,7 @@ class ExploredTraining {
 };
 
 // The same of a run that has a name.
-std::string wrong_with(const ExploredRun& run, bool check_races = true);
+std::string wrong_with(const ExploredRun& run);
 
 // The case in which exceptions are thrown.
 ExploredCase exception_case();

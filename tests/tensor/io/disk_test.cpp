@@ -186,6 +186,31 @@ TEST_CASE("a disk that is full says so when space is taken, with the bytes", "[t
   CHECK(file.reserve(4096) == 8192);
 }
 
+TEST_CASE("where a file system cannot reserve space, zeros take it", "[tensor]") {
+  const FastFolder folder;
+  SwapCalls calls;
+  calls.has_direct = GENERATE(true, false);
+  calls.has_fallocate = GENERATE(true, false);
+  CAPTURE(calls.has_direct, calls.has_fallocate);
+  SwapFile file(folder.path(""), calls);
+  CHECK(file.reserve(4096) == 0);
+  CHECK(file.reserve(kSize) == 4096);
+  CHECK(calls.calls("pwrite") == (calls.has_fallocate ? 0 : 1 + 3));  // in pieces of 1 MiB
+  std::vector<std::byte> read(size_t(file.size()), std::byte(1));
+  file.start_read(0, read)->wait();
+  CHECK(read == std::vector<std::byte>(read.size()));
+  CHECK(comes_back(folder.path(""), calls, 777));
+  if (calls.has_fallocate) return;
+  SwapCalls full;
+  full.has_fallocate = false;
+  full.function = "pwrite", full.fault = SwapFault::no_space, full.at = 2;
+  SwapFile other(folder.path(""), full);
+  const std::string sentence = sentence_of([&] { other.reserve(kSize); });
+  for (const char* part : {"offset 1048576", "No space left", "nvme_path"})
+    CHECK(sentence.find(part) != std::string::npos);
+  CHECK(other.size() == 0);
+}
+
 TEST_CASE("a folder in which no file can be made is named", "[tensor]") {
   const FastFolder folder;
   CHECK(sentence_of([&] { SwapFile(folder.path("absent")); }).find("absent: no file can be made") !=

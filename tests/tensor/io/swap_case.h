@@ -62,13 +62,13 @@ inline int64_t open_files() { return files_in("/proc/self/fd"); }
 // What the k-th call of one function does, counting from 1.
 enum class SwapFault { none, short_transfer, interrupted, io_error, no_space, end_of_file };
 
-// File calls of which one fails, or which lack O_DIRECT or files without a name.
+// File calls of which one fails, or which lack O_DIRECT, files without a name or fallocate.
 class SwapCalls : public FileCalls {
  public:
   std::string function;  // "pread": the one that fails
   SwapFault fault = SwapFault::none;
   int64_t at = 1;
-  bool has_direct = true, has_unnamed = true;
+  bool has_direct = true, has_unnamed = true, has_fallocate = true;
   int64_t alignment = 0;  // [B] 0: the file system's
 
   int64_t calls(const std::string& of) {
@@ -94,7 +94,8 @@ class SwapCalls : public FileCalls {
                           : FileCalls::pwrite(file, data, bytes, at_byte);
   }
   int posix_fallocate(int file, off_t at_byte, off_t bytes) override {
-    return hits("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, at_byte, bytes);
+    if (hits("posix_fallocate")) return errno;
+    return has_fallocate ? FileCalls::posix_fallocate(file, at_byte, bytes) : EINVAL;
   }
   int64_t direct_alignment(int file) override {
     return alignment > 0 ? alignment : FileCalls::direct_alignment(file);

@@ -194,4 +194,38 @@ std::string draw_in_flight() {
   return svg.document();
 }
 
+std::string draw_prefetch() {
+  Svg svg("Forward and backward of zero3 without and with prefetch",
+          "Two timelines of one step in program order. Without prefetch the rank waits for each "
+          "all-gather. With it the all-gather of the next block is in flight while a block "
+          "computes, and only the first one of the step is waited for.",
+          446);
+  svg.box({16, 34, 22, 16}, "activation");
+  svg.text({44, 47}, "the rank computes");
+  svg.box({190, 34, 22, 16}, "parameter");
+  svg.text({201, 47}, "P", "middle bold on");
+  svg.text({218, 47}, "all-gather");
+  svg.box({330, 34, 22, 16}, "gradient");
+  svg.text({341, 47}, "G", "middle bold dark");
+  svg.text({358, 47}, "reduce-scatter");
+  svg.box({500, 34, 22, 16}, "panel");
+  svg.text({528, 47}, "the rank waits");
+  double top = 84;
+  for (const int64_t bucket : {0, 1}) {
+    TrainingSpec spec = three_blocks(StageKind::zero3, 1);
+    spec.engine.overlap.prefetch_bucket_size = bucket;
+    spec.rank_options = rank_options(spec);
+    int64_t most = 0;
+    for (const Moment& m : trace_step(spec))
+      most = std::max(most, m.live[size_t(MemoryUse::parameter)]);
+    draw_panel(svg,
+               {str("stage3_prefetch_bucket_size ", bucket, ": parameters at most ",
+                    with_commas(most), " B"),
+                spec, top},
+               kUnits);
+    top += 188;
+  }
+  return svg.document();
+}
+
 }  // namespace zl::draw

@@ -79,17 +79,20 @@ void draw_axis(Svg& svg, const MemoryChart& chart) {
   end_phase(chart.moments.size());
 }
 
-// Forward and backward of a step, with the bytes of parameters alone.
-std::vector<Moment> parameters_only(const TrainingSpec& spec) {
+// Forward and backward of a step, with the bytes of one use alone.
+std::vector<Moment> with_only(MemoryUse use, const TrainingSpec& spec) {
   std::vector<Moment> moments;
   for (Moment m : of_memory(trace_step(spec))) {
     if (!m.phase.ends_with("ward")) continue;
-    const int64_t bytes = m.live[size_t(MemoryUse::parameter)];
+    const int64_t bytes = m.live[size_t(use)];
     m.live = {};
-    m.live[size_t(MemoryUse::parameter)] = bytes;
+    m.live[size_t(use)] = bytes;
     moments.push_back(std::move(m));
   }
   return moments;
+}
+std::vector<Moment> parameters_only(const TrainingSpec& spec) {
+  return with_only(MemoryUse::parameter, spec);
 }
 
 // When the rank has the full parameters of a unit, and when its shard only.
@@ -244,6 +247,43 @@ std::string draw_full_parameters() {
   draw_memory(svg, chart);
   svg.line({chart.area.x, chart.y(ddp)}, {744, chart.y(ddp)}, "accent dash");
   svg.text({744, chart.y(ddp) - 6}, str("ddp: ", with_commas(ddp), " B"), "bold end halo");
+  return svg.document();
+}
+
+std::string draw_activations() {
+  struct Panel {
+    const char *heading, *what;
+    Recompute recompute;
+    bool partitioned;
+  };
+  constexpr Panel kPanels[] = {
+      {"none", "every output waits for backward", Recompute::none, false},
+      {"selective", "norms and GELU are computed again", Recompute::selective, false},
+      {"full", "of a block only its input waits", Recompute::full, false},
+      {"full, partitioned", "of its input only 1/4 waits on a rank", Recompute::full, true}};
+  Svg svg("Activations of one rank over forward and backward",
+          "Four charts of one scale, for a model of four blocks. Where all outputs are kept, "
+          "activations rise over the whole forward pass. With selective recomputation they rise to "
+          "two thirds. With full recomputation forward is almost flat, and backward has a peak for "
+          "each block, when it is computed again. Partitioned inputs lower the flat part.",
+          590);
+  draw_legend(svg, {16, 46}, {MemoryUse::activation});
+  for (size_t i = 0; i < std::size(kPanels); ++i) {
+    const Panel& panel = kPanels[i];
+    GptConfig model = lesson_model();
+    model.layers = 4;
+    TrainingSpec spec = tiny_spec(StageKind::zero2, 4, model, 4, panel.recompute);
+    spec.engine.replicated_micro_batches = true;
+    spec.engine.partition_activations = panel.partitioned;
+    const double left = i % 2 == 0 ? 74 : 444, top = i < 2 ? 116 : 366;
+    svg.text({left, top - 32}, panel.heading, "bold");
+    svg.text({left, top - 15}, panel.what, "soft");
+    draw_memory(svg, {.area = {left, top, 300, 150},
+                      .most = 1200 * 1024,
+                      .tick = 400 * 1024,
+                      .moments = with_only(MemoryUse::activation, spec),
+                      .label = str(panel.heading, ": ")});
+  }
   return svg.document();
 }
 

@@ -26,6 +26,13 @@ std::string draw_buckets();          // 05
 std::string draw_shards();           // 06
 std::string draw_bucket_peaks();     // 07
 std::string draw_full_parameters();  // 08
+std::string draw_number_ranges();    // 09
+std::string draw_offload();          // 10
+std::string draw_prefetch();         // 11
+std::string draw_activations();      // 12
+std::string draw_checkpoint();       // 13
+std::string draw_failures();         // 14
+std::string draw_step_times();       // 15
 std::string draw_stages();           // README.md
 std::string draw_unit_calls();       // internals.md
 std::string draw_in_flight();        // overlap.md

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "stages/predict/clock/expected_error.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/report/stage_table.h"
 
 namespace zl::cli {
@@ -74,8 +74,6 @@ Json by_name(const std::map<std::string, double>& seconds) {
 }  // namespace
 
 std::string machine_list() {
-  TextTable table;
-  table.row({"machine", "ranks per node"});
   std::string text;
   size_t widest = 0;
   for (const Machine& m : shipped_machines()) widest = std::max(widest, m.name.size());
@@ -83,8 +81,7 @@ std::string machine_list() {
     text += "  " + m.name + std::string(widest + 2 - m.name.size(), ' ') + m.title + "\n";
   return text +
          "\nEach is a JSON file with its sources (stages/predict/machines/). Your own: copy one, "
-         "or "
-         "write\nthis machine's with zerolab bench machine --save FILE, and pass --machine "
+         "or write\nthis machine's with zerolab bench machine --save FILE, and pass --machine "
          "./FILE.\n";
 }
 
@@ -143,7 +140,10 @@ std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingS
   table.row("MFU", [](const StageClock& c) { return percent(c.as_configured.mfu); });
   text += table.text() + "\n";
   for (const StageClock& clock : clocks) text += verdict(clock, spec, machine, nodes > 1);
-  return text;
+  const ExpectedError expected = expected_step_error(machine_data(machine), spec.ranks);
+  return text + str("Expected error of these times: ", percent(expected.error),
+                    expected.order_only ? "; on so many ranks trust only their order" : "",
+                    " (zerolab bench clock).\n");
 }
 
 void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,

@@ -182,13 +182,21 @@ std::string verdict(const Comparison& c) {
   return "CHECK FAILED: " + wrong + "\n";
 }
 
-std::string unfitting(const Comparison& c) {
+std::string unfitting(const ComparisonReport& report) {
+  const GptTrainingSpec& spec = report.setup.spec;
   std::string text;
-  for (const StageOutcome& s : c.stages)
-    if (const auto& o = s.out_of_memory)
+  for (const StageOutcome& s : report.comparison.stages)
+    if (const auto& o = s.out_of_memory) {
+      const bool host = o->pool == Pool::host;
+      const int64_t limit = host ? spec.host_memory : spec.device_memory;
       text += str(name(s.stage), " does not fit: rank ", o->rank, " asked for ",
-                  human_bytes(o->asked), o->pool == Pool::host ? " of host memory" : "", " in ",
-                  o->phase, o->unit.empty() ? "" : ", unit " + o->unit, ".\n");
+                  human_bytes(o->asked), host ? " of host memory" : "", " in ", o->phase,
+                  o->unit.empty() ? "" : ", unit " + o->unit,
+                  limit > 0 ? str("; the limit is ", human_bytes(limit),
+                                  ", and 'zerolab plan' says what it needs")
+                            : "",
+                  ".\n");
+    }
   return text;
 }
 
@@ -290,7 +298,7 @@ std::string comparison_text(const ComparisonReport& report, const Terminal& term
   row(table, "  spent waiting (rank)", [](const StageOutcome& s) { return waiting(s); });
   if (rank_options(spec).lane) overlap_rows(table);
   return table.text() + "\n" + report.timelines + comparison_bars(report, terminal) +
-         shipped_notes(c) + timing_note(report.setup) + unfitting(c) + untrained_note(c) +
+         shipped_notes(c) + timing_note(report.setup) + unfitting(report) + untrained_note(c) +
          verdict(c) + baseline_line(report);
 }
 

@@ -30,10 +30,9 @@ std::vector<Move> moves_of(const std::vector<StagePlan>& plans) {
   return moves;
 }
 
-std::string fit(const StagePlan& p, int64_t limit) {
-  if (p.out_of_memory && p.out_of_memory->pool == Pool::host) return "no, too much for the host";
-  if (!p.out_of_memory) return "yes, " + human_bytes(limit - need(p)) + " left";
-  return "no, " + human_bytes(need(p) - limit) + " short";
+std::string fit(int64_t needed, int64_t limit) {
+  if (needed <= limit) return "yes, " + human_bytes(limit - needed) + " left";
+  return "no, " + human_bytes(needed - limit) + " short";
 }
 
 // "+50,816 B of gradients, +50,816 B of parameters"; what a setting does not change is left out.
@@ -66,7 +65,7 @@ std::string cost_lines(const std::vector<StagePlan>& plans, const char* setting,
 
 // Later stages keep less, and usually send no less.
 std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec) {
-  if (spec.device_memory == 0)
+  if (spec.device_memory == 0 && spec.host_memory == 0)
     return "To see which stages fit, give --device-memory SIZE, the memory of one rank. The "
            "smallest "
            "is " +
@@ -93,6 +92,8 @@ std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& s
   const StagePlan& smallest = *std::ranges::min_element(plans, {}, need);
   return "No stage fits. The smallest, " + std::string(name(smallest.stage)) + ", needs " +
          human_bytes(need(smallest)) +
+         (smallest.peak_host > 0 ? " and " + human_bytes(smallest.peak_host) + " of host memory"
+                                 : "") +
          ". Try more ranks, a smaller micro-batch (--set train_micro_batch_size_per_gpu=1), or "
          "activation checkpointing (--set zerolab.recompute=full).\n";
 }
@@ -179,7 +180,10 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
   row("  on the host, snapshot", [](const StagePlan& p) { return p.checkpoint.snapshot; });
   if (spec.device_memory > 0)
     table.row("fits " + human_bytes(spec.device_memory),
-              [&](const StagePlan& p) { return fit(p, spec.device_memory); });
+              [&](const StagePlan& p) { return fit(need(p), spec.device_memory); });
+  if (spec.host_memory > 0)
+    table.row("fits " + human_bytes(spec.host_memory) + " of the host",
+              [&](const StagePlan& p) { return fit(p.peak_host, spec.host_memory); });
   return text + table.text() + "\n" +
          cost_lines(plans, "overlap and prefetch", &StagePlan::overlap) +
          cost_lines(plans, "reproducible sums", &StagePlan::reproducible) + advice(plans, spec);

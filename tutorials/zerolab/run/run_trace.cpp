@@ -40,7 +40,8 @@ RunTrace::RunTrace(const TraceFiles& files, const std::string& out, int ranks, b
 void RunTrace::at_start(Trainer& training) {
   TraceRecorder& recorder = ranks_[size_t(training.comm().rank())];
   recorder = TraceRecorder(std::min(kMostEvents, kMostOfAll / training.comm().size()));
-  recorder.begin(training.memory().ledger(), training.host().ledger());
+  recorder.begin(training.memory().ledger(), training.host().ledger(),
+                 training.disk() ? &training.disk()->ledger() : nullptr);
   training.comm().events().listen([&recorder](const Event& event) { recorder.see(event); });
 }
 

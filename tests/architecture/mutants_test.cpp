@@ -1,0 +1,166 @@
+// tests/mutants: each patch has its header, changes a few lines that are in the tree, and names a
+// test that exists; the page lists them all. What the patches do, tests/mutants/run tests.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/architecture/source_text.h"
+#include "tests/architecture/test_cases.h"
+
+namespace architecture {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int most_lines = 6;  // removed, and added
+
+struct Patch {
+  std::string name;
+  std::map<std::string, std::string> header;
+  struct Hunk {
+    std::string file, old_text;
+  };
+  std::vector<Hunk> hunks;
+  int removed = 0, added = 0;
+};
+
+Patch parse(const std::string& name, const std::string& text) {
+  static const std::regex key("([A-Z][a-z ]*): (.+)");
+  Patch patch{.name = name};
+  std::string file;
+  for (const std::string& line : split_lines(text)) {
+    std::smatch match;
+    if (line.starts_with("--- a/")) {
+      file = line.substr(6);
+    } else if (line.starts_with("@@")) {
+      patch.hunks.push_back({file, ""});
+    } else if (file.empty()) {
+      if (std::regex_match(line, match, key)) patch.header[match[1]] = match[2];
+    } else if (!line.starts_with("+++") && !patch.hunks.empty()) {
+      if (line[0] != '+') patch.hunks.back().old_text += line.substr(1) + "\n";
+      patch.removed += line[0] == '-';
+      patch.added += line[0] == '+';
+    }
+  }
+  return patch;
+}
+
+using TextOf = std::function<std::string(const std::string& file)>;
+
+std::vector<std::string> check_patch(const Patch& patch, const TextOf& text_of,
+                                     const std::set<std::string>& tests) {
+  static const std::regex year("20[0-9][0-9]"),
+      library("(tensor|autograd|nn|optim|dist|stages)/.*\\.cpp");
+  std::vector<std::string> findings;
+  const auto require = [&](bool holds, const std::string& rule) {
+    if (!holds) findings.push_back("tests/mutants/" + patch.name + ".patch: " + rule);
+  };
+  const auto value = [&](const char* key) {
+    const auto found = patch.header.find(key);
+    return found == patch.header.end() ? "" : found->second;
+  };
+  for (const char* key : {"Bug", "System", "Year", "Source", "Finds"})
+    require(!value(key).empty(), std::string("has no line '") + key + ": …'");
+  require(std::regex_match(value("Year"), year), "Year is '" + value("Year") + "'");
+  require(value("Source").starts_with("https://"), "Source is no address");
+  require(tests.contains(value("Finds")), "there is no test '" + value("Finds") + "'");
+  require(patch.removed + patch.added > 0, "changes nothing");
+  require(std::max(patch.removed, patch.added) <= most_lines,
+          "removes or adds more than " + std::to_string(most_lines) + " lines");
+  for (const Patch::Hunk& hunk : patch.hunks) {
+    require(std::regex_match(hunk.file, library), hunk.file + " is no .cpp file of the library");
+    require(text_of(hunk.file).find(hunk.old_text) != std::string::npos,
+            "does not apply: " + hunk.file + " has no lines\n" + hunk.old_text);
+  }
+  return findings;
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream in(fs::path(ZEROLAB_SOURCE_DIR) / path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+const fs::path folder = "tests/mutants";
+
+std::vector<Patch> all_patches() {
+  std::vector<Patch> all;
+  for (const auto& entry : fs::directory_iterator(fs::path(ZEROLAB_SOURCE_DIR) / folder))
+    if (const fs::path file = entry.path().filename(); file.extension() == ".patch")
+      all.push_back(parse(file.stem().string(), read(folder / file)));
+  std::ranges::sort(all, {}, &Patch::name);
+  return all;
+}
+
+const std::string columns = "| bug | system | year | patch | found by |\n";
+
+std::string table_of(const std::vector<Patch>& patches) {
+  std::string table = columns + "|---|---|---|---|---|\n";
+  for (const Patch& patch : patches) {
+    const auto& h = patch.header;
+    table += "| " + h.at("Bug") + " | [" + h.at("System") + "](" + h.at("Source") + ") | " +
+             h.at("Year") + " | [" + patch.name + "](" + patch.name + ".patch) | " + h.at("Finds") +
+             (h.contains("Finds by") ? " (by its " + h.at("Finds by") + ")" : "") + " |\n";
+  }
+  return table;
+}
+
+}  // namespace
+
+TEST_CASE("every mutant applies, says where it comes from, and names a test", "[architecture]") {
+  std::set<std::string> tests;
+  for (const File& file : source_files())
+    if (is_test(file))
+      for (const TestCase& test : test_cases(file)) tests.insert(test.name);
+  const auto patches = all_patches();
+  CHECK(patches.size() > 10);
+  for (const Patch& patch : patches) {
+    const auto findings = check_patch(patch, read, tests);
+    INFO(joined(findings));
+    CHECK(findings.empty());
+  }
+}
+
+TEST_CASE("the page of the mutants lists each of them", "[architecture]") {
+  const fs::path page = folder / "README.md";
+  const std::string text = read(page), table = table_of(all_patches());
+  const size_t begin = std::min(text.find(columns), text.size());
+  if (std::getenv("ZEROLAB_RECORD_MUTANTS") != nullptr)
+    std::ofstream(fs::path(ZEROLAB_SOURCE_DIR) / page) << text.substr(0, begin) << table;
+  INFO("ZEROLAB_RECORD_MUTANTS=1 ./zl test \"the page of the mutants*\" writes the table again");
+  CHECK(read(page).substr(begin) == table);
+}
+
+TEST_CASE("a mutant without a source, a test or its lines is noticed", "[architecture]") {
+  const std::string right =
+      "Bug: b.\nSystem: s\nYear: 2023\nSource: https://x\nFinds: a test\n\n"
+      "--- a/nn/gpt.cpp\n+++ b/nn/gpt.cpp\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n";
+  const auto findings = [&](const std::string& from, const std::string& to) {
+    const std::string text = std::string(right).replace(right.find(from), from.size(), to);
+    return check_patch(parse("p", text), [](const std::string&) { return "zero\none\ntwo\n"; },
+                       {"a test"});
+  };
+  CHECK(findings("b.", "b.").empty());
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"Bug: b.\n", ""},
+           {"2023", "last year"},
+           {"https://x", "a book"},
+           {"a test", "no test"},
+           {"-two\n", "-2\n"},
+           {"+three\n", "+1\n+2\n+3\n+4\n+5\n+6\n+7\n"},
+           {"a/nn/gpt.cpp", "a/tests/gpt.cpp"}})
+    CHECK(findings(from, to).size() == 1);
+  CHECK(table_of({parse("p", right)}) ==
+        columns +
+            "|---|---|---|---|---|\n| b. | [s](https://x) | 2023 | [p](p.patch) | a test |\n");
+}
+
+}  // namespace architecture

@@ -1,0 +1,79 @@
+// diagnosis: units that were resharded still count towards max_live_parameters
+// check: max_live_parameters
+// Exercise 09: prefetch.
+#include <algorithm>
+
+#include "tutorials/exercises/09_prefetch/prefetch.h"
+
+namespace zl::exercises {
+namespace {
+
+class Schedule {
+ public:
+  explicit Schedule(const PrefetchTask& task) : task_(task), unsharded_(task.full.size()) {}
+
+  void pass(const std::vector<int>& order) {
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int u = order[i];
+      if (!unsharded_[size_t(u)]) unshard(u);
+      prefetch(order, i);
+      add(Action::run, u);
+      if (u != 0) reshard(u);
+    }
+  }
+
+  void reshard(int u) {
+    add(Action::reshard, u);
+    unsharded_[size_t(u)] = false;
+    peak = std::max(peak, elements_);
+  }
+
+  std::vector<ScheduleEntry> entries;
+  int64_t peak = 0;  // [n]
+
+ private:
+  int64_t size(int u) const { return task_.full[size_t(u)]; }
+  void add(Action action, int u) { entries.push_back({action, u}); }
+
+  void unshard(int u) {
+    add(Action::unshard, u);
+    unsharded_[size_t(u)] = true;
+    elements_ += size(u);
+    peak = std::max(peak, elements_);
+  }
+
+  void prefetch(const std::vector<int>& order, size_t position) {
+    int64_t visited = 0;
+    for (size_t i = position + 1; i < order.size(); ++i) {
+      if (visited >= task_.prefetch_bucket_size) return;
+      const int u = order[i];
+      if (!unsharded_[size_t(u)]) {
+        if (size(u) + elements_ > task_.max_live_parameters) return;
+        unshard(u);
+      }
+      visited += size(u);
+    }
+  }
+
+  const PrefetchTask& task_;
+  std::vector<bool> unsharded_;
+  int64_t elements_ = 0;  // of all units that are unsharded
+};
+
+Schedule schedule_of(const PrefetchTask& task) {
+  Schedule schedule(task);
+  schedule.pass(task.forward);
+  schedule.pass(task.backward);
+  schedule.reshard(0);
+  return schedule;
+}
+
+}  // namespace
+
+std::vector<ScheduleEntry> prefetch_schedule(const PrefetchTask& task) {
+  return schedule_of(task).entries;
+}
+
+int64_t predicted_peak(const PrefetchTask& task) { return schedule_of(task).peak; }
+
+}  // namespace zl::exercises

@@ -1,0 +1,132 @@
+// Overlap and prefetch: what is in flight while a rank computes, and what does that cost? The
+// library's versions are stages/schedule/gradient_reductions.cpp and full_parameters.cpp.
+#include <algorithm>
+
+#include "stages/predict/dry_run.h"
+#include "tutorials/lesson/model_m.h"
+#include "tutorials/recording/holdings.h"
+
+using namespace zl;
+using namespace zl::lesson;
+using namespace zl::recording;
+
+TrainingSpec spec_of(Lesson& lesson, StageKind stage, const Overlap& overlap) {
+  TrainingSpec spec = training_m(lesson, stage, lesson.count("--layers"));
+  spec.engine.overlap = overlap;
+  spec.rank_options.lane = true;  // a second thread of each rank carries out its calls
+  return spec;
+}
+SizesM sizes_of(const Lesson& lesson) { return sizes_m(lesson.ranks(), lesson.count("--layers")); }
+
+// zero2 with and without overlap_comm.
+void reductions(Lesson& lesson) {
+  const int64_t N = lesson.ranks();
+  const SizesM sizes = sizes_of(lesson);
+  const std::string shard = str("4 x (", with_commas(sizes.padded()), "/N + ",
+                                with_commas(sizes.padded_root), " root + ");
+  RunM runs[2];
+  for (const bool on : {false, true}) {
+    lesson.say(str("\nzero2, overlap_comm ", on ? "true" : "false",
+                   "; G: a reduction is in flight, P: an all-gather"));
+    runs[on] = train_m(lesson, spec_of(lesson, StageKind::zero2, {.overlap_comm = on}), on);
+    const RankReport& rank = runs[on].ranks[0];
+    if (on)
+      for (const std::string& row : in_flight_map(lesson.recording())) lesson.say(row);
+    const int64_t blocks = on ? std::min<int64_t>(2, sizes.layers) : 1;
+    lesson.number(on ? "gradient_on" : "gradient_off", rank.rest.peak(MemoryUse::gradient),
+                  4 * (sizes.padded() / N + sizes.padded_root + blocks * sizes.padded_block),
+                  str(shard, blocks, " x ", with_commas(sizes.padded_block), ")"));
+    lesson.number(on ? "sent_on" : "sent_off", sent_for_states(rank.log, int(N)),
+                  2 * 4 * (N - 1) * sizes.padded() / N, "2 x (N-1)/N x 4 x the model");
+  }
+  lesson.check("all weights have the same bits", runs[0].weights == runs[1].weights);
+}
+
+// zero3 with prefetch of 0, 1 and 2 blocks, and with all blocks kept for backward.
+void gathers(Lesson& lesson) {
+  const int64_t N = lesson.ranks();
+  const SizesM sizes = sizes_of(lesson);
+  const int64_t W = sizes.padded(), root = sizes.padded_root, block = sizes.padded_block;
+  std::vector<float> weights;
+  for (const int64_t ahead : {0, 1, 2}) {
+    const int64_t bucket = ahead == 0 ? 0 : (ahead - 1) * block + 1;
+    lesson.say(str("\nzero3, stage3_prefetch_bucket_size ", with_commas(bucket)));
+    const RunM run =
+        train_m(lesson, spec_of(lesson, StageKind::zero3, {.prefetch_bucket_size = bucket}), true);
+    const std::vector<std::string> map = in_flight_map(lesson.recording());
+    if (ahead == 1)
+      for (const std::string& row : map) lesson.say(row);
+    const int64_t blocks = std::min(sizes.layers, 1 + ahead);
+    lesson.number(str("in_flight_", ahead), most_in_flight(map), std::min(sizes.layers, ahead),
+                  "gathers, while a unit computes");
+    lesson.number(str("parameter_", ahead), run.ranks[0].rest.peak(MemoryUse::parameter),
+                  4 * (W / N + root + blocks * block),
+                  str("4 x (", with_commas(W), "/N + ", with_commas(root), " root + ", blocks,
+                      " x ", with_commas(block), ")"));
+    if (ahead == 0) weights = run.weights[0];
+    if (ahead > 0) lesson.check("all weights have the same bits", run.weights[0] == weights);
+  }
+  lesson.say("\nzero3, stage3_max_reuse_distance without limit: every block stays for backward");
+  const RunM run =
+      train_m(lesson, spec_of(lesson, StageKind::zero3, {.max_reuse_distance = INT64_MAX}));
+  lesson.number("parameter_reuse", run.ranks[0].rest.peak(MemoryUse::parameter), 4 * (W / N + W),
+                str("4 x (", with_commas(W), "/N + ", with_commas(W), ")"));
+  lesson.number("sent_reuse", sent_for_states(run.ranks[0].log, int(N)), 2 * 4 * (N - 1) * W / N,
+                "2 x (N-1)/N x 4 x the model, as stage 2");
+}
+
+// Whether a gather can hide behind a block depends on the tokens of a micro-batch alone.
+void intensity(Lesson& lesson) {
+  const int64_t N = lesson.ranks(), C = model_m().width, BT = kRowsM * model_m().block_size;
+  int64_t operations = 0;
+  dry_run(spec_of(lesson, StageKind::zero3, {}), 0, 1, {}, [&](const Event& e) {
+    if (e.kind == EventKind::phase && e.what == std::string("forward")) operations = 0;
+    if (e.kind == EventKind::kernel && e.what == std::string("matmul") &&
+        e.unit == std::string("h.0") && e.phase == std::string("forward"))
+      operations += e.count;
+  });
+  lesson.say("\na block's forward pass, behind which the gather of the next block can hide");
+  lesson.number("operations", operations, 24 * C * C * BT, "2 x 12 C^2 BT, of matmuls");
+  if (N == 1) return;
+  const double sent = 4.0 * double(N - 1) * double(sizes_of(lesson).padded_block) / double(N),
+               formula = double(BT * N) / (2.0 * double(N - 1));
+  lesson.number("operations_per_byte", double(operations) / sent, formula, 0.05 * formula,
+                "BT N / (2 (N-1)) in fp32, within 5 %: biases are sent, too");
+}
+
+// Three steps over a simulated link that takes `--latency` for each call. Times belong to this
+// machine.
+void times(Lesson& lesson) {
+  const int64_t latency = lesson.count("--latency");
+  lesson.say(str("\nzero3 over a simulated link: ", latency, " ms for each call"));
+  for (const bool on : {false, true}) {
+    TrainingSpec spec = spec_of(lesson, StageKind::zero3, {});
+    if (on) spec.engine.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1};
+    spec.run_ranks = [&](int size, const auto& body, RankOptions options) {
+      options.link.latency = double(latency) / 1000;
+      lesson.run_ranks(size, body, options);
+    };
+    spec.steps = 3, spec.micro_batch = 64;
+    const RunM run = train_m(lesson, spec);
+    double seconds = 0;
+    for (const StepRecord& step : run.steps) seconds += step.seconds;
+    const TimeSpent calls = run.ranks[0].log.total_time();
+    const auto ms = [](double nanoseconds) { return cli::format("%.1f", nanoseconds / 3e6); };
+    lesson.say("~ " + std::string(on ? "overlap and prefetch: " : "neither: ") + ms(seconds * 1e9) +
+               " ms per step, of calls " + ms(double(calls.exposed)) + " exposed, " +
+               ms(double(calls.hidden())) + " hidden");
+  }
+}
+
+int main(int argc, char** argv) {
+  const About about{.name = "11_overlap",
+                    .question = "What is in flight while a rank computes, and what does that cost?",
+                    .flags = {{"--layers", "L", "blocks of the model", 4, 2, 12},
+                              {"--latency", "MS", "of a call of the simulated link", 2, 1, 100}}};
+  return run(argc, argv, about, [](Lesson& lesson) {
+    reductions(lesson);
+    gathers(lesson);
+    intensity(lesson);
+    times(lesson);
+  });
+}
