@@ -73,7 +73,8 @@ int64_t most(const RunM& run) {
 }
 
 void limit(Lesson& lesson, const RunM& both, const RunM& all_on_device) {
-  lesson.say(str("\n~ a device of ", with_commas(most(both)), " B; without offload a rank needs ",
+  lesson.say(str("\na device of ", with_commas(most(both)),
+                 " B, the peak with both on the host; without offload a rank needs ",
                  with_commas(most(all_on_device))));
   TrainingSpec spec = spec_of(lesson, kPlaces[0]);
   spec.device_memory = most(both);
@@ -107,7 +108,7 @@ void disk(Lesson& lesson, const RunM& all_on_device) {
     const RankReport& rank = run.ranks[0];
     if (pipeline) {
       lesson.number("file", rank.disk.live_total(), kOptimizer * stored,
-                    "12 B x shards of all units, each up to 1,024 elements");
+                    "12 B x shards of all units, each rounded up to 1,024 elements");
       lesson.number("read", rank.moves.of(Move::disk_read).bytes, kOptimizer * stored,
                     "all of it, in each step");
       lesson.number("written", rank.moves.of(Move::disk_write).bytes, kOptimizer * stored,
@@ -117,12 +118,14 @@ void disk(Lesson& lesson, const RunM& all_on_device) {
       const int64_t n = std::min(chunk, shard);
       return std::min<int64_t>(pipeline ? 3 : 1, up(shard, n)) * n;
     };
+    const int64_t held = std::max(buffers(root), buffers(block));
     lesson.number(
         pipeline ? "host_pipelined" : "host_in_turn",
         rank.host.peak(MemoryUse::optimizer_state) + rank.host.peak(MemoryUse::master_weights),
-        kOptimizer * std::max(buffers(root), buffers(block)),
-        pipeline ? "12 B x three chunks: one is read, one updated, one written"
-                 : "12 B x one chunk: read, updated, written");
+        kOptimizer * held,
+        held == 3 * chunk ? "12 B x 3 chunks: one is read, one updated, one written"
+        : held == chunk   ? "12 B x 1 chunk: read, updated, written"
+                          : "12 B x 2 chunks: the largest shard has no more");
     lesson.check("all weights have the same bits", run.weights == all_on_device.weights);
   }
 }

@@ -142,12 +142,12 @@ TEST_CASE("predictions are read in the notations that people use", "[tutorials]"
 
 TEST_CASE("a wrong prediction is explained by its factor if there is one", "[tutorials]") {
   using zl::lesson::judge;
-  CHECK(judge(100, 100, 0, 3).right);
-  CHECK(judge(300, 100, 0, 3).text == "you said 300: 3 times too much. Of one rank or of all?");
-  CHECK(judge(25, 100, 0, 3).text == "you said 25: 4 times too little. Elements or bytes?");
-  CHECK(judge(90, 100, 0, 3).text == "you said 90: 10 too little.");
-  CHECK(judge(5, 0, 0, 3).text == "you said 5: 5 too much.");
-  CHECK(judge(0, 5, 0, 3).text == "you said 0: 5 too little.");
+  CHECK(judge(100, 100, 0, 0, 3).right);
+  CHECK(judge(300, 100, 0, 0, 3).text == "you said 300: 3 times too much. Of one rank or of all?");
+  CHECK(judge(25, 100, 0, 0, 3).text == "you said 25: 4 times too little. Elements or bytes?");
+  CHECK(judge(90, 100, 0, 0, 3).text == "you said 90: 10 too little.");
+  CHECK(judge(5, 0, 0, 0, 3).text == "you said 5: 5 too much.");
+  CHECK(judge(0, 5, 0, 0, 3).text == "you said 0: 5 too little.");
 }
 
 namespace {

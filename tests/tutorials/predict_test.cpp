@@ -41,6 +41,19 @@ TEST_CASE("predictions of moves, of powers of two and of tolerances are judged",
   CHECK(cli::contains(near, "you said 85: right."));  // 128 * 4 / (2 * 3), within 1
 }
 
+TEST_CASE("a prediction of a bound is right from what was measured up to the bound",
+          "[tutorials]") {
+  // The largest loss scale that fits is 2^16; the bound is 16 + log2 128 = 23.
+  for (const char* said : {"16", "20", "23"})
+    CHECK(cli::contains(
+        run_lesson("09_precision", std::string("--predict first_that_fits=") + said).out,
+        std::string("you said ") + said + ": right."));
+  for (const char* said : {"0", "15", "24", "39"})
+    CHECK_FALSE(cli::contains(
+        run_lesson("09_precision", std::string("--predict first_that_fits=") + said).out,
+        ": right."));
+}
+
 TEST_CASE("a prediction that is not a number, or for an unknown key, is refused", "[tutorials]") {
   const auto refused = [](const std::string& arguments, const std::string& sentence) {
     const cli::Finished finished = run_lesson("06_zero1", arguments);

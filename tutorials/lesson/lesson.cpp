@@ -47,11 +47,14 @@ void Lesson::add(const Number& n, double tolerance) {
   std::string head = "  " + n.key, value = as_text(n.measured, n.integer);
   head.resize(std::max<size_t>(head.size() + 1, 28), ' ');
   value.insert(0, size_t(std::max(0, 12 - int(value.size()))), ' ');
-  const char* relation = tolerance == 0 ? " = " : n.expected == 0 ? " <= " : " ~ ";
+  const bool bound = n.expected == 0 && tolerance > 0;
+  const char* relation = tolerance == 0 ? " = " : bound ? " <= " : " ~ ";
   say(head + value + relation + n.formula +
       (n.ok ? "" : "   WRONG: the formula gives " + as_text(n.expected, n.integer)));
   if (!said) return;
-  const Judgement judgement = judge(*said, n.measured, tolerance, options_.ranks);
+  // Of a bound, what was measured and the bound are both right, and so is all between them.
+  const Judgement judgement = judge(*said, n.measured, bound ? 0 : tolerance,
+                                    bound ? tolerance - n.measured : tolerance, options_.ranks);
   predictions_.push_back({n.key, *said, n.measured, judgement.right});
   say("    " + judgement.text + (judgement.right ? "" : " It is " + n.formula + "."));
 }

@@ -67,8 +67,8 @@ std::optional<double> ask(const std::string& key, bool on_stderr) {
   }
 }
 
-Judgement judge(double said, double measured, double tolerance, int ranks) {
-  const bool right = std::abs(said - measured) <= tolerance;
+Judgement judge(double said, double measured, double below, double above, int ranks) {
+  const bool right = said >= measured - below && said <= measured + above;
   return {right, "you said " + as_text(said) + ": " +
                      (right ? "right." : what_is_off(said, measured, ranks))};
 }

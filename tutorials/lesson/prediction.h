@@ -25,6 +25,7 @@ struct Judgement {
   bool right = false;
   std::string text;  // "you said 230,400: 4 times too much. Elements or bytes?"
 };
-Judgement judge(double said, double measured, double tolerance, int ranks);
+// Right from `below` less than `measured` to `above` more.
+Judgement judge(double said, double measured, double below, double above, int ranks);
 
 }  // namespace zl::lesson
