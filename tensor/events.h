@@ -40,7 +40,7 @@ struct Event {
   const char* unit = "";
   const char* group = "";  // the label of a collective's group of ranks; "": all ranks
   const char* what = "";
-  const char* detail = "";  // the name of a collective, the pool of an allocation
+  const char* detail = "";  // the name of a collective, the pool of an allocation or of a kernel
   int64_t bytes = 0;        // [B]
   int64_t count = 0;        // [n] elements of a collective, operations of a kernel; an address
 };

@@ -25,6 +25,25 @@ double slowest(const Stragglers& stragglers, int ranks) {
   return std::exp(stragglers.deviation * most);
 }
 
+Shortage shortage(const StepTime& time, const GptTrainingSpec& spec, const Machine& machine) {
+  const double ranks = std::min(spec.ranks, machine.ranks_per_node);  // of a node
+  const auto exceeds = [&](int64_t bytes, int64_t of_rank, double of_node) {
+    return (of_rank > 0 && bytes > of_rank) || (of_node > 0 && double(bytes) * ranks > of_node);
+  };
+  if (exceeds(time.device_peak, spec.device_memory, 0)) return Shortage::device_memory;
+  if (exceeds(time.host_peak, spec.host_memory, machine.host.memory_bytes))
+    return Shortage::host_memory;
+  const bool has_disk = machine.host.disk_read > 0 && machine.host.disk_write > 0;
+  if (time.disk_peak > 0 && (!has_disk || exceeds(time.disk_peak, 0, machine.host.disk_bytes)))
+    return Shortage::disk;
+  return Shortage::none;
+}
+
+const char* name(Shortage shortage) {
+  static constexpr const char* names[] = {"nothing", "device memory", "host memory", "disk"};
+  return names[size_t(shortage)];
+}
+
 void set_overlap(EngineOptions& options, bool on) {
   options.overlap = {};
   options.given = {.prefetch_bucket_size = true,
@@ -82,6 +101,7 @@ StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
       spec.engine.precision == Dtype::f32 ? machine.rank.f32_flops : machine.rank.half_flops;
   time.device_peak = dry.rest.peak_total();
   time.host_peak = dry.host.peak_total();
+  time.disk_peak = dry.disk.peak_total();
   time.flops = model_operations_per_token(spec) * time.tokens_per_second();
   if (peak > 0) time.mfu = time.flops / peak;
   return time;

@@ -23,6 +23,14 @@ double fill(Collective collective, double hop, double bus) {
   return passes(collective) * 2 * std::sqrt(k * hop / bus);
 }
 
+// [B/s] What a node sends for one group. Its ranks use their ports only, so that a node with few
+// ranks leaves the others idle.
+double wire(const Machine& m, const RankPlaces& at) {
+  const int ranks = (at.fewest > 0 ? at.fewest : at.ranks / at.nodes) * at.sharing;
+  return std::min(m.network.ports, ranks * m.network.ports_per_rank) * m.network.bandwidth /
+         at.sharing;
+}
+
 // What a ring between neighbours on one link reaches, where k of its hops leave a node.
 CollectiveTerms ring_terms(const Machine& m, Collective collective, const RankPlaces& at) {
   const bool one = at.nodes == 1;
@@ -34,8 +42,7 @@ CollectiveTerms ring_terms(const Machine& m, Collective collective, const RankPl
                     .bus = m.link.bandwidth * m.link.ring};
   if (!one) {
     const bool sums = collective == Collective::all_reduce;
-    const double wire = m.network.ports * m.network.bandwidth;
-    const double between = wire * (sums ? m.network.sums : m.network.gathers) / at.sharing;
+    const double between = wire(m, at) * (sums ? m.network.sums : m.network.gathers);
     t.bus = at.ranks == at.nodes ? between : std::min(m.link.bandwidth, between);
   }
   t.root = fill(collective, one ? hop : m.network.hop, t.bus);
@@ -47,13 +54,13 @@ CollectiveTerms ring_terms(const Machine& m, Collective collective, const RankPl
 // its parents, half to its children.
 CollectiveTerms two_level_terms(const Machine& m, const RankPlaces& at) {
   const double n = at.ranks, k = at.nodes;
-  const double wire = m.network.ports * m.network.bandwidth * m.network.sums / at.sharing;
+  const double between = wire(m, at) * m.network.sums;
   const bool in_switch = m.link.switch_sums > 0;
   const double in_node = m.link.bandwidth * (in_switch ? m.link.switch_sums : m.link.ring * kTree);
   const double latency = in_switch ? kSumsInSwitch : 2 * (n / k - 1) * kHop;
   CollectiveTerms t{.alpha = kBase + 2 * std::log2(k) * 1.5 * m.network.hop + latency,
                     .root = 0,
-                    .bus = std::min(wire * (n - 1) / n * (at.nodes == 2 ? 2 : 1), in_node)};
+                    .bus = std::min(between * (n - 1) / n * (at.nodes == 2 ? 2 : 1), in_node)};
   t.root = fill(Collective::all_reduce, m.network.hop, t.bus);
   return t;
 }
@@ -96,28 +103,51 @@ RankPlaces places_of(const Machine& m, int ranks, int stride) {
   const int nodes = (ranks + per_node - 1) / per_node;
   return {.ranks = ranks,
           .nodes = nodes,
-          .sharing = nodes > 1 ? std::min(stride, m.ranks_per_node) : 1};
+          .sharing = nodes > 1 ? std::min(stride, m.ranks_per_node) : 1,
+          .fewest = ranks - (nodes - 1) * per_node};
 }
 
-CollectiveModel collective_model(const Machine& m, Collective collective, const RankPlaces& at) {
+RankPlaces places_of_groups(const Machine& m, int ranks, int each) {
+  const int per_node = m.ranks_per_node;
+  RankPlaces most{.ranks = each, .fewest = each};
+  for (int first = 0; first < ranks; first += each) {
+    const int end = first + each, nodes = (end - 1) / per_node - first / per_node + 1;
+    if (nodes < most.nodes || nodes == 1) continue;
+    // On its first and its last node the group may have neighbours.
+    const int on_first = per_node - first % per_node,
+              on_last = end - (end - 1) / per_node * per_node;
+    const bool shared = on_first < per_node || (on_last < per_node && end < ranks);
+    most = {
+        .ranks = each,
+        .nodes = nodes,
+        .sharing = std::max(nodes == most.nodes ? most.sharing : 1, shared ? 2 : 1),
+        .fewest = std::min(nodes == most.nodes ? most.fewest : each, std::min(on_first, on_last))};
+  }
+  return most;
+}
+
+CollectiveModel collective_model(const Machine& m, Collective collective, int64_t bytes,
+                                 const RankPlaces& at) {
   if (at.ranks < 2) return {"none", {}};
   if (at.sharing == 1)
     if (const CollectiveRow* row = measured(m, collective, at)) return {"measured", row->terms};
-  const CollectiveModel ring{"ring", ring_terms(m, collective, at)};
-  if (collective != Collective::all_reduce) return ring;
-  if (at.nodes > 1) {
-    const CollectiveModel levels{"two levels", two_level_terms(m, at)};
-    return levels.terms.bus > ring.terms.bus || levels.terms.alpha < ring.terms.alpha ? levels
-                                                                                      : ring;
+  std::vector<CollectiveModel> all = {{"ring", ring_terms(m, collective, at)}};
+  if (collective == Collective::all_reduce) {
+    if (at.nodes > 1)
+      all.push_back({"two levels", two_level_terms(m, at)});
+    else if (m.link.switch_sums > 0 && at.ranks >= m.link.switch_sums_from)
+      all.push_back(
+          {"NVLS", {kBase + kSumsInSwitch, kFillOfSums, m.link.bandwidth * m.link.switch_sums}});
   }
-  if (m.link.switch_sums == 0 || at.ranks < m.link.switch_sums_from) return ring;
-  return {"NVLS", {kBase + kSumsInSwitch, kFillOfSums, m.link.bandwidth * m.link.switch_sums}};
+  return *std::ranges::min_element(all, {}, [&](const CollectiveModel& model) {
+    return seconds_of(model.terms, collective, bytes, at.ranks);
+  });
 }
 
 double collective_seconds(const Machine& m, Collective collective, int64_t bytes,
                           const RankPlaces& at) {
   if (at.ranks < 2) return 0;
-  return seconds_of(collective_model(m, collective, at).terms, collective, bytes, at.ranks);
+  return seconds_of(collective_model(m, collective, bytes, at).terms, collective, bytes, at.ranks);
 }
 
 }  // namespace zl

@@ -2,7 +2,8 @@
 //
 // The machine's own measurements come first. Without them the algorithm and its plateau follow
 // NCCL's tuning model (src/graph/tuning.cc): in one node a ring, or sums in the switch (NVLS);
-// between nodes a ring, or two levels for all-reduce. The time is that of three terms, because
+// between nodes a ring, or two levels for all-reduce, whichever is faster for the size of the call.
+// Each rank of a node has its own ports. The time is that of three terms, because
 // NCCL's own two are up to twice as fast as measurements between 1 and 256 MiB (`zerolab bench
 // clock`).
 #pragma once
@@ -14,18 +15,23 @@
 namespace zl {
 
 // The ranks of a call: so many, in so many nodes. `sharing`: groups like this one that make the
-// same call at the same time and share a node's network.
+// same call at the same time and share a node's network. `fewest`: ranks of the group on the node
+// that has the fewest; 0: they are divided evenly.
 struct RankPlaces {
-  int ranks = 1, nodes = 1, sharing = 1;
+  int ranks = 1, nodes = 1, sharing = 1, fewest = 0;
 };
 // The places of all ranks, or of a group of `ranks`, each `stride` ranks after the one before.
 RankPlaces places_of(const Machine& machine, int ranks, int stride = 1);
+// Of the groups of `each` consecutive ranks, the places of one that is in most nodes.
+RankPlaces places_of_groups(const Machine& machine, int ranks, int each);
 
 struct CollectiveModel {
   const char* algorithm = "";  // "measured", "ring", "NVLS", "two levels", "none"
   CollectiveTerms terms;
 };
-CollectiveModel collective_model(const Machine& machine, Collective collective,
+// Of the algorithms that the machine has, the one that takes least time for `bytes` of the
+// unsharded side.
+CollectiveModel collective_model(const Machine& machine, Collective collective, int64_t bytes,
                                  const RankPlaces& places);
 
 // [sqrt(B)] What the second term grows with: sqrt(S), up to 128 MiB. NCCL's chunks have a largest

@@ -8,10 +8,11 @@ namespace {
 bool same_shares(const RankMachine& a, const RankMachine& b) {
   const auto same = [](const std::vector<Efficiency>& x, const std::vector<Efficiency>& y) {
     return std::ranges::equal(x, y, [](const Efficiency& p, const Efficiency& q) {
-      return p.from == q.from && p.share == q.share;
+      return p.size == q.size && p.share == q.share;
     });
   };
-  return same(a.matmul, b.matmul) && same(a.memory, b.memory) && a.attention == b.attention;
+  return same(a.matmul, b.matmul) && same(a.memory, b.memory) && same(a.streaming, b.streaming) &&
+         a.attention == b.attention;
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ ExpectedError expected_step_error(MachineData data, int ranks) {
   constexpr int kFew = 16, kMany = 128, kMostPublished = 2048;
   const size_t column = ranks <= kFew ? 0 : ranks <= kMany ? 1 : 2;
   // Measured kernels: as steps that are calibrated on one step.
-  constexpr double kErrors[3][3] = {{0.06, 0.06, 0.08}, {0.15, 0.06, 0.14}, {0.14, 0.13, 0.13}};
+  constexpr double kErrors[3][3] = {{0.07, 0.07, 0.09}, {0.15, 0.07, 0.16}, {0.13, 0.13, 0.16}};
   return {.error = kErrors[size_t(data)][column], .order_only = ranks > kMostPublished};
 }
 

@@ -69,17 +69,35 @@ double place_of(std::string_view kernel, double operations, double bytes) {
   return is_attention(kernel) && bytes > 0 ? operations / bytes : size;
 }
 
+bool streams(std::string_view kernel) {
+  constexpr std::string_view all[] = {
+      "adamw", "sgd", "fill", "accumulate", "copy", "sums_of_squares", "squares_of_blocks"};
+  return std::ranges::find(all, kernel) != std::end(all);
+}
+
 double share_of(const std::vector<Efficiency>& rows, double size) {
-  double share = rows.empty() ? 1 : rows.front().share;
-  for (const Efficiency& row : rows)
-    if (size >= row.from) share = row.share;
-  return share;
+  if (rows.empty()) return 1;
+  const auto above = std::ranges::find_if(rows, [&](const auto& row) { return row.size >= size; });
+  if (above == rows.begin()) return rows.front().share;
+  if (above == rows.end()) return rows.back().share;
+  const Efficiency& below = *(above - 1);
+  const double part = std::log(size / below.size) / std::log(above->size / below.size);
+  return below.share * std::pow(above->share / below.share, part);
+}
+
+bool time_grows(const std::vector<Efficiency>& rows) {
+  constexpr double kRounding = 1e-9;
+  return std::ranges::adjacent_find(rows, [](const Efficiency& a, const Efficiency& b) {
+           return b.share / a.share > b.size / a.size * (1 + kRounding);
+         }) == rows.end();
 }
 
 double kernel_seconds(const RankMachine& rank, const KernelWork& work) {
   if (const std::optional<double> seconds = measured_seconds(rank, work)) return *seconds;
+  const bool streaming = streams(work.kernel) && !rank.streaming.empty();
+  const auto& shares = streaming ? rank.streaming : rank.memory;
   const double memory =
-      work.bytes > 0 ? work.bytes / (rank.memory_bandwidth * share_of(rank.memory, work.bytes)) : 0;
+      work.bytes > 0 ? work.bytes / (rank.memory_bandwidth * share_of(shares, work.bytes)) : 0;
   // Other kernels compute in fp32 outside of the matrix units, and are limited by memory.
   double share = 0;
   if (multiplies_matrices(work.kernel)) share = share_of(rank.matmul, work.operations);

@@ -2,8 +2,8 @@
 //
 // A kernel that the machine's description has measured takes what the measurements say. Any other
 // takes the longer of its operations at a share of the peak, and its bytes at a share of the
-// memory's bandwidth: the roofline of Williams et al. 2009, with the steps of Isaev et al. 2023
-// ("Calculon").
+// memory's bandwidth: the roofline of Williams et al. 2009, with shares by size as in Isaev et al.
+// 2023 ("Calculon").
 #pragma once
 
 #include <string_view>
@@ -32,7 +32,15 @@ int shape_of(const KernelWork& work);
 // operations per byte are proportional.
 double place_of(std::string_view kernel, double operations, double bytes);
 
-// The share for work of this size: that of the last row that is not larger.
+// Whether the kernel reads and writes each element of long tensors once, in order: updates, copies,
+// sums of gradients. Others do more for each byte, or go through it again. They have shares of
+// their own, because published programs, to which the others are fitted, have more of these.
+bool streams(std::string_view kernel);
+
+// The share for work of this size. Between two rows its logarithm is linear in that of the size;
+// outside it is that of the nearest row.
 double share_of(const std::vector<Efficiency>& rows, double size);
+// Whether larger work takes at least as long: the share grows no faster than the size.
+bool time_grows(const std::vector<Efficiency>& rows);
 
 }  // namespace zl

@@ -14,9 +14,9 @@
 
 namespace zl {
 
-// The share of a peak rate that work of at least `from` operations or bytes reaches.
+// The share of a peak rate that work of `size` operations or bytes reaches.
 struct Efficiency {
-  double from = 0, share = 1;
+  double size = 0, share = 1;
 };
 
 // One kernel on one rank, measured at several sizes.
@@ -39,6 +39,7 @@ struct RankMachine {
   double f32_flops = 0, half_flops = 0;  // [1/s] peak of matmuls in fp32, and in bf16 or fp16
   std::vector<Efficiency> matmul;        // by operations, from the smallest
   std::vector<Efficiency> memory;        // by bytes, from the smallest
+  std::vector<Efficiency> streaming;     // likewise, of kernels that stream (kernel_time.h)
   double attention = 0.5;                // share of the peak that attention reaches
   double vector_rate = 0;                // [1/s] ordinary instructions: 128 lanes of each core of
                                          // the GPU (SM), times its clock; 0: unknown
@@ -61,6 +62,7 @@ struct Host {
   double link_bandwidth = 0;             // [B/s] between one rank and host memory, in one direction
   double memory_bandwidth = 0;           // [B/s] of the node's memory
   double memory_bytes = 0;               // [B] of the node; 0: unknown
+  double disk_bytes = 0;                 // [B] of the node's local disk; 0: unknown
   double disk_read = 0, disk_write = 0;  // [B/s] of the node; 0: it has no local disk
 };
 
@@ -71,6 +73,9 @@ struct Network {
   double bandwidth = 0;                // [B/s] of a port, in one direction
   double sums = 0.96, gathers = 0.96;  // share of it that all-reduce and the other calls reach
   double hop = 8e-6;                   // [s] of one message
+  // Of a node's ports, those that one rank uses: a node of few ranks has idle ports. The default is
+  // the rank's part of a full node's.
+  int ports_per_rank = 1;
 };
 
 // t = alpha + root * sqrt(S) + S * factor / bus, for S bytes of the unsharded side and the factor

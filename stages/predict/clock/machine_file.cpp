@@ -102,9 +102,11 @@ class Reader {
 std::vector<Efficiency> read_efficiency(Reader& in, const char* key) {
   std::vector<Efficiency> rows;
   in.each(key, [&](Reader& row) {
-    rows.push_back({row.number("from", 0), row.number("share", 1e-6)});
-    require_input(rows.size() == 1 || rows.back().from > rows[rows.size() - 2].from, row.where(),
-                  ": ", row.at("from"), " must be larger than in the row before");
+    rows.push_back({row.number("size", 1), row.number("share", 1e-6)});
+    require_input(rows.size() == 1 || rows.back().size > rows[rows.size() - 2].size, row.where(),
+                  ": ", row.at("size"), " must be larger than in the row before");
+    require_input(time_grows(rows), row.where(), ": ", row.at("share"),
+                  " grows faster than the size, so larger work would take less time");
   });
   return rows;
 }
@@ -153,6 +155,7 @@ RankMachine read_rank(Reader in) {
   rank.half_flops = in.number("half_flops", 1);
   rank.matmul = read_efficiency(in, "matmul");
   rank.memory = read_efficiency(in, "memory");
+  rank.streaming = read_efficiency(in, "streaming");
   rank.attention = in.share("attention", rank.attention);
   require_input(rank.attention > 0, in.where(), ": ", in.at("attention"), " must be more than 0");
   rank.vector_rate = in.number("vector_rate", 0, 0);
@@ -181,13 +184,14 @@ Host read_host(Reader in) {
   const Host host{.link_bandwidth = in.number("link_bandwidth", 1),
                   .memory_bandwidth = in.number("memory_bandwidth", 1),
                   .memory_bytes = in.number("memory_bytes", 0, 0),
+                  .disk_bytes = in.number("disk_bytes", 0, 0),
                   .disk_read = in.number("disk_read", 0, 0),
                   .disk_write = in.number("disk_write", 0, 0)};
   in.require_all_known();
   return host;
 }
 
-Network read_network(Reader in) {
+Network read_network(Reader in, int ranks_per_node) {
   Network network;
   network.kind = in.text("kind");
   network.ports = in.count("ports", 1);
@@ -195,6 +199,9 @@ Network read_network(Reader in) {
   network.sums = in.share("sums", network.sums);
   network.gathers = in.share("gathers", network.gathers);
   network.hop = in.number("hop_seconds", 0, network.hop);
+  network.ports_per_rank = in.find("ports_per_rank")
+                               ? in.count("ports_per_rank", 1)
+                               : (network.ports + ranks_per_node - 1) / ranks_per_node;
   in.require_all_known();
   return network;
 }
@@ -220,7 +227,7 @@ std::vector<CollectiveRow> read_collectives(Reader& in) {
 
 Json efficiency_json(const std::vector<Efficiency>& rows) {
   Json list = Json::array();
-  for (const Efficiency& row : rows) list.push_back({{"from", row.from}, {"share", row.share}});
+  for (const Efficiency& row : rows) list.push_back({{"size", row.size}, {"share", row.share}});
   return list;
 }
 
@@ -246,6 +253,7 @@ Json rank_json(const RankMachine& rank) {
           {"half_flops", rank.half_flops},
           {"matmul", efficiency_json(rank.matmul)},
           {"memory", efficiency_json(rank.memory)},
+          {"streaming", efficiency_json(rank.streaming)},
           {"attention", rank.attention},
           {"vector_rate", rank.vector_rate},
           {"launch_seconds", rank.launch},
@@ -271,7 +279,7 @@ Machine read_machine(const std::string& text, const std::string& where) {
   m.rank = read_rank(in.object("rank"));
   m.link = read_link(in.object("link"));
   if (in.find("host")) m.host = read_host(in.object("host"));
-  if (in.find("network")) m.network = read_network(in.object("network"));
+  if (in.find("network")) m.network = read_network(in.object("network"), m.ranks_per_node);
   m.collectives = read_collectives(in);
   in.require_all_known();
   return m;
@@ -292,15 +300,18 @@ std::string machine_json(const Machine& m) {
             {"rank", rank_json(m.rank)},
             {"link", link}};
   if (m.host.link_bandwidth > 0)
-    json["host"] = {{"link_bandwidth", m.host.link_bandwidth},
-                    {"memory_bandwidth", m.host.memory_bandwidth},
-                    {"memory_bytes", m.host.memory_bytes},
-                    {"disk_read", m.host.disk_read},
-                    {"disk_write", m.host.disk_write}};
+    json["host"] = {
+        {"link_bandwidth", m.host.link_bandwidth}, {"memory_bandwidth", m.host.memory_bandwidth},
+        {"memory_bytes", m.host.memory_bytes},     {"disk_bytes", m.host.disk_bytes},
+        {"disk_read", m.host.disk_read},           {"disk_write", m.host.disk_write}};
   if (m.network.ports > 0)
-    json["network"] = {{"kind", m.network.kind},           {"ports", m.network.ports},
-                       {"bandwidth", m.network.bandwidth}, {"sums", m.network.sums},
-                       {"gathers", m.network.gathers},     {"hop_seconds", m.network.hop}};
+    json["network"] = {{"kind", m.network.kind},
+                       {"ports", m.network.ports},
+                       {"bandwidth", m.network.bandwidth},
+                       {"sums", m.network.sums},
+                       {"gathers", m.network.gathers},
+                       {"hop_seconds", m.network.hop},
+                       {"ports_per_rank", m.network.ports_per_rank}};
   for (const CollectiveRow& row : m.collectives)
     json["collectives"].push_back({{"collective", name(row.collective)},
                                    {"ranks", row.ranks},

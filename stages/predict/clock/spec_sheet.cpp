@@ -7,6 +7,7 @@ namespace zl {
 RankMachine with_shares_of(RankMachine to, const RankMachine& from) {
   to.matmul = from.matmul;
   to.memory = from.memory;
+  to.streaming = from.streaming;
   to.attention = from.attention;
   to.launch = from.launch;
   to.kernels.clear();

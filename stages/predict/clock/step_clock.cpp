@@ -170,11 +170,11 @@ void StepClock::see_call(const Event& event) {
   if (event.kind == EventKind::collective_begin) {
     const std::string_view group = event.group;
     const int X = options_.ranks_in_group;
-    const RankPlaces at = group == "intra"   ? places_of(machine_, X)
+    const RankPlaces at = group == "intra"   ? places_of_groups(machine_, options_.ranks, X)
                           : group == "inter" ? places_of(machine_, options_.ranks / X, X)
                                              : places_of(machine_, options_.ranks);
     const Collective kind = collective_named(event.what);
-    const double alpha = collective_model(machine_, kind, at).terms.alpha;
+    const double alpha = collective_model(machine_, kind, event.bytes, at).terms.alpha;
     calls_open_.push_back(
         {.name = event.detail,
          .group = event.group,

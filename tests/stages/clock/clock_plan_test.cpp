@@ -163,3 +163,83 @@ TEST_CASE("overlap makes no step longer where calls do not slow kernels down", "
     CHECK(on <= 1.0001 * clock_step(spec_of(stage, 16, false), m).times.seconds);
   }
 }
+
+TEST_CASE("a wider model takes no less time", "[stages][clock]") {
+  const int ranks = GENERATE(1, 16);
+  const auto grows = [&](const Machine& m) {
+    double last = 0;
+    for (int64_t width = 64; width <= 1024; width += 64) {
+      GptTrainingSpec spec =
+          gpt_spec({.layers = 2, .heads = 4, .width = width, .block_size = 128, .vocab = 512});
+      spec.ranks = ranks;
+      spec.device = DeviceKind::cuda;
+      spec.engine.precision = Dtype::bf16;
+      const double now = clock_step(spec, m).times.seconds;
+      if (now < last * (1 - 1e-9)) return false;
+      last = now;
+    }
+    return true;
+  };
+  for (const Machine& m : shipped_machines()) {
+    CAPTURE(m.name);
+    CHECK(grows(m));
+  }
+  Machine jumps = find_machine("l4");
+  jumps.rank.launch = 0;
+  jumps.rank.memory_bandwidth *= 1000;
+  jumps.rank.matmul = {{1e8, 0.01}, {1.001e8, 0.5}};
+  CHECK_FALSE(grows(jumps));
+}
+
+TEST_CASE("what is offloaded must fit the host memory and the disk of the node",
+          "[stages][clock]") {
+  Machine m = find_machine("l4");
+  m.ranks_per_node = 8;
+  m.host.memory_bytes = 80;
+  m.host.disk_bytes = 800;
+  GptTrainingSpec spec = spec_of(StageKind::zero1, 16, false);
+  const auto lacks = [&](int64_t device, int64_t host, int64_t disk) {
+    StepTime time;
+    time.device_peak = device, time.host_peak = host, time.disk_peak = disk;
+    return shortage(time, spec, m);
+  };
+  CHECK(lacks(1'000'000, 10, 100) == Shortage::none);  // no limit of the device
+  CHECK(lacks(0, 11, 0) == Shortage::host_memory);
+  CHECK(lacks(0, 0, 101) == Shortage::disk);
+  spec.ranks = 4;  // of which each has a quarter of the node
+  CHECK(lacks(0, 20, 200) == Shortage::none);
+  CHECK(lacks(0, 21, 200) == Shortage::host_memory);
+  spec.device_memory = 5, spec.host_memory = 15;  // of a rank
+  CHECK(lacks(5, 15, 0) == Shortage::none);
+  CHECK(lacks(6, 15, 0) == Shortage::device_memory);
+  CHECK(lacks(5, 16, 0) == Shortage::host_memory);
+  m.host.memory_bytes = m.host.disk_bytes = 0;  // unknown
+  CHECK(lacks(5, 15, 1'000'000) == Shortage::none);
+  m.host.disk_write = 0;  // there is no disk
+  CHECK(lacks(5, 15, 1) == Shortage::disk);
+  CHECK(lacks(5, 15, 0) == Shortage::none);
+}
+
+TEST_CASE("the clock knows what is offloaded to the host and to the disk", "[stages][clock]") {
+  GptTrainingSpec spec = spec_of(StageKind::zero1, 8, false);
+  const Machine m = find_machine("a100-80gb");
+  CHECK(clock_step(spec, m).host_peak == 0);
+  CHECK(clock_step(spec, m).disk_peak == 0);
+  spec.engine.offload_optimizer = OffloadDevice::cpu;
+  CHECK(clock_step(spec, m).host_peak > 12 * spec.model.parameters() / 8);
+  spec.engine.offload_optimizer = OffloadDevice::nvme;
+  CHECK(clock_step(spec, m).disk_peak > 12 * spec.model.parameters() / 8);
+}
+
+TEST_CASE("the replicas of hsdp may have several nodes each", "[stages][clock]") {
+  const Machine m = find_machine("a100-80gb");
+  const auto step = [&](int replicas) {
+    GptTrainingSpec spec = spec_of(StageKind::hsdp, 64, false);
+    spec.engine.replicas = replicas;
+    return clock_step(spec, m);
+  };
+  const StepTime node = step(8), two_nodes = step(4), all = step(1);
+  CHECK(two_nodes.times.communication > node.times.communication);
+  CHECK(two_nodes.device_peak < node.device_peak);
+  CHECK(all.device_peak < two_nodes.device_peak);
+}

@@ -2,6 +2,7 @@
 
 #include "stages/predict/clock/machine.h"
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -123,7 +124,7 @@ TEST_CASE("a ring takes its messages and its bytes, by hand", "[stages][clock]")
   m.collectives.clear();
   // One node: bus = 300 GB/s * 0.8; a gather among n ranks has n - 1 messages.
   const CollectiveModel gather =
-      collective_model(m, Collective::all_gather, {.ranks = 8, .nodes = 1});
+      collective_model(m, Collective::all_gather, 1, {.ranks = 8, .nodes = 1});
   CHECK(gather.algorithm == std::string("ring"));
   CHECK(gather.terms.bus == 300e9 * 0.8);
   const auto seconds = [&](Collective c, int ranks, int64_t bytes) {
@@ -149,12 +150,93 @@ TEST_CASE("groups know in how many nodes they are, and share a node's network", 
   CHECK((all.nodes == 8 && all.sharing == 1));
   CHECK((node.nodes == 1 && node.sharing == 1));
   CHECK((across.ranks == 8 && across.nodes == 8 && across.sharing == 8));
-  // Eight groups at once have an eighth of the ports each.
+  // Eight groups at once have an eighth of the ports each, which is one.
   Machine plain = m;
   plain.collectives.clear();
-  const double shared = collective_model(plain, Collective::all_gather, across).terms.bus,
-               alone = collective_model(plain, Collective::all_gather, {8, 8, 1}).terms.bus;
-  CHECK(shared * 8 == alone);
+  const auto bus = [&](const RankPlaces& at) {
+    return collective_model(plain, Collective::all_gather, 1, at).terms.bus;
+  };
+  const double port = m.network.bandwidth * m.network.gathers;
+  CHECK(bus(across) == Approx(port));
+  CHECK(bus({8, 8, 1}) == Approx(port));  // and so has one group, whose node has one rank
+  plain.network.ports = 4;                // two ranks share a port
+  CHECK(bus(across) == Approx(port / 2));
+  CHECK(bus({8, 8, 1}) == Approx(port));
+}
+
+TEST_CASE("a node sends through the ports of its ranks only", "[stages][clock]") {
+  Machine m = find_machine("a100-80gb");  // 8 ports of 25 GB/s, and 8 ranks
+  m.collectives.clear();
+  const auto ports = [&](const RankPlaces& at) {
+    return collective_model(m, Collective::all_gather, 1, at).terms.bus /
+           (m.network.bandwidth * m.network.gathers);
+  };
+  CHECK(ports({.ranks = 16, .nodes = 2}) == Approx(8));
+  CHECK(ports({.ranks = 4, .nodes = 2}) == Approx(2));
+  m.network.ports_per_rank = 3;
+  CHECK(ports({.ranks = 4, .nodes = 2}) == Approx(6));
+  CHECK(ports({.ranks = 16, .nodes = 2}) == Approx(8));  // not 24: the node has no more
+  m.network.ports_per_rank = 1;
+  CHECK(ports(places_of(m, 9)) == Approx(1));  // the second node has one rank
+  CHECK(ports(places_of(m, 12)) == Approx(4));
+}
+
+TEST_CASE("a rank has its part of the ports of a full node, or what the file says",
+          "[stages][clock]") {
+  Machine m = find_machine("a100-80gb");
+  m.network.ports = 32;
+  std::string text = machine_json(m);
+  const std::string key = ",\n    \"ports_per_rank\": 1";
+  CHECK(read_machine(text, "m").network.ports_per_rank == 1);
+  CHECK(read_machine(replaced(text, key, ""), "m").network.ports_per_rank == 4);
+  text = replaced(text, "\"ranks_per_node\": 8", "\"ranks_per_node\": 64");
+  CHECK(read_machine(replaced(text, key, ""), "m").network.ports_per_rank == 1);
+}
+
+TEST_CASE("a group of consecutive ranks may span nodes, and the worst group counts",
+          "[stages][clock]") {
+  const Machine m = find_machine("h100-sxm");  // 8 ranks per node
+  const auto is = [](const RankPlaces& at, int nodes, int sharing, int fewest) {
+    return at.nodes == nodes && at.sharing == sharing && at.fewest == fewest;
+  };
+  CHECK(is(places_of_groups(m, 64, 8), 1, 1, 8));
+  CHECK(is(places_of_groups(m, 64, 4), 1, 1, 4));
+  CHECK(is(places_of_groups(m, 8192, 512), 64, 1, 8));
+  CHECK(is(places_of_groups(m, 24, 12), 2, 2, 4));  // the node in the middle has two of them
+  CHECK(is(places_of_groups(m, 24, 6), 2, 2, 2));   // ranks 6 to 11
+  CHECK(is(places_of_groups(m, 12, 12), 2, 1, 4));  // all ranks: it has no neighbour
+  // A replica group of 16 has one rank on each of its nodes, with 7 others there.
+  const RankPlaces replicas = places_of(m, 16, 512);
+  CHECK((replicas.nodes == 16 && replicas.sharing == 8 && replicas.fewest == 1));
+}
+
+TEST_CASE("an all-reduce takes the algorithm that is faster for its size", "[stages][clock]") {
+  Machine m;
+  m.ranks_per_node = 8;
+  m.link = {.kind = NodeLink::Kind::nvlink, .bandwidth = 100e9, .ring = 0.5};
+  m.network = {.kind = "InfiniBand", .ports = 8, .bandwidth = 25e9, .hop = 8e-6};
+  const RankPlaces at = places_of(m, 32);
+  const auto model = [&](int64_t bytes) {
+    return collective_model(m, Collective::all_reduce, bytes, at);
+  };
+  // 62 messages of a ring, of which 8 leave a node; two levels of a tree of 4 nodes, up and down.
+  const CollectiveModel small = model(1024), large = model(int64_t(1) << 30);
+  CHECK(small.algorithm == std::string("two levels"));
+  CHECK(small.terms.alpha == Approx(8e-6 + 2 * 2 * 1.5 * 8e-6 + 2 * 7 * 1.2e-6));
+  CHECK(large.algorithm == std::string("ring"));
+  CHECK(large.terms.alpha == Approx(8e-6 + 54 * 1.2e-6 + 8 * 8e-6));
+  CHECK(large.terms.bus > 2 * small.terms.bus);  // its node's links limit the tree
+  const auto seconds = [&](const CollectiveModel& by, int64_t bytes) {
+    return seconds_of(by.terms, Collective::all_reduce, bytes, 32);
+  };
+  bool differ = false;
+  for (int64_t bytes = 1024; bytes <= int64_t(1) << 30; bytes *= 2) {
+    CAPTURE(bytes);
+    const double least = std::min(seconds(small, bytes), seconds(large, bytes));
+    CHECK(collective_seconds(m, Collective::all_reduce, bytes, at) == Approx(least));
+    differ = differ || least < 0.8 * std::max(seconds(small, bytes), seconds(large, bytes));
+  }
+  CHECK(differ);
 }
 
 TEST_CASE(
@@ -164,7 +246,7 @@ TEST_CASE(
   m.collectives.clear();
   for (const int in_node : {1, 8}) {  // 1: the groups of hsdp between nodes
     const auto latency = [&](Collective c, int nodes) {
-      return collective_model(m, c, {nodes * in_node, nodes, 1}).terms.alpha;
+      return collective_model(m, c, 1, {nodes * in_node, nodes, 1}).terms.alpha;
     };
     const auto all_reduce = Collective::all_reduce, gather = Collective::all_gather;
     const double doubling = latency(all_reduce, 128) - latency(all_reduce, 64);
@@ -180,7 +262,7 @@ TEST_CASE("measured rows come before the model, for their ranks and nodes only",
   m.collectives = {
       {.collective = Collective::all_gather, .ranks = 8, .nodes = 1, .terms = {1, 0, 1e9}}};
   const auto algorithm = [&](Collective c, int ranks) {
-    return std::string(collective_model(m, c, places_of(m, ranks)).algorithm);
+    return std::string(collective_model(m, c, 1, places_of(m, ranks)).algorithm);
   };
   CHECK(algorithm(Collective::all_gather, 8) == "measured");
   CHECK(algorithm(Collective::reduce_scatter, 8) == "measured");  // its sibling
@@ -190,20 +272,76 @@ TEST_CASE("measured rows come before the model, for their ranks and nodes only",
 
 TEST_CASE("a kernel takes the longer of its operations and its bytes", "[stages][clock]") {
   RankMachine rank{.memory_bandwidth = 10, .f32_flops = 100, .half_flops = 1000};
-  rank.matmul = {{0, 0.1}, {1000, 0.5}};
+  rank.matmul = {{500, 0.1}, {1000, 0.2}};
   const auto seconds = [&](const char* kernel, double operations, double bytes, Dtype type) {
     return kernel_seconds(rank, {kernel, operations, bytes, type});
   };
-  CHECK(seconds("matmul", 1000, 1, Dtype::f32) == 20);  // 1000 / (100 * 0.5)
-  CHECK(seconds("matmul", 500, 1, Dtype::f32) == 50);   // at a tenth of the peak
-  CHECK(seconds("matmul", 1000, 1, Dtype::bf16) == 2);
-  CHECK(seconds("matmul", 1000, 1000, Dtype::f32) == 100);  // its bytes
+  CHECK(seconds("matmul", 2000, 1, Dtype::f32) == 100);  // 2000 / (100 * 0.2)
+  CHECK(seconds("matmul", 250, 1, Dtype::f32) == 25);    // at a tenth of the peak
+  CHECK(seconds("matmul", 2000, 1, Dtype::bf16) == 10);
+  CHECK(seconds("matmul", 2000, 2000, Dtype::f32) == 200);  // its bytes
   CHECK(seconds("gelu", 1e9, 50, Dtype::f32) == 5);         // limited by memory
   rank.kernels = {{"gelu", Dtype::f32, 1, {{0, 50, 3}, {0, 500, 30}}}};
   CHECK(seconds("gelu", 0, 50, Dtype::f32) == 3);
   CHECK(seconds("gelu", 0, 5000, Dtype::f32) == 300);  // as fast as the largest that was measured
   CHECK(seconds("gelu", 0, 5, Dtype::f32) == 3);       // no faster than the smallest
   CHECK(seconds("gelu", 0, 50, Dtype::bf16) == 5);     // not measured in this type
+}
+
+TEST_CASE("between two sizes the logarithm of the share is linear in that of the size",
+          "[stages][clock]") {
+  const std::vector<Efficiency> rows = {{100, 0.1}, {10000, 0.4}};
+  CHECK(share_of(rows, 1) == 0.1);
+  CHECK(share_of(rows, 100) == 0.1);
+  CHECK(share_of(rows, 1000) == Approx(0.2));  // the geometric mean
+  CHECK(share_of(rows, 10000) == Approx(0.4));
+  CHECK(share_of(rows, 1e9) == 0.4);
+  CHECK(share_of({}, 5) == 1);
+  CHECK(time_grows(rows));
+  CHECK(time_grows({{1, 0.1}, {2, 0.2}}));          // the same time
+  CHECK_FALSE(time_grows({{1, 0.1}, {2, 0.201}}));  // less
+  const std::string good = machine_json(find_machine("l4"));
+  CHECK(refusal(replaced(good, "\"share\": 0.1\n", "\"share\": 0.01\n")) ==
+        "m.json: rank.matmul[1].share grows faster than the size, so larger work would take less "
+        "time");
+}
+
+TEST_CASE("a larger kernel never takes less time", "[stages][clock]") {
+  const auto grows = [](const RankMachine& rank) {
+    for (const char* kernel : {"matmul", "attention", "gelu", "adamw"})
+      for (const double per_byte : {100, 100'000})  // operations: limited by bytes, and by them
+        for (double size = 1e4, last = 0; size < 1e14; size *= 1.05) {
+          const double now = kernel_seconds(rank, {kernel, size, size / per_byte, Dtype::bf16});
+          if (now < last * (1 - 1e-12)) return false;
+          last = now;
+        }
+    return true;
+  };
+  for (const Machine& m : shipped_machines()) {
+    CAPTURE(m.name);
+    CHECK(grows(m.rank));
+  }
+  RankMachine jumps = find_machine("l4").rank;
+  jumps.matmul = {{1e9, 0.1}, {1.001e9, 0.6}};
+  CHECK_FALSE(grows(jumps));
+}
+
+TEST_CASE("kernels that stream have shares of the memory's bandwidth of their own",
+          "[stages][clock]") {
+  RankMachine rank{.memory_bandwidth = 100, .f32_flops = 1, .half_flops = 1};
+  rank.memory = {{1, 0.2}};
+  const auto seconds = [&](const char* kernel) {
+    return kernel_seconds(rank, {kernel, 0, 100, Dtype::f32});
+  };
+  CHECK(seconds("adamw") == Approx(5));  // no row: as the others
+  rank.streaming = {{1, 0.8}};
+  for (const char* kernel : {"adamw", "sgd", "fill", "copy", "accumulate", "sums_of_squares"})
+    CHECK(seconds(kernel) == Approx(1.25));
+  for (const char* kernel : {"gelu", "add", "layer_norm", "cross_entropy"})
+    CHECK(seconds(kernel) == Approx(5));
+  // AdamW of 1 GB on the A100: 0.87 of 2,039 GB/s.
+  CHECK(kernel_seconds(find_machine("a100-80gb").rank, {"adamw", 0, 1e9, Dtype::bf16}) ==
+        Approx(1e9 / (0.87 * 2039e9)));
 }
 
 TEST_CASE("between two sizes the time per operation is interpolated, and so it is between shapes",

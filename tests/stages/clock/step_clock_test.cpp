@@ -184,6 +184,20 @@ TEST_CASE("calls of one communicator run in order, those of several share a link
   CHECK(t.communication == Approx(8));
 }
 
+TEST_CASE("a group of several nodes takes what the machine says for these", "[stages][clock]") {
+  Machine m = by_hand();  // nodes of 4 ranks
+  m.network = {.kind = "Ethernet", .ports = 1, .bandwidth = 1};
+  m.collectives.push_back(
+      {.collective = Collective::all_gather, .ranks = 8, .nodes = 2, .terms = {0, 0, 0.5}});
+  const auto seconds = [&](int ranks_in_group) {
+    Program p(m, {.ranks = 16, .ranks_in_group = ranks_in_group});
+    p.issue("a", 8, "intra"), p.wait("a", "intra");
+    return p.times().seconds;
+  };
+  CHECK(seconds(8) == Approx(14));  // 8 B * 7/8 at 0.5 B/s
+  CHECK(seconds(4) == Approx(6));   // in a node: 8 B * 3/4 at 1 B/s
+}
+
 TEST_CASE("the calls of a group are one launch with one latency", "[stages][clock]") {
   Machine late = by_hand();
   for (CollectiveRow& row : late.collectives) row.terms.alpha = 10;

@@ -62,7 +62,7 @@ TEST_CASE("steps are within their limits: from the data sheet, and calibrated on
   CHECK(all.spec_sheet.count > 200);
   CHECK(all.spec_sheet.mean() <= 0.20);
   CHECK(all.calibrated.mean() <= 0.10);
-  CHECK(all.held_out.mean() <= 0.10);
+  CHECK(all.held_out.mean() <= 0.11);
   for (const SetErrors& set : set_errors(predictions()))
     if (set.program == "llm-foundry" || set.program == "InternEvo") {
       CAPTURE(set.program, set.machine);

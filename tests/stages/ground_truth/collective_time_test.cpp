@@ -41,7 +41,7 @@ TEST_CASE("a ring's latency is linear in its ranks, that of trees is not", "[sta
   Machine m = find_machine("h100-sxm");
   m.collectives.clear();
   const auto alpha = [&](Collective c, int ranks) {
-    return collective_model(m, c, places_of(m, ranks)).terms.alpha;
+    return collective_model(m, c, 1, places_of(m, ranks)).terms.alpha;
   };
   // From 512 to 1024 ranks, 448 hops in nodes and 64 between them are added to a ring.
   const double added = alpha(Collective::all_gather, 1024) - alpha(Collective::all_gather, 512);
@@ -83,11 +83,11 @@ TEST_CASE("an all-reduce of two nodes may exceed the network's bandwidth, one of
   Machine m = find_machine("b200");
   m.collectives.clear();
   const auto bus = [&](int ranks) {
-    return collective_model(m, Collective::all_reduce, places_of(m, ranks)).terms.bus;
+    return collective_model(m, Collective::all_reduce, 4096 * MiB, places_of(m, ranks)).terms.bus;
   };
   CHECK(bus(16) == Catch::Approx(718e9).epsilon(0.05));
   CHECK(bus(32) == Catch::Approx(382e9).epsilon(0.05));
   CHECK(bus(1024) < 400e9);
-  CHECK(collective_model(m, Collective::all_gather, places_of(m, 16)).terms.bus ==
+  CHECK(collective_model(m, Collective::all_gather, MiB, places_of(m, 16)).terms.bus ==
         Catch::Approx(308e9).epsilon(0.05));
 }

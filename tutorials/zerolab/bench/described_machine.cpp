@@ -47,16 +47,20 @@ RunSetup setup_of(const DescribeOptions& options, const Size& size, Dtype precis
   return setup;
 }
 
-// The share of `peak` per second that each point of a kernel reaches, by its size.
+// The share of `peak` per second that each point of a kernel reaches, by its size. A point that
+// took less time than a smaller one is left out.
 std::vector<Efficiency> shares(const RankMachine& rank, const char* kernel, Dtype type,
                                double KernelTimes::Point::*amount, double peak) {
   std::vector<Efficiency> rows;
+  double longest = 0;  // [s]
   for (const KernelTimes& times : rank.kernels) {
     if (times.kernel != kernel || times.type != type || times.ranks != 1) continue;
     for (const KernelTimes::Point& p : times.points)
-      if (rows.empty() || p.*amount > rows.back().from)
-        rows.push_back(
-            {rows.empty() ? 0 : p.*amount, std::clamp(p.*amount / p.seconds / peak, 1e-3, 1.0)});
+      if (p.*amount >= 1 && p.seconds >= longest &&
+          (rows.empty() || p.*amount > rows.back().size)) {
+        rows.push_back({p.*amount, std::clamp(p.*amount / p.seconds / peak, 1e-3, 1.0)});
+        longest = p.seconds;
+      }
   }
   return rows;
 }
@@ -195,6 +199,8 @@ class Description {
     rank().matmul = shares(rank(), "matmul", type, &KernelTimes::Point::operations, peak);
     rank().memory =
         shares(rank(), "add", type, &KernelTimes::Point::bytes, rank().memory_bandwidth);
+    rank().streaming =
+        shares(rank(), "adamw", type, &KernelTimes::Point::bytes, rank().memory_bandwidth);
     rank().attention = 0;
     for (const Efficiency& row :
          shares(rank(), "attention", type, &KernelTimes::Point::operations, peak))

@@ -152,8 +152,8 @@ void write_new_file(const std::string& path, const std::string& text) {
   file.commit();
 }
 
-// What --machine adds to the plan.
-void add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Machine& machine,
+// What --machine adds to the plan. Returns whether a stage fits.
+bool add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Machine& machine,
                std::string& text, std::string& json) {
   const ClockFlags& flags = options.clock;
   const auto clocks = clock_stages(options.stages, spec, machine, flags);
@@ -167,6 +167,7 @@ void add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Ma
   add_sections(sections, text, json);
   if (!flags.csv.empty()) write_new_file(flags.csv, csv);
   if (!flags.trace.empty()) write_new_file(flags.trace, clock_trace(clocks, machine));
+  return any_fits(clocks);
 }
 
 // What the ranks compute on, which need not be here. Throws UsageError for a contradiction.
@@ -181,6 +182,15 @@ DeviceKind planned_device(const PlanOptions& options) {
         "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
         "out");
   return options.as.value_or(transport == Transport::nccl ? DeviceKind::cuda : DeviceKind::cpu);
+}
+
+// Traffic is counted in bytes times ranks, in 64 bits.
+void require_countable(const GptTrainingSpec& spec) {
+  const double parameters = double(spec.model.parameters());
+  require_input(
+      16.0 * 3 * parameters * spec.ranks * double(spec.engine.accumulation) < 9e18,
+      "the traffic of ", parameters, " parameters over ", spec.ranks,
+      " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
 }
 
 int plan(PlanOptions options) {
@@ -214,20 +224,22 @@ int plan(PlanOptions options) {
   set_compute_threads(options.threads);
   spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
-  // Traffic is counted in bytes times ranks, in 64 bits.
-  const double traffic =
-      16.0 * 3 * double(spec.model.parameters()) * ranks * double(spec.engine.accumulation);
-  require_input(
-      traffic < 9e18, "the traffic of ", double(spec.model.parameters()), " parameters over ",
-      ranks,
-      " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
+  require_countable(spec);
   std::optional<RunFolder> folder;
   if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
+  GptTrainingSpec limited = spec;
+  if (machine && spec.host_memory == 0) limited.host_memory = host_memory_of_rank(spec, *machine);
   std::vector<StagePlan> plans;
-  for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
-  std::string json = plan_json(plans, spec), text = plan_text(plans, spec, model.name);
+  for (const StageKind stage : options.stages) plans.push_back(plan_stage(limited, stage, 0));
+  bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
+  std::string json = plan_json(plans, limited), text = plan_text(plans, limited, model.name);
+  // Of stages that fit, the machine's clock knows which is the fastest.
+  if (!machine || !fits)
+    text += plan_advice(plans, limited);
+  else
+    text.pop_back();  // the clock begins with an empty line too
   add_sections(options.sections, options.stages, spec, gpus_of_node(options, ranks), text, json);
-  if (machine) add_clock(options, spec, *machine, text, json);
+  if (machine) fits = add_clock(options, spec, *machine, text, json);
   RunReport report{.kind = "plan",
                    .device = str("none: a dry run for ", name(spec.device)),
                    .settings = text,
@@ -239,7 +251,6 @@ int plan(PlanOptions options) {
           str("Of the ", A, " micro-batches of a step a dry run makes ", kDryMicroBatches, "."));
   }
   print_and_write(options, report, folder ? &*folder : nullptr);
-  const bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
   return fits ? kFine : kOutOfMemory;
 }
 

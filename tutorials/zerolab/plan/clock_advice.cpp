@@ -94,11 +94,7 @@ class Advice {
       if (interrupt_requested()) throw Interrupted();
       settings.micro_batch = B, settings.accumulation = rows / B;
       settings.time = time_of(settings);
-      settings.fits =
-          settings.time.device_peak <= spec_.device_memory &&
-          (machine_.host.memory_bytes == 0 ||
-           double(settings.time.host_peak) * std::min(spec_.ranks, machine_.ranks_per_node) <=
-               machine_.host.memory_bytes);
+      settings.fits = shortage(settings.time, spec_, machine_) == Shortage::none;
       const bool better =
           !kept || (settings.fits && settings.time.times.seconds < kept->time.times.seconds);
       if (better) kept = settings;

@@ -46,12 +46,30 @@ std::string verdict(const StageClock& clock, const GptTrainingSpec& spec, const 
   GptTrainingSpec same = spec;
   same.engine.stage = clock.stage;
   const double then = clock_step(same, faster(machine, part)).times.seconds;
-  return str(name(clock.stage), ": ", milliseconds_of(t.seconds), ", ",
-             clock.fits ? "fits" : "does not fit", "; ", what, " (", percent(share), "), ",
-             calls  ? "links of twice the speed"
-             : host ? "launches of half the time"
-                    : "kernels of twice the speed",
-             " would bring ", milliseconds_of(then), ".\n");
+  return str(
+      name(clock.stage), ": ", milliseconds_of(t.seconds), ", ",
+      clock.lacks == Shortage::none ? "fits" : str("does not fit: too little ", name(clock.lacks)),
+      "; ", what, " (", percent(share), "), ",
+      calls  ? "links of twice the speed"
+      : host ? "launches of half the time"
+             : "kernels of twice the speed",
+      " would bring ", milliseconds_of(then), ".\n");
+}
+
+// The fastest stage that fits; "" if none does, which the plan says.
+std::string choice(const std::vector<StageClock>& clocks) {
+  std::vector<const StageClock*> fit;
+  for (const StageClock& c : clocks)
+    if (c.lacks == Shortage::none) fit.push_back(&c);
+  if (fit.empty()) return "";
+  const auto seconds = [](const StageClock* c) { return c->as_configured.times.seconds; };
+  std::ranges::stable_sort(fit, {}, seconds);
+  const std::string text = str("Take ", name(fit[0]->stage), ": it is the ",
+                               fit.size() == 1 ? "only one listed" : "fastest", " that fits, with ",
+                               milliseconds_of(seconds(fit[0])), " for a step");
+  if (fit.size() == 1) return text + ".\n";
+  return text + str("; ", name(fit[1]->stage), " is next and takes ",
+                    percent(seconds(fit[1]) / seconds(fit[0]) - 1), " longer.\n");
 }
 
 Json times_json(const StepTime& time) {
@@ -91,10 +109,20 @@ Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingS
   spec.device = machine.rank.device;
   if (spec.device_memory == 0) spec.device_memory = int64_t(machine.rank.memory_bytes);
   if (options.overlap) set_overlap(spec.engine, *options.overlap);
-  const int X = machine.ranks_per_node;  // groups of variants are nodes
-  if (spec.engine.ranks_per_node == 0 && spec.ranks > X && spec.ranks % X == 0)
+  const int X = machine.ranks_per_node;
+  if (spec.engine.ranks_per_node == 0 && spec.engine.replicas == 0 && spec.ranks > X &&
+      spec.ranks % X == 0)
     spec.engine.ranks_per_node = X;
   return machine;
+}
+
+int64_t host_memory_of_rank(const GptTrainingSpec& spec, const Machine& machine) {
+  const EngineOptions& e = spec.engine;
+  const bool offloads = e.offload_optimizer != OffloadDevice::none ||
+                        e.offload_param != OffloadDevice::none || e.cpu_checkpointing;
+  return offloads
+             ? int64_t(machine.host.memory_bytes) / std::min(spec.ranks, machine.ranks_per_node)
+             : 0;
 }
 
 std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
@@ -110,7 +138,7 @@ std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
       (on ? clock.with_overlap : clock.without_overlap) =
           clock_step(s, machine, options.stragglers);
     }
-    clock.fits = spec.device_memory == 0 || clock.as_configured.device_peak <= spec.device_memory;
+    clock.lacks = shortage(clock.as_configured, spec, machine);
     clocks.push_back(std::move(clock));
   }
   return clocks;
@@ -138,7 +166,7 @@ std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingS
   table.row("tokens per second and rank",
             [](const StageClock& c) { return short_number(c.as_configured.tokens_per_second()); });
   table.row("MFU", [](const StageClock& c) { return percent(c.as_configured.mfu); });
-  text += table.text() + "\n";
+  text += table.text() + "\n" + choice(clocks);
   for (const StageClock& clock : clocks) text += verdict(clock, spec, machine, nodes > 1);
   const ExpectedError expected = expected_step_error(machine_data(machine), spec.ranks);
   return text + str("Expected error of these times: ", percent(expected.error),
@@ -154,12 +182,18 @@ void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,
   for (size_t i = 0; i < clocks.size(); ++i) {
     Json& stage = document["stages"][i];
     stage.update(times_json(clocks[i].as_configured));
+    stage["fits"] = clocks[i].lacks == Shortage::none;
     stage["kernel_seconds"] = by_name(clocks[i].as_configured.kernels);
     stage["collective_seconds"] = by_name(clocks[i].as_configured.calls);
     stage["overlap"] = {{"on", times_json(clocks[i].with_overlap)},
                         {"off", times_json(clocks[i].without_overlap)}};
   }
+  document["ok"] = any_fits(clocks);
   json = json_text(document);
+}
+
+bool any_fits(const std::vector<StageClock>& clocks) {
+  return std::ranges::any_of(clocks, [](const auto& c) { return c.lacks == Shortage::none; });
 }
 
 }  // namespace zl::cli

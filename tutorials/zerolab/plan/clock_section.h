@@ -27,20 +27,27 @@ void require_machine(const ClockFlags& options);
 std::string machine_list();
 
 // With the machine's device, its memory as a limit where none is given, and the flag's overlap.
-// `ranks_per_node`: 0: the machine's.
+// `ranks_per_node`: 0: the machine's. Groups of variants are nodes, but with replicas their number
+// says how large they are.
 Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingSpec& spec);
+
+// The part of a rank in the host memory of its node, as a limit of the plan: 0 if nothing is
+// offloaded or the machine's file does not say how much there is.
+int64_t host_memory_of_rank(const GptTrainingSpec& spec, const Machine& machine);
 
 // One stage on the machine, as configured and with overlap switched on and off.
 struct StageClock {
   StageKind stage{};
   StepTime as_configured, with_overlap, without_overlap;
-  bool fits = true;
+  Shortage lacks{};
 };
 std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
                                      const GptTrainingSpec& spec, const Machine& machine,
                                      const ClockFlags& options);
 
-// For people: a table, and a sentence for each stage about what limits it.
+bool any_fits(const std::vector<StageClock>& clocks);
+
+// For people: a table, which stage to take, and a sentence for each about what limits it.
 std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingSpec& spec,
                        const Machine& machine);
 // Adds the clock's keys to the stages of the plan's document.

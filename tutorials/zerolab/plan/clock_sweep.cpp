@@ -6,6 +6,19 @@
 #include "tutorials/zerolab/plan/clock_section.h"
 
 namespace zl::cli {
+namespace {
+
+// Groups are nodes, if there are several and all are full. hsdp may have another number of
+// replicas, which must divide the ranks. False: the ranks cannot be grouped.
+bool group_ranks(GptTrainingSpec& spec, const Machine& machine) {
+  const int X = machine.ranks_per_node;
+  const bool replicas = spec.engine.stage == StageKind::hsdp && spec.engine.replicas > 0;
+  if (replicas) return spec.ranks % spec.engine.replicas == 0;
+  spec.engine.ranks_per_node = X;
+  return spec.ranks > X && spec.ranks % X == 0;
+}
+
+}  // namespace
 
 PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainingSpec& spec,
                           const Machine& machine, const ClockFlags& options, std::string& csv) {
@@ -25,15 +38,14 @@ PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainin
       s.engine.stage = stage;
       const Variant* variant = find_variant(stage);
       const bool groups = variant && variant->groups != VariantGroups::none;
-      if (groups && (ranks <= machine.ranks_per_node || ranks % machine.ranks_per_node != 0)) {
-        row.push_back("-");  // one node, or nodes that are not full
+      if (groups && !group_ranks(s, machine)) {
+        row.push_back("-");
         continue;
       }
-      if (groups) s.engine.ranks_per_node = machine.ranks_per_node, s.engine.replicas = 0;
       const StepTime time = clock_step(s, machine, options.stragglers);
       const ClockTimes& t = time.times;
       row.push_back(milliseconds(t.seconds) +
-                    (s.device_memory > 0 && time.device_peak > s.device_memory ? " *" : ""));
+                    (shortage(time, s, machine) == Shortage::none ? "" : " *"));
       json.push_back({{"ranks", ranks},
                       {"stage", name(stage)},
                       {"seconds_per_step", t.seconds},
@@ -46,11 +58,11 @@ PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainin
     }
     table.row(row);
   }
-  return {
-      "sweep",
-      str("\nMilliseconds of a step on ", machine.name,
-          " by number of ranks (*: does not fit; -: no full nodes to group):\n\n", table.text()),
-      json.dump()};
+  return {"sweep",
+          str("\nMilliseconds of a step on ", machine.name,
+              " by number of ranks (*: does not fit; -: ranks that cannot be grouped):\n\n",
+              table.text()),
+          json.dump()};
 }
 
 }  // namespace zl::cli

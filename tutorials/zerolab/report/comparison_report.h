@@ -30,6 +30,8 @@ std::string comparison_settings(const RunSetup& setup, const std::vector<StageKi
 
 std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec,
                       const std::string& model);
+// Which stage to take, by what fits and by what is sent; or that none fits, and what to try.
+std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec);
 std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec);
 
 }  // namespace zl::cli

@@ -63,8 +63,10 @@ std::string cost_lines(const std::vector<StagePlan>& plans, const char* setting,
   return text.empty() ? "" : text + "\n";
 }
 
+}  // namespace
+
 // Later stages keep less, and usually send no less.
-std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec) {
+std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec) {
   if (spec.device_memory == 0 && spec.host_memory == 0)
     return "To see which stages fit, give --device-memory SIZE, the memory of one rank. The "
            "smallest "
@@ -97,6 +99,8 @@ std::string advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& s
          ". Try more ranks, a smaller micro-batch (--set train_micro_batch_size_per_gpu=1), or "
          "activation checkpointing (--set zerolab.recompute=full).\n";
 }
+
+namespace {
 
 // What waits for backward, by the closed formulas; "" where no input is checkpointed.
 std::string checkpointed_line(const TrainingSpec& spec) {
@@ -186,7 +190,7 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
               [&](const StagePlan& p) { return fit(p.peak_host, spec.host_memory); });
   return text + table.text() + "\n" +
          cost_lines(plans, "overlap and prefetch", &StagePlan::overlap) +
-         cost_lines(plans, "reproducible sums", &StagePlan::reproducible) + advice(plans, spec);
+         cost_lines(plans, "reproducible sums", &StagePlan::reproducible);
 }
 
 }  // namespace zl::cli
