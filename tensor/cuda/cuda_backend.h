@@ -22,6 +22,7 @@ struct cublasContext;
 
 namespace zl::ZEROLAB_CUDA {
 
+class BiasProducts;
 class PinnedBlocks;
 
 class CudaBackend final : public Backend {
@@ -128,6 +129,7 @@ class CudaBackend final : public Backend {
   GpuOptions options_;
   CUstream_st* streams_[2] = {};
   cublasContext* blas_ = nullptr;
+  std::unique_ptr<BiasProducts> bias_products_;
   std::unique_ptr<PinnedBlocks> pinned_;
   int64_t host_waits_ = 0;
   std::map<int, bool> peers_;  // whether this GPU can access that one; filled at first use

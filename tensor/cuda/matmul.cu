@@ -1,17 +1,7 @@
 // Matmul by cuBLAS, in our workspace: cuBLAS allocates nothing, and every byte is counted.
-#include <cublas_v2.h>
-
 #include <limits>
 
-#include "tensor/cuda/launch.h"
-#include "tensor/platform/shared_library.h"
-
-#ifdef ZEROLAB_CUDA_ON_CPU
-#define ZL_BLAS(name) name
-#else
-#define ZL_BLAS(name) file.function(ZL_TEXT(name))
-#define ZL_TEXT(name) #name  // after expansion: cublasCreate is a macro for cublasCreate_v2
-#endif
+#include "tensor/cuda/blas.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
@@ -43,11 +33,6 @@ const Cublas& cublas() {
   return functions;
 }
 
-void require_blas(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw std::runtime_error(std::string(what) + ": cuBLAS says: " + cublas().status_string(status));
-}
-
 cudaDataType_t blas_type(Dtype dtype) {
   return dtype == Dtype::f64    ? CUDA_R_64F
          : dtype == Dtype::f32  ? CUDA_R_32F
@@ -55,20 +40,17 @@ cudaDataType_t blas_type(Dtype dtype) {
                                 : CUDA_R_16F;
 }
 
-// cuBLAS is column-major and sees our matrices transposed. So it computes out^T = b^T a^T.
-struct Operand {
-  const void* data;
-  cublasOperation_t operation;
-  int leading;  // [n] the length of a stored row
-};
-
-Operand operand(Factor f) {
-  const int64_t row = f.tensor.dim(-1);
+Product::Operand operand(Factor f) {
   return {device_address(f.tensor.address()),
-          f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(row)};
+          f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(f.tensor.dim(-1))};
 }
 
 }  // namespace
+
+void require_blas(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw std::runtime_error(std::string(what) + ": cuBLAS says: " + cublas().status_string(status));
+}
 
 cublasContext* make_blas(CUstream_st* stream) {
   cublasHandle_t blas = nullptr;
@@ -85,6 +67,22 @@ cublasContext* make_blas(CUstream_st* stream) {
 
 void destroy_blas(cublasContext* blas) { cublas().destroy(blas); }
 
+namespace {
+void gemm(cublasHandle_t blas, const Product& p, Write write, void* workspace, int64_t bytes) {
+  // The scalars have cuBLAS's compute type: fp32 also for bf16 and fp16.
+  const double one = 1, beta = write == Write::add ? 1 : 0;
+  const float one_float = 1, beta_float = float(beta);
+  const bool in_double = p.compute == CUBLAS_COMPUTE_64F;
+  require_blas(cublas().set_workspace(blas, workspace, size_t(bytes)), "matmul");
+  require_blas(cublas().gemm(blas, p.left.operation, p.right.operation, p.rows, p.columns, p.depth,
+                             in_double ? static_cast<const void*>(&one) : &one_float, p.left.data,
+                             p.type, p.left.leading, p.right.data, p.type, p.right.leading,
+                             in_double ? static_cast<const void*>(&beta) : &beta_float, p.out,
+                             p.type, p.leading, p.compute, CUBLAS_GEMM_DEFAULT),
+               "matmul");
+}
+}  // namespace
+
 void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
                          const Tensor& workspace) {
   const bool b_turned = b.transpose == Transpose::yes;
@@ -99,27 +97,26 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
   constexpr int64_t most = std::numeric_limits<int>::max();
   require(M <= most && row <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N,
           ") exceeds the sizes that cuBLAS can count");
-  const Operand left = operand(b), right = operand(a);
-  const cudaDataType_t type = blas_type(out.dtype());
   const bool in_double = out.dtype() == Dtype::f64;
   const bool tf32 = options_.tf32 && out.dtype() == Dtype::f32;
-  const cublasComputeType_t compute = in_double ? CUBLAS_COMPUTE_64F
-                                      : tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                : CUBLAS_COMPUTE_32F;
-  // The scalars have cuBLAS's compute type: fp32 also for bf16 and fp16.
-  const double one = 1, beta = write == Write::add ? 1 : 0;
-  const float one_float = 1, beta_float = float(beta);
-  require_blas(
-      cublas().set_workspace(blas_, device_address(workspace.address()), size_t(workspace.bytes())),
-      "matmul");
-  require_blas(
-      cublas().gemm(blas_, left.operation, right.operation, int(N), int(M), int(K),
-                    in_double ? static_cast<const void*>(&one) : &one_float, left.data, type,
-                    left.leading, right.data, type, right.leading,
-                    in_double ? static_cast<const void*>(&beta) : &beta_float,
-                    device_address(out.address()), type, int(row), compute, CUBLAS_GEMM_DEFAULT),
-      "matmul");
-  if (bias.defined()) add_bias(bias, out);
+  // cuBLAS is column-major and sees our matrices transposed. So it computes out^T = b^T a^T.
+  const Product product{.left = operand(b),
+                        .right = operand(a),
+                        .rows = int(N),
+                        .columns = int(M),
+                        .depth = int(K),
+                        .type = blas_type(out.dtype()),
+                        .compute = in_double ? CUBLAS_COMPUTE_64F
+                                   : tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                             : CUBLAS_COMPUTE_32F,
+                        .out = device_address(out.address()),
+                        .leading = int(row)};
+  void* const scratch = device_address(workspace.address());
+  const void* const added = bias.defined() ? device_address(bias.address()) : nullptr;
+  if (!added || !bias_products_->enqueue(product, added, scratch, stream())) {
+    gemm(blas_, product, write, scratch, workspace.bytes());
+    if (added) add_bias(bias, out);
+  }
   set_padding(N, out);
 }
 

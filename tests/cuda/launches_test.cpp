@@ -214,16 +214,18 @@ TEST_CASE("a step takes five launches for the norm and two for each unit, in eve
   CHECK(launches_of(model, stage).step == 5 + 2 * (1 + blocks));
 }
 
-TEST_CASE("a block of a GPT takes 26 launches besides those of attention", "[cuda][host]") {
-  const auto of = [](int64_t layers) {
-    Gpt model({.layers = layers, .heads = 1, .width = 8, .block_size = 3, .vocab = 11},
+TEST_CASE("a block of a GPT takes 22 launches besides those of attention", "[cuda][host]") {
+  // cuBLASLt adds the biases, except where rows do not begin at multiples of 16 bytes.
+  const auto [width, biases] = GENERATE(table<int64_t, int64_t>({{8, 0}, {6, 4}}));
+  const auto of = [width = width](int64_t layers) {
+    Gpt model({.layers = layers, .heads = 1, .width = width, .block_size = 3, .vocab = 11},
               Recompute::none);
     return launches_of(model, StageKind::ddp);
   };
   const StepLaunches two = of(2), three = of(3);
-  // Forward: two layer norms, four biases, GELU, two residuals. Backward: three for each layer
-  // norm, two for each bias, GELU; the squares of all gradients.
-  const int64_t forward = 2 + 4 + 1 + 2, backward = 2 * 3 + 4 * 2 + 1 + 2;
+  // Forward: two layer norms, GELU, two residuals. Backward: three for each layer norm, two for
+  // each bias, GELU; the squares of all gradients.
+  const int64_t forward = 2 + biases + 1 + 2, backward = 2 * 3 + 4 * 2 + 1 + 2;
   const int64_t attention = three.passes - two.passes - forward - backward;
   CHECK(attention >= 2);
   CHECK(attention <= 5);

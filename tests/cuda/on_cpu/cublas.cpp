@@ -42,15 +42,20 @@ constexpr int kSplits = 4;
 // [n] CUBLAS_COMPUTE_32F_FAST_TF32 allows TF32; small products do not use it.
 constexpr int64_t kFewProducts = int64_t(1) << 24;
 
-void run_gemm(const GemmCall& g, cublasMath_t mode, double alpha, double beta) {
+}  // namespace
+
+void run_gemm(const GemmCall& g, const GemmSums& sums, double alpha, double beta) {
   const Matrix left{g.a, g.lda, g.op_a == CUBLAS_OP_T}, right{g.b, g.ldb, g.op_b == CUBLAS_OP_T};
   const bool tf32 =
       g.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && int64_t(g.m) * g.n * g.k >= kFewProducts;
   const auto read = [&](double value) { return tf32 ? to_tf32(value) : value; };
-  const bool splits = !(mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-  const int part = splits ? (g.k + kSplits - 1) / kSplits : g.k;
+  const int part = (g.k + sums.parts - 1) / sums.parts;
   for_type(g.type_a, [&](auto type) {
     using T = decltype(type);
+    const auto in_t = [](double value) { return double(zl::Compute<T>(T(zl::Compute<T>(value)))); };
+    const auto rounded = [&](double value) {
+      return sums.in_output_type ? in_t(value) : double(zl::Compute<T>(value));
+    };
     for (int j = 0; j < g.n; ++j)
       for (int i = 0; i < g.m; ++i) {
         const auto products = [&](int begin, int end) {
@@ -59,21 +64,17 @@ void run_gemm(const GemmCall& g, cublasMath_t mode, double alpha, double beta) {
           return sum;
         };
         double sum = products(0, part);
-        for (int l = part; l < g.k; l += part) {
-          const auto rounded = [](double value) {
-            return double(zl::Compute<T>(T(zl::Compute<T>(value))));
-          };
+        for (int l = part; l < g.k; l += part)
           sum = rounded(rounded(sum) + rounded(products(l, std::min(l + part, g.k))));
-        }
         T& out = static_cast<T*>(g.c)[size_t(j) * size_t(g.ldc) + size_t(i)];
         // With beta = 0 the old value may be anything.
         const double before = beta == 0 ? 0 : beta * double(zl::Compute<T>(out));
-        out = T(zl::Compute<T>(alpha * sum + before));
+        const double added =
+            sums.bias ? double(zl::Compute<T>(static_cast<const T*>(sums.bias)[i])) : 0;
+        out = T(zl::Compute<T>(alpha * sum + before + added));
       }
   });
 }
-
-}  // namespace
 
 // Reads scalars now, as cuBLAS reads those of the host, and matrices when the stream executes it.
 cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
@@ -87,9 +88,11 @@ cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
     return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s)
                                            : double(*static_cast<const float*>(s));
   };
-  zl::cuda_on_cpu::enqueue(
-      handle->stream, [g, mode = handle->mode, alpha = scalar(g.alpha), beta = scalar(g.beta)] {
-        run_gemm(g, mode, alpha, beta);
-      });
+  const bool splits = !(handle->mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+  const GemmSums sums{.parts = splits ? kSplits : 1, .in_output_type = splits};
+  zl::cuda_on_cpu::enqueue(handle->stream,
+                           [g, sums, alpha = scalar(g.alpha), beta = scalar(g.beta)] {
+                             run_gemm(g, sums, alpha, beta);
+                           });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -12,14 +12,20 @@ struct cublasContext {
   cublasMath_t mode = CUBLAS_DEFAULT_MATH;
 };
 using cublasHandle_t = cublasContext*;
-enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
+enum cublasStatus_t {
+  CUBLAS_STATUS_SUCCESS = 0,
+  CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_NOT_SUPPORTED = 15
+};
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cudaDataType_t { CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_64F };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1 };
 
 inline const char* cublasGetStatusString(cublasStatus_t status) {
-  return status == CUBLAS_STATUS_SUCCESS ? "success" : "invalid value";
+  return status == CUBLAS_STATUS_SUCCESS         ? "success"
+         : status == CUBLAS_STATUS_INVALID_VALUE ? "invalid value"
+                                                 : "not supported";
 }
 inline cublasStatus_t cublasCreate(cublasHandle_t* handle) {
   return *handle = new cublasContext, CUBLAS_STATUS_SUCCESS;
@@ -57,6 +63,13 @@ struct GemmCall {
   cublasComputeType_t compute;
   cublasGemmAlgo_t algorithm;
 };
+// How a product is added up.
+struct GemmSums {
+  int parts = 1;  // sums over K ("split-K"), which are rounded, and then added in order
+  bool in_output_type = false;  // parts are rounded to the type of C, not to fp32
+  const void* bias = nullptr;   // (m), added to each column before it is rounded to C's type
+};
+void run_gemm(const GemmCall& call, const GemmSums& sums, double alpha, double beta);
 // Refuses the leading dimensions that cuBLAS refuses.
 cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& call);
 template <class... Arguments>

@@ -11,6 +11,7 @@ struct Launches {
   // Operands and results of products whose rows do not begin at multiples of 16 bytes. cuBLAS then
   // takes slower kernels (its guide, "Tensor Core Usage").
   int64_t unaligned_rows = 0;
+  int64_t bias_products = 0;  // by cuBLASLt, which added a bias
 };
 extern constinit thread_local Launches launches;
 int64_t pinned_bytes();  // [B] that cudaHostAlloc has given to all threads so far

@@ -85,6 +85,20 @@ class Cases {
     add_matmul("head forward", {s.rows, s.width, s.vocab, no, yes});
     add_matmul("head, input gradient", {s.rows, s.vocab, s.width, no, no});
     add_matmul("head, weight gradient", {s.vocab, s.rows, s.width, yes, no});
+    add_bias();
+  }
+
+  void add_bias() {
+    const Shape x{s.rows, s.width}, w{s.width, 4 * s.width}, y{s.rows, 4 * s.width};
+    add("matmul with bias, MLP up", to_string(x) + to_string(w), [=](Operands make) {
+      const Tensor in = make.noise(x), weight = make.noise(w), bias = make.noise({4 * s.width}),
+                   out = make.zeros(y);
+      return [=] { kernel::matmul_bias(in, weight, Transpose::no, bias, out); };
+    });
+    add("sum_rows", to_string(y), [=](Operands make) {
+      const Tensor dy = make.noise(y), sum = make.zeros({4 * s.width});
+      return [=] { kernel::sum_rows(dy, sum); };
+    });
   }
 
   void add_layer_norm() {
