@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tensor/cuda/blas.h"
 #include "tensor/cuda/cuda_backend.h"
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/pinned_blocks.h"
@@ -39,7 +38,6 @@ CudaBackend::CudaBackend(int device, GpuOptions options)
       require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                    "cannot create a stream");
     blas_ = make_blas(stream());
-    bias_products_ = std::make_unique<BiasProducts>(blas_);
     load_ordered_sum();
     if (options_.preloads) load_attention_kernels(*options_.preloads);
   } catch (...) {
@@ -55,8 +53,7 @@ void CudaBackend::release_all() noexcept {
     if (stream) cudaStreamSynchronize(stream);
   pinned_.reset();
   cudaFree(staging_);
-  bias_products_.reset();
-  if (blas_) destroy_blas(blas_);
+  blas_.reset();
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamDestroy(stream);
 }

@@ -18,11 +18,10 @@
 #endif
 
 struct CUstream_st;
-struct cublasContext;
 
 namespace zl::ZEROLAB_CUDA {
 
-class BiasProducts;
+class Blas;
 class PinnedBlocks;
 
 class CudaBackend final : public Backend {
@@ -128,17 +127,15 @@ class CudaBackend final : public Backend {
   int device_;
   GpuOptions options_;
   CUstream_st* streams_[2] = {};
-  cublasContext* blas_ = nullptr;
-  std::unique_ptr<BiasProducts> bias_products_;
+  std::shared_ptr<Blas> blas_;
   std::unique_ptr<PinnedBlocks> pinned_;
   int64_t host_waits_ = 0;
   std::map<int, bool> peers_;  // whether this GPU can access that one; filled at first use
   char* staging_ = nullptr;    // memory of this GPU, for buffers on GPUs that it cannot access
 };
 
-// matmul.cu
-cublasContext* make_blas(CUstream_st* stream);
-void destroy_blas(cublasContext* blas);
+// matmul.cu. A handle of cuBLAS, and what cuBLASLt has chosen.
+std::shared_ptr<Blas> make_blas(CUstream_st* stream);
 
 // ordered_sum.cu. Loads the kernels that are enqueued behind NCCL operations. Loading one there
 // would hold the driver's lock until that operation ends, and other ranks could not issue their

@@ -1,7 +1,21 @@
-// Matmul by cuBLAS, in our workspace: cuBLAS allocates nothing, and every byte is counted.
+// Matmul by cuBLAS, in our workspace: cuBLAS allocates nothing, and every byte is counted. A bias
+// is added by cuBLASLt, before it rounds the sums.
+#include <cublasLt.h>
+#include <cublas_v2.h>
+
+#include <array>
 #include <limits>
 
-#include "tensor/cuda/blas.h"
+#include "tensor/cuda/launch.h"
+#include "tensor/cuda/workspace.h"
+#include "tensor/platform/shared_library.h"
+
+#ifdef ZEROLAB_CUDA_ON_CPU
+#define ZL_BLAS(name) name
+#else
+#define ZL_BLAS(name) file.function(ZL_TEXT(name))
+#define ZL_TEXT(name) #name  // after expansion: cublasCreate is a macro for cublasCreate_v2
+#endif
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
@@ -28,9 +42,38 @@ struct Cublas {
   Gemm gemm = ZL_BLAS(cublasGemmEx);
 };
 
+// The same of cuBLASLt, on which cuBLAS is built.
+struct CublasLt {
+#ifndef ZEROLAB_CUDA_ON_CPU
+  SharedLibrary file{"cuBLASLt", str("libcublasLt.so.", CUBLAS_VER_MAJOR), ZEROLAB_CUBLAS_FOLDER};
+#endif
+  decltype(&cublasLtMatmulDescCreate) create_operation = ZL_BLAS(cublasLtMatmulDescCreate);
+  decltype(&cublasLtMatmulDescSetAttribute) set_operation = ZL_BLAS(cublasLtMatmulDescSetAttribute);
+  decltype(&cublasLtMatmulDescDestroy) destroy_operation = ZL_BLAS(cublasLtMatmulDescDestroy);
+  decltype(&cublasLtMatrixLayoutCreate) create_layout = ZL_BLAS(cublasLtMatrixLayoutCreate);
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = ZL_BLAS(cublasLtMatrixLayoutDestroy);
+  decltype(&cublasLtMatmulPreferenceCreate) create_preference =
+      ZL_BLAS(cublasLtMatmulPreferenceCreate);
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference =
+      ZL_BLAS(cublasLtMatmulPreferenceSetAttribute);
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference =
+      ZL_BLAS(cublasLtMatmulPreferenceDestroy);
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose = ZL_BLAS(cublasLtMatmulAlgoGetHeuristic);
+  decltype(&cublasLtMatmul) matmul = ZL_BLAS(cublasLtMatmul);
+};
+
 const Cublas& cublas() {
   static const Cublas functions;
   return functions;
+}
+const CublasLt& lt() {
+  static const CublasLt functions;
+  return functions;
+}
+
+void require_blas(cublasStatus_t status, const char* what = "matmul") {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw std::runtime_error(std::string(what) + ": cuBLAS says: " + cublas().status_string(status));
 }
 
 cudaDataType_t blas_type(Dtype dtype) {
@@ -40,48 +83,177 @@ cudaDataType_t blas_type(Dtype dtype) {
                                 : CUDA_R_16F;
 }
 
+// A product as cuBLAS sees it, column-major: out (rows, columns) = left (rows, depth) times right
+// (depth, columns).
+struct Product {
+  struct Operand {
+    const void* data;
+    cublasOperation_t operation;
+    int leading;  // [n] the length of a stored column
+  };
+  Operand left, right;
+  int rows, columns, depth;
+  cudaDataType_t type;
+  cublasComputeType_t compute;
+  void* out;
+  int leading;  // of out
+};
+
 Product::Operand operand(Factor f) {
   return {device_address(f.tensor.address()),
           f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(f.tensor.dim(-1))};
 }
 
-}  // namespace
-
-void require_blas(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw std::runtime_error(std::string(what) + ": cuBLAS says: " + cublas().status_string(status));
+template <class T>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  require_blas(lt().set_operation(operation, attribute, &value, sizeof value));
 }
 
-cublasContext* make_blas(CUstream_st* stream) {
-  cublasHandle_t blas = nullptr;
-  require_blas(cublas().create(&blas), "cannot use cuBLAS");
-  require_blas(cublas().set_stream(blas, stream), "cannot use cuBLAS");
+cublasLtMatrixLayout_t layout(cudaDataType_t type, int rows, int columns, int leading,
+                              bool transposed = false) {
+  if (transposed) std::swap(rows, columns);
+  cublasLtMatrixLayout_t made = nullptr;
+  require_blas(
+      lt().create_layout(&made, type, uint64_t(rows), uint64_t(columns), int64_t(leading)));
+  return made;
+}
+
+// [B] What the heuristic is told of all addresses. Parameters begin at multiples of 16 elements,
+// activations at multiples of 256 bytes.
+constexpr uint32_t kAlignment = 16;
+
+bool aligned(std::initializer_list<const void*> addresses) {
+  return std::ranges::all_of(addresses,
+                             [](const void* a) { return uintptr_t(a) % kAlignment == 0; });
+}
+
+// What the heuristic may choose.
+cublasLtMatmulPreference_t make_preference() {
+  cublasLtMatmulPreference_t made = nullptr;
+  require_blas(lt().create_preference(&made));
+  const auto set = [made](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    require_blas(lt().set_preference(made, attribute, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(kMatmulWorkspace));
+  // Partial sums in fp32, not in bf16 or fp16.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    set(attribute, kAlignment);
+  return made;
+}
+
+}  // namespace
+
+class Blas {
+ public:
+  explicit Blas(CUstream_st* stream);
+  ~Blas();
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  void multiply(const Product& product, Write write, void* workspace);
+  // The product + bias (rows) in each column. False: cuBLASLt cannot do it for these sizes or this
+  // type, and nothing was enqueued.
+  bool multiply_with_bias(const Product& product, const void* bias, void* workspace);
+
+ private:
+  struct Plan {  // for products of one kind
+    cublasLtMatmulDesc_t operation = nullptr;
+    cublasLtMatrixLayout_t left = nullptr, right = nullptr, out = nullptr;
+    cublasLtMatmulAlgo_t algorithm = {};
+    bool works = false;
+  };
+  using Kind = std::array<int, 10>;  // all of a Product but addresses
+  Plan& plan(const Product& product);
+  // cuBLAS's guide, "cublasLtHandle_t": a handle of cuBLAS is one.
+  cublasLtHandle_t lt_handle() { return reinterpret_cast<cublasLtHandle_t>(handle_); }
+
+  cublasHandle_t handle_ = nullptr;
+  CUstream_st* stream_;
+  std::map<Kind, Plan> plans_;
+};
+
+Blas::Blas(CUstream_st* stream) : stream_(stream) {
+  require_blas(cublas().create(&handle_), "cannot use cuBLAS");
+  require_blas(cublas().set_stream(handle_, stream), "cannot use cuBLAS");
   // By default cuBLAS may split the sums of bf16 and fp16 matrices, and add the parts in bf16 or
   // fp16.
   require_blas(cublas().set_math_mode(
-                   blas, cublasMath_t(int(CUBLAS_DEFAULT_MATH) |
-                                      int(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))),
+                   handle_, cublasMath_t(int(CUBLAS_DEFAULT_MATH) |
+                                         int(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))),
                "cannot use cuBLAS");
-  return blas;
 }
 
-void destroy_blas(cublasContext* blas) { cublas().destroy(blas); }
+Blas::~Blas() {
+  for (auto& [kind, p] : plans_) {
+    for (const auto made : {p.left, p.right, p.out}) lt().destroy_layout(made);
+    lt().destroy_operation(p.operation);
+  }
+  cublas().destroy(handle_);
+}
 
-namespace {
-void gemm(cublasHandle_t blas, const Product& p, Write write, void* workspace, int64_t bytes) {
+void Blas::multiply(const Product& p, Write write, void* workspace) {
   // The scalars have cuBLAS's compute type: fp32 also for bf16 and fp16.
   const double one = 1, beta = write == Write::add ? 1 : 0;
   const float one_float = 1, beta_float = float(beta);
   const bool in_double = p.compute == CUBLAS_COMPUTE_64F;
-  require_blas(cublas().set_workspace(blas, workspace, size_t(bytes)), "matmul");
-  require_blas(cublas().gemm(blas, p.left.operation, p.right.operation, p.rows, p.columns, p.depth,
-                             in_double ? static_cast<const void*>(&one) : &one_float, p.left.data,
-                             p.type, p.left.leading, p.right.data, p.type, p.right.leading,
+  require_blas(cublas().set_workspace(handle_, workspace, size_t(kMatmulWorkspace)));
+  require_blas(cublas().gemm(handle_, p.left.operation, p.right.operation, p.rows, p.columns,
+                             p.depth, in_double ? static_cast<const void*>(&one) : &one_float,
+                             p.left.data, p.type, p.left.leading, p.right.data, p.type,
+                             p.right.leading,
                              in_double ? static_cast<const void*>(&beta) : &beta_float, p.out,
-                             p.type, p.leading, p.compute, CUBLAS_GEMM_DEFAULT),
-               "matmul");
+                             p.type, p.leading, p.compute, CUBLAS_GEMM_DEFAULT));
 }
-}  // namespace
+
+// The heuristic chooses among algorithms, which add in different orders. All ranks and stages must
+// choose the same one, so what it is told depends on sizes and types only, not on addresses.
+Blas::Plan& Blas::plan(const Product& p) {
+  const auto [entry, is_new] = plans_.try_emplace(
+      {int(p.left.operation), p.left.leading, int(p.right.operation), p.right.leading, p.rows,
+       p.columns, p.depth, int(p.type), int(p.compute), p.leading});
+  Plan& plan = entry->second;
+  if (!is_new) return plan;
+  require_blas(lt().create_operation(&plan.operation, p.compute, CUDA_R_32F));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, int32_t(p.left.operation));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, int32_t(p.right.operation));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(CUBLASLT_EPILOGUE_BIAS));
+  // cublasLt.h: the heuristic does not read the bias, but takes its alignment from this address.
+  set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+      reinterpret_cast<const void*>(uintptr_t(kAlignment)));
+  plan.left = layout(p.type, p.rows, p.depth, p.left.leading, p.left.operation == CUBLAS_OP_T);
+  plan.right =
+      layout(p.type, p.depth, p.columns, p.right.leading, p.right.operation == CUBLAS_OP_T);
+  plan.out = layout(p.type, p.rows, p.columns, p.leading);
+  const cublasLtMatmulPreference_t preference = make_preference();
+  cublasLtMatmulHeuristicResult_t best = {};
+  int found = 0;
+  const cublasStatus_t status = lt().choose(lt_handle(), plan.operation, plan.left, plan.right,
+                                            plan.out, plan.out, preference, 1, &best, &found);
+  lt().destroy_preference(preference);
+  plan.works = status == CUBLAS_STATUS_SUCCESS && found == 1 && best.state == CUBLAS_STATUS_SUCCESS;
+  plan.algorithm = best.algo;
+  return plan;
+}
+
+bool Blas::multiply_with_bias(const Product& p, const void* bias, void* workspace) {
+  if (p.type == CUDA_R_64F || !aligned({p.left.data, p.right.data, p.out, bias})) return false;
+  Plan& plan = this->plan(p);
+  if (!plan.works) return false;
+  set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  const float one = 1, zero = 0;
+  const cublasStatus_t status =
+      lt().matmul(lt_handle(), plan.operation, &one, p.left.data, plan.left, p.right.data,
+                  plan.right, &zero, p.out, plan.out, p.out, plan.out, &plan.algorithm, workspace,
+                  size_t(kMatmulWorkspace), stream_);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return plan.works = false;
+  require_blas(status);
+  return true;
+}
+
+std::shared_ptr<Blas> make_blas(CUstream_st* stream) { return std::make_shared<Blas>(stream); }
 
 void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
                          const Tensor& workspace) {
@@ -97,7 +269,6 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
   constexpr int64_t most = std::numeric_limits<int>::max();
   require(M <= most && row <= most && K <= most, "matmul: (", M, ", ", K, ")(", K, ", ", N,
           ") exceeds the sizes that cuBLAS can count");
-  const bool in_double = out.dtype() == Dtype::f64;
   const bool tf32 = options_.tf32 && out.dtype() == Dtype::f32;
   // cuBLAS is column-major and sees our matrices transposed. So it computes out^T = b^T a^T.
   const Product product{.left = operand(b),
@@ -106,16 +277,17 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
                         .columns = int(M),
                         .depth = int(K),
                         .type = blas_type(out.dtype()),
-                        .compute = in_double ? CUBLAS_COMPUTE_64F
-                                   : tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                             : CUBLAS_COMPUTE_32F,
+                        .compute = out.dtype() == Dtype::f64 ? CUBLAS_COMPUTE_64F
+                                   : tf32                    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                             : CUBLAS_COMPUTE_32F,
                         .out = device_address(out.address()),
                         .leading = int(row)};
   void* const scratch = device_address(workspace.address());
-  const void* const added = bias.defined() ? device_address(bias.address()) : nullptr;
-  if (!added || !bias_products_->enqueue(product, added, scratch, stream())) {
-    gemm(blas_, product, write, scratch, workspace.bytes());
-    if (added) add_bias(bias, out);
+  if (!bias.defined()) {
+    blas_->multiply(product, write, scratch);
+  } else if (!blas_->multiply_with_bias(product, device_address(bias.address()), scratch)) {
+    blas_->multiply(product, write, scratch);
+    add_bias(bias, out);
   }
   set_padding(N, out);
 }
