@@ -82,6 +82,27 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("of two overflows in a row the second names its own parameter and rank", "[stages]") {
+  const StageKind stage = any_stage();
+  CAPTURE(name(stage));
+  StageRunSpec spec = in(stage, Dtype::f32, 1);
+  const auto spoil_one = [](const char* parameter, int rank) {
+    return [=](Stage&, OddModel& model, Communicator& comm, Memory&) {
+      model.spoiled = comm.rank() == rank ? parameter : "";
+    };
+  };
+  spec.at_start = spoil_one("block0.up", 0);
+  spec.after_step = spoil_one("block1.down", 2);
+  const StageRun run = run_stage(spec);
+  CHECK(run.skipped == std::vector<bool>(4, true));
+  for (size_t step = 0; step < 4; ++step) {
+    CAPTURE(step);
+    REQUIRE(run.nonfinite[step].has_value());
+    CHECK(run.nonfinite[step]->rank == (step == 0 ? 0 : 2));
+    CHECK(run.nonfinite[step]->parameter == (step == 0 ? "block0.up" : "block1.down"));
+  }
+}
+
 TEST_CASE("a skipped step changes neither weights nor moments, in any type (DS f0253c866)",
           "[stages]") {
   const StageKind stage = any_stage();

@@ -3,9 +3,12 @@
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <chrono>
 #include <map>
 #include <set>
+#include <thread>
 
+#include "stages/weights.h"
 #include "tensor/random.h"
 #include "tests/stages/stage_run.h"
 
@@ -268,4 +271,33 @@ TEST_CASE("other data and other options of the update are noticed under overlap"
   spec = c.overlapped();
   spec.max_norm = 0.01;
   CHECK_FALSE(run_stage(spec).same_bits(run));
+}
+
+TEST_CASE("weights that are loaded while an update is being gathered stay loaded", "[stages]") {
+  const StageKind stage = GENERATE(StageKind::zero1, StageKind::zero2);
+  CAPTURE(name(stage));
+  const auto run = [stage](const Overlap& overlap, bool loads) {
+    StageRunSpec spec = four_blocks(stage, overlap);
+    spec.steps = 2;
+    spec.at_start = [overlap](Stage&, OddModel&, Communicator& comm, Memory&) {
+      if (!overlap.overlap_comm || comm.rank() != 1) return;
+      // This rank is late with its part of each all-gather.
+      comm.events().listen([](const Event& e) {
+        if (e.kind == EventKind::unit && std::string_view(e.what) == "update")
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      });
+    };
+    spec.after_step = [loads](Stage& stage, OddModel&, Communicator&, Memory&) {
+      if (!loads) return;
+      load_weights(stage, [](const Parameter& p) {
+        std::vector<float> values(size_t(p.numel()));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * float(i % 17) - 0.05f;
+        return values;
+      });
+    };
+    return run_stage(spec);
+  };
+  const StageRun plain = run({}, true), overlapped = run({.overlap_comm = true}, true);
+  CHECK(overlapped.same_bits(plain));
+  CHECK_FALSE(run({}, false).same_bits(overlapped));  // the twin
 }

@@ -1,6 +1,7 @@
 // What a save costs: bytes written, memory and traffic, as predicted.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -39,6 +40,16 @@ class NotedWrites final : public QuickFiles {
  private:
   std::mutex mutex_;
   std::map<int, std::string> names_;
+};
+
+// The first write of each thread takes longer than a step.
+class LateWrites final : public QuickFiles {
+ public:
+  ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override {
+    thread_local bool first = true;
+    if (std::exchange(first, false)) std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    return FileCalls::pwrite(file, data, bytes, at);
+  }
 };
 
 // The model `tiny` of the program.
@@ -150,4 +161,26 @@ TEST_CASE("where rank 0 writes for all, the others send their shards to it", "[s
     CHECK((sent == rows.end()) == (r == 0));
     if (r > 0) CHECK(sent->second.sent_bytes_times_n == 3 * 139'008);
   }
+}
+
+TEST_CASE(
+    "a save in the background has the state of its step, also if it is written after the next "
+    "update",
+    "[stages]") {
+  const CheckpointWrites writes = GENERATE(CheckpointWrites::still, CheckpointWrites::snapshot);
+  CAPTURE(name(writes));
+  const ScratchFolder scratch;
+  TrainingSpec spec = checkpoint_spec(scratch.path("wait"), StageKind::zero2, 2);
+  spec.steps = 2;
+  run_training(spec);
+  LateWrites late;
+  spec.checkpoint.folder = scratch.path("late");
+  spec.checkpoint.writes = writes;
+  spec.checkpoint.files = &late;
+  run_training(spec);
+  const auto files = [&](const char* run, int64_t step) {
+    return data_files(checkpoint_path(scratch.path(run), step));
+  };
+  for (const int64_t step : {1, 2}) CHECK(files("late", step) == files("wait", step));
+  CHECK(files("late", 1) != files("late", 2));  // the twin
 }

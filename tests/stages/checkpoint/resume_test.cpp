@@ -37,6 +37,20 @@ class NotedRows final : public BatchSource {
   mutable std::vector<int64_t> rows_;
 };
 
+// The run of `spec`, which stops after every step and is continued from `folder`.
+Bits train_in_parts(GptTrainingSpec spec, const std::string& folder) {
+  spec.checkpoint.folder = spec.checkpoint.resume = folder;
+  Bits parts;
+  for (spec.steps = 1; spec.steps <= kSteps; ++spec.steps) {
+    const Bits part = train_bits(spec);
+    REQUIRE(part.losses.size() == 1);
+    parts.losses.push_back(part.losses[0]);
+    parts.skipped.push_back(part.skipped[0]);
+    parts.weights = part.weights;
+  }
+  return parts;
+}
+
 }  // namespace
 
 TEST_CASE("a run that stops after every step, and resumes, ends with the same bits",
@@ -66,16 +80,7 @@ TEST_CASE("a run that stops after every step, and resumes, ends with the same bi
   const Bits whole = train_bits(spec);
   const DataFiles expected = data_files(checkpoint_path(scratch.path("whole"), kSteps));
 
-  spec.checkpoint.folder = spec.checkpoint.resume = scratch.path("parts");
-  Bits parts;
-  for (spec.steps = 1; spec.steps <= kSteps; ++spec.steps) {
-    const Bits part = train_bits(spec);
-    REQUIRE(part.losses.size() == 1);
-    parts.losses.push_back(part.losses[0]);
-    parts.skipped.push_back(part.skipped[0]);
-    parts.weights = part.weights;
-  }
-  CHECK(parts == whole);
+  CHECK(train_in_parts(spec, scratch.path("parts")) == whole);
   CHECK(data_files(checkpoint_path(scratch.path("parts"), kSteps)) == expected);
   // The twin: half of the steps are another state.
   CHECK(data_files(checkpoint_path(scratch.path("parts"), kSteps / 2)) != expected);
@@ -84,6 +89,21 @@ TEST_CASE("a run that stops after every step, and resumes, ends with the same bi
   };
   CHECK(overflows(0, kSteps / 2) == (precision == Dtype::f16));
   CHECK(overflows(kSteps / 2, kSteps) == (precision == Dtype::f16));
+}
+
+TEST_CASE("a run that stops within the hysteresis of its loss scale resumes with the same bits",
+          "[stages]") {
+  const ScratchFolder scratch;
+  GptTrainingSpec spec = checkpoint_spec("", StageKind::zero2, 3);
+  spec.engine.precision = Dtype::f16;
+  spec.engine.accumulation = 2;
+  spec.engine.loss_scale.hysteresis = 3;
+  spec.steps = kSteps;
+  const Bits whole = train_bits(spec);
+  REQUIRE(std::count(whole.skipped.begin(), whole.skipped.begin() + 3, true) == 3);
+  CHECK(train_in_parts(spec, scratch.path("parts")) == whole);
+  spec.engine.loss_scale.hysteresis = 1;  // the twin
+  CHECK(train_bits(spec) != whole);
 }
 
 TEST_CASE("a run that resumes with another stage and number of ranks has the bits of ddp there",

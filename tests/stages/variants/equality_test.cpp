@@ -278,6 +278,15 @@ TEST_CASE(
   CHECK(hsdp.logs[0].rows().at({Collective::all_gather, Purpose::norm, "intra"}).ranks == 2);
 }
 
+TEST_CASE("hsdp with an offloaded optimizer has the bits of hsdp without", "[stages]") {
+  StageRunSpec spec = with({.ranks = 4, .micro_batches = 2}, StageKind::hsdp);
+  const StageRun stays = run_stage(spec);
+  spec.offload = true;
+  CHECK(run_stage(spec).same_bits(stays));
+  spec.data_seed = 8;  // the twin
+  CHECK_FALSE(run_stage(spec).same_bits(stays));
+}
+
 TEST_CASE("a unit that the last micro-batch leaves out is added across replicas too", "[stages]") {
   const auto run = [](StageKind stage) {
     StageRunSpec spec = with({.ranks = 4, .micro_batches = 2, .steps = 2}, stage);
