@@ -133,6 +133,29 @@ TEST_CASE("a send and a receive follow the earlier kernels of both ranks on thei
   CHECK(read == std::vector<float>(1000, 2));
 }
 
+TEST_CASE("a sum follows the earlier kernels of all ranks on their buffers", "[cuda]") {
+  const int first = GENERATE(0, 1, 2);  // the rank that synchronizes first
+  CAPTURE(first);
+  const auto where = on_test_gpus();
+  std::atomic<int> done{0};
+  std::vector<std::vector<float>> sums(3);
+  run_ranks(
+      3,
+      [&](Communicator& comm) {
+        const int me = comm.rank();
+        Rank rank(comm, {}, where(me));
+        const Tensor t = rank.empty(1000);
+        kernel::fill(me + 1, t);
+        comm.all_reduce(t, Reduction::sum, kName).wait();
+        if (me != first) done.wait(0);
+        rank.memory.backend().synchronize();
+        if (me == first) done = 1, done.notify_all();
+        sums[size_t(me)] = contents<float>(t);
+      },
+      within(std::chrono::seconds(20)));
+  for (const auto& sum : sums) CHECK(sum == std::vector<float>(1000, 1 + 2 + 3));
+}
+
 TEST_CASE("a send that is dropped after the other side came still sends what was in its buffer",
           "[cuda]") {
   const auto where = on_test_gpus();
