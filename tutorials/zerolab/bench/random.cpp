@@ -1,23 +1,17 @@
-// zerolab bench random: compares the stages on randomly generated configurations.
+// zerolab bench random: runs randomly generated configurations.
 //
 // A bug in a rare pair of options shows only where that pair is run. Hence random configurations,
-// and a small set that holds every pair of values (Cohen et al. 1997, "The AETG system", section
-// 3).
-
-#include "tensor/random.h"
+// and a small set that holds every pair of values.
 
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <array>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "tutorials/zerolab/bench/commands.h"
@@ -25,6 +19,7 @@
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
+#include "tutorials/zerolab/random/pairwise.h"
 
 namespace zl::cli {
 namespace {
@@ -32,116 +27,18 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Arguments = std::vector<std::string>;
 
-// The values of each option: words for the command line of 'zerolab compare'. KEY=VALUE stands for
-// --set KEY=VALUE, and "" leaves the default.
-const std::vector<std::vector<std::string>> kOptions = {
-    {"--ranks 1", "--ranks 2", "--ranks 3", "--ranks 4", "--ranks 5"},
-    {"--n-layer 1 --n-head 1 --n-embd 7 --block-size 5",
-     "--n-layer 2 --n-head 2 --n-embd 12 --block-size 9",
-     "--n-layer 3 --n-head 3 --n-embd 15 --block-size 4",
-     "--n-layer 1 --n-head 4 --n-embd 20 --block-size 13"},
-    {"--vocab-size 256", "--vocab-size 259"},
-    {"", "bf16.enabled=true", "fp16.enabled=true"},
-    {"", "fp16.loss_scale=128", "fp16.initial_scale_power=40 fp16.hysteresis=1",
-     "fp16.loss_scale_window=1 fp16.initial_scale_power=4"},
-    {"", "data_types.grad_accum_dtype=fp32"},
-    {"", "communication_data_type=fp32", "communication_data_type=fp16",
-     "communication_data_type=bf16"},
-    {"", "--separate-master"},
-    {"gradient_accumulation_steps=1", "gradient_accumulation_steps=2",
-     "gradient_accumulation_steps=3"},
-    {"train_micro_batch_size_per_gpu=1", "train_micro_batch_size_per_gpu=3"},
-    {"", "zero_optimization.reduce_bucket_size=700", "zero_optimization.reduce_bucket_size=5e8"},
-    {"", "zero_optimization.allgather_bucket_size=700",
-     "zero_optimization.allgather_bucket_size=5e8"},
-    {"", "zero_optimization.offload_optimizer.device=cpu"},
-    {"", "zerolab.recompute=none", "zerolab.recompute=full",
-     "activation_checkpointing.number_checkpoints=1",
-     "activation_checkpointing.cpu_checkpointing=true",
-     "activation_checkpointing.partition_activations=true zerolab.replicated_micro_batches=true"},
-    {"", "optimizer.type=Adam optimizer.params.adam_w_mode=false", "optimizer.type=SGD",
-     "optimizer.type=SGD optimizer.params.momentum=0.9"},
-    {"", "optimizer.params.weight_decay=0.1",
-     "optimizer.params.weight_decay=0.1 zerolab.no_weight_decay=*bias"},
-    {"", "gradient_clipping=0.001", "gradient_clipping=1.0"},
-    {"", "scheduler.type=WarmupLR scheduler.params.warmup_num_steps=2",
-     "scheduler.type=WarmupDecayLR scheduler.params.warmup_num_steps=2 "
-     "scheduler.params.total_num_steps=4",
-     "scheduler.type=WarmupCosineLR scheduler.params.warmup_num_steps=2 "
-     "scheduler.params.total_num_steps=4"},
-    {"", "--shuffle"},
+// One run of a command line. `code`: 128 + the signal if one ended it.
+struct Trial {
+  int code = 0;
+  std::string command, err;
 };
 
-// The index of one value of each option.
-using Configuration = std::vector<size_t>;
-
-Configuration random_configuration(uint64_t seed, uint64_t index) {
-  const PhiloxStream random{seed, index};
-  Configuration configuration;
-  for (const auto& values : kOptions)
-    configuration.push_back(size_t(random.uniform(configuration.size()) * double(values.size())));
-  return configuration;
-}
-
-// A set in which every two values of two options occur together at least once. A greedy search:
-// each configuration starts from a new pair, and every further option takes the value that adds
-// most new pairs.
-std::vector<Configuration> pairwise_configurations() {
-  constexpr size_t open = size_t(-1);        // no value yet
-  std::set<std::array<size_t, 4>> together;  // option, its value, another option, its value
-  const auto complete = [&](Configuration c) {
-    for (size_t option = 0; option < c.size(); ++option) {
-      if (c[option] != open) continue;
-      size_t best = 0, most = 0;
-      for (size_t value = 0; value < kOptions[option].size(); ++value) {
-        size_t pairs = 0;
-        for (size_t i = 0; i < c.size(); ++i)
-          pairs += c[i] != open && !together.contains({i, c[i], option, value});
-        if (pairs > most) best = value, most = pairs;
-      }
-      c[option] = best;
-    }
-    return c;
-  };
-  std::vector<Configuration> all;
-  for (size_t i = 0; i < kOptions.size(); ++i)
-    for (size_t j = i + 1; j < kOptions.size(); ++j)
-      for (size_t a = 0; a < kOptions[i].size(); ++a)
-        for (size_t b = 0; b < kOptions[j].size(); ++b) {
-          if (together.contains({i, a, j, b})) continue;
-          Configuration c(kOptions.size(), open);
-          c[i] = a, c[j] = b;
-          all.push_back(c = complete(c));
-          for (size_t k = 0; k < c.size(); ++k)
-            for (size_t l = 0; l < c.size(); ++l) together.insert({k, c[k], l, c[l]});
-        }
-  return all;
-}
-
-// The argument as a word of a shell command.
-std::string shell_word(const std::string& argument) {
-  const bool plain = !argument.empty() && std::ranges::all_of(argument, [](unsigned char c) {
-    return std::isalnum(c) || std::strchr("-_=.,/:+%", c);
-  });
-  if (plain) return argument;
-  std::string text = "'";
-  for (const char c : argument) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
-
-// Runs this program again as another process, because a crash is a result like any other. Returns
-// the exit code (128 + the signal that ended it), the command that repeats it, and its stderr.
-Json run_compare(const Configuration& configuration, const Arguments& extra) {
-  std::string arguments = " compare --steps 3";
-  for (size_t option = 0; option < configuration.size(); ++option) {
-    std::istringstream words(kOptions[option][configuration[option]]);
-    for (std::string word; words >> word;)
-      arguments += (word.find('=') < word.size() ? " --set " : " ") + shell_word(word);
-  }
-  for (const std::string& word : extra) arguments += " " + shell_word(word);
-  const std::string line = str("exec /proc/", getpid(), "/exe", arguments, " 2>&1 >/dev/null");
+// Runs this program again as another process, because a crash is a result like any other.
+Trial run_trial(const std::string& command) {
+  const std::string line =
+      str("exec 2>&1 >/dev/null; zerolab() { /proc/", getpid(), "/exe \"$@\"; }; ", command);
   FILE* pipe = popen(line.c_str(), "r");
-  require_input(pipe != nullptr, "a comparison could not be started: ", std::strerror(errno));
+  require_input(pipe != nullptr, "a run could not be started: ", std::strerror(errno));
   std::string err;
   char text[4096];
   for (ssize_t n = 1; n > 0 || (n < 0 && errno == EINTR);) {
@@ -149,16 +46,22 @@ Json run_compare(const Configuration& configuration, const Arguments& extra) {
     if (n > 0) err.append(text, size_t(n));
   }
   const int status = pclose(pipe);
-  return {{"exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)},
-          {"repeat", "zerolab" + arguments},
-          {"stderr", err}};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), command, err};
+}
+
+// The sentence with which a run was refused.
+std::string reason(const Trial& trial) {
+  std::istringstream lines(trial.err);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("zerolab: ") || line.find(": error: ") < line.size()) return line;
+  return trial.err;
 }
 
 struct RandomOptions {
   std::optional<int64_t> count;
   std::optional<uint64_t> seed;
   bool pairwise = false, json = false, quiet = false;
-  Arguments extra;  // arguments for every comparison
+  Arguments extra;  // arguments for every run
 };
 
 std::string headline(const Json& failure) {
@@ -166,43 +69,97 @@ std::string headline(const Json& failure) {
              failure["repeat"].get<std::string>());
 }
 
-Json compare_all(const RandomOptions& options) {
-  std::vector<Configuration> pairs;
-  if (options.pairwise) pairs = pairwise_configurations();
-  const int64_t count = options.pairwise ? int64_t(pairs.size()) : options.count.value_or(100);
-  const uint64_t seed = options.seed.value_or(1337);
-  const auto begin = std::chrono::steady_clock::now();
-  Progress progress(count, options.quiet);
+// What became of the configurations that ran, and of those that were refused.
+struct Results {
+  int64_t ran = 0, resumed = 0, does_not_fit = 0, refused = 0;
   Json failed = Json::array();
-  int64_t done = 0, does_not_fit = 0;
-  for (; done < count && !interrupt_requested(); ++done) {
-    progress.item(str("comparison, ", failed.size(), " failed"));
-    const Json result = run_compare(
-        options.pairwise ? pairs[size_t(done)] : random_configuration(seed, uint64_t(done)),
-        options.extra);
-    const int code = result["exit_code"];
-    if (code == 130 || interrupt_requested()) break;
-    require_input(code != 2 || options.extra.empty(),
-                  "compare refuses the arguments after --: ", result["stderr"].get<std::string>());
-    does_not_fit += code == 3;
-    if (code == 0 || code == 3) continue;
-    failed.push_back({{"index", done + 1}});
-    failed.back().update(result);
+  std::map<std::string, Json> reasons;  // by the sentence
+
+  void take(const Trial& trial, Progress& progress) {
+    if (trial.code == kUsage) {
+      ++refused;
+      Json& entry = reasons[reason(trial)];
+      if (entry.is_null()) entry = {{"count", 0}, {"repeat", trial.command}};
+      entry["count"] = entry["count"].get<int64_t>() + 1;
+      return;
+    }
+    ++ran;
+    resumed += !trial.command.starts_with("zerolab compare");
+    does_not_fit += trial.code == kOutOfMemory;
+    if (trial.code == kFine || trial.code == kOutOfMemory) return;
+    failed.push_back({{"index", ran},
+                      {"exit_code", trial.code},
+                      {"repeat", trial.command},
+                      {"stderr", trial.err}});
     progress.line(headline(failed.back()));
   }
+  Json refusals() const {
+    Json list = Json::array();
+    for (const auto& [sentence, entry] : reasons) {
+      list.push_back({{"reason", sentence}});
+      list.back().update(entry);
+    }
+    return list;
+  }
+};
+
+// Flags that no configuration takes would be refused without end.
+void require_extra_arguments(const RandomOptions& options) {
+  for (const std::string& word : options.extra)
+    if (word == "--help" || word == "-h" || word == "--version")
+      throw UsageError("'" + word + "' after -- would compare nothing");
+  if (options.extra.empty()) return;
+  const Configuration first(random_options().size(), 0);
+  const Trial trial = run_trial(command_of(first, options.extra));
+  require_input(trial.code != kUsage, "compare refuses the arguments after --: ", trial.err);
+}
+
+Json run_all(const RandomOptions& options) {
+  constexpr uint64_t kMostAttempts = 10'000;
+  const uint64_t seed = options.seed.value_or(1337);
+  std::optional<PairwiseSet> pairs;
+  if (options.pairwise) pairs.emplace(seed);
+  const int64_t all = pairs ? int64_t(pairs->pairs()) : 100;
+  const int64_t count = options.count.value_or(all);
+  const auto begin = std::chrono::steady_clock::now();
+  Progress progress(count, options.quiet);
+  Results results;
+  bool complete = false;
+  for (uint64_t attempt = 0; !complete && !interrupt_requested(); ++attempt) {
+    std::optional<Configuration> next = pairs ? pairs->next() : std::optional<Configuration>();
+    complete = results.ran == count || (pairs && !next);
+    if (complete) break;
+    if (!pairs) next = random_configuration(seed, uint64_t(results.ran), attempt);
+    if (pairs && !options.count)
+      progress.share(double(pairs->done()) / double(all), "pairs");
+    else if (attempt == 0)
+      progress.item(str("configuration, ", results.failed.size(), " failed"));
+    require_input(attempt < kMostAttempts, "each of ", attempt, " configurations was refused");
+    const Trial trial = run_trial(command_of(*next, options.extra));
+    if (trial.code == 130 || interrupt_requested()) break;
+    results.take(trial, progress);
+    if (pairs) pairs->tell(*next, trial.code != kUsage);
+    if (trial.code != kUsage) attempt = uint64_t(-1);
+  }
   progress.clear();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return {{"schema", 1},
-          {"command", "bench random"},
-          {"ok", failed.empty() && done == count},
-          {"pairwise", options.pairwise},
-          {"seed", options.pairwise ? Json(nullptr) : Json(seed)},
-          {"requested", count},
-          {"count", done},
-          {"does_not_fit", does_not_fit},
-          {"seconds", seconds},
-          {"failed", failed}};
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  Json report{{"schema", 2},
+              {"command", "bench random"},
+              {"ok", results.failed.empty() && complete},
+              {"complete", complete},
+              {"pairwise", options.pairwise},
+              {"seed", seed},
+              {"count", results.ran},
+              {"resumed", results.resumed},
+              {"does_not_fit", results.does_not_fit},
+              {"refused", results.refused}};
+  if (pairs)
+    report.update({{"pairs", pairs->pairs()},
+                   {"pairs_run", pairs->covered()},
+                   {"pairs_refused", pairs->impossible()}});
+  report.update(
+      {{"seconds", seconds.count()}, {"failed", results.failed}, {"refusals", results.refusals()}});
+  return report;
 }
 
 std::string text(const Json& report) {
@@ -210,35 +167,43 @@ std::string text(const Json& report) {
   for (const Json& f : report["failed"])
     all += headline(f) + "\n" + f["stderr"].get<std::string>() + "\n";
   const int64_t unfit = report["does_not_fit"];
-  return all + str(report["count"], " configurations ",
-                   report["pairwise"].get<bool>() ? "that hold every pair of values"
-                                                  : str("of seed ", report["seed"]),
-                   ": ", report["failed"].size(), " failed",
-                   unfit > 0 ? str(", ", unfit, " did not fit their memory") : "", " (",
-                   short_time(report["seconds"]), ")\n");
+  all += str(report["count"], " configurations of seed ", report["seed"], ": ",
+             report["failed"].size(), " failed");
+  if (unfit > 0) all += str(", ", unfit, " did not fit their memory");
+  all += str(" (", report["resumed"], " were resumed runs; ", report["refused"],
+             " others were refused; ", short_time(report["seconds"]), ")\n");
+  if (report["pairwise"].get<bool>())
+    all += str("They hold ", report["pairs_run"], " of ", report["pairs"], " pairs of values; ",
+               report["pairs_refused"], " do not go together\n");
+  return all;
 }
 
 int bench_random(const RandomOptions& options) {
-  for (const std::string& word : options.extra)
-    if (word == "--help" || word == "-h" || word == "--version")
-      throw UsageError("'" + word + "' after -- would compare nothing");
-  if (options.pairwise && (options.count || options.seed))
-    throw UsageError("--pairwise is one fixed set; leave out --count and --seed");
-  const Json report = compare_all(options);
+  require_extra_arguments(options);
+  const Json report = run_all(options);
   print_results(report, options.json, text);
-  return report["count"] < report["requested"] ? 130 : report["failed"].empty() ? 0 : 1;
+  return !report["complete"].get<bool>() ? 130 : report["failed"].empty() ? kFine : kFailed;
 }
 
 constexpr const char* kFooter =
-    R"(Each configuration is one 'zerolab compare' of a small model. It sets ranks, sizes,
-precision, loss scale, gradient types, accumulation, buckets, offload, activation checkpointing,
-optimizer, decay, clipping and schedule. Every promised equality and every prediction of memory and
-traffic is checked in all four stages. A configuration that fails is printed as the command line
-that repeats it.
+    R"(Most configurations are one 'zerolab compare' of a small model: every promised equality and every
+prediction of memory and traffic is checked in its stages. The others are a 'zerolab train' that
+stops and is resumed: all metrics and weights must be those of a run without the stop.
+A configuration sets the stages, variants or systems as shipped, ranks, sizes, precision, loss
+scale, gradient types, reproducible sums, accumulation, buckets, overlap, prefetch, a simulated link,
+offload to the host and to disk, memory limits, activation checkpointing, optimizer, decay,
+clipping, schedule and compute threads.
+Some values do not go together. A configuration that is refused with one sentence (exit code 2) is
+drawn again; --json lists these sentences. One that fails is printed as the command line that
+repeats it. Files of offload are in /tmp.
+--pairwise goes on until every two values of two options ran together, or were refused also beside
+the first values of all options. With --count it ends earlier; the first configurations hold the
+most pairs.
 
 Examples:
   zerolab bench random --count 1000 --seed 7
   zerolab bench random --pairwise
+  zerolab bench random --pairwise --count 150 --seed 7
   zerolab bench random --count 20 -- --device-memory 1MiB
 
 Exit codes: 0 all passed, 1 some failed, 2 usage, 130 Ctrl-C)";
@@ -246,16 +211,16 @@ Exit codes: 0 all passed, 1 some failed, 2 usage, 130 Ctrl-C)";
 void add_bench_random(CLI::App& bench, Invocation& invocation) {
   static RandomOptions options;
   Flags flags(bench, invocation, "random",
-              "compare the stages on randomly generated configurations",
+              "run randomly generated configurations: comparisons and resumed runs",
               [] { return bench_random(options); });
-  flags.value("--count", "N", "number of configurations (default 100)",
+  flags.value("--count", "N",
+              "number of configurations that run (default 100; with --pairwise all)",
               [](const auto& text) { options.count = read_count(text, 1); });
   flags.value("--seed", "S", "seed of the random configurations (default 1337)",
               [](const auto& text) { options.seed = uint64_t(read_count(text)); });
-  flags.toggle("--pairwise",
-               "instead, a small fixed set that holds every two values of two options",
+  flags.toggle("--pairwise", "instead, a small set that holds every two values of two options",
                options.pairwise);
-  flags.rest("FLAGS", "after --: flags of compare, beside those that a configuration sets",
+  flags.rest("FLAGS", "after --: more flags of compare and train, for every configuration",
              options.extra);
   flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
   flags.toggle("-q,--quiet", "no progress", options.quiet);
