@@ -1,6 +1,7 @@
 #include "stages/predict/dry_run.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "dist/meta_communicator.h"
 #include "stages/checkpoint/save.h"
@@ -9,11 +10,13 @@ namespace zl {
 
 RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
                    const std::function<void(Trainer&)>& at_start,
-                   const EventStream::Listener& listener) {
+                   const EventStream::Listener& listener, bool updates) {
   constexpr int kSteps = 3;
   TrainingSpec spec = real;
   spec.data = nullptr;
   spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
+  // The norm of a dry run is 1, and that divided by this loss scale is not finite.
+  if (!updates) spec.engine.loss_scale.static_scale = std::numeric_limits<double>::denorm_min();
   EventStream events(rank, 256);
   if (listener) events.listen(listener);
   const Overlap& overlap = spec.engine.overlap;

@@ -186,12 +186,12 @@ int bench_random(const RandomOptions& options) {
 }
 
 constexpr const char* kFooter =
-    R"(Most configurations are one 'zerolab compare' of a small model: every promised equality and every
-prediction of memory and traffic is checked in its stages. The others are a 'zerolab train' that
-stops and is resumed: all metrics and weights must be those of a run without the stop.
+    R"(Most configurations are one 'zerolab compare' of a small model: every promised equality and
+every prediction of memory and traffic is checked in its stages. The others are a 'zerolab train'
+that stops and is resumed: all metrics and weights must be those of a run without the stop.
 A configuration sets the stages, variants or systems as shipped, ranks, sizes, precision, loss
-scale, gradient types, reproducible sums, accumulation, buckets, overlap, prefetch, a simulated link,
-offload to the host and to disk, memory limits, activation checkpointing, optimizer, decay,
+scale, gradient types, reproducible sums, accumulation, buckets, overlap, prefetch, a simulated
+link, offload to the host and to disk, memory limits, activation checkpointing, optimizer, decay,
 clipping, schedule and compute threads.
 Some values do not go together. A configuration that is refused with one sentence (exit code 2) is
 drawn again; --json lists these sentences. One that fails is printed as the command line that

@@ -112,7 +112,6 @@ const std::vector<std::vector<std::string>> kOptions = {
      "scheduler.params.total_num_steps=4"},
 
     {"", "--threads 2", "--threads 3"},
-    {"", "--backend threads"},
     {"", "--json"},
 };
 
