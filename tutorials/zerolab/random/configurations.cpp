@@ -45,7 +45,7 @@ const std::vector<std::vector<std::string>> kOptions = {
     {"", "bf16.enabled=true", "fp16.enabled=true",
      "bf16.enabled=true bf16.check_grad_overflow=false"},
     {"", "fp16.loss_scale=128", "fp16.initial_scale_power=40 fp16.hysteresis=1",
-     "fp16.initial_scale_power=40", "fp16.initial_scale_power=21 fp16.hysteresis=3",
+     "fp16.initial_scale_power=40", "fp16.initial_scale_power=40 fp16.hysteresis=4",
      "fp16.initial_scale_power=20 fp16.consecutive_hysteresis=true",
      "fp16.loss_scale_window=1 fp16.initial_scale_power=4"},
     {"", "data_types.grad_accum_dtype=fp32"},
