@@ -230,12 +230,14 @@ void require_countable(const GptTrainingSpec& spec) {
       " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
 }
 
+int list_machines(bool json) {
+  std::fputs(machine_list(json).c_str(), stdout);
+  return kFine;
+}
+
 int plan(PlanOptions options) {
   require_machine(options.clock);
-  if (options.clock.list) {
-    std::fputs(machine_list(options.json).c_str(), stdout);
-    return kFine;
-  }
+  if (options.clock.list) return list_machines(options.json);
   const bool listed = !options.stages.empty();
   if (!listed) options.stages = {kStages, kStages + 4};
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
