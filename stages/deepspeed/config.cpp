@@ -1,13 +1,6 @@
 #include "stages/deepspeed/config.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "nn/gpt.h"
@@ -15,6 +8,7 @@
 #include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tensor/error.h"
+#include "tensor/io/small_file.h"
 #include "tensor/printable.h"
 
 namespace zl {
@@ -23,9 +17,8 @@ namespace {
 using Severity = ConfigFinding::Severity;
 using Json = JsonValue::Kind;
 
-constexpr size_t kMostBytes = 256 << 10;           // real files have a few KiB
-constexpr int kMostSilence = 2000;                 // [ms] between two parts of a pipe's data
-constexpr int64_t kDeepSpeedBucket = 500'000'000;  // [n]
+constexpr SmallFile kFile{"configuration", 256 << 10};  // real files have a few KiB
+constexpr int64_t kDeepSpeedBucket = 500'000'000;       // [n]
 // In stage 3; read_zero() switches overlap_comm off in the others.
 constexpr Overlap kDeepSpeedOverlap{.overlap_comm = true,
                                     .prefetch_bucket_size = 50'000'000,
@@ -34,40 +27,11 @@ constexpr Overlap kDeepSpeedOverlap{.overlap_comm = true,
 constexpr Swap kDeepSpeedSwap{
     .sub_group_size = 1'000'000'000, .pipeline_read = false, .pipeline_write = false};
 
-// The bytes of a file. A pipe or device must deliver something within two seconds.
-std::string read_file(const std::string& name) {
-  require_input(name.find('\0') == std::string::npos,
-                "the name of the configuration has a zero byte");
-  // Without O_NONBLOCK, a pipe without a writer would never open.
-  struct Descriptor {
-    int file;
-    ~Descriptor() { close(file); }
-  } in{open(name.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)};
-  struct stat status {};
-  const auto require_success = [&](bool success) {
-    require_input(success, "the configuration ", name, " cannot be read: ", std::strerror(errno));
-  };
-  require_success(in.file >= 0 && fstat(in.file, &status) == 0);
-  require_input(!S_ISDIR(status.st_mode), name, " is a folder, not a configuration file");
-  std::string text;
-  for (char part[8192]; text.size() <= kMostBytes;) {
-    pollfd ready{in.file, POLLIN, 0};
-    require_input(S_ISREG(status.st_mode) || poll(&ready, 1, kMostSilence) != 0, name,
-                  " is not a regular file, and gave nothing for ", kMostSilence / 1000, " seconds");
-    const ssize_t n = ::read(in.file, part, sizeof part);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    require_success(n >= 0);
-    if (n == 0) return text;
-    text.append(part, size_t(n));
-  }
-  throw InputError(name + " is larger than 256 KiB: it cannot be a configuration");
-}
-
 JsonValue read_object(const std::string& file) {
   JsonValue root;
   root.kind = Json::object;
   if (file.empty()) return root;
-  root = parse_json(read_file(file), file);
+  root = parse_json(read_small_file(file, kFile), file);
   require_input(root.kind == Json::object, file, ":", root.line,
                 ": a configuration is one JSON object { … }, not ", describe(root));
   return root;

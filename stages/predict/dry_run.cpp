@@ -8,6 +8,18 @@
 
 namespace zl {
 
+namespace {
+
+// A model of very many layers makes a step take minutes.
+void end_when_interrupted(EventStream& events, const TrainingSpec& spec) {
+  if (!spec.interrupted || spec.checkpoint.saves()) return;
+  events.listen([interrupted = spec.interrupted](const Event& e) {
+    if (e.kind == EventKind::unit && interrupted()) throw Interrupted();
+  });
+}
+
+}  // namespace
+
 RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
                    const std::function<void(Trainer&)>& at_start,
                    const EventStream::Listener& listener, bool updates) {
@@ -19,6 +31,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
   if (!updates) spec.engine.loss_scale.static_scale = std::numeric_limits<double>::denorm_min();
   EventStream events(rank, 256);
   if (listener) events.listen(listener);
+  end_when_interrupted(events, spec);
   const Overlap& overlap = spec.engine.overlap;
   const bool in_flight = spec.device == DeviceKind::cuda || spec.transport != Transport::threads ||
                          overlap.overlap_comm || overlap.prefetch_bucket_size > 0;
@@ -65,6 +78,7 @@ bool formulas_apply(const TrainingSpec& real) {
     if (e.kind == EventKind::unit && (again || e.phase == std::string_view("forward")))
       passes += str(e.what, " ", e.unit, "; ");
   });
+  end_when_interrupted(events, spec);
   const auto comm = meta_communicator(0, 1, events);
   Memory memory({DeviceKind::meta}, meta_backend(spec.device), events);
   Memory host({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::host});

@@ -24,7 +24,9 @@ const std::vector<Subfolder> subfolders = {
     {"tensor/cpu", "tutorials/.*"},
     {"tensor/cuda", "tensor/cuda/attention/.*"},
     {"tensor/cuda/attention", "tensor/cuda/attention\\.cu"},
-    {"tensor/io", "nn/(data|formats)/.*|stages/(checkpoint|offload|train)/.*|tutorials/.*"},
+    {"tensor/io",
+     "nn/(data|formats)/.*|stages/(checkpoint|deepspeed|offload|train|predict/clock)/.*|tutorials/"
+     ".*"},
     {"tensor/platform",
      "tensor/(cpu|cuda)/.*|dist/(threads|nccl|mpi)/.*|stages/train/.*|tutorials/.*"},
 

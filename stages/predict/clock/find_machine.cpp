@@ -1,8 +1,6 @@
-#include <fstream>
-#include <sstream>
-
 #include "stages/predict/clock/machine.h"
 #include "tensor/error.h"
+#include "tensor/io/small_file.h"
 
 namespace zl {
 
@@ -25,11 +23,7 @@ Machine find_machine(const std::string& name_or_path) {
   const bool is_path = name_or_path.find_first_of("/.") != std::string::npos;
   require_input(is_path, "there is no machine '", name_or_path, "'; known are ", known,
                 ". A file is given as a path, such as ./machine.json");
-  std::ifstream file(name_or_path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  require_input(file && !text.str().empty(), "the machine ", name_or_path, " cannot be read");
-  return read_machine(text.str(), name_or_path);
+  return read_machine(read_small_file(name_or_path, {"machine", 16 << 20}), name_or_path);
 }
 
 }  // namespace zl

@@ -7,13 +7,24 @@
 
 #include "stages/predict/clock/kernel_time.h"
 #include "tensor/error.h"
+#include "tensor/printable.h"
 
 namespace zl {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kMost = 1e30;  // of any number
+// What a number counts, and between which bounds it must be. A rate in GB/s or TFLOP/s, or a time
+// in microseconds, is outside them.
+struct Quantity {
+  const char* of;
+  double least, most;
+};
+constexpr Quantity kNumber{"", 0, 1e15}, kSeconds{" of seconds", 0, 1},
+    kBytes{" of bytes", 1, 9e18}, kRate{" of bytes per second", 1e6, 1e18},
+    kOperations{" of operations per second", 1e6, 1e21};
+constexpr Quantity kWork{"", 0, 1e24}, kTime{" of seconds", 1e-12, 1e6};  // of one kernel
+constexpr Quantity at_least(double least, Quantity q = kNumber) { return {q.of, least, q.most}; }
 
 constexpr const char* kLinks[] = {"nvswitch", "nvlink", "pcie", "memory"};
 
@@ -45,28 +56,37 @@ class Reader {
   std::string text(const Json& value, const std::string& name) const {
     require_input(value.is_string() && !value.get<std::string>().empty(), where_, ": ", name,
                   " must be a text, not ", value.dump());
-    return value.get<std::string>();
+    const auto text = value.get<std::string>();
+    require_input(printable(text) == text, where_, ": ", name,
+                  " has characters that control a terminal: ", printable(text));
+    return text;
   }
-  double number(const char* key, double least) { return number(get(key), at(key), least); }
-  double number(const char* key, double least, double otherwise) {
+  double number(const char* key, Quantity q) { return number(get(key), at(key), q); }
+  double number(const char* key, Quantity q, double otherwise) {
     const Json* value = find(key);
-    return value ? number(*value, at(key), least) : otherwise;
+    return value ? number(*value, at(key), q) : otherwise;
   }
-  double number(const Json& value, const std::string& name, double least) const {
-    const bool right = value.is_number() && std::isfinite(value.get<double>()) &&
-                       value.get<double>() >= least && value.get<double>() <= kMost;
-    require_input(right, where_, ": ", name, " must be a number of at least ", least, ", not ",
-                  value.dump());
-    return value.get<double>();
+  // As number(), but 0, which says that it is unknown, is right too.
+  double number_if_known(const char* key, Quantity q) {
+    const Json* value = find(key);
+    return !value || *value == 0 ? 0 : number(*value, at(key), q);
+  }
+  double number(const Json& value, const std::string& name, Quantity q) const {
+    const double number = value.is_number() ? value.get<double>() : q.least - 1;
+    require_input(number >= q.least, where_, ": ", name, " must be a number", q.of, " of at least ",
+                  q.least, ", not ", value.dump());
+    require_input(number <= q.most, where_, ": ", name, " must be a number", q.of, " of at most ",
+                  q.most, ", not ", value.dump());
+    return number;
   }
   double share(const char* key, double otherwise) {
-    const double value = number(key, 0, otherwise);
+    const double value = number(key, kNumber, otherwise);
     require_input(value <= 2, where_, ": ", at(key), " is a share of a rate, so ", value,
                   " is too large");
     return value;
   }
   int count(const char* key, int least) {
-    const double value = number(key, least);
+    const double value = number(key, at_least(least));
     require_input(value == std::floor(value) && value <= 1 << 20, where_, ": ", at(key),
                   " must be a whole number up to 1048576, not ", value);
     return int(value);
@@ -102,7 +122,7 @@ class Reader {
 std::vector<Efficiency> read_efficiency(Reader& in, const char* key) {
   std::vector<Efficiency> rows;
   in.each(key, [&](Reader& row) {
-    rows.push_back({row.number("size", 1), row.number("share", 1e-6)});
+    rows.push_back({row.number("size", at_least(1, kWork)), row.number("share", at_least(1e-6))});
     require_input(rows.size() == 1 || rows.back().size > rows[rows.size() - 2].size, row.where(),
                   ": ", row.at("size"), " must be larger than in the row before");
     require_input(time_grows(rows), row.where(), ": ", row.at("share"),
@@ -127,8 +147,8 @@ std::vector<KernelTimes> read_kernels(Reader& in) {
                       .points = {},
                       .shape = row.find("shape") ? row.count("shape", 1) : 0};
     row.each("points", [&](Reader& point) {
-      times.points.push_back({point.number("operations", 0), point.number("bytes", 0),
-                              point.number("seconds", 1e-12)});
+      times.points.push_back({point.number("operations", kWork), point.number("bytes", kWork),
+                              point.number("seconds", kTime)});
       const auto place = [&](const KernelTimes::Point& p) {
         return place_of(times.kernel, p.operations, p.bytes);
       };
@@ -149,17 +169,17 @@ RankMachine read_rank(Reader in) {
   require_input(device == "cuda" || device == "cpu", in.where(), ": ", in.at("device"),
                 " must be cuda or cpu, not ", device);
   rank.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
-  rank.memory_bytes = in.number("memory_bytes", 1);
-  rank.memory_bandwidth = in.number("memory_bandwidth", 1);
-  rank.f32_flops = in.number("f32_flops", 1);
-  rank.half_flops = in.number("half_flops", 1);
+  rank.memory_bytes = in.number("memory_bytes", kBytes);
+  rank.memory_bandwidth = in.number("memory_bandwidth", kRate);
+  rank.f32_flops = in.number("f32_flops", kOperations);
+  rank.half_flops = in.number("half_flops", kOperations);
   rank.matmul = read_efficiency(in, "matmul");
   rank.memory = read_efficiency(in, "memory");
   rank.streaming = read_efficiency(in, "streaming");
   rank.attention = in.share("attention", rank.attention);
   require_input(rank.attention > 0, in.where(), ": ", in.at("attention"), " must be more than 0");
-  rank.vector_rate = in.number("vector_rate", 0, 0);
-  rank.launch = in.number("launch_seconds", 0);
+  rank.vector_rate = in.number_if_known("vector_rate", kOperations);
+  rank.launch = in.number("launch_seconds", kSeconds);
   rank.kernels = read_kernels(in);
   in.require_all_known();
   return rank;
@@ -172,7 +192,7 @@ NodeLink read_link(Reader in) {
   require_input(found != std::end(kLinks), in.where(), ": ", in.at("kind"),
                 " must be nvswitch, nvlink, pcie or memory, not ", kind);
   link.kind = NodeLink::Kind(found - std::begin(kLinks));
-  link.bandwidth = in.number("bandwidth", 1);
+  link.bandwidth = in.number("bandwidth", kRate);
   link.ring = in.share("ring", link.ring);
   link.switch_sums = in.share("switch_sums", 0);
   if (link.switch_sums > 0) link.switch_sums_from = in.count("switch_sums_from", 2);
@@ -181,12 +201,12 @@ NodeLink read_link(Reader in) {
 }
 
 Host read_host(Reader in) {
-  const Host host{.link_bandwidth = in.number("link_bandwidth", 1),
-                  .memory_bandwidth = in.number("memory_bandwidth", 1),
-                  .memory_bytes = in.number("memory_bytes", 0, 0),
-                  .disk_bytes = in.number("disk_bytes", 0, 0),
-                  .disk_read = in.number("disk_read", 0, 0),
-                  .disk_write = in.number("disk_write", 0, 0)};
+  const Host host{.link_bandwidth = in.number("link_bandwidth", kRate),
+                  .memory_bandwidth = in.number("memory_bandwidth", kRate),
+                  .memory_bytes = in.number_if_known("memory_bytes", kBytes),
+                  .disk_bytes = in.number_if_known("disk_bytes", kBytes),
+                  .disk_read = in.number_if_known("disk_read", kRate),
+                  .disk_write = in.number_if_known("disk_write", kRate)};
   in.require_all_known();
   return host;
 }
@@ -195,10 +215,10 @@ Network read_network(Reader in, int ranks_per_node) {
   Network network;
   network.kind = in.text("kind");
   network.ports = in.count("ports", 1);
-  network.bandwidth = in.number("bandwidth", 1);
+  network.bandwidth = in.number("bandwidth", kRate);
   network.sums = in.share("sums", network.sums);
   network.gathers = in.share("gathers", network.gathers);
-  network.hop = in.number("hop_seconds", 0, network.hop);
+  network.hop = in.number("hop_seconds", kSeconds, network.hop);
   network.ports_per_rank = in.find("ports_per_rank")
                                ? in.count("ports_per_rank", 1)
                                : (network.ports + ranks_per_node - 1) / ranks_per_node;
@@ -218,11 +238,24 @@ std::vector<CollectiveRow> read_collectives(Reader& in) {
     require_input(read.nodes <= read.ranks, row.where(), ": ", row.at("nodes"), " is ", read.nodes,
                   ", more than its ", read.ranks, " ranks");
     read.collective = Collective(kind);
-    read.terms = {row.number("alpha_seconds", 0), row.number("root_seconds", 0),
-                  row.number("bus_bandwidth", 1)};
+    read.terms = {row.number("alpha_seconds", kSeconds), row.number("root_seconds", kSeconds),
+                  row.number("bus_bandwidth", kRate)};
     rows.push_back(read);
   });
   return rows;
+}
+
+Json parsed(const std::string& text, const std::string& where) {
+  require_input(!text.empty(), where, " is empty");
+  try {
+    return Json::parse(text, nullptr, true, true);
+  } catch (const Json::parse_error& e) {
+    const auto end = text.begin() + long(std::min(e.byte, text.size()));
+    throw InputError(str(where, ":", 1 + std::count(text.begin(), end, '\n'), ": this is not JSON",
+                         end == text.end() ? "; the text ends too early" : ""));
+  } catch (const Json::out_of_range&) {
+    throw InputError(str(where, ": a number is too large"));
+  }
 }
 
 Json efficiency_json(const std::vector<Efficiency>& rows) {
@@ -263,11 +296,10 @@ Json rank_json(const RankMachine& rank) {
 }  // namespace
 
 Machine read_machine(const std::string& text, const std::string& where) {
-  const Json json = Json::parse(text, nullptr, false, true);
-  require_input(!json.is_discarded(), where, " is not JSON");
+  const Json json = parsed(text, where);
   Reader in(json, "", where);
   Machine m;
-  in.number("schema", 1);
+  require_input(in.get("schema") == 1, where, ": schema must be 1, not ", in.get("schema").dump());
   m.name = in.text("name");
   m.title = in.text("title");
   const Json& sources = in.get("sources");
@@ -275,7 +307,7 @@ Machine read_machine(const std::string& text, const std::string& where) {
                 ": sources must be a list that says where the numbers come from");
   for (const Json& source : sources) m.sources.push_back(in.text(source, "a source"));
   m.ranks_per_node = in.count("ranks_per_node", 1);
-  m.contention = in.number("contention", 1, m.contention);
+  m.contention = in.number("contention", {"", 1, 10}, m.contention);
   m.rank = read_rank(in.object("rank"));
   m.link = read_link(in.object("link"));
   if (in.find("host")) m.host = read_host(in.object("host"));

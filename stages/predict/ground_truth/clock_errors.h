@@ -1,6 +1,7 @@
 // How far the clock's predictions are from what others published.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,9 @@ struct StepPrediction {
 };
 // A set is what one program published of one machine; its rows are neighbours. The row that
 // calibrates it has the fewest ranks, of these the window and stage that most rows of the set have,
-// and is the first of these.
-std::vector<StepPrediction> predict_steps(const std::vector<PublishedStep>& steps);
+// and is the first of these. `before_each` is called before each step, and may throw to end it.
+std::vector<StepPrediction> predict_steps(const std::vector<PublishedStep>& steps,
+                                          const std::function<void()>& before_each = {});
 
 struct SetErrors {
   std::string program, machine, unlike;

@@ -116,11 +116,13 @@ double predicted_seconds(const PublishedStep& step, const Machine& machine) {
   return seconds;
 }
 
-std::vector<StepPrediction> predict_steps(const std::vector<PublishedStep>& steps) {
+std::vector<StepPrediction> predict_steps(const std::vector<PublishedStep>& steps,
+                                          const std::function<void()>& before_each) {
   std::vector<StepPrediction> all;
   for (size_t begin = 0; begin < steps.size();) {
     std::vector<StepPrediction> set;
     for (; begin < steps.size() && (set.empty() || same_set(*set[0].step, steps[begin])); ++begin) {
+      if (before_each) before_each();
       const PublishedStep& step = steps[begin];
       const Machine machine = shipped(step);
       set.push_back({.step = &step,

@@ -70,7 +70,10 @@ TEST_CASE("a broken machine file is refused with one sentence that names the key
           "[stages][clock]") {
   const std::string good = machine_json(find_machine("a100-80gb"));
   CHECK(refusal(good) == "");
-  CHECK(refusal("{") == "m.json is not JSON");
+  CHECK(refusal("") == "m.json is empty");
+  CHECK(refusal("{") == "m.json:1: this is not JSON; the text ends too early");
+  CHECK(refusal("{\n\"schema\": one\n}") == "m.json:2: this is not JSON");
+  CHECK(refusal(good.substr(0, good.size() / 2)).ends_with("not JSON; the text ends too early"));
   CHECK(refusal("[]") == "m.json: the text must be an object");
   CHECK(refusal(replaced(good, "\"memory_bandwidth\"", "\"memory_bandwith\"")) ==
         "m.json: rank.memory_bandwidth is missing");
@@ -86,6 +89,39 @@ TEST_CASE("a broken machine file is refused with one sentence that names the key
         "m.json: contention must be a number of at least 1, not 0.5");
   CHECK(refusal(replaced(good, "\"kind\": \"nvswitch\"", "\"kind\": \"token ring\"")) ==
         "m.json: link.kind must be nvswitch, nvlink, pcie or memory, not token ring");
+}
+
+TEST_CASE("a machine file's numbers have bounds that tell wrong units", "[stages][clock]") {
+  const std::string good = machine_json(find_machine("l4"));
+  const Machine l4 = find_machine("l4");
+  const auto with = [&](const auto& change) {
+    Machine m = l4;
+    change(m);
+    return refusal(machine_json(m));
+  };
+  CHECK(with([](Machine&) {}) == "");
+  CHECK(with([](Machine& m) { m.link.bandwidth = 64; }) ==
+        "m.json: link.bandwidth must be a number of bytes per second of at least 1e+06, not 64.0");
+  CHECK(with([](Machine& m) { m.link.bandwidth = -5; }).ends_with("at least 1e+06, not -5.0"));
+  CHECK(with([](Machine& m) { m.rank.half_flops = 121; }) ==
+        "m.json: rank.half_flops must be a number of operations per second of at least 1e+06, not "
+        "121.0");
+  CHECK(with([](Machine& m) { m.rank.launch = 5; }) ==
+        "m.json: rank.launch_seconds must be a number of seconds of at most 1, not 5.0");
+  CHECK(with([](Machine& m) { m.rank.memory_bytes = 1e30; }) ==
+        "m.json: rank.memory_bytes must be a number of bytes of at most 9e+18, not 1e+30");
+  CHECK(with([](Machine& m) { m.contention = 1e30; }) ==
+        "m.json: contention must be a number of at most 10, not 1e+30");
+  CHECK(with([](Machine& m) { m.network.bandwidth = 12.5; }) != "");
+  CHECK(with([](Machine& m) { m.host.disk_read = 3; }) != "");
+  CHECK(with([](Machine& m) { m.host.disk_read = 0; }) == "");  // it has none
+  CHECK(refusal(replaced(good, "\"schema\": 1", "\"schema\": 2")) ==
+        "m.json: schema must be 1, not 2");
+  CHECK(refusal(replaced(good, "24000000000.0", "1e400")) == "m.json: a number is too large");
+  CHECK(with([](Machine& m) {
+          m.name = "a\x1b[31mb";
+        }).starts_with("m.json: name has characters that control a terminal: a"));
+  CHECK(with([](Machine& m) { m.name = "two\nlines"; }) != "");
 }
 
 TEST_CASE("the points of a kernel must be sorted", "[stages][clock]") {
@@ -112,7 +148,11 @@ TEST_CASE("a machine that is not there is refused with the list", "[stages][cloc
     return "";
   };
   CHECK(message("h1000").starts_with("there is no machine 'h1000'; known are a100-40gb, "));
-  CHECK(message("./not_there.json") == "the machine ./not_there.json cannot be read");
+  CHECK(message("./not_there.json") ==
+        "the machine ./not_there.json cannot be read: No such file or directory");
+  CHECK(message("/tmp") == "/tmp is a folder, not a machine file");
+  CHECK(message("/dev/null") == "/dev/null is empty");
+  CHECK(message("/dev/zero") == "/dev/zero is larger than 16384 KiB: it cannot be a machine");
   const auto file = std::filesystem::temp_directory_path() / "zerolab_machine_test.json";
   std::ofstream(file) << machine_json(find_machine("l4"));
   CHECK(find_machine(file.string()).name == "l4");

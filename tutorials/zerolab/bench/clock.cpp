@@ -6,6 +6,7 @@
 #include "tensor/io/pending_file.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -182,7 +183,9 @@ int bench_clock(const ClockBenchOptions& options) {
   require_input(!options.force || !options.csv.empty(),
                 "--force replaces the file of --csv, which is not given");
   if (!options.csv.empty()) require_output_file(options.csv, "", options.force);
-  const std::vector<StepPrediction> predictions = predict_steps(published_steps());
+  const std::vector<StepPrediction> predictions = predict_steps(published_steps(), [] {
+    if (interrupt_requested()) throw Interrupted();
+  });
   if (!options.csv.empty()) {
     const std::string table = csv(predictions);
     PendingFile file(options.csv);
@@ -222,7 +225,7 @@ Examples:
   zerolab bench clock
   zerolab bench clock --csv steps.csv
 
-Exit codes: 0 fine, 2 usage)";
+Exit codes: 0 fine, 2 usage, 74 FILE cannot be written, 130 Ctrl-C)";
 
 }  // namespace
 

@@ -67,6 +67,7 @@ OffloadDevice read_offload(const std::string& text) {
 }
 
 std::vector<StageKind> read_stages(const std::string& text) {
+  if (text == "all") return all_stages();
   std::vector<StageKind> stages;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -281,9 +282,10 @@ void add_timeout_flag(Flags& flags, RunOptions& options) {
 }
 
 void add_stages_flag(Flags& flags, std::vector<StageKind>& stages) {
-  flags.value("--stages", "LIST",
-              "comma-separated: ddp,zero1,zero2,zero3 (default: these four)" + variants_help(),
-              [&](const auto& text) { stages = read_stages(text); });
+  flags.value(
+      "--stages", "LIST",
+      "comma-separated: ddp,zero1,zero2,zero3 (default: these four), or all" + variants_help(),
+      [&](const auto& text) { stages = read_stages(text); });
 }
 
 void add_model_flags(Flags& flags, RunOptions& options) {

@@ -70,7 +70,7 @@ StageKind read_stage(const std::string& text);
 // "bf16". Throws InputError with the list otherwise.
 Dtype read_precision(const std::string& text);
 OffloadDevice read_offload(const std::string& text);
-// "zero1,zero3": a list of them, returned in the order of the stages without doubles.
+// "zero1,zero3": a list of them, returned in the order of the stages without doubles; or "all".
 std::vector<StageKind> read_stages(const std::string& text);
 // "paper,deepspeed-1": presets, and with "paper" the stages that they change. Throws InputError.
 std::vector<StageKind> read_systems(const std::string& text);

@@ -12,6 +12,7 @@
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/plan/clock_section.h"
@@ -30,9 +31,10 @@ namespace {
 constexpr int kDefaultRanks = 4;
 constexpr int64_t kMostRanks = 1 << 20;  // nothing runs, so there may be many
 constexpr int64_t kDryMicroBatches = 3;  // their peaks repeat
+constexpr int64_t kLongDryRun = 2000;    // layers; shorter ones take no time
 
 struct PlanOptions : RunOptions {
-  std::vector<StageKind> stages = {kStages, kStages + 4};
+  std::vector<StageKind> stages;  // empty: the paper's four
   std::optional<double> parameters;
   std::optional<DeviceKind> as;
   SectionOptions sections;
@@ -146,10 +148,21 @@ std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
   return steps;
 }
 
-void write_new_file(const std::string& path, const std::string& text) {
-  OutputFile file(path, "", false);
+void write_file(const std::string& path, const std::string& text, bool force) {
+  OutputFile file(path, "", force);
   file.write_text(text);
   file.commit();
+}
+
+std::vector<StagePlan> plan_stages(const PlanOptions& options, const GptTrainingSpec& spec) {
+  std::vector<StagePlan> plans;
+  Progress progress(std::ssize(options.stages), options.clock.quiet);
+  for (const StageKind stage : options.stages) {
+    progress.item(str("memory and traffic of ", name(stage)));
+    plans.push_back(plan_stage(spec, stage, 0));
+  }
+  progress.clear();
+  return plans;
 }
 
 // What --machine adds to the plan. Returns whether a stage fits.
@@ -158,15 +171,17 @@ bool add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Ma
   const ClockFlags& flags = options.clock;
   const auto clocks = clock_stages(options.stages, spec, machine, flags);
   text += clock_text(clocks, spec, machine);
-  add_clock_json(json, clocks, machine);
+  add_clock_json(json, clocks, spec, machine);
   std::vector<PlanSection> sections;
-  if (flags.advise) sections.push_back(advice_section(spec, machine, flags));
+  if (flags.advise)
+    sections.push_back(advice_section(flags.advised.empty() ? options.stages : flags.advised, spec,
+                                      machine, flags));
   std::string csv;
   if (!flags.sweep_ranks.empty())
     sections.push_back(sweep_section(options.stages, spec, machine, flags, csv));
   add_sections(sections, text, json);
-  if (!flags.csv.empty()) write_new_file(flags.csv, csv);
-  if (!flags.trace.empty()) write_new_file(flags.trace, clock_trace(clocks, machine));
+  if (!flags.csv.empty()) write_file(flags.csv, csv, flags.force);
+  if (!flags.trace.empty()) write_file(flags.trace, clock_trace(clocks, machine), flags.force);
   return any_fits(clocks);
 }
 
@@ -184,6 +199,28 @@ DeviceKind planned_device(const PlanOptions& options) {
   return options.as.value_or(transport == Transport::nccl ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
+// The machine of --machine, if it is given. Throws UsageError if another flag contradicts it.
+std::optional<Machine> planned_machine(const PlanOptions& options, GptTrainingSpec& spec) {
+  const ClockFlags& flags = options.clock;
+  if (flags.machine.empty()) return std::nullopt;
+  const Machine machine = take_machine(flags, options.ranks_per_node, spec);
+  const char* has = spec.device == DeviceKind::cpu ? "CPUs" : "GPUs";
+  const bool as = options.as && *options.as != spec.device;
+  const Transport other = spec.device == DeviceKind::cpu ? Transport::nccl : Transport::mpi;
+  if (as || spec.transport == other)
+    throw UsageError(str("the ranks of ", machine.name, " are ", has, ", which contradicts ",
+                         as ? "--as" : "--backend", "; leave it out"));
+  std::vector<int> all = flags.sweep_ranks;
+  all.insert(all.begin(), spec.ranks);
+  for (const int ranks : all)
+    if (const int X = options.ranks_per_node; X > 0 && ranks > X && ranks % X != 0)
+      throw UsageError(
+          str("--ranks-per-node ", X, " does not divide ", ranks, " ranks into full nodes"));
+  for (const std::string& file : {flags.csv, flags.trace})
+    if (!file.empty()) OutputFile(file, "", flags.force);  // before the plan is made
+  return machine;
+}
+
 // Traffic is counted in bytes times ranks, in 64 bits.
 void require_countable(const GptTrainingSpec& spec) {
   const double parameters = double(spec.model.parameters());
@@ -193,12 +230,16 @@ void require_countable(const GptTrainingSpec& spec) {
       " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
 }
 
+int list_machines(bool json) {
+  std::fputs(machine_list(json).c_str(), stdout);
+  return kFine;
+}
+
 int plan(PlanOptions options) {
   require_machine(options.clock);
-  if (options.clock.list) {
-    std::fputs(machine_list().c_str(), stdout);
-    return kFine;
-  }
+  if (options.clock.list) return list_machines(options.json);
+  const bool listed = !options.stages.empty();
+  if (!listed) options.stages = {kStages, kStages + 4};
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
   RunOptions groups = options;
@@ -216,9 +257,7 @@ int plan(PlanOptions options) {
   spec.host_memory = options.host_memory;
   spec.transport = transport_of(options);
   spec.device = planned_device(options);
-  std::optional<Machine> machine;
-  if (!options.clock.machine.empty())
-    machine = take_machine(options.clock, options.ranks_per_node, spec);
+  const std::optional<Machine> machine = planned_machine(options, spec);
   require_threads_used(spec.device, options.threads,
                        loaded.config.offload_optimizer != OffloadDevice::none);
   set_compute_threads(options.threads);
@@ -229,8 +268,10 @@ int plan(PlanOptions options) {
   if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
   GptTrainingSpec limited = spec;
   if (machine && spec.host_memory == 0) limited.host_memory = host_memory_of_rank(spec, *machine);
-  std::vector<StagePlan> plans;
-  for (const StageKind stage : options.stages) plans.push_back(plan_stage(limited, stage, 0));
+  ClockFlags& clock = options.clock;
+  clock.quiet = options.quiet || spec.model.layers < kLongDryRun;
+  if (machine && !listed) clock.advised = advised_stages(spec, *machine);
+  const std::vector<StagePlan> plans = plan_stages(options, limited);
   bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
   std::string json = plan_json(plans, limited), text = plan_text(plans, limited, model.name);
   // Of stages that fit, the machine's clock knows which is the fastest.
@@ -277,7 +318,7 @@ Examples:
   zerolab plan --model gpt2 --ranks 8 --out plans/gpt2
 
 Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen,
-            74 an output could not be written)";
+            74 an output could not be written, 130 Ctrl-C)";
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "stages/train/gpt_spec.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/plan/clock_section.h"
 
 namespace zl::cli {
@@ -45,19 +46,21 @@ nlohmann::ordered_json json_of(const Settings& s) {
 
 class Advice {
  public:
-  Advice(const GptTrainingSpec& spec, const Machine& machine, const ClockFlags& options)
-      : spec_(spec), machine_(machine), options_(options) {}
+  Advice(const std::vector<StageKind>& stages, const GptTrainingSpec& spec, const Machine& machine,
+         const ClockFlags& options)
+      : stages_(stages), spec_(spec), machine_(machine), options_(options) {}
 
   PlanSection section() {
     try_all();
     std::ranges::stable_sort(tried_, {}, [](const Settings& s) { return s.time.times.seconds; });
     const auto best = std::ranges::find_if(tried_, &Settings::fits);
     if (best == tried_.end()) return {"advice", none_fits(), "null"};
-    std::string all =
-        str("\nThe fastest that fits ", gibibytes(spec_.device_memory), ": ", cli::text(*best),
-            ": ", milliseconds(best->time.times.seconds), " ms, ",
-            short_number(best->time.tokens_per_second()), " tokens per second and rank, ",
-            gibibytes(best->time.device_peak), ".\nWhy others lose:\n");
+    std::string all = str("\n", options_.overlap.value_or(true) ? "With" : "Without",
+                          " overlap, the fastest that fits ", gibibytes(spec_.device_memory), ": ",
+                          cli::text(*best), ": ", milliseconds(best->time.times.seconds), " ms, ",
+                          short_number(best->time.tokens_per_second()),
+                          " tokens per second and rank, ", gibibytes(best->time.device_peak),
+                          tried_.size() == 1 ? ".\n" : ".\nWhy others lose:\n");
     nlohmann::ordered_json json{{"fastest", json_of(*best)},
                                 {"others", nlohmann::ordered_json::array()}};
     for (const Settings& s : tried_) {
@@ -72,17 +75,27 @@ class Advice {
 
  private:
   void try_all() {
-    std::vector<StageKind> stages(std::begin(kStages), std::end(kStages));
-    if (spec_.ranks > machine_.ranks_per_node && spec_.ranks % machine_.ranks_per_node == 0)
-      stages.push_back(StageKind::hsdp);
-    for (const StageKind stage : stages)
+    std::vector<Settings> all;
+    for (const StageKind stage : stages_)
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
         for (const OffloadDevice offload : {OffloadDevice::none, OffloadDevice::cpu}) {
           if (offload == OffloadDevice::cpu &&
               (!shards_optimizer(stage) || machine_.host.link_bandwidth == 0))
             continue;
-          try_micro_batches({.stage = stage, .recompute = recompute, .offload = offload});
+          all.push_back({.stage = stage, .recompute = recompute, .offload = offload});
         }
+    std::exception_ptr refused;
+    Progress progress(std::ssize(all), options_.quiet);
+    for (const Settings& settings : all) {
+      progress.item(str(name(settings.stage), ", recompute ", name(settings.recompute)));
+      try {
+        try_micro_batches(settings);
+      } catch (const InputError&) {  // such as offload of a stage that has none
+        refused = std::current_exception();
+      }
+    }
+    progress.clear();
+    if (tried_.empty()) std::rethrow_exception(refused);
   }
 
   // Keeps the fastest that fits, or else the smallest.
@@ -93,7 +106,7 @@ class Advice {
       if (rows % B != 0) continue;
       if (interrupt_requested()) throw Interrupted();
       settings.micro_batch = B, settings.accumulation = rows / B;
-      settings.time = time_of(settings);
+      settings.time = time_of(settings, spec_.ranks);
       settings.fits = shortage(settings.time, spec_, machine_) == Shortage::none;
       const bool better =
           !kept || (settings.fits && settings.time.times.seconds < kept->time.times.seconds);
@@ -103,8 +116,9 @@ class Advice {
     tried_.push_back(*kept);
   }
 
-  StepTime time_of(const Settings& settings) const {
+  StepTime time_of(const Settings& settings, int ranks) const {
     GptTrainingSpec s = spec_;
+    s.ranks = ranks;
     const GptTrainingSpec model = gpt_spec(s.model, s.window, settings.recompute);
     s.make_model = model.make_model;
     s.checkpointed_rows = model.checkpointed_rows;
@@ -112,39 +126,67 @@ class Advice {
     s.engine.accumulation = settings.accumulation;
     s.engine.stage = settings.stage;
     s.engine.offload_optimizer = settings.offload;
-    if (settings.stage == StageKind::hsdp) {
-      s.engine.ranks_per_node = machine_.ranks_per_node;
-      s.engine.replicas = s.ranks / machine_.ranks_per_node;
-    }
     set_overlap(s.engine, options_.overlap.value_or(true));
     return clock_step(s, machine_, options_.stragglers);
   }
 
   std::string reason(const Settings& s, const Settings& best) const {
-    if (!s.fits && s.time.device_peak > spec_.device_memory)
+    if (!s.fits) return lack(s);
+    const ClockTimes more = s.time.times - best.time.times;
+    const std::string seconds = milliseconds(more.seconds);
+    if (milliseconds(s.time.times.seconds) == milliseconds(best.time.times.seconds))
+      return str("takes as long", s.time.device_peak > best.time.device_peak
+                                      ? str(", and ", gibibytes(s.time.device_peak), " of memory")
+                                      : "");
+    const char* why = s.recompute > best.recompute ? " (more activations are computed again)"
+                      : s.offload != best.offload  ? " and copies to and from the host"
+                                                   : "";
+    std::vector<std::string> parts;
+    const auto part = [&](double longer, const std::string& what) {
+      const double size = std::abs(longer);
+      if (size < 0.02 * more.seconds) return;
+      parts.push_back(str(milliseconds(size), longer > 0 ? " ms more " : " ms less ", what));
+    };
+    part(more.compute - more.launches, str("in kernels", why));
+    part(more.launches, "waiting for launches");
+    part(more.exposed, "waiting for communication");
+    std::string text = seconds + " ms longer";
+    for (const std::string& p : parts) text += (&p == &parts.front() ? ": " : ", ") + p;
+    return text;
+  }
+
+  // What settings that do not fit need.
+  std::string lack(const Settings& s) const {
+    const Shortage short_of = shortage(s.time, spec_, machine_);
+    if (short_of == Shortage::device_memory)
       return str("needs ", gibibytes(s.time.device_peak), ", ",
                  gibibytes(s.time.device_peak - spec_.device_memory), " too much");
-    if (!s.fits) return str("needs ", gibibytes(s.time.host_peak), " of host memory for each rank");
-    const ClockTimes more = s.time.times - best.time.times;
-    const double kernels = more.compute - more.launches;
-    const std::string longer = str(milliseconds(more.seconds), " ms longer: ");
-    if (more.exposed >= std::max(kernels, more.launches))
-      return str(longer, milliseconds(more.exposed), " ms of it waiting for communication");
-    if (more.launches > kernels)
-      return str(longer, milliseconds(more.launches), " ms of it waiting for launches");
-    const char* why = s.recompute > best.recompute ? ", which compute more activations again"
-                      : s.offload != best.offload  ? ", with copies to and from the host"
-                                                   : "";
-    return str(longer, milliseconds(kernels), " ms of it in kernels", why);
+    return str("needs ",
+               gibibytes(short_of == Shortage::disk ? s.time.disk_peak : s.time.host_peak), " of ",
+               name(short_of), " for each rank, and there is less");
   }
 
   std::string none_fits() const {
     const Settings& least =
         *std::ranges::min_element(tried_, {}, [](const Settings& s) { return s.time.device_peak; });
-    return str("\nNothing fits ", gibibytes(spec_.device_memory), ". Least needs ",
-               cli::text(least), ": ", gibibytes(least.time.device_peak), ". Try more ranks.\n");
+    return str("\nNothing fits ", gibibytes(spec_.device_memory),
+               ". What needs least on the device, ", cli::text(least), ", ", lack(least), ". ",
+               more_ranks(least), "\n");
   }
 
+  // From how many ranks on these settings fit.
+  std::string more_ranks(const Settings& settings) const {
+    constexpr int kMost = 1 << 16;
+    if (machine_.network.ports == 0 || settings.time.tokens == 0) return "The machine is one node.";
+    for (int ranks = 2 * spec_.ranks; ranks <= kMost; ranks *= 2) {
+      if (interrupt_requested()) throw Interrupted();
+      if (shortage(time_of(settings, ranks), spec_, machine_) == Shortage::none)
+        return str("It fits on ", ranks, " ranks.");
+    }
+    return "More ranks do not help: what is not sharded is too large.";
+  }
+
+  const std::vector<StageKind>& stages_;
   const GptTrainingSpec& spec_;
   const Machine& machine_;
   const ClockFlags& options_;
@@ -153,9 +195,17 @@ class Advice {
 
 }  // namespace
 
-PlanSection advice_section(const GptTrainingSpec& spec, const Machine& machine,
-                           const ClockFlags& options) {
-  return Advice(spec, machine, options).section();
+std::vector<StageKind> advised_stages(const GptTrainingSpec& spec, const Machine& machine) {
+  std::vector<StageKind> stages(std::begin(kStages), std::end(kStages));
+  const int X = machine.ranks_per_node;
+  if (spec.ranks > X && spec.ranks % X == 0 && !spec.engine.reproducible)
+    stages.push_back(StageKind::hsdp);
+  return stages;
+}
+
+PlanSection advice_section(const std::vector<StageKind>& stages, const GptTrainingSpec& spec,
+                           const Machine& machine, const ClockFlags& options) {
+  return Advice(stages, spec, machine, options).section();
 }
 
 }  // namespace zl::cli

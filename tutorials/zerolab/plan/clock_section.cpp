@@ -5,6 +5,7 @@
 #include "stages/predict/clock/expected_error.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/report/stage_table.h"
 
 namespace zl::cli {
@@ -16,44 +17,69 @@ std::string milliseconds_of(double seconds) { return milliseconds(seconds) + " m
 std::string percent(double share) { return format("%.1f %%", 100 * share); }
 
 // The machine with a part of it twice as fast.
-enum class Faster { gpus, links, host };
-Machine faster(Machine m, Faster part) {
-  if (part == Faster::host) m.rank.launch /= 2;
-  if (part == Faster::gpus) {
+Machine faster(Machine m, Part part) {
+  if (part == Part::launches) m.rank.launch /= 2;
+  if (part == Part::kernels) {
     m.rank.f32_flops *= 2, m.rank.half_flops *= 2, m.rank.memory_bandwidth *= 2;
+    m.rank.vector_rate *= 2;
     for (KernelTimes& k : m.rank.kernels)
       for (KernelTimes::Point& p : k.points) p.seconds /= 2;
   }
-  if (part == Faster::links) {
+  if (part == Part::links) {
     m.link.bandwidth *= 2, m.network.bandwidth *= 2, m.network.hop /= 2;
     for (CollectiveRow& row : m.collectives)
       row.terms = {row.terms.alpha / 2, row.terms.root / 2, row.terms.bus * 2};
   }
+  if (part == Part::copies) {
+    m.host.link_bandwidth *= 2, m.host.memory_bandwidth *= 2;
+    m.host.disk_read *= 2, m.host.disk_write *= 2;
+  }
   return m;
 }
 
+StepLimit limit_of(const GptTrainingSpec& spec, const Machine& machine,
+                   const Stragglers& stragglers) {
+  std::optional<StepLimit> most;
+  for (const Part part : {Part::kernels, Part::links, Part::launches, Part::copies}) {
+    const double seconds = clock_step(spec, faster(machine, part), stragglers).times.seconds;
+    if (!most || seconds < most->seconds) most = {part, seconds};
+  }
+  return *most;
+}
+
+const char* name(Part part) {
+  static constexpr const char* names[] = {"kernels", "links", "launches", "copies"};
+  return names[size_t(part)];
+}
+
 // What limits a step, and what a machine would bring that is better there.
-std::string verdict(const StageClock& clock, const GptTrainingSpec& spec, const Machine& machine,
-                    bool several_nodes) {
+std::string limit_text(const StageClock& clock, bool several_nodes) {
   const ClockTimes& t = clock.as_configured.times;
-  const double kernels = t.compute - t.launches;
-  const bool calls = t.exposed > std::max(kernels, t.launches), host = t.launches > kernels;
-  const Faster part = calls ? Faster::links : host ? Faster::host : Faster::gpus;
-  const char* what = calls  ? several_nodes ? "communication limits it" : "the links limit it"
-                     : host ? "the host's launches limit it"
-                            : "the kernels limit it";
-  const double share = (calls ? t.exposed : host ? t.launches : kernels) / t.seconds;
-  GptTrainingSpec same = spec;
-  same.engine.stage = clock.stage;
-  const double then = clock_step(same, faster(machine, part)).times.seconds;
+  if (clock.limit.seconds > 0.99 * t.seconds)
+    return "nothing limits it alone: no part at twice the speed would bring 1 %";
+  const auto text = [&](const char* what, double seconds, const char* better) {
+    return str(what, " (", percent(seconds / t.seconds), "), ", better, " would bring ",
+               milliseconds_of(clock.limit.seconds));
+  };
+  switch (clock.limit.part) {
+    case Part::kernels:
+      return text("the kernels limit it", t.compute - t.launches, "kernels of twice the speed");
+    case Part::links:
+      return text(several_nodes ? "communication limits it" : "the links limit it", t.exposed,
+                  "links of twice the speed");
+    case Part::launches:
+      return text("the host's launches limit it", t.launches, "launches of half the time");
+    case Part::copies: break;
+  }
+  return str("copies and work on the host limit it, those of twice the speed would bring ",
+             milliseconds_of(clock.limit.seconds));
+}
+
+std::string verdict(const StageClock& clock, bool several_nodes) {
   return str(
-      name(clock.stage), ": ", milliseconds_of(t.seconds), ", ",
+      name(clock.stage), ": ", milliseconds_of(clock.as_configured.times.seconds), ", ",
       clock.lacks == Shortage::none ? "fits" : str("does not fit: too little ", name(clock.lacks)),
-      "; ", what, " (", percent(share), "), ",
-      calls  ? "links of twice the speed"
-      : host ? "launches of half the time"
-             : "kernels of twice the speed",
-      " would bring ", milliseconds_of(then), ".\n");
+      "; ", limit_text(clock, several_nodes), ".\n");
 }
 
 // The fastest stage that fits; "" if none does, which the plan says.
@@ -68,8 +94,9 @@ std::string choice(const std::vector<StageClock>& clocks) {
                                fit.size() == 1 ? "only one listed" : "fastest", " that fits, with ",
                                milliseconds_of(seconds(fit[0])), " for a step");
   if (fit.size() == 1) return text + ".\n";
+  const double longer = seconds(fit[1]) / seconds(fit[0]) - 1;
   return text + str("; ", name(fit[1]->stage), " is next and takes ",
-                    percent(seconds(fit[1]) / seconds(fit[0]) - 1), " longer.\n");
+                    longer < 0.0005 ? "as long" : percent(longer) + " longer", ".\n");
 }
 
 Json times_json(const StepTime& time) {
@@ -91,7 +118,15 @@ Json by_name(const std::map<std::string, double>& seconds) {
 
 }  // namespace
 
-std::string machine_list() {
+std::string machine_list(bool json) {
+  if (json) {
+    Json machines = Json::array();
+    for (const Machine& m : shipped_machines())
+      machines.push_back(
+          {{"name", m.name}, {"title", m.title}, {"ranks_per_node", m.ranks_per_node}});
+    return json_text(
+        Json{{"schema", 1}, {"command", "plan"}, {"ok", true}, {"machines", machines}});
+  }
   std::string text;
   size_t widest = 0;
   for (const Machine& m : shipped_machines()) widest = std::max(widest, m.name.size());
@@ -129,10 +164,14 @@ std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
                                      const GptTrainingSpec& spec, const Machine& machine,
                                      const ClockFlags& options) {
   std::vector<StageClock> clocks;
+  Progress progress(std::ssize(stages), options.quiet);
   for (const StageKind stage : stages) {
+    progress.item(str("a step of ", name(stage), " on ", machine.name));
     GptTrainingSpec s = spec;
     s.engine.stage = stage;
-    StageClock clock{.stage = stage, .as_configured = clock_step(s, machine, options.stragglers)};
+    StageClock clock{.stage = stage,
+                     .as_configured = clock_step(s, machine, options.stragglers),
+                     .limit = limit_of(s, machine, options.stragglers)};
     for (const bool on : {true, false}) {
       set_overlap(s.engine, on);
       (on ? clock.with_overlap : clock.without_overlap) =
@@ -141,6 +180,7 @@ std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
     clock.lacks = shortage(clock.as_configured, spec, machine);
     clocks.push_back(std::move(clock));
   }
+  progress.clear();
   return clocks;
 }
 
@@ -167,7 +207,7 @@ std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingS
             [](const StageClock& c) { return short_number(c.as_configured.tokens_per_second()); });
   table.row("MFU", [](const StageClock& c) { return percent(c.as_configured.mfu); });
   text += table.text() + "\n" + choice(clocks);
-  for (const StageClock& clock : clocks) text += verdict(clock, spec, machine, nodes > 1);
+  for (const StageClock& clock : clocks) text += verdict(clock, nodes > 1);
   const ExpectedError expected = expected_step_error(machine_data(machine), spec.ranks);
   return text + str("Expected error of these times: ", percent(expected.error),
                     expected.order_only ? "; on so many ranks trust only their order" : "",
@@ -175,14 +215,18 @@ std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingS
 }
 
 void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,
-                    const Machine& machine) {
+                    const GptTrainingSpec& spec, const Machine& machine) {
   Json document = Json::parse(json);
+  const ExpectedError expected = expected_step_error(machine_data(machine), spec.ranks);
+  document["expected_error"] = {{"share", expected.error}, {"order_only", expected.order_only}};
   document["machine"] = {
       {"name", machine.name}, {"title", machine.title}, {"ranks_per_node", machine.ranks_per_node}};
   for (size_t i = 0; i < clocks.size(); ++i) {
     Json& stage = document["stages"][i];
     stage.update(times_json(clocks[i].as_configured));
     stage["fits"] = clocks[i].lacks == Shortage::none;
+    stage["limit"] = {{"part", name(clocks[i].limit.part)},
+                      {"seconds_per_step_at_twice_the_speed", clocks[i].limit.seconds}};
     stage["kernel_seconds"] = by_name(clocks[i].as_configured.kernels);
     stage["collective_seconds"] = by_name(clocks[i].as_configured.calls);
     stage["overlap"] = {{"on", times_json(clocks[i].with_overlap)},

@@ -1,7 +1,9 @@
 #include <nlohmann/json.hpp>
 
+#include "stages/predict/clock/expected_error.h"
 #include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/plan/clock_section.h"
 
@@ -25,14 +27,19 @@ PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainin
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   csv =
       "ranks,stage,seconds_per_step,compute_seconds,communication_seconds,"
-      "exposed_communication_seconds,tokens_per_second_per_rank,mfu,peak_bytes\n";
+      "exposed_communication_seconds,tokens_per_second_per_rank,mfu,peak_bytes,fits,"
+      "expected_error\n";
   TextTable table;
   std::vector<std::string> titles = {"ranks"};
   for (const StageKind stage : stages) titles.push_back(name(stage));
+  titles.push_back("expected error");
   table.row(titles);
+  Progress progress(std::ssize(options.sweep_ranks) * std::ssize(stages), options.quiet);
   for (const int ranks : options.sweep_ranks) {
     std::vector<std::string> row = {std::to_string(ranks)};
+    const ExpectedError expected = expected_step_error(machine_data(machine), ranks);
     for (const StageKind stage : stages) {
+      progress.item(str("a step of ", name(stage), " on ", plural(ranks, "rank")));
       GptTrainingSpec s = spec;
       s.ranks = ranks;
       s.engine.stage = stage;
@@ -44,23 +51,34 @@ PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainin
       }
       const StepTime time = clock_step(s, machine, options.stragglers);
       const ClockTimes& t = time.times;
-      row.push_back(milliseconds(t.seconds) +
-                    (shortage(time, s, machine) == Shortage::none ? "" : " *"));
+      const bool fits = shortage(time, s, machine) == Shortage::none;
+      row.push_back(milliseconds(t.seconds) + (fits ? "" : " *"));
       json.push_back({{"ranks", ranks},
                       {"stage", name(stage)},
                       {"seconds_per_step", t.seconds},
+                      {"compute_seconds", t.compute},
+                      {"communication_seconds", t.communication},
                       {"exposed_communication_seconds", t.exposed},
                       {"tokens_per_second_per_rank", time.tokens_per_second()},
-                      {"peak_bytes", time.device_peak}});
-      csv +=
-          str(ranks, ",", name(stage), ",", t.seconds, ",", t.compute, ",", t.communication, ",",
-              t.exposed, ",", time.tokens_per_second(), ",", time.mfu, ",", time.device_peak, "\n");
+                      {"mfu", time.mfu},
+                      {"peak_bytes", time.device_peak},
+                      {"fits", fits},
+                      {"expected_error", expected.error}});
+      csv += str(ranks, ",", name(stage));
+      for (const double number :
+           {t.seconds, t.compute, t.communication, t.exposed, time.tokens_per_second(), time.mfu})
+        csv += "," + digits(number, 17);
+      csv += str(",", time.device_peak, ",", fits ? "yes" : "no", ",", expected.error, "\n");
     }
+    row.push_back(format("%.0f %%", 100 * expected.error) + (expected.order_only ? " +" : ""));
     table.row(row);
   }
+  progress.clear();
   return {"sweep",
           str("\nMilliseconds of a step on ", machine.name,
-              " by number of ranks (*: does not fit; -: ranks that cannot be grouped):\n\n",
+              " by number of ranks (*: does not fit; -: not several full nodes to group;\n+: on so "
+              "many "
+              "ranks trust only the order):\n\n",
               table.text()),
           json.dump()};
 }
