@@ -23,7 +23,7 @@ constexpr int stage_lines = 80, lesson_lines = 150;
 constexpr int folder_files = 22;  // .h, .cpp and .cu of the folder itself, outside tests
 // Outside tests: of the library, the program and the lessons (the aim is 27,500); of the exercises
 // and their grader.
-constexpr int all_lines = 65'000, exercise_lines = 10'800;
+constexpr int all_lines = 65'000, exercise_lines = 11'500;
 
 // Folders that have more files than that, and how many they may have.
 const std::map<std::string, int> large_folders = {{"tensor", 23},

@@ -151,9 +151,12 @@ TEST_CASE("exercise 09 tells right, wrong and dishonest files apart", "[exercise
 TEST_CASE("exercise 10 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
   check_solutions("10");
 }
+TEST_CASE("exercise 11 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
+  check_solutions("11");
+}
 
-TEST_CASE("the exercises are 01 to 10, and their points add up to 100", "[exercises]") {
-  REQUIRE(all_exercises().size() == 10);
+TEST_CASE("the exercises are 01 to 11, and their points add up to 100", "[exercises]") {
+  REQUIRE(all_exercises().size() == 11);
   for (size_t k = 0; k < all_exercises().size(); ++k) {
     const Exercise& exercise = all_exercises()[k];
     CAPTURE(exercise.name);

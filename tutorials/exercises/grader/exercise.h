@@ -54,6 +54,7 @@ Exercise exercise_07();
 Exercise exercise_08();
 Exercise exercise_09();
 Exercise exercise_10();
+Exercise exercise_11();
 
 const std::vector<Exercise>& all_exercises();
 // By number or name: "5", "05", "05_zero1". Throws InputError with the nearest name.

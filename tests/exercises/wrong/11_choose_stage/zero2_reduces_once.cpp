@@ -1,0 +1,77 @@
+// diagnosis: zero2 reduces once per step
+// check: several micro-batches
+// Exercise 11: choose a stage.
+#include <algorithm>
+
+#include "tutorials/exercises/11_choose_stage/choose_stage.h"
+
+namespace zl::exercises {
+namespace {
+
+int64_t padded(int64_t n, int ranks) {
+  const int64_t step = 16 * ranks;
+  return (n + step - 1) / step * step;
+}
+
+struct Sizes {  // [n] with padding
+  explicit Sizes(const Training& t) {
+    for (size_t i = 0; i < t.units.size(); ++i) {
+      const int64_t n = padded(t.units[i], t.ranks);
+      all += n;
+      if (i == 0) root = n;
+      if (i > 0) block = std::max(block, n);
+    }
+  }
+  int64_t all = 0, root = 0, block = 0;
+};
+
+int64_t element_bytes(const Training& t) { return t.mixed ? 2 : 4; }
+
+}  // namespace
+
+int64_t kept_bytes(const Training& training, int stage) {
+  const int64_t all = Sizes(training).all, shard = all / training.ranks;
+  const int64_t parameters = stage >= 3 ? shard : all, gradients = stage >= 2 ? shard : all;
+  const int64_t updated = stage >= 1 ? shard : all, optimizer = training.mixed ? 12 : 8;
+  return (parameters + gradients) * element_bytes(training) + updated * optimizer;
+}
+
+int64_t peak_bytes(const Training& training, int stage) {
+  const Sizes sizes(training);
+  const int64_t full = (sizes.root + sizes.block) * element_bytes(training);
+  const int64_t gradients = stage >= 2 ? full : 0, parameters = stage >= 3 ? full : 0;
+  return kept_bytes(training, stage) + gradients + parameters;
+}
+
+int64_t sent_bytes(const Training& training, int stage) {
+  const Sizes sizes(training);
+  const int64_t each = training.micro_batches;
+  int64_t passes = 2 * sizes.all;
+  if (stage == 2) passes = 2 * sizes.all;
+  if (stage == 3) passes = each * (3 * sizes.all - sizes.root);
+  return passes / training.ranks * (training.ranks - 1) * element_bytes(training);
+}
+
+double step_seconds(const Cluster& cluster, const Training& training, int stage) {
+  double parameters = 0;
+  for (const int64_t n : training.units) parameters += double(n);
+  const double tokens = double(training.tokens) * double(training.micro_batches);
+  const bool one_node = training.ranks <= cluster.gpus_per_node;
+  const double rate = one_node ? cluster.node_bandwidth : cluster.network_bandwidth;
+  return 6 * parameters * tokens / cluster.rate + double(sent_bytes(training, stage)) / rate;
+}
+
+std::optional<int> choose_stage(const Cluster& cluster, const Training& training) {
+  std::optional<int> best;
+  double least = 0;
+  for (int stage = 0; stage <= 3; ++stage) {
+    if (peak_bytes(training, stage) > cluster.memory) continue;
+    const double seconds = step_seconds(cluster, training, stage);
+    if (best && seconds >= least) continue;
+    best = stage;
+    least = seconds;
+  }
+  return best;
+}
+
+}  // namespace zl::exercises
