@@ -27,12 +27,12 @@ class FingerprintCheck {
   virtual void set_state(int64_t record, CallState state) = 0;
   virtual std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
                                                      const EventStream& events) = 0;
-  // Returns when all ranks have given the transport the collective that require_same_call() was
-  // for. Ranks that share a process must wait for this before they allocate memory or launch a
-  // kernel for the first time: those calls hold the driver's lock until the GPUs are idle, and a
-  // GPU that waits for a rank that needs this lock never becomes idle (nccl#744, nccl#787).
-  // Processes do not share these locks.
-  virtual void wait_until_issued(const Call&) {}
+  // Calls issue(), which gives the transport collectives that all ranks have made. Ranks that share
+  // a process issue together: this calls issue() when all of them are here and no thread is in a
+  // call that holds the driver's lock until GPUs are idle, and returns when all have issued
+  // (tensor/platform/driver_turns.h). So the next kernel, which may have to be loaded, does not
+  // come before. Processes do not share this lock.
+  virtual void issue_together(const Call&, const std::function<void()>& issue) { issue(); }
   // As Communicator::compare_calls_only_on_timeout(). Must do nothing for ranks that share a
   // process: what a rank allocates before a call is then allocated before any rank gives the
   // transport that call.

@@ -266,16 +266,18 @@ void NcclCommunicator::issue_matched() {
 }
 
 void NcclCommunicator::issue(const std::vector<Operation*>& operations) {
-  try {
-    if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
-    enqueue(operations);
-  } catch (const std::exception& error) {
-    for (Operation* op : operations) op->state = Operation::State::issued;  // a part of it may be
-    fail(operations.front()->call, error.what());
-  }
-  const Operation& first = *operations.front();
-  if (first.moved && !first.call.point_to_point())
-    check(first.call, [&] { others_.wait_until_issued(first.call); });
+  const Call& first = operations.front()->call;
+  const auto give_to_nccl = [&] {
+    try {
+      if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
+      enqueue(operations);
+    } catch (const std::exception& error) {
+      for (Operation* op : operations) op->state = Operation::State::issued;  // a part of it may be
+      fail(first, error.what());
+    }
+  };
+  if (first.point_to_point()) return give_to_nccl();
+  check(first, [&] { others_.issue_together(first, give_to_nccl); });
 }
 
 // NCCL needs the stream for itself until it has taken a group, and kernels that read what a group

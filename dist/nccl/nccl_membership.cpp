@@ -7,6 +7,7 @@
 #include "dist/ordered/ordered_reduction.h"
 #include "dist/wire.h"
 #include "tensor/error.h"
+#include "tensor/platform/driver_turns.h"
 
 namespace zl {
 
@@ -55,7 +56,10 @@ void NcclCommunicator::join() {
   const Call joining{
       .kind = Collective::barrier, .name = "joining NCCL", .has_deadline = false, .group = group()};
   ranks_per_machine_ = zl::ranks_per_machine(do_all_gather_object(join_.machine, joining));
-  join_or_leave(joining.name, [&] { handle_.join(join_); });
+  join_or_leave(joining.name, [&] {
+    const DriverCall allocates;
+    handle_.join(join_);
+  });
   // All ranks wait here until NCCL has connected them: an allocation before that could hold the
   // driver's lock and stop another rank's launch.
   (void)do_all_gather_object("", joining);

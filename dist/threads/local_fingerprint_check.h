@@ -6,6 +6,7 @@
 
 #include "dist/fingerprint_check.h"
 #include "dist/threads/rendezvous.h"
+#include "tensor/platform/driver_turns.h"
 
 namespace zl {
 
@@ -19,8 +20,15 @@ class LocalFingerprintCheck final : public FingerprintCheck {
   int64_t require_same_call(const Call& call, const EventStream& events) override {
     return at(call).require_same_call(rank_in(call), call, events);
   }
-  void wait_until_issued(const Call& call) override {
-    at(call).wait_until_issued(rank_in(call), call);
+  void issue_together(const Call& call, const std::function<void()>& issue) override {
+    const auto wait_for_all = [&] { at(call).wait_for_issuers(rank_in(call), call); };
+    wait_for_all();  // before that a rank may allocate, and would wait for this one's turn
+    {
+      const IssueTurn turn;
+      wait_for_all();  // all have their turn
+      issue();
+    }
+    wait_for_all();
   }
   void set_state(int64_t record, CallState state) override {
     rendezvous_.set_state(rank_, record, state);

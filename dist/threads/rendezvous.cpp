@@ -71,7 +71,7 @@ int64_t Rendezvous::require_same_call(int rank, const Call& call, const EventStr
   return slots_[size_t(rank)].record;
 }
 
-void Rendezvous::wait_until_issued(int rank, const Call& call) {
+void Rendezvous::wait_for_issuers(int rank, const Call& call) {
   const uint32_t round = issued_.arrive();
   Gate::State state = issued_.spin(round, spins_);
   fail_if_a_rank_ended(issued_, round, rank, call);

@@ -7,7 +7,7 @@
 // buffers without waiting. A rank that fails there still comes to the second gate, so that gate
 // always opens, and no rank leaves before it does. So a rank that fails never frees memory that
 // another rank reads: failures are noticed only at a first gate. Transports that move data
-// themselves use a third gate: it opens when all ranks have issued the call.
+// themselves use a third gate: before ranks issue the call, and when they have.
 //
 // A group of ranks has a rendezvous with separate gates and queues. It shares the rest with that of
 // the run: failure, flight recorders, and which ranks have ended. Ranks are numbered as in the
@@ -84,10 +84,10 @@ class Rendezvous {
   // Returns when all ranks have come here. Every enter that returned must be followed by it.
   void leave(int rank) noexcept;
 
-  // For transports that move the data themselves; these three guard no buffers. As the functions of
-  // the same names in FingerprintCheck.
+  // For transports that move the data themselves; these guard no buffers. As the functions of the
+  // same names in FingerprintCheck.
   int64_t require_same_call(int rank, const Call& call, const EventStream& events);
-  void wait_until_issued(int rank, const Call& call);
+  void wait_for_issuers(int rank, const Call& call);  // until all ranks are here
   void set_state(int rank, int64_t record, CallState state) {
     ranks_[size_t(rank)].flight.change(record, state);
   }

@@ -4,6 +4,7 @@
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cuda/launch.h"
+#include "tensor/platform/driver_turns.h"
 #include "tensor/platform/gpus.h"
 
 namespace zl::ZEROLAB_CUDA {
@@ -138,13 +139,17 @@ class PinnedBackend final : public CpuBackend {
  public:
   int64_t segment() const override { return GpuOptions().segment; }
   void* allocate(int64_t bytes) override {
+    const DriverCall allocates;
     void* segment = nullptr;
     if (cudaHostAlloc(&segment, size_t(bytes), cudaHostAllocPortable) == cudaSuccess)
       return segment;
     cudaGetLastError();
     return nullptr;
   }
-  void release(void* segment, int64_t) noexcept override { cudaFreeHost(segment); }
+  void release(void* segment, int64_t) noexcept override {
+    const DriverCall frees;
+    cudaFreeHost(segment);
+  }
 };
 
 }  // namespace
@@ -168,7 +173,9 @@ Gpus find_gpus(int open) {
   if (open > 0 && cudaSetDevice(current) != cudaSuccess) cudaGetLastError();
   if (std::none_of(found.gpus.begin(), found.gpus.end(),
                    [](const Gpu& gpu) { return gpu.problem.empty(); })) {
-    found.problem = str("GPU 0 (", found.gpus[0].name, ") cannot be used: ", found.gpus[0].problem);
+    found.problem =
+        str(count > 1 ? str("none of ", count, " GPUs can be used; ") : "", "GPU 0 (",
+            found.gpus[0].name, ")", count > 1 ? ": " : " cannot be used: ", found.gpus[0].problem);
     found.cure = "run zerolab doctor, which says this for every GPU";
     found.broken = true;
   }

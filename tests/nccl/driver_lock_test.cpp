@@ -15,38 +15,58 @@ using namespace zl::test;
 
 namespace {
 
+using namespace std::chrono_literals;
+using K = Fault::Kind;
 using Program = std::function<void(Rank&, const Tensor&)>;
 
-// What ends a run of two ranks on a GPU each; "" if it ends well. Rank 1 calls `first` before it
-// gives NCCL its part of a call.
-std::string run_with(const std::function<void()>& first, const Program& program) {
-  const cuda_on_cpu::EmulatedMachine machine({});
-  FakeNccl fake({}, 22809, Streams::emulated);
-  const NcclApi api = fake.api();
+// What ends a run of these ranks on a GPU each; "" if it ends well.
+std::string run_of(int ranks, const std::function<void(Rank&)>& program,
+                   std::vector<Fault> faults = {}, decltype(NcclApi::get_unique_id) id = {}) {
+  const cuda_on_cpu::EmulatedMachine machine({.gpus = ranks});
+  FakeNccl fake(std::move(faults), 22809, Streams::emulated);
+  NcclApi api = fake.api();
+  if (id) api.get_unique_id = id;
   try {
-    run_nccl_ranks(2,
+    run_nccl_ranks(ranks,
                    [&](Communicator& comm) {
                      RankBackends backends{cuda_on_cpu::make_gpu_backend(comm.rank()),
                                            cuda_on_cpu::make_pinned_backend()};
                      Rank rank(comm, {}, std::move(backends));
-                     const Tensor t = rank.filled(64, 1);
-                     comm.barrier(kName).wait();
-                     if (comm.rank() == 1)
-                       comm.events().listen([&](const Event& event) {
-                         if (event.kind == EventKind::collective_met) first();
-                       });
-                     program(rank, t);
+                     program(rank);
+                     rank.memory.backend().synchronize();
                    },
-                   within(std::chrono::seconds(20)), {.api = &api});
+                   within(20s), {.api = &api});
   } catch (const std::exception& error) {
     return error.what();
   }
   return fake.misuse();
 }
 
+// Two ranks. Rank 1 calls `first` before it gives NCCL its part of a call.
+std::string run_with(const std::function<void()>& first, const Program& program) {
+  return run_of(2, [&](Rank& rank) {
+    const Tensor t = rank.filled(64, 1);
+    rank.comm.barrier(kName).wait();
+    if (rank.comm.rank() == 1)
+      rank.comm.events().listen([&](const Event& event) {
+        if (event.kind == EventKind::collective_met) first();
+      });
+    program(rank, t);
+  });
+}
+
+// A call that needs the driver alone, until all GPUs are idle.
+void allocate_more(Rank& rank) { (void)rank.empty(int64_t(16) << 20); }  // more than a segment
+
+void multiply(Rank& rank) {
+  const Tensor a = rank.empty(12).view({3, 4}), b = rank.empty(8).view({2, 4}),
+               out = rank.empty(6).view({3, 2});
+  kernel::matmul(a, Transpose::no, b, Transpose::yes, out);
+}
+
 // Rank 1 comes 100 ms late.
 std::string late_rank(const Program& program) {
-  return run_with([] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }, program);
+  return run_with([] { std::this_thread::sleep_for(100ms); }, program);
 }
 
 }  // namespace
@@ -55,22 +75,71 @@ TEST_CASE("the kernels that run behind an operation of NCCL are loaded before it
   require_emulator();
   CHECK(late_rank([](Rank& rank, const Tensor& t) {
           rank.comm.all_reduce(t, Reduction::mean, kName).wait();
-          rank.memory.backend().synchronize();
         }) == "");
 }
 
 TEST_CASE("a rank may allocate and launch new kernels while NCCL waits for another rank",
           "[nccl]") {
   require_emulator();
-  const int what = GENERATE(0, 1, 2);
+  const int what = GENERATE(0, 1, 2, 3);
   CAPTURE(what);
   CHECK(late_rank([&](Rank& rank, const Tensor& t) {
           Work work = rank.comm.all_gather(t, kName);
           if (what == 0) kernel::gelu(rank.empty(64), rank.empty(64));
-          if (what == 1) (void)rank.empty(int64_t(16) << 20);  // more than a segment
-          if (what == 2) (void)rank.filled(1000, 2);           // by way of new pinned memory
+          if (what == 1) allocate_more(rank);
+          if (what == 2) (void)rank.filled(1000, 2);  // by way of new pinned memory
+          if (what == 3) multiply(rank);              // cuBLAS loads a kernel for each shape
           work.wait();
-          rank.memory.backend().synchronize();
+        }) == "");
+}
+
+TEST_CASE("a rank may allocate within a group of calls", "[nccl]") {
+  require_emulator();
+  CHECK(run_of(2, [](Rank& rank) {
+          const Tensor t = rank.filled(64, 1);
+          rank.comm.barrier(kName).wait();
+          rank.comm.begin_group();
+          Work work = rank.comm.all_gather(t, kName);
+          if (rank.comm.rank() == 1) std::this_thread::sleep_for(50ms);
+          if (rank.comm.rank() == 1) allocate_more(rank);
+          rank.comm.end_group();
+          work.wait();
+        }) == "");
+}
+
+TEST_CASE("a rank may allocate while NCCL moves the data of a group of others", "[nccl]") {
+  require_emulator();
+  const auto program = [](Rank& rank) {
+    const Tensor t = rank.filled(64, 1);
+    const auto group = rank.comm.split({0, 0, 1}, "intra");
+    if (rank.comm.rank() == 2) {
+      std::this_thread::sleep_for(50ms);
+      return allocate_more(rank);
+    }
+    group->all_gather(t, kName).wait();
+  };
+  const Fault rank_1_is_slow{"ncclGroupEnd", K::slow, 1, 0, NcclResult::success, "", 4000};
+  CHECK(run_of(3, program, {rank_1_is_slow}) == "");
+}
+
+namespace {
+thread_local bool late = false;
+decltype(NcclApi::get_unique_id) id_of_fake;
+}  // namespace
+
+TEST_CASE("ranks may join a group while NCCL moves the data of another", "[nccl]") {
+  require_emulator();
+  id_of_fake = FakeNccl().api().get_unique_id;
+  const auto program = [](Rank& rank) {
+    const Tensor t = rank.filled(64, 1);
+    late = rank.comm.rank() == 2;
+    const auto group = rank.comm.split({0, 0, 1, 1}, "intra");
+    group->all_gather(t, kName).wait();
+  };
+  const Fault rank_1_is_slow{"ncclGroupEnd", K::slow, 1, 0, NcclResult::success, "", 8000};
+  CHECK(run_of(4, program, {rank_1_is_slow}, [](NcclUniqueId* id) {
+          if (late) std::this_thread::sleep_for(100ms);
+          return id_of_fake(id);
         }) == "");
 }
 
@@ -98,7 +167,7 @@ TEST_CASE("ranks that are threads compare every call, also when a timeout would 
                      const int64_t count = comm.rank() == 1 ? count_of_rank_1 : 64;
                      comm.all_gather(rank.filled(count, 1), kName).wait();
                    },
-                   within(std::chrono::seconds(20)), {.api = &api});
+                   within(20s), {.api = &api});
   };
   CHECK_NOTHROW(run(64));
   CHECK_THROWS_WITH(run(32), Catch::Matchers::ContainsSubstring("rank 1 calls all_gather") &&
@@ -116,7 +185,7 @@ TEST_CASE(
       unsetenv(kVariable);
     FakeNccl fake;
     const NcclApi api = fake.api();
-    run_nccl_ranks(1, [](Communicator&) {}, within(std::chrono::seconds(20)), {.api = &api});
+    run_nccl_ranks(1, [](Communicator&) {}, within(20s), {.api = &api});
     const std::string value = std::getenv(kVariable);
     unsetenv(kVariable);
     return value;

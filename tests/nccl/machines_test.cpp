@@ -115,6 +115,24 @@ TEMPLATE_LIST_TEST_CASE("between machines sums have the bits of threads, and a c
   }
 }
 
+TEMPLATE_TEST_CASE("machines of 8 ranks send the share of a ring's bytes that the lab's page names",
+                   "[nccl]", float, bf16) {
+  const bool wide = sizeof(TestType) == 2;
+  for (const int machines : {2, 4}) {
+    const Layout layout{machines, 8};
+    const auto in = inputs<TestType>(layout.ranks(), layout.ranks());
+    const auto sent =
+        over_network(in, machines_of(layout), Place::cpu, [](Communicator& comm, const Tensor& t) {
+          comm.reduce_scatter(t, Reduction::sum, kName).wait();
+        }).network;
+    const int64_t of_ring = ring(layout, layout.ranks() * int64_t(sizeof(TestType)));
+    CAPTURE(machines, wide);
+    if (wide && machines == 2) CHECK(3 * sent == 4 * of_ring);
+    if (wide && machines == 4) CHECK(31 * sent == 54 * of_ring);
+    if (!wide) CHECK(sent <= of_ring);
+  }
+}
+
 TEST_CASE("a sum that continues from a start has the bits of threads between machines", "[nccl]") {
   for (const Layout layout : kLayouts) {
     CAPTURE(layout.machines, layout.per_machine);

@@ -58,7 +58,9 @@ class CountedCheck final : public FingerprintCheck {
     compared += !only_on_timeout_ && call.kind != Collective::barrier;
     return others_.require_same_call(call, events);
   }
-  void wait_until_issued(const Call& call) override { others_.wait_until_issued(call); }
+  void issue_together(const Call& call, const std::function<void()>& issue) override {
+    others_.issue_together(call, issue);
+  }
   void compare_calls_only_on_timeout() override { only_on_timeout_ = true; }
   void set_state(int64_t record, CallState state) override { others_.set_state(record, state); }
   std::vector<std::string> all_gather_object(const Call& call, const std::string& text,

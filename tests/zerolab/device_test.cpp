@@ -160,7 +160,38 @@ TEST_CASE("ranks take the GPUs that have memory and that no other process has to
   CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0"), ", ranks take GPUs 1 2 in turn"));
   CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0 ZEROLAB_EMULATED_OCCUPIED=1"),
                  ", ranks take GPUs 2 3 in turn"));
-  CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0,1,2,3"), first));
+  CHECK_FALSE(contains(says(four + "ZEROLAB_EMULATED_FULL=0"), "warning:"));
+  const std::string full = says(four + "ZEROLAB_EMULATED_FULL=0,1,2,3");
+  CHECK(contains(full, first));
+  CHECK(contains(full,
+                 "warning: other programs occupy the GPUs: free is 128.0 MiB of 1.0 GiB on GPU 0, "
+                 "128.0 MiB of 1.0 GiB on GPU 1;"));
+  CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0,2,3"),
+                 "other programs occupy the GPUs: free is 128.0 MiB of 1.0 GiB on GPU 0;"));
+}
+
+TEST_CASE("where other processes have all GPUs, auto says how many there are", "[zerolab]") {
+  const Finished told = on_emulator("ZEROLAB_EMULATED_OCCUPIED=0,1", "--device auto");
+  CHECK(told.code == 0);
+  CHECK(Json::parse(told.out)["device"] == "cpu");
+  CHECK(contains(told.err,
+                 "note: ranks compute on the CPU: none of 2 GPUs can be used; GPU 0 (a "
+                 "GPU on the CPU): another process uses it"));
+}
+
+TEST_CASE("a program whose GPU compiles kernels for seconds says so at once", "[zerolab]") {
+  const std::string line = "compiling kernels for GPU 0 from PTX: ";
+  const auto says = [](const std::string& machine, const std::string& flags) {
+    return on_emulator("ZEROLAB_EMULATED_GPUS=1 ZEROLAB_EMULATED_DIES_AFTER=1 " + machine,
+                       "--device cuda " + flags)
+        .err;
+  };
+  const std::string slow = says("ZEROLAB_EMULATED_LOAD_MS=300", "");
+  CHECK(contains(slow, line + "this can take "));
+  CHECK(contains(slow, line + "done after "));
+  CHECK(slow.find(line + "this") == slow.rfind(line + "this"));  // once, for two ranks on the GPU
+  CHECK_FALSE(contains(says("ZEROLAB_EMULATED_LOAD_MS=300", "-q"), line));
+  CHECK_FALSE(contains(says("ZEROLAB_EMULATED_LOAD_MS=0", ""), line));
 }
 
 TEST_CASE("auto says why it does not use a GPU that is there, and how to fix it", "[zerolab]") {

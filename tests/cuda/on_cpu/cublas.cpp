@@ -1,8 +1,12 @@
 #include <cublas_v2.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "tensor/dtype.h"
+#include "tests/cuda/on_cpu/devices.h"
 #include "tests/cuda/on_cpu/launches.h"
 
 namespace {
@@ -76,6 +80,14 @@ void run_gemm(const GemmCall& g, const GemmSums& sums, double alpha, double beta
   });
 }
 
+const void* kernel_of(const GemmCall& g) {
+  using Shape = std::tuple<int, int, int, int, int, int, int>;
+  static std::mutex mutex;
+  static std::map<Shape, char> kernels;
+  const std::lock_guard lock(mutex);
+  return &kernels[{g.m, g.n, g.k, g.op_a, g.op_b, g.type_a, g.compute}];
+}
+
 // Reads scalars now, as cuBLAS reads those of the host, and matrices when the stream executes it.
 cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
   if (g.lda < (g.op_a == CUBLAS_OP_T ? g.k : g.m) || g.ldb < (g.op_b == CUBLAS_OP_T ? g.n : g.k) ||
@@ -88,6 +100,8 @@ cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
     return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s)
                                            : double(*static_cast<const float*>(s));
   };
+  if (!zl::cuda_on_cpu::begin_launch(kernel_of(g), handle->stream) && !zl::cuda_on_cpu::dead())
+    return CUBLAS_STATUS_EXECUTION_FAILED;
   const bool splits = !(handle->mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
   const GemmSums sums{.parts = splits ? kSplits : 1, .in_output_type = splits};
   zl::cuda_on_cpu::enqueue(handle->stream,

@@ -174,6 +174,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
                       int(of_d->leading),
                       o->compute,
                       CUBLAS_GEMM_DEFAULT};
+  if (!zl::cuda_on_cpu::begin_launch(kernel_of(call), stream) && !zl::cuda_on_cpu::dead())
+    return CUBLAS_STATUS_EXECUTION_FAILED;
   const GemmSums sums{int(of[kParts]), of[kInOutputType] != 0, o->bias};
   zl::cuda_on_cpu::enqueue(stream, [call, sums, alpha = *static_cast<const float*>(alpha),
                                     beta = *static_cast<const float*>(beta)] {

@@ -15,6 +15,7 @@ using cublasHandle_t = cublasContext*;
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
   CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_EXECUTION_FAILED = 13,
   CUBLAS_STATUS_NOT_SUPPORTED = 15
 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
@@ -70,6 +71,8 @@ struct GemmSums {
   const void* bias = nullptr;   // (m), added to each column before it is rounded to C's type
 };
 void run_gemm(const GemmCall& call, const GemmSums& sums, double alpha, double beta);
+// cuBLAS chooses a kernel by the shape and the types, and the driver loads it at its first launch.
+const void* kernel_of(const GemmCall& call);
 // Refuses the leading dimensions that cuBLAS refuses.
 cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& call);
 template <class... Arguments>

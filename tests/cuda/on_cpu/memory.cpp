@@ -89,6 +89,11 @@ void* address_for_kernels(const void* address) {
   return loses(here, gpu) ? lost(address) : on_host(address);
 }
 
+void allocate_for_nccl() {
+  const std::lock_guard call(driver());
+  wait_for_all_gpus("NCCL allocates memory of a GPU");
+}
+
 }  // namespace zl::cuda_on_cpu
 
 using namespace zl::cuda_on_cpu;

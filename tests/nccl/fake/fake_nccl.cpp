@@ -13,6 +13,7 @@ namespace zl::cuda_on_cpu {
 void enqueue_until(CUstream_st* stream, std::function<bool()> what);
 void reserve(CUstream_st* stream, bool reserved);
 void* on_host(const void* address);
+void allocate_for_nccl();
 }  // namespace zl::cuda_on_cpu
 
 namespace zl::test {
@@ -59,6 +60,7 @@ struct FakeNccl::Functions {
 
   static NcclResult comm_init_rank(NcclComm** comm, int ranks, const NcclUniqueId& id, int rank) {
     FakeNccl& fake = *current;
+    if (fake.streams_ == Streams::emulated) cuda_on_cpu::allocate_for_nccl();  // its buffers
     Lock lock(fake.mutex_);
     const auto world = std::ranges::find_if(fake.worlds_, [&](const World& w) {
       return std::memcmp(w.id.bytes, id.bytes, sizeof id.bytes) == 0;

@@ -1,7 +1,12 @@
 #include "tutorials/zerolab/run/device_choice.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -36,11 +41,58 @@ Gpus gpus_for(int ranks) {
              : found;
 }
 
+// For GPUs of which none was taken.
+std::string problem_of(const Gpus& found) {
+  return found.usable() ? str("no memory is free on ", found.gpus.size(), " GPUs") : found.problem;
+}
+std::string cure_of(const Gpus& found) {
+  return found.usable() ? "wait until the programs that use the GPUs have ended" : found.cure;
+}
+
+// Ranks may not fit on a GPU that other programs use.
+void warn_if_occupied(const std::vector<Gpu>& taken) {
+  std::string free;
+  for (const Gpu& gpu : taken)
+    if (!has_room(gpu))
+      free += str(free.empty() ? "" : ", ", human_bytes(gpu.available), " of ",
+                  human_bytes(gpu.memory), " on GPU ", gpu.index);
+  if (!free.empty())
+    std::fprintf(stderr,
+                 "warning: other programs occupy the GPUs: free is %s; nvidia-smi lists them\n",
+                 free.c_str());
+}
+
+// While it lives, it says that the driver compiles kernels, if that takes longer than a second.
+class CompilingKernels {
+ public:
+  explicit CompilingKernels(int gpu)
+      : thread_([gpu](const std::stop_token& ended) {
+          using Clock = std::chrono::steady_clock;
+          const Clock::time_point begin = Clock::now();
+          std::mutex mutex;
+          std::condition_variable_any changed;
+          std::unique_lock lock(mutex);
+          const auto never = [] { return false; };
+          changed.wait_for(lock, ended, std::chrono::seconds(1), never);
+          if (ended.stop_requested()) return;
+          const auto say = [gpu](const std::string& text) {
+            std::fprintf(stderr, "compiling kernels for GPU %d from PTX: %s\n", gpu, text.c_str());
+          };
+          say("this can take 10 s, and CUDAARCHS of the build avoids it");
+          changed.wait(lock, ended, never);
+          say(str("done after ",
+                  short_time(std::chrono::duration<double>(Clock::now() - begin).count())));
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 // For --device auto: why ranks do not use a GPU that is there.
 void say_why_not(const Gpus& found, const std::vector<Gpu>& taken, int ranks) {
-  if (taken.empty() && found.broken)
+  if (taken.empty() && (found.broken || found.usable()))
     std::fprintf(stderr, "note: ranks compute on the CPU: %s. How to fix it: %s\n",
-                 found.problem.c_str(), found.cure.c_str());
+                 problem_of(found).c_str(), cure_of(found).c_str());
   if (taken.empty() || int(taken.size()) >= ranks) return;
   for (const Gpu& gpu : found.gpus)
     if (!gpu.problem.empty())
@@ -56,6 +108,7 @@ void require_gpu(const RunOptions& options, bool any, const std::string& problem
 
 DeviceChoice with_options(DeviceChoice choice, const RunOptions& options, Dtype precision) {
   choice.threads = options.threads;
+  choice.quiet = options.quiet;
   if (!options.tf32) return choice;
   require_input(choice.on_gpus(),
                 "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave "
@@ -100,10 +153,9 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
   if (options.device != Wish::cpu) {
     const Gpus found = gpus_for(ranks);
     std::vector<Gpu> gpus = usable(found, ranks);
-    const bool full = found.usable() && gpus.empty();
-    require_gpu(options, !gpus.empty(), full ? "no GPU has memory left" : found.problem,
-                full ? "wait until the programs that use the GPUs have ended" : found.cure);
+    require_gpu(options, !gpus.empty(), problem_of(found), cure_of(found));
     if (!options.quiet) say_why_not(found, gpus, ranks);
+    if (!options.quiet) warn_if_occupied(gpus);
     if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
   }
   return with_options(std::move(choice), options, precision);
@@ -132,9 +184,17 @@ void place(TrainingSpec& spec, const DeviceChoice& device) {
   set_compute_threads(device.threads);
   spec.device = device.kind;
   spec.backends = nullptr;
-  if (device.on_gpus())
-    spec.backends =
-        on_gpus(device.indices(), {.tf32 = device.tf32, .preloads = spec.engine.precision});
+  if (!device.on_gpus()) return;
+  spec.backends =
+      [gpus = device.indices(), says = !device.quiet,
+       make = on_gpus(device.indices(), {.tf32 = device.tf32, .preloads = spec.engine.precision})](
+          int rank) {
+        const int gpu = gpus[size_t(rank) % gpus.size()];
+        select_gpu(gpu);  // to open it is no compiling
+        std::optional<CompilingKernels> compiling;
+        if (says && rank < int(gpus.size())) compiling.emplace(gpu);  // once for each GPU
+        return make(rank);
+      };
 }
 
 std::string describe(const DeviceChoice& device, int ranks) {
