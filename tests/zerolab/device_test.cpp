@@ -163,11 +163,12 @@ TEST_CASE("ranks take the GPUs that have memory and that no other process has to
   CHECK_FALSE(contains(says(four + "ZEROLAB_EMULATED_FULL=0"), "warning:"));
   const std::string full = says(four + "ZEROLAB_EMULATED_FULL=0,1,2,3");
   CHECK(contains(full, first));
-  CHECK(contains(full,
-                 "warning: other programs occupy the GPUs: free is 128.0 MiB of 1.0 GiB on GPU 0, "
-                 "128.0 MiB of 1.0 GiB on GPU 1;"));
+  CHECK(
+      contains(full,
+               "warning: other programs occupy the GPUs: free is 128.00 MiB of 1.00 GiB on GPU 0, "
+               "128.00 MiB of 1.00 GiB on GPU 1;"));
   CHECK(contains(says(four + "ZEROLAB_EMULATED_FULL=0,2,3"),
-                 "other programs occupy the GPUs: free is 128.0 MiB of 1.0 GiB on GPU 0;"));
+                 "other programs occupy the GPUs: free is 128.00 MiB of 1.00 GiB on GPU 0;"));
 }
 
 TEST_CASE("where other processes have all GPUs, auto says how many there are", "[zerolab]") {

@@ -89,14 +89,15 @@ class Cases {
   }
 
   void add_bias() {
-    const Shape x{s.rows, s.width}, w{s.width, 4 * s.width}, y{s.rows, 4 * s.width};
+    const Shape x{s.rows, s.width}, w{s.width, 4 * s.width}, y{s.rows, 4 * s.width},
+        row{4 * s.width};
     add("matmul with bias, MLP up", to_string(x) + to_string(w), [=](Operands make) {
-      const Tensor in = make.noise(x), weight = make.noise(w), bias = make.noise({4 * s.width}),
+      const Tensor in = make.noise(x), weight = make.noise(w), bias = make.noise(row),
                    out = make.zeros(y);
       return [=] { kernel::matmul_bias(in, weight, Transpose::no, bias, out); };
     });
     add("sum_rows", to_string(y), [=](Operands make) {
-      const Tensor dy = make.noise(y), sum = make.zeros({4 * s.width});
+      const Tensor dy = make.noise(y), sum = make.zeros(row);
       return [=] { kernel::sum_rows(dy, sum); };
     });
   }
