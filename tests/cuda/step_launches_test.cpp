@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <string>
 
 #include "dist/run_ranks.h"
@@ -66,15 +67,59 @@ StepCounts counts_of_step(int64_t layers, Recompute recompute) {
   return counts;
 }
 
+using Rows = std::map<std::string, int64_t>;  // by the beginning of the first column
+
+// The last number in the second column of each row of the roofline's table.
+Rows rows_of_page() {
+  std::ifstream in(ZEROLAB_SOURCE_DIR "/tutorials/reference/gpu.md");
+  const std::regex row("\\| ([^|,(]*[^|,( ])[^|]*\\|[^|]*?([0-9]+)( reads)? \\|.*");
+  Rows all;
+  bool in_table = false;
+  for (std::string line; std::getline(in, line);) {
+    in_table |= line.starts_with("| part | kernels");
+    std::smatch found;
+    if (in_table && std::regex_match(line, found, row)) {
+      const bool again = all.contains(found[1]);  // "attention, backward", "matmuls of the head"
+      all[again ? found[1].str() + " again" : found[1].str()] = std::stoll(found[2]);
+    }
+    if (line.starts_with("| **step**")) break;
+  }
+  return all;
+}
+
+Rows rows(StepCounts step) {
+  auto& n = step.launches;
+  const int64_t of_norm = 2;  // the squares of units are added by sum_rows
+  return {{"matmuls of the blocks", step.calls["matmul"] - 3},
+          {"matmuls of the head", 3},
+          {"attention", n["attention"]},
+          {"attention again", n["attention_backward"]},
+          {"sums over rows", n["sum_rows"] - of_norm},
+          {"GELU", n["gelu"] + n["gelu_backward"]},
+          {"layer norm", n["layer_norm"] + n["layer_norm_backward"]},
+          {"residual additions", n["add"]},
+          {"cross-entropy", n["cross_entropy"] + n["cross_entropy_backward"]},
+          {"embeddings and positions", n["embedding"] + n["embedding_backward"] +
+                                           n["add_positions"] + n["add_positions_backward"]},
+          // Behind products only the padding of the logits is set.
+          {"gradient checks", n["sums_of_squares"] + n["fill"] + of_norm + n["matmul"]},
+          {"AdamW", n["adamw"]},
+          {"reads by the host", step.reads},
+          {"**step**", step.all}};
+}
+
 }  // namespace
 
-TEST_CASE("dump", "[cuda][host]") {
-  for (const auto r : {Recompute::selective, Recompute::none}) {
-    const StepCounts c = counts_of_step(12, r);
-    std::string text;
-    for (const auto& [k, n] : c.launches)
-      text += k + " " + std::to_string(n) + " calls " +
-              std::to_string(c.calls.count(k) ? c.calls.at(k) : 0) + "\n";
-    WARN(text << "all " << c.all << " reads " << c.reads);
+TEST_CASE("a step of GPT-2 launches what the roofline's table in gpu.md names", "[cuda][host]") {
+  const Rows page = rows_of_page(), measured = rows(counts_of_step(12, Recompute::selective)),
+             without = rows(counts_of_step(12, Recompute::none));
+  for (const auto& [part, count] : measured) {
+    CAPTURE(part);
+    REQUIRE(page.contains(part));
+    CHECK(page.at(part) == count);
   }
+  // The twin: nothing is computed again in backward.
+  CHECK(without.at("GELU") == 24);
+  CHECK(without.at("layer norm") == 100);
+  CHECK(without.at("**step**") == page.at("**step**") - 12 - 25);
 }
