@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr int most_lines = 6;                     // removed, and added
-const std::string ours = "zerolab's own review";  // the system of a bug that nobody has reported
+const std::string ours = "zerolab's own review";  // the system of a bug that is in no report
 
 struct Patch {
   std::string name;

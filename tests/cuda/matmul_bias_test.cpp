@@ -66,7 +66,8 @@ double sum_with_bias(Dtype dtype, const std::vector<double>& x, double bias, int
 
 }  // namespace
 
-TEST_CASE("on the GPU a matmul with a bias agrees with the CPU, whoever adds the bias", "[cuda]") {
+TEST_CASE("on the GPU a matmul with a bias agrees with the CPU, whichever kernel adds the bias",
+          "[cuda]") {
   Sizes z;
   z.dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
   z.transpose = GENERATE(Transpose::no, Transpose::yes);

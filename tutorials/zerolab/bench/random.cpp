@@ -69,7 +69,7 @@ std::string headline(const Json& failure) {
              failure["repeat"].get<std::string>());
 }
 
-// What became of the configurations that ran, and of those that were refused.
+// The configurations that ran and how they ended, and those that were refused.
 struct Results {
   int64_t ran = 0, resumed = 0, does_not_fit = 0, refused = 0;
   Json failed = Json::array();
