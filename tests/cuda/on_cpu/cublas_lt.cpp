@@ -8,6 +8,8 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 #include "tests/cuda/on_cpu/devices.h"
 #include "tests/cuda/on_cpu/launches.h"
@@ -15,7 +17,21 @@
 namespace {
 
 // The fields of cublasLtMatmulAlgo_t::data.
-enum Field { kAlignment, kParts, kInOutputType, kWorkspace, kRows, kColumns, kDepth };
+enum Field { kAlignments, kParts, kInOutputType, kWorkspace, kRows, kColumns, kDepth };
+
+// [B] The alignments of A, B, C, D and the bias, which an algorithm then asks of each address.
+using Alignments = std::array<uint16_t, 5>;
+
+uint64_t packed(const Alignments& all) {
+  uint64_t bits = 0;
+  for (const uint16_t one : all) bits = bits << 12 | one;
+  return bits;
+}
+Alignments unpacked(uint64_t bits) {
+  Alignments all;
+  for (size_t i = all.size(); i-- > 0; bits >>= 12) all[i] = uint16_t(bits & 0xfff);
+  return all;
+}
 
 template <class T>
 cublasStatus_t take(T& field, const void* value, size_t bytes) {
@@ -115,22 +131,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int* found) {
   *found = 0;
   if (wanted <= 0 || !fits(*o, *a, *b, *c, *d)) return CUBLAS_STATUS_INVALID_VALUE;
-  const int forced = zl::cuda_on_cpu::machine().alignment;
-  const uint32_t told = std::min(std::ranges::min(preference->alignments), alignment_of(o->bias)),
-                 alignment = forced ? uint32_t(forced) : told;
-  if (!o->bias || alignment < 16 || !supported(*o, {a, b, c, d}))
+  Alignments told;
+  std::ranges::copy(preference->alignments, told.begin());
+  told.back() = uint16_t(alignment_of(o->bias));
+  if (const int forced = zl::cuda_on_cpu::machine().alignment) told.fill(uint16_t(forced));
+  if (!o->bias || std::ranges::min(told) < 16 || !supported(*o, {a, b, c, d}))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const uint64_t depth = o->op_a == CUBLAS_OP_T ? a->rows : a->columns;
-  uint64_t parts = std::min<uint64_t>(alignment >= 256 ? 4 : 2, depth),
+  uint64_t parts =
+               std::min<uint64_t>(2 + std::accumulate(told.begin(), told.end(), 0) / 256, depth),
            workspace = parts * d->rows * d->columns * sizeof(float);
   if (workspace > preference->workspace || preference->reductions == 0) parts = 1, workspace = 0;
   const bool in_output_type = preference->reductions & (CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE |
                                                         CUBLASLT_REDUCTION_SCHEME_INPLACE);
-  results[0] = {.algo = {{alignment, parts, in_output_type, workspace, d->rows, d->columns, depth}},
-                .workspaceSize = workspace,
-                .state = CUBLAS_STATUS_SUCCESS,
-                .wavesCount = 1,
-                .reserved = {}};
+  results[0] = {
+      .algo = {{packed(told), parts, in_output_type, workspace, d->rows, d->columns, depth}},
+      .workspaceSize = workspace,
+      .state = CUBLAS_STATUS_SUCCESS,
+      .wavesCount = 1,
+      .reserved = {}};
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -145,15 +164,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   const uint64_t depth = o->op_a == CUBLAS_OP_T ? of_a->rows : of_a->columns;
   const bool chosen_for_it = of[kRows] == of_d->rows && of[kColumns] == of_d->columns &&
                              of[kDepth] == depth && fits(*o, *of_a, *of_b, *of_c, *of_d);
-  const bool aligned =
-      std::min({alignment_of(a), alignment_of(b), alignment_of(d)}) >= of[kAlignment];
+  const Alignments needed = unpacked(of[kAlignments]);
+  const bool aligned = alignment_of(a) >= needed[0] && alignment_of(b) >= needed[1] &&
+                       alignment_of(c) >= needed[2] && alignment_of(d) >= needed[3];
   if (!chosen_for_it || !aligned || !o->bias || bytes < of[kWorkspace] || c != d ||
       alignment_of(workspace) < 16)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (of_d->columns == 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   // Nothing checks the bias: a kernel that assumes 16 bytes "faults with misaligned address"
   // (pytorch/pytorch, pull request 194497).
-  if (alignment_of(o->bias) < of[kAlignment])
+  if (alignment_of(o->bias) < needed[4])
     throw std::logic_error("a product with a bias: misaligned address");
   ++zl::cuda_on_cpu::launches.bias_products;
   const GemmCall call{cublasOperation_t(o->op_a),
