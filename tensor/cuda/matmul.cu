@@ -283,11 +283,11 @@ void CudaBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& o
                         .out = device_address(out.address()),
                         .leading = int(row)};
   void* const scratch = device_address(workspace.address());
-  if (!bias.defined()) {
+  const bool fused = bias.defined() && write == Write::set &&
+                     blas_->multiply_with_bias(product, device_address(bias.address()), scratch);
+  if (!fused) {
     blas_->multiply(product, write, scratch);
-  } else if (!blas_->multiply_with_bias(product, device_address(bias.address()), scratch)) {
-    blas_->multiply(product, write, scratch);
-    add_bias(bias, out);
+    if (bias.defined()) add_bias(bias, out);
   }
   set_padding(N, out);
 }

@@ -18,7 +18,7 @@ class DriverTurns {
   static DriverTurns& of_process();
 
   // Returns when no thread is in a call, and none begins one until end_issuing(). Several ranks may
-  // issue at the same time. The two may be called by different threads.
+  // issue at the same time.
   void begin_issuing();
   void end_issuing();
   // Returns when no rank issues, and none begins to until end_call(). Calls may nest, and several

@@ -9,7 +9,7 @@
 namespace zl::cli {
 
 // The values of each option: words of a command line. The first option says which command runs;
-// KEY=VALUE stands for --set KEY=VALUE; "" leaves the default. The first values of all options go
+// KEY=VALUE means --set KEY=VALUE; "" leaves the default. The first values of all options go
 // together.
 std::span<const std::vector<std::string>> random_options();
 
