@@ -207,7 +207,7 @@ class Backend {
                                   const Tensor& workspace) = 0;  // dims: B, T, H, D
   // ids (R), table (V, C), y (R, C)
   virtual void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;
-  // dtable is added to, row after row of dy. dims: R, V, C
+  // A token's rows of dy are summed in order; dtable gets the sum once. dims: R, V, C
   virtual void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
                                   const Tensor& workspace) = 0;
   // x (B, T, C), table (at least T, C)

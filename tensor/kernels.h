@@ -83,7 +83,7 @@ void attention_backward(const AttentionSaved& saved, const Tensor& dy, const Ten
 
 // ids (B, T) i32, table (V, C), y (B, T, C)
 void embedding(const Tensor& ids, const Tensor& table, const Tensor& y);
-// dtable += rows of dy, in their order
+// dtable += the sum of each token's rows of dy, in their order, in the compute type
 void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable);
 // x (B, T, C), table (at least T, C); y may be x
 void add_positions(const Tensor& x, const Tensor& table, const Tensor& y);

@@ -1,6 +1,8 @@
-// Token and position tables. Gradients are added to the table in the order of the rows.
+// Token and position tables. A gradient is the sum of the rows in their order, added to the table
+// once.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
@@ -30,23 +32,39 @@ void CpuBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor&
   });
 }
 
-// A token that occurs k times in a batch is added k times. In bf16 and f16 each of these additions
-// rounds, because a sum in fp32 would need a second table. If that matters, use f32 gradients.
+// The rows of a token are summed in their order, in the compute type, and added to the table's row
+// once. So a token that occurs a thousand times is rounded as often as one that occurs once.
+// Workspace: for each token the first of its rows, for each row the next one of its token.
 void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
-                                    const Tensor&) {
+                                    const Tensor& workspace) {
+  constexpr int32_t none = -1;
+  const int64_t R = ids.numel(), C = dy.dim(-1), V = dtable.rows();
+  const int32_t* id = ids.data<int32_t>().data();
+  int32_t* const first = static_cast<int32_t*>(workspace.address());  // (V)
+  int32_t* const next = first + V;                                    // (R)
+  std::fill_n(first, V, none);
+  for (int64_t r = R - 1; r >= 0; --r)
+    next[r] = std::exchange(first[checked_id(id[r], V, r)], int32_t(r));
   for_float_type(dtable.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
-    const int64_t C = dy.dim(-1), V = dtable.rows();
-    const auto id = ids.data<int32_t>();
+    constexpr int64_t kChunk = 64;  // [n] sums that stay in registers or the first-level cache
     const T* from = dy.data<T>().data();
-    T* table = dtable.data<T>().data();
-    const int64_t R = int64_t(id.size());
-    in_parallel(C, grain_of_columns(R), [=](int64_t begin, int64_t end) {
-      for (int64_t r = 0; r < R; ++r) {
-        const T* term = from + r * C;
-        T* row = table + checked_id(id[size_t(r)], V, r) * C;
+    T* to = dtable.data<T>().data();
+    in_parallel(C, round_up(grain_of(R), kChunk), [=](int64_t begin, int64_t end) {
+      for (int64_t v = 0; v < V; ++v) {
+        if (first[v] == none) continue;
+        for (int64_t c = begin; c < end; c += kChunk) {
+          const int64_t n = std::min(kChunk, end - c);
+          F sum[kChunk] = {};
+          for (int32_t r = first[v]; r != none; r = next[r]) {
+            const T* row = from + r * C + c;
 #pragma omp simd
-        for (int64_t c = begin; c < end; ++c) store(row[c], F(row[c]) + F(term[c]));
+            for (int64_t i = 0; i < n; ++i) sum[i] += F(row[i]);
+          }
+          T* row = to + v * C + c;
+#pragma omp simd
+          for (int64_t i = 0; i < n; ++i) store(row[i], F(row[i]) + sum[i]);
+        }
       }
     });
   });

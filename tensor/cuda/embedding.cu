@@ -1,6 +1,7 @@
-// Token and position tables. Gradients are added to the table in the order of the rows.
+// Token and position tables. A gradient is the sum of the rows in their order, added to the table
+// once.
 //
-// One thread adds all contributions to an element of a table, in the order of the CPU's loop. So
+// One thread sums all contributions to an element of a table, in the order of the CPU's loop. So
 // the bits are the CPU's, in every type and on any grid.
 #include "tensor/cuda/launch.h"
 
@@ -26,25 +27,74 @@ __global__ void embedding_kernel(Lookup<T> k) {
     k.to[row * k.C + c] = known ? k.from[id * k.C + c] : T(Compute<T>(NAN));
 }
 
-// One warp per row of the table. It reads all ids, 32 at a time, and adds the gradients of its row
-// in their order; atomics would add them in any order. The ids are read V times, mostly from cache.
-//
-// A token that occurs k times is added k times, and in bf16 and f16 each addition rounds, as on the
-// CPU. Ids outside the table are ignored.
+constexpr int kIdsPerThread = 4, kIds = kIdsPerThread * kThreads;  // that a block reads at once
+constexpr int kColumnsPerThread = 4, kColumns = kColumnsPerThread * kThreads;  // of a block
+constexpr int kInFlight = 8;  // rows that a thread loads before it adds the first of them
+
+// Bit l of the result w: whether id 32 w + l from `begin` is `id`. All threads get the results,
+// and false if none is. All threads of the block must call it.
+__device__ bool find(const int32_t* ids, int64_t begin, int64_t end, int32_t id,
+                     uint32_t (&matches)[kIds / kWarp]) {
+  bool any = false;
+  uint32_t found[kIdsPerThread];
+#pragma unroll
+  for (int j = 0; j < kIdsPerThread; ++j) {
+    const int64_t i = begin + j * kThreads + threadIdx.x;
+    found[j] = __ballot_sync(0xffffffffu, i < end && ids[i] == id);
+    any |= found[j] != 0;
+  }
+  if (!__syncthreads_or(any)) return false;
+  if (lane() == 0)
+    for (int j = 0; j < kIdsPerThread; ++j)
+      matches[(j * kThreads + threadIdx.x) / kWarp] = found[j];
+  __syncthreads();
+  return true;
+}
+
+// One block per row of dy and kColumns columns. The block of a token's first row sums all rows of
+// this token in their order, in the compute type, and adds the sum to the table once; the others
+// have nothing to do. Atomics would add in any order. Ids outside the table are ignored.
 template <class T>
-__global__ void embedding_backward_kernel(Lookup<T> k) {
+__global__ void embedding_backward_kernel(Lookup<T> k, int64_t chunks) {
   using F = Compute<T>;
-  const int64_t row = first_element() / kWarp;
-  if (row >= k.V) return;  // all threads of the warp
-  T* sum = k.to + row * k.C;
-  for (int64_t begin = 0; begin < k.R; begin += kWarp) {
-    const bool mine = begin + lane() < k.R && k.ids[begin + lane()] == row;
-    const uint32_t matches = __ballot_sync(0xffffffffu, mine);
-    for (int i = 0; i < kWarp && matches >> i; ++i) {
-      if (!(matches >> i & 1)) continue;
-      const T* dy = k.from + (begin + i) * k.C;
-      for (int64_t c = lane(); c < k.C; c += kWarp) sum[c] = T(F(sum[c]) + F(dy[c]));
+  __shared__ uint32_t matches[kIds / kWarp];
+  __shared__ int rows[kIds];  // that match, from `begin`
+  const int64_t first = blockIdx.x / chunks, column = blockIdx.x % chunks * kColumns + threadIdx.x;
+  const int32_t id = k.ids[first];
+  if (id < 0 || id >= k.V) return;  // all threads of the block
+  for (int64_t begin = 0; begin < first; begin += kIds)
+    if (find(k.ids, begin, first, id, matches)) return;
+  F sum[kColumnsPerThread] = {};
+  for (int64_t begin = first; begin < k.R; begin += kIds) {
+    if (!find(k.ids, begin, k.R, id, matches)) continue;
+    int n = 0;
+    for (int w = 0; w < kIds / kWarp; ++w) {
+      const uint32_t bits = matches[w], before = bits & ((1u << lane()) - 1);
+      if (int(threadIdx.x) / kWarp == w % (kThreads / kWarp) && bits >> lane() & 1)
+        rows[n + __popc(before)] = w * kWarp + lane();
+      n += __popc(bits);
     }
+    __syncthreads();
+    for (int r = 0; r < n; r += kInFlight) {
+      T terms[kInFlight][kColumnsPerThread] = {};
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const T* row = k.from + (begin + rows[r + i < n ? r + i : n - 1]) * k.C;
+#pragma unroll
+        for (int j = 0; j < kColumnsPerThread; ++j)
+          if (column + j * kThreads < k.C) terms[i][j] = row[column + j * kThreads];
+      }
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i)
+        for (int j = 0; j < kColumnsPerThread; ++j)
+          if (r + i < n) sum[j] += F(terms[i][j]);
+    }
+  }
+  for (int j = 0; j < kColumnsPerThread; ++j) {
+    const int64_t c = column + j * kThreads;
+    if (c >= k.C) continue;
+    T& to = k.to[id * k.C + c];
+    to = T(F(to) + sum[j]);
   }
 }
 
@@ -82,7 +132,8 @@ void CudaBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const 
   for_float_type(dtable.dtype(), [&]<class T>(T) {
     const Lookup<T> k{ids.numel(),     dtable.rows(),      dy.dim(-1), elements<int32_t>(ids),
                       elements<T>(dy), elements<T>(dtable)};
-    launch(*this, embedding_backward_kernel<T>, blocks_for(k.V * kWarp), kThreads, k);
+    const int64_t chunks = blocks_for(k.C, kColumns);
+    launch(*this, embedding_backward_kernel<T>, k.R * chunks, kThreads, k, chunks);
   });
 }
 

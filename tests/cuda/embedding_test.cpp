@@ -1,6 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <tuple>
 
 #include "tensor/kernels.h"
 #include "tests/cuda/differential.h"
@@ -56,6 +57,21 @@ TEST_CASE("on the GPU the gradient of a table has the bits of the CPU, in every 
   CHECK(same_bits(gpu, cpu));
 }
 
+TEST_CASE("on the GPU a frequent token and a thousand rare ones have the bits of the CPU",
+          "[cuda]") {
+  const Dtype dtype = any_type();
+  const auto [R, V, every] = GENERATE(std::tuple<int64_t, int64_t, int>{8192, 3, 0},
+                                      std::tuple<int64_t, int64_t, int>{1500, 1500, 7});
+  const int64_t C = GENERATE(3, 1030);  // one block for the columns, and two
+  if (R * C > 2'000'000) return;
+  CAPTURE(name(dtype), R, C, V);
+  std::vector<int32_t> ids(size_t(R), 1);  // one token; or all different, in another order
+  for (int64_t r = 0; every && r < R; ++r) ids[size_t(r)] = int32_t(r * every % V);
+  const std::vector<double> dy = random_values(R * C, 3);
+  const auto [cpu, gpu] = on_both([&](Side& s) { return backward(s, ids, dy, {V, C}, dtype); });
+  CHECK(same_bits(gpu, cpu));
+}
+
 TEST_CASE(
     "the gradient of a table depends on the order in which rows are added, so the equality above "
     "shows it",
@@ -88,6 +104,23 @@ TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to no 
   for (size_t i = 0; i < rows.size(); ++i) CHECK(std::isnan(rows[i]) == (i / 5 >= 1 && i / 5 <= 4));
   kernel::embedding_backward(s.of(ids, {1, 6}), y, table);
   for (const double v : values_of(table)) CHECK(std::isfinite(v));
+}
+
+TEST_CASE("on the GPU ids outside the table change nothing for the others", "[cuda]") {
+  const int64_t C = 5, V = 4;
+  const std::vector<double> dy = random_values(5 * C, 3);
+  const auto [cpu, gpu] = on_both([&](Side& s) {
+    const bool on_cpu = s.memory.backend().host_addressable();  // the CPU refuses the others
+    const std::vector<int32_t> ids =
+        on_cpu ? std::vector<int32_t>{3, 0, 3} : std::vector<int32_t>{3, V, 0, -1, 3};
+    std::vector<double> rows = dy;
+    if (on_cpu) {
+      rows.erase(rows.begin() + 3 * C, rows.begin() + 4 * C);
+      rows.erase(rows.begin() + 1 * C, rows.begin() + 2 * C);
+    }
+    return backward(s, ids, rows, {V, C}, Dtype::bf16);
+  });
+  CHECK(same_bits(gpu, cpu));
 }
 
 TEST_CASE("on the GPU positions are added and their gradients summed with the bits of the CPU",

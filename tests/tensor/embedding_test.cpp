@@ -72,6 +72,20 @@ TEST_CASE("embedding_backward adds every row to its token's, also for tokens tha
   }
 }
 
+TEST_CASE("embedding_backward rounds the sum of a token's rows once", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
+  // Between the rows of token 1 are some of token 2, whose sum is rounded when it is added to 1.
+  std::vector<int32_t> ids(2 * 4096, 1);
+  for (size_t r = 0; r < ids.size(); r += 2) ids[r] = 2;
+  Values dy(2 * ids.size(), 1);
+  for (size_t r = 0; r < ids.size(); r += 2) dy[2 * r + 1] = 0x1p-19;
+  const Tensor dtable = cpu.of({7, 7, 0, 0, 0, 1}, {3, 2}, dtype);
+  kernel::embedding_backward(ids_of(cpu, ids), cpu.of(dy, {1, 2 * 4096, 2}, dtype), dtable);
+  // Counting one by one stops at 256 in bf16, at 2048 in f16; 1 + 2^-19 is 1 in both.
+  CHECK(doubles(dtable) == Values{7, 7, 4096, 4096, 4096, 1 + 0x1p-7});
+}
+
 TEST_CASE("add_positions adds row t of the table to token t of every sequence, also in place",
           "[tensor]") {
   Cpu cpu;

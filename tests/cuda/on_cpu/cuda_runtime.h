@@ -18,6 +18,7 @@
 // it says nothing about speed.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -173,6 +174,18 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)
 
 inline void __syncthreads() { zl::cuda_on_cpu::wait_for_block(); }
 inline void __syncwarp() { zl::cuda_on_cpu::exchange_in_warp(0, 0); }
+
+// Every thread writes the same value where it holds, between two barriers.
+inline int __syncthreads_or(int mine) {
+  __shared__ int any;
+  zl::cuda_on_cpu::wait_for_block();
+  any = 0;
+  zl::cuda_on_cpu::wait_for_block();
+  if (mine) any = 1;
+  zl::cuda_on_cpu::wait_for_block();
+  return any;
+}
+inline int __popc(unsigned bits) { return std::popcount(bits); }
 
 inline unsigned __ballot_sync(unsigned, bool mine) { return zl::cuda_on_cpu::ballot_of_warp(mine); }
 
