@@ -99,6 +99,30 @@ struct Product {
   int leading;  // of out
 };
 
+struct Range {  // [n] of rows, columns or depth
+  int begin, end;
+};
+
+// The product of some rows and columns, summed over a part of the depth.
+Product part(const Product& p, Range rows, Range columns, Range depth) {
+  const int64_t size = p.type == CUDA_R_64F ? 8 : p.type == CUDA_R_32F ? 4 : 2;  // [B]
+  const auto at = [size](const void* matrix, int leading, int row, int column) {
+    return static_cast<const char*>(matrix) + (row + int64_t(column) * leading) * size;
+  };
+  const auto move = [&at](Product::Operand& o, int row, int column) {
+    if (o.operation == CUBLAS_OP_T) std::swap(row, column);
+    o.data = at(o.data, o.leading, row, column);
+  };
+  Product some = p;
+  move(some.left, rows.begin, depth.begin);
+  move(some.right, depth.begin, columns.begin);
+  some.out = const_cast<char*>(at(p.out, p.leading, rows.begin, columns.begin));
+  some.rows = rows.end - rows.begin;
+  some.columns = columns.end - columns.begin;
+  some.depth = depth.end - depth.begin;
+  return some;
+}
+
 Product::Operand operand(Factor f) {
   return {device_address(f.tensor.address()),
           f.transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N, int(f.tensor.dim(-1))};
@@ -153,12 +177,15 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
+  // As parts, where cuBLAS is faster so. Parts of the depth are rounded to the type of `out`.
   void multiply(const Product& product, Write write, void* workspace);
   // The product + bias (rows) in each column. False: cuBLASLt cannot do it for these sizes or this
   // type, and nothing was enqueued.
   bool multiply_with_bias(const Product& product, const void* bias, void* workspace);
 
  private:
+  void multiply_at_once(const Product& product, Write write, void* workspace);
+
   struct Plan {  // for products of one kind
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t left = nullptr, right = nullptr, out = nullptr;
@@ -194,7 +221,35 @@ Blas::~Blas() {
   cublas().destroy(handle_);
 }
 
+// Matrix units read 16 bytes at a time. If a matrix is stored along a size that is no multiple of
+// 8, cuBLAS takes kernels that read single elements, although the matrix's columns begin at
+// multiples of 16 bytes: they reach an eighth of a GPU's speed. So such a size, as the vocabulary
+// of logits whose rows are padded, is split into a multiple of 8 and a rest. The rest of the depth
+// comes first, because the sum that is rounded second should be the larger one.
 void Blas::multiply(const Product& p, Write write, void* workspace) {
+  const auto multiple_of_8 = [](int size, std::initializer_list<int> columns_along_it) {
+    const bool aligned =
+        std::ranges::any_of(columns_along_it, [](int leading) { return leading % 8 == 0; });
+    return aligned && size > 8 ? size / 8 * 8 : size;
+  };
+  constexpr int none = 1;  // the matrix is stored along another size
+  const bool left_turned = p.left.operation == CUBLAS_OP_T,
+             right_turned = p.right.operation == CUBLAS_OP_T;
+  const int rows = multiple_of_8(p.rows, {p.leading, left_turned ? none : p.left.leading}),
+            columns = multiple_of_8(p.columns, {right_turned ? p.right.leading : none}),
+            depth = multiple_of_8(p.depth, {left_turned ? p.left.leading : none,
+                                            right_turned ? none : p.right.leading});
+  for (const Range d : {Range{depth, p.depth}, Range{0, depth}}) {
+    if (d.begin == d.end) continue;
+    for (const Range r : {Range{0, rows}, Range{rows, p.rows}})
+      for (const Range c : {Range{0, columns}, Range{columns, p.columns}})
+        if (r.begin < r.end && c.begin < c.end)
+          multiply_at_once(part(p, r, c, d), write, workspace);
+    write = Write::add;
+  }
+}
+
+void Blas::multiply_at_once(const Product& p, Write write, void* workspace) {
   // The scalars have cuBLAS's compute type: fp32 also for bf16 and fp16.
   const double one = 1, beta = write == Write::add ? 1 : 0;
   const float one_float = 1, beta_float = float(beta);

@@ -21,6 +21,7 @@ namespace {
 
 struct StepCounts {
   std::map<std::string, int64_t> calls, launches;  // by kernel function
+  int64_t products = 0;                            // launches by matmul calls, which may split them
   int64_t all = 0;                                 // launches, products included
   int64_t reads = 0;                               // by the host
 };
@@ -47,6 +48,9 @@ StepCounts counts_of_step(int64_t layers, Recompute recompute) {
     (void)engine->loss_of_step();
     std::string kernel = "none";
     int64_t before = cuda_on_cpu::launches.kernels;
+    const auto products = [] {
+      return cuda_on_cpu::launches.products + cuda_on_cpu::launches.bias_products;
+    };
     const auto attribute = [&] {
       counts.launches[kernel] += cuda_on_cpu::launches.kernels - before;
       before = cuda_on_cpu::launches.kernels;
@@ -57,12 +61,13 @@ StepCounts counts_of_step(int64_t layers, Recompute recompute) {
       kernel = event.what;
       ++counts.calls[kernel];
     });
-    const int64_t launched = before, waits = gpu->host_waits();
+    const int64_t launched = before, multiplied = products(), waits = gpu->host_waits();
     step();
     (void)engine->loss_of_step();
     attribute();
     counts.reads = gpu->host_waits() - waits;
-    counts.all = cuda_on_cpu::launches.kernels - launched + counts.calls["matmul"];
+    counts.products = products() - multiplied;
+    counts.all = cuda_on_cpu::launches.kernels - launched + counts.products;
   });
   return counts;
 }
@@ -91,7 +96,7 @@ Rows rows(StepCounts step) {
   auto& n = step.launches;
   const int64_t of_norm = 2;  // the squares of units are added by sum_rows
   return {{"matmuls of the blocks", step.calls["matmul"] - 3},
-          {"matmuls of the head", 3},
+          {"matmuls of the head", step.products - (step.calls["matmul"] - 3)},
           {"attention", n["attention"]},
           {"attention again", n["attention_backward"]},
           {"sums over rows", n["sum_rows"] - of_norm},

@@ -94,8 +94,14 @@ cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
       g.ldc < g.m)
     return CUBLAS_STATUS_INVALID_VALUE;
   const int element = g.type_a == CUDA_R_64F ? 8 : g.type_a == CUDA_R_32F ? 4 : 2;
-  for (const int leading : {g.lda, g.ldb, g.ldc})
-    zl::cuda_on_cpu::launches.unaligned_rows += leading * element % 16 != 0;
+  auto& launches = zl::cuda_on_cpu::launches;
+  ++launches.products;
+  const int along_a = g.op_a == CUBLAS_OP_T ? g.k : g.m,
+            along_b = g.op_b == CUBLAS_OP_T ? g.n : g.k;
+  for (const auto [size, leading] : {std::pair(along_a, g.lda), {along_b, g.ldb}, {g.m, g.ldc}}) {
+    launches.unaligned_rows += leading * element % 16 != 0;
+    launches.unaligned_sizes += leading % 8 == 0 && size > 8 && size % 8 != 0;
+  }
   const auto scalar = [&](const void* s) {
     return g.compute == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(s)
                                            : double(*static_cast<const float*>(s));
