@@ -1,9 +1,8 @@
 // Fills, casts, sums and GELU. Maps compute each element in one thread, so neither the grid nor
-// packs change a bit. sum_rows adds a number of parts that depends only on the shape.
+// packs change a bit.
 #include <limits>
 
-#include "tensor/cuda/launch.h"
-#include "tensor/cuda/workspace.h"
+#include "tensor/cuda/column_sums.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
@@ -117,37 +116,17 @@ __global__ void set_padding_kernel(int64_t n, int64_t columns, int64_t row, T va
     y[i / padding * row + columns + i % padding] = value;
 }
 
-// One part of the rows, 32 columns. Each of the 8 warps adds every eighth row; the 8 sums are added
-// in order. sums: (parts, columns)
 template <class T>
-__global__ void sum_part_kernel(int64_t rows, int64_t columns, int64_t parts, const T* x,
-                                Compute<T>* sums) {
-  using F = Compute<T>;
-  constexpr int kWarps = kThreads / kWarp;
-  __shared__ F of_warp[kWarps][kWarp];
-  const int warp = int(threadIdx.x) / kWarp;
-  const int64_t part = blockIdx.x % parts, column = blockIdx.x / parts * kWarp + lane();
-  const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
-  F sum = 0;
-  for (int64_t row = begin + warp; row < end && column < columns; row += kWarps)
-    sum += F(x[row * columns + column]);
-  of_warp[warp][lane()] = sum;
-  __syncthreads();
-  if (warp > 0 || column >= columns) return;
-  for (int w = 1; w < kWarps; ++w) sum += of_warp[w][lane()];
-  sums[part * columns + column] = sum;
-}
-
-// Adds the parts in order, and their sum to `out`, rounded to T once.
-template <class T>
-__global__ void add_parts_kernel(int64_t columns, int64_t parts, const Compute<T>* sums, T* out) {
-  using F = Compute<T>;
-  const int64_t column = first_element();
-  if (column >= columns) return;
-  F sum = 0;
-  for (int64_t part = 0; part < parts; ++part) sum += sums[part * columns + column];
-  out[column] = T(F(out[column]) + sum);
-}
+struct MatrixRows {
+  const T* x;
+  int64_t columns;
+  template <int kPack>
+  __device__ void add(int64_t row, int64_t column, PackSums<Compute<T>, 1, kPack>& sums) const {
+    const auto pack = load_pack<kPack>(x + row * columns + column);
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) sums[0][j] += Compute<T>(pack.at[j]);
+  }
+};
 
 // Launches map_kernel for y and inputs of n elements.
 template <class Op, class T, class... Inputs>
@@ -247,14 +226,10 @@ void CudaBackend::set_padding(int64_t columns, const Tensor& y) {
 
 void CudaBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) {
   const int64_t columns = out.numel(), rows = columns ? x.numel() / columns : 0;
-  if (columns == 0) return;
-  const int64_t parts = parts_of_rows(rows);
   for_float_type(out.dtype(), [&]<class T>(T) {
-    auto* const sums = elements<Compute<T>>(workspace);
-    launch(*this, sum_part_kernel<T>, blocks_for(columns, kWarp) * parts, kThreads, rows, columns,
-           parts, elements<T>(x), sums);
-    launch(*this, add_parts_kernel<T>, blocks_for(columns), kThreads, columns, parts, sums,
-           elements<T>(out));
+    const MatrixRows<T> values{elements<T>(x), columns};
+    const bool packs = columns % pack_of<T>() == 0 && packs_fit(values.x);
+    add_column_sums<1, T>(*this, rows, columns, packs, values, {{elements<T>(out)}}, workspace);
   });
 }
 

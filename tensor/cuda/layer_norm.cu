@@ -1,6 +1,5 @@
-// Layer norm: one warp per row. Sums over rows have parts_of_rows parts, added in order.
-#include "tensor/cuda/launch.h"
-#include "tensor/cuda/workspace.h"
+// Layer norm: one warp per row.
+#include "tensor/cuda/column_sums.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
@@ -29,7 +28,6 @@ struct Rows {
         weight(elements<T>(saved.weight)),
         mean(elements<F>(saved.mean)),
         rstd(elements<F>(saved.rstd)) {}
-  __device__ F normal(int64_t r, int64_t c) const { return (F(x[r * C + c]) - mean[r]) * rstd[r]; }
 };
 
 template <int kPack, class T>
@@ -90,43 +88,24 @@ __global__ void backward_rows_kernel(Rows<T> rows, const T* dy, T* dx, bool adds
   });
 }
 
-// One part of the rows, 32 columns. Each of the 8 warps adds every eighth row; the 8 sums are added
-// in order. sums: (2, parts, C), of dweight, then of dbias.
+// The terms of dweight and dbias.
 template <class T>
-__global__ void backward_columns_kernel(Rows<T> rows, const T* dy, int64_t parts,
-                                        Compute<T>* sums) {
-  using F = Compute<T>;
-  __shared__ F weights[kRowsOfBlock][kWarp], biases[kRowsOfBlock][kWarp];
-  const int warp = int(threadIdx.x) / kWarp;
-  const int64_t part = blockIdx.x % parts, c = blockIdx.x / parts * kWarp + lane(), C = rows.C;
-  const int64_t begin = rows.R * part / parts, end = rows.R * (part + 1) / parts;
-  F weight = 0, bias = 0;
-  for (int64_t r = begin + warp; r < end && c < C; r += kRowsOfBlock) {
-    const F incoming = F(dy[r * C + c]);
-    weight += incoming * rows.normal(r, c);
-    bias += incoming;
+struct WeightTerms {
+  Rows<T> rows;
+  const T* dy;
+  template <int kPack>
+  __device__ void add(int64_t r, int64_t c, PackSums<Compute<T>, 2, kPack>& sums) const {
+    using F = Compute<T>;
+    const auto x = load_pack<kPack>(rows.x + r * rows.C + c),
+               incoming = load_pack<kPack>(dy + r * rows.C + c);
+    const F mean = rows.mean[r], rstd = rows.rstd[r];
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) {
+      sums[0][j] += F(incoming.at[j]) * ((F(x.at[j]) - mean) * rstd);
+      sums[1][j] += F(incoming.at[j]);
+    }
   }
-  weights[warp][lane()] = weight, biases[warp][lane()] = bias;
-  __syncthreads();
-  if (warp > 0 || c >= C) return;
-  for (int w = 1; w < kRowsOfBlock; ++w) weight += weights[w][lane()], bias += biases[w][lane()];
-  sums[part * C + c] = weight;
-  sums[(parts + part) * C + c] = bias;
-}
-
-// Adds the parts, and their sums to the gradient buffers, rounded to T once.
-template <class T>
-__global__ void add_parts_kernel(int64_t C, int64_t parts, const Compute<T>* sums, T* dweight,
-                                 T* dbias) {
-  using F = Compute<T>;
-  const int64_t c = first_element();
-  if (c >= C) return;
-  F weight = 0, bias = 0;
-  for (int64_t part = 0; part < parts; ++part)
-    weight += sums[part * C + c], bias += sums[(parts + part) * C + c];
-  dweight[c] = T(F(dweight[c]) + weight);
-  dbias[c] = T(F(dbias[c]) + bias);
-}
+};
 
 }  // namespace
 
@@ -145,19 +124,14 @@ void CudaBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, do
 void CudaBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& dy,
                                       const LayerNormGradients& out, const Tensor& workspace) {
   for_float_type(dy.dtype(), [&]<class T>(T) {
-    using F = Compute<T>;
     const Rows<T> rows(saved);
-    const int64_t C = rows.C, parts = parts_of_rows(rows.R);
-    if (C == 0) return;
-    F* const sums = elements<F>(workspace);
-    // The columns first, because dx may be dy.
-    launch(*this, backward_columns_kernel<T>, blocks_for(C, kWarp) * parts, kThreads, rows,
-           elements<T>(dy), parts, sums);
-    launch(*this, add_parts_kernel<T>, blocks_for(C), kThreads, C, parts, sums,
-           elements<T>(out.dweight), elements<T>(out.dbias));
+    const int64_t C = rows.C;
     T *const from = elements<T>(dy), *const to = elements<T>(out.dx);
     constexpr int kPack = pack_of<T>();
     const bool packs = C % kPack == 0 && packs_fit(rows.x, rows.weight, from, to);
+    // The columns first, because dx may be dy.
+    add_column_sums<2, T>(*this, rows.R, C, packs, WeightTerms<T>{rows, from},
+                          {{elements<T>(out.dweight), elements<T>(out.dbias)}}, workspace);
     launch(*this, packs ? backward_rows_kernel<kPack, T> : backward_rows_kernel<1, T>,
            blocks_for(rows.R, kRowsOfBlock), kThreads, rows, from, to, out.write_dx == Write::add);
   });
