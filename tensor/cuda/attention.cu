@@ -3,19 +3,28 @@
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
-// delta = the sum of dy * y of each query. One warp per query.
-template <class T>
+constexpr int kDeltaThreads = 8;  // of a query
+
+// delta = the sum of dy * y of each query. The queries of all heads of a token are neighbours in
+// memory, and here.
+template <int kPack, class T>
 __global__ void delta_kernel(Pass<T> pass) {
   using F = Compute<T>;
-  const int64_t query = first_element() / kWarp, head = query / pass.tokens;
-  if (head >= pass.B * pass.heads) return;  // all threads of the warp
-  const Matrix<const T> y =
-      pass.of_head(static_cast<const T*>(pass.y), head).from(query % pass.tokens);
-  const Matrix<const T> dy = pass.of_head(pass.dy, head).from(query % pass.tokens);
+  const unsigned query = unsigned(first_element() / kDeltaThreads), heads = unsigned(pass.heads),
+                 tokens = unsigned(pass.tokens), token = query / heads, b = token / tokens;
+  const bool exists = b < pass.B;
+  const int64_t from = int64_t(query) * pass.D;
   F sum = 0;
-  for (int d = lane(); d < pass.D; d += kWarp) sum += dy.get(0, d) * y.get(0, d);
-  sum = warp_sum(sum);
-  if (lane() == 0) pass.delta[query] = sum;
+  for (int d = int(threadIdx.x) % kDeltaThreads * kPack; exists && d < pass.D;
+       d += kDeltaThreads * kPack) {
+    const auto y = load_pack<kPack>(static_cast<const T*>(pass.y) + from + d),
+               dy = load_pack<kPack>(pass.dy + from + d);
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) sum += F(dy.at[j]) * F(y.at[j]);
+  }
+  sum = warp_sum<kDeltaThreads>(sum);
+  if (exists && threadIdx.x % kDeltaThreads == 0)
+    pass.delta[(int64_t(b) * heads + query % heads) * tokens + token % tokens] = sum;
 }
 
 template <class T>
@@ -33,10 +42,11 @@ Pass<T> pass_over(const AttentionSaved& saved) {
 
 // Calls f with the fastest kernels for heads of D channels at these addresses.
 template <class T, class F>
-void for_kernels(int D, std::initializer_list<const void*> addresses, F&& f) {
+void for_kernels(bool tf32, int D, std::initializer_list<const void*> addresses, F&& f) {
   const auto aligned = [](const void* address) { return uintptr_t(address) % 16 == 0; };
-  if constexpr (sizeof(T) == 2) {
-    if (std::ranges::all_of(addresses, aligned) && TensorCoreKernels<T>::supports(D))
+  if constexpr (sizeof(T) <= 4) {
+    if ((sizeof(T) == 2 || tf32) && std::ranges::all_of(addresses, aligned) &&
+        TensorCoreKernels<T>::supports(D))
       return f(TensorCoreKernels<T>());
   }
   f(ReadableKernels<T>());
@@ -44,10 +54,10 @@ void for_kernels(int D, std::initializer_list<const void*> addresses, F&& f) {
 
 }  // namespace
 
-void load_attention_kernels(Dtype dtype) {
+void load_attention_kernels(Dtype dtype, bool tf32) {
   for_float_type(dtype, [&]<class T>(T) {
-    load_kernel(delta_kernel<T>);
-    for_kernels<T>(64, {}, []<class Kernels>(Kernels) { Kernels::load(); });
+    load_kernel(delta_kernel<pack_of<T>(), T>);
+    for_kernels<T>(tf32, 64, {}, []<class Kernels>(Kernels) { Kernels::load(); });
   });
 }
 
@@ -55,7 +65,7 @@ void CudaBackend::attention(const AttentionSaved& saved, const Tensor&) {
   if (saved.qkv.numel() == 0) return;
   for_float_type(saved.qkv.dtype(), [&]<class T>(T) {
     const Pass<T> pass = pass_over<T>(saved);
-    for_kernels<T>(pass.D, {pass.qkv, pass.y},
+    for_kernels<T>(options_.tf32, pass.D, {pass.qkv, pass.y},
                    [&]<class Kernels>(Kernels) { Kernels::forward(stream(), pass); });
   });
 }
@@ -69,8 +79,11 @@ void CudaBackend::attention_backward(const AttentionSaved& saved, const Tensor& 
     pass.dqkv = elements<T>(dqkv);
     pass.delta = elements<Compute<T>>(workspace);
     const int64_t queries = pass.B * pass.heads * pass.tokens;
-    launch(*this, delta_kernel<T>, blocks_for(queries * kWarp), kThreads, pass);
-    for_kernels<T>(pass.D, {pass.qkv, pass.dy, pass.dqkv},
+    constexpr int kPack = pack_of<T>();
+    const bool packs = pass.D % kPack == 0 && packs_fit(pass.y, pass.dy);
+    launch(*this, packs ? delta_kernel<kPack, T> : delta_kernel<1, T>,
+           blocks_for(queries * kDeltaThreads), kThreads, pass);
+    for_kernels<T>(options_.tf32, pass.D, {pass.qkv, pass.dy, pass.dqkv},
                    [&]<class Kernels>(Kernels) { Kernels::backward(stream(), pass); });
   });
 }

@@ -43,7 +43,7 @@ CudaBackend::CudaBackend(int device, GpuOptions options)
       blas_ = make_blas(stream());
     }
     load_ordered_sum();
-    if (options_.preloads) load_attention_kernels(*options_.preloads);
+    if (options_.preloads) load_attention_kernels(*options_.preloads, options_.tf32);
   } catch (...) {
     release_all();
     throw;

@@ -148,7 +148,7 @@ int gpu_of(const void* address);
 // attention.cu. Loads the kernels for one type of elements onto the current GPU, which takes
 // seconds from PTX. Heads of other sizes (not a multiple of 8, or above 128) use kernels that are
 // loaded at their first launch.
-void load_attention_kernels(Dtype dtype);
+void load_attention_kernels(Dtype dtype, bool tf32);
 
 // The functions of tensor/platform/gpus.h: gpus.cu, profiler_ranges.cu.
 Gpus find_gpus(int open);

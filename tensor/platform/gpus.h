@@ -43,7 +43,7 @@ struct Gpus {
 Gpus find_gpus(int open = std::numeric_limits<int>::max());
 
 struct GpuOptions {
-  bool tf32 = false;  // fp32 matmuls round their inputs to TF32's 10 bits
+  bool tf32 = false;  // fp32 matmuls and attention round their inputs to TF32's 10 bits
   // [B] The size of Memory's segments from the driver (tensor/block_pool.h).
   int64_t segment = int64_t(32) << 20;
   // The type whose attention kernels are loaded at once, because to load them takes seconds in a

@@ -254,24 +254,40 @@ Values rounded(Values values, Dtype dtype) {
 // up to 4, gradients the same relative to theirs, which are larger with more channels.
 TEST_CASE("attention on tensor cores is the formula in double within the rounding of its type",
           "[cuda]") {
-  const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
+  const auto [dtype, tf32] =
+      GENERATE(table<Dtype, bool>({{Dtype::bf16, false}, {Dtype::f16, false}, {Dtype::f32, true}}));
+  // TF32 has the 10 bits of f16: values of f16 are not rounded, weights are.
+  const Dtype precision = tf32 ? Dtype::f16 : dtype;
   const auto [T, D] = GENERATE(table<int64_t, int64_t>(
       {{1, 64}, {1, 128}, {17, 8}, {17, 128}, {65, 24}, {65, 80}, {129, 64}, {129, 128}}));
   const Case c{1, T, 3, D, dtype};
   CAPTURE(name(dtype), T, D);
-  const Values qkv = rounded(qkv_of(c), dtype), dy = rounded(dy_of(c), dtype);
+  const Values qkv = rounded(qkv_of(c), precision), dy = rounded(dy_of(c), precision);
   Output expected{Values(size_t(T * c.C())), Values(size_t(c.H * T))};
   Values dqkv(qkv.size());
   for (int64_t h = 0; h < c.H; ++h) Head{c, qkv, dy, h}.compute(expected, dqkv);
-  Side gpu(test_gpu());
+  const auto own = tf32 ? gpu_of_rank(0, {.tf32 = true}) : nullptr;
+  Side gpu(own ? *own : test_gpu());
   const Output output = forward(gpu, c, qkv);
-  CHECK(distance(output.y, expected.y) <= one_rounding(dtype));
+  CHECK(distance(output.y, expected.y) <= one_rounding(precision));
   CHECK(distance(output.log_sum_exp, expected.log_sum_exp) <= one_rounding(Dtype::f32));
-  CHECK(distance(backward(gpu, c, qkv, output, dy), dqkv) <= tolerance(dtype));
+  const Values gradient = backward(gpu, c, qkv, output, dy);
+  CHECK(distance(gradient, dqkv) <= tolerance(precision));
+  if (tf32 && D <= 64) CHECK((T == 1 || distance(gradient, dqkv) > tolerance(Dtype::f32)));
 
   Values other = dy;
   other[size_t(c.C() - 1)] += 0.5;  // the twin: of the first token
-  CHECK(distance(backward(gpu, c, qkv, output, other), dqkv) > tolerance(dtype));
+  CHECK(distance(backward(gpu, c, qkv, output, other), dqkv) > tolerance(precision));
+}
+
+TEST_CASE("attention in TF32 rounds its inputs to nearest", "[cuda]") {
+  require_gpu();
+  const auto gpu = gpu_of_rank(0, {.tf32 = true});
+  Side s(*gpu);
+  const Case c{1, 1, 1, 8};                       // one token: y is the value
+  const double three_quarters = 1 + 3 * 0x1p-12;  // of the way from 1 to the next number in TF32
+  CHECK(forward(s, c, Values(24, three_quarters)).y == Values(8, 1 + 0x1p-10));
+  CHECK(forward(s, c, Values(24, 1 + 0x1p-12)).y == Values(8, 1));
 }
 
 TEST_CASE("code for GPUs before 8.0 has no tensor cores, and attention runs all the same",

@@ -68,8 +68,9 @@ __device__ TileIndex tile_index(const Pass<T>& pass) {
 // only the kernels of the run's type, which it may have to compile from PTX first.
 //
 // ReadableKernels run on every GPU, for heads of up to 256 channels, and compute in fp32 (fp64 for
-// f64). Read them first. TensorCoreKernels multiply 16-bit elements and add in fp32; they round
-// probabilities and gradients of scores to T before they multiply them.
+// f64). Read them first. TensorCoreKernels multiply 16-bit elements, or fp32 elements that they
+// round to TF32, and add in fp32. They round probabilities and gradients of scores likewise before
+// they multiply them.
 template <class T>
 struct ReadableKernels {
   static void load();  // onto the current GPU, so that no launch has to

@@ -12,6 +12,13 @@
 
 namespace zl::ZEROLAB_CUDA {
 
+// Elements in a word of 32 bits: two of 16 bits, or one that is rounded to TF32.
+template <class T>
+constexpr int kPerWord = 4 / int(sizeof(T));
+// The columns of A in one product of fragments.
+template <class T>
+constexpr int depth_of = 8 * kPerWord<T>;
+
 // Whether this code is compiled for such a GPU. Older ones get kernels that trap.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 constexpr bool kTensorCores = false;
@@ -29,9 +36,17 @@ __device__ inline unsigned in_shared(const void* address) {
 //   a: A[g][t..], A[g + 8][t..], A[g][t + 8..], A[g + 8][t + 8..]
 //   b: B[t..][g], B[t + 8..][g]
 //   sums: [g][t], [g][t + 1], [g + 8][t], [g + 8][t + 1]
+// In TF32 A is (16, 8) and B (8, 8): with t = l % 4 the thread has
+//   a: A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]
+//   b: B[t][g], B[t + 4][g]
 template <class T>
 __device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, float>)
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else if constexpr (std::is_same_v<T, bf16>)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
         "{%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
@@ -91,6 +106,13 @@ __device__ uint32_t pair_of(float low, float high) {
   return pair;
 }
 
+// Rounded to the 10 bits of TF32, to nearest. Without it a tensor core ignores the last bits.
+__device__ inline uint32_t to_tf32(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
 // A pair in global memory, at a multiple of 4 bytes.
 template <class T>
 __device__ uint32_t load_pair(const T* from) {
@@ -104,5 +126,21 @@ __device__ void store_pair(uint32_t pair, T* to) {
 __device__ inline void trap() { asm volatile("trap;"); }
 
 #endif
+
+// A word of a left factor from global memory, and two neighbouring results to it.
+template <class T>
+__device__ uint32_t load_word(const T* from) {
+  if constexpr (std::is_same_v<T, float>)
+    return to_tf32(*from);
+  else
+    return load_pair(from);
+}
+template <class T>
+__device__ void store_two(float first, float second, T* to) {
+  if constexpr (std::is_same_v<T, float>)
+    to[0] = first, to[1] = second;
+  else
+    store_pair(pair_of<T>(first, second), to);
+}
 
 }  // namespace zl::ZEROLAB_CUDA

@@ -21,17 +21,18 @@ __device__ inline int fragment_column(int i) { return lane() % 4 * 2 + i % 2; }
 // The warp's 16 rows of a matrix as factors on the left.
 template <class T, int kHead>
 struct WarpRows {
-  uint32_t pairs[kHead / 16][4];
+  static constexpr int kSteps = kHead / depth_of<T>;
+  uint32_t words[kSteps][4];
 
   __device__ explicit WarpRows(const Matrix<const T>& all) {
     const Matrix<const T> rows = all.from(first_row_of_warp());
 #pragma unroll
-    for (int k = 0; k < kHead / 16; ++k) {
+    for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = lane() / 4 + i % 2 * 8, d = k * 16 + i / 2 * 8 + lane() % 4 * 2;
+        const int row = lane() / 4 + i % 2 * 8, d = (k * 8 + i / 2 * 4 + lane() % 4) * kPerWord<T>;
         const bool exists = row < rows.rows && d < rows.D;
-        pairs[k][i] = exists ? load_pair(rows.first + row * rows.stride + d) : 0;
+        words[k][i] = exists ? load_word(rows.first + row * rows.stride + d) : 0;
       }
     }
   }
@@ -42,43 +43,70 @@ using Scores16 = float[2][4];
 template <int kHead>
 using Sums = float[kHead / 8][4];
 
-// Rounds scores to T as the left factor (A) of an mma: accumulators have the layout of A.
+// Rounds scores to T as left factors (A): accumulators have the layout of A. In TF32 a factor is 8
+// keys, not 16, and has one column where an accumulator has two: columns t and t + 4 of the factor
+// are the keys 2t and 2t + 1.
 template <class T>
-__device__ void round_weights(const Scores16& scores, uint32_t (&weights)[4]) {
+using Weights = uint32_t[16 / depth_of<T>][4];
+template <class T>
+__device__ void round_weights(const Scores16& scores, Weights<T>& weights) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    weights[i] = pair_of<T>(scores[i / 2][i % 2 * 2], scores[i / 2][i % 2 * 2 + 1]);
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      weights[0][i] = to_tf32(scores[0][i % 2 * 2 + i / 2]);
+      weights[1][i] = to_tf32(scores[1][i % 2 * 2 + i / 2]);
+    } else {
+      weights[0][i] = pair_of<T>(scores[i / 2][i % 2 * 2], scores[i / 2][i % 2 * 2 + 1]);
+    }
+  }
 }
 
 // Two matrices in shared memory: keys and values, or queries and dy.
 template <class T, int kHead>
 struct TilePair {
-  static constexpr int kRows = kHead > 64 ? 32 : 64;  // [n] fits into 48 KiB
+  static constexpr int kRows = 64 * 64 * 2 / (kHead * int(sizeof(T)));  // [n] fits into 48 KiB
   // Rows are 16 bytes longer than needed, so that 8 rows of a column are in different banks.
-  static constexpr int kWidth = kHead + 8;
-  using Tile = uint16_t[kRows][kWidth];
+  static constexpr int kPack = pack_of<T>(), kWidth = kHead + kPack;
+  static constexpr int kSteps16 = 16 / depth_of<T>;  // products for 16 rows
+  using Element = std::conditional_t<sizeof(T) == 2, uint16_t, float>;
+  using Tile = Element[kRows][kWidth];
   alignas(16) Tile tiles[2][2];  // [buffer][matrix]
 
-  __device__ static void start_copies(const Matrix<const T>& from, Tile& to) {
-    constexpr int kPieces = kHead / 8, kRowsAtOnce = kBlockThreads / kPieces;
-    const int rows = from.rows < kRows ? int(from.rows) : kRows;
-    const int d = int(threadIdx.x) % kPieces * 8;
+  // Calls visit(row, d) for the pieces of 16 bytes of a tile that this thread copies.
+  template <class Visit>
+  __device__ static void for_pieces(Visit visit) {
+    constexpr int kPieces = kHead / kPack, kRowsAtOnce = kBlockThreads / kPieces;
 #pragma unroll
-    for (int r = 0; r < kRows; r += kRowsAtOnce) {
-      const int row = r + int(threadIdx.x) / kPieces;
+    for (int r = 0; r < kRows; r += kRowsAtOnce)
+      visit(r + int(threadIdx.x) / kPieces, int(threadIdx.x) % kPieces * kPack);
+  }
+
+  __device__ static void start_copies(const Matrix<const T>& from, Tile& to) {
+    const int rows = from.rows < kRows ? int(from.rows) : kRows;
+    for_pieces([&](int row, int d) {
       const bool exists = row < rows && d < from.D;
       const int offset = exists ? row * int(from.stride) + d : 0;
       start_copy<16>(&to[row][d], from.first + offset, exists);
-    }
+    });
+  }
+
+  // Rounds what this thread has copied: tensor cores would cut the last bits off.
+  __device__ static void round_copies(Tile& tile) {
+    if constexpr (std::is_same_v<T, float>)
+      for_pieces([&](int row, int d) {
+        for (int i = 0; i < kPack; ++i)
+          tile[row][d + i] = __uint_as_float(to_tf32(tile[row][d + i]));
+      });
   }
 
   // Calls compute(buffer, first) for each tile from `begin` to `end`, after start(buffer, first).
   template <class Start, class Compute>
-  __device__ static void for_tiles(int begin, int end, Start start, Compute compute) {
+  __device__ void for_tiles(int begin, int end, Start start, Compute compute) {
     start(0, begin);
     int buffer = 0;
     for (int first = begin; first < end; first += kRows, buffer ^= 1) {
       wait_for_copies();
+      for (Tile& tile : tiles[buffer]) round_copies(tile);
       __syncthreads();  // all copies of this tile have arrived, and the other buffer is free
       if (first + kRows < end) start(buffer ^ 1, first + kRows);
       compute(buffer, first);
@@ -88,28 +116,46 @@ struct TilePair {
   // scores += a x^T for the 16 rows x of a tile from `row`.
   __device__ static void add_scores(const WarpRows<T, kHead>& a, const Tile& tile, int row,
                                     Scores16& scores) {
-    const int from = row + lane() / 16 * 8 + lane() % 8, d = lane() / 8 % 2 * 8;
+    const int from = row + lane() / 16 * 8 + lane() % 8, d = lane() / 8 % 2 * kPack;
 #pragma unroll
-    for (int k = 0; k < kHead / 16; ++k) {
+    for (int k = 0; k < a.kSteps; ++k) {
       uint32_t b[4];
-      load_matrices(b, &tile[from][k * 16 + d]);
-      multiply_add<T>(scores[0], a.pairs[k], b[0], b[1]);
-      multiply_add<T>(scores[1], a.pairs[k], b[2], b[3]);
+      load_matrices(b, &tile[from][k * 2 * kPack + d]);
+      multiply_add<T>(scores[0], a.words[k], b[0], b[1]);
+      multiply_add<T>(scores[1], a.words[k], b[2], b[3]);
     }
   }
 
   // sums += w x for the 16 rows x of a tile from `row`.
   __device__ static void add_weighted(const Scores16& w, const Tile& tile, int row,
                                       Sums<kHead>& sums) {
-    uint32_t weights[4];
+    Weights<T> weights;
     round_weights<T>(w, weights);
-    const int from = row + lane() % 16, d = lane() / 16 * 8;
 #pragma unroll
     for (int c = 0; c < kHead / 16; ++c) {
-      uint32_t b[4];
-      load_matrices_transposed(b, &tile[from][c * 16 + d]);
-      multiply_add<T>(sums[2 * c], weights, b[0], b[1]);
-      multiply_add<T>(sums[2 * c + 1], weights, b[2], b[3]);
+      uint32_t b[2][kSteps16][2];
+      load_transposed(b, tile, row, 16 * c);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int j = 0; j < kSteps16; ++j)
+          multiply_add<T>(sums[2 * c + half], weights[j], b[half][j][0], b[half][j][1]);
+    }
+  }
+
+  // The right factors (B) for the weights of 16 rows of a tile, and 16 channels in two halves.
+  __device__ static void load_transposed(uint32_t (&b)[2][kSteps16][2], const Tile& tile, int row,
+                                         int channel) {
+    if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        b[i / 4][i / 2 % 2][i % 2] = __float_as_uint(
+            tile[row + i / 2 % 2 * 8 + lane() % 4 * 2 + i % 2][channel + i / 4 * 8 + lane() / 4]);
+    } else {
+      uint32_t all[4];
+      load_matrices_transposed(all, &tile[row + lane() % 16][channel + lane() / 16 * 8]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) b[i / 2][0][i % 2] = all[i];
     }
   }
 
@@ -124,8 +170,7 @@ struct TilePair {
       for (int c = 0; c < kHead / 8; ++c) {
         const int row = fragment_row(i), d = c * 8 + fragment_column(i);
         if (row < to.rows && d < to.D)
-          store_pair(pair_of<T>(sums[c][i] * f, sums[c][i + 1] * f),
-                     to.first + row * to.stride + d);
+          store_two<T>(sums[c][i] * f, sums[c][i + 1] * f, to.first + row * to.stride + d);
       }
     }
   }

@@ -73,7 +73,7 @@ __device__ void forward(const Pass<T>& pass) {
     Tiles::start_copies(v.from(keys), shared.tiles[buffer][1]);
   };
   const int end = queries + kBlockRows < tokens ? queries + kBlockRows : tokens;
-  Tiles::for_tiles(0, end, start, [&](int buffer, int keys) {
+  shared.for_tiles(0, end, start, [&](int buffer, int keys) {
     Scores16 p[kSteps] = {};
 #pragma unroll
     for (int n = 0; n < kSteps; ++n) Tiles::add_scores(q, shared.tiles[buffer][0], 16 * n, p[n]);
@@ -127,7 +127,7 @@ __device__ void backward_queries(const Pass<T>& pass) {
     Tiles::start_copies(v.from(keys), shared.tiles[buffer][1]);
   };
   const int end = queries + kBlockRows < tokens ? queries + kBlockRows : tokens;
-  Tiles::for_tiles(0, end, start, [&](int buffer, int keys) {
+  shared.for_tiles(0, end, start, [&](int buffer, int keys) {
     const int ahead = keys - queries - first_row_of_warp();
 #pragma unroll
     for (int n = 0; n < Tiles::kRows / 16; ++n) {
@@ -172,7 +172,7 @@ __device__ void backward_keys(const Pass<T>& pass) {
     start_copy<4>(&statistics[buffer][which][query], of_head + (exists ? queries + query : 0),
                   exists);
   };
-  Tiles::for_tiles(keys, tokens, start, [&](int buffer, int queries) {
+  shared.for_tiles(keys, tokens, start, [&](int buffer, int queries) {
     const int behind = queries - keys - first_row_of_warp();
 #pragma unroll
     for (int n = 0; n < Tiles::kRows / 16; ++n) {
@@ -224,24 +224,25 @@ __global__ void __launch_bounds__(kBlockThreads, 2) backward_keys_kernel(Pass<T>
 }
 
 // Calls f with the head size of the kernels that D fits in.
-template <class F>
+template <class T, class F>
 void for_head_size(int D, F&& f) {
-  if (D <= 64) return f(std::integral_constant<int, 64>());
-  f(std::integral_constant<int, 128>());
+  if constexpr (sizeof(T) == 2)
+    if (D > 64) return f(std::integral_constant<int, 128>());
+  f(std::integral_constant<int, 64>());
 }
 
 }  // namespace
 
 template <class T>
 bool TensorCoreKernels<T>::supports(int D) {
-  if (D > 128 || D % 8 != 0) return false;
+  if (D > (sizeof(T) == 2 ? 128 : 64) || D % 8 != 0) return false;
   return compiled_for(forward_kernel<T, 64>) >= 80;  // as all kernels: they are compiled alike
 }
 
 template <class T>
 void TensorCoreKernels<T>::load() {
   for (const int D : {64, 128}) {
-    for_head_size(D, [](auto head) {
+    for_head_size<T>(D, [](auto head) {
       constexpr int kHead = decltype(head)::value;
       load_kernel(forward_kernel<T, kHead>);
       load_kernel(backward_queries_kernel<T, kHead>);
@@ -252,7 +253,7 @@ void TensorCoreKernels<T>::load() {
 
 template <class T>
 void TensorCoreKernels<T>::forward(CUstream_st* stream, const Pass<T>& pass) {
-  for_head_size(pass.D, [&](auto head) {
+  for_head_size<T>(pass.D, [&](auto head) {
     constexpr int kHead = decltype(head)::value;
     const int64_t blocks = pass.B * pass.heads * blocks_for(pass.tokens, kBlockRows);
     launch_on(stream, forward_kernel<T, kHead>, blocks, kBlockThreads, pass);
@@ -261,7 +262,7 @@ void TensorCoreKernels<T>::forward(CUstream_st* stream, const Pass<T>& pass) {
 
 template <class T>
 void TensorCoreKernels<T>::backward(CUstream_st* stream, const Pass<T>& pass) {
-  for_head_size(pass.D, [&](auto head) {
+  for_head_size<T>(pass.D, [&](auto head) {
     constexpr int kHead = decltype(head)::value;
     const int64_t blocks = pass.B * pass.heads * blocks_for(pass.tokens, kBlockRows);
     launch_on(stream, backward_queries_kernel<T, kHead>, blocks, kBlockThreads, pass);

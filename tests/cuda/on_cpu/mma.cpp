@@ -1,5 +1,8 @@
 #include <mma_on_cpu.h>
 
+#include <algorithm>
+#include <bit>
+
 namespace zl::cuda_on_cpu {
 namespace {
 
@@ -59,6 +62,30 @@ void multiply_fragments(float (&sums)[4], const std::array<float, 12>& mine) {
                  element(column * 4 + of_group, 8 + high * 2 + odd);
     }
   }
+}
+
+// The ISA's tables for m16n8k8 in TF32, whose elements have 32 bits: a_i is in row groupID, + 8 for
+// odd i, and column threadID_in_group, + 4 for i >= 2; b_i in row threadID_in_group + 4 i, column
+// groupID. The 13 low bits of an operand are not read.
+void multiply_tf32_fragments(float (&sums)[4], const std::array<uint32_t, 6>& mine) {
+  Offer offer;
+  std::ranges::copy(mine, offer.words.begin());
+  const Offers all = offer_to_warp("mma in TF32", offer);
+  const auto element = [&](unsigned lane, unsigned i) {
+    return std::bit_cast<float>(all[lane]->words[i] & ~uint32_t(0x1fff));
+  };
+  const unsigned lane = thread_index.x % kWarpThreads;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (unsigned k = 0; k < 8; ++k)
+      sums[i] += element(row % 8 * 4 + k % 4, k / 4 * 2 + row / 8) *
+                 element(column * 4 + k % 4, 4 + k / 4);
+  }
+}
+
+uint32_t to_tf32(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  return std::isnan(x) ? bits : (bits + 0x1000) & ~uint32_t(0x1fff);
 }
 
 // The bytes may arrive at any time until the wait: NaN before it, and the source is read at the

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -38,6 +39,8 @@ struct Copy {
 std::vector<Copy>& copies_of_thread();
 
 void multiply_fragments(float (&sums)[4], const std::array<float, 12>& mine);
+void multiply_tf32_fragments(float (&sums)[4], const std::array<uint32_t, 6>& mine);
+uint32_t to_tf32(float x);
 void load_matrices(uint32_t (&to)[4], const void* row);
 void load_matrices_transposed(uint32_t (&to)[4], const void* row);
 void start_copy(const Copy& copy);
@@ -71,14 +74,21 @@ void store_pair(uint32_t pair, T* to) {
 
 template <class T>
 void multiply_add(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  std::array<float, 12> mine;
-  const uint32_t pairs[6] = {a[0], a[1], a[2], a[3], b0, b1};
-  for (size_t i = 0; i < mine.size(); ++i) {
-    T element;
-    element.bits = uint16_t(pairs[i / 2] >> (i % 2 * 16));
-    mine[i] = float(element);
+  if constexpr (std::is_same_v<T, float>)
+    return multiply_tf32_fragments(sums, {a[0], a[1], a[2], a[3], b0, b1});
+  else {
+    std::array<float, 12> mine;
+    const uint32_t pairs[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    for (size_t i = 0; i < mine.size(); ++i) {
+      T element;
+      element.bits = uint16_t(pairs[i / 2] >> (i % 2 * 16));
+      mine[i] = float(element);
+    }
+    multiply_fragments(sums, mine);
   }
-  multiply_fragments(sums, mine);
 }
 
 }  // namespace zl::cuda_on_cpu
+
+inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
+inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }

@@ -1,0 +1,3 @@
+#include "tensor/cuda/attention/tensor_cores.h"
+
+template struct zl::ZEROLAB_CUDA::TensorCoreKernels<float>;
