@@ -1,6 +1,7 @@
 // A named tensor that training updates.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "tensor/tensor.h"
@@ -21,6 +22,8 @@ struct Parameter {
   bool requires_grad = true;
   // Whether ops may use it now: a parameter of a unit only while the unit runs.
   bool usable = true;
+  // Called before each addition to `grad`, if it is set.
+  std::function<void()> before_addition{};
 
   int64_t numel() const { return zl::numel(shape); }
 };

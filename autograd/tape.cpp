@@ -62,9 +62,11 @@ void Tape::backward(const Var& from, Tensor seed) {
 }
 
 namespace {
-void require_buffer(const Parameter& p) {
+// Before each addition to p.grad.
+void begin_addition(const Parameter& p) {
   require(p.grad.defined(), "parameter '", p.name,
           "' has no gradient buffer: its stage must allocate one before the backward pass");
+  if (p.before_addition) p.before_addition();
 }
 }  // namespace
 
@@ -78,7 +80,7 @@ GradientSlot Tape::slot(const GradientTarget& target, const Shape& shape, const 
   require(bool(target),
           "slot: this value needs no gradient; test needs_gradient() before asking for its buffer");
   if (target.parameter) {
-    require_buffer(*target.parameter);
+    begin_addition(*target.parameter);
     return {target.parameter->grad, Write::add};
   }
   Tensor& grad = gradient_of(target);
@@ -97,7 +99,7 @@ GradientSlot Tape::slot(const GradientTarget& target, const Shape& shape, const 
 void Tape::accumulate(const GradientTarget& target, Tensor grad) {
   if (!target) return;
   if (target.parameter) {
-    require_buffer(*target.parameter);
+    begin_addition(*target.parameter);
     return kernel::accumulate(grad, target.parameter->grad);
   }
   Tensor& into = gradient_of(target);

@@ -61,12 +61,13 @@ Diagnosis diagnose_stage(const TrainingSpec& spec) {
   const FlatLayout layout(plain.model().units(), spec.ranks);
   const double coarse = o.precision == Dtype::bf16 ? 2e-2 : 1e-4;
   const auto alone = plain.gradients_alone();
-  const Diagnosis gradient = diagnose_gradient({layout, alone, coarse}, first.gradients);
-  if (gradient.found()) return gradient;
   const FlatValues before = plain.weights();
-  plain.step(first.lr);
+  const PlainStep right = plain.step(first.lr);
+  for (int r = 0; r < spec.ranks; ++r)
+    if (first.gradients[size_t(r)] != layout.shards(right.gradient, r))
+      return diagnose_gradient({layout, alone, coarse}, first.gradients);
   const FlatValues after = plain.weights();
-  return diagnose_weights({layout, before, after, coarse / 10}, first.weights);
+  return diagnose_weights({layout, before, after}, first.weights);
 }
 
 }  // namespace zl

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <span>
 
 namespace zl {
@@ -228,12 +229,12 @@ std::string shards_taken(const GradientCase& c, const Mistakes& mistakes,
       others.push_back(str("rank ", r, " takes the shard of rank ", taken));
     all_first = all_first && taken == 0;
   }
-  if (right.empty() && int(others.size()) < layout.ranks()) return "";
+  if (others.empty() || (right.empty() && int(others.size()) < layout.ranks())) return "";
   if (all_first) return "right on rank 0 only: every rank takes the first shard";
   const std::string where =
       right.empty() ? ""
                     : str("right on rank", right.size() > 1 ? "s " : " ", list(right), " only");
-  return where + (right.empty() || others.empty() ? "" : ": ") + list(others);
+  return where + (right.empty() ? "" : ": ") + list(others);
 }
 
 // The same factor in all elements that are not tiny, or 0.
@@ -262,9 +263,15 @@ std::string meaning_of(const GradientCase& c, const Mistakes& mistakes,
       !infinite.empty())
     return where + infinite;
   const FlatValues values = chosen(layout, shards, wrong);
-  for (const Mistake& mistake : mistakes.all())
-    if (near(values, chosen(layout, shards_with(layout, mistake), wrong), c.tolerance))
-      return where + mistake.meaning;
+  std::string nearest;
+  double distance_of_nearest = std::numeric_limits<double>::infinity();
+  for (const Mistake& mistake : mistakes.all()) {
+    const FlatValues of = chosen(layout, shards_with(layout, mistake), wrong);
+    if (const double d = distance(values, of);
+        d < distance_of_nearest && near(values, of, c.tolerance))
+      nearest = mistake.meaning, distance_of_nearest = d;
+  }
+  if (!nearest.empty()) return where + nearest;
   if (const double ratio = common_ratio(values, chosen(layout, right, wrong)); ratio != 0)
     return where + number("every gradient is %.4g x ddp's", ratio);
   if (const std::string taken = shards_taken(c, mistakes, shards); !taken.empty()) return taken;
@@ -361,11 +368,13 @@ std::string meaning_of(const WeightsCase& c, const std::vector<FlatValues>& of_r
 
 Diagnosis diagnose_gradient(const GradientCase& c, const std::vector<FlatValues>& shards) {
   const Mistakes mistakes(c);
-  Diagnosis d{.meaning = meaning_of(c, mistakes, shards), .evidence = ""};
-  if (d.meaning.empty()) return d;
-  for (int r = 0; r < c.layout.ranks() && d.evidence.empty(); ++r)
-    d.evidence = difference_in_shard(c, mistakes.right(), shards[size_t(r)], r);
-  return d;
+  const std::string meaning = meaning_of(c, mistakes, shards);
+  if (meaning.empty()) return {};
+  for (int r = 0; r < c.layout.ranks(); ++r)
+    if (const std::string evidence = difference_in_shard(c, mistakes.right(), shards[size_t(r)], r);
+        !evidence.empty())
+      return {meaning, evidence};
+  return {};
 }
 
 Diagnosis diagnose_weights(const WeightsCase& c, const std::vector<FlatValues>& of_ranks) {

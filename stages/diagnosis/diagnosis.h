@@ -23,7 +23,7 @@ struct GradientCase {
   double tolerance = 1e-4;                            // relative, of 2-norms
 };
 // `shards`: of each rank, after the last backward pass of a step. Empty where all are right within
-// the tolerance.
+// the tolerance, and where no element is evidence.
 Diagnosis diagnose_gradient(const GradientCase& c, const std::vector<FlatValues>& shards);
 
 // The weights of one step: before it, as they must be after it, and as each rank has them in full.
@@ -39,7 +39,9 @@ Diagnosis diagnose_weights(const WeightsCase& c, const std::vector<FlatValues>& 
 FlatValues full_parameters(Stage& stage);
 
 // Runs one step of `spec` under its stage and one of the plain loop, and says what is wrong with
-// the stage. Empty where the first step is right, and where the two cannot be compared: in f16,
+// the stage. A gradient with the loop's bits is right; only then the weights are judged, because
+// Adam makes a large difference of a rounding error. Empty where the first step is right, and where
+// the two cannot be compared: in f16,
 // with other types for gradients, in reproducible mode, with weights from a file, with ranks in
 // other processes.
 Diagnosis diagnose_stage(const TrainingSpec& spec);

@@ -76,9 +76,14 @@ bool promise_the_same(StageKind a, StageKind b, const TrainingSpec& spec) {
 
 // The listed stages and their references, in stage order.
 std::vector<StageKind> to_run(std::vector<StageKind> stages, const TrainingSpec& spec) {
-  const bool sharded = std::ranges::any_of(
-      stages, [](StageKind stage) { return shards_gradient(stage) && promises_bits(stage); });
-  if (orders_differ(spec) && sharded) stages.push_back(StageKind::zero2);
+  const auto sharded = [](StageKind stage) {
+    return shards_gradient(stage) && promises_bits(stage);
+  };
+  if (orders_differ(spec) && std::ranges::any_of(stages, sharded)) {
+    const auto other = [&](StageKind stage) { return stage != StageKind::zero2 && sharded(stage); };
+    if (std::ranges::none_of(stages, other)) stages.push_back(StageKind::zero3);
+    stages.push_back(StageKind::zero2);
+  }
   stages.push_back(StageKind::ddp);
   std::ranges::sort(stages);
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
@@ -173,7 +178,7 @@ class Runs {
   const StageHooks& hooks_;
   ShardsOfRanks of_ddp_;
   const bool formulas_apply_ = formulas_apply(spec_);
-  ShardsOfRanks magnitudes_;  // made when ddp has run, before the stage after it
+  std::vector<GradientMagnitudes> magnitudes_;  // made when ddp has run, before the stage after it
   bool ddp_ran_ = false, any_bounded_ = false;
 };
 

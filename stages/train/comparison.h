@@ -67,9 +67,9 @@ struct StageHooks {
 };
 
 // Runs `spec` once per stage, ddp first and always. With several micro-batches per step stages that
-// shard gradients bring zero2, because they promise the same bits, and the first step's gradient of
-// each stage must be within rounding of ddp's. Stages that do not fit the spec's memory are
-// reported as such.
+// shard gradients bring zero2, because they promise the same bits, and zero2 alone brings zero3;
+// the first step's gradient of each stage must be within rounding of ddp's. Stages that do not fit
+// the spec's memory are reported as such.
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
                           const std::function<void(StageKind, const StepRecord&)>& on_step = {},
                           const StageHooks& hooks = {});

@@ -35,22 +35,27 @@ Grain grain(const EngineOptions& o) {
   return coarsest;
 }
 
-// An element may differ by part * its sum|g| + absolute. The second is what subnormal numbers lose.
+// An element may differ by part * (rounded + kConversions * sum) + absolute. The second is what
+// subnormal numbers lose.
 struct Allowed {
   double part = 0, absolute = 0;
   double overflow = 0;  // an element may be infinite if its sum and what it may differ reach this
 };
 
+constexpr double kConversions = 8;  // to and from the types of communication and accumulation
+
 Allowed allowed(const TrainingSpec& spec) {
   const EngineOptions& o = spec.engine;
-  const double additions = double(o.accumulation * spec.ranks);
-  constexpr double kConversions = 4;  // to and from the types of communication and accumulation
-  const double roundings = 2 * (additions + kConversions);
+  constexpr double kRowsPerAddition = 512.0 / 4;
+  const double rows = double(spec.micro_batch * numel(spec.input_row)),
+               in_fp32 = rows / kRowsPerAddition + spec.ranks,
+               per_value = spec.device == DeviceKind::cuda ? 2 : 1,  // a matmul may add two parts
+      absolute_roundings = 6 * per_value * double(o.accumulation) + kConversions;
   const auto is_f16 = [&](const std::optional<Dtype>& type) {
     return type.value_or(o.precision) == Dtype::f16;
   };
-  return {.part = roundings * grain(o).unit_roundoff,
-          .absolute = roundings * grain(o).smallest / 2,
+  return {.part = per_value * grain(o).unit_roundoff + in_fp32 * 0x1p-24,
+          .absolute = absolute_roundings * grain(o).smallest / 2,
           .overflow = is_f16(o.grad_accum_dtype) || is_f16(o.communication_data_type)
                           ? 65504.0
                           : double(std::numeric_limits<float>::max())};
@@ -68,6 +73,13 @@ double largest_magnitude(const std::vector<float>& values, size_t begin, size_t 
   return largest;
 }
 
+// The sum of all numbers that are rounded on the way to an element.
+std::vector<float> weighted(const GradientMagnitudes& of) {
+  std::vector<float> magnitude = of.rounded;
+  for (size_t i = 0; i < magnitude.size(); ++i) magnitude[i] += float(kConversions) * of.sum[i];
+  return magnitude;
+}
+
 // What zero3_qgz may add to the mean gradient, in units of `part` of allowed(): a group of 256
 // elements has the scale max / 7, of which rounding takes half. N ranks do that once each, and
 // nodes once more with sums, which half a scale of each rank makes larger: 1/14 + 15/14 * 1/14 of
@@ -75,14 +87,15 @@ double largest_magnitude(const std::vector<float>& values, size_t begin, size_t 
 // the largest mean. A scale is never below kSmallestScale: n times 2 halves of it more. Where a
 // micro-batch is not finite, its group is not.
 std::vector<float> with_four_bits(const TrainingSpec& spec, const std::vector<UnitState>& units,
-                                  std::vector<float> magnitude, double part) {
+                                  const GradientMagnitudes& of, double part) {
   const double n = double(spec.engine.accumulation * spec.ranks);
+  std::vector<float> magnitude = weighted(of);
   size_t unit = 0;
   for (const UnitState& u : units) {
     const size_t shard = size_t(u.partition.shard());
     for (size_t begin = 0; begin < shard; begin += kGroup) {
       const size_t first = unit + begin, last = unit + std::min(shard, begin + kGroup);
-      const double largest = largest_magnitude(magnitude, first, last);
+      const double largest = largest_magnitude(of.sum, first, last);
       const double added = n * (largest * 29 / 196 + kSmallestScale) / part;
       for (size_t i = first; i < last; ++i) magnitude[i] += float(added);
     }
@@ -109,7 +122,7 @@ std::vector<float> part_of_rank(Stage& stage, std::vector<float> shard) {
 struct Judged {
   std::span<const float> gradient, of_ddp;
   std::span<const float> sum;        // sum|g|
-  std::span<const float> magnitude;  // the same, with what 4 bits may add
+  std::span<const float> magnitude;  // weighted(), with what 4 bits may add
 
   Judged piece(size_t first, size_t n) const {
     return {gradient.subspan(first, n), of_ddp.subspan(first, n), sum.subspan(first, n),
@@ -208,45 +221,84 @@ double weights_part_of_bound(Trainer& trainer) {
   return of_all;
 }
 
+namespace {
+
+// One unit's gradient on one rank. Vectors are of the full unit.
+struct Measured {
+  std::vector<float> earlier, sum, rounded;
+
+  explicit Measured(size_t n) : earlier(n), sum(n), rounded(n) {}
+  // Values of the buffer from element `first` on. Nothing has been added to one that is 0.
+  void see(size_t first, const std::vector<float>& values) {
+    for (size_t i = 0; i < values.size(); ++i)
+      if (const float v = values[i]; v != 0)
+        rounded[first + i] += std::abs(v) + std::abs(earlier[first + i] + v);
+  }
+  void end_micro_batch(const std::vector<float>& gradient) {
+    see(0, gradient);
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      sum[i] += std::abs(gradient[i]);
+      earlier[i] += gradient[i];
+      rounded[i] += std::abs(earlier[i]);  // the sum of the means over ranks
+    }
+  }
+};
+
+}  // namespace
+
 // Micro-batch a of the first step is a * N + rank, whatever A is. With one more than A of them,
 // none of the first A is reduced before its gradient is read here.
-ShardsOfRanks gradient_magnitudes(const TrainingSpec& spec) {
+std::vector<GradientMagnitudes> gradient_magnitudes(const TrainingSpec& spec) {
   TrainingSpec alone = spec;
   alone.engine.stage = StageKind::ddp;
   alone.engine.accumulation = spec.engine.accumulation + 1;
   alone.make_stage = {};
   alone.steps = 1;
   alone.eval_every = alone.device_memory = alone.host_memory = 0;
-  ShardsOfRanks magnitudes(size_t(spec.ranks));
-  std::vector<std::vector<std::vector<float>>> sums(size_t(spec.ranks));  // by rank, then unit
+  std::vector<GradientMagnitudes> magnitudes(size_t(spec.ranks));
+  std::vector<std::vector<Measured>> measured(size_t(spec.ranks));  // by rank, then unit
   std::vector<int64_t> done(size_t(spec.ranks));
+  const auto at_start = [&](Trainer& trainer) {
+    std::vector<Measured>& units = measured[size_t(trainer.comm().rank())];
+    const std::vector<UnitState>& of_stage = trainer.engine().stage().units();
+    for (const UnitState& u : of_stage) units.emplace_back(size_t(u.partition.full()));
+    for (size_t i = 0; i < units.size(); ++i)
+      for (size_t p = 0; p < of_stage[i].unit->parameters.size(); ++p) {
+        Parameter& parameter = *of_stage[i].unit->parameters[p];
+        const size_t first = size_t(of_stage[i].partition.offset(p));
+        parameter.before_addition = [&parameter, &unit = units[i], first] {
+          unit.see(first, kernel::download_floats(parameter.grad));
+        };
+      }
+  };
   const auto after_backward = [&](Trainer& trainer) {
     const size_t rank = size_t(trainer.comm().rank());
     if (++done[rank] > spec.engine.accumulation) return;
     Stage& stage = trainer.engine().stage();
-    sums[rank].resize(stage.units().size());
+    const auto mean_over_ranks = [&](const std::vector<float>& values, std::vector<float>& to) {
+      const Tensor full = Tensor::empty(trainer.memory(), MemoryUse::communication,
+                                        {int64_t(values.size())}, Dtype::f32);
+      kernel::upload<float>(values, full);
+      trainer.comm().reduce_scatter(full, Reduction::mean, {"|gradient|", Purpose::check}).wait();
+      append(to, kernel::download<float>(stage.local_shard(full)));
+    };
     for (size_t i = 0; i < stage.units().size(); ++i) {
       UnitState& u = stage.units()[i];
-      const std::vector<float> gradient = kernel::download_floats(u.full_gradient);
-      std::vector<float>& sum = sums[rank][i];
-      sum.resize(gradient.size());
-      for (size_t e = 0; e < sum.size(); ++e) sum[e] += std::abs(gradient[e]);
+      Measured& unit = measured[rank][i];
+      unit.end_micro_batch(kernel::download_floats(u.full_gradient));
       stage.clear_gradient(u);
       if (done[rank] < spec.engine.accumulation) continue;
-      const Tensor full = Tensor::empty(trainer.memory(), MemoryUse::communication,
-                                        {int64_t(sum.size())}, Dtype::f32);
-      kernel::upload<float>(sum, full);
-      trainer.comm().reduce_scatter(full, Reduction::mean, {"|gradient|", Purpose::check}).wait();
-      append(magnitudes[rank], kernel::download<float>(stage.local_shard(full)));
+      mean_over_ranks(unit.sum, magnitudes[rank].sum);
+      mean_over_ranks(unit.rounded, magnitudes[rank].rounded);
     }
   };
-  run_training(alone, {.after_backward = after_backward});
+  run_training(alone, {.at_start = at_start, .after_backward = after_backward});
   return magnitudes;
 }
 
 GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& gradient,
                                     const std::vector<float>& of_ddp,
-                                    const std::vector<float>& magnitudes) {
+                                    const GradientMagnitudes& magnitudes) {
   const int rank = trainer.comm().rank();
   const TrainingSpec& spec = trainer.spec();
   const std::vector<UnitState>& units = trainer.engine().stage().units();
@@ -254,8 +306,8 @@ GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& 
   const std::vector<float> magnitude =
       spec.engine.stage == StageKind::zero3_qgz
           ? with_four_bits(spec, units, magnitudes, allowed_here.part)
-          : magnitudes;
-  const Judged all{gradient, of_ddp, magnitudes, magnitude};
+          : weighted(magnitudes);
+  const Judged all{gradient, of_ddp, magnitudes.sum, magnitude};
   GradientDeviation worst{.rank = rank};
   int64_t begin = 0;  // of the unit in this rank's shards
   for (const UnitState& u : units) {

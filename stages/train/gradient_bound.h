@@ -1,10 +1,18 @@
 // How far one step's gradient may be from ddp's where stages do not promise the same bits.
 //
-// With A micro-batches on N ranks, ddp and zero1 add micro-batches first, zero2 and zero3 ranks
-// first. Each order is within A N u sum|g| of the exact sum, with the unit roundoff u = 2^-24 in
-// fp32 (Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2), so two of them
-// are within twice that. A parameter is judged by its 2-norm: single elements may differ by more,
-// because matmuls add parts that cancel.
+// Kernels compute the same terms in every stage; stages add them in different orders. ddp and zero1
+// add those of all micro-batches to one buffer, zero2 and zero3 those of one micro-batch at a time.
+// A rounding moves a number by at most u times its magnitude, with the unit roundoff u = 2^-24 in
+// fp32, 2^-11 in fp16, 2^-8 in bf16 (Higham 2002, "Accuracy and Stability of Numerical Algorithms",
+// section 2.2). So two orders are within u times the sum of all numbers that either of them rounds:
+//   each value of the gradient buffer after an op has added to it, beginning with a micro-batch
+//     (zero2, v), and after the earlier micro-batches (ddp, P + v);
+//   the sums over micro-batches of the means over ranks, and conversions for communication.
+// The first are measured, by a run that reads the buffer before each addition and after the last.
+// So a tied weight whose parts cancel, or one that is used fifty times, gets what it needs. Ops sum
+// in fp32 and round to the buffer's type once. A matmul adds one number per 512 rows
+// (tensor/cpu/gemm.h); the values between them, which are not measured, count four times as much as
+// the last one. A parameter is judged by its 2-norm.
 #pragma once
 
 #include <string>
@@ -26,22 +34,28 @@ struct GradientDeviation {
 // By rank. Vectors of ranks in other processes are empty.
 using ShardsOfRanks = std::vector<std::vector<float>>;
 
+// Of the first step, over micro-batches; means over ranks; in the order of gradient_shards().
+struct GradientMagnitudes {
+  std::vector<float> sum;      // of |g| of each micro-batch, computed alone
+  std::vector<float> rounded;  // of |v| and |P + v|, with P the sum of the earlier micro-batches
+};
+
 // This rank's shards of the step's gradient, padded, all units in order: the mean over ranks,
 // summed over micro-batches, times the loss scale. Read them after the last backward and before the
 // update.
 std::vector<float> gradient_shards(Trainer& trainer);
 
-// sum|g| over the micro-batches of the first step, each computed alone: one more run of the ranks.
-ShardsOfRanks gradient_magnitudes(const TrainingSpec& spec);
+// By rank; one more run of the ranks.
+std::vector<GradientMagnitudes> gradient_magnitudes(const TrainingSpec& spec);
 
-// All three are this rank's. Every rank must call it; all get the worst of all ranks.
 // In zero3_qwz, after a step: the largest distance of an element of the gathered weights from the
 // shard's, as a part of what 8 bits allow: half a scale, and rounding. The same on every rank,
 // which must all call it. [n] of a rank's shard are compared by that rank.
 double weights_part_of_bound(Trainer& trainer);
 
+// All three are this rank's. Every rank must call it; all get the worst of all ranks.
 GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& gradient,
                                     const std::vector<float>& of_ddp,
-                                    const std::vector<float>& magnitude);
+                                    const GradientMagnitudes& magnitudes);
 
 }  // namespace zl

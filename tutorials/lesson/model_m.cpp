@@ -133,9 +133,10 @@ Deviation deviation_from_ddp(Lesson& lesson, TrainingSpec spec, const RunM& run)
   spec.engine.stage = StageKind::ddp;
   spec.make_stage = {};
   const double additions = double(spec.engine.accumulation * spec.ranks);
-  const auto magnitudes = without_padding(spec, gradient_magnitudes(spec));
+  ShardsOfRanks sums;
+  for (const GradientMagnitudes& of_rank : gradient_magnitudes(spec)) sums.push_back(of_rank.sum);
   return {distance(run.gradient, train_m(lesson, spec).gradient),
-          2 * additions * 0x1p-24 * norm(magnitudes)};
+          2 * additions * 0x1p-24 * norm(without_padding(spec, sums))};
 }
 
 int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks) {

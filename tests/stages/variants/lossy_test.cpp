@@ -100,7 +100,7 @@ double part_of_bound(Trainer& trainer, float of_ddp, const std::function<void(Gr
     return std::span(of).subspan(size_t(kGroup), size_t(kGroup));
   };
   spoil({group(gradient), group(ddp), group(magnitude)});
-  return largest_deviation(trainer, gradient, ddp, magnitude).part_of_bound;
+  return largest_deviation(trainer, gradient, ddp, {magnitude, magnitude}).part_of_bound;
 }
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
