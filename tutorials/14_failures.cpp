@@ -118,7 +118,7 @@ void dead(Lesson& lesson) {
   make(lesson, {5, end}, run);
   rank_is(lesson, 5, number_after("rank (?=[0-9]+ has ended)", run.report),
           "the rank that ended without a message: a dead rank");
-  call_is(lesson, 5, "waits in", run.report, 4);
+  call_is(lesson, 5, "waits? for it in", run.report, 4);
 }
 
 int main(int argc, char** argv) {

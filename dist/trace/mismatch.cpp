@@ -116,9 +116,25 @@ std::string mismatch_text(int rank, const Call& call, int other_rank, const Call
 }
 
 std::string ended_text(int ended, const Flights& flights, int rank, const Call& waiting) {
-  return str("rank ", ended, " has ended and ",
-             last_seen(ended, *flights[size_t(ended)], steady_nanoseconds()), ", while rank ", rank,
-             " waits in ", describe(waiting), "; ", kSameOrder);
+  std::vector<std::pair<Call, uint64_t>> waits{{waiting, uint64_t(1) << rank}};
+  for (size_t r = 0; r < flights.size(); ++r) {
+    const auto record = flights[r]->in_flight();
+    if (!record || int(r) == ended) continue;
+    const Call& call = record->call;
+    const bool needs = call.point_to_point() ? call.peer_of_run() == ended : call.group.has(ended);
+    const auto same = std::ranges::find(waits, call, &std::pair<Call, uint64_t>::first);
+    if (same != waits.end())
+      same->second |= uint64_t(1) << r;
+    else if (needs && record->state == CallState::waiting && int(r) != rank)
+      waits.emplace_back(call, uint64_t(1) << r);
+  }
+  std::string text = str("rank ", ended, " has ended");
+  for (const auto& [call, ranks] : waits)
+    text += str(&call == &waits.front().first ? ", while " : " and ", ranks_text(ranks),
+                std::popcount(ranks) == 1 ? " waits" : " wait", " for it in ", describe(call));
+  return text + str("; ", last_seen(ended, *flights[size_t(ended)], steady_nanoseconds()),
+                    ". Its own output may say why it ended; without an error there, it left a "
+                    "loop before the others did");
 }
 
 std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since) {

@@ -23,7 +23,8 @@ std::string first_mismatch_text(const Flights& flights);
 // A send and a receive that met: why they do not match; "" if they do.
 std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other);
 
-// `ended` makes no more calls, while `rank` waits for it in `waiting`.
+// `ended` makes no more calls, while `rank` waits for it in `waiting`. Names all ranks that wait
+// for it.
 std::string ended_text(int ended, const Flights& flights, int rank, const Call& waiting);
 
 // Which ranks are missing in a call that has waited longer than `timeout` [ns]; "" if none has.

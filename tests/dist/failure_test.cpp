@@ -153,6 +153,40 @@ TEST_CASE("a rank that ends early is an error at once on those that wait for it"
   }
 }
 
+TEST_CASE("all ranks that wait for one that has ended are named, and none called something else",
+          "[dist]") {
+  const bool lane = GENERATE(false, true);
+  const auto said = [&](bool apart) {
+    const Outcome result = outcome(
+        4,
+        [&](Communicator& comm) {
+          Rank rank(comm);
+          const Tensor t = rank.filled(8, 1);
+          comm.barrier({"start", Purpose::check}).wait();
+          if (comm.rank() == 1) return std::this_thread::sleep_for(300ms);  // the others come
+          if (comm.rank() == 3 && apart)
+            comm.receive(t, 1, kName).wait();
+          else
+            comm.all_reduce(t, Reduction::sum, kName).wait();
+        },
+        lane ? lanes() : within(20s));
+    for (const int r : {0, 2, 3}) CHECK(result.errors[size_t(r)] != "");
+    CHECK_THAT(result.thrown, !ContainsSubstring("same calls in the same order"));
+    CHECK_THAT(result.thrown,
+               ContainsSubstring("rank 1 was last seen in barrier 'start' (call 1)"));
+    CHECK_THAT(last_failure_report(), !ContainsSubstring("same calls in the same order"));
+    return result.thrown;
+  };
+  CHECK_THAT(said(false),
+             ContainsSubstring("rank 1 has ended, while ranks 0, 2 and 3 wait for it in "
+                               "all_reduce 'h.1 gradient' of 8 f32 elements (call 2); "));
+  CHECK_THAT(
+      said(true),
+      ContainsSubstring("ranks 0 and 2 wait for it in all_reduce 'h.1 gradient'") &&
+          ContainsSubstring(
+              "rank 3 waits for it in receive 'h.1 gradient' of 8 f32 elements from rank 1"));
+}
+
 TEST_CASE("a late rank is named when the deadline passes", "[dist]") {
   const int at = GENERATE(0, 1, 2, 3, 4, 5);
   CAPTURE(at);
@@ -180,12 +214,12 @@ TEST_CASE("a late rank is named when the deadline passes", "[dist]") {
       100ms);
   CHECK(waited[0] < 600ms);
   CHECK(waited[2] < 600ms);
-  CHECK_THAT(result.errors[0], ContainsSubstring("only 2 of 3 ranks came") &&
-                                   ContainsSubstring("within 100 ms") &&
-                                   ContainsSubstring("rank 1 was last seen in") &&
-                                   ContainsSubstring(str("(call ", at + 1, ")")) &&
-                                   ContainsSubstring("phase backward, unit h.2, left it") &&
-                                   ContainsSubstring("raise --timeout"));
+  CHECK_THAT(result.errors[0],
+             ContainsSubstring("only 2 of 3 ranks came") && ContainsSubstring("within 100 ms") &&
+                 ContainsSubstring("rank 1 was last seen in") &&
+                 ContainsSubstring(str("(call ", at + 1, ")")) &&
+                 ContainsSubstring("phase backward, unit h.2, left it") &&
+                 ContainsSubstring("raise --timeout") && !ContainsSubstring("same order"));
   CHECK(result.errors[1] != "");
   CHECK_THAT(last_failure_report(), ContainsSubstring(str("rank 1: ", at + 1, " call")) &&
                                         ContainsSubstring("now outside any call") &&

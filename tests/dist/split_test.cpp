@@ -294,7 +294,7 @@ TEST_CASE("a rank that ends early fails the group that waits for it", "[dist]") 
       },
       options(lane));
   CHECK_THAT(result.errors[1], ContainsSubstring("rank 2 has ended"));
-  CHECK_THAT(result.errors[1], ContainsSubstring("while rank 1 waits in"));
+  CHECK_THAT(result.errors[1], ContainsSubstring("while rank 1 waits for it in"));
   CHECK(result.took < 10s);
 }
 

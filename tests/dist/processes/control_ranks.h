@@ -44,7 +44,7 @@ struct ControlRank {
   }
 };
 
-struct Outcome {
+struct ControlOutcome {
   std::string error, failure, report;
   std::chrono::milliseconds took{};
 };
@@ -69,7 +69,7 @@ inline std::unique_ptr<ControlClient> add_rank_0(
 }
 
 inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& body,
-                 Outcome& outcome) {
+                 ControlOutcome& outcome) {
   const auto began = std::chrono::steady_clock::now();
   rank.others = rank.client.get();
   try {
@@ -87,11 +87,11 @@ inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& bod
 }
 
 // Runs `body` on all ranks, and returns when the run has ended for all.
-inline std::vector<Outcome> run_control(const std::function<void(ControlRank&)>& body,
-                                        const Options& how = {}) {
+inline std::vector<ControlOutcome> run_control(const std::function<void(ControlRank&)>& body,
+                                               const Options& how = {}) {
   const BootstrapOptions where{
       .address = "127.0.0.1", .port = free_ports(), .timeout = 10s, .interrupted = {}};
-  std::vector<Outcome> outcomes(kRanks);
+  std::vector<ControlOutcome> outcomes(kRanks);
   std::atomic<int> ended{0};
   const auto stay_silent = [&] {
     while (ended < kRanks - 1) std::this_thread::sleep_for(5ms);
@@ -117,8 +117,8 @@ inline std::vector<Outcome> run_control(const std::function<void(ControlRank&)>&
   return outcomes;
 }
 
-inline void require_all_fail_with(const std::vector<Outcome>& outcomes, const std::string& part,
-                                  int but = -1) {
+inline void require_all_fail_with(const std::vector<ControlOutcome>& outcomes,
+                                  const std::string& part, int but = -1) {
   for (int r = 0; r < kRanks; ++r)
     if (r != but) CHECK_THAT(outcomes[size_t(r)].failure, Catch::Matchers::ContainsSubstring(part));
 }

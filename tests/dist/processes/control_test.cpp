@@ -16,7 +16,7 @@ TEST_CASE("processes compare calls, and gather texts in rank order", "[dist]") {
         rank.all_gather_object(std::string(size_t(1'000'000 * rank.rank), char('a' + rank.rank)));
     rank.all_reduce("loss");
   });
-  for (const Outcome& one : outcomes) CHECK(one.error + one.failure == "");
+  for (const ControlOutcome& one : outcomes) CHECK(one.error + one.failure == "");
   for (const auto& all : heard) {
     REQUIRE(all.size() == kRanks);
     for (int r = 0; r < kRanks; ++r)
@@ -64,6 +64,8 @@ TEST_CASE("a late process is named when the deadline passes", "[dist]") {
         outcomes,
         "only 2 of 3 ranks came to all_reduce 'second' of 8 f32 elements (call 2) within 600 ms");
     require_all_fail_with(outcomes, str("rank ", late, " was last seen in all_reduce 'first'"));
+    for (const ControlOutcome& one : outcomes)
+      CHECK_THAT(one.failure, !ContainsSubstring("same order"));
   }
 }
 
@@ -104,6 +106,19 @@ TEST_CASE("a process that stops in a call is named before the call that waits fo
   require_all_fail_with(outcomes,
                         "rank 2 was last seen in all_reduce 'first' of 8 f32 elements (call 1)", 2);
   CHECK_THAT(outcomes[0].report, ContainsSubstring("rank 2: 1 call, not heard any more"));
+}
+
+TEST_CASE("all processes that wait for one that has ended are named", "[dist]") {
+  const auto outcomes = run_control([](ControlRank& rank) {
+    rank.all_reduce("first");
+    if (rank.rank == 1) return std::this_thread::sleep_for(300ms);  // the others come
+    rank.all_reduce("second");
+  });
+  require_all_fail_with(outcomes,
+                        "rank 1 has ended, while ranks 0 and 2 wait for it in all_reduce 'second' "
+                        "of 8 f32 elements (call 2); rank 1 was last seen in all_reduce 'first'");
+  for (const ControlOutcome& one : outcomes)
+    CHECK_THAT(one.failure, !ContainsSubstring("same order"));
 }
 
 TEST_CASE("a process that is gone is noticed at once", "[dist]") {
@@ -189,7 +204,7 @@ TEST_CASE("sends and receives of processes match", "[dist]") {
     rank.others->withdraw(got, false);
   };
   SECTION("in a ring") {
-    for (const Outcome& one : run_control([&](ControlRank& rank) { ring(rank, "a"); }))
+    for (const ControlOutcome& one : run_control([&](ControlRank& rank) { ring(rank, "a"); }))
       CHECK(one.error + one.failure == "");
   }
   SECTION("unless they differ") {
@@ -212,7 +227,7 @@ TEST_CASE("sends and receives of processes match", "[dist]") {
           rank.others->post(call(Collective::receive, (rank.rank + 1) % kRanks, "a"), rank.events));
     });
     require_all_fail_with(outcomes, "in a circle");
-    for (const Outcome& one : outcomes) CHECK(one.took < 4s);
+    for (const ControlOutcome& one : outcomes) CHECK(one.took < 4s);
   }
   SECTION("and one that waits for a rank in a collective is an error at once") {
     const auto outcomes = run_control([&](ControlRank& rank) {

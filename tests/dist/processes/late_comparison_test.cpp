@@ -41,7 +41,7 @@ TEST_CASE("calls that are compared only on timeout do not wait, and mismatches a
       rank.all_gather_object("");
       for (int i = 0; i < 300; ++i) rank.all_reduce("gradient");
     });
-    for (const Outcome& one : outcomes) CHECK(one.error + one.failure == "");
+    for (const ControlOutcome& one : outcomes) CHECK(one.error + one.failure == "");
   }
 }
 

@@ -200,7 +200,8 @@ Failure judge_communication(const Record& record) {
   if (error == record.texts.end()) return {};
   if (error->second.find("dropped the Work") != std::string::npos)
     return failed("a Work was destroyed before wait() was called on it", error->second);
-  if (error->second.find("same order") != std::string::npos)
+  if (error->second.find("same order") != std::string::npos ||
+      error->second.find("has ended") != std::string::npos)
     return failed("the ranks make different calls, or the same calls in another order",
                   error->second);
   return failed("the ranks could not complete their calls", error->second);

@@ -86,7 +86,7 @@ Verdict judged(const Exercise& exercise, const Check& check, const CheckOptions&
   } catch (const InputError&) {
     if (end.code == kRankMissing)
       return failed("a rank did not come to a collective, or does not return from a function",
-                    "All ranks must make the same calls in the same order. " + end.output);
+                    "Find out why the rank that is named does not come. " + end.output);
     if (kSanitized && end.code != 0)
       return failed("the program was stopped by a sanitizer, which says why in the output");
     return failed(str("the program ended before the check was over (exit code ", end.code, ")"),
