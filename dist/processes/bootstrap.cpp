@@ -196,7 +196,7 @@ class Lobby {
     if (one.settings != printable(self_.settings))
       return str("rank ", one.rank, " was started with ",
                  first_difference(printable(self_.settings), one.settings),
-                 "; start all ranks with the same");
+                 "; start all ranks with the same settings and files");
     return "";
   }
 

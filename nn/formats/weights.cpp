@@ -81,6 +81,14 @@ const Shape& matrix(const WeightFiles& from, const Tensors& tensors, std::string
   return entry->shape;
 }
 
+// The config.json that belongs to a file of weights; "" if it has none.
+std::string config_beside(const fs::path& weights) {
+  const fs::path config = weights.parent_path() / "config.json";
+  std::error_code ignored;
+  const bool belongs = weights.filename() == kSingle || is_index(weights.string());
+  return belongs && fs::exists(config, ignored) ? config.string() : "";
+}
+
 int64_t heads_in(const std::string& path, const std::string& text) {
   int64_t heads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), heads);
@@ -95,11 +103,8 @@ int64_t heads_of(const WeightFiles& from, std::optional<int64_t> given) {
   for (const SafetensorsFile& file : from.files)
     if (const auto found = file.metadata().find("n_head"); found != file.metadata().end())
       stated.emplace_back(file.path(), heads_in(file.path(), found->second));
-  const fs::path path = from.path;
-  if (path.filename() == kSingle || is_index(from.path)) {
-    const std::string config = (path.parent_path() / "config.json").string();
+  if (const std::string config = config_beside(from.path); !config.empty())
     if (const auto heads = heads_of_config(config)) stated.emplace_back(config, *heads);
-  }
   require_input(!stated.empty() || given, "'", from.path,
                 "' has no n_head in its metadata, and the number of heads does not follow from its "
                 "tensors; give n-head");
@@ -195,6 +200,13 @@ class SafetensorsWeights : public GptWeights {
         files_(std::move(from.files)),
         tensors_(std::move(tensors)) {}
   const char* format() const override { return "safetensors"; }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> all{path()};
+    if (const std::string config = config_beside(path()); !config.empty()) all.push_back(config);
+    for (const SafetensorsFile& file : files_)
+      if (file.path() != path()) all.push_back(file.path());
+    return all;
+  }
   std::vector<float> load(const std::string& name) const override {
     const auto found = tensors_.find(name);
     require(found != tensors_.end() && name != kHead, "the model has no parameter '", name, "'");

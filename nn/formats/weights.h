@@ -23,6 +23,8 @@ class GptWeights {
   const std::string& path() const { return path_; }
   const GptConfig& config() const { return config_; }
   virtual const char* format() const = 0;  // "safetensors", "llm.c fp32", "llm.c bf16"
+  // All that was read: path(), the shards of an index, and a config.json beside it.
+  virtual std::vector<std::string> files() const { return {path_}; }
   // The values of a parameter of Gpt(config()), in our layout. Thread-safe. Throws
   // std::invalid_argument if the model has no parameter of this name, InputError if reading fails.
   virtual std::vector<float> load(const std::string& name) const = 0;

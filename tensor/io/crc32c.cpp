@@ -3,6 +3,10 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "tensor/error.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -58,6 +62,16 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
   if (has_instruction) return ~by_instruction(bytes, ~before);
 #endif
   return ~by_table(bytes, ~before);
+}
+
+uint32_t crc32c_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> chunk(1 << 20);
+  uint32_t crc = 0;
+  while (file.read(chunk.data(), int64_t(chunk.size())).gcount() > 0)
+    crc = crc32c(std::as_bytes(std::span(chunk).first(size_t(file.gcount()))), crc);
+  require_input(file.eof() && !file.bad(), "'", path, "' cannot be read");
+  return crc;
 }
 
 // Bytes behind a range multiply its polynomial by x^8 each; here by repeated squaring.

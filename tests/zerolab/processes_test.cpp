@@ -2,6 +2,7 @@
 // rank 0 only, and one end for all.
 
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/zerolab/checkpoint_run.h"
@@ -107,6 +108,65 @@ TEST_CASE("processes that were started differently are refused with what differs
   CHECK(run.code == 2);
   CHECK(contains(run.err,
                  "rank 1 was started with 'zerolab.seed=1', and rank 0 with 'zerolab.seed=0'"));
+}
+
+TEST_CASE("processes whose files differ in content are refused with rank, file and checksums",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  // Seeds 1 and 2 give files of one size.
+  const auto weights = [&](int seed) {
+    const std::string out = folder / ("seed" + std::to_string(seed));
+    REQUIRE(shell("$ZEROLAB train -q --ranks 1 --out " + out + " --seed " + std::to_string(seed) +
+                  kTiny)
+                .code == 0);
+    return read_file(out + "/model.safetensors");
+  };
+  const std::vector<std::string> model{weights(1), weights(2)};
+  REQUIRE(model[0].size() == model[1].size());
+  std::string text, tokens;
+  for (int i = 0; i < 400'000; ++i)
+    text += char('a' + i % 23), tokens += text.back(), tokens += '\0';
+  // A change neither at the beginning nor at the end.
+  const auto changed = [](std::string bytes) { return bytes[200'000] = '!', bytes; };
+
+  // Rank r runs in folder r of `where`, which has the files `files[r]`.
+  const auto run = [&](const std::string& flags, const std::string& file,
+                       const std::vector<std::string>& contents) {
+    for (const int r : {0, 1}) {
+      const std::filesystem::path path = folder / std::to_string(r) + "/" + file;
+      std::filesystem::create_directories(path.parent_path());
+      write_file(path, contents[size_t(r)]);
+    }
+    return shell("cd " + folder.path() + "; " + kFake + " launch -n 2 sh -c 'cd $RANK; " + kFake +
+                 " train -q --timeout 20" + flags + kTiny + "'");
+  };
+  const auto same = [](const std::vector<std::string>& all) {
+    return std::vector<std::string>{all[0], all[0]};
+  };
+  struct Input {
+    std::string flags, file;
+    std::vector<std::string> contents;
+  };
+  const std::string config = "{\"n_head\": 2, \"_name_or_path\": ";
+  for (const Input& input :
+       {Input{" --init-from w.safetensors", "w.safetensors", model},
+        Input{" --init-from of", "of/model.safetensors", model},
+        Input{" --init-from of", "of/config.json", {config + "\"a\"}", config + "\"b\"}"}},
+        Input{" --data a.txt", "a.txt", {text, changed(text)}},
+        Input{" --data b.bin", "b.bin", {tokens, changed(tokens)}},
+        Input{" --data 'c*.txt'", "c1.txt", {text, changed(text)}}}) {
+    INFO(input.flags << " " << input.file);
+    if (input.file == "of/config.json") run(" --init-from of", "of/model.safetensors", same(model));
+    const Finished differ = run(input.flags, input.file, input.contents),
+                   equal = run(input.flags, input.file, same(input.contents));
+    INFO(differ.err << equal.err);
+    CHECK(differ.code == 2);
+    const std::string bytes = ": " + std::to_string(input.contents[0].size()) + " bytes, CRC-32C ";
+    CHECK(contains(differ.err, "rank 1 was started with '" + input.file + bytes));
+    CHECK(contains(differ.err, ", and rank 0 with '" + input.file + bytes));
+    CHECK(contains(differ.err, "start all ranks with the same settings and files"));
+    CHECK(equal.code == 0);
+  }
 }
 
 TEST_CASE("--ranks and --backend cannot contradict the launcher", "[zerolab]") {

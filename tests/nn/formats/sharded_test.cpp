@@ -75,6 +75,8 @@ TEST_CASE("the shards of an index have the values of the single file, bit for bi
     CHECK(weights->config() == kSmallModel);
     CHECK(weights->path() == index);
     CHECK(weights->format() == std::string("safetensors"));
+    CHECK(weights->files() ==
+          std::vector<std::string>{index, s.folder.path(kOne), s.folder.path(kTwo)});
     CHECK(holds_whole_numbers(*weights));
     CHECK_THROWS_AS(weights->load("lm_head.weight"), std::invalid_argument);
   }
@@ -271,6 +273,7 @@ TEST_CASE("config.json beside the weights gives n_head, and must not contradict 
 
   with_config("{\"model_type\": \"gpt2\", \"n_head\": 4, \"n_embd\": 4}");
   CHECK(open_weights(index)->config().heads == 4);
+  CHECK(open_weights(index)->files().at(1) == s.folder.path("config.json"));
   CHECK(open_weights(s.folder.path(""))->config().heads == 4);
   CHECK(open_weights(index, 4)->config().heads == 4);
   CHECK_THAT(sentence_of([&] { open_weights(index, 2); }),
@@ -284,6 +287,7 @@ TEST_CASE("config.json beside the weights gives n_head, and must not contradict 
   const std::string sentence = sentence_of([&] { open_weights(single); });
   CHECK_THAT(sentence, ContainsSubstring(str("'", single, "' has n_head 2")));
   CHECK_THAT(sentence, ContainsSubstring("config.json' has n_head 4"));
+  CHECK(open_weights(other)->files() == std::vector<std::string>{other});
   CHECK(open_weights(other)->config().heads == 2);  // config.json describes model.safetensors
 
   for (const char* wrong : {"0", "-2", "2.5", "\"2\"", "null", "[2]", "99999999999999999999"}) {

@@ -1,9 +1,15 @@
 // Values of RFC 3720, appendix B.4, and of the catalogue of CRCs (CRC-32/ISCSI).
 #include "tensor/io/crc32c.h"
 
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
+
+#include "tensor/error.h"
 
 using namespace zl;
 
@@ -38,6 +44,18 @@ TEST_CASE("bytes one by one have the checksum of all at once", "[tensor]") {
   uint32_t crc = 0;
   for (const char& c : bytes) crc = crc32c(std::as_bytes(std::span(&c, 1)), crc);
   CHECK(crc == crc_of(bytes));
+}
+
+TEST_CASE("a file has the checksum of its bytes", "[tensor]") {
+  const std::string name =
+      (std::filesystem::temp_directory_path() / str("zerolab-crc-", getpid())).string();
+  for (const size_t n : {0, 9, 1 << 20, (3 << 20) + 7}) {
+    const std::string bytes = random_bytes(n, n);
+    std::ofstream(name, std::ios::binary) << bytes;
+    CHECK(crc32c_of_file(name) == crc_of(bytes));
+  }
+  std::filesystem::remove(name);
+  CHECK_THROWS_AS(crc32c_of_file(name), InputError);
 }
 
 TEST_CASE("two checksums join to that of both ranges", "[tensor]") {

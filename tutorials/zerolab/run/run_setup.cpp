@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 
 #include "nn/data/corpus.h"
 #include "nn/gpt.h"
 #include "stages/deepspeed/config.h"
 #include "stages/deepspeed/json_text.h"
 #include "stages/variants/variants.h"
+#include "tensor/io/crc32c.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -158,22 +160,35 @@ void warn_of_patterns(const RunOptions& options, const LoadedConfig& loaded,
   print_findings(findings, options);
 }
 
-// All settings that a run's collectives and numbers depend on. Processes compare them, because each
-// has read its own files and flags.
+// "w.safetensors: 5160 bytes, CRC-32C 1a2b3c4d".
+std::string content_line(const std::string& file) {
+  std::error_code ignored;
+  const uintmax_t bytes = std::filesystem::file_size(file, ignored);
+  return str("\n", file, ": ", bytes, " bytes, CRC-32C ", crc_text(crc32c_of_file(file)));
+}
+
+// All that a run's collectives and numbers depend on. Processes compare it, because each has read
+// its own files and flags: the files by their content, the configuration by its values.
 std::string settings_text(const RunOptions& options, const LoadedConfig& loaded,
                           const RunSetup& setup) {
   const GptConfig& m = setup.spec.model;
   const TokenData& data = setup.windows->data();
-  std::string text = str(
-      "program=zerolab ", kVersion, " ", options.command, "\nmodel=", m.layers, " layers, ",
-      m.heads, " heads, width ", m.width, ", ", m.block_size, " positions, vocabulary ", m.vocab,
-      "\ndata=", data.name(), ", ", setup.windows->training(), " windows of ", setup.spec.window,
-      "\ndevice=", name(setup.device.kind), "\n--init-from=", options.init_from,
-      "\n--shuffle=", options.shuffle, "\n--eval-every=", options.eval_every,
-      "\n--check=", options.check, "\n--timeout=", options.timeout,
-      "\n--save-every=", setup.spec.checkpoint.save_every,
-      "\n--checkpoint-writes=", name(setup.spec.checkpoint.writes),
-      "\n--resume=", setup.spec.checkpoint.resume, "\nstage=", name(setup.spec.engine.stage), "\n");
+  std::string text =
+      str("program=zerolab ", kVersion, " ", options.command, "\n--init-from=", options.init_from);
+  if (setup.model.weights)
+    for (const std::string& file : setup.model.weights->files()) text += content_line(file);
+  text += str("\ndata=", data.name());
+  for (int f = 0; loaded.config.data && f < data.files(); ++f)
+    text += content_line(data.file_name(f));
+  text += str("\nwindows=", setup.windows->training(), " of ", setup.spec.window,
+              "\nmodel=", m.layers, " layers, ", m.heads, " heads, width ", m.width, ", ",
+              m.block_size, " positions, vocabulary ", m.vocab,
+              "\ndevice=", name(setup.device.kind), "\n--shuffle=", options.shuffle,
+              "\n--eval-every=", options.eval_every, "\n--check=", options.check,
+              "\n--timeout=", options.timeout, "\n--save-every=", setup.spec.checkpoint.save_every,
+              "\n--checkpoint-writes=", name(setup.spec.checkpoint.writes),
+              "\n--resume=", setup.spec.checkpoint.resume,
+              "\nstage=", name(setup.spec.engine.stage), "\n");
   for (const ConfigValue& value : effective_values(loaded))
     text += value.key + "=" + value.value + "\n";
   return text;
@@ -317,7 +332,8 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
     spec.weights = [weights](const Parameter& p) { return weights->load(p.name); };
   spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
-  place(spec, setup.backend, setup.device, settings_text(options, loaded, setup));
+  place(spec, setup.backend, setup.device,
+        setup.backend.process ? settings_text(options, loaded, setup) : "");
   return setup;
 }
 
