@@ -227,8 +227,9 @@ class Lobby {
       const auto [user, first] = users.try_emplace({one.host, one.machine, one.gpu}, one.rank);
       require_input(first, "ranks ", user->second, " and ", one.rank, " both use GPU ", one.gpu,
                     " of ", one.host,
-                    ": NCCL needs one GPU per rank; start no more ranks than there are GPUs, or "
-                    "let them be threads (--backend threads)");
+                    ": NCCL needs one GPU per rank; start no more ranks than there are GPUs, let "
+                    "them be threads (--backend threads), or test NCCL with zerolab launch "
+                    "--share-gpu");
     }
   }
 

@@ -257,6 +257,7 @@ LaunchEnvironment launch_environment(const Environment& get) {
   if (found.rank) {
     LaunchedRank& r = *found.rank;
     if (v.has("ZEROLAB_RUN_ID")) r.run = v.text("ZEROLAB_RUN_ID");
+    r.shares_gpu = v.number("ZEROLAB_SHARE_GPU", 0, 1).value_or(0) == 1;
     r.address = address(v, r);
     r.port = port(v);
   } else if (v.has("SLURM_JOB_ID") && (v.number("SLURM_NTASKS").value_or(1) > 1 ||
@@ -267,6 +268,15 @@ LaunchEnvironment launch_environment(const Environment& get) {
         "train …`";
   }
   return found;
+}
+
+std::map<std::string, std::string> shared_gpu_variables(int rank, const Environment& get) {
+  std::map<std::string, std::string> set{{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}};
+  std::erase_if(set, [v = Variables(get)](const auto& one) { return v.has(one.first.c_str()); });
+  set["NCCL_HOSTID"] = str("zerolab-rank-", rank);
+  set["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";  // since NCCL 2.30.3
+  set["ZEROLAB_SHARE_GPU"] = "1";
+  return set;
 }
 
 }  // namespace zl

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,7 @@ struct LaunchedRank {
   int port = 0;          // rank 0 listens on this port or one of the next 19
   std::string run;       // distinguishes this run from others; "" if the launcher gives no name
   std::string launcher;  // "torchrun", "deepspeed", "srun", "mpirun", "zerolab launch", kNoLauncher
+  bool shares_gpu = false;  // ZEROLAB_SHARE_GPU=1: several ranks on NCCL may use one GPU
 };
 
 struct LaunchEnvironment {
@@ -32,5 +34,10 @@ using Environment = std::function<const char*(const char* name)>;  // getenv
 // Throws InputError, naming the variables and values, if they contradict each other, are not
 // numbers, or do not say where rank 0 is.
 LaunchEnvironment launch_environment(const Environment& get);
+
+// What a rank that shares a GPU needs in its environment before it loads NCCL, which refuses a GPU
+// that two ranks of one host use: a host name for each rank, and the loopback network between
+// them. NCCL_SOCKET_IFNAME and NCCL_IB_DISABLE are left out where they are set already.
+std::map<std::string, std::string> shared_gpu_variables(int rank, const Environment& get);
 
 }  // namespace zl

@@ -14,7 +14,8 @@ namespace zl {
 
 struct ProcessOptions {
   std::string settings;  // equal on all ranks: lines of "key=value"
-  std::string gpu;  // PCI address of the rank's GPU, which no other rank may use; "" on the CPU
+  // PCI address of the rank's GPU, which no other rank may use; "" on the CPU, or if it is shared.
+  std::string gpu;
   std::function<bool()> interrupted;  // polled while the ranks connect
 };
 

@@ -168,6 +168,21 @@ TEST_CASE("launch runs zerolab's own commands, whose flags it leaves alone", "[z
       contains(zerolab({"launch", "-n", "1", "--", "plan", "--help"}).out, "Usage: zerolab plan"));
 }
 
+TEST_CASE("launch --share-gpu gives each rank what NCCL needs on one GPU, and only then",
+          "[zerolab]") {
+  const std::string script =
+      "echo $RANK ${ZEROLAB_SHARE_GPU-x} ${NCCL_HOSTID-x} ${NCCL_SOCKET_IFNAME-x} "
+      "${NCCL_IB_DISABLE-x} ${NCCL_MULTI_RANK_GPU_ENABLE-x} >&2";
+  CHECK(sorted_lines(run(ranks(2, script, "", {"--share-gpu"})).err) ==
+        std::vector<std::string>{"[rank 0] 0 1 zerolab-rank-0 lo 1 1",
+                                 "[rank 1] 1 1 zerolab-rank-1 lo 1 1"});
+  CHECK(sorted_lines(run(ranks(2, script)).err) ==
+        std::vector<std::string>{"[rank 0] 0 x x x x x", "[rank 1] 1 x x x x x"});
+  Launch own = ranks(1, script, "", {"--share-gpu"});
+  own.environment["NCCL_SOCKET_IFNAME"] = "eth0";
+  CHECK(run(own).err == "[rank 0] 0 1 zerolab-rank-0 eth0 1 1\n");
+}
+
 TEST_CASE("launch --help names the program and its arguments", "[zerolab]") {
   CHECK(contains(zerolab({"launch", "--help"}).out,
                  "Usage: zerolab launch -n N [flags] [--] PROGRAM [ARGS…]\n"));
@@ -188,6 +203,10 @@ TEST_CASE("launch refuses what cannot work with one sentence and exit code 2", "
       {{"-n", "2", "--grace", "-1", "true"}, "--grace: "},
       {{"-n", "2", "trian"},
        "'trian' cannot be started: No such file or directory; did you mean 'train'?"},
+      {{"-n", "2", "--share-gpu", "--", "train", "--backend", "mpi"},
+       "--share-gpu lets ranks on NCCL share a GPU, but ranks on MPI use none"},
+      {{"-n", "2", "--share-gpu", "compare", "--device=cpu"},
+       "--share-gpu lets ranks on NCCL share a GPU, but ranks on --device cpu use none"},
       {{"-n", "2", folder / "text"}, "text' cannot be started: Permission denied"}};
   for (const auto& [arguments, sentence] : table) {
     std::vector<std::string> all{"launch"};

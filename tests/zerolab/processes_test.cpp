@@ -110,6 +110,55 @@ TEST_CASE("processes that were started differently are refused with what differs
                  "rank 1 was started with 'zerolab.seed=1', and rank 0 with 'zerolab.seed=0'"));
 }
 
+TEST_CASE("with --share-gpu several processes use one GPU, and have the bits of threads",
+          "[zerolab]") {
+  const std::string gpu = "ZEROLAB_EMULATED_GPUS=1 ", program = ZEROLAB_BINARY_ON_FAKE_GPUS,
+                    command = " --device cuda --model tiny --steps 1 --timeout 40 --json";
+  const auto compare = [&](const std::string& start, const std::string& more) {
+    return shell(gpu + start + " compare --stages zero3,hsdp --replicas 2" + command + more, 120);
+  };
+  const Finished refused =
+      shell(gpu + program + " launch -n 2 -- train --backend nccl -q" + command);
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "ranks 0 and 1 both use GPU 0000:00:00.0 of "));
+  CHECK(contains(refused.err, "or test NCCL with zerolab launch --share-gpu"));
+
+  const Finished shared = compare(program + " launch -n 4 --share-gpu --", " --backend nccl"),
+                 threads = compare(program, " --backend threads --ranks 4 -q");
+  INFO(shared.err);
+  REQUIRE((shared.code == 0 && threads.code == 0));
+  CHECK(results(shared.out) == results(threads.out));
+  CHECK(contains(shared.err, "device  cuda, a GPU on the CPU\n"));
+  CHECK(contains(shared.err,
+                 "started by zerolab launch. They share GPUs, which tests NCCL; times mean "
+                 "nothing\n"));
+
+  // Ranks of other launchers need the variable only.
+  const std::string ranks = "for r in 0 1; do RANK=$r LOCAL_RANK=$r " + program +
+                            " train -q --stage zero2" + command +
+                            " & ids=\"$ids $!\"; done; "
+                            "for i in $ids; do wait $i || exit; done";
+  const auto started = [&](const std::string& variable) {
+    return shell("export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29777 " +
+                     variable + gpu + "; " + ranks,
+                 120);
+  };
+  const Finished by_hand = started("ZEROLAB_SHARE_GPU=1 ");
+  INFO(by_hand.err);
+  CHECK(by_hand.code == 0);
+  CHECK(started("").code == 2);
+}
+
+TEST_CASE("--share-gpu without a GPU is refused, also where the device is chosen by the program",
+          "[zerolab]") {
+  const Finished refused =
+      shell(kFake + " launch -n 2 --share-gpu -- train -q --backend nccl --model tiny");
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err,
+                 "zerolab: --share-gpu (ZEROLAB_SHARE_GPU=1) lets ranks on NCCL share a "
+                 "GPU, but ranks compute on the CPU here; leave it out"));
+}
+
 TEST_CASE("processes whose files differ in content are refused with rank, file and checksums",
           "[zerolab]") {
   const ScratchFolder folder;

@@ -166,6 +166,10 @@ TEST_CASE("ranks that were started differently are refused, all with the same er
     for (RankIdentity& one : ranks) one.gpu = one.rank == 1 ? "0000:61:00.0" : "0000:62:00.0";
     says = "ranks 0 and 2 both use GPU 0000:62:00.0 of here";
   }
+  SECTION("the same GPU twice, and what allows that") {
+    for (RankIdentity& one : ranks) one.gpu = "0000:61:00.0";
+    says = "or test NCCL with zerolab launch --share-gpu";
+  }
   for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
     if (one.error.find("waited") != std::string::npos)
       continue;  // it came after rank 0 had given up

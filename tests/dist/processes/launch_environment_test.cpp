@@ -161,6 +161,34 @@ TEST_CASE("each launcher's variables give the rank, its place on the machine, an
                {"PMIX_NAMESPACE", "ns"}}) == "1/2, 1/2 here, via mpirun, 127.0.0.1:29501, ns");
 }
 
+TEST_CASE("ranks that share a GPU get NCCL a host name each, and the loopback network", "[dist]") {
+  const Variables& set = kTorchrun;
+  CHECK_FALSE(in(set).rank->shares_gpu);
+  for (const char* off : {"", "0"})
+    CHECK_FALSE(in(with(set, {{"ZEROLAB_SHARE_GPU", off}})).rank->shares_gpu);
+  CHECK(in(with(set, {{"ZEROLAB_SHARE_GPU", "1"}})).rank->shares_gpu);
+  CHECK_THAT(refusal(with(set, {{"ZEROLAB_SHARE_GPU", "yes"}})),
+             ContainsSubstring("ZEROLAB_SHARE_GPU is 'yes'"));
+
+  const auto variables = [](int rank, const Variables& environment) {
+    return shared_gpu_variables(rank, [&](const char* name) {
+      const auto found = environment.find(name);
+      return found == environment.end() ? nullptr : found->second.c_str();
+    });
+  };
+  CHECK(variables(3, {}) == Variables{{"NCCL_HOSTID", "zerolab-rank-3"},
+                                      {"NCCL_IB_DISABLE", "1"},
+                                      {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
+                                      {"NCCL_SOCKET_IFNAME", "lo"},
+                                      {"ZEROLAB_SHARE_GPU", "1"}});
+  // The user's network stays, but one host name for all ranks would be refused by NCCL.
+  CHECK(variables(0, {{"NCCL_SOCKET_IFNAME", "eth0"}, {"NCCL_HOSTID", "mine"}}) ==
+        Variables{{"NCCL_HOSTID", "zerolab-rank-0"},
+                  {"NCCL_IB_DISABLE", "1"},
+                  {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
+                  {"ZEROLAB_SHARE_GPU", "1"}});
+}
+
 TEST_CASE("RANK wins over Slurm, whose numbers count the torchruns", "[dist]") {
   const Variables step = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "2"},
                                       {"SLURM_PROCID", "1"},

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -93,6 +94,7 @@ struct ProcessFake::Functions {
     const std::string name(id.bytes, strnlen(id.bytes, sizeof id.bytes));
     if (name.size() != 24 || ranks < 1 || rank < 0 || rank >= ranks)
       return NcclResult::invalid_argument;
+    if (fake.one_gpu && ranks > 1 && !std::getenv("NCCL_HOSTID")) return NcclResult::invalid_usage;
     Comm& joining = fake.comms_.emplace_back(rank, ranks);
     *comm = reinterpret_cast<NcclComm*>(&joining);
     if (const NcclResult result = fake.enter("ncclCommInitRankConfig", &joining, lock);
@@ -109,7 +111,7 @@ struct ProcessFake::Functions {
     Lock lock(fake.mutex_);
     Comm& asked = *own(comm);
     if (asked.ended()) return fake.note("a poll after the end"), NcclResult::invalid_argument;
-    if (asked.thread != std::this_thread::get_id())
+    if (asked.thread != std::this_thread::get_id() && !fake.finish_gpus)  // else by the watchdog
       fake.note("a poll on another thread than the communicator's");
     *state = fake.in_progress(asked) ? NcclResult::in_progress : asked.trouble.error;
     asked.trouble.poll();
@@ -162,8 +164,15 @@ struct ProcessFake::Functions {
     return result == NcclResult::success ? fake.post(*own(ended.comm), ended.calls) : result;
   }
 
-  static NcclResult ask(const char* function, const AskedOfNccl& call, NcclStream stream) {
+  // Addresses of emulated GPUs are those of the host with bits of the GPU's number added.
+  static void* on_host(const void* address) {
+    return reinterpret_cast<void*>(uintptr_t(address) & ((uintptr_t(1) << 60) - 1));
+  }
+
+  static NcclResult ask(const char* function, AskedOfNccl call, NcclStream stream) {
     ProcessFake& fake = *current;
+    call.data.from = on_host(call.data.from);
+    call.data.to = on_host(call.data.to);
     Lock lock(fake.mutex_);
     Comm& comm = *own(stream.comm);
     if (const NcclResult result = fake.enter(function, &comm, lock); result != NcclResult::success)
@@ -172,7 +181,7 @@ struct ProcessFake::Functions {
                           call.kind == Collective::receive;
     if (has_peer && (call.peer < 0 || call.peer >= comm.size)) return NcclResult::invalid_argument;
     if (comm.ended()) return NcclResult::invalid_argument;
-    if (stream.stream)
+    if (stream.stream && !fake.finish_gpus)
       return fake.note(str(function, " in a stream")), NcclResult::invalid_argument;
     if (group.depth == 0) return fake.post(comm, {call});
     if (group.comm && group.comm != stream.comm) fake.note("one group for two communicators");
@@ -264,7 +273,10 @@ NcclResult ProcessFake::post(Comm& comm, const std::vector<AskedOfNccl>& calls) 
   comm.polls = kPolls;
   for (const AskedOfNccl& call : calls)
     batch.add(std::make_unique<ProcessCall>(call, comm.rank, comm.size, comm.so_far));
+  if (finish_gpus) finish_gpus();
   comm.move();
+  while (finish_gpus && !comm.batches.empty() && !comm.wire->lost())
+    std::this_thread::yield(), comm.move();
   return NcclResult::in_progress;
 }
 

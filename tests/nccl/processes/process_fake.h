@@ -9,6 +9,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <string>
@@ -37,6 +38,12 @@ class ProcessFake {
   std::string misuse() const;
   int calls(const std::string& function) const;  // in this process
   static constexpr int kPolls = 3;
+
+  // Set: ranks compute on emulated GPUs. Then calls may be in a stream, and their data has moved
+  // when they return: after this has executed all that the GPUs were given before.
+  std::function<void()> finish_gpus;
+  // All ranks are on one GPU: as NCCL, it refuses them if they have the host's name.
+  bool one_gpu = false;
 
  private:
   struct Comm;

@@ -7,6 +7,8 @@
 //                                                               (tests/nccl/fake/faults.h)
 //   ZEROLAB_FAKE_DEATHS=unnoticed   NCCL never says that a rank is gone
 //   ZEROLAB_FAKE_FOLDER=DIR         the ranks meet in files of DIR, also across network namespaces
+// Built as zerolab_on_fake_gpus, it also has the GPUs of tests/cuda/on_cpu, each of which several
+// processes may open: `ZEROLAB_EMULATED_GPUS=1 zerolab_on_fake_gpus launch -n 2 --share-gpu -- …`.
 // A program that ends well enough to say so, but has misused NCCL, says how on stderr and exits
 // with 99.
 #include <unistd.h>
@@ -20,6 +22,11 @@
 #include "tests/nccl/processes/process_fake.h"
 
 namespace zl {
+#ifdef ZEROLAB_ON_EMULATED_GPUS
+namespace cuda_on_cpu {
+void finish_gpu(int gpu);
+}
+#endif
 namespace {
 
 std::string variable(const char* name) {
@@ -37,6 +44,12 @@ test::Deaths deaths() {
 struct Judged {
   test::ProcessFake fake{test::faults_from(variable("ZEROLAB_FAKE_FAULT")), deaths()};
   const NcclApi api = fake.api();
+#ifdef ZEROLAB_ON_EMULATED_GPUS
+  Judged() {
+    fake.finish_gpus = [] { cuda_on_cpu::finish_gpu(-1); };
+    fake.one_gpu = variable("ZEROLAB_EMULATED_GPUS") == "1";
+  }
+#endif
   ~Judged() {
     const std::string misuse = fake.misuse();
     if (misuse.empty()) return;

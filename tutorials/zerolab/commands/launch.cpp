@@ -29,7 +29,8 @@ constexpr int kMostProcesses = 64;
 
 struct LaunchOptions {
   int ranks = 0;
-  double grace = 5;                   // [s]
+  double grace = 5;  // [s]
+  bool share_gpu = false;
   std::vector<std::string> program;   // and its arguments
   std::vector<std::string> commands;  // of zerolab itself
 };
@@ -90,10 +91,11 @@ std::string own_program() {
   return replaced ? "/proc/self/exe" : path.string();
 }
 
-bool asks_for_mpi(const std::vector<std::string>& command) {
+bool has_flag(const std::vector<std::string>& command, const std::string& flag,
+              const std::string& value) {
   for (size_t i = 0; i < command.size(); ++i)
-    if (command[i] == "--backend=mpi" ||
-        (command[i] == "--backend" && i + 1 < command.size() && command[i + 1] == "mpi"))
+    if (command[i] == flag + "=" + value ||
+        (command[i] == flag && i + 1 < command.size() && command[i + 1] == value))
       return true;
   return false;
 }
@@ -105,9 +107,14 @@ int launch() {
   require_no_rank();
   LaunchPlan plan{.command = options.program,
                   .ranks = options.ranks,
-                  .grace = std::chrono::duration<double>(options.grace)};
+                  .grace = std::chrono::duration<double>(options.grace),
+                  .share_gpu = options.share_gpu};
   if (std::ranges::count(options.commands, plan.command[0]) > 0) {
-    if (asks_for_mpi(plan.command)) plan.mpirun = mpirun_command(options.ranks);
+    const bool mpi = has_flag(plan.command, "--backend", "mpi");
+    require_input(!plan.share_gpu || (!mpi && !has_flag(plan.command, "--device", "cpu")),
+                  "--share-gpu lets ranks on NCCL share a GPU, but ranks ",
+                  mpi ? "on MPI" : "on --device cpu", " use none; leave one of the two out");
+    if (mpi) plan.mpirun = mpirun_command(options.ranks);
     plan.command.insert(plan.command.begin(), own_program());
   }
   std::mt19937 random{std::random_device{}()};
@@ -135,6 +142,10 @@ SIGTERM, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. 
 sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
 saves a checkpoint.
 
+--share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise. Each process gets
+ZEROLAB_SHARE_GPU=1, a host name of its own in NCCL_HOSTID, NCCL_MULTI_RANK_GPU_ENABLE=1, and,
+unless you have set them, NCCL_SOCKET_IFNAME=lo and NCCL_IB_DISABLE=1. Data goes over sockets.
+
 With --backend mpi the mpirun of the MPI that zerolab was built with starts the ranks, with its own
 variables. Then mpirun ends the others when a process fails: Open MPI's a second later, MPICH's at
 once, before they can say why. Its lines begin with "[mpirun] ". Its exit code is that of the
@@ -143,6 +154,7 @@ process that failed first, or 4 if a signal killed it.
 Examples:
   zerolab launch -n 3 -- train --backend mpi --model tiny
   zerolab launch -n 2 -- train --backend nccl --model tiny
+  zerolab launch -n 4 --share-gpu -- compare --backend nccl --device cuda --model tiny
   zerolab launch -n 2 sh -c 'echo rank $RANK of $WORLD_SIZE'
 
 Exit codes: 0 all processes ended with 0, else the code of the process that failed first (a code
@@ -181,6 +193,11 @@ void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> 
                 require_input(options.grace >= 0 && options.grace <= 1e6, "'", text,
                               "' is not within 0 to 1e6 seconds");
               });
+  flags.toggle(
+      "--share-gpu",
+      "ranks on NCCL may share GPUs, to test NCCL on fewer GPUs than ranks; times then mean "
+      "nothing",
+      options.share_gpu);
   flags.footer(kFooter);
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/launcher/mpirun.h"
@@ -135,19 +137,21 @@ class Ranks {
   void start(int number) {
     const std::string rank = std::to_string(number), size = std::to_string(plan_.ranks);
     const bool first = number == 0;
-    const StartedProcess started = start_process(
-        {.command = plan_.command,
-         .environment = {{"RANK", rank},
-                         {"WORLD_SIZE", size},
-                         {"LOCAL_RANK", rank},
-                         {"LOCAL_WORLD_SIZE", size},
-                         {"MASTER_ADDR", "127.0.0.1"},
-                         {"ZEROLAB_PORT", std::to_string(plan_.port)},
-                         {"ZEROLAB_RUN_ID", plan_.run},
-                         {"TORCHELASTIC_RUN_ID", ""}},  // this launcher is not torchrun
-         .keeps_stdin = first,
-         .keeps_stdout = first,
-         .keeps_stderr = first && terminal_.rewrites});
+    ProcessPlan process{
+        .command = plan_.command,
+        .environment = {{"RANK", rank},
+                        {"WORLD_SIZE", size},
+                        {"LOCAL_RANK", rank},
+                        {"LOCAL_WORLD_SIZE", size},
+                        {"MASTER_ADDR", "127.0.0.1"},
+                        {"ZEROLAB_PORT", std::to_string(plan_.port)},
+                        {"ZEROLAB_RUN_ID", plan_.run},
+                        {"TORCHELASTIC_RUN_ID", ""}},  // this launcher is not torchrun
+        .keeps_stdin = first,
+        .keeps_stdout = first,
+        .keeps_stderr = first && terminal_.rewrites};
+    if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(number, std::getenv));
+    const StartedProcess started = start_process(process);
     ranks_.push_back({.id = started.id,
                       .output = started.output,
                       .alive = true,

@@ -17,7 +17,8 @@ struct LaunchPlan {
   int ranks = 1;
   std::chrono::duration<double> grace{5};  // after the first failure, before SIGTERM to the others
   int port = 0;
-  std::string run;  // a name that tells this run from others
+  std::string run;         // a name that tells this run from others
+  bool share_gpu = false;  // several ranks on NCCL may use one GPU
 };
 
 // Returns the exit code when all ranks have ended. Throws InputError if they cannot be started;

@@ -67,6 +67,12 @@ bool takes_mpi(const RunOptions& options, const DeviceChoice& device, const Laun
   return !device.on_gpus() && serves_mpi(process) && !mpis_in_build().empty();
 }
 
+// Before NCCL is loaded, and before there is another thread.
+void share_gpu(int rank) {
+  for (const auto& [name, value] : shared_gpu_variables(rank, variable))
+    ::setenv(name.c_str(), value.c_str(), 1);
+}
+
 BackendChoice choose_mpi(const RunOptions& options, const DeviceChoice& device,
                          const LaunchedRank& process) {
   require_input(serves_mpi(process), "--backend mpi: ", process.launcher,
@@ -108,6 +114,7 @@ std::optional<LaunchedRank> launched_rank(const RunOptions& options) {
                 "--backend threads: ranks are threads of one process, but ", rank.launcher,
                 " started ", rank.size,
                 "; use --backend nccl or mpi, or start one process with --ranks ", rank.size);
+  if (rank.shares_gpu) share_gpu(rank.rank);
   return rank;
 }
 
@@ -120,6 +127,9 @@ BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& devi
                              const std::optional<LaunchedRank>& process) {
   using Wish = RunOptions::BackendWish;
   sigterm_follows_death = process && process->launcher != kNoLauncher;
+  require_input(!process || !process->shares_gpu || device.on_gpus(),
+                "--share-gpu (ZEROLAB_SHARE_GPU=1) lets ranks on NCCL share a GPU, but ranks "
+                "compute on the CPU here; leave it out");
   if (process && takes_mpi(options, device, *process)) return choose_mpi(options, device, *process);
   const bool useful = ranks > 1 && device.on_gpus();
   if (!process &&
@@ -141,8 +151,10 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
   spec.transport = backend.transport;
   spec.run_ranks = nullptr;
   if (backend.on_threads()) return;
-  const ProcessOptions options{
-      .settings = settings, .gpu = device.pci(), .interrupted = interrupt_requested};
+  const bool shares_gpu = backend.process && backend.process->shares_gpu;
+  const ProcessOptions options{.settings = settings,
+                               .gpu = shares_gpu ? "" : device.pci(),
+                               .interrupted = interrupt_requested};
   if (backend.transport == Transport::mpi) {
     require_mpi_adds(spec);
     spec.run_ranks = run_as_process(
@@ -177,7 +189,10 @@ std::string describe(const BackendChoice& backend, bool ordered_sums) {
       ordered_sums
           ? ", sums in rank order"
           : str(", sums in ", backend.transport == Transport::mpi ? "MPI" : "NCCL", "'s own order"),
-      backend.process ? str("; each is a process, started by ", backend.process->launcher) : "");
+      backend.process ? str("; each is a process, started by ", backend.process->launcher) : "",
+      backend.process && backend.process->shares_gpu
+          ? ". They share GPUs, which tests NCCL; times mean nothing"
+          : "");
 }
 
 }  // namespace zl::cli

@@ -10,8 +10,8 @@
 namespace zl::cli {
 
 // Which rank this process is, if a launcher started several. None: this process runs all ranks.
-// Prints notes to stderr. Throws InputError if the launcher's variables contradict each other or
-// the flags.
+// Prints notes to stderr. If it shares a GPU, sets NCCL's variables for that in the environment.
+// Throws InputError if the launcher's variables contradict each other or the flags.
 std::optional<LaunchedRank> launched_rank(const RunOptions& options);
 
 // Only rank 0's process prints and writes files.

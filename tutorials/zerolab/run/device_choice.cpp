@@ -169,7 +169,8 @@ DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision
     if (!options.quiet) say_why_not(found, found.gpus, 1);
     if (!found.gpus.empty())
       choice = {.kind = DeviceKind::cuda,
-                .gpus = {found.gpus[size_t(local_rank) % found.gpus.size()]}};
+                .gpus = {found.gpus[size_t(local_rank) % found.gpus.size()]},
+                .of_process = true};
   }
   return with_options(std::move(choice), options, precision);
 }
@@ -208,7 +209,7 @@ std::string describe(const DeviceChoice& device, int ranks) {
     text += indices.back() == int(n) - 1 ? str(", rank r on GPU r mod ", n)
                                          : ", ranks take GPUs" + listed + " in turn";
   }
-  if (n == 1 && ranks > 1) text += str(", ", ranks, " ranks share it");
+  if (n == 1 && ranks > 1 && !device.of_process) text += str(", ", ranks, " ranks share it");
   return text + (device.tf32 ? ", fp32 matrices multiplied in TF32" : "");
 }
 

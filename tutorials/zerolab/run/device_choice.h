@@ -11,10 +11,11 @@ namespace zl::cli {
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
-  std::vector<Gpu> gpus;  // to be used; none on the CPU
-  bool tf32 = false;      // fp32 matrices are multiplied in TF32
-  int threads = 1;        // compute threads of each rank, for kernels on the CPU
-  bool quiet = false;     // says nothing while GPUs get ready
+  std::vector<Gpu> gpus;    // to be used; none on the CPU
+  bool of_process = false;  // of one rank: the GPUs of the others are not known here
+  bool tf32 = false;        // fp32 matrices are multiplied in TF32
+  int threads = 1;          // compute threads of each rank, for kernels on the CPU
+  bool quiet = false;       // says nothing while GPUs get ready
 
   bool on_gpus() const { return kind == DeviceKind::cuda; }
   std::vector<int> indices() const;  // of the GPUs
