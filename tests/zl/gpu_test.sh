@@ -12,7 +12,7 @@ unset CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDAARCHS
 
 # What the scripts need of a system, without its nvidia-smi.
 mkdir -p "$work/tools"
-for tool in awk bash cat cut date dirname env git grep head ls mkdir nproc paste pgrep readlink realpath rm sed sleep sort tail tee \
+for tool in awk bash cat cmp cut date dirname env git grep head ls mkdir nproc paste pgrep readlink realpath rm sed sleep sort tail tee \
     timeout touch uname; do
   ln -s "$(command -v "$tool")" "$work/tools/$tool"
 done
@@ -70,6 +70,10 @@ if [[ "$* " =~ --trace\ ([^ ]*)\  && -e ${BASH_REMATCH[1]} ]]; then
   exit 2
 fi
 grep -sq . "$work/warns" && grep -qE -f "$work/warns" <<<"$*" && printf 'warning: GPU 0 does not reach GPU 1\n%.0s' 1 2 >&2
+if [[ "$* " =~ --out\ ([^ ]*)\  ]]; then   # with other weights if the file `rounds` says so
+  mkdir -p "${BASH_REMATCH[1]}"
+  grep -sq . "$work/rounds" && grep -oE -f "$work/rounds" <<<"$*" >"${BASH_REMATCH[1]}/model.safetensors" || : >"${BASH_REMATCH[1]}/model.safetensors"
+fi
 case "$*" in
   "zerolab --version") echo "zerolab 0.1.0 (kernels for x86-64-v3, CUDA 12.4, NCCL 2.28.9)" ;;
   "zerolab doctor") cat "$work/doctor" ;;
@@ -142,7 +146,25 @@ check "sanitizers get a segment for each block" \
 for tool in memcheck racecheck initcheck synccheck; do check "$tool runs" grep -q "compute-sanitizer --tool $tool" "$work/calls"; done
 check "other parts do not" [ "$(grep -v sanitizer "$work/calls" | grep -c 'segment 1$')" = 0 ]
 launch nccl
-check "with one GPU NCCL runs with one rank" in_order '^passed +one rank' '^SKIPPED two ranks as processes .*there is 1 GPU'
+check "with one GPU processes share it, first two, then four" in_order '^passed +one rank' '^passed +two ranks as processes' \
+  '^passed +same bits without NCCL' '^passed +four ranks as processes' '^passed +same bits, four ranks' '^FAILED +a rank is killed' \
+  '^FAILED +a rank is stopped' '^passed +resume on 2 of 4 ranks' '^SKIPPED torchrun .*not on PATH' '^passed +compare unordered'
+check "they do so by a flag" [ "$(grep -c '^zerolab launch -n [24] --share-gpu -- ' "$work/calls")" = 9 ]
+check "all runs of several ranks on NCCL have it" [ "$(grep 'backend nccl' "$work/calls" | grep -v share-gpu | grep -cv 'ranks 1 ')" = 0 ]
+check "the page says that they share it" shows '^shared GPUs +ranks share a GPU where a part has more than 1 of them'
+check "ranks as threads on NCCL are skipped, with the reason" shows '^SKIPPED two ranks as threads .*there is 1 GPU, which ranks as threads cannot'
+check "bandwidths too" shows '^SKIPPED bench nccl .*times with several ranks mean nothing'
+check "the advice names a command that works here" shows 'try: by hand: .*launch -n 2 --share-gpu -- train'
+echo 'launch -n 2.*run_nccl' >"$work/rounds"
+launch nccl
+check "a resumed run with other weights than threads is a failure" shows '^FAILED +resume on 2 of 4 ranks'
+echo 'launch -n 4.*compare' >"$work/rounds"
+launch nccl
+check "and so are four ranks" in_order '^passed +same bits without NCCL' '^FAILED +same bits, four ranks' '^passed +resume'
+rm "$work/rounds"
+fake "$work/bin/torchrun"
+launch nccl
+check "torchrun starts ranks where it is there" in_order '^passed +torchrun' '^passed +same bits, torchrun'
 
 # --- four GPUs -----------------------------------------------------------------------------------------
 
@@ -163,6 +185,8 @@ check "except for ranks that must die" [ "$(grep '^FAILED' "$page" | cut -c9-24)
 check "processes come before threads" in_order '^passed +two ranks as processes' '^passed +two ranks as threads' \
   '^passed +same bits, two ranks' '^passed +all ranks as processes' '^passed +all ranks as threads' '^passed +bench nccl' 'a rank is killed'
 check "two before four" in_order 'two ranks as' 'all ranks as'
+check "no rank shares a GPU where each can have one" [ "$(grep -c share-gpu "$work/calls")" = 0 ]
+check "and the page does not say so" hides '^shared GPUs'
 check "bench comm shows its bus bandwidth" shows '^passed +bench nccl .*# average bus bandwidth: 167 GB/s'
 check "and of each collective the largest size" in_order '--- bench nccl' '^all_reduce' '^ 67108864 .*333'
 check "only" hides '^ 8192 '
@@ -215,6 +239,10 @@ out of memory|nvidia-smi names it
 Bus error|--shm-size=1g
 an illegal memory access was encountered|memcheck
 TEXT
+new_machine 2
+launch nccl
+check "four ranks share two GPUs, two do not" [ "$(grep -- '--share-gpu' "$work/calls" | grep -cv -- '-n 4 ')" = 0 ]
+check "and the page says so" shows '^shared GPUs +ranks share a GPU where a part has more than 2'
 fails 'compare.*--ranks 2' 'stuck' nccl
 check "threads that fail lead to processes" in_order '^FAILED +two ranks as threads' 'try: ranks as processes'
 new_machine 2
