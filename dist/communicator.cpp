@@ -102,7 +102,7 @@ Work Communicator::all_to_all(const Tensor& from, const Tensor& to, CallName nam
 }
 
 Work Communicator::barrier(CallName name) {
-  const Call call = begin({.kind = Collective::barrier}, 0, name);
+  const Call call = begin({.kind = Collective::barrier}, nullptr, 0, name);
   return end(call, do_barrier(call));
 }
 
@@ -175,10 +175,12 @@ Call Communicator::begin(Call call, const Tensor& tensor, CallName name) {
   require(tensor.defined(), intro(call, name), "the tensor is undefined; was its unit resharded?");
   call.dtype = tensor.dtype();
   call.count = tensor.numel();
-  return begin(call, tensor.bytes(), name);
+  // A lane's inner communicator has other events than the memory, which the rank's thread uses.
+  Memory& memory = tensor.memory();
+  return begin(call, &memory.events() == &events_ ? &memory : nullptr, tensor.bytes(), name);
 }
 
-Call Communicator::begin(Call call, int64_t bytes, CallName name) {
+Call Communicator::begin(Call call, Memory* memory, int64_t bytes, CallName name) {
   require_none_dropped();
   const char* kept = events_.keep(name.text);
   call.name = {kept, name.text.size()};
@@ -187,7 +189,8 @@ Call Communicator::begin(Call call, int64_t bytes, CallName name) {
       ++(call.point_to_point() ? point_to_point_[{call.kind, call.peer}] : collectives_);
   log().add(call.kind, name.purpose, call.count, bytes, size_, group_.label);
   const int64_t now = append(EventKind::collective_begin, call, bytes);
-  run_.in_flight_.push_back(std::make_shared<Operation>(Operation{call, now, now}));
+  run_.in_flight_.push_back(std::make_shared<Operation>(
+      Operation{.call = call, .began = now, .all_came = now, .memory = memory}));
   return call;
 }
 
@@ -234,15 +237,39 @@ void Communicator::end_event(const Operation& operation) {
       {.calls = 1, .nanoseconds = hidden + exposed, .waited = waited, .exposed = exposed});
 }
 
+// The transport's Work. The memory of its tensors keeps it, so that it ends before them although
+// the rank's Work may live longer. Without such a memory the rank's Work keeps it.
+struct Communicator::TransportWork {
+  TransportWork(Memory* memory, Work work)
+      : memory(memory), own(std::make_shared<Work>(std::move(work))), kept(own) {
+    if (memory) memory->keep(std::exchange(own, {}));
+  }
+  TransportWork(const TransportWork&) = delete;
+  ~TransportWork() {
+    if (const auto work = kept.lock(); work && memory) memory->let_go(work.get());
+  }
+  Memory* const memory;
+  std::shared_ptr<Work> own;
+  const std::weak_ptr<Work> kept;
+};
+
 // A transport that has moved the data already ends the call here; its Work must be waited for all
-// the same, so that programs behave alike on every transport.
+// the same, so that programs behave alike on every transport. The run owns the operation.
 Work Communicator::end(const Call& call, Work work) {
   const auto operation = *std::ranges::find_if(
       run_.in_flight_, [&](const auto& operation) { return operation->call == call; });
   operation->returned = true;
   const bool complete = !work.pending();
   if (complete) end_event(*operation);
-  const auto wait = [this, operation, complete, rest = std::make_shared<Work>(std::move(work))] {
+  const auto transfer =
+      complete ? nullptr : std::make_shared<TransportWork>(operation->memory, std::move(work));
+  const std::weak_ptr<Operation> in_flight = operation;
+  const auto wait = [this, in_flight, transfer] {
+    const auto operation = in_flight.lock();
+    const auto work = transfer ? transfer->kept.lock() : nullptr;
+    if (!operation || (transfer && !work))
+      throw CommunicationError(
+          "wait() on a Work whose run, or the memory of its tensors, has ended; call it before");
     struct Erase {
       Communicator& of;
       const Operation* operation;
@@ -251,12 +278,14 @@ Work Communicator::end(const Call& call, Work work) {
                       [&](const auto& other) { return other.get() == operation; });
       }
     } erase{*this, operation.get()};
-    if (complete) return;
+    if (!work) return;
     operation->wait_began = append(EventKind::collective_wait, operation->call);
-    rest->wait();
+    work->wait();
     end_event(*operation);
   };
-  return Work(wait, [operation] { operation->dropped = true; });
+  return Work(wait, [in_flight] {
+    if (const auto operation = in_flight.lock()) operation->dropped = true;
+  });
 }
 
 void Communicator::require_none_dropped() const {

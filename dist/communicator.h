@@ -136,7 +136,9 @@ class Communicator {
     int64_t began = 0, all_came = 0;         // [ns]
     int64_t wait_began = 0, moved = 0;       // [ns]; 0: as began and the end
     bool returned = false, dropped = false;  // its Work
+    Memory* memory = nullptr;                // of its tensors; null: none, or another thread's
   };
+  struct TransportWork;
 
   virtual Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) = 0;
   virtual Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) = 0;
@@ -152,7 +154,7 @@ class Communicator {
   virtual std::unique_ptr<Communicator> do_split(const Split& split);
 
   Call begin(Call call, const Tensor& tensor, CallName name);
-  Call begin(Call call, int64_t bytes, CallName name);
+  Call begin(Call call, Memory* memory, int64_t bytes, CallName name);
   Work end(const Call& call, Work work);
   void end_event(const Operation& operation);
   Operation* find(const Call& call);  // null: not in flight

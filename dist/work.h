@@ -12,7 +12,8 @@ namespace zl {
 // Do not access the tensors of a collective before wait() has returned. Every Work must be waited
 // for: overwriting a pending one throws std::logic_error, and destroying one runs `dropped`, by
 // which the Communicator makes its next call throw. While an exception unwinds the stack a Work may
-// be destroyed: the rank fails anyway.
+// be destroyed: the rank fails anyway. A Work may outlive its run or the memory of its tensors:
+// that ends it, as if it were dropped there, and wait() throws CommunicationError.
 class Work {
  public:
   Work() = default;  // complete

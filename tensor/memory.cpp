@@ -68,6 +68,13 @@ Memory::Memory(Device device, Backend& backend, EventStream& events, MemoryOptio
   next_on_meta_ = uintptr_t(1 + int(options.pool)) << 60;
 }
 
+Memory::~Memory() {
+  while (!users_.empty()) {  // one at a time, because one may let go of another
+    const auto user = std::move(users_.back());
+    users_.pop_back();
+  }
+}
+
 void* Memory::allocate(MemoryUse use, int64_t bytes) {
   require(int(use) >= 0 && int(use) < kMemoryUses, "there is no MemoryUse ", int(use));
   ++allocations_;

@@ -10,6 +10,8 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tensor/block_pool.h"
 #include "tensor/events.h"
@@ -99,6 +101,7 @@ class Memory {
   Memory(Device device, Backend& backend, EventStream& events, MemoryOptions options = {});
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
+  ~Memory();
 
   Device device() const { return device_; }
   Pool pool() const { return options_.pool; }
@@ -113,6 +116,13 @@ class Memory {
   // Throws OutOfMemory beyond the limit, or when the system has no memory left.
   void* allocate(MemoryUse use, int64_t bytes);
   void release(void* block, MemoryUse use, int64_t bytes) noexcept;
+
+  // Keeps what still uses tensors of this memory, such as a collective in flight, until let_go().
+  // The destructor destroys what it still keeps first, while its tensors can be released.
+  void keep(std::shared_ptr<void> user) { users_.push_back(std::move(user)); }
+  void let_go(const void* user) {
+    std::erase_if(users_, [=](const auto& kept) { return kept.get() == user; });
+  }
 
   // Tests: the k-th allocation from now (counting from 1) throws OutOfMemory. 0 switches it off.
   void fail_at(int64_t k) { fail_in_ = k; }
@@ -131,6 +141,7 @@ class Memory {
   BlockPool pool_;
   int64_t fail_in_ = 0, allocations_ = 0;
   uintptr_t next_on_meta_ = 0;  // [B] the address of the next block on meta
+  std::vector<std::shared_ptr<void>> users_;
 };
 
 // "1.50 MiB", "640 B": for people.

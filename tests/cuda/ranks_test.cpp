@@ -186,6 +186,18 @@ TEST_CASE("a send that is dropped after the other side came still sends what was
   CHECK(received == std::vector<float>(1000, 5));
 }
 
+TEST_CASE("a Work that outlives its run and its GPU holds no tensor and no stream of them",
+          "[cuda]") {
+  const bool sends = GENERATE(false, true);
+  CAPTURE(sends);
+  const auto where = on_test_gpus();
+  const OutlivingWork left =
+      outliving_work(sends, within(std::chrono::seconds(20)), [&where] { return where(0); });
+  CHECK(left.thrown.find("rank 0 dropped the Work of") != std::string::npos);
+  CHECK(left.live == 0);
+  CHECK(left.refusal.find("whose run") != std::string::npos);
+}
+
 TEST_CASE("a tensor that dies before its Work is waited for is read first", "[cuda]") {
   const auto where = on_test_gpus();
   std::vector<float> received;

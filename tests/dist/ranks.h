@@ -233,4 +233,39 @@ inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body
   return outcome(ranks, body, within(timeout));
 }
 
+// What rank 0 of two leaves behind, which keeps the Work of its last call beyond its run.
+struct OutlivingWork {
+  std::string thrown, refusal;  // by the run; by wait() afterwards
+  int64_t live = 0;             // [B] of rank 0's memory when the run has ended
+};
+
+inline OutlivingWork outliving_work(bool sends, const RankOptions& options,
+                                    const std::function<RankBackends()>& where = backends_of_rank) {
+  OutlivingWork left;
+  Work kept;
+  const auto body = [&](Communicator& comm) {
+    if (comm.rank() == 0)
+      comm.events().listen([&](const Event& e) {
+        left.live += e.kind == EventKind::allocate  ? e.bytes
+                     : e.kind == EventKind::release ? -e.bytes
+                                                    : 0;
+      });
+    Rank rank(comm, {}, where());
+    const Tensor t = rank.filled(1000, 1);
+    if (comm.rank() == 0)
+      kept = sends ? comm.send(t, 1, kName) : comm.broadcast(t, 0, kName);
+    else
+      (sends ? comm.receive(t, 0, kName) : comm.broadcast(t, 0, kName)).wait();
+  };
+  left.thrown = outcome(2, body, options).thrown;
+  const int64_t live = left.live;  // before wait()
+  try {
+    kept.wait();
+  } catch (const CommunicationError& error) {
+    left.refusal = error.what();
+  }
+  left.live = live;
+  return left;
+}
+
 }  // namespace zl::test

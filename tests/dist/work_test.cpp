@@ -14,6 +14,7 @@
 
 using namespace zl;
 using namespace zl::test;
+using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("a Work that is dropped makes the next call throw", "[dist]") {
@@ -45,6 +46,35 @@ TEST_CASE("a Work that is dropped in the last call makes the run throw", "[dist]
       works[1] = std::move(work);
   });
   CHECK_THAT(result.thrown, ContainsSubstring("rank 1 dropped the Work of broadcast 'last'"));
+}
+
+// The Work is complete or posted, or a lane has it; tests/cuda/ranks_test.cpp: or a stream.
+TEST_CASE("a Work that outlives its run holds no tensor of it, and refuses to be waited for",
+          "[dist]") {
+  const bool sends = GENERATE(false, true), lane = GENERATE(false, true);
+  CAPTURE(sends, lane);
+  const OutlivingWork left = outliving_work(sends, lane ? lanes() : within(20s));
+  CHECK_THAT(left.thrown, ContainsSubstring("rank 0 dropped the Work of"));
+  CHECK(left.live == 0);
+  CHECK_THAT(left.refusal, ContainsSubstring("whose run"));
+}
+
+TEST_CASE("a Work cannot be waited for after the memory of its tensors", "[dist]") {
+  const bool lane = GENERATE(false, true);
+  CAPTURE(lane);
+  const auto result = outcome(
+      2,
+      [](Communicator& comm) {
+        if (comm.rank() != 0) return;
+        Work work;
+        {
+          Rank rank(comm);
+          work = comm.send(rank.filled(8, 1), 1, kName);
+        }
+        work.wait();
+      },
+      lane ? lanes() : within(20s));
+  CHECK_THAT(result.errors[0], ContainsSubstring("memory of its tensors"));
 }
 
 TEST_CASE("a Work that is waited for is no error, moved or not", "[dist]") {  // the twin of these
