@@ -40,7 +40,10 @@ AddFirst adds_first(StageKind stage) {
 }
 
 PlainTraining::PlainTraining(const TrainingSpec& spec)
-    : spec_(spec), memory_({DeviceKind::cpu}, cpu_backend(), events_), model_(spec.make_model()) {
+    : spec_(spec),
+      backends_(spec.backends ? spec.backends(0) : RankBackends{}),
+      memory_({spec.device}, backends_.device ? *backends_.device : cpu_backend(), events_),
+      model_(spec.make_model()) {
   const EngineOptions& o = spec.engine;
   require_input(o.precision != Dtype::f16 && !o.grad_accum_dtype && !o.communication_data_type,
                 "the plain loop has no loss scale and no gradients of another type");

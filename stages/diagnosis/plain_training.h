@@ -21,8 +21,9 @@ struct PlainStep {
 
 class PlainTraining {
  public:
-  // What `spec` describes, in f32 or bf16, in the order of spec.engine.stage. `spec` must outlive
-  // it. Throws InputError for settings that it does not follow: f16, gradients of another type.
+  // What `spec` describes, in f32 or bf16, in the order of spec.engine.stage, on the device of rank
+  // 0. `spec` must outlive it. Throws InputError for settings that it does not follow: f16,
+  // gradients of another type.
   explicit PlainTraining(const TrainingSpec& spec);
   ~PlainTraining();
 
@@ -44,6 +45,7 @@ class PlainTraining {
   void update(double norm, double lr);
 
   const TrainingSpec& spec_;
+  const RankBackends backends_;
   EventStream events_;
   Memory memory_;
   std::unique_ptr<Model> model_;

@@ -215,27 +215,28 @@ TEST_CASE(
   const FastFolder folder;
   StageRunSpec spec = on_disk(StageKind::zero2, Dtype::bf16);
   spec.steps = 2;
+  // On the CPU, whatever the tests run on: the disk is the host's, and of these hundreds of ranks
+  // each would open a GPU.
+  spec.backends = [](int) { return RankBackends{}; };
   const StageRun right = run_stage(spec);
-  SwapCalls calls;  // of rank 1
-  calls.fault = c.fault, calls.function = c.function, calls.at = 0;
-  spec.backends = [&](int rank) {
-    RankBackends backends = backends_of_rank();
-    backends.disk =
-        rank == 1 ? make_disk_backend(folder.path(""), calls) : make_disk_backend(folder.path(""));
-    return backends;
+  const auto with_disk = [&folder](SwapCalls& of_rank_1) {
+    return [&](int rank) {
+      RankBackends backends;
+      backends.disk = rank == 1 ? make_disk_backend(folder.path(""), of_rank_1)
+                                : make_disk_backend(folder.path(""));
+      return backends;
+    };
   };
+  SwapCalls calls;
+  calls.fault = c.fault, calls.function = c.function, calls.at = 0;
+  spec.backends = with_disk(calls);
   REQUIRE(run_stage(spec).same_bits(right));
   const int64_t all = calls.calls(c.function);
   REQUIRE(all > 0);
   for (int64_t at = 1; at <= all; ++at) {
     SwapCalls each;
     each.fault = c.fault, each.function = c.function, each.at = at;
-    spec.backends = [&](int rank) {
-      RankBackends backends = backends_of_rank();
-      backends.disk =
-          rank == 1 ? make_disk_backend(folder.path(""), each) : make_disk_backend(folder.path(""));
-      return backends;
-    };
+    spec.backends = with_disk(each);
     CAPTURE(int(c.fault), c.function, at, all);
     if (*c.says == '\0') {
       CHECK(run_stage(spec).same_bits(right));
