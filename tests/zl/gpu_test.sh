@@ -46,6 +46,7 @@ new_machine() {
   fake "$work/bin/compute-sanitizer"
   [ "$1" = 0 ] || fake "$work/bin/nvidia-smi"
   echo "ZEROLAB_CUDA_SAYS:INTERNAL=compiled by nvcc 12.4 for 90" >"$work/build/CMakeCache.txt"
+  echo "  --kernel-name arg" >"$work/help"
   {
     [ "$1" = 0 ] && echo "CUDA          built in; this machine has no NVIDIA driver: ranks compute on the CPU. How to fix it: install it"
     for ((i = 0; i < $1; ++i)); do echo "GPU $i         NVIDIA H100 80GB HBM3, 79.1 GiB"; echo "              matmul 50.1 TFLOP/s in fp32"; done
@@ -78,6 +79,7 @@ case "$*" in
   "zerolab --version") echo "zerolab 0.1.0 (kernels for x86-64-v3, CUDA 12.4, NCCL 2.28.9)" ;;
   "zerolab doctor") cat "$work/doctor" ;;
   "uname -n") cat "$work/host" ;;
+  "compute-sanitizer --help") cat "$work/help" ;;
   nvidia-smi*query-gpu=index*) cat "$work/gpus" ;;
   nvidia-smi*memory.free,index*) awk -F', ' '{ print $5, $1 }' "$work/gpus" | sed 's/ MiB /, /' ;;
   nvidia-smi*compute_cap*) echo 9.0 ;;
@@ -142,9 +144,16 @@ check "the table of the kernels is at the end" in_order '^passed +synccheck' '^-
 check "without the lines of progress" hides progress
 check "the terminal shows the same" grep -q 'attention  61 %' "$work/out"
 check "sanitizers get a segment for each block" \
-  [ "$(grep -c '^compute-sanitizer.*segment 1$' "$work/calls")" = "$(grep -c '^compute-sanitizer' "$work/calls")" ]
+  [ "$(grep -c '^compute-sanitizer.*segment 1$' "$work/calls")" = "$(grep -c '^compute-sanitizer --tool' "$work/calls")" ]
 for tool in memcheck racecheck initcheck synccheck; do check "$tool runs" grep -q "compute-sanitizer --tool $tool" "$work/calls"; done
 check "other parts do not" [ "$(grep -v sanitizer "$work/calls" | grep -c 'segment 1$')" = 0 ]
+races() { grep -cE "^compute-sanitizer --tool racecheck $1" "$work/calls"; }
+check "racecheck checks our kernels only" [ "$(races '--kernel-name kernel_substring=zl4cuda ')" = 3 ]
+check "the other tools check all kernels" [ "$(grep -c kernel_substring "$work/calls")" = 3 ]
+check "racecheck runs one test of attention" [ "$(races '.*unit_tests one key that the GPU saw')" = 1 ]
+echo "  --kernel-regex arg" >"$work/help"
+launch cuda
+check "before CUDA 12.3 its flag has another name" [ "$(races '--kernel-regex kernel_substring=zl4cuda ')" = 3 ]
 launch nccl
 check "with one GPU processes share it, first two, then four" in_order '^passed +one rank' '^passed +two ranks as processes' \
   '^passed +same bits without NCCL' '^passed +four ranks as processes' '^passed +same bits, four ranks' '^FAILED +a rank is killed' \
@@ -297,7 +306,7 @@ check "and nothing runs after it" hides 'bench step'
 
 tests=${1:+$1/tests/unit_tests}
 if [ -x "$tests" ]; then
-  for names in "ranks on two GPUs*" "on GPUs*" "[cuda]*attention*" "[cuda]~[host]" "[dist],[stages]"; do
+  for names in "ranks on two GPUs*" "on GPUs*" "[cuda]*attention*" "one key that the GPU saw*attention*" "[cuda]~[host]" "[dist],[stages]"; do
     check "there are tests '$names'" [ "$("$tests" --list-tests "$names" | sed -n 's/^\([0-9]*\) matching test case.*/\1/p')" -gt 0 ]
   done
 fi
