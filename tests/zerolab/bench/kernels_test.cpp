@@ -1,9 +1,12 @@
 // bench kernels: the JSON document, the table, refusals. Speed is not tested.
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "nn/data/corpus.h"
 #include "tests/zerolab/process.h"
 
 namespace cli {
@@ -42,6 +45,23 @@ TEST_CASE("bench kernels --json has each kernel's time, operations and bytes in 
         "matmul, head, weight gradient", "layer_norm_backward", "attention_backward", "gelu", "add",
         "cross_entropy", "embedding", "adamw", "sum_of_squares"})
     CHECK(kernels.contains(kernel));
+}
+
+TEST_CASE(
+    "one row of bench kernels has real text, and says how frequent its most frequent token is",
+    "[zerolab]") {
+  const Json json = Json::parse(
+      zerolab({"bench", "kernels", "--quick", "--only", "embedding_backward", "--json", "-q"}).out);
+  REQUIRE(json["kernels"].size() == 2);
+  const Json &spread = json["kernels"][0], &text = json["kernels"][1];
+  CHECK(spread["shape"] == "(64, 64)");
+  const std::string_view tokens = zl::default_corpus().substr(0, 64);  // the program's are bytes
+  const auto spaces = double(std::ranges::count(tokens, ' '));
+  CHECK(spaces > 0.1 * 64);
+  CHECK(text["kernel"] == "embedding_backward, text");
+  CHECK(text["shape"] ==
+        "(64, 64), " + std::to_string(std::lround(100 * spaces / 64)) + " % one token");
+  CHECK(text["bytes"] == spread["bytes"]);
 }
 
 TEST_CASE("the operations and bytes of a matmul are those of its formula", "[zerolab]") {

@@ -1,6 +1,10 @@
 #include "tutorials/zerolab/bench/kernel_cases.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
+
+#include "nn/data/corpus.h"
 
 namespace zl::cli {
 namespace {
@@ -21,15 +25,33 @@ struct Operands {
     shape.back() = bench.memory().backend().padded_columns(shape.back());
     return shape;
   }
-  // Token ids: at most 509 of them, spread over the table, which repeat as words do in text.
-  Tensor ids(int64_t rows, int64_t vocab) {
-    std::vector<int32_t> ids(static_cast<size_t>(rows));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(int64_t(i % 509) * 7919 % vocab);
-    Tensor t = Tensor::empty(bench.memory(), MemoryUse::activation, {rows}, Dtype::i32);
+  Tensor ids(const std::vector<int32_t>& ids) {
+    Tensor t = Tensor::empty(bench.memory(), MemoryUse::activation, {std::ssize(ids)}, Dtype::i32);
     kernel::upload<int32_t>(ids, t);
     return t;
   }
+  // At most 509 token ids, spread over the table. Each is as frequent as the others.
+  Tensor ids(int64_t rows, int64_t vocab) {
+    std::vector<int32_t> all(static_cast<size_t>(rows));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = int32_t(int64_t(i % 509) * 7919 % vocab);
+    return ids(all);
+  }
 };
+
+// The first bytes of the shipped text, which are the tokens of a run without --data.
+std::vector<int32_t> text_tokens(int64_t rows) {
+  std::vector<int32_t> tokens;
+  for (const std::string_view text = default_corpus(); std::ssize(tokens) < rows;)
+    tokens.push_back(text[tokens.size() % text.size()]);
+  return tokens;
+}
+
+int percent_of_most_frequent(const std::vector<int32_t>& tokens) {
+  std::map<int32_t, int64_t> counts;
+  int64_t most = 0;
+  for (const int32_t token : tokens) most = std::max(most, ++counts[token]);
+  return int((200 * most + std::ssize(tokens)) / (2 * std::ssize(tokens)));
+}
 
 class Cases {
  public:
@@ -165,6 +187,13 @@ class Cases {
       const Tensor ids = make.ids(rows, vocab), dy = make.noise(x), dt = make.zeros(table);
       return [=] { kernel::embedding_backward(ids, dy, dt); };
     });
+    const std::vector<int32_t> text = text_tokens(rows);
+    const int share = percent_of_most_frequent(text);
+    add("embedding_backward, text", str(to_string(x), ", ", share, " % one token"),
+        [=](Operands make) {
+          const Tensor ids = make.ids(text), dy = make.noise(x), dt = make.zeros(table);
+          return [=] { kernel::embedding_backward(ids, dy, dt); };
+        });
     add("cross_entropy", to_string(logits), [=](Operands make) {
       const Tensor ids = make.ids(rows, vocab), l = make.noise(make.padded(logits)),
                    loss = make.zeros({1}, f32);

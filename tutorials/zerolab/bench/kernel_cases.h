@@ -1,5 +1,7 @@
 // The kernels of a training step of a GPT, on random data: the cases of `zerolab bench kernels`.
-// Matmuls are products alone: a layer's bias is not added, and a gradient is set, not accumulated.
+// One has tokens of real text, because a frequent token may take a kernel longer than many rare
+// ones. Matmuls are products alone: a layer's bias is not added, and a gradient is set, not
+// accumulated.
 #pragma once
 
 #include <functional>
