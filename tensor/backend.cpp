@@ -44,13 +44,14 @@ std::unique_ptr<HostCopy> Backend::start_download(const Tensor& from) {
   return copy;
 }
 
-double Backend::seconds(const std::function<void()>& work) {
+std::function<double()> Backend::timing(Stream, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   synchronize();
   const auto begin = Clock::now();
   work();
   synchronize();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return
+      [seconds = std::chrono::duration<double>(Clock::now() - begin).count()] { return seconds; };
 }
 
 }  // namespace zl

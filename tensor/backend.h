@@ -253,9 +253,11 @@ class Backend {
   virtual void select_for_this_thread() {}
   // The stream as a cudaStream_t, for NCCL; null on the CPU. Lives as long as the backend.
   virtual void* native_stream(Stream) { return nullptr; }
-  // [s] The time that the compute stream takes for `work`, by the device's own clock. Returns when
-  // the work is done.
-  virtual double seconds(const std::function<void()>& work);
+  // Calls `work`, which uses `stream`. The result says, when the work is done, the time [s] that
+  // the stream took for it, by the device's own clock. To make it does not wait for a GPU.
+  virtual std::function<double()> timing(Stream stream, const std::function<void()>& work);
+  // The same of the compute stream. Returns when the work is done.
+  double seconds(const std::function<void()>& work) { return timing(Stream::compute, work)(); }
 };
 
 Backend& cpu_backend();

@@ -55,7 +55,7 @@ class CudaBackend final : public Backend {
   void select_for_this_thread() override;
   void wait_on_host(const StreamEvent* event);
   void* native_stream(Stream s) override { return stream(s); }
-  double seconds(const std::function<void()>& work) override;
+  std::function<double()> timing(Stream s, const std::function<void()>& work) override;
   void move_bytes(const void* from, void* to, int64_t bytes) override;
 
   // ordered_sum.cu

@@ -56,15 +56,16 @@ void CudaBackend::synchronize() {
     require_cuda(cudaStreamSynchronize(stream), "the GPU's work failed");
 }
 
-double CudaBackend::seconds(const std::function<void()>& work) {
-  const CudaEvent begin(stream(), cudaEventDefault);
+std::function<double()> CudaBackend::timing(Stream s, const std::function<void()>& work) {
+  const auto begin = std::make_shared<CudaEvent>(stream(s), cudaEventDefault);
   work();
-  const CudaEvent end(stream(), cudaEventDefault);
-  require_cuda(cudaEventSynchronize(end.event()), "the GPU's work failed");
-  float milliseconds = 0;
-  require_cuda(cudaEventElapsedTime(&milliseconds, begin.event(), end.event()),
-               "cannot measure time");
-  return double(milliseconds) / 1e3;
+  return [begin, end = std::make_shared<CudaEvent>(stream(s), cudaEventDefault)] {
+    require_cuda(cudaEventSynchronize(end->event()), "the GPU's work failed");
+    float milliseconds = 0;
+    require_cuda(cudaEventElapsedTime(&milliseconds, begin->event(), end->event()),
+                 "cannot measure time");
+    return double(milliseconds) / 1e3;
+  };
 }
 
 // Between GPUs that cannot access each other the driver copies through the host. GPUs that can

@@ -261,6 +261,15 @@ TEST_CASE(
   CHECK(matmuls(json, "operations_per_step") == 3.0 * 2 * (4 * 32) * (2 * 12 * 32 * 32 + 256 * 32));
   CHECK(matmuls(one, "calls_per_step") == 3 * (4 * 1 + 1));
   CHECK(matmuls(one, "operations_per_step") != matmuls(json, "operations_per_step"));
+  // Each with its sizes: the rows are B·T = 128 tokens.
+  const auto calls = [&](const std::string& name) {
+    for (const Json& kernel : json["kernels"])
+      if (kernel["kernel"] == name) return kernel["calls_per_step"].get<double>();
+    return 0.0;
+  };
+  CHECK(calls("matmul A·B 128×96×32") == 2);    // queries, keys and values
+  CHECK(calls("matmul A·Bᵀ 128×256×32") == 1);  // the head
+  CHECK(calls("matmul Aᵀ·B 32×128×128") == 2);  // the gradient of the MLP's first weight
   CHECK(json["untimed_calls"] == 0);
   double share = 0;
   for (const Json& kernel : json["kernels"]) {
@@ -276,7 +285,7 @@ TEST_CASE(
   CHECK(json["clock_seconds_per_step"] < json["seconds_per_step"]["median"]);
   const Finished table = zerolab(step({"--ranks", "1", "--steps", "1", "--profile"}));
   for (const char* part :
-       {"of step", "attention_backward", "outside of kernels", "reading the clock"})
+       {"of step", "µs each", "attention_backward", "outside of kernels", "reading the clock"})
     CHECK(contains(table.out, part));
   CHECK_FALSE(contains(zerolab(step({"--ranks", "1", "--steps", "1"})).out, "outside of kernels"));
 }

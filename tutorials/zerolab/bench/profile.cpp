@@ -16,14 +16,14 @@ using Json = nlohmann::ordered_json;
 namespace {
 using Clock = std::chrono::steady_clock;
 
-double seconds_in(const TimedBackend& kernels) {  // [s] since begin()
+double seconds_in(TimedBackend& kernels) {  // [s] since begin()
   double sum = 0;
   for (const TimedKernel& call : kernels.calls()) sum += call.seconds;
   return sum;
 }
 
 // The longest first. `seconds`: [s] of all `steps`.
-Json kernels_json(const TimedBackend& kernels, double steps, double seconds) {
+Json kernels_json(TimedBackend& kernels, double steps, double seconds) {
   struct Total {
     int64_t calls = 0, operations = 0, bytes = 0;
     double seconds = 0;
@@ -49,12 +49,11 @@ Json kernels_json(const TimedBackend& kernels, double steps, double seconds) {
   return json;
 }
 
-// [s] per call, outside of the kernel's own time.
-double clock_seconds() {
+// [s] per call, outside of the kernel's own time. Forgets the calls of `backend`.
+double clock_seconds(TimedBackend& backend) {
   constexpr int calls = 1000;
   std::vector<double> samples;
   for (int sample = 0; sample < 9; ++sample) {
-    TimedBackend backend;
     backend.begin();
     const auto begin = Clock::now();
     for (int i = 0; i < calls; ++i) backend.move_bytes(nullptr, nullptr, 0);
@@ -72,10 +71,12 @@ Json profile_kernels(const StepPoint& point, const StepOptions& options) {
   spec.engine.stage = StageKind::ddp;
   spec.steps = options.warm_up + options.timed;
   TimedBackend* kernels = nullptr;  // the rank's; it lives as long as the run
-  spec.backends = [&](int) {
-    auto made = std::make_unique<TimedBackend>();
+  spec.backends = [&kernels, inner = spec.backends](int rank) {
+    RankBackends all = inner ? inner(rank) : RankBackends();
+    auto made = std::make_unique<TimedBackend>(std::move(all.device));
     kernels = made.get();
-    return RankBackends{.device = std::move(made)};
+    all.device = std::move(made);
+    return all;
   };
   Progress progress(spec.steps, options.quiet);
   const double timed = double(options.timed);
@@ -105,9 +106,10 @@ Json profile_kernels(const StepPoint& point, const StepOptions& options) {
     if (steps < spec.steps) return;
     profile["seconds_per_step"] = spread_of(seconds);
     profile["share_outside_kernels"] = spread_of(outside);
-    profile["clock_seconds_per_step"] = clock_seconds() * double(kernels->calls().size()) / timed;
     profile["untimed_calls"] = kernels->untimed();
     profile["kernels"] = kernels_json(*kernels, timed, sum);
+    const double calls = double(kernels->calls().size());
+    profile["clock_seconds_per_step"] = clock_seconds(*kernels) * calls / timed;
   };
   run_training(spec, callbacks);
   progress.clear();

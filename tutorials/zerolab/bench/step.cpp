@@ -129,27 +129,30 @@ int64_t largest_peak(const Json& row) {
   return std::ranges::max(row["peak_total_bytes"].get<std::vector<int64_t>>());
 }
 
-std::string profile_text(const Json& profile, double operation_rate) {
+std::string profile_text(const Json& profile, double operation_rate, bool on_gpu) {
   TextTable table;
-  table.row({"kernel", "calls", "ms", "of step", "GFLOP/s", "of peak", "GB/s"});
+  table.row({"kernel", "calls", "ms", "of step", "µs each", "GFLOP/s", "of peak", "GB/s"});
   for (const Json& k : profile["kernels"]) {
     const double seconds = k["seconds_per_step"], bytes = k["bytes_per_step"],
                  rate = k["operations_per_step"].get<double>() / seconds;
-    table.row({k["kernel"], digits(k["calls_per_step"], 4), digits(1e3 * seconds, 3),
-               percent(k["share_of_step"]), rate > 0 ? digits(rate / 1e9, 3) : "-",
-               rate > 0 ? percent(rate / operation_rate) : "-",
-               bytes > 0 ? digits(bytes / seconds / 1e9, 3) : "-"});
+    table.row(
+        {k["kernel"], digits(k["calls_per_step"], 4), digits(1e3 * seconds, 3),
+         percent(k["share_of_step"]), digits(1e6 * seconds / k["calls_per_step"].get<double>(), 3),
+         rate > 0 ? digits(rate / 1e9, 3) : "-", rate > 0 ? percent(rate / operation_rate) : "-",
+         bytes > 0 ? digits(bytes / seconds / 1e9, 3) : "-"});
   }
   const Json& outside = profile["share_outside_kernels"];
   const double seconds = profile["seconds_per_step"]["median"], median = outside["median"];
-  table.row(
-      {"outside of kernels", "", digits(1e3 * median * seconds, 3), percent(median), "", "", ""});
+  table.row({"outside of kernels", "", digits(1e3 * median * seconds, 3), percent(median), "", "",
+             "", ""});
   const int64_t untimed = profile["untimed_calls"];
   return str(
       "\nOne rank's time in a step (", profile["steps"], " steps, ", short_seconds(seconds),
       " each):\n\n", table.text(),
-      "\nTape, events, ledger and checks are outside of kernels: ", percent(outside["min"]), " to ",
-      percent(outside["max"]), " of a step, of which reading the clock for this table takes ",
+      on_gpu ? "\nGaps, in which the GPU waits for the host, are outside of kernels: "
+             : "\nTape, events, ledger and checks are outside of kernels: ",
+      percent(outside["min"]), " to ", percent(outside["max"]),
+      " of a step, of which reading the clock for this table takes ",
       percent(profile["clock_seconds_per_step"].get<double>() / seconds), ".\n",
       untimed > 0 ? str(untimed, " kernel calls are not timed and count as outside.\n") : "");
 }
@@ -203,7 +206,8 @@ std::string text(const Json& report) {
                                       " cores, for ", report["threads"], " threads of a rank"),
       "\n\n", table.text(), "\n", unfit,
       "Each rank has its own micro-batch. 'zerolab bench step --help' explains the columns.\n",
-      report.contains("profile") ? profile_text(report["profile"], rate) : "");
+      report.contains("profile") ? profile_text(report["profile"], rate, report["device"] != "cpu")
+                                 : "");
 }
 
 std::string csv(const Json& report) {
@@ -241,8 +245,6 @@ int bench_step(StepOptions options) {
   if (!options.csv.empty()) require_output_file(options.csv, "", options.force);
   const std::vector<StepPoint> points = step_points(options);
   const RunSetup& setup = points.front().setup;
-  require_input(!options.profile || !setup.device.on_gpus(),
-                "--profile times CPU kernels; for a GPU use nsys, or --trace of 'zerolab train'");
   require_input(!options.profile || setup.spec.engine.offload_optimizer == OffloadDevice::none,
                 "--profile times kernels on the device; leave out offload_optimizer");
   if (!options.quiet) note_reports_of_train(setup.config, "bench step");
@@ -275,7 +277,8 @@ threads exceed the number of cores, or on one GPU, share its peak.
 
 A sweep gives one setting several values: n_layer, n_head, n_embd, block_size, vocab_size,
 micro_batch or ranks. All others stay as the flags say. "grows" is the time relative to the previous
-value. --profile adds the time in each kernel on one rank, and the rest: tape, events and ledger.
+value. --profile adds the time in each kernel on one rank (M×N×K of each matmul), and the rest:
+tape, events and ledger, or on a GPU the gaps between kernels. A GPU's times are by its own clock.
 
 Examples:
   zerolab bench step
@@ -285,6 +288,7 @@ Examples:
   zerolab bench step --ranks 1 --stages ddp --sweep n_layer=1,2,4,8 --csv sizes.csv
   zerolab bench step --sweep ranks=1,2,4 --rounds 5 --csv ranks.csv
   zerolab bench step --model gpt2 --precision bf16 --micro-batch 8 --device cuda
+  zerolab bench step --model gpt2 --micro-batch 8 --device cuda --ranks 1 --stages ddp --profile
 
 Exit codes: 0 fine, 2 usage or configuration, 3 nothing fits, 4 communication, 130 Ctrl-C)";
 

@@ -47,7 +47,7 @@ template <class Json>
 Json measure_steps(const StepOptions& options, const std::vector<StepPoint>& points);
 
 // The time in each kernel and outside of all kernels: options.warm_up + options.timed steps of ddp
-// on one CPU rank, which communicates nothing.
+// on one rank, which communicates nothing.
 template <class Json>
 Json profile_kernels(const StepPoint& point, const StepOptions& options);
 

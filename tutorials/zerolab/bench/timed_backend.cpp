@@ -34,6 +34,7 @@ TimedBackend::TimedBackend(std::unique_ptr<Backend> timed, TimedBy clock)
 
 void TimedBackend::begin() {
   calls_.clear();
+  clocks_.clear();
   timing_ = true, announced_ = false, untimed_ = 0;
 }
 
@@ -43,14 +44,25 @@ void TimedBackend::announce(const Event& kernel) {
   next_ = {.event = kernel.what, .operations = kernel.count, .bytes = kernel.bytes};
 }
 
+const std::vector<TimedKernel>& TimedBackend::calls() {
+  size_t call = calls_.size() - clocks_.size();
+  for (const auto& clock : clocks_) calls_[call++].seconds = clock();
+  clocks_.clear();
+  return calls_;
+}
+
 template <class Work>
-void TimedBackend::timed(const char* name, const Work& work) {
+void TimedBackend::timed(std::string name, const Work& work, Stream stream) {
   if (!timing_) return work();
   TimedKernel call = std::exchange(announced_, false) ? std::move(next_) : TimedKernel();
-  call.name = name;
-  const double begin = clock_ == TimedBy::thread ? thread_seconds() : 0;
-  call.seconds = inner_.seconds(std::cref(work));
-  if (clock_ == TimedBy::thread) call.seconds = thread_seconds() - begin - nothing_;
+  call.name = std::move(name);
+  if (clock_ == TimedBy::thread) {
+    const double begin = thread_seconds();
+    work();
+    call.seconds = thread_seconds() - begin - nothing_;
+  } else {
+    clocks_.push_back(inner_.timing(stream, std::cref(work)));
+  }
   calls_.push_back(std::move(call));
 }
 
@@ -91,9 +103,17 @@ ZL_TIMED(sums_of_squares, (std::span<const Tensor> xs, T out, T workspace), (xs,
 ZL_TIMED(squares_of_blocks, (T x, T out), (x, out))
 ZL_TIMED(quantize, (T x, const Quantized& to), (x, to))
 ZL_TIMED(dequantize, (const Quantized& from, T x, Write write), (from, x, write))
-ZL_TIMED(ordered_sum, (const OrderedSum& sum), (sum))
-ZL_TIMED(move_bytes, (const void* from, void* to, int64_t bytes), (from, to, bytes))
 #undef ZL_TIMED
+
+void TimedBackend::ordered_sum(const OrderedSum& sum) {
+  timed(
+      "ordered_sum", [&] { inner_.ordered_sum(sum); }, Stream::communication);
+}
+
+void TimedBackend::move_bytes(const void* from, void* to, int64_t bytes) {
+  timed(
+      "move_bytes", [&] { inner_.move_bytes(from, to, bytes); }, Stream::communication);
+}
 
 std::unique_ptr<Transfer> TimedBackend::start_copy(T from, T to) {
   std::unique_ptr<Transfer> transfer;
@@ -113,7 +133,11 @@ void TimedBackend::matmul(Factor a, Factor b, T bias, T out, Write write, T work
   const char* name = a.transpose == Transpose::yes   ? "matmul Aᵀ·B"
                      : b.transpose == Transpose::yes ? "matmul A·Bᵀ"
                                                      : "matmul A·B";
-  timed(name, [&] { inner_.matmul(a, b, bias, out, write, workspace); });
+  const bool turned = b.transpose == Transpose::yes;
+  const int64_t n = turned ? b.tensor.rows() : b.tensor.dim(-1),
+                k = turned ? b.tensor.dim(-1) : b.tensor.rows();
+  timed(str(name, " ", out.rows(), "×", n, "×", k),
+        [&] { inner_.matmul(a, b, bias, out, write, workspace); });
 }
 
 }  // namespace zl::cli

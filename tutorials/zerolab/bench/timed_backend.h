@@ -1,7 +1,7 @@
 // A backend that times each kernel call of one rank.
 //
-// The device finishes a kernel before the next one is launched, so a GPU's time of a small kernel
-// includes a part of its launch.
+// A GPU's clock is read after the step, so that the host launches kernels as ever. The time of a
+// kernel that the GPU must wait for includes a part of its launch.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ namespace zl::cli {
 enum class TimedBy { device, thread };
 
 struct TimedKernel {
-  const char* name = "";  // the kernel; a matmul's name says what it transposes
-  std::string event;      // what its event is called; "": it has none
+  std::string name;   // the kernel; a matmul's name says what it transposes, and M×N×K
+  std::string event;  // what its event is called; "": it has none
   int64_t operations = 0, bytes = 0;
   double seconds = 0;
 };
@@ -34,7 +34,8 @@ class TimedBackend final : public Backend {
   void begin();
   // Call it at each kernel event: the next call is that kernel's.
   void announce(const Event& kernel);
-  const std::vector<TimedKernel>& calls() const { return calls_; }
+  // Of a GPU: waits for them.
+  const std::vector<TimedKernel>& calls();
   int64_t untimed() const { return untimed_; }  // events whose kernel was not timed
 
   // Everything else is the timed backend's.
@@ -59,7 +60,9 @@ class TimedBackend final : public Backend {
   void synchronize() override { inner_.synchronize(); }
   void select_for_this_thread() override { inner_.select_for_this_thread(); }
   void* native_stream(Stream stream) override { return inner_.native_stream(stream); }
-  double seconds(const std::function<void()>& work) override { return inner_.seconds(work); }
+  std::function<double()> timing(Stream stream, const std::function<void()>& work) override {
+    return inner_.timing(stream, work);
+  }
 
   // The kernels.
   using T = const Tensor&;
@@ -100,14 +103,15 @@ class TimedBackend final : public Backend {
 
  private:
   template <class Work>
-  void timed(const char* name, const Work& work);
+  void timed(std::string name, const Work& work, Stream stream = Stream::compute);
 
   const std::unique_ptr<Backend> owned_;
   Backend& inner_;
   const TimedBy clock_;
   const double nothing_;  // [s] that the clock says of no work
   std::vector<TimedKernel> calls_;
-  TimedKernel next_;  // what is known of the announced kernel
+  std::vector<std::function<double()>> clocks_;  // of the last calls, whose times are not read yet
+  TimedKernel next_;                             // what is known of the announced kernel
   bool timing_ = false, announced_ = false;
   int64_t untimed_ = 0;
 };
