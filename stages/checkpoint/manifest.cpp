@@ -5,6 +5,7 @@
 
 #include "tensor/error.h"
 #include "tensor/io/crc32c.h"
+#include "tensor/io/json_check.h"
 
 namespace zl {
 namespace {
@@ -167,6 +168,7 @@ std::string manifest_text(const Manifest& m) {
 }
 
 Manifest parse_manifest(const std::string& path, const std::string& text) {
+  check_json(text, path);
   try {
     return manifest_of(Json::parse(text));
   } catch (const InputError& error) {

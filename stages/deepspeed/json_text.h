@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/io/json_check.h"  // kJsonDepth
+
 namespace zl {
 
 struct JsonMember;
@@ -32,8 +34,6 @@ struct JsonMember {
   std::string key;
   JsonValue value;
 };
-
-inline constexpr int kJsonDepth = 64;  // nested arrays and objects, at most
 
 // Throws InputError with one sentence that starts with "name:line: " if the text is not JSON as
 // described above or has a key twice, or with "name is empty" if there is no value.

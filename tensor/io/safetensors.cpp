@@ -9,10 +9,11 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "tensor/dtype.h"
 #include "tensor/error.h"
+#include "tensor/io/file_kind.h"
+#include "tensor/io/json_check.h"
 
 namespace zl {
 namespace {
@@ -36,29 +37,6 @@ int64_t bits_of(const std::string& dtype) {
       {"F32", 32}, {"I64", 64},    {"U64", 64},    {"F64", 64},    {"C64", 64}};
   const auto found = bits.find(dtype);
   return found == bits.end() ? 0 : found->second;
-}
-
-// Parses the header. Throws if a name occurs twice, or if it is nested too deeply.
-json parse_header(const std::string& path, const std::string& text) {
-  std::vector<std::set<std::string>> names;  // of each open object
-  using Event = json::parse_event_t;
-  const auto check = [&](int depth, Event event, json& value) {
-    require_input(depth <= kDeepest, path, ": the header is nested deeper than the ", kDeepest,
-                  " levels of the format");
-    if (event == Event::object_start) names.emplace_back();
-    if (event == Event::object_end) names.pop_back();
-    if (event == Event::key)
-      require_input(names.back().insert(value.get<std::string>()).second, path, ": the name ",
-                    value.dump(), " occurs twice in the header");
-    return true;
-  };
-  try {
-    return json::parse(text, check);
-  } catch (const json::parse_error& error) {
-    throw InputError(str(path, ": the header is not valid JSON: error at byte ", error.byte));
-  } catch (const json::exception&) {
-    throw InputError(str(path, ": the header is not valid JSON: a value is out of range"));
-  }
 }
 
 int64_t parse_count(const std::string& what, const char* key, const json& value) {
@@ -156,6 +134,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   const bool known = stat(path.c_str(), &status) == 0;  // before system_error() reads errno
   require_input(known, path, ": cannot be opened: ", system_error());
   require_input(S_ISREG(status.st_mode), path, ": is not a regular file");
+  refuse_other_file(recognise_file_at(path), path, kSafetensors);
   const int64_t size = status.st_size;
   require_input(size >= 8, path, ": has ", size,
                 " bytes; a safetensors file begins with 8 bytes for the length of its header");
@@ -174,7 +153,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
                   ": the header does not begin with '{'; is this a safetensors file?");
     data_begin_ = 8 + int64_t(length);
 
-    const json header = parse_header(path, text);
+    check_json(text, path + ": the header", {.depth = kDeepest});
+    const json header = json::parse(text);
     for (const auto& [name, value] : header.items()) {
       if (name == kMetadata)
         metadata_ = parse_metadata(path, value);

@@ -7,6 +7,7 @@
 
 #include "stages/predict/clock/kernel_time.h"
 #include "tensor/error.h"
+#include "tensor/io/json_check.h"
 #include "tensor/printable.h"
 
 namespace zl {
@@ -247,15 +248,8 @@ std::vector<CollectiveRow> read_collectives(Reader& in) {
 
 Json parsed(const std::string& text, const std::string& where) {
   require_input(!text.empty(), where, " is empty");
-  try {
-    return Json::parse(text, nullptr, true, true);
-  } catch (const Json::parse_error& e) {
-    const auto end = text.begin() + long(std::min(e.byte, text.size()));
-    throw InputError(str(where, ":", 1 + std::count(text.begin(), end, '\n'), ": this is not JSON",
-                         end == text.end() ? "; the text ends too early" : ""));
-  } catch (const Json::out_of_range&) {
-    throw InputError(str(where, ": a number is too large"));
-  }
+  check_json(text, where, {.comments = true});
+  return Json::parse(text, nullptr, true, true);
 }
 
 Json efficiency_json(const std::vector<Efficiency>& rows) {

@@ -70,9 +70,10 @@ TEST_CASE("a broken machine file is refused with one sentence that names the key
   const std::string good = machine_json(find_machine("a100-80gb"));
   CHECK(refusal(good) == "");
   CHECK(refusal("") == "m.json is empty");
-  CHECK(refusal("{") == "m.json:1: this is not JSON; the text ends too early");
-  CHECK(refusal("{\n\"schema\": one\n}") == "m.json:2: this is not JSON");
-  CHECK(refusal(good.substr(0, good.size() / 2)).ends_with("not JSON; the text ends too early"));
+  CHECK(refusal("{") ==
+        "m.json is not valid JSON: error at byte 2, line 1; the text ends too early");
+  CHECK(refusal("{\n\"schema\": one\n}") == "m.json is not valid JSON: error at byte 13, line 2");
+  CHECK(refusal(good.substr(0, good.size() / 2)).ends_with("the text ends too early"));
   CHECK(refusal("[]") == "m.json: the text must be an object");
   CHECK(refusal(replaced(good, "\"memory_bandwidth\"", "\"memory_bandwith\"")) ==
         "m.json: rank.memory_bandwidth is missing");
@@ -116,7 +117,8 @@ TEST_CASE("a machine file's numbers have bounds that tell wrong units", "[stages
   CHECK(with([](Machine& m) { m.host.disk_read = 0; }) == "");  // it has none
   CHECK(refusal(replaced(good, "\"schema\": 1", "\"schema\": 2")) ==
         "m.json: schema must be 1, not 2");
-  CHECK(refusal(replaced(good, "24000000000.0", "1e400")) == "m.json: a number is too large");
+  CHECK(refusal(replaced(good, "24000000000.0", "1e400"))
+            .starts_with("m.json is not valid JSON: a number is out of range at byte "));
   CHECK(with([](Machine& m) {
           m.name = "a\x1b[31mb";
         }).starts_with("m.json: name has characters that control a terminal: a"));

@@ -1,13 +1,10 @@
 #include "tutorials/zerolab/report/baseline.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
+#include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 
 namespace zl::cli {
 namespace {
@@ -18,7 +15,7 @@ using Json = nlohmann::ordered_json;
 std::string label(const std::string& list, const Json& item, size_t index) {
   if (list == "loss" || list == "grad_norm") return list + ", step " + std::to_string(index + 1);
   if (!item.is_object()) return list + " of rank " + std::to_string(index);
-  if (item.contains("stage")) return item["stage"];
+  if (item.contains("stage") && item["stage"].is_string()) return item["stage"];
   std::string text = list;
   for (const char* key : {"rank", "pool", "use", "collective", "purpose"})
     if (item.contains(key))
@@ -38,9 +35,10 @@ std::string difference(const std::string& where, const Json& stored, const Json&
   if (stored.is_object() && now.is_object()) {
     for (const auto& [key, value] : stored.items()) {
       if (is_time(key)) continue;
-      const std::string there = value.is_array() ? where : before + key;
       if (!now.contains(key)) return before + key + " is in the baseline only";
-      if (!value.is_array()) {
+      const bool lists = value.is_array() && now[key].is_array();
+      const std::string there = lists ? where : before + key;
+      if (!lists) {
         if (const std::string text = difference(there, value, now[key]); !text.empty()) return text;
         continue;
       }
@@ -65,16 +63,9 @@ std::string difference(const std::string& where, const Json& stored, const Json&
 }  // namespace
 
 Baseline::Baseline(std::string path) : path_(std::move(path)) {
-  require_input(!std::filesystem::is_directory(path_), "--baseline ", path_, " is a folder");
-  std::ifstream file(path_, std::ios::binary);
-  require_input(file.is_open(), "--baseline ", path_, " cannot be read: ", std::strerror(errno));
-  text_.assign(std::istreambuf_iterator<char>(file), {});
-  Json stored;
-  try {
-    stored = Json::parse(text_);
-  } catch (const Json::parse_error& error) {
-    throw InputError(str("--baseline ", path_, " is not valid JSON: error at byte ", error.byte));
-  }
+  text_ = read_small_file(path_, {"baseline", 256 << 20});
+  check_json(text_, "--baseline " + path_);
+  const Json stored = Json::parse(text_);
   const auto has = [&](const char* key, const char* type) {
     return stored.contains(key) && stored[key].type_name() == std::string(type);
   };

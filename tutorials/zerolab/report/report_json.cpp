@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tensor/error.h"
+#include "tensor/io/json_check.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/report/page/report_check.h"
@@ -105,9 +106,10 @@ void set_metrics(Json& json, const std::string& stage, const Json& rows) {
 
 Json rows_of(const std::vector<std::string>& lines) {
   Json rows = Json::array();
-  for (const std::string& line : lines)
-    if (Json row = Json::parse(line, nullptr, false); row.is_object())
-      rows.push_back(std::move(row));
+  for (const std::string& line : lines) {
+    if (!is_json(line)) continue;  // a run that was killed has half a line
+    if (Json row = Json::parse(line); row.is_object()) rows.push_back(std::move(row));
+  }
   return rows;
 }
 
@@ -153,7 +155,7 @@ std::string report_json(const RunReport& report) {
 
 std::string continued_report(const std::string& report_json, const std::string& path,
                              const std::optional<std::vector<std::string>>& metrics) {
-  Json json = Json::parse(report_json, nullptr, false);
+  Json json = is_json(report_json) ? Json::parse(report_json) : Json();
   require_input(json.is_object() && json.contains("schema"), "'", path,
                 "' is damaged: it is not the JSON document of a report; run the command with --out "
                 "again");

@@ -12,6 +12,7 @@
 
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/io/file_lock.h"
+#include "tensor/io/json_check.h"
 #include "tensor/io/pending_file.h"
 
 namespace zl::cli {
@@ -109,7 +110,8 @@ int64_t Metrics::keep_until(int64_t step) {
   int64_t last = 0;
   bytes_ = 0;
   for (std::string line; std::getline(file, line) && !file.eof();) {  // at the end: a cut-off line
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!is_json(line)) break;
+    const auto json = nlohmann::json::parse(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
     const int64_t of_line = json["step"];
     if (of_line > step || of_line <= last) break;

@@ -1,0 +1,131 @@
+#include "tensor/io/file_kind.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tensor/error.h"
+
+namespace zl {
+namespace {
+
+using std::literals::operator""sv;
+
+constexpr char kUnpack[] = "unpack it first",
+               kColumns[] = "write the text of its documents into a text file",
+               kNumbers[] =
+                   "tokens are read as uint16 without a header, from a name that ends in "
+                   ".bin: in Python array.astype(\"uint16\").tofile(\"tokens.bin\")",
+               kMedia[] = "write the text in it into a text file",
+               kWeights[] =
+                   "it holds weights: only safetensors and llm.c's format are read, with "
+                   "--init-from",
+               kEncoding[] = "convert it, such as with iconv -f UTF-16 -t UTF-8",
+               kPage[] =
+                   "download the file itself, on a hub with the link that has /resolve/ and "
+                   "not /blob/";
+
+struct Signature {
+  std::string_view bytes;
+  FileKind kind;
+  size_t at = 0;
+};
+
+// Neither uint16 tokens nor a text begin with one of these by chance.
+constexpr Signature kSignatures[] = {
+    {"\x1f\x8b\x08"sv, {"a gzip archive", kUnpack}},
+    {"\x28\xb5\x2f\xfd"sv, {"a zstd archive", kUnpack}},
+    {"\xfd\x37zXZ\0"sv, {"an xz archive", kUnpack}},
+    {"1AY&SY"sv, {"a bzip2 archive", kUnpack}, 4},
+    {"\x04\x22\x4d\x18"sv, {"an lz4 archive", kUnpack}},
+    {"7z\xbc\xaf\x27\x1c"sv, {"a 7z archive", kUnpack}},
+    {"Rar!\x1a\x07"sv, {"a RAR archive", kUnpack}},
+    {"PK\3\4"sv, {"a zip archive", kUnpack}},
+    {"ustar"sv, {"a tar archive", kUnpack}, 257},
+    {"PAR1\x15"sv, {"a Parquet file", kColumns}},
+    {"ARROW1\0\0"sv, {"an Arrow file", kColumns}},
+    {"\xff\xff\xff\xff\x10\0\0\0"sv, {"an Arrow stream", kColumns}},
+    {"SQLite format 3\0"sv, {"an SQLite database", kColumns}},
+    {"\x93NUMPY"sv, {"a NumPy array", kNumbers}},
+    {"\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", kNumbers}},
+    {"MMIDIDX\0"sv, {"an index of Megatron's", "name the .bin file beside it"}},
+    {"GGUF\2\0\0\0"sv, {"a GGUF file", kWeights}},
+    {"GGUF\3\0\0\0"sv, {"a GGUF file", kWeights}},
+    {"%PDF-"sv, {"a PDF", kMedia}},
+    {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"a document of Microsoft Office", kMedia}},
+    {"\x89PNG\r\n"sv, {"a PNG image", kMedia}},
+    {"\xff\xd8\xff"sv, {"a JPEG image", kMedia}},
+    {"GIF89a"sv, {"a GIF image", kMedia}},
+    {"WEBPVP8"sv, {"a WebP image", kMedia}, 8},
+    {"WAVEfmt "sv, {"a WAVE sound", kMedia}, 8},
+    {"\x7f\x45LF"sv, {"a program", kMedia}},
+    {"\xc6\xd7\x34\1"sv, {kLlmcModel, kWeights}},
+    {"\xc7\xd7\x34\1"sv, {"a debug state of llm.c", "name a file that dev/data of llm.c writes"}},
+    {"\xc8\xd7\x34\1"sv, {"a tokenizer of llm.c", "name a file that dev/data of llm.c writes"}},
+    {"\xa1\xd9\x34\1"sv,
+     {"an llm.c shard of Llama 3 tokens (uint32)", "write it again with the GPT-2 tokenizer"}},
+    {"version https://git-lfs"sv,
+     {"a pointer of Git LFS, which stands for a file that was not fetched",
+      "fetch it with git lfs pull"}},
+    {"<!doctype html"sv, {"a page of HTML", kPage, true}},
+    {"<html"sv, {"a page of HTML", kPage, true}},
+};
+
+bool is_in(char byte, std::string_view set) { return set.find(byte) != set.npos; }
+
+// Of protocol 2 to 5, and one of the operations that an object begins with.
+bool is_pickle(std::string_view head) {
+  return head.size() > 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 &&
+         is_in(head[2], "\x95\x8a\x8c]}()cKMJXGN");
+}
+
+// The length of a header below 4 GiB, then its first name.
+bool is_safetensors(std::string_view head) {
+  return head.size() > 9 && head.substr(4, 6) == "\0\0\0\0{\""sv;
+}
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? char(c + 'a' - 'A') : c; }
+
+// No control characters, and most are ASCII.
+bool is_text(std::string_view head) {
+  const auto ascii = std::ranges::count_if(head, [](char c) { return c > 0; });
+  const bool control = std::ranges::any_of(
+      head, [](char c) { return (c >= 0 && c < 32 && !is_in(c, "\t\n\f\r")) || c == 127; });
+  return !head.empty() && !control && size_t(ascii) * 4 >= head.size() * 3;
+}
+
+}  // namespace
+
+FileKind recognise_file(std::string_view head) {
+  head = head.substr(0, kFirstBytes);
+  if (is_safetensors(head)) return {kSafetensors, kWeights};
+  const std::string_view trimmed =
+      head.substr(std::min(head.find_first_not_of(" \r\n"), head.size()));
+  for (const Signature& s : kSignatures) {
+    const std::string_view from = s.kind.is_text ? trimmed : head;
+    if (from.size() >= s.at + s.bytes.size() &&
+        std::ranges::equal(from.substr(s.at, s.bytes.size()), s.bytes, {},
+                           [&](char c) { return s.kind.is_text ? lower(c) : c; }))
+      return s.kind;
+  }
+  if (is_pickle(head)) return {"a pickle of Python", kNumbers};
+  if (is_text(head))
+    return {"a text", "is it the right file, and was it downloaded in full?", true};
+  return {};
+}
+
+FileKind recognise_file_at(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};  // a pipe would wait
+  std::string head(kFirstBytes, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), std::streamsize(head.size()));
+  return recognise_file(std::string_view(head).substr(0, size_t(file.gcount())));
+}
+
+void refuse_other_file(const FileKind& kind, const std::string& path, std::string_view wanted) {
+  require_input(kind.is.empty() || kind.is == wanted, "'", path, "' is ", kind.is, ", not ", wanted,
+                "; ", kind.cure);
+}
+
+}  // namespace zl
