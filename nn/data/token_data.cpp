@@ -12,6 +12,7 @@
 
 #include "tensor/error.h"
 #include "tensor/io/crc32c.h"
+#include "tensor/io/file_kind.h"
 
 namespace zl {
 
@@ -19,23 +20,36 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 1024;  // 256 int32
 constexpr int32_t kTokensMagic = 20240520;
-
-// Files of llm.c that end in .bin but do not contain tokens for a GPT-2.
-constexpr struct {
-  int32_t magic;
-  const char* what;
-} kOthers[] = {
-    {20240801,
-     "an llm.c shard of Llama 3 tokens (uint32), but this GPT-2 needs GPT-2 tokens; write it again "
-     "with the GPT-2 tokenizer"},
-    {20240326, "an llm.c model, not tokens; `model import` reads it"},
-    {20240327, "an llm.c debug state, not tokens"},
-    {20240328, "an llm.c tokenizer, not tokens"},
-};
+constexpr int64_t kSample = 65536;  // [B] at the begin of a file that tell what it is
 
 int32_t little_endian_int32(const uint8_t* b) {
   return int32_t(uint32_t(b[0]) | uint32_t(b[1]) << 8 | uint32_t(b[2]) << 16 |
                  uint32_t(b[3]) << 24);
+}
+
+// Refuses a text file with zero bytes, or with the mark of UTF-16 at its begin.
+void refuse_binary(const std::string& name, std::span<const uint8_t> begin) {
+  const bool marked = begin.size() >= 2 && ((begin[0] == 0xff && begin[1] == 0xfe) ||
+                                            (begin[0] == 0xfe && begin[1] == 0xff));
+  const auto zeros = std::ranges::count(begin, 0);
+  require_input(!marked && (begin.size() < 64 || zeros * 64 < int64_t(begin.size())), "'", name,
+                "' is not a text in UTF-8: ",
+                marked ? "it begins with the mark of UTF-16"
+                       : str(zeros, " of its first ", begin.size(), " bytes are zero"),
+                ". UTF-16 is converted with iconv -f UTF-16 -t UTF-8; tokens need a name that ends "
+                "in .bin");
+}
+
+// Refuses tokens of 4 or 8 bytes: every second uint16 of theirs is almost zero, and others are not.
+void refuse_wide_tokens(const std::string& name, std::span<const uint8_t> begin) {
+  int largest[2] = {0, 0};  // of those with an even and an odd position
+  for (size_t i = 0; i + 1 < begin.size(); i += 2)
+    largest[i / 2 % 2] = std::max(largest[i / 2 % 2], begin[i] | begin[i + 1] << 8);
+  const bool wide = std::min(largest[0], largest[1]) < 16 && std::max(largest[0], largest[1]) >= 16;
+  require_input(begin.size() < 64 || !wide, "'", name,
+                "' seems to hold tokens of 4 or 8 bytes: of ", begin.size() / 2,
+                " uint16 at its begin every second is below 16. A .bin file holds "
+                "uint16; in Python array.astype(\"uint16\").tofile(\"tokens.bin\") writes them");
 }
 
 bool file_exists(const std::string& name) {
@@ -119,28 +133,35 @@ TokenData::File TokenData::open_file(const std::string& name) {
   const int64_t bytes = file.descriptor->size(name);
   require_input(bytes > 0, "'", name, "' is empty");
   file.tokens = bytes;
-  if (name.ends_with(".bin")) describe(file, bytes);
+  std::vector<uint8_t> begin(size_t(std::min(bytes, kSample)));
+  file.descriptor->read(name, 0, begin);
+  const FileKind kind = recognise_file({reinterpret_cast<const char*>(begin.data()), begin.size()});
+  if (name.ends_with(".bin")) {
+    // A few tokens may look like a text.
+    if (!kind.is_text || begin.size() >= 64) refuse_other_file(kind, name, "uint16 tokens");
+    describe(file, bytes, begin);
+  } else {
+    if (!kind.is_text) refuse_other_file(kind, name, "a text");
+    refuse_binary(name, begin);
+  }
   return file;
 }
 
 // Reads the header of a .bin file.
-void TokenData::describe(File& file, int64_t bytes) {
-  std::array<uint8_t, 12> head{};
-  file.descriptor->read(file.name, 0, std::span(head).first(size_t(std::min<int64_t>(bytes, 12))));
-  const int32_t magic = bytes >= 4 ? little_endian_int32(head.data()) : 0;
-  for (const auto& other : kOthers)
-    require_input(magic != other.magic, "'", file.name, "' is ", other.what);
+void TokenData::describe(File& file, int64_t bytes, std::span<const uint8_t> begin) {
+  const int32_t magic = bytes >= 4 ? little_endian_int32(begin.data()) : 0;
   file.token_bytes = 2;
   if (magic != kTokensMagic) {
     require_input(bytes % 2 == 0, "'", file.name, "' has ", bytes,
                   " bytes, an odd number; a .bin file holds uint16 tokens of 2 bytes");
+    refuse_wide_tokens(file.name, begin);
     file.format = "raw tokens";
     file.tokens = bytes / 2;
     return;
   }
   require_input(bytes >= kHeaderBytes, "'", file.name, "' has ", bytes,
                 " bytes; the header of an llm.c shard alone has ", kHeaderBytes);
-  const int32_t version = little_endian_int32(&head[4]), tokens = little_endian_int32(&head[8]);
+  const int32_t version = little_endian_int32(&begin[4]), tokens = little_endian_int32(&begin[8]);
   require_input(version == 1, "'", file.name, "' is an llm.c shard of version ", version,
                 "; only version 1 (uint16 tokens) is supported");
   require_input(tokens > 0, "'", file.name, "' holds ", tokens, " tokens by its header");

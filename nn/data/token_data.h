@@ -25,7 +25,8 @@ struct TokenPosition {
 class TokenData {
  public:
   // name: a file, or a pattern for glob(3). Throws InputError, naming the file, if one is missing,
-  // empty, unreadable, not a regular file, truncated, longer than its header says, or of odd size.
+  // empty, unreadable, not a regular file, truncated, longer than its header says, of odd size, or
+  // neither a text nor uint16 tokens by its first bytes.
   static TokenData open(const std::string& name);
   // A text that is not a file. Errors call it `name`.
   static TokenData of_text(std::string name, std::string text);
@@ -62,7 +63,7 @@ class TokenData {
     int64_t tokens;       // [n]
   };
   static File open_file(const std::string& name);
-  static void describe(File& file, int64_t bytes);
+  static void describe(File& file, int64_t bytes, std::span<const uint8_t> begin);
   const File& at(int file) const;
   // The largest token above `bound`, at its first position; or, if `stop_at_first`, the first token
   // above `bound`.

@@ -154,7 +154,7 @@ TEST_CASE("an llm.c shard with a wrong header is refused with both numbers", "[n
   CHECK_THAT(refused(shard({1, 2, 3}).substr(0, 4)), ContainsSubstring("has 4 bytes"));
   CHECK_THAT(refused(shard({1, 2, 3}, 20240801, 7)), ContainsSubstring("Llama 3"));
   CHECK_THAT(refused(shard({1, 2, 3}, 20240326, 3)),
-             ContainsSubstring("an llm.c model, not tokens"));
+             ContainsSubstring("an llm.c model, not uint16 tokens"));
   CHECK(refused(shard({1, 2, 3})).empty());
 }
 
