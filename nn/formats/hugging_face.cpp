@@ -1,14 +1,14 @@
 #include "nn/formats/hugging_face.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <vector>
 
 #include "nn/formats/pytorch.h"
 #include "tensor/error.h"
+#include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 
 namespace zl {
 
@@ -17,31 +17,79 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
+constexpr size_t kLargestJson = 100 << 20;  // [B]
+
 using WeightMap = std::map<std::string, std::string>;  // tensor -> name of its file
 
-// Throws if the text is not JSON, or if a name occurs twice in an object: json::parse would take
-// the last.
-json read_json(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  require_input(file.is_open(), "'", path, "' cannot be opened");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::set<std::string>> names;  // of each open object
-  using Event = json::parse_event_t;
-  const auto check = [&](int, Event event, json& value) {
-    if (event == Event::object_start) names.emplace_back();
-    if (event == Event::object_end) names.pop_back();
-    if (event == Event::key)
-      require_input(names.back().insert(value.get<std::string>()).second, "'", path, "': the name ",
-                    value.dump(), " occurs twice");
-    return true;
-  };
-  try {
-    return json::parse(text, check);
-  } catch (const json::parse_error& error) {
-    throw InputError(str("'", path, "' is not valid JSON: error at byte ", error.byte));
-  } catch (const json::exception&) {
-    throw InputError(str("'", path, "' is not valid JSON: a value is out of range"));
-  }
+json read_json(const std::string& path, const char* what) {
+  const std::string text = read_small_file(path, {what, kLargestJson});
+  check_json(text, "'" + path + "'");
+  return json::parse(text);
+}
+
+// Sizes of the model, by their names in transformers.
+constexpr struct Size {
+  const char* keys;
+  int64_t GptConfig::*member;
+  int64_t times = 1;
+} kSizes[] = {{"n_layer num_hidden_layers", &GptConfig::layers},
+              {"n_head num_attention_heads", &GptConfig::heads},
+              {"n_embd hidden_size", &GptConfig::width},
+              {"n_inner", &GptConfig::width, 4},
+              {"n_positions max_position_embeddings n_ctx", &GptConfig::block_size},
+              {"vocab_size", &GptConfig::vocab}};
+
+// Keys that transformers' GPT2Model and PreTrainedConfig compute with, and the JSON values that
+// give our model. The five names of GELU are one function in different orders of rounding.
+constexpr struct Function {
+  std::string_view key, honoured;
+} kFunctions[] = {
+    {"model_type", R"("gpt2")"},
+    {"architectures", R"(null [] ["GPT2LMHeadModel"] ["GPT2Model"] ["GPT2DoubleHeadsModel"])"},
+    {"activation_function",
+     R"("gelu_new" "gelu_fast" "gelu_accurate" "gelu_pytorch_tanh" "gelu_python_tanh")"},
+    {"layer_norm_epsilon", "1e-05"},
+    {"scale_attn_weights", "true"},
+    {"scale_attn_by_inverse_layer_idx", "false"},
+    {"reorder_and_upcast_attn", "false true"},  // another order of rounding
+    {"add_cross_attention", "false"},
+    {"is_encoder_decoder", "false"},
+    {"tie_word_embeddings", "true"},
+    {"pruned_heads", "null {}"},
+    {"per_layer_config", "null {}"},
+    {"quantization_config", "null"},
+    {"auto_map", "null {}"}};  // code of the model's own
+
+constexpr std::string_view kDropout = "resid_pdrop embd_pdrop attn_pdrop";
+
+// Keys of GPT2Config, PreTrainedConfig and their older versions that do not change the loss: types
+// of storage, other heads, text generation, labels and names.
+constexpr std::string_view kNoEffect =
+    "_name_or_path name_or_path transformers_version _commit_hash dtype torch_dtype torchscript "
+    "use_bfloat16 tf_legacy_loss initializer_range use_cache output_past output_attentions "
+    "output_hidden_states return_dict use_return_dict chunk_size_feed_forward "
+    "gradient_checkpointing attn_implementation _attn_implementation "
+    "_attn_implementation_autoset is_decoder cross_attention_hidden_size summary_type "
+    "summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout "
+    "summary_last_dropout predict_special_tokens n_special num_labels _num_labels id2label "
+    "label2id "
+    "problem_type finetuning_task task_specific_params tokenizer_class prefix bos_token_id "
+    "eos_token_id pad_token_id sep_token_id decoder_start_token_id max_length min_length do_sample "
+    "early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p "
+    "repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
+    "bad_words_ids num_return_sequences output_scores return_dict_in_generate forced_bos_token_id "
+    "forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens "
+    "begin_suppress_tokens";
+
+bool has_word(std::string_view words, std::string_view word) {
+  return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
+}
+
+int64_t whole_number(const json& value, const std::string& what) {
+  const bool counts = value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
+                      value.get<uint64_t>() <= uint64_t(INT64_MAX);
+  require_input(counts, what, "; expected a whole number from 1");
+  return value.get<int64_t>();
 }
 
 WeightMap weight_map_of(const std::string& index, const json& content) {
@@ -104,7 +152,7 @@ void check_total_size(const std::string& index, const json& content,
 }  // namespace
 
 std::deque<SafetensorsFile> open_shards(const std::string& index) {
-  const json content = read_json(index);
+  const json content = read_json(index, "safetensors index");
   const WeightMap map = weight_map_of(index, content);
   std::map<std::string, int64_t> tensors;  // of each file
   for (const auto& [tensor, name] : map) ++tensors[name];
@@ -121,18 +169,49 @@ std::deque<SafetensorsFile> open_shards(const std::string& index) {
   return files;
 }
 
-std::optional<int64_t> heads_of_config(const std::string& path) {
+HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptConfig& weights) {
+  HuggingFaceConfig config;
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return {};
-  const json content = read_json(path);
-  const auto found = content.find("n_head");
-  if (found == content.end()) return {};
-  const bool counts = found->is_number_unsigned() && found->get<uint64_t>() >= 1 &&
-                      found->get<uint64_t>() <= uint64_t(INT64_MAX);
-  require_input(counts, "'", path, "': n_head is ",
-                found->is_number() ? found->dump() : str("a JSON ", found->type_name()),
-                "; expected a whole number from 1");
-  return found->get<int64_t>();
+  if (!fs::exists(path, ignored)) return config;
+  const json content = read_json(path, "model configuration");
+  require_input(content.is_object(), "'", path, "' is a JSON ", content.type_name(),
+                "; expected an object");
+  std::string dropout, unknown;
+  for (const auto& [key, value] : content.items()) {
+    const std::string text = value.dump(),
+                      what = str("'", path, "': ", key, " is ",
+                                 text.size() < 80 ? text : str("a long JSON ", value.type_name()));
+    const auto size = std::ranges::find_if(kSizes, [&](auto& s) { return has_word(s.keys, key); });
+    const auto function = std::ranges::find(kFunctions, key, &Function::key);
+    if (size != std::end(kSizes)) {
+      if (value.is_null() && key == "n_inner") continue;
+      const int64_t n = whole_number(value, what);
+      const bool heads = size->member == &GptConfig::heads;  // which the weights do not show
+      const int64_t expected =
+          heads ? config.heads.value_or(n) : weights.*size->member * size->times;
+      require_input(n == expected, what, ", but ",
+                    heads ? "another key says " : "the weights have ", expected,
+                    "; the two are not of one model");
+      if (heads) config.heads = n;
+    } else if (function != std::end(kFunctions)) {
+      require_input(has_word(function->honoured, text), what, ", which changes the model; only ",
+                    function->honoured, " can be read");
+    } else if (has_word(kDropout, key)) {
+      require_input(value.is_number() && value >= 0 && value <= 1, what,
+                    "; expected a number from 0 to 1");
+      if (value > 0) dropout += str(dropout.empty() ? "" : ", ", key, " ", text);
+    } else if (!has_word(kNoEffect, key)) {
+      unknown += (unknown.empty() ? "" : ", ") + key;
+    }
+  }
+  if (!dropout.empty())
+    config.notes.push_back(str(path, ": ", dropout,
+                               ": there is no dropout here, so training differs from that of "
+                               "transformers"));
+  if (!unknown.empty())
+    config.notes.push_back(
+        str(path, ": ", unknown, ": no key of GPT-2; it is ignored, as by transformers"));
+  return config;
 }
 
 }  // namespace zl

@@ -6,7 +6,9 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "nn/gpt.h"
 #include "tensor/io/safetensors.h"
 
 namespace zl {
@@ -19,8 +21,16 @@ namespace zl {
 // index and files have the same tensors in the same places, and if total_size is not their bytes.
 std::deque<SafetensorsFile> open_shards(const std::string& index);
 
-// The n_head of a config.json; none if there is no such file, or no n_head in it. Throws InputError
-// if it is not valid JSON, or if n_head is not a whole number from 1.
-std::optional<int64_t> heads_of_config(const std::string& path);
+// What config.json says about the weights beside it.
+struct HuggingFaceConfig {
+  std::optional<int64_t> heads;    // n_head
+  std::vector<std::string> notes;  // for people: what is ignored, and what training does not do
+};
+
+// `weights`: the sizes that the weights show, which are all but the heads. Every key of GPT-2 is
+// honoured, or known to change nothing, or else the value is refused. Empty if there is no such
+// file. Throws InputError if it is not valid JSON, if a value has a wrong type, contradicts the
+// weights or gives another model than Gpt.
+HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptConfig& weights);
 
 }  // namespace zl

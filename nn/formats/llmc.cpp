@@ -9,6 +9,7 @@
 
 #include "tensor/dtype.h"
 #include "tensor/error.h"
+#include "tensor/io/file_kind.h"
 #include "tensor/io/pending_file.h"
 
 namespace zl {
@@ -86,7 +87,11 @@ std::vector<float> read_elements(const std::string& path, int64_t first, int64_t
 class LlmcWeights : public GptWeights {
  public:
   LlmcWeights(std::string path, int32_t version, GptConfig config, std::vector<Location> locations)
-      : GptWeights(std::move(path), config), version_(version), locations_(std::move(locations)) {}
+      : GptWeights(path, config,
+                   {.types = version == kFp32 ? "F32" : "BF16",
+                    .bytes = int64_t(std::filesystem::file_size(path))}),
+        version_(version),
+        locations_(std::move(locations)) {}
   const char* format() const override { return version_ == kFp32 ? "llm.c fp32" : "llm.c bf16"; }
   std::vector<float> load(const std::string& name) const override {
     const auto at = std::find_if(locations_.begin(), locations_.end(),
@@ -110,6 +115,7 @@ Header read_header(const std::string& path) {
                 "'");
   require_input(status.type() == std::filesystem::file_type::regular, "'", path,
                 "' is not a regular file");
+  refuse_other_file(recognise_file_at(path), path, kLlmcModel);
   std::ifstream file(path, std::ios::binary);
   require_input(file.is_open(), "cannot open '", path, "': ", std::strerror(errno));
   Header header{};

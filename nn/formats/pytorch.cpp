@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "tensor/error.h"
+#include "tensor/io/file_kind.h"
 
 namespace zl {
 
@@ -18,18 +19,24 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// torch.save writes a zip archive; before PyTorch 1.6 it wrote pickles of protocol 2. A safetensors
-// file may begin with the same bytes, because its first 8 are the length of its header. It is told
-// by the upper half of that length, which is zero, and the header's '{'.
+// torch.save writes a zip archive; before PyTorch 1.6 it wrote pickles of protocol 2.
 bool saved_by_pytorch(const std::string& path) {
-  std::string head(9, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(head.data(), std::streamsize(head.size()));
-  head.resize(size_t(file.gcount()));
-  if (head.ends_with(std::string("\0\0\0\0{", 5))) return false;
-  const bool pickle = head.size() >= 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5;
-  return pickle || head.starts_with("PK\3\4");
+  const std::string_view is = recognise_file_at(path).is;
+  return is == "a zip archive" || is == "a pickle of Python";
 }
+
+// nanoGPT stores linear weights as (out, in) and may have no biases, which are zeros then.
+constexpr char kConvert[] = R"(
+  ck = torch.load(path, map_location="cpu", weights_only=True)
+  sd = {k.removeprefix("_orig_mod."): v for k, v in ck.get("model", ck).items()}
+  tables = ("wte.weight", "wpe.weight", "lm_head.weight")
+  rows, columns = next(v.shape for k, v in sd.items() if k.endswith("h.0.attn.c_attn.weight"))
+  for k, v in list(sd.items()):
+      if rows > columns and k.endswith(".weight") and not k.endswith(tables):
+          sd[k], sd[k[:-6] + "bias"] = v.t(), sd.get(k[:-6] + "bias", torch.zeros(len(v)))
+  heads = {"n_head": str(ck["model_args"]["n_head"])} if "model_args" in ck else None
+  save_file({k: v.contiguous().clone() for k, v in sd.items()}, "model.safetensors", heads)
+)";
 
 // mp_rank_00_model_states.pt, zero_pp_rank_0_mp_rank_00_optim_states.pt and others.
 bool is_deepspeed_file(const fs::path& path) {
@@ -70,14 +77,12 @@ void refuse_pytorch_file(const std::string& path) {
   if (!fs::is_regular_file(path, ignored)) return;
   if (is_deepspeed_file(path))
     refuse_deepspeed_checkpoint(fs::absolute(path).parent_path().string());
-  require_input(
-      !saved_by_pytorch(path), "'", path,
-      "' is a file of PyTorch, which is not read here. If it holds a state dict, convert it with\n"
-      "  import torch; from safetensors.torch import save_file\n"
-      "  save_file({k: v.contiguous().clone() for k, v in torch.load(\"",
-      path,
-      "\", map_location=\"cpu\", weights_only=True).items()}, \"model.safetensors\")\n"
-      "in Python, then give model.safetensors instead (--init-from model.safetensors)");
+  require_input(!saved_by_pytorch(path), "'", path,
+                "' is a file of PyTorch, which is not read here. If it holds a state dict, or is a "
+                "checkpoint of nanoGPT, convert it with\n"
+                "  import torch; from safetensors.torch import save_file\n  path = \"",
+                path, "\"", kConvert,
+                "in Python, then give model.safetensors instead (--init-from model.safetensors)");
 }
 
 void refuse_deepspeed_checkpoint(const std::string& folder) {

@@ -6,11 +6,13 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "nn/formats/hugging_face.h"
 #include "nn/formats/llmc.h"
 #include "nn/formats/pytorch.h"
 #include "tensor/error.h"
+#include "tensor/io/file_kind.h"
 #include "tensor/io/safetensors.h"
 
 namespace zl {
@@ -97,18 +99,15 @@ int64_t heads_in(const std::string& path, const std::string& text) {
   return heads;
 }
 
-// Throws unless all that state the number of heads agree.
-int64_t heads_of(const WeightFiles& from, std::optional<int64_t> given) {
+// None if nothing states the number of heads. Throws unless all that state it agree.
+std::optional<int64_t> heads_of(const WeightFiles& from, std::optional<int64_t> given,
+                                const std::string& config, std::optional<int64_t> of_config) {
   std::vector<std::pair<std::string, int64_t>> stated;  // which file, and what
   for (const SafetensorsFile& file : from.files)
     if (const auto found = file.metadata().find("n_head"); found != file.metadata().end())
       stated.emplace_back(file.path(), heads_in(file.path(), found->second));
-  if (const std::string config = config_beside(from.path); !config.empty())
-    if (const auto heads = heads_of_config(config)) stated.emplace_back(config, *heads);
-  require_input(!stated.empty() || given, "'", from.path,
-                "' has no n_head in its metadata, and the number of heads does not follow from its "
-                "tensors; give n-head");
-  if (stated.empty()) return *given;
+  if (of_config) stated.emplace_back(config, *of_config);
+  if (stated.empty()) return given;
   const auto& [first, heads] = stated.front();
   for (const auto& [other, n] : stated)
     require_input(n == heads, "'", first, "' has n_head ", heads, ", but '", other, "' has n_head ",
@@ -118,7 +117,8 @@ int64_t heads_of(const WeightFiles& from, std::optional<int64_t> given) {
   return heads;
 }
 
-GptConfig config_of(const WeightFiles& from, const Tensors& tensors, std::optional<int64_t> heads) {
+GptConfig config_of(const WeightFiles& from, const Tensors& tensors, std::optional<int64_t> heads,
+                    bool needs_heads, WeightsInfo& info) {
   const Shape &wte = matrix(from, tensors, kEmbedding), &wpe = matrix(from, tensors, "wpe.weight");
   GptConfig config{.layers = 0, .heads = 1, .width = wte[1], .block_size = wpe[0], .vocab = wte[0]};
   for (const auto& [name, tensor] : tensors) {
@@ -131,7 +131,16 @@ GptConfig config_of(const WeightFiles& from, const Tensors& tensors, std::option
   }
   require_input(config.layers > 0, "'", from.path,
                 "' has no block: no tensor's name begins with 'h.0.'");
-  config.heads = heads_of(from, heads);
+  HuggingFaceConfig file;
+  const std::string beside = config_beside(from.path);
+  if (!beside.empty()) file = read_hugging_face_config(beside, config);
+  heads = heads_of(from, heads, beside, file.heads);
+  require_input(heads || !needs_heads, "'", from.path,
+                "' has no n_head in its metadata, and the number of heads does not follow from its "
+                "tensors; give n-head");
+  info.notes = std::move(file.notes);
+  info.knows_heads = heads.has_value();
+  config.heads = heads.value_or(1);  // divides every width
   try {
     config.check();
   } catch (const InputError& error) {
@@ -195,8 +204,8 @@ void check_head(const WeightFiles& from, const Tensors& tensors) {
 
 class SafetensorsWeights : public GptWeights {
  public:
-  SafetensorsWeights(WeightFiles from, Tensors tensors, GptConfig config)
-      : GptWeights(from.path, config),
+  SafetensorsWeights(WeightFiles from, Tensors tensors, GptConfig config, WeightsInfo info)
+      : GptWeights(from.path, config, std::move(info)),
         files_(std::move(from.files)),
         tensors_(std::move(tensors)) {}
   const char* format() const override { return "safetensors"; }
@@ -217,6 +226,19 @@ class SafetensorsWeights : public GptWeights {
   std::deque<SafetensorsFile> files_;
   Tensors tensors_;  // point into files_
 };
+
+WeightsInfo info_of(const WeightFiles& from, const Tensors& tensors) {
+  WeightsInfo info;
+  for (const SafetensorsFile& file : from.files) {
+    info.metadata.insert(file.metadata().begin(), file.metadata().end());
+    info.bytes += int64_t(fs::file_size(file.path()));
+  }
+  std::set<std::string> types;
+  for (const auto& [name, tensor] : tensors) types.insert(tensor.entry->dtype);
+  info.types.clear();
+  for (const std::string& type : types) info.types += (info.types.empty() ? "" : ", ") + type;
+  return info;
+}
 
 // The checkpoints step-00000100 and so on in a folder, by their steps.
 std::map<int64_t, std::string> checkpoints_in(const std::string& folder) {
@@ -252,25 +274,30 @@ std::string weights_in(const std::string& folder) {
 }  // namespace
 
 std::unique_ptr<GptWeights> open_safetensors_weights(const std::string& path,
-                                                     std::optional<int64_t> heads) {
+                                                     std::optional<int64_t> heads,
+                                                     bool needs_heads) {
   WeightFiles from{.path = path};
   if (is_index(path))
     from.files = open_shards(path);
   else
     from.files.emplace_back(path);
-  Tensors tensors = without_prefix(from);
-  const GptConfig config = config_of(from, tensors, heads);
+  const Tensors tensors = without_prefix(from);
+  WeightsInfo info = info_of(from, tensors);
+  const GptConfig config = config_of(from, tensors, heads, needs_heads, info);
   check_tensors(from, tensors, config);
   check_head(from, tensors);
-  return std::make_unique<SafetensorsWeights>(std::move(from), std::move(tensors), config);
+  return std::make_unique<SafetensorsWeights>(std::move(from), tensors, config, std::move(info));
 }
 
-std::unique_ptr<GptWeights> open_weights(const std::string& path, std::optional<int64_t> heads) {
+std::unique_ptr<GptWeights> open_weights(const std::string& path, std::optional<int64_t> heads,
+                                         bool needs_heads) {
   std::error_code ignored;
   const std::string file = fs::is_directory(path, ignored) ? weights_in(path) : path;
   refuse_pytorch_file(file);
-  return file.ends_with(".bin") ? open_llmc_weights(file, heads)
-                                : open_safetensors_weights(file, heads);
+  const std::string_view is = recognise_file_at(file).is;
+  return is == kLlmcModel || (file.ends_with(".bin") && is != kSafetensors)
+             ? open_llmc_weights(file, heads)
+             : open_safetensors_weights(file, heads, needs_heads);
 }
 
 void save_safetensors_weights(const std::string& path, const GptConfig& config,

@@ -143,6 +143,52 @@ TEST_CASE("no file is replaced without --force, and none is read and written at 
   CHECK(files_in(folder.path()) == std::vector<std::string>{"ours.safetensors", "out.bin"});
 }
 
+TEST_CASE("model takes what --init-from takes: a file, a folder, an index, llm.c's under any name",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder / "hub");
+  const std::string single = folder / "hub/model.safetensors",
+                    shard = folder / "hub/model-00001-of-00001.safetensors",
+                    index = folder / "hub/model.safetensors.index.json";
+  std::filesystem::rename(without_heads(folder), single);
+  write_file(folder / "hub/config.json", R"({"n_head": 3, "resid_pdrop": 0.1})");
+  const nlohmann::json of_file = json_of(zerolab({"model", "info", single, "--json"}));
+  CHECK(of_file["heads"] == 3);
+  CHECK(of_file["bytes"] == std::filesystem::file_size(single));
+  CHECK(contains(of_file["notes"][0], "resid_pdrop 0.1"));
+  const auto same = [&](const std::string& path) {
+    CAPTURE(path);
+    nlohmann::json document = json_of(zerolab({"model", "info", path, "--json"}));
+    document["file"] = of_file["file"];
+    CHECK(document == of_file);
+    const std::string out = folder / "out.safetensors";
+    CHECK(zerolab({"model", "import", path, out, "--force"}).code == 0);
+    CHECK(zerolab({"train", "--init-from", path, "--steps", "1", "-q", "--vocab-size", "50",
+                   "--data", write_file(folder / "a.bin", std::string(800, '\1'))})
+              .code == 2);  // token 257 is outside of the vocabulary: the weights were read
+    return read_file(out);
+  };
+  const std::string from_file = same(single);
+  CHECK((same(folder / "hub") == from_file && same(folder / "hub/") == from_file));
+  std::filesystem::rename(single, shard);
+  std::string map;
+  const zl::SafetensorsFile opened(shard);
+  for (const auto& tensor : opened.entries())
+    map += (map.empty() ? "\"" : ", \"") + tensor.name + "\": \"model-00001-of-00001.safetensors\"";
+  write_file(index, "{\"metadata\": {}, \"weight_map\": {" + map + "}}");
+  CHECK((same(index) == from_file && same(folder / "hub") == from_file));
+  std::filesystem::remove(folder / "hub/config.json");
+  CHECK(json_of(zerolab({"model", "info", folder / "hub", "--json"}))["heads"].is_null());
+  check_refused({"model", "import", folder / "hub", folder / "b.safetensors"}, "has no n_head");
+
+  const std::string llmc = folder / "model.dat";
+  REQUIRE(zerolab({"model", "export", safetensors(folder), folder / "model.bin"}).code == 0);
+  std::filesystem::rename(folder / "model.bin", llmc);
+  CHECK(json_of(zerolab({"model", "info", llmc, "--json"}))["format"] == "llm.c fp32");
+  CHECK(zerolab({"train", "--init-from", llmc, "--steps", "1", "-q", "--data", folder / "a.bin"})
+            .code == 2);
+}
+
 TEST_CASE("a wrong file for model ends in one sentence, and nothing is written", "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "out.safetensors", ours = safetensors(folder);

@@ -154,7 +154,7 @@ TEST_CASE("a model with a wrong header is refused", "[nn]") {
   CHECK_THAT(refusal(good + "x"), ContainsSubstring(str("it has ", good.size() + 1)));
   CHECK_THAT(refusal(good.substr(0, 1024)), ContainsSubstring("it has 1024 (truncated?)"));
   CHECK_THAT(refusal(good.substr(0, 1023)), ContainsSubstring("has 1023 bytes; the header"));
-  CHECK_THAT(refusal("abc"), ContainsSubstring("is not an llm.c model"));
+  CHECK_THAT(refusal("abc"), ContainsSubstring("not an llm.c model"));
   CHECK_THAT(refusal(""), ContainsSubstring("is not an llm.c model"));
   CHECK_THAT(refusal(with_header(good, 0, 20240520)),
              ContainsSubstring("its first int32 is 20240520, not 20240326"));

@@ -214,7 +214,8 @@ TEST_CASE("an index that is no JSON, or another JSON, is refused", "[nn]") {
              ContainsSubstring("assigns tensor 'wte.weight' to a JSON number"));
   CHECK_THAT(s.refusal_of("{\"metadata\": 3," + good.substr(good.find("\"weight_map\""))),
              ContainsSubstring("metadata is a JSON number; expected an object"));
-  CHECK_THAT(s.refusal_of(std::string(100'000, '[')), ContainsSubstring("is not valid JSON"));
+  CHECK_THAT(s.refusal_of(std::string(100'000, '[')),
+             ContainsSubstring("is nested deeper than 64 levels"));
 }
 
 TEST_CASE("a tensor that occurs twice in an index is refused, even with the same file", "[nn]") {
@@ -299,7 +300,7 @@ TEST_CASE("config.json beside the weights gives n_head, and must not contradict 
   with_config("{\"n_head\": 4");
   CHECK_THAT(sentence_of([&] { open_weights(index); }),
              ContainsSubstring("config.json' is not valid JSON"));
-  for (const char* none : {"{}", "[]", "{\"hidden_size\": 4}"}) {
+  for (const char* none : {"{}", "{\"hidden_size\": 4}"}) {
     with_config(none);
     CHECK_THAT(sentence_of([&] { open_weights(index); }),
                ContainsSubstring("has no n_head in its metadata"));

@@ -3,15 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
-#include "nn/formats/hugging_face.h"
 #include "nn/formats/llmc.h"
 #include "stages/deepspeed/json_text.h"
 #include "stages/train/trainer.h"
-#include "tensor/io/safetensors.h"
 #include "tensor/memory.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
@@ -26,8 +22,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kInfoFooter =
-    R"(FILE is a safetensors file with the names of Hugging Face's GPT-2, or a model.bin of llm.c.
-Tensors do not show the number of heads: it comes from the metadata (n_head), or from --n-head.
+    R"(FILE is what --init-from takes: a safetensors file with the names of Hugging Face's GPT-2, the
+index of several, a folder with either, or a model.bin of llm.c. Tensors do not show the number of
+heads: it comes from the metadata (n_head), from config.json or from --n-head.
 
   zerolab model info runs/first/model.safetensors
   zerolab model info gpt2.safetensors --n-head 12 --json)";
@@ -46,63 +43,6 @@ struct ModelOptions {
   bool json = false, force = false;
 };
 
-constexpr int32_t kLlmcModel = 20240326;
-
-bool is_llmc(const std::string& path) {
-  int32_t magic = 0;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&magic), sizeof magic);
-  return magic == kLlmcModel;
-}
-
-// The content decides the format, so a model.bin may have another name.
-std::unique_ptr<GptWeights> open_model(const std::string& path, std::optional<int64_t> heads) {
-  return is_llmc(path) ? open_llmc_weights(path, heads) : open_weights(path, heads);
-}
-
-struct ModelInfo {
-  std::string file, format, dtype;
-  GptConfig config;
-  bool knows_heads = true;
-  SafetensorsMetadata metadata;
-  int64_t bytes = 0;  // [B] of the file
-};
-
-// F32, or several if the tensors differ: "BF16, F32".
-std::string dtypes_of(const SafetensorsFile& file) {
-  std::set<std::string> all;
-  for (const SafetensorsEntry& e : file.entries()) {
-    const bool mask = e.name.ends_with(".attn.bias") || e.name.ends_with(".attn.masked_bias");
-    if (!mask) all.insert(e.dtype);
-  }
-  std::string text;
-  for (const std::string& dtype : all) text += (text.empty() ? "" : ", ") + dtype;
-  return text;
-}
-
-ModelInfo read_info(const ModelOptions& options) {
-  ModelInfo info{.file = options.in};
-  std::optional<int64_t> heads = options.heads;
-  const bool named_bin = options.in.ends_with(".bin");
-  if (!is_llmc(options.in) && !named_bin) {
-    const SafetensorsFile file(options.in);
-    info.metadata = file.metadata();
-    info.dtype = dtypes_of(file);
-    const std::filesystem::path path = options.in;
-    info.knows_heads = heads || info.metadata.count("n_head") != 0 ||
-                       (path.filename() == "model.safetensors" &&
-                        heads_of_config((path.parent_path() / "config.json").string()));
-    if (!info.knows_heads) heads = 1;  // divides every width; nothing else depends on it
-  }
-  const auto weights = open_model(options.in, heads);
-  info.config = weights->config();
-  info.format = weights->format();
-  if (info.dtype.empty()) info.dtype = info.format == "llm.c bf16" ? "BF16" : "F32";
-  info.bytes = int64_t(std::filesystem::file_size(options.in));
-  return info;
-}
-
 // "gpt2" if the sizes are those of a named model, or "".
 std::string name_of(const GptConfig& config, bool knows_heads) {
   for (const std::string& name : gpt_names()) {
@@ -113,14 +53,15 @@ std::string name_of(const GptConfig& config, bool knows_heads) {
   return "";
 }
 
-void print_text(const ModelInfo& info) {
-  const GptConfig& c = info.config;
+void print_text(const std::string& file, const GptWeights& weights) {
+  const GptConfig& c = weights.config();
+  const WeightsInfo& info = weights.info();
   const auto line = [](const char* what, const std::string& text) {
     std::printf("%-12s%s\n", what, printable(text).c_str());
   };
   const std::string name = name_of(c, info.knows_heads);
-  line("file", str(info.file, ", ", human_bytes(info.bytes)));
-  line("format", str(info.format, ", ", info.dtype));
+  line("file", str(file, ", ", human_bytes(info.bytes)));
+  line("format", str(weights.format(), ", ", info.types));
   line("model", str("GPT-2, ", c.layers, c.layers == 1 ? " layer" : " layers", ", width ", c.width,
                     name.empty() ? "" : ": the sizes of " + name));
   line("heads", info.knows_heads ? str(c.heads, " of width ", c.width / c.heads)
@@ -131,17 +72,19 @@ void print_text(const ModelInfo& info) {
   line("parameters", str(n, ", ", human_bytes(4 * n),
                          " in fp32; training with AdamW in fp32 keeps 4 + 4 + 8 bytes of each: ",
                          human_bytes(16 * n)));
+  for (const std::string& note : info.notes) line("note", note);
   for (const auto& [key, value] : info.metadata)
     line("metadata", str(in_quotes(key), " is ", in_quotes(value)));
 }
 
-void print_document(const ModelInfo& info) {
-  const GptConfig& c = info.config;
+void print_document(const std::string& file, const GptWeights& weights) {
+  const GptConfig& c = weights.config();
+  const WeightsInfo& info = weights.info();
   Json document{{"schema", 1},
                 {"command", "model info"},
-                {"file", info.file},
-                {"format", info.format},
-                {"dtype", info.dtype},
+                {"file", file},
+                {"format", weights.format()},
+                {"dtype", info.types},
                 {"layers", c.layers},
                 {"heads", nullptr},
                 {"width", c.width},
@@ -150,6 +93,7 @@ void print_document(const ModelInfo& info) {
                 {"parameters", c.parameters()},
                 {"bytes", info.bytes},
                 {"metadata", info.metadata}};
+  if (!info.notes.empty()) document["notes"] = info.notes;
   if (info.knows_heads) document["heads"] = c.heads;
   if (const std::string name = name_of(c, info.knows_heads); !name.empty())
     document["model"] = name;
@@ -158,15 +102,15 @@ void print_document(const ModelInfo& info) {
 
 int info(const ModelOptions& options) {
   if (options.in.empty()) throw UsageError("which file? write: zerolab model info FILE");
-  const ModelInfo found = read_info(options);
-  options.json ? print_document(found) : print_text(found);
+  const auto weights = open_weights(options.in, options.heads, false);
+  (options.json ? print_document : print_text)(options.in, *weights);
   return kFine;
 }
 
 int convert(const ModelOptions& options, const char* command) {
   if (options.out.empty())
     throw UsageError(str("two files are needed: zerolab model ", command, " IN OUT"));
-  const auto weights = open_model(options.in, options.heads);
+  const auto weights = open_weights(options.in, options.heads);
   OutputFile file(options.out, options.in, options.force);
   const auto values = [&](const std::string& name) {
     if (interrupt_requested()) throw Interrupted();
@@ -223,7 +167,7 @@ void add_model(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<ModelOptions>();
   Flags flags(model, invocation, "info", "sizes, parameters, types, heads and metadata of a file",
               [options] { return info(*options); });
-  flags.value("FILE", "", "safetensors, or a model.bin of llm.c",
+  flags.value("FILE", "", "safetensors, an index, a folder, or a model.bin of llm.c",
               [options](const auto& text) { options->in = text; });
   add_common(flags, *options);
   flags.toggle("--json", "print one JSON document instead of text", options->json);

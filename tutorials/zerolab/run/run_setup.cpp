@@ -306,6 +306,9 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
                        config.offload_optimizer != OffloadDevice::none);
   setup.backend = choose_backend(options, setup.device, ranks, process);
   setup.model = choose_model(options, configured_model(options, loaded));
+  if (setup.model.weights && !options.quiet)
+    for (const std::string& note : setup.model.weights->info().notes)
+      std::fprintf(stderr, "note: %s\n", printable(note).c_str());
   require_link(options, setup);
   warn_of_patterns(options, loaded, setup.model);
 
