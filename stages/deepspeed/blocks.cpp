@@ -12,6 +12,13 @@
 namespace zl {
 namespace {
 
+// As Python takes a value in `if`.
+bool is_true(const JsonValue* value) {
+  return value && (value->boolean || value->number != 0 || !value->items.empty() ||
+                   !value->members.empty() ||
+                   (value->kind == JsonValue::Kind::string && !value->text.empty()));
+}
+
 void read_adam(ConfigBlock& params, bool adamw, OptimizerConfig& config) {
   std::vector<double> betas{config.beta1, config.beta2};
   params.read("betas", betas);
@@ -21,6 +28,10 @@ void read_adam(ConfigBlock& params, bool adamw, OptimizerConfig& config) {
   params.read("bias_correction", config.bias_correction);
   const auto mode = params.get<bool>("adam_w_mode");
   config.decoupled = adamw || mode.value_or(true);  // "Adam" means AdamW, as in DeepSpeed
+  // torch.optim.AdamW has another default than torch.optim.Adam and DeepSpeed's own classes.
+  const JsonValue* decay = params.peek("weight_decay");
+  const bool torch = is_true(params.take("torch_adam"));
+  if (torch && config.decoupled && (!decay || decay->is_null())) config.weight_decay = 0.01;
   if (adamw && mode == false)
     params.warn("adam_w_mode",
                 "false has no effect with the type AdamW, as in DeepSpeed: use \"Adam\"");
@@ -46,7 +57,8 @@ void read_warmup(ConfigBlock& params, ScheduleConfig& config) {
                                    "taken, as in DeepSpeed");
 }
 
-void read_total_steps(ConfigBlock& params, int64_t run_steps, ScheduleConfig& config) {
+// `flag`: of --steps, which wins.
+void read_total_steps(ConfigBlock& params, int64_t run_steps, bool flag, ScheduleConfig& config) {
   config.total_num_steps = run_steps;
   const JsonValue* written = params.peek("total_num_steps");
   if (params.read("total_num_steps", config.total_num_steps)) {
@@ -58,7 +70,8 @@ void read_total_steps(ConfigBlock& params, int64_t run_steps, ScheduleConfig& co
     params.error("total_num_steps",
                  "is required by this schedule: the step at which the rate reaches its end");
   } else if (written->is_auto()) {
-    params.note("total_num_steps", str("is \"auto\": ", run_steps, ", as zerolab.steps"));
+    params.note("total_num_steps",
+                str("is \"auto\": ", run_steps, flag ? ", as --steps" : ", as zerolab.steps"));
   }
 }
 
@@ -84,7 +97,8 @@ void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config) {
   params.finish(type == "sgd" ? "SGD" : "AdamW");
 }
 
-void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config) {
+void read_scheduler(ConfigBlock scheduler, std::optional<int64_t> of_flag, const Config& run,
+                    ScheduleConfig& config) {
   if (!scheduler.present()) return;
   constexpr char kTypes[] = "expected WarmupLR, WarmupDecayLR or WarmupCosineLR";
   const auto type = scheduler.get<std::string>("type");
@@ -105,11 +119,14 @@ void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& co
     params.read("warmup_min_ratio", config.warmup_min_ratio);
     params.read("cos_min_ratio", config.cos_min_ratio);
   } else {
-    if (!decay) config.warmup_max_lr = run.optimizer.lr;  // WarmupDecayLR's default is 0.001
+    const JsonValue* most = params.peek("warmup_max_lr");
+    if (!decay || (most && most->is_auto()))  // WarmupDecayLR's default is 0.001
+      config.warmup_max_lr = run.optimizer.lr;
     params.read("warmup_min_lr", config.warmup_min_lr);
     params.read("warmup_max_lr", config.warmup_max_lr);
   }
-  if (cosine || decay) read_total_steps(params, run.steps, config);
+  if (cosine || decay)
+    read_total_steps(params, of_flag.value_or(run.steps), of_flag.has_value(), config);
   scheduler.finish();
   params.finish(*type);
 }
@@ -278,58 +295,45 @@ void read_scaling(ConfigBlock& top, bool reduce_scatter, JudgedStage stage) {
 // wins, and where several stages run, the keys choose none.
 void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& source,
                    Config& config) {
-  const bool weights = zero.get<bool>("zero_quantized_weights") == true,
-             gradients = zero.get<bool>("zero_quantized_gradients") == true;
   zero.read("zero_hpz_partition_size", config.ranks_per_node);
   if (config.ranks_per_node == 1) config.ranks_per_node = 0;  // DeepSpeed's 1: off
-  // zero3_qgz needs to know the nodes, so their size alone does not choose zero3_hpz then.
-  const bool secondary = config.ranks_per_node > 0 && !gradients;
-  const bool several = weights + gradients + secondary + (config.replicas > 1) > 1;
-  const char* key = weights               ? "zero_quantized_weights"
-                    : gradients           ? "zero_quantized_gradients"
-                    : secondary           ? "zero_hpz_partition_size"
-                    : config.replicas > 1 ? "replicas"
-                                          : nullptr;
-  if (key == nullptr) return;
-  ConfigBlock& block = key == std::string_view("replicas") ? zerolab : zero;
-  const StageKind kind = weights     ? StageKind::zero3_qwz
-                         : gradients ? StageKind::zero3_qgz
-                         : secondary ? StageKind::zero3_hpz
-                                     : StageKind::hsdp;
+  const bool weights = zero.get<bool>("zero_quantized_weights") == true,
+             gradients = zero.get<bool>("zero_quantized_gradients") == true,
+             nodes = config.ranks_per_node > 0, replicas = config.replicas > 1;
   const Variant* runs = source.stage ? find_variant(*source.stage) : nullptr;
-  const bool groups_count =  // the stage of --stage takes its groups from this key
-      runs && ((runs->groups != VariantGroups::none && secondary && !weights) ||
-               (runs->groups == VariantGroups::replicas && key == std::string_view("replicas")));
-  if (source.several_stages)
-    block.note(key, str("several stages run here: list ", name(kind), " among them"));
-  else if (groups_count)
-    return;
-  else if (source.stage && *source.stage != kind)
-    block.note(key, str("has no effect: --stage ", name(*source.stage),
-                        " overrides it; it would select ", name(kind)));
-  else if (config.as)
-    block.note(key, str("has no effect in zerolab.as ", name(*config.as)));
-  else if (config.stage != StageKind::zero3)
-    block.note(key, str("has no effect in stage ",
-                        int(parent(config.stage.value_or(StageKind::ddp))), ": it is for stage 3"));
-  else if (several)
-    for (const auto& [one, active] : {std::pair{"zero_quantized_weights", weights},
-                                      {"zero_quantized_gradients", gradients},
-                                      {"zero_hpz_partition_size", config.ranks_per_node > 0},
-                                      {"replicas", config.replicas > 1}}) {
-      if (active)
-        (one == std::string_view("replicas") ? zerolab : zero)
-            .note(one,
-                  "has no effect: zerolab has one stage for each of these keys, and none for "
-                  "several; "
-                  "plain stage 3 runs. Keep one of them");
+  const VariantGroups groups = runs ? runs->groups : VariantGroups::none;  // take their size here
+  const StageKind stage = config.stage.value_or(StageKind::ddp);
+  const auto judge = [&](ConfigBlock& block, const char* key, StageKind kind, int64_t count) {
+    if (source.stage && !source.several_stages) {
+      if (*source.stage != kind)
+        block.note(key, str("has no effect: --stage ", name(*source.stage),
+                            " overrides it; it would select ", name(kind)));
+    } else if (config.as && !source.several_stages) {
+      block.note(key, str("has no effect in zerolab.as ", name(*config.as)));
+    } else if (stage == StageKind::zero3 && weights + gradients + nodes + replicas > 1) {
+      block.error(key,
+                  str("zerolab has one stage for each of zero_quantized_weights, "
+                      "zero_quantized_gradients, zero_hpz_partition_size above 1 and replicas, "
+                      "and none for several together; keep one, or give --stage ",
+                      name(kind)));
+    } else if (source.several_stages) {
+      block.note(key, str("several stages run here: list ", name(kind), " among them"));
+    } else if (stage != StageKind::zero3) {
+      block.note(key, str("has no effect in stage ", int(parent(stage)), ": it is for stage 3"));
+    } else {
+      config.stage = kind;
+      if (source.ranks > 1 && source.ranks % count != 0)
+        block.error(key, str(count, " does not divide ", source.ranks, " ranks"));
     }
-  else {
-    config.stage = kind;
-    const int64_t count = secondary ? config.ranks_per_node : std::max<int64_t>(1, config.replicas);
-    if (source.ranks > 1 && source.ranks % count != 0)
-      block.error(key, str(count, " does not divide ", source.ranks, " ranks"));
-  }
+  };
+  if (weights) judge(zero, "zero_quantized_weights", StageKind::zero3_qwz, 1);
+  if (gradients) judge(zero, "zero_quantized_gradients", StageKind::zero3_qgz, 1);
+  if (nodes && (groups == VariantGroups::none || source.several_stages))
+    judge(zero, "zero_hpz_partition_size", StageKind::zero3_hpz,
+          source.ranks_per_node > 0 ? source.ranks_per_node : config.ranks_per_node);
+  if (replicas && (groups != VariantGroups::replicas || source.several_stages))
+    judge(zerolab, "replicas", StageKind::hsdp,
+          source.replicas > 0 ? source.replicas : config.replicas);
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ void read_preset(ConfigBlock& zerolab, Config& config) {
                             nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
 }
 
-void read_zerolab(ConfigBlock& zerolab, Config& config) {
+void read_zerolab(ConfigBlock& zerolab, std::optional<StageKind> stage_of_flag, Config& config) {
   read_preset(zerolab, config);
   zerolab.read("separate_master", config.optimizer.separate_master);
   zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
@@ -149,7 +149,7 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
   zerolab.read("replicated_micro_batches", config.replicated_micro_batches);
   zerolab.read("ordered", config.ordered);
   zerolab.read("reproducible", config.reproducible);
-  if (config.as && config.reproducible)
+  if (config.as && config.reproducible && config.as == stage_of_flag.value_or(*config.as))
     zerolab.error("reproducible",
                   str(name(*config.as),
                       " sums as the real system does, which is not reproducible; leave it out"));
@@ -246,7 +246,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   config.from_file = !source.file.empty() || !source.sets.empty();
   ConfigBlock zerolab = top.block("zerolab");
   loaded.deepspeed_defaults = read_defaults(zerolab);
-  read_zerolab(zerolab, config);
+  read_zerolab(zerolab, source.stage, config);
   if (loaded.deepspeed_defaults) {
     config.reduce_bucket_size = config.allgather_bucket_size = kDeepSpeedBucket;
     config.overlap = kDeepSpeedOverlap;
@@ -259,7 +259,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   loaded.derived = std::move(batch.derived);
   top.read("gradient_clipping", config.gradient_clipping);
   read_optimizer(top.block("optimizer"), config.optimizer);
-  read_scheduler(top.block("scheduler"), config, config.schedule);
+  read_scheduler(top.block("scheduler"), source.steps, config, config.schedule);
   read_precision(top, source.precision, config);
   read_zero(top, zerolab, source, config);
   read_activations(top.block("activation_checkpointing"), zerolab, source.ranks, config);

@@ -107,12 +107,14 @@ std::string to_string(const ConfigFinding& finding);
 const char* name(ConfigFinding::Severity severity);
 
 struct ConfigSource {
-  std::string file;                // empty: none
-  std::vector<std::string> sets;   // "a.b=value", in order
-  int ranks = 1;                   // for the batch sizes
-  std::optional<Dtype> precision;  // of a flag, which wins over the file
-  std::optional<StageKind> stage;  // likewise
-  bool several_stages = false;     // the run compares stages: no key is an error for one of them
+  std::string file;                          // empty: none
+  std::vector<std::string> sets;             // "a.b=value", in order
+  int ranks = 1;                             // for the batch sizes
+  std::optional<Dtype> precision;            // of a flag, which wins over the file
+  std::optional<StageKind> stage;            // likewise
+  std::optional<int64_t> steps;              // likewise
+  int64_t ranks_per_node = 0, replicas = 0;  // likewise; 0: not given
+  bool several_stages = false;  // the run compares stages: no key is an error for one of them
 };
 
 struct LoadedConfig {

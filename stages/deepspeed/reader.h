@@ -115,7 +115,9 @@ struct BatchSizes {
 BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given);
 
 void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
-void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
+// `of_flag`: the steps of --steps, which win over run.steps.
+void read_scheduler(ConfigBlock scheduler, std::optional<int64_t> of_flag, const Config& run,
+                    ScheduleConfig& config);
 // `stage`: by which keys are judged; empty: several will run. `old`: cpu_offload or
 // cpu_offload_param is true.
 void read_offload_optimizer(ConfigBlock& zero, std::optional<StageKind> stage, bool old,

@@ -172,8 +172,11 @@ std::string default_of(const std::string& key, const LoadedConfig& loaded) {
        key.ends_with("sub_group_size") || key.find(".pipeline_") != std::string::npos ||
        key.starts_with("zero_optimization.stage3_")))
     return "default: zerolab.defaults is \"deepspeed\"";
-  if (key == "scheduler.params.warmup_max_lr" && c.schedule.kind == ScheduleKind::warmup)
+  if (key == "scheduler.params.warmup_max_lr" &&
+      (c.schedule.kind == ScheduleKind::warmup || loaded.automatic.contains(key)))
     return "derived: the optimizer's rate";
+  if (key == "optimizer.params.weight_decay" && c.optimizer.weight_decay != 0)
+    return from("optimizer.params.torch_adam");
   if (key == "scheduler.params.total_num_steps") return "derived: the run's steps";
   if (key == "communication_data_type") return "derived: the type in which gradients accumulate";
   if (key == "data_types.grad_accum_dtype" && c.reproducible)

@@ -1,7 +1,9 @@
 // Where a value comes from: default < config file < --set < flag.
 
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "tests/zerolab/process.h"
 
@@ -46,6 +48,46 @@ TEST_CASE("a config file beats the defaults, --set beats the file, a flag beats 
   CHECK(flag.document["steps"] == 1);
   CHECK(contains(flag.err, "--set zerolab.steps"));
   CHECK(contains(flag.err, "--steps 1 replaces 2"));
+}
+
+TEST_CASE(
+    "a schedule whose total is \"auto\" ends with --steps, also after a resume and in compare",
+    "[zerolab]") {
+  // WarmupCosineLR of DeepSpeed 0.19.8 (runtime/lr_schedules.py): step k has the rate of
+  // last_batch_iteration i = k - 2; from i = 2 on, after 2 steps of warm-up, it is
+  // lr * (c + (1 - c) * (1 + cos(pi * (i - 1) / (total - 2))) / 2) with c = 1e-4 and lr = 1e-3.
+  const auto rate = [](int k, int total) {
+    const double progress = std::min(1.0, double(k - 3) / (total - 2));
+    return 1e-3 * (1e-4 + (1 - 1e-4) * (1 + std::cos(std::numbers::pi * progress)) / 2);
+  };
+  CHECK(std::abs(rate(10, 12) - 2.06e-4) < 5e-7);  // the report of this fault has these three
+  CHECK(std::abs(rate(11, 12) - 9.56e-5) < 5e-8);
+  CHECK(std::abs(rate(12, 12) - 2.46e-5) < 5e-8);
+  const ScratchFolder folder;
+  const std::string file = write_file(folder / "ds.json", R"({"train_batch_size": 4,
+    "scheduler": {"type": "WarmupCosineLR",
+                  "params": {"warmup_num_steps": 2, "total_num_steps": "auto"}}})");
+  const std::vector<std::string> flags = {"--config", file, "--model", "tiny", "--steps", "12"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return more;
+  };
+  const auto check_rates = [&](const std::string& run) {
+    for (const std::string& line : lines(read_file(folder / (run + "/metrics.jsonl")))) {
+      const auto step = nlohmann::json::parse(line);
+      if (step["step"] < 5) continue;
+      CAPTURE(run, line);
+      CHECK(std::abs(step["lr"].get<double>() - rate(step["step"], 12)) < 1e-9);
+      CHECK(std::abs(step["lr"].get<double>() - rate(step["step"], 100)) > 1e-6);  // the twin
+    }
+  };
+  train(with({"--out", folder / "a", "--save-every", "6"}));
+  check_rates("a");
+  train(with({"--resume", folder / "a/step-00000006", "--out", folder / "b"}));
+  check_rates("b");
+  REQUIRE(zerolab(with({"compare", "--ranks", "1", "--out", folder / "c", "-q"})).code == 0);
+  const auto compared = nlohmann::json::parse(read_file(folder / "c/compare.json"));
+  CHECK(compared["settings"]["configuration"]["scheduler.params.total_num_steps"] == 12);
 }
 
 TEST_CASE(

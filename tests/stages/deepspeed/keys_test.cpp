@@ -114,6 +114,66 @@ TEST_CASE("WarmupDecayLR has its default maximum and needs its total", "[stages]
   CHECK(automatic.config.schedule.total_num_steps == 2000);
 }
 
+TEST_CASE("\"auto\" of a schedule follows the flag for the steps and the optimizer's rate",
+          "[stages]") {
+  // transformers fills "auto" with its own arguments: max_steps and learning_rate
+  // (integrations/deepspeed.py, HfTrainerDeepSpeedConfig.trainer_config_process).
+  for (const char* type : {"WarmupDecayLR", "WarmupCosineLR"}) {
+    const config_case::File file(zl::str(R"({"train_batch_size": 4, "scheduler": {"type": ")", type,
+                                         R"(", "params": {"total_num_steps": "auto"}}})"));
+    CHECK(zl::load_config({.file = file.path()}).config.schedule.total_num_steps == 100);
+    const auto loaded = zl::load_config({.file = file.path(), .steps = 12});
+    CHECK(loaded.config.schedule.total_num_steps == 12);
+    CHECK(says(loaded, file.path() + ":1: note: ", "is \"auto\": 12, as --steps"));
+    CHECK(loaded.config.steps == 100);  // whoever takes the flag says that it replaces this
+  }
+  const auto rate = [](const std::string& most) {
+    return of(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.25}}, "scheduler": {"type": )"
+              R"("WarmupDecayLR", "params": {"total_num_steps": 5e3)" +
+              most + "}}")
+        .schedule.warmup_max_lr;
+  };
+  CHECK(rate(R"(, "warmup_max_lr": "auto")") == 0.25);
+  CHECK(rate("") == 0.001);
+}
+
+TEST_CASE("a weight decay that is absent is that of the class that DeepSpeed makes", "[stages]") {
+  // deepspeed 0.19.8, runtime/engine.py, get_optimizer_configuration: torch_adam makes
+  // torch.optim.AdamW or Adam, whose defaults are 0.01 and 0; FusedAdam, DeepSpeedCPUAdam and
+  // torch.optim.SGD have 0.
+  const auto decay = [](const char* type, const std::string& params) {
+    return of(zl::str(R"("optimizer": {"type": ")", type, R"(", "params": {"lr": 0.1)", params,
+                      "}}"))
+        .optimizer.weight_decay;
+  };
+  for (const char* type : {"Adam", "AdamW"}) {
+    CHECK(decay(type, "") == 0);
+    CHECK(decay(type, R"(, "torch_adam": true)") == 0.01);
+    CHECK(decay(type, R"(, "torch_adam": true, "adam_w_mode": true)") == 0.01);
+    CHECK(decay(type, R"(, "torch_adam": 1)") == 0.01);  // as Python takes it in `if`
+    CHECK(decay(type, R"(, "torch_adam": "yes")") == 0.01);
+    for (const char* off : {"false", "null", "0", "\"\"", "[]", "{}"})
+      CHECK(decay(type, zl::str(R"(, "torch_adam": )", off)) == 0);
+    CHECK(decay(type, R"(, "torch_adam": true, "weight_decay": 0)") == 0);
+    CHECK(decay(type, R"(, "torch_adam": true, "weight_decay": 0.5)") == 0.5);
+    // The Trainer of transformers fills "auto" with its own default, 0.
+    CHECK(decay(type, R"(, "torch_adam": true, "weight_decay": "auto")") == 0);
+  }
+  CHECK(decay("Adam", R"(, "torch_adam": true, "adam_w_mode": false)") == 0);
+  CHECK(load(R"({"optimizer": {"type": "AdamW", )"  // the type forces it, with a warning
+             R"("params": {"torch_adam": true, "adam_w_mode": false}}})")
+            .config.optimizer.weight_decay == 0.01);
+  CHECK(decay("SGD", "") == 0);
+  const auto loaded = load(R"({"train_batch_size": 4, "optimizer": {"type": "AdamW", )"
+                           R"("params": {"torch_adam": true}}})");
+  CHECK(loaded.findings.empty());
+  for (const zl::ConfigValue& value : effective_values(loaded))
+    if (value.key == "optimizer.params.weight_decay") {
+      CHECK(value.value == "0.01");
+      CHECK(value.origin.ends_with("optimizer.params.torch_adam"));
+    }
+}
+
 TEST_CASE("WarmupCosineLR and its parameters are honoured", "[stages]") {
   const auto c = scheduler(
       "WarmupCosineLR", R"("total_num_steps": 50, "warmup_num_steps": 5, "warmup_min_ratio": 0.1, )"

@@ -36,9 +36,8 @@ TEST_CASE("keys of ZeRO++ and replicas make stage 3 the variant of that name", "
   CHECK(engine_options(hpz.config).ranks_per_node == 4);
   CHECK(load({kWeights}).config.stage == StageKind::zero3_qwz);
   CHECK(load({kGradients}).config.stage == StageKind::zero3_qgz);
-  const LoadedConfig nodes = load({kGradients, kHpz + "2"});  // the nodes of zero3_qgz
-  CHECK(nodes.config.stage == StageKind::zero3_qgz);
-  CHECK(nodes.config.ranks_per_node == 2);
+  const LoadedConfig nodes = load({kGradients, kHpz + "2"}, 8, StageKind::zero3_qgz);
+  CHECK((nodes.ok() && nodes.config.ranks_per_node == 2));  // the nodes of zero3_qgz
   const LoadedConfig hsdp = load({"zerolab.replicas=2"});
   CHECK(hsdp.config.stage == StageKind::hsdp);
   CHECK(engine_options(hsdp.config).replicas == 2);
@@ -46,15 +45,50 @@ TEST_CASE("keys of ZeRO++ and replicas make stage 3 the variant of that name", "
     CHECK(load({off}).config.stage == StageKind::zero3);  // the twin
 }
 
-TEST_CASE("variants that are not there are noted; groups that do not divide the ranks are errors",
+TEST_CASE("two keys of variants together are errors, as are groups that do not divide the ranks",
           "[stages]") {
-  CHECK(says(load({kWeights, kGradients}), "has no effect: zerolab has one stage"));
-  CHECK(says(load({kWeights, kHpz + "2"}), "has no effect: zerolab has one stage"));
-  CHECK(says(load({"zerolab.replicas=2", kWeights}), "has no effect: zerolab has one stage"));
+  const std::string one = "\"zero_quantized_weights\": true",
+                    zero = R"(zero_optimization={"stage": 3, )";
+  const std::string replicas = "zerolab.replicas=2";
+  const std::vector<std::vector<std::string>> pairs = {
+      {kWeights, kGradients},
+      {kWeights, kHpz + "2"},
+      {kGradients, kHpz + "2"},
+      {kWeights, kGradients, kHpz + "8"},  // DeepSpeed's tutorial of ZeRO++
+      {zero + one + R"(, "zero_hpz_partition_size": 2.0})"},
+      {zero + one + R"(, "zero_quantized_gradients": true, "zero_hpz_partition_size": 1})"},
+      {replicas, kWeights},
+      {replicas, kGradients},
+      {replicas, kHpz + "2"}};
+  for (const auto& sets : pairs) {
+    CAPTURE(sets);
+    const LoadedConfig loaded = load(sets);
+    CHECK_FALSE(loaded.ok());
+    CHECK(says(loaded, "none for several together; keep one"));
+    ConfigSource compared{.file = "", .sets = sets, .ranks = 8, .several_stages = true};
+    compared.sets.insert(compared.sets.begin(), "zero_optimization.stage=3");
+    CHECK_FALSE(load_config(compared).ok());
+    CHECK(load(sets, 8, StageKind::zero3_qwz).ok());  // --stage says what to run
+    CHECK(load(sets, 8, StageKind::zero3).ok());
+  }
+  CHECK(load({kWeights, kHpz + "1"}).config.stage == StageKind::zero3_qwz);
+  CHECK(load({kWeights, "zero_optimization.zero_quantized_gradients=false"}).ok());
+  CHECK(load({"zero_optimization.stage=2", kWeights, kGradients}).ok());  // they count in 3 only
   CHECK(says(load({kHpz + "3"}), "error: 3 does not divide 8 ranks"));
   CHECK(says(load({"zerolab.replicas=5"}), "error: 5 does not divide 8 ranks"));
-  CHECK(load({kWeights, kGradients}).config.stage == StageKind::zero3);
   CHECK(load({kHpz + "2"}).ok());
+}
+
+TEST_CASE("--ranks-per-node and --replicas replace a size that does not divide the ranks",
+          "[stages]") {
+  ConfigSource source{.file = "", .sets = {"zero_optimization.stage=3", kHpz + "3"}, .ranks = 8};
+  CHECK_FALSE(load_config(source).ok());
+  source.ranks_per_node = 4;
+  CHECK(load_config(source).ok());
+  source.sets[1] = "zerolab.replicas=3";
+  CHECK_FALSE(load_config(source).ok());
+  source.replicas = 2;
+  CHECK(load_config(source).ok());
 }
 
 TEST_CASE("keys of variants say where they have no effect", "[stages]") {

@@ -246,6 +246,9 @@ LoadedConfig load_settings(const RunOptions& options, int ranks) {
                                      .ranks = ranks,
                                      .precision = options.precision,
                                      .stage = options.stage,
+                                     .steps = options.steps,
+                                     .ranks_per_node = options.ranks_per_node,
+                                     .replicas = options.replicas,
                                      .several_stages = options.command != "train"});
   if (loaded.ok()) apply_flags(options, loaded);
   print_findings(loaded.findings, options);
