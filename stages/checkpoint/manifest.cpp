@@ -174,7 +174,9 @@ Manifest parse_manifest(const std::string& path, const std::string& text) {
   } catch (const InputError& error) {
     throw InputError(str(path, ": ", error.what()));
   } catch (const Json::exception& error) {
-    throw InputError(str(path, ": not the manifest of a checkpoint, or damaged: ", error.what()));
+    const std::string_view what = error.what();  // "[json.exception.type_error.302] type must be …"
+    throw InputError(str(path, ": not the manifest of a checkpoint, or damaged: ",
+                         what.substr(what.find("] ") + 2)));
   }
 }
 

@@ -38,6 +38,17 @@ TEST_CASE("a system without threads is named, and not called unforeseen", "[zero
   CHECK(failure(std::system_error(std::make_error_code(std::errc::io_error))).code == 70);
 }
 
+TEST_CASE("an error of a path is the user's, with the path; a full disk is an output's",
+          "[zerolab]") {
+  const auto of = [](std::errc code) {
+    return failure(
+        std::filesystem::filesystem_error("status", "runs/a", std::make_error_code(code)));
+  };
+  CHECK(of(std::errc::permission_denied).code == 2);
+  CHECK(of(std::errc::filename_too_long).text == "runs/a: File name too long");
+  CHECK(of(std::errc::no_space_on_device).code == 74);
+}
+
 TEST_CASE("errors of output, input, memory, communication and signals have codes of their kind",
           "[zerolab]") {
   CHECK(failure(OutputError("full")).code == 74);

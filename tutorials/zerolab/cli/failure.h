@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -88,6 +89,9 @@ inline Failure failure_of(const std::exception_ptr& error, int signal) {
     return {interrupted.code, e.text};
   } catch (const Interrupted&) {
     return interrupted;
+  } catch (const std::filesystem::filesystem_error& e) {  // about a path that the user named
+    const bool full = e.code() == std::errc::no_space_on_device;
+    return {full ? kNotWritten : kUsage, e.path1().string() + ": " + e.code().message()};
   } catch (const std::system_error& e) {
     if (e.code() == std::errc::resource_unavailable_try_again)
       return {kCommunication,
