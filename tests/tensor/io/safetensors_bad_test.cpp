@@ -35,7 +35,7 @@ std::string length(uint64_t n) { return std::string(reinterpret_cast<const char*
 std::vector<Bad> bad_headers() {
   return {
       {"empty file", "", "has 0 bytes"},
-      {"five bytes", "12345", "has 5 bytes"},
+      {"five bytes", "\1\2\3\4\5", "has 5 bytes"},
       {"only a length", length(2), "only 0 follow"},
       {"length beyond the limit", length(100'000'001) + "{}", "the format allows 100000000"},
       {"length of 2^64 - 1", length(~uint64_t(0)) + "{}", "18446744073709551615 bytes"},
@@ -153,7 +153,7 @@ void check_all(const std::vector<Bad>& files) {
     } catch (const InputError& error) {
       message = error.what();
     }
-    CHECK(message.starts_with(path + ": "));
+    CHECK((message.starts_with(path + ": ") || message.starts_with("'" + path + "' is ")));
     CHECK(message.find(bad.message) != std::string::npos);
     if (message.find(bad.message) == std::string::npos) UNSCOPED_INFO(message.substr(0, 300));
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
