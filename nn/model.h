@@ -36,6 +36,12 @@ class Model {
   virtual Var loss(Tape* tape, UnitObserver& observer, const Batch& batch) = 0;
 };
 
+// Throws std::invalid_argument, which names unit and parameter, unless the model can be trained and
+// saved: units[i].index is i; names of units, and of parameters over all units, are different texts
+// in UTF-8; each parameter is in one unit, has at least one element, and finite initial values.
+// Every stage and every run of a model calls it before anything else.
+void check_units(const std::vector<Unit>& units);
+
 // Where micro-batches come from: the rows of a data set, numbered from 0 without end. Shared by the
 // ranks: its functions may be called from several threads at once.
 class BatchSource {

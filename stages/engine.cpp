@@ -1,11 +1,24 @@
 #include "stages/engine.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "stages/variants/shipped.h"
 #include "tensor/kernels.h"
 
 namespace zl {
+namespace {
+
+void require_loss(const Var& loss, const char* from) {
+  const Tensor& value = loss.value();
+  require(value.defined(), from, ": the function returned no loss");
+  require(value.numel() == 1 && value.dtype() == Dtype::f32, from, ": the function returned ",
+          name(value.dtype()), " values of shape ", in_words(value.shape()),
+          ", not a loss: return the mean over the micro-batch, one number in f32, such as "
+          "cross_entropy(logits, targets)");
+}
+
+}  // namespace
 
 bool needs_disk(const EngineOptions& o) {
   return (o.offload_optimizer == OffloadDevice::nvme && shards_optimizer(o.stage)) ||
@@ -77,12 +90,20 @@ Var Engine::forward(const Forward& build) {
           " micro-batches");
   backward_done_ = false;
   stage_->memory().events().set_phase("forward");
-  return build(&tape_, schedule_);
+  Var loss = build(&tape_, schedule_);
+  require_loss(loss, "forward");
+  require(
+      loss.needs_gradient() && std::ranges::any_of(stage_->parameters(), &Parameter::requires_grad),
+      "forward: there is nothing to train: the loss depends on no parameter, or only on frozen "
+      "ones; set requires_grad of those that shall learn");
+  return loss;
 }
 
 double Engine::evaluate(const Forward& build) {
   stage_->memory().events().set_phase("evaluate");
-  return kernel::read(build(nullptr, schedule_).value(), 0);
+  const Var loss = build(nullptr, schedule_);
+  require_loss(loss, "evaluate");
+  return kernel::read(loss.value(), 0);
 }
 
 void Engine::backward(Var& loss) {

@@ -34,7 +34,7 @@ class Engine {
   Engine(std::unique_ptr<Stage> stage, const EngineOptions& options, Memory* host = nullptr);
 
   // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the one before
-  // it had no backward(), or if step() is due.
+  // it had no backward(), if step() is due, or if the result is no loss that trains a parameter.
   Var forward(const Forward& build);
   // A forward pass without a tape. Returns the loss of this rank; the host waits for it.
   double evaluate(const Forward& build);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <exception>
-#include <unordered_set>
 #include <utility>
 
+#include "nn/model.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
 
@@ -13,10 +13,7 @@ namespace zl {
 namespace {
 
 Grouping grouped(const std::vector<Unit>& units, const MakeGrouping& make) {
-  require(!units.empty(), "a stage needs at least one unit");
-  for (size_t i = 0; i < units.size(); ++i)
-    require(units[i].index == int(i), "unit ", units[i].name, " is number ", i,
-            " of the model's list, but its index is ", units[i].index);
+  check_units(units);
   return make ? make(units) : group_by_unit(units);
 }
 
@@ -37,7 +34,6 @@ Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, Stage
     intra_ = comm_.split(node, "intra");
     inter_ = comm_.split(place, "inter");
   }
-  std::unordered_set<const Parameter*> seen;
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = grouping_.units[i];
     units_[i].unit = &unit;
@@ -46,7 +42,6 @@ Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, Stage
         comm_.size() / replicas());
     units_[i].first_parameter = int64_t(parameters_.size());
     for (Parameter* p : unit.parameters) {
-      require(seen.insert(p).second, "parameter '", p->name, "' is in more than one unit");
       require(!p->data.defined(), "parameter '", p->name,
               "' already has memory: only one stage at a time may hold a model");
       parameters_.push_back(p);

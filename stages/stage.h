@@ -23,7 +23,7 @@ struct Update {
 class Stage {
  public:
   // `units`, `comm` and `memory` must outlive the stage. Throws std::invalid_argument unless
-  // units[i].index is i, each parameter is in one unit, and no other stage holds the model.
+  // check_units() accepts the units (nn/model.h), and no other stage holds the model.
   // The stage's units are these, or what StageOptions::grouping makes of them.
   // make_stage() calls start() afterwards.
   Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options);

@@ -39,7 +39,7 @@ struct Sizes {
 };
 Sizes sizes_of(int ranks) {
   const GptTrainingSpec spec = gpt2(StageKind::ddp, ranks);
-  const std::vector<int64_t> units = padded_unit_sizes(spec.make_model()->units(), ranks);
+  const std::vector<int64_t> units = padded_unit_sizes(spec.new_model()->units(), ranks);
   Sizes sizes{.root = double(units[0])};
   for (const int64_t n : units) sizes.padded += double(n);
   return sizes;

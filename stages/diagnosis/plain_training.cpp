@@ -43,7 +43,7 @@ PlainTraining::PlainTraining(const TrainingSpec& spec)
     : spec_(spec),
       backends_(spec.backends ? spec.backends(0) : RankBackends{}),
       memory_({spec.device}, backends_.device ? *backends_.device : cpu_backend(), events_),
-      model_(spec.make_model()) {
+      model_(spec.new_model()) {
   const EngineOptions& o = spec.engine;
   require_input(o.precision != Dtype::f16 && !o.grad_accum_dtype && !o.communication_data_type,
                 "the plain loop has no loss scale and no gradients of another type");
@@ -91,8 +91,8 @@ PlainTraining::~PlainTraining() {
 // Adds the gradient of micro-batch j to every unit's. Returns its loss.
 double PlainTraining::backward(int64_t j) {
   const int64_t rows = spec_.micro_batch;
-  std::vector<int32_t> inputs(size_t(rows * numel(spec_.input_row)));
-  std::vector<int32_t> targets(size_t(rows * numel(spec_.target_row)));
+  std::vector<int32_t> inputs(size_t(rows * numel(spec_.row_of_inputs())));
+  std::vector<int32_t> targets(size_t(rows * numel(spec_.row_of_targets())));
   spec_.data->fill_rows(j * rows, inputs, targets);
   const auto upload = [&](const std::vector<int32_t>& from, Shape row) {
     row.insert(row.begin(), rows);
@@ -103,7 +103,8 @@ double PlainTraining::backward(int64_t j) {
   Tape tape;
   UnitObserver none;
   const Var loss = model_->loss(
-      &tape, none, {upload(inputs, spec_.input_row), upload(targets, spec_.target_row)});
+      &tape, none,
+      {upload(inputs, spec_.row_of_inputs()), upload(targets, spec_.row_of_targets())});
   const double value = kernel::read(loss.value(), 0);
   Tensor seed = Tensor::empty(memory_, MemoryUse::activation, {1}, loss.value().dtype());
   kernel::fill(1, seed);

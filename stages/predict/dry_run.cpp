@@ -24,8 +24,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
                    const std::function<void(Trainer&)>& at_start,
                    const EventStream::Listener& listener, bool updates) {
   constexpr int kSteps = 3;
-  TrainingSpec spec = real;
-  spec.data = nullptr;
+  TrainingSpec spec = real.without_data();
   spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
   // The norm of a dry run is 1, and that divided by this loss scale is not finite.
   if (!updates) spec.engine.loss_scale.static_scale = std::numeric_limits<double>::denorm_min();
@@ -65,8 +64,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
 }
 
 bool formulas_apply(const TrainingSpec& real) {
-  TrainingSpec spec = real;
-  spec.data = nullptr;
+  TrainingSpec spec = real.without_data();
   spec.engine.stage = StageKind::ddp;
   spec.make_stage = {};
   const bool inputs_leave = spec.engine.cpu_checkpointing || spec.engine.partition_activations;

@@ -26,7 +26,7 @@ StepCount count(const std::vector<StepRecord>& steps) {
 }
 
 PredictionInput prediction_input(const TrainingSpec& spec) {
-  const auto model = spec.make_model();  // its shapes only: nothing is allocated
+  const auto model = spec.new_model();  // its shapes only: nothing is allocated
   int64_t parameters = 0;
   for (const Unit& u : model->units())
     for (const Parameter* p : u.parameters) parameters += p->numel();

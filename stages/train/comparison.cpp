@@ -221,7 +221,7 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
 
 int64_t parameter_count(const TrainingSpec& spec) {
   int64_t n = 0;
-  const auto model = spec.make_model();
+  const auto model = spec.new_model();
   for (const Unit& u : model->units()) n += u.numel();
   return n;
 }

@@ -11,6 +11,7 @@
 #include "stages/weights.h"
 #include "tensor/io/disk.h"
 #include "tensor/kernels.h"
+#include "tensor/printable.h"
 #include "tensor/random.h"
 
 namespace zl {
@@ -38,6 +39,26 @@ Shape with_rows(int64_t rows, const Shape& row) {
 
 }  // namespace
 
+std::unique_ptr<Model> TrainingSpec::new_model() const {
+  require_input(make_model != nullptr, "a run needs a model: set TrainingSpec::make_model");
+  std::unique_ptr<Model> model = make_model();
+  require_input(model != nullptr, "TrainingSpec::make_model returned a null pointer, not a model");
+  check_units(model->units());
+  std::map<std::string, std::string> texts = model->metadata();
+  texts[model->name()];
+  for (const auto& [key, value] : texts)
+    require(is_utf8(key) && is_utf8(value), "the model '", printable(model->name()),
+            "' has a name or metadata that are not UTF-8, which no checkpoint can store");
+  return model;
+}
+
+TrainingSpec TrainingSpec::without_data() const {
+  TrainingSpec spec = *this;
+  spec.input_row = row_of_inputs(), spec.target_row = row_of_targets();
+  spec.data = nullptr;
+  return spec;
+}
+
 Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host,
                  Memory* disk)
     : spec_(spec),
@@ -45,13 +66,13 @@ Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, M
       memory_(memory),
       host_(host),
       disk_(disk),
-      model_(spec.make_model()) {
+      model_(spec.new_model()) {
   require_input(spec.micro_batch > 0, "a micro-batch needs at least one row, not ",
                 spec.micro_batch);
   require_input(!spec.engine.reproducible || spec.ordered(),
                 "reproducible sums add in rank order: leave \"ordered\": false out");
-  require_input(!spec.data || (spec.data->input_row() == spec.input_row &&
-                               spec.data->target_row() == spec.target_row),
+  require_input(spec.input_row.empty() || (spec.row_of_inputs() == spec.input_row &&
+                                           spec.row_of_targets() == spec.target_row),
                 "the model takes rows of shape ", to_string(spec.input_row), " and targets ",
                 to_string(spec.target_row), ", but the data has rows of another shape");
   engine_ =
@@ -63,8 +84,8 @@ Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, M
 // A dry run moves no data, so it holds none.
 Trainer::HostBatch Trainer::host_batch(int64_t rows) const {
   if (!spec_.data) return {};
-  return {std::vector<int32_t>(size_t(rows * numel(spec_.input_row))),
-          std::vector<int32_t>(size_t(rows * numel(spec_.target_row)))};
+  return {std::vector<int32_t>(size_t(rows * numel(spec_.row_of_inputs()))),
+          std::vector<int32_t>(size_t(rows * numel(spec_.row_of_targets())))};
 }
 
 Engine::Forward Trainer::forward_of(const HostBatch& from, int64_t rows) {
@@ -75,7 +96,8 @@ Engine::Forward Trainer::forward_of(const HostBatch& from, int64_t rows) {
     if (spec_.data) kernel::upload<int32_t>(values, t);
     return t;
   };
-  const Batch batch{upload(from.inputs, spec_.input_row), upload(from.targets, spec_.target_row)};
+  const Batch batch{upload(from.inputs, spec_.row_of_inputs()),
+                    upload(from.targets, spec_.row_of_targets())};
   return [this, batch](Tape* tape, UnitObserver& observer) {
     return model_->loss(tape, observer, batch);
   };
@@ -105,7 +127,7 @@ StepRecord Trainer::step(const std::function<void()>& after_backward) {
   next_window_ += A * N * B;
   StepRecord record{.step = ++steps_,
                     .lr = engine_->learning_rate(),
-                    .tokens = A * B * N * numel(spec_.input_row)};
+                    .tokens = A * B * N * numel(spec_.row_of_inputs())};
   if (spec_.engine.precision == Dtype::f16) record.loss_scale = engine_->loss_scale();
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;

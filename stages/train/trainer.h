@@ -34,7 +34,9 @@ struct TrainingSpec {
   // Makes the model: on each rank's own thread, and wherever only its shapes are needed.
   // Thread-safe.
   std::function<std::unique_ptr<Model>()> make_model;
-  Shape input_row, target_row;  // one row of Batch::inputs and of Batch::targets
+  // One row of Batch::inputs and of Batch::targets, for a plan without data. With data they are
+  // known: leave both empty.
+  Shape input_row, target_row;
   // [n] of each input that waits for backward (nn/unit.h: checkpointed), for one row of the
   // micro-batch. Empty: unknown, and a dry run predicts what the closed formulas otherwise say.
   std::vector<int64_t> checkpointed_rows;
@@ -65,6 +67,13 @@ struct TrainingSpec {
   // ends with one.
   std::function<bool()> interrupted;
   CheckpointOptions checkpoint;
+
+  // A new model, checked. Throws InputError if there is none, std::invalid_argument as
+  // check_units().
+  std::unique_ptr<Model> new_model() const;
+  Shape row_of_inputs() const { return data ? data->input_row() : input_row; }
+  Shape row_of_targets() const { return data ? data->target_row() : target_row; }
+  TrainingSpec without_data() const;  // for a dry run: the same rows, and nothing is read
 
   // Whether sums over ranks add in rank order; otherwise stages are equal but for rounding.
   bool ordered() const { return transport == Transport::threads || ordered_sums; }

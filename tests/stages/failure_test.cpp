@@ -252,7 +252,10 @@ TEST_CASE(
     CHECK(refusal(units, {}) == "unit h.0 is number 1 of the model's list, but its index is 0");
     units[1].index = 1;
     units[1].parameters = {&a};
-    CHECK(refusal(units, {}) == "parameter 'a' is in more than one unit");
+    CHECK(refusal(units, {}) ==
+          "unit h.0: parameter 'a' (0 of its list) is in unit root already; put what several units "
+          "share "
+          "into root");
     units[1].parameters = {&b};
     CHECK(refusal(units, {.placement = {.optimizer = &memory}}) ==
           "ddp keeps its optimizer state on the device");
@@ -261,6 +264,6 @@ TEST_CASE(
     CHECK(refusal(units, {}) ==
           "parameter 'a' already has memory: only one stage at a time may hold a model");
     std::vector<Unit> none;
-    CHECK(refusal(none, {}) == "a stage needs at least one unit");
+    CHECK(refusal(none, {}) == "a model needs at least one unit");
   });
 }

@@ -29,7 +29,7 @@ std::string in_65_tokens(std::string_view text) {
 std::vector<float> without_padding(const TrainingSpec& spec, const ShardsOfRanks& shards) {
   std::vector<float> all;
   int64_t begin = 0;  // of the unit in the shards of a rank
-  const auto model = spec.make_model();
+  const auto model = spec.new_model();
   for (const Unit& unit : model->units()) {
     const Partition partition(unit, spec.ranks);
     std::vector<float> full;
@@ -80,7 +80,6 @@ TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers) {
   TrainingSpec spec;
   spec.make_model = [layers] { return std::make_unique<Gpt>(model_m(layers)); };
   spec.data = &text_m();
-  spec.input_row = text_m().input_row(), spec.target_row = text_m().target_row();
   spec.engine.stage = stage;
   spec.engine.seed = lesson.seed();
   spec.micro_batch = kRowsM;

@@ -10,7 +10,7 @@ std::string StageSizes::text(const StageCall& call) const {
 StageSizes sizes_of(const StageCase& c) {
   const auto data = course_data(c);
   const TrainingSpec spec = training_spec(c, *data);
-  const auto model = spec.make_model();
+  const auto model = spec.new_model();
   StageSizes s;
   for (const Unit& unit : model->units()) s.names.push_back(unit.name);
   s.full = padded_unit_sizes(model->units(), c.ranks);

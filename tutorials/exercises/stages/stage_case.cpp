@@ -147,8 +147,6 @@ std::unique_ptr<BatchSource> course_data(const StageCase& c) {
 TrainingSpec training_spec(const StageCase& c, const BatchSource& data) {
   TrainingSpec spec;
   spec.make_model = [&c] { return std::make_unique<CourseModel>(c); };
-  spec.input_row = data.input_row();
-  spec.target_row = data.target_row();
   spec.engine.stage = c.stage;
   spec.engine.accumulation = c.micro_batches;
   spec.engine.gradient_clipping = c.max_norm;

@@ -1,32 +1,11 @@
 #include "tutorials/zerolab/cli/printable.h"
 
-#include <cstdint>
 #include <cstdio>
+
+#include "tensor/printable.h"
 
 namespace zl::cli {
 namespace {
-
-struct Character {
-  uint32_t code = 0;
-  size_t bytes = 0;  // 0: not UTF-8
-};
-
-// The first character of `text`. Overlong forms and surrogates are not UTF-8.
-Character decode(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : uint8_t(0); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return {first, 1};
-  if (first < 0xc2 || first >= 0xf5) return {};
-  const size_t bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  uint32_t code = first & (0x7fu >> bytes);
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3fu);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kLeast[bytes] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return {};
-  return {code, bytes};
-}
 
 bool shows_as_text(uint32_t code) {
   const auto within = [code](uint32_t first, uint32_t last) {
@@ -44,7 +23,7 @@ bool shows_as_text(uint32_t code) {
 std::string printable(std::string_view text, std::string_view replacement) {
   std::string shown;
   while (!text.empty()) {
-    const Character c = decode(text);
+    const Character c = first_character(text);
     const size_t bytes = c.bytes > 0 ? c.bytes : 1;
     if (c.bytes > 0 && shows_as_text(c.code)) {
       shown += text.substr(0, bytes);

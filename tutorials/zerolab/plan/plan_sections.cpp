@@ -23,7 +23,7 @@ void add_sections(const SectionOptions& options, const std::vector<StageKind>& s
                   std::string& json) {
   std::vector<PlanSection> sections;
   if (options.estimate) {
-    const EstimateInput input = estimate_input(*spec.make_model(), spec.ranks, ranks_per_node);
+    const EstimateInput input = estimate_input(*spec.new_model(), spec.ranks, ranks_per_node);
     sections.push_back(estimate_section(stages, input, &spec));
   }
   if (options.buffers) sections.push_back(buffer_section(with_stage(spec, StageKind::zero2)));

@@ -1,0 +1,63 @@
+#include "nn/model.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "tensor/printable.h"
+
+namespace zl {
+namespace {
+
+constexpr int64_t kMostElements = int64_t(1) << 48;
+
+// By name: the parameters that were checked before, and the name of their unit.
+using Checked = std::map<std::string, std::pair<const Parameter*, std::string>>;
+
+void check_parameter(const Unit& unit, size_t number, Checked& before) {
+  const Parameter* const p = unit.parameters[number];
+  require(p != nullptr, "unit ", printable(unit.name), ": parameter ", number,
+          " of its list is a null pointer");
+  const std::string which = str("unit ", printable(unit.name), ": parameter '", printable(p->name),
+                                "' (", number, " of its list)");
+  require(!p->name.empty() && is_utf8(p->name) && p->name != "__metadata__", which,
+          " has a name that no file of weights can have: give it one in UTF-8 that is not empty "
+          "and not __metadata__");
+  const auto [at, is_new] = before.emplace(p->name, std::pair(p, printable(unit.name)));
+  const auto& [same, unit_before] = at->second;
+  require(is_new || same != p, which, " is in unit ", unit_before,
+          " already; put what several units share into root");
+  require(is_new, which, " has the name of another one in unit ", unit_before,
+          "; the name decides the initial values and where files keep the weights");
+  int64_t n = 1;
+  for (const int64_t d : p->shape) {
+    require(d > 0 && n <= kMostElements / d, which, " has shape ", in_words(p->shape),
+            "; each dimension is at least 1, and all elements together at most 2^48");
+    n *= d;
+  }
+  require(std::isfinite(float(p->initial_mean)), which, " has initial values of mean ",
+          p->initial_mean, "; the mean is a finite number in fp32");
+  require(std::isfinite(float(p->initial_deviation)) && p->initial_deviation >= 0, which,
+          " has initial values of deviation ", p->initial_deviation,
+          "; the deviation is a finite number in fp32, and at least 0");
+}
+
+}  // namespace
+
+void check_units(const std::vector<Unit>& units) {
+  require(!units.empty(), "a model needs at least one unit");
+  std::set<std::string> names;
+  Checked parameters;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const Unit& unit = units[i];
+    require(!unit.name.empty() && is_utf8(unit.name), "unit ", i, " of the model's list is named '",
+            printable(unit.name), "': give it a name in UTF-8 that is not empty");
+    require(names.insert(unit.name).second, "two units have the name ", printable(unit.name),
+            ": give unit ", i, " of the model's list another one");
+    require(unit.index == int(i), "unit ", printable(unit.name), " is number ", i,
+            " of the model's list, but its index is ", unit.index);
+    for (size_t k = 0; k < unit.parameters.size(); ++k) check_parameter(unit, k, parameters);
+  }
+}
+
+}  // namespace zl
