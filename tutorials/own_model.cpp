@@ -84,8 +84,6 @@ int main() try {
   const Parity parity;
   mlp.make_model = [] { return std::make_unique<Mlp>(); };
   mlp.data = &parity;
-  mlp.input_row = parity.input_row();
-  mlp.target_row = parity.target_row();
   mlp.engine.optimizer.lr = 0.01;
   mlp.micro_batch = 8;
   mlp.steps = 150;
