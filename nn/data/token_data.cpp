@@ -206,12 +206,13 @@ void TokenData::read(int file, int64_t first, std::span<int32_t> out) const {
   }
 }
 
-TokenPosition TokenData::scan(int32_t bound, bool stop_at_first) const {
+TokenPosition TokenData::scan(int32_t bound, bool stop_at_first, const Poll& poll) const {
   TokenPosition found{.token = bound};
   std::vector<int32_t> chunk;
   for (int f = 0; f < files(); ++f) {
     for (int64_t first = 0; first < files_[size_t(f)].tokens; first += int64_t(chunk.size())) {
       chunk.resize(size_t(std::min<int64_t>(files_[size_t(f)].tokens - first, 1 << 16)));
+      if (poll) poll();
       read(f, first, chunk);
       if (*std::max_element(chunk.begin(), chunk.end()) <= found.token) continue;
       for (size_t i = 0; i < chunk.size(); ++i) {
@@ -224,20 +225,20 @@ TokenPosition TokenData::scan(int32_t bound, bool stop_at_first) const {
   return found;
 }
 
-void TokenData::require_below(int64_t vocab) const {
+void TokenData::require_below(int64_t vocab, const Poll& poll) const {
   require(vocab > 0, "a vocabulary of ", vocab, " tokens");
   const int64_t widest =
       std::any_of(files_.begin(), files_.end(), [](const File& f) { return f.token_bytes == 2; })
           ? 65536
           : 256;
   if (vocab >= widest) return;  // no token can be larger
-  const TokenPosition found = scan(int32_t(vocab - 1), true);
+  const TokenPosition found = scan(int32_t(vocab - 1), true, poll);
   require_input(found.file.empty(), "token ", found.token, " at position ", found.position, " of '",
                 found.file, "' is outside the vocabulary: vocab-size is ", vocab,
                 ", so tokens go from 0 to ", vocab - 1);
 }
 
-TokenPosition TokenData::largest() const { return scan(-1, false); }
+TokenPosition TokenData::largest() const { return scan(-1, false, {}); }
 
 uint32_t TokenData::checksum() const {
   constexpr int64_t kEnds = 65536;  // [n]

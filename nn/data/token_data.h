@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +21,9 @@ struct TokenPosition {
   int64_t position = 0;
   std::string file;
 };
+
+// Called now and then while much is read or computed; it may throw, for example at Ctrl-C.
+using Poll = std::function<void()>;
 
 // Immutable and cheap to copy; ranks may read from one at the same time.
 class TokenData {
@@ -44,7 +48,7 @@ class TokenData {
   void read(int file, int64_t first, std::span<int32_t> out) const;
 
   // Throws InputError with file and position of the first token that is not below `vocab`.
-  void require_below(int64_t vocab) const;
+  void require_below(int64_t vocab, const Poll& poll = {}) const;
   // CRC-32C of each file's number of tokens and of its first and last 65,536 tokens, as int32.
   // Reads no more than these.
   uint32_t checksum() const;
@@ -67,7 +71,7 @@ class TokenData {
   const File& at(int file) const;
   // The largest token above `bound`, at its first position; or, if `stop_at_first`, the first token
   // above `bound`.
-  TokenPosition scan(int32_t bound, bool stop_at_first) const;
+  TokenPosition scan(int32_t bound, bool stop_at_first, const Poll& poll) const;
 
   std::string name_;
   std::vector<File> files_;

@@ -11,12 +11,14 @@ namespace zl {
 
 namespace {
 
-std::vector<int64_t> permutation(int64_t n, uint64_t seed) {
+std::vector<int64_t> permutation(int64_t n, uint64_t seed, const Poll& poll) {
   const PhiloxStream random{seed, fnv1a("windows")};
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  for (int64_t i = n - 1; i > 0; --i)
+  for (int64_t i = n - 1; i > 0; --i) {
+    if (poll && i % 65'536 == 0) poll();
     std::swap(order[size_t(i)], order[size_t(random.uniform(uint64_t(i)) * double(i + 1))]);
+  }
   return order;
 }
 
@@ -50,7 +52,7 @@ Windows::Windows(TokenData data, int64_t block_size, WindowOptions options)
         ", which is held out for evaluation, so none is left to train on. Use more data or "
         "a smaller block-size");
   }
-  if (options.shuffle_seed) order_ = permutation(training_, *options.shuffle_seed);
+  if (options.shuffle_seed) order_ = permutation(training_, *options.shuffle_seed, options.poll);
   shuffle_seed_ = options.shuffle_seed;
 }
 

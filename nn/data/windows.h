@@ -32,6 +32,7 @@ struct WindowOptions {
   // permutation of the W windows. Fisher and Yates: for i = W-1 … 1 swap elements i and
   // floor(u_i * (i+1)), where u_i is PhiloxStream{seed, fnv1a("windows")}.uniform(i).
   std::optional<uint64_t> shuffle_seed;
+  Poll poll = {};  // while windows are shuffled
 };
 
 class Windows final : public BatchSource {

@@ -218,4 +218,24 @@ TEST_CASE("spans that are not full windows are refused", "[nn]") {
   CHECK_THROWS_AS(windows.fill_rows(-1, four, four), std::invalid_argument);
 }
 
+TEST_CASE("reading and shuffling ask now and then whether to go on", "[nn]") {
+  struct Ended {};
+  int asked = 0;
+  const Poll poll = [&] {
+    if (++asked == 3) throw Ended();
+  };
+  const int64_t n = 400'000;
+  CHECK_THROWS_AS(text_of(n).require_below(200, poll), Ended);
+  CHECK(asked == 3);
+  asked = 0;
+  WindowOptions options{.shuffle_seed = 7};
+  options.poll = poll;
+  CHECK_THROWS_AS(Windows(text_of(n), 1, options), Ended);
+  CHECK(asked == 3);
+  asked = -100;  // the twin: whoever does not throw changes nothing
+  CHECK(Windows(text_of(n), 1, options).identity() ==
+        Windows(text_of(n), 1, {.shuffle_seed = 7}).identity());
+  CHECK(asked > -100);
+}
+
 }  // namespace zl

@@ -6,6 +6,7 @@
 
 #include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
+#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -144,6 +145,7 @@ uint64_t data_hash(const RunSetup& setup) {
   std::vector<int32_t> ids(size_t(rows * T)), targets(ids.size());
   uint64_t hash = 0xcbf29ce484222325;
   for (int64_t j = 0; j < std::min(epoch, run); ++j) {
+    if (j % 1024 == 1023 && interrupt_requested()) throw Interrupted();
     setup.windows->fill_rows(j * rows, ids, targets);
     for (const auto* tokens : {&ids, &targets})
       for (const int32_t token : *tokens)

@@ -318,8 +318,11 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   TokenData data = config.data ? TokenData::open(*config.data)
                                : TokenData::of_text("the text that comes with zerolab",
                                                     std::string(default_corpus()));
-  data.require_below(setup.model.model.vocab);
-  WindowOptions order{.hold_out = options.eval_every > 0};
+  const Poll poll = [] {
+    if (interrupt_requested()) throw Interrupted();
+  };
+  data.require_below(setup.model.model.vocab, poll);
+  WindowOptions order{.hold_out = options.eval_every > 0, .poll = poll};
   if (options.shuffle) order.shuffle_seed = config.seed;
   setup.windows = std::make_unique<const Windows>(std::move(data), setup.model.window, order);
 
