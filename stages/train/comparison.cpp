@@ -253,6 +253,13 @@ bool StageOutcome::predictions_exact() const {
          std::ranges::all_of(moves, &MoveRow::exact);
 }
 
+int64_t StageOutcome::first_nonfinite() const {
+  for (const StepRecord& r : steps)
+    if (!std::isfinite(r.loss)) return r.step;
+  const bool finite = std::ranges::all_of(weights, [](float w) { return std::isfinite(w); });
+  return finite ? 0 : int64_t(steps.size()) + 1;
+}
+
 bool Comparison::any_fits() const {
   return std::ranges::any_of(stages,
                              [](const StageOutcome& s) { return s.listed && !s.out_of_memory; });
@@ -261,7 +268,7 @@ bool Comparison::any_fits() const {
 bool Comparison::ok() const {
   for (const StageOutcome& s : stages)
     if (!s.out_of_memory && ((bits_promised && !s.bitwise_equal) || !s.gradient_within_bound() ||
-                             !s.predictions_exact()))
+                             !s.predictions_exact() || s.first_nonfinite() > 0))
       return false;
   return any_fits();
 }

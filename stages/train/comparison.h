@@ -47,6 +47,9 @@ struct StageOutcome {
   std::optional<double> weights_part_of_bound;
   bool gradient_within_bound() const;  // these two are at most 1
   bool predictions_exact() const;
+  // The first step whose loss is not finite; one past the last where only the weights are not; 0:
+  // all are. NaN equals NaN, so that the bits of such a run prove nothing.
+  int64_t first_nonfinite() const;
   // Where a stage of the comparison has wrong values: what is wrong with this one, if anything is.
   Diagnosis diagnosis;
 };
@@ -56,7 +59,8 @@ struct Comparison {
   int64_t parameters = 0;            // [n] of the model
   bool bits_promised = true;         // false: NCCL adds, and stages are equal but for rounding
   bool any_fits() const;             // of the listed stages
-  // One fits; every promised equality, every bound and every prediction holds.
+  // One fits; losses and weights are finite; every promised equality, every bound and every
+  // prediction holds.
   bool ok() const;
 };
 

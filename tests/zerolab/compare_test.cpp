@@ -333,4 +333,37 @@ TEST_CASE("plan says what fits in text and exit code, and refuses what it cannot
       "1.875 GB"));
 }
 
+TEST_CASE("a comparison of losses or weights that are not finite is no success", "[zerolab]") {
+  const std::vector<std::string> run = {"compare", "--model", "tiny", "--ranks", "2", "-q"};
+  const auto compare = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    return zerolab(all);
+  };
+  const std::vector<std::string> bf16 = {"--precision", "bf16",
+                                         "--set",       "bf16.check_grad_overflow=false",
+                                         "--set",       "optimizer.params.lr=1e38",
+                                         "--steps"};
+  const auto steps = [&](const char* n, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = bf16;
+    all.push_back(n);
+    all.insert(all.end(), more.begin(), more.end());
+    return compare(all);
+  };
+  const Finished three = steps("3");
+  INFO(three.out << three.err);
+  CHECK(three.code == 1);
+  CHECK(contains(three.out, "CHECK FAILED: ddp's loss is not finite in step 2"));
+  CHECK_FALSE(contains(three.out, "Every stage has the bits"));
+  CHECK(contains(steps("3", {"--json"}).out, "\"ok\": false"));
+  std::vector<std::string> several = {"compare", "--model", "tiny", "--reproducible",
+                                      "--ranks", "1,2",     "-q"};
+  several.insert(several.end(), bf16.begin(), bf16.end());
+  several.push_back("3");
+  const Finished ranks = zerolab(several);
+  CHECK(ranks.code == 1);
+  CHECK(contains(ranks.out, "CHECK FAILED: ddp's loss is not finite"));
+  CHECK(compare({"--steps", "2", "--precision", "bf16"}).code == 0);  // the twin
+}
+
 }  // namespace cli

@@ -13,6 +13,7 @@
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/commands/compare.h"
+#include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/run/preflight.h"
 
 namespace zl::cli {
@@ -104,6 +105,8 @@ std::string verdict(const std::vector<RanksOutcome>& outcomes) {
     text = str("CHECK FAILED: there are ", all.size(),
                " hashes, so the bits depend on the stage or "
                "on the number of ranks.\n");
+  const std::string nonfinite = nonfinite_text(outcomes[0].comparison);
+  if (!nonfinite.empty()) text = "CHECK FAILED: " + nonfinite + "\n";
   for (const RanksOutcome& o : outcomes)
     for (const StageOutcome& s : o.comparison.stages)
       if (!s.out_of_memory && !s.predictions_exact())

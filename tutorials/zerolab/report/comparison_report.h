@@ -20,6 +20,8 @@ struct ComparisonReport {
   std::string timelines;                      // as StepTimeline::text(), of all stages
 };
 
+// That losses or weights are not finite, in a sentence about the first stage; "" if they are.
+std::string nonfinite_text(const Comparison& comparison);
 std::string comparison_text(const ComparisonReport& report, const Terminal& terminal);
 // Bars of what rank 0 keeps, holds at its peak and sends in a step, by stage; at most 80 columns.
 // The bars of a group are scaled to its largest. A letter is a memory use, or what is sent.

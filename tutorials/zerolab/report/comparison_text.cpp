@@ -164,7 +164,7 @@ std::string verdict(const Comparison& c) {
   if (c.ok())
     return "Every stage has the bits that it promises, and all memory and traffic is as predicted, "
            "to the byte.\n";
-  std::string wrong;
+  std::string wrong = nonfinite_text(c);
   for (const StageOutcome& s : c.stages) {
     if (s.out_of_memory) continue;
     if (c.bits_promised && !s.bitwise_equal && !blamed_elsewhere(s, c))
@@ -259,6 +259,19 @@ void memory_sections(Table& table, const Comparison& c) {
 }
 
 }  // namespace
+
+std::string nonfinite_text(const Comparison& c) {
+  for (const StageOutcome& s : c.stages) {
+    const int64_t step = s.out_of_memory ? 0 : s.first_nonfinite();
+    if (step > 0)
+      return str(name(s.stage),
+                 step > int64_t(s.steps.size()) ? " ends with weights that are not finite"
+                                                : str("'s loss is not finite in step ", step),
+                 ", and equal bits of such numbers prove nothing: try a smaller learning rate, or "
+                 "check the weights that it begins with. ");
+  }
+  return "";
+}
 
 std::string comparison_text(const ComparisonReport& report, const Terminal& terminal) {
   const Comparison& c = report.comparison;
