@@ -15,6 +15,7 @@
 #include "stages/checkpoint/agreement.h"
 #include "tensor/error.h"
 #include "tensor/io/file_lock.h"
+#include "tensor/io/pending_file.h"
 
 namespace zl {
 namespace fs = std::filesystem;
@@ -36,7 +37,7 @@ std::optional<int64_t> step_of(const std::string& name) {
 // Whether an interrupted save or removal left it.
 bool is_stale(const std::string& name) {
   return (name.starts_with(kStep) && name.find(".tmp-") != std::string::npos) ||
-         (name.starts_with("latest.") && name.ends_with(".tmp")) || name.starts_with(kTrash);
+         name.starts_with(kTrash);
 }
 
 std::string file_name(const fs::path& path) { return path.filename().string(); }
@@ -160,6 +161,7 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options) {
 CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t step)
     : CheckpointFolder(options) {
   std::error_code error;
+  remove_abandoned_files(options.folder, *options.files);
   std::vector<std::string> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(options.folder, error))
     if (is_stale(file_name(entry.path()))) stale.push_back(entry.path().string());

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,12 +22,6 @@ std::string resolved(const std::string& path) {
   if (!fs::is_symlink(path, error)) return path;
   const fs::path target = fs::canonical(path, error);
   return error ? path : target.string();
-}
-
-// A short name, because file names have at most 255 bytes.
-std::string temporary_beside(const std::string& path) {
-  static std::atomic<int> number{0};
-  return (fs::path(path).parent_path() / str(".zerolab-", getpid(), "-", number++)).string();
 }
 
 }  // namespace
