@@ -49,6 +49,12 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
   if (describe(m.optimizer) != describe(now.optimizer))
     notes.push_back(str("the checkpoint was saved with ", describe(m.optimizer),
                         "; this run goes on with ", describe(now.optimizer)));
+  for (const auto& [key, value] : update_settings(now)) {
+    const auto saved = m.saved_by.find(key);
+    if (saved != m.saved_by.end() && saved->second != value)
+      notes.push_back(str("the checkpoint was saved with ", key, " ", saved->second,
+                          "; this run goes on with ", value));
+  }
   if (m.seed != now.seed)
     notes.push_back(str("the checkpoint was saved with seed ", m.seed, "; this run has seed ",
                         now.seed, ", which changes no weights"));

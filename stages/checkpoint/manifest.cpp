@@ -1,5 +1,6 @@
 #include "stages/checkpoint/manifest.h"
 
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -191,6 +192,46 @@ std::string describe(const OptimizerConfig& o) {
   for (const std::string& glob : o.no_weight_decay)
     text += str(&glob == &o.no_weight_decay[0] ? " except " : " ", glob);
   return text;
+}
+
+namespace {
+
+std::string number(double x) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.begin(), text.end(), x).ptr};
+}
+
+std::string describe(const ScheduleConfig& s, double lr) {
+  const std::string warmup = str(" in ", s.warmup_num_steps, " steps (",
+                                 s.warmup_type == WarmupType::log ? "log" : "linear", ")");
+  if (s.kind == ScheduleKind::constant) return number(lr);
+  if (s.kind == ScheduleKind::warmup_cosine)
+    return str(number(lr * s.warmup_min_ratio), " to ", number(lr), warmup, ", by cosine to ",
+               number(lr * s.cos_min_ratio), " at step ", s.total_num_steps);
+  const bool decays = s.kind == ScheduleKind::warmup_decay;
+  return str(number(s.warmup_min_lr), " to ", number(s.warmup_max_lr), warmup,
+             decays ? str(", to 0 at step ", s.total_num_steps) : "");
+}
+
+}  // namespace
+
+std::map<std::string, std::string> update_settings(const EngineOptions& o) {
+  const LossScaleConfig& scale = o.loss_scale;
+  const Dtype sums = o.grad_accum_dtype.value_or(o.precision);
+  return {{"learning_rate", describe(o.schedule, o.optimizer.lr)},
+          {"gradient_clipping", number(o.gradient_clipping)},
+          {"precision", name(o.precision)},
+          {"grad_accum_dtype", name(sums)},
+          {"communication_data_type", name(o.communication_data_type.value_or(sums))},
+          {"reproducible", o.reproducible ? "true" : "false"},
+          {"check_grad_overflow", o.check_grad_overflow ? "true" : "false"},
+          {"loss_scale", scale.static_scale > 0 ? number(scale.static_scale)
+                         : o.precision != Dtype::f16
+                             ? "none"
+                             : str("dynamic, from 2^", scale.initial_scale_power, ", window ",
+                                   scale.window, ", hysteresis ", scale.hysteresis,
+                                   scale.consecutive_hysteresis ? " (consecutive)" : "",
+                                   ", at least ", number(scale.min_scale))}};
 }
 
 }  // namespace zl

@@ -10,6 +10,7 @@
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"
 #include "stages/checkpoint/checkpoint.h"
+#include "stages/options.h"
 
 namespace zl {
 
@@ -28,7 +29,7 @@ struct Manifest {
   std::map<std::string, std::string> model;  // "name", and Model::metadata()
   OptimizerConfig optimizer;
   std::map<std::string, ManifestFile> files;    // by name
-  std::map<std::string, std::string> saved_by;  // stage, ranks, …: for people, never compared
+  std::map<std::string, std::string> saved_by;  // stage, ranks, update_settings()
   int64_t bytes() const;                        // [B] of all data files
 };
 
@@ -39,5 +40,8 @@ Manifest parse_manifest(const std::string& path, const std::string& text);
 
 // "AdamW with betas 0.9 0.999, …"; the two texts differ where another state or update follows.
 std::string describe(const OptimizerConfig& optimizer);
+// The settings beside the optimizer's that decide the updates, for people: a manifest's saved_by
+// has them, and a resume names those that differ.
+std::map<std::string, std::string> update_settings(const EngineOptions& options);
 
 }  // namespace zl

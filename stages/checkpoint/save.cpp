@@ -48,11 +48,11 @@ Manifest manifest_of(const SavedRun& run, const RunPosition& position) {
                     .model = run.model.metadata(),
                     .optimizer = engine.optimizer,
                     .files = {},
-                    .saved_by = {{"stage", name(engine.stage)},
-                                 {"ranks", str(run.engine.stage().comm().size())},
-                                 {"accumulation", str(engine.accumulation)},
-                                 {"micro_batch", str(position.micro_batch)},
-                                 {"precision", name(engine.precision)}}};
+                    .saved_by = update_settings(engine)};
+  manifest.saved_by.insert({{"stage", name(engine.stage)},
+                            {"ranks", str(run.engine.stage().comm().size())},
+                            {"accumulation", str(engine.accumulation)},
+                            {"micro_batch", str(position.micro_batch)}});
   manifest.model["name"] = run.model.name();
   return manifest;
 }
@@ -81,12 +81,20 @@ std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& fil
       buffers.push_back(Tensor::empty(host, MemoryUse::workspace, {kCheckpointChunk}));
     return buffers;
   }
+  // One block, so that each save takes the pages of the one before: parts that are placed anew
+  // touch other pages of the pool's segments, and the process grows beyond what is counted.
+  std::vector<Tensor> shards;
+  int64_t n = 0, at = 0;
   for (const UnitState& u : stage.units())
     for (const StateFile& file : files) {
-      const Tensor shard = shard_of(stage, u, file);
-      buffers.push_back(Tensor::empty(host, MemoryUse::workspace, shard.shape()));
-      kernel::copy(shard, buffers.back());
+      shards.push_back(shard_of(stage, u, file));
+      n += shards.back().numel();
     }
+  const Tensor all = Tensor::empty(host, MemoryUse::workspace, {n});
+  for (const Tensor& shard : shards) {
+    buffers.push_back(all.slice(std::exchange(at, at + shard.numel()), shard.shape()));
+    kernel::copy(shard, buffers.back());
+  }
   return buffers;
 }
 

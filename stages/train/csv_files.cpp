@@ -33,4 +33,11 @@ void CsvFiles::add(const std::string& value, int64_t samples, double number) {
   file->begun = true;
 }
 
+std::vector<std::string> CsvFiles::paths() const {
+  std::vector<std::string> all;
+  for (const File& file : files_)
+    if (file.begun) all.push_back(file.file.path());
+  return all;
+}
+
 }  // namespace zl

@@ -19,6 +19,7 @@ class CsvFiles {
 
   // Appends a row, as MonitorFile::append().
   void add(const std::string& value, int64_t samples, double number);
+  std::vector<std::string> paths() const;
 
  private:
   struct File {

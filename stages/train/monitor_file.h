@@ -23,6 +23,7 @@ class MonitorFile {
   // The bytes are in the file when this returns. If the disk is full, the file ends with the bytes
   // before, and OutputError says how many `samples` the run had trained.
   void append(const std::string& bytes, int64_t samples);
+  const std::string& path() const { return path_; }
 
  private:
   std::string path_;

@@ -301,7 +301,7 @@ void add_model_flags(Flags& flags, RunOptions& options) {
   flags.value("--vocab-size", "V", "size of the vocabulary", count(options.vocab_size));
   flags.name("--init-from", "FILE",
              "safetensors, their index or folder, or llm.c's .bin: the\nweights to start from; "
-             "they give the sizes",
+             "they give the sizes. With --resume a checkpoint's weights win",
              options.init_from);
 }
 

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "nn/sampler.h"
 #include "stages/variants/shipped.h"
@@ -113,6 +114,7 @@ class TrainingRun {
         first_(first) {
     if (!options.quiet) progress_.emplace(standard_error(options.color), setup.spec.steps);
     reports_.emplace(setup, progress_ ? &*progress_ : nullptr, first);
+    if (outputs_.trace) outputs_.trace->require_new();  // a monitor may have taken a name
   }
 
   // Returns the exit code.
@@ -173,6 +175,8 @@ class TrainingRun {
     tell(str("resumed from ", loaded.folder, ": step ", loaded.position.step, " of ",
              setup_.spec.steps));
     for (const std::string& note : loaded.notes) tell("note: " + note);
+    if (!options_.init_from.empty())
+      tell("note: the weights are the checkpoint's, not those of --init-from");
   }
 
   void at_start(Trainer& training) {
@@ -236,18 +240,22 @@ class TrainingRun {
   // Prints the report first and then writes the page, so that neither is lost if another file could
   // not be written.
   int finish(const TrainingResult& result) {
-    const TrainReport report{
+    TrainReport report{
         setup_, result, sample_, outputs_.files(), resumed_, outputs_.checkpoints(), page_.file()};
+    if (outputs_.trace) report.more_files = outputs_.trace->written();
+    std::ranges::copy(reports_->files(), std::back_inserter(report.more_files));
     const std::string json = json_report(report);
     std::fputs((options_.json ? json : text_report(report)).c_str(), stdout);
     std::fflush(stdout);
+    const double scale = setup_.config.loss_scale.static_scale;
     if (outputs_.untrained())
       std::fprintf(
           stderr,
           "zerolab: all %lld steps were skipped because no gradient was finite, so nothing "
-          "was learned and no weights were saved; try a smaller learning rate, or check "
+          "was learned and no weights were saved; try %sa smaller learning rate, or check "
           "--init-from and the data\n",
-          (long long)outputs_.made());
+          (long long)outputs_.made(),
+          scale > 0 ? str("a smaller fp16.loss_scale than the fixed ", scale, ", ").c_str() : "");
     std::string problem_of_page;
     try {
       page_.write(json);
@@ -280,7 +288,7 @@ int train(TrainOptions options) {
   const RunSetup setup = set_up_run(options, kDefaultRanks, process);
   require_groups_used(options, {setup.spec.engine.stage});
   const StageKind stage = setup.spec.engine.stage;
-  const std::string note = first ? check_resume(options) : "";
+  const std::string note = first ? check_resume(options, setup.spec.steps) : "";
   require_memory(setup.spec, setup, {stage});
   TrainingRun run(options, setup, first);
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
@@ -330,6 +338,7 @@ A flag wins over --set, --set over the file, the file over the defaults: AdamW, 
 0.999, no weight decay, no clipping.
 Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
 such as 50us.
+The norm of a step, printed and in metrics.jsonl, is that of its gradient before clipping.
 --out DIR gets metrics.jsonl (one object per step), model.safetensors (names of Hugging Face's
 GPT-2), and report.html, a page that plays one step, with its data report.json. 'zerolab report DIR'
 makes the page again, also of a run that was killed.
@@ -345,7 +354,8 @@ Examples:
   zerolab train --init-from runs/a/model.safetensors --data notes.txt
   zerolab train --stage zero2 --ranks 2 --link-bandwidth 100MB/s --trace slow-link.json
 
-Exit codes: 0 fine, 1 all steps were skipped or no loss scale is small enough,
+Exit codes: 0 fine, 1 all steps were skipped (0 while a dynamic loss scale is being lowered) or
+            no loss scale is small enough,
             2 usage or configuration, 3 out of memory, 4 communication, 70 unforeseen,
             74 an output could not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
 

@@ -209,15 +209,19 @@ std::string text_report(const TrainReport& report) {
   if (sum.skipped > 0)
     text += row("skipped",
                 str(sum.skipped, " of ", made, " steps, because their gradient was not finite",
-                    last.loss_scale ? str("; loss scale ", *last.loss_scale, " in the last step")
-                                    : "; try a smaller learning rate"));
+                    !last.loss_scale ? "; try a smaller learning rate"
+                    : report.setup.config.loss_scale.static_scale > 0
+                        ? str("; try a smaller fp16.loss_scale than the fixed ", *last.loss_scale)
+                        : str("; loss scale ", *last.loss_scale, " in the last step")));
   text += row("speed", str(short_number(double(sum.tokens) / sum.seconds), " tokens/s, ",
                            milliseconds(sum.seconds / double(made)), " ms per step"));
   text += memory_text(report.result) + moves_text(report.result);
-  if (report.files.empty()) text += row("files", "none; --out DIR keeps metrics and weights");
-  for (const std::string& file : report.files)
-    text += row(&file == &report.files[0] ? "files" : "", printable(file));
-  if (!report.page.empty()) text += row("", printable(report.page));
+  std::vector<std::string> files = report.files;
+  if (!report.page.empty()) files.push_back(report.page);
+  files.insert(files.end(), report.more_files.begin(), report.more_files.end());
+  if (files.empty()) text += row("files", "none; --out DIR keeps metrics and weights");
+  for (const std::string& file : files)
+    text += row(&file == &files[0] ? "files" : "", printable(file));
   text += checkpoints_text(report);
   if (report.sample) text += sample_text(*report.sample);
   return text;
@@ -284,6 +288,7 @@ std::string json_report(const TrainReport& report) {
     return i < report.files.size() ? Json(report.files[i]) : Json(nullptr);
   };
   json["files"] = {{"metrics", file(0)}, {"weights", file(1)}};
+  if (!report.more_files.empty()) json["files"]["more"] = report.more_files;
   if (report.resumed)
     json["resumed_from"] = {{"folder", report.resumed->folder},
                             {"step", report.resumed->position.step}};

@@ -25,6 +25,7 @@ struct TrainReport {
   std::optional<LoadedCheckpoint> resumed;
   std::vector<CheckpointRecord> checkpoints;  // that were saved
   std::string page = {};                      // report.html; "" without --out
+  std::vector<std::string> more_files = {};   // of --trace, of monitors
 };
 
 // A run that had no step left to make.

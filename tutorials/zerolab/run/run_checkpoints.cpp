@@ -1,10 +1,15 @@
 #include "tutorials/zerolab/run/run_checkpoints.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/error.h"
 #include "tutorials/zerolab/cli/output_file.h"
+#include "tutorials/zerolab/run/run_folder.h"
 
 namespace zl::cli {
 namespace {
@@ -18,6 +23,42 @@ std::string parent_of(const std::string& path) {
   if (normal == "." || normal.filename() == "..") normal = fs::canonical(path, error);
   if (!normal.has_filename()) normal = normal.parent_path();  // "runs/a/"
   return normal.has_parent_path() ? normal.parent_path().string() : ".";
+}
+
+bool is_complete(const std::string& checkpoint) {
+  try {
+    read_manifest(checkpoint);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+// The last step of the run of train that ended in this folder, and left its weights; 0: none did.
+// While a run goes on, its report.json has no document.
+int64_t ended_at(const fs::path& out) {
+  std::error_code error;
+  if (!fs::exists(out / "model.safetensors", error)) return 0;
+  std::ifstream file(out / "report.json", std::ios::binary);
+  const auto report = nlohmann::json::parse(file, nullptr, false);
+  const nlohmann::json::json_pointer steps("/document/steps");
+  const bool ended = report.is_object() && report.contains(steps);
+  return ended && report[steps].is_number_integer() ? report[steps].get<int64_t>() : 0;
+}
+
+// Of a run in `out` that begins after step `first` and ends at `last`: it must not replace results
+// of later steps that it does not continue.
+void require_nothing_later(const std::string& out, int64_t first, int64_t last) {
+  const auto refuse = [&](bool there, const char* what, int64_t step) {
+    require_input(!there, out, " holds ", what, " of step ", step,
+                  ", but this run begins after step ", first, " and ends at ", last,
+                  "; resume from the newest checkpoint with more --steps, or give another --out");
+  };
+  for (const CheckpointPath& later : list_checkpoints(out))
+    refuse(later.step > first && is_complete(later.path), "a checkpoint", later.step);
+  refuse(ended_at(out) > first, "weights (model.safetensors)", ended_at(out));
+  const int64_t metrics = metrics_until((fs::path(out) / "metrics.jsonl").string(), INT64_MAX).last;
+  refuse(metrics > std::max(first, last), "metrics", metrics);
 }
 
 void require_flag(bool given, const char* flag, bool needed, const char* needs) {
@@ -66,19 +107,26 @@ bool resumes_in_place(const RunOptions& options) {
                     (is_checkpoint(*resume) && same_file(parent_of(*resume), options.out)));
 }
 
-std::string check_resume(const RunOptions& options) {
+std::string check_resume(const RunOptions& options, int64_t steps) {
   if (!options.checkpoint.resume) return "";
   const std::string& resume = *options.checkpoint.resume;
   const NewestCheckpoint newest = newest_checkpoint(resume);
-  if (!newest.path.empty() || !newest.rejected.empty()) return "";  // the run names broken ones
-  require_input(resumes_in_place(options), "--resume ", resume, ": no checkpoint is there");
+  if (newest.path.empty() && !newest.rejected.empty()) return "";  // the run names broken ones
   const std::string weights = (fs::path(options.out) / "model.safetensors").string();
   std::error_code error;
-  require_input(!fs::exists(weights, error), "--resume: ", options.out,
-                " holds the weights of a run (model.safetensors), but no checkpoint to go on from; "
-                "choose another --out, and --init-from ",
-                weights, " to start from these weights");
-  return str("no checkpoint is in ", resume, " yet, so training begins at the start");
+  if (newest.path.empty()) {
+    require_input(resumes_in_place(options), "--resume ", resume, ": no checkpoint is there");
+    require_input(
+        !fs::exists(weights, error), "--resume: ", options.out,
+        " holds the weights of a run (model.safetensors), but no checkpoint to go on from; "
+        "choose another --out, and --init-from ",
+        weights, " to start from these weights");
+  }
+  if (resumes_in_place(options))
+    require_nothing_later(options.out, newest.manifest.position.step, steps);
+  return newest.path.empty()
+             ? str("no checkpoint is in ", resume, " yet, so training begins at the start")
+             : "";
 }
 
 }  // namespace zl::cli

@@ -19,7 +19,8 @@ bool resumes_in_place(const RunOptions& options);
 
 // Throws InputError, before any time is spent, where there is no checkpoint and the run must not
 // begin at its start: --resume names another folder than --out, or --out holds the weights of a
-// run. Returns a note if the run begins at its start, or "".
-std::string check_resume(const RunOptions& options);
+// run; or where a run that ends at `steps` would replace results of later steps. Returns a note if
+// the run begins at its start, or "".
+std::string check_resume(const RunOptions& options, int64_t steps);
 
 }  // namespace zl::cli

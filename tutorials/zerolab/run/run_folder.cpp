@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -68,6 +69,19 @@ const std::vector<std::string>& RunFolder::names() {
   return all;
 }
 
+void require_apart(const std::string& what, const std::string& path, const std::string& out) {
+  std::error_code error;
+  const auto full = [&](const std::string& p) {
+    return fs::weakly_canonical(fs::absolute(p, error), error);
+  };
+  const fs::path inside = full(path).lexically_relative(full(out));
+  const std::string name = inside.empty() ? "" : inside.begin()->string();
+  const bool taken = std::ranges::count(RunFolder::names(), name) > 0 || name == "latest" ||
+                     name.starts_with("step-");
+  require_input(out.empty() || !taken, what, ": '", path, "' is a file of --out ", out,
+                " or in one; give another name");
+}
+
 std::string metrics_line(const StepRecord& record) {
   nlohmann::ordered_json line{{"step", record.step},           {"loss", record.loss},
                               {"grad_norm", record.grad_norm}, {"lr", record.lr},
@@ -105,23 +119,28 @@ Metrics::~Metrics() {
   if (bytes_ == 0) unlink(path_.c_str());
 }
 
-int64_t Metrics::keep_until(int64_t step) {
-  std::ifstream file(path_, std::ios::binary);
-  int64_t last = 0;
-  bytes_ = 0;
+MetricsLines metrics_until(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  MetricsLines lines;
   for (std::string line; std::getline(file, line) && !file.eof();) {  // at the end: a cut-off line
     if (!is_json(line)) break;
     const auto json = nlohmann::json::parse(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
     const int64_t of_line = json["step"];
-    if (of_line > step || of_line <= last) break;
-    last = of_line;
-    bytes_ += int64_t(line.size()) + 1;
+    if (of_line > step || of_line <= lines.last) break;
+    lines.last = of_line;
+    lines.bytes += int64_t(line.size()) + 1;
   }
+  return lines;
+}
+
+int64_t Metrics::keep_until(int64_t step) {
+  const MetricsLines lines = metrics_until(path_, step);
+  bytes_ = lines.bytes;
   if (ftruncate(file_, bytes_) != 0 || lseek(file_, bytes_, SEEK_SET) < 0)
     throw OutputError(
         str(path_, " cannot be shortened to step ", step, ": ", std::strerror(errno)));
-  return last;
+  return lines.last;
 }
 
 void Metrics::sync() {

@@ -34,9 +34,19 @@ class RunFolder {
   std::vector<std::string> created_;  // outermost first
 };
 
+// Throws InputError if `path`, which `what` names, is a file or folder that a run writes into
+// `out`, or is in one.
+void require_apart(const std::string& what, const std::string& path, const std::string& out);
+
 // One JSON object of one step: numbers that are read back as the same double, null for those that
 // are not finite, without a line end.
 std::string metrics_line(const StepRecord& record);
+
+// The lines of metrics.jsonl up to `step`, without what was cut off or damaged.
+struct MetricsLines {
+  int64_t last = 0, bytes = 0;  // the step of the last one, 0: none; [B] of all
+};
+MetricsLines metrics_until(const std::string& path, int64_t step);
 
 // metrics.jsonl: one line for each step.
 class Metrics {

@@ -1,11 +1,14 @@
 #include "tutorials/zerolab/run/run_reports.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string_view>
 
 #include "dist/trace/flight_recorder.h"
 #include "tensor/error.h"
 #include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/run/run_folder.h"
 
 namespace zl::cli {
 namespace {
@@ -46,6 +49,10 @@ RunReports::RunReports(const RunSetup& setup, Progress* progress, bool first)
       print("note: comms_logger.prof_ops: no collective of zerolab is called " + op);
   }
   if (!first_) return;
+  for (const auto& [key, monitor] :
+       {std::pair("csv_monitor", config_.csv_monitor), {"tensorboard", config_.tensorboard}})
+    if (monitor.enabled)
+      require_apart(key, monitor.output_path + "/" + monitor.job_name, spec_.checkpoint.folder);
   if (config_.tensorboard.enabled) tensorboard_.emplace(config_.tensorboard);
   if (!config_.csv_monitor.enabled) return;
   std::vector<std::string> values = {"lr", "train_loss"};
@@ -143,6 +150,11 @@ void RunReports::at_end(Trainer& training) {
 }
 
 void RunReports::finish() {
+  const auto list = [&](const auto& monitor) {
+    if (monitor) std::ranges::copy(monitor->paths(), std::back_inserter(files_));
+  };
+  list(csv_);
+  list(tensorboard_);
   if (!config_.comms_logger.enabled) return;
   std::vector<const CallTimes*> calls;
   for (const CallTimes& of_rank : calls_) calls.push_back(&of_rank);

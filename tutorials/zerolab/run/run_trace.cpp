@@ -23,18 +23,23 @@ RunTrace::RunTrace(const TraceFiles& files, const std::string& out, int ranks, b
   if (!writes) return;
   const auto open = [&](const char* flag, const std::string& path, auto& file) {
     if (path.empty()) return;
-    for (const std::string& name : RunFolder::names())
-      require_input(out.empty() || !same_file(path, (std::filesystem::path(out) / name).string()),
-                    flag, ": '", path, "' is a file of --out ", out, "; name another file");
-    require_input(!std::filesystem::exists(std::filesystem::symlink_status(path)), flag, ": '",
-                  path, "' exists; name another file, or remove that one");
     file.emplace(path, "", false);
   };
   require_input(
       files.timeline.empty() || files.memory.empty() || !same_file(files.timeline, files.memory),
       "--trace and --memory-snapshot name the same file; name two");
+  if (!files.timeline.empty()) require_apart("--trace", files.timeline, out);
+  if (!files.memory.empty()) require_apart("--memory-snapshot", files.memory, out);
+  require_new();
   open("--trace", files.timeline, timeline_);
   open("--memory-snapshot", files.memory, memory_);
+}
+
+void RunTrace::require_new() const {
+  for (const auto& [flag, path] :
+       {std::pair("--trace", files_.timeline), {"--memory-snapshot", files_.memory}})
+    require_input(!std::filesystem::exists(std::filesystem::symlink_status(path)), flag, ": '",
+                  path, "' exists; name another file, or remove that one");
 }
 
 void RunTrace::at_start(Trainer& training) {
@@ -75,6 +80,13 @@ void RunTrace::write(OutputFile& file, const std::vector<RankTrace>& ranks, Writ
   } catch (const OutputError& e) {
     if (problem_.empty()) problem_ = e.what();
   }
+}
+
+std::vector<std::string> RunTrace::written() const {
+  std::vector<std::string> all;
+  for (const std::string& path : {files_.timeline, files_.memory})
+    if (problem_.empty() && !path.empty()) all.push_back(path);
+  return all;
 }
 
 std::string RunTrace::summary() const {

@@ -26,6 +26,9 @@ class RunTrace {
   RunTrace(const RunTrace&) = delete;  // the ranks' listeners hold its address
   RunTrace& operator=(const RunTrace&) = delete;
 
+  // Throws InputError if a file exists, which another output may have made meanwhile.
+  void require_new() const;
+
   // To be called on each rank before the first step and after the last one. The files have the
   // steps and the evaluations between them.
   void at_start(Trainer& training);
@@ -33,6 +36,7 @@ class RunTrace {
 
   // Why a file could not be written; "" if all were.
   const std::string& problem() const { return problem_; }
+  std::vector<std::string> written() const;  // the files; none after a problem
   // "trace: run.json, for ui.perfetto.dev or chrome://tracing", and whether the files are cut. To
   // be called when all ranks have ended.
   std::string summary() const;
