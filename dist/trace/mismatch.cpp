@@ -133,8 +133,8 @@ std::string ended_text(int ended, const Flights& flights, int rank, const Call& 
     text += str(&call == &waits.front().first ? ", while " : " and ", ranks_text(ranks),
                 std::popcount(ranks) == 1 ? " waits" : " wait", " for it in ", describe(call));
   return text + str("; ", last_seen(ended, *flights[size_t(ended)], steady_nanoseconds()),
-                    ". Its own output may say why it ended; without an error there, it left a "
-                    "loop before the others did");
+                    ". Its own output may say why it ended; if it shows no error, the rank "
+                    "probably left a loop earlier than the others");
 }
 
 std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since) {

@@ -47,7 +47,7 @@ constexpr double kConversions = 8;  // to and from the types of communication an
 Allowed allowed(const TrainingSpec& spec) {
   const EngineOptions& o = spec.engine;
   constexpr double kRowsPerAddition = 512.0 / 4;
-  const double rows = double(spec.micro_batch * numel(spec.input_row)),
+  const double rows = double(spec.micro_batch * numel(spec.row_of_inputs())),
                in_fp32 = rows / kRowsPerAddition + spec.ranks,
                per_value = spec.device == DeviceKind::cuda ? 2 : 1,  // a matmul may add two parts
       absolute_roundings = 6 * per_value * double(o.accumulation) + kConversions;

@@ -67,7 +67,8 @@ int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dt
     case KernelId::attention: return attention_workspace(dims, dtype, false);
     case KernelId::attention_backward: return attention_workspace(dims, dtype, true);
     case KernelId::layer_norm_backward: return 2 * dims[1] * size;  // sums of dweight and dbias
-    case KernelId::sum_rows: return dims[1] * size;                 // the sums
+    case KernelId::sum_rows:
+      return dims[1] * size;  // the sums
     // The first row of each token, and the next one of each row.
     case KernelId::embedding_backward: return (dims[0] + dims[1]) * int64_t(sizeof(int32_t));
     default: return 0;

@@ -57,6 +57,7 @@ void for_kernels(bool tf32, int D, std::initializer_list<const void*> addresses,
 void load_attention_kernels(Dtype dtype, bool tf32) {
   for_float_type(dtype, [&]<class T>(T) {
     load_kernel(delta_kernel<pack_of<T>(), T>);
+    load_kernel(delta_kernel<1, T>);
     for_kernels<T>(tf32, 64, {}, []<class Kernels>(Kernels) { Kernels::load(); });
   });
 }

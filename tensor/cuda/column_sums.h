@@ -1,8 +1,9 @@
 // Sums over the rows of a matrix: gradients of biases and of the weights of layer norms.
 //
 // The rows are divided into parts_of_rows parts. In a block, each of 8 warps adds every eighth row
-// of a part; then the 8 sums are added in order. The same kernel adds the parts. So the order of
-// additions depends on the shape only, and packs do not change a bit.
+// of a part; then the 8 sums are added in order. A second launch of the same kernel, whose rows are
+// the sums of parts, adds the parts. So the order of additions depends on the shape only, and packs
+// do not change a bit.
 #pragma once
 
 #include "tensor/cuda/launch.h"
@@ -20,6 +21,7 @@ template <int kSums, int kPack, class F, class Source, class Sink>
 __global__ void column_sums_kernel(int64_t rows, int64_t columns, int64_t parts, Source source,
                                    Sink sink) {
   constexpr int kWarps = kThreads / kWarp, kColumns = kWarp * kPack;
+  static_assert(kPack <= kWarps);
   __shared__ F of_warp[kWarps][kSums][kPack][kWarp];
   const int warp = int(threadIdx.x) / kWarp;
   const int64_t part = blockIdx.x % parts, first = blockIdx.x / parts * kColumns,
@@ -35,7 +37,7 @@ __global__ void column_sums_kernel(int64_t rows, int64_t columns, int64_t parts,
 #pragma unroll
     for (int j = 0; j < kPack; ++j) of_warp[warp][s][j][lane()] = sums[s][j];
   __syncthreads();
-  const int j = int(threadIdx.x) / kWarp;  // kPack is at most the number of warps
+  const int j = warp;  // warp j now adds up column j of each pack
   const int64_t column = mine + j;
   if (j >= kPack || column >= columns) return;
   F total[kSums];

@@ -31,8 +31,8 @@ constexpr int kIdsPerThread = 4, kIds = kIdsPerThread * kThreads;  // that a blo
 constexpr int kColumnsPerThread = 4, kColumns = kColumnsPerThread * kThreads;  // of a block
 constexpr int kInFlight = 8;  // rows that a thread loads before it adds the first of them
 
-// Bit l of the result w: whether id 32 w + l from `begin` is `id`. All threads get the results,
-// and false if none is. All threads of the block must call it.
+// Sets bit l of matches[w] if ids[begin + 32 w + l] is `id`. Returns false if no id matches;
+// matches is then unchanged. All threads of the block must call it.
 __device__ bool find(const int32_t* ids, int64_t begin, int64_t end, int32_t id,
                      uint32_t (&matches)[kIds / kWarp]) {
   bool any = false;
@@ -53,7 +53,8 @@ __device__ bool find(const int32_t* ids, int64_t begin, int64_t end, int32_t id,
 
 // One block per row of dy and kColumns columns. The block of a token's first row sums all rows of
 // this token in their order, in the compute type, and adds the sum to the table once; the others
-// have nothing to do. Atomics would add in any order. Ids outside the table are ignored.
+// end when they find an earlier row. Atomics would add in any order. Each token reads all ids, from
+// cache: R times the number of different tokens. Ids outside the table are ignored.
 template <class T>
 __global__ void embedding_backward_kernel(Lookup<T> k, int64_t chunks) {
   using F = Compute<T>;

@@ -59,7 +59,8 @@ TEST_CASE("on the GPU GELU and its gradient are those of the CPU, far out too", 
 
 TEST_CASE("on the GPU a bias is added to each row and rows are summed as on the CPU", "[cuda]") {
   const Dtype dtype = any_type();
-  const int64_t rows = GENERATE(1, 7, 8, 9, 100), columns = GENERATE(1, 31, 32, 33, 70);
+  const int64_t rows = GENERATE(1, 7, 8, 9, 100),
+                columns = GENERATE(1, 31, 32, 33, 70, 264);  // also a second block of packs
   CAPTURE(name(dtype), rows, columns);
   const auto [cpu, gpu] = on_both([&](Side& s) {
     const Tensor x = s.of(random_values(rows * columns, 7), {rows, columns}, dtype),

@@ -175,7 +175,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)
 inline void __syncthreads() { zl::cuda_on_cpu::wait_for_block(); }
 inline void __syncwarp() { zl::cuda_on_cpu::exchange_in_warp(0, 0); }
 
-// Every thread writes the same value where it holds, between two barriers.
+// Threads with `mine` all write 1, so their order does not matter.
 inline int __syncthreads_or(int mine) {
   __shared__ int any;
   zl::cuda_on_cpu::wait_for_block();

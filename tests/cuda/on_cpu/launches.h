@@ -11,7 +11,7 @@ struct Launches {
   // Operands and results of products whose rows do not begin at multiples of 16 bytes. cuBLAS then
   // takes slower kernels (its guide, "Tensor Core Usage").
   int64_t unaligned_rows = 0;
-  // Sizes of at least 8 that are no multiples of 8, along which a matrix with such rows is stored:
+  // Sizes above 8 that are not multiples of 8, along which a matrix with such rows is stored:
   // cuBLAS then takes kernels that read single elements (seen on an H100).
   int64_t unaligned_sizes = 0;
   int64_t products = 0;       // by cuBLAS

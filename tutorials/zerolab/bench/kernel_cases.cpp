@@ -42,7 +42,7 @@ struct Operands {
 std::vector<int32_t> text_tokens(int64_t rows) {
   std::vector<int32_t> tokens;
   for (const std::string_view text = default_corpus(); std::ssize(tokens) < rows;)
-    tokens.push_back(text[tokens.size() % text.size()]);
+    tokens.push_back(static_cast<unsigned char>(text[tokens.size() % text.size()]));
   return tokens;
 }
 

@@ -159,8 +159,8 @@ std::string text(const Json& report) {
   std::string head =
       str("one rank", report["threads"] == 1 ? "" : str(" of ", report["threads"], " threads"),
           " on ", report["device_name"].get<std::string>(),
-          report["tf32"].get<bool>() ? ", fp32 matmuls in TF32" : "", "; B·T ", report["rows"],
-          ", median of ", report["samples"],
+          report["tf32"].get<bool>() ? ", fp32 matmuls and attention in TF32" : "", "; B·T ",
+          report["rows"], ", median of ", report["samples"],
           " samples\nlimits: ", giga(report["copy_bytes_per_second"]), " GB/s (copy)");
   for (const auto& [precision, rate] : report["operations_per_second"].items())
     head += str(", ", giga(rate), " GFLOP/s (",

@@ -151,9 +151,11 @@ std::string profile_text(const Json& profile, double operation_rate, bool on_gpu
       " each):\n\n", table.text(),
       on_gpu ? "\nGaps, in which the GPU waits for the host, are outside of kernels: "
              : "\nTape, events, ledger and checks are outside of kernels: ",
-      percent(outside["min"]), " to ", percent(outside["max"]),
-      " of a step, of which reading the clock for this table takes ",
-      percent(profile["clock_seconds_per_step"].get<double>() / seconds), ".\n",
+      percent(outside["min"]), " to ", percent(outside["max"]), " of a step",
+      on_gpu ? ""
+             : str(", of which reading the clock for this table takes ",
+                   percent(profile["clock_seconds_per_step"].get<double>() / seconds)),
+      ".\n",
       untimed > 0 ? str(untimed, " kernel calls are not timed and count as outside.\n") : "");
 }
 
@@ -197,8 +199,8 @@ std::string text(const Json& report) {
       with_commas(report["parameters"]), " parameters, ", report["precision"].get<std::string>(),
       "; B ", report["micro_batch"], " × A ", report["accumulation"], ", T ", report["window"],
       "; ", report["device_name"].get<std::string>(),
-      report["tf32"].get<bool>() ? ", fp32 matmuls in TF32" : "", "\nmedian of ", report["steps"],
-      " steps in ", report["rounds"], " rounds, after ", report["warm_up"],
+      report["tf32"].get<bool>() ? ", fp32 matmuls and attention in TF32" : "", "\nmedian of ",
+      report["steps"], " steps in ", report["rounds"], " rounds, after ", report["warm_up"],
       " in each; peak: ", digits(rate / 1e9, 4), " GFLOP/s of ",
       report["device"] != "cpu" ? "a GPU"
       : report["threads"] == 1  ? "a core"
