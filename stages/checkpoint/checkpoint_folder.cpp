@@ -8,21 +8,20 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "stages/checkpoint/agreement.h"
 #include "tensor/error.h"
 #include "tensor/io/file_lock.h"
 #include "tensor/io/pending_file.h"
+#include "tensor/io/small_file.h"
 
 namespace zl {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kStep = "step-", kTrash = ".trash-";
-constexpr int64_t kLargestManifest = 256 << 20;  // [B]
+constexpr size_t kLargestManifest = 256 << 20;  // [B]
 
 // The number in "step-00000100"; nothing for any other name.
 std::optional<int64_t> step_of(const std::string& name) {
@@ -96,19 +95,12 @@ bool is_checkpoint(const std::string& path) {
 
 Manifest read_manifest(const std::string& checkpoint) {
   const fs::path folder(checkpoint), path = folder / "checkpoint.json";
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  require_input(!error, path.string(), ": cannot be read: ", error.message());
-  require_input(int64_t(size) <= kLargestManifest, path.string(), ": has ", size,
-                " bytes, which is too much for a manifest");
-  std::ifstream file(path, std::ios::binary);
-  const std::string reason = file ? "" : std::strerror(errno);
-  require_input(bool(file), path.string(), ": cannot be read: ", reason);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  Manifest manifest = parse_manifest(path.string(), text);
+  Manifest manifest =
+      parse_manifest(path.string(), read_small_file(path.string(), {"manifest", kLargestManifest}));
   const auto step = step_of(file_name(folder.has_filename() ? folder : folder.parent_path()));
   require_input(!step || *step == manifest.position.step, path.string(), ": is of step ",
                 manifest.position.step, ", but the folder is named ", file_name(folder));
+  std::error_code error;
   for (const auto& [name, record] : manifest.files) {
     const auto bytes = fs::file_size(folder / name, error);
     require_input(!error, (folder / name).string(), ": cannot be read: ", error.message());

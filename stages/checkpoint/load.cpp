@@ -49,25 +49,14 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
   if (describe(m.optimizer) != describe(now.optimizer))
     notes.push_back(str("the checkpoint was saved with ", describe(m.optimizer),
                         "; this run goes on with ", describe(now.optimizer)));
-  for (const auto& [key, value] : update_settings(now)) {
-    const auto saved = m.saved_by.find(key);
-    if (saved != m.saved_by.end() && saved->second != value)
+  for (const auto& [key, value] : update_settings(now))
+    if (const auto saved = m.saved_by.find(key);
+        saved != m.saved_by.end() && saved->second != value)
       notes.push_back(str("the checkpoint was saved with ", key, " ", saved->second,
                           "; this run goes on with ", value));
-  }
   if (m.seed != now.seed)
     notes.push_back(str("the checkpoint was saved with seed ", m.seed, "; this run has seed ",
                         now.seed, ", which changes no weights"));
-  const bool scales = engine.state().scaler.has_value();
-  if (m.loss_scaler && !scales)
-    notes.push_back(str("the checkpoint has a loss scale of ", m.loss_scaler->scale,
-                        ", which this precision does not need"));
-  if (m.loss_scaler && scales && now.loss_scale.static_scale > 0 &&
-      now.loss_scale.static_scale != m.loss_scaler->scale)
-    notes.push_back(str("the checkpoint has a loss scale of ", m.loss_scaler->scale,
-                        "; this run goes on with its static one of ", now.loss_scale.static_scale));
-  if (!m.loss_scaler && scales)
-    notes.push_back("the checkpoint has no loss scale; this run begins with its own");
   return notes;
 }
 

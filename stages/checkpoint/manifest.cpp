@@ -1,6 +1,5 @@
 #include "stages/checkpoint/manifest.h"
 
-#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -197,41 +196,36 @@ std::string describe(const OptimizerConfig& o) {
 namespace {
 
 std::string number(double x) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.begin(), text.end(), x).ptr};
-}
-
-std::string describe(const ScheduleConfig& s, double lr) {
-  const std::string warmup = str(" in ", s.warmup_num_steps, " steps (",
-                                 s.warmup_type == WarmupType::log ? "log" : "linear", ")");
-  if (s.kind == ScheduleKind::constant) return number(lr);
-  if (s.kind == ScheduleKind::warmup_cosine)
-    return str(number(lr * s.warmup_min_ratio), " to ", number(lr), warmup, ", by cosine to ",
-               number(lr * s.cos_min_ratio), " at step ", s.total_num_steps);
-  const bool decays = s.kind == ScheduleKind::warmup_decay;
-  return str(number(s.warmup_min_lr), " to ", number(s.warmup_max_lr), warmup,
-             decays ? str(", to 0 at step ", s.total_num_steps) : "");
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, x).ptr};
 }
 
 }  // namespace
 
+std::string describe(const ScheduleConfig& s, double lr, const char* warmup) {
+  if (s.kind == ScheduleKind::constant) return number(lr);
+  const bool cosine = s.kind == ScheduleKind::warmup_cosine;
+  const std::string text = str(number(cosine ? lr * s.warmup_min_ratio : s.warmup_min_lr), " to ",
+                               number(cosine ? lr : s.warmup_max_lr), " in ", s.warmup_num_steps,
+                               " steps (", warmup, ")");
+  if (s.kind == ScheduleKind::warmup) return text;
+  return str(text, cosine ? ", by cosine to " : ", to ", number(cosine ? lr * s.cos_min_ratio : 0),
+             " at step ", s.total_num_steps);
+}
+
 std::map<std::string, std::string> update_settings(const EngineOptions& o) {
   const LossScaleConfig& scale = o.loss_scale;
-  const Dtype sums = o.grad_accum_dtype.value_or(o.precision);
-  return {{"learning_rate", describe(o.schedule, o.optimizer.lr)},
+  const char* warmup = o.schedule.warmup_type == WarmupType::log ? "log" : "linear";
+  return {{"learning_rate", describe(o.schedule, o.optimizer.lr, warmup)},
           {"gradient_clipping", number(o.gradient_clipping)},
           {"precision", name(o.precision)},
-          {"grad_accum_dtype", name(sums)},
-          {"communication_data_type", name(o.communication_data_type.value_or(sums))},
-          {"reproducible", o.reproducible ? "true" : "false"},
-          {"check_grad_overflow", o.check_grad_overflow ? "true" : "false"},
-          {"loss_scale", scale.static_scale > 0 ? number(scale.static_scale)
-                         : o.precision != Dtype::f16
-                             ? "none"
-                             : str("dynamic, from 2^", scale.initial_scale_power, ", window ",
-                                   scale.window, ", hysteresis ", scale.hysteresis,
-                                   scale.consecutive_hysteresis ? " (consecutive)" : "",
-                                   ", at least ", number(scale.min_scale))}};
+          {"grad_accum_dtype", name(o.grad_accum_dtype.value_or(o.precision))},
+          {"loss_scale",
+           scale.static_scale > 0 ? number(scale.static_scale)
+           : o.precision != Dtype::f16
+               ? "none"
+               : str("dynamic, from 2^", scale.initial_scale_power, ", window ", scale.window,
+                     ", hysteresis ", scale.hysteresis, ", at least ", number(scale.min_scale))}};
 }
 
 }  // namespace zl

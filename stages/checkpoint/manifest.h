@@ -40,6 +40,8 @@ Manifest parse_manifest(const std::string& path, const std::string& text);
 
 // "AdamW with betas 0.9 0.999, …"; the two texts differ where another state or update follows.
 std::string describe(const OptimizerConfig& optimizer);
+// "0.001", or "0 to 0.01 in 10 steps (log), to 0 at step 100", with `warmup` in the brackets.
+std::string describe(const ScheduleConfig& schedule, double lr, const char* warmup);
 // The settings beside the optimizer's that decide the updates, for people: a manifest's saved_by
 // has them, and a resume names those that differ.
 std::map<std::string, std::string> update_settings(const EngineOptions& options);

@@ -136,12 +136,14 @@ TEST_CASE("what may change at a resume is said", "[stages]") {
   other.engine.seed = 7;
   other.engine.precision = Dtype::f16;
   const std::vector<std::string> notes = resume(other, scratch.path("run")).notes;
-  REQUIRE(notes.size() == 3);
+  REQUIRE(notes.size() == 5);
   has(notes[0],
       "saved with AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1; this run goes on with "
       "AdamW, betas 0.9 0.95");
-  has(notes[1], "saved with seed 1337; this run has seed 7");
-  has(notes[2], "no loss scale");
+  has(notes[1], "saved with grad_accum_dtype f32; this run goes on with f16");
+  has(notes[2], "saved with loss_scale none; this run goes on with dynamic, from 2^16");
+  has(notes[3], "saved with precision f32; this run goes on with f16");
+  has(notes[4], "saved with seed 1337; this run has seed 7");
 }
 
 TEST_CASE("a static loss scale stays that of this run", "[stages]") {
@@ -152,7 +154,7 @@ TEST_CASE("a static loss scale stays that of this run", "[stages]") {
   spec.engine.loss_scale.static_scale = 64;
   spec.checkpoint.resume = scratch.path("run");
   spec.steps = 5;
-  has(resume(spec, scratch.path("run")).notes.at(0), "its static one of 64");
+  has(resume(spec, scratch.path("run")).notes.at(0), "this run goes on with 64");
   for (const StepRecord& step : run_training(spec).steps) CHECK(step.loss_scale == 64);
 }
 

@@ -7,6 +7,7 @@
 
 #include "nn/data/corpus.h"
 #include "nn/gpt.h"
+#include "stages/checkpoint/manifest.h"
 #include "stages/deepspeed/config.h"
 #include "stages/deepspeed/json_text.h"
 #include "stages/variants/variants.h"
@@ -85,29 +86,15 @@ void print_findings(const std::vector<ConfigFinding>& findings, const RunOptions
 
 // "lr 0 to 0.01 in 10 steps (WarmupLR)".
 std::string schedule_text(const ScheduleConfig& s, double lr) {
-  const bool cosine = s.kind == ScheduleKind::warmup_cosine;
   if (s.kind == ScheduleKind::constant) return str("lr ", lr, ", constant");
-  std::string text = str("lr ", cosine ? lr * s.warmup_min_ratio : s.warmup_min_lr, " to ",
-                         cosine ? lr : s.warmup_max_lr, " in ", s.warmup_num_steps, " steps");
-  if (s.kind == ScheduleKind::warmup) return text + " (WarmupLR)";
-  if (cosine)
-    return text + str(", then by cosine to ", lr * s.cos_min_ratio, " at step ", s.total_num_steps,
-                      " (WarmupCosineLR)");
-  return text + str(", then to 0 at step ", s.total_num_steps, " (WarmupDecayLR)");
+  const char* type = s.kind == ScheduleKind::warmup          ? "WarmupLR"
+                     : s.kind == ScheduleKind::warmup_cosine ? "WarmupCosineLR"
+                                                             : "WarmupDecayLR";
+  return "lr " + describe(s, lr, type);
 }
 
 std::string update_line(const Config& config) {
-  const OptimizerConfig& o = config.optimizer;
-  std::string text =
-      o.kind == OptimizerKind::adamw
-          ? str(o.decoupled ? "AdamW" : "Adam, decay added to the gradient", ", betas ", o.beta1,
-                " ", o.beta2, ", eps ", o.eps, o.bias_correction ? "" : ", no bias correction")
-          : str("SGD, momentum ", o.momentum, o.nesterov ? " (Nesterov)" : "",
-                o.dampening != 0 ? str(", dampening ", o.dampening) : "");
-  text += str(", decay ", o.weight_decay);
-  for (const std::string& glob : o.no_weight_decay)
-    text += str(&glob == &o.no_weight_decay[0] ? " except " : " ", glob);
-  return text + "; " + schedule_text(config.schedule, o.lr) +
+  return describe(config.optimizer) + "; " + schedule_text(config.schedule, config.optimizer.lr) +
          (config.gradient_clipping > 0
               ? str("; gradients clipped to norm ", config.gradient_clipping)
               : "; no clipping");
