@@ -22,7 +22,7 @@ class TensorboardFile {
 
   // Appends the scalar "Train/Samples/<value>" at x = samples, as fp32, as MonitorFile::append().
   void add(const std::string& value, int64_t samples, double number);
-  std::vector<std::string> paths() const { return {file_.path()}; }
+  const std::string& path() const { return file_.path(); }
 
  private:
   MonitorFile file_;

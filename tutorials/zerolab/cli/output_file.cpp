@@ -26,14 +26,15 @@ std::string resolved(const std::string& path) {
 
 }  // namespace
 
+// A relative path that does not exist stays relative in weakly_canonical.
+fs::path resolved_path(const std::string& path) {
+  std::error_code error;
+  return fs::weakly_canonical(fs::absolute(path, error), error);
+}
+
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code error;
-  if (fs::equivalent(a, b, error)) return true;
-  // A relative path that does not exist stays relative in weakly_canonical.
-  const auto full = [&](const std::string& path) {
-    return fs::weakly_canonical(fs::absolute(path, error), error);
-  };
-  return full(a) == full(b);
+  return fs::equivalent(a, b, error) || resolved_path(a) == resolved_path(b);
 }
 
 void require_output_file(const std::string& path, const std::string& in, bool force) {

@@ -1,6 +1,7 @@
 // A file that a command is about to write.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -9,6 +10,9 @@ namespace zl::cli {
 // Throws InputError if `path` is a folder, a device or a pipe, is the file `in` under any name (""
 // if there is none), or exists and `force` is not given. So nothing is replaced by accident.
 void require_output_file(const std::string& path, const std::string& in, bool force);
+
+// The absolute path without links, also of what does not exist yet.
+std::filesystem::path resolved_path(const std::string& path);
 
 // The same file, under whatever names, also if it does not exist yet.
 bool same_file(const std::string& a, const std::string& b);

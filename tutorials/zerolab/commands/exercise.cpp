@@ -3,15 +3,13 @@
 #include "tutorials/zerolab/commands/exercise.h"
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tensor/io/small_file.h"
 #include "tutorials/exercises/grader/build.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/json_output.h"
@@ -185,10 +183,7 @@ std::string hints_file(const Exercise& exercise) {
 }
 
 std::string text_of_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  require_input(in.is_open() && !in.bad(), "'", path, "' cannot be read: ", std::strerror(errno));
-  return text;
+  return read_small_file(path, {"exercise", 1 << 20});
 }
 
 void add_exercise(CLI::App& app, Invocation& invocation) {

@@ -2,9 +2,8 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/run_page.h"
 
@@ -28,9 +27,7 @@ std::string read_report(const std::string& folder) {
   require_input(fs::is_regular_file(path, error), "'", path, "' is ",
                 fs::is_directory(path, error) ? "a folder" : "a device or a pipe",
                 "; it should be the file that compare, train and plan write with --out DIR");
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  require_input(bool(file), "'", path, "' cannot be read");
+  const std::string text = read_small_file(path, {"report", 1 << 30});
   return continued_report(text, path, metrics_lines(folder));
 }
 

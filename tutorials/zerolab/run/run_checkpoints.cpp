@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/error.h"
+#include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/run/run_folder.h"
 
@@ -15,6 +16,8 @@ namespace zl::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kLargestReport = 1 << 30;  // [B]
 
 // "runs/a" for "runs/a/step-00000100", and "." for "step-00000100".
 std::string parent_of(const std::string& path) {
@@ -25,25 +28,17 @@ std::string parent_of(const std::string& path) {
   return normal.has_parent_path() ? normal.parent_path().string() : ".";
 }
 
-bool is_complete(const std::string& checkpoint) {
-  try {
-    read_manifest(checkpoint);
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
 // The last step of the run of train that ended in this folder, and left its weights; 0: none did.
 // While a run goes on, its report.json has no document.
 int64_t ended_at(const fs::path& out) {
   std::error_code error;
-  if (!fs::exists(out / "model.safetensors", error)) return 0;
-  std::ifstream file(out / "report.json", std::ios::binary);
-  const auto report = nlohmann::json::parse(file, nullptr, false);
+  const fs::path path = out / "report.json";
+  if (!fs::exists(out / "model.safetensors", error) || !fs::exists(path, error)) return 0;
+  const std::string text = read_small_file(path.string(), {"report", kLargestReport});
+  const auto report = is_json(text) ? nlohmann::json::parse(text) : nlohmann::json();
   const nlohmann::json::json_pointer steps("/document/steps");
-  const bool ended = report.is_object() && report.contains(steps);
-  return ended && report[steps].is_number_integer() ? report[steps].get<int64_t>() : 0;
+  const bool ended = report.contains(steps) && report[steps].is_number_integer();
+  return ended ? report[steps].get<int64_t>() : 0;
 }
 
 // Of a run in `out` that begins after step `first` and ends at `last`: it must not replace results
@@ -54,9 +49,9 @@ void require_nothing_later(const std::string& out, int64_t first, int64_t last) 
                   ", but this run begins after step ", first, " and ends at ", last,
                   "; resume from the newest checkpoint with more --steps, or give another --out");
   };
-  for (const CheckpointPath& later : list_checkpoints(out))
-    refuse(later.step > first && is_complete(later.path), "a checkpoint", later.step);
-  refuse(ended_at(out) > first, "weights (model.safetensors)", ended_at(out));
+  const int64_t saved = newest_checkpoint(out).manifest.position.step, ended = ended_at(out);
+  refuse(saved > first, "a checkpoint", saved);
+  refuse(ended > first, "weights (model.safetensors)", ended);
   const int64_t metrics = metrics_until((fs::path(out) / "metrics.jsonl").string(), INT64_MAX).last;
   refuse(metrics > std::max(first, last), "metrics", metrics);
 }
@@ -113,20 +108,14 @@ std::string check_resume(const RunOptions& options, int64_t steps) {
   const NewestCheckpoint newest = newest_checkpoint(resume);
   if (newest.path.empty() && !newest.rejected.empty()) return "";  // the run names broken ones
   const std::string weights = (fs::path(options.out) / "model.safetensors").string();
-  std::error_code error;
-  if (newest.path.empty()) {
-    require_input(resumes_in_place(options), "--resume ", resume, ": no checkpoint is there");
-    require_input(
-        !fs::exists(weights, error), "--resume: ", options.out,
-        " holds the weights of a run (model.safetensors), but no checkpoint to go on from; "
-        "choose another --out, and --init-from ",
-        weights, " to start from these weights");
-  }
-  if (resumes_in_place(options))
-    require_nothing_later(options.out, newest.manifest.position.step, steps);
-  return newest.path.empty()
-             ? str("no checkpoint is in ", resume, " yet, so training begins at the start")
-             : "";
+  const bool none = newest.path.empty(), in_place = resumes_in_place(options);
+  require_input(!none || in_place, "--resume ", resume, ": no checkpoint is there");
+  require_input(!none || !fs::exists(weights), "--resume: ", options.out,
+                " holds the weights of a run (model.safetensors), but no checkpoint to go on from; "
+                "choose another --out, and --init-from ",
+                weights, " to start from these weights");
+  if (in_place) require_nothing_later(options.out, newest.manifest.position.step, steps);
+  return none ? str("no checkpoint is in ", resume, " yet, so training begins at the start") : "";
 }
 
 }  // namespace zl::cli

@@ -15,6 +15,7 @@
 #include "tensor/io/file_lock.h"
 #include "tensor/io/json_check.h"
 #include "tensor/io/pending_file.h"
+#include "tutorials/zerolab/cli/output_file.h"
 
 namespace zl::cli {
 namespace fs = std::filesystem;
@@ -70,15 +71,12 @@ const std::vector<std::string>& RunFolder::names() {
 }
 
 void require_apart(const std::string& what, const std::string& path, const std::string& out) {
-  std::error_code error;
-  const auto full = [&](const std::string& p) {
-    return fs::weakly_canonical(fs::absolute(p, error), error);
-  };
-  const fs::path inside = full(path).lexically_relative(full(out));
+  if (path.empty() || out.empty()) return;
+  const fs::path inside = resolved_path(path).lexically_relative(resolved_path(out));
   const std::string name = inside.empty() ? "" : inside.begin()->string();
   const bool taken = std::ranges::count(RunFolder::names(), name) > 0 || name == "latest" ||
                      name.starts_with("step-");
-  require_input(out.empty() || !taken, what, ": '", path, "' is a file of --out ", out,
+  require_input(!taken, what, ": '", path, "' is a file of --out ", out,
                 " or in one; give another name");
 }
 

@@ -1,8 +1,6 @@
 #include "tutorials/zerolab/run/run_reports.h"
 
-#include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <string_view>
 
 #include "dist/trace/flight_recorder.h"
@@ -149,12 +147,14 @@ void RunReports::at_end(Trainer& training) {
   for (const std::string& bytes : all) calls_.push_back(decode_call_times(bytes));
 }
 
+std::vector<std::string> RunReports::files() const {
+  std::vector<std::string> all;
+  if (csv_) all = csv_->paths();
+  if (tensorboard_) all.push_back(tensorboard_->path());
+  return all;
+}
+
 void RunReports::finish() {
-  const auto list = [&](const auto& monitor) {
-    if (monitor) std::ranges::copy(monitor->paths(), std::back_inserter(files_));
-  };
-  list(csv_);
-  list(tensorboard_);
   if (!config_.comms_logger.enabled) return;
   std::vector<const CallTimes*> calls;
   for (const CallTimes& of_rank : calls_) calls.push_back(&of_rank);

@@ -36,7 +36,7 @@ class RunReports {
   // The first file that could not be written to the end, in a sentence; "" if all were. A full disk
   // ends the file but not the run.
   const std::string& problem() const { return problem_; }
-  std::vector<std::string> files() const { return files_; }  // of the monitors, after finish()
+  std::vector<std::string> files() const;  // of the monitors, after the last step
 
  private:
   // Of one rank; used by its thread only until all have ended.
@@ -57,7 +57,6 @@ class RunReports {
   std::vector<CallTimes> calls_;  // of all ranks, in the process of rank 0, after the last step
   std::optional<CsvFiles> csv_;
   std::optional<TensorboardFile> tensorboard_;
-  std::vector<std::string> files_;
   std::string problem_;
   Trainer* rank0_ = nullptr;
   int64_t skipped_ = 0;

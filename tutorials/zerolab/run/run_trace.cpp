@@ -21,18 +21,14 @@ RunTrace::RunTrace(const TraceFiles& files, const std::string& out, int ranks, b
     : files_(files) {
   ranks_.assign(size_t(ranks), TraceRecorder(0));
   if (!writes) return;
-  const auto open = [&](const char* flag, const std::string& path, auto& file) {
-    if (path.empty()) return;
-    file.emplace(path, "", false);
-  };
   require_input(
       files.timeline.empty() || files.memory.empty() || !same_file(files.timeline, files.memory),
       "--trace and --memory-snapshot name the same file; name two");
-  if (!files.timeline.empty()) require_apart("--trace", files.timeline, out);
-  if (!files.memory.empty()) require_apart("--memory-snapshot", files.memory, out);
+  require_apart("--trace", files.timeline, out);
+  require_apart("--memory-snapshot", files.memory, out);
   require_new();
-  open("--trace", files.timeline, timeline_);
-  open("--memory-snapshot", files.memory, memory_);
+  if (!files.timeline.empty()) timeline_.emplace(files.timeline, "", false);
+  if (!files.memory.empty()) memory_.emplace(files.memory, "", false);
 }
 
 void RunTrace::require_new() const {
