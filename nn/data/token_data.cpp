@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -20,14 +19,14 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 1024;  // 256 int32
 constexpr int32_t kTokensMagic = 20240520;
-constexpr int64_t kSample = 65536;  // [B] at the begin of a file that tell what it is
+constexpr int64_t kSample = 65536;  // [B] at the start of a file, which tell what it is
 
 int32_t little_endian_int32(const uint8_t* b) {
   return int32_t(uint32_t(b[0]) | uint32_t(b[1]) << 8 | uint32_t(b[2]) << 16 |
                  uint32_t(b[3]) << 24);
 }
 
-// Refuses a text file with zero bytes, or with the mark of UTF-16 at its begin.
+// Refuses a text file with zero bytes, or with the mark of UTF-16 at its start.
 void refuse_binary(const std::string& name, std::span<const uint8_t> begin) {
   const bool marked = begin.size() >= 2 && ((begin[0] == 0xff && begin[1] == 0xfe) ||
                                             (begin[0] == 0xfe && begin[1] == 0xff));
@@ -48,7 +47,7 @@ void refuse_wide_tokens(const std::string& name, std::span<const uint8_t> begin)
   const bool wide = std::min(largest[0], largest[1]) < 16 && std::max(largest[0], largest[1]) >= 16;
   require_input(begin.size() < 64 || !wide, "'", name,
                 "' seems to hold tokens of 4 or 8 bytes: of ", begin.size() / 2,
-                " uint16 at its begin every second is below 16. A .bin file holds "
+                " uint16 at its start every second one is below 16. A .bin file holds "
                 "uint16; in Python array.astype(\"uint16\").tofile(\"tokens.bin\") writes them");
 }
 

@@ -72,8 +72,8 @@ constexpr std::string_view kNoEffect =
     "_attn_implementation_autoset is_decoder cross_attention_hidden_size summary_type "
     "summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout "
     "summary_last_dropout predict_special_tokens n_special num_labels _num_labels id2label "
-    "label2id "
-    "problem_type finetuning_task task_specific_params tokenizer_class prefix bos_token_id "
+    "label2id problem_type finetuning_task task_specific_params tokenizer_class prefix "
+    "bos_token_id "
     "eos_token_id pad_token_id sep_token_id decoder_start_token_id max_length min_length do_sample "
     "early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p "
     "repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
@@ -83,13 +83,6 @@ constexpr std::string_view kNoEffect =
 
 bool has_word(std::string_view words, std::string_view word) {
   return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
-}
-
-int64_t whole_number(const json& value, const std::string& what) {
-  const bool counts = value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
-                      value.get<uint64_t>() <= uint64_t(INT64_MAX);
-  require_input(counts, what, "; expected a whole number from 1");
-  return value.get<int64_t>();
 }
 
 WeightMap weight_map_of(const std::string& index, const json& content) {
@@ -171,8 +164,6 @@ std::deque<SafetensorsFile> open_shards(const std::string& index) {
 
 HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptConfig& weights) {
   HuggingFaceConfig config;
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return config;
   const json content = read_json(path, "model configuration");
   require_input(content.is_object(), "'", path, "' is a JSON ", content.type_name(),
                 "; expected an object");
@@ -185,13 +176,15 @@ HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptCon
     const auto function = std::ranges::find(kFunctions, key, &Function::key);
     if (size != std::end(kSizes)) {
       if (value.is_null() && key == "n_inner") continue;
-      const int64_t n = whole_number(value, what);
+      require_input(value.is_number_unsigned() && value >= 1 && value <= uint64_t(INT64_MAX), what,
+                    "; expected a whole number from 1");
+      const int64_t n = value;
       const bool heads = size->member == &GptConfig::heads;  // which the weights do not show
       const int64_t expected =
           heads ? config.heads.value_or(n) : weights.*size->member * size->times;
       require_input(n == expected, what, ", but ",
                     heads ? "another key says " : "the weights have ", expected,
-                    "; the two are not of one model");
+                    "; they are not of the same model");
       if (heads) config.heads = n;
     } else if (function != std::end(kFunctions)) {
       require_input(has_word(function->honoured, text), what, ", which changes the model; only ",
@@ -210,7 +203,7 @@ HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptCon
                                "transformers"));
   if (!unknown.empty())
     config.notes.push_back(
-        str(path, ": ", unknown, ": no key of GPT-2; it is ignored, as by transformers"));
+        str(path, ": ", unknown, ": no key of GPT-2, so ignored, as in transformers"));
   return config;
 }
 

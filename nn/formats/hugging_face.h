@@ -28,9 +28,9 @@ struct HuggingFaceConfig {
 };
 
 // `weights`: the sizes that the weights show, which are all but the heads. Every key of GPT-2 is
-// honoured, or known to change nothing, or else the value is refused. Empty if there is no such
-// file. Throws InputError if it is not valid JSON, if a value has a wrong type, contradicts the
-// weights or gives another model than Gpt.
+// honoured, or known to change nothing, or else the value is refused. Throws InputError if the file
+// cannot be read or is not valid JSON, or if a value has a wrong type, contradicts the weights or
+// gives another model than Gpt.
 HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptConfig& weights);
 
 }  // namespace zl

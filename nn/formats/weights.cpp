@@ -235,8 +235,7 @@ WeightsInfo info_of(const WeightFiles& from, const Tensors& tensors) {
   }
   std::set<std::string> types;
   for (const auto& [name, tensor] : tensors) types.insert(tensor.entry->dtype);
-  info.types.clear();
-  for (const std::string& type : types) info.types += (info.types.empty() ? "" : ", ") + type;
+  info.types = listed({types.begin(), types.end()});
   return info;
 }
 

@@ -76,12 +76,10 @@ bool promise_the_same(StageKind a, StageKind b, const TrainingSpec& spec) {
 
 // The listed stages and their references, in stage order.
 std::vector<StageKind> to_run(std::vector<StageKind> stages, const TrainingSpec& spec) {
-  const auto sharded = [](StageKind stage) {
-    return shards_gradient(stage) && promises_bits(stage);
-  };
-  if (orders_differ(spec) && std::ranges::any_of(stages, sharded)) {
-    const auto other = [&](StageKind stage) { return stage != StageKind::zero2 && sharded(stage); };
-    if (std::ranges::none_of(stages, other)) stages.push_back(StageKind::zero3);
+  const auto sharded = std::ranges::count_if(
+      stages, [](StageKind stage) { return shards_gradient(stage) && promises_bits(stage); });
+  if (orders_differ(spec) && sharded > 0) {
+    if (sharded == std::ranges::count(stages, StageKind::zero2)) stages.push_back(StageKind::zero3);
     stages.push_back(StageKind::zero2);
   }
   stages.push_back(StageKind::ddp);

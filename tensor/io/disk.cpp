@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tensor/error.h"
+#include "tensor/io/pending_file.h"
 
 namespace zl {
 namespace {
@@ -134,11 +135,9 @@ class File {
     if (file_ >= 0) return true;
     const auto unknown = [] { return errno == EINVAL || errno == EOPNOTSUPP || errno == EISDIR; };
     if (!unknown()) fail("no file can be made for offloaded state", errno, "");
-    static std::atomic<int> number{0};
     std::string path;
     do {
-      path = (std::filesystem::path(folder_) / str(".zerolab-swap.", ::getpid(), ".", number++))
-                 .string();
+      path = temporary_beside(folder_ + "/swap");
       file_ = calls_.open(path, O_CREAT | O_EXCL | O_RDWR | direct);
     } while (file_ < 0 && (errno == EEXIST || errno == EINTR));
     const int error = errno;

@@ -12,15 +12,13 @@ namespace {
 using std::literals::operator""sv;
 
 constexpr char kUnpack[] = "unpack it first",
-               kColumns[] = "write the text of its documents into a text file",
                kNumbers[] =
                    "tokens are read as uint16 without a header, from a name that ends in "
                    ".bin: in Python array.astype(\"uint16\").tofile(\"tokens.bin\")",
-               kMedia[] = "write the text in it into a text file",
+               kText[] = "write the text in it into a text file",
                kWeights[] =
                    "it holds weights: only safetensors and llm.c's format are read, with "
                    "--init-from",
-               kEncoding[] = "convert it, such as with iconv -f UTF-16 -t UTF-8",
                kPage[] =
                    "download the file itself, on a hub with the link that has /resolve/ and "
                    "not /blob/";
@@ -42,23 +40,21 @@ constexpr Signature kSignatures[] = {
     {"Rar!\x1a\x07"sv, {"a RAR archive", kUnpack}},
     {"PK\3\4"sv, {"a zip archive", kUnpack}},
     {"ustar"sv, {"a tar archive", kUnpack}, 257},
-    {"PAR1\x15"sv, {"a Parquet file", kColumns}},
-    {"ARROW1\0\0"sv, {"an Arrow file", kColumns}},
-    {"\xff\xff\xff\xff\x10\0\0\0"sv, {"an Arrow stream", kColumns}},
-    {"SQLite format 3\0"sv, {"an SQLite database", kColumns}},
+    {"PAR1\x15"sv, {"a Parquet file", kText}},
+    {"ARROW1\0\0"sv, {"an Arrow file", kText}},
+    {"\xff\xff\xff\xff\x10\0\0\0"sv, {"an Arrow stream", kText}},
+    {"SQLite format 3\0"sv, {"an SQLite database", kText}},
     {"\x93NUMPY"sv, {"a NumPy array", kNumbers}},
     {"\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", kNumbers}},
-    {"MMIDIDX\0"sv, {"an index of Megatron's", "name the .bin file beside it"}},
-    {"GGUF\2\0\0\0"sv, {"a GGUF file", kWeights}},
     {"GGUF\3\0\0\0"sv, {"a GGUF file", kWeights}},
-    {"%PDF-"sv, {"a PDF", kMedia}},
-    {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"a document of Microsoft Office", kMedia}},
-    {"\x89PNG\r\n"sv, {"a PNG image", kMedia}},
-    {"\xff\xd8\xff"sv, {"a JPEG image", kMedia}},
-    {"GIF89a"sv, {"a GIF image", kMedia}},
-    {"WEBPVP8"sv, {"a WebP image", kMedia}, 8},
-    {"WAVEfmt "sv, {"a WAVE sound", kMedia}, 8},
-    {"\x7f\x45LF"sv, {"a program", kMedia}},
+    {"%PDF-"sv, {"a PDF", kText}},
+    {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"a document of Microsoft Office", kText}},
+    {"\x89PNG\r\n"sv, {"a PNG image", kText}},
+    {"\xff\xd8\xff"sv, {"a JPEG image", kText}},
+    {"GIF89a"sv, {"a GIF image", kText}},
+    {"WEBPVP8"sv, {"a WebP image", kText}, 8},
+    {"WAVEfmt "sv, {"a WAVE sound", kText}, 8},
+    {"\x7f\x45LF"sv, {"a program", kText}},
     {"\xc6\xd7\x34\1"sv, {kLlmcModel, kWeights}},
     {"\xc7\xd7\x34\1"sv, {"a debug state of llm.c", "name a file that dev/data of llm.c writes"}},
     {"\xc8\xd7\x34\1"sv, {"a tokenizer of llm.c", "name a file that dev/data of llm.c writes"}},

@@ -36,10 +36,9 @@ std::string difference(const std::string& where, const Json& stored, const Json&
     for (const auto& [key, value] : stored.items()) {
       if (is_time(key)) continue;
       if (!now.contains(key)) return before + key + " is in the baseline only";
-      const bool lists = value.is_array() && now[key].is_array();
-      const std::string there = lists ? where : before + key;
-      if (!lists) {
-        if (const std::string text = difference(there, value, now[key]); !text.empty()) return text;
+      if (!value.is_array() || !now[key].is_array()) {
+        const std::string text = difference(before + key, value, now[key]);
+        if (!text.empty()) return text;
         continue;
       }
       if (value.size() != now[key].size())
