@@ -42,23 +42,18 @@ constexpr struct Size {
 // Keys that transformers' GPT2Model and PreTrainedConfig compute with, and the JSON values that
 // give our model. The five names of GELU are one function in different orders of rounding.
 constexpr struct Function {
-  std::string_view key, honoured;
+  std::string_view keys, honoured;
 } kFunctions[] = {
     {"model_type", R"("gpt2")"},
     {"architectures", R"(null [] ["GPT2LMHeadModel"] ["GPT2Model"] ["GPT2DoubleHeadsModel"])"},
     {"activation_function",
      R"("gelu_new" "gelu_fast" "gelu_accurate" "gelu_pytorch_tanh" "gelu_python_tanh")"},
     {"layer_norm_epsilon", "1e-05"},
-    {"scale_attn_weights", "true"},
-    {"scale_attn_by_inverse_layer_idx", "false"},
+    {"scale_attn_weights tie_word_embeddings", "true"},
+    {"scale_attn_by_inverse_layer_idx add_cross_attention is_encoder_decoder", "false"},
     {"reorder_and_upcast_attn", "false true"},  // another order of rounding
-    {"add_cross_attention", "false"},
-    {"is_encoder_decoder", "false"},
-    {"tie_word_embeddings", "true"},
-    {"pruned_heads", "null {}"},
-    {"per_layer_config", "null {}"},
     {"quantization_config", "null"},
-    {"auto_map", "null {}"}};  // code of the model's own
+    {"pruned_heads per_layer_config auto_map", "null {}"}};  // the last: code of the model's own
 
 constexpr std::string_view kDropout = "resid_pdrop embd_pdrop attn_pdrop";
 
@@ -172,8 +167,9 @@ HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptCon
     const std::string text = value.dump(),
                       what = str("'", path, "': ", key, " is ",
                                  text.size() < 80 ? text : str("a long JSON ", value.type_name()));
-    const auto size = std::ranges::find_if(kSizes, [&](auto& s) { return has_word(s.keys, key); });
-    const auto function = std::ranges::find(kFunctions, key, &Function::key);
+    const auto has_key = [&](const auto& row) { return has_word(row.keys, key); };
+    const auto size = std::ranges::find_if(kSizes, has_key);
+    const auto function = std::ranges::find_if(kFunctions, has_key);
     if (size != std::end(kSizes)) {
       if (value.is_null() && key == "n_inner") continue;
       require_input(value.is_number_unsigned() && value >= 1 && value <= uint64_t(INT64_MAX), what,

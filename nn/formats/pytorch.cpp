@@ -19,12 +19,6 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// torch.save writes a zip archive; before PyTorch 1.6 it wrote pickles of protocol 2.
-bool saved_by_pytorch(const std::string& path) {
-  const std::string_view is = recognise_file_at(path).is;
-  return is == "a zip archive" || is == "a pickle of Python";
-}
-
 // nanoGPT stores linear weights as (out, in) and may have no biases, which are zeros then.
 constexpr char kConvert[] = R"(
   ck = torch.load(path, map_location="cpu", weights_only=True)
@@ -77,7 +71,9 @@ void refuse_pytorch_file(const std::string& path) {
   if (!fs::is_regular_file(path, ignored)) return;
   if (is_deepspeed_file(path))
     refuse_deepspeed_checkpoint(fs::absolute(path).parent_path().string());
-  require_input(!saved_by_pytorch(path), "'", path,
+  // torch.save writes a zip archive; before PyTorch 1.6 it wrote pickles of protocol 2.
+  const std::string_view is = recognise_file_at(path).is;
+  require_input(is != "a zip archive" && is != "a pickle of Python", "'", path,
                 "' is a file of PyTorch, which is not read here. If it holds a state dict, or is a "
                 "checkpoint of nanoGPT, convert it with\n"
                 "  import torch; from safetensors.torch import save_file\n  path = \"",

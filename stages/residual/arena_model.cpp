@@ -63,10 +63,4 @@ void ArenaModel::give_back(const Block& block) {
   holes_.erase(hole);
 }
 
-ArenaUse replay(const std::vector<BlockEvent>& events, Fit fit) {
-  ArenaModel arena(fit);
-  for (const BlockEvent& event : events) arena.see(event);
-  return arena.use();
-}
-
 }  // namespace zl

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <map>
-#include <vector>
 
 namespace zl {
 
@@ -55,7 +54,5 @@ class ArenaModel {
   std::map<int64_t, Block> live_;     // by number
   std::map<int64_t, int64_t> holes_;  // address to size; no two touch, and none touches `end_`
 };
-
-ArenaUse replay(const std::vector<BlockEvent>& events, Fit fit);
 
 }  // namespace zl

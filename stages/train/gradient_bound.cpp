@@ -35,8 +35,7 @@ Grain grain(const EngineOptions& o) {
   return coarsest;
 }
 
-// An element may differ by part * (rounded + kConversions * sum) + absolute. The second is what
-// subnormal numbers lose.
+// An element may differ by part * rounded + absolute. The second is what subnormal numbers lose.
 struct Allowed {
   double part = 0, absolute = 0;
   double overflow = 0;  // an element may be infinite if its sum and what it may differ reach this
@@ -73,13 +72,6 @@ double largest_magnitude(const std::vector<float>& values, size_t begin, size_t 
   return largest;
 }
 
-// The sum of all numbers that are rounded on the way to an element.
-std::vector<float> weighted(const GradientMagnitudes& of) {
-  std::vector<float> magnitude = of.rounded;
-  for (size_t i = 0; i < magnitude.size(); ++i) magnitude[i] += float(kConversions) * of.sum[i];
-  return magnitude;
-}
-
 // What zero3_qgz may add to the mean gradient, in units of `part` of allowed(): a group of 256
 // elements has the scale max / 7, of which rounding takes half. N ranks do that once each, and
 // nodes once more with sums, which half a scale of each rank makes larger: 1/14 + 15/14 * 1/14 of
@@ -89,7 +81,7 @@ std::vector<float> weighted(const GradientMagnitudes& of) {
 std::vector<float> with_four_bits(const TrainingSpec& spec, const std::vector<UnitState>& units,
                                   const GradientMagnitudes& of, double part) {
   const double n = double(spec.engine.accumulation * spec.ranks);
-  std::vector<float> magnitude = weighted(of);
+  std::vector<float> magnitude = of.rounded;
   size_t unit = 0;
   for (const UnitState& u : units) {
     const size_t shard = size_t(u.partition.shard());
@@ -122,7 +114,7 @@ std::vector<float> part_of_rank(Stage& stage, std::vector<float> shard) {
 struct Judged {
   std::span<const float> gradient, of_ddp;
   std::span<const float> sum;        // sum|g|
-  std::span<const float> magnitude;  // weighted(), with what 4 bits may add
+  std::span<const float> magnitude;  // of what is rounded, with what 4 bits may add
 
   Judged piece(size_t first, size_t n) const {
     return {gradient.subspan(first, n), of_ddp.subspan(first, n), sum.subspan(first, n),
@@ -239,7 +231,8 @@ struct Measured {
     for (size_t i = 0; i < gradient.size(); ++i) {
       sum[i] += std::abs(gradient[i]);
       earlier[i] += gradient[i];
-      rounded[i] += std::abs(earlier[i]);  // the sum of the means over ranks
+      // The sum of the means over ranks, and conversions.
+      rounded[i] += std::abs(earlier[i]) + float(kConversions) * std::abs(gradient[i]);
     }
   }
 };
@@ -306,7 +299,7 @@ GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& 
   const std::vector<float> magnitude =
       spec.engine.stage == StageKind::zero3_qgz
           ? with_four_bits(spec, units, magnitudes, allowed_here.part)
-          : weighted(magnitudes);
+          : magnitudes.rounded;
   const Judged all{gradient, of_ddp, magnitudes.sum, magnitude};
   GradientDeviation worst{.rank = rank};
   int64_t begin = 0;  // of the unit in this rank's shards

@@ -36,8 +36,10 @@ using ShardsOfRanks = std::vector<std::vector<float>>;
 
 // Of the first step, over micro-batches; means over ranks; in the order of gradient_shards().
 struct GradientMagnitudes {
-  std::vector<float> sum;      // of |g| of each micro-batch, computed alone
-  std::vector<float> rounded;  // of |v| and |P + v|, with P the sum of the earlier micro-batches
+  std::vector<float> sum;  // of |g| of each micro-batch, computed alone
+  // Of all that is rounded: |v| and |P + v|, with P the sum of the earlier micro-batches, the sums
+  // of the means over ranks, and conversions.
+  std::vector<float> rounded;
 };
 
 // This rank's shards of the step's gradient, padded, all units in order: the mean over ranks,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <stdexcept>
+#include <vector>
 
 #include "tensor/random.h"
 
@@ -24,6 +25,12 @@ std::vector<BlockEvent> interleaved(int layers, int64_t work, int64_t keep, int6
     events.push_back(give(i, work + i * growth));
   }
   return events;
+}
+
+ArenaUse replay(const std::vector<BlockEvent>& events, Fit fit) {
+  ArenaModel arena(fit);
+  for (const BlockEvent& event : events) arena.see(event);
+  return arena.use();
 }
 
 // The same policies without lists of holes: a map with one letter per byte.
