@@ -95,7 +95,7 @@ Var Engine::forward(const Forward& build) {
   require(
       loss.needs_gradient() && std::ranges::any_of(stage_->parameters(), &Parameter::requires_grad),
       "forward: there is nothing to train: the loss depends on no parameter, or only on frozen "
-      "ones; set requires_grad of those that shall learn");
+      "ones; set requires_grad of those to train");
   return loss;
 }
 

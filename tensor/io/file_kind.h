@@ -18,10 +18,10 @@ inline constexpr std::string_view kSafetensors = "a safetensors file",
                                   kLlmcModel = "an llm.c model";
 
 FileKind recognise_file(std::string_view first_bytes);
-FileKind recognise_file_at(const std::string& path);  // nothing if it is no file that can be read
+FileKind recognise_file_at(const std::string& path);  // empty if it is not a readable file
 
 // Throws InputError, such as "'a.txt' is a gzip archive, not a text; unpack it first", if the kind
-// is known and another one than what is wanted.
+// is known and is not the one that is wanted.
 void refuse_other_file(const FileKind& kind, const std::string& path, std::string_view wanted);
 
 }  // namespace zl

@@ -93,8 +93,6 @@ struct SafetensorsSource {
   Shape shape;
   std::function<void(int64_t first, std::span<float> out)> read;
 };
-// A source of `values`, which must outlive it.
-SafetensorsSource safetensors_source(std::string name, Shape shape, std::span<const float> values);
 
 // Writes a file through PendingFile: `path` is at every time the old file or the complete new one.
 // Throws InputError if the file cannot be written, what `read` throws, and std::invalid_argument

@@ -35,15 +35,6 @@ std::string header_text(const std::vector<SafetensorsLayout::Item>& items,
 
 }  // namespace
 
-SafetensorsSource safetensors_source(std::string name, Shape shape, std::span<const float> values) {
-  require(numel(shape) == int64_t(values.size()), "tensor '", name, "' of shape ", to_string(shape),
-          " got ", values.size(), " values");
-  const auto read = [values](int64_t first, std::span<float> out) {
-    std::ranges::copy(values.subspan(size_t(first), out.size()), out.begin());
-  };
-  return {std::move(name), std::move(shape), read};
-}
-
 SafetensorsLayout::SafetensorsLayout(std::vector<std::pair<std::string, Shape>> tensors,
                                      const SafetensorsMetadata& metadata) {
   std::ranges::sort(tensors);

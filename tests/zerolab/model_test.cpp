@@ -6,6 +6,7 @@
 
 #include "nn/formats/llmc.h"
 #include "tensor/io/safetensors.h"
+#include "tests/tensor/io/safetensors_case.h"
 #include "tests/zerolab/process.h"
 
 namespace cli {
@@ -39,7 +40,7 @@ std::string without_heads(const ScratchFolder& folder) {
   for (const zl::Parameter& p : model.parameters()) values.push_back(values_of(p.name));
   size_t i = 0;
   for (const zl::Parameter& p : model.parameters())
-    sources.push_back(zl::safetensors_source("transformer." + p.name, p.shape, values[i++]));
+    sources.push_back(zl::test::safetensors_source("transformer." + p.name, p.shape, values[i++]));
   zl::write_safetensors(folder / "theirs.safetensors", sources, {{"format", "pt"}});
   return folder / "theirs.safetensors";
 }

@@ -3,9 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
+
+#include "tensor/error.h"
+#include "tensor/io/safetensors.h"
 
 namespace zl::test {
 
@@ -36,6 +41,17 @@ inline std::string read_bytes(const std::string& path) {
 inline std::string with_header(const std::string& header, const std::string& data) {
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
+}
+
+// A source of `values`, which must outlive it.
+inline SafetensorsSource safetensors_source(std::string name, Shape shape,
+                                            std::span<const float> values) {
+  require(numel(shape) == int64_t(values.size()), "tensor '", name, "' of shape ", to_string(shape),
+          " got ", values.size(), " values");
+  const auto read = [values](int64_t first, std::span<float> out) {
+    std::ranges::copy(values.subspan(size_t(first), out.size()), out.begin());
+  };
+  return {std::move(name), std::move(shape), read};
 }
 
 }  // namespace zl::test

@@ -76,8 +76,8 @@ void require_apart(const std::string& what, const std::string& path, const std::
   const std::string name = inside.empty() ? "" : inside.begin()->string();
   const bool taken = std::ranges::count(RunFolder::names(), name) > 0 || name == "latest" ||
                      name.starts_with("step-");
-  require_input(!taken, what, ": '", path, "' is a file of --out ", out,
-                " or in one; give another name");
+  require_input(!taken, what, ": '", path, "' is, or is inside, a file or folder of --out ", out,
+                "; give another name");
 }
 
 std::string metrics_line(const StepRecord& record) {

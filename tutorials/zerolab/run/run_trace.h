@@ -26,7 +26,7 @@ class RunTrace {
   RunTrace(const RunTrace&) = delete;  // the ranks' listeners hold its address
   RunTrace& operator=(const RunTrace&) = delete;
 
-  // Throws InputError if a file exists, which another output may have made meanwhile.
+  // Throws InputError if a file exists, which another output may have created in the meantime.
   void require_new() const;
 
   // To be called on each rank before the first step and after the last one. The files have the
