@@ -135,14 +135,10 @@ TokenData::File TokenData::open_file(const std::string& name) {
   std::vector<uint8_t> begin(size_t(std::min(bytes, kSample)));
   file.descriptor->read(name, 0, begin);
   const FileKind kind = recognise_file({reinterpret_cast<const char*>(begin.data()), begin.size()});
-  if (name.ends_with(".bin")) {
-    // A few tokens may look like a text.
-    if (!kind.is_text || begin.size() >= 64) refuse_other_file(kind, name, "uint16 tokens");
-    describe(file, bytes, begin);
-  } else {
-    if (!kind.is_text) refuse_other_file(kind, name, "a text");
-    refuse_binary(name, begin);
-  }
+  const bool bin = name.ends_with(".bin");
+  if (!kind.is_text || (bin && begin.size() >= 64))  // a few tokens may look like a text
+    refuse_other_file(kind, name, bin ? "uint16 tokens" : "a text");
+  bin ? describe(file, bytes, begin) : refuse_binary(name, begin);
   return file;
 }
 

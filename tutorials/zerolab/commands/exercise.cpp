@@ -25,6 +25,8 @@ namespace {
 using exercises::all_exercises, exercises::Exercise, exercises::find_exercise;
 using Json = nlohmann::ordered_json;
 
+constexpr SmallFile kExerciseFile{"exercise", 1 << 20};
+
 constexpr const char* kListFooter =
     R"(Each exercise is one C++ file that you complete. They build on each other: begin with 01.
 
@@ -106,8 +108,8 @@ int start(const ExerciseCommand& command) {
   }
   make_folder(command.folder);
   OutputFile task_out(task, "", false), file_out(file, "", false);
-  task_out.write_text(text_of_file(from + "task.md"));
-  file_out.write_text(text_of_file(from + "start.cpp"));
+  task_out.write_text(read_small_file(from + "task.md", kExerciseFile));
+  file_out.write_text(read_small_file(from + "start.cpp", kExerciseFile));
   task_out.commit();
   file_out.commit();
   std::printf(
@@ -140,7 +142,7 @@ int hint(const ExerciseCommand& command) {
   const std::string file = hints_file(exercise);
   require_input(!file.empty(), "the hints of exercise ", two_digits(exercise),
                 " were left out of this zerolab; ask your teacher");
-  const auto hints = hints_of(text_of_file(file));
+  const auto hints = hints_of(read_small_file(file, kExerciseFile));
   require_input(command.hint <= int64_t(hints.size()), "exercise ", two_digits(exercise), " has ",
                 hints.size(), " hints; there is no hint ", command.hint);
   std::printf("%s, hint %d of %zu\n\n%s\n\n", exercise.title.c_str(), int(command.hint),
@@ -180,10 +182,6 @@ std::string hints_file(const Exercise& exercise) {
       exercises::find_toolchain().exercises + "/" + exercise.name + "/hints.md";
   std::error_code error;
   return std::filesystem::exists(file, error) ? file : "";
-}
-
-std::string text_of_file(const std::string& path) {
-  return read_small_file(path, {"exercise", 1 << 20});
 }
 
 void add_exercise(CLI::App& app, Invocation& invocation) {

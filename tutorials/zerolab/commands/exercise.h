@@ -24,7 +24,4 @@ std::string file_name(const exercises::Exercise& exercise);
 // The page with the hints; "" if this tree was packed without hints.
 std::string hints_file(const exercises::Exercise& exercise);
 
-// Throws InputError if it cannot be read.
-std::string text_of_file(const std::string& path);
-
 }  // namespace zl::cli
