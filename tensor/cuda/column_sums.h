@@ -74,23 +74,27 @@ struct Gradients {
   }
 };
 
-// Adds the sums over all rows of `source` to `out`. packs: whether source has packs of columns.
+struct ColumnShape {
+  int64_t rows, columns;
+  bool packs;  // whether the source has packs of columns
+};
+
+// Adds the sums over all rows of `source` to `out`.
 template <int kSums, class T, class Source>
-void add_column_sums(CudaBackend& backend, int64_t rows, int64_t columns, bool packs,
-                     const Source& source, const Gradients<T, kSums>& out,
-                     const Tensor& workspace) {
+void add_column_sums(CudaBackend& backend, const ColumnShape& of, const Source& source,
+                     const Gradients<T, kSums>& out, const Tensor& workspace) {
   using F = Compute<T>;
-  if (columns == 0) return;
+  if (of.columns == 0) return;
   constexpr int kPack = pack_of<T>();
-  const int64_t parts = parts_of_rows(rows);
-  const Parts<F, kSums> sums{elements<F>(workspace), parts, columns};
+  const int64_t parts = parts_of_rows(of.rows);
+  const Parts<F, kSums> sums{elements<F>(workspace), parts, of.columns};
   launch(backend,
-         packs ? column_sums_kernel<kSums, kPack, F, Source, Parts<F, kSums>>
-               : column_sums_kernel<kSums, 1, F, Source, Parts<F, kSums>>,
-         blocks_for(columns, kWarp * (packs ? kPack : 1)) * parts, kThreads, rows, columns, parts,
-         source, sums);
+         of.packs ? column_sums_kernel<kSums, kPack, F, Source, Parts<F, kSums>>
+                  : column_sums_kernel<kSums, 1, F, Source, Parts<F, kSums>>,
+         blocks_for(of.columns, kWarp * (of.packs ? kPack : 1)) * parts, kThreads, of.rows,
+         of.columns, parts, source, sums);
   launch(backend, column_sums_kernel<kSums, 1, F, Parts<F, kSums>, Gradients<T, kSums>>,
-         blocks_for(columns, kWarp), kThreads, parts, columns, 1, sums, out);
+         blocks_for(of.columns, kWarp), kThreads, parts, of.columns, 1, sums, out);
 }
 
 }  // namespace zl::ZEROLAB_CUDA

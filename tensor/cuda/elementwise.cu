@@ -229,7 +229,7 @@ void CudaBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor& wor
   for_float_type(out.dtype(), [&]<class T>(T) {
     const MatrixRows<T> values{elements<T>(x), columns};
     const bool packs = columns % pack_of<T>() == 0 && packs_fit(values.x);
-    add_column_sums<1, T>(*this, rows, columns, packs, values, {{elements<T>(out)}}, workspace);
+    add_column_sums<1, T>(*this, {rows, columns, packs}, values, {{elements<T>(out)}}, workspace);
   });
 }
 

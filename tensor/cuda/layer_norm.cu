@@ -130,7 +130,7 @@ void CudaBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor&
     constexpr int kPack = pack_of<T>();
     const bool packs = C % kPack == 0 && packs_fit(rows.x, rows.weight, from, to);
     // The columns first, because dx may be dy.
-    add_column_sums<2, T>(*this, rows.R, C, packs, WeightTerms<T>{rows, from},
+    add_column_sums<2, T>(*this, {rows.R, C, packs}, WeightTerms<T>{rows, from},
                           {{elements<T>(out.dweight), elements<T>(out.dbias)}}, workspace);
     launch(*this, packs ? backward_rows_kernel<kPack, T> : backward_rows_kernel<1, T>,
            blocks_for(rows.R, kRowsOfBlock), kThreads, rows, from, to, out.write_dx == Write::add);

@@ -219,8 +219,8 @@ weights are compared. With one micro-batch per step the four stages promise ddp'
 several, zero1 promises ddp's bits and zero3 promises zero2's: the two pairs differ by rounding
 because they sum in different orders. zero3 then needs zero2, and zero2 zero3, which runs as well,
 and the gradient of each stage's first step must be within rounding of ddp's. zero3_hpz and fsdp2
-promise zero3's bits; hsdp adds in another order, and zero3_qwz and zero3_qgz round to 8 and 4 bits: the table says
-how far they are from ddp's, as a part of the bound that is checked.
+promise zero3's bits; hsdp adds in another order, and zero3_qwz and zero3_qgz round to 8 and 4
+bits: the table says how far they are from ddp's, as a part of the bound that is checked.
 Memory and traffic are compared with closed formulas; activations, workspace and the total are
 compared with a dry run. Ψ is the number of parameters, N the number of ranks.
 --as compares systems as they are shipped with the paper's stages, and says which formula makes the

@@ -22,9 +22,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kInfoFooter =
-    R"(FILE is what --init-from takes: a safetensors file with the names of Hugging Face's GPT-2, the
-index of several, a folder with either, or a model.bin of llm.c. Tensors do not show the number of
-heads: it comes from the metadata (n_head), from config.json or from --n-head.
+    R"(FILE is what --init-from takes: a safetensors file with the names of Hugging Face's GPT-2,
+the index of several, a folder with either, or a model.bin of llm.c. Tensors do not show the number
+of heads: it comes from the metadata (n_head), from config.json or from --n-head.
 
   zerolab model info runs/first/model.safetensors
   zerolab model info gpt2.safetensors --n-head 12 --json)";
