@@ -31,8 +31,10 @@ void check_parameter(const Unit& unit, size_t number, Checked& before) {
           "; the name decides the initial values and where files keep the weights");
   int64_t n = 1;
   for (const int64_t d : p->shape) {
-    require(d > 0 && n <= kMostElements / d, which, " has shape ", in_words(p->shape),
-            "; each dimension is at least 1, and all elements together at most 2^48");
+    const bool empty_vector = d == 0 && p->shape.size() == 1;
+    require(empty_vector || (d > 0 && n <= kMostElements / d), which, " has shape ",
+            in_words(p->shape),
+            "; each dimension of a matrix is at least 1, and all elements together at most 2^48");
     n *= d;
   }
   require(std::isfinite(float(p->initial_mean)), which, " has initial values of mean ",

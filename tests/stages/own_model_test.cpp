@@ -126,7 +126,7 @@ TEST_CASE("parameters that are missing, shared, empty or begin with no finite va
             "unit h.0: parameter 'embed' (1 of its list) is in unit root already"));
   CHECK(has(refusal_of([](TwoUnits& m) { m.list[0].parameters.push_back(&m.parameters[1]); }),
             "unit root: parameter 'head' (2 of its list) is in unit root already"));
-  for (const Shape& shape : {Shape{0}, {3, -1}, {-2, -2}, {3, 0, 3}, {1 << 30, 1 << 30}})
+  for (const Shape& shape : {Shape{-1}, {3, -1}, {-2, -2}, {3, 0, 3}, {1 << 30, 1 << 30}})
     CHECK(has(refusal_of([&](TwoUnits& m) { m.parameters[2].shape = shape; }),
               "unit h.0: parameter 'weight' (0 of its list) has shape " + to_string(shape)));
   const double infinity = std::numeric_limits<double>::infinity();

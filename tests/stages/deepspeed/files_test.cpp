@@ -34,6 +34,7 @@ struct Expected {
   bool offload;
   int64_t micro_batch, accumulation;
   int findings;
+  int errors = 0;
 };
 
 constexpr Expected kFiles[] = {
@@ -42,10 +43,10 @@ constexpr Expected kFiles[] = {
     {"article_stage2", StageKind::zero2, Dtype::f16, false, 8, 1, 0},
     {"article_stage3", StageKind::zero3, Dtype::f16, false, 8, 1, 0},
     {"trainer_stage2_auto", StageKind::zero2, Dtype::f32, false, 4, 1, 2},
-    {"trainer_stage3_auto", StageKind::zero3, Dtype::bf16, true, 4, 1, 7},
+    {"trainer_stage3_auto", StageKind::zero3, Dtype::bf16, true, 4, 1, 6},
     {"language_model_fp16", std::nullopt, Dtype::f16, false, 4, 4, 0},
     {"static_scale", StageKind::zero1, Dtype::f16, false, 2, 2, 1},
-    {"bf16_stage3", StageKind::zero3, Dtype::bf16, false, 2, 8, 4},
+    {"bf16_stage3", StageKind::zero3, Dtype::bf16, false, 2, 8, 4, 3},  // three keys of ZeRO++
     {"older_offload", StageKind::zero2, Dtype::f32, true, 2, 1, 3},
     {"disk", StageKind::zero3, Dtype::f32, false, 2, 1, 6},
     {"monitored", StageKind::zero2, Dtype::f32, false, 1, 1, 2},
@@ -56,13 +57,12 @@ constexpr Expected kFiles[] = {
 
 }  // namespace
 
-TEST_CASE("real configurations load without an error, and keys without effect have a finding",
-          "[stages]") {
+TEST_CASE("real configurations load, and keys without effect have a finding", "[stages]") {
   std::set<std::string> names;
   for (const Expected& expected : kFiles) {
     const auto loaded = load_file(expected.name);
     INFO(expected.name << "\n" << config_case::joined(loaded));
-    CHECK(loaded.ok());
+    CHECK(errors(loaded) == expected.errors);
     CHECK(loaded.config.stage == expected.stage);
     CHECK(loaded.config.precision == expected.precision);
     CHECK((loaded.config.offload_optimizer == OffloadDevice::cpu) == expected.offload);
@@ -82,7 +82,7 @@ TEST_CASE("the same files with a misspelt key in a typed block have an error", "
     if (std::string(expected.name) == "old_bool") continue;  // it has no such block
     CAPTURE(expected.name);
     const auto loaded = load_file(expected.name, {"zero_optimization.overlap_com=true"});
-    CHECK(errors(loaded) == 1);
+    CHECK(errors(loaded) == expected.errors + 1);
     CHECK(says(
         loaded,
         "--set zero_optimization.overlap_com: error: unknown key; did you mean \"overlap_comm\"?"));

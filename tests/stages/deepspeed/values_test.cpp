@@ -28,6 +28,7 @@ std::set<std::string> honoured() {
     if (key.use == ConfigUse::honoured && key.type.kind != zl::ConfigType::Kind::object &&
         key.path() != "zero_optimization.cpu_offload" &&
         key.path() != "zero_optimization.cpu_offload_param" &&
+        key.path() != "optimizer.params.torch_adam" &&  // it chooses weight_decay's default
         zl::find_config_key(key.block, "stage3_" + std::string(key.key)) == nullptr)
       keys.insert(key.path());
   return keys;
