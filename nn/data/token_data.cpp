@@ -39,12 +39,13 @@ void refuse_binary(const std::string& name, std::span<const uint8_t> begin) {
                 "in .bin");
 }
 
-// Refuses tokens of 4 or 8 bytes: every second uint16 of theirs is almost zero, and others are not.
+// Refuses tokens of 4 or 8 bytes: every second uint16, their high half, is almost zero, and others
+// are not.
 void refuse_wide_tokens(const std::string& name, std::span<const uint8_t> begin) {
   int largest[2] = {0, 0};  // of those with an even and an odd position
   for (size_t i = 0; i + 1 < begin.size(); i += 2)
     largest[i / 2 % 2] = std::max(largest[i / 2 % 2], begin[i] | begin[i + 1] << 8);
-  const bool wide = std::min(largest[0], largest[1]) < 16 && std::max(largest[0], largest[1]) >= 16;
+  const bool wide = largest[1] < 16 && largest[0] >= 16;
   require_input(begin.size() < 64 || !wide, "'", name,
                 "' seems to hold tokens of 4 or 8 bytes: of ", begin.size() / 2,
                 " uint16 at its start every second one is below 16. A .bin file holds "

@@ -139,7 +139,7 @@ TEST_CASE("a second Ctrl-C ends the program at once", "[zerolab]") {
 
 TEST_CASE("Ctrl-C ends a program that looks for tokens beyond the vocabulary", "[zerolab]") {
   const ScratchFolder folder;
-  const std::string data = write_file(folder / "zeros.txt", "");
+  const std::string data = write_file(folder / "zeros.bin", "");
   std::filesystem::resize_file(data, int64_t(256) << 30);  // a hole: reading it takes minutes
   const Finished finished = shell("$ZEROLAB train --model tiny --vocab-size 200 --data " + data +
                                   " & sleep 1; kill -INT $!; wait $!");

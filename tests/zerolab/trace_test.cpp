@@ -112,7 +112,7 @@ TEST_CASE("--memory-snapshot replaces no file, and is not the trace", "[zerolab]
   CHECK(relative.code == 2);
   CHECK(contains(relative.err, "name the same file"));
   refused({"--memory-snapshot", folder / "o/metrics.jsonl", "--out", folder / "o"},
-          "is a file of --out");
+          "is, or is inside, a file or folder of --out");
   CHECK(read_file(taken) == "mine");
   CHECK(files_in(folder.path()) == std::vector<std::string>{"taken"});
   const Finished several = zerolab({"compare", "--model", "tiny", "--reproducible", "--ranks",
@@ -134,7 +134,8 @@ TEST_CASE("--trace replaces no file: not the run's data, weights, configuration,
   refused({"--data", notes, "--trace", notes}, "notes.txt' exists");
   refused({"--config", config, "--trace", config}, "ds.json' exists");
   for (const char* name : {"/metrics.jsonl", "/model.safetensors"})
-    refused({"--out", out, "--trace", out + "/." + name}, "is a file of --out");
+    refused({"--out", out, "--trace", out + "/." + name},
+            "is, or is inside, a file or folder of --out");
   refused({"--trace", "/dev/stderr"}, "/dev/stderr' exists");
   CHECK(read_file(notes) == std::string(5000, 'a'));
   CHECK(read_file(config) == "{}");

@@ -306,7 +306,7 @@ check "and nothing runs after it" hides 'bench step'
 
 tests=${1:+$1/tests/unit_tests}
 if [ -x "$tests" ]; then
-  for names in "ranks on two GPUs*" "on GPUs*" "[cuda]*attention*" "one key that the GPU saw*attention*" "[cuda]~[host]" "[dist],[stages]"; do
+  for names in "ranks on two GPUs*" "on GPUs*" "[cuda]*attention*" "one key that the GPU saw*" "[cuda]~[host]" "[dist],[stages]"; do
     check "there are tests '$names'" [ "$("$tests" --list-tests "$names" | sed -n 's/^\([0-9]*\) matching test case.*/\1/p')" -gt 0 ]
   done
 fi

@@ -141,7 +141,7 @@ TEST_CASE("what may change at a resume is said", "[stages]") {
       "saved with AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1; this run goes on with "
       "AdamW, betas 0.9 0.95");
   has(notes[1], "saved with grad_accum_dtype f32; this run goes on with f16");
-  has(notes[2], "saved with loss_scale none; this run goes on with dynamic, from 2^16");
+  has(notes[2], "saved with loss_scale none; this run goes on with dynamic, from 2^17");
   has(notes[3], "saved with precision f32; this run goes on with f16");
   has(notes[4], "saved with seed 1337; this run has seed 7");
 }
