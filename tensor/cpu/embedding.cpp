@@ -51,19 +51,25 @@ void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const T
     const T* from = dy.data<T>().data();
     T* to = dtable.data<T>().data();
     in_parallel(C, round_up(grain_of(R), kChunk), [=](int64_t begin, int64_t end) {
-      for (int64_t v = 0; v < V; ++v) {
-        if (first[v] == none) continue;
+      for (int64_t r = 0; r < R; ++r) {
+        if (first[id[r]] != r) continue;
+        T* const row = to + id[r] * C;
+        const T* const only = from + r * C;
+        if (next[r] == none) {  // the same sum of one term, in one loop
+#pragma omp simd
+          for (int64_t c = begin; c < end; ++c) store(row[c], F(row[c]) + (F(0) + F(only[c])));
+          continue;
+        }
         for (int64_t c = begin; c < end; c += kChunk) {
           const int64_t n = std::min(kChunk, end - c);
           F sum[kChunk] = {};
-          for (int32_t r = first[v]; r != none; r = next[r]) {
-            const T* row = from + r * C + c;
+          for (int64_t same = r; same != none; same = next[same]) {
+            const T* term = from + same * C + c;
 #pragma omp simd
-            for (int64_t i = 0; i < n; ++i) sum[i] += F(row[i]);
+            for (int64_t i = 0; i < n; ++i) sum[i] += F(term[i]);
           }
-          T* row = to + v * C + c;
 #pragma omp simd
-          for (int64_t i = 0; i < n; ++i) store(row[i], F(row[i]) + sum[i]);
+          for (int64_t i = 0; i < n; ++i) store(row[c + i], F(row[c + i]) + sum[i]);
         }
       }
     });
