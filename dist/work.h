@@ -13,7 +13,7 @@ namespace zl {
 // for: overwriting a pending one throws std::logic_error, and destroying one runs `dropped`, by
 // which the Communicator makes its next call throw. While an exception unwinds the stack a Work may
 // be destroyed: the rank fails anyway. A Work may outlive its run or the memory of its tensors:
-// that ends it, as if it were dropped there, and wait() throws CommunicationError.
+// the transfer ends with them, and wait() throws CommunicationError. Use it on the rank's thread.
 class Work {
  public:
   Work() = default;  // complete

@@ -253,8 +253,8 @@ class Backend {
   virtual void select_for_this_thread() {}
   // The stream as a cudaStream_t, for NCCL; null on the CPU. Lives as long as the backend.
   virtual void* native_stream(Stream) { return nullptr; }
-  // Calls `work`, which uses `stream`. The result says, when the work is done, the time [s] that
-  // the stream took for it, by the device's own clock. To make it does not wait for a GPU.
+  // Calls `work`, which enqueues on `stream`, and does not wait for the GPU. The returned function
+  // waits for the work and returns the time [s] that the stream took, by the device's own clock.
   virtual std::function<double()> timing(Stream stream, const std::function<void()>& work);
   // The same of the compute stream. Returns when the work is done.
   double seconds(const std::function<void()>& work) { return timing(Stream::compute, work)(); }

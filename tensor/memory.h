@@ -117,8 +117,8 @@ class Memory {
   void* allocate(MemoryUse use, int64_t bytes);
   void release(void* block, MemoryUse use, int64_t bytes) noexcept;
 
-  // Keeps what still uses tensors of this memory, such as a collective in flight, until let_go().
-  // The destructor destroys what it still keeps first, while its tensors can be released.
+  // Owns an object that holds tensors of this memory, such as a collective in flight, until
+  // let_go(). The destructor destroys these objects first. For the rank's own thread only.
   void keep(std::shared_ptr<void> user) { users_.push_back(std::move(user)); }
   void let_go(const void* user) {
     std::erase_if(users_, [=](const auto& kept) { return kept.get() == user; });
