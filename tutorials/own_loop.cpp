@@ -38,7 +38,7 @@ struct Trained {
   int64_t kept = 0;            // [B] of this rank between steps
 };
 
-// What one rank does. Every rank makes the same calls in the same order, on rows of its own.
+// What one rank does. Every rank makes the same calls in the same order, on different rows.
 Trained train(Communicator& comm, StageKind stage) {
   Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
   Gpt model({.layers = 2, .heads = 2, .width = 32, .block_size = kTokens});

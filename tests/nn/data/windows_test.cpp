@@ -232,7 +232,7 @@ TEST_CASE("reading and shuffling ask now and then whether to go on", "[nn]") {
   options.poll = poll;
   CHECK_THROWS_AS(Windows(text_of(n), 1, options), Ended);
   CHECK(asked == 3);
-  asked = -100;  // the twin: whoever does not throw changes nothing
+  asked = -100;  // the twin: a poll that does not throw changes nothing
   CHECK(Windows(text_of(n), 1, options).identity() ==
         Windows(text_of(n), 1, {.shuffle_seed = 7}).identity());
   CHECK(asked > -100);

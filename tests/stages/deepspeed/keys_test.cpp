@@ -125,7 +125,7 @@ TEST_CASE("\"auto\" of a schedule follows the flag for the steps and the optimiz
     const auto loaded = zl::load_config({.file = file.path(), .steps = 12});
     CHECK(loaded.config.schedule.total_num_steps == 12);
     CHECK(says(loaded, file.path() + ":1: note: ", "is \"auto\": 12, as --steps"));
-    CHECK(loaded.config.steps == 100);  // whoever takes the flag says that it replaces this
+    CHECK(loaded.config.steps == 100);  // the caller says that the flag replaces this
   }
   const auto rate = [](const std::string& most) {
     return of(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.25}}, "scheduler": {"type": )"

@@ -143,7 +143,7 @@ sent to all; those that are left after --grace seconds are killed. In this time 
 saves a checkpoint.
 
 --share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise. Each process gets
-ZEROLAB_SHARE_GPU=1, a host name of its own in NCCL_HOSTID, NCCL_MULTI_RANK_GPU_ENABLE=1, and,
+ZEROLAB_SHARE_GPU=1, a different host name in NCCL_HOSTID, NCCL_MULTI_RANK_GPU_ENABLE=1, and,
 unless you have set them, NCCL_SOCKET_IFNAME=lo and NCCL_IB_DISABLE=1. Data goes over sockets.
 
 With --backend mpi the mpirun of the MPI that zerolab was built with starts the ranks, with its own
