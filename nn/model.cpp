@@ -1,8 +1,10 @@
 #include "nn/model.h"
 
 #include <cmath>
-#include <map>
-#include <set>
+#include <ostream>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "tensor/printable.h"
 
@@ -11,23 +13,42 @@ namespace {
 
 constexpr int64_t kMostElements = int64_t(1) << 48;
 
-// By name: the parameters that were checked before, and the name of their unit.
-using Checked = std::map<std::string, std::pair<const Parameter*, std::string>>;
+// By name: the parameters that were checked before, and their unit.
+using Checked = std::unordered_map<std::string_view, std::pair<const Parameter*, const Unit*>>;
+
+// Words of an error, formed only when it is thrown: a model may have a million parameters.
+struct Name {
+  const std::string& text;
+};
+
+struct Which {
+  const Unit& unit;
+  size_t number;
+};
+
+std::ostream& operator<<(std::ostream& out, const Name& name) {
+  return out << printable(name.text);
+}
+
+std::ostream& operator<<(std::ostream& out, const Which& which) {
+  return out << "unit " << Name{which.unit.name} << ": parameter '"
+             << Name{which.unit.parameters[which.number]->name} << "' (" << which.number
+             << " of its list)";
+}
 
 void check_parameter(const Unit& unit, size_t number, Checked& before) {
   const Parameter* const p = unit.parameters[number];
-  require(p != nullptr, "unit ", printable(unit.name), ": parameter ", number,
+  require(p != nullptr, "unit ", Name{unit.name}, ": parameter ", number,
           " of its list is a null pointer");
-  const std::string which = str("unit ", printable(unit.name), ": parameter '", printable(p->name),
-                                "' (", number, " of its list)");
+  const Which which{unit, number};
   require(!p->name.empty() && is_utf8(p->name) && p->name != "__metadata__", which,
           " has a name that no file of weights can have: give it one in UTF-8 that is not empty "
           "and not __metadata__");
-  const auto [at, is_new] = before.emplace(p->name, std::pair(p, printable(unit.name)));
+  const auto [at, is_new] = before.emplace(p->name, std::pair(p, &unit));
   const auto& [same, unit_before] = at->second;
-  require(is_new || same != p, which, " is in unit ", unit_before,
+  require(is_new || same != p, which, " is in unit ", Name{unit_before->name},
           " already; put what several units share into root");
-  require(is_new, which, " has the name of another one in unit ", unit_before,
+  require(is_new, which, " has the name of another one in unit ", Name{unit_before->name},
           "; the name decides the initial values and where files keep the weights");
   int64_t n = 1;
   for (const int64_t d : p->shape) {
@@ -48,15 +69,15 @@ void check_parameter(const Unit& unit, size_t number, Checked& before) {
 
 void check_units(const std::vector<Unit>& units) {
   require(!units.empty(), "a model needs at least one unit");
-  std::set<std::string> names;
+  std::unordered_set<std::string_view> names;
   Checked parameters;
   for (size_t i = 0; i < units.size(); ++i) {
     const Unit& unit = units[i];
     require(!unit.name.empty() && is_utf8(unit.name), "unit ", i, " of the model's list is named '",
-            printable(unit.name), "': give it a name in UTF-8 that is not empty");
-    require(names.insert(unit.name).second, "two units have the name ", printable(unit.name),
+            Name{unit.name}, "': give it a name in UTF-8 that is not empty");
+    require(names.insert(unit.name).second, "two units have the name ", Name{unit.name},
             ": give unit ", i, " of the model's list another one");
-    require(unit.index == int(i), "unit ", printable(unit.name), " is number ", i,
+    require(unit.index == int(i), "unit ", Name{unit.name}, " is number ", i,
             " of the model's list, but its index is ", unit.index);
     for (size_t k = 0; k < unit.parameters.size(); ++k) check_parameter(unit, k, parameters);
   }
