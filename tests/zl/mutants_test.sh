@@ -27,8 +27,11 @@ cat >"$tree/tests/unit_tests.cpp" <<'TEXT'
 #include <cstdio>
 #include <cstring>
 int answer();
+const char* const kTests =
+    "<Name>the answer, in [full]</Name>\n<File>../tests/unit_tests.cpp</File>\n"
+    "<Name>never right</Name>\n<File>../tests/unit_tests.cpp</File>";
 int main(int, char** words) {
-  if (std::strcmp(words[1], "--list-tests") == 0) return std::puts("the answer, in [full]\nnever right"), 0;
+  if (std::strcmp(words[1], "--list-tests") == 0) return std::puts(kTests), 0;
   if (std::strcmp(words[2], "never right") == 0) return 1;
   return std::strcmp(words[1], "--abort") != 0 || std::strcmp(words[2], "the answer\\, in \\[full\\]") != 0 || answer() != 42;
 }
@@ -60,6 +63,16 @@ check "and counted" says '1 passed, 0 failed'
 run
 check "it is not run again" silent_about '[1/'
 check "and still counted" says '1 passed, 0 failed'
+sed -i '1i // Another comment.' "$tree/tests/unit_tests.cpp"
+check "the small project builds again" built
+run
+check "a test of the same object is not run again" silent_about '[1/'
+sed -i 's/answer() != 42/answer() < 42 || answer() > 42/' "$tree/tests/unit_tests.cpp"
+check "the small project builds with another test" built
+run
+check "a changed test is run again" says 'wrong: found'
+run --again
+check "--again repeats what was found" says '] wrong: found'
 patch_of wrong 'return 43;'
 run
 check "a changed patch is run again" says '[1/1] wrong: found'
