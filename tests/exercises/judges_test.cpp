@@ -15,8 +15,7 @@
 #include "tutorials/exercises/stages/judge_sizes.h"
 #include "tutorials/exercises/stages/judge_stage.h"
 
-// --- 05 to 07: numbers that no file within the rules can cause
-// ---------------------------------------
+// --- 05 to 07: numbers that no file within the rules can cause -----------------------------------
 
 namespace zl::exercises {
 namespace {
@@ -120,8 +119,7 @@ TEST_CASE("the judge of a stage sees every call of every rank", "[exercises]") {
 
 }  // namespace zl::exercises
 
-// --- 09
-// ------------------------------------------------------------------------------------------------
+// --- 09 ------------------------------------------------------------------------------------------
 
 namespace zl::exercises::prefetch_checks {
 namespace {
@@ -167,17 +165,15 @@ TEST_CASE("the task of exercise 09 shows the library's numbers", "[exercises]") 
                     .max_live_parameters = 12 * 16};
   Entries forward = library_run(task).entries;
   forward.resize(11);
-  CHECK(same(forward, {{Action::unshard, 0},
-                       {Action::unshard, 1},
-                       {Action::run, 0},
-                       {Action::unshard, 2},
-                       {Action::run, 1},
-                       {Action::reshard, 1},
-                       {Action::unshard, 3},
-                       {Action::run, 2},
-                       {Action::reshard, 2},
-                       {Action::run, 3},
-                       {Action::reshard, 3}}));
+  std::string said;
+  for (const auto& [action, unit] : forward)
+    said += (action == Action::run       ? " run "
+             : action == Action::unshard ? " unshard "
+                                         : " reshard ") +
+            std::to_string(unit);
+  CHECK(said ==
+        " unshard 0 unshard 1 run 0 unshard 2 run 1 reshard 1 unshard 3 run 2 reshard 2 run 3 "
+        "reshard 3");
   CHECK(right_peak(task) == 10 * 16);
   task.max_live_parameters = 14 * 16;
   CHECK(right_peak(task) == 14 * 16);
@@ -187,8 +183,7 @@ TEST_CASE("the task of exercise 09 shows the library's numbers", "[exercises]") 
 
 }  // namespace zl::exercises::prefetch_checks
 
-// --- 10
-// ------------------------------------------------------------------------------------------------
+// --- 10 ------------------------------------------------------------------------------------------
 
 namespace zl::exercises::reshard_checks {
 namespace {
@@ -273,8 +268,7 @@ TEST_CASE("the task of exercise 10 shows the library's positions", "[exercises]"
 
 }  // namespace zl::exercises::reshard_checks
 
-// --- 11
-// ------------------------------------------------------------------------------------------------
+// --- 11 ------------------------------------------------------------------------------------------
 
 namespace zl::exercises::choose_stage_checks {
 namespace {
