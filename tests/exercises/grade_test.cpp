@@ -29,6 +29,13 @@ std::string failing(const std::string& statement) {
       statement + " } }\n");
 }
 
+// A right file in this check alone.
+Grade in_check(const std::string& check) {
+  Exercise exercise = probe();
+  exercise.checks = {{check, "first", 100}};
+  return grade_text(exercise, kRight);
+}
+
 }  // namespace
 
 TEST_CASE("a right file gets all points", "[exercises]") {
@@ -74,9 +81,7 @@ TEST_CASE("a failed check of a later group skips the rest of its group only", "[
 
 TEST_CASE("a process that ends without a record gets a verdict in words", "[exercises]") {
   const auto said = [](const std::string& check) {
-    Exercise exercise = probe();
-    exercise.checks = {{check, "first", 100}};
-    const Grade grade = grade_text(exercise, kRight);
+    const Grade grade = in_check(check);
     CHECK(grade.points() == 0);
     return diagnosis(grade);
   };
@@ -113,13 +118,8 @@ TEST_CASE("what a student's code prints is kept with the check", "[exercises]") 
 
 // Sanitizers report crashes and large allocations themselves.
 TEST_CASE("a crash is named by its signal", "[exercises][unsanitized]") {
-  const auto run = [](const std::string& check) {
-    Exercise exercise = probe();
-    exercise.checks = {{check, "first", 100}};
-    return grade_text(exercise, kRight);
-  };
-  CHECK(diagnosis(run("divides by zero")) == "the program crashed (SIGFPE)");
-  const Grade printed = run("crashes after printing");
+  CHECK(diagnosis(in_check("divides by zero")) == "the program crashed (SIGFPE)");
+  const Grade printed = in_check("crashes after printing");
   CHECK(diagnosis(printed) == "the program crashed (SIGSEGV)");
   CHECK(printed.results[0].output == "x = 1\n");
   CHECK(diagnosis(grade_text(probe(), failing("return std::vector<double>(1ul << 40)[1];"))) ==

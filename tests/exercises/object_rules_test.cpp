@@ -35,22 +35,28 @@ std::string object_of(const cli::ScratchFolder& folder, const std::string& text)
   return folder / "a.o";
 }
 
-std::string violations(const Exercise& exercise, const std::string& text) {
+void check_said(const std::string& said, const std::string& part) {
+  CAPTURE(said, part);
+  CHECK((part.empty() ? said.empty() : cli::contains(said, part)));
+}
+
+// A file of the tests' own exercise, and a part of what is said about it; "": it is allowed.
+struct File {
+  std::string code, statement, part;
+};
+
+std::string violations(const File& file) {
+  const std::string text = probe_file(file.code + "\ndouble zl::exercises::answer(double x) { " +
+                                      file.statement + "; return 2 * x; }");
   const cli::ScratchFolder folder;
-  return object_violations(exercise, object_of(folder, text), text);
+  return object_violations(probe(), object_of(folder, text), text);
 }
 
-// Of the tests' own exercise.
-std::string with(const std::string& code, const std::string& statement = "return 2 * x;") {
-  return violations(probe(), "#include \"tests/exercises/probe/answer.h\"\n" + code +
-                                 "\ndouble zl::exercises::answer(double x) { " + statement + " }");
-}
-
-bool refused(const std::string& found, const std::string& part) {
-  INFO(found);
-  const bool is = cli::contains(found, part);
-  CHECK(is);
-  return is;
+void check_files(const std::vector<File>& files) {
+  for (const File& file : files) {
+    CAPTURE(file.code, file.statement);
+    check_said(violations(file), file.part);
+  }
 }
 
 }  // namespace
@@ -62,33 +68,21 @@ TEST_CASE("the object of each stage of the library is allowed in its own exercis
     const std::string text = cli::read_file(ZEROLAB_SOURCE_DIR "/stages/" + stage + ".cpp"),
                       object = object_of(folder, text);
     Exercise exercise = stage_exercise(stage);
-    CHECK(object_violations(exercise, object, text) == "");
-    CHECK(refused(object_violations(stage_exercise("ddp"), object, text),
-                  "it defines zl::make_" + stage));
+    check_said(object_violations(exercise, object, text), "");
+    check_said(object_violations(stage_exercise("ddp"), object, text),
+               "it defines zl::make_" + stage);
     exercise.functions = {"zl::FlatOptimizer::", "zl::kernel::"};
-    CHECK(refused(object_violations(exercise, object, text), "zl::Stage::reduce_scatter"));
+    check_said(object_violations(exercise, object, text), "zl::Stage::reduce_scatter");
   }
 }
 
 TEST_CASE("a student's object may use the C++ library, mathematics and printing", "[exercises]") {
-  const std::string headers = R"(
-#include <algorithm>
-#include <cassert>
-#include <cmath>
-#include <cstdio>
-#include <functional>
-#include <map>
-#include <memory>
-#include <numeric>
-#include <optional>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <unordered_map>
-#include <variant>
-#include <vector>
-)";
-  CHECK(with(headers, R"(
+  std::string headers;
+  for (const char* header :
+       {"algorithm", "cassert", "cmath", "cstdio", "functional", "map", "memory", "numeric",
+        "optional", "sstream", "stdexcept", "string", "unordered_map", "variant", "vector"})
+    headers += std::string("#include <") + header + ">\n";
+  check_files({{headers, R"(
       std::map<std::string, std::vector<double>> all;
       std::unordered_map<int, std::string> other;
       std::ostringstream text;
@@ -105,84 +99,83 @@ TEST_CASE("a student's object may use the C++ library, mathematics and printing"
       if (x > 1e9) throw std::runtime_error("large " + std::get<std::string>(either));
       assert(x < 1e12);
       try { return f(all.at("none").at(0)); } catch (const std::out_of_range& e) { return 1; }
-      )") == "");
+      )",
+                ""}});
 }
 
 TEST_CASE("a student's object may not use files, processes, threads or memory past the ledger",
           "[exercises]") {
-  const auto uses = [](const std::string& header, const std::string& statement,
-                       const std::string& part) {
-    return refused(with("#include <" + header + ">", statement + "; return x;"), part);
-  };
-  CHECK(uses("cstdio", "std::fopen(\"a\", \"r\")", "it uses fopen"));
-  CHECK(uses("fstream", "std::ofstream(\"a\") << x", "it uses std::basic_ofstream"));
-  CHECK(uses("cstdlib", "std::exit(0)", "it uses exit: throw"));
-  CHECK(uses("cstdlib", "std::_Exit(0)", "it uses _Exit: throw"));
-  CHECK(uses("cstdlib", "std::system(\"true\")", "it uses system"));
-  CHECK(uses("cstdlib", "std::getenv(\"HOME\")", "it uses getenv"));
-  CHECK(uses("cstdlib", "x += *static_cast<char*>(std::malloc(9))", "it uses malloc"));
-  CHECK(uses("unistd.h", "(void)!write(3, \"a\", 1)", "it uses write"));
-  CHECK(uses("unistd.h", "fork()", "it uses fork"));
-  CHECK(uses("thread", "std::thread([] {}).join()", "std::thread::"));
-  CHECK(uses("random", "x = std::random_device()()", "it uses std::random_device"));
-  CHECK(uses("iostream", "std::cout << x", "it uses std::cout"));
-  CHECK(uses("filesystem", "std::filesystem::remove(\"a\")", "it uses std::filesystem::"));
-  CHECK(uses("new", "x += *new (std::align_val_t(64)) char[9]", "past the ledger"));
-  CHECK(uses("memory_resource", "x += std::pmr::new_delete_resource() != nullptr", "std::pmr"));
-  // Both keep values where the checks do not count them, or all ranks see them.
-  CHECK(uses("exception", "x += std::make_exception_ptr(x) != nullptr", "std::__exception_ptr"));
-  CHECK(uses("locale", "std::locale::global(std::locale())", "std::locale::global"));
-  CHECK(uses("csignal", "std::raise(9)", "it uses raise"));
-  CHECK(refused(with("#include \"tutorials/exercises/grader/record.h\"",
-                     "return double(zl::exercises::encode({}, 0).size());"),
-                "it uses zl::exercises::encode"));
+  const File uses[] = {
+      {"cstdio", "std::fopen(\"a\", \"r\")", "it uses fopen"},
+      {"fstream", "std::ofstream(\"a\") << x", "it uses std::basic_ofstream"},
+      {"cstdlib", "std::exit(0)", "it uses exit: throw"},
+      {"cstdlib", "std::_Exit(0)", "it uses _Exit: throw"},
+      {"cstdlib", "std::system(\"true\")", "it uses system"},
+      {"cstdlib", "std::getenv(\"HOME\")", "it uses getenv"},
+      {"cstdlib", "x += *static_cast<char*>(std::malloc(9))", "it uses malloc"},
+      {"unistd.h", "(void)!write(3, \"a\", 1)", "it uses write"},
+      {"unistd.h", "fork()", "it uses fork"},
+      {"thread", "std::thread([] {}).join()", "std::thread::"},
+      {"random", "x = std::random_device()()", "it uses std::random_device"},
+      {"iostream", "std::cout << x", "it uses std::cout"},
+      {"filesystem", "std::filesystem::remove(\"a\")", "it uses std::filesystem::"},
+      {"new", "x += *new (std::align_val_t(64)) char[9]", "past the ledger"},
+      {"memory_resource", "x += std::pmr::new_delete_resource() != nullptr", "std::pmr"},
+      // Both keep values where the checks do not count them, or all ranks see them.
+      {"exception", "x += std::make_exception_ptr(x) != nullptr", "std::__exception_ptr"},
+      {"locale", "std::locale::global(std::locale())", "std::locale::global"},
+      {"csignal", "std::raise(9)", "it uses raise"}};
+  for (const auto& [header, statement, part] : uses)
+    check_files({{"#include <" + header + ">", statement, part}});
+  check_files(
+      {{"#include \"tutorials/exercises/grader/record.h\"",
+        "return double(zl::exercises::encode({}, 0).size())", "it uses zl::exercises::encode"}});
 }
 
 // A sanitizer adds variables and code before main() to each object.
 TEST_CASE("a student's object has no variables that live longer than a call",
           "[exercises][unsanitized]") {
-  CHECK(refused(with("static double calls; ", "return ++calls;"), "'calls' is a global or static"));
-  CHECK(refused(with("static double calls = 3; ", "return ++calls;"), "'calls'"));
-  CHECK(refused(with("", "static int calls = 0; return ++calls;"), "calls' is a global or static"));
-  CHECK(refused(with("static thread_local int calls; ", "return ++calls;"), "'calls'"));
-  CHECK(refused(with("inline int calls; ", "return ++calls;"), "calls"));
-  CHECK(refused(with("#include <vector>", "static std::vector<int> a(3); return ++a[0];"),
-                "whole program"));
-  CHECK(refused(with("#include <string>\nstatic int a = 3; static int* b = &a;", "return ++*b;"),
-                "global or static"));
-  CHECK(with("static const double factors[] = {2, 3}; constexpr int one = 1;",
-             "static const int two = 2; return factors[int(x)] * one * two;") == "");
-  CHECK(with("static const char* const names[] = {\"a\", \"b\"};", "return names[int(x)][0];") ==
-        "");
+  check_files({
+      {"static double calls;", "return ++calls", "'calls' is a global or static"},
+      {"static double calls = 3;", "return ++calls", "'calls'"},
+      {"", "static int calls = 0; return ++calls", "calls' is a global or static"},
+      {"static thread_local int calls;", "return ++calls", "'calls'"},
+      {"inline int calls;", "return ++calls", "calls"},
+      {"#include <vector>", "static std::vector<int> a(3); return ++a[0]", "whole program"},
+      {"static int a = 3; static int* b = &a;", "return ++*b", "global or static"},
+      {"static const double factors[] = {2, 3}; constexpr int one = 1;",
+       "static const int two = 2; return factors[int(x)] * one * two", ""},
+      {"static const char* const names[] = {\"a\", \"b\"};", "return names[int(x)][0]", ""},
+  });
 }
 
 TEST_CASE("no code of a student's object runs before or after the checks",
           "[exercises][unsanitized]") {
-  const std::string prints = "#include <cstdio>\n", rule = "code runs before or after the checks";
-  CHECK(refused(with(prints + "[[gnu::constructor]] static void f() { std::puts(\"\"); }"), rule));
-  CHECK(refused(with(prints + "[[gnu::destructor]] static void f() { std::puts(\"\"); }"), rule));
-  CHECK(refused(with(prints + "namespace { struct A { A() { std::puts(\"\"); } } a; }"), rule));
-  CHECK(refused(with(prints + "static const int a = std::puts(\"\");"), rule));
-  CHECK(with(prints + "namespace { struct A { A() { std::puts(\"\"); } }; }", "A a; return x;") ==
-        "");
-  // The loader calls f() to find g().
-  CHECK(refused(with("extern \"C\" { static void* f() { return nullptr; }\n"
-                     "static int g() __attribute__((ifunc(\"f\"))); }",
-                     "return g();"),
-                "an ifunc"));
-  CHECK(refused(with("[[gnu::section(\".mine\"), gnu::used]] static const int a = 3;"),
-                "the section .mine"));
-  // The name of a sanitizer changes nothing.
-  CHECK(refused(with(prints + "static const int a = std::puts(\"\");\nextern \"C\" { "
-                              "[[gnu::used]] static void __asan_x() {} }"),
-                rule));
+  const std::string print = "std::puts(\"\");", in = "#include <cstdio>\n",
+                    rule = "code runs before or after the checks";
+  check_files({
+      {in + "[[gnu::constructor]] static void f() { " + print + " }", "", rule},
+      {in + "[[gnu::destructor]] static void f() { " + print + " }", "", rule},
+      {in + "namespace { struct A { A() { " + print + " } } a; }", "", rule},
+      {in + "static const int a = " + print, "", rule},
+      {in + "namespace { struct A { A() { " + print + " } }; }", "A a; return x", ""},
+      // The loader calls f() to find g().
+      {"extern \"C\" { static void* f() { return nullptr; }\n"
+       "static int g() __attribute__((ifunc(\"f\"))); }",
+       "return g()", "an ifunc"},
+      {"[[gnu::section(\".mine\"), gnu::used]] static const int a = 3;", "", "the section .mine"},
+      // The name of a sanitizer changes nothing.
+      {in + "static const int a = " + print +
+           "\nextern \"C\" { [[gnu::used]] static void __asan_x() {} }",
+       "", rule},
+  });
 }
 
 TEST_CASE("a file that the compiler read without being a header of the exercise is found",
           "[exercises]") {
-  const std::vector<std::string> headers = {"tensor/kernels.h"};
   const auto foreign = [&](const std::string& dependencies) {
-    return foreign_header(dependencies, ZEROLAB_SOURCE_DIR "/stages", headers, ZEROLAB_SOURCE_DIR);
+    return foreign_header(dependencies, ZEROLAB_SOURCE_DIR "/stages", {"tensor/kernels.h"},
+                          ZEROLAB_SOURCE_DIR);
   };
   CHECK(foreign("a.o: a.cpp ../tensor/kernels.h \\\n " ZEROLAB_SOURCE_DIR "/tensor/shape.h\n") ==
         "");
@@ -194,39 +187,35 @@ TEST_CASE("a file that the compiler read without being a header of the exercise 
 
 TEST_CASE("a student's object defines what the task says and nothing else that others see",
           "[exercises]") {
-  CHECK(refused(with("double helper(double x) { return x; }"), "it defines helper(double)"));
-  CHECK(refused(with("int main() {}"), "it defines main"));
-  CHECK(refused(with("#include <cstddef>\nvoid* operator new(size_t) { return nullptr; }"),
-                "it replaces operator new"));
-  CHECK(refused(with("#include \"tutorials/exercises/grader/measure.h\"\n"
-                     "zl::exercises::Record zl::exercises::measure(const std::string&, const "
-                     "CheckOptions&) { return {}; }"),
-                "it defines zl::exercises::measure"));
-  CHECK(refused(with("extern \"C\" long write(int, const void*, unsigned long) { return 0; }"),
-                "it defines write"));
-  // An inline function of the same name as one of a header replaces it in the whole program.
-  CHECK(refused(with("namespace zl::exercises { inline double judge(double x) { return x; } }",
-                     "double (*volatile f)(double) = judge; return f(x);"),
-                "it defines zl::exercises::judge"));
-  CHECK(refused(with("namespace zl::exercises { template <class T> T judge(T x) { return x; } }",
-                     "double (*volatile f)(double) = judge<double>; return f(x);"),
-                "it defines double zl::exercises::judge<double>"));
-  // Inline functions of headers are in the object too.
-  CHECK(with("#include \"tensor/error.h\"\n#include \"tensor/shape.h\"",
-             "double (*volatile f)(double) = zl::exercises::answer; "
-             "return f(x) + double((std::to_string(x) + zl::str(zl::in_words({3}))).size());") ==
-        "");
-  CHECK(with("namespace { double helper(double x) { return x; } template <class T> T same(T t) { "
-             "return t; } struct Both { virtual ~Both() = default; virtual double f() = 0; }; "
-             "struct One : Both { double f() override { return helper(same(3.)); } }; }",
-             "return One().f();") == "");
-}
-
-TEST_CASE("a class that others see is refused in one line", "[exercises]") {
-  const std::string found =
-      with("namespace zl { struct A { virtual ~A() {} virtual int f() { return 1; } }; }",
-           "zl::A a; zl::A* volatile p = &a; return p->f();");
-  CHECK(found ==
+  check_files({
+      {"double helper(double x) { return x; }", "", "it defines helper(double)"},
+      {"int main() {}", "", "it defines main"},
+      {"#include <cstddef>\nvoid* operator new(size_t) { return nullptr; }", "",
+       "it replaces operator new"},
+      {"#include \"tutorials/exercises/grader/measure.h\"\nzl::exercises::Record "
+       "zl::exercises::measure(const std::string&, const CheckOptions&) { return {}; }",
+       "", "it defines zl::exercises::measure"},
+      {"extern \"C\" long write(int, const void*, unsigned long) { return 0; }", "",
+       "it defines write"},
+      // An inline function of the same name as one of a header replaces it in the whole program.
+      {"namespace zl::exercises { inline double judge(double x) { return x; } }",
+       "double (*volatile f)(double) = judge; return f(x)", "it defines zl::exercises::judge"},
+      {"namespace zl::exercises { template <class T> T judge(T x) { return x; } }",
+       "double (*volatile f)(double) = judge<double>; return f(x)",
+       "it defines double zl::exercises::judge<double>"},
+      // Inline functions of headers are in the object too.
+      {"#include \"tensor/error.h\"\n#include \"tensor/shape.h\"",
+       "double (*volatile f)(double) = zl::exercises::answer; "
+       "return f(x) + double((std::to_string(x) + zl::str(zl::in_words({3}))).size())",
+       ""},
+      {"namespace { double helper(double x) { return x; } template <class T> T same(T t) { "
+       "return t; } struct Both { virtual ~Both() = default; virtual double f() = 0; }; "
+       "struct One : Both { double f() override { return helper(same(3.)); } }; }",
+       "return One().f()", ""},
+  });
+  // A class that others see is refused in one line.
+  CHECK(violations({"namespace zl { struct A { virtual ~A() {} virtual int f() { return 1; } }; }",
+                    "zl::A a; zl::A* volatile p = &a; return p->f()", ""}) ==
         "it defines class zl::A, which the task does not ask for: put functions, classes and "
         "constants of yours into an anonymous namespace");
 }

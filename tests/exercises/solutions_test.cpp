@@ -1,15 +1,29 @@
-// The grader on whole files: right/NN_name.cpp gets all points, or the stage file of the library
-// where there is none; those in wrong/NN_name and cheats/NN_name fail, each with the diagnosis in
-// its first line.
-//   // diagnosis: <part of what is said>
-//   // check: <the first check that fails, or "refused">   (may be left out)
+// The grader on whole files. right/NN_name.cpp gets all points, or the stage file of the library
+// where there is none. The solutions in wrong/NN_name.patch and cheats/NN_name.patch are changes of
+// that file, and fail, each with its diagnosis:
+//
+//   === NAME (the first check that fails, or "refused"; may be left out)
+//   says: <part of the diagnosis>
+//   -a line that goes
+//   +a line that comes
+//   @@ between two changes
+//    a line that stays, with a blank before it
+//   +another that comes
+//
+// The lines of a change that go or stay must be there exactly once after the change before; if
+// there are none, the file is replaced. A line that begins with # is a remark.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
+#include <set>
 #include <thread>
 
+#include "tensor/error.h"
 #include "tests/exercises/grading.h"
 #include "tests/zerolab/process.h"
 
@@ -18,48 +32,96 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFolder = ZEROLAB_SOURCE_DIR "/tests/exercises";
-constexpr size_t kFewestWrong = 5;
+const fs::path kTree = ZEROLAB_SOURCE_DIR;
+constexpr size_t kSample = 5, kFewestWrong = 8;
 
 struct Solution {
-  std::string file, diagnosis, check;  // the last two: that it must get
+  std::string name, check, diagnosis;  // the last two: that it must get
+  std::string from;                    // "wrong/05_zero1.patch: never_reduces"
+  std::vector<std::string> changes;
+  std::string file;
   Grade grade;
   std::string error;  // of the grader itself
 };
 
-// "zeros" of a line "// diagnosis: zeros"; "" if there is none.
-std::string named(const std::string& text, const std::string& key) {
-  const std::vector<std::string> lines = cli::lines(text);
-  for (size_t k = 0; k < std::min<size_t>(lines.size(), 2); ++k)
-    if (lines[k].starts_with("// " + key + ": ")) return lines[k].substr(key.size() + 5);
-  return "";
+std::string reference(const Exercise& exercise) {
+  const std::string own = "tests/exercises/right/" + exercise.name + ".cpp";
+  return fs::exists(kTree / own) ? own : "stages/" + exercise.name.substr(3) + ".cpp";
 }
 
-std::vector<Solution> solutions_in(const fs::path& folder) {
+// Of "wrong" or "cheats".
+std::vector<Solution> solutions(const std::string& folder, const Exercise& exercise) {
+  const std::string patch = folder + "/" + exercise.name + ".patch";
   std::vector<Solution> all;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    if (entry.path().extension() != ".cpp") continue;
-    const std::string text = cli::read_file(entry.path().string());
-    all.push_back({.file = entry.path().string(),
-                   .diagnosis = named(text, "diagnosis"),
-                   .check = named(text, "check")});
+  for (const std::string& line : cli::lines(cli::read_file(kTree / "tests/exercises" / patch))) {
+    if (line.starts_with("=== ")) {
+      const size_t end = line.find(" (");
+      all.push_back({.name = line.substr(4, end - 4)});
+      all.back().from = patch + ": " + all.back().name;
+      if (end != line.npos) all.back().check = line.substr(end + 2, line.size() - end - 3);
+    } else if (line.starts_with("says: ")) {
+      all.back().diagnosis = line.substr(6);
+    } else if (!line.empty() && !line.starts_with("#")) {
+      all.back().changes.push_back(line);
+    }
   }
-  std::sort(all.begin(), all.end(),
-            [](const Solution& a, const Solution& b) { return a.file < b.file; });
   return all;
 }
 
-// All of them with ZEROLAB_NIGHTLY=1; otherwise kFewestWrong, spread over their names: each takes
-// two seconds to compile.
-std::vector<Solution> for_today(const std::vector<Solution>& all) {
-  if (std::getenv("ZEROLAB_NIGHTLY") != nullptr || all.size() < kFewestWrong) return all;
-  std::vector<Solution> some;
-  for (size_t k = 0; k < kFewestWrong; ++k) some.push_back(all[k * all.size() / kFewestWrong]);
-  return some;
+// `what` begins the message about a change that does not fit.
+std::string changed(const std::string& original, const std::vector<std::string>& changes,
+                    const std::string& what) {
+  std::string text = "\n" + original, old, fresh;
+  size_t at = 0;
+  const auto change = [&] {
+    if (old.empty()) {
+      text = fresh + "\n";
+    } else {
+      const size_t begin = text.find(old + "\n", at);
+      const bool there = begin != text.npos;
+      if (!there || text.find(old + "\n", begin + 1) != text.npos)
+        throw InputError(what + ": after the change before, these lines are " +
+                         (there ? "there more than once:" : "not there:") + old);
+      text.replace(begin, old.size(), fresh);
+      at = begin + fresh.size();
+    }
+    old = fresh = "";
+  };
+  for (const std::string& line : changes) {
+    if (line == "@@") {
+      change();
+      continue;
+    }
+    if (line.find_first_of(" -+") != 0) throw InputError(what + ": '" + line + "' is no change");
+    if (line[0] != '+') old += "\n" + line.substr(1);
+    if (line[0] != '-') fresh += "\n" + line.substr(1);
+  }
+  change();
+  return text.substr(1);
 }
 
-// Two at a time.
+std::string text_of(const Solution& solution, const Exercise& exercise) {
+  const std::string right = reference(exercise);
+  return changed(cli::read_file(kTree / right), solution.changes,
+                 solution.from + " does not fit " + right);
+}
+
+// ZEROLAB_SEED=… takes the solutions of another day again.
+std::string seed_of_today() {
+  if (const char* seed = std::getenv("ZEROLAB_SEED")) return seed;
+  const std::time_t now = std::time(nullptr);
+  char day[16];
+  std::strftime(day, sizeof day, "%F", std::gmtime(&now));
+  return day;
+}
+
+std::vector<Solution> sample(std::vector<Solution> all, const std::string& seed) {
+  std::ranges::sort(all, {}, [&](const Solution& one) { return seed_of(seed + " " + one.name); });
+  all.resize(std::min(all.size(), kSample));
+  return all;
+}
+
+// Two at a time: each takes two seconds to compile.
 void grade_all(const Exercise& exercise, std::vector<Solution>& solutions) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
@@ -88,29 +150,19 @@ std::string evidence(const Grade& grade) {
   return all;
 }
 
-std::string reference(const Exercise& exercise) {
-  const fs::path own = kFolder / "right" / (exercise.name + ".cpp");
-  return fs::exists(own) ? own.string()
-                         : ZEROLAB_SOURCE_DIR "/stages/" + exercise.name.substr(3) + ".cpp";
-}
-
-void check_solutions(const std::string& which) {
-  const Exercise& exercise = find_exercise(which);
-  std::vector<Solution> right = {{.file = reference(exercise)}};
+void check_solutions(const Exercise& exercise, std::vector<Solution> wrong) {
+  std::vector<Solution> right = {{.file = kTree / reference(exercise)}};
   grade_all(exercise, right);
   {
     CAPTURE(right[0].error, evidence(right[0].grade));
     REQUIRE(right[0].grade.passed());
   }
-
-  std::vector<Solution> wrong = for_today(solutions_in(kFolder / "wrong" / exercise.name));
-  CHECK(wrong.size() >= kFewestWrong);
-  for (const Solution& cheat : solutions_in(kFolder / "cheats" / exercise.name))
-    wrong.push_back(cheat);
+  const cli::ScratchFolder folder;
+  for (Solution& one : wrong)
+    one.file = cli::write_file(folder / (one.name + ".cpp"), text_of(one, exercise));
   grade_all(exercise, wrong);
   for (const Solution& one : wrong) {
-    CAPTURE(one.file, one.error, evidence(one.grade));
-    CHECK_FALSE(one.diagnosis.empty());
+    CAPTURE(one.from, one.error, evidence(one.grade));
     CHECK(one.error.empty());
     CHECK_FALSE(one.grade.passed());
     const std::string said = diagnosis(one.grade);
@@ -121,38 +173,67 @@ void check_solutions(const std::string& which) {
 
 }  // namespace
 
-TEST_CASE("exercise 01 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("01");
+// A sample of the wrong ones, which changes with the day, and all of them with ZEROLAB_NIGHTLY=1.
+TEST_CASE("each exercise tells right, wrong and dishonest files apart", "[exercises][solutions]") {
+  const std::string seed = seed_of_today();
+  for (const Exercise& exercise : all_exercises()) {
+    DYNAMIC_SECTION(exercise.name) {
+      std::vector<Solution> wrong = solutions("wrong", exercise);
+      if (std::getenv("ZEROLAB_NIGHTLY") == nullptr) {
+        wrong = sample(wrong, seed);
+        std::printf("%s: %zu wrong solutions; ZEROLAB_SEED=%s takes the same ones again\n",
+                    exercise.name.c_str(), wrong.size(), seed.c_str());
+      }
+      for (const Solution& cheat : solutions("cheats", exercise)) wrong.push_back(cheat);
+      check_solutions(exercise, wrong);
+    }
+  }
 }
-TEST_CASE("exercise 02 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("02");
+
+TEST_CASE("each wrong or dishonest file is a change of its exercise's right one", "[exercises]") {
+  for (const Exercise& exercise : all_exercises()) {
+    CAPTURE(exercise.name);
+    std::set<std::string> checks = {"", "refused"}, names;
+    std::set<std::string> texts = {cli::read_file(kTree / reference(exercise))};
+    for (const Check& check : exercise.checks) checks.insert(check.name);
+    std::vector<Solution> all = solutions("wrong", exercise);
+    CHECK(all.size() >= kFewestWrong);
+    for (const Solution& cheat : solutions("cheats", exercise)) all.push_back(cheat);
+    for (const Solution& one : all) {
+      CAPTURE(one.from);
+      CHECK(names.insert(one.name).second);
+      CHECK(texts.insert(text_of(one, exercise)).second);
+      CHECK_FALSE(one.diagnosis.empty());
+      CHECK(checks.contains(one.check));
+    }
+  }
 }
-TEST_CASE("exercise 03 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("03");
+
+TEST_CASE("a change that does not fit its file once is named", "[exercises]") {
+  const auto made = [](std::vector<std::string> changes) {
+    return changed("a\nb\nab\na\nc\n", changes, "x.patch: y does not fit z.cpp");
+  };
+  CHECK(made({"-b", "+B", "@@", " a", "+d", " c"}) == "a\nB\nab\na\nd\nc\n");
+  CHECK(made({"-a", "-b", "@@", "-a"}) == "ab\nc\n");
+  CHECK(made({"+new", "+file"}) == "new\nfile\n");
+  const std::string what = "x.patch: y does not fit z.cpp: ";
+  CHECK_THROWS_WITH(made({"-c", "@@", "-b", "+B"}),
+                    what + "after the change before, these lines are not there:\nb");
+  CHECK_THROWS_WITH(made({"-a"}),
+                    what + "after the change before, these lines are there more than once:\na");
+  CHECK_THROWS_WITH(made({"c"}), what + "'c' is no change");
 }
-TEST_CASE("exercise 04 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("04");
-}
-TEST_CASE("exercise 05 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("05");
-}
-TEST_CASE("exercise 06 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("06");
-}
-TEST_CASE("exercise 07 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("07");
-}
-TEST_CASE("exercise 08 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("08");
-}
-TEST_CASE("exercise 09 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("09");
-}
-TEST_CASE("exercise 10 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("10");
-}
-TEST_CASE("exercise 11 tells right, wrong and dishonest files apart", "[exercises][solutions]") {
-  check_solutions("11");
+
+TEST_CASE("a seed takes the same wrong solutions again", "[exercises]") {
+  const auto names = [](const std::string& seed) {
+    std::set<std::string> all;
+    for (const Solution& one : sample(solutions("wrong", find_exercise("05")), seed))
+      all.insert(one.name);
+    return all;
+  };
+  CHECK(names("2026-01-01").size() == kSample);
+  CHECK(names("2026-01-01") == names("2026-01-01"));
+  CHECK(names("2026-01-01") != names("2026-01-02"));
 }
 
 TEST_CASE("the exercises are 01 to 11, and their points add up to 100", "[exercises]") {

@@ -138,9 +138,13 @@ TEST_CASE("a failure that repeats is shown once, and named after that", "[zerola
 
 TEST_CASE("exercise check --step explains its letters and marks where the check failed",
           "[zerolab]") {
-  const std::string wrong = kSource + "/tests/exercises/wrong/", mark = "  <- here the check saw";
-  const Finished bytes = zerolab(
-      {"exercise", "check", "06", wrong + "06_zero2/never_frees_the_full_gradient.cpp", "--step"});
+  const ScratchFolder folder;
+  const std::string mark = "  <- here the check saw", frees = "    u.full_gradient = {};\n";
+  std::string text = read_file(kSource + "/stages/zero2.cpp");
+  REQUIRE(count(text, frees) == 1);
+  const std::string keeps =
+      write_file(folder / "keeps.cpp", text.erase(text.find(frees), frees.size()));
+  const Finished bytes = zerolab({"exercise", "check", "06", keeps, "--step"});
   CAPTURE(bytes.out, bytes.err);
   CHECK(bytes.code == 1);
   const size_t begin = bytes.out.find("from where it fails:\n");
@@ -153,8 +157,11 @@ TEST_CASE("exercise check --step explains its letters and marks where the check 
   CHECK(count(bytes.out, mark) == 1);
   CHECK(count(bytes.out, "# full") == 1);
 
+  const std::string sum = "for (float& x : u.full_gradient.data<float>()) x *= 2;";
   const Finished bits =
-      zerolab({"exercise", "check", "05", wrong + "05_zero1/sum_instead_of_mean.cpp", "--step"});
+      zerolab({"exercise", "check", "05",
+               write_file(folder / "sum.cpp", stage_with(kUpdate, "if (comm().size() > 1) " + sum)),
+               "--step"});
   CAPTURE(bits.out);
   CHECK(contains(bits.out, "from the first event; the check does not know"));
   CHECK(contains(bits.out, "\nstep    1 "));
