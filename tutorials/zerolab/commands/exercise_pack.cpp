@@ -42,8 +42,9 @@ constexpr const char* kParts[] = {
     "dist",          "nn",         "optim",          "stages",
     "tensor",        "tutorials"};
 // Files with other names, such as backups and archives, stay here.
-const std::set<std::string> kPackedExtensions = {".h",  ".cpp", ".cu",  ".cmake", ".in",
-                                                 ".md", ".py",  ".txt", ".svg"};
+const std::set<std::string> kPackedExtensions = {".h",    ".cpp", ".cu",  ".cmake", ".in",
+                                                 ".md",   ".py",  ".txt", ".csv",   ".json",
+                                                 ".html", ".js",  ".css", ".svg"};
 
 // The only differences between the teacher's tree and the student's.
 struct Change {
