@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -15,7 +14,6 @@
 #include <vector>
 
 #include "tests/architecture/source_text.h"
-#include "tests/architecture/test_cases.h"
 
 namespace architecture {
 namespace {
@@ -88,18 +86,13 @@ std::vector<std::string> check_patch(const Patch& patch, const TextOf& text_of,
   return findings;
 }
 
-std::string read(const fs::path& path) {
-  std::ifstream in(fs::path(ZEROLAB_SOURCE_DIR) / path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 const fs::path folder = "tests/mutants";
 
 std::vector<Patch> all_patches() {
   std::vector<Patch> all;
   for (const auto& entry : fs::directory_iterator(fs::path(ZEROLAB_SOURCE_DIR) / folder))
     if (const fs::path file = entry.path().filename(); file.extension() == ".patch")
-      all.push_back(parse(file.stem().string(), read(folder / file)));
+      all.push_back(parse(file.stem().string(), read_source(folder / file)));
   std::ranges::sort(all, {}, &Patch::name);
   return all;
 }
@@ -129,7 +122,7 @@ TEST_CASE("every mutant applies, says where it comes from, and names a test", "[
   const auto patches = all_patches();
   CHECK(patches.size() > 10);
   for (const Patch& patch : patches) {
-    const auto findings = check_patch(patch, read, tests);
+    const auto findings = check_patch(patch, read_source, tests);
     INFO(joined(findings));
     CHECK(findings.empty());
   }
@@ -137,12 +130,12 @@ TEST_CASE("every mutant applies, says where it comes from, and names a test", "[
 
 TEST_CASE("the page of the mutants lists each of them", "[architecture]") {
   const fs::path page = folder / "README.md";
-  const std::string text = read(page), table = table_of(all_patches());
+  const std::string text = read_source(page), table = table_of(all_patches());
   const size_t begin = std::min(text.find(columns), text.size());
   if (std::getenv("ZEROLAB_RECORD_MUTANTS") != nullptr)
     std::ofstream(fs::path(ZEROLAB_SOURCE_DIR) / page) << text.substr(0, begin) << table;
   INFO("ZEROLAB_RECORD_MUTANTS=1 ./zl test \"the page of the mutants*\" writes the table again");
-  CHECK(read(page).substr(begin) == table);
+  CHECK(read_source(page).substr(begin) == table);
 }
 
 TEST_CASE("a mutant without a source, a test or its lines is noticed", "[architecture]") {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <set>
+#include <regex>
 #include <sstream>
 
 namespace architecture {
@@ -61,27 +61,45 @@ std::string blank(const std::string& text) {
   return spaces;
 }
 
+// The literals from `at` on, joined, up to the first comma or bracket; moves `at` to that.
+std::string joined_literals(const std::string& text, const std::string& code, size_t& at) {
+  std::string all;
+  while ((at = code.find_first_of("\",)", at)) != std::string::npos && code[at] == '"') {
+    const size_t end = code.find('"', at + 1);
+    all += text.substr(at + 1, end - at - 1);
+    at = end + 1;
+  }
+  return all;
+}
+
 }  // namespace
 
-std::vector<File> source_files() {
+std::string read_source(const std::string& path) {
+  std::ifstream in(std::string(ZEROLAB_SOURCE_DIR) + "/" + path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<File> files_below(const std::vector<std::string>& folders,
+                              const std::set<std::string>& extensions) {
   namespace fs = std::filesystem;
-  const std::set<std::string> extensions = {".h", ".cpp", ".cu", ".cuh"};
   const fs::path root = ZEROLAB_SOURCE_DIR;
   std::vector<File> files;
-  for (const char* folder :
-       {"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "tests"}) {
+  for (const std::string& folder : folders) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      if (!entry.is_regular_file() || extensions.count(entry.path().extension().string()) == 0)
-        continue;
-      std::ifstream in(entry.path(), std::ios::binary);
-      files.push_back({fs::relative(entry.path(), root).generic_string(),
-                       std::string(std::istreambuf_iterator<char>(in), {})});
+      const std::string path = fs::relative(entry.path(), root).generic_string();
+      if (entry.is_regular_file() &&
+          (extensions.empty() || extensions.contains(entry.path().extension())))
+        files.push_back({path, read_source(path)});
     }
   }
-  std::sort(files.begin(), files.end(),
-            [](const File& a, const File& b) { return a.path < b.path; });
+  std::ranges::sort(files, {}, &File::path);
   return files;
+}
+
+std::vector<File> source_files() {
+  return files_below({"tensor", "autograd", "nn", "optim", "dist", "stages", "tutorials", "tests"},
+                     {".h", ".cpp", ".cu", ".cuh"});
 }
 
 bool is_test(const File& file) { return file.path.starts_with("tests/"); }
@@ -136,18 +154,31 @@ std::string finding(const File& file, int line, const std::string& rule) {
   return file.path + ":" + std::to_string(line) + ": " + rule;
 }
 
-std::vector<std::string> check_all(std::vector<std::string> (*check)(const File&)) {
-  std::vector<std::string> findings;
-  for (const File& file : source_files()) {
-    for (const std::string& one : check(file)) findings.push_back(one);
-  }
-  return findings;
+std::string findings_of(std::vector<std::string> (*check)(const File&)) {
+  std::string all;
+  for (const File& file : source_files()) all += joined(check(file));
+  return all;
 }
 
 std::string joined(const std::vector<std::string>& findings) {
   std::string all;
   for (const std::string& one : findings) all += one + "\n";
   return all;
+}
+
+std::vector<TestCase> test_cases(const File& file) {
+  static const std::regex start("(TEMPLATE_)?TEST_CASE\\(");
+  const std::string code = code_only(file.text);  // quotes stay, what they enclose is blank
+  std::vector<TestCase> cases;
+  for (std::sregex_iterator it(code.begin(), code.end(), start), end; it != end; ++it) {
+    const auto line = std::count(code.begin(), code.begin() + it->position(), '\n') + 1;
+    auto at = static_cast<size_t>(it->position() + it->length());
+    TestCase one{static_cast<int>(line), joined_literals(file.text, code, at), ""};
+    if (at != std::string::npos && code[at] == ',')
+      one.tags = joined_literals(file.text, code, ++at);
+    cases.push_back(one);
+  }
+  return cases;
 }
 
 }  // namespace architecture

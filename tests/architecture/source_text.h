@@ -1,7 +1,8 @@
 #pragma once
-// Our source files as text, for the architecture tests. Every check takes a File, so that a test
+// Our files as text, for the architecture tests. Every check takes a File, so that a test
 // can also give it a bad one.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,11 @@ struct File {
 
 // All .h, .cpp, .cu and .cuh files of the source folders, in order of their paths.
 std::vector<File> source_files();
+// All files below these folders of the source tree, or with these ends of their names only.
+std::vector<File> files_below(const std::vector<std::string>& folders,
+                              const std::set<std::string>& extensions = {});
+// One file of the source tree.
+std::string read_source(const std::string& path);
 
 bool is_test(const File& file);  // below tests/
 bool is_header(const File& file);
@@ -37,10 +43,20 @@ std::vector<bool> raw_string_lines(const std::string& text);
 // "path:line: rule"
 std::string finding(const File& file, int line, const std::string& rule);
 
-// The findings of one check in all source files.
-std::vector<std::string> check_all(std::vector<std::string> (*check)(const File&));
+// The findings of one check in all source files, one per line; "" if there are none.
+std::string findings_of(std::vector<std::string> (*check)(const File&));
 
 // One finding per line, or "" if there are none. For the message of a test.
 std::string joined(const std::vector<std::string>& findings);
+
+// A TEST_CASE of a source file.
+struct TestCase {
+  int line;          // from 1
+  std::string name;  // literals that follow each other are one name
+  std::string tags;  // "[nn][slow]"
+};
+
+// All cases of the file, templates included, in order.
+std::vector<TestCase> test_cases(const File& file);
 
 }  // namespace architecture

@@ -101,22 +101,4 @@ TEST_CASE("an op that overwrites a shared gradient corrupts the other branch of 
     CHECK(result.largest_error < 1e-8);
 }
 
-TEST_CASE("what add passes to two inputs stays right when one of them gets more", "[autograd]") {
-  Workbench bench;
-  Leaves leaves(bench);
-  const Tensor w = bench.normal({B, T, C});
-  const auto loss = [&](Tape* t) {
-    const Var x = gelu(Var::parameter(t, leaves.a)), y = gelu(Var::parameter(t, leaves.b));
-    const Var sum = add(x, y);  // both get the same buffer
-    const Var more =
-        linear(x, Var::parameter(t, leaves.w), Var::parameter(t, leaves.bias));  // adds into x's
-    return weighted_sum(add(add(sum, more), layer_norm(sum, Var::parameter(t, leaves.weight),
-                                                       Var::parameter(t, leaves.bias))),
-                        w);
-  };
-  const auto result = check_gradients(leaves.all(), loss);
-  CAPTURE(result.worst);
-  CHECK(result.largest_error < 1e-7);
-}
-
 }  // namespace zl

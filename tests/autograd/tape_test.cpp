@@ -5,7 +5,6 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "autograd/gradient_check.h"
 #include "autograd/ops.h"
 #include "tests/autograd/workbench.h"
 
@@ -59,22 +58,6 @@ TEST_CASE("a value that needs no gradient has no gradient buffer", "[autograd]")
     CHECK_THROWS_WITH(Tape::slot(v.target(), {3}, p.data), ContainsSubstring("needs no gradient"));
 }
 
-TEST_CASE("a module that runs twice gets the gradient of both runs", "[autograd]") {
-  Workbench bench;
-  Parameter &w = bench.parameter("w", {7, 7}), &b = bench.parameter("b", {7}),
-            &x = bench.parameter("x", {3, 7});
-  const Tensor seed = bench.normal({3, 7});
-  const auto module = [&](Tape* t, const Var& in) {
-    return gelu(linear(in, Var::parameter(t, w), Var::parameter(t, b)));
-  };
-  const auto twice = [&](Tape* t) {
-    return weighted_sum(module(t, module(t, Var::parameter(t, x))), seed);
-  };
-  const auto result = check_gradients({&w, &b, &x}, twice);
-  CAPTURE(result.worst);
-  CHECK(result.largest_error < 1e-8);
-}
-
 TEST_CASE("an unused parameter has a gradient of zero", "[autograd]") {
   Workbench bench;
   Parameter &used = bench.parameter("used", {5}), &unused = bench.parameter("unused", {5});
@@ -112,17 +95,6 @@ TEST_CASE("every use of an activation counts", "[autograd]") {
     return sum;
   });
   CHECK(g == std::vector<double>(5, double(uses)));
-}
-
-TEST_CASE("add of a value and itself has gradient two, also where more follows", "[autograd]") {
-  Workbench bench;
-  Parameter& p = bench.parameter("p", {5});
-  const auto g = gradient(bench, p, [&](Tape& t) {
-    const Var x = add(Var::parameter(&t, p), Var::parameter(&t, p));  // 2p
-    const Var y = add(x, x);                                          // 4p
-    return add(add(y, x), y);                                         // 10p
-  });
-  CHECK(g == std::vector<double>(5, 10.0));
 }
 
 TEST_CASE("backward refuses what is not on its tape", "[autograd]") {

@@ -10,44 +10,29 @@
 #include "autograd/tape.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
+#include "tests/tensor/cpu_case.h"
 
 namespace zl {
 
+using test::largest_difference;
+
 // The elements as doubles; exact for every type.
 inline std::vector<double> values(const Tensor& t) {
-  const auto widened = [](const auto& host) {
-    std::vector<double> wide;
-    for (const auto& x : host) wide.push_back(double(x));
-    return wide;
-  };
-  switch (t.dtype()) {
-    case Dtype::f32: return widened(kernel::download<float>(t));
-    case Dtype::bf16: return widened(kernel::download<bf16>(t));
-    case Dtype::f16: return widened(kernel::download<f16>(t));
-    case Dtype::f64: return kernel::download<double>(t);
-    case Dtype::i32: return widened(kernel::download<int32_t>(t));
-    case Dtype::u8: break;  // codes of a quantized message: no graph has them
-  }
-  return {};
-}
-
-template <class T>
-void upload_rounded(const std::vector<double>& from, const Tensor& to) {
-  std::vector<T> host;
-  for (double x : from) host.push_back(T(Compute<T>(x)));
-  kernel::upload<T>(host, to);
+  if (t.dtype() != Dtype::i32) return test::doubles(t);
+  const auto ids = kernel::download<int32_t>(t);
+  return {ids.begin(), ids.end()};
 }
 
 // Rounds to the tensor's type.
 inline void assign(const Tensor& to, const std::vector<double>& from) {
-  switch (to.dtype()) {
-    case Dtype::f32: return upload_rounded<float>(from, to);
-    case Dtype::bf16: return upload_rounded<bf16>(from, to);
-    case Dtype::f16: return upload_rounded<f16>(from, to);
-    case Dtype::f64: return upload_rounded<double>(from, to);
-    case Dtype::i32: return upload_rounded<int32_t>(from, to);
-    case Dtype::u8: break;
-  }
+  if (to.dtype() == Dtype::i32)
+    return kernel::upload<int32_t>(std::vector<int32_t>(from.begin(), from.end()), to);
+  for_float_type(to.dtype(), [&](auto type) {
+    using T = decltype(type);
+    std::vector<T> rounded;
+    for (const double x : from) rounded.push_back(T(Compute<T>(x)));
+    kernel::upload<T>(rounded, to);
+  });
 }
 
 struct Workbench {
@@ -109,14 +94,6 @@ inline double largest(const std::vector<double>& a) {
   double m = 0;
   for (double x : a) m = std::isnan(x) ? INFINITY : std::max(m, std::abs(x));
   return m;
-}
-
-// max |a - b|; infinite where one is NaN or the lengths differ.
-inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  std::vector<double> d;
-  for (size_t i = 0; i < a.size(); ++i) d.push_back(a[i] - b[i]);
-  return largest(d);
 }
 
 }  // namespace zl

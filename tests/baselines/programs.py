@@ -1,14 +1,19 @@
 """How zerolab and the baselines are run, and which numbers are taken from their output."""
+import json
 import os
+import shlex
+import signal
 import statistics
 import subprocess
-from dataclasses import dataclass
+import tempfile
+import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from process import Command, ProgramError, run, run_together
 from sizes import SIZES
 
 HERE = Path(__file__).resolve().parent
+SIZES_OF_CALLS = [1 << 20, 16 << 20, 64 << 20]  # [B]
 QUIET = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
 
 # What glibc does with memory that torch frees. By default it returns large blocks to the system, which must clear them again
@@ -19,6 +24,75 @@ MALLOC = {
     "kept": {"GLIBC_TUNABLES": KEPT},
     "huge": {"GLIBC_TUNABLES": KEPT + ":glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"},
 }
+
+
+class ProgramError(Exception):
+    """A program failed. The text says which one and why."""
+
+
+@dataclass(frozen=True)
+class Command:
+    arguments: list
+    environment: dict = field(default_factory=dict)  # added to this process's
+    core: int = None                                 # the only core that it may use
+
+    def words(self):
+        pinned = [] if self.core is None else ["taskset", "-c", self.core]
+        return [str(word) for word in pinned + self.arguments]
+
+    def text(self):
+        return " ".join(shlex.quote(word) for word in ["%s=%s" % item for item in self.environment.items()] + self.words())
+
+
+@dataclass(frozen=True)
+class Finished:
+    json: dict
+    peak_rss: int  # [B] of the process
+
+
+def end(process):
+    """With its children, which are in its process group."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def finished(command, process, files, limit):
+    _, status, use = os.wait4(process.pid, 0)  # Popen.wait would discard the memory use
+    process.returncode = os.waitstatus_to_exitcode(status)
+    out, errors = (file.seek(0) or file.read().decode(errors="replace") for file in files)
+    if process.returncode != 0:
+        said = [line for line in errors.splitlines() if line.strip()][-12:]
+        raise ProgramError("exit code %d (-9: more than %d s): %s\n    %s"
+                           % (process.returncode, limit, command.text(), "\n    ".join(said)))
+    return Finished(json.loads(out) if out.strip() else {}, use.ru_maxrss * 1024)
+
+
+def run_together(commands, limit):
+    """Starts all commands, then waits for all. Returns the results in the same order. `limit` [s]."""
+    running = []
+    try:
+        for command in commands:
+            files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+            process = subprocess.Popen(command.words(), stdin=subprocess.DEVNULL, stdout=files[0], stderr=files[1],
+                                       env={**os.environ, **command.environment}, start_new_session=True)
+            timer = threading.Timer(limit, end, [process])
+            timer.daemon = True
+            timer.start()
+            running.append((command, process, files, timer))
+        return [finished(command, process, files, limit) for command, process, files, _ in running]
+    except OSError as error:
+        raise ProgramError("cannot start %s: %s" % (commands[len(running)].words()[0], error.strerror)) from error
+    finally:  # also after Ctrl-C: no program keeps running
+        for _, process, _, timer in running:
+            timer.cancel()
+            if process.returncode is None:
+                end(process)
+
+
+def run(command, limit):
+    return run_together([command], limit)[0]
 
 
 @dataclass(frozen=True)
@@ -35,6 +109,10 @@ class Setting:
 
     def counts(self, size):
         return (size.steps if self.steps is None else self.steps, size.warm_up if self.warm_up is None else self.warm_up)
+
+
+def row_of_call(row):
+    return "%s, %d MiB" % (row["collective"], row["bytes"] >> 20)
 
 
 class Zerolab:
@@ -69,21 +147,23 @@ class Zerolab:
         found = run_together([self.step_command(model)] * ranks, self.setting.limit)
         return statistics.fmean(self.row(one, "ddp", 1)["seconds_per_step"]["median"] for one in found)
 
-    def memory(self, model):
-        """[B] at the peak, by the way of counting."""
-        found = run(self.step_command(model, core=self.setting.core), self.setting.limit)
+    def memory(self):
+        """{row: [B]} at the peak of M's step."""
+        found = run(self.step_command("M", core=self.setting.core), self.setting.limit)
         row = self.row(found, "ddp", 1)
         peaks = {"process": found.peak_rss, "ledger": max(row["peak_total_bytes"])}
         if row.get("peak_resident_bytes"):  # without what was resident before the model: code and libraries
             peaks["net"] = row["peak_resident_bytes"] - row["resident_bytes_before"]
-        return peaks
+        return {"M, peak of the process": peaks["process"],
+                **{"M, %s beside net of libraries" % name: peak for name, peak in peaks.items()}}
 
-    def collectives(self, sizes, ranks=2):
-        """(collective, [B]) -> [s]"""
+    def collectives(self, ranks=2):
+        """{row: [s]}"""
         command = Command([self.setting.zerolab, "bench", "comm", "--json", "--quiet", "--device", "cpu", "--ranks", ranks,
-                           "--collective", "all_reduce,all_gather,reduce_scatter", "-b", min(sizes), "-e", max(sizes), "-f", 4])
-        return {(row["collective"], row["bytes"]): row["seconds"]["median"]
-                for row in run(command, self.setting.limit).json["results"] if row["bytes"] in sizes}
+                           "--collective", "all_reduce,all_gather,reduce_scatter", "-b", min(SIZES_OF_CALLS), "-e", max(SIZES_OF_CALLS),
+                           "-f", 4])
+        return {row_of_call(row): row["seconds"]["median"]
+                for row in run(command, self.setting.limit).json["results"] if row["bytes"] in SIZES_OF_CALLS}
 
     def export_for_llmc(self, model):
         """The weights of start() in llm.c's format."""
@@ -117,10 +197,11 @@ class Torch:
     def __init__(self, setting):
         self.setting = setting
         self.about = run(Command([setting.python, HERE / "step_torch.py", "--describe"], QUIET), setting.limit).json
-        if "version" not in self.about:
-            raise ProgramError("%s printed nothing: is it a Python?" % setting.python)
         self.name = "torch " + self.about["version"]
         self.choices = {}  # model -> (attention, malloc)
+        if self.slow_library():
+            raise ProgramError("%s multiplies matrices with %s, the reference BLAS, which is too slow to compare with. "
+                               "`apt install libopenblas0`" % (self.name, self.matrices()))
 
     def matrices(self):
         """The matrix library's name."""
@@ -148,14 +229,13 @@ class Torch:
     def attentions(self):
         return ["sdpa", "manual"] if self.about["sdpa"] else ["manual"]
 
-    def choose(self, model, report):
+    def choose(self, model):
         """Finds the fastest way to run torch here, by the minimum of a few steps: disturbances only add time."""
         if model in self.choices:
             return
         steps, warm_up = self.setting.counts(SIZES[model])
 
         def least(attention, malloc):
-            report("%s: torch's fastest way: %s attention, %s memory" % (model, attention, malloc))
             command = self.step_command(model, "plain", attention, malloc, max(2, steps // 3), warm_up)
             return run(command, self.setting.limit).json["seconds_per_step"]["min"]
 
@@ -164,19 +244,25 @@ class Torch:
         times.update({(attention, malloc): least(attention, malloc) for malloc in MALLOC if malloc != "plain"})
         self.choices[model] = min(times, key=times.get)
 
-    def trials(self):  # [n] processes that choose() runs
-        return len(self.attentions()) + len(MALLOC) - 1
+    def way(self):
+        """How it ran, for the table."""
+        ways = ["%s %s attention, %s memory" % (model, *choice) for model, choice in self.choices.items()]
+        return "%s, matrices by %s, AdamW %s; fastest here: %s" % (self.name, self.matrices(), self.about["update"],
+                                                                   "; ".join(ways) or "not tried")
 
-    def collectives(self, sizes):
-        """Two dicts: (collective, [B]) -> [s], and missing collective -> reason."""
-        command = Command([self.setting.python, HERE / "gloo_collectives.py", "--sizes",
-                           ",".join(str(size >> 20) for size in sizes)], QUIET)
-        rows = run(command, self.setting.limit).json["results"]
-        wrong = [row["collective"] for row in rows if not row.get("right", True)]
-        if wrong:
-            raise ProgramError("gloo's %s gave wrong values" % wrong[0])
-        return ({(row["collective"], row["bytes"]): row["seconds"]["median"] for row in rows if "seconds" in row},
-                {row["collective"]: row["missing"] for row in rows if "missing" in row})
+    def memory(self):
+        found = self.step("M", choice=(self.attentions()[0], "plain"))  # these take the least memory
+        net = found["peak_rss_bytes"] - found["libraries_bytes"]
+        return {"M, peak of the process": found["peak_rss_bytes"],
+                **{"M, %s beside net of libraries" % name: net for name in ("process", "ledger", "net")}}
+
+    def collectives(self):
+        """{row: [s]}, without those that this gloo lacks."""
+        sizes = ",".join(str(size >> 20) for size in SIZES_OF_CALLS)
+        rows = run(Command([self.setting.python, HERE / "gloo_collectives.py", "--sizes", sizes], QUIET), self.setting.limit).json["results"]
+        if not all(row.get("right", True) for row in rows):
+            raise ProgramError("gloo gave wrong values")
+        return {row_of_call(row): row["seconds"]["median"] for row in rows if "seconds" in row}
 
 
 class Llmc:

@@ -1,4 +1,5 @@
-"""The sizes of the compared models, for all programs."""
+"""The sizes of the compared models, for all programs, and how numbers are shown."""
+import statistics
 from dataclasses import dataclass
 
 
@@ -31,3 +32,12 @@ SIZES = {
     "M": Size(layers=6, heads=6, width=384, window=256, batch=4, vocab=256, steps=10, warm_up=3),
     "gpt2": Size(layers=12, heads=12, width=768, window=256, batch=2, vocab=50257, steps=3, warm_up=2),
 }
+
+
+def shown(values, unit):
+    """Median [min–max], in a unit that suits the median."""
+    middle = statistics.median(values)
+    factor, name = {"s": (1, "s") if middle >= 1 else (1e3, "ms") if middle >= 1e-3 else (1e6, "µs"),
+                    "B": (2.0 ** -20, "MiB")}.get(unit, (1, ""))
+    number = lambda value: "%.4g" % (factor * value) if abs(factor * value) < 1e4 else "%.0f" % (factor * value)
+    return "%s%s [%s–%s]" % (number(middle), " " + name if name else "", number(min(values)), number(max(values)))

@@ -99,13 +99,11 @@ def train(options, rank):
         model.load(options.weights)
     if options.mode in ("ddp", "fsdp2"):
         model = distribute(model, options.mode)
-    optimizer, update = adamw(model.parameters())
-    seconds, losses, faults = [], [], 0
+    optimizer, _ = adamw(model.parameters())
+    seconds, losses = [], []
     gc.collect()
     gc.freeze()  # the garbage collector skips existing objects
-    for step, (ids, targets) in enumerate(batches(options, rank)):
-        if step == options.warm_up:
-            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for ids, targets in batches(options, rank):
         begin = time.perf_counter()
         loss = model(ids, targets)
         loss.backward()
@@ -115,9 +113,8 @@ def train(options, rank):
         losses.append(loss.item())
         del loss
     gc.unfreeze()
-    use = resource.getrusage(resource.RUSAGE_SELF)
-    return {"rank": rank, "update": update, "seconds": seconds[options.warm_up:], "losses": losses,
-            "minor_faults_per_step": (use.ru_minflt - faults) / options.steps, "peak_rss_bytes": use.ru_maxrss * 1024}
+    return {"rank": rank, "seconds": seconds[options.warm_up:], "losses": losses,
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 def rank_main(options, rank, folder, barrier, results):
@@ -188,7 +185,6 @@ def has_fsdp2():
 def main():
     options = arguments()
     torch.set_num_threads(options.threads)
-    after_import = resident()
     if options.describe:
         print(json.dumps({"version": torch.__version__, "matrix_library": matrix_library(), "sdpa": HAS_SDPA,
                           "fsdp2": has_fsdp2(), "update": adamw([torch.nn.Parameter(torch.zeros(1))])[1]}))
@@ -201,17 +197,11 @@ def main():
     else:
         libraries = None
         ranks = train_together(options)
-    first, size = ranks[0], SIZES[options.model]
+    seconds = ranks[0]["seconds"]
     print(json.dumps({
-        "program": "torch", "version": torch.__version__, "matrix_library": matrix_library(), "model": options.model,
-        "parameters": sum(p.numel() for p in Gpt(size, "manual").parameters()), "mode": options.mode, "ranks": options.ranks,
-        "attention": options.attention, "update": first["update"], "steps": options.steps, "warm_up": options.warm_up,
-        "tokens_per_step": size.tokens * options.ranks,
-        "seconds_per_step": {"median": statistics.median(first["seconds"]), "min": min(first["seconds"]),
-                             "max": max(first["seconds"])},
-        "seconds": first["seconds"], "losses": [statistics.fmean(step) for step in zip(*(r["losses"] for r in ranks))],
-        "minor_faults_per_step": first["minor_faults_per_step"], "peak_rss_bytes": first["peak_rss_bytes"],
-        "rss_after_import_bytes": after_import, "libraries_bytes": libraries}))
+        "seconds_per_step": {"median": statistics.median(seconds), "min": min(seconds)},
+        "losses": [statistics.fmean(step) for step in zip(*(r["losses"] for r in ranks))],
+        "peak_rss_bytes": ranks[0]["peak_rss_bytes"], "libraries_bytes": libraries}))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "autograd/gradient_check.h"
 #include "autograd/ops.h"
 #include "tests/nn/flat_gpt.h"
 
@@ -105,29 +104,6 @@ TEST_CASE("a model that cannot be is refused with its numbers", "[nn]") {
   c.vocab = -3;
   CHECK_THROWS_AS(Gpt(c), InputError);
   CHECK_THROWS_WITH(named_gpt("gpt3"), ContainsSubstring("'gpt3'") && ContainsSubstring("gpt2-xl"));
-}
-
-TEST_CASE("all gradients of a GPT agree with central differences", "[nn]") {
-  Workbench bench;
-  const auto recompute = GENERATE(Recompute::none, Recompute::selective, Recompute::full);
-  const int64_t T = GENERATE(1, 4, 5);
-  FlatGpt model(bench, kMini, Dtype::f64, recompute,
-                20);  // far from the flat start, so that all gradients matter
-  const Tensor ids = bench.ids({2, T}, 11), targets = bench.ids({2, T}, 11);
-  std::vector<Parameter*> all;
-  for (Parameter& p : model.gpt.parameters()) all.push_back(&p);
-  const auto loss = [&](Tape* t) { return model.gpt.loss(t, model.no_observer, {ids, targets}); };
-  const auto result = check_gradients(all, loss, T == 4 ? 1 : 5);
-  CAPTURE(name(recompute), T, result.worst);
-  CHECK(result.largest_error < 1e-7);
-  for (const Parameter& p : model.gpt.parameters()) {
-    CAPTURE(p.name);
-    const auto g = values(p.grad);
-    if (p.name == "wpe.weight")  // positions beyond all sequences
-      CHECK(std::vector<double>(g.begin() + T * 6, g.end()) ==
-            std::vector<double>(size_t((5 - T) * 6), 0.0));
-    if (T > 1) CHECK(largest(g) > 1e-4);
-  }
 }
 
 TEST_CASE("a fresh model's loss is near ln V", "[nn]") {
@@ -239,17 +215,6 @@ TEST_CASE(
     CHECK(values(last) == values(all.slice((T - 1) * 53, {53})));
     if (T > 1) CHECK(values(last) != values(all.slice((T - 2) * 53, {53})));
   }
-}
-
-TEST_CASE("the loss is the cross-entropy of logits that are computed op by op", "[nn]") {
-  Workbench bench;
-  FlatGpt model(bench, kOdd, Dtype::f32,
-                GENERATE(Recompute::none, Recompute::selective, Recompute::full), 3);
-  const Tensor ids = bench.ids({3, 17}, 53), targets = bench.ids({3, 17}, 53);
-  CHECK(
-      model.loss(ids, targets) ==
-      values(
-          cross_entropy(Var::constant(nullptr, full_logits(model.gpt, ids)), targets).value())[0]);
 }
 
 TEST_CASE("later tokens do not change earlier predictions", "[nn]") {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <catch2/catch_test_macros.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -19,10 +20,10 @@ namespace zl {
 // Removed with everything in it at the end of the test.
 class ScratchFolder {
  public:
-  ScratchFolder() {
+  explicit ScratchFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
     static std::atomic<int> number{0};
-    folder_ =
-        std::filesystem::temp_directory_path() / str("zerolab-test-", ::getpid(), "-", number++);
+    folder_ = parent / str("zerolab-test-", ::getpid(), "-", number++);
     std::filesystem::create_directories(folder_);
   }
   ~ScratchFolder() {
@@ -74,6 +75,12 @@ std::string sentence_of(const Action& action) {
     return error.what();
   }
   return "";
+}
+
+// The sentence has this part.
+inline void check_says(const std::string& sentence, const std::string& part) {
+  CAPTURE(sentence, part);
+  CHECK(sentence.find(part) != std::string::npos);
 }
 
 }  // namespace zl

@@ -149,27 +149,6 @@ TEST_CASE("a unit that does not run has no events and zero gradients", "[nn]") {
   CHECK(largest(values(model.units[1].parameters[0]->grad)) > 0);
 }
 
-TEST_CASE("a unit with activation checkpointing has the bits of one without", "[nn]") {
-  Workbench bench;
-  ThreeUnits model(bench);
-  const Tensor w = bench.normal({3, 5});
-  const auto run = [&](bool recompute) {
-    model.recompute = recompute;
-    UnitObserver no_observer;
-    for (Parameter* p : model.all()) kernel::fill(0, p->grad);
-    Tape tape;
-    const Var y = model.run(&tape, no_observer);
-    tape.backward(y, w);
-    std::vector<std::vector<double>> everything = {values(y.value())};
-    for (Parameter* p : model.all()) everything.push_back(values(p->grad));
-    return everything;
-  };
-  const auto kept = run(false);
-  CHECK(run(true) == kept);
-  model.units[1].parameters[1]->data.data<double>()[0] += 1e-9;
-  CHECK(run(true) != kept);
-}
-
 TEST_CASE("a parameter is refused by name outside its unit, in every pass", "[nn]") {
   Workbench bench;
   ThreeUnits model(bench);

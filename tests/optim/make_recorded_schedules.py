@@ -22,11 +22,9 @@ cases=[('warmup','log','WarmupLR',dict(warmup_min_lr=1e-5,warmup_max_lr=2e-3,war
 ('warmup_cosine','linear','WarmupCosineLR',dict(total_num_steps=30,warmup_num_steps=5,warmup_type='linear')),
 ('warmup_cosine','linear','WarmupCosineLR',dict(total_num_steps=4,warmup_num_steps=6,cos_min_ratio=0.2,warmup_type='linear')),
 ]
-print('''// What DeepSpeed 0.19.8 sets before each of the first 30 updates, its scheduler stepped after each: the classes of
-// deepspeed/runtime/lr_schedules.py run under torch with an optimizer of lr 0.003.
+print('''// The rates of DeepSpeed 0.19.8 for the first 30 updates, its scheduler stepped after each update:
+// the classes of deepspeed/runtime/lr_schedules.py run under torch with an optimizer of lr 0.003.
 #pragma once
-
-#include <array>
 
 #include "optim/schedule.h"
 
@@ -35,21 +33,20 @@ namespace zl {
 struct RecordedSchedule {
   const char* called;
   ScheduleConfig config;
-  std::array<double, 30> rates;
 };
 
-inline const RecordedSchedule kRecordedSchedules[] = {''')
+inline const RecordedSchedule kRecordedSchedules[] = {''')  # clang-format breaks the lines
 for kind,t,cls,kw in cases:
-    f=[f'.kind = ScheduleKind::{kind}']
-    for k in ('warmup_min_lr','warmup_max_lr','warmup_num_steps'):
-        if k in kw: f.append(f'.{k} = {kw[k]!r}')
-    f.append(f'.warmup_type = WarmupType::{t}')
-    for k in ('total_num_steps','warmup_min_ratio','cos_min_ratio'):
-        if k in kw: f.append(f'.{k} = {kw[k]!r}')
-    r=[repr(x) for x in rates(cls,**kw)]
-    print(f'    {{"{cls}, {t}, {kw["warmup_num_steps"]} of {kw.get("total_num_steps","any")} steps",')
-    print('     {'+', '.join(f[:4])+(',\n      ' if len(f)>4 else '')+', '.join(f[4:])+'},')
-    print('     {'+',\n      '.join(', '.join(r[i:i+5]) for i in range(0,30,5))+'}},')
+    f=[f'.kind = ScheduleKind::{kind}']+[f'.{k} = {kw[k]!r}' for k in ('warmup_min_lr','warmup_max_lr','warmup_num_steps') if k in kw]
+    f+=[f'.warmup_type = WarmupType::{t}']+[f'.{k} = {kw[k]!r}' for k in ('total_num_steps','warmup_min_ratio','cos_min_ratio') if k in kw]
+    print(f'    {{"{cls}, {t}, {kw["warmup_num_steps"]} of {kw.get("total_num_steps","any")} steps", {{'+', '.join(f)+'}},')
 print('''};
+
+// Thirty of each of them.
+inline const char* const kRecordedRates = R"(''')
+for kind,t,cls,kw in cases:
+    r=[repr(x) for x in rates(cls,**kw)]
+    for i in range(0,30,4): print(' '.join(r[i:i+4]))
+print(''')";
 
 }  // namespace zl''')

@@ -8,12 +8,9 @@ namespace {
 using namespace zl;
 using namespace zl::test;
 
-constexpr Dtype kTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
-
 struct Case {
   int64_t B, T, H, D;
   Dtype dtype = Dtype::f32;
-  int64_t offset = 0;  // of all tensors in their storages
   int64_t C() const { return H * D; }
 };
 
@@ -23,16 +20,16 @@ struct Results {
 };
 
 Results run(Cpu& cpu, const Case& c, const Values& qkv, const Values& dy) {
-  const AttentionSaved saved{cpu.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype, c.offset),
-                             cpu.nan({c.B, c.T, c.C()}, c.dtype, c.offset),
-                             cpu.nan({c.B, c.H, c.T}, statistics_type(c.dtype), c.offset), c.H};
+  const AttentionSaved saved{cpu.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype),
+                             cpu.nan({c.B, c.T, c.C()}, c.dtype),
+                             cpu.nan({c.B, c.H, c.T}, statistics_type(c.dtype)), c.H};
   const GuardedWorkspace workspace(cpu, KernelId::attention, {c.B, c.T, c.H, c.D}, c.dtype);
   cpu_backend().attention(saved, workspace);
   CHECK(workspace.intact());
-  const Tensor dqkv = cpu.nan(saved.qkv.shape(), c.dtype, c.offset);
+  const Tensor dqkv = cpu.nan(saved.qkv.shape(), c.dtype);
   const GuardedWorkspace workspace_backward(cpu, KernelId::attention_backward, {c.B, c.T, c.H, c.D},
                                             c.dtype);
-  cpu_backend().attention_backward(saved, cpu.of(dy, {c.B, c.T, c.C()}, c.dtype, c.offset), dqkv,
+  cpu_backend().attention_backward(saved, cpu.of(dy, {c.B, c.T, c.C()}, c.dtype), dqkv,
                                    workspace_backward);
   CHECK(workspace_backward.intact());
   return {doubles(saved.y), doubles(saved.log_sum_exp), doubles(dqkv)};
@@ -92,12 +89,6 @@ Results reference(const Case& c, const Values& qkv, const Values& dy) {
   return out;
 }
 
-double size_of_values(const Values& v) {
-  double largest = 0;
-  for (const double x : v) largest = std::max(largest, std::abs(x));
-  return largest;
-}
-
 TEST_CASE("attention agrees with a double reference in every type, whatever the tile", "[tensor]") {
   Cpu cpu;
   constexpr std::array<int64_t, 4> sizes[] = {{1, 1, 1, 1},   {2, 1, 3, 5},   {1, 3, 2, 16},
@@ -123,27 +114,6 @@ TEST_CASE("attention agrees with a double reference in every type, whatever the 
       CHECK(run(cpu, c, broken, dy).log_sum_exp != result.log_sum_exp);
     }
   }
-}
-
-TEST_CASE("the gradient of attention agrees with central differences", "[tensor]") {
-  Cpu cpu;
-  const Case c{1, 67, 2, 3, Dtype::f64};
-  const Values qkv = qkv_of(c), dy = dy_of(c), gradient = run(cpu, c, qkv, dy).dqkv;
-  const auto loss = [&](size_t at, double step) {
-    Values moved = qkv;
-    moved[at] += step;
-    const Values y = reference(c, moved, dy).y;
-    double sum = 0;
-    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
-    return sum;
-  };
-  double worst = 0, largest = 0;
-  for (size_t at = 0; at < qkv.size(); at += 29) {
-    worst = std::max(worst, std::abs((loss(at, 1e-5) - loss(at, -1e-5)) / 2e-5 - gradient[at]));
-    largest = std::max(largest, std::abs(gradient[at]));
-  }
-  CHECK(worst < 1e-8);
-  CHECK(largest > 0.1);  // so the differences above compare something
 }
 
 TEST_CASE("what a token attends to does not depend on the tokens after it, bit for bit",
@@ -183,14 +153,13 @@ TEST_CASE("keys and values after the only query with a gradient get a gradient o
   CHECK(earlier > 0);
 }
 
-TEST_CASE("attention has the same bits at every offset, for every batch size and when repeated",
-          "[tensor]") {
+TEST_CASE("attention has the same bits for every batch size and when repeated", "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
-    Case c{3, 70, 2, 13, dtype};
+    const Case c{3, 70, 2, 13, dtype};
     const Values qkv = qkv_of(c), dy = dy_of(c);
     const Results expected = run(cpu, c, qkv, dy);
-    for (c.offset = 0; c.offset < 6; ++c.offset) CHECK(run(cpu, c, qkv, dy) == expected);
+    CHECK(run(cpu, c, qkv, dy) == expected);
     const Case last{1, c.T, c.H, c.D, dtype};
     const Values qkv_last(qkv.end() - c.T * 3 * c.C(), qkv.end()),
         dy_last(dy.end() - c.T * c.C(), dy.end());

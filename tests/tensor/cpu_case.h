@@ -1,9 +1,12 @@
 // Shared by the tests of CPU kernels: a memory, tensors from values, their values in double,
-// guarded workspace.
+// equality of bits, guarded workspace.
 #pragma once
 
 #include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -12,6 +15,10 @@
 namespace zl::test {
 
 using Values = std::vector<double>;
+
+inline constexpr Dtype kTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
+// Runs the test once with each of them.
+inline Dtype any_type() { return GENERATE(from_range(kTypes)); }
 
 struct Cpu {
   EventStream events;
@@ -77,6 +84,18 @@ inline double largest_difference(const Values& a, const Values& b) {
     if (!(d <= largest)) largest = std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
   }
   return largest;
+}
+
+inline double size_of_values(const Values& v) {
+  double largest = 0;
+  for (const double x : v) largest = std::max(largest, std::abs(x));
+  return largest;
+}
+
+// NaN equals itself, and -0 differs from 0.
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.numel() == b.numel() &&
+         (a.numel() == 0 || std::memcmp(a.address(), b.address(), size_t(a.bytes())) == 0);
 }
 
 // Exactly the workspace that the backend needs, full of NaN, followed by guard words.

@@ -4,7 +4,6 @@
 
 #include "tensor/kernels.h"
 #include "tests/tensor/cpu_case.h"
-#include "tests/tensor/same_bits.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -125,7 +124,7 @@ TEST_CASE("quantisation refuses codes and scales of other sizes", "[tensor]") {
 
 TEST_CASE("divide rounds each quotient once, which a product with 1/3 does not", "[tensor]") {
   Cpu cpu;
-  const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
+  const Dtype dtype = any_type();
   const Tensor x = cpu.of({1, 5, 7, 11, -13}, {5}, dtype);
   kernel::divide(3, x);
   CHECK(doubles(x) ==

@@ -1,4 +1,5 @@
-// The CPU kernels on several threads: the bits of one thread, at odd sizes that exceed the grain.
+// The CPU kernels on several threads, at odd sizes that exceed the grain, and at every offset of
+// their buffers, have the same bits.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -9,7 +10,6 @@
 
 #include "tensor/kernels.h"
 #include "tests/tensor/cpu_case.h"
-#include "tests/tensor/same_bits.h"
 #include "tests/with_threads.h"
 
 namespace {
@@ -17,20 +17,29 @@ namespace {
 using namespace zl;
 using namespace zl::test;
 
-constexpr int64_t kRows = 301, kColumns = 515, kVocab = 37;  // 155,015 elements: 19 grains
-
-// Operands of one call: the same values whenever they are made.
+// Operands of one call: the same values whenever they are made. Large: 155,015 elements, 19 grains.
 struct Operands {
   Cpu& cpu;
   Dtype dtype;
+  bool large = true;
+  int64_t offset = 0;  // of all operands in their storages
   uint64_t next = 1;
+  int64_t size(int64_t of_large, int64_t of_small) const { return large ? of_large : of_small; }
+  int64_t rows() const { return size(301, 6); }
+  int64_t columns() const { return size(515, 77); }
+  Shape x() const { return {rows(), columns()}; }
+
+  Tensor of(const Values& values, Shape shape, Dtype type) const {
+    return cpu.of(values, std::move(shape), type, offset);
+  }
   Tensor noise(Shape shape, Dtype type) {
     const int64_t n = numel(shape);
-    return cpu.of(random_values(n, next++), std::move(shape), type);
+    return of(random_values(n, next++), std::move(shape), type);
   }
   Tensor noise(Shape shape) { return noise(std::move(shape), dtype); }
-  Tensor nan(Shape shape) { return cpu.nan(std::move(shape), dtype); }
-  Tensor statistics(Shape shape) { return cpu.nan(std::move(shape), statistics_type(dtype)); }
+  Tensor nan(Shape shape, Dtype type) const { return cpu.nan(std::move(shape), type, offset); }
+  Tensor nan(Shape shape) const { return nan(std::move(shape), dtype); }
+  Tensor statistics(Shape shape) { return nan(std::move(shape), statistics_type(dtype)); }
   Tensor ids(int64_t rows, int64_t below) {
     const Tensor t = cpu.empty({rows}, Dtype::i32);
     for (int64_t i = 0; i < rows; ++i) t.data<int32_t>()[size_t(i)] = int32_t(i * i % below);
@@ -38,34 +47,62 @@ struct Operands {
   }
 };
 
+constexpr int64_t kVocab = 37;
+
 struct KernelCase {
   std::string name;
   std::function<std::vector<Tensor>(Operands)> outputs;  // runs the kernel
 };
 
-const Shape kX{kRows, kColumns};
+std::vector<Tensor> matmul(Operands make) {
+  const int64_t m = make.size(301, 29), n = make.size(215, 45), k = 77;
+  std::vector<Tensor> written;
+  for (const Transpose ta : {Transpose::no, Transpose::yes})
+    for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+      const Tensor a = make.noise(ta == Transpose::no ? Shape{m, k} : Shape{k, m}),
+                   b = make.noise(tb == Transpose::no ? Shape{k, n} : Shape{n, k});
+      written.push_back(make.noise({m, n}));
+      kernel::matmul(a, ta, b, tb, written.back(), Write::add);
+    }
+  written.push_back(make.nan({m, n}));
+  kernel::matmul_bias(make.noise({m, k}), make.noise({k, n}), Transpose::no, make.noise({n}),
+                      written.back());
+  return written;
+}
+
+std::vector<Tensor> attention(Operands make) {
+  const int64_t B = make.size(3, 2), T = make.size(131, 70), H = 3, C = 13 * H;
+  const AttentionSaved saved{make.noise({B, T, 3 * C}), make.nan({B, T, C}),
+                             make.statistics({B, H, T}), H};
+  const Tensor dqkv = make.nan({B, T, 3 * C});
+  kernel::attention(saved);
+  kernel::attention_backward(saved, make.noise({B, T, C}), dqkv);
+  return {saved.y, saved.log_sum_exp, dqkv};
+}
 
 std::vector<Tensor> layer_norm(Operands make, Write write) {
-  const LayerNormSaved saved{make.noise(kX), make.noise({kColumns}), make.statistics({kRows}),
-                             make.statistics({kRows})};
-  const Tensor y = make.nan(kX), dy = make.noise(kX);
-  kernel::layer_norm(saved, make.noise({kColumns}), 1e-5, y);
-  const LayerNormGradients out{make.noise(kX), write, make.noise({kColumns}),
-                               make.noise({kColumns})};
+  const LayerNormSaved saved{make.noise(make.x()), make.noise({make.columns()}),
+                             make.statistics({make.rows()}), make.statistics({make.rows()})};
+  const Tensor y = make.nan(make.x()), dy = make.noise(make.x());
+  kernel::layer_norm(saved, make.noise({make.columns()}), 1e-5, y);
+  const LayerNormGradients out{make.noise(make.x()), write, make.noise({make.columns()}),
+                               make.noise({make.columns()})};
   kernel::layer_norm_backward(saved, dy, out);
   return {y, saved.mean, saved.rstd, out.dx, out.dweight, out.dbias};
 }
 
 std::vector<Tensor> embedding(Operands make) {
-  const Tensor ids = make.ids(kRows, kVocab), y = make.nan(kX);
-  const Tensor table = make.noise({kVocab, kColumns}), dtable = make.noise({kVocab, kColumns});
+  const Tensor ids = make.ids(make.rows(), kVocab), y = make.nan(make.x());
+  const Tensor table = make.noise({kVocab, make.columns()}),
+               dtable = make.noise({kVocab, make.columns()});
   kernel::embedding(ids, table, y);
-  kernel::embedding_backward(ids, make.noise(kX), dtable);
+  kernel::embedding_backward(ids, make.noise(make.x()), dtable);
   return {y, dtable};
 }
 
 std::vector<Tensor> positions(Operands make) {
-  const Shape x{7, 43, kColumns}, table{43, kColumns};
+  const int64_t T = make.size(43, 3), C = make.columns();
+  const Shape x{make.rows() / T, T, C}, table{T, C};
   const Tensor y = make.nan(x), dtable = make.noise(table);
   kernel::add_positions(make.noise(x), make.noise(table), y);
   kernel::add_positions_backward(make.noise(x), dtable);
@@ -73,7 +110,7 @@ std::vector<Tensor> positions(Operands make) {
 }
 
 std::vector<Tensor> cross_entropy(Operands make) {
-  const int64_t rows = 1301, classes = 117;  // more rows than are added at once
+  const int64_t rows = make.size(1301, 9), classes = 117;  // more rows than are added at once
   const Tensor logits = make.noise({rows, classes}), targets = make.ids(rows, classes);
   const Tensor loss = make.statistics({1}), dlogits = make.nan({rows, classes});
   kernel::cross_entropy(logits, targets, loss);
@@ -82,10 +119,11 @@ std::vector<Tensor> cross_entropy(Operands make) {
 }
 
 std::vector<Tensor> squares(Operands make) {
-  const int64_t n = 2 * 1024 * 1024 + 1027;  // more blocks than are added at once
-  const Tensor x = make.cpu.empty({n}, make.dtype), sum = make.cpu.nan({1}, Dtype::f64),
-               blocks = make.cpu.nan({(n + 1023) / 1024}, Dtype::f64);
-  kernel::normal({.seed = 3, .stream = 5}, 7, x);  // an odd first number
+  const int64_t n =
+      make.size(2 * 1024 * 1024, 1024) + 1027;  // large: more blocks than are added at once
+  const Tensor x = make.nan({n}), sum = make.nan({1}, Dtype::f64),
+               blocks = make.nan({(n + 1023) / 1024}, Dtype::f64);
+  kernel::normal({.seed = make.next, .stream = 5}, 7, x);  // an odd first number
   kernel::sum_of_squares(x, sum);
   kernel::squares_of_blocks(x, blocks);
   return {x, sum, blocks};
@@ -93,11 +131,11 @@ std::vector<Tensor> squares(Operands make) {
 
 std::vector<Tensor> adamw(Operands make) {
   const Dtype state = statistics_type(make.dtype);
-  const Shape n{kRows * kColumns};
+  const Shape n{make.rows() * make.columns()};
   AdamWUpdate u{.parameter = make.noise(n),
                 .gradient = make.noise(n),
                 .exp_avg = make.noise(n, state),
-                .exp_avg_sq = make.cpu.of(Values(size_t(kRows * kColumns), 0.5), n, state),
+                .exp_avg_sq = make.of(Values(size_t(numel(n)), 0.5), n, state),
                 .weight_decay = 0.1};
   if (state != make.dtype) u.master = make.noise(n, state);
   kernel::adamw(u);
@@ -107,7 +145,7 @@ std::vector<Tensor> adamw(Operands make) {
 }
 
 std::vector<Tensor> sgd(Operands make, double momentum) {
-  const Shape n{kRows * kColumns};
+  const Shape n{make.rows() * make.columns()};
   SgdUpdate u{.parameter = make.noise(n), .gradient = make.noise(n)};
   u.momentum = momentum;
   if (momentum != 0) u.momentum_buffer = make.noise(n, statistics_type(make.dtype));
@@ -117,22 +155,23 @@ std::vector<Tensor> sgd(Operands make, double momentum) {
 }
 
 std::vector<Tensor> copies(Operands make) {
-  const Tensor x = make.noise(kX), filled = make.nan(kX), same = make.nan(kX),
-               cast = make.cpu.nan(kX, Dtype::f16), into = make.noise(kX),
-               wide = make.noise(kX, Dtype::f64), shifted = make.noise(kX);
+  const Tensor x = make.noise(make.x()), filled = make.nan(make.x()), same = make.nan(make.x()),
+               cast = make.nan(make.x(), Dtype::f16), into = make.noise(make.x()),
+               wide = make.noise(make.x(), Dtype::f64), shifted = make.noise(make.x());
   kernel::fill(0.3, filled);
   kernel::copy(x, same);
   kernel::copy(x, cast);
   kernel::accumulate(x, into);
   kernel::accumulate(x, wide);
-  const int64_t n = kRows * kColumns - 5;
+  const int64_t n = x.numel() - 5;
   kernel::copy(shifted.slice(0, {n}), shifted.slice(5, {n}));  // the ranges overlap
   return {filled, same, cast, into, wide, shifted};
 }
 
 std::vector<Tensor> elementwise(Operands make) {
-  const Tensor x = make.noise(kX), dy = make.noise(kX), y = make.nan(kX), sum = make.nan(kX),
-               set = make.nan(kX), added = make.noise(kX), rows = make.noise({kColumns});
+  const Tensor x = make.noise(make.x()), dy = make.noise(make.x()), y = make.nan(make.x()),
+               sum = make.nan(make.x()), set = make.nan(make.x()), added = make.noise(make.x()),
+               rows = make.noise({make.columns()});
   kernel::add(x, dy, sum);
   kernel::gelu(x, y);
   kernel::gelu_backward(x, dy, set, Write::set);
@@ -142,6 +181,8 @@ std::vector<Tensor> elementwise(Operands make) {
 }
 
 const std::vector<KernelCase> kCases = {
+    {"matmul", matmul},
+    {"attention", attention},
     {"fill, copy, accumulate", copies},
     {"add, gelu, sum_rows", elementwise},
     {"layer_norm", [](Operands make) { return layer_norm(make, Write::set); }},
@@ -184,16 +225,36 @@ TEST_CASE("every kernel has the same bits on 1, 2, 3 and 5 threads", "[tensor]")
   }
 }
 
+TEST_CASE("every kernel has the same bits at every offset of its buffers, and when repeated",
+          "[tensor]") {
+  Cpu cpu;
+  for (const Dtype dtype : kTypes) {
+    for (const KernelCase& c : kCases) {
+      const std::vector<Tensor> aligned = c.outputs({cpu, dtype, false});
+      for (int64_t offset = 0; offset < 16; ++offset) {
+        const std::vector<Tensor> moved = c.outputs({cpu, dtype, false, offset});
+        for (size_t i = 0; i < aligned.size(); ++i) {
+          CAPTURE(name(dtype), c.name, offset, i);
+          CHECK(same_bits(aligned[i], moved[i]));
+        }
+      }
+      const std::vector<Tensor> other = c.outputs({cpu, dtype, false, 0, 1000});
+      CHECK_FALSE(same_bits(aligned.back(), other.back()));
+    }
+  }
+}
+
 TEST_CASE("a sum that is split among threads has other bits", "[tensor]") {
   Cpu cpu;
   Operands make{cpu, Dtype::f32};
-  const Tensor x = make.noise(kX), all = cpu.of(Values(kColumns, 0), {kColumns}, Dtype::f32),
-               upper = cpu.of(Values(kColumns, 0), {kColumns}, Dtype::f32),
-               lower = cpu.of(Values(kColumns, 0), {kColumns}, Dtype::f32);
+  const Tensor x = make.noise(make.x()),
+               all = cpu.of(Values(make.columns(), 0), {make.columns()}, Dtype::f32),
+               upper = cpu.of(Values(make.columns(), 0), {make.columns()}, Dtype::f32),
+               lower = cpu.of(Values(make.columns(), 0), {make.columns()}, Dtype::f32);
   kernel::sum_rows(x, all);
-  const int64_t half = kRows / 2;
-  kernel::sum_rows(x.slice(0, {half, kColumns}), upper);
-  kernel::sum_rows(x.slice(half * kColumns, {kRows - half, kColumns}), lower);
+  const int64_t half = make.rows() / 2;
+  kernel::sum_rows(x.slice(0, {half, make.columns()}), upper);
+  kernel::sum_rows(x.slice(half * make.columns(), {make.rows() - half, make.columns()}), lower);
   kernel::add(upper, lower, upper);
   CHECK_FALSE(same_bits(all, upper));
   CHECK(largest_difference(doubles(all), doubles(upper)) < 1e-4);
@@ -202,8 +263,8 @@ TEST_CASE("a sum that is split among threads has other bits", "[tensor]") {
 TEST_CASE("of several invalid ids the first row is reported, as on one thread", "[tensor]") {
   Cpu cpu;
   Operands make{cpu, Dtype::f32};
-  const Tensor ids = make.ids(kRows, kVocab), table = make.noise({kVocab, kColumns}),
-               y = make.nan(kX);
+  const Tensor ids = make.ids(make.rows(), kVocab), table = make.noise({kVocab, make.columns()}),
+               y = make.nan(make.x());
   for (const int row : {60, 150, 299}) ids.data<int32_t>()[size_t(row)] = int32_t(kVocab + row);
   const auto call = [&] { kernel::embedding(ids, table, y); };
   const std::string alone = message_of(call);

@@ -27,13 +27,6 @@ std::string passed(const std::string& lesson,
   return document;
 }
 
-double decimal(const std::string& document, const std::string& key) {
-  const nlohmann::json parsed = nlohmann::json::parse(document);
-  for (const auto& number : parsed.at("numbers"))
-    if (number.at("key") == key) return number.at("measured").get<double>();
-  throw std::runtime_error("no number " + key);
-}
-
 // The expression of micrograd's README, line by line.
 double readme(double a, double b) {
   double c = a + b;
@@ -44,18 +37,6 @@ double readme(double a, double b) {
   d += 3 * d + std::max(b - a, 0.0);
   const double e = c - d, f = e * e;
   return f / 2 + 10 / f;
-}
-
-// [n] sizes of the tensors of model M, in the order of their layout.
-std::vector<int64_t> root_tensors() { return {65 * 32, 32 * 32, 32, 32}; }
-std::vector<int64_t> block_tensors() {
-  return {32, 32, 32 * 96, 96, 32 * 32, 32, 32, 32, 32 * 128, 128, 128 * 32, 32};
-}
-int64_t padded(const std::vector<int64_t>& tensors, int64_t multiple) {
-  int64_t end = 0;
-  for (const int64_t n : tensors) end = (end + 15) / 16 * 16 + n;
-  while (end % multiple != 0) ++end;
-  return end;
 }
 
 // How many values each rank sends when N ranks add n values, counted message by message.
@@ -138,12 +119,12 @@ TEST_CASE("02 has micrograd's numbers, and central differences agree with its gr
           "[tutorials]") {
   const auto document = passed("02_autograd", {});
   const double h = 1e-5;
-  CHECK(decimal(document, "g") == Catch::Approx(readme(-4, 2)).epsilon(1e-12));
+  CHECK(measured_number(document, "g") == Catch::Approx(readme(-4, 2)).epsilon(1e-12));
   // The error of a central difference is h^2 g''' / 6, and rounding of g, 1e-15 / h: together far
   // below 1e-6 of the gradient.
-  CHECK(decimal(document, "a_gradient") ==
+  CHECK(measured_number(document, "a_gradient") ==
         Catch::Approx((readme(-4 + h, 2) - readme(-4 - h, 2)) / (2 * h)).epsilon(1e-6));
-  CHECK(decimal(document, "b_gradient") ==
+  CHECK(measured_number(document, "b_gradient") ==
         Catch::Approx((readme(-4, 2 + h) - readme(-4, 2 - h)) / (2 * h)).epsilon(1e-6));
   CHECK(measured(document, "contributions") ==
         10);  // the README's lines use a and b five times each
@@ -161,14 +142,13 @@ TEST_CASE("02 gives each rank its own gradient", "[tutorials]") {
   const int64_t N = GENERATE(1, 3, 5);
   const auto document = passed("02_autograd", {{"--ranks", N}});
   CHECK(measured(document, "different_gradients") == N);
-  CHECK(measured(document, "final_gradients") ==
-        int64_t(root_tensors().size() + 2 * block_tensors().size()));
+  CHECK(measured(document, "final_gradients") == 4 + 2 * 12);  // tensors of root and of the blocks
 }
 
 TEST_CASE("03 keeps 16, 18 or 20 bytes per parameter, padding counted", "[tutorials]") {
   const int64_t N = GENERATE(1, 2, 3, 4), L = GENERATE(1, 3);
   const auto document = passed("03_gpt", {{"--ranks", N}, {"--layers", L}, {"--batch", 1}});
-  const int64_t all = N * (padded(root_tensors(), 16 * N) + L * padded(block_tensors(), 16 * N));
+  const int64_t all = N * layout(N, L).all();
   CHECK(measured(document, "fp32") == 16 * all);
   CHECK(measured(document, "fp32_master") == 20 * all);
   CHECK(measured(document, "bf16") == 16 * all);
@@ -230,7 +210,7 @@ TEST_CASE("04 with 4 ranks has the numbers that were worked out by hand", "[tuto
 TEST_CASE("04 has the library's bits if it adds in rank order, and other bits otherwise",
           "[tutorials]") {
   const auto off = [](int64_t N, const std::string& way) {
-    return decimal(passed("04_collectives", {{"--ranks", N}}), way + "_off");
+    return measured_number(passed("04_collectives", {{"--ranks", N}}), way + "_off");
   };
   for (const int64_t N : {2, 3, 4}) {
     CHECK(off(N, "root") == 0);

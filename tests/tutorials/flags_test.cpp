@@ -1,4 +1,4 @@
-// What a lesson refuses, and with which message; --help, --json.
+// What a lesson refuses, and with which message; --help, --json, --predict.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
@@ -8,11 +8,12 @@
 namespace tutorials {
 namespace {
 
-void check_refused(const std::string& arguments, const std::string& sentence) {
-  const cli::Finished finished = run_lesson("07_zero2", arguments);
+void check_refused(const std::string& lesson, const std::string& arguments,
+                   const std::string& sentence) {
+  const cli::Finished finished = run_lesson(lesson, arguments);
   CAPTURE(arguments, finished.out, finished.err);
   CHECK(finished.code == 2);
-  CHECK(cli::contains(finished.err, "07_zero2: "));
+  CHECK(cli::contains(finished.err, lesson + ": "));
   CHECK(cli::contains(finished.err, sentence));
   CHECK(cli::lines(finished.err).size() == 1);
   CHECK_FALSE(cli::contains(finished.out, "RESULT"));
@@ -21,27 +22,27 @@ void check_refused(const std::string& arguments, const std::string& sentence) {
 }  // namespace
 
 TEST_CASE("a lesson refuses ranks and sizes that make no sense, in one sentence", "[tutorials]") {
-  check_refused("--ranks 0", "--ranks: Value 0 not in range");
-  check_refused("--ranks 9", "--ranks: Value 9 not in range");
-  check_refused("--ranks 3x", "--ranks: Value 3x not in range");
-  check_refused("--ranks", "--ranks: 1 required N missing");
-  check_refused("--ranks --quiet", "--ranks: Value --quiet not in range");
-  check_refused("--layers 0", "--layers: Value 0 not in range");
-  check_refused("--layers=13", "--layers: Value 13 not in range");
-  check_refused("--micro-batches 1.5", "--micro-batches: Value 1.5 not in range");
-  check_refused("--seed -1", "--seed: Value -1 not in range");
+  check_refused("07_zero2", "--ranks 0", "--ranks: Value 0 not in range");
+  check_refused("07_zero2", "--ranks 9", "--ranks: Value 9 not in range");
+  check_refused("07_zero2", "--ranks 3x", "--ranks: Value 3x not in range");
+  check_refused("07_zero2", "--ranks", "--ranks: 1 required N missing");
+  check_refused("07_zero2", "--ranks --quiet", "--ranks: Value --quiet not in range");
+  check_refused("07_zero2", "--layers 0", "--layers: Value 0 not in range");
+  check_refused("07_zero2", "--layers=13", "--layers: Value 13 not in range");
+  check_refused("07_zero2", "--micro-batches 1.5", "--micro-batches: Value 1.5 not in range");
+  check_refused("07_zero2", "--seed -1", "--seed: Value -1 not in range");
 }
 
 TEST_CASE("a lesson refuses flags that it does not have or that contradict each other",
           "[tutorials]") {
-  check_refused("--buckets", "The following argument was not expected: --buckets");
-  check_refused("4", "The following argument was not expected: 4");
-  check_refused("--quiet=1", "quiet was given a disallowed flag override");
-  check_refused("--recompute=1", "recompute was given a disallowed flag override");
-  check_refused("--step --quiet", "--quiet excludes --step");
-  check_refused("--json --step", "--json excludes --step");
-  check_refused("--color never", "--color requires --step");
-  check_refused("--step --color blue", "--color: blue not in {auto,always,never}");
+  check_refused("07_zero2", "--buckets", "The following argument was not expected: --buckets");
+  check_refused("07_zero2", "4", "The following argument was not expected: 4");
+  check_refused("07_zero2", "--quiet=1", "quiet was given a disallowed flag override");
+  check_refused("07_zero2", "--recompute=1", "recompute was given a disallowed flag override");
+  check_refused("07_zero2", "--step --quiet", "--quiet excludes --step");
+  check_refused("07_zero2", "--json --step", "--json excludes --step");
+  check_refused("07_zero2", "--color never", "--color requires --step");
+  check_refused("07_zero2", "--step --color blue", "--color: blue not in {auto,always,never}");
 }
 
 TEST_CASE("--help of a lesson shows its question, its flags and the exit codes", "[tutorials]") {
@@ -78,6 +79,105 @@ TEST_CASE("the seed changes the weights but no number of bytes", "[tutorials]") 
   for (const char* key : {"owned", "state_bytes", "mistaken_bytes"})
     CHECK(measured(a, key) == measured(b, key));
   CHECK(run_lesson("05_ddp", "--seed 1").out != run_lesson("05_ddp", "--seed 2").out);
+}
+
+// --predict: asks before it shows the number, judges the answer, explains it.
+
+TEST_CASE("a right prediction is judged right in any notation", "[tutorials]") {
+  for (const char* number : {"optimizer_bytes=57,344", "optimizer_bytes=56KiB"}) {
+    const cli::Finished finished = run_lesson("06_zero1", std::string("--predict ") + number);
+    CAPTURE(number, finished.out);
+    CHECK(finished.code == 0);
+    CHECK(cli::contains(finished.out, "you said 57,344: right."));
+    CHECK(cli::contains(finished.out, "1 of your 1 predictions is right\nRESULT 06_zero1 PASS"));
+  }
+}
+
+TEST_CASE("a wrong prediction gets its error and the formula", "[tutorials]") {
+  const cli::Finished finished = run_lesson(
+      "06_zero1", "--predict optimizer_bytes=14336 --predict owned=28672 --predict padding=97");
+  CAPTURE(finished.out);
+  CHECK(finished.code == 0);  // the lesson holds, the learner learns
+  CHECK(cli::contains(finished.out, "you said 14,336: 4 times too little. Elements or bytes?"));
+  CHECK(cli::contains(finished.out, "It is 8 x 28,672 / N."));
+  CHECK(cli::contains(
+      finished.out,
+      "you said 28,672: 4 times too much. Elements or bytes? Of one rank or of all?"));
+  CHECK(cli::contains(finished.out, "you said 97: 1 too much."));
+  CHECK(cli::contains(finished.out, "0 of your 3 predictions are right"));
+}
+
+TEST_CASE("predictions of moves, of powers of two and of tolerances are judged", "[tutorials]") {
+  const std::string moves = run_lesson("10_offload", "--predict both_to_device=54144").out;
+  CHECK(cli::contains(moves, "you said 54,144: 2 times too much."));
+  CHECK(cli::contains(moves, "It is A x 2 (2W - root)/N"));
+  const std::string powers = run_lesson("09_precision", "--predict f16_least=-24").out;
+  CHECK(cli::contains(powers, "you said -24: right."));
+  const std::string near = run_lesson("11_overlap", "--predict operations_per_byte=85").out;
+  CHECK(cli::contains(near, "you said 85: right."));  // 128 * 4 / (2 * 3), within 1
+}
+
+TEST_CASE("a prediction of a bound is right from what was measured up to the bound",
+          "[tutorials]") {
+  // The largest loss scale that fits is 2^16; the bound is 16 + log2 128 = 23.
+  for (const char* said : {"16", "20", "23"})
+    CHECK(cli::contains(
+        run_lesson("09_precision", std::string("--predict first_that_fits=") + said).out,
+        std::string("you said ") + said + ": right."));
+  for (const char* said : {"0", "15", "24", "39"})
+    CHECK_FALSE(cli::contains(
+        run_lesson("09_precision", std::string("--predict first_that_fits=") + said).out,
+        ": right."));
+}
+
+TEST_CASE("a prediction that is not a number, or for an unknown key, is refused", "[tutorials]") {
+  check_refused("06_zero1", "--predict owned=many", "'many' is not a number");
+  check_refused("06_zero1", "--predict owned=", "'' is not a number");
+  check_refused("06_zero1", "--predict owned=nan", "'nan' is not a number");
+  check_refused("06_zero1", "--predict owned=5potatoes", "'5potatoes' is not a number");
+  check_refused("06_zero1", "--predict =5", "write --predict KEY, or --predict KEY=VALUE");
+  check_refused("06_zero1", "--predict owend=7168",
+                "06_zero1 has no number with this key; it has parameters, padding, owned, ");
+}
+
+TEST_CASE("--predict asks before it shows the number", "[tutorials]") {
+  const std::string out = run_lesson("06_zero1", "--predict owned", "7168\n").out;
+  CAPTURE(out);
+  const size_t question = out.find("  owned? "), number = out.find("= 28,672 / N");
+  REQUIRE(question != std::string::npos);
+  REQUIRE(number != std::string::npos);
+  CHECK(question < number);
+  CHECK(cli::contains(out, "you said 7,168: right."));
+}
+
+TEST_CASE("an answer that is not a number is asked for again; Enter alone skips the number",
+          "[tutorials]") {
+  const std::string again = run_lesson("06_zero1", "--predict owned", "seven\n7168\n").out;
+  CHECK(cli::contains(again, "'seven' is not a number"));
+  CHECK(cli::contains(again, "you said 7,168: right."));
+  const std::string skipped = run_lesson("06_zero1", "--predict owned", "\n").out;
+  CHECK_FALSE(cli::contains(skipped, "you said"));
+  CHECK(cli::contains(skipped, "RESULT 06_zero1 PASS"));
+}
+
+TEST_CASE("--predict alone asks for every number; the end of stdin is no answer", "[tutorials]") {
+  const std::string out = run_lesson("06_zero1", "--predict --ranks 2", "28576\n0\n").out;
+  CAPTURE(out);
+  for (const char* key : {"parameters? ", "padding? ", "owned? ", "mistaken_bytes? "})
+    CHECK(cli::contains(out, key));
+  CHECK(cli::contains(out, "2 of your 2 predictions are right"));
+}
+
+TEST_CASE("with --json the questions go to stderr and the answers into the document",
+          "[tutorials]") {
+  const cli::Finished finished =
+      run_lesson("06_zero1", "--json --predict owned --predict padding=1", "7168\n");
+  const nlohmann::json document = nlohmann::json::parse(finished.out);
+  CHECK(cli::contains(finished.err, "owned? "));
+  REQUIRE(document.at("predictions").size() == 2);
+  CHECK(document.at("predictions")[0] ==
+        nlohmann::json{{"key", "padding"}, {"said", 1.0}, {"measured", 96}, {"right", false}});
+  CHECK(document.at("predictions")[1].at("right") == true);
 }
 
 }  // namespace tutorials

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -65,11 +66,41 @@ std::string lesson_document(const std::string& name, const std::string& argument
   return run_lesson(name, arguments + " --json").out;
 }
 
-int64_t measured(const std::string& document, const std::string& key) {
+double measured_number(const std::string& document, const std::string& key) {
   const nlohmann::json parsed = nlohmann::json::parse(document);
   for (const auto& number : parsed.at("numbers"))
-    if (number.at("key") == key) return std::llround(number.at("measured").get<double>());
+    if (number.at("key") == key) return number.at("measured").get<double>();
   throw std::runtime_error("no number " + key);
+}
+
+int64_t measured(const std::string& document, const std::string& key) {
+  return std::llround(measured_number(document, key));
+}
+
+void check_numbers(const std::string& lesson, const std::string& arguments,
+                   const std::map<std::string, int64_t>& expected) {
+  const std::string document = lesson_document(lesson, arguments);
+  INFO(document);
+  CHECK(cli::contains(document, "\"ok\": true"));
+  CHECK_FALSE(cli::contains(document, "\"ok\": false"));
+  for (const auto& [key, number] : expected) {
+    CAPTURE(lesson, arguments, key);
+    CHECK(measured(document, key) == number);
+  }
+}
+
+int64_t up(int64_t n, int64_t multiple) {
+  return n % multiple == 0 ? n : n + multiple - n % multiple;
+}
+
+Layout layout(int64_t ranks, int64_t layers) {
+  const auto unit = [&](const std::vector<int64_t>& parameters) {
+    int64_t end = 0;
+    for (const int64_t n : parameters) end = up(end, 16) + n;
+    return up(end, 16 * ranks);
+  };
+  return {ranks, layers, unit({65 * 32, 32 * 32, 32, 32}),
+          unit({32, 32, 32 * 96, 96, 32 * 32, 32, 32, 32, 32 * 128, 128, 128 * 32, 32})};
 }
 
 LessonOnTerminal::LessonOnTerminal(const std::string& name,

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <termios.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +21,25 @@ cli::Finished run_lesson(const std::string& name, const std::string& arguments,
                          const std::string& answers = "");
 // The document of --json, as text: no header includes nlohmann-json.
 std::string lesson_document(const std::string& name, const std::string& arguments);
-// The measured number of a key in it, rounded. Throws if there is none.
-int64_t measured(const std::string& document, const std::string& key);
+// The measured number of a key in it. Throws if there is none.
+double measured_number(const std::string& document, const std::string& key);
+int64_t measured(const std::string& document, const std::string& key);  // rounded
+
+// Runs a lesson, whose own checks must hold, and compares some of its numbers.
+void check_numbers(const std::string& lesson, const std::string& arguments,
+                   const std::map<std::string, int64_t>& expected);
+
+// [n] Padded sizes of model M, from the list of its parameters: each begins at a multiple of 16,
+// each unit is a multiple of 16 N.
+struct Layout {
+  int64_t N, L, root, block;
+  int64_t all() const { return root + L * block; }
+  int64_t once(int64_t elements) const {
+    return 4 * elements / N * (N - 1);
+  }  // [B] sent by a rank for one pass
+};
+int64_t up(int64_t n, int64_t multiple);
+Layout layout(int64_t ranks, int64_t layers = 2);
 
 // A lesson whose stdin, stdout and stderr are a pseudo-terminal of 80 columns and 24 lines. Without
 // `colors` NO_COLOR is set. The destructor ends the process.

@@ -12,43 +12,7 @@
 namespace tutorials {
 namespace {
 
-// [n] Padded sizes from the list of parameters: each begins at a multiple of 16, each unit is a
-// multiple of 16 N.
-struct Layout {
-  int64_t N, L, root, block;
-  int64_t all() const { return root + L * block; }
-  int64_t once(int64_t elements) const {
-    return 4 * elements / N * (N - 1);
-  }  // [B] sent by a rank for one pass
-};
-
-int64_t up(int64_t n, int64_t multiple) {
-  return n % multiple == 0 ? n : n + multiple - n % multiple;
-}
-
-Layout layout(int64_t ranks, int64_t layers = 2) {
-  const auto unit = [&](const std::vector<int64_t>& parameters) {
-    int64_t end = 0;
-    for (const int64_t n : parameters) end = up(end, 16) + n;
-    return up(end, 16 * ranks);
-  };
-  return {ranks, layers, unit({65 * 32, 32 * 32, 32, 32}),
-          unit({32, 32, 32 * 96, 96, 32 * 32, 32, 32, 32, 32 * 128, 128, 128 * 32, 32})};
-}
-
 using Numbers = std::map<std::string, int64_t>;
-
-void check_numbers(const std::string& lesson, const std::string& arguments,
-                   const Numbers& expected) {
-  const std::string document = lesson_document(lesson, arguments);
-  INFO(document);
-  CHECK(cli::contains(document, "\"ok\": true"));
-  CHECK_FALSE(cli::contains(document, "\"ok\": false"));
-  for (const auto& [key, number] : expected) {
-    CAPTURE(lesson, arguments, key);
-    CHECK(measured(document, key) == number);
-  }
-}
 
 }  // namespace
 

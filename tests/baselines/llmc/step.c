@@ -8,18 +8,10 @@
 #define TESTING  // leaves llm.c's main() out
 #include "train_gpt2.c"
 
-#include <sys/resource.h>
-
 static double now(void) {  // [s]
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static long minor_faults(void) {
-  struct rusage use;
-  getrusage(RUSAGE_SELF, &use);
-  return use.ru_minflt;
 }
 
 static int by_value(const void* a, const void* b) {
@@ -28,16 +20,6 @@ static int by_value(const void* a, const void* b) {
 }
 
 static double median(double* sorted, int n) { return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]); }
-
-static int positive(const char* text, const char* what, int least) {
-  char* end;
-  const long value = strtol(text, &end, 10);
-  if (*text == 0 || *end != 0 || value < least || value > 1000000) {
-    fprintf(stderr, "step: %s: '%s' is not a number of at least %d\n", what, text, least);
-    exit(2);
-  }
-  return (int)value;
-}
 
 typedef struct {
   uint16_t* all;  // null: random tokens
@@ -74,19 +56,11 @@ static void fill(Tokens* tokens, int step, int B, int T, int vocab, int* ids, in
   }
 }
 
-static void print(FILE* out, const GPT2* model, int steps, int warm_up, double* seconds, const double* losses, double faults) {
-  struct rusage use;
-  getrusage(RUSAGE_SELF, &use);
-  fprintf(out, "{\"program\": \"llm.c\", \"parameters\": %zu, \"steps\": %d, \"warm_up\": %d, \"tokens_per_step\": %d, ",
-          model->num_parameters, steps, warm_up, model->batch_size * model->seq_len);
-  fprintf(out, "\"seconds\": [");
-  for (int i = 0; i < steps; ++i) fprintf(out, "%s%.9f", i ? ", " : "", seconds[i]);
-  fprintf(out, "], \"losses\": [");
+static void print(FILE* out, int steps, int warm_up, double* seconds, const double* losses) {
+  fprintf(out, "{\"losses\": [");
   for (int i = 0; i < steps + warm_up; ++i) fprintf(out, "%s%.9g", i ? ", " : "", losses[i]);
   qsort(seconds, (size_t)steps, sizeof *seconds, by_value);
-  fprintf(out, "], \"seconds_per_step\": {\"median\": %.9f, \"min\": %.9f, \"max\": %.9f}, ", median(seconds, steps), seconds[0],
-          seconds[steps - 1]);
-  fprintf(out, "\"minor_faults_per_step\": %.1f, \"peak_rss_bytes\": %ld}\n", faults, use.ru_maxrss * 1024L);
+  fprintf(out, "], \"seconds_per_step\": {\"median\": %.9f}}\n", median(seconds, steps));
 }
 
 int main(int argc, char** argv) {
@@ -94,8 +68,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: step MODEL.bin B T STEPS WARM_UP [TOKENS.bin]\n");
     return 2;
   }
-  const int B = positive(argv[2], "B", 1), T = positive(argv[3], "T", 1);
-  const int steps = positive(argv[4], "STEPS", 1), warm_up = positive(argv[5], "WARM_UP", 0);
+  const int B = atoi(argv[2]), T = atoi(argv[3]), steps = atoi(argv[4]), warm_up = atoi(argv[5]);
   FILE* out = fdopen(dup(STDOUT_FILENO), "w");
   dup2(STDERR_FILENO, STDOUT_FILENO);  // llm.c prints sizes to stdout, where only the JSON belongs
 
@@ -106,10 +79,8 @@ int main(int argc, char** argv) {
   int* targets = (int*)mallocCheck((size_t)B * T * sizeof(int));
   double* seconds = (double*)mallocCheck((size_t)steps * sizeof(double));
   double* losses = (double*)mallocCheck((size_t)(steps + warm_up) * sizeof(double));
-  long faults = 0;
   for (int step = 0; step < steps + warm_up; ++step) {
     fill(&tokens, step, B, T, model.config.vocab_size, ids, targets);
-    if (step == warm_up) faults = minor_faults();
     const double begin = now();
     gpt2_forward(&model, ids, targets, (size_t)B, (size_t)T);
     gpt2_zero_grad(&model);
@@ -118,7 +89,7 @@ int main(int argc, char** argv) {
     if (step >= warm_up) seconds[step - warm_up] = now() - begin;
     losses[step] = model.mean_loss;
   }
-  print(out, &model, steps, warm_up, seconds, losses, (double)(minor_faults() - faults) / steps);
+  print(out, steps, warm_up, seconds, losses);
   fclose(out);
   gpt2_free(&model);
   free(ids), free(targets), free(seconds), free(losses), free(tokens.all);

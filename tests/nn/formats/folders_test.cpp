@@ -2,7 +2,6 @@
 // files of PyTorch, which are not read.
 
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 
 #include "nn/formats/weights.h"
@@ -10,8 +9,6 @@
 
 namespace zl {
 namespace {
-
-using Catch::Matchers::ContainsSubstring;
 
 void save(const std::string& path,
           std::vector<float> (*values)(const GptConfig&, const std::string&) = whole_numbers) {
@@ -51,10 +48,10 @@ TEST_CASE("in a folder model.safetensors is taken, with or without a slash at th
 
 TEST_CASE("a folder without weights is refused", "[nn]") {
   const ScratchFolder folder;
-  CHECK_THAT(refusal(folder.path("")),
-             ContainsSubstring("has neither model.safetensors nor model.safetensors.index.json"));
+  check_says(refusal(folder.path("")),
+             "has neither model.safetensors nor model.safetensors.index.json");
   std::filesystem::create_directory(folder.path("model.bin"));
-  CHECK_THAT(refusal(folder.path("model.bin")), ContainsSubstring("has neither"));
+  check_says(refusal(folder.path("model.bin")), "has neither");
   CHECK_FALSE(refusal(folder.path("none")).empty());
 }
 
@@ -64,10 +61,9 @@ TEST_CASE("in a folder of checkpoints one must be named; the highest is the exam
     save(folder.path(str(step, "/model.safetensors")));
   std::filesystem::create_directory(folder.path("step-999999999.new"));
   folder.write("step-999999999", "a file");
-  CHECK_THAT(refusal(folder.path("")),
-             ContainsSubstring(
-                 str("has 3 checkpoints and no model.safetensors; name one of them, such as '",
-                     folder.path("step-100000000"), "'")));
+  check_says(refusal(folder.path("")),
+             str("has 3 checkpoints and no model.safetensors; name one of them, such as '",
+                 folder.path("step-100000000"), "'"));
   CHECK(refusal(folder.path("step-100000000")).empty());
   save(folder.path("model.safetensors"));  // the weights at the end of the run
   CHECK(refusal(folder.path("")).empty());
@@ -82,29 +78,26 @@ TEST_CASE("a checkpoint of DeepSpeed is refused with the command that converts i
   create(step + "/mp_rank_00_model_states.pt");
   create(step + "/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
   const std::string module = str("python -m deepspeed.utils.zero_to_fp32 ", top, " ", top,
-                                 "/fp32 "
-                                 "--safe_serialization"),
-                    convert = str("python ", script, " ", top, " ", top,
-                                  "/fp32 "
-                                  "--safe_serialization"),
+                                 "/fp32 --safe_serialization"),
+                    convert =
+                        str("python ", script, " ", top, " ", top, "/fp32 --safe_serialization"),
                     then = str("then give ", top, "/fp32 instead");
 
-  CHECK_THAT(refusal(top), ContainsSubstring("has neither"));  // nothing names the subfolder
+  check_says(refusal(top), "has neither");  // nothing names the subfolder
   std::ofstream(top + "/latest") << "global_step40\n";
-  CHECK_THAT(refusal(top), ContainsSubstring("checkpoint of DeepSpeed"));
-  CHECK_THAT(refusal(top), ContainsSubstring("zero_to_fp32.py"));
-  CHECK_THAT(refusal(top), ContainsSubstring(module));
+  check_says(refusal(top), "checkpoint of DeepSpeed");
+  check_says(refusal(top), "zero_to_fp32.py");
+  check_says(refusal(top), module);
   create(script);
   for (const std::string end : {"", "/"}) {
-    CHECK_THAT(refusal(top + end), ContainsSubstring(convert + ","));
-    CHECK_THAT(refusal(top + end), ContainsSubstring(then));
-    CHECK_THAT(refusal(step + end), ContainsSubstring(convert + " --tag global_step40,"));
-    CHECK_THAT(refusal(step + end), ContainsSubstring(then));
+    check_says(refusal(top + end), convert + ",");
+    check_says(refusal(top + end), then);
+    check_says(refusal(step + end), convert + " --tag global_step40,");
+    check_says(refusal(step + end), then);
   }
-  CHECK_THAT(refusal(step + "/mp_rank_00_model_states.pt"),
-             ContainsSubstring(convert + " --tag global_step40,"));
+  check_says(refusal(step + "/mp_rank_00_model_states.pt"), convert + " --tag global_step40,");
   std::filesystem::remove(top + "/latest");
-  CHECK_THAT(refusal(top), ContainsSubstring(convert));
+  check_says(refusal(top), convert);
 
   save(top + "/fp32/model.safetensors");
   CHECK(refusal(top + "/fp32").empty());
@@ -116,7 +109,7 @@ TEST_CASE("a file latest that names no checkpoint does not make a folder DeepSpe
   const ScratchFolder folder;
   for (const char* text : {"global_step40", "", "\n", "."}) {
     folder.write("latest", text);
-    CHECK_THAT(refusal(folder.path("")), ContainsSubstring("has neither"));
+    check_says(refusal(folder.path("")), "has neither");
   }
 }
 
@@ -126,19 +119,18 @@ TEST_CASE("a file of PyTorch is refused with the lines that convert it, whatever
   for (const char* name : {"model.bin", "model.pt", "model.safetensors"})
     for (const std::string& bytes : {kZip, kPickle}) {
       const std::string path = folder.write(name, bytes), sentence = refusal(path);
-      CHECK_THAT(sentence, ContainsSubstring(str("'", path, "' is a file of PyTorch")));
-      CHECK_THAT(sentence, ContainsSubstring("\n  import torch; from safetensors.torch import "
-                                             "save_file\n"));
-      CHECK_THAT(sentence, ContainsSubstring(str("\n  path = \"", path, "\"\n")));
-      CHECK_THAT(sentence, ContainsSubstring("torch.load(path, "));
+      check_says(sentence, str("'", path, "' is a file of PyTorch"));
+      check_says(sentence, "\n  import torch; from safetensors.torch import save_file\n");
+      check_says(sentence, str("\n  path = \"", path, "\"\n"));
+      check_says(sentence, "torch.load(path, ");
     }
   std::filesystem::remove(folder.path("model.safetensors"));
   const std::string path = folder.write("pytorch_model.bin", kZip);  // of a folder
-  CHECK_THAT(refusal(folder.path("")), ContainsSubstring(str("'", path, "' is a file of PyTorch")));
+  check_says(refusal(folder.path("")), str("'", path, "' is a file of PyTorch"));
   folder.write("pytorch_model.bin.index.json",
                "{\"weight_map\": {\"wte.weight\": \"pytorch_model.bin\"}}");
-  CHECK_THAT(refusal(folder.path("pytorch_model.bin.index.json")),
-             ContainsSubstring(str("'", path, "' is a file of PyTorch")));
+  check_says(refusal(folder.path("pytorch_model.bin.index.json")),
+             str("'", path, "' is a file of PyTorch"));
 }
 
 TEST_CASE("safetensors whose header has a length like the first bytes of PyTorch are read",
@@ -156,9 +148,8 @@ TEST_CASE("safetensors whose header has a length like the first bytes of PyTorch
                                bytes.substr(8 + length);
     CHECK(refusal(folder.write("model.safetensors", longer)).empty());
   }
-  CHECK_THAT(refusal(folder.write("short.safetensors", "PK\3\4")),
-             ContainsSubstring("is a file of PyTorch"));
-  CHECK_THAT(refusal(folder.write("short.safetensors", "PK")), ContainsSubstring("is a text"));
+  check_says(refusal(folder.write("short.safetensors", "PK\3\4")), "is a file of PyTorch");
+  check_says(refusal(folder.write("short.safetensors", "PK")), "is a text");
 }
 
 }  // namespace zl

@@ -1,33 +1,22 @@
 // Safetensors files for tests: a temporary folder, and files made byte by byte.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
 
 #include "tensor/error.h"
 #include "tensor/io/safetensors.h"
+#include "tests/nn/scratch_folder.h"
 
 namespace zl::test {
 
-// A folder that is removed at the end of the test.
-class Folder {
+class Folder : public ScratchFolder {
  public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "zerolab_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string operator/(const std::string& name) const { return path(name); }
   // The number of files in it, including temporary ones.
-  int files() const { return int(std::distance(std::filesystem::directory_iterator(path_), {})); }
-
- private:
-  std::filesystem::path path_;
+  int files() const { return int(names().size()); }
 };
 
 inline void write_bytes(const std::string& path, const std::string& bytes) {

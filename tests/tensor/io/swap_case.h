@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -35,23 +34,9 @@ inline std::string fast_folder() {
 }
 
 // A folder in it, removed at the end of the test.
-class FastFolder {
+class FastFolder : public ScratchFolder {
  public:
-  FastFolder() {
-    static std::atomic<int> number{0};
-    folder_ = str(fast_folder(), "/zerolab-test-", ::getpid(), "-", number++);
-    std::filesystem::create_directories(folder_);
-  }
-  ~FastFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  FastFolder(const FastFolder&) = delete;
-  FastFolder& operator=(const FastFolder&) = delete;
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
- private:
-  std::string folder_;
+  FastFolder() : ScratchFolder(fast_folder()) {}
 };
 
 inline int64_t files_in(const std::string& folder) {

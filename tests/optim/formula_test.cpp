@@ -1,4 +1,4 @@
-// AdamW against numbers written down from the paper's formula, in double.
+// AdamW and SGD against numbers written down from their formulas, in double.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -27,6 +27,35 @@ std::vector<double> adamw_in_double(Workbench& bench, const OptimizerConfig& c, 
   });
 }
 
+// torch.optim.SGD.
+std::vector<double> sgd_in_double(Workbench& bench, const OptimizerConfig& c, int64_t steps,
+                                  Dtype type) {
+  std::vector<double> buffer(size_t(n), 0.0);
+  return run_in_double(bench, n, steps, type, [&](int64_t i, double p, double g, int64_t t) {
+    g += c.weight_decay * p;
+    if (c.momentum != 0) {
+      double& b = buffer[size_t(i)];
+      b = t == 1 ? g : c.momentum * b + (1 - c.dampening) * g;
+      g = c.nesterov ? g + c.momentum * b : b;
+    }
+    return p - c.lr * g;
+  });
+}
+
+// Both optimizers, with the same numbers as a formula in double.
+void check_formula(Workbench& bench, const OptimizerConfig& c, double bound) {
+  const auto in_double = [&](Dtype type) {
+    return c.kind == OptimizerKind::adamw ? adamw_in_double(bench, c, 100, type)
+                                          : sgd_in_double(bench, c, 100, type);
+  };
+  CHECK(largest_difference(run_optimizer(bench, c, n, 100).parameters, in_double(Dtype::f64)) <
+        bound);
+  CHECK(largest_difference(run_optimizer(bench, c, n, 100, Dtype::f32).parameters,
+                           in_double(Dtype::f32)) < 1e-5);
+  for (Dtype type : {Dtype::bf16, Dtype::f16})  // the master copy makes them as exact as fp32
+    CHECK(largest_difference(run_optimizer(bench, c, n, 100, type).master, in_double(type)) < 1e-5);
+}
+
 }  // namespace
 
 TEST_CASE("AdamW follows the paper's formula over 100 steps", "[optim]") {
@@ -36,32 +65,45 @@ TEST_CASE("AdamW follows the paper's formula over 100 steps", "[optim]") {
   c.bias_correction = GENERATE(true, false);
   c.decoupled = GENERATE(true, false);
   CAPTURE(c.weight_decay, c.bias_correction, c.decoupled);
-  CHECK(largest_difference(run_optimizer(bench, c, n, 100).parameters,
-                           adamw_in_double(bench, c, 100, Dtype::f64)) < 1e-12);
-  CHECK(largest_difference(run_optimizer(bench, c, n, 100, Dtype::f32).parameters,
-                           adamw_in_double(bench, c, 100, Dtype::f32)) < 1e-5);
-  for (Dtype type : {Dtype::bf16, Dtype::f16})  // the master copy makes them as exact as fp32
-    CHECK(largest_difference(run_optimizer(bench, c, n, 100, type).master,
-                             adamw_in_double(bench, c, 100, type)) < 1e-5);
+  check_formula(bench, c, 1e-12);
 }
 
-TEST_CASE("each setting of AdamW changes the result", "[optim]") {
+TEST_CASE("SGD follows torch's formula over 100 steps in all its variants", "[optim]") {
   Workbench bench;
-  const OptimizerConfig plain{.lr = 0.01, .weight_decay = 0.1};
-  OptimizerConfig other = plain;
-  switch (GENERATE(0, 1, 2, 3, 4, 5, 6)) {
-    case 0: other.lr = 0.02; break;
-    case 1: other.weight_decay = 0; break;
-    case 2: other.beta1 = 0.8; break;
-    case 3: other.beta2 = 0.99; break;
-    case 4: other.eps = 1e-3; break;
-    case 5: other.bias_correction = false; break;
-    case 6: other.decoupled = false; break;
-  }
-  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters,
-                           run_optimizer(bench, other, n, 10).parameters) > 1e-5);
-  CHECK(largest_difference(run_optimizer(bench, plain, n, 10).parameters,
-                           run_optimizer(bench, plain, n, 10).parameters) == 0);
+  OptimizerConfig c = GENERATE(
+      OptimizerConfig{.kind = OptimizerKind::sgd, .lr = 0.01},
+      OptimizerConfig{.kind = OptimizerKind::sgd, .lr = 0.01, .momentum = 0.9},
+      OptimizerConfig{.kind = OptimizerKind::sgd, .lr = 0.01, .momentum = 0.9, .dampening = 0.3},
+      OptimizerConfig{.kind = OptimizerKind::sgd, .lr = 0.01, .momentum = 0.9, .nesterov = true});
+  c.weight_decay = GENERATE(0.0, 0.1);
+  CAPTURE(c.weight_decay, c.momentum, c.dampening, c.nesterov);
+  check_formula(bench, c, 1e-13);
+}
+
+TEST_CASE("each setting of an optimizer changes the result", "[optim]") {
+  Workbench bench;
+  const OptimizerConfig adamw{.lr = 0.01, .weight_decay = 0.1};
+  const OptimizerConfig sgd{
+      .kind = OptimizerKind::sgd, .lr = 0.01, .weight_decay = 0.1, .momentum = 0.9};
+  const auto moved = [&](const OptimizerConfig& plain, auto change) {
+    OptimizerConfig other = plain;
+    change(other);
+    return largest_difference(run_optimizer(bench, plain, n, 10).parameters,
+                              run_optimizer(bench, other, n, 10).parameters);
+  };
+  CHECK(moved(adamw, [](OptimizerConfig&) {}) == 0);
+  CHECK(moved(adamw, [](OptimizerConfig& c) { c.lr = 0.02; }) > 1e-5);
+  CHECK(moved(adamw, [](OptimizerConfig& c) { c.weight_decay = 0; }) > 1e-5);
+  CHECK(moved(adamw, [](OptimizerConfig& c) { c.beta1 = 0.8; }) > 1e-5);
+  CHECK(moved(adamw, [](OptimizerConfig& c) { c.beta2 = 0.99; }) > 1e-5);
+  CHECK(moved(adamw, [](OptimizerConfig& c) { c.eps = 1e-3; }) > 1e-5);
+  CHECK(moved(adamw, [](OptimizerConfig& c) { c.bias_correction = false; }) > 1e-5);
+  CHECK(moved(adamw, [](OptimizerConfig& c) { c.decoupled = false; }) > 1e-5);
+  CHECK(moved(sgd, [](OptimizerConfig& c) { c.lr = 0.02; }) > 1e-4);
+  CHECK(moved(sgd, [](OptimizerConfig& c) { c.weight_decay = 0; }) > 1e-4);
+  CHECK(moved(sgd, [](OptimizerConfig& c) { c.momentum = 0.8; }) > 1e-4);
+  CHECK(moved(sgd, [](OptimizerConfig& c) { c.dampening = 0.3; }) > 1e-4);
+  CHECK(moved(sgd, [](OptimizerConfig& c) { c.nesterov = true; }) > 1e-4);
 }
 
 TEST_CASE("under a constant gradient AdamW follows a closed form", "[optim]") {

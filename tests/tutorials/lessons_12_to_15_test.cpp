@@ -1,8 +1,10 @@
-// The numbers of lessons 12 to 14, derived a second time, and what 14 reports about its faults.
+// The numbers of lessons 12 to 15, derived a second time, and what 14 reports about its faults.
 
 #include <algorithm>
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <regex>
@@ -12,19 +14,6 @@
 
 namespace tutorials {
 namespace {
-
-using Numbers = std::map<std::string, int64_t>;
-
-void check_numbers(const std::string& lesson, const std::string& arguments,
-                   const Numbers& expected) {
-  const std::string document = lesson_document(lesson, arguments);
-  INFO(document);
-  CHECK_FALSE(cli::contains(document, "\"ok\": false"));
-  for (const auto& [key, number] : expected) {
-    CAPTURE(lesson, arguments, key);
-    CHECK(measured(document, key) == number);
-  }
-}
 
 // [n] per token, from the list of tensors that a block saves for backward: (width, recomputed by
 // "selective").
@@ -74,17 +63,17 @@ TEST_CASE("12 keeps what the tensors of a block add up to, wherever inputs wait"
   // block: the gradients of its output and of GELU's. A block that runs again has an output too.
   const int64_t none_peak = bytes(L * none + std::max(root + 2 * C, tokens + 5 * C));
   const int64_t full_peak = bytes((L - 1) * C + none + tokens + 6 * C);
-  Numbers expected{{"none", bytes(L * none + root + C)},
-                   {"selective", bytes(L * some + root)},
-                   {"full", bytes(L * C + root + C)},
-                   {"none_peak", none_peak},
-                   {"selective_peak", bytes(L * some + tokens + 5 * C)},
-                   {"full_peak", full_peak},
-                   {"host_peak", full_peak - 4 * (L - 1) * input},
-                   {"host_bytes", 4 * L * input},
-                   {"host_moved", 4 * L * input},
-                   {"parts_sent", 4 * L * (N - 1) * part},
-                   {"operations_again", 0}};
+  std::map<std::string, int64_t> expected{{"none", bytes(L * none + root + C)},
+                                          {"selective", bytes(L * some + root)},
+                                          {"full", bytes(L * C + root + C)},
+                                          {"none_peak", none_peak},
+                                          {"selective_peak", bytes(L * some + tokens + 5 * C)},
+                                          {"full_peak", full_peak},
+                                          {"host_peak", full_peak - 4 * (L - 1) * input},
+                                          {"host_bytes", 4 * L * input},
+                                          {"host_moved", 4 * L * input},
+                                          {"parts_sent", 4 * L * (N - 1) * part},
+                                          {"operations_again", 0}};
   for (const auto& [rows, columns] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}})
     expected["operations_again"] += L * 2 * BT * rows * columns;
   if (N > 1) {  // a rank alone keeps its inputs whole
@@ -180,6 +169,37 @@ TEST_CASE("14 asks for the rank after its report and before its answer", "[tutor
   CHECK(report < question);
   CHECK(question < answer);
   CHECK(cli::contains(out, "0 of your 2 predictions are right"));
+}
+
+namespace {
+
+// GPT-2's vocabulary, positions and last norm; then 12 blocks. All are multiples of 16 elements but
+// the embedding, 50257 * 768, which is one too. A unit is padded to a multiple of 16 N.
+double padded(double n, int ranks) { return std::ceil(n / (16.0 * ranks)) * 16 * ranks; }
+double root(int ranks) { return padded((50257.0 + 1024 + 2) * 768, ranks); }
+double all(int ranks) { return root(ranks) + 12 * padded(12.0 * 768 * 768 + 13 * 768, ranks); }
+
+}  // namespace
+
+TEST_CASE("15 finds the ranks that fit and the time of calls as the sizes say", "[tutorials]") {
+  const int N = GENERATE(1, 2, 3, 4, 8);
+  const std::string document = lesson_document("15_decision", "--ranks " + std::to_string(N));
+  INFO(document);
+  CHECK_FALSE(cli::contains(document, "\"ok\": false"));
+  const double unit = 2.0 * (N - 1) / N / 10e9 * 1e6;  // [us] per element
+  const auto near = [&](const char* key, double elements) {
+    CAPTURE(key);
+    CHECK(measured_number(document, key) == Catch::Approx(elements * unit).epsilon(1e-3).margin(1));
+    if (N > 1) CHECK(measured_number(document, key) != Catch::Approx(elements * unit * 1.01));
+  };
+  near("ddp_us", 2 * all(N));
+  near("zero2_us", 2 * all(N));
+  near("zero3_us", 3 * all(N) - root(N));
+  near("zero2_4_us", 5 * all(N));
+  // 1 GiB: 4 + 12 / N bytes of 124 million parameters fit with 4 ranks, and not with 2.
+  CHECK(measured_number(document, "ddp_ranks") == 0);
+  CHECK(measured_number(document, "zero1_ranks") == 4);
+  CHECK(measured_number(document, "zero3_ranks") == 2);
 }
 
 }  // namespace tutorials

@@ -1,0 +1,181 @@
+// One update by a kernel in every mix of types. What a range of an update writes, and many steps,
+// tests/optim shows.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tensor/kernels.h"
+#include "tests/tensor/cpu_case.h"
+
+namespace {
+
+using namespace zl;
+using namespace zl::test;
+
+struct Case {
+  Dtype parameter = Dtype::f32, gradient = Dtype::f32;
+  bool master = false;
+  int64_t n = 33;
+};
+
+Values squared(Values values) {
+  for (double& v : values) v *= v;
+  return values;
+}
+
+// An update of n elements with random tensors; the bias corrections are those of
+// step 3.
+AdamWUpdate update_of(Cpu& cpu, const Case& c) {
+  const Dtype state = statistics_type(c.parameter);
+  AdamWUpdate u{cpu.of(random_values(c.n, 1), {c.n}, c.parameter),
+                cpu.of(random_values(c.n, 2), {c.n}, c.gradient),
+                cpu.of(random_values(c.n, 3), {c.n}, state),
+                cpu.of(squared(random_values(c.n, 4)), {c.n}, state)};
+  if (c.master) u.master = cpu.of(random_values(c.n, 5), {c.n}, state);
+  u.gradient_scale = 0.5;
+  u.lr = 0.01, u.beta1 = 0.9, u.beta2 = 0.95, u.eps = 1e-6, u.weight_decay = 0.1;
+  u.correction1 = 1 - std::pow(0.9, 3), u.correction2 = 1 - std::pow(0.95, 3);
+  return u;
+}
+
+struct State {
+  double p, m, v;
+};
+
+// Loshchilov & Hutter, algorithm 2, in double.
+State reference(const AdamWUpdate& u, State s, double g) {
+  g *= u.gradient_scale;
+  if (!u.decoupled) g += u.weight_decay * s.p;
+  s.m = u.beta1 * s.m + (1 - u.beta1) * g;
+  s.v = u.beta2 * s.v + (1 - u.beta2) * g * g;
+  const double step = s.m / u.correction1 / (std::sqrt(s.v / u.correction2) + u.eps);
+  return {s.p - u.lr * step - (u.decoupled ? u.lr * u.weight_decay * s.p : 0), s.m, s.v};
+}
+
+TEST_CASE(
+    "one adamw update is algorithm 2 of the paper in every type, with and without a master copy",
+    "[tensor]") {
+  Cpu cpu;
+  const Dtype parameter = any_type(), gradient = any_type();
+  const bool master = GENERATE(false, true), decoupled = GENERATE(true, false);
+  AdamWUpdate u = update_of(cpu, {parameter, gradient, master});
+  u.decoupled = decoupled;
+  const Values p = doubles(master ? u.master : u.parameter), g = doubles(u.gradient),
+               m = doubles(u.exp_avg), v = doubles(u.exp_avg_sq);
+  kernel::adamw(u);
+  const Values new_p = doubles(master ? u.master : u.parameter), new_m = doubles(u.exp_avg),
+               new_v = doubles(u.exp_avg_sq);
+  const double eps = compute_epsilon(parameter), stored = master ? eps : epsilon(parameter);
+  double wrong = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const State s = reference(u, {p[i], m[i], v[i]}, g[i]);
+    REQUIRE(std::abs(new_m[i] - s.m) <= 4 * eps);
+    REQUIRE(std::abs(new_v[i] - s.v) <= 4 * eps * s.v);
+    REQUIRE(std::abs(new_p[i] - s.p) <=
+            stored * std::max(1.0, std::abs(s.p)) + 0.1 * eps / std::sqrt(s.v));
+    AdamWUpdate other = u;
+    other.decoupled = !decoupled;
+    wrong = std::max(wrong, std::abs(new_p[i] - reference(other, {p[i], m[i], v[i]}, g[i]).p));
+  }
+  if (stored < 1e-3) CHECK(wrong > 1e-4);  // the two kinds of decay differ
+  if (master) CHECK(same_bits(u.parameter, cpu.of(new_p, {33}, parameter)));
+}
+
+TEST_CASE("zeros stay zero under adamw, so padding never grows", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type();
+  AdamWUpdate u = update_of(cpu, {dtype, dtype, false, 19});
+  for (const Tensor* t : {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg_sq})
+    kernel::fill(0, *t);
+  for (int step = 0; step < 3; ++step) kernel::adamw(u);
+  CHECK(doubles(u.parameter) == Values(19));
+  CHECK(doubles(u.exp_avg_sq) == Values(19));
+}
+
+TEST_CASE("adamw refuses gradients and state that do not fit the parameter", "[tensor]") {
+  Cpu cpu;
+  AdamWUpdate u = update_of(cpu, {});
+  u.gradient = u.gradient.slice(0, {32});
+  CHECK_THROWS_AS(kernel::adamw(u), std::invalid_argument);
+  u = update_of(cpu, {});
+  u.exp_avg_sq = cpu.nan({33}, Dtype::bf16);
+  CHECK_THROWS_AS(kernel::adamw(u), std::invalid_argument);
+  u.exp_avg_sq = {};
+  CHECK_THROWS_AS(kernel::adamw(u), std::invalid_argument);
+}
+
+// --- SGD
+
+struct Options {
+  double momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+
+struct Result {
+  Values parameter, buffer;
+};
+
+// Four steps of torch.optim.SGD, in double.
+Result sgd_reference(const Options& o, Values p, const std::vector<Values>& gradients) {
+  Values buffer(p.size());
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    for (size_t i = 0; i < p.size(); ++i) {
+      double g = 0.5 * gradients[t][i] + o.weight_decay * p[i];
+      if (o.momentum != 0) {
+        buffer[i] = t == 0 ? g : o.momentum * buffer[i] + (1 - o.dampening) * g;
+        g = o.nesterov ? g + o.momentum * buffer[i] : buffer[i];
+      }
+      p[i] -= 0.1 * g;
+    }
+  }
+  return {p, buffer};
+}
+
+SgdUpdate sgd_update_of(Cpu& cpu, const Options& o, Dtype dtype, int64_t n) {
+  SgdUpdate u{cpu.of(random_values(n, 1), {n}, dtype), {}};
+  if (o.momentum != 0)
+    u.momentum_buffer = cpu.nan({n}, statistics_type(dtype));  // its old values must not matter
+  u.gradient_scale = 0.5;
+  u.lr = 0.1, u.momentum = o.momentum, u.dampening = o.dampening, u.weight_decay = o.weight_decay,
+  u.nesterov = o.nesterov;
+  return u;
+}
+
+TEST_CASE("four steps of sgd are torch.optim.SGD's, with every option and type", "[tensor]") {
+  Cpu cpu;
+  const Dtype dtype = any_type(), gradient = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f64);
+  const bool master = GENERATE(false, true);
+  const Options o = GENERATE(Options{}, Options{0, 0, 0.1}, Options{0.9}, Options{0.9, 0.5, 0.1},
+                             Options{0.9, 0, 0.1, true});
+  const int64_t n = 37;
+  SgdUpdate u = sgd_update_of(cpu, o, dtype, n);
+  if (master) u.master = cpu.of(doubles(u.parameter), {n}, statistics_type(dtype));
+  const Values start = doubles(u.parameter);
+  std::vector<Values> gradients;
+  for (uint64_t t = 0; t < 4; ++t) {
+    u.gradient = cpu.of(random_values(n, 10 + t), {n}, gradient);
+    gradients.push_back(doubles(u.gradient));
+    u.first_step = t == 0;
+    kernel::sgd(u);
+  }
+  const Result expected = sgd_reference(o, start, gradients);
+  const double tolerance = (master ? 16 * compute_epsilon(dtype) : 4 * epsilon(dtype));
+  CHECK(largest_difference(doubles(master ? u.master : u.parameter), expected.parameter) <
+        tolerance);
+  if (o.momentum != 0)
+    CHECK(largest_difference(doubles(u.momentum_buffer), expected.buffer) < 4 * tolerance);
+  if (master) CHECK(same_bits(u.parameter, cpu.of(doubles(u.master), {n}, dtype)));
+  Options wrong = o;
+  wrong.weight_decay += 0.5;
+  CHECK(largest_difference(doubles(u.parameter), sgd_reference(wrong, start, gradients).parameter) >
+        tolerance);
+}
+
+TEST_CASE("sgd with momentum but without a buffer is refused", "[tensor]") {
+  Cpu cpu;
+  SgdUpdate u = sgd_update_of(cpu, {}, Dtype::f32, 4);
+  u.gradient = cpu.of({1, 1, 1, 1}, {4}, Dtype::f32);
+  u.momentum = 0.9;
+  CHECK_THROWS_AS(kernel::sgd(u), std::invalid_argument);
+}
+
+}  // namespace
