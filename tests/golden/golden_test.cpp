@@ -9,6 +9,7 @@
 // and `git diff tests/golden/runs.txt` then shows which runs it changed, and no other should be
 // there. A new run is two lines, the second "  NAME | ", which is recorded in the same way.
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
@@ -70,12 +71,12 @@ TEST_CASE("frozen runs have names of their own, and all programs and stages are 
 
 TEST_CASE("a run of which one item changed is found, and all its items are shown", "[golden]") {
   nlohmann::ordered_json document{{"loss", {2.5, 1.5}}, {"grad_norm", {1, 3}}, {"seconds", 1}};
-  const Result before = result(document);
+  const Result before = result(document.dump());
   const Run run{.name = "a", .command = "zerolab", .gave = before.gave};
   document["seconds"] = 2;
-  CHECK(difference(run, result(document)) == "");
+  CHECK(difference(run, result(document.dump())) == "");
   document["loss"][0] = 2.25;
-  const std::string found = difference(run, result(document));
+  const std::string found = difference(run, result(document.dump()));
   CHECK(cli::contains(found, "recorded: " + before.gave + "\nnow: "));
   CHECK(cli::contains(found,
                       ", loss 1.5, norm 3\nall that it gives now:\ngrad_norm[0] = 1\n"
@@ -83,7 +84,7 @@ TEST_CASE("a run of which one item changed is found, and all its items are shown
   CHECK(cli::contains(found, "ZEROLAB_SHOW_GOLDEN='a' ./zl test '[golden]'"));
   document["loss"][0] = 2.5;
   document["loss"][1] = 1.5000000000000002;  // the next number after 1.5
-  CHECK(difference(run, result(document)) != "");
+  CHECK(difference(run, result(document.dump())) != "");
   CHECK(hash("a") == "af63dc4c8601ec8c");  // FNV-1a's own test vector
 }
 

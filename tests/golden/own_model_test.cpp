@@ -2,6 +2,7 @@
 // Their next word is the stage; kWords has the others.
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/golden/runs.h"
@@ -98,7 +99,7 @@ Result in_process(const std::string& command) {
          {"elements", traffic.elements},
          {"sent_bytes_times_n", traffic.sent_bytes_times_n},
          {"sent_bytes_per_rank", traffic.sent_bytes_times_n / spec.ranks}});
-  return result(document);
+  return result(document.dump());
 }
 
 }  // namespace

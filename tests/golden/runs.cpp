@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -123,7 +124,8 @@ std::vector<Run> frozen() {
   return runs;
 }
 
-Result result(const Json& document, bool keys) {
+Result result(const std::string& json, bool keys) {
+  const Json document = Json::parse(json);
   Result found;
   add_items(document, "", keys, found.items);
   found.gave = hash(text(found.items));
@@ -150,7 +152,7 @@ Result measure(const Run& run) {
       document["metrics.jsonl"].push_back(Json::parse(line));
     document["model.safetensors"] = hash(cli::read_file(out + "/model.safetensors"));
   }
-  return result(document, run.name.starts_with("keys of"));
+  return result(document.dump(), run.name.starts_with("keys of"));
 }
 
 bool recording() { return variable("ZEROLAB_RECORD_GOLDEN") == "1"; }

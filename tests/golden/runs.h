@@ -11,7 +11,6 @@
 
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -30,8 +29,9 @@ struct Result {
   Items items;
   std::string gave;  // as in Run
 };
-// Of a JSON document without what depends on the machine or on the moment: times, names of files.
-Result result(const nlohmann::ordered_json& document, bool keys = false);
+// Of the text of a JSON document, without what depends on the machine or on the moment: times,
+// names of files.
+Result result(const std::string& json, bool keys = false);
 // Runs one of the programs.
 Result measure(const Run& run);
 
