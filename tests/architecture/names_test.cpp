@@ -30,9 +30,9 @@ std::vector<std::string> check_tags(const File& file) {
   if (own.empty()) return findings;
   for (const TestCase& one : test_cases(file)) {
     if (one.tags.find("[.") != std::string::npos) continue;  // hidden: another case runs it
-    for (const std::string folder :
-         {"tensor", "autograd", "nn", "optim", "dist", "nccl", "mpi", "stages", "tutorials",
-          "zerolab", "cuda", "draw", "recording", "report", "fuzz", "golden", "architecture"}) {
+    for (const std::string folder : {"tensor", "autograd", "nn", "optim", "dist", "nccl", "mpi",
+                                     "stages", "tutorials", "zerolab", "cuda", "draw", "recording",
+                                     "report", "fuzz", "golden", "random", "architecture"}) {
       const bool has = one.tags.find("[" + folder + "]") != std::string::npos;
       if (has != (own == folder))
         findings.push_back(finding(file, one.line, "must carry the tag [" + own + "] only"));

@@ -235,6 +235,23 @@ check "and zl says so" says "running zerolab as it was built"
 check "without words of bash" silent_about "Permission denied"
 chmod -R u+w "$work"/*.moved
 
+new_tree random
+cat >>"$tree/CMakeLists.txt" <<'TEXT'
+add_executable(unit_tests main.cpp)
+set_target_properties(unit_tests PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+TEXT
+cat >"$tree/main.cpp" <<'TEXT'
+#include <cstdio>
+#include <cstdlib>
+int main(int, char** words) {
+  std::printf("%s %s %s", getenv("ZEROLAB_RANDOM_RUNS"), getenv("ZEROLAB_RANDOM_SEED"), words[1]);
+}
+TEXT
+run_zl test --random 40 --pairwise --seed 7
+check "test --random passes on its number and seed" [ "$(cat "$work/out")" = "40 7 [random][pairs]" ]
+run_zl test --random 40 --sed 7
+check "and takes no other words" ends_with 2
+
 # --- the compiler cache ----------------------------------------------------------------------------------
 
 if command -v ccache >/dev/null; then

@@ -1,16 +1,30 @@
-// A small set of configurations in which every two values of two options occur together: Cohen et
-// al. 1997, "The AETG system", section 3.
+// Configurations of the program: random ones, and a small set that holds every pair of values. A
+// bug in a rare pair of options shows only where that pair is run.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "tutorials/zerolab/random/configurations.h"
+namespace zl::test {
 
-namespace zl::cli {
+// The index of one value of each option, in the table of configurations.cpp.
+using Configuration = std::vector<size_t>;
 
-// Some values do not go together, and only a run shows it. So the set is made while it runs: tell
-// it of each configuration whether it was refused.
+// The first values of all options, which go together.
+Configuration first_configuration();
+// `attempt`: 0, 1, … until one is not refused.
+Configuration random_configuration(uint64_t seed, uint64_t index, uint64_t attempt);
+
+// A line for the shell: a comparison, or a training run that stops, resumes and is compared with
+// one that did not stop; `extra`: further words for the program.
+std::string command_of(const Configuration& configuration, const std::string& extra);
+
+// A set in which every two values of two options occur together: Cohen et al. 1997, "The AETG
+// system", section 3. Some values do not go together, and only a run shows it. So the set is made
+// while it runs: tell it of each configuration whether it was refused.
 class PairwiseSet {
  public:
   // `seed`: which pairs come first.
@@ -25,7 +39,6 @@ class PairwiseSet {
   size_t pairs() const { return order_.size(); }
   size_t covered() const { return covered_; }
   size_t impossible() const { return impossible_; }  // refused also beside the first values
-  size_t done() const { return covered_ + impossible_; }
 
  private:
   struct Pair {
@@ -34,7 +47,6 @@ class PairwiseSet {
   };
   Pair& start();  // from which the next configuration starts
   Pair& pair(size_t option, size_t value, size_t other, size_t other_value);
-  double gain(size_t option, size_t value, size_t other, size_t other_value);
   void complete(Configuration& configuration);
 
   std::vector<size_t> first_;                      // of an option, among the values of all
@@ -46,4 +58,4 @@ class PairwiseSet {
   uint64_t seed_, drawn_ = 0;
 };
 
-}  // namespace zl::cli
+}  // namespace zl::test
