@@ -79,18 +79,3 @@ TEST_CASE("a step that is skipped has the peaks of one that is made", "[stages]"
   }
   CHECK(skipped.host_ledgers[1].peak_total() == made.host_ledgers[1].peak_total());
 }
-
-TEST_CASE("a host that is too small says so, by its name", "[stages]") {
-  StageRunSpec spec = sharded(StageKind::zero2, Dtype::f32);
-  spec.offload = true;
-  spec.host_limit = run_stage(spec).host_ledgers[0].peak_total();
-  CHECK_NOTHROW(run_stage(spec));
-  spec.host_limit -= 1;
-  try {
-    run_stage(spec);
-    FAIL("it fits");
-  } catch (const OutOfMemory& e) {
-    CHECK(e.pool == Pool::host);
-    CHECK(std::string(e.what()).find("out of host memory") != std::string::npos);
-  }
-}

@@ -37,10 +37,6 @@ StageRunSpec in(StageKind stage, Dtype dtype, int micro_batches) {
   return spec;
 }
 
-const auto any_stage = [] {
-  return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-};
-
 }  // namespace
 
 TEST_CASE(

@@ -46,41 +46,34 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
   run_training(spec);
   GptTrainingSpec other = checkpoint_spec("", StageKind::zero2, 2);
   CHECK(resume(other, folder).error.empty());
-  const auto with_model = [&](const GptConfig& config) {
-    other.make_model = gpt_spec(config).make_model;
-    return resume(other, folder).error;
+  struct Row {
+    GptConfig model;
+    const char* said;
   };
-  SECTION("a width") {
-    has(with_model({.layers = 2, .heads = 3, .width = 18, .block_size = 7, .vocab = 131}),
-        "model.safetensors: tensor 'h.0.attn.c_attn.bias' has shape (45), but this model's "
-        "parameter has (54)");
+  const Row rows[] = {
+      {{.layers = 2, .heads = 3, .width = 18, .block_size = 7, .vocab = 131},
+       "model.safetensors: tensor 'h.0.attn.c_attn.bias' has shape (45), but this model's "
+       "parameter has (54)"},
+      {{.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
+       "has no tensor 'h.2.attn.c_attn.bias', but this model has a parameter of this name; the "
+       "file has 28 tensors with 7890 elements, the model 40 with 10785"},
+      {{.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
+       "has a tensor 'h.1.attn.c_attn.bias' of shape (45), but this model has no parameter"},
+      // Heads, which no shape shows.
+      {{.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131},
+       "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "
+       "n_head 5, gpt'"}};
+  for (const Row& row : rows) {
+    other.make_model = gpt_spec(row.model).make_model;
+    has(resume(other, folder).error, row.said);
   }
-  SECTION("a layer more") {
-    has(with_model({.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131}),
-        "has no tensor 'h.2.attn.c_attn.bias', but this model has a parameter of this name; the "
-        "file "
-        "has 28 tensors with 7890 elements, the model 40 with 10785");
-  }
-  SECTION("a layer less") {
-    has(with_model({.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131}),
-        "has a tensor 'h.1.attn.c_attn.bias' of shape (45), but this model has no parameter");
-  }
-  SECTION("heads, which no shape shows") {
-    has(with_model({.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131}),
-        "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "
-        "n_head 5, "
-        "gpt'");
-  }
-  SECTION("another kind of model") {
-    other.make_model = [] { return std::make_unique<OddModel>(OddModelOptions{.vocab = 131}); };
-    has(resume(other, folder).error, "but this run trains 'odd'");
-  }
-  SECTION("another optimizer") {
-    other.engine.optimizer.kind = OptimizerKind::sgd;
-    const std::string error = resume(other, folder).error;
-    has(error, "it was trained with the optimizer 'AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1'");
-    has(error, "but this run has 'SGD, momentum 0, dampening 0, decay 0.1'");
-  }
+  other.make_model = [] { return std::make_unique<OddModel>(OddModelOptions{.vocab = 131}); };
+  has(resume(other, folder).error, "but this run trains 'odd'");
+  other.make_model = spec.make_model;
+  other.engine.optimizer.kind = OptimizerKind::sgd;
+  const std::string error = resume(other, folder).error;
+  has(error, "it was trained with the optimizer 'AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1'");
+  has(error, "but this run has 'SGD, momentum 0, dampening 0, decay 0.1'");
 }
 
 TEST_CASE("a checkpoint of other data, or of another order, is refused without --new-data",
