@@ -16,10 +16,6 @@ using namespace zl::test;
 
 namespace {
 
-const auto any_stage = [] {
-  return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-};
-
 // Sets the reduced gradient of every parameter element to `value`; padding stays zero.
 void set_gradients(Stage& stage, OddModel& model, Communicator& comm, double value) {
   for (const Unit& u : model.units()) {
@@ -163,18 +159,6 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("gradients of powers of two have their exact mean (MG ba456fdad9)", "[stages]") {
-  std::vector<double> means(4, 0);
-  run_ranks(4, [&](Communicator& comm) {
-    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
-    const Tensor t = Tensor::empty(memory, MemoryUse::gradient, {4 * 16});
-    kernel::fill(std::exp2(comm.rank()), t);
-    comm.reduce_scatter(t, Reduction::mean, {"powers of two", Purpose::check}).wait();
-    means[size_t(comm.rank())] = double(t.data<float>()[size_t(comm.rank() * 16)]);
-  });
-  CHECK(means == std::vector<double>(4, 15.0 / 4));
-}
-
 TEST_CASE("gradients start from zero in every step (DS 1752c2ab6, MG b25a76e000)", "[stages]") {
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 3};
@@ -287,14 +271,6 @@ TEST_CASE(
   };
   const StageRun with = run_stage(spec);
   CHECK(with.same_bits(without));  // an evaluation leaves no trace in training
-}
-
-TEST_CASE("nothing is live when model and stage are gone (DS af9a622a7, DS 2e7f8e580)",
-          "[stages]") {
-  const StageKind stage = any_stage();
-  for (const int64_t live :
-       run_stage({.stage = stage, .ranks = 3, .model = {.block_twice = true}}).live_at_end)
-    CHECK(live == 0);
 }
 
 TEST_CASE(

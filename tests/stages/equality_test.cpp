@@ -79,19 +79,6 @@ TEST_CASE("the size of buckets never changes a bit", "[stages]") {
   }
 }
 
-TEST_CASE("recomputation never changes a bit and lowers the peak of activations", "[stages]") {
-  const auto recompute = GENERATE(Recompute::selective, Recompute::full);
-  const StageKind stage =
-      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-  StageRunSpec spec{
-      .stage = stage, .ranks = 3, .model = {.hidden = 101, .blocks = 4, .block_twice = true}};
-  const StageRun kept = run_stage(spec);
-  spec.model.recompute = recompute;
-  const StageRun again = run_stage(spec);
-  CHECK(again.same_bits(kept));
-  CHECK(again.ledgers[0].peak(MemoryUse::activation) < kept.ledgers[0].peak(MemoryUse::activation));
-}
-
 TEST_CASE("a separate master copy in fp32 changes no bit", "[stages]") {
   StageRunSpec spec{.ranks = 3, .model = everything()};
   const StageRun without = run_stage(spec);

@@ -92,8 +92,7 @@ TEST_CASE("reproducible: clipping, offload, overlap and buckets change no bit", 
 
 TEST_CASE("reproducible: gradients are added one after another, as a plain loop adds them",
           "[stages]") {
-  const StageKind stage =
-      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const StageKind stage = any_stage();
   StageRunSpec spec = reproducible(stage, 3, 2);
   spec.steps = 1;
   const auto data = odd_data(spec);
@@ -130,8 +129,7 @@ TEST_CASE("reproducible: gradients are added one after another, as a plain loop 
 }
 
 TEST_CASE("reproducible: memory and traffic are as the formulas say", "[stages]") {
-  const StageKind stage =
-      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const StageKind stage = any_stage();
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
   for (const bool offload : {false, true})
     for (const bool overlap : {false, true})
@@ -145,12 +143,6 @@ TEST_CASE("reproducible: memory and traffic are as the formulas say", "[stages]"
         CAPTURE(name(stage), name(dtype), offload, overlap, bucket);
         const StageRun run = run_stage(spec);
         CHECK(off_the_prediction(spec, run) == "");
-        const Prediction p = predicted(spec);
-        for (const auto& [key, row] : p.traffic.rows()) {
-          if (key.purpose == Purpose::check) continue;
-          Traffic all = row;
-          all.calls *= spec.steps, all.elements *= spec.steps, all.sent_bytes_times_n *= spec.steps;
-          CHECK(run.logs[2].rows().at(key) == all);
-        }
+        CHECK(off_the_traffic(spec, run) == "");
       }
 }

@@ -1,6 +1,5 @@
-// What the schedule refuses, and which unit the events of a bucket name.
+// What the schedule refuses, which unit the events of a bucket name, and which units it unshards.
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/generators/catch_generators.hpp>
 #include <deque>
 #include <set>
 
@@ -80,8 +79,7 @@ TEST_CASE(
     "a unit inside several checkpointed units is refused by name, because its passes cannot be "
     "counted",
     "[stages]") {
-  const StageKind stage =
-      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
+  const StageKind stage = any_stage();
   CHECK(refusal(stage, true).find("unit shared runs backward after its gradient was complete") ==
         0);
   CHECK(refusal(stage, false) == "none");
@@ -107,4 +105,64 @@ TEST_CASE("what happens to a unit of a full bucket carries the unit's name", "[s
   CHECK(accumulated.contains("block2"));
   CHECK(gathered == std::set<std::string>{"block0: block0 parameter", "block1: block1 parameter",
                                           "block2: block2 parameter", "root: root parameter"});
+}
+
+// ---- the states of parameters
+
+namespace {
+
+const char* letter(ParameterState state) {
+  return state == ParameterState::sharded ? "s" : state == ParameterState::unsharded ? "u" : "?";
+}
+
+// The states of all units after each unit event of the first step, on rank 0.
+std::vector<std::string> states_of(StageKind kind, OddModelOptions model) {
+  std::vector<std::string> seen;
+  StageRunSpec spec{.stage = kind, .ranks = 2, .steps = 1, .model = model};
+  spec.at_start = [&](Stage& stage, OddModel&, Communicator& comm, Memory&) {
+    if (comm.rank() != 0) return;
+    comm.events().listen([&](const Event& e) {
+      if (e.kind != EventKind::unit) return;
+      std::string line = str(e.what, " ", e.unit, ": ");
+      for (const UnitState& u : stage.units()) line += letter(u.parameters);
+      seen.push_back(line);
+    });
+  };
+  run_stage(spec);
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "zero3 unshards a unit before each pass and reshards it after; root stays unsharded from "
+    "its forward to its backward",
+    "[stages]") {
+  const auto seen = states_of(StageKind::zero3, {.blocks = 1});
+  CHECK(seen == std::vector<std::string>{"before_forward root: ss", "before_forward block0: us",
+                                         "after_forward block0: uu", "after_forward root: us",
+                                         "before_backward root: us", "before_backward block0: us",
+                                         "reduce block0: uu", "after_backward block0: uu",
+                                         "reduce root: us", "after_backward root: us",
+                                         "update root: ss", "update block0: ss"});
+}
+
+TEST_CASE("stages that replicate parameters keep them unsharded", "[stages]") {
+  const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2);
+  for (const std::string& line : states_of(stage, {.blocks = 1}))
+    CHECK(line.substr(line.size() - 2) == "uu");
+}
+
+TEST_CASE("events inside nested units carry the innermost running unit", "[stages]") {
+  std::string labels;
+  StageRunSpec spec{.ranks = 1, .steps = 1, .model = {.blocks = 2}};
+  spec.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory&) {
+    comm.events().listen([&](const Event& e) {
+      if (e.kind == EventKind::kernel && std::string_view(e.phase) == "forward" &&
+          !labels.ends_with(str(e.unit, " ")))
+        labels += str(e.unit, " ");
+    });
+  };
+  run_stage(spec);
+  CHECK(labels == "root block0 block1 root ");
 }

@@ -18,10 +18,6 @@ using namespace zl::test;
 
 namespace {
 
-const auto any_stage = [] {
-  return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-};
-
 int64_t gradient_calls(const CommunicationLog& log) {
   int64_t calls = 0;
   for (const auto& [key, t] : log.rows())

@@ -2,6 +2,7 @@
 // everything that can be compared.
 #pragma once
 
+#include <catch2/generators/catch_generators.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,11 @@ inline const Tensor& kept_gradient(const UnitState& u) {
 }
 inline const Tensor& kept_parameter(const UnitState& u) {
   return u.parameter_shard.defined() ? u.parameter_shard : u.full_parameter;
+}
+
+// Each of the four stages, one after another. Once in a test.
+inline StageKind any_stage() {
+  return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
 }
 
 struct StageRunSpec {

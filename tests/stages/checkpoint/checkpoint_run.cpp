@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/save.h"
 
 namespace zl::test {
@@ -14,12 +15,13 @@ FileCalls& quick_files() {
   return files;
 }
 
+Windows text_in_windows(int64_t tokens) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += char('a' + i * i % 23);
+  return Windows(TokenData::of_text("text", text), tokens);
+}
 const Windows& checkpoint_text() {
-  static const Windows windows = [] {
-    std::string text;
-    for (int i = 0; i < 3000; ++i) text += char('a' + i * i % 23);
-    return Windows(TokenData::of_text("text", text), 7);
-  }();
+  static const Windows windows = text_in_windows(7);
   return windows;
 }
 
@@ -57,18 +59,27 @@ DataFiles data_files(const std::string& checkpoint) {
   return files;
 }
 
-Bits train_bits(const TrainingSpec& spec) {
+Bits train_bits(const TrainingSpec& spec, TrainingCallbacks callbacks, TrainingResult* result) {
   Bits bits;
-  const TrainingResult result = run_training(spec, {.at_end = [&](Trainer& trainer) {
-                                               auto weights = collect_weights(trainer);
-                                               if (trainer.comm().rank() == 0)
-                                                 bits.weights = std::move(weights);
-                                             }});
-  for (const StepRecord& step : result.steps) {
+  callbacks.at_end = [&](Trainer& trainer) {
+    auto weights = collect_weights(trainer);
+    if (trainer.comm().rank() == 0) bits.weights = std::move(weights);
+  };
+  TrainingResult done = run_training(spec, callbacks);
+  for (const StepRecord& step : done.steps) {
     bits.losses.push_back(step.loss);
+    bits.norms.push_back(step.grad_norm);
     bits.skipped.push_back(step.skipped);
   }
+  if (result) *result = std::move(done);
   return bits;
+}
+
+std::string trained(const ScratchFolder& scratch, TrainingSpec spec) {
+  spec.checkpoint.folder = scratch.path(str(name(spec.engine.stage), "-", spec.ranks));
+  fs::remove_all(spec.checkpoint.folder);
+  run_training(spec);
+  return checkpoint_path(spec.checkpoint.folder, spec.steps);
 }
 
 std::string load_and_save(TrainingSpec spec, const std::string& checkpoint,

@@ -19,6 +19,7 @@ class QuickFiles : public FileCalls {
 FileCalls& quick_files();
 
 // A text that repeats after no window.
+Windows text_in_windows(int64_t tokens);
 const Windows& checkpoint_text();
 
 // 2 blocks, odd sizes; saves every step into `folder`, and keeps all.
@@ -30,13 +31,16 @@ DataFiles data_files(const std::string& checkpoint);
 std::string read_file(const std::string& path);
 
 struct Bits {
-  std::vector<double> losses;  // of each step
+  std::vector<double> losses, norms;  // of each step
   std::vector<float> weights;
   std::vector<bool> skipped;
   bool operator==(const Bits&) const = default;
 };
 // Runs the spec to its end.
-Bits train_bits(const TrainingSpec& spec);
+Bits train_bits(const TrainingSpec& spec, TrainingCallbacks callbacks = {},
+                TrainingResult* result = nullptr);
+// The checkpoint after the last step of `spec`, from a run that begins at its start.
+std::string trained(const ScratchFolder& scratch, TrainingSpec spec);
 
 // Loads `checkpoint` with the spec's stage and ranks, makes no step, and saves into `folder`.
 // Returns the new checkpoint's path.

@@ -175,6 +175,8 @@ TEST_CASE("a call on files that fails ends the save on all ranks, and the old ch
   const Scenario scenario = GENERATE(from_range(scenarios()));
   const Fault fault =
       GENERATE(Fault::io_error, Fault::no_space, Fault::short_write, Fault::interrupted);
+  // By day the faults beside an I/O error happen on two ranks, in a later save.
+  if (fault != Fault::io_error && !nightly() && (scenario.first || scenario.ranks != 2)) return;
   CAPTURE(scenario.text, scenario.ranks, name(fault));
   Runs runs(scenario);
   const int64_t calls = calls_of(runs);

@@ -1,9 +1,17 @@
-// A checkpoint that does not belong to a run is refused, with both values in the message.
+// A checkpoint that does not belong to a run is refused, with both values in the message. An error
+// that one rank finds is thrown by all ranks, which then go on together.
+
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
+#include "dist/run_ranks.h"
+#include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
+#include "tensor/error.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 #include "tests/stages/odd_model.h"
 
@@ -46,41 +54,34 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
   run_training(spec);
   GptTrainingSpec other = checkpoint_spec("", StageKind::zero2, 2);
   CHECK(resume(other, folder).error.empty());
-  const auto with_model = [&](const GptConfig& config) {
-    other.make_model = gpt_spec(config).make_model;
-    return resume(other, folder).error;
+  struct Row {
+    GptConfig model;
+    const char* said;
   };
-  SECTION("a width") {
-    has(with_model({.layers = 2, .heads = 3, .width = 18, .block_size = 7, .vocab = 131}),
-        "model.safetensors: tensor 'h.0.attn.c_attn.bias' has shape (45), but this model's "
-        "parameter has (54)");
+  const Row rows[] = {
+      {{.layers = 2, .heads = 3, .width = 18, .block_size = 7, .vocab = 131},
+       "model.safetensors: tensor 'h.0.attn.c_attn.bias' has shape (45), but this model's "
+       "parameter has (54)"},
+      {{.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
+       "has no tensor 'h.2.attn.c_attn.bias', but this model has a parameter of this name; the "
+       "file has 28 tensors with 7890 elements, the model 40 with 10785"},
+      {{.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
+       "has a tensor 'h.1.attn.c_attn.bias' of shape (45), but this model has no parameter"},
+      // Heads, which no shape shows.
+      {{.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131},
+       "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "
+       "n_head 5, gpt'"}};
+  for (const Row& row : rows) {
+    other.make_model = gpt_spec(row.model).make_model;
+    has(resume(other, folder).error, row.said);
   }
-  SECTION("a layer more") {
-    has(with_model({.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131}),
-        "has no tensor 'h.2.attn.c_attn.bias', but this model has a parameter of this name; the "
-        "file "
-        "has 28 tensors with 7890 elements, the model 40 with 10785");
-  }
-  SECTION("a layer less") {
-    has(with_model({.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131}),
-        "has a tensor 'h.1.attn.c_attn.bias' of shape (45), but this model has no parameter");
-  }
-  SECTION("heads, which no shape shows") {
-    has(with_model({.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131}),
-        "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "
-        "n_head 5, "
-        "gpt'");
-  }
-  SECTION("another kind of model") {
-    other.make_model = [] { return std::make_unique<OddModel>(OddModelOptions{.vocab = 131}); };
-    has(resume(other, folder).error, "but this run trains 'odd'");
-  }
-  SECTION("another optimizer") {
-    other.engine.optimizer.kind = OptimizerKind::sgd;
-    const std::string error = resume(other, folder).error;
-    has(error, "it was trained with the optimizer 'AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1'");
-    has(error, "but this run has 'SGD, momentum 0, dampening 0, decay 0.1'");
-  }
+  other.make_model = [] { return std::make_unique<OddModel>(OddModelOptions{.vocab = 131}); };
+  has(resume(other, folder).error, "but this run trains 'odd'");
+  other.make_model = spec.make_model;
+  other.engine.optimizer.kind = OptimizerKind::sgd;
+  const std::string error = resume(other, folder).error;
+  has(error, "it was trained with the optimizer 'AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1'");
+  has(error, "but this run has 'SGD, momentum 0, dampening 0, decay 0.1'");
 }
 
 TEST_CASE("a checkpoint of other data, or of another order, is refused without --new-data",
@@ -247,4 +248,36 @@ TEST_CASE("a manifest with a valid checksum and a wrong field is refused, not ha
     changed.replace(crc, 8, sentence.substr(is + 16, 8));
     has(sentence_of([&] { parse_manifest("m", changed); }), c.said);
   }
+}
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+// What each of three ranks has caught, of which `rank` throws; -1: none does.
+template <class Error>
+Texts caught(int rank) {
+  Texts texts(3);
+  run_ranks(3,
+            [&](Communicator& comm) {
+              try {
+                on_all_ranks(comm, "agreement", [&] {
+                  if (comm.rank() == rank) throw Error("the disk is full");
+                });
+              } catch (const Error& error) {
+                texts[size_t(comm.rank())] = error.what();
+              }
+              comm.barrier({"after the error", Purpose::check}).wait();
+            },
+            {.timeout = std::chrono::seconds(5)});
+  return texts;
+}
+
+}  // namespace
+
+TEST_CASE("an error of one rank is thrown by all ranks, with its kind and its words", "[stages]") {
+  const int rank = GENERATE(0, 1, 2);
+  CHECK(caught<OutputError>(rank) == Texts(3, "the disk is full"));
+  CHECK(caught<InputError>(rank) == Texts(3, "the disk is full"));
+  CHECK(caught<OutputError>(-1) == Texts(3));  // the twin
 }

@@ -49,7 +49,13 @@ TEST_CASE("a step takes no longer than its parts together, and no shorter than e
 }
 
 TEST_CASE("without overlap a step is the sum of its kernels and calls", "[stages][clock]") {
-  for (const StageKind stage : {StageKind::ddp, StageKind::zero2, StageKind::zero3}) {
+  Machine m = find_machine("a100-pcie");  // 25 Gb/s between nodes
+  m.contention = 1;
+  for (const StageKind stage : kStages) {
+    // Where calls do not slow kernels down, overlap makes no step longer.
+    CHECK(clock_step(spec_of(stage, 16, true), m).times.seconds <=
+          1.0001 * clock_step(spec_of(stage, 16, false), m).times.seconds);
+    if (stage == StageKind::zero1) continue;
     const ClockTimes t = clock_step(spec_of(stage, 16, false), find_machine("a100-80gb")).times;
     CHECK(t.exposed > 0.95 * t.communication);  // the loss is gathered beside the updates
     const ClockTimes on = clock_step(spec_of(stage, 16, true), find_machine("a100-80gb")).times;
@@ -152,43 +158,6 @@ TEST_CASE("a machine without a network has no steps of several nodes", "[stages]
   const int ranks = one.ranks_per_node;
   CHECK(clock_step(spec_of(StageKind::ddp, ranks, false), one).times.seconds > 0);
   CHECK_THROWS_AS(clock_step(spec_of(StageKind::ddp, ranks + 1, false), one), InputError);
-}
-
-TEST_CASE("overlap makes no step longer where calls do not slow kernels down", "[stages][clock]") {
-  Machine m = find_machine("a100-pcie");  // 25 Gb/s between nodes
-  m.contention = 1;
-  for (const StageKind stage :
-       {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
-    const double on = clock_step(spec_of(stage, 16, true), m).times.seconds;
-    CHECK(on <= 1.0001 * clock_step(spec_of(stage, 16, false), m).times.seconds);
-  }
-}
-
-TEST_CASE("a wider model takes no less time", "[stages][clock]") {
-  const int ranks = GENERATE(1, 16);
-  const auto grows = [&](const Machine& m) {
-    double last = 0;
-    for (int64_t width = 64; width <= 1024; width += 64) {
-      GptTrainingSpec spec =
-          gpt_spec({.layers = 2, .heads = 4, .width = width, .block_size = 128, .vocab = 512});
-      spec.ranks = ranks;
-      spec.device = DeviceKind::cuda;
-      spec.engine.precision = Dtype::bf16;
-      const double now = clock_step(spec, m).times.seconds;
-      if (now < last * (1 - 1e-9)) return false;
-      last = now;
-    }
-    return true;
-  };
-  for (const Machine& m : shipped_machines()) {
-    CAPTURE(m.name);
-    CHECK(grows(m));
-  }
-  Machine jumps = find_machine("l4");
-  jumps.rank.launch = 0;
-  jumps.rank.memory_bandwidth *= 1000;
-  jumps.rank.matmul = {{1e8, 0.01}, {1.001e8, 0.5}};
-  CHECK_FALSE(grows(jumps));
 }
 
 TEST_CASE("what is offloaded must fit the host memory and the disk of the node",

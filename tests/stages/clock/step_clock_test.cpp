@@ -72,16 +72,6 @@ class Program {
 
 }  // namespace
 
-TEST_CASE("kernels run one after another on the compute stream", "[stages][clock]") {
-  Program p(by_hand());
-  p.kernel(3), p.kernel(5);
-  const ClockTimes t = p.times();
-  CHECK(t.seconds == Approx(8));
-  CHECK(t.compute == Approx(8));
-  CHECK(t.exposed == 0);
-  CHECK(t.communication == 0);
-}
-
 TEST_CASE("a call in flight hides behind kernels until it is waited for", "[stages][clock]") {
   Program overlapped(by_hand()), waiting(by_hand());
   overlapped.kernel(3), overlapped.issue("a", 8),

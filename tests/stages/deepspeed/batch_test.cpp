@@ -1,50 +1,47 @@
 // Batch sizes. The expected results were recorded from DeepSpeed 0.19.8's own methods, for 4 ranks.
 
-#include <catch2/catch_test_macros.hpp>
-#include <catch2/generators/catch_generators.hpp>
-
 #include "tests/stages/deepspeed/config_case.h"
 
-using config_case::errors, config_case::load, config_case::says;
+using config_case::errors, config_case::joined, config_case::load, config_case::says;
 
 namespace {
 
 // 0: absent
 std::string batch_file(int train, int micro, int accumulation) {
   std::string text = "{";
-  if (train != 0) text += "\"train_batch_size\": " + std::to_string(train) + ",";
-  if (micro != 0) text += "\"train_micro_batch_size_per_gpu\": " + std::to_string(micro) + ",";
-  if (accumulation != 0)
-    text += "\"gradient_accumulation_steps\": " + std::to_string(accumulation) + ",";
+  if (train != 0) text += zl::str("\"train_batch_size\": ", train, ",");
+  if (micro != 0) text += zl::str("\"train_micro_batch_size_per_gpu\": ", micro, ",");
+  if (accumulation != 0) text += zl::str("\"gradient_accumulation_steps\": ", accumulation, ",");
   return text + "}";
 }
 
-constexpr char kCheck[] =
+const std::string kError = "ds.json:1: error: train_batch_size: ";
+const std::string kCheck =
     "(DeepSpeed: Check batch related parameters. train_batch_size is not equal to "
-    "micro_batch_per_gpu * "
-    "gradient_acc_step * world_size ";
+    "micro_batch_per_gpu * gradient_acc_step * world_size ";
 
 }  // namespace
 
 TEST_CASE("two batch keys give the third, and one gives the others, as in DeepSpeed", "[stages]") {
   struct Case {
-    const char* called;
     int train, micro, accumulation, expected_micro, expected_accumulation;
   };
-  const auto c = GENERATE(
-      Case{"all three", 32, 4, 2, 4, 2}, Case{"the whole batch", 32, 0, 0, 8, 1},
-      Case{"the micro-batch", 0, 4, 0, 4, 1}, Case{"micro-batch and accumulation", 0, 4, 2, 4, 2},
-      Case{"whole batch and micro-batch", 32, 4, 0, 4, 2},
-      Case{"whole batch and accumulation", 32, 0, 2, 4, 2});
-  DYNAMIC_SECTION(c.called) {
+  for (const Case& c : {Case{32, 4, 2, 4, 2},
+                        {32, 0, 0, 8, 1},
+                        {0, 4, 0, 4, 1},
+                        {0, 4, 2, 4, 2},
+                        {32, 4, 0, 4, 2},
+                        {32, 0, 2, 4, 2}}) {
+    CAPTURE(c.train, c.micro, c.accumulation);
     const auto loaded = load(batch_file(c.train, c.micro, c.accumulation));
     CHECK(loaded.findings.empty());
     CHECK(loaded.config.micro_batch == c.expected_micro);
     CHECK(loaded.config.accumulation == c.expected_accumulation);
-    CHECK_FALSE(load(batch_file(c.train, c.micro, c.accumulation), {}, 5).config.micro_batch * 5 *
-                    c.expected_accumulation ==
-                32);
   }
+  const auto automatic =
+      load(R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto", )"
+           R"("gradient_accumulation_steps": "auto"})");
+  CHECK((automatic.findings.empty() && automatic.config.micro_batch == 8));
 }
 
 TEST_CASE("each combination of given and absent batch keys gives sizes or an error", "[stages]") {
@@ -58,8 +55,7 @@ TEST_CASE("each combination of given and absent batch keys gives sizes or an err
         if (loaded.ok() && train != 0) CHECK(taken == train);
         if (loaded.ok() && micro != 0) CHECK(loaded.config.micro_batch == micro);
         if (loaded.ok() && accumulation != 0) CHECK(loaded.config.accumulation == accumulation);
-        if (!loaded.ok())
-          CHECK(says(loaded, "ds.json:1: error: train_batch_size: ", " (DeepSpeed: "));
+        if (!loaded.ok()) CHECK(says(loaded, kError, " (DeepSpeed: "));
         if (train == 25) CHECK_FALSE(loaded.ok());
         loaded.ok() ? ++even : ++uneven;
       }
@@ -67,57 +63,64 @@ TEST_CASE("each combination of given and absent batch keys gives sizes or an err
 }
 
 TEST_CASE("without either size zerolab takes 4 and warns with DeepSpeed's sentence", "[stages]") {
-  const int accumulation = GENERATE(0, 2);
-  const auto loaded = load(batch_file(0, 0, accumulation));
-  CHECK(loaded.ok());
-  CHECK(loaded.config.micro_batch == 4);
-  CHECK(loaded.config.accumulation == (accumulation == 0 ? 1 : 2));
-  CHECK(says(loaded, "ds.json:1: warning: train_batch_size: ",
-             "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"));
-  CHECK(says(loaded, "ds.json:1: warning: ", accumulation == 0 ? "= 16" : "= 32"));
+  for (const int accumulation : {0, 2}) {
+    const auto loaded = load(batch_file(0, 0, accumulation));
+    CHECK((loaded.ok() && loaded.config.micro_batch == 4));
+    CHECK(loaded.config.accumulation == (accumulation == 0 ? 1 : 2));
+    CHECK(says(loaded, "ds.json:1: warning: train_batch_size: ",
+               "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"));
+    CHECK(says(loaded, "ds.json:1: warning: ", accumulation == 0 ? "= 16" : "= 32"));
+  }
 }
 
-TEST_CASE(
-    "a batch that cannot be split evenly is refused with the arithmetic and DeepSpeed's "
-    "sentence",
-    "[stages]") {
+TEST_CASE("a batch that cannot be split is refused with arithmetic, DeepSpeed's sentence, advice",
+          "[stages]") {
   struct Case {
     int train, micro, accumulation;
     std::string arithmetic, deepspeed, advice;
   };
-  const auto c = GENERATE_COPY(
-      Case{30, 0, 0, "30 cannot be split over 4 ranks: 30 / 4 = 7 remainder 2",
-           kCheck + std::string("30 != 7 * 1 * 4)"), "Use 28 or 32"},
-      Case{4, 8, 0, "4 cannot be split over micro-batches of 8 on 4 ranks: 4 / 32 = 0 remainder 4",
-           "(DeepSpeed: Gradient accumulation steps: 0 has to be greater than 0)", "Use 32"},
-      Case{32, 4, 4,
-           "32 is not 4 (train_micro_batch_size_per_gpu) * 4 (gradient_accumulation_steps) * 4 "
-           "ranks = 64",
-           kCheck + std::string("32 != 4 * 4 * 4)"),
-           "Use 64, leave one of the three out, or run with --ranks 2"},
-      Case{30, 4, 0, "30 / 16 = 1 remainder 14", kCheck + std::string("30 != 4 * 1 * 4)"),
-           "Use 16 or 32"},
-      Case{30, 0, 2, "30 cannot be split over 2 micro-batches on 4 ranks: 30 / 8 = 3 remainder 6",
-           kCheck + std::string("30 != 3 * 2 * 4)"), "Use 24 or 32"},
-      Case{2, 0, 0, "2 / 4 = 0 remainder 2",
-           "(DeepSpeed: Micro batch size per gpu: 0 has to be greater than 0)", "Use 4"});
-  CAPTURE(c.train, c.micro, c.accumulation);
-  const auto loaded = load(batch_file(c.train, c.micro, c.accumulation));
-  CHECK(errors(loaded) == 1);
-  CHECK(says(loaded, "ds.json:1: error: train_batch_size: ", c.arithmetic));
-  CHECK(says(loaded, "ds.json:1: error: train_batch_size: ", c.deepspeed));
-  CHECK(says(loaded, "ds.json:1: error: train_batch_size: ", c.advice));
+  for (const Case& c : std::vector<Case>{
+           {30, 0, 0, "30 cannot be split over 4 ranks: 30 / 4 = 7 remainder 2",
+            kCheck + "30 != 7 * 1 * 4)", "Use 28 or 32"},
+           {4, 8, 0, "4 cannot be split over micro-batches of 8 on 4 ranks: 4 / 32 = 0 remainder 4",
+            "(DeepSpeed: Gradient accumulation steps: 0 has to be greater than 0)", "Use 32"},
+           {32, 4, 4,
+            "32 is not 4 (train_micro_batch_size_per_gpu) * 4 (gradient_accumulation_steps) * 4 "
+            "ranks = 64",
+            kCheck + "32 != 4 * 4 * 4)",
+            "Use 64, leave one of the three out, or run with --ranks 2"},
+           {30, 4, 0, "30 / 16 = 1 remainder 14", kCheck + "30 != 4 * 1 * 4)", "Use 16 or 32"},
+           {30, 0, 2, "30 cannot be split over 2 micro-batches on 4 ranks: 30 / 8 = 3 remainder 6",
+            kCheck + "30 != 3 * 2 * 4)", "Use 24 or 32"},
+           {2, 0, 0, "2 / 4 = 0 remainder 2",
+            "(DeepSpeed: Micro batch size per gpu: 0 has to be greater than 0)", "Use 4"},
+           // Advice respects the limits of a run.
+           {8, 1'048'576, 2, "", "", "Leave one of the three out"},
+           {1000, 1, 1, "", "", "Use 4, leave one of the three out"},
+           {1'048'575, 0, 0, "", "", "Use 1048572 or 1048576"},
+           {5, 1'048'576, 0, "", "", "Use smaller micro-batches, fewer of them or fewer ranks"}}) {
+    CAPTURE(c.train, c.micro, c.accumulation);
+    const auto loaded = load(batch_file(c.train, c.micro, c.accumulation));
+    CHECK(errors(loaded) == 1);
+    CHECK(says(loaded, kError, c.arithmetic));
+    CHECK(says(loaded, kError, c.deepspeed));
+    CHECK(says(loaded, kError, c.advice));
+    if (c.train == 1000) CHECK(joined(loaded).find("--ranks") == std::string::npos);
+  }
+  CHECK(joined(load(R"({"train_batch_size": 1048575})", {}, 3)).empty());
+  const auto limit = load("", {"train_batch_size=1048577"});  // zerolab's: DeepSpeed has none
+  CHECK((errors(limit) == 1 && joined(limit).find("DeepSpeed") == std::string::npos));
 }
 
 TEST_CASE("a batch size that is not a positive whole number is one error without arithmetic",
           "[stages]") {
-  CHECK(says(load(R"({"train_batch_size": 0})"), "ds.json:1: error: train_batch_size: ", "not 0"));
+  CHECK(says(load(R"({"train_batch_size": 0})"), kError, "not 0"));
   for (const char* value : {"0", "-4", "5.5", "\"32\"", "true", "[]", "{}", "1e30"}) {
     CAPTURE(value);
-    const auto loaded = load(std::string(R"({"train_batch_size": )") + value +
-                             R"(, "gradient_accumulation_steps": 3})");
+    const auto loaded =
+        load(zl::str(R"({"train_batch_size": )", value, R"(, "gradient_accumulation_steps": 3})"));
     CHECK(loaded.findings.size() == 1);
-    CHECK(says(loaded, "ds.json:1: error: train_batch_size: expected a whole number from 1 to "));
+    CHECK(says(loaded, kError + "expected a whole number from 1 to "));
   }
 }
 
@@ -128,15 +131,10 @@ TEST_CASE("the number of ranks decides whether a batch can be split evenly", "[s
     CHECK(loaded.config.micro_batch * ranks == 32);
   }
   CHECK_FALSE(load(R"({"train_batch_size": 32})", {}, 3).ok());
-  CHECK(says(load(R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, )"
-                  R"("gradient_accumulation_steps": 1})",
-                  {}, 1),
-             "ds.json:1: error: train_batch_size: 8 is not 2", "1 rank = 2"));
-}
-
-TEST_CASE("batch sizes that are \"auto\" count as absent", "[stages]") {
-  const auto loaded = load(R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto", )"
-                           R"("gradient_accumulation_steps": "auto"})");
-  CHECK(loaded.findings.empty());
-  CHECK(loaded.config.micro_batch == 8);
+  CHECK(says(load(batch_file(8, 2, 1), {}, 1), kError + "8 is not 2", "1 rank = 2"));
+  // Replicated micro-batches count once.
+  std::vector<std::string> sets{"train_batch_size=12", "train_micro_batch_size_per_gpu=3"};
+  CHECK(load("", sets, 2).config.accumulation == 2);
+  sets.push_back("zerolab.replicated_micro_batches=true");
+  CHECK(load("", sets, 2).config.accumulation == 4);
 }

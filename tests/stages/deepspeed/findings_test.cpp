@@ -1,12 +1,12 @@
 // All errors of a configuration are reported at once, each with its line, and so are keys without
 // effect.
 
-#include <catch2/catch_test_macros.hpp>
-
 #include "stages/deepspeed/keys.h"
 #include "tests/stages/deepspeed/config_case.h"
 
-using config_case::errors, config_case::lines, config_case::load, config_case::says;
+using config_case::check, config_case::errors, config_case::joined, config_case::lines,
+    config_case::load, config_case::says, config_case::sets_of, config_case::with;
+using zl::StageKind, zl::str;
 
 TEST_CASE("nine mistakes in one file are reported at once, each with its line", "[stages]") {
   const auto loaded = load(R"({
@@ -51,119 +51,10 @@ TEST_CASE("nine mistakes in one file are reported at once, each with its line", 
 }
 
 TEST_CASE("the same file without its mistakes has no finding", "[stages]") {
-  CHECK(load(R"({
-  "train_batch_size": 32,
-  "gradient_clipping": 1,
-  "optimizer": {
-    "type": "AdamW",
-    "params": {"lr": 1}
-  },
-  "zero_optimization": {
-    "stage": 3,
-    "reduce_bucket_size": 5
-  },
-  "zerolab": {
-    "seed": 3,
-    "model": "small"
-  }
-})")
-            .findings.empty());
-}
-
-TEST_CASE("a wrong type or value of an honoured key is an error that names the value", "[stages]") {
-  struct Case {
-    const char *key, *value, *text;
-  };
-  for (const Case& c : std::vector<Case>{
-           {"gradient_clipping", "-1", "expected a number of at least 0, not -1"},
-           {"gradient_clipping", "true", "expected a number of at least 0, not true"},
-           {"optimizer", "\"Adam\"", "expected an object, not the string \"Adam\""},
-           {"optimizer.type", "3", "expected a string, not 3"},
-           {"optimizer.type", "\"\"", "expected Adam, AdamW or SGD, not \"\""},
-           {"optimizer.params", "[]", "expected an object, not an empty array"},
-           {"optimizer.params.betas", "[0.9]",
-            "expected an array of two numbers from 0 to below 1, not an array"},
-           {"optimizer.params.betas", "[0.9, 1]",
-            "expected an array of two numbers from 0 to below 1, not an array [0.9, 1]"},
-           {"optimizer.params.betas", "0.9",
-            "expected an array of two numbers from 0 to below 1, not 0.9"},
-           {"optimizer.params.eps", "-1e-8", "expected a number of at least 0, not -1e-8"},
-           {"optimizer.params.bias_correction", "1", "expected true or false, not 1"},
-           {"optimizer.params.max_grad_norm", "1",
-            "cannot be honoured: write \"gradient_clipping\" at the top level"},
-           {"scheduler", "true", "expected an object, not true"},
-           {"scheduler.type", "\"OneCycle\"",
-            "expected WarmupLR, WarmupDecayLR or WarmupCosineLR, not \"OneCycle\""},
-           {"zero_optimization", "3", "expected an object, not 3"},
-           {"zero_optimization.stage", "-1", "expected a whole number from 0 to 3, not -1"},
-           {"zero_optimization.stage", "\"two\"",
-            "expected a whole number from 0 to 3, not the string \"two\""},
-           {"zero_optimization.stage", "2.5", "expected a whole number from 0 to 3, not 2.5"},
-           {"zero_optimization.reduce_bucket_size", "\"5e8\"",
-            "expected a whole number of at least 1, not the string \"5e8\""},
-           {"zero_optimization.reduce_bucket_size", "0",
-            "expected a whole number of at least 1, not 0"},
-           {"zero_optimization.allgather_bucket_size", "-1",
-            "expected a whole number of at least 0, not -1"},
-           {"zero_optimization.allgather_bucket_size", "1e19",
-            "expected a whole number of at least 0, not 1e19"},
-           {"zerolab", "[]", "expected an object, not an empty array"},
-           {"zerolab.defaults", "\"torch\"",
-            "expected one of \"ours\", \"deepspeed\", not the string \"torch\""},
-           {"zerolab.reproducible", "1", "expected true or false, not 1"},
-           {"zerolab.separate_master", "\"yes\"", "expected true or false, not the string \"yes\""},
-           {"zerolab.no_weight_decay", "[1]", "expected an array of strings, not an array"},
-           {"zerolab.recompute", "0",
-            "expected one of \"none\", \"selective\", \"full\", true, false, not 0"},
-           {"zerolab.recompute", "\"some\"", "not the string \"some\""},
-           {"zerolab.model", "7", "expected a string, not 7"},
-           {"zerolab.seed", "-1", "expected a whole number from 0 to 2^64 - 1, not -1"},
-           {"zerolab.seed", "18446744073709551616",
-            "expected a whole number from 0 to 2^64 - 1, not 18446744073709551616"},
-           {"zerolab.steps", "0", "expected a whole number of at least 1, not 0"}}) {
-    CAPTURE(c.key, c.value);
-    const auto loaded = load("", {std::string(c.key) + "=" + c.value});
-    CHECK(errors(loaded) == 1);
-    CHECK(says(loaded, std::string("--set ") + c.key + ": error: ", c.text));
-  }
-}
-
-TEST_CASE("parameters that contradict each other have a finding", "[stages]") {
-  CHECK(says(load("", {"optimizer.type=SGD", "optimizer.params.nesterov=true"}),
-             "--set optimizer.params.nesterov: error: ",
-             "Nesterov momentum requires a momentum and zero dampening"));
-  const auto total =
-      load("", {"scheduler.type=WarmupDecayLR", "scheduler.params.total_num_steps=10"});
-  CHECK(total.ok());
-  CHECK(says(total,
-             "--set scheduler.params.total_num_steps: warning: total_num_steps 10 is less than "
-             "warmup_num_steps 1000"));
-  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=0"}),
-             "--set scheduler.params.warmup_num_steps: error: ",
-             "expected a whole number of at least 1, not 0"));
-  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.warmup_type=cosine"}),
-             "--set scheduler.params.warmup_type: warning: ",
-             "is neither \"log\" nor \"linear\": log is taken"));
-}
-
-TEST_CASE("a parameter that the chosen type does not use is an error, as in DeepSpeed",
-          "[stages]") {
-  CHECK(says(load("", {"optimizer.type=SGD", "optimizer.params.betas=[0.9,0.9]"}),
-             "--set optimizer.params.betas: error: has no effect: SGD does not use it"));
-  CHECK(says(load("", {"optimizer.params.momentum=0.9"}),
-             "--set optimizer.params.momentum: error: has no effect: AdamW does not use it"));
-  CHECK(says(load("", {"scheduler.type=WarmupLR", "scheduler.params.total_num_steps=9"}),
-             "--set scheduler.params.total_num_steps: error: has no effect"));
-}
-
-TEST_CASE("a block without a type has a finding that compares zerolab with DeepSpeed", "[stages]") {
-  const auto optimizer = load(R"({"train_batch_size": 4, "optimizer": {"params": {"lr": 2}}})");
-  CHECK(optimizer.config.optimizer.lr == 2);
-  CHECK(says(optimizer, "ds.json:1: note: optimizer.type: is absent"));
-  CHECK(load("", {"optimizer.params.lr=2"}).findings.empty());
-  const auto scheduler = load("", {"scheduler.params.warmup_num_steps=2"});
-  CHECK(scheduler.config.schedule.kind == zl::ScheduleKind::constant);
-  CHECK(says(scheduler, "--set scheduler.params.warmup_num_steps: warning: ", ""));
+  CHECK(joined(load(R"({"train_batch_size": 32, "gradient_clipping": 1,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1}},
+    "zero_optimization": {"stage": 3, "reduce_bucket_size": 5},
+    "zerolab": {"seed": 3, "model": "small"}})")) == "");
 }
 
 TEST_CASE(
@@ -214,35 +105,99 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
   CHECK(zl::nearest_config_key("zero_optimization", "completely_different").empty());
 }
 
-TEST_CASE("a finding is one line without control characters", "[stages]") {
-  const auto loaded = load(
+TEST_CASE("keys are judged by the stage that runs, not by the stage in the file", "[stages]") {
+  const auto run = [](const std::string& sets, std::optional<StageKind> stage) {
+    return zl::load_config({.sets = sets_of(sets), .ranks = 4, .stage = stage});
+  };
+  const std::string
+      ratio =
+          R"(zero_optimization={"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})",
+      norm = R"(zero_optimization={"stage": 1, "compute_grad_norm": false})",
+      prescale = ".stage=1; prescale_gradients=true; gradient_predivide_factor=2";
+  CHECK(says(run(ratio, StageKind::zero2),
+             "--set zero_optimization: error: ", "ratio: 0.5 needs stage 3"));
+  CHECK(errors(run(norm, StageKind::zero3)) == 1);
+  CHECK(errors(run(prescale, StageKind::zero2)) == 2);
+  for (const std::string& sets : {ratio, norm, prescale}) {
+    CHECK(run(sets, {}).ok());
+    for (const char* stage : {"0", "1", "2", "3"}) {
+      CAPTURE(stage);
+      const auto several = zl::load_config(
+          {.sets = sets_of(str(sets, "; .stage=", stage)), .ranks = 4, .several_stages = true});
+      INFO(joined(several));
+      CHECK((several.ok() && !several.findings.empty()));
+    }
+  }
+}
+
+TEST_CASE("null means that a key is absent, which is noted where it is not DeepSpeed's default",
+          "[stages]") {
+  for (const char* key :
+       {"fp16", "fp16.enabled", "bfloat16", "zero_optimization", ".stage", "comms_logger",
+        "csv_monitor", "tensorboard", "optimizer", "optimizer.params.lr", "scheduler",
+        "gradient_clipping", "gradient_predivide_factor", "wall_clock_breakdown", "data_types",
+        "tensor_parallel", "train_batch_size", "steps_per_print", "communication_data_type"}) {
+    const std::string set = str(key, "=null");
+    check({{set.c_str(), "note: is null: taken as absent"}});
+    CHECK(with(set).findings.size() == 1);
+  }
+  check({{".overlap_comm=null", ""},
+         {".zenflow=null", ""},
+         {".offload_optimizer=null", ""},
+         {"log_level=null", ""},
+         {"vocabulary_size=null", ""}});
+}
+
+TEST_CASE("no number of unread keys hides an error, in any block", "[stages]") {
+  const auto unknown = [](int n) {
+    std::string keys;
+    for (int i = 0; i < n; ++i) keys += str("\"unknown", i, "\": 1, ");
+    return keys;
+  };
+  const auto top = load("{" + unknown(80) +
+                        R"("amp": {"enabled": true}, )"
+                        R"("gradient_allreduce_op": "sum", "train_batch_size": 4})");
+  CHECK((errors(top) == 2 && top.findings.size() == 53));
+  CHECK(says(top, "ds.json:1: error: amp: DeepSpeed 0.19.8 refuses a file with this key"));
+  CHECK(says(top, "ds.json:1: error: gradient_allreduce_op: cannot be honoured"));
+  CHECK(says(top, "ds.json:1: warning: 30 more notes and warnings are left out"));
+  const auto zero =
+      load("{\"train_batch_size\": 4, \"zero_optimization\": {" + unknown(80) + "\"stage\": 1}}");
+  CHECK((errors(zero) == 80 && zero.findings.size() == 80));
+  CHECK(says(load("{" + unknown(51) + "\"train_batch_size\": 4}"),
+             "ds.json:1: warning: 1 more notes and warnings are left out"));
+}
+
+TEST_CASE("a finding is one line without control characters or marks of writing direction",
+          "[stages]") {
+  const std::string mark = "\u202e", isolate = "\u2066";
+  const auto control = load(
       "{\"train_micro_batch_size_per_gpu\": 1, \"two\\nlines\\u001b[2J\": "
       "{\"\\u009b\\t\\u007f\\u00e9\": 1}, \"fp16\": {\"a\\u0000b\": 1}}",
       {"x\ny=1"});
-  for (const std::string& line : lines(loaded)) {
-    CAPTURE(line);
-    CHECK(line.find_first_of("\n\x1b\t\x7f") == std::string::npos);
-    CHECK(line.find("\xc2\x9b") == std::string::npos);
-  }
-  CHECK(says(loaded, "ds.json:1: warning: two\\nlines\\u001b[2J: unknown key"));
-  CHECK(says(loaded, "--set x\\ny: warning: "));
-}
-
-TEST_CASE("a finding has no marks of writing direction, in keys, values and names of --set",
-          "[stages]") {
-  const std::string mark = "\u202e", isolate = "\u2066";
-  const auto loaded =
+  const auto marks =
       load("{\"train_batch_size\": 4, \"a" + mark + "b\": 1, \"zerolab\": {\"model\": \"" + mark +
                "\"}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": "
                "\"\\u001b[2J\"}}}",
            {"x" + isolate + "=1", "optimizer.type=" + mark});
-  CHECK(loaded.findings.size() == 5);
-  for (const std::string& line : lines(loaded)) {
-    CAPTURE(line);
-    CHECK(line.find(mark) == std::string::npos);
-    CHECK(line.find(isolate) == std::string::npos);
-    CHECK(line.find('\x1b') == std::string::npos);
-  }
-  CHECK(says(loaded, "ds.json:1: warning: a\\u202eb: unknown key"));
-  CHECK(says(loaded, "--set x\\u2066: warning: unknown key"));
+  CHECK(marks.findings.size() == 5);
+  for (const auto& loaded : {control, marks})
+    for (const std::string& line : lines(loaded)) {
+      CAPTURE(line);
+      CHECK(line.find_first_of("\n\x1b\t\x7f") == std::string::npos);
+      for (const std::string& hidden : {std::string("\xc2\x9b"), mark, isolate})
+        CHECK(line.find(hidden) == std::string::npos);
+    }
+  CHECK(says(control, "ds.json:1: warning: two\\nlines\\u001b[2J: unknown key"));
+  CHECK(says(control, "--set x\\ny: warning: "));
+  CHECK(says(marks, "ds.json:1: warning: a\\u202eb: unknown key"));
+  CHECK(says(marks, "--set x\\u2066: warning: unknown key"));
+  // An empty key is shown, and a long one is cut.
+  CHECK(says(load(R"({"": 1, "train_batch_size": 4})"), "ds.json:1: warning: \"\": unknown key"));
+  CHECK(says(load(R"({"fp16": {"": 1}, "train_batch_size": 4})"),
+             "ds.json:1: error: fp16.\"\": unknown key"));
+  const std::string key(100'000, 'k');
+  for (const auto& loaded : {load("{\"" + key + "\": 1, \"train_batch_size\": 4}"),
+                             load("", {key + "=1"}), load("", {key + ".=1"})})
+    for (const std::string& line : lines(loaded)) CHECK(line.size() < 400);
 }

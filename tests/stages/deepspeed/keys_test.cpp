@@ -1,19 +1,18 @@
 // Every honoured key changes the configuration as documented, and nothing else.
 
-#include <catch2/catch_test_macros.hpp>
-#include <functional>
-
 #include "tests/stages/deepspeed/config_case.h"
 
-using config_case::errors, config_case::load, config_case::says;
-using zl::Config, zl::OptimizerKind, zl::Recompute, zl::ScheduleKind, zl::StageKind, zl::WarmupType;
+using config_case::config_of, config_case::errors, config_case::joined, config_case::load,
+    config_case::says, config_case::with;
+using zl::Config, zl::Dtype, zl::engine_options, zl::OffloadDevice, zl::OptimizerKind, zl::Overlap,
+    zl::Recompute, zl::ScheduleKind, zl::StageKind, zl::str, zl::Swap, zl::WarmupType;
 
 namespace {
 
 // The configuration of a file with this member beside a batch size, which must give no finding.
 Config of(const std::string& member) {
   const auto loaded = load("{\"train_micro_batch_size_per_gpu\": 2, " + member + "}");
-  INFO(member << "\n" << config_case::joined(loaded));
+  INFO(member << "\n" << joined(loaded));
   CHECK(loaded.findings.empty());
   return loaded.config;
 }
@@ -23,23 +22,40 @@ Config optimizer(const std::string& type, const std::string& params) {
 }
 
 Config scheduler(const std::string& type, const std::string& params) {
-  return of(R"("scheduler": {"type": ")" + type + R"(", "params": {)" + params + "}}");
+  return of(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.25}}, "scheduler": {"type": ")" +
+            type + R"(", "params": {)" + params + "}}");
+}
+
+zl::LoadedConfig zero_of(const std::string& zero, const std::string& ours = "") {
+  return load(R"({"train_batch_size": 8, "zero_optimization": {)" + zero + R"(}, "zerolab": {)" +
+              ours + "}}");
+}
+
+std::string origin(const zl::LoadedConfig& loaded, const std::string& key) {
+  for (const zl::ConfigValue& v : effective_values(loaded))
+    if (v.key == key) return v.value + " from " + v.origin;
+  return "";
 }
 
 }  // namespace
 
 TEST_CASE("without file and --set the configuration has the defaults", "[stages]") {
-  const auto loaded = load("");
-  const Config& c = loaded.config;
-  CHECK(loaded.findings.empty());
+  const Config c = config_of("");
   CHECK_FALSE(c.from_file);
   CHECK((c.micro_batch == 4 && c.accumulation == 1 && c.steps == 100 && c.seed == 1337));
-  CHECK(c.gradient_clipping == 0);
-  CHECK((c.optimizer.kind == OptimizerKind::adamw && c.optimizer.lr == 1e-3 &&
-         c.optimizer.weight_decay == 0));
+  CHECK((c.gradient_clipping == 0 && c.optimizer.kind == OptimizerKind::adamw));
+  CHECK((c.optimizer.lr == 1e-3 && c.optimizer.weight_decay == 0 && !c.optimizer.separate_master));
   CHECK((c.reduce_bucket_size == 1 && c.allgather_bucket_size == 1 && !c.stage));
-  CHECK(
-      (c.recompute == Recompute::selective && !c.model && !c.data && !c.optimizer.separate_master));
+  CHECK((c.recompute == Recompute::selective && !c.model && !c.data && !c.reproducible));
+  CHECK((c.precision == Dtype::f32 && c.loss_scale.static_scale == 0 &&
+         c.loss_scale.initial_scale_power == 16 && c.loss_scale.window == 1000));
+  CHECK((c.loss_scale.hysteresis == 2 && !c.loss_scale.consecutive_hysteresis &&
+         c.loss_scale.min_scale == 1));
+  CHECK((!c.communication_data_type && !c.grad_accum_dtype && c.overlap == Overlap{}));
+  CHECK(c.swap == Swap{nullptr, 1 << 20, true, true});
+  CHECK((!c.steps_per_print && !c.wall_clock_breakdown && !c.comms_logger.enabled));
+  CHECK((!c.csv_monitor.enabled && !c.tensorboard.enabled));
+  CHECK(c.csv_monitor.job_name == "DeepSpeedJobName");
 }
 
 TEST_CASE("gradient_clipping is 1.0 where a file does not give it, and stays off with --set alone",
@@ -47,94 +63,32 @@ TEST_CASE("gradient_clipping is 1.0 where a file does not give it, and stays off
   CHECK(of("\"zerolab\": {}").gradient_clipping == 1.0);
   CHECK(of("\"gradient_clipping\": 0").gradient_clipping == 0);
   CHECK(of("\"gradient_clipping\": 0.5").gradient_clipping == 0.5);
-  CHECK(load("", {"zerolab.steps=7"}).config.gradient_clipping == 0);
-  CHECK(load("", {"gradient_clipping=0.5"}).config.gradient_clipping == 0.5);
-  CHECK(load("", {"zerolab.defaults=deepspeed"}).config.gradient_clipping == 1.0);
+  CHECK(config_of("zerolab.steps=7").gradient_clipping == 0);
+  CHECK(config_of("gradient_clipping=0.5").gradient_clipping == 0.5);
+  CHECK(with("zerolab.defaults=deepspeed").config.gradient_clipping == 1.0);
 }
 
-TEST_CASE("the optimizer's type and every parameter of AdamW are honoured", "[stages]") {
-  const auto c =
+TEST_CASE("the optimizer's type and every parameter are honoured", "[stages]") {
+  const auto adamw =
       optimizer("adamw", R"("lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1, )"
-                         R"("bias_correction": false)");
-  CHECK(c.optimizer.kind == OptimizerKind::adamw);
-  CHECK((c.optimizer.lr == 3e-4 && c.optimizer.beta1 == 0.8 && c.optimizer.beta2 == 0.95));
-  CHECK(
-      (c.optimizer.eps == 1e-6 && c.optimizer.weight_decay == 0.1 && !c.optimizer.bias_correction));
-  CHECK(c.optimizer.decoupled);
-}
-
-TEST_CASE("Adam means AdamW unless adam_w_mode is false, and AdamW is always AdamW", "[stages]") {
+                         R"("bias_correction": false)")
+          .optimizer;
+  CHECK((adamw.kind == OptimizerKind::adamw && adamw.decoupled && !adamw.bias_correction));
+  CHECK((adamw.lr == 3e-4 && adamw.beta1 == 0.8 && adamw.beta2 == 0.95));
+  CHECK((adamw.eps == 1e-6 && adamw.weight_decay == 0.1));
+  const auto sgd = optimizer("SGD", R"("lr": 0.1, "momentum": 0.9, "dampening": 0, )"
+                                    R"("nesterov": true, "weight_decay": 0.01)")
+                       .optimizer;
+  CHECK((sgd.kind == OptimizerKind::sgd && sgd.lr == 0.1 && sgd.momentum == 0.9 && sgd.nesterov &&
+         sgd.weight_decay == 0.01));
+  CHECK(optimizer("sgd", R"("momentum": 0.9, "dampening": 0.5)").optimizer.dampening == 0.5);
+  // Adam means AdamW unless adam_w_mode is false, and AdamW is always AdamW.
   CHECK(optimizer("Adam", "").optimizer.decoupled);
   CHECK(optimizer("ADAM", "\"adam_w_mode\": true").optimizer.decoupled);
   CHECK_FALSE(optimizer("Adam", "\"adam_w_mode\": false").optimizer.decoupled);
-  const auto loaded = load(R"({"train_batch_size": 4, "optimizer": {"type": "AdamW", )"
-                           R"("params": {"adam_w_mode": false}}})");
-  CHECK(loaded.config.optimizer.decoupled);
-  CHECK(says(loaded, "ds.json:1: warning: optimizer.params.adam_w_mode: "));
-}
-
-TEST_CASE("every parameter of SGD is honoured", "[stages]") {
-  const auto c = optimizer(
-      "SGD",
-      R"("lr": 0.1, "momentum": 0.9, "dampening": 0, "nesterov": true, "weight_decay": 0.01)");
-  CHECK(c.optimizer.kind == OptimizerKind::sgd);
-  CHECK((c.optimizer.lr == 0.1 && c.optimizer.momentum == 0.9 && c.optimizer.nesterov &&
-         c.optimizer.weight_decay == 0.01));
-  CHECK(optimizer("sgd", R"("momentum": 0.9, "dampening": 0.5)").optimizer.dampening == 0.5);
-}
-
-TEST_CASE(
-    "WarmupLR and its parameters are honoured, and its maximum is the optimizer's rate by default",
-    "[stages]") {
-  const auto c = scheduler(
-      "WarmupLR", R"("warmup_min_lr": 1e-5, "warmup_max_lr": 2e-3, "warmup_num_steps": 10, )"
-                  R"("warmup_type": "linear")");
-  CHECK(c.schedule.kind == ScheduleKind::warmup);
-  CHECK((c.schedule.warmup_min_lr == 1e-5 && c.schedule.warmup_max_lr == 2e-3 &&
-         c.schedule.warmup_num_steps == 10));
-  CHECK(c.schedule.warmup_type == WarmupType::linear);
-  const auto d = of(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.25}}, )"
-                    R"("scheduler": {"type": "WarmupLR", "params": {}})");
-  CHECK((d.schedule.warmup_max_lr == 0.25 && d.schedule.warmup_num_steps == 1000 &&
-         d.schedule.warmup_type == WarmupType::log));
-}
-
-TEST_CASE("WarmupDecayLR has its default maximum and needs its total", "[stages]") {
-  const auto c = of(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.25}},
-                       "scheduler": {"type": "WarmupDecayLR",
-                                     "params": {"total_num_steps": 5e3}})");
-  CHECK(c.schedule.kind == ScheduleKind::warmup_decay);
-  CHECK((c.schedule.warmup_max_lr == 0.001 && c.schedule.total_num_steps == 5000));
-  CHECK(says(load(R"({"scheduler": {"type": "WarmupDecayLR"}})"),
-             "ds.json:1: error: scheduler.params.total_num_steps: "));
-  const auto automatic =
-      load(R"({"scheduler": {"type": "WarmupDecayLR", )"
-           R"("params": {"total_num_steps": "auto"}}, "zerolab": {"steps": 2000}})");
-  CHECK(automatic.ok());
-  CHECK(automatic.config.schedule.total_num_steps == 2000);
-}
-
-TEST_CASE("\"auto\" of a schedule follows the flag for the steps and the optimizer's rate",
-          "[stages]") {
-  // transformers fills "auto" with its own arguments: max_steps and learning_rate
-  // (integrations/deepspeed.py, HfTrainerDeepSpeedConfig.trainer_config_process).
-  for (const char* type : {"WarmupDecayLR", "WarmupCosineLR"}) {
-    const config_case::File file(zl::str(R"({"train_batch_size": 4, "scheduler": {"type": ")", type,
-                                         R"(", "params": {"total_num_steps": "auto"}}})"));
-    CHECK(zl::load_config({.file = file.path()}).config.schedule.total_num_steps == 100);
-    const auto loaded = zl::load_config({.file = file.path(), .steps = 12});
-    CHECK(loaded.config.schedule.total_num_steps == 12);
-    CHECK(says(loaded, file.path() + ":1: note: ", "is \"auto\": 12, as --steps"));
-    CHECK(loaded.config.steps == 100);  // the caller says that the flag replaces this
-  }
-  const auto rate = [](const std::string& most) {
-    return of(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.25}}, "scheduler": {"type": )"
-              R"("WarmupDecayLR", "params": {"total_num_steps": 5e3)" +
-              most + "}}")
-        .schedule.warmup_max_lr;
-  };
-  CHECK(rate(R"(, "warmup_max_lr": "auto")") == 0.25);
-  CHECK(rate("") == 0.001);
+  const auto forced = with("optimizer.type=AdamW; optimizer.params.adam_w_mode=false");
+  CHECK(forced.config.optimizer.decoupled);
+  CHECK(says(forced, "--set optimizer.params.adam_w_mode: warning: "));
 }
 
 TEST_CASE("a weight decay that is absent is that of the class that DeepSpeed makes", "[stages]") {
@@ -142,18 +96,15 @@ TEST_CASE("a weight decay that is absent is that of the class that DeepSpeed mak
   // torch.optim.AdamW or Adam, whose defaults are 0.01 and 0; FusedAdam, DeepSpeedCPUAdam and
   // torch.optim.SGD have 0.
   const auto decay = [](const char* type, const std::string& params) {
-    return of(zl::str(R"("optimizer": {"type": ")", type, R"(", "params": {"lr": 0.1)", params,
-                      "}}"))
-        .optimizer.weight_decay;
+    return optimizer(type, "\"lr\": 0.1" + params).optimizer.weight_decay;
   };
   for (const char* type : {"Adam", "AdamW"}) {
     CHECK(decay(type, "") == 0);
-    CHECK(decay(type, R"(, "torch_adam": true)") == 0.01);
-    CHECK(decay(type, R"(, "torch_adam": true, "adam_w_mode": true)") == 0.01);
-    CHECK(decay(type, R"(, "torch_adam": 1)") == 0.01);  // as Python takes it in `if`
-    CHECK(decay(type, R"(, "torch_adam": "yes")") == 0.01);
+    for (const char* on : {"true", "1", "\"yes\""})  // as Python takes it in `if`
+      CHECK(decay(type, str(R"(, "torch_adam": )", on)) == 0.01);
     for (const char* off : {"false", "null", "0", "\"\"", "[]", "{}"})
-      CHECK(decay(type, zl::str(R"(, "torch_adam": )", off)) == 0);
+      CHECK(decay(type, str(R"(, "torch_adam": )", off)) == 0);
+    CHECK(decay(type, R"(, "torch_adam": true, "adam_w_mode": true)") == 0.01);
     CHECK(decay(type, R"(, "torch_adam": true, "weight_decay": 0)") == 0);
     CHECK(decay(type, R"(, "torch_adam": true, "weight_decay": 0.5)") == 0.5);
     // The Trainer of transformers fills "auto" with its own default, 0.
@@ -164,107 +115,286 @@ TEST_CASE("a weight decay that is absent is that of the class that DeepSpeed mak
              R"("params": {"torch_adam": true, "adam_w_mode": false}}})")
             .config.optimizer.weight_decay == 0.01);
   CHECK(decay("SGD", "") == 0);
-  const auto loaded = load(R"({"train_batch_size": 4, "optimizer": {"type": "AdamW", )"
-                           R"("params": {"torch_adam": true}}})");
-  CHECK(loaded.findings.empty());
-  for (const zl::ConfigValue& value : effective_values(loaded))
-    if (value.key == "optimizer.params.weight_decay") {
-      CHECK(value.value == "0.01");
-      CHECK(value.origin.ends_with("optimizer.params.torch_adam"));
-    }
+  const std::string from =
+      origin(load(R"({"optimizer": {"type": "AdamW", "params": {"torch_adam": true}}})"),
+             "optimizer.params.weight_decay");
+  CHECK((from.starts_with("0.01 from ") && from.ends_with("optimizer.params.torch_adam")));
 }
 
-TEST_CASE("WarmupCosineLR and its parameters are honoured", "[stages]") {
-  const auto c = scheduler(
-      "WarmupCosineLR", R"("total_num_steps": 50, "warmup_num_steps": 5, "warmup_min_ratio": 0.1, )"
-                        R"("cos_min_ratio": 0.01)");
-  CHECK(c.schedule.kind == ScheduleKind::warmup_cosine);
-  CHECK((c.schedule.total_num_steps == 50 && c.schedule.warmup_num_steps == 5));
-  CHECK((c.schedule.warmup_min_ratio == 0.1 && c.schedule.cos_min_ratio == 0.01));
+TEST_CASE("every schedule and its parameters are honoured; its maximum may be the optimizer's rate",
+          "[stages]") {
+  const auto warmup = scheduler("WarmupLR", R"("warmup_min_lr": 1e-5, "warmup_max_lr": 2e-3, )"
+                                            R"("warmup_num_steps": 10, "warmup_type": "linear")")
+                          .schedule;
+  CHECK((warmup.kind == ScheduleKind::warmup && warmup.warmup_type == WarmupType::linear));
+  CHECK((warmup.warmup_min_lr == 1e-5 && warmup.warmup_max_lr == 2e-3 &&
+         warmup.warmup_num_steps == 10));
+  const auto plain = scheduler("WarmupLR", "").schedule;
+  CHECK((plain.warmup_max_lr == 0.25 && plain.warmup_num_steps == 1000 &&
+         plain.warmup_type == WarmupType::log));
+  const auto decay = scheduler("WarmupDecayLR", R"("total_num_steps": 5e3)").schedule;
+  CHECK((decay.kind == ScheduleKind::warmup_decay && decay.warmup_max_lr == 0.001 &&
+         decay.total_num_steps == 5000));
+  const auto cosine =
+      scheduler("WarmupCosineLR", R"("total_num_steps": 50, "warmup_num_steps": 5, )"
+                                  R"("warmup_min_ratio": 0.1, "cos_min_ratio": 0.01)")
+          .schedule;
+  CHECK((cosine.kind == ScheduleKind::warmup_cosine && cosine.total_num_steps == 50 &&
+         cosine.warmup_num_steps == 5));
+  CHECK((cosine.warmup_min_ratio == 0.1 && cosine.cos_min_ratio == 0.01));
+  CHECK(says(load(R"({"scheduler": {"type": "WarmupDecayLR"}})"),
+             "ds.json:1: error: scheduler.params.total_num_steps: "));
+}
+
+TEST_CASE("\"auto\" of a schedule follows the steps, their flag, and the optimizer's rate",
+          "[stages]") {
+  // transformers fills "auto" with its own arguments: max_steps and learning_rate
+  // (integrations/deepspeed.py, HfTrainerDeepSpeedConfig.trainer_config_process).
+  for (const char* type : {"WarmupDecayLR", "WarmupCosineLR"}) {
+    const zl::ScratchFolder folder;
+    const std::string file =
+        folder.write("a", str(R"({"train_batch_size": 4, "scheduler": {"type": ")", type,
+                              R"(", "params": {"total_num_steps": "auto"}}})"));
+    CHECK(zl::load_config({.file = file}).config.schedule.total_num_steps == 100);
+    CHECK(zl::load_config({.file = file, .sets = {"zerolab.steps=2000"}})
+              .config.schedule.total_num_steps == 2000);
+    const auto loaded = zl::load_config({.file = file, .steps = 12});
+    CHECK(loaded.config.schedule.total_num_steps == 12);
+    CHECK(says(loaded, file + ":1: note: ", "is \"auto\": 12, as --steps"));
+    CHECK(loaded.config.steps == 100);  // the caller says that the flag replaces this
+  }
+  CHECK(scheduler("WarmupDecayLR", R"("total_num_steps": 5e3, "warmup_max_lr": "auto")")
+            .schedule.warmup_max_lr == 0.25);
 }
 
 TEST_CASE("the stage is honoured in every form that DeepSpeed takes", "[stages]") {
-  const auto stage = [](const std::string& value) {
-    return *of("\"zero_optimization\": {\"stage\": " + value + "}").stage;
-  };
-  CHECK(stage("0") == StageKind::ddp);
-  CHECK(stage("1") == StageKind::zero1);
-  CHECK(stage("2") == StageKind::zero2);
-  CHECK(stage("3") == StageKind::zero3);
-  CHECK(stage("\"2\"") == StageKind::zero2);
-  CHECK(stage("2.0") == StageKind::zero2);
-  CHECK(says(load(R"({"train_batch_size": 4, "zero_optimization": {"stage": true}})"),
-             "ds.json:1: error: zero_optimization.stage: expected a whole number from 0 to 3"));
+  for (const auto& [value, stage] : {std::pair{"0", StageKind::ddp},
+                                     {"1", StageKind::zero1},
+                                     {"2", StageKind::zero2},
+                                     {"3", StageKind::zero3},
+                                     {"\"2\"", StageKind::zero2},
+                                     {"2.0", StageKind::zero2}})
+    CHECK(config_of(str(".stage=", value)).stage == stage);
   CHECK_FALSE(of("\"zero_optimization\": {}").stage);
-  const auto old = load(R"({"train_batch_size": 4, "zero_optimization": true})");
+  const auto old = with("zero_optimization=true");
   CHECK(old.config.stage == StageKind::zero1);
-  CHECK(says(old, "ds.json:1: warning: zero_optimization: ", "deprecated"));
-  CHECK(load(R"({"zero_optimization": false})").config.stage == StageKind::ddp);
+  CHECK(says(old, "--set zero_optimization: warning: ", "deprecated"));
+  CHECK(with("zero_optimization=false").config.stage == StageKind::ddp);
 }
 
-TEST_CASE(
-    "bucket sizes are whole numbers in any notation, one unit by default, 5e8 as DeepSpeed's "
-    "default",
-    "[stages]") {
-  const auto c =
-      of(R"("zero_optimization": {"reduce_bucket_size": 5e8, "allgather_bucket_size": "200"})");
+TEST_CASE("bucket sizes are whole numbers in any notation, and 5e8 as DeepSpeed's default",
+          "[stages]") {
+  const auto c = config_of(".reduce_bucket_size=5e8; .allgather_bucket_size=\"200\"");
   CHECK((c.reduce_bucket_size == 500'000'000 && c.allgather_bucket_size == 200));
-  CHECK(of(R"("zero_optimization": {"reduce_bucket_size": "auto"})").reduce_bucket_size == 1);
-  const auto loaded = load(R"({"zerolab": {"defaults": "deepspeed"}, )"
-                           R"("zero_optimization": {"allgather_bucket_size": 7}})");
+  CHECK(config_of(".reduce_bucket_size=\"auto\"").reduce_bucket_size == 1);
+  const auto loaded = zero_of(R"("allgather_bucket_size": 7)", R"("defaults": "deepspeed")");
   CHECK((loaded.config.reduce_bucket_size == 500'000'000 &&
          loaded.config.allgather_bucket_size == 7));
   CHECK(says(loaded,
              "ds.json:1: note: zerolab.defaults: ", "persistence thresholds have an effect in"));
-  CHECK(of(R"("zerolab": {"defaults": "ours"})").reduce_bucket_size == 1);
-}
-
-TEST_CASE("sums are in rank order unless a file selects another order, which is a note",
-          "[stages]") {
-  const auto free = load(R"({"zerolab": {"ordered": false}})");
-  CHECK_FALSE(free.config.ordered);
-  CHECK(says(free, "ds.json:1: note: zerolab.ordered: false lets NCCL or MPI choose the order",
-             "ranks without them still add in rank order"));
-  const auto ordered = load(R"({"zerolab": {"ordered": true}})");
-  CHECK(ordered.config.ordered);
-  CHECK_FALSE(says(ordered, "ds.json:1: note: zerolab.ordered"));
-  CHECK(of(R"("zerolab": {})").ordered);
+  CHECK(config_of("zerolab.defaults=ours").reduce_bucket_size == 1);
 }
 
 TEST_CASE("the block \"zerolab\" is honoured", "[stages]") {
   const auto c = of(R"("zerolab": {"separate_master": true, "no_weight_decay": ["*.bias", )"
-                    R"("ln_*"], "recompute": true,
-                       "model": "tiny", "data": "input.txt", )"
+                    R"("ln_*"], "model": "tiny", "data": "input.txt", )"
                     R"("seed": 18446744073709551615, "steps": 1e3, "reproducible": false})");
   CHECK(c.optimizer.separate_master);
   CHECK(c.optimizer.no_weight_decay == std::vector<std::string>{"*.bias", "ln_*"});
-  CHECK((c.recompute == Recompute::full && c.model == "tiny" && c.data == "input.txt"));
+  CHECK((c.model == "tiny" && c.data == "input.txt" && !c.reproducible && c.ordered));
   CHECK((c.seed == 18446744073709551615u && c.steps == 1000));
   CHECK(of(R"("zerolab": {"no_weight_decay": "*.bias"})").optimizer.no_weight_decay ==
         std::vector<std::string>{"*.bias"});
-}
-
-TEST_CASE("recompute is one of three words; true means full, false means none", "[stages]") {
+  const auto free = with("zerolab.ordered=false");
+  CHECK_FALSE(free.config.ordered);
+  CHECK(says(free, "--set zerolab.ordered: note: false lets NCCL or MPI choose the order",
+             "ranks without them still add in rank order"));
+  CHECK(with("zerolab.ordered=true").config.ordered);
   for (const auto& [json, expected] : {std::pair{"\"none\"", Recompute::none},
                                        {"\"selective\"", Recompute::selective},
-                                       {"\"full\"", Recompute::full},
+                                       {"full", Recompute::full},  // as typed
                                        {"false", Recompute::none},
                                        {"true", Recompute::full}}) {
     CAPTURE(json);
-    CHECK(of(zl::str(R"("zerolab": {"recompute": )", json, "}")).recompute == expected);
-    const auto loaded = load("", {zl::str("zerolab.recompute=", json)});
+    const auto loaded = with(str("zerolab.recompute=", json));
     CHECK(loaded.config.recompute == expected);
-    for (const auto& value : zl::effective_values(loaded))
-      if (value.key == "zerolab.recompute")
-        CHECK(value.value == zl::str("\"", name(expected), "\""));
+    CHECK(origin(loaded, "zerolab.recompute").starts_with(str("\"", name(expected), "\" from ")));
   }
-  CHECK(load("", {"zerolab.recompute=full"}).config.recompute == Recompute::full);  // as typed
 }
 
-TEST_CASE("the origin of each value is recorded", "[stages]") {
-  const auto loaded =
-      load("{\"train_batch_size\": 8,\n \"zerolab\": {\n\"seed\": 3}}", {"zerolab.steps=5"});
-  CHECK(loaded.origins.at("zerolab.seed").ends_with(".json:3"));
-  CHECK(loaded.origins.at("zerolab.steps") == "--set zerolab.steps");
-  CHECK(loaded.origins.count("gradient_clipping") == 0);
+TEST_CASE("fp16, bf16, and the types of communication and accumulation are honoured", "[stages]") {
+  CHECK(config_of("fp16.enabled=false").precision == Dtype::f32);
+  const Config c =
+      config_of(R"(fp16={"enabled": true, "initial_scale_power": 8, "loss_scale_window": 50, )"
+                R"("hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 4})");
+  CHECK(c.precision == Dtype::f16);
+  CHECK((c.loss_scale.initial_scale_power == 8 && c.loss_scale.window == 50 &&
+         c.loss_scale.hysteresis == 3));
+  CHECK((c.loss_scale.consecutive_hysteresis && c.loss_scale.min_scale == 4 &&
+         c.loss_scale.static_scale == 0));
+  CHECK(config_of("fp16.enabled=true; fp16.loss_scale=0.5").loss_scale.static_scale == 0.5);
+  CHECK(
+      config_of("fp16.enabled=true; fp16.initial_scale_power=-3").loss_scale.initial_scale_power ==
+      -3);
+  for (const char* name : {"bf16", "bfloat16"})
+    CHECK(config_of(str(name, ".enabled=true")).precision == Dtype::bf16);
+  CHECK(config_of("bf16.enabled=true").check_grad_overflow);
+  for (const char* off :
+       {"bf16.enabled=true; bf16.check_grad_overflow=false", "bfloat16.check_grad_overflow=false"})
+    CHECK_FALSE(config_of(off).check_grad_overflow);
+  CHECK(load(R"({"train_batch_size": 4, "fp16": {"enabled": false}, "bf16": {"enabled": true}})")
+            .ok());
+  for (const auto& [value, type] :
+       {std::pair{"fp32", Dtype::f32}, {"BF16", Dtype::bf16}, {"fp16", Dtype::f16}})
+    CHECK(config_of(str("communication_data_type=", value)).communication_data_type == type);
+  for (const auto& [value, type] :
+       {std::pair{"fp32", Dtype::f32}, {"torch.float32", Dtype::f32}, {"bfloat16", Dtype::bf16}})
+    CHECK(
+        config_of(str("bf16.enabled=true; data_types.grad_accum_dtype=", value)).grad_accum_dtype ==
+        type);
+}
+
+TEST_CASE("offload_optimizer is honoured for the devices \"cpu\" and \"nvme\"", "[stages]") {
+  for (const auto& [value, device] : {std::pair{"={}", OffloadDevice::none},
+                                      {".device=none", OffloadDevice::none},
+                                      {".device=cpu", OffloadDevice::cpu},
+                                      {R"(={"device": "cpu", "ratio": 1.0})", OffloadDevice::cpu}})
+    CHECK(config_of(str(".stage=2; .offload_optimizer", value)).offload_optimizer == device);
+  const auto ddp = with(".stage=0; .offload_optimizer.device=cpu");
+  CHECK((ddp.ok() && ddp.config.offload_optimizer == OffloadDevice::cpu));
+  CHECK(says(ddp, "--set ", "offload_optimizer: has an effect in stages 1 to 3"));
+  const Config disk = config_of(
+      ".stage=2; .offload_optimizer.device=nvme; .offload_optimizer.nvme_path=/fast; "
+      ".sub_group_size=5000; .offload_optimizer.pipeline_write=false");
+  CHECK((disk.offload_optimizer == OffloadDevice::nvme && disk.nvme_path == "/fast"));
+  CHECK(disk.swap == Swap{nullptr, 5000, true, false});
+  const zl::EngineOptions options = engine_options(disk);
+  CHECK((options.nvme_path == "/fast" && options.swap == disk.swap));
+  CHECK(with("zerolab.defaults=deepspeed").config.swap ==
+        Swap{nullptr, 1'000'000'000, false, false});
+  // The older name.
+  CHECK(with(".stage=2; .cpu_offload=true").config.offload_optimizer == OffloadDevice::cpu);
+  CHECK(with(".stage=2; .cpu_offload=false").config.offload_optimizer == OffloadDevice::none);
+}
+
+TEST_CASE("offload_param is honoured for the devices \"cpu\" and \"nvme\", in stage 3",
+          "[stages]") {
+  const Config host = config_of(".stage=3; .offload_param.device=cpu");
+  CHECK(host.offload_param == OffloadDevice::cpu);
+  CHECK(host.offload_optimizer == OffloadDevice::none);
+  CHECK(engine_options(host).offload_param == OffloadDevice::cpu);
+  CHECK(config_of(".stage=3; .offload_param.device=none").offload_param == OffloadDevice::none);
+  const std::string nvme = R"(={"device": "nvme", "nvme_path": "/fast"})";
+  const Config disk = config_of(".stage=3; .offload_param" + nvme);
+  CHECK(disk.offload_param == OffloadDevice::nvme);
+  CHECK(engine_options(disk).nvme_path == "/fast");
+  config_of(".stage=3; .offload_param" + nvme + "; .offload_optimizer" + nvme);
+  CHECK(with(".stage=3; .cpu_offload_param=true").config.offload_param == OffloadDevice::cpu);
+}
+
+TEST_CASE("each key of activation_checkpointing switches it on, without a change of the model",
+          "[stages]") {
+  CHECK(config_of("activation_checkpointing.cpu_checkpointing=false").recompute ==
+        Recompute::selective);
+  const Config host = config_of("activation_checkpointing.cpu_checkpointing=true"),
+               two = config_of("activation_checkpointing.number_checkpoints=2"),
+               parts = config_of(
+                   "activation_checkpointing.partition_activations=true; "
+                   "zerolab.replicated_micro_batches=true; zerolab.recompute=full");
+  CHECK((host.recompute == Recompute::full && host.cpu_checkpointing && host.checkpoints == 0));
+  CHECK((two.recompute == Recompute::full && two.checkpoints == 2 && !two.cpu_checkpointing));
+  CHECK((parts.recompute == Recompute::full && parts.partition_activations));
+  const zl::EngineOptions options = engine_options(parts);
+  CHECK((options.partition_activations && options.replicated_micro_batches &&
+         !options.cpu_checkpointing));
+  CHECK(engine_options(host).cpu_checkpointing);
+}
+
+TEST_CASE("overlap, prefetch, live parameters and reuse are honoured in both spellings",
+          "[stages]") {
+  const Overlap expected{.overlap_comm = true,
+                         .prefetch_bucket_size = 500,
+                         .max_live_parameters = 7000,
+                         .max_reuse_distance = 1};
+  for (const std::string prefix : {"", "stage3_"}) {
+    const auto loaded = zero_of(
+        R"("stage": 3, "overlap_comm": true, ")" + prefix + R"(prefetch_bucket_size": 5e2, ")" +
+        prefix + R"(max_live_parameters": "7000", ")" + prefix + R"(max_reuse_distance": 1)");
+    INFO(joined(loaded));
+    CHECK(loaded.findings.empty());
+    CHECK(loaded.config.overlap == expected);
+    CHECK(engine_options(loaded.config).overlap == expected);
+    CHECK(origin(loaded, "zero_optimization.stage3_prefetch_bucket_size").starts_with("500 from "));
+    // The origin names the line, and the key where it is not the one that is explained.
+    CHECK(origin(loaded, "zero_optimization.stage3_max_reuse_distance")
+              .ends_with(prefix.empty() ? ".json:1: zero_optimization.max_reuse_distance"
+                                        : ".json:1"));
+    CHECK(origin(loaded, "zero_optimization.max_reuse_distance").empty());
+  }
+}
+
+TEST_CASE("DeepSpeed's defaults overlap in stage 3 alone, prefetch 5e7 and keep 1e9", "[stages]") {
+  const std::string theirs = R"("defaults": "deepspeed")";
+  const Overlap deepspeed{.overlap_comm = true,
+                          .prefetch_bucket_size = 50'000'000,
+                          .max_live_parameters = 1'000'000'000,
+                          .max_reuse_distance = 1'000'000'000};
+  const auto overlap = [&](const std::string& zero) {
+    return zero_of(zero, theirs).config.overlap;
+  };
+  CHECK(overlap(R"("stage": 3)") == deepspeed);
+  CHECK(overlap(R"("stage": 3, "overlap_comm": null)") == deepspeed);
+  for (const std::string stage : {R"("stage": 0)", R"("stage": 1)", R"("stage": 2)"}) {
+    CAPTURE(stage);
+    CHECK_FALSE(overlap(stage).overlap_comm);
+    CHECK(overlap(stage + R"(, "overlap_comm": true)").overlap_comm);
+  }
+  CHECK_FALSE(overlap(R"("stage": 3, "overlap_comm": false)").overlap_comm);
+  CHECK(overlap(R"("stage": 3, "max_reuse_distance": 0)").max_reuse_distance == 0);
+  CHECK(zero_of(R"("stage": 3, "overlap_comm": null)").config.overlap == Overlap{});
+  const auto loaded = zero_of(R"("stage": 3)", theirs);
+  CHECK(loaded.findings.size() == 1);
+  for (const auto& [key, value] :
+       {std::pair{"overlap_comm", "true"}, {"stage3_max_live_parameters", "1000000000"}})
+    CHECK(origin(loaded, str("zero_optimization.", key)) ==
+          str(value, " from default: zerolab.defaults is \"deepspeed\""));
+  // A flag for the stage counts, and so does a comparison of several.
+  zl::ConfigSource source{.file = "", .sets = {"zerolab.defaults=deepspeed"}};
+  CHECK_FALSE(load_config(source).config.overlap.overlap_comm);
+  source.stage = StageKind::zero3;
+  CHECK(load_config(source).config.overlap == deepspeed);
+  source.stage = std::nullopt;
+  source.several_stages = true;
+  CHECK(load_config(source).config.overlap == deepspeed);
+}
+
+TEST_CASE("reproducible sums are honoured, and accumulate in fp32 whatever the precision",
+          "[stages]") {
+  const auto loaded = with("zerolab.reproducible=true; bf16.enabled=true");
+  CHECK(loaded.findings.empty());
+  CHECK(engine_options(loaded.config).reproducible);
+  CHECK(accumulation_type(loaded.config) == Dtype::f32);
+  CHECK(accumulation_type(config_of("bf16.enabled=true")) == Dtype::bf16);
+  CHECK(origin(loaded, "data_types.grad_accum_dtype") ==
+        "\"fp32\" from derived: zerolab.reproducible adds in fp32");
+  CHECK(origin(loaded, "communication_data_type").starts_with("\"fp32\" from "));
+  CHECK(origin(loaded, "zerolab.reproducible") == "true from --set zerolab.reproducible");
+}
+
+TEST_CASE("the keys of reports are honoured", "[stages]") {
+  CHECK(config_of("steps_per_print=10").steps_per_print == 10);
+  CHECK(config_of("wall_clock_breakdown=true").wall_clock_breakdown);
+  const auto logged =
+      config_of(R"(comms_logger={"enabled": true, "verbose": true, "prof_all": false, )"
+                R"("prof_ops": ["all_reduce"], "debug": true})")
+          .comms_logger;
+  CHECK((logged.enabled && logged.verbose && !logged.prof_all && logged.debug));
+  CHECK(logged.prof_ops == std::vector<std::string>{"all_reduce"});
+  const Config csv =
+      config_of(R"(csv_monitor={"enabled": true, "output_path": "", "job_name": "first"})");
+  CHECK((csv.csv_monitor.enabled && csv.csv_monitor.output_path.empty() &&
+         csv.csv_monitor.job_name == "first"));
+  const Config board = config_of(R"(tensorboard={"enabled": true, "output_path": "a"})");
+  CHECK((board.tensorboard.enabled && board.tensorboard.output_path == "a" &&
+         board.tensorboard.job_name == "DeepSpeedJobName" && !board.csv_monitor.enabled));
 }

@@ -1,15 +1,91 @@
 #include "tests/stages/explored/explored_ranks.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "tensor/error.h"
 #include "tests/stages/explored/checked_backend.h"
-#include "tests/stages/explored/explored_communicator.h"
 
 namespace zl::test {
+namespace {
+
+char* address(const Tensor& tensor) { return static_cast<char*>(tensor.address()); }
+
+int64_t now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+// Held by a Work: when that is gone, so is the call.
+struct InFlight {
+  InFlight(ExploredRanks& ranks, int rank, int number) : ranks(ranks), rank(rank), number(number) {}
+  InFlight(const InFlight&) = delete;
+  ~InFlight() { ranks.drop(rank, number); }
+  ExploredRanks& ranks;
+  int rank, number;
+};
+
+// The communicator of one rank: its calls are issued, and wait to be waited for.
+class ExploredCommunicator final : public Communicator {
+ public:
+  ExploredCommunicator(int rank, int size, EventStream& events, ExploredRanks& ranks)
+      : Communicator(rank, size, events), ranks_(ranks) {}
+
+  void begin_group() override { in_group_ = true, ++group_; }
+  void end_group() override { in_group_ = false; }
+
+ private:
+  Work issue(const Tensor& from, const Tensor& to, const Tensor& start, const Call& call) {
+    if (!in_group_) ++group_;
+    const int64_t began = now();
+    const int number = ranks_.issue(
+        rank(), call,
+        {.from = address(from), .to = address(to), .start = address(start), .group = group_});
+    const auto in_flight = std::make_shared<InFlight>(ranks_, rank(), number);
+    return Work([this, in_flight, call, began] {
+      ranks_.wait(rank(), in_flight->number);
+      all_ranks_came(call);
+      carried_out(call, began, now());
+    });
+  }
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
+    return issue(inout, inout, start, call);
+  }
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
+    return issue(full, full, start, call);
+  }
+  Work do_all_gather(const Tensor& full, const Call& call) override {
+    return issue(full, full, {}, call);
+  }
+  Work do_broadcast(const Tensor& inout, const Call& call) override {
+    return issue(inout, inout, {}, call);
+  }
+  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
+    return issue(from, to, {}, call);
+  }
+  Work do_barrier(const Call& call) override { return issue({}, {}, {}, call); }
+  Work do_send(const Tensor&, const Call& call) override { return refuse(call); }
+  Work do_receive(const Tensor&, const Call& call) override { return refuse(call); }
+  std::vector<std::string> do_all_gather_object(const std::string& text,
+                                                const Call& call) override {
+    const InFlight in_flight(ranks_, rank(), ranks_.issue(rank(), call, {.text = &text}));
+    ranks_.wait(rank(), in_flight.number);
+    return ranks_.texts(in_flight.number);
+  }
+  // A send is at the head of two lanes only, and no stage sends.
+  [[noreturn]] Work refuse(const Call& call) const {
+    throw std::logic_error(str("explored ranks do not ", name(call.kind)));
+  }
+
+  ExploredRanks& ranks_;
+  bool in_group_ = false;
+  int group_ = 0;
+};
+
+}  // namespace
 
 ExploredRanks::ExploredRanks(int ranks, Schedule& schedule, ExploredOptions options)
     : size_(ranks),

@@ -1,8 +1,9 @@
 // Overlap under many schedules: results, bytes and calls are those of a training without overlap.
 //
 // A failure prints the line that replays it. ZEROLAB_SCHEDULE="zero3 2 pct 4711" in the environment
-// runs that schedule only; ZEROLAB_NIGHTLY=1 runs 1,000 seeds per stage instead of 200.
+// runs that schedule only; ZEROLAB_NIGHTLY=1 runs ten times the seeds.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
 
 #include "tests/stages/explored/explored_training.h"
@@ -12,14 +13,16 @@ using namespace zl::test;
 
 namespace {
 
+// [n] seeds of PCT per stage: ten for each of the 11 cases.
+const uint64_t kSeeds = std::getenv("ZEROLAB_NIGHTLY") ? 1100 : 110;
+
 // Schedules of a stage: the two extremes of every case, and PCT seeds, in turn over the cases.
 std::vector<ExploredRun> runs_of(StageKind stage) {
   std::vector<ExploredRun> runs;
   const size_t cases = explored_cases().size();
   for (size_t number = 0; number < cases; ++number)
     for (const char* kind : {"eager", "lazy"}) runs.push_back({stage, number, {kind}});
-  const uint64_t seeds = std::getenv("ZEROLAB_NIGHTLY") != nullptr ? 1000 : 200;
-  for (uint64_t seed = 0; seed < seeds; ++seed)
+  for (uint64_t seed = 0; seed < kSeeds; ++seed)
     runs.push_back({stage, size_t(seed) % cases, {"pct", seed}});
   return runs;
 }
@@ -84,4 +87,26 @@ TEST_CASE("two steps are right whenever three calls in a row are carried out",
       schedules += search_all(training, DepthFirst(first, in_a_row));
     CHECK(schedules > 2 * calls);
   }
+}
+
+TEST_CASE("an exception with work in flight frees all memory and ends all ranks",
+          "[stages][explored][seeds]") {
+  const bool allocation = GENERATE(false, true);
+  const ExploredCase c = exception_case();
+  for (const StageKind stage : kStages)
+    for (const std::string kind : {"eager", "lazy"}) {
+      if (allocation && kind == "eager") continue;  // lazy has more in flight
+      int64_t failures = 0;
+      for (;; ++failures) {  // of both ranks in turn
+        const Failure failure{
+            .rank = int(failures % 2), .at = failures / 2, .allocation = allocation};
+        const auto schedule = make_schedule({kind}, c.ranks, 0);
+        const auto wrong = wrong_after(failure, c, stage, *schedule);
+        INFO(name(stage) << ", " << kind << ", rank " << failure.rank << " at "
+                         << (allocation ? "allocation " : "event ") << failure.at);
+        if (!wrong) break;
+        REQUIRE(*wrong == "");
+      }
+      CHECK(failures > 20);
+    }
 }

@@ -29,13 +29,6 @@ int64_t above_rest(const PredictionInput& in, MemoryUse use, int64_t element = 4
   return (p.device.peak_of(use) - p.device.rest_of(use)) / element / U;
 }
 
-int64_t parameters(int64_t prefetch, int64_t max_live = kUnlimited, int64_t reuse = 0) {
-  return above_rest(of(StageKind::zero3, {.prefetch_bucket_size = prefetch,
-                                          .max_live_parameters = max_live,
-                                          .max_reuse_distance = reuse}),
-                    MemoryUse::parameter);
-}
-
 Traffic traffic(const PredictionInput& in, Collective collective, Purpose purpose) {
   const auto rows = predict(in).traffic.rows();
   const auto found = rows.find({collective, purpose});
@@ -47,24 +40,6 @@ Traffic gathers(const PredictionInput& in) {
 }
 
 }  // namespace
-
-TEST_CASE("prefetch holds the unit that runs and the next ones, up to the bucket", "[stages]") {
-  CHECK(parameters(0) == 4 + 3);      // root and the largest block
-  CHECK(parameters(1) == 4 + 2 + 3);  // blocks 1 and 2, in either direction
-  // While block 1 runs, block 2 alone reaches 3 U: block 3 waits.
-  CHECK(parameters(3 * U) == 4 + 2 + 3);
-  CHECK(parameters(3 * U + 1) == 4 + 2 + 3 + 1);
-  CHECK(parameters(1000 * U) == 4 + 2 + 3 + 1);
-}
-
-TEST_CASE("nothing is unsharded ahead beyond max_live_parameters", "[stages]") {
-  CHECK(parameters(1, 9 * U) == 4 + 2 + 3);
-  CHECK(parameters(1, 9 * U - 1) == 4 + 3 + 1);  // blocks 2 and 3 still fit
-  CHECK(parameters(1, 8 * U) == 4 + 3 + 1);
-  CHECK(parameters(1, 8 * U - 1) == 4 + 3);
-  CHECK(parameters(1000 * U, 9 * U) == 4 + 2 + 3);
-  CHECK(parameters(1, 0) == 4 + 3);  // a unit that runs is unsharded all the same
-}
 
 TEST_CASE("reuse keeps the last blocks together until backward, and gathers them once",
           "[stages]") {
@@ -95,15 +70,6 @@ TEST_CASE("reuse keeps the last blocks together until backward, and gathers them
     CHECK(gathers(in).calls == 4);
     CHECK(above_rest(in, MemoryUse::parameter) == 0);
   }
-}
-
-TEST_CASE("prefetch and reuse together hold what the longer of the two holds", "[stages]") {
-  // Backward of block 2 prefetches block 1; block 3 is gone by then.
-  CHECK(parameters(1, kUnlimited, 2 * U + 1) == 4 + 2 + 3);
-  CHECK(parameters(0, kUnlimited, 2 * U + 1) == 4 + 3 + 1);
-  // Backward of block 3 counts block 2, which stayed, and 3 U are enough.
-  CHECK(parameters(3 * U, kUnlimited, 2 * U + 1) == 4 + 2 + 3);
-  CHECK(parameters(3 * U + 1, kUnlimited, 2 * U + 1) == 4 + 2 + 3 + 1);
 }
 
 TEST_CASE("with overlap the gradients of a bucket live until the next bucket is full", "[stages]") {
@@ -231,14 +197,6 @@ TEST_CASE("reproducible sums continue offloaded gradient shards on the device", 
     in.reproducible = false;
     CHECK(communication() == N * 8);
   }
-}
-
-TEST_CASE("many micro-batches make the losses the largest buffer of a small model's communication",
-          "[stages]") {
-  PredictionInput in = of(StageKind::ddp);
-  in.reproducible = true;
-  in.micro_batches = 1000;
-  CHECK(predict(in).device.peak_of(MemoryUse::communication) == 1000 * N * 8);
 }
 
 TEST_CASE("units are padded to 1,024 elements per rank in reproducible mode, else to 16",

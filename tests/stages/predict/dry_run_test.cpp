@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
-#include "nn/data/windows.h"
 #include "stages/train/comparison.h"
-#include "stages/train/gpt_spec.h"
 #include "tensor/random.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
 
 using namespace zl;
+using namespace zl::test;
 
 namespace {
 
@@ -43,10 +43,15 @@ GptTrainingSpec random_spec(Draw& draw) {
   return spec;
 }
 
-std::string some_text() {
-  std::string text;
-  for (int i = 0; i < 4000; ++i) text += char('a' + i * i % 23);
-  return text;
+// Blocks of 2 heads on 4 ranks with one row each, for two steps.
+GptTrainingSpec four_blocks(const Windows& windows) {
+  GptTrainingSpec spec =
+      gpt_spec({.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256});
+  spec.steps = 2;
+  spec.micro_batch = 1;
+  spec.ranks = 4;
+  spec.data = &windows;
+  return spec;
 }
 
 }  // namespace
@@ -55,7 +60,7 @@ TEST_CASE("a dry run counts what a real run takes, on 50 random configurations",
   Draw draw;
   for (int i = 0; i < 50; ++i) {
     GptTrainingSpec spec = random_spec(draw);
-    const Windows windows(TokenData::of_text("text", some_text()), spec.window);
+    const Windows windows = text_in_windows(spec.window);
     spec.data = &windows;
     const TrainingResult real = run_training(spec);
     for (int rank = 0; rank < spec.ranks; ++rank) {
@@ -87,7 +92,7 @@ TEST_CASE("compare finds every stage equal and every prediction exact, and its J
       gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
   spec.steps = 3;
   spec.ranks = 3;
-  const Windows windows(TokenData::of_text("text", some_text()), 9);
+  const Windows windows = text_in_windows(9);
   spec.data = &windows;
   const Comparison comparison = compare_stages(spec, {StageKind::zero3, StageKind::zero1});
   REQUIRE(comparison.stages.size() == 3);
@@ -113,7 +118,7 @@ TEST_CASE("with several micro-batches compare asks of each stage what is promise
   spec.steps = 4;
   spec.engine.accumulation = 3;
   spec.ranks = 3;
-  const Windows windows(TokenData::of_text("text", some_text()), 8);
+  const Windows windows = text_in_windows(8);
   spec.data = &windows;
   const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
   CHECK(comparison.ok());
@@ -126,13 +131,8 @@ TEST_CASE("with several micro-batches compare asks of each stage what is promise
 
 TEST_CASE("stages that do not fit the device are reported, and the others still compared",
           "[stages]") {
-  GptTrainingSpec spec =
-      gpt_spec({.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256});
-  spec.steps = 2;
-  spec.micro_batch = 1;
-  spec.ranks = 4;
-  const Windows windows(TokenData::of_text("text", some_text()), 8);
-  spec.data = &windows;
+  const Windows windows = text_in_windows(8);
+  GptTrainingSpec spec = four_blocks(windows);
   spec.device_memory = plan_stage(spec, StageKind::zero3, 0).peak_total;
   const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
   CHECK(comparison.stages[0].out_of_memory.has_value());
@@ -149,7 +149,7 @@ TEST_CASE("a stage that ran only to be compared with does not make the listed on
   GptTrainingSpec spec =
       gpt_spec({.layers = 4, .heads = 1, .width = 32, .block_size = 8, .vocab = 256});
   spec.steps = 1;
-  const Windows windows(TokenData::of_text("text", some_text()), 8);
+  const Windows windows = text_in_windows(8);
   spec.data = &windows;
   // Alone, stage 3 needs more than ddp: it gathers a copy of what it keeps.
   spec.device_memory = plan_stage(spec, StageKind::zero3, 0).peak_total - 1;
@@ -163,13 +163,8 @@ TEST_CASE("a stage that ran only to be compared with does not make the listed on
 }
 
 TEST_CASE("equality is never claimed without a stage to compare with", "[stages]") {
-  GptTrainingSpec spec =
-      gpt_spec({.layers = 4, .heads = 2, .width = 32, .block_size = 8, .vocab = 256});
-  spec.steps = 2;
-  spec.micro_batch = 1;
-  spec.ranks = 4;
-  const Windows windows(TokenData::of_text("text", some_text()), 8);
-  spec.data = &windows;
+  const Windows windows = text_in_windows(8);
+  GptTrainingSpec spec = four_blocks(windows);
   spec.engine.accumulation = 2;
   const Comparison brought =
       compare_stages(spec, {StageKind::zero3});  // zero3 promises zero2's bits here

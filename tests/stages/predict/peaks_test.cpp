@@ -157,34 +157,3 @@ TEST_CASE("the formula of full gradients is what backward holds, on 20,000 rando
   CHECK(peak_of_gradients({64, 32, 48, 16}, 1, true) !=
         peak_full_gradients({64, 32, 48, 16}, 1, false));
 }
-
-TEST_CASE("prefetch and reuse never lower a peak, a limit never raises it, and the limit holds",
-          "[stages]") {
-  Draw draw;
-  int limited = 0;
-  for (int i = 0; i < 5'000; ++i) {
-    const std::vector<int64_t> units = random_units(draw);
-    const Overlap overlap = random_overlap(draw);
-    CAPTURE(i, units, overlap.prefetch_bucket_size, overlap.max_live_parameters,
-            overlap.max_reuse_distance);
-    const int64_t peak = peak_full_parameters(units, overlap);
-    Overlap other = overlap;
-    other.prefetch_bucket_size += draw.between(1, 300);
-    REQUIRE(peak_full_parameters(units, other) >= peak);
-    other = overlap;
-    other.max_reuse_distance += draw.between(1, 300);
-    REQUIRE(peak_full_parameters(units, other) >= peak);
-    REQUIRE(first_reused_block(units, other) <= first_reused_block(units, overlap));
-    other = overlap;
-    other.max_live_parameters = draw.between(0, 1000);
-    const int64_t least = peak_full_parameters(units, {}),
-                  most = peak_full_parameters(units, other);
-    REQUIRE(most <= std::max(other.max_live_parameters, least));
-    REQUIRE(most >= least);
-    if (other.max_live_parameters < overlap.max_live_parameters) {
-      REQUIRE(most <= peak);
-      limited += most < peak;
-    }
-  }
-  CHECK(limited > 100);  // the limits that were drawn matter
-}

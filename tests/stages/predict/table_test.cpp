@@ -1,10 +1,12 @@
-// What overlap, prefetch and reuse cost for the models that zerolab knows by name. The numbers were
-// computed by hand from the sizes of the models' tensors.
+// What overlap, prefetch, reuse and reproducible sums cost: for the models that zerolab knows by
+// name, computed by hand from the sizes of their tensors; and as `plan` says it.
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "nn/gpt.h"
 #include "stages/predict/closed_form.h"
+#include "stages/predict/plan.h"
+#include "stages/train/gpt_spec.h"
 
 using namespace zl;
 
@@ -42,86 +44,49 @@ Overlap reuse_of(const PredictionInput& in, int64_t blocks) {
 struct Row {
   const char* model;
   int ranks;
-  int64_t gradient, with_overlap, more;          // [n], [n], [B]
+  int64_t gradient, with_overlap;                // [n]
   std::vector<int64_t> blocks, sent, parameter;  // kept blocks; [n]; [n] above the shards
 };
 
+// clang-format off
 const Row kRows[] = {
-    {"tiny",
-     2,
-     21'984,
-     34'688,
-     50'816,
-     {0, 1, 2},
-     {47'392, 41'040, 34'688},
-     {21'984, 21'984, 34'688}},
-    {"tiny",
-     3,
-     22'032,
-     34'752,
-     50'880,
-     {0, 1, 2},
-     {63'296, 54'816, 46'336},
-     {22'032, 22'032, 34'752}},
-    {"small",
-     3,
-     247'728,
-     446'016,
-     793'152,
-     {0, 1, 2, 4},
-     {1'652'224, 1'520'032, 1'387'840, 1'123'456},
+    {"tiny", 2, 21'984, 34'688,
+     {0, 1, 2}, {47'392, 41'040, 34'688}, {21'984, 21'984, 34'688}},
+    {"tiny", 3, 22'032, 34'752,
+     {0, 1, 2}, {63'296, 54'816, 46'336}, {22'032, 22'032, 34'752}},
+    {"small", 3, 247'728, 446'016,
+     {0, 1, 2, 4}, {1'652'224, 1'520'032, 1'387'840, 1'123'456},
      {247'728, 247'728, 446'016, 842'592}},
-    {"gpt2",
-     4,
-     46'473'216,
-     53'561'088,
-     28'351'488,
-     {0, 1, 2, 12},
-     {250'450'560, 245'134'656, 239'818'752, 186'659'712},
+    {"gpt2", 4, 46'473'216, 53'561'088,
+     {0, 1, 2, 12}, {250'450'560, 245'134'656, 239'818'752, 186'659'712},
      {46'473'216, 46'473'216, 53'561'088, 124'439'808}},
 };
+// clang-format on
 
 }  // namespace
 
-TEST_CASE("overlap holds one more bucket of gradients: the table of models", "[stages]") {
-  for (const Row& row : kRows)
+// Overlap holds one more bucket of gradients, and a prefetch of one unit as many parameters. A
+// block that stays for backward saves a gather, and one block costs nothing.
+TEST_CASE("what overlap, prefetch and reuse cost: the table of models", "[stages]") {
+  for (const Row& row : kRows) {
+    CAPTURE(row.model, row.ranks);
     for (const StageKind stage : {StageKind::zero2, StageKind::zero3}) {
-      CAPTURE(row.model, row.ranks, name(stage));
       const PredictionInput off = of(row.model, row.ranks, stage),
                             on = of(row.model, row.ranks, stage, {.overlap_comm = true});
       CHECK(above_rest(off, MemoryUse::gradient) == row.gradient);
       CHECK(above_rest(on, MemoryUse::gradient) == row.with_overlap);
-      CHECK(4 * (row.with_overlap - row.gradient) == row.more);
       CHECK(sent(on) == sent(off));
       for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::communication})
         CHECK(above_rest(on, use) == above_rest(off, use));
     }
-  const auto gradient = [](const Overlap& overlap) {
-    return predict(of("gpt2-xl", 2, StageKind::zero2, overlap)).device.peak_of(MemoryUse::gradient);
-  };
-  CHECK(gradient({.overlap_comm = true}) - gradient({}) == 122'963'200);
-}
-
-TEST_CASE("a prefetch of one unit holds what overlap holds of gradients: the table of models",
-          "[stages]") {
-  for (const Row& row : kRows) {
-    CAPTURE(row.model, row.ranks);
-    const PredictionInput in =
+    const PredictionInput prefetched =
         of(row.model, row.ranks, StageKind::zero3, {.prefetch_bucket_size = 1});
-    CHECK(above_rest(in, MemoryUse::parameter) == row.with_overlap);
-    CHECK(above_rest(in, MemoryUse::gradient) == row.gradient);
-    CHECK(sent(in) == row.sent[0]);
-  }
-}
-
-TEST_CASE(
-    "a block that stays for backward saves a gather, and one block costs nothing: the table "
-    "of models",
-    "[stages]") {
-  for (const Row& row : kRows) {
+    CHECK(above_rest(prefetched, MemoryUse::parameter) == row.with_overlap);
+    CHECK(above_rest(prefetched, MemoryUse::gradient) == row.gradient);
+    CHECK(sent(prefetched) == row.sent[0]);
     PredictionInput in = of(row.model, row.ranks, StageKind::zero3);
     for (size_t i = 0; i < row.blocks.size(); ++i) {
-      CAPTURE(row.model, row.ranks, row.blocks[i]);
+      CAPTURE(row.blocks[i]);
       in.overlap = reuse_of(in, row.blocks[i]);
       CHECK(sent(in) == row.sent[i]);
       CHECK(above_rest(in, MemoryUse::parameter) == row.parameter[i]);
@@ -129,5 +94,66 @@ TEST_CASE(
     // All that DeepSpeed's 1e9 keeps: stage 3 then sends as much as the others.
     in.overlap.max_reuse_distance = 1'000'000'000;
     CHECK(sent(in) == sent(of(row.model, row.ranks, StageKind::zero2)));
+  }
+}
+
+namespace {
+
+constexpr int64_t kRoot = 9'280, kBlock = 12'704;  // [n] of tiny on 2 ranks, two blocks
+
+GptTrainingSpec tiny() {
+  GptTrainingSpec spec = gpt_spec(named_gpt("tiny"));
+  spec.ranks = 2;
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("plan tells what overlap, prefetch and reuse cost, and nothing without them",
+          "[stages]") {
+  GptTrainingSpec spec = tiny();
+  for (const StageKind stage : kStages) CHECK_FALSE(plan_stage(spec, stage, 0).overlap);
+  spec.engine.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(stage));
+    const StagePlan plan = plan_stage(spec, stage, 1);
+    REQUIRE(plan.overlap);
+    CHECK_FALSE(plan.reproducible);
+    const SettingCost& cost = *plan.overlap;
+    CHECK((cost.rest == 0 && cost.communication == 0));
+    CHECK(cost.gradient == (stage >= StageKind::zero2 ? kBlock * 4 : 0));
+    CHECK(cost.parameter == (stage == StageKind::zero3 ? kBlock * 4 : 0));
+    // The last block is gathered once instead of twice; half of it comes from the other rank.
+    CHECK(cost.sent == (stage == StageKind::zero3 ? -kBlock / 2 * 4 : 0));
+    CHECK(cost.nothing() == (stage < StageKind::zero2));
+  }
+}
+
+TEST_CASE("plan tells what reproducible sums cost", "[stages]") {
+  GptTrainingSpec spec = tiny();
+  spec.engine.accumulation = 3;
+  spec.engine.reproducible = true;
+  const int64_t padded = 10'240 + 2 * 14'336, plain = kRoot + 2 * kBlock;
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(stage));
+    const StagePlan plan = plan_stage(spec, stage, 0);
+    REQUIRE(plan.reproducible);
+    CHECK_FALSE(plan.overlap);
+    // 16 bytes per element: parameter, gradient, moments; what is sharded counts half.
+    const int64_t shares[] = {4 * 4, 2 * 4 + 2 * 2, 4 + 3 * 2, 4 * 2};
+    CHECK(plan.reproducible->rest == (padded - plain) * shares[int(stage)]);
+    const int64_t full = (10'240 + 14'336) * 4, before = (kRoot + kBlock) * 4;
+    CHECK(plan.reproducible->gradient == (stage < StageKind::zero2
+                                              ? full + (padded - plain) * 4
+                                              : full - before + (padded - plain) / 2 * 4));
+    CHECK(plan.reproducible->communication == padded / 1024 * 8 - 2 * 8);
+    // Half of what is reduced comes from the other rank; an all-reduce sends twice that. Then the
+    // doubles: one per block of the norm instead of 2, and 6 losses instead of 2.
+    const int64_t reduced[] = {2 * (3 * padded - plain), 3 * padded - plain, 3 * (padded - plain),
+                               3 * (padded - plain)};
+    const int64_t gathered[] = {0, padded - plain, padded - plain,
+                                3 * (2 * (padded - plain) - (10'240 - kRoot))};
+    CHECK(plan.reproducible->sent == (reduced[int(stage)] + gathered[int(stage)]) / 2 * 4 +
+                                         (padded / 1024 - 2) * 8 / 2 + (6 - 2) * 8 / 2);
   }
 }

@@ -1,15 +1,19 @@
-// The fused fp32 buffer of gradients: formula, run, and gpt2's published sizes.
+// The fused fp32 buffer of gradients: formula, run, and gpt2's published sizes. The figures of the
+// ZeRO paper that follow from its formulas, and those that do not.
 #include "stages/residual/constant_buffers.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <numeric>
+#include <set>
 
-#include "nn/data/windows.h"
 #include "stages/predict/prediction_rows.h"
-#include "stages/train/gpt_spec.h"
+#include "stages/residual/paper_figures.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
 
 using namespace zl;
+using namespace zl::test;
 
 namespace {
 
@@ -18,6 +22,12 @@ GptTrainingSpec gpt(const char* model, int ranks, StageKind stage = StageKind::z
   spec.ranks = ranks;
   spec.engine.stage = stage;
   return spec;
+}
+
+double computed(const std::string& section, const std::string& quantity) {
+  for (const PaperFigure& f : paper_figures())
+    if (f.section == section && f.quantity.find(quantity) != std::string::npos) return f.computed;
+  return -1;
 }
 
 }  // namespace
@@ -54,12 +64,10 @@ TEST_CASE("a model of 1.5 billion parameters needs 6 GB for a fused buffer, or 2
 }
 
 TEST_CASE("the fused buffer of a run has the size of the formula, to the byte", "[stages]") {
-  std::string text;
-  for (int i = 0; i < 4000; ++i) text += char('a' + i * i % 23);
   for (const StageKind stage : kStages) {
     CAPTURE(name(stage));
     GptTrainingSpec spec = gpt("tiny", 3, stage);
-    const Windows windows(TokenData::of_text("text", text), spec.window);
+    const Windows windows = text_in_windows(spec.window);
     const EngineOptions plain = spec.engine;
     const std::vector<int64_t> units = prediction_input(spec).units;
     const int64_t all = std::accumulate(units.begin(), units.end(), int64_t(0));
@@ -83,4 +91,29 @@ TEST_CASE("the fused buffer of a run has the size of the formula, to the byte", 
     in_place.communication_data_type.reset();
     CHECK(measured(in_place) < all * 4);
   }
+}
+
+TEST_CASE("the paper's figures follow from its formulas, but for those that are named",
+          "[stages]") {
+  std::set<std::string> deviating;
+  for (PaperFigure f : paper_figures()) {
+    CAPTURE(f.section, f.quantity, f.printed, f.computed);
+    CHECK(f.follows() == f.deviates.empty());
+    if (!f.follows()) deviating.insert(f.section);
+    // The twin: another number would be noticed.
+    f.computed = f.printed + 2 * f.digit;
+    CHECK_FALSE(f.follows());
+  }
+  CHECK(deviating == std::set<std::string>{"3.2", "6.1", "Table 2"});
+}
+
+TEST_CASE("activations and checkpoints of the paper's models have these bytes", "[stages]") {
+  // Computed by hand: 12 * 1600 * 32 * 1024 * 48 = 30.199e9 elements; 48 * 32 * 1024 * 1600 =
+  // 2.5166e9; 125 * 32 * 1024 * 8192 = 33.554e9. Two bytes each.
+  CHECK(std::abs(computed("3.2", "activations, 1.5 B") - 60.40) < 0.005);
+  CHECK(std::abs(computed("3.2", "with checkpointing") - (5.03 + 1.26)) < 0.01);
+  CHECK(std::abs(computed("6.1", "checkpoints, 100 B") - 67.11) < 0.005);
+  CHECK(std::abs(computed("6.1", "P_a, 16-way") - 4.19) < 0.005);
+  CHECK(std::abs(computed("8", "P_a") - 8.33) < 0.005);
+  CHECK(std::abs(computed("Figure 1", "zero3") - 1.875) < 1e-9);
 }

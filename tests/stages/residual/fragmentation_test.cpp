@@ -6,12 +6,12 @@
 #include <fstream>
 #include <sstream>
 
-#include "nn/data/windows.h"
 #include "stages/predict/dry_run.h"
-#include "stages/train/gpt_spec.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
 using namespace zl;
+using namespace zl::test;
 
 namespace {
 
@@ -82,9 +82,7 @@ TEST_CASE("a real run of two ranks has the events of the dry run", "[stages]") {
     CAPTURE(name(stage));
     GptTrainingSpec spec = spec_of("tiny", stage, Recompute::selective, 2);
     const std::vector<ChunkEvent> dry = block_events(spec, 0);
-    std::string text;
-    for (int i = 0; i < 4000; ++i) text += char('a' + i * i % 23);
-    const Windows windows(TokenData::of_text("text", text), spec.window);
+    const Windows windows = text_in_windows(spec.window);
     spec.data = &windows;
     spec.steps = 3;
     BlockRecorder recorder;

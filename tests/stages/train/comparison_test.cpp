@@ -8,10 +8,9 @@
 #include <cmath>
 #include <map>
 
-#include "nn/data/windows.h"
 #include "stages/predict/dry_run.h"
-#include "stages/train/gpt_spec.h"
 #include "tensor/kernels.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
 #include "tests/stages/stage_run.h"
 
 using namespace zl;
@@ -30,11 +29,6 @@ GptTrainingSpec three_micro_batches(const Windows& windows, int64_t rows = 2) {
   return spec;
 }
 
-Windows text_in_windows(int64_t tokens) {
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += char('a' + i * i % 23);
-  return Windows(TokenData::of_text("text", text), tokens);
-}
 const Windows& text() {
   static const Windows windows = text_in_windows(9);
   return windows;

@@ -1,14 +1,12 @@
 // Which training runs have a lane per rank, and that lanes and links change no result.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "nn/data/windows.h"
-#include "stages/train/gpt_spec.h"
-#include "tensor/error.h"
+#include "tests/stages/checkpoint/checkpoint_run.h"
 
 using namespace zl;
+using namespace zl::test;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -23,43 +21,27 @@ GptTrainingSpec small_spec() {
 }
 
 struct Run {
-  std::vector<double> losses, norms;
-  uint64_t weights = 0;
+  Bits bits;
   std::vector<CommunicationLog::Rows> rows;  // by rank
   std::vector<int64_t> peaks;                // [B] by rank
   int64_t waits = 0;                         // of rank 0, for calls in flight
   TimeSpent time;                            // of rank 0
   bool operator==(const Run& other) const {
-    return losses == other.losses && norms == other.norms && weights == other.weights &&
-           rows == other.rows && peaks == other.peaks;
+    return bits == other.bits && rows == other.rows && peaks == other.peaks;
   }
 };
 
 Run run_of(GptTrainingSpec spec) {
-  static const Windows windows(
-      TokenData::of_text("text",
-                         "It is a truth universally acknowledged, that a single man in "
-                         "possession of a good fortune, must be in want of a wife."),
-      9);
+  static const Windows windows = text_in_windows(9);
   spec.data = &windows;
   Run run;
-  const TrainingResult result =
-      run_training(spec, {.at_start =
-                              [&](Trainer& t) {
-                                if (t.comm().rank() != 0) return;
-                                t.comm().events().listen([&](const Event& e) {
-                                  run.waits += e.kind == EventKind::collective_wait;
-                                });
-                              },
-                          .at_end =
-                              [&](Trainer& t) {
-                                const auto weights = collect_weights(t);
-                                if (t.comm().rank() == 0) run.weights = weights_hash(weights);
-                              }});
-  for (const StepRecord& step : result.steps) {
-    run.losses.push_back(step.loss);
-    run.norms.push_back(step.grad_norm);
-  }
+  TrainingResult result;
+  const auto count_waits = [&](Trainer& t) {
+    if (t.comm().rank() == 0)
+      t.comm().events().listen(
+          [&](const Event& e) { run.waits += e.kind == EventKind::collective_wait; });
+  };
+  run.bits = train_bits(spec, {.at_start = count_waits}, &result);
   for (const RankReport& rank : result.ranks) {
     run.rows.push_back(rank.log.rows());
     run.peaks.push_back(rank.rest.peak_total());

@@ -13,18 +13,6 @@
 using namespace zl;
 using namespace zl::test;
 
-namespace {
-
-std::string trained(const ScratchFolder& scratch, TrainingSpec spec) {
-  const std::string folder = scratch.path(str(name(spec.engine.stage), "-", spec.ranks));
-  std::filesystem::remove_all(folder);
-  spec.checkpoint.folder = folder;
-  run_training(spec);
-  return checkpoint_path(folder, spec.steps);
-}
-
-}  // namespace
-
 TEST_CASE("zero3_hpz saves the bytes of zero3", "[stages]") {
   const ScratchFolder scratch;
   const auto files = [&](StageKind stage, int64_t micro_batches) {

@@ -41,9 +41,7 @@ std::vector<std::vector<float>> reduced(const GradientSums& sums) {
   run_ranks(sums.ranks, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
     OddModel model({.hidden = 131, .tied = false});
-    const auto stage = sums.make
-                           ? sums.make(model.units(), comm, memory, sums.options)
-                           : make_stage(sums.stage, model.units(), comm, memory, sums.options);
+    const auto stage = make_stage(sums.stage, model.units(), comm, memory, sums.options);
     for (int a = 0; a < sums.micro_batches; ++a) add_micro_batch(*stage, sums, comm.rank(), a);
     for (UnitState& u : stage->units()) stage->reduce_across(u).wait();
     const std::lock_guard lock(mutex);

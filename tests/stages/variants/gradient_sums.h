@@ -11,7 +11,6 @@ namespace zl::test {
 
 struct GradientSums {
   StageKind stage = StageKind::zero3;
-  std::function<MakeStage> make;  // instead of `stage`: makes and starts one of the test
   int ranks = 4, micro_batches = 1;
   StageOptions options;
   // The gradient of an element of the flat unit on a rank, in micro-batch a.

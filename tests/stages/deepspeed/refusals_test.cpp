@@ -1,0 +1,272 @@
+// What is refused or has no effect, and the sentence for it.
+
+#include "tests/stages/deepspeed/config_case.h"
+
+using config_case::check, config_case::errors, config_case::joined, config_case::load,
+    config_case::says, config_case::sets_of, config_case::with;
+using zl::Dtype, zl::str;
+
+TEST_CASE("a wrong type or value of an honoured key is an error that names the value", "[stages]") {
+  check({
+      {"gradient_clipping=-1", "error: expected a number of at least 0, not -1"},
+      {"gradient_clipping=true", "error: expected a number of at least 0, not true"},
+      {"fp16.loss_scale=-1", "error: expected a number of at least 0, not -1"},
+      {".offload_optimizer.ratio=2", "error: expected a number from 0 to 1, not 2"},
+      {"optimizer=\"Adam\"", "error: expected an object, not the string \"Adam\""},
+      {"optimizer.params=[]", "error: expected an object, not an empty array"},
+      {"scheduler=true", "error: expected an object, not true"},
+      {"optimizer.type=3", "error: expected a string, not 3"},
+      {"csv_monitor.job_name=3", "error: expected a string without zero bytes, not 3"},
+      {"optimizer.type=\"\"", "error: expected Adam, AdamW or SGD, not \"\""},
+      {"scheduler.type=OneCycle",
+       "error: expected WarmupLR, WarmupDecayLR or WarmupCosineLR, not \"OneCycle\""},
+      {"optimizer.params.betas=[0.9]",
+       "error: expected an array of two numbers from 0 to below 1, not an array"},
+      {"optimizer.params.betas=[0.9, 1]",
+       "error: expected an array of two numbers from 0 to below 1, not an array [0.9, 1]"},
+      {"optimizer.params.betas=0.9",
+       "error: expected an array of two numbers from 0 to below 1, not 0.9"},
+      {"optimizer.params.bias_correction=1", "error: expected true or false, not 1"},
+      {".overlap_comm=maybe", "error: expected true or false, not the string \"maybe\""},
+      {".stage=-1", "error: expected a whole number from 0 to 3, not -1"},
+      {".stage=two", "error: expected a whole number from 0 to 3, not the string \"two\""},
+      {".stage=2.5", "error: expected a whole number from 0 to 3, not 2.5"},
+      {".stage=true", "error: expected a whole number from 0 to 3, not true"},
+      {".reduce_bucket_size=\"5e8\"",
+       "error: expected a whole number of at least 1, not the string \"5e8\""},
+      {".sub_group_size=0", "error: expected a whole number of at least 1, not 0"},
+      {".allgather_bucket_size=1e19", "error: expected a whole number of at least 0, not 1e19"},
+      {".max_live_parameters=0.5", "error: expected a whole number of at least 0, not 0.5"},
+      {"fp16.loss_scale_window=many", "error: expected a whole number, not the string \"many\""},
+      {"zerolab.defaults=torch",
+       "error: expected one of \"ours\", \"deepspeed\", not the string \"torch\""},
+      {"communication_data_type=int8",
+       "error: expected one of \"fp32\", \"fp16\", \"bf16\", not the string \"int8\""},
+      {"zerolab.recompute=0",
+       "error: expected one of \"none\", \"selective\", \"full\", true, false, not 0"},
+      {"zerolab.no_weight_decay=[\"a\", 1]",
+       "error: expected an array of strings, not an array [the string \"a\", 1]"},
+      {"comms_logger.prof_ops=all_reduce", "error: expected an array of strings, not the string"},
+      {"zerolab.seed=-1", "error: expected a whole number from 0 to 2^64 - 1, not -1"},
+      {"zerolab.seed=18446744073709551616",
+       "error: expected a whole number from 0 to 2^64 - 1, not 18446744073709551616"},
+      {"optimizer.params.max_grad_norm=1",
+       "error: cannot be honoured: write \"gradient_clipping\" at the top level"},
+  });
+  for (const char* key : {"zerolab.data", "csv_monitor.output_path", "csv_monitor.job_name",
+                          "tensorboard.output_path", "tensorboard.job_name"})
+    check({{str(key, "=\"a\\u0000b\"").c_str(), "error: expected a string without zero bytes"}});
+  CHECK(joined(with(".allgather_bucket_size=1e19")).find("DeepSpeed") == std::string::npos);
+}
+
+TEST_CASE("parameters that contradict each other, or that a type does not use, have a finding",
+          "[stages]") {
+  check({
+      {"optimizer.type=SGD; optimizer.params.nesterov=true",
+       "error: Nesterov momentum requires a momentum and zero dampening"},
+      {"scheduler.type=WarmupDecayLR; scheduler.params.total_num_steps=10",
+       "warning: total_num_steps 10 is less than warmup_num_steps 1000"},
+      {"scheduler.type=WarmupLR; scheduler.params.warmup_num_steps=0",
+       "error: expected a whole number of at least 1, not 0"},
+      {"scheduler.type=WarmupLR; scheduler.params.warmup_type=cosine", "warning: "},
+      {"optimizer.type=SGD; optimizer.params.betas=[0.9,0.9]",
+       "error: has no effect: SGD does not use it"},
+      {"optimizer.params.momentum=0.9", "error: has no effect: AdamW does not use it"},
+      {"scheduler.type=WarmupLR; scheduler.params.total_num_steps=9", "error: has no effect"},
+      {"scheduler.params.warmup_num_steps=2", "warning: "},  // a block without a type
+  });
+  CHECK(says(with("scheduler.type=WarmupLR; scheduler.params.warmup_type=cosine"), "--set ",
+             "is neither \"log\" nor \"linear\": log is taken"));
+  CHECK(with("scheduler.params.warmup_num_steps=2").config.schedule.kind ==
+        zl::ScheduleKind::constant);
+  const auto optimizer = load(R"({"train_batch_size": 4, "optimizer": {"params": {"lr": 2}}})");
+  CHECK(optimizer.config.optimizer.lr == 2);
+  CHECK(says(optimizer, "ds.json:1: note: optimizer.type: is absent"));
+  CHECK(with("optimizer.params.lr=2").findings.empty());
+}
+
+TEST_CASE("a precision that cannot be had is refused, and what it does not use is noted",
+          "[stages]") {
+  const std::string out_of_range = "error: expected 0 or a number from 2^-126 to 2^126";
+  for (const char* scale : {"1e-38", "1e39", "1e300", "5e-324", "8.6e37"}) {
+    const std::string set = str("fp16.loss_scale=", scale), on = "fp16.enabled=true; " + set;
+    check({{on.c_str(), out_of_range.c_str()},
+           {set.c_str(), "note: has no effect: fp16 is not enabled"}});
+    CHECK_FALSE(zl::load_config({.sets = {set}, .ranks = 4, .precision = Dtype::f16}).ok());
+  }
+  for (const char* power : {"127", "-127", "1000000"}) {
+    const std::string set = str("fp16.initial_scale_power=", power), on = "fp16.enabled=true; ",
+                      used = on + set, fixed = on + "fp16.loss_scale=8; " + set;
+    check({{used.c_str(), "error: expected a whole number from -126 to 126"},
+           {fixed.c_str(), "note: has no effect: the loss scale is fixed"},
+           {set.c_str(), "note: has no effect: fp16 is not enabled"}});
+  }
+  for (const char* key : {"loss_scale_window", "min_loss_scale"}) {
+    const std::string set = str("fp16.", key, "=0"), on = "fp16.enabled=true; ", used = on + set,
+                      fixed = on + "fp16.loss_scale=8; " + set;
+    check({{used.c_str(), "error: expected a whole number of at least 1, not 0"},
+           {fixed.c_str(), "note: has no effect: the loss scale is fixed"},
+           {set.c_str(), "note: has no effect: fp16 is not enabled"}});
+    const auto scale = with(fixed).config.loss_scale;
+    CHECK((scale.window == 1000 && scale.min_scale == 1));
+  }
+  check({
+      {"fp16.enabled=true; fp16.loss_scale=8.5e37", ""},
+      {"fp16.enabled=true; fp16.loss_scale=1.18e-38", ""},
+      {"fp16.enabled=true; fp16.hysteresis=0",
+       "warning: 0: the loss scale is never halved, as in DeepSpeed"},
+      {"fp16.hysteresis=-2", "note: has no effect: fp16 is not enabled"},
+      {"bf16.enabled=false; bfloat16.enabled=true",
+       "warning: bfloat16: has no effect beside \"bf16\""},
+      {"bfloat16.enable=true", "error: unknown key; did you mean \"enabled\"?"},
+      {"fp16.fp16_master_weights_and_grads=true", "error: cannot be honoured: "},
+      {"bf16.bf16_master_weights_and_grads=true", "error: cannot be honoured: "},
+      {"bf16.bf16_optimizer_states=true", "error: cannot be honoured: "},
+      {"torch_autocast.enabled=true", "error: cannot be honoured: "},
+      {"fp16.fp16_master_weights_and_grads=false", ""},
+      {"bf16.bf16_master_weights_and_grads=false", ""},
+      {"bf16.bf16_optimizer_states=false", ""},
+      {"torch_autocast.enabled=false", ""},
+      {"fp16.auto_cast=true", "note: has no effect: "},
+      {"bf16.immediate_grad_update=true", "note: has no effect: "},
+      {"bf16.enabled=true; data_types.grad_accum_dtype=fp16", "error: fp16 is neither fp32 nor"},
+      {"data_types.grad_accum_dtype=bf16", "error: "},
+  });
+  CHECK(with("fp16.enabled=true; fp16.hysteresis=0").config.loss_scale.hysteresis == 0);
+  CHECK(with("fp16.hysteresis=-2").config.loss_scale.hysteresis == 2);
+  CHECK(with("bf16.enabled=false; bfloat16.enabled=true").config.precision == Dtype::f32);
+  CHECK(
+      says(with("data_types.grad_accum_dtype=bf16"), "--set ", "the type of this run's gradients"));
+  const auto both = load(
+      "{\"train_batch_size\": 4, \"fp16\": {\"enabled\": true},\n\"bf16\": {\n\"enabled\": true}}");
+  CHECK(errors(both) == 1);
+  CHECK(says(both, "ds.json:3: error: bf16.enabled: ", "fp16 is enabled too"));
+}
+
+TEST_CASE("offload that cannot be had is refused, and what it does not use is noted", "[stages]") {
+  const std::string ratio = R"(.offload_optimizer={"device": "cpu", "ratio": 0.5})",
+                    param = R"(.offload_param={"device": "nvme", "nvme_path": "/fast"})",
+                    optimizer = R"(.offload_optimizer={"device": "nvme", "nvme_path": "/fast"})",
+                    low = ".stage=2; " + ratio, high = ".stage=3; " + ratio,
+                    other = ".stage=3; " + optimizer + "; " + param +
+                            "; .offload_param.nvme_path=/slow";
+  check({
+      {".stage=2; .offload_optimizer.device=nvme", "error: nvme needs nvme_path"},
+      {".stage=3; .offload_param.device=nvme", "error: nvme needs nvme_path"},
+      {".sub_group_size=5000", "note: has no effect"},
+      {low.c_str(), "error: zero_optimization.offload_optimizer.ratio: 0.5 needs stage 3, as in"},
+      {high.c_str(), "note: "},
+      {other.c_str(), "error: "},
+      {".stage=2; .cpu_offload=true",
+       "warning: is deprecated: write \"offload_optimizer\": {\"device\": \"cpu\"}"},
+      {".offload_optimizer={}; .cpu_offload=true",
+       "error: leave it out: offload_optimizer replaces it, and is given too"},
+      {".offload_param={}; .cpu_offload_param=true",
+       "error: leave it out: offload_param replaces it, and is given too"},
+      {".stage=3; .cpu_offload_param=true",
+       "warning: is deprecated: write \"offload_param\": {\"device\": \"cpu\"}"},
+  });
+  const auto said = [](const std::string& sets, const std::string& words) {
+    return says(with(sets), "--set zero_optimization.offload_", words);
+  };
+  CHECK(said(high, "has no effect yet: all of the optimizer state is offloaded"));
+  CHECK(said(other, "a rank makes one file"));
+  CHECK(said(".stage=2; .offload_param.device=cpu", "in stage 3 only"));
+  CHECK(with(".stage=2; .offload_param.device=cpu").ok());
+  for (const char* key : {".nvme_path=/fast", ".pipeline_read=true", ".pipeline_write=true"})
+    CHECK(said(str(".stage=2; .offload_optimizer.device=cpu; .offload_optimizer", key),
+               "has no effect with device cpu"));
+  const std::string quantized = ".stage=3; .offload_param.device=cpu; .zero_quantized_weights=true",
+                    preset = "zerolab.as=fsdp2; .offload_param.device=cpu";
+  CHECK((!with(quantized).ok() && said(quantized, "quantizes its parameter shard")));
+  CHECK((!with(preset).ok() && said(preset, "is not imitated by fsdp2")));
+}
+
+TEST_CASE("what contradicts overlap, activation checkpointing or reproducible sums has a finding",
+          "[stages]") {
+  for (int stage = 0; stage < 3; ++stage)
+    for (const char* key : {"stage3_prefetch_bucket_size", "prefetch_bucket_size",
+                            "stage3_max_live_parameters", "max_reuse_distance"}) {
+      const std::string here = str(".stage=", stage, "; .", key, "=5"),
+                        note = str("note: has no effect in stage ", stage),
+                        in_3 = str(".stage=3; .", key, "=5");
+      check({{here.c_str(), note.c_str()}, {in_3.c_str(), ""}});
+      zl::ConfigSource all{.sets = sets_of(here), .several_stages = true};  // plan and compare
+      CHECK(load_config(all).findings.empty());
+    }
+  for (const char* key :
+       {"contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"}) {
+    const std::string set = str("activation_checkpointing.", key), on = set + "=true",
+                      off = set + "=false";
+    check({{on.c_str(), "note: has no effect"}, {off.c_str(), ""}});
+    CHECK(with(on).config.recompute == zl::Recompute::selective);
+  }
+  const std::string on = "zerolab.reproducible=true";
+  check({
+      {".stage=2; .stage3_max_reuse_distance=0", ""},  // as it is anyway
+      {".stage=1; .overlap_comm=true", ""},
+      {".stage=3; .stage3_prefetch_bucket_size=7; .prefetch_bucket_size=5",
+       "error: is the same key as stage3_prefetch_bucket_size, which is 7; leave one of the two "
+       "out"},
+      {"zerolab.recompute=none; activation_checkpointing.number_checkpoints=2",
+       "error: needs activation checkpointing, but zerolab.recompute is \"none\""},
+      {"activation_checkpointing.number_checkpoints=0", "error: "},
+      {"activation_checkpointing.partition_activations=true",
+       "error: activations cannot be partitioned: the 4 ranks read different micro-batches"},
+      {"zerolab.reproducible=true; zerolab.replicated_micro_batches=true",
+       "error: replicated micro-batches have no reproducible sums"},
+      {"zerolab.ordered=false; zerolab.reproducible=true", "error: needs sums in rank order"},
+      {"zerolab.reproducible=true; bf16.enabled=true; data_types.grad_accum_dtype=bf16",
+       "error: bf16 keeps 8 significant bits"},
+      {"zerolab.reproducible=true; communication_data_type=fp16",
+       "error: fp16 keeps 11 significant bits"},
+  });
+  CHECK(with(on + "; communication_data_type=fp32; data_types.grad_accum_dtype=fp32").ok());
+  CHECK(with("communication_data_type=fp16").ok());
+  CHECK(load("", {"activation_checkpointing.partition_activations=true"}, 1).ok());
+}
+
+TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an error", "[stages]") {
+  for (const char* sets :
+       {".stage=2; prescale_gradients=true", ".stage=3; gradient_predivide_factor=2"})
+    CHECK(says(with(sets), "--set ", "DeepSpeed refuses it in stages 2 and 3 with reduce_scatter"));
+  check({
+      {".stage=2; prescale_gradients=true", "error: "},
+      {".stage=3; gradient_predivide_factor=2", "error: "},
+      {".stage=1; prescale_gradients=true", "note: has no effect: "},
+      {".stage=3; prescale_gradients=false; gradient_predivide_factor=1.0", ""},
+      {"gradient_allreduce_op=sum", "error: cannot be honoured: "},
+      {"gradient_allreduce_op=max", "error: expected one of \"mean\", \"sum\", not the string"},
+      {"gradient_allreduce_op=mean", ""},
+      {".zenflow={}", "error: cannot be honoured: ZenFlow"},
+      {R"(.zenflow={"topk_ratio": 0.1, "update_interval": 4})",
+       "error: cannot be honoured: ZenFlow"},
+      {"sparse_gradients=true", "error: DeepSpeed 0.19.8 refuses"},
+      {"sparse_gradients=false", "warning: DeepSpeed 0.19.8 refuses"},
+      {".grad_hooks=true", "error: DeepSpeed 0.19.8 refuses"},
+      {".grad_hooks=false", "warning: DeepSpeed 0.19.8 refuses"},
+      {".legacy_stage1=true", "error: DeepSpeed 0.19.8 refuses"},
+      {".legacy_stage1=false", "warning: DeepSpeed 0.19.8 refuses"},
+      {".mics_shard_size=-1", "warning: DeepSpeed 0.19.8 refuses"},
+      {R"(comms_logger={"enabled": true, "prof_ops": ["all_reduce"]})",
+       "note: comms_logger.prof_ops: has no effect while prof_all is true"},
+      {R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 1}})", ""},
+      {"tensor_parallel.tp_size=1", "error: unknown key; it belongs in \"tensor_parallel.tp\""},
+      {"tensor_parallel.tp.size=1", "error: unknown key"},
+      {"tensor_parallel.dtype=fp16", "error: DeepSpeed 0.19.8 refuses a file with this key"},
+      {"csv_monitor.enable=true", "error: unknown key"},
+      {"tensorboard.enable=true", "error: unknown key"},
+      {"comms_logger.enable=true", "error: unknown key"},
+      {"tensor_parallel.tp.enable=true", "error: unknown key"},
+  });
+  for (const char* set :
+       {R"(tensor_parallel={"autotp_size": 2})", R"(tensor_parallel={"tp": {"tp_size": 2}})",
+        R"(tensor_parallel={"tensor_parallel": {"tp_size": "2"}})"}) {
+    check({{set, "error: "}});
+    CHECK(says(with(set), "--set ", "_size: cannot be honoured: there is no tensor parallelism"));
+  }
+  CHECK(says(with("amp.enabled=true"), "--set amp",
+             "error: amp: DeepSpeed 0.19.8 refuses a file with this key; leave it out: DeepSpeed "
+             "removed Apex AMP"));
+  CHECK((with("amp.enabled=auto").ok() && with("amp.enabled=auto").findings.size() == 1));
+}

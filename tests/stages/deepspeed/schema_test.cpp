@@ -1,0 +1,321 @@
+// Every key of the schema with every kind of value: no crash, and a finding for each wrong type.
+// The output of config explain: every setting with its origin and both defaults.
+
+#include <cmath>
+#include <set>
+
+#include "stages/deepspeed/keys.h"
+#include "tests/stages/deepspeed/config_case.h"
+
+using config_case::load, config_case::says, config_case::with;
+using zl::ConfigKey, zl::ConfigType, zl::ConfigUse, zl::ConfigValue;
+using Kind = ConfigType::Kind;
+
+namespace {
+
+// clang-format off
+const char* const kValues[] = {
+    "null", "true", "false", "0", "1", "-1", "5", "2.5", "-0.5", "5e8", "1e300",
+    "9223372036854775807", "-9223372036854775808", "\"\"", "\"abc\"", "\"2\"", "\"yes\"",
+    "\"auto\"", "[]", "[1]", "[\"a\"]", "[[]]", "{}", "{\"a\": 1}", "[0.5, 0.5]"};
+// clang-format on
+
+// --set of what makes the key one that is read: SGD's momentum needs SGD.
+std::vector<std::string> company(const std::string& path) {
+  const auto ends = [&](const char* name) { return path.ends_with(name); };
+  std::vector<std::string> sets;
+  if (path != "optimizer" && path != "optimizer.type" && path != "optimizer.params")
+    sets.push_back(ends("momentum") || ends("dampening") || ends("nesterov") ? "optimizer.type=SGD"
+                   : ends("adam_w_mode")                                     ? "optimizer.type=Adam"
+                                         : "optimizer.type=AdamW");
+  if (path != "scheduler" && path != "scheduler.type" && path != "scheduler.params") {
+    const bool cosine = ends("ratio") || ends("total_num_steps");
+    sets.push_back(cosine ? "scheduler.type=WarmupCosineLR" : "scheduler.type=WarmupLR");
+    if (cosine) sets.push_back("scheduler.params.total_num_steps=9000");
+  }
+  return sets;
+}
+
+zl::LoadedConfig load_with(const ConfigKey& key, const std::string& value) {
+  auto sets = company(key.path());
+  if (key.text.starts_with("stage 3:") || key.path().ends_with("zero_hpz_partition_size") ||
+      key.path() == "zerolab.replicas")
+    sets.push_back("zero_optimization.stage=3");
+  if (key.path().ends_with("sub_group_size"))
+    for (const char* set :
+         {"zero_optimization.stage=1",
+          R"(zero_optimization.offload_optimizer={"device": "nvme", "nvme_path": "/x"})"})
+      sets.push_back(set);
+  if (std::string(key.block) == "fp16") sets.push_back("fp16.enabled=true");
+  sets.push_back(key.path() + "=" + value);
+  return load("", sets);
+}
+
+// Whether there is a finding about the key itself.
+bool found(const zl::LoadedConfig& loaded, const ConfigKey& key) {
+  for (const zl::ConfigFinding& f : loaded.findings)
+    if (f.key == key.path()) return true;
+  return false;
+}
+
+// Whether a value has a wrong type by the schema, written independently of the reader.
+bool plainly_wrong(const ConfigKey& key, const std::string& v) {
+  const bool object = v[0] == '{', array = v[0] == '[', text = v[0] == '"',
+             boolean = v == "true" || v == "false";
+  const bool number = !object && !array && !text && !boolean && v != "null";
+  switch (key.type.kind) {
+    case Kind::boolean: return object || array || number || (text && v != "\"auto\"");
+    case Kind::whole:
+    case Kind::seed:
+    case Kind::number:
+      return boolean || object || array || v == "\"abc\"" || v == "\"\"" || v == "\"yes\"";
+    case Kind::text:
+    case Kind::path: return object || array || number || boolean;
+    case Kind::choice:  // none of the texts is a choice
+      return v != "null" && v != "\"auto\"" && !(boolean && key.type.or_boolean);
+    case Kind::texts: return object || number || boolean || v == "[1]" || v == "[[]]";
+    case Kind::betas: return v != "null" && v != "\"auto\"" && v != "[0.5, 0.5]";
+    case Kind::object: return array || text ? v != "\"auto\"" : number || boolean;
+    case Kind::any: return false;
+  }
+  return false;
+}
+
+ConfigValue value(const zl::LoadedConfig& loaded, const std::string& key) {
+  for (const ConfigValue& v : effective_values(loaded))
+    if (v.key == key) return v;
+  return {};
+}
+
+// Keys of the schema that have a value.
+std::set<std::string> honoured() {
+  std::set<std::string> keys;
+  for (const ConfigKey& key : zl::config_keys())
+    if (key.use == ConfigUse::honoured && key.type.kind != zl::ConfigType::Kind::object &&
+        key.path() != "zero_optimization.cpu_offload" &&
+        key.path() != "zero_optimization.cpu_offload_param" &&
+        key.path() != "optimizer.params.torch_adam" &&  // it chooses weight_decay's default
+        zl::find_config_key(key.block, "stage3_" + std::string(key.key)) == nullptr)
+      keys.insert(key.path());
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "every kind of value of every key is read without a crash, and a wrong type has a finding",
+    "[stages]") {
+  int wrong = 0;
+  for (const ConfigKey& key : zl::config_keys()) {
+    for (const std::string value : kValues) {
+      CAPTURE(key.path(), value);
+      const auto loaded = load_with(key, value);
+      if (!plainly_wrong(key, value)) continue;
+      ++wrong;
+      CHECK(found(loaded, key));
+      if (key.use == ConfigUse::honoured && !key.path().starts_with("zero_optimization"))
+        CHECK_FALSE(loaded.ok());
+    }
+  }
+  CHECK(wrong > 1000);
+}
+
+TEST_CASE("a number is never NaN, infinite, a boolean, or negative where that has no meaning",
+          "[stages]") {
+  int numbers = 0;
+  for (const ConfigKey& key : zl::config_keys()) {
+    if (key.type.kind != Kind::whole && key.type.kind != Kind::number) continue;
+    ++numbers;
+    for (const char* value :
+         {"NaN", "nan", "inf", "-inf", "Infinity", "-Infinity", "1e400", "true", "false"}) {
+      CAPTURE(key.path(), value);
+      CHECK(found(load_with(key, value), key));
+    }
+    if (key.type.least >= 0) CHECK(found(load_with(key, "-3"), key));
+    if (key.type.least >= 1) CHECK(found(load_with(key, "0"), key));
+    if (std::isfinite(key.type.most)) CHECK(found(load_with(key, "1e15"), key));
+    if (key.type.kind == Kind::whole) CHECK(found(load_with(key, "2.5"), key));
+  }
+  CHECK(numbers > 50);
+}
+
+TEST_CASE("a good value of an honoured number has no finding", "[stages]") {
+  for (const ConfigKey& key : zl::config_keys()) {
+    if (key.use != ConfigUse::honoured ||
+        (key.type.kind != Kind::whole && key.type.kind != Kind::number))
+      continue;
+    CAPTURE(key.path());
+    const bool total = key.path().ends_with("total_num_steps");
+    CHECK_FALSE(found(load_with(key, total ? "1e4" : key.type.most < 4 ? "3" : "4"), key));
+  }
+}
+
+TEST_CASE("a number in quotes counts where DeepSpeed declares types, and nowhere else",
+          "[stages]") {
+  for (const char* taken :
+       {".stage=\"2\"", ".stage=2.0", ".reduce_bucket_size=5e8",
+        ".stage3_module_granularity_threshold=-1", "fp16.hysteresis=\"3\"",
+        "fp16.loss_scale=\"128\"", ".offload_optimizer.ratio=\"1\"", "train_batch_size=32.0",
+        "communication_data_type=\"FP16\"", "zerolab.recompute=\"full\""}) {
+    CAPTURE(taken);
+    CHECK(with(taken).ok());
+  }
+  for (const char* refused : {".stage=2.5",
+                              ".stage=true",
+                              ".stage=\"1.\"",
+                              ".stage=\"+-1\"",
+                              ".reduce_bucket_size=\"5e8\"",
+                              ".reduce_bucket_size=\"1__0\"",
+                              "fp16.enabled=\"maybe\"",
+                              "fp16.enabled=2",
+                              "fp16.loss_scale=\"nan\"",
+                              "fp16.loss_scale=true",
+                              "fp16.loss_scale_window=true",
+                              "fp16.min_loss_scale=true",
+                              ".offload_optimizer.device=\"CPU\"",
+                              "gradient_clipping=\"1.0\"",
+                              "wall_clock_breakdown=\"yes\"",
+                              "wall_clock_breakdown=1",
+                              "train_batch_size=\"32\"",
+                              "zerolab.recompute=\"yes\"",
+                              "zerolab.recompute=\"Full\"",
+                              "zerolab.steps=\"7\""}) {
+    CAPTURE(refused);
+    CHECK_FALSE(with(refused).ok());
+  }
+  CHECK(with("fp16.loss_scale=\"128\"").config.loss_scale.static_scale == 128);
+}
+
+TEST_CASE("every key is honoured, or its value describes what zerolab does, or it has a finding",
+          "[stages]") {
+  for (const ConfigKey& key : zl::config_keys()) {
+    if (key.use == ConfigUse::honoured || key.ours.empty()) continue;
+    CAPTURE(key.path());
+    CHECK(found(load_with(key, std::string(key.ours)), key) ==
+          (key.use == ConfigUse::dead));  // as zerolab works anyway
+    const std::string other =
+        key.type.kind == Kind::boolean  ? (std::string(key.ours) == "true" ? "false" : "true")
+        : key.type.kind == Kind::choice ? (std::string(key.block).empty() ? "\"sum\"" : "\"cpu\"")
+        : key.type.kind == Kind::text   ? "\"x\""
+        : key.type.kind == Kind::object ? "{\"device\": \"cpu\"}"
+        : key.type.most <= 1            ? "0.25"
+                                        : "3";
+    const bool inside = std::string(key.block) == "activation_checkpointing" ||
+                        std::string(key.key) == "enabled" ||
+                        std::string(key.block) == "zero_optimization.offload_param";
+    const auto loaded = load_with(key, other);
+    if (key.use == ConfigUse::refused || key.use == ConfigUse::dead) CHECK_FALSE(loaded.ok());
+    if (!inside)
+      CHECK(found(loaded, key));  // else the block is what is named
+    else
+      CHECK(loaded.findings.size() == 1);
+  }
+}
+
+TEST_CASE("no key is in the schema twice, and every row is complete", "[stages]") {
+  std::set<std::string> seen;
+  for (const ConfigKey& key : zl::config_keys()) {
+    CAPTURE(key.path());
+    CHECK(seen.insert(key.path()).second);
+    CHECK_FALSE(key.text.empty());
+    CHECK(zl::find_config_key(key.block, key.key) == &key);
+    for (const std::string_view value : {key.deepspeed, key.ours}) {
+      if (!value.empty() && value != "null")
+        CHECK(zl::misfit(key, zl::parse_json(value, "schema")).empty());
+    }
+  }
+  CHECK(seen.size() > 200);
+}
+
+TEST_CASE("every honoured key has an effective value in a configuration that uses it", "[stages]") {
+  const std::string common =
+      R"("comms_logger": {"enabled": true}, "csv_monitor": {"enabled": true}, )"
+      R"("tensorboard": {"enabled": true}, )"
+      R"("train_batch_size": 8)";
+  std::set<std::string> keys;
+  for (const std::string& text :
+       {"{" + common + "}",
+        "{" + common + R"(, "optimizer": {"type": "SGD"}, "fp16": {"enabled": true},
+        "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 2000}}})",
+        "{" + common + R"(, "bf16": {"enabled": true}, "scheduler": {"type": "WarmupLR"}})"}) {
+    for (const ConfigValue& v : effective_values(load(text))) {
+      keys.insert(v.key);
+      CHECK_FALSE(v.origin.empty());
+    }
+  }
+  for (const std::string& key : honoured()) {
+    CAPTURE(key);
+    CHECK(keys.count(key) == 1);
+  }
+  CHECK(keys.count("zero_optimization.offload_optimizer.ratio") == 0);  // it has no effect
+}
+
+TEST_CASE("the values are those that the configuration has", "[stages]") {
+  const auto loaded = load(
+      "{\"train_batch_size\": 32, \"gradient_accumulation_steps\": "
+      "\"auto\",\n\"zero_optimization\": {\"stage\": "
+      "3,\n\"reduce_bucket_size\": 5e8},\n\"bf16\": {\"enabled\": true}}",
+      {"zerolab.steps=7"});
+  CHECK(value(loaded, "train_batch_size").value == "32");
+  CHECK(value(loaded, "train_micro_batch_size_per_gpu").value == "8");
+  CHECK(value(loaded, "train_micro_batch_size_per_gpu").origin == "derived: 32 / 4 ranks / 1");
+  CHECK(value(loaded, "gradient_accumulation_steps").origin.find("auto in ") == 0);
+  CHECK(value(loaded, "gradient_accumulation_steps").origin.ends_with(".json:1: default"));
+  CHECK(value(loaded, "zero_optimization.reduce_bucket_size").value == "500000000");
+  CHECK(value(loaded, "zero_optimization.reduce_bucket_size").origin.ends_with(".json:3"));
+  CHECK(value(loaded, "zero_optimization.allgather_bucket_size").value == "1");
+  CHECK(value(loaded, "zero_optimization.allgather_bucket_size").origin == "default");
+  CHECK(value(loaded, "zerolab.steps").origin == "--set zerolab.steps");
+  CHECK(value(loaded, "data_types.grad_accum_dtype").value == "\"bf16\"");
+  CHECK(value(loaded, "gradient_clipping").value == "1");
+  CHECK(value(loaded, "gradient_clipping").origin == "default: DeepSpeed's, as a file is given");
+  CHECK(value(loaded, "optimizer.params.momentum").key.empty());
+  CHECK(value(load(""), "gradient_clipping").value == "0");
+  CHECK(value(load("", {"gradient_clipping=0.5"}), "gradient_clipping").value == "0.5");
+}
+
+TEST_CASE("DeepSpeed's default is listed where it differs from zerolab's, and only there",
+          "[stages]") {
+  const auto loaded = load("");
+  for (const char* key :
+       {"gradient_clipping", "zero_optimization.reduce_bucket_size",
+        "zero_optimization.overlap_comm", "zero_optimization.stage3_prefetch_bucket_size",
+        "zero_optimization.stage3_param_persistence_threshold",
+        "zero_optimization.stage3_max_reuse_distance"}) {
+    CAPTURE(key);
+    CHECK(value(loaded, key).differ);
+  }
+  for (const char* key :
+       {"optimizer.params.lr", "optimizer.params.eps", "zero_optimization.stage", "fp16.enabled",
+        "csv_monitor.enabled", "tensorboard.enabled", "zerolab.seed"}) {
+    CAPTURE(key);
+    CHECK(value(loaded, key).key == key);
+    CHECK_FALSE(value(loaded, key).differ);
+  }
+  const auto theirs = load("", {"zerolab.defaults=deepspeed"});
+  CHECK(value(theirs, "zero_optimization.reduce_bucket_size").value == "500000000");
+  CHECK(value(theirs, "zero_optimization.reduce_bucket_size").origin ==
+        "default: zerolab.defaults is \"deepspeed\"");
+  CHECK(value(theirs, "zerolab.defaults").value == "\"deepspeed\"");
+}
+
+TEST_CASE("the schema's defaults are those of an empty configuration", "[stages]") {
+  for (const ConfigValue& v : effective_values(load(""))) {
+    if (v.ours.empty() || v.origin.starts_with("fixed")) continue;
+    CAPTURE(v.key);
+    CHECK(v.value == v.ours);
+  }
+}
+
+TEST_CASE("the tables of tutorials/reference/configuration.md are the schema's output",
+          "[stages]") {
+  std::ifstream in(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/reference/configuration.md");
+  const std::string begin = "<!-- zerolab config explain --keys -->\n\n",
+                    page{std::istreambuf_iterator<char>(in), {}};
+  const size_t at = page.find(begin);
+  REQUIRE(at != std::string::npos);
+  CHECK(page.substr(at + begin.size()) == zl::config_keys_table());
+  std::string wrong = zl::config_keys_table();
+  wrong.replace(wrong.find("500000000"), 9, "200000000");
+  CHECK(page.substr(at + begin.size()) != wrong);
+}
