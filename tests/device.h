@@ -45,9 +45,13 @@ inline std::unique_ptr<Backend> pinned_memory() {
   return real_gpu() ? make_pinned_backend() : cuda_on_cpu::make_pinned_backend();
 }
 
+// The emulated GPU gets small segments: poisoning 32 MiB takes longer than most kernels of a test.
+inline GpuOptions emulated_options() { return {.segment = 1 << 16}; }
+
 // Rank r on GPU gpus[r modulo their number].
-inline std::function<RankBackends(int rank)> on_test_gpus(std::vector<int> gpus = {0},
-                                                          GpuOptions options = {}) {
+inline std::function<RankBackends(int rank)> on_test_gpus(
+    std::vector<int> gpus = {0},
+    GpuOptions options = real_gpu() ? GpuOptions() : emulated_options()) {
   require_gpu();
   return [gpus = std::move(gpus), options](int rank) {
     return RankBackends{gpu_of_rank(gpus[size_t(rank) % gpus.size()], options), pinned_memory()};

@@ -59,9 +59,6 @@ Differences differences(const Case& c, double scale = 1) {
           distance(backward(gpu, c, qkv, expected, dy), backward(cpu, c, qkv, expected, dy))};
 }
 
-// Half of the difference that other kernels may have.
-double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
-
 void check(const Case& c) {
   CAPTURE(name(c.dtype), c.B, c.T, c.H, c.D);
   const Differences d = differences(c);

@@ -37,8 +37,6 @@ std::vector<double> gradient(Side& s, const Case& c, bool in_place = false) {
   return values_of(out);
 }
 
-double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
-
 }  // namespace
 
 TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, also in place",

@@ -55,6 +55,15 @@ inline std::vector<double> values_of(const Tensor& t) {
   return values;
 }
 
+inline std::vector<double> values_of(
+    std::initializer_list<Tensor> tensors) {  // those that are defined
+  std::vector<double> all;
+  for (const Tensor& t : tensors)
+    if (t.defined())
+      for (const double v : values_of(t)) all.push_back(v);
+  return all;
+}
+
 inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
@@ -88,6 +97,9 @@ inline double tolerance(Dtype dtype) {
          : dtype == Dtype::f16 ? 2e-3
                                : 1.6e-2;
 }
+
+// Half of it: for kernels whose order of additions differs, and that round once at the end.
+inline double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
 
 constexpr Dtype kFloatTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
 

@@ -138,10 +138,7 @@ TEST_CASE("on the GPU positions are added and their gradients summed with the bi
     kernel::add_positions(x, table, y);
     kernel::add_positions_backward(x, dtable);
     kernel::add_positions(x, table, x);  // in place
-    std::vector<double> all;
-    for (const Tensor& t : {x, y, dtable})
-      for (const double v : values_of(t)) all.push_back(v);
-    return all;
+    return values_of({x, y, dtable});
   });
   CHECK(same_bits(gpu, cpu));
 }

@@ -53,8 +53,6 @@ Gradients backward(Side& s, const Case& c, const Output& saved, Write write) {
   return {values_of(out.dx), values_of(out.dweight), values_of(out.dbias)};
 }
 
-double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
-
 double unit_roundoff(Dtype dtype) {
   return dtype == Dtype::f64   ? 0x1p-53
          : dtype == Dtype::f32 ? 0x1p-24

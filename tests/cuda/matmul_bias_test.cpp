@@ -6,7 +6,6 @@
 
 #include "tensor/kernels.h"
 #include "tests/cuda/differential.h"
-#include "tests/cuda/on_cpu/controls.h"
 #include "tests/cuda/on_cpu/launches.h"
 #include "tests/stages/stage_run.h"
 
@@ -126,20 +125,6 @@ TEST_CASE("a product with a bias has the same bits wherever its operands begin",
   for (const Shifts& shifts : {Shifts{unit, 0, 0}, Shifts{0, unit, 0}, Shifts{0, 0, unit},
                                Shifts{4 * unit, 2 * unit, 8 * unit}})
     CHECK(same_bits(on_new_gpu(z, shifts), aligned));
-}
-
-TEST_CASE("the emulated heuristic has other bits for other alignments", "[cuda][host]") {
-  const Sizes z{.M = 6, .N = 16, .K = 48};
-  const auto bits = [&](int alignment) {
-    const cuda_on_cpu::EmulatedMachine machine({.alignment = alignment});
-    return on_new_gpu(z);
-  };
-  const std::vector<double> as_told = bits(0);
-  CHECK(same_bits(bits(16), as_told));
-  CHECK_FALSE(same_bits(bits(256), as_told));
-  const cuda_on_cpu::EmulatedMachine machine({.alignment = 256});
-  CHECK_THROWS(on_new_gpu(z, {.x = 4}));
-  CHECK_THROWS(on_new_gpu(z, {.bias = 4}));
 }
 
 TEST_CASE("a bias is added to sums in fp32, and their parts are not rounded to 16 bits", "[cuda]") {

@@ -20,14 +20,6 @@ struct Case {
   Dtype state() const { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 };
 
-std::vector<double> of_all(std::initializer_list<Tensor> tensors) {
-  std::vector<double> all;
-  for (const Tensor& t : tensors)
-    if (t.defined())
-      for (const double v : values_of(t)) all.push_back(v);
-  return all;
-}
-
 AdamWUpdate adamw_of(Side& s, const Case& c) {
   std::vector<double> second = random_values(c.n, 4);
   for (double& v : second) v *= v;
@@ -43,7 +35,7 @@ AdamWUpdate adamw_of(Side& s, const Case& c) {
 
 std::vector<double> three_steps(AdamWUpdate u) {
   for (int step = 0; step < 3; ++step) kernel::adamw(u);
-  return of_all({u.parameter, u.master, u.exp_avg, u.exp_avg_sq});
+  return values_of({u.parameter, u.master, u.exp_avg, u.exp_avg_sq});
 }
 
 SgdUpdate sgd_of(Side& s, const Case& c, double momentum) {
@@ -86,7 +78,7 @@ TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cu
         u.first_step = step == 0;
         kernel::sgd(u);
       }
-      return of_all({u.parameter, u.master, u.momentum_buffer});
+      return values_of({u.parameter, u.master, u.momentum_buffer});
     });
     CAPTURE(n);
     CHECK(same_bits(gpu, cpu));

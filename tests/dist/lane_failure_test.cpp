@@ -82,22 +82,6 @@ TEST_CASE("a rank that throws with calls in flight ends all ranks, and keeps no 
   }
 }
 
-TEST_CASE("a rank that throws between calls that complete is named with its error", "[dist]") {
-  const Outcome result = outcome(
-      3,
-      [](Communicator& comm) {
-        Rank rank(comm);
-        const Tensor t = rank.filled(8, 1);
-        for (int i = 0;; ++i) {
-          comm.all_reduce(t, Reduction::sum, kName).wait();
-          if (comm.rank() == 2 && i == 3) throw std::out_of_range("it broke");
-        }
-      },
-      lanes());
-  CHECK(result.thrown == "it broke");
-  CHECK_THAT(result.errors[0], ContainsSubstring("rank 2 stopped: it broke"));
-}
-
 TEST_CASE("a listener that throws at any event of a call in flight ends all ranks", "[dist]") {
   const EventKind moment =
       GENERATE(EventKind::collective_begin, EventKind::collective_wait, EventKind::collective_met,
@@ -124,7 +108,7 @@ TEST_CASE("a listener that throws at any event of a call in flight ends all rank
 
 TEST_CASE("no lane uses tensors that are freed, whenever a rank fails", "[dist]") {
   std::mt19937 random(3);  // AddressSanitizer and ThreadSanitizer look at this one
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < (kThreadSanitizer ? 20 : 100); ++i) {
     const int ranks = 2 + int(random() % 3), bad = int(random() % uint32_t(ranks)),
               at = int(random() % 12);
     const int64_t delay = int64_t(random() % 20000);

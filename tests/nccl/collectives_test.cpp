@@ -2,6 +2,7 @@
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
@@ -56,7 +57,7 @@ bool near(const Buffers<T>& in, const std::vector<T>& a, const std::vector<T>& b
 
 TEMPLATE_TEST_CASE("NCCL in order: all_reduce has the bits of threads at any number of ranks",
                    "[nccl]", ZL_ALL_TYPES) {
-  const int ranks = GENERATE(1, 2, 3, 4);
+  const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const bool lagging = GENERATE(false, true);
   for (const int64_t count : counts(ranks))
     for (const Reduction reduction : reductions<TestType>()) {
@@ -73,7 +74,7 @@ TEMPLATE_TEST_CASE("NCCL in order: all_reduce has the bits of threads at any num
 
 TEMPLATE_TEST_CASE("NCCL in order: reduce_scatter has the bits of threads at any number of ranks",
                    "[nccl]", ZL_ALL_TYPES) {
-  const int ranks = GENERATE(1, 2, 3, 4);
+  const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const bool lagging = GENERATE(false, true);
   for (const int64_t slice : {0, 1, 3, 16, 101})
     for (const Reduction reduction : reductions<TestType>()) {
@@ -91,18 +92,19 @@ TEMPLATE_TEST_CASE("NCCL in order: reduce_scatter has the bits of threads at any
 }
 
 TEMPLATE_TEST_CASE("NCCL in order: sums that start with the sum before are one long sum in order",
-                   "[nccl]", float, bf16) {
-  const int ranks = GENERATE(1, 2, 3, 4);
-  const bool lagging = GENERATE(false, true);
+                   "[nccl]", float, bf16, double) {
+  const int ranks = GENERATE(from_range(ranks_up_to(4)));
+  const Place place = GENERATE(Place::cpu, Place::lagging, Place::emulated);
+  if (place == Place::emulated) require_emulator();
   for (const Collective kind : {Collective::all_reduce, Collective::reduce_scatter})
     for (const int64_t odd : {1, 67, 1009}) {
-      CAPTURE(ranks, lagging, name(kind), odd);
+      CAPTURE(ranks, int(place), name(kind), odd);
       const auto in =
           inputs<TestType>(ranks, 3 * odd * (kind == Collective::all_reduce ? 1 : ranks));
       const auto run = [&](bool starts) {
         return after_nccl<TestType>(
             in, [&](Communicator& comm, const Tensor& t) { sum_thirds(comm, t, kind, starts); },
-            {.lagging = lagging});
+            {.lagging = place == Place::lagging, .emulated = place == Place::emulated});
       };
       CHECK(last_third_is(summed_thirds(in), run(true), kind));
       CHECK_FALSE(last_third_is(summed_thirds(in), run(false), kind));
@@ -111,7 +113,7 @@ TEMPLATE_TEST_CASE("NCCL in order: sums that start with the sum before are one l
 
 TEMPLATE_TEST_CASE("NCCL: all_gather, broadcast and all_to_all move what threads move", "[nccl]",
                    ZL_ALL_TYPES) {
-  const int ranks = GENERATE(1, 2, 3, 4);
+  const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const bool lagging = GENERATE(false, true);
   const std::function<void(Communicator&, const Tensor&)> calls[] = {
       [](Communicator& comm, const Tensor& t) { comm.all_gather(t, kName).wait(); },
@@ -134,7 +136,7 @@ TEMPLATE_TEST_CASE("NCCL: all_gather, broadcast and all_to_all move what threads
 
 TEMPLATE_TEST_CASE("NCCL's own sums are right but for rounding, and without scratch", "[nccl]",
                    ZL_ALL_TYPES) {
-  const int ranks = GENERATE(1, 2, 3, 4);
+  const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const bool lagging = GENERATE(false, true), scattered = GENERATE(false, true);
   const Reduction reduction = std::is_same_v<TestType, int32_t> ? Reduction::sum : Reduction::mean;
   CAPTURE(ranks, lagging, scattered);
@@ -177,85 +179,6 @@ TEST_CASE(
                  within(std::chrono::seconds(20)), {.api = &api});
   CHECK(peaks == std::vector<int64_t>(3, 2 * 100 * 4));
   CHECK(left == std::vector<int64_t>(3, 0));
-}
-
-namespace {
-
-constexpr int kCalls = 3;  // as many micro-batches
-
-template <class T>
-Buffers<T> inputs_of_call(int ranks, int64_t count, int call) {
-  return inputs<T>(ranks, count, 100 + call);
-}
-
-// What each rank has after kCalls sums, each of which begins with the one before; without starts:
-// they are added to it afterwards.
-template <class T>
-Buffers<T> sums_one_after_another(int ranks, int64_t count, Collective kind, bool with_start,
-                                  const FakeOptions& options) {
-  const int64_t own = kind == Collective::all_reduce ? count : count / ranks;
-  const auto program = [=](Communicator& comm, const Tensor& out) {
-    const auto empty = [&](int64_t n) {
-      return Tensor::empty(out.memory(), MemoryUse::gradient, {n}, out.dtype());
-    };
-    const Tensor mine = out.slice(0, {own});
-    for (int c = 0; c < kCalls; ++c) {
-      const Tensor t = empty(count);
-      t.backend().upload(inputs_of_call<T>(ranks, count, c)[size_t(comm.rank())].data(), t);
-      const Tensor start = with_start && c > 0 ? mine : Tensor();
-      if (kind == Collective::all_reduce)
-        comm.all_reduce(t, Reduction::sum, kName, start).wait();
-      else
-        comm.reduce_scatter(t, Reduction::sum, kName, start).wait();
-      const Tensor result = kind == Collective::all_reduce ? t : t.slice(comm.rank() * own, {own});
-      if (with_start || c == 0)
-        kernel::copy(result, mine);
-      else
-        kernel::accumulate(result, mine);
-    }
-  };
-  auto all =
-      after_nccl<T>(Buffers<T>(size_t(ranks), std::vector<T>(size_t(count))), program, options);
-  for (auto& buffer : all) buffer.resize(size_t(own));
-  return all;
-}
-
-// One plain loop over calls and ranks, of the elements that `rank` keeps.
-template <class T>
-std::vector<T> sequential_sum(int ranks, int64_t count, Collective kind, int rank) {
-  std::vector<T> sums;
-  for (int c = 0; c < kCalls; ++c)
-    for (const auto& addend : inputs_of_call<T>(ranks, count, c)) {
-      if (sums.empty())
-        sums = addend;
-      else
-        for (size_t i = 0; i < sums.size(); ++i) sums[i] += addend[i];
-    }
-  return kind == Collective::all_reduce ? sums : slice_of(sums, rank, count / ranks);
-}
-
-}  // namespace
-
-TEMPLATE_TEST_CASE(
-    "NCCL in order: sums that begin with the one before are one sequential sum over calls and "
-    "ranks",
-    "[nccl]", float, double) {
-  const int ranks = GENERATE(1, 2, 3, 4);
-  const Place place = GENERATE(Place::cpu, Place::lagging, Place::emulated);
-  if (place == Place::emulated) require_emulator();
-  const FakeOptions options{.lagging = place == Place::lagging,
-                            .emulated = place == Place::emulated};
-  for (const Collective kind : {Collective::all_reduce, Collective::reduce_scatter})
-    for (const int64_t count : counts(ranks)) {
-      if (count == 0 || (kind == Collective::reduce_scatter && count % ranks != 0)) continue;
-      CAPTURE(ranks, int(place), count, name(kind));
-      const auto sums = sums_one_after_another<TestType>(ranks, count, kind, true, options);
-      for (int r = 0; r < ranks; ++r)
-        CHECK(same_bits(sums[size_t(r)], sequential_sum<TestType>(ranks, count, kind, r)));
-      if (ranks == 1 || count < 64) continue;  // one addend for each call, or equal by chance
-      const auto apart = sums_one_after_another<TestType>(ranks, count, kind, false, options);
-      CHECK_FALSE(same_bits(apart[0], sums[0]));
-    }
 }
 
 TEST_CASE("where NCCL adds, a sum that begins with another is refused on all ranks", "[nccl]") {

@@ -23,7 +23,7 @@ using Program = std::function<void(Rank&, const Tensor&)>;
 std::string run_of(int ranks, const std::function<void(Rank&)>& program,
                    std::vector<Fault> faults = {}, decltype(NcclApi::get_unique_id) id = {}) {
   const cuda_on_cpu::EmulatedMachine machine({.gpus = ranks});
-  FakeNccl fake(std::move(faults), 22809, Streams::emulated);
+  FakeNccl fake(std::move(faults), 22809, kEmulatedStreams);
   NcclApi api = fake.api();
   if (id) api.get_unique_id = id;
   try {

@@ -73,61 +73,6 @@ TEST_CASE("a build without NCCL says what to install", "[nccl]") {
                     ContainsSubstring("built without NCCL") && ContainsSubstring("libnccl-dev"));
 }
 
-TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
-  FakeNccl fake;
-  const NcclApi api = fake.api();
-  NcclUniqueId id;
-  NcclComm *first = nullptr, *second = nullptr;
-  CHECK(api.get_unique_id(&id) == NcclResult::success);
-  CHECK(api.comm_init_rank(&first, 2, id, 0) == NcclResult::in_progress);
-  CHECK(api.comm_finalize(first) == NcclResult::in_progress);
-  CHECK_THAT(fake.misuse(),
-             ContainsSubstring("ncclCommFinalize while another call is in progress") &&
-                 ContainsSubstring("rank 0 was ended 0 times"));
-  CHECK(api.comm_init_rank(&second, 2, id, 1) == NcclResult::in_progress);
-  std::thread([&] { (void)api.comm_finalize(second); }).join();
-  CHECK_THAT(fake.misuse(), ContainsSubstring("another thread"));
-  CHECK(api.comm_abort(first) == NcclResult::success);
-  CHECK(api.comm_abort(first) == NcclResult::success);
-  CHECK(api.comm_destroy(second) == NcclResult::success);
-  CHECK_THAT(fake.misuse(), ContainsSubstring("aborted after its end"));
-}
-
-TEST_CASE("the fake takes a group after some polls, and keeps its stream until then", "[nccl]") {
-  FakeNccl fake;
-  const NcclApi api = fake.api();
-  const auto polls = [&](NcclComm* comm) {  // that say in progress
-    for (int n = 0;; ++n) {
-      NcclResult state = NcclResult::success;
-      CHECK(api.comm_get_async_error(comm, &state) == NcclResult::success);
-      if (state != NcclResult::in_progress || n == 100) return n;
-    }
-  };
-  NcclUniqueId id;
-  NcclComm* comm = nullptr;
-  CHECK(api.get_unique_id(&id) == NcclResult::success);
-  CHECK(api.comm_init_rank(&comm, 1, id, 0) == NcclResult::in_progress);
-  CHECK(polls(comm) == 0);
-  LaggingCpu gpu;
-  std::vector<float> values(4);
-  const NcclStream stream{comm, gpu.native_stream(Stream::communication)};
-  CHECK(api.group_start() == NcclResult::success);
-  CHECK(api.all_gather({values.data(), values.data(), 4, NcclType::float32}, stream) ==
-        NcclResult::success);
-  CHECK(api.group_end() == NcclResult::in_progress);
-  CHECK_THROWS_WITH(gpu.record_event(Stream::communication),
-                    ContainsSubstring("while NCCL has not taken its group"));
-  CHECK_THROWS_WITH(gpu.move_bytes(&values[0], &values[1], 4),
-                    ContainsSubstring("while NCCL has not taken its group"));
-  CHECK(polls(comm) == 3);
-  CHECK_NOTHROW(gpu.record_event(Stream::communication));
-  gpu.synchronize();
-  CHECK(api.comm_finalize(comm) == NcclResult::in_progress);
-  CHECK(polls(comm) == 0);
-  CHECK(api.comm_destroy(comm) == NcclResult::success);
-  CHECK(fake.misuse() == "");
-}
-
 namespace {
 
 // For the process that the next case starts: the fake hangs, and nothing but the end of the process
@@ -187,4 +132,40 @@ TEST_CASE(
              ContainsSubstring("exit code 4") && ContainsSubstring("rank 1 is in ncclCommAbort"));
   CHECK_THAT(report("[.nccl-hangs-beside-watchdog]"),
              ContainsSubstring("exit code 4") && ContainsSubstring("rank 2 is in ncclGroupEnd"));
+}
+
+// NCCL misbehaves in every way that is known of it; all ranks end in time, say who, where and what
+// helps, and leak nothing.
+namespace {
+
+void check(const Script& script) {
+  DYNAMIC_SECTION(script.title) {
+    const Ended ended = run(script);
+    CAPTURE(ended.thrown);
+    CHECK(ended.misuse == "");  // also says that every communicator was ended exactly once
+    CHECK(ended.took <= kTimeout + 1s);
+    if (script.says.empty()) {
+      CHECK(ended.thrown == "");
+      CHECK(ended.destroyed == kRanks);
+      CHECK(ended.aborted == 0);
+      return;
+    }
+    CHECK(ended.kind == script.kind);
+    for (const std::string& part : script.says) CHECK_THAT(ended.thrown, ContainsSubstring(part));
+    for (const int64_t bytes : ended.live) CHECK(bytes == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("NCCL scripts: joining", "[nccl]") {
+  for (const Script& script : scripts_of_joining()) check(script);
+}
+
+TEST_CASE("NCCL scripts: calls and leaving", "[nccl]") {
+  for (const Script& script : scripts_of_calls()) check(script);
+}
+
+TEST_CASE("NCCL scripts: ranks that go wrong themselves", "[nccl]") {
+  for (const Script& script : scripts_of_ranks()) check(script);
 }

@@ -61,7 +61,7 @@ class Watcher {
 
 // `synchronizes`: after each call, as if Work::wait() blocked the host.
 Seen second_step(StageKind stage, Dtype precision, bool synchronizes) {
-  FakeNccl fake({}, 22809, Streams::emulated);
+  FakeNccl fake({}, 22809, kEmulatedStreams);
   const NcclApi api = fake.api();
   std::deque<Watcher> watchers;  // of rank 0, as long as its events
   Seen seen;
@@ -122,7 +122,7 @@ TEST_CASE(
 
 TEST_CASE("through NCCL data has moved when the compute stream comes to it, not before", "[nccl]") {
   require_emulator();
-  FakeNccl fake({}, 22809, Streams::emulated);
+  FakeNccl fake({}, 22809, kEmulatedStreams);
   const NcclApi api = fake.api();
   std::vector<size_t> issued(kRanksHere), waited_for(kRanksHere), read(kRanksHere);
   std::vector<std::vector<float>> gathered(kRanksHere);

@@ -2,6 +2,7 @@
 // byte of it is predicted.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <set>
 
 #include "nn/data/windows.h"
@@ -65,9 +66,10 @@ constexpr int64_t kOneUnit = 1, kTwoBlocks = 3000,
 
 TEST_CASE("through NCCL every byte of all four stages is as predicted, and every bit as promised",
           "[nccl]") {
-  const int ranks = GENERATE(1, 2, 3);
+  const int ranks = GENERATE(from_range(ranks_up_to(3)));
   const int64_t bucket = GENERATE(kOneUnit, kTwoBlocks, kAll);
   const int64_t accumulation = GENERATE(1, 3);
+  if (kThreadSanitizer && (bucket != kTwoBlocks || accumulation == 1)) return;
   const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16);
   GptTrainingSpec spec = small_run(ranks);
   spec.transport = Transport::nccl;

@@ -145,7 +145,7 @@ TEST_CASE("NCCL that fails in one group ends all ranks with that cause", "[nccl]
 
 TEST_CASE("NCCL: a transfer of a group that stalls passes the deadline", "[nccl]") {
   require_emulator();
-  FakeNccl fake({{"ncclAllGather", K::stalls, 1, 1}}, 22809, Streams::emulated);
+  FakeNccl fake({{"ncclAllGather", K::stalls, 1, 1}}, 22809, kEmulatedStreams);
   const NcclApi api = fake.api();
   std::vector<std::string> errors(3);
   const auto body = [&](Communicator& comm) {

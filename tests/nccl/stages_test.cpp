@@ -1,6 +1,7 @@
 // The four stages through the fake have the bits of the four stages among threads.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 
 #include "tests/nccl/fake/fake_ranks.h"
@@ -34,7 +35,7 @@ bool same_log(const StageRun& a, const StageRun& b) {
 }  // namespace
 
 TEST_CASE("the four stages through NCCL have the bits and the traffic of threads", "[nccl]") {
-  const int ranks = GENERATE(1, 2, 3, 4);
+  const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const bool lagging = GENERATE(false, true);
   for (const StageKind stage : kStages) {
     CAPTURE(ranks, lagging, name(stage));
@@ -103,7 +104,7 @@ TEST_CASE(
 }
 
 TEST_CASE("through NCCL the odd model takes what the formulas say of it, to the byte", "[nccl]") {
-  const int ranks = GENERATE(1, 2, 3, 4);
+  const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const int64_t bucket = GENERATE(1, 200, int64_t(1) << 40);
   const auto communication = GENERATE(std::optional<Dtype>{}, std::optional(Dtype::bf16));
   for (const StageKind stage : kStages) {

@@ -69,7 +69,7 @@ TEST_CASE("NCCL's stream waits for the compute stream, and the compute stream wa
 TEST_CASE("on emulated GPUs a transfer that never ends is given up, and the GPUs are left",
           "[nccl]") {
   require_emulator();
-  FakeNccl fake({{"ncclGroupEnd", Fault::Kind::stalls, 1, 2}}, 22809, Streams::emulated);
+  FakeNccl fake({{"ncclGroupEnd", Fault::Kind::stalls, 1, 2}}, 22809, kEmulatedStreams);
   const NcclApi api = fake.api();
   CHECK_THROWS_AS(run_nccl_ranks(2,
                                  [&](Communicator& comm) {

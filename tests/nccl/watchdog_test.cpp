@@ -26,7 +26,7 @@ struct Broken {
 };
 
 Broken after_broken_call(const Fault& fault, Then then, std::chrono::milliseconds timeout) {
-  FakeNccl fake({fault}, 22809, Streams::emulated);
+  FakeNccl fake({fault}, 22809, kEmulatedStreams);
   const NcclApi api = fake.api();
   Broken broken;
   const auto body = [&](Communicator& comm) {
@@ -120,7 +120,7 @@ TEST_CASE("an error that NCCL reports later frees ranks that are blocked, long b
 
 TEST_CASE("a rank that is blocked by its GPU is freed when another rank fails", "[nccl]") {
   require_emulator();
-  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 2}}, 22809, Streams::emulated);
+  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 2}}, 22809, kEmulatedStreams);
   const NcclApi api = fake.api();
   std::atomic<bool> freed{false};
   const auto body = [&](Communicator& comm) {
@@ -140,7 +140,7 @@ TEST_CASE("a rank that is blocked by its GPU is freed when another rank fails", 
 
 TEST_CASE("an operation that has been waited for is moving, then done, in the report", "[nccl]") {
   require_emulator();
-  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 3}}, 22809, Streams::emulated);
+  FakeNccl fake({{"ncclGroupEnd", K::stalls, 1, 3}}, 22809, kEmulatedStreams);
   const NcclApi api = fake.api();
   const auto body = [&](Communicator& comm) {
     Rank rank(comm, {}, fake_backends(Place::emulated));

@@ -25,8 +25,6 @@ struct Machine {
   std::set<int> full = {};      // other programs leave 1/8 of the memory free
   int load_ms = 0;              // that it takes to load a kernel
   int ptx_version = 80;         // that cudaFuncGetAttributes reports for all kernels
-  // [B] What cuBLASLt's heuristic takes for the alignment of all addresses. 0: what it was told.
-  int alignment = 0;
 };
 
 // Replaces the emulated machine by `machine` until the object is destroyed. Its kernels are not

@@ -98,7 +98,7 @@ cublasStatus_t enqueue_gemm(cublasHandle_t handle, const GemmCall& g) {
   ++launches.products;
   const int along_a = g.op_a == CUBLAS_OP_T ? g.k : g.m,
             along_b = g.op_b == CUBLAS_OP_T ? g.n : g.k;
-  for (const auto [size, leading] : {std::pair(along_a, g.lda), {along_b, g.ldb}, {g.m, g.ldc}}) {
+  for (const auto& [size, leading] : {std::pair(along_a, g.lda), {along_b, g.ldb}, {g.m, g.ldc}}) {
     launches.unaligned_rows += leading * element % 16 != 0;
     launches.unaligned_sizes += leading % 8 == 0 && size > 8 && size % 8 != 0;
   }

@@ -134,7 +134,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   Alignments told;
   std::ranges::copy(preference->alignments, told.begin());
   told.back() = uint16_t(alignment_of(o->bias));
-  if (const int forced = zl::cuda_on_cpu::machine().alignment) told.fill(uint16_t(forced));
   if (!o->bias || std::ranges::min(told) < 16 || !supported(*o, {a, b, c, d}))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const uint64_t depth = o->op_a == CUBLAS_OP_T ? a->rows : a->columns;

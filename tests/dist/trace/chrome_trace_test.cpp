@@ -10,50 +10,14 @@
 #include <set>
 
 #include "dist/communicator.h"
-#include "nn/data/windows.h"
-#include "stages/train/gpt_spec.h"
+#include "tests/dist/trace/traced.h"
 
 using namespace zl;
+using namespace zl::test;
 
 namespace {
 
 using Json = nlohmann::json;
-
-struct Traced {
-  std::vector<RankTrace> ranks;
-  std::vector<MemoryLedger> ledgers;  // by rank, of the device, when tracing ended
-  std::vector<int64_t> sent;          // [B] by rank, as the log has it
-};
-
-Traced traced(int ranks, bool lane = false, int64_t capacity = 100'000) {
-  static const Windows windows(TokenData::of_text("text", std::string(4000, 'a') + "b"), 9);
-  GptTrainingSpec spec =
-      gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
-  spec.steps = 2;
-  spec.engine.stage = StageKind::zero3;
-  spec.ranks = ranks;
-  spec.rank_options.lane = lane;
-  spec.data = &windows;
-  Traced all{std::vector<RankTrace>(size_t(ranks)), std::vector<MemoryLedger>(size_t(ranks)),
-             std::vector<int64_t>(size_t(ranks))};
-  std::vector<TraceRecorder> recorders(all.ranks.size(), TraceRecorder(capacity));
-  run_training(spec, {.at_start =
-                          [&](Trainer& t) {
-                            TraceRecorder& own = recorders[size_t(t.comm().rank())];
-                            own.begin(t.memory().ledger(), t.host().ledger());
-                            t.comm().events().listen([&own](const Event& e) { own.see(e); });
-                          },
-                      .at_end =
-                          [&](Trainer& t) {
-                            const auto rank = size_t(t.comm().rank());
-                            recorders[rank].stop();
-                            all.ranks[rank] = recorders[rank].trace();
-                            all.ledgers[rank] = t.memory().ledger();
-                            for (const auto& [key, traffic] : t.comm().log().rows())
-                              all.sent[rank] += traffic.sent_bytes_times_n / t.comm().size();
-                          }});
-  return all;
-}
 
 Json drawn(const std::vector<RankTrace>& ranks) {
   std::string text;
@@ -146,7 +110,7 @@ TEST_CASE("a trace has phases, units and kernels within each other, and collecti
           "[dist]") {
   const int ranks = GENERATE(1, 3);
   const bool lane = GENERATE(false, true);
-  const Traced run = traced(ranks, lane);
+  const Traced run = traced(ranks, {.lane = lane});
   Json trace = drawn(run.ranks);
   CHECK(trace["otherData"]["events_left_out"] == 0);
   CHECK(nested(trace));
@@ -178,7 +142,7 @@ TEST_CASE("a trace has phases, units and kernels within each other, and collecti
 
 TEST_CASE("arrows join every collective on all ranks, forward in time", "[dist]") {
   const bool lane = GENERATE(false, true);
-  Json trace = drawn(traced(3, lane).ranks);
+  Json trace = drawn(traced(3, {.lane = lane}).ranks);
   std::set<int64_t> indices;
   for (const Json& e : trace["traceEvents"])
     if (e["ph"] == "X" && e["cat"] == "collective")
@@ -300,14 +264,19 @@ TEST_CASE("a call in flight is drawn until its data has moved, and its wait besi
   CHECK(drawn_at == expected);
 }
 
-TEST_CASE("counters end where the ledger ends, and their highest is its peak", "[dist]") {
+TEST_CASE("counters end where ledger and log end, and their highest is the ledger's peak",
+          "[dist]") {
   const Traced run = traced(3);
   const Json trace = drawn(run.ranks);
   for (int rank = 0; rank < 3; ++rank) {
-    const MemoryLedger& ledger = run.ledgers[size_t(rank)];
+    const MemoryLedger& ledger = run.device[size_t(rank)];
     std::map<std::string, int64_t> last, highest;
-    int64_t highest_total = 0;
+    int64_t highest_total = 0, sent = -1;
     for (const Json& e : trace["traceEvents"]) {
+      if (e["ph"] == "C" && e["pid"] == rank && e["name"] == "sent") {
+        CHECK(e["args"]["bytes"].get<int64_t>() >= sent);
+        sent = e["args"]["bytes"];
+      }
       if (e["ph"] != "C" || e["pid"] != rank || e["name"] != "device memory") continue;
       int64_t total = 0;
       for (const auto& [use, bytes] : e["args"].items()) {
@@ -325,19 +294,6 @@ TEST_CASE("counters end where the ledger ends, and their highest is its peak", "
     }
     CHECK(highest_total == ledger.peak_total());
     CHECK(highest_total > ledger.live_total());  // they do move
-  }
-}
-
-TEST_CASE("the counter of sent bytes ends at what the log has", "[dist]") {
-  const Traced run = traced(3);
-  const Json trace = drawn(run.ranks);
-  for (int rank = 0; rank < 3; ++rank) {
-    int64_t sent = -1;
-    for (const Json& e : trace["traceEvents"]) {
-      if (e["ph"] != "C" || e["pid"] != rank || e["name"] != "sent") continue;
-      CHECK(e["args"]["bytes"].get<int64_t>() >= sent);
-      sent = e["args"]["bytes"];
-    }
     CHECK(sent == run.sent[size_t(rank)]);
     CHECK(sent > 0);
   }
@@ -346,7 +302,7 @@ TEST_CASE("the counter of sent bytes ends at what the log has", "[dist]") {
 TEST_CASE("a trace that is cut is still whole: all that began ends, and it says what is missing",
           "[dist]") {
   const int64_t capacity = GENERATE(0, 1, 37, 400);
-  const Traced run = traced(3, false, capacity);
+  const Traced run = traced(3, {.capacity = capacity});
   CAPTURE(capacity);
   for (const RankTrace& rank : run.ranks) {
     CHECK(int64_t(rank.events.size()) == capacity);

@@ -7,49 +7,15 @@
 #include <set>
 
 #include "dist/trace/pickle_writer.h"
-#include "nn/data/windows.h"
-#include "stages/train/gpt_spec.h"
+#include "tests/dist/trace/traced.h"
 #include "tests/dist/trace/unpickle.h"
 
 using namespace zl;
+using namespace zl::test;
 
 namespace {
 
 using Json = nlohmann::json;
-
-struct Traced {
-  std::vector<RankTrace> ranks;
-  std::vector<MemoryLedger> device, host;  // by rank, when recording ended
-};
-
-Traced traced(int ranks, bool offload = false) {
-  static const Windows windows(TokenData::of_text("text", std::string(4000, 'a') + "b"), 9);
-  GptTrainingSpec spec =
-      gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
-  spec.steps = 2;
-  spec.engine.stage = StageKind::zero3;
-  spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
-  spec.ranks = ranks;
-  spec.data = &windows;
-  const auto n = size_t(ranks);
-  Traced all{std::vector<RankTrace>(n), std::vector<MemoryLedger>(n), std::vector<MemoryLedger>(n)};
-  std::vector<TraceRecorder> recorders(n, TraceRecorder(100'000));
-  run_training(spec, {.at_start =
-                          [&](Trainer& t) {
-                            TraceRecorder& own = recorders[size_t(t.comm().rank())];
-                            own.begin(t.memory().ledger(), t.host().ledger());
-                            t.comm().events().listen([&own](const Event& e) { own.see(e); });
-                          },
-                      .at_end =
-                          [&](Trainer& t) {
-                            const auto rank = size_t(t.comm().rank());
-                            recorders[rank].stop();
-                            all.ranks[rank] = recorders[rank].trace();
-                            all.device[rank] = t.memory().ledger();
-                            all.host[rank] = t.host().ledger();
-                          }});
-  return all;
-}
 
 Json snapshot(const std::vector<RankTrace>& ranks) {
   std::string pickle;
@@ -167,7 +133,7 @@ TEST_CASE("frames of a snapshot say unit, step and use, then phase and event", "
 }
 
 TEST_CASE("the host pool of rank r is device N + r of a snapshot", "[dist]") {
-  const Traced run = traced(2, true);
+  const Traced run = traced(2, {.offload = true});
   const Json shot = snapshot(run.ranks);
   REQUIRE(shot["device_traces"].size() == 4);
   for (size_t r = 0; r < 2; ++r) {

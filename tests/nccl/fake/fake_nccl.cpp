@@ -1,20 +1,39 @@
 #include "tests/nccl/fake/fake_nccl.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <utility>
+#include <random>
 
 #include "tensor/error.h"
-#include "tests/nccl/fake/fake_matching.h"
 
-struct CUstream_st;
-namespace zl::cuda_on_cpu {
-void enqueue_until(CUstream_st* stream, std::function<bool()> what);
-void reserve(CUstream_st* stream, bool reserved);
-void* on_host(const void* address);
-void allocate_for_nccl();
-}  // namespace zl::cuda_on_cpu
+namespace zl {
+
+bool NcclComm::move() {
+  bool any = false;
+  for (bool moved = bool(wire); moved; any |= moved) {
+    moved = wire->move();
+    if (open) moved |= open->connect(*wire);
+    if (leaving) moved |= leaving->move_on(*wire);
+    if (batches.empty() || !batches.front()->active) continue;
+    moved |= batches.front()->move_on(*wire);
+    if (!batches.front()->done()) continue;
+    batches.pop_front();
+    moved = true;
+  }
+  return any;
+}
+
+void NcclComm::close() {
+  wire.reset();
+  for (const Batch& batch : std::exchange(batches, {})) batch->give_up();
+}
+
+}  // namespace zl
 
 namespace zl::test {
 namespace {
@@ -25,20 +44,20 @@ std::atomic<FakeNccl*> current{nullptr};
 struct Group {
   int depth = 0;
   NcclComm* comm = nullptr;
-  std::vector<FakeNccl::Operation> operations;
+  std::vector<AskedOfNccl> calls;
 };
 thread_local Group group;
 
 }  // namespace
 
 struct FakeNccl::Functions {
-  using Lock = std::unique_lock<std::mutex>;
-
   static NcclResult get_version(int* version) {
     return *version = current.load()->version_, NcclResult::success;
   }
   static const char* get_error_string(NcclResult result) {
-    return result == NcclResult::system_error ? "unhandled system error" : "error";
+    return result == NcclResult::remote_error ? "remote process exited or there was a network error"
+           : result == NcclResult::system_error ? "unhandled system error"
+                                                : "error";
   }
   static const char* get_last_error(NcclComm*) {
     FakeNccl& fake = *current;
@@ -52,30 +71,32 @@ struct FakeNccl::Functions {
     if (const NcclResult result = fake.enter("ncclGetUniqueId", nullptr, lock);
         result != NcclResult::success)
       return result;
+    std::random_device random;
     *id = {};
-    id->bytes[0] = char(fake.worlds_.size() + 1);
-    fake.worlds_.push_back({*id, {}});
+    std::snprintf(id->bytes, sizeof id->bytes, "%08x%08x%08x", unsigned(getpid()), random(),
+                  random());
     return NcclResult::success;
   }
 
   static NcclResult comm_init_rank(NcclComm** comm, int ranks, const NcclUniqueId& id, int rank) {
     FakeNccl& fake = *current;
-    if (fake.streams_ == Streams::emulated) cuda_on_cpu::allocate_for_nccl();  // its buffers
+    if (fake.streams_.allocate) fake.streams_.allocate();  // its buffers
     Lock lock(fake.mutex_);
-    const auto world = std::ranges::find_if(fake.worlds_, [&](const World& w) {
-      return std::memcmp(w.id.bytes, id.bytes, sizeof id.bytes) == 0;
-    });
-    if (world == fake.worlds_.end()) return NcclResult::invalid_argument;
-    world->comms.resize(size_t(ranks));
-    fake.comms_.emplace_back();
-    *comm = &fake.comms_.back();
-    (*comm)->rank = rank;
-    (*comm)->size = ranks;
-    (*comm)->world = int(world - fake.worlds_.begin());
-    (*comm)->thread = std::this_thread::get_id();
-    const NcclResult result = fake.enter("ncclCommInitRankConfig", *comm, lock);
-    if (result == NcclResult::success) world->comms[size_t(rank)] = *comm;
-    return result == NcclResult::success ? NcclResult::in_progress : result;
+    const std::string name(id.bytes, strnlen(id.bytes, sizeof id.bytes));
+    if (name.size() != 24 || ranks < 1 || rank < 0 || rank >= ranks)
+      return NcclResult::invalid_argument;
+    if (fake.one_gpu && ranks > 1 && !std::getenv("NCCL_HOSTID")) return NcclResult::invalid_usage;
+    NcclComm& joining = fake.comms_.emplace_back(rank, ranks);
+    *comm = &joining;
+    if (const NcclResult result = fake.enter("ncclCommInitRankConfig", &joining, lock);
+        result != NcclResult::success)
+      return result;
+    if (fake.processes_)
+      joining.wire = std::make_unique<SocketWire>(name, rank, ranks);
+    else
+      joining.wire = std::make_unique<MemoryWire>(fake.hubs_[{name, ranks}], rank, ranks);
+    if (joining.wire->taken()) return fake.note(str("two ranks ", rank)), NcclResult::invalid_usage;
+    return NcclResult::in_progress;
   }
 
   static NcclResult comm_get_async_error(NcclComm* comm, NcclResult* state) {
@@ -98,6 +119,9 @@ struct FakeNccl::Functions {
         result != NcclResult::success)
       return result;
     comm->finalizing = true;
+    comm->leaving = std::make_shared<FakeBatch>(nullptr, false, std::vector<ConnectedSide>());
+    const AskedOfNccl end{Collective::barrier, {nullptr, nullptr, 0, NcclType::int32}, -1};
+    comm->leaving->add(std::make_unique<FakeCall>(end, comm->rank, comm->size, comm->so_far));
     return NcclResult::in_progress;
   }
 
@@ -107,6 +131,7 @@ struct FakeNccl::Functions {
     const NcclResult result = fake.enter("ncclCommDestroy", comm, lock);
     if (!comm->finalizing) fake.note("destroyed before it was finalised");
     comm->destroyed = true;
+    comm->close();
     return result;
   }
 
@@ -116,66 +141,85 @@ struct FakeNccl::Functions {
     if (comm->ended()) fake.note("aborted after its end");
     const NcclResult result = fake.enter("ncclCommAbort", comm, lock);
     comm->aborted = true;
-    for (const auto& batch : std::exchange(comm->batches, {})) batch->done = true;  // streams go on
-    if (const auto open = std::exchange(comm->open, nullptr)) {
-      lock.unlock();
-      fake.reserve(*open, false);
-    }
+    comm->close();
+    const auto open = std::exchange(comm->open, nullptr);
+    lock.unlock();
+    if (open && open->stream) fake.streams_.reserve(open->stream, false);
     return result;
   }
 
   static NcclResult group_start() { return ++group.depth, NcclResult::success; }
   static NcclResult group_end() {
     FakeNccl& fake = *current;
+    Lock lock(fake.mutex_);
+    if (group.depth == 0)
+      return fake.note("a group ends that has not begun"), NcclResult::invalid_usage;
     if (--group.depth > 0) return NcclResult::success;
     const Group ended = std::exchange(group, {});
-    if (ended.operations.empty()) return NcclResult::success;
-    Lock lock(fake.mutex_);
+    if (ended.calls.empty()) return NcclResult::success;
     ended.comm->in_group = false;
     const NcclResult result = fake.enter("ncclGroupEnd", ended.comm, lock);
-    return result == NcclResult::success ? fake.post(ended.comm, ended.operations, lock) : result;
+    return result == NcclResult::success ? fake.post(*ended.comm, ended.calls, lock) : result;
   }
 
-  static NcclResult ask(const char* function, Operation operation, NcclComm* comm) {
+  static NcclResult ask(const char* function, AskedOfNccl call, NcclStream stream) {
     FakeNccl& fake = *current;
+    const FakeStreams& streams = fake.streams_;
+    if (streams.on_host) call.data.from = streams.on_host(call.data.from);
+    if (streams.on_host) call.data.to = streams.on_host(call.data.to);
+    call.stream = streams.finish ? nullptr : stream.stream;
     Lock lock(fake.mutex_);
-    if (const NcclResult result = fake.enter(function, comm, lock); result != NcclResult::success)
+    NcclComm& comm = *stream.comm;
+    if (const NcclResult result = fake.enter(function, &comm, lock); result != NcclResult::success)
       return result;
-    if (operation.peer >= comm->size) return NcclResult::invalid_argument;
-    if (fake.streams_ == Streams::emulated) {
-      operation.data.from = cuda_on_cpu::on_host(operation.data.from);
-      operation.data.to = cuda_on_cpu::on_host(operation.data.to);
-    }
-    if (group.depth == 0) return fake.post(comm, {operation}, lock);
-    if (group.comm && group.comm != comm) fake.note("one group for two communicators");
-    group.comm = comm;
-    comm->in_group = true;
-    group.operations.push_back(operation);
+    const bool has_peer = call.kind == Collective::broadcast || between_two(call.kind);
+    if (has_peer && (call.peer < 0 || call.peer >= comm.size)) return NcclResult::invalid_argument;
+    if (comm.ended()) return NcclResult::invalid_argument;
+    if (call.stream && !streams.enqueue_until)
+      return fake.note(str(function, " in a stream")), NcclResult::invalid_argument;
+    if (group.depth == 0) return fake.post(comm, {call}, lock);
+    if (group.comm && group.comm != &comm) fake.note("one group for two communicators");
+    group.comm = &comm;
+    comm.in_group = true;
+    group.calls.push_back(call);
     return NcclResult::success;
   }
   static NcclResult all_reduce(const NcclData& data, NcclStream stream) {
-    return ask("ncclAllReduce", {Collective::all_reduce, data, -1, stream.stream}, stream.comm);
+    return ask("ncclAllReduce", {Collective::all_reduce, data, -1}, stream);
   }
   static NcclResult reduce_scatter(const NcclData& data, NcclStream stream) {
-    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1, stream.stream},
-               stream.comm);
+    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1}, stream);
   }
   static NcclResult all_gather(const NcclData& data, NcclStream stream) {
-    return ask("ncclAllGather", {Collective::all_gather, data, -1, stream.stream}, stream.comm);
+    return ask("ncclAllGather", {Collective::all_gather, data, -1}, stream);
   }
   static NcclResult broadcast(const NcclData& data, int root, NcclStream stream) {
-    return ask("ncclBroadcast", {Collective::broadcast, data, root, stream.stream}, stream.comm);
+    return ask("ncclBroadcast", {Collective::broadcast, data, root}, stream);
   }
   static NcclResult send(const NcclData& data, int peer, NcclStream stream) {
-    return ask("ncclSend", {Collective::send, data, peer, stream.stream}, stream.comm);
+    return ask("ncclSend", {Collective::send, data, peer}, stream);
   }
   static NcclResult receive(const NcclData& data, int peer, NcclStream stream) {
-    return ask("ncclRecv", {Collective::receive, data, peer, stream.stream}, stream.comm);
+    return ask("ncclRecv", {Collective::receive, data, peer}, stream);
   }
 };
 
-FakeNccl::FakeNccl(std::vector<Fault> faults, int version, Streams streams)
-    : version_(version), streams_(streams), script_(std::move(faults)) {
+FakeNccl::FakeNccl(std::vector<Fault> faults, int version, const FakeStreams& streams)
+    : processes_(false),
+      deaths_(Deaths::unnoticed),
+      version_(version),
+      streams_(streams),
+      script_(std::move(faults)) {
+  FakeNccl* none = nullptr;
+  require(current.compare_exchange_strong(none, this), "there is another fake NCCL");
+}
+
+FakeNccl::FakeNccl(std::vector<Fault> faults, Deaths deaths, const FakeStreams& streams)
+    : processes_(true),
+      deaths_(deaths),
+      version_(22809),
+      streams_(streams),
+      script_(std::move(faults)) {
   FakeNccl* none = nullptr;
   require(current.compare_exchange_strong(none, this), "there is another fake NCCL");
 }
@@ -206,17 +250,18 @@ NcclApi FakeNccl::api() const {
 }
 
 // What every function does first: notes misuse, and does what the script says of this call.
-NcclResult FakeNccl::enter(const char* function, NcclComm* comm,
-                           std::unique_lock<std::mutex>& lock) {
-  const int rank = comm ? comm->rank : 0;
-  const bool aborts = std::string_view(function) == "ncclCommAbort";
+NcclResult FakeNccl::enter(const char* function, NcclComm* comm, Lock& lock) {
+  const std::string_view name = function;
+  const bool aborts = name == "ncclCommAbort", joins = name == "ncclCommInitRankConfig",
+             destroys = name == "ncclCommDestroy";
   if (comm && comm->thread != std::this_thread::get_id() && (!aborts || comm->in_group))
     note(str(function, " on another thread than the communicator's"));
   if (comm && comm->ended() && !aborts) note(str(function, " after the end"));
-  const bool joins = std::string_view(function) == "ncclCommInitRankConfig";
-  if (comm && !joins && !aborts && group.depth == 0 && in_progress(*comm))
+  if (comm && comm->finalizing && !comm->ended() && !aborts && !destroys)
+    note(str(function, " after ncclCommFinalize"));
+  if (comm && !joins && !aborts && !comm->ended() && group.depth == 0 && in_progress(*comm))
     note(str(function, " while another call is in progress"));
-  for (const Fault& fault : script_.call(function, rank)) {
+  for (const Fault& fault : script_.call(function, comm ? comm->rank : 0)) {
     if (fault.kind == Fault::Kind::hangs) never_.wait(lock, [] { return false; });
     Trouble none;
     if (const NcclResult result = (comm ? comm->trouble : none).take(fault);
@@ -226,75 +271,92 @@ NcclResult FakeNccl::enter(const char* function, NcclComm* comm,
   return NcclResult::success;
 }
 
-NcclResult FakeNccl::post(NcclComm* comm, std::vector<Operation> operations,
-                          std::unique_lock<std::mutex>& lock) {
-  const auto batch = std::make_shared<Batch>();
-  void* const stream = operations.front().stream;
-  for (const Operation& operation : operations) {
-    if (operation.stream != stream) note("one group in two streams");
-    const std::pair side(operation.kind, operation.peer);
-    const bool between_two =
-        operation.kind == Collective::send || operation.kind == Collective::receive;
-    if (between_two && operation.peer != comm->rank && comm->seen.insert(side).second)
-      batch->first.insert(side);
+NcclResult FakeNccl::post(NcclComm& comm, const std::vector<AskedOfNccl>& calls, Lock& lock) {
+  std::vector<ConnectedSide> first;
+  for (const AskedOfNccl& call : calls) {
+    if (call.stream != calls[0].stream) note("one group in two streams");
+    if (between_two(call.kind) && call.peer != comm.rank &&
+        comm.seen.insert({call.kind, call.peer}).second)
+      first.emplace_back(call.kind, call.peer);
   }
-  batch->operations = std::move(operations);
-  batch->stalled = std::exchange(comm->trouble.stalls, false);
-  comm->open = batch;
+  comm.open = std::make_shared<FakeBatch>(
+      calls[0].stream, std::exchange(comm.trouble.stalls, false), std::move(first));
+  for (const AskedOfNccl& call : calls) {
+    comm.open->add(std::make_unique<FakeCall>(call, comm.rank, comm.size, comm.so_far));
+    count_bytes(comm, call);
+  }
+  if (streams_.finish) finish(comm);
+  void* const stream = calls[0].stream;
   lock.unlock();  // streams take their lock first, then this one
-  reserve(*batch, true);
+  if (stream) streams_.reserve(stream, true);
   return NcclResult::in_progress;
 }
 
-void FakeNccl::reserve(const Batch& batch, bool reserved) {
-  void* const stream = batch.operations.front().stream;
-  if (!stream) return;
-  if (streams_ == Streams::emulated)
-    cuda_on_cpu::reserve(static_cast<CUstream_st*>(stream), reserved);
-  else
-    static_cast<FakeStream*>(stream)->reserved = reserved;
+// Moves the data of the open group, after all that the GPUs were given before.
+void FakeNccl::finish(NcclComm& comm) {
+  streams_.finish();
+  for (; !comm.open->connected() && !comm.wire->lost(); std::this_thread::yield()) comm.move();
+  comm.batches.push_back(std::exchange(comm.open, nullptr));
+  comm.batches.back()->active = true;
+  for (; !comm.batches.empty() && !comm.wire->lost(); std::this_thread::yield()) comm.move();
 }
 
 bool FakeNccl::may_take(NcclComm& comm) {
   if (comm.open->polls > 0) return --comm.open->polls, false;
-  return comm.trouble.slow == 0 && !comm.trouble.never &&
-         connected(worlds_[size_t(comm.world)], comm);
+  move();
+  return comm.trouble.slow == 0 && !comm.trouble.never && comm.open->connected();
 }
 
 // An operation on a stream begins when the stream comes to it; without a stream the call is in
 // progress until it is done.
-void FakeNccl::take(NcclComm& comm, std::unique_lock<std::mutex>& lock) {
+void FakeNccl::take(NcclComm& comm, Lock& lock) {
   const auto batch = std::exchange(comm.open, nullptr);
-  void* const stream = batch->operations.front().stream;
   comm.batches.push_back(batch);
-  const auto begin = [this, &comm, batch] {
+  const auto begin = [this, batch] {
     batch->active = true;
-    if (!comm.ended()) match(worlds_[size_t(comm.world)]);
-    return batch->done;
+    move();
+    return batch->done();
   };
-  if (!stream) return void(begin());
-  const auto go_on = [this, begin] {
+  if (!batch->stream) return void(begin());
+  lock.unlock();
+  streams_.reserve(batch->stream, false);
+  streams_.enqueue_until(batch->stream, [this, begin] {
     const std::lock_guard again(mutex_);
     return begin();
-  };
-  lock.unlock();
-  reserve(*batch, false);
-  if (streams_ == Streams::emulated)
-    cuda_on_cpu::enqueue_until(static_cast<CUstream_st*>(stream), go_on);
-  else
-    static_cast<FakeStream*>(stream)->enqueue(go_on);
+  });
   lock.lock();
 }
 
-bool FakeNccl::in_progress(NcclComm& comm) const {
-  const World& world = worlds_[size_t(comm.world)];
+void FakeNccl::move() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (NcclComm& comm : comms_) moved |= comm.move();
+  }
+}
+
+bool FakeNccl::in_progress(NcclComm& comm) {
+  move();
   if (comm.trouble.never || comm.trouble.slow > 0) return true;
+  if (comm.wire && comm.wire->lost() && deaths_ == Deaths::noticed &&
+      comm.trouble.error == NcclResult::success)
+    comm.trouble.error = NcclResult::remote_error;
   if (comm.trouble.error != NcclResult::success) return false;
-  if (!world.complete() || comm.open) return true;
-  if (comm.finalizing &&
-      !std::ranges::all_of(world.comms, [](const NcclComm* other) { return other->finalizing; }))
-    return true;
-  return !comm.batches.empty() && !comm.batches.front()->operations.front().stream;
+  if (comm.open || (comm.leaving && !comm.leaving->done())) return true;
+  return comm.wire &&
+         (!comm.wire->joined() || (!comm.batches.empty() && !comm.batches.front()->stream));
+}
+
+// Each rank counts what it sends: its part of the ring, or to its peer.
+void FakeNccl::count_bytes(const NcclComm& comm, const AskedOfNccl& call) {
+  const int to = call.kind == Collective::send ? call.peer : (comm.rank + 1) % comm.size;
+  if (machines_.empty() || machines_[size_t(comm.rank)] == machines_[size_t(to)]) return;
+  const size_t bytes = call.data.count * size_of_type(call.data.type),
+               others = size_t(comm.size - 1);
+  if (call.kind == Collective::send) bytes_between_machines_ += int64_t(bytes);
+  if (call.kind == Collective::all_reduce)
+    bytes_between_machines_ += int64_t(2 * bytes / size_t(comm.size) * others);
+  if (call.kind == Collective::reduce_scatter || call.kind == Collective::all_gather)
+    bytes_between_machines_ += int64_t(bytes * others);
 }
 
 void FakeNccl::set_machines(std::vector<int> of_rank) {

@@ -7,7 +7,28 @@
 #include "tests/dist/ranks.h"
 #include "tests/nccl/fake/fake_nccl.h"
 
+struct CUstream_st;
+namespace zl::cuda_on_cpu {
+void enqueue_until(CUstream_st* stream, std::function<bool()> what);
+void reserve(CUstream_st* stream, bool reserved);
+void* on_host(const void* address);
+void allocate_for_nccl();
+}  // namespace zl::cuda_on_cpu
+
 namespace zl::test {
+
+// Those of the GPU that tests/cuda/on_cpu makes of the CPU.
+inline constexpr FakeStreams kEmulatedStreams{
+    .reserve =
+        [](void* stream, bool reserved) {
+          cuda_on_cpu::reserve(static_cast<CUstream_st*>(stream), reserved);
+        },
+    .enqueue_until =
+        [](void* stream, std::function<bool()> work) {
+          cuda_on_cpu::enqueue_until(static_cast<CUstream_st*>(stream), std::move(work));
+        },
+    .on_host = cuda_on_cpu::on_host,
+    .allocate = cuda_on_cpu::allocate_for_nccl};
 
 // The device of a rank's tensors: the CPU, whose calls are done when they return, the CPU behind a
 // stream that lags, or the GPU that tests/cuda/on_cpu emulates, where both streams lag.
@@ -17,7 +38,8 @@ inline RankBackends fake_backends(Place place) {
   RankBackends backends;
   if (place == Place::lagging) backends.device = std::make_unique<LaggingCpu>();
   if (place == Place::emulated)
-    backends = {cuda_on_cpu::make_gpu_backend(0), cuda_on_cpu::make_pinned_backend()};
+    backends = {cuda_on_cpu::make_gpu_backend(0, emulated_options()),
+                cuda_on_cpu::make_pinned_backend()};
   return backends;
 }
 inline RankBackends fake_backends(bool lagging) {
@@ -29,8 +51,8 @@ inline void require_emulator() {
   SKIP("no emulated GPU under the thread sanitizer");
 #endif
 }
-inline Streams streams_of(Place place) {
-  return place == Place::emulated ? Streams::emulated : Streams::lagging;
+inline const FakeStreams& streams_of(Place place) {
+  return place == Place::emulated ? kEmulatedStreams : kLaggingStreams;
 }
 
 struct FakeOptions {

@@ -38,6 +38,26 @@ struct FakeStream {
   }
 };
 
+// What the fake does with the streams that calls come in.
+struct FakeStreams {
+  void (*reserve)(void* stream, bool reserved) = nullptr;
+  // Executes `work` there until it returns true. Null: no call comes in a stream.
+  void (*enqueue_until)(void* stream, std::function<bool()> work) = nullptr;
+  void* (*on_host)(const void* address) = nullptr;  // null: as it is
+  void (*allocate)() = nullptr;                     // as NCCL does when a rank joins
+  // Set: calls may come in any stream, and their data has moved when they return, after this has
+  // executed all that the streams were given before.
+  void (*finish)() = nullptr;
+};
+
+inline constexpr FakeStreams kLaggingStreams{
+    .reserve = [](void* stream,
+                  bool reserved) { static_cast<FakeStream*>(stream)->reserved = reserved; },
+    .enqueue_until =
+        [](void* stream, std::function<bool()> work) {
+          static_cast<FakeStream*>(stream)->enqueue(std::move(work));
+        }};
+
 class LaggingCpu final : public CpuBackend {
  public:
   ~LaggingCpu() override { synchronize(); }

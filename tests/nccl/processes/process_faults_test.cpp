@@ -82,7 +82,7 @@ std::chrono::milliseconds survive(const Fault1& f) {
 }
 
 void survive_all(uint64_t first, uint64_t last) {
-  if (!kCanFork) SKIP("no forks under this sanitizer");
+  require_forks();
   std::chrono::milliseconds slowest{0};
   for (uint64_t i = first; i < last; ++i) {
     const Fault1 f = fault(i);

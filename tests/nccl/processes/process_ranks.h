@@ -4,7 +4,7 @@
 #include "dist/processes/nccl_transport.h"
 #include "tests/dist/processes/free_ports.h"
 #include "tests/dist/ranks.h"
-#include "tests/nccl/processes/process_fake.h"
+#include "tests/nccl/fake/fake_nccl.h"
 #include "tests/nccl/processes/processes.h"
 
 namespace zl::test {
@@ -36,7 +36,7 @@ inline Processes::Body rank_process(
     const std::function<void(Communicator&, const Processes::Say&)>& body) {
   return [run, body](int child, const Processes::Say& say) {
     int code = kFine;
-    ProcessFake fake(run.faults, run.deaths);
+    FakeNccl fake(run.faults, run.deaths);
     const NcclApi api = fake.api();
     const LaunchedRank place{.rank = child,
                              .size = run.size,

@@ -18,16 +18,12 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-void require_forks() {
-  if (!kCanFork) SKIP("no forks under this sanitizer");
-}
-
 // Each rank's process also makes the run among threads, and says what differs.
 std::vector<ProcessEnd> compare_with_threads(const ProcessRanks& run, StageRunSpec spec) {
   return run_processes(
       run.size,
       [=](int child, const Processes::Say& say) {
-        ProcessFake fake(run.faults, run.deaths);
+        FakeNccl fake(run.faults, run.deaths);
         const NcclApi api = fake.api();
         const LaunchedRank place{.rank = child,
                                  .size = run.size,
@@ -100,26 +96,6 @@ TEST_CASE("processes on two machines have the bits and the traffic of threads", 
     spec.options.dtype = Dtype::bf16;
     CHECK(said(compare_with_threads(run, spec)) == "");
   }
-}
-
-TEST_CASE("sends and receives between processes", "[nccl]") {
-  require_forks();
-  const auto ends =
-      run_as_processes({.size = 3}, [](Communicator& comm, const Processes::Say& say) {
-        Rank rank(comm);
-        const int next = (comm.rank() + 1) % 3, last = (comm.rank() + 2) % 3;
-        for (int round = 0; round < 5; ++round) {
-          const Tensor mine = rank.filled(1000, float(comm.rank() + 10 * round)),
-                       theirs = rank.filled(1000, -1);
-          Work sent = comm.send(mine, next, {"token", Purpose::parameter}),
-               got = comm.receive(theirs, last, {"token", Purpose::parameter});
-          sent.wait();
-          got.wait();
-          for (const float value : contents<float>(theirs))
-            if (value != float(last + 10 * round)) return say("another value");
-        }
-      });
-  CHECK(said(ends) == "");
 }
 
 TEST_CASE("processes may wait for one send while others of the same ranks are posted", "[nccl]") {
@@ -216,7 +192,7 @@ std::string end_of_rank(bool launcher_ends) {
       if (!launcher_ends) (void)waitpid(child, nullptr, 0);
       _exit(0);
     }
-    ProcessFake fake;
+    FakeNccl fake({}, Deaths::noticed);
     const NcclApi api = fake.api();
     std::string text = "all steps done";
     const auto steps = [](Communicator& comm) {

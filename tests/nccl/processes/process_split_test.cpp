@@ -17,10 +17,6 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-void require_forks() {
-  if (!kCanFork) SKIP("no forks under this sanitizer");
-}
-
 // Four ranks on two nodes.
 std::vector<ProcessEnd> of_groups(const std::function<void(Communicator& comm, Communicator& intra,
                                                            Communicator& inter, Rank& rank)>& body,

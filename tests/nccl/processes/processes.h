@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -21,6 +22,10 @@ inline constexpr bool kCanFork =
 #else
 inline constexpr bool kCanFork = true;
 #endif
+
+inline void require_forks() {
+  if (!kCanFork) SKIP("no forks under the thread sanitizer");
+}
 
 // How a child ended.
 struct ProcessEnd {

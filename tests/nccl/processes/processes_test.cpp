@@ -14,10 +14,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-void require_forks() {
-  if (!kCanFork) SKIP("no forks under the thread sanitizer");
-}
-
 bool no_child_left() { return waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD; }
 
 [[noreturn]] void sleep_for_ever() {

@@ -1,4 +1,4 @@
-// The zerolab program with tests/nccl/processes/process_fake.h where its NCCL was, so that `zerolab
+// The zerolab program with tests/nccl/fake/fake_nccl.h where its NCCL was, so that `zerolab
 // launch -n 4 -- train --backend nccl
 // --device cpu` runs on any machine. Only for tests; the program itself knows nothing of this.
 //
@@ -19,13 +19,14 @@
 
 #include "dist/nccl/api.h"
 #include "tensor/error.h"
-#include "tests/nccl/processes/process_fake.h"
+#include "tests/nccl/fake/fake_nccl.h"
 
 namespace zl {
 #ifdef ZEROLAB_ON_EMULATED_GPUS
 namespace cuda_on_cpu {
 void finish_gpu(int gpu);
-}
+void* on_host(const void* address);
+}  // namespace cuda_on_cpu
 #endif
 namespace {
 
@@ -41,14 +42,17 @@ test::Deaths deaths() {
   return value == "unnoticed" ? test::Deaths::unnoticed : test::Deaths::noticed;
 }
 
+constexpr test::FakeStreams kStreams{
+#ifdef ZEROLAB_ON_EMULATED_GPUS
+    .on_host = cuda_on_cpu::on_host, .finish = [] { cuda_on_cpu::finish_gpu(-1); }
+#endif
+};
+
 struct Judged {
-  test::ProcessFake fake{test::faults_from(variable("ZEROLAB_FAKE_FAULT")), deaths()};
+  test::FakeNccl fake{test::faults_from(variable("ZEROLAB_FAKE_FAULT")), deaths(), kStreams};
   const NcclApi api = fake.api();
 #ifdef ZEROLAB_ON_EMULATED_GPUS
-  Judged() {
-    fake.finish_gpus = [] { cuda_on_cpu::finish_gpu(-1); };
-    fake.one_gpu = variable("ZEROLAB_EMULATED_GPUS") == "1";
-  }
+  Judged() { fake.one_gpu = variable("ZEROLAB_EMULATED_GPUS") == "1"; }
 #endif
   ~Judged() {
     const std::string misuse = fake.misuse();

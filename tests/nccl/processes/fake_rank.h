@@ -1,6 +1,7 @@
-// Ranks of the fake, each a process, that call NCCL's functions directly.
+// Ranks of the fake, each a process or a thread, that call NCCL's functions directly.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "tensor/error.h"
-#include "tests/nccl/processes/process_fake.h"
+#include "tests/nccl/fake/fake_nccl.h"
 #include "tests/nccl/processes/processes.h"
 
 namespace zl::test {
@@ -76,18 +77,18 @@ struct FakeRun {
   std::chrono::milliseconds limit{30'000};
 };
 
-inline NcclUniqueId new_id() {
-  const ProcessFake fake;
+inline NcclUniqueId new_id(const FakeNccl& fake) {
   NcclUniqueId id;
   expect(fake.api().get_unique_id(&id) == NcclResult::success, "no id");
   return id;
 }
+inline NcclUniqueId new_id() { return new_id(FakeNccl()); }
 
 // A rank's process: joins, does `body`, and says how NCCL was misused, if it was.
 inline Processes::Body rank_of(int size, const NcclUniqueId& id, const FakeRun& run,
                                const std::function<void(FakeRank&)>& body) {
   return [=](int child, const Processes::Say& say) {
-    ProcessFake fake(run.faults, run.deaths);
+    FakeNccl fake(run.faults, run.deaths);
     FakeRank rank(fake.api(), id, child, size);
     body(rank);
     say(fake.misuse());
@@ -98,6 +99,25 @@ inline Processes::Body rank_of(int size, const NcclUniqueId& id, const FakeRun& 
 inline std::vector<ProcessEnd> run_fake_ranks(int size, const std::function<void(FakeRank&)>& body,
                                               const FakeRun& run = {}) {
   return run_processes(size, rank_of(size, new_id(), run, body), run.limit);
+}
+
+// The same with ranks that are threads. Returns how many ended well.
+inline int run_thread_ranks(const FakeNccl& fake, int size,
+                            const std::function<void(FakeRank&)>& body, const NcclUniqueId& id) {
+  std::atomic<int> well{0};
+  std::vector<std::jthread> ranks;
+  for (int r = 0; r < size; ++r)
+    ranks.emplace_back([&, r] {
+      FakeRank rank(fake.api(), id, r, size);
+      body(rank);
+      ++well;
+    });
+  ranks.clear();
+  return well;
+}
+inline int run_thread_ranks(const FakeNccl& fake, int size,
+                            const std::function<void(FakeRank&)>& body) {
+  return run_thread_ranks(fake, size, body, new_id(fake));
 }
 
 // "" if all ended well, else how each ended.

@@ -1,13 +1,14 @@
-// The fake between processes fails as NCCL does: what does not fit never completes, who dies is
-// noticed or not, and each fault of the script comes when and where it should.
+// The fake fails as NCCL does: what does not fit never completes, who dies is noticed or not, and
+// misuse is noted.
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <vector>
+#include <optional>
 
-#include "tests/nccl/processes/process_ranks_of_fake.h"
+#include "tests/nccl/processes/fake_rank.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -17,10 +18,6 @@ using K = Fault::Kind;
 using R = NcclResult;
 
 namespace {
-
-void require_forks() {
-  if (!kCanFork) SKIP("no forks under the thread sanitizer");
-}
 
 NcclData floats(std::vector<float>& values, size_t count) {
   return {values.data(), values.data(), count, NcclType::float32};
@@ -45,12 +42,6 @@ std::vector<ProcessEnd> after_a_while(int ranks, const Asks& asks,
                         {.deaths = Deaths::unnoticed});
 }
 
-bool all_said(const std::vector<ProcessEnd>& ends, const std::string& what) {
-  for (const ProcessEnd& end : ends)
-    if (end.said != what) return false;
-  return true;
-}
-
 // One all_reduce after the other, until one does not succeed; says how that ended.
 void add_until_it_fails(const FakeRank& r, const Processes::Say& say,
                         std::chrono::milliseconds limit) {
@@ -63,7 +54,7 @@ void add_until_it_fails(const FakeRank& r, const Processes::Say& say,
 
 Processes::Body adding_rank(int ranks, Deaths deaths, std::chrono::milliseconds limit) {
   return [=, id = new_id()](int child, const Processes::Say& say) {
-    ProcessFake fake({}, deaths);
+    FakeNccl fake({}, deaths);
     FakeRank r(fake.api(), id, child, ranks);
     r.done(R::success, "joining");
     add_until_it_fails(r, say, limit);
@@ -72,9 +63,13 @@ Processes::Body adding_rank(int ranks, Deaths deaths, std::chrono::milliseconds 
   };
 }
 
+bool all_said(const std::vector<ProcessEnd>& ends, const std::string& what) {
+  return std::ranges::all_of(ends, [&](const ProcessEnd& end) { return end.said == what; });
+}
+
 }  // namespace
 
-TEST_CASE("in the process fake calls that do not fit never complete, on no rank", "[nccl]") {
+TEST_CASE("in the fake calls that do not fit never complete, on no rank", "[nccl]") {
   require_forks();
   struct Case {
     const char* title;
@@ -122,8 +117,7 @@ TEST_CASE("in the process fake calls that do not fit never complete, on no rank"
             10s)) == "");
 }
 
-TEST_CASE("in the process fake a receive of another count than was sent never completes",
-          "[nccl]") {
+TEST_CASE("in the fake a receive of another count than was sent never completes", "[nccl]") {
   require_forks();
   const size_t count = GENERATE(7, 8);
   const auto ends = after_a_while(
@@ -139,7 +133,7 @@ TEST_CASE("in the process fake a receive of another count than was sent never co
 }
 
 TEST_CASE(
-    "a rank of the process fake that is killed is a remote error to the others, or nothing ever "
+    "a rank of the fake that is killed is a remote error to the others, or nothing ever "
     "again",
     "[nccl]") {
   require_forks();
@@ -161,24 +155,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a rank of the process fake that is stopped is no error: the others wait", "[nccl]") {
-  require_forks();
-  Processes ranks(2, adding_rank(2, Deaths::noticed, 600ms));
-  CHECK(!ranks.watch(50ms));
-  ranks.signal(1, SIGSTOP);
-  CHECK(!ranks.watch(150ms));
-  ranks.signal(1, SIGCONT);
-  CHECK(!ranks.watch(50ms));
-  ranks.signal(1, SIGSTOP);
-  CHECK(!ranks.watch(900ms));
-  ranks.signal(1, SIGKILL);
-  const auto ends = ranks.wait(5s);
-  CHECK(ends[0].well());
-  CHECK(ends[0].said == "ncclInProgress");
-}
-
 TEST_CASE(
-    "a death is seen by ranks of the process fake that ask for nothing, and after all that was "
+    "a death is seen by ranks of the fake that ask for nothing, and after all that was "
     "sent",
     "[nccl]") {
   require_forks();
@@ -220,7 +198,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "ranks of the process fake abort at once in the middle of what is large, and the others hear "
+    "ranks of the fake abort at once in the middle of what is large, and the others hear "
     "of it",
     "[nccl]") {
   require_forks();
@@ -235,74 +213,11 @@ TEST_CASE(
   CHECK(not_well(ends) == "");
 }
 
-TEST_CASE("each fault of a script comes to the process fake's rank and call that it names",
-          "[nccl]") {
-  require_forks();
-  struct Case {
-    Fault fault;
-    std::string first, second;  // what rank 1's two calls become
-  };
-  const std::string in_progress = "ncclInProgress", well = "ncclSuccess",
-                    refused = "ncclSystemError", remote = "ncclRemoteError";
-  const std::vector<Case> cases = {
-      {{"ncclAllReduce", K::slow, 1, 2}, well, well},
-      {{"ncclAllReduce", K::fails, 1, 2}, well, refused},
-      {{"ncclAllReduce", K::fails_later, 1, 2, R::remote_error}, well, remote},
-      {{"ncclAllReduce", K::never, 1, 2}, well, in_progress},
-      {{"ncclAllReduce", K::stalls, 1, 2}, well, in_progress},
-      {{"ncclAllReduce", K::stalls, 1, 1}, in_progress, ""},
-      {{"ncclAllReduce", K::fails, -1, 1}, refused, ""},
-      {{"ncclAllReduce", K::fails, 0, 1}, in_progress, ""},  // rank 1 waits for rank 0 in vain
-      {{"ncclAllReduce", K::fails, 1, 3}, well, well}};
-  for (const Case& one : cases) {
-    CAPTURE(int(one.fault.kind), one.fault.rank, one.fault.call);
-    const NcclUniqueId id = new_id();
-    const auto ends = run_processes(
-        2,
-        [&](int child, const Processes::Say& say) {
-          ProcessFake fake({one.fault}, Deaths::unnoticed);
-          FakeRank r(fake.api(), id, child, 2);
-          r.done(R::success, "joining");
-          std::vector<float> values(10, 1.0f);
-          for (int call = 0; call < 2; ++call) {
-            const R result = r.api.all_reduce(floats(values, 10), r.stream());
-            const std::string& expected =
-                call ? one.second : one.first;  // what need not be waited for is given time
-            const bool waits = child == 1 ? expected == in_progress : expected != well;
-            const R state = result == R::in_progress ? r.settle(waits ? 150ms : 10'000ms) : result;
-            say(str(call ? " " : "", name(state)));
-            if (state != R::success) break;
-          }
-          std::this_thread::sleep_for(50ms);
-          r.abort();
-          return fake.calls("ncclAllReduce");
-        },
-        10s);
-    CHECK(ends[1].said == one.first + (one.second.empty() ? "" : " " + one.second));
-    CHECK(ends[1].code == (one.second.empty() ? 1 : 2));
-  }
-}
-
-TEST_CASE("a function of the process fake that hangs never returns, and takes its process along",
-          "[nccl]") {
-  require_forks();
-  const std::string function = GENERATE("ncclCommAbort", "ncclCommInitRankConfig", "ncclAllReduce");
-  const auto ends = run_fake_ranks(2,
-                                   [](FakeRank& r) {
-                                     (void)r.settle(30ms);
-                                     std::vector<float> values(10, 1.0f);
-                                     (void)r.api.all_reduce(floats(values, 10), r.stream());
-                                     (void)r.settle(30ms);
-                                     r.abort();
-                                   },
-                                   {.faults = {{function, K::hangs, 1}}, .limit = 800ms});
-  CHECK(ends[1].overdue);
-  CHECK(ends[1].signal == SIGKILL);
-  CHECK(!ends[0].overdue);
-}
-
-TEST_CASE("the process fake notes what NCCL does not allow", "[nccl]") {
-  ProcessFake fake;
+TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
+  const bool processes = GENERATE(false, true);
+  std::optional<FakeNccl> one;
+  processes ? one.emplace(std::vector<Fault>(), Deaths::noticed) : one.emplace();
+  const FakeNccl& fake = *one;
   const NcclApi api = fake.api();
   NcclUniqueId id;
   NcclComm *first = nullptr, *second = nullptr;
@@ -317,8 +232,10 @@ TEST_CASE("the process fake notes what NCCL does not allow", "[nccl]") {
                                 ContainsSubstring("rank 0 was ended 0 times"));
   CHECK(api.send(floats(values, 4), 2, {first, nullptr}) == R::invalid_argument);
   CHECK(api.broadcast(floats(values, 4), -1, {first, nullptr}) == R::invalid_argument);
-  CHECK(api.send(floats(values, 4), 1, {first, &values}) == R::invalid_argument);
-  CHECK_THAT(fake.misuse(), ContainsSubstring("ncclSend in a stream"));
+  if (processes) {
+    CHECK(api.send(floats(values, 4), 1, {first, &values}) == R::invalid_argument);
+    CHECK_THAT(fake.misuse(), ContainsSubstring("ncclSend in a stream"));
+  }
   std::thread([&] { (void)api.all_reduce(floats(values, 4), {first, nullptr}); }).join();
   CHECK_THAT(fake.misuse(), ContainsSubstring("ncclAllReduce on another thread"));
   CHECK(api.comm_init_rank(&second, 2, id, 0) == R::invalid_usage);
@@ -337,4 +254,22 @@ TEST_CASE("the process fake notes what NCCL does not allow", "[nccl]") {
   CHECK_THAT(fake.misuse(), ContainsSubstring("aborted after its end") &&
                                 ContainsSubstring("ncclAllReduce after the end") &&
                                 ContainsSubstring("a poll after the end"));
+}
+
+TEST_CASE("faults are read from words, and words that mean none are refused", "[nccl]") {
+  const auto faults = faults_from(
+      "ncclAllGather:never:rank=2:call=3; "
+      "ncclSend:fails:rank=-1:result=ncclRemoteError:said=reset:times=7");
+  REQUIRE(faults.size() == 2);
+  CHECK((faults[0].function == "ncclAllGather" && faults[0].kind == K::never &&
+         faults[0].rank == 2 && faults[0].call == 3));
+  CHECK((faults[1].function == "ncclSend" && faults[1].kind == K::fails && faults[1].rank == -1 &&
+         faults[1].call == 1));
+  CHECK((faults[1].result == R::remote_error && faults[1].said == "reset" && faults[1].times == 7));
+  CHECK(faults_from("").empty());
+  CHECK_THROWS_WITH(faults_from("ncclSend"), ContainsSubstring("FUNCTION:KIND"));
+  CHECK_THROWS_WITH(faults_from("ncclSend:dies"), ContainsSubstring("not 'dies'"));
+  CHECK_THROWS_WITH(faults_from("ncclSend:fails:rank=one"), ContainsSubstring("'one'"));
+  CHECK_THROWS_WITH(faults_from("ncclSend:fails:result=oops"), ContainsSubstring("'oops'"));
+  CHECK_THROWS_WITH(faults_from("ncclSend:fails:lane=3"), ContainsSubstring("'lane=3'"));
 }

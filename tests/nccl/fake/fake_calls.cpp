@@ -1,13 +1,56 @@
-#include "tests/nccl/processes/process_calls.h"
+#include "tests/nccl/fake/fake_calls.h"
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <type_traits>
 
-#include "tests/nccl/fake/fake_sums.h"
+#include "tensor/dtype.h"
 
 namespace zl::test {
+namespace {
 
-ProcessCall::ProcessCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_far)
+template <class T>
+void add_around(const std::vector<const void*>& terms, size_t count, T* sums) {
+  for (size_t i = 0; i < count; ++i) {
+    T total = static_cast<const T*>(terms[1 % terms.size()])[i];
+    for (size_t r = 2; r <= terms.size(); ++r) {
+      const T next = static_cast<const T*>(terms[r % terms.size()])[i];
+      if constexpr (std::is_same_v<T, int32_t>)
+        total = int32_t(uint32_t(total) + uint32_t(next));
+      else
+        total = T(Compute<T>(total) + Compute<T>(next));
+    }
+    sums[i] = total;
+  }
+}
+
+// Adds `count` elements of every term into `sums`, as a ring does: beginning with the second term
+// and ending with the first, and rounded to the type at every step. `sums` may be one of the terms.
+void add_around(const std::vector<const void*>& terms, size_t count, NcclType type, void* sums) {
+  switch (type) {
+    case NcclType::float32: return add_around(terms, count, static_cast<float*>(sums));
+    case NcclType::bfloat16: return add_around(terms, count, static_cast<bf16*>(sums));
+    case NcclType::float16: return add_around(terms, count, static_cast<f16*>(sums));
+    case NcclType::float64: return add_around(terms, count, static_cast<double*>(sums));
+    case NcclType::int32: return add_around(terms, count, static_cast<int32_t*>(sums));
+    case NcclType::uint8: throw std::logic_error("bytes are not added");
+  }
+}
+
+}  // namespace
+
+size_t size_of_type(NcclType type) {
+  switch (type) {
+    case NcclType::uint8: return 1;
+    case NcclType::float64: return 8;
+    case NcclType::float16:
+    case NcclType::bfloat16: return 2;
+    default: return 4;
+  }
+}
+
+FakeCall::FakeCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_far)
     : asked_(asked), rank_(rank), size_(size), element_(size_of_type(asked.data.type)) {
   const bool sends = asked.kind == Collective::send;
   header_.kind = between_two() ? Collective::send : asked.kind;
@@ -19,13 +62,13 @@ ProcessCall::ProcessCall(const AskedOfNccl& asked, int rank, int size, AskedSoFa
 }
 
 // The last chunks of an all_reduce may be smaller, or nothing.
-size_t ProcessCall::first_of(int rank) const {
+size_t FakeCall::first_of(int rank) const {
   const size_t count = asked_.data.count, n = size_t(size_);
   if (asked_.kind != Collective::all_reduce) return size_t(rank) * count;
   return std::min(size_t(rank) * ((count + n - 1) / n), count);
 }
 
-void ProcessCall::send(ProcessWire& wire, int to, const char* data, size_t elements) {
+void FakeCall::send(FakeWire& wire, int to, const char* data, size_t elements) {
   WireHeader header = header_;
   header.part = part_;
   header.bytes = elements * element_;
@@ -33,7 +76,7 @@ void ProcessCall::send(ProcessWire& wire, int to, const char* data, size_t eleme
   wire.send(to, {header, const_cast<char*>(data), &open_[part_]});
 }
 
-void ProcessCall::receive(ProcessWire& wire, int from, char* data, size_t elements) {
+void FakeCall::receive(FakeWire& wire, int from, char* data, size_t elements) {
   WireHeader header = header_;
   header.part = part_;
   header.bytes = elements * element_;
@@ -43,7 +86,7 @@ void ProcessCall::receive(ProcessWire& wire, int from, char* data, size_t elemen
 
 // Chunks go to their ranks. An all_reduce's sums come back into its whole, when the rank that adds
 // them has all that was here.
-void ProcessCall::begin_reduction(ProcessWire& wire) {
+void FakeCall::begin_reduction(FakeWire& wire) {
   const size_t own = chunk_of(rank_);
   scratch_.resize(size_t(size_) * own * element_);
   for (int r = 0; r < size_; ++r) {
@@ -56,7 +99,7 @@ void ProcessCall::begin_reduction(ProcessWire& wire) {
   }
 }
 
-void ProcessCall::add_own_chunk() {
+void FakeCall::add_own_chunk() {
   const size_t own = chunk_of(rank_);
   std::vector<const void*> terms{from(first_of(rank_))};
   for (int i = 1; i < size_; ++i)
@@ -66,7 +109,7 @@ void ProcessCall::add_own_chunk() {
                asked_.kind == Collective::all_reduce ? to(first_of(rank_)) : to(0));
 }
 
-void ProcessCall::begin_gather(ProcessWire& wire) {
+void FakeCall::begin_gather(FakeWire& wire) {
   const size_t count = asked_.data.count;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
@@ -76,7 +119,7 @@ void ProcessCall::begin_gather(ProcessWire& wire) {
   if (count > 0) std::memmove(to(first_of(rank_)), from(0), count * element_);
 }
 
-void ProcessCall::begin_broadcast(ProcessWire& wire) {
+void FakeCall::begin_broadcast(FakeWire& wire) {
   const size_t count = asked_.kind == Collective::broadcast ? asked_.data.count : 0;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
@@ -86,7 +129,7 @@ void ProcessCall::begin_broadcast(ProcessWire& wire) {
   if (rank_ == asked_.peer && count > 0) std::memmove(to(0), from(0), count * element_);
 }
 
-void ProcessCall::begin(ProcessWire& wire) {
+void FakeCall::begin(FakeWire& wire) {
   switch (asked_.kind) {
     case Collective::all_reduce:
     case Collective::reduce_scatter: return begin_reduction(wire);
@@ -97,7 +140,7 @@ void ProcessCall::begin(ProcessWire& wire) {
   }
 }
 
-bool ProcessCall::move_on(ProcessWire& wire) {
+bool FakeCall::move_on(FakeWire& wire) {
   const bool adds =
       asked_.kind == Collective::all_reduce || asked_.kind == Collective::reduce_scatter;
   if (state_ == State::asked) {
@@ -117,12 +160,12 @@ bool ProcessCall::move_on(ProcessWire& wire) {
   return true;
 }
 
-bool ProcessBatch::done() const {
-  return std::ranges::all_of(calls_, [](const auto& call) { return call->done(); });
+bool FakeBatch::done() const {
+  return given_up_ || std::ranges::all_of(calls_, [](const auto& call) { return call->done(); });
 }
 
 // Two rounds, whose messages have the parts 2 and 3.
-bool ProcessBatch::connect(ProcessWire& wire) {
+bool FakeBatch::connect(FakeWire& wire) {
   if (rounds_ == 2 || open_ > 0) return false;
   const uint32_t part = uint32_t(2 + rounds_++);
   for (const auto& [kind, peer] : first_) {
@@ -136,10 +179,9 @@ bool ProcessBatch::connect(ProcessWire& wire) {
   return true;
 }
 
-bool ProcessBatch::move_on(ProcessWire& wire) {
+bool FakeBatch::move_on(FakeWire& wire) {
   if (stalls_) return false;
-  bool moved = connect(wire), another_works = false;  // a collective
-  if (rounds_ < 2 || open_ > 0) return moved;
+  bool moved = false, another_works = false;  // a collective
   for (const auto& call : calls_) {
     if (call->done() || (!call->between_two() && another_works)) continue;
     moved |= call->move_on(wire);

@@ -1,4 +1,4 @@
-#include "tests/nccl/processes/process_wire.h"
+#include "tests/nccl/fake/fake_wires.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -51,9 +51,41 @@ void close_if_open(int socket_fd) {
 
 bool try_again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
+bool same(const WireHeader& a, const WireHeader& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
 }  // namespace
 
-ProcessWire::ProcessWire(const std::string& name, int rank, int size)
+MemoryWire::MemoryWire(Hub& hub, int rank, int size)
+    : hub_(hub), rank_(rank), sends_(size_t(size)) {
+  hub_.ranks.resize(size_t(size));
+  if (hub_.ranks[size_t(rank)]) return;
+  hub_.ranks[size_t(rank)] = this;
+  ++hub_.came;
+}
+
+MemoryWire::~MemoryWire() {
+  if (!taken()) hub_.ranks[size_t(rank_)] = nullptr;
+}
+
+bool MemoryWire::move() {
+  return std::erase_if(receives_, [this](const auto& receive) {
+           const auto& [from, expected] = receive;
+           MemoryWire* const sender = hub_.ranks[size_t(from)];
+           if (!sender) return false;
+           auto& sent = sender->sends_[size_t(rank_)];
+           const auto found = std::ranges::find_if(sent, [&](const WireMessage& message) {
+             return same(message.header, expected.header);
+           });
+           if (found == sent.end()) return false;
+           if (found->header.bytes > 0)
+             std::memcpy(expected.data, found->data, found->header.bytes);
+           --*found->open, --*expected.open;
+           sent.erase(found);
+           return true;
+         }) > 0;
+}
+
+SocketWire::SocketWire(const std::string& name, int rank, int size)
     : name_(name), rank_(rank), size_(size), peers_(size_t(size)) {
   const Address own(name_, rank_);
   int pair[2];
@@ -65,7 +97,7 @@ ProcessWire::ProcessWire(const std::string& name, int rank, int size)
   taken_ = bind(listener_, own.raw(), own.length) != 0 || listen(listener_, size_) != 0;
 }
 
-ProcessWire::~ProcessWire() {
+SocketWire::~SocketWire() {
   close_if_open(listener_);
   for (const int stranger : strangers_) close_if_open(stranger);
   for (const Peer& peer : peers_) {
@@ -74,13 +106,13 @@ ProcessWire::~ProcessWire() {
   }
 }
 
-bool ProcessWire::joined() const { return std::ranges::all_of(peers_, &Peer::known); }
+bool SocketWire::joined() const { return std::ranges::all_of(peers_, &Peer::known); }
 
-bool ProcessWire::lost() const {
+bool SocketWire::lost() const {
   return std::ranges::any_of(peers_, [](const Peer& peer) { return peer.gone && !peer.left; });
 }
 
-int ProcessWire::connect_to(int rank) const {
+int SocketWire::connect_to(int rank) const {
   const Address address(name_, rank);
   const int socket_fd = new_socket();
   if (connect(socket_fd, address.raw(), address.length) == 0) {
@@ -92,14 +124,14 @@ int ProcessWire::connect_to(int rank) const {
 }
 
 // The first bytes in an empty socket, so there is room for them, and they come in one piece.
-void ProcessWire::greet(int socket_fd) const {
+void SocketWire::greet(int socket_fd) const {
   const Hello hello{uint32_t(size_), uint32_t(rank_)};
   (void)::send(socket_fd, &hello, sizeof hello, MSG_NOSIGNAL);
 }
 
 // Each rank knocks at the lower ones and opens to the higher ones. Who means another number of
 // ranks stays a stranger.
-void ProcessWire::meet() {
+void SocketWire::meet() {
   for (int r = 0; r < rank_; ++r) {
     Peer& peer = peers_[size_t(r)];
     if (peer.in < 0) peer.in = peer.out = connect_to(r);
@@ -131,9 +163,10 @@ void ProcessWire::meet() {
   listener_ = -1;
 }
 
-void ProcessWire::move() {
+bool SocketWire::move() {
   if (listener_ >= 0 && !taken_) meet();
-  for (bool moved = true; moved;) {
+  bool any = false;
+  for (bool moved = true; moved; any |= moved) {
     moved = false;
     for (Peer& peer : peers_) {
       if (!peer.known) continue;
@@ -141,10 +174,11 @@ void ProcessWire::move() {
       moved |= pull(peer);
     }
   }
+  return any;
 }
 
 // Returns whether anything went out.
-bool ProcessWire::push(Peer& peer) {
+bool SocketWire::push(Peer& peer) {
   bool moved = false;
   while (!peer.sends.empty()) {
     WireMessage& message = peer.sends.front();
@@ -166,7 +200,7 @@ bool ProcessWire::push(Peer& peer) {
 
 // Returns whether anything came in. A rank that is gone is seen behind all that it has sent, or
 // behind what is not expected.
-bool ProcessWire::pull(Peer& peer) {
+bool SocketWire::pull(Peer& peer) {
   for (bool moved = false;; moved = true) {
     const size_t head = sizeof peer.header;
     if (peer.got >= head && !peer.expected && !expect(peer)) {
@@ -195,10 +229,9 @@ bool ProcessWire::pull(Peer& peer) {
 }
 
 // Whether a receive expects the message that has come; it is then the first of the receives.
-bool ProcessWire::expect(Peer& peer) {
-  const auto found = std::ranges::find_if(peer.receives, [&](const WireMessage& message) {
-    return std::memcmp(&message.header, &peer.header, sizeof peer.header) == 0;
-  });
+bool SocketWire::expect(Peer& peer) {
+  const auto found = std::ranges::find_if(
+      peer.receives, [&](const WireMessage& message) { return same(message.header, peer.header); });
   if (found == peer.receives.end()) return false;
   std::rotate(peer.receives.begin(), found, found + 1);
   return peer.expected = true;

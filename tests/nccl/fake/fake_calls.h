@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/nccl/processes/process_wire.h"
+#include "tests/nccl/fake/fake_wires.h"
 
 namespace zl::test {
 
@@ -17,7 +17,13 @@ struct AskedOfNccl {
   Collective kind;  // barrier: the end, when no rank will ask for anything any more
   NcclData data;
   int peer;  // or the root
+  void* stream = nullptr;
 };
+
+inline bool between_two(Collective kind) {
+  return kind == Collective::send || kind == Collective::receive;
+}
+size_t size_of_type(NcclType type);  // [B]
 
 // What has been asked for so far, by which both sides of a message count alike.
 struct AskedSoFar {
@@ -29,28 +35,26 @@ struct AskedSoFar {
 // A send or a receive, and the other rank.
 using ConnectedSide = std::pair<Collective, int>;
 
-class ProcessCall {
+class FakeCall {
  public:
-  ProcessCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_far);
-  ProcessCall(const ProcessCall&) = delete;  // messages know where it is
+  FakeCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_far);
+  FakeCall(const FakeCall&) = delete;  // messages know where it is
 
-  bool between_two() const {
-    return asked_.kind == Collective::send || asked_.kind == Collective::receive;
-  }
+  bool between_two() const { return test::between_two(asked_.kind); }
   bool done() const { return state_ == State::done; }
-  bool move_on(ProcessWire& wire);  // whether there was anything to do; then the wire has more to
-                                    // move, or this is done
+  bool move_on(FakeWire& wire);  // whether there was anything to do; then the wire has more to
+                                 // move, or this is done
 
  private:
   enum class State { asked, first, second, done };
 
-  void begin(ProcessWire& wire);
-  void begin_reduction(ProcessWire& wire);
-  void begin_gather(ProcessWire& wire);
-  void begin_broadcast(ProcessWire& wire);
+  void begin(FakeWire& wire);
+  void begin_reduction(FakeWire& wire);
+  void begin_gather(FakeWire& wire);
+  void begin_broadcast(FakeWire& wire);
   void add_own_chunk();
-  void send(ProcessWire& wire, int to, const char* data, size_t elements);
-  void receive(ProcessWire& wire, int from, char* data, size_t elements);
+  void send(FakeWire& wire, int to, const char* data, size_t elements);
+  void receive(FakeWire& wire, int from, char* data, size_t elements);
 
   const char* from(size_t element) const {
     return static_cast<const char*>(asked_.data.from) + element * element_;
@@ -70,24 +74,31 @@ class ProcessCall {
 };
 
 // One call, or those of a group. Collectives work one after the other, what goes between two ranks
-// at once. First the ranks connect that meet in it for the first time: as in FakeNccl, all of them
-// must have issued their sides, and then must have got that far, too.
-class ProcessBatch {
+// at once. First the ranks connect that meet in it for the first time. NCCL's src/transport.cc
+// (2.28.9), ncclTransportP2pSetup: it blocks in bootstrapRecv until every peer of the group has
+// issued its side, and "We need to sync ranks here": until every peer has got that far, too.
+class FakeBatch {
  public:
-  ProcessBatch(bool stalls, std::vector<ConnectedSide> first)
-      : first_(std::move(first)), stalls_(stalls) {}
-  void add(std::unique_ptr<ProcessCall> call) { calls_.push_back(std::move(call)); }
-  bool move_on(ProcessWire& wire);  // as ProcessCall's
+  FakeBatch(void* stream, bool stalls, std::vector<ConnectedSide> first)
+      : stream(stream), first_(std::move(first)), stalls_(stalls) {}
+  void add(std::unique_ptr<FakeCall> call) { calls_.push_back(std::move(call)); }
+  bool connect(FakeWire& wire);  // both return whether there was anything to do
+  bool move_on(FakeWire& wire);
+  bool connected() const { return rounds_ == 2 && open_ == 0; }
   bool done() const;
+  void give_up() { given_up_ = true; }  // its stream goes on
+
+  void* const stream;
+  int polls = 3;        // that say in progress, at least, before NCCL takes it
+  bool active = false;  // its stream has come to it
 
  private:
-  bool connect(ProcessWire& wire);
-
-  std::vector<std::unique_ptr<ProcessCall>> calls_;
+  std::vector<std::unique_ptr<FakeCall>> calls_;
   const std::vector<ConnectedSide> first_;
   int open_ = 0;    // messages between them that have not moved
   int rounds_ = 0;  // of these messages, begun
   const bool stalls_;
+  bool given_up_ = false;
 };
 
 }  // namespace zl::test

@@ -1,21 +1,22 @@
-// The fake between processes does what NCCL does: every function, type and number of ranks, in
-// place and not.
-#include "tests/nccl/processes/process_fake.h"
+// The fake does what NCCL does, between threads and between processes: every function and type,
+// groups, order, joining and leaving.
+#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <cstdint>
-#include <vector>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tensor/dtype.h"
-#include "tests/nccl/fake/scripts.h"
-#include "tests/nccl/processes/process_ranks_of_fake.h"
+#include "tests/nccl/fake/fake_nccl.h"
+#include "tests/nccl/processes/fake_rank.h"
 
 using namespace zl;
 using namespace zl::test;
 using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using R = NcclResult;
 
 namespace {
 
@@ -29,10 +30,6 @@ template <>
 constexpr NcclType kType<double> = NcclType::float64;
 template <>
 constexpr NcclType kType<int32_t> = NcclType::int32;
-
-void require_forks() {
-  if (!kCanFork) SKIP("no forks under the thread sanitizer");
-}
 
 // Whole numbers small enough that every type adds them exactly.
 template <class T>
@@ -123,11 +120,11 @@ void check_type(const FakeRank& r) {
   }
 }
 
-// All ranks of an all_reduce of one value each; on every rank.
-std::vector<ProcessEnd> add_once(int size, const std::function<float(int)>& value, float expected) {
-  return run_fake_ranks(size, [=](FakeRank& r) {
-    r.done(NcclResult::success, "joining");
-    float one = value(r.rank);
+// The sum of one value of each rank, as every rank must see it.
+std::vector<ProcessEnd> add_once(const std::vector<float>& values, float expected) {
+  return run_fake_ranks(int(values.size()), [=](FakeRank& r) {
+    r.done(R::success, "joining");
+    float one = values[size_t(r.rank)];
     r.done(r.api.all_reduce(data(&one, &one, 1), r.stream()), "all_reduce");
     expect(one == expected, "the sum is ", one);
     r.leave();
@@ -136,40 +133,47 @@ std::vector<ProcessEnd> add_once(int size, const std::function<float(int)>& valu
 
 }  // namespace
 
-TEST_CASE("the process fake carries out every function for every type and odd counts", "[nccl]") {
-  require_forks();
+TEST_CASE("the fake carries out every function for every type and odd counts", "[nccl]") {
+  const auto every_type = [](FakeRank& r) {
+    r.done(R::success, "joining");
+    check_type<float>(r);
+    check_type<bf16>(r);
+    check_type<f16>(r);
+    check_type<double>(r);
+    check_type<int32_t>(r);
+    r.leave();
+  };
   const int ranks = GENERATE(1, 2, 3, 5, 8);
   CAPTURE(ranks);
-  CHECK(not_well(run_fake_ranks(ranks, [](FakeRank& r) {
-          r.done(NcclResult::success, "joining");
-          check_type<float>(r);
-          check_type<bf16>(r);
-          check_type<f16>(r);
-          check_type<double>(r);
-          check_type<int32_t>(r);
-          r.leave();
-        })) == "");
+  SECTION("between processes") {
+    require_forks();
+    CHECK(not_well(run_fake_ranks(ranks, every_type)) == "");
+  }
+  SECTION("between threads") {
+    FakeNccl fake;
+    CHECK(run_thread_ranks(fake, ranks, every_type) == ranks);
+    CHECK(fake.misuse() == "");
+  }
+  SECTION("between threads that meet as processes do, and a name is free when all are gone") {
+    FakeNccl fake({}, Deaths::noticed);
+    const NcclUniqueId id = new_id(fake);
+    for (int round = 0; round < 3; ++round)
+      CHECK(run_thread_ranks(fake, ranks, every_type, id) == ranks);
+    CHECK(fake.misuse() == "");
+    CHECK(fake.calls("ncclCommDestroy") == 3 * ranks);
+  }
 }
 
-TEST_CASE("the process fake's ranks notice a sum that is not the one they expect", "[nccl]") {
-  require_forks();
-  CHECK(not_well(add_once(
-            3, [](int rank) { return float(rank + 1); }, 6)) == "");
-  CHECK(not_well(add_once(
-            3, [](int rank) { return rank == 1 ? 2.5f : float(rank + 1); }, 6)) != "");
-}
-
-TEST_CASE("the process fake adds as a ring does: not in the order of ranks", "[nccl]") {
+TEST_CASE("the fake adds as a ring does: not in the order of ranks", "[nccl]") {
   require_forks();
   // Around from rank 1 to rank 0, who owns the only element: (1 + -1e8) + 1e8 loses the 1, (1e8 +
   // -1e8) + 1 would not.
-  const auto terms = [](int rank) { return rank == 0 ? 1e8f : rank == 1 ? 1.0f : -1e8f; };
-  CHECK(not_well(add_once(3, terms, 0)) == "");
-  const auto others = [](int rank) { return rank == 0 ? 1.0f : rank == 1 ? 1e8f : -1e8f; };
-  CHECK(not_well(add_once(3, others, 1)) == "");
+  CHECK(not_well(add_once({1e8f, 1, -1e8f}, 0)) == "");
+  CHECK(not_well(add_once({1, 1e8f, -1e8f}, 1)) == "");
+  CHECK(not_well(add_once({1, 1e8f, -1e8f}, 2)) != "");  // the twin
 }
 
-TEST_CASE("the process fake moves groups at once: each rank sends 64 MB to each before it receives",
+TEST_CASE("the fake moves groups at once: each rank sends 64 MB to each before it receives",
           "[nccl]") {
   require_forks();
   const int ranks = GENERATE(2, 3);
@@ -191,7 +195,7 @@ TEST_CASE("the process fake moves groups at once: each rank sends 64 MB to each 
   CHECK(not_well(ends) == "");
 }
 
-TEST_CASE("the process fake keeps the order between two ranks, and that of collectives in a group",
+TEST_CASE("the fake keeps the order between two ranks, and that of collectives in a group",
           "[nccl]") {
   require_forks();
   const auto ends = run_fake_ranks(3, [](FakeRank& r) {
@@ -221,12 +225,12 @@ TEST_CASE("the process fake keeps the order between two ranks, and that of colle
   CHECK(not_well(ends) == "");
 }
 
-TEST_CASE("the process fake is in progress until all ranks have joined, and until all have left",
+TEST_CASE("the fake is in progress until all ranks have joined, and until all have left",
           "[nccl]") {
   require_forks();
   const NcclUniqueId id = new_id();
   const auto rank = [&](int child, const Processes::Say&) {
-    ProcessFake fake;
+    FakeNccl fake({}, Deaths::noticed);
     if (child == 2) std::this_thread::sleep_for(300ms);
     const FakeRank r(fake.api(), id, child, 3);
     if (child != 2) expect(r.settle(60ms) == NcclResult::in_progress, "joined without rank 2");
@@ -241,7 +245,7 @@ TEST_CASE("the process fake is in progress until all ranks have joined, and unti
 }
 
 TEST_CASE(
-    "in the process fake a rank that never comes, or means another number of ranks, keeps the "
+    "in the fake a rank that never comes, or means another number of ranks, keeps the "
     "others from joining",
     "[nccl]") {
   require_forks();
@@ -249,7 +253,7 @@ TEST_CASE(
   const auto ends = run_processes(
       3,
       [&](int child, const Processes::Say&) {
-        ProcessFake fake({}, Deaths::unnoticed);
+        FakeNccl fake({}, Deaths::unnoticed);
         if (child == 2) return 0;
         FakeRank rank(fake.api(), id, child, child == 1 ? 4 : 2);
         expect(rank.settle(150ms) == NcclResult::in_progress, "joined");
@@ -260,55 +264,36 @@ TEST_CASE(
   CHECK(not_well(ends) == "");
 }
 
-TEST_CASE(
-    "ranks of the process fake may be threads too, and a name is free when its ranks are gone",
-    "[nccl]") {
-  ProcessFake fake;
-  NcclUniqueId id;
-  CHECK(fake.api().get_unique_id(&id) == NcclResult::success);
-  for (int round = 0; round < 3; ++round) {
-    std::vector<std::thread> ranks;
-    std::atomic<int> well{0};
-    for (int r = 0; r < 3; ++r)
-      ranks.emplace_back([&, r] {
-        FakeRank rank(fake.api(), id, r, 3);
-        rank.done(NcclResult::success, "joining");
-        check_type<float>(rank);
-        rank.leave();
-        ++well;
-      });
-    for (std::thread& rank : ranks) rank.join();
-    CHECK(well == 3);
-  }
-  CHECK(fake.misuse() == "");
-  CHECK(fake.calls("ncclCommDestroy") == 9);
-}
-
-TEST_CASE("NcclCommunicator works on the process fake, and ends with the first cause there too",
-          "[nccl]") {
-  const bool ordered = GENERATE(true, false);
-  const auto run_program = [&](const std::vector<Fault>& faults) {
-    ProcessFake fake(faults, Deaths::unnoticed);
-    const NcclApi api = fake.api();
-    std::string ended;
-    try {
-      run_nccl_ranks(3,
-                     [](Communicator& comm) {
-                       Rank rank(comm, {}, fake_backends(Place::cpu));
-                       const Tensor t = rank.filled(3 * 40, float(comm.rank()));
-                       comm.all_reduce(t, Reduction::sum, kName).wait();
-                       expect(contents<float>(t) == std::vector<float>(120, 3), "the sums");
-                       program(rank, {});
-                     },
-                     within(10s), {.api = &api, .ordered = ordered});
-    } catch (const CommunicationError& error) {
-      ended = error.what();
+TEST_CASE("the fake takes a group after some polls, and keeps its stream until then", "[nccl]") {
+  FakeNccl fake;
+  const NcclApi api = fake.api();
+  const auto polls = [&](NcclComm* comm) {  // that say in progress
+    for (int n = 0;; ++n) {
+      R state = R::success;
+      CHECK(api.comm_get_async_error(comm, &state) == R::success);
+      if (state != R::in_progress || n == 100) return n;
     }
-    return ended + fake.misuse();
   };
-  CHECK(run_program({}) == "");
-  const std::string failed =
-      run_program({{"ncclGroupEnd", Fault::Kind::fails_later, 1, 4, NcclResult::internal_error}});
-  CHECK(failed.find("rank 1 in ") == 0);
-  CHECK(failed.find("ncclGroupEnd gave ncclInternalError") != std::string::npos);
+  NcclUniqueId id;
+  NcclComm* comm = nullptr;
+  CHECK(api.get_unique_id(&id) == R::success);
+  CHECK(api.comm_init_rank(&comm, 1, id, 0) == R::in_progress);
+  CHECK(polls(comm) == 0);
+  LaggingCpu gpu;
+  std::vector<float> values(4);
+  const NcclStream stream{comm, gpu.native_stream(Stream::communication)};
+  CHECK(api.group_start() == R::success);
+  CHECK(api.all_gather({values.data(), values.data(), 4, NcclType::float32}, stream) == R::success);
+  CHECK(api.group_end() == R::in_progress);
+  CHECK_THROWS_WITH(gpu.record_event(Stream::communication),
+                    ContainsSubstring("while NCCL has not taken its group"));
+  CHECK_THROWS_WITH(gpu.move_bytes(&values[0], &values[1], 4),
+                    ContainsSubstring("while NCCL has not taken its group"));
+  CHECK(polls(comm) == 3);
+  CHECK_NOTHROW(gpu.record_event(Stream::communication));
+  gpu.synchronize();
+  CHECK(api.comm_finalize(comm) == R::in_progress);
+  CHECK(polls(comm) == 0);
+  CHECK(api.comm_destroy(comm) == R::success);
+  CHECK(fake.misuse() == "");
 }
