@@ -1,25 +1,22 @@
-// The flags of checkpoints, interrupts of a run that saves some, and the commands that read them.
+// Interrupts of a run that saves checkpoints, the commands that read them, and the other files of a
+// run.
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "tests/zerolab/checkpoint_run.h"
+#include "tensor/io/pending_file.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-void check_refused(const Finished& finished, const std::string& part) {
-  CAPTURE(finished.err);
-  CHECK(finished.code == 2);
-  CHECK(finished.out.empty());
-  CHECK(contains(finished.err, part));
-}
+namespace fs = std::filesystem;
 
 // The tensor that has byte `at` of a safetensors file, and a byte of its data: by the format's
 // definition, 8 bytes with the size of a JSON header, the header, the data.
@@ -39,137 +36,81 @@ Place last_byte_of_a_tensor(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("flags of checkpoints without effect are refused with what is missing", "[zerolab]") {
-  const ScratchFolder folder;
-  const std::string out = folder / "run";
-  check_refused(train(2, {"--save-every", "1"}),
-                "--save-every needs --out DIR, the folder that gets the checkpoints");
-  check_refused(train(2, {"--resume"}), "--resume needs the folder of the run");
-  check_refused(train(2, {"--out", out, "--keep", "2"}),
-                "--keep has no effect without --save-every K");
-  check_refused(train(2, {"--out", out, "--checkpoint-writes", "still"}),
-                "--checkpoint-writes has no effect without --save-every K");
-  check_refused(train(2, {"--out", out, "--new-data"}),
-                "--new-data has no effect without --resume");
-  check_refused(train(2, {"--out", out, "--save-every", "0"}), "--save-every: '0' is too small");
-  check_refused(train(2, {"--out", out, "--save-every", "1", "--keep", "0"}),
-                "--keep: '0' is too small");
-  check_refused(train(2, {"--out", out, "--save-every", "1", "--checkpoint-writes", "later"}),
-                "'later' is none of wait, still, snapshot");
-  check_refused(train(2, {"--out", out, "--resume", ""}), "--resume: the name is empty");
-  check_refused(train(2, {"--resume", folder / "a", "--resume", folder / "b"}),
-                "--resume is given twice");
-  CHECK_FALSE(std::filesystem::exists(out));
-  CHECK(train(2, {"--out", out, "--save-every", "1", "--resume", "--quiet"}).code == 0);
-}
-
-TEST_CASE("--resume refuses what would not go on with a run", "[zerolab]") {
-  const ScratchFolder folder;
-  const std::string out = folder / "run";
-  check_refused(train(2, {"--resume", folder / "typo", "--out", out}),
-                "--resume " + (folder / "typo") + ": no checkpoint is there");
-  check_refused(train(2, {"--resume", folder / "typo/step-00000004"}), "step-00000004");
-  CHECK(files_in(folder.path()).empty());
-  const std::string planned = folder / "plan";
-  REQUIRE(zerolab({"plan", "--model", "tiny", "-q", "--out", planned}).code == 0);
-  check_refused(train(2, {"--out", planned, "--resume"}), "already holds a run (report.json)");
-  REQUIRE(train(2, {"--out", out}).code == 0);
-  const std::string weights = weights_of(out), metrics = read_file(out + "/metrics.jsonl");
-  check_refused(train(2, {"--out", out, "--resume"}),
-                "holds the weights of a run (model.safetensors), but no checkpoint to go on from");
-  check_refused(train(2, {"--out", out}), "already holds a run (metrics.jsonl); choose another");
-  CHECK(weights_of(out) == weights);
-  CHECK(read_file(out + "/metrics.jsonl") == metrics);
-
-  const std::string saved = folder / "saved";
-  REQUIRE(train(4, {"--out", saved, "--save-every", "2"}).code == 0);
-  check_refused(train(4, {"--out", saved}),
-                "already holds a run (metrics.jsonl); add --resume to go on with it");
-  for (const char* name : {"metrics.jsonl", "model.safetensors", "report.html", "report.json"})
-    std::filesystem::remove(saved + "/" + name);
-  check_refused(train(4, {"--out", saved}), "already holds a run (step-00000004); add --resume");
-  check_refused(zerolab({"compare", "--model", "tiny", "--steps", "1", "--out", saved}),
-                "already holds a run (step-00000004); choose another folder");
-  std::filesystem::resize_file(saved + "/step-00000004/model.safetensors", 100);
-  const Finished older = train(5, {"--out", saved, "--resume", "--json"});
-  CHECK(Json::parse(older.out)["resumed_from"]["step"] == 2);  // the newest is not complete
-  for (const std::string& name : checkpoints_in(saved))
-    std::filesystem::remove(saved + "/" + name + "/checkpoint.json");
-  check_refused(train(5, {"--out", saved, "--resume"}), "is complete");
-}
-
-TEST_CASE("a checkpoint of another model, optimizer or data set is refused with both",
+TEST_CASE("a checkpoint that is not complete, or of other data, is refused or passed over",
           "[zerolab]") {
   const ScratchFolder folder;
-  const std::string out = folder / "run";
-  REQUIRE(train(2, {"--out", out, "--save-every", "2"}).code == 0);
-  const auto resumed = [&](const Flags& more) { return train(4, Flags{"--resume", out} + more); };
-  const Finished heads = resumed({"--n-head", "4"}), width = resumed({"--n-embd", "64"});
-  check_refused(heads, "trained on the model");
-  CHECK((contains(heads.err, "n_head 2") && contains(heads.err, "n_head 4")));
-  check_refused(width, "has shape");
-  CHECK((contains(width.err, "(96)") && contains(width.err, "(192)")));  // 3 times the width
-  check_refused(resumed({"--n-layer", "3"}), "'h.2.");
-  const Finished optimizer = resumed({"--set", "optimizer.type=SGD"});
-  check_refused(optimizer, "trained with the optimizer 'AdamW");
-  CHECK(contains(optimizer.err, "'SGD"));
+  const std::string saved = folder / "saved", last = saved + "/step-00000004";
+  REQUIRE(train(4, "--save-every 2 --out " + saved).code == 0);
   std::string text;
   for (int i = 0; i < 300; ++i) text += "other text " + std::to_string(i) + "\n";
-  const Flags data = {"--data", write_file(folder / "other.txt", text)};
-  const Finished other = resumed(data);
+  const std::string data = "--data " + write_file(folder / "other.txt", text) + " ",
+                    resume = "--resume --out " + saved + " ",
+                    trained = document("checkpoint info " + last)["checkpoints"][0]["data"];
+  const Finished other = train(6, resume + data);
   check_refused(other, "--new-data");
-  const std::string size = std::to_string(text.size()) + " tokens";
-  const Json saved = Json::parse(zerolab({"checkpoint", "info", out, "--json"}).out);
-  const std::string trained = saved["checkpoints"][0]["data"];
-  CHECK_FALSE(contains(trained, size));
-  CHECK((contains(other.err, trained) && contains(other.err, size)));
-  CHECK(metrics_of(out).size() == 2);  // nothing was removed
-  CHECK(resumed(data + Flags{"--new-data"}).code == 0);
-  CHECK(metrics_of(out).size() == 4);
+  check_says(other.err, {trained, std::to_string(text.size()) + " tokens"});
+  CHECK(metrics_of(saved).size() == 4);  // nothing was removed
+  CHECK(train(6, resume + data + "--new-data").code == 0);
+  CHECK(metrics_of(saved).size() == 6);
+
+  const std::string out = folder / "b", newest = out + "/step-00000004";
+  REQUIRE(train(4, "--save-every 2 --out " + out).code == 0);
+  for (const char* name : {"metrics.jsonl", "model.safetensors", "report.html", "report.json"})
+    fs::remove(out + "/" + name);
+  const std::string holds = "already holds a run (step-00000004); ";
+  check_refused(train(4, "--out " + out), holds + "add --resume");
+  check_refused(call("compare --model tiny --steps 1 --out " + out),
+                holds + "choose another folder");
+  fs::resize_file(newest + "/model.safetensors", 100);
+  const Finished older = train(5, "--resume --json --out " + out);
+  CHECK(Json::parse(older.out)["resumed_from"]["step"] == 2);  // the newest is not complete
+  for (const std::string& name : checkpoints_in(out))
+    fs::remove(out + "/" + name + "/checkpoint.json");
+  check_refused(train(5, "--resume --out " + out), "is complete");
 }
 
 TEST_CASE("SIGTERM and Ctrl-C save a checkpoint, from which the run ends as if it went on",
           "[zerolab]") {
   const ScratchFolder folder;
-  REQUIRE(train(150, {"--ranks", "2", "--out", folder / "whole"}).code == 0);
-  for (const int signal : {SIGTERM, SIGINT}) {
-    const std::string out = folder / (signal == SIGINT ? "interrupted" : "ended");
-    const Flags flags = tiny_run(150, {"--ranks", "2", "--out", out, "--save-every", "1000"});
-    const Finished stopped = stopped_at(" 10/150 ", signal, flags);
+  const std::string whole = folder / "whole";
+  REQUIRE(train(100, "--ranks 2 --out " + whole).code == 0);
+  for (const auto& [signal, by] :
+       {std::pair{SIGTERM, "ended by SIGTERM"}, {SIGINT, "interrupted"}}) {
+    const std::string out = folder / std::to_string(signal),
+                      line = tiny_run(100, "--ranks 2 --save-every 1000 --out " + out);
+    const Finished stopped = stopped_at(" 10/100 ", signal, line);
     CAPTURE(stopped.err);
-    CHECK(stopped.code == 128 + signal);
-    CHECK(stopped.out.empty());
+    CHECK((stopped.code == 128 + signal && stopped.out.empty()));
     const auto saved = checkpoints_in(out);
     REQUIRE(saved.size() == 1);
     const int step = std::stoi(saved[0].substr(5));
-    CHECK((step >= 10 && step < 150));
-    const std::string by = signal == SIGINT ? "interrupted" : "ended by SIGTERM";
-    CHECK(contains(stopped.err, "zerolab: " + by + " after step " + std::to_string(step) +
-                                    " of 150; add --resume to go on from " + out + "/" + saved[0]));
+    CHECK((step >= 10 && step < 100));
+    check_says(stopped.err, {std::string("zerolab: ") + by + " after step " + std::to_string(step) +
+                             " of 100; add --resume to go on from " + out + "/" + saved[0]});
     CHECK(metrics_of(out).size() == size_t(step));
-    CHECK_FALSE(std::filesystem::exists(out + "/model.safetensors"));
-    CHECK(weights_of(out + "/" + saved[0]) != weights_of(folder / "whole"));
-    REQUIRE(zerolab(flags + Flags{"-q", "--resume"}).code == 0);
-    CHECK(weights_of(out) == weights_of(folder / "whole"));
-    CHECK(metrics_of(out) == metrics_of(folder / "whole"));
+    CHECK_FALSE(fs::exists(out + "/model.safetensors"));
+    CHECK(weights_of(out + "/" + saved[0]) != weights_of(whole));
+    REQUIRE(call(line + " -q --resume").code == 0);
+    CHECK(weights_of(out) == weights_of(whole));
+    CHECK(metrics_of(out) == metrics_of(whole));
   }
 }
 
 TEST_CASE("the newest checkpoints are kept, and each way of writing writes the same bytes",
           "[zerolab]") {
   const ScratchFolder folder;
-  for (const char* writes : {"wait", "still", "snapshot"}) {
+  for (const std::string writes : {"wait", "still", "snapshot"}) {
     CAPTURE(writes);
     const std::string out = folder / writes;
-    REQUIRE(train(7, {"--out", out, "--save-every", "2", "--keep", "2", "--checkpoint-writes",
-                      writes, "--stage", "3", "--ranks", "3"})
+    REQUIRE(train(7, "--save-every 2 --keep 2 --stage 3 --ranks 3 --checkpoint-writes " + writes +
+                         " --out " + out)
                 .code == 0);
-    CHECK(checkpoints_in(out) == Flags{"step-00000006", "step-00000007"});
+    CHECK(checkpoints_in(out) == words("step-00000006 step-00000007"));
     for (const std::string& step : checkpoints_in(out))
       for (const std::string& name : files_in(out + "/" + step)) {
         CAPTURE(step, name);
-        CHECK(read_file(out + "/" + step + "/" + name) ==
-              read_file(folder / ("wait/" + step + "/" + name)));
+        const std::string file = "/" + step + "/" + name;
+        CHECK(read_file(out + file) == read_file(folder / ("wait" + file)));
       }
   }
   CHECK(read_file(folder / "wait/step-00000006/exp_avg.safetensors") !=
@@ -178,107 +119,143 @@ TEST_CASE("the newest checkpoints are kept, and each way of writing writes the s
 
 TEST_CASE("checkpoint info lists a folder, and says what one checkpoint holds", "[zerolab]") {
   const ScratchFolder folder;
-  const std::string out = folder / "run";
-  REQUIRE(train(6, {"--out", out, "--save-every", "3", "--stage", "2", "--ranks", "3"}).code == 0);
-  std::filesystem::remove(out + "/step-00000003/exp_avg.safetensors");
-  const Finished list = zerolab({"checkpoint", "info", out});
+  const std::string out = folder / "run", first = out + "/step-00000003",
+                    second = out + "/step-00000006";
+  REQUIRE(train(6, "--save-every 3 --stage 2 --ranks 3 --out " + out).code == 0);
+  fs::remove(first + "/exp_avg.safetensors");
+  const Finished list = call("checkpoint info " + out);
   REQUIRE(list.code == 0);
-  REQUIRE(lines(list.out).size() == 5);
-  CHECK(contains(lines(list.out)[2], "broken"));
-  CHECK((contains(lines(list.out)[3], "zero2") && contains(lines(list.out)[3], "complete")));
-  CHECK(contains(lines(list.out)[4], "step-00000003/exp_avg.safetensors"));
-  const Json document = Json::parse(zerolab({"checkpoint", "info", out, "--json"}).out);
-  CHECK(document["command"] == "checkpoint info");
-  REQUIRE(document["checkpoints"].size() == 2);
-  CHECK(document["checkpoints"][0]["complete"] == false);
-  const Json& last = document["checkpoints"][1];
-  CHECK(last["complete"] == true);
-  CHECK(last["step"] == 6);
-  CHECK(last["next_window"] == 6 * 3 * 4);
-  CHECK(last["saved_by"]["ranks"] == "3");
+  const auto told = lines(list.out);
+  REQUIRE(told.size() == 5);
+  CHECK(contains(told[2], "broken"));
+  check_says(told[3], {"zero2", "complete"});
+  CHECK(contains(told[4], "step-00000003/exp_avg.safetensors"));
+  const Json json = document("checkpoint info " + out);
+  CHECK(json["command"] == "checkpoint info");
+  REQUIRE(json["checkpoints"].size() == 2);
+  CHECK(json["checkpoints"][0]["complete"] == false);
+  const Json& last = json["checkpoints"][1];
+  CHECK((last["complete"] == true && last["step"] == 6 && last["next_window"] == 6 * 3 * 4 &&
+         last["saved_by"]["ranks"] == "3"));
   int64_t bytes = 0;
   for (const Json& file : last["files"])
-    bytes += int64_t(read_file(out + "/step-00000006/" + file["name"].get<std::string>()).size());
-  CHECK(last["files"].size() == 3);
-  CHECK(last["bytes"] == bytes);
+    bytes += int64_t(fs::file_size(second + "/" + file["name"].get<std::string>()));
+  CHECK((last["files"].size() == 3 && last["bytes"] == bytes));
 
-  const Finished one = zerolab({"checkpoint", "info", out + "/step-00000006"});
+  const Finished one = call("checkpoint info " + second);
   CHECK(one.code == 0);
-  for (const char* part : {"AdamW", "model.safetensors", "exp_avg_sq.safetensors", "seed", "1337",
-                           " tokens in 1 file", "the next window is 72", "zero2"})
-    CHECK(contains(one.out, part));
-  check_refused(zerolab({"checkpoint", "info", out + "/step-00000003"}), "exp_avg.safetensors");
-  check_refused(zerolab({"checkpoint", "info", folder / "none"}), "no checkpoint is there");
-  check_refused(zerolab({"checkpoint", "info"}), "which folder?");
+  check_says(one.out, {"AdamW", "model.safetensors", "exp_avg_sq.safetensors", "seed", "1337",
+                       " tokens in 1 file", "the next window is 72", "zero2"});
+  check_refused(call("checkpoint info " + first), "exp_avg.safetensors");
 }
 
 TEST_CASE("checkpoint verify finds one changed bit, and names file and tensor", "[zerolab]") {
   const ScratchFolder folder;
-  const std::string out = folder / "run";
-  REQUIRE(train(6, {"--out", out, "--save-every", "3"}).code == 0);
-  const Finished fine = zerolab({"checkpoint", "verify", out});
+  const std::string out = folder / "run", first = out + "/step-00000003: ok",
+                    verify = "checkpoint verify " + out,
+                    path = out + "/step-00000006/exp_avg_sq.safetensors";
+  REQUIRE(train(6, "--save-every 3 --out " + out).code == 0);
+  const Finished fine = call(verify);
   CHECK(fine.code == 0);
-  CHECK(fine.out == out + "/step-00000003: ok\n" + out + "/step-00000006: ok\n");
-  const std::string path = out + "/step-00000006/exp_avg_sq.safetensors";
+  CHECK(fine.out == first + "\n" + out + "/step-00000006: ok\n");
   std::string bytes = read_file(path);
   const Place place = last_byte_of_a_tensor(bytes);
   bytes[place.byte] = char(bytes[place.byte] ^ 4);
   write_file(path, bytes);
-  const Finished damaged = zerolab({"checkpoint", "verify", out});
-  CAPTURE(damaged.out);
-  CHECK(damaged.code == 1);
-  REQUIRE(lines(damaged.out).size() == 2);
-  CHECK(lines(damaged.out)[0] == out + "/step-00000003: ok");
-  CHECK(lines(damaged.out)[1].starts_with(path + ": tensor '" + place.tensor + "' (bytes "));
-  CHECK(contains(damaged.out, " to " + std::to_string(place.byte + 1) + ") was changed"));
-  const Json document = Json::parse(zerolab({"checkpoint", "verify", out, "--json"}).out);
+  const Finished damaged = call(verify), json = call(verify + " --json");
+  CHECK((damaged.code == 1 && json.code == 1));
+  const auto told = lines(damaged.out);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0] == first);
+  CHECK(told[1].starts_with(path + ": tensor '" + place.tensor + "' (bytes "));
+  CHECK(contains(told[1], " to " + std::to_string(place.byte + 1) + ") was changed"));
+  const Json document = Json::parse(json.out);
   CHECK(document["ok"] == false);
   CHECK(document["checkpoints"][0]["problems"].empty());
   CHECK(document["checkpoints"][1]["problems"].size() == 1);
-  CHECK(zerolab({"checkpoint", "verify", out + "/step-00000003"}).code == 0);
-  const Finished resumed = train(8, {"--resume", out});
-  check_refused(resumed, "tensor '" + place.tensor + "'");
-  check_refused(zerolab({"checkpoint", "verify", folder / "none"}), "no checkpoint is there");
-  check_refused(zerolab({"checkpoint", "verify", out + "/step-00000009"}),
-                "no checkpoint is there");
+  CHECK(call(verify + "/step-00000003").code == 0);
+  check_refused(train(8, "--resume " + out), "tensor '" + place.tensor + "'");
 }
 
-TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]") {
-  // Psi = 34,688; padded to 16 per parameter and 48 per unit: 34,752 for 3 ranks.
-  const auto of = [](const Flags& more, const std::string& stage = "zero3") {
-    const Finished finished = zerolab(
-        Flags{"plan", "--model", "tiny", "--ranks", "3", "--stages", stage, "--json"} + more);
-    return Json::parse(finished.out)["stages"][0];
-  };
-  for (const char* stage : {"ddp", "zero1", "zero2", "zero3"}) {
-    const Json bytes = of({}, stage)["checkpoint"];
-    CHECK(bytes["disk_bytes"] == 12 * 34688);
-    CHECK(bytes["host_bytes"] == Json{{"wait", 0}, {"still", 0}, {"snapshot", 12 * 34752 / 3}});
-  }
-  const std::string sgd = "optimizer.type=SGD", momentum = "optimizer.params.momentum=0.9";
-  CHECK(of({"--set", sgd, "--set", momentum})["checkpoint"]["disk_bytes"] == 8 * 34688);
-  CHECK(of({"--set", sgd})["checkpoint"]["disk_bytes"] == 4 * 34688);
-  CHECK(of({"--precision", "bf16"})["checkpoint"]["disk_bytes"] == 12 * 34688);
-  CHECK(of({"--as", "cuda"})["checkpoint"]["host_bytes"]["still"] == 1 << 20);
-  CHECK_FALSE(of({}).contains("predicted_peak_host_bytes"));
-  const Flags save = {"--save-every", "1", "--checkpoint-writes"};
-  CHECK_FALSE(of(save + Flags{"still"}).contains("predicted_peak_host_bytes"));
-  CHECK(of(save + Flags{"snapshot"})["predicted_peak_host_bytes"][0] == 12 * 34752 / 3);
-  CHECK(of(save + Flags{"still", "--as", "cuda"})["predicted_peak_host_bytes"][0] == 1 << 20);
-  check_refused(zerolab({"plan", "--model", "tiny", "--checkpoint-writes", "still"}),
-                "--checkpoint-writes has no effect without --save-every K");
-  const Finished text = zerolab({"plan", "--model", "tiny", "--ranks", "3"});
-  CHECK((contains(text.out, "a checkpoint on disk ") && contains(text.out, "406.50 KiB")));
-
+TEST_CASE("the files of monitors and traces are in the report of a run", "[zerolab]") {
   const ScratchFolder folder;
-  const Finished run = train(3, save + Flags{"snapshot", "--out", folder / "run", "--json",
-                                             "--stage", "3", "--ranks", "3"});
-  REQUIRE(run.code == 0);
-  int64_t host = 0;
-  const Json report = Json::parse(run.out);
-  for (const Json& row : report["memory"])
-    if (row["pool"] == "host" && row["rank"] == 0) host += row["peak_bytes"].get<int64_t>();
-  CHECK(host == 12 * 34752 / 3);
+  const std::string command =
+      "cd " + folder.path() + " && $ZEROLAB train --model tiny --steps 1 --sample 0 ";
+  const std::string none = "files       none; --out DIR keeps metrics and weights";
+  CHECK(contains(shell(command).out, none));  // the twin
+  const Finished board = shell(command + "--set tensorboard.enabled=true");
+  REQUIRE(files_in(folder.path()).size() == 1);
+  const std::string name = files_in(folder.path())[0];
+  CHECK(name.starts_with("DeepSpeedJobName"));
+  CHECK_FALSE(contains(board.out, none));
+  CHECK(contains(board.out, "files       " + name + "/" + files_in(folder / name)[0]));
+  const Json csv = Json::parse(
+      shell(command + "--json --trace t.json --set csv_monitor.enabled=true").out)["files"];
+  CHECK(csv["metrics"].is_null());
+  CHECK(csv["more"] == Json{"t.json", "DeepSpeedJobName/Train_Samples_lr.csv",
+                            "DeepSpeedJobName/Train_Samples_train_loss.csv"});
+  for (const std::string file : csv["more"]) CHECK(fs::exists(folder / file));
+  CHECK_FALSE(contains(shell(command + "--trace u.json").out, none));
+}
+
+TEST_CASE("names that a run takes in --out are refused for traces and monitors before training",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string out = folder / "o", save = "--save-every 2 --out " + out;
+  Words refused;
+  for (const char* name :
+       {"latest", "step-00000002", "metrics.jsonl", "report.html", "./latest", "../o/latest"})
+    for (const char* flag : {" --trace ", " --memory-snapshot "})
+      refused.push_back(flag + out + "/" + name);
+  for (const char* monitor : {" --set csv_monitor=", " --set tensorboard="})
+    for (const char* name : {"latest", "step-00000002", "step-00000002/logs"})
+      refused.push_back(monitor +
+                        Json{{"enabled", true}, {"output_path", out}, {"job_name", name}}.dump());
+  for (const std::string& more : refused) {
+    CAPTURE(more);
+    check_refused(train(100'000, save + more), "of --out " + out);
+    CHECK(files_in(folder.path()).empty());
+  }
+  const Json csv = {{"enabled", true}, {"output_path", folder / "c"}, {"job_name", "j"}};
+  CHECK(train(100'000, "--set csv_monitor=" + csv.dump() + " --trace " +
+                           (folder / "c/j/Train_Samples_lr.csv"))
+            .code == 2);
+  CHECK(train(2, save + " --trace " + out + "/t.json").code == 0);  // the twin
+  CHECK(files_in(out) == words("latest metrics.jsonl model.safetensors report.html report.json "
+                               "step-00000002 t.json"));
+}
+
+TEST_CASE("temporary files of a killed process are removed by the next one in that folder",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string trace = folder / "t.json", prefix = ".zerolab-";
+  const auto temporary = [&] {
+    Words found;
+    for (const std::string& name : files_in(folder.path()))
+      if (name.starts_with(prefix)) found.push_back(name);
+    return found;
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    const zl::PendingFile file(trace);
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(temporary().size() == 1);
+  const std::string left = temporary()[0];
+  // Files that look alike, of processes that this one cannot judge or that run, stay.
+  const std::string own = fs::path(zl::temporary_beside(trace)).filename().string();
+  std::string elsewhere = left, reused = own;
+  elsewhere[prefix.size()] = left[prefix.size()] == '1' ? '2' : '1';
+  Words kept = {elsewhere, own, prefix, prefix + "x"};
+  for (const std::string& name : kept) write_file(folder / name, "");
+  reused.insert(reused.find_last_of('-'), "1");  // this process's number, but another beginning
+  write_file(folder / reused, "");
+  REQUIRE(train(1, "--trace " + (folder / "u.json")).code == 0);
+  std::ranges::sort(kept);
+  CHECK(temporary() == kept);
+  CHECK_FALSE(fs::exists(folder / left));
 }
 
 }  // namespace cli

@@ -1,54 +1,67 @@
-// compare and plan: documents, exit codes, files, the baseline.
+// compare: documents, exit codes, files, bars, presets of real systems, several numbers of ranks.
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::json;
+const std::string kText = "compare --model tiny --steps 2 --ranks 3 -q ";
+const std::string kPresets =
+    "compare --model tiny --steps 3 --ranks 2 --set zero_optimization.reduce_bucket_size=20000 ";
+const std::string kSeveral = "compare --reproducible --model tiny -q --ranks ";
 
-std::set<std::string> keys(const Json& object) {
+std::set<std::string> key_set(const Json& object) {
   std::set<std::string> all;
   for (const auto& [key, value] : object.items()) all.insert(key);
   return all;
 }
+std::set<std::string> set_of(const std::string& line) {
+  const Words all = words(line);
+  return {all.begin(), all.end()};
+}
 
-const std::vector<std::string> kSmall = {"compare", "--model", "tiny",   "--steps", "2",
-                                         "--ranks", "3",       "--json", "-q"};
+template <class Value>
+int64_t sum(const Json& rows, const char* key, const Value& counts) {
+  int64_t all = 0;
+  for (const Json& row : rows)
+    if (counts(row)) all += row[key].template get<int64_t>();
+  return all;
+}
+const auto kAny = [](const Json&) { return true; };
 
-std::vector<std::string> with(std::vector<std::string> arguments,
-                              const std::vector<std::string>& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+// The lines of bars under each heading: kept, peak, sent.
+std::map<std::string, Words> bars(const std::string& text) {
+  std::map<std::string, Words> groups;
+  std::string group;
+  for (const std::string& line : lines(text)) {
+    for (const char* name : {"kept", "peak", "sent"})
+      if (line.starts_with(std::string("  ") + name + "  ")) group = name;
+    if (line.starts_with("  P parameter")) group.clear();
+    if (!group.empty()) groups[group].push_back(line);
+  }
+  return groups;
 }
 
 }  // namespace
 
 TEST_CASE("compare --json has the documented keys, and measurements equal predictions",
           "[zerolab]") {
-  const Finished finished = zerolab(kSmall);
-  REQUIRE(finished.code == 0);
-  CHECK(finished.err.empty());
-  const Json json = Json::parse(finished.out);
-  CHECK(keys(json) == std::set<std::string>{"schema", "command", "ok", "ranks", "parameters",
-                                            "steps", "precision", "device", "backend",
-                                            "bits_promised", "model", "data", "settings", "stages",
-                                            "threads"});
+  const Json json = document(kText);
+  CHECK(key_set(json) == set_of("schema command ok ranks parameters steps precision device backend "
+                                "bits_promised model data settings stages threads"));
   CHECK(json["ok"] == true);
   REQUIRE(json["stages"].size() == 4);
   for (const Json& stage : json["stages"]) {
-    CHECK(keys(stage) == std::set<std::string>{"stage", "loss", "grad_norm", "weights_hash",
-                                               "bitwise_equal_to_ddp", "max_abs_difference_to_ddp",
-                                               "promised_equal_to", "bitwise_equal", "memory",
-                                               "peak_total_bytes", "predicted_peak_total_bytes",
-                                               "init_peak_total_bytes", "communication",
-                                               "seconds_per_step", "communication_time"});
+    CHECK(key_set(stage) ==
+          set_of("stage loss grad_norm weights_hash bitwise_equal_to_ddp max_abs_difference_to_ddp "
+                 "promised_equal_to bitwise_equal memory peak_total_bytes "
+                 "predicted_peak_total_bytes init_peak_total_bytes communication seconds_per_step "
+                 "communication_time"));
     CHECK(stage["loss"].size() == 2);
     CHECK(stage["weights_hash"].get<std::string>().size() == 16);
     CHECK(stage["weights_hash"] == json["stages"][0]["weights_hash"]);
@@ -64,14 +77,13 @@ TEST_CASE("compare --json has the documented keys, and measurements equal predic
 
 TEST_CASE("compare on a simulated link has the bits of one without, and says what is exposed",
           "[zerolab]") {
-  const std::vector<std::string> link = {"--link-latency", "1ms", "--link-bandwidth", "1GB/s"};
-  const Json free = Json::parse(zerolab(kSmall).out),
-             slow = Json::parse(zerolab(with(kSmall, link)).out);
+  const std::string link = "--link-latency 1ms --link-bandwidth 1GB/s ",
+                    row = "hidden behind computation";
+  const Json free = document(kText), slow = document(kText + link);
   CHECK(slow["ok"] == true);
   for (size_t i = 0; i < 4; ++i) {
     CHECK(slow["stages"][i]["weights_hash"] == free["stages"][i]["weights_hash"]);
-    int64_t calls = 0;
-    for (const Json& row : slow["stages"][i]["communication"]) calls += row["calls"].get<int64_t>();
+    const int64_t calls = sum(slow["stages"][i]["communication"], "calls", kAny);
     REQUIRE(slow["stages"][i]["communication_time"].size() == 3);
     for (const Json& rank : slow["stages"][i]["communication_time"]) {
       CHECK(rank["seconds"] >= double(calls) * 1e-3);
@@ -80,88 +92,61 @@ TEST_CASE("compare on a simulated link has the bits of one without, and says wha
     for (const Json& rank : free["stages"][i]["communication_time"])
       CHECK(rank["hidden_seconds"] == 0);
   }
-  std::vector<std::string> text = kSmall;
-  std::erase(text, "--json");
-  const char* row = "hidden behind computation";
-  CHECK(contains(zerolab(with(text, link)).out, row));
-  CHECK_FALSE(contains(zerolab(text).out, row));  // nothing is in flight
-  std::erase(text, "-q");
-  CHECK(contains(zerolab(with(text, link)).err,
-                 "link    simulated: 1000 MB/s for each rank, 1000 us per call"));
+  const Finished told = call("compare --model tiny --steps 2 --ranks 3 " + link);
+  CHECK(contains(told.out, row));
+  CHECK(contains(told.err, "link    simulated: 1000 MB/s for each rank, 1000 us per call"));
+  CHECK_FALSE(contains(call(kText).out, row));  // nothing is in flight
 }
 
 TEST_CASE("compare draws bars whose lengths are the document's bytes, in at most 80 columns",
           "[zerolab]") {
-  std::vector<std::string> text = kSmall;
-  std::erase(text, "--json");
-  const Json json = Json::parse(zerolab(kSmall).out);
-  const std::string plain = zerolab(text).out;
-  std::vector<std::string> kept, peak, sent;  // the lines of each group
-  std::vector<std::string>* group = nullptr;
-  for (const std::string& line : lines(plain)) {
-    if (line.starts_with("  kept  ")) group = &kept;
-    if (line.starts_with("  peak  ")) group = &peak;
-    if (line.starts_with("  sent  ")) group = &sent;
-    if (line.starts_with("  P parameter")) group = nullptr;
-    if (!group) continue;
-    CHECK(line.size() <= 80);
-    group->push_back(line);
-  }
-  const auto letters = [](const std::string& line) {
-    return int64_t(line.find_last_not_of(' ', 65) - 15 + 1);
-  };
-  const auto check = [&](const std::vector<std::string>& drawn, const auto& bytes_of) {
+  const Json stages = document(kText)["stages"];
+  const std::string plain = call(kText).out;
+  auto groups = bars(plain);
+  const auto check = [&](const std::string& group, const auto& bytes_of) {
+    const Words& drawn = groups[group];
     REQUIRE(drawn.size() == 4);
     int64_t most = 0;
-    for (const Json& stage : json["stages"]) most = std::max<int64_t>(most, bytes_of(stage));
+    for (const Json& stage : stages) most = std::max<int64_t>(most, bytes_of(stage));
+    std::set<int64_t> lengths;
     for (size_t i = 0; i < 4; ++i) {
       CAPTURE(drawn[i]);
-      CHECK(drawn[i].substr(8, 5).starts_with(json["stages"][i]["stage"].get<std::string>()));
-      CHECK(letters(drawn[i]) == (bytes_of(json["stages"][i]) * 50 + most / 2) / most);
+      CHECK(drawn[i].size() <= 80);
+      CHECK(drawn[i].substr(8, 5).starts_with(stages[i]["stage"].get<std::string>()));
+      const int64_t letters = int64_t(drawn[i].find_last_not_of(' ', 65)) - 15 + 1;
+      CHECK(letters == (bytes_of(stages[i]) * 50 + most / 2) / most);
+      lengths.insert(letters);
     }
-    CHECK(letters(drawn[0]) != letters(drawn[3]));
+    CHECK(lengths.size() > 1);
   };
-  check(kept, [](const Json& stage) {
-    int64_t bytes = 0;
-    for (const Json& row : stage["memory"])
-      if (row["rank"] == 0 && row["pool"] == "device") bytes += row["rest_bytes"].get<int64_t>();
-    return bytes;
+  check("kept", [](const Json& stage) {
+    return sum(stage["memory"], "rest_bytes",
+               [](const Json& row) { return row["rank"] == 0 && row["pool"] == "device"; });
   });
-  check(peak, [](const Json& stage) { return stage["peak_total_bytes"][0].get<int64_t>(); });
-  check(sent, [](const Json& stage) {
-    int64_t bytes = 0;
-    for (const Json& row : stage["communication"])
-      bytes += row["sent_bytes_per_rank"].get<int64_t>();
-    return bytes;
-  });
+  check("peak", [](const Json& stage) { return stage["peak_total_bytes"][0].get<int64_t>(); });
+  check("sent",
+        [](const Json& stage) { return sum(stage["communication"], "sent_bytes_per_rank", kAny); });
   CHECK_FALSE(contains(plain, "\x1b"));
-  const std::string colored = zerolab(with(text, {"--color", "always"})).out;
+  const std::string colored = call(kText + "--color always").out;
   CHECK(contains(colored, "\x1b[34mPPP"));
-  const auto bars = [](const std::string& out) {
-    const std::string all = std::regex_replace(out, std::regex("\x1b\\[[0-9;]*m"), "");
-    return all.substr(all.find("  kept  "), all.find("  P parameter") - all.find("  kept  "));
-  };
-  CHECK(bars(colored) == bars(plain));
+  CHECK(bars(std::regex_replace(colored, std::regex("\x1b\\[[0-9;]*m"), "")) == groups);
 }
 
 TEST_CASE("compare ends with 3 if no listed stage fits, even if ddp ran", "[zerolab]") {
-  const std::vector<std::string> one = {"compare", "--model",  "tiny",  "--steps", "1", "--ranks",
-                                        "1",       "--stages", "zero3", "--json",  "-q"};
-  const Json plan = Json::parse(
-      zerolab({"plan", "--model", "tiny", "--ranks", "1", "--stages", "zero3", "--json"}).out);
-  const int64_t peak = plan["stages"][0]["predicted_peak_total_bytes"][0];
-  const Finished tight = zerolab(with(one, {"--device-memory", std::to_string(peak - 1)}));
+  const std::string one = "--model tiny --ranks 1 --stages zero3 ";
+  const int64_t peak = document("plan " + one)["stages"][0]["predicted_peak_total_bytes"][0];
+  const std::string compare = "compare --steps 1 --json -q " + one + "--device-memory ";
+  const Finished tight = call(compare + std::to_string(peak - 1));
   CHECK(tight.code == 3);
   CHECK(Json::parse(tight.out)["stages"][1]["out_of_memory"]["asked"] > 0);
-  CHECK(zerolab(with(one, {"--device-memory", std::to_string(peak)})).code == 0);
+  CHECK(call(compare + std::to_string(peak)).code == 0);
 }
 
 TEST_CASE("compare --out leaves three complete files or none, and prints its result on a full disk",
           "[zerolab]") {
   const ScratchFolder folder;
-  CHECK(zerolab(with(kSmall, {"--out", folder / "a"})).code == 0);
-  CHECK(files_in(folder / "a") ==
-        std::vector<std::string>{"compare.json", "report.html", "report.json"});
+  CHECK(call(kText + "--out " + (folder / "a")).code == 0);
+  CHECK(files_in(folder / "a") == words("compare.json report.html report.json"));
   CHECK(Json::parse(read_file(folder / "a/compare.json"))["command"] == "compare");
   CHECK(contains(read_file(folder / "a/report.html"), "compare --model tiny --steps 2"));
   const Finished full = shell(
@@ -172,198 +157,172 @@ TEST_CASE("compare --out leaves three complete files or none, and prints its res
   CHECK_FALSE(std::filesystem::exists(folder / "b"));
 }
 
-TEST_CASE("compare --out refuses a folder that holds a comparison, and keeps it", "[zerolab]") {
-  const ScratchFolder folder;
-  REQUIRE(zerolab(with(kSmall, {"--out", folder / "a"})).code == 0);
-  const std::string before = read_file(folder / "a/compare.json");
-  const Finished again = zerolab(with(kSmall, {"--seed", "2", "--out", folder / "a"}));
-  CHECK(again.code == 2);
-  CHECK(contains(again.err, "already holds a run (compare.json)"));
-  CHECK(read_file(folder / "a/compare.json") == before);
-}
-
 TEST_CASE("compare.json describes the run: seed, sizes, batch, data and version", "[zerolab]") {
-  const auto document = [](const std::vector<std::string>& flags) {
-    return Json::parse(zerolab(with(kSmall, flags)).out);
-  };
-  const Json json = document({"--stages", "ddp"});
-  const Json& settings = json["settings"];
-  CHECK(settings["seed"] == 1337);
-  CHECK(json["model"]["n_layer"] == 2);
-  CHECK(json["model"]["vocab_size"] == 256);
+  const Json json = document(kText + "--stages ddp");
+  const Json &settings = json["settings"], &model = json["model"];
+  CHECK((settings["seed"] == 1337 && settings["version"] == "0.1.0"));
+  CHECK((model["n_layer"] == 2 && model["vocab_size"] == 256));
   CHECK((settings["micro_batch"] == 4 && settings["accumulation"] == 1));
   CHECK((settings["reduce_bucket_size"] == 1 && settings["allgather_bucket_size"] == 1));
   CHECK(json["data"]["window"] == 32);
-  CHECK(settings["version"] == "0.1.0");
   const std::string hash = json["data"]["hash"];
   CHECK(hash.size() == 16);
-  CHECK(hash == document({"--stages", "zero1", "--seed", "2"})["data"]["hash"]);
-  CHECK(hash != document({"--stages", "ddp", "--shuffle"})["data"]["hash"]);
+  CHECK(hash == document(kText + "--stages zero1 --seed 2")["data"]["hash"]);
+  CHECK(hash != document(kText + "--stages ddp --shuffle")["data"]["hash"]);
 }
 
 TEST_CASE("--baseline passes for the same results and names the first one that differs",
           "[zerolab]") {
   const ScratchFolder folder;
-  const std::vector<std::string> run = with(kSmall, {"--stages", "zero2"});
-  const Json stored = Json::parse(zerolab(run).out);
-  const auto against = [&](const Json& baseline, const std::vector<std::string>& flags = {}) {
-    const std::string file = write_file(folder / "baseline.json", baseline.dump());
-    return zerolab(with(with(run, {"--baseline", file}), flags));
+  const std::string run = kText + "--stages zero2 ", file = folder / "baseline.json";
+  const Json stored = document(run);
+  const auto against = [&](const Json& baseline, const std::string& flags) {
+    write_file(file, baseline.dump());
+    return call(run + "--baseline " + file + flags);
   };
-  const Finished same = against(stored);
+  const Finished same = against(stored, " --json");
   CHECK(same.code == 0);
   CHECK(Json::parse(same.out)["baseline"]["equal"] == true);
 
-  Json loss = stored, peak = stored, sent = stored, hash = stored, fewer = stored;
-  loss["stages"][1]["loss"][1] = 5.0;
-  peak["stages"][1]["memory"][0]["peak_bytes"] = 7;
-  sent["stages"][0]["communication"][0]["calls"] = 99;
-  hash["stages"][0]["weights_hash"] = "0000000000000000";
+  Json fewer = stored;
   fewer["stages"].erase(1);
+  const auto with = [&](const char* pointer, const Json& value) {
+    Json changed = stored;
+    changed[Json::json_pointer(pointer)] = value;
+    return changed;
+  };
+  const Json loss = with("/stages/1/loss/1", 5.0);
   const std::pair<Json, std::string> table[] = {
       {loss, "zero2: loss, step 2: 5.0 in the baseline, "},
-      {peak, "peak_bytes: 7 in the baseline, "},
-      {sent, "calls: 99 in the baseline, "},
-      {hash, "ddp: weights_hash: "},
+      {with("/stages/1/memory/0/peak_bytes", 7), "peak_bytes: 7 in the baseline, "},
+      {with("/stages/0/communication/0/calls", 99), "calls: 99 in the baseline, "},
+      {with("/stages/0/weights_hash", "0000000000000000"), "ddp: weights_hash: "},
       {fewer, "stages has 1 entries in the baseline and 2 now"}};
   for (const auto& [baseline, text] : table) {
-    const Finished different = against(baseline);
+    const Finished different = against(baseline, " --json");
     CAPTURE(text);
     CHECK(different.code == 1);
     const Json json = Json::parse(different.out);
     CHECK(json["ok"] == false);
     CHECK(contains(json["baseline"]["first_difference"], text));
   }
-  const Finished text =
-      zerolab({"compare", "--model", "tiny", "--steps", "2", "--ranks", "3", "-q", "--stages",
-               "zero2", "--baseline", write_file(folder / "b.json", loss.dump())});
+  const Finished text = against(loss, "");
   CHECK(text.code == 1);
-  CHECK(contains(text.out, "DIFFERENT from " + (folder / "b.json") + ": zero2: loss, step 2"));
-}
-
-TEST_CASE("--baseline refuses another run's settings and files that are no comparison",
-          "[zerolab]") {
-  const ScratchFolder folder;
-  const std::vector<std::string> run = with(kSmall, {"--stages", "ddp"});
-  const std::string file = write_file(folder / "b.json", zerolab(run).out);
-  const Finished seed = zerolab(with(run, {"--baseline", file, "--seed", "7"}));
-  CHECK(seed.code == 2);
-  CHECK(contains(seed.err, "is of another run: settings: seed: 1337 in the baseline, 7 now"));
-  for (const auto& [flags, difference] :
-       {std::pair{std::vector<std::string>{"--set", "optimizer.params.lr=0.5"},
-                  "optimizer.params.lr: 0.001 in the baseline, 0.5 now"},
-        {{"--set", "zerolab.recompute=true"},
-         "zerolab.recompute: \"selective\" in the baseline, \"full\" now"},
-        {{"--threads", "2"}, "threads: 1 in the baseline, 2 now"},
-        {{"--stages", "ddp,zero1"}, "stages has 1 entries in the baseline and 2 now"}}) {
-    std::vector<std::string> other = with(kSmall, flags);
-    if (flags[0] != "--stages") other = with(run, flags);
-    const Finished refused = zerolab(with(other, {"--baseline", file}));
-    CAPTURE(refused.err);
-    CHECK(refused.code == 2);
-    CHECK(contains(refused.err, difference));
-  }
-  for (const auto& [text, problem] :
-       {std::pair{"no JSON", "is not valid JSON: error at byte"},
-        {"{\"command\": \"plan\"}", "is not a compare.json of 'zerolab compare --out'"},
-        {"[]", "is not a compare.json of 'zerolab compare --out'"},
-        {"{\"command\": \"compare\", \"schema\": 99}", "has another schema than 1"},
-        {"{\"command\": \"compare\", \"schema\": 1}", "lacks 'ranks', or it is no number"}}) {
-    const std::string wrong = write_file(folder / "wrong.json", text);
-    const Finished refused = zerolab(with(run, {"--baseline", wrong}));
-    CAPTURE(refused.err);
-    CHECK(refused.code == 2);
-    CHECK(contains(refused.err, problem));
-  }
-  CHECK(contains(zerolab(with(run, {"--baseline", folder / "."})).err, "is a folder"));
-  CHECK(zerolab(with(run, {"--baseline", folder / "none.json"})).code == 2);
+  CHECK(contains(text.out, "DIFFERENT from " + file + ": zero2: loss, step 2"));
 }
 
 TEST_CASE("compare prints times without exponents, and no rank waits longer than a step",
           "[zerolab]") {
-  const Finished finished =
-      zerolab({"compare", "--model", "tiny", "--steps", "5", "--ranks", "3", "-q"});
+  const Finished finished = call("compare --model tiny --steps 5 --ranks 3 -q");
   REQUIRE(finished.code == 0);
   const auto row = [&](const std::string& title) {
     for (const std::string& line : lines(finished.out))
       if (contains(line, title)) return line;
     return std::string();
   };
+  const auto numbers = [](const std::string& line, const char* pattern) {
+    const std::regex number(pattern);
+    std::vector<double> all;
+    for (std::sregex_iterator i(line.begin(), line.end(), number), end; i != end; ++i)
+      all.push_back(std::stod((*i)[1]));
+    return all;
+  };
   const std::string steps = row("ms per step"), waiting = row("spent waiting");
   CHECK_FALSE(contains(steps + waiting, "e+"));
-  const std::regex number("[ (]([0-9.]+)(?= |$)");
-  std::vector<double> step;
-  for (std::sregex_iterator i(steps.begin(), steps.end(), number), end; i != end; ++i)
-    step.push_back(std::stod((*i)[1]));
-  const std::regex range("([0-9.]+) \\([0-9]+\\) to ([0-9.]+) \\([0-9]+\\)");
-  std::vector<double> most;
-  for (std::sregex_iterator i(waiting.begin(), waiting.end(), range), end; i != end; ++i)
-    most.push_back(std::stod((*i)[2]));
+  const auto step = numbers(steps, "[ (]([0-9.]+)(?= |$)"),
+             most = numbers(waiting, "[0-9.]+ \\([0-9]+\\) to ([0-9.]+) \\([0-9]+\\)");
   REQUIRE((step.size() == 4 && most.size() == 4));
   for (size_t i = 0; i < 4; ++i) CHECK(most[i] <= step[i]);
-  const Finished crowded =
-      zerolab({"compare", "--model", "tiny", "--steps", "1", "--ranks", "64", "--stages", "ddp"});
-  CHECK(contains(crowded.out, "Times say little here: 64 ranks take turns on "));
-}
-
-TEST_CASE("a stream that came closed does not become a file of the run", "[zerolab]") {
-  const ScratchFolder folder;
-  CHECK(
-      shell("$ZEROLAB train --model tiny --steps 3 --sample 0 --out " + (folder / "run") + " 2>&-")
-          .code == 0);
-  for (const std::string& line : lines(read_file(folder / "run/metrics.jsonl")))
-    CHECK_NOTHROW(Json::parse(line));
-}
-
-TEST_CASE("plan says what fits in text and exit code, and refuses what it cannot count",
-          "[zerolab]") {
-  const Finished open = zerolab({"plan", "--model", "gpt2", "--ranks", "8"});
-  CHECK(open.code == 0);
-  CHECK(contains(open.out, "124,439,808 parameters"));
-  CHECK(contains(open.out, "To see which stages fit, give --device-memory SIZE"));
-  const Finished fits =
-      zerolab({"plan", "--model", "gpt2", "--ranks", "8", "--device-memory", "5GiB"});
-  CHECK(fits.code == 0);
-  CHECK(contains(fits.out, "Take "));
-  CHECK(zerolab({"plan", "--model", "gpt2", "--device-memory", "1MiB"}).code == 3);
-  CHECK(zerolab({"plan", "--n-embd", "1e9", "--n-layer", "3", "--ranks", "1e6"}).code == 2);
-  CHECK(zerolab({"plan", "--n-embd", "1e6", "--n-layer", "4", "--ranks", "1e6"}).code == 2);
-  CHECK(contains(
-      zerolab({"plan", "--parameters", "7.5e9", "--ranks", "64", "--precision", "bf16"}).out,
-      "1.875 GB"));
+  check_says(call("compare --model tiny --steps 1 --ranks 64 --stages ddp").out,
+             {"Times say little here: 64 ranks take turns on "});
 }
 
 TEST_CASE("a comparison of losses or weights that are not finite is no success", "[zerolab]") {
-  const std::vector<std::string> run = {"compare", "--model", "tiny", "--ranks", "2", "-q"};
-  const auto compare = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> all = run;
-    all.insert(all.end(), more.begin(), more.end());
-    return zerolab(all);
-  };
-  const std::vector<std::string> bf16 = {"--precision", "bf16",
-                                         "--set",       "bf16.check_grad_overflow=false",
-                                         "--set",       "optimizer.params.lr=1e38",
-                                         "--steps"};
-  const auto steps = [&](const char* n, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all = bf16;
-    all.push_back(n);
-    all.insert(all.end(), more.begin(), more.end());
-    return compare(all);
-  };
-  const Finished three = steps("3");
-  INFO(three.out << three.err);
+  const std::string tiny = "--model tiny -q --precision bf16 ",
+                    wild = tiny +
+                           "--set bf16.check_grad_overflow=false --set "
+                           "optimizer.params.lr=1e38 --steps 3 ";
+  const Finished three = call("compare --ranks 2 " + wild);
   CHECK(three.code == 1);
   CHECK(contains(three.out, "CHECK FAILED: ddp's loss is not finite in step 2"));
   CHECK_FALSE(contains(three.out, "Every stage has the bits"));
-  CHECK(contains(steps("3", {"--json"}).out, "\"ok\": false"));
-  std::vector<std::string> several = {"compare", "--model", "tiny", "--reproducible",
-                                      "--ranks", "1,2",     "-q"};
-  several.insert(several.end(), bf16.begin(), bf16.end());
-  several.push_back("3");
-  const Finished ranks = zerolab(several);
+  CHECK(contains(call("compare --ranks 2 --json " + wild).out, "\"ok\": false"));
+  const Finished ranks = call("compare --reproducible --ranks 1,2 " + wild);
   CHECK(ranks.code == 1);
   CHECK(contains(ranks.out, "CHECK FAILED: ddp's loss is not finite"));
-  CHECK(compare({"--steps", "2", "--precision", "bf16"}).code == 0);  // the twin
+  CHECK(call("compare --ranks 2 --steps 2 " + tiny).code == 0);  // the twin
+}
+
+TEST_CASE("compare --reproducible --ranks 1,2,3 prints one hash for all stages and ranks",
+          "[zerolab]") {
+  const Finished text = call(kSeveral + "1,2,3 --steps 2");
+  REQUIRE(text.code == 0);
+  check_says(text.out, {"2 × 3 ", "One hash: "});  // 6 micro-batches on 2 ranks
+  const Json json = document(kSeveral + "3,2 --steps 2 --stages zero1,zero3");
+  std::set<std::string> hashes;
+  for (const Json& run : json["runs"]) {
+    CHECK(run["ranks"].get<int>() * run["gradient_accumulation_steps"].get<int>() == 6);
+    CHECK(run["stages"].size() == 3);
+    for (const Json& stage : run["stages"]) {
+      hashes.insert(stage["hash"].get<std::string>());
+      CHECK(stage["predictions_exact"] == true);
+    }
+  }
+  CHECK(hashes == std::set<std::string>{json["hash"].get<std::string>()});
+  CHECK(contains(text.out, json["hash"].get<std::string>()));
+  CHECK(document(kSeveral + "2,3 --steps 2 --seed 1")["hash"] != json["hash"]);
+
+  // train_batch_size decides how many micro-batches each number of ranks has.
+  const Json batches = document(kSeveral +
+                                "1,2 --steps 2 --stages zero2 --set train_batch_size=16 "
+                                "--set train_micro_batch_size_per_gpu=4");
+  CHECK(batches["micro_batches_per_step"] == 4);
+  CHECK(batches["runs"][0]["gradient_accumulation_steps"] == 4);
+  CHECK(batches["runs"][1]["gradient_accumulation_steps"] == 2);
+}
+
+TEST_CASE("compare shows what each rank did in the last step, where calls can be in flight",
+          "[zerolab]") {
+  const std::string plain = "compare --model small --steps 2 --ranks 2 --stages zero2 -q ";
+  const Finished finished =
+      call(plain + "--set zero_optimization.overlap_comm=true --link-latency 3ms");
+  REQUIRE(finished.code == 0);
+  check_says(finished.out, {"zero2, the last step, ", "  rank 0  ", "  rank 1  ", "hidden behind"});
+  int waits = 0, overlaps = 0;
+  for (const std::string& line : starting(finished.out, "  rank 0  ")) {
+    waits += contains(line, "....");
+    overlaps += contains(line, "=");
+  }
+  CHECK(waits > 0);  // 3 ms for each call: the last one has nothing to hide behind
+  CHECK(overlaps > 0);
+  CHECK_FALSE(contains(call(plain).out, "the last step, "));
+}
+
+TEST_CASE("compare --as puts systems beside the paper and says which formula differs",
+          "[zerolab]") {
+  const Finished f = call(kPresets + "--as paper,deepspeed-1,torch-ddp");
+  CHECK(f.code == 0);
+  check_says(f.out,
+             {"deepspeed-1 sends (N-1)/N (2c + e) Ψ where zero1 sends", "Not imitated: ", "zero1"});
+  CHECK_FALSE(contains(f.out, "zero3"));
+  CHECK_FALSE(contains(call(kPresets + "--stages zero1").out, "Not imitated"));
+  for (const char* accumulation : {"1", "3"}) {  // each preset is held to its parent and formulas
+    const Finished all =
+        call(kPresets +
+             "--as deepspeed-1,deepspeed-2,deepspeed-3,fsdp2,fsdp2-no-reshard,torch-ddp "
+             "--set gradient_accumulation_steps=" +
+             accumulation);
+    CHECK(all.code == 0);
+    check_says(all.out, {"Every stage has the bits that it promises"});
+  }
+  CHECK(call("train --model tiny --steps 2 --ranks 2 --stage deepspeed-2").code == 0);
+  const std::string plan =
+                        "plan --model tiny --ranks 2 --set "
+                        "zero_optimization.reduce_bucket_size=20000 --stages ",
+                    planned = call(plan + "deepspeed-3").out;
+  CHECK(contains(planned, "deepspeed-3"));
+  CHECK(planned.find("    communication") < planned.find("  steady state"));  // the bucket
+  CHECK_FALSE(contains(call(plan + "zero3").out, "    communication"));
 }
 
 }  // namespace cli

@@ -2,82 +2,74 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
+namespace {
+
+// Text and document of one machine, without a launcher. These tests hide GPUs.
+const Finished& text() {
+  static const Finished finished = call("doctor");
+  return finished;
+}
+const Json& json() {
+  static const Json document = cli::document("doctor");
+  return document;
+}
+
+Finished doctor(const std::string& flags, const std::map<std::string, std::string>& environment) {
+  return run({.arguments = words("doctor " + flags), .environment = environment});
+}
+
+}  // namespace
 
 TEST_CASE("doctor names what is there, and a cure for what is not, with exit code 0", "[zerolab]") {
-  const Finished finished = zerolab({"doctor"});
-  CHECK(finished.code == 0);
-  CHECK(finished.err.empty());
-  for (const char* part : {"\nbuild ", "\nkernels ", "\nCPU ", "\nmemory ", "\nmatmul ", "\ncopy ",
-                           "\nCUDA ", "\nNCCL ", "How to fix it: "})
-    CHECK(contains(finished.out, part));
-  CHECK(finished.seconds < 3);
+  CHECK((text().code == 0 && text().err.empty()));
+  CHECK(text().seconds < 3);
+  check_says(text().out, {"\nbuild ", "\nkernels ", "\nCPU ", "\nmemory ", "\nmatmul ", "\ncopy ",
+                          "\nCUDA ", "\nNCCL ", "How to fix it: ", "\n/dev/shm ",
+                          "\nlauncher      none: this process runs all ranks\n", "\nmachines "});
+  CHECK_FALSE(contains(text().out, "later version"));
+  CHECK((json()["ok"] == true && json()["cpu"]["cores"] >= 1));
+  for (const char* rate : {"matmul_per_second", "copy_bytes_per_second"})
+    CHECK(json()["measured"][rate] > 1e7);
 }
 
-TEST_CASE("doctor --json is one document with measured numbers", "[zerolab]") {
-  const Finished finished = zerolab({"doctor", "--json"});
-  REQUIRE(finished.code == 0);
-  const auto document = nlohmann::json::parse(finished.out);
-  CHECK(document["ok"] == true);
-  CHECK(document["cpu"]["cores"] >= 1);
-  CHECK(document["measured"]["matmul_per_second"] > 1e7);
-  CHECK(document["measured"]["copy_bytes_per_second"] > 1e7);
-}
-
-TEST_CASE(
-    "doctor says of GPUs that none can be used and why, in words and in JSON, and points to no "
-    "later version for them",
-    "[zerolab]") {
-  const auto cuda =
-      nlohmann::json::parse(zerolab({"doctor", "--json"}).out)["cuda"];  // these tests hide GPUs
-  for (const char* key : {"built_in", "usable", "toolkit", "driver", "problem", "cure", "gpus"})
+TEST_CASE("doctor says of GPUs that none can be used and why, and how their part was compiled",
+          "[zerolab]") {
+  const Json& cuda = json()["cuda"];
+  for (const std::string& key : words("built_in usable toolkit driver problem cure gpus"))
     CHECK(cuda.contains(key));
   CHECK(cuda["usable"] == false);
   CHECK(cuda["built_in"] == cuda["toolkit"].is_string());
-  for (const std::string& line : lines(zerolab({"doctor"}).out)) {
-    if (!line.starts_with("CUDA ")) continue;
-    CAPTURE(line);
-    CHECK(contains(line,
-                   "ranks compute on the CPU. How to fix it: " + cuda["cure"].get<std::string>()));
-    CHECK_FALSE(contains(line, "later version"));
-  }
-}
+  const auto line = starting(text().out, "CUDA ");
+  REQUIRE(line.size() == 1);
+  check_says(line[0],
+             {"ranks compute on the CPU. How to fix it: " + cuda["cure"].get<std::string>()});
 
-TEST_CASE("doctor repeats how the part for GPUs was compiled, or why it was not", "[zerolab]") {
-  const std::string build = std::filesystem::path(ZEROLAB_BINARY).parent_path();
-  const std::string key = "ZEROLAB_CUDA_SAYS:INTERNAL=";
-  std::string says;
-  for (const std::string& line : lines(read_file(build + "/CMakeCache.txt")))
-    if (line.starts_with(key)) says = line.substr(key.size());
+  const std::string build = std::filesystem::path(ZEROLAB_BINARY).parent_path(),
+                    key = "ZEROLAB_CUDA_SAYS:INTERNAL=";
+  const auto cached = starting(read_file(build + "/CMakeCache.txt"), key);
+  REQUIRE(cached.size() == 1);
+  const std::string says = cached[0].substr(key.size());
   REQUIRE(!says.empty());
-  CHECK(contains(zerolab({"doctor"}).out, "\n              " + says + "\n"));
-  CHECK(nlohmann::json::parse(zerolab({"doctor", "--json"}).out)["cuda"]["build"] == says);
+  CHECK(contains(text().out, "\n              " + says + "\n"));
+  CHECK(cuda["build"] == says);
 }
 
-TEST_CASE(
-    "doctor says whether NCCL is built in, which, and what several ranks need, and --version says "
-    "the same",
-    "[zerolab]") {
-  const auto nccl = nlohmann::json::parse(zerolab({"doctor", "--json"}).out)["nccl"];
-  const std::string text = zerolab({"doctor"}).out, version = zerolab({"--version"}).out;
-  for (const char* part :
-       {"\n/dev/shm ", "\nlauncher      none: this process runs all ranks\n", "\nmachines "})
-    CHECK(contains(text, part));
-  CHECK_FALSE(contains(text, "later version"));
+TEST_CASE("doctor says whether NCCL is built in, and --version says the same", "[zerolab]") {
+  const Json& nccl = json()["nccl"];
   CHECK(nccl["built_in"] == nccl["compiled_for"].is_string());
   CHECK(nccl["shared_memory_bytes"].is_number());
-  CHECK(contains(version, nccl["built_in"] == true
-                              ? ", NCCL " + nccl["compiled_for"].get<std::string>() + ")"
-                              : ", no NCCL)"));
-  if (nccl["version"].is_string())
-    CHECK(contains(text, "\nNCCL          " + nccl["version"].get<std::string>() +
-                             ", one rank per GPU: none can be used here\n"));
-  else
-    CHECK(contains(text, "How to fix it: " + nccl["cure"].get<std::string>()));
+  CHECK(contains(call("--version").out,
+                 nccl["built_in"] == true
+                     ? ", NCCL " + nccl["compiled_for"].get<std::string>() + ")"
+                     : ", no NCCL)"));
+  check_says(text().out, {nccl["version"].is_string()
+                              ? "\nNCCL          " + nccl["version"].get<std::string>() +
+                                    ", one rank per GPU: none can be used here\n"
+                              : "How to fix it: " + nccl["cure"].get<std::string>()});
 }
 
 TEST_CASE("the program starts without GPU libraries: it is linked to none", "[zerolab]") {
@@ -92,39 +84,36 @@ TEST_CASE(
     "doctor tells the rank that a launcher gave this process, and what is wrong with the launch, "
     "with exit code 0",
     "[zerolab]") {
-  const Finished rank = run({.arguments = {"doctor"},
-                             .environment = {{"RANK", "1"},
-                                             {"WORLD_SIZE", "2"},
-                                             {"LOCAL_RANK", "1"},
-                                             {"LOCAL_WORLD_SIZE", "2"},
-                                             {"MASTER_ADDR", "gpu01"},
-                                             {"MASTER_PORT", "29500"},
-                                             {"TORCHELASTIC_RUN_ID", "a"}}});
+  const Finished rank = doctor("", {{"RANK", "1"},
+                                    {"WORLD_SIZE", "2"},
+                                    {"LOCAL_RANK", "1"},
+                                    {"LOCAL_WORLD_SIZE", "2"},
+                                    {"MASTER_ADDR", "gpu01"},
+                                    {"MASTER_PORT", "29500"},
+                                    {"TORCHELASTIC_RUN_ID", "a"}});
   CHECK(rank.code == 0);
-  CHECK(contains(rank.out,
-                 "\nlauncher      torchrun: this is rank 1 of 2, 1 of 2 on this machine; rank 0 is "
-                 "at gpu01, port 29501\n"));
-  const Finished broken = run({.arguments = {"doctor"}, .environment = {{"RANK", "1"}}});
+  check_says(rank.out, {"\nlauncher      torchrun: this is rank 1 of 2, 1 of 2 on this machine; "
+                        "rank 0 is at gpu01, port 29501\n"});
+  const Finished broken = doctor("", {{"RANK", "1"}});
   CHECK(broken.code == 0);
-  CHECK(contains(broken.out,
-                 "\nlauncher      not understood: RANK is '1', but WORLD_SIZE is not set"));
-  const auto batch =
-      run({.arguments = {"doctor", "--json"},
-           .environment = {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}});
-  const auto launch = nlohmann::json::parse(batch.out)["launch"];
+  check_says(broken.out,
+             {"\nlauncher      not understood: RANK is '1', but WORLD_SIZE is not set"});
+  const Finished batch =
+      doctor("--json", {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}});
+  const Json launch = Json::parse(batch.out)["launch"];
   CHECK(launch["launcher"].is_null());
   CHECK(launch["note"].get<std::string>().starts_with(
       "Slurm allocation found but not started with srun"));
 }
 
 TEST_CASE("doctor lists each GPU that can be used with what it was measured to do", "[zerolab]") {
-  const Finished finished = run({.arguments = {"doctor", "--json"}, .gpus = true});
+  const Finished finished = run({.arguments = words("doctor --json"), .gpus = true});
   REQUIRE(finished.code == 0);
-  const auto cuda = nlohmann::json::parse(finished.out)["cuda"];
+  const Json cuda = Json::parse(finished.out)["cuda"];
   if (cuda["usable"] == false) SKIP(cuda["problem"].get<std::string>());
   CHECK(cuda["problem"].is_null());
   REQUIRE(cuda["gpus"].size() > 0);
-  for (const auto& gpu : cuda["gpus"]) {
+  for (const Json& gpu : cuda["gpus"]) {
     if (!gpu["problem"].is_null()) continue;
     CHECK(gpu["total_bytes"] >= gpu["available_bytes"]);
     CHECK(gpu["measured"]["bf16_per_second"] > 1e11);

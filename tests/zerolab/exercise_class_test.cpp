@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
@@ -72,9 +72,8 @@ TEST_CASE("a class is graded: one row per student, also for files that are missi
   submit(students, ".git", "05_zero1.cpp", right);
   submit(students, "__MACOSX", "05_zero1.cpp", right);
   write_file(students + "/05_zero1.cpp", right);
-  const std::vector<std::string> arguments = {"exercise", "check", "05", "--all",
-                                              students,   "--csv", csv};
-  const Finished finished = zerolab(arguments);
+  const std::string line = "exercise check 05 --all " + students + " --csv " + csv;
+  const Finished finished = call(line);
   CAPTURE(finished.out, finished.err);
   REQUIRE(finished.code == 0);
   CHECK(contains(finished.out, "6 students, 2 with all points, mean 33.3\n"));
@@ -105,7 +104,7 @@ TEST_CASE("a class is graded: one row per student, also for files that are missi
   expect(6, "zed", 0, "there is no file 05_zero1.cpp");
 
   const std::string before = read_file(csv);
-  CHECK(zerolab(arguments).code == 2);  // exists
+  CHECK(call(line).code == 2);  // exists
   CHECK(read_file(csv) == before);
 }
 
@@ -124,7 +123,7 @@ TEST_CASE("a class whose grading is interrupted or killed keeps the rows that ar
   const auto graded = [&](int signal, const char* at) {
     bool sent = false;
     return run(
-        {.arguments = {"exercise", "check", "05", "--all", students, "--csv", csv, "--force"},
+        {.arguments = words("exercise check 05 --all " + students + " --csv " + csv + " --force"),
          .environment = {{"TMPDIR", folder / "tmp"}},
          .watch = [&, signal, at](pid_t process, const std::string& err) {
            if (sent || !contains(err, at)) return;
@@ -149,39 +148,6 @@ TEST_CASE("a class whose grading is interrupted or killed keeps the rows that ar
   CHECK(early.code == 130);
   CHECK(contains(early.err, "grading ended at student '"));
   CHECK(std::filesystem::exists(csv) == contains(early.err, " rows\n"));
-}
-
-TEST_CASE("flags of a class that cannot be are refused before anything is graded", "[zerolab]") {
-  const ScratchFolder folder;
-  const std::string students = folder / "class", csv = folder / "grades.csv";
-  submit(students, "ann", "05_zero1.cpp", read_file(kSolution));
-  std::filesystem::create_directories(folder / "empty");
-  struct Row {
-    std::vector<std::string> arguments;
-    int code;
-    std::string err;
-  };
-  const Row table[] = {
-      {{"--all", students}, 2, "--all needs --csv FILE"},
-      {{"--csv", csv}, 2, "--csv has no effect without --all DIR"},
-      {{"--force"}, 2, "--force has no effect without --all DIR"},
-      {{"--all", students, "--csv", csv, "--student", "ann"}, 2, "--student has no effect"},
-      {{"--all", students, "--csv", csv, "--json"}, 2, "--json is about one file"},
-      {{kSolution, "--all", students, "--csv", csv}, 2, "leave FILE out"},
-      {{"--all", folder / "none", "--csv", csv}, 2, "there is no folder"},
-      {{"--all", folder / "empty", "--csv", csv}, 2, "has no subfolder"},
-      {{"--all", students, "--csv", "/dev/full"}, 2, "is a device or a pipe"},
-      {{"--all", students, "--csv", folder / "none/grades.csv"}, 2, "there is no folder"}};
-  for (const Row& row : table) {
-    std::vector<std::string> arguments = {"exercise", "check", "05"};
-    arguments.insert(arguments.end(), row.arguments.begin(), row.arguments.end());
-    const Finished finished = zerolab(arguments);
-    CAPTURE(row.err, finished.err);
-    CHECK(finished.code == row.code);
-    CHECK(finished.out.empty());
-    CHECK(contains(finished.err, row.err));
-  }
-  CHECK(files_in(folder.path()) == std::vector<std::string>{"class", "empty"});
 }
 
 }  // namespace cli

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const std::string kSource = ZEROLAB_SOURCE_DIR;
 
@@ -23,12 +20,6 @@ std::string stage_with(const std::string& function, const std::string& statement
   const std::string include = "#include \"stages/stage.h\"\n";
   return text.replace(text.find(include), include.size(),
                       "#include <stdexcept>\n#include <string>\n#include <cstdio>\n" + include);
-}
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t n = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
-  return n;
 }
 
 // No escape sequence, no other control character but line ends and tabs.

@@ -5,25 +5,15 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 const std::string kSource = ZEROLAB_SOURCE_DIR;
-const std::string kSolution = kSource + "/stages/zero1.cpp";
-
-void check_refused(const Finished& finished, int code, const std::string& part) {
-  CAPTURE(finished.err);
-  CHECK(finished.code == code);
-  CHECK(finished.out.empty());
-  CHECK(contains(finished.err, part));
-}
+const std::string kSolution = kSource + "/stages/zero1.cpp", kCheck = "exercise check 05 ";
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
   const size_t at = text.find(what);
@@ -47,10 +37,10 @@ std::string half_updates() {
 }  // namespace
 
 TEST_CASE("exercise list names exercises whose checks have 100 points together", "[zerolab]") {
-  const Json list = Json::parse(zerolab({"exercise", "list", "--json"}).out);
+  const Json list = document("exercise list");
   CHECK(list["command"] == "exercise list");
   REQUIRE(list["exercises"].size() >= 3);
-  const std::string text = zerolab({"exercise", "list"}).out;
+  const std::string text = call("exercise list").out;
   for (const Json& exercise : list["exercises"]) {
     int points = 0;
     std::set<std::string> names;
@@ -65,7 +55,7 @@ TEST_CASE("exercise list names exercises whose checks have 100 points together",
     const std::string name = exercise["name"], title = exercise["title"];
     CHECK(lines(read_file(kSource + "/tutorials/exercises/" + name + "/task.md"))[0] ==
           "# Exercise " + name.substr(0, 2) + " · " + title);
-    CHECK(exercise["file"] == exercise["name"].get<std::string>() + ".cpp");
+    CHECK(exercise["file"] == name + ".cpp");
   }
 }
 
@@ -78,94 +68,62 @@ TEST_CASE("exercise start copies the task and the file, and replaces nothing", "
   CAPTURE(started.err);
   REQUIRE(started.code == 0);
   CHECK(contains(started.out, "next: ../zl --preset course exercise check 05 '" + work + "'\n"));
-  CHECK(files_in(work) == std::vector<std::string>{"05_zero1.cpp", "05_zero1.md"});
+  CHECK(files_in(work) == words("05_zero1.cpp 05_zero1.md"));
   CHECK(read_file(work + "/05_zero1.md") == read_file(exercise + "/task.md"));
   CHECK(read_file(work + "/05_zero1.cpp") == read_file(exercise + "/start.cpp"));
 
   write_file(work + "/05_zero1.cpp", "my solution");
-  check_refused(run(launch), 2, "exists and is kept");
+  check_refused(run(launch), "exists and is kept");
   std::filesystem::remove(work + "/05_zero1.md");
-  check_refused(run(launch), 2, "05_zero1.cpp' exists and is kept");
+  check_refused(run(launch), "05_zero1.cpp' exists and is kept");
   CHECK(read_file(work + "/05_zero1.cpp") == "my solution");
   CHECK(files_in(work).size() == 1);
 }
 
-TEST_CASE("exercise commands refuse what is missing or unknown, with what to write", "[zerolab]") {
-  const ScratchFolder folder;
-  const auto exercise = [](std::vector<std::string> words) {
-    words.insert(words.begin(), "exercise");
-    return zerolab(words);
-  };
-  check_refused(exercise({}), 2, "exercise needs a command: list, start, check, hint, pack");
-  check_refused(exercise({"start", "05"}), 2, "write: zerolab exercise start NN DIR");
-  check_refused(exercise({"start", "05_zero", folder / "a"}), 2, "did you mean '05_zero1'?");
-  check_refused(exercise({"start", "05", folder / "a/b"}), 74, "cannot be created: No such file");
-  CHECK(files_in(folder.path()).empty());
-  check_refused(exercise({"check"}), 2, "write: zerolab exercise check NN FILE");
-  check_refused(exercise({"check", "99"}), 2, "there is no exercise '99'");
-  check_refused(exercise({"check", "05", folder / "x.cpp"}), 2,
-                "x.cpp'; 'zerolab exercise start 05 DIR' creates 05_zero1.cpp");
-  check_refused(exercise({"check", "05", folder.path()}), 2, "there is no file 05_zero1.cpp");
-  check_refused(exercise({"check", "05", kSolution, "--student", ""}), 2, "--student: the name");
-  check_refused(exercise({"check", "05", kSolution, "--device", "tpu"}), 2,
-                "'tpu' is neither cpu nor cuda");
-  check_refused(exercise({"check", "05", kSolution, "--device", "cuda"}), 2, "use --device cpu");
-  check_refused(exercise({"check", "05", kSolution, "--csv", "x"}), 2, "no effect without --all");
-  check_refused(exercise({"hint", "05", "0"}), 2, "too small");
-  check_refused(exercise({"hint", "05", "99"}), 2, "there is no hint 99");
-}
-
 TEST_CASE("a file is graded with a table, what failures mean, and the next command", "[zerolab]") {
   const ScratchFolder folder;
-  REQUIRE(zerolab({"exercise", "start", "05", folder.path()}).code == 0);
-  const Finished unfinished = zerolab({"exercise", "check", "05", folder.path(), "-q"});
-  CHECK(unfinished.code == 1);
-  CHECK(unfinished.err.empty());
-  for (const char* part : {"not written yet: ", "\n0 of 100 points", "exercise hint 05"}) {
-    CAPTURE(unfinished.out, part);
-    CHECK(contains(unfinished.out, part));
-  }
+  REQUIRE(call("exercise start 05 " + folder.path()).code == 0);
+  const Finished unfinished = call(kCheck + folder.path() + " -q");
+  CHECK((unfinished.code == 1 && unfinished.err.empty()));
+  check_says(unfinished.out, {"not written yet: ", "\n0 of 100 points", "exercise hint 05"});
 
-  const Finished right = zerolab({"exercise", "check", "05", kSolution});
+  const Finished right = call(kCheck + kSolution);
   CHECK(right.code == 0);
   CHECK(contains(right.out, "\n100 of 100 points"));
-  CHECK_FALSE(contains(right.out, "FAILED"));
-  CHECK_FALSE(contains(right.out, "next:"));
+  for (const char* word : {"FAILED", "next:"}) CHECK_FALSE(contains(right.out, word));
   CHECK(contains(right.err, "1/"));
 
   const std::string wrong = write_file(folder / "half.cpp", half_updates());
-  const Finished half = zerolab({"exercise", "check", "05_zero1", wrong, "--student", "ann"});
-  CAPTURE(half.out);
+  const Finished half = call("exercise check 05_zero1 " + wrong + " --student ann");
   CHECK(half.code == 1);
-  CHECK(contains(half.out, "half.cpp, sizes and data of student ann\n"));
-  CHECK(contains(half.out, "Your code printed:\n  | \\u001b[31mupdate"));
+  check_says(half.out,
+             {"half.cpp, sizes and data of student ann\n",
+              "Your code printed:\n  | \\u001b[31mupdate", "next: zerolab exercise hint 05"});
   CHECK_FALSE(contains(half.out, "\x1b"));
-  CHECK(contains(half.out, "next: zerolab exercise hint 05"));
 
-  const std::string typo = write_file(folder / "typo.cpp", "Wrk x;\n");
-  const Finished refused = zerolab({"exercise", "check", "05", typo, "-q"});
+  const Finished refused = call(kCheck + write_file(folder / "typo.cpp", "Wrk x;\n") + " -q");
   CHECK(refused.code == 1);
-  CHECK(contains(refused.out, "REFUSED: no check ran.\n"));
-  CHECK(contains(refused.out, "Wrk"));
+  check_says(refused.out, {"REFUSED: no check ran.\n", "Wrk"});
 }
 
 TEST_CASE("--json is a results.json of Gradescope", "[zerolab]") {
   const ScratchFolder folder;
-  const std::set<std::string> keys = {"score",         "execution_time",     "output",
-                                      "output_format", "test_output_format", "stdout_visibility",
-                                      "tests",         "extra_data"},
-                              test_keys = {"score",  "max_score", "status", "name",
-                                           "number", "output",    "tags",   "extra_data"};
+  const auto within = [](const Json& object, const std::string& allowed) {
+    for (const std::string& key : keys(object))
+      CHECK(contains(" " + allowed + " ", " " + key + " "));
+  };
   const std::string wrong = write_file(folder / "half.cpp", half_updates());
   for (const auto& [file, code] : {std::pair{kSolution, 0}, {wrong, 1}, {folder / "none.cpp", 1}}) {
-    const Finished finished = zerolab({"exercise", "check", "05", file, "--json", "-q"});
+    const Finished finished = call(kCheck + file + " --json -q");
     CAPTURE(file, finished.out);
     CHECK(finished.code == code);
     const Json json = Json::parse(finished.out);
-    for (const auto& item : json.items()) CHECK(keys.contains(item.key()));
+    within(json,
+           "score execution_time output output_format test_output_format stdout_visibility "
+           "tests extra_data");
     double score = 0, most = 0;
     for (const Json& one : json["tests"]) {
-      for (const auto& item : one.items()) CHECK(test_keys.contains(item.key()));
+      within(one, "score max_score status name number output tags extra_data");
       score += one["score"].get<double>();
       most += one["max_score"].get<double>();
       CHECK((one["status"] == "passed") == (one["score"] == one["max_score"]));
@@ -175,8 +133,7 @@ TEST_CASE("--json is a results.json of Gradescope", "[zerolab]") {
     CHECK((score == 100) == (code == 0));
     CHECK(json["extra_data"]["exercise"] == "05_zero1");
   }
-  const Json none =
-      Json::parse(zerolab({"exercise", "check", "05", folder / "none.cpp", "--json"}).out);
+  const Json none = Json::parse(call(kCheck + (folder / "none.cpp") + " --json").out);
   CHECK(contains(none["output"], "there is no file"));
   CHECK(none["score"] == 0);
 }
@@ -204,25 +161,22 @@ TEST_CASE("Ctrl-C ends exercise check at once and leaves no file", "[zerolab]") 
 
 TEST_CASE("a compiler that does not work is not blamed on the student", "[zerolab]") {
   const ScratchFolder folder;
-  const Finished finished = run({.arguments = {"exercise", "check", "05", kSolution, "-q"},
-                                 .environment = {{"PATH", folder.path()}}});
-  check_refused(finished, 2, "does not work here");
+  const Finished finished = run(
+      {.arguments = words(kCheck + kSolution + " -q"), .environment = {{"PATH", folder.path()}}});
+  check_refused(finished, "does not work here");
   // A compiler cache that cannot be written is left out.
-  const Finished uncached = run({.arguments = {"exercise", "check", "05", kSolution, "-q"},
+  const Finished uncached = run({.arguments = words(kCheck + kSolution + " -q"),
                                  .environment = {{"CCACHE_DIR", "/dev/null/cache"}}});
   CHECK(uncached.code == 0);
 }
 
 TEST_CASE("exercise hint shows one hint and the command for the next", "[zerolab]") {
   const std::string page = read_file(kSource + "/tutorials/exercises/05_zero1/hints.md");
-  int hints = 0;
-  for (size_t at = page.find("## Hint "); at != std::string::npos;
-       at = page.find("## Hint ", at + 1))
-    ++hints;
+  const int hints = int(count(page, "## Hint "));
   REQUIRE(hints >= 4);
   std::string all;
   for (int k = 1; k <= hints; ++k) {
-    const std::string out = zerolab({"exercise", "hint", "05", std::to_string(k)}).out;
+    const std::string out = call("exercise hint 05 " + std::to_string(k)).out;
     const std::string next = "the next hint: zerolab exercise hint 05 " + std::to_string(k + 1);
     CAPTURE(out);
     CHECK(contains(out, next) == (k < hints));
@@ -233,7 +187,7 @@ TEST_CASE("exercise hint shows one hint and the command for the next", "[zerolab
     CHECK_FALSE(contains(all, text));
     all += text;
   }
-  CHECK(zerolab({"exercise", "hint", "05"}).out == zerolab({"exercise", "hint", "05", "1"}).out);
+  CHECK(call("exercise hint 05").out == call("exercise hint 05 1").out);
 }
 
 TEST_CASE("without hints.md, exercise hint and check say so", "[zerolab]") {
@@ -250,7 +204,7 @@ TEST_CASE("without hints.md, exercise hint and check say so", "[zerolab]") {
   const auto here = [&](const std::string& words) {
     return shell("'" + folder.path() + "/zerolab' exercise " + words);
   };
-  check_refused(here("hint 05"), 2, "the hints of exercise 05 were left out of this zerolab");
+  check_refused(here("hint 05"), "the hints of exercise 05 were left out of this zerolab");
   const std::string wrong = write_file(folder / "half.cpp", half_updates());
   const Finished failed = here("check 05 -q '" + wrong + "'");
   CAPTURE(failed.out);

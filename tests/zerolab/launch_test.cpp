@@ -1,43 +1,38 @@
-// zerolab launch: ranks as processes, whose output stays whole and which end together.
+// zerolab launch: ranks as processes, whose output stays whole and which end together. What it
+// refuses: texts/refusals.txt.
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-// `launch -n N sh -c SCRIPT`, in which $DIR is a folder.
+// `launch -n N FLAGS sh -c SCRIPT`, in which $DIR is a folder.
 Launch ranks(int n, const std::string& script, const std::string& folder = "",
-             const std::vector<std::string>& flags = {}) {
-  Launch launch{.arguments = {"launch", "-n", std::to_string(n)},
+             const std::string& flags = "") {
+  Launch launch{.arguments = words("launch -n " + std::to_string(n) + " " + flags + " sh -c"),
                 .environment = {{"DIR", folder}},
                 .timeout = 30};
-  launch.arguments.insert(launch.arguments.end(), flags.begin(), flags.end());
-  for (const std::string& word : {std::string("sh"), std::string("-c"), script})
-    launch.arguments.push_back(word);
+  launch.arguments.push_back(script);
   return launch;
 }
 
-std::vector<std::string> sorted_lines(const std::string& text) {
+Words sorted_lines(const std::string& text) {
   auto all = lines(text);
   std::ranges::sort(all);
   return all;
 }
 
 // Sends `signal` to the launcher once all of `n` ranks have written "ready".
-std::function<void(pid_t, const std::string&)> when_ready(int n, int signal) {
+std::function<void(pid_t, const std::string&)> when_ready(size_t n, int signal) {
   return [n, signal, sent = false](pid_t process, const std::string& err) mutable {
-    size_t ready = 0;
-    for (size_t at = err.find("ready"); at != std::string::npos; at = err.find("ready", at + 1))
-      ++ready;
-    if (sent || ready < size_t(n)) return;
+    if (sent || count(err, "ready") < n) return;
     sent = true;
     kill(process, signal);
   };
@@ -50,14 +45,15 @@ bool runs(const std::string& id) {
   return name != std::string::npos && stat.substr(name).find(" Z ") != 1;
 }
 
-// Whether the processes whose numbers stand in the files of `folder` end within seconds.
-bool all_end(const std::string& folder) {
-  for (int attempt = 0; attempt < 100; ++attempt, usleep(50'000)) {
-    bool any = false;
-    for (const std::string& file : files_in(folder))
-      for (const std::string& id : lines(read_file(folder + "/" + file))) any = any || runs(id);
-    if (!any) return true;
-  }
+// Whether the `n` processes whose numbers stand in files of `folder` end within seconds.
+bool all_end(const ScratchFolder& folder, size_t n) {
+  const auto files = files_in(folder.path());
+  for (int attempt = 0; attempt < 100; ++attempt, usleep(50'000))
+    if (std::ranges::none_of(files, [&](const std::string& file) {
+          const auto ids = lines(read_file(folder / file));
+          return std::ranges::any_of(ids, runs);
+        }))
+      return files.size() == n;
   return false;
 }
 
@@ -67,8 +63,7 @@ TEST_CASE("launch gives each process its rank, and all the same port and run nam
   const Finished finished = run(ranks(3,
                                       "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE "
                                       "$MASTER_ADDR $ZEROLAB_PORT $ZEROLAB_RUN_ID >&2"));
-  CHECK(finished.code == 0);
-  CHECK(finished.out.empty());
+  CHECK((finished.code == 0 && finished.out.empty()));
   const auto told = sorted_lines(finished.err);
   REQUIRE(told.size() == 3);
   std::string first_run;
@@ -104,6 +99,9 @@ TEST_CASE(
   CHECK(contains(finished.err, "[rank 0] to err\n"));
   CHECK(contains(finished.err, "[rank 1] " + bytes.substr(0, 11)));  // up to the line feed
   CHECK(contains(finished.err, bytes.substr(14) + "half\n"));  // from behind the carriage return
+  // Each state of a progress bar is a line, and the last one is completed.
+  CHECK(run(ranks(2, "[ $RANK = 0 ] || printf '\\r10\\r20\\r\\n\\nend'")).err ==
+        "[rank 1] 10\n[rank 1] 20\r\n[rank 1] \n[rank 1] end\n");
 }
 
 TEST_CASE("launch keeps lines whole, also long ones of ranks that write at the same time",
@@ -128,21 +126,15 @@ TEST_CASE("launch keeps lines whole, also long ones of ranks that write at the s
   CHECK(huge.err.ends_with("x\n[rank 1] end\n"));
 }
 
-TEST_CASE("launch makes each state of a progress bar a line, and completes the last one",
-          "[zerolab]") {
-  const Finished finished = run(ranks(2, "[ $RANK = 0 ] || printf '\\r10\\r20\\r\\n\\nend'"));
-  CHECK(finished.err == "[rank 1] 10\n[rank 1] 20\r\n[rank 1] \n[rank 1] end\n");
-}
-
 TEST_CASE(
     "on a terminal rank 0's stderr is the terminal and prefixes are dim, unless NO_COLOR is set",
     "[zerolab]") {
   Launch launch = ranks(2, "if [ -t 2 ]; then echo terminal; else echo none; fi >&2");
   launch.terminal = true;
-  const Finished coloured = run(launch);
-  CHECK(contains(coloured.err, "terminal\r\n"));
-  CHECK_FALSE(contains(coloured.err, "[rank 0]"));
-  CHECK(contains(coloured.err, "\r\x1b[K\x1b[2m[rank 1]\x1b[0m none\r\n"));
+  const std::string coloured = run(launch).err;
+  CHECK(contains(coloured, "terminal\r\n"));
+  CHECK_FALSE(contains(coloured, "[rank 0]"));
+  CHECK(contains(coloured, "\r\x1b[K\x1b[2m[rank 1]\x1b[0m none\r\n"));
   launch.environment["NO_COLOR"] = "1";
   CHECK(contains(run(launch).err, "\r\x1b[K[rank 1] none\r\n"));
 }
@@ -153,19 +145,19 @@ TEST_CASE("launch gives stdin to rank 0 only, and its own file descriptors to no
       "echo hello | \"$ZEROLAB\" launch -n 2 sh -c 'cat; ls /proc/self/fd | wc -l >&2'; ls "
       "/proc/self/fd | wc -l");
   CHECK(finished.out.starts_with("hello\n"));
-  const std::string usual = finished.out.substr(6);
-  CHECK(sorted_lines(finished.err) == std::vector<std::string>{"[rank 0] " + lines(usual).at(0),
-                                                               "[rank 1] " + lines(usual).at(0)});
+  const std::string usual = lines(finished.out.substr(6)).at(0);
+  CHECK(sorted_lines(finished.err) == Words{"[rank 0] " + usual, "[rank 1] " + usual});
 }
 
 TEST_CASE("launch runs zerolab's own commands, whose flags it leaves alone", "[zerolab]") {
-  const Finished finished = zerolab(
-      {"launch", "-n", "2", "--grace", "9", "plan", "--model", "tiny", "--ranks", "2", "--json"});
+  const Finished finished = call("launch -n 2 --grace 9 plan --model tiny --ranks 2 --json");
   CHECK(finished.code == 0);
-  CHECK(nlohmann::json::parse(finished.out)["command"] == "plan");
+  CHECK(Json::parse(finished.out)["command"] == "plan");
   CHECK(contains(finished.err, "[rank 1]   \"command\": \"plan\",\n"));
-  CHECK(
-      contains(zerolab({"launch", "-n", "1", "--", "plan", "--help"}).out, "Usage: zerolab plan"));
+  CHECK(contains(call("launch -n 1 -- plan --help").out, "Usage: zerolab plan"));
+  const Finished nested = call("launch -n 2 launch -n 2 true");
+  CHECK(nested.code == 2);
+  CHECK(contains(nested.err, "RANK=1 is set: this is already a rank of another launcher"));
 }
 
 TEST_CASE("launch --share-gpu gives each rank what NCCL needs on one GPU, and only then",
@@ -173,93 +165,56 @@ TEST_CASE("launch --share-gpu gives each rank what NCCL needs on one GPU, and on
   const std::string script =
       "echo $RANK ${ZEROLAB_SHARE_GPU-x} ${NCCL_HOSTID-x} ${NCCL_SOCKET_IFNAME-x} "
       "${NCCL_IB_DISABLE-x} ${NCCL_MULTI_RANK_GPU_ENABLE-x} >&2";
-  CHECK(sorted_lines(run(ranks(2, script, "", {"--share-gpu"})).err) ==
-        std::vector<std::string>{"[rank 0] 0 1 zerolab-rank-0 lo 1 1",
-                                 "[rank 1] 1 1 zerolab-rank-1 lo 1 1"});
+  CHECK(sorted_lines(run(ranks(2, script, "", "--share-gpu")).err) ==
+        Words{"[rank 0] 0 1 zerolab-rank-0 lo 1 1", "[rank 1] 1 1 zerolab-rank-1 lo 1 1"});
   CHECK(sorted_lines(run(ranks(2, script)).err) ==
-        std::vector<std::string>{"[rank 0] 0 x x x x x", "[rank 1] 1 x x x x x"});
-  Launch own = ranks(1, script, "", {"--share-gpu"});
+        Words{"[rank 0] 0 x x x x x", "[rank 1] 1 x x x x x"});
+  Launch own = ranks(1, script, "", "--share-gpu");
   own.environment["NCCL_SOCKET_IFNAME"] = "eth0";
   CHECK(run(own).err == "[rank 0] 0 1 zerolab-rank-0 eth0 1 1\n");
 }
 
-TEST_CASE("launch --help names the program and its arguments", "[zerolab]") {
-  CHECK(contains(zerolab({"launch", "--help"}).out,
-                 "Usage: zerolab launch -n N [flags] [--] PROGRAM [ARGS…]\n"));
-}
-
-TEST_CASE("launch refuses what cannot work with one sentence and exit code 2", "[zerolab]") {
-  const ScratchFolder folder;
-  write_file(folder / "text", "no program");
-  const std::vector<std::pair<std::vector<std::string>, std::string>> table{
-      {{"-n", "0", "true"}, "-n: '0' is too small"},
-      {{"-n", "65", "true"}, "-n: '65' is too large; it must be at most 64"},
-      {{"-n", "two", "true"}, "-n: 'two' is not a count"},
-      {{"true"}, "launch needs -n N"},
-      {{"-n", "2"}, "launch needs a program"},
-      {{"-n", "2", "--"}, "launch needs a program"},
-      {{"-n", "2", "--graze", "1", "true"},
-       "launch has no flag '--graze'; did you mean '--grace'?"},
-      {{"-n", "2", "--grace", "-1", "true"}, "--grace: "},
-      {{"-n", "2", "trian"},
-       "'trian' cannot be started: No such file or directory; did you mean 'train'?"},
-      {{"-n", "2", "--share-gpu", "--", "train", "--backend", "mpi"},
-       "--share-gpu lets ranks on NCCL share a GPU, but ranks on MPI use none"},
-      {{"-n", "2", "--share-gpu", "compare", "--device=cpu"},
-       "--share-gpu lets ranks on NCCL share a GPU, but ranks on --device cpu use none"},
-      {{"-n", "2", folder / "text"}, "text' cannot be started: Permission denied"}};
-  for (const auto& [arguments, sentence] : table) {
-    std::vector<std::string> all{"launch"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const Finished finished = zerolab(all);
-    CAPTURE(sentence, finished.err);
-    CHECK(finished.code == 2);
-    CHECK(finished.err.starts_with("zerolab: "));
-    CHECK(contains(lines(finished.err).at(0), sentence));
-    CHECK(finished.out.empty());
+TEST_CASE(
+    "the exit code is that of the rank that explains the others' end, and the summary tells "
+    "all",
+    "[zerolab]") {
+  struct Row {
+    int ranks;
+    std::string script, flags;
+    int code;
+    Words said;
+  };
+  for (const Row& row :
+       {Row{4,
+            "[ $RANK = 2 ] && exit 3; [ $RANK = 3 ] && exit 0; sleep 0.5; exit 5",
+            "",
+            3,
+            {"[launch] rank 2 failed with exit code 3 after ",
+             " s; ranks 0 1: exit code 5; rank 3: exit code 0\n"}},
+        // A rank that a signal kills counts as a failed communication.
+        {3,
+         "[ $RANK = 2 ] && kill -KILL $$; sleep 0.5",
+         "",
+         4,
+         {"[launch] rank 2 was killed by SIGKILL (out of memory? see dmesg)\n",
+          "[launch] rank 2 failed with SIGKILL after ", " s; ranks 0 1: exit code 0\n"}},
+        // Within the grace ranks end with their own error.
+        {2,
+         "[ $RANK = 1 ] && exit 3; sleep 1; echo my own error >&2; exit 4",
+         "--grace 20",
+         3,
+         {"[rank 0] my own error\n", "rank 0: exit code 4\n"}},
+        {2,
+         "[ $RANK = 0 ] && exit 4; sleep 0.5; exit 3",
+         "",
+         3,
+         {"rank 1 failed with exit code 3"}}}) {
+    const Finished finished = run(ranks(row.ranks, row.script, "", row.flags));
+    CAPTURE(row.script, finished.err);
+    CHECK(finished.code == row.code);
+    CHECK(lines(finished.err).size() <= 2);
+    for (const std::string& part : row.said) CHECK(contains(finished.err, part));
   }
-}
-
-TEST_CASE("a program that exists is not called mistyped if it cannot be started", "[zerolab]") {
-  const Finished finished =
-      shell("ulimit -n 8; \"$ZEROLAB\" launch -n 4 -- train --model tiny --steps 1");
-  CHECK(finished.code == 2);
-  CHECK(contains(finished.err, "Too many open files"));
-  CHECK_FALSE(contains(finished.err, "did you mean"));
-}
-
-TEST_CASE("a launch within a launch, or within another launcher's rank, is refused", "[zerolab]") {
-  const Finished nested = zerolab({"launch", "-n", "2", "launch", "-n", "2", "true"});
-  CHECK(nested.code == 2);
-  CHECK(contains(nested.err, "RANK=1 is set: this is already a rank of another launcher"));
-  Launch launch = ranks(2, "true");
-  launch.environment = {{"OMPI_COMM_WORLD_RANK", "1"},
-                        {"OMPI_COMM_WORLD_SIZE", "2"},
-                        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
-  const Finished within = run(launch);
-  CHECK(within.code == 2);
-  CHECK(contains(within.err, "already one of 2 ranks that mpirun started"));
-}
-
-TEST_CASE("the exit code is that of the rank that failed first, and the summary tells all",
-          "[zerolab]") {
-  const Finished finished =
-      run(ranks(4, "[ $RANK = 2 ] && exit 3; [ $RANK = 3 ] && exit 0; sleep 0.5; exit 5"));
-  CHECK(finished.code == 3);
-  REQUIRE(lines(finished.err).size() == 1);
-  CHECK(finished.err.starts_with("[launch] rank 2 failed with exit code 3 after "));
-  CHECK(contains(finished.err, " s; ranks 0 1: exit code 5; rank 3: exit code 0\n"));
-}
-
-TEST_CASE("a rank killed by a signal is reported and counts as a failed communication",
-          "[zerolab]") {
-  const Finished finished = run(ranks(3, "[ $RANK = 2 ] && kill -KILL $$; sleep 0.5"));
-  CHECK(finished.code == 4);
-  CHECK(lines(finished.err).at(0) ==
-        "[launch] rank 2 was killed by SIGKILL (out of memory? see dmesg)");
-  CHECK(contains(finished.err, "[launch] rank 2 failed with SIGKILL after "));
-  CHECK(contains(finished.err, " s; ranks 0 1: exit code 0\n"));
 }
 
 TEST_CASE(
@@ -271,26 +226,11 @@ TEST_CASE(
                                       "echo $$ > $DIR/$RANK; [ $RANK = 0 ] && { sleep 0.5; exit 3; "
                                       "}; [ $RANK = 1 ] && kill -STOP $$;"
                                       "trap 'echo caught' TERM; while :; do sleep 0.1; done",
-                                      folder / "", {"--grace", "0.2"}));
+                                      folder.path(), "--grace 0.2"));
   CHECK(finished.code == 3);
-  CHECK(contains(finished.err, "[rank 2] caught\n"));
-  CHECK(contains(finished.err, "; ranks 1 2: ended by launch\n"));
+  check_says(finished.err, {"[rank 2] caught\n", "; ranks 1 2: ended by launch\n"});
   CHECK(finished.seconds < 15);
-  CHECK(all_end(folder / ""));
-}
-
-TEST_CASE(
-    "within the grace ranks end with their own error, and the one that explains the others' gives "
-    "the exit code",
-    "[zerolab]") {
-  const Finished later = run(ranks(
-      2, "[ $RANK = 1 ] && exit 3; sleep 1; echo my own error >&2; exit 4", "", {"--grace", "20"}));
-  CHECK(later.code == 3);
-  CHECK(contains(later.err, "[rank 0] my own error\n"));
-  CHECK(contains(later.err, "rank 0: exit code 4\n"));
-  const Finished sooner = run(ranks(2, "[ $RANK = 0 ] && exit 4; sleep 0.5; exit 3"));
-  CHECK(sooner.code == 3);
-  CHECK(contains(sooner.err, "rank 1 failed with exit code 3"));
+  CHECK(all_end(folder, 3));
 }
 
 TEST_CASE("Ctrl-C reaches each rank once, and the end is 130", "[zerolab]") {
@@ -300,8 +240,7 @@ TEST_CASE("Ctrl-C reaches each rank once, and the end is 130", "[zerolab]") {
   launch.watch = when_ready(3, SIGINT);
   const Finished finished = run(launch);
   CHECK(finished.code == 130);
-  for (int r = 0; r < 3; ++r)
-    CHECK(contains(finished.err, "[rank " + std::to_string(r) + "] caught 1\n"));
+  check_says(finished.err, {"[rank 0] caught 1\n", "[rank 1] caught 1\n", "[rank 2] caught 1\n"});
   CHECK_FALSE(contains(finished.err, "[launch]"));
   // The same sent to the launcher's whole group, as a terminal does.
   const Finished group = shell(
@@ -310,8 +249,17 @@ TEST_CASE("Ctrl-C reaches each rank once, and the end is 130", "[zerolab]") {
       "0.05; i=$((i+1)); "
       "done; sleep 0.3; echo caught $n >&2' & sleep 1; kill -INT -$!; wait $!; echo $?");
   CHECK(group.out == "130\n");
-  CHECK(contains(group.err, "[rank 0] caught 1\n"));
-  CHECK(contains(group.err, "[rank 1] caught 1\n"));
+  check_says(group.err, {"[rank 0] caught 1\n", "[rank 1] caught 1\n"});
+}
+
+TEST_CASE("Ctrl-C also ends a rank that is stopped, and one that ignores it", "[zerolab]") {
+  for (const char* rank_1 : {"kill -STOP $$; exit 0", "trap \"\" INT; sleep 60 & wait; sleep 60"}) {
+    const Finished run = shell(std::string("timeout --preserve-status -s INT 1 $ZEROLAB launch -n "
+                                           "2 --grace 1 sh -c 'if [ $RANK = 1 ]; then ") +
+                               rank_1 + "; fi; sleep 60'");
+    CAPTURE(rank_1, run.err);
+    CHECK((run.code == 130 && !run.timed_out));
+  }
 }
 
 TEST_CASE("a second Ctrl-C kills the ranks at once", "[zerolab]") {
@@ -319,48 +267,39 @@ TEST_CASE("a second Ctrl-C kills the ranks at once", "[zerolab]") {
   Launch launch = ranks(2,
                         "echo $$ > $DIR/$RANK; trap 'echo again >&2' INT; echo ready >&2; while :; "
                         "do sleep 0.05; done",
-                        folder / "");
+                        folder.path());
   launch.watch = [first = when_ready(2, SIGINT), sent = false](pid_t process,
                                                                const std::string& err) mutable {
     first(process, err);
-    if (!sent && contains(err, "again")) {
-      sent = true;
-      kill(process, SIGINT);
-    }
+    if (sent || !contains(err, "again")) return;
+    sent = true;
+    kill(process, SIGINT);
   };
   const Finished finished = run(launch);
   CHECK(finished.code == 130);
   CHECK(finished.seconds < 15);
-  CHECK(all_end(folder / ""));
+  CHECK(all_end(folder, 2));
 }
 
-TEST_CASE("SIGTERM to the launcher ends all ranks with 143", "[zerolab]") {
-  const ScratchFolder folder;
-  Launch launch = ranks(2,
-                        "echo $$ > $DIR/$RANK; [ $RANK = 1 ] && trap : TERM; echo ready >&2; while "
-                        ":; do sleep 0.05; done",
-                        folder / "", {"--grace", "0.3"});
-  launch.watch = when_ready(2, SIGTERM);
-  CHECK(run(launch).code == 143);
-  CHECK(all_end(folder / ""));
-}
-
-TEST_CASE("a launcher that is killed takes its ranks along", "[zerolab]") {
-  const ScratchFolder folder;
-  Launch launch = ranks(3, "echo $$ > $DIR/$RANK; echo ready >&2; exec sleep 600", folder / "");
-  launch.watch = when_ready(3, SIGKILL);
-  CHECK(run(launch).code == 128 + SIGKILL);
-  CHECK(files_in(folder / "").size() == 3);
-  CHECK(all_end(folder / ""));
+TEST_CASE("a launcher that is ended or killed takes its ranks along", "[zerolab]") {
+  for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, {SIGKILL, 128 + SIGKILL}}) {
+    const ScratchFolder folder;
+    Launch launch = ranks(3,
+                          "echo $$ > $DIR/$RANK; [ $RANK = 1 ] && trap : TERM; echo ready >&2; "
+                          "while :; do sleep 0.05; done",
+                          folder.path(), "--grace 0.3");
+    launch.watch = when_ready(3, signal);
+    CHECK(run(launch).code == code);
+    CHECK(all_end(folder, 3));
+  }
 }
 
 TEST_CASE("processes that ranks leave running are killed when the ranks end", "[zerolab]") {
   const ScratchFolder folder;
   const Finished finished =
-      run(ranks(2, "sleep 600 & echo $! > $DIR/$RANK; sleep 0.2; exit $RANK", folder / ""));
+      run(ranks(2, "sleep 600 & echo $! > $DIR/$RANK; sleep 0.2; exit $RANK", folder.path()));
   CHECK(finished.code == 1);
-  CHECK(files_in(folder / "").size() == 2);
-  CHECK(all_end(folder / ""));
+  CHECK(all_end(folder, 2));
 }
 
 TEST_CASE("a reader that goes away does not hold the ranks up", "[zerolab]") {

@@ -1,121 +1,100 @@
-// What plan says that overlap, prefetch, reuse and reproducible sums cost, and its further tables.
+// What plan says: what fits, what overlap and reproducible sums cost, its further tables, and where
+// ranks compute.
 
 #include <catch2/catch_test_macros.hpp>
-#include <nlohmann/json.hpp>
+#include <map>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::json;
-
-Finished plan(std::vector<std::string> flags) {
-  flags.insert(flags.begin(), "plan");
-  return zerolab(flags);
+// Peak bytes of a plan by stage and use, and of the total.
+std::map<std::string, int64_t> peaks(const Json& plan) {
+  std::map<std::string, int64_t> all;
+  for (const Json& stage : plan["stages"]) {
+    const std::string name = stage["stage"];
+    for (const Json& row : stage["memory"])
+      all[name + " " + row["use"].get<std::string>()] = row["predicted_peak_bytes"];
+    all[name + " total"] = stage["predicted_peak_total_bytes"][0];
+  }
+  return all;
 }
+
+const std::string kGpt2 = "plan --model gpt2 --ranks 4 ";
 
 }  // namespace
 
-TEST_CASE("plan tells the bytes of overlap and prefetch for each stage, in text and JSON",
-          "[zerolab]") {
-  std::vector<std::string> flags = {"--model", "tiny", "--ranks", "2"};
-  CHECK_FALSE(contains(plan(flags).out, "overlap"));
-  for (const char* set :
-       {"zero_optimization.overlap_comm=true", "zero_optimization.stage3_prefetch_bucket_size=1",
-        "zero_optimization.max_reuse_distance=1"})
-    flags.insert(flags.end(), {"--set", set});
-  const Finished text = plan(flags);
-  CHECK(text.code == 0);
-  CHECK(contains(text.out, "\nddp, overlap and prefetch: no bytes\n"));
-  CHECK(contains(text.out, "\nzero2, overlap and prefetch: +50,816 B of gradients; the peak"));
-  CHECK(contains(text.out,
-                 "\nzero3, overlap and prefetch: +50,816 B of gradients, +50,816 B of parameters, "
-                 "-25,408 B sent per step; the peak"));
-  CHECK_FALSE(contains(text.out, "reproducible"));
-  flags.push_back("--json");
-  const Json stages = Json::parse(plan(flags).out)["stages"];
-  const Json &cost = stages[3]["overlap_cost"], &none = stages[1]["overlap_cost"];
-  CHECK((cost["gradient_bytes"] == 50'816 && cost["parameter_bytes"] == 50'816));
-  CHECK((cost["sent_bytes_per_rank"] == -25'408 && cost["rest_bytes"] == 0));
-  CHECK((none["gradient_bytes"] == 0 && none["sent_bytes_per_rank"] == 0));
-  CHECK_FALSE(stages[3].contains("reproducible_cost"));
+TEST_CASE("plan says what fits in text and exit code", "[zerolab]") {
+  const Finished open = call("plan --model gpt2 --ranks 8");
+  CHECK(open.code == 0);
+  check_says(open.out,
+             {"124,439,808 parameters", "To see which stages fit, give --device-memory SIZE"});
+  const Finished fits = call("plan --model gpt2 --ranks 8 --device-memory 5GiB");
+  CHECK(fits.code == 0);
+  CHECK(contains(fits.out, "Take "));
+  CHECK(call("plan --model gpt2 --device-memory 1MiB").code == 3);
+  CHECK(contains(call("plan --parameters 7.5e9 --ranks 64 --precision bf16").out, "1.875 GB"));
 }
 
-TEST_CASE("plan tells the price of reproducible sums, and counts their fp32 gradients",
+// The bytes are those of tests/stages/predict.
+TEST_CASE("plan tells what overlap and reproducible sums cost, where they are chosen",
           "[zerolab]") {
-  const std::vector<std::string> flags = {"--model", "tiny",  "--ranks",
-                                          "2",       "--set", "zerolab.reproducible=true"};
-  const Finished text = plan(flags);
-  CHECK(text.code == 0);
+  const std::string plan = "plan --model tiny --ranks 2",
+                    overlap = plan +
+                              " --set zero_optimization.overlap_comm=true --set "
+                              "zero_optimization.stage3_prefetch_bucket_size=1 --set "
+                              "zero_optimization.max_reuse_distance=1";
+  const std::string without = call(plan).out, with = call(overlap).out;
+  for (const char* word : {"overlap", "reproducible"}) CHECK_FALSE(contains(without, word));
+  check_says(with, {"\nzero2, overlap and prefetch: +50,816 B of gradients; the peak",
+                    "\nzero3, overlap and prefetch: +50,816 B of gradients, +50,816 B of "
+                    "parameters, -25,408 B sent per step; the peak"});
+  CHECK_FALSE(contains(with, "reproducible"));
+  const Json cost = document(overlap)["stages"][3]["overlap_cost"];
+  CHECK((cost["gradient_bytes"] == 50'816 && cost["sent_bytes_per_rank"] == -25'408));
   // Units of 9,280 and twice 12,704 elements become 10,240 and twice 14,336.
-  CHECK(contains(text.out, "\nddp, reproducible sums: +67,584 B in steady state, "));
-  CHECK(contains(text.out, " B of communication, "));
+  check_says(call(plan + " --set zerolab.reproducible=true").out,
+             {"\nddp, reproducible sums: +67,584 B in steady state, "});
   // Model states of 1e9 parameters in bf16: 2 + 4 + 12 bytes. Three micro-batches in fp32 are
   // reduced each: ddp sends 2 * 3 * 1/2 * 4 bytes, zero1 3 * 1/2 * 4 and gathers 1/2 * 2.
-  const Finished closed =
-      plan({"--parameters", "1e9", "--ranks", "2", "--precision", "bf16", "--set",
-            "gradient_accumulation_steps=3", "--set", "zerolab.reproducible=true", "--json"});
-  CHECK(closed.code == 0);
-  const Json stages = Json::parse(closed.out)["stages"];
+  const Json stages = document(
+      "plan --parameters 1e9 --ranks 2 --precision bf16 --set gradient_accumulation_steps=3 --set "
+      "zerolab.reproducible=true")["stages"];
   CHECK(stages[0]["predicted_rest_total_bytes"] == 18e9);
   CHECK(stages[0]["predicted_sent_bytes_per_rank"] == 12e9);
   CHECK(stages[1]["predicted_sent_bytes_per_rank"] == 7e9);
 }
 
 TEST_CASE("plan --estimate prints DeepSpeed's tables beside the exact bytes", "[zerolab]") {
-  std::vector<std::string> flags = {"--model", "gpt2", "--ranks", "4", "--stages", "zero2,zero3"};
-  const std::string without = plan(flags).out;
+  const std::string line = kGpt2 + "--stages zero2,zero3", without = call(line).out;
   CHECK_FALSE(contains(without, "DeepSpeed"));
-  flags.push_back("--estimate");
-  const Finished text = plan(flags);
+  const Finished text = call(line + " --estimate");
   CHECK(text.code == 0);
   CHECK(text.out.starts_with(without));
-  CHECK(contains(text.out, "\nHW: Setup with 1 node, 4 GPUs per node.\n"));
-  CHECK(contains(text.out, "\n    2.78GB |   0.23GB | offload_optimizer=cpu  | "));
-  CHECK(contains(text.out, "1.623GB |  0.232GB |     0.318GB\n"));
-  flags.insert(flags.end(), {"--ranks-per-node", "2", "--json"});
-  const Json document = Json::parse(plan(flags).out), &estimate = document["estimate"];
+  check_says(text.out, {"\nHW: Setup with 1 node, 4 GPUs per node.\n",
+                        "\n    2.78GB |   0.23GB | offload_optimizer=cpu  | ",
+                        "1.623GB |  0.232GB |     0.318GB\n"});
+  const Json json = document(line + " --estimate --ranks-per-node 2"), &estimate = json["estimate"];
   CHECK((estimate["nodes"] == 2 && estimate["gpus_per_node"] == 2));
-  CHECK(estimate["largest_layer_parameters"] == 38'597'376);
   const Json& row = estimate["stages"][1]["rows"][2];  // zero3 with offload of the optimizer
-  CHECK((row["offload_param"] == "none" && row["offload_optimizer"] == "cpu"));
   CHECK(row["estimated_bytes_per_gpu"] == 216'609'408);
-  CHECK(row["exact_rest_bytes_per_gpu"] == 62'219'904);
-  CHECK(row["exact_peak_bytes_per_gpu"] == 248'112'768);
   CHECK(row["exact_bytes_per_cpu"] == 1'742'157'312 / 2);  // of two of the four ranks
-  CHECK(document["stages"].size() == 2);                   // the plan is there as well
+  CHECK(json["stages"].size() == 2);                       // the plan is there as well
   // Of a number of parameters, DeepSpeed's …_all_cold: stage 2's only.
-  const Json cold = Json::parse(plan({"--parameters", "124439808", "--estimate", "--json"}).out);
-  CHECK(cold["estimate"]["stages"].size() == 1);
-  CHECK(cold["estimate"]["stages"][0]["rows"][1]["estimated_bytes_per_gpu"] == 808'858'752);
-}
-
-TEST_CASE("plan's further tables refuse what they cannot show", "[zerolab]") {
-  for (const auto& [flags, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"--estimate", "--stages", "ddp,zero1"}, "add zero2 or zero3 to --stages"},
-           {{"--estimate", "--ranks", "4", "--ranks-per-node", "3"}, "does not divide the 4 ranks"},
-           {{"--ranks", "4", "--ranks-per-node", "2"}, "--ranks-per-node is for the stages"},
-           {{"--parameters", "1e9", "--buffers"}, "--buffers needs a model"},
-           {{"--parameters", "1e9", "--fragmentation"}, "--fragmentation needs a model"}}) {
-    const Finished refused = plan(flags);
-    CAPTURE(message, refused.err);
-    CHECK(refused.code == 2);
-    CHECK(contains(refused.err, message));
-  }
+  const Json cold = document("plan --parameters 124439808 --estimate")["estimate"]["stages"];
+  CHECK(cold.size() == 1);
+  CHECK(cold[0]["rows"][1]["estimated_bytes_per_gpu"] == 808'858'752);
 }
 
 TEST_CASE("plan prints constant buffers, fragmentation and the paper's figures", "[zerolab]") {
-  const std::vector<std::string> gpt2 = {"--model", "gpt2", "--ranks", "4", "--as", "cuda"};
-  auto flags = gpt2;
-  flags.insert(flags.end(), {"--buffers", "--fragmentation", "--paper"});
-  const Finished text = plan(flags);
+  const std::string gpt2 = kGpt2 + "--as cuda", line = gpt2 + " --buffers --fragmentation --paper";
+  const Finished text = call(line);
   CHECK(text.code == 0);
-  CHECK(contains(text.out, "497,759,232 B  497,759,232 B  2,000,000,000 B\n"));
-  CHECK(contains(text.out, "\n  zero2, best fit   3,424,027,556  3,433,430,784    0.27 %"));
-  CHECK(contains(text.out, "33.00 GB  67.11 GB  34.11 GB !"));
-  flags.push_back("--json");
-  const Json with = Json::parse(plan(flags).out);
+  check_says(text.out, {"497,759,232 B  497,759,232 B  2,000,000,000 B\n",
+                        "\n  zero2, best fit   3,424,027,556  3,433,430,784    0.27 %",
+                        "33.00 GB  67.11 GB  34.11 GB !"});
+  const Json with = document(line), without = document(gpt2);
   CHECK(with["constant_buffers"][2]["peak_communication_bytes"] == 497'759'232);
   CHECK(with["constant_buffers"][0]["constant_bytes"] == 157'541'376);
   REQUIRE(with["fragmentation"].size() == 8);  // four stages, first fit and best fit
@@ -126,11 +105,86 @@ TEST_CASE("plan prints constant buffers, fragmentation and the paper's figures",
   int deviating = 0;
   for (const Json& figure : with["paper"]) deviating += !figure["follows"];
   CHECK(deviating == 5);
-  flags = gpt2;
-  flags.push_back("--json");
-  const Json without = Json::parse(plan(flags).out);  // the twin
   for (const char* key : {"constant_buffers", "fragmentation", "paper", "estimate"})
-    CHECK_FALSE(without.contains(key));
+    CHECK_FALSE(without.contains(key));  // the twin
+}
+
+TEST_CASE(
+    "plan --as cuda differs from --as cpu in workspace and in the peaks that hold it, and in "
+    "nothing else",
+    "[zerolab]") {
+  const std::string small = "plan --model small";
+  const Json cpu = document(small + " --as cpu"), cuda = document(small + " --as cuda");
+  CHECK(cpu == document(small));
+  CHECK((cpu["as"] == "cpu" && cuda["as"] == "cuda"));
+  const auto here = peaks(cpu), there = peaks(cuda);
+  REQUIRE(here.size() == there.size());
+  for (const auto& [key, bytes] : here) {
+    CAPTURE(key);
+    if (key.ends_with(" workspace")) {
+      CHECK(there.at(key) >= int64_t(32) << 20);  // cuBLAS's
+      CHECK(bytes < int64_t(32) << 20);
+    } else if (!key.ends_with(" total")) {
+      CHECK(there.at(key) == bytes);
+    } else {
+      CHECK(there.at(key) > bytes);
+    }
+  }
+  for (size_t i = 0; i < 4; ++i)
+    CHECK(cpu["stages"][i]["communication"] == cuda["stages"][i]["communication"]);
+  CHECK(contains(call("plan --model tiny --as cuda").out, "as on GPUs"));
+  for (const char* flags : {"", " --backend threads"})
+    CHECK(call(std::string("plan --parameters 1e9") + flags).code == 0);
+}
+
+TEST_CASE("plan --backend nccl adds the scratch of sums in rank order, and changes nothing else",
+          "[zerolab]") {
+  const std::string tiny = "plan --model tiny --ranks 3 ", nccl_flag = tiny + "--backend nccl ";
+  const Json threads = document(tiny + "--as cuda"), nccl = document(nccl_flag),
+             free = document(nccl_flag + "--set zerolab.ordered=false");
+  CHECK((threads["backend"] == "threads" && nccl["backend"] == "nccl" && nccl["as"] == "cuda"));
+  // Root is the largest unit: (256 + 32) · 32 elements and a norm of 64, padded to a multiple
+  // of 48.
+  const int64_t scratch = (9280 + 47) / 48 * 48 / 3 * 2 * 4;
+  auto with_threads = peaks(threads), with_nccl = peaks(nccl), unordered = peaks(free);
+  for (size_t i = 0; i < 4; ++i) {
+    const std::string stage = threads["stages"][i]["stage"];
+    CAPTURE(stage);
+    CHECK(with_threads[stage + " communication"] == 3 * 8);
+    CHECK(unordered[stage + " communication"] == 3 * 8);
+    CHECK(with_nccl[stage + " communication"] >= scratch);
+    for (const char* use :
+         {" parameter", " gradient", " optimizer_state", " activation", " workspace"})
+      CHECK(with_nccl[stage + use] == with_threads[stage + use]);
+    CHECK(nccl["stages"][i]["communication"] == threads["stages"][i]["communication"]);
+    CHECK(unordered[stage + " total"] == with_threads[stage + " total"]);
+  }
+  CHECK(contains(call("plan --model tiny --backend nccl").out, "as on GPUs with NCCL"));
+}
+
+TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]") {
+  // Psi = 34,688; padded to 16 per parameter and 48 per unit: 34,752 for 3 ranks.
+  const auto of = [](const std::string& more) {
+    return document("plan --model tiny --ranks 3 --stages zero3 " + more)["stages"][0];
+  };
+  const Json bytes = of("")["checkpoint"];
+  CHECK(bytes["disk_bytes"] == 12 * 34688);
+  CHECK(bytes["host_bytes"] == Json{{"wait", 0}, {"still", 0}, {"snapshot", 12 * 34752 / 3}});
+  CHECK(of("--set optimizer.type=SGD")["checkpoint"]["disk_bytes"] == 4 * 34688);
+  const std::string save = "--save-every 1 --checkpoint-writes ";
+  for (const std::string& none : {std::string(), save + "still"})
+    CHECK_FALSE(of(none).contains("predicted_peak_host_bytes"));
+  CHECK(of(save + "snapshot")["predicted_peak_host_bytes"][0] == 12 * 34752 / 3);
+  CHECK(of(save + "still --as cuda")["predicted_peak_host_bytes"][0] == 1 << 20);
+  check_says(call("plan --model tiny --ranks 3").out, {"a checkpoint on disk ", "406.50 KiB"});
+
+  const ScratchFolder folder;
+  int64_t host = 0;
+  const Json report =
+      document(tiny_run(3, save + "snapshot --stage 3 --ranks 3 --out ") + (folder / "run"));
+  for (const Json& row : report["memory"])
+    if (row["pool"] == "host" && row["rank"] == 0) host += row["peak_bytes"].get<int64_t>();
+  CHECK(host == 12 * 34752 / 3);
 }
 
 }  // namespace cli

@@ -1,4 +1,5 @@
-// Runs that are stopped and resumed end as those that are not.
+// Runs that are stopped and resumed end as those that are not, and replace no results of later
+// steps than those they make.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -7,16 +8,15 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "tests/zerolab/checkpoint_run.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
 
-const Flags kSave = {"--save-every", "4"};
+const std::string kSave = "--save-every 4 ", kSaveTwo = "--save-every 2 ";
 
 // Whether both runs have the same weights and metrics.
 void check_same_run(const std::string& a, const std::string& b) {
@@ -25,45 +25,54 @@ void check_same_run(const std::string& a, const std::string& b) {
   CHECK(metrics_of(a) == metrics_of(b));
 }
 
+// Names and bytes of a folder and its checkpoints; locks and times are not in them.
+std::string content(const std::string& folder) {
+  std::string all;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file())
+      all += entry.path().string() + "\n" + read_file(entry.path().string()) + "\n";
+  return all;
+}
+
+// A run that is refused, and changes no file of `folder`.
+void check_kept(const std::string& folder, int steps, const std::string& more,
+                const std::string& text) {
+  const std::string before = content(folder);
+  CAPTURE(steps, more);
+  check_refused(train(steps, more), text);
+  CHECK((content(folder) == before));
+}
+
 }  // namespace
 
 TEST_CASE("a run that stopped and was resumed has the weights and metrics of one that did not",
           "[zerolab]") {
-  for (const char* stage : {"ddp", "zero3"}) {
+  for (const std::string stage : {"ddp", "zero3"}) {
     CAPTURE(stage);
     const ScratchFolder folder;
-    const Flags flags = Flags{"--stage", stage, "--ranks", "2", "--eval-every", "3"} + kSave;
-    const auto to = [&](const char* name, const Flags& more = {}) {
-      return flags + Flags{"--out", folder / name} + more;
-    };
-    REQUIRE(train(12, to("whole")).code == 0);
-    CHECK(files_in(folder / "whole") == Flags{"latest", "metrics.jsonl", "model.safetensors",
-                                              "report.html", "report.json", "step-00000004",
-                                              "step-00000008", "step-00000012"});
-    REQUIRE(train(7, to("parts")).code == 0);  // the last step is saved, too
-    CHECK(checkpoints_in(folder / "parts") == Flags{"step-00000004", "step-00000007"});
-    REQUIRE(train(12, to("parts", {"--resume"})).code == 0);
-    CHECK(checkpoints_in(folder / "parts") ==
-          Flags{"step-00000007", "step-00000008", "step-00000012"});
-    check_same_run(folder / "whole", folder / "parts");
-    REQUIRE(train(12, to("other", {"--seed", "7"})).code == 0);
-    CHECK(weights_of(folder / "whole") != weights_of(folder / "other"));
-    CHECK(metrics_of(folder / "whole") != metrics_of(folder / "other"));
+    const std::string flags = "--ranks 2 --eval-every 3 --stage " + stage + " " + kSave + "--out ",
+                      whole = folder / "whole", parts = folder / "parts", other = folder / "other";
+    REQUIRE(train(12, flags + whole).code == 0);
+    CHECK(files_in(whole) == words("latest metrics.jsonl model.safetensors report.html report.json "
+                                   "step-00000004 step-00000008 step-00000012"));
+    REQUIRE(train(7, flags + parts).code == 0);  // the last step is saved, too
+    CHECK(checkpoints_in(parts) == words("step-00000004 step-00000007"));
+    REQUIRE(train(12, flags + parts + " --resume").code == 0);
+    CHECK(checkpoints_in(parts) == words("step-00000007 step-00000008 step-00000012"));
+    check_same_run(whole, parts);
+    REQUIRE(train(12, flags + other + " --seed 7").code == 0);
+    CHECK(weights_of(whole) != weights_of(other));
+    CHECK(metrics_of(whole) != metrics_of(other));
   }
 }
 
 TEST_CASE("a resumed run reports the steps that it made", "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "run";
-  REQUIRE(train(4, kSave + Flags{"--out", out}).code == 0);
-  const Finished finished = train(10, kSave + Flags{"--resume", out, "--json"});
-  INFO(finished.err);
-  REQUIRE(finished.code == 0);
-  const Json report = Json::parse(finished.out);
+  REQUIRE(train(4, kSave + "--out " + out).code == 0);
+  const Json report = document(tiny_run(10, kSave + "-q --resume " + out));
   CHECK(report["resumed_from"] == Json{{"folder", out + "/step-00000004"}, {"step", 4}});
-  CHECK(report["steps"] == 10);
-  CHECK(report["loss"].size() == 6);
-  CHECK(report["tokens"] == 6 * 4 * 32);
+  CHECK((report["steps"] == 10 && report["loss"].size() == 6 && report["tokens"] == 6 * 4 * 32));
   REQUIRE(report["checkpoints"].size() == 2);
   CHECK(report["checkpoints"][0]["step"] == 8);
   CHECK(report["checkpoints"][1]["folder"] == out + "/step-00000010");
@@ -72,178 +81,193 @@ TEST_CASE("a resumed run reports the steps that it made", "[zerolab]") {
     CHECK(saved["seconds"] > 0.0);
     CHECK(saved["stall_seconds"] <= saved["seconds"]);
   }
-  const Json plain = Json::parse(train(1, {"--json"}).out);
+  const Json plain = document(tiny_run(1, ""));
   CHECK_FALSE((plain.contains("resumed_from") || plain.contains("checkpoints")));
 
-  const Finished text = zerolab(tiny_run(12, kSave + Flags{"--out", out, "--resume"}));
-  CHECK(contains(text.err, "resumed from " + out + "/step-00000010: step 10 of 12\n"));
-  CHECK(contains(text.err, "step 11/12"));
+  const Finished text = call(tiny_run(12, kSave + "--resume --out " + out));
+  check_says(text.err, {"resumed from " + out + "/step-00000010: step 10 of 12\n", "step 11/12",
+                        "checkpoint " + out + "/step-00000012: "});
   CHECK_FALSE(contains(text.err, "step 10/12"));
-  CHECK(contains(text.err, "checkpoint " + out + "/step-00000012: "));
-  CHECK(contains(text.out, "at step 12, "));
-  CHECK(contains(text.out, " at step 11\n"));
-  CHECK(contains(text.out, "checkpoints 1 saved, the newest is " + out + "/step-00000012"));
+  check_says(text.out, {"at step 12, ", " at step 11\n",
+                        "checkpoints 1 saved, the newest is " + out + "/step-00000012"});
 }
 
 TEST_CASE("a run that was killed while it saved is resumed to the same end", "[zerolab]") {
   const ScratchFolder folder;
-  for (const char* writes : {"wait", "still", "snapshot"}) {
+  const std::string whole = folder / "whole", flags = "--ranks 2 --stage 2 ";
+  REQUIRE(train(60, flags + "--out " + whole).code == 0);
+  for (const std::string writes : {"wait", "still", "snapshot"}) {
     CAPTURE(writes);
-    const std::string out = folder / writes;
-    const Flags flags = {"--save-every",        "5",   "--ranks", "2", "--stage", "2",
-                         "--checkpoint-writes", writes};
-    const Finished killed =
-        stopped_at("step-00000020", SIGKILL, tiny_run(60, flags + Flags{"--out", out}));
-    REQUIRE(killed.code == 128 + SIGKILL);
-    CHECK_FALSE(std::filesystem::exists(out + "/model.safetensors"));
-    const Finished resumed = train(60, flags + Flags{"--out", out, "--resume", "--json"});
-    INFO(resumed.err);
-    REQUIRE(resumed.code == 0);
-    CHECK(Json::parse(resumed.out)["resumed_from"]["step"] >= 20);
-    CHECK(checkpoints_in(out) == Flags{"step-00000050", "step-00000055", "step-00000060"});
-    if (out != folder / "wait") check_same_run(folder / "wait", out);
+    const std::string out = folder / writes,
+                      saving =
+                          flags + "--save-every 5 --checkpoint-writes " + writes + " --out " + out;
+    REQUIRE(stopped_at("step-00000020", SIGKILL, tiny_run(60, saving)).code == 128 + SIGKILL);
+    CHECK_FALSE(fs::exists(out + "/model.safetensors"));
+    CHECK(document(tiny_run(60, saving + " --resume -q"))["resumed_from"]["step"] >= 20);
+    CHECK(checkpoints_in(out) == words("step-00000050 step-00000055 step-00000060"));
+    check_same_run(whole, out);
   }
-  REQUIRE(train(60, {"--ranks", "2", "--stage", "2", "--out", folder / "whole"}).code == 0);
-  check_same_run(folder / "wait", folder / "whole");
-}
-
-TEST_CASE("any stage and number of ranks goes on, and reads each window of the data once",
-          "[zerolab]") {
-  const ScratchFolder folder;
-  const std::string out = folder / "run", whole = folder / "whole";
-  const auto flags = [](const char* stage, const char* ranks) {
-    return Flags{"--save-every", "10", "--stage", stage, "--ranks", ranks};
-  };
-  REQUIRE(train(9, flags("ddp", "3") + Flags{"--out", whole}).code == 0);
-  int steps = 3;  // equal ranks: all stages have the same bits
-  REQUIRE(train(3, flags("zero3", "3") + Flags{"--out", out}).code == 0);
-  for (const char* stage : {"zero1", "zero2"})
-    REQUIRE(train(steps += 3, flags(stage, "3") + Flags{"--out", out, "--resume"}).code == 0);
-  check_same_run(whole, out);
-  // Then 3 steps of 2 ranks with 2 micro-batches of 2 windows, after 9 of 3 ranks with one of 4.
-  const Finished other =
-      train(12, flags("zero3", "2") + Flags{"--out", out, "--resume", "--set",
-                                            "gradient_accumulation_steps=2", "--set",
-                                            "train_micro_batch_size_per_gpu=2"});
-  INFO(other.err);
-  REQUIRE(other.code == 0);
-  const auto steps_of = metrics_of(out);
-  REQUIRE(steps_of.size() == 12);
-  for (size_t i = 0; i < 12; ++i) CHECK(Json::parse(steps_of[i])["step"] == i + 1);
-  const Finished info = zerolab({"checkpoint", "info", out + "/step-00000012", "--json"});
-  CHECK(Json::parse(info.out)["checkpoints"][0]["next_window"] == 9 * 3 * 4 + 3 * 2 * 2 * 2);
 }
 
 TEST_CASE("metrics go on after the step of the checkpoint, without doubles or half lines",
           "[zerolab]") {
   const ScratchFolder folder;
-  const std::string out = folder / "run", file = out + "/metrics.jsonl";
-  REQUIRE(train(8, kSave + Flags{"--out", out}).code == 0);
+  const std::string out = folder / "run", file = out + "/metrics.jsonl",
+                    again = kSave + "--resume --out " + out;
+  REQUIRE(train(8, kSave + "--out " + out).code == 0);
   const std::string complete = read_file(file);
   const auto whole = metrics_of(out);
-  std::filesystem::remove_all(out + "/step-00000008");  // as if killed between step 4 and 8
+  fs::remove_all(out + "/step-00000008");  // as if killed between step 4 and 8
   write_file(file, complete.substr(0, complete.size() - 9));
-  REQUIRE(train(8, kSave + Flags{"--out", out, "--resume"}).code == 0);
+  REQUIRE(train(8, again).code == 0);
   CHECK(metrics_of(out) == whole);
   // Steps that are missing are named.
-  std::filesystem::remove_all(out + "/step-00000008");
+  fs::remove_all(out + "/step-00000008");
   write_file(file, complete.substr(0, complete.find("\n") + 1));
-  const Finished gap = zerolab(tiny_run(8, kSave + Flags{"--out", out, "--resume"}));
+  const Finished gap = call(tiny_run(8, again));
   CHECK(contains(gap.err, "note: " + file + " holds no steps from 2 to 4\n"));
-  CHECK(metrics_of(out) == Flags{whole[0], whole[4], whole[5], whole[6], whole[7]});
+  CHECK(metrics_of(out) == Words{whole[0], whole[4], whole[5], whole[6], whole[7]});
 }
 
 TEST_CASE("--resume begins at the start where there is no checkpoint yet", "[zerolab]") {
   const ScratchFolder folder;
-  const Finished first = zerolab(tiny_run(5, kSave + Flags{"--out", folder / "a", "--resume"}));
-  INFO(first.err);
+  const std::string a = folder / "a", b = folder / "b", c = folder / "c";
+  const Finished first = call(tiny_run(5, kSave + "--resume --out " + a));
   REQUIRE(first.code == 0);
-  CHECK(contains(first.err, "note: no checkpoint is in " + (folder / "a") + " yet"));
-  CHECK(contains(first.err, "step 1/5"));
-  REQUIRE(train(5, kSave + Flags{"--out", folder / "b"}).code == 0);
-  check_same_run(folder / "a", folder / "b");
+  check_says(first.err, {"note: no checkpoint is in " + a + " yet", "step 1/5"});
+  REQUIRE(train(5, kSave + "--out " + b).code == 0);
+  check_same_run(a, b);
   // The same where a run was killed before its first checkpoint.
-  std::filesystem::create_directory(folder / "c");
-  write_file(folder / "c/metrics.jsonl", "{\"step\":1,\"loss\":3}\n");
-  REQUIRE(train(5, kSave + Flags{"--out", folder / "c", "--resume"}).code == 0);
-  check_same_run(folder / "c", folder / "b");
+  fs::create_directory(c);
+  write_file(c + "/metrics.jsonl", "{\"step\":1,\"loss\":3}\n");
+  REQUIRE(train(5, kSave + "--resume --out " + c).code == 0);
+  check_same_run(c, b);
 }
 
-TEST_CASE("a finished run says so, and changes nothing", "[zerolab]") {
+TEST_CASE("a finished run says so, and changes nothing; another process keeps a run off",
+          "[zerolab]") {
   const ScratchFolder folder;
-  const std::string out = folder / "run";
-  REQUIRE(train(8, kSave + Flags{"--out", out}).code == 0);
-  const std::string weights = weights_of(out), metrics = read_file(out + "/metrics.jsonl");
-  const auto files = files_in(out);
-  Finished again = train(8, kSave + Flags{"--out", out, "--resume"});
-  CHECK(again.code == 0);
-  CHECK(again.out.empty());
+  const std::string out = folder / "run", resume = "--resume " + out;
+  REQUIRE(train(8, kSave + "--out " + out).code == 0);
+  const std::string before = content(out), weights = weights_of(out);
+  const Finished again = train(8, kSave + "--resume --out " + out);
+  CHECK((again.code == 0 && again.out.empty()));
   CHECK(again.err == out + " is finished: it is at step 8 of 8; --steps N trains on\n");
-  CHECK(files_in(out) == files);
-  CHECK(weights_of(out) == weights);
-  CHECK(read_file(out + "/metrics.jsonl") == metrics);
-  CHECK(contains(train(5, {"--resume", out}).err,
-                 "is finished: it is at step 8, and --steps is 5; --steps N trains on"));
-  again = train(8, {"--resume", out, "--json"});
-  CHECK(Json::parse(again.out) == Json{{"schema", 1},
-                                       {"command", "train"},
-                                       {"finished", true},
-                                       {"step", 8},
-                                       {"steps", 8},
-                                       {"folder", out}});
-  CHECK(again.err.empty());
+  check_says(train(5, resume).err,
+             {"is finished: it is at step 8, and --steps is 5; --steps N trains on"});
+  CHECK(document(tiny_run(8, "-q " + resume)) == Json{{"schema", 1},
+                                                      {"command", "train"},
+                                                      {"finished", true},
+                                                      {"step", 8},
+                                                      {"steps", 8},
+                                                      {"folder", out}});
+  CHECK((content(out) == before));
   // A run that was killed after its last checkpoint gets its weights.
-  std::filesystem::remove(out + "/model.safetensors");
-  CHECK(train(8, {"--resume", out}).code == 0);
+  fs::remove(out + "/model.safetensors");
+  CHECK(train(8, resume).code == 0);
   CHECK(weights_of(out) == weights);
-  CHECK_FALSE(contains(train(9, {"--resume", out}).err, "is finished"));
+
+  const int lock = open((out + "/metrics.jsonl").c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(flock(lock, LOCK_EX) == 0);  // as a run that goes on there
+  check_refused(train(9, resume), "another process writes into this folder");
+  close(lock);
+  const Finished longer = train(9, resume);
+  CHECK(longer.code == 0);
+  CHECK_FALSE(contains(longer.err, "is finished"));
 }
 
 TEST_CASE("--resume of one checkpoint goes on in another folder", "[zerolab]") {
   const ScratchFolder folder;
-  REQUIRE(train(8, kSave + Flags{"--out", folder / "a"}).code == 0);
-  const std::string middle = folder / "a/step-00000004";
-  REQUIRE(train(8, {"--resume", middle, "--out", folder / "b"}).code == 0);
-  CHECK(weights_of(folder / "b") == weights_of(folder / "a"));
-  auto rest = metrics_of(folder / "a");
+  const std::string a = folder / "a", b = folder / "b",
+                    middle = "--resume " + a + "/step-00000004 ";
+  REQUIRE(train(8, kSave + "--out " + a).code == 0);
+  REQUIRE(train(8, middle + "--out " + b).code == 0);
+  CHECK(weights_of(b) == weights_of(a));
+  auto rest = metrics_of(a);
   rest.erase(rest.begin(), rest.begin() + 4);
-  CHECK(metrics_of(folder / "b") == rest);
-  CHECK(checkpoints_in(folder / "b").empty());  // without --save-every
-  // In its own folder it would go on beside the later checkpoint.
-  const Finished refused = train(8, kSave + Flags{"--resume", middle});
-  CHECK(refused.code == 2);
-  CHECK(contains(refused.err, "holds a checkpoint of step 8, but this run begins after step 4"));
-  CHECK(metrics_of(folder / "a").size() == 8);
-  CHECK(contains(train(8, {"--resume", middle, "--out", folder / "b"}).err, "already holds a run"));
+  CHECK(metrics_of(b) == rest);
+  CHECK(checkpoints_in(b).empty());  // without --save-every
+  check_kept(b, 8, middle + "--out " + b, "already holds a run");
+  CHECK(metrics_of(a).size() == 8);
 }
 
-TEST_CASE("a checkpoint is no --out, under whatever name", "[zerolab]") {
+TEST_CASE("a resume keeps the results of a run that ended after its last checkpoint", "[zerolab]") {
   const ScratchFolder folder;
-  const std::string run = folder / "run", step = run + "/step-00000004";
-  REQUIRE(train(4, kSave + Flags{"--out", run}).code == 0);
-  const std::string before = weights_of(step);
-  for (const Flags& more :
-       {Flags{"--resume", step, "--out", step}, Flags{"--out", step, "--resume"},
-        kSave + Flags{"--out", step, "--resume"}}) {
-    const Finished finished = train(8, more);
-    INFO(finished.err);
-    CHECK(finished.code == 2);
-    CHECK(contains(finished.err, "is a checkpoint; name a folder for the run"));
-  }
-  CHECK(weights_of(step) == before);
+  const std::string out = folder / "a", whole = folder / "whole", resume = "--resume " + out;
+  REQUIRE(train(4, kSaveTwo + "--out " + out).code == 0);
+  REQUIRE(train(8, resume).code == 0);  // steps 5 to 8 are in no checkpoint
+  for (const int steps : {3, 4, 6})
+    check_kept(out, steps, resume,
+               "holds weights (model.safetensors) of step 8, but this run begins after step 4");
+  fs::remove(out + "/model.safetensors");  // as if killed before it ended
+  for (const int steps : {3, 4, 6})
+    check_kept(out, steps, resume, "holds metrics of step 8, but this run");
+  REQUIRE(train(8, resume).code == 0);  // makes them again
+  CHECK(metrics_of(out).size() == 8);
+  REQUIRE(train(9, resume).code == 0);  // and so does a longer run
+  REQUIRE(train(9, "--out " + whole).code == 0);
+  check_same_run(out, whole);
 }
 
-TEST_CASE("two runs do not write into one folder", "[zerolab]") {
+TEST_CASE("a run that was killed beyond its newest checkpoint is resumed by the same command",
+          "[zerolab]") {
   const ScratchFolder folder;
-  const std::string out = folder / "run";
-  REQUIRE(train(4, kSave + Flags{"--out", out}).code == 0);
-  const int lock = open((out + "/metrics.jsonl").c_str(), O_RDONLY | O_CLOEXEC);
-  REQUIRE(flock(lock, LOCK_EX) == 0);  // as a run that goes on there
-  const Finished finished = train(8, {"--resume", out});
-  CHECK(finished.code == 2);
-  CHECK(contains(finished.err, "another process writes into this folder"));
-  close(lock);
-  CHECK(train(8, {"--resume", out}).code == 0);
+  const std::string out = folder / "a", whole = folder / "whole",
+                    again = "--save-every 1000 --eval-every 2 --resume --out " + out;
+  // Leaves weights of step 2.
+  REQUIRE(train(2, "--save-every 2 --eval-every 2 --out " + out).code == 0);
+  REQUIRE(stopped_at("held-out", SIGKILL, tiny_run(100'000, again)).code == 128 + SIGKILL);
+  CHECK(checkpoints_in(out) == Words{"step-00000002"});
+  const int steps = int(metrics_of(out).size()) + 1;
+  REQUIRE(steps > 4);
+  REQUIRE(train(steps, "--eval-every 2 --out " + whole).code == 0);
+  const Finished resumed = train(steps, again);
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  check_same_run(out, whole);
+}
+
+TEST_CASE("a resume names each setting of the update that has changed", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string out = folder / "a";
+  REQUIRE(train(2, kSaveTwo + "--precision bf16 --out " + out).code == 0);
+  int copies = 0;
+  const auto resumed = [&](const std::string& more) {
+    return call(tiny_run(3, "--resume " + out + "/step-00000002 --out " +
+                                (folder / std::to_string(copies++)) + " " + more))
+        .err;
+  };
+  const std::string bf16 = "--precision bf16 --set ", saved = "the checkpoint was saved with ";
+  const std::string same = resumed("--precision bf16");
+  CHECK(contains(same, "step 3/3"));
+  CHECK_FALSE(contains(same, saved));
+  for (const auto& [flags, note] :
+       {std::pair<std::string, std::string>{bf16 + "optimizer.params.lr=0.002",
+                                            "learning_rate 0.001; this run goes on with 0.002"},
+        {bf16 + "gradient_clipping=0.5", "gradient_clipping 0; this run goes on with 0.5"},
+        {bf16 + R"(scheduler={"type":"WarmupLR","params":{"warmup_max_lr":0.01,)"
+                R"("warmup_num_steps":10}})",
+         "learning_rate 0.001; this run goes on with 0 to 0.01 in 10 steps (log)"},
+        {bf16 + "data_types.grad_accum_dtype=fp32",
+         "grad_accum_dtype bf16; this run goes on with f32"},
+        {"--precision fp32", "precision bf16; this run goes on with f32"},
+        {"--precision fp16", "loss_scale none; this run goes on with dynamic, from 2^16"}})
+    check_says(resumed(flags), {"note: " + saved + note});
+}
+
+TEST_CASE("the weights of a checkpoint win over --init-from, with a note", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string out = folder / "a", other = folder / "b", whole = folder / "whole",
+                    both = folder / "both", resume = "--resume " + out + "/step-00000002 --out ";
+  REQUIRE(train(1, "--seed 7 --out " + other).code == 0);
+  REQUIRE(train(2, kSaveTwo + "--out " + out).code == 0);
+  REQUIRE(train(4, resume + whole).code == 0);
+  const Finished finished = call("train --sample 0 --steps 4 --init-from " + other +
+                                 "/model.safetensors " + resume + both);
+  CHECK(finished.code == 0);
+  check_says(finished.err, {"note: the weights are the checkpoint's, not those of --init-from"});
+  CHECK(weights_of(both) == weights_of(whole));
+  CHECK(weights_of(other) != weights_of(whole));  // the twin
 }
 
 }  // namespace cli

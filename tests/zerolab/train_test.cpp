@@ -1,34 +1,32 @@
-// The files and the report of a training run.
+// The files, the report and the progress of a training run, and --threads.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Ordered = nlohmann::ordered_json;
 
-std::vector<Json> metrics(const std::string& folder) {
-  std::vector<Json> steps;
+std::vector<Ordered> metrics(const std::string& folder) {
+  std::vector<Ordered> steps;
   for (const std::string& line : lines(read_file(folder + "/metrics.jsonl")))
-    steps.push_back(Json::parse(line));
+    steps.push_back(Ordered::parse(line));
   return steps;
 }
 
-std::vector<std::string> keys(const Json& object) {
-  std::vector<std::string> names;
-  for (const auto& item : object.items()) names.push_back(item.key());
-  return names;
-}
+const std::string kTiny = "train --model tiny -q ";
+const std::string kDiverges = "--set optimizer.type=SGD --set optimizer.params.lr=1e30 ";
 
-Finished train(std::vector<std::string> flags) {
-  flags.insert(flags.begin(), {"train", "--model", "tiny", "-q"});
-  return zerolab(flags);
+const std::string kProgress = "train --model tiny --steps 60 --sample 5";
+const std::string kColor = "\x1b[2m";
+
+Finished on_terminal(const std::string& more = "",
+                     const std::map<std::string, std::string>& environment = {}) {
+  return run({.arguments = words(kProgress + more), .environment = environment, .terminal = true});
 }
 
 }  // namespace
@@ -36,124 +34,93 @@ Finished train(std::vector<std::string> flags) {
 TEST_CASE("two steps under every stage leave the promised metrics, and the same ones",
           "[zerolab]") {
   const ScratchFolder folder;
-  std::vector<std::string> losses;
-  for (const char* stage : {"ddp", "zero1", "zero2", "3"}) {
+  std::vector<std::string> runs;
+  for (const std::string stage : {"ddp", "zero1", "zero2", "3"}) {
     CAPTURE(stage);
-    const std::string run = folder / stage;
+    const std::string run = folder / (stage + "/with/parents");
     const Finished finished =
-        train({"--steps", "2", "--ranks", "2", "--stage", stage, "--out", run + "/with/parents"});
+        call(kTiny + "--steps 2 --ranks 2 --stage " + stage + " --out " + run);
     REQUIRE(finished.code == 0);
     CHECK(finished.err.empty());  // -q
-    CHECK(files_in(run + "/with/parents") ==
-          std::vector<std::string>{"metrics.jsonl", "model.safetensors", "report.html",
-                                   "report.json"});
-    const auto steps = metrics(run + "/with/parents");
+    CHECK(files_in(run) == words("metrics.jsonl model.safetensors report.html report.json"));
+    const auto steps = metrics(run);
     REQUIRE(steps.size() == 2);
     std::string bits;
     for (int i = 0; i < 2; ++i) {
-      CHECK(keys(steps[size_t(i)]) ==
-            std::vector<std::string>{"step", "loss", "grad_norm", "lr", "tokens", "seconds"});
-      CHECK(steps[size_t(i)]["step"] == i + 1);
-      CHECK(steps[size_t(i)]["tokens"] == 4 * 2 * 32);
-      CHECK(steps[size_t(i)]["lr"] == 1e-3);
-      CHECK(steps[size_t(i)]["seconds"] > 0.0);
-      bits += steps[size_t(i)]["loss"].dump() + " " + steps[size_t(i)]["grad_norm"].dump() + " ";
+      const Ordered& step = steps[size_t(i)];
+      CHECK(keys(step) == words("step loss grad_norm lr tokens seconds"));
+      CHECK((step["step"] == i + 1 && step["tokens"] == 4 * 2 * 32 && step["lr"] == 1e-3));
+      CHECK(step["seconds"] > 0.0);
+      bits += step["loss"].dump() + " " + step["grad_norm"].dump() + " ";
     }
     CHECK(std::abs(steps[0]["loss"].get<double>() - std::log(256.0)) < 0.1);
-    losses.push_back(bits + read_file(run + "/with/parents/model.safetensors"));
+    runs.push_back(bits + weights_of(run));
   }
-  for (const std::string& one : losses) CHECK(one == losses[0]);
-}
-
-TEST_CASE("the same seed gives the same bits twice, another seed others", "[zerolab]") {
-  const ScratchFolder folder;
-  const auto bits = [&](const std::string& seed, const std::string& name) {
-    REQUIRE(train({"--steps", "3", "--seed", seed, "--shuffle", "--out", folder / name}).code == 0);
-    std::string all;
-    for (const Json& step : metrics(folder / name))
-      all += step["loss"].dump() + " " + step["grad_norm"].dump() + " ";
-    return all + read_file(folder / (name + "/model.safetensors"));
-  };
-  const std::string first = bits("7", "a");
-  CHECK(first == bits("7", "b"));
-  CHECK(first != bits("8", "c"));
+  for (const std::string& one : runs) CHECK(one == runs[0]);
 }
 
 TEST_CASE("with --json stdout is one document that says what the metrics say", "[zerolab]") {
   const ScratchFolder folder;
-  const Finished finished = zerolab({"train", "--model", "tiny", "--steps", "2", "--ranks", "2",
-                                     "--stage", "2", "--json", "--out", folder / "run"});
-  REQUIRE(finished.code == 0);
-  const Json document = Json::parse(finished.out);  // throws if anything else is there
-  CHECK(document["schema"] == 1);
-  CHECK(document["command"] == "train");
-  CHECK(document["stage"] == "zero2");
-  CHECK(document["parameters"] == 34688);
+  const Json json = document("train --model tiny --steps 2 --ranks 2 --stage 2 --threads 2 --out " +
+                             (folder / "run"));
+  CHECK((json["schema"] == 1 && json["command"] == "train" && json["stage"] == "zero2" &&
+         json["parameters"] == 34688 && json["threads"] == 2));
   const auto steps = metrics(folder / "run");
   for (size_t i = 0; i < 2; ++i) {
-    CHECK(document["loss"][i] == steps[i]["loss"]);
-    CHECK(document["grad_norm"][i] == steps[i]["grad_norm"]);
+    CHECK(json["loss"][i] == steps[i]["loss"]);
+    CHECK(json["grad_norm"][i] == steps[i]["grad_norm"]);
   }
-  CHECK(document["peak_total_bytes"].size() == 2);
-  CHECK(document["memory"][0]["use"] == "parameter");
-  CHECK(document["files"]["metrics"] == folder / "run/metrics.jsonl");
-  CHECK(document["sample"]["tokens"].size() == 120);
+  CHECK(json["peak_total_bytes"].size() == 2);
+  CHECK(json["memory"][0]["use"] == "parameter");
+  CHECK(json["files"]["metrics"] == folder / "run/metrics.jsonl");
+  CHECK(json["sample"]["tokens"].size() == 120);
 }
 
-TEST_CASE("without --out nothing is written", "[zerolab]") {
+TEST_CASE("without --out nothing is written, also where a stream came closed", "[zerolab]") {
   const ScratchFolder folder;
-  const Finished finished = shell("cd '" + folder.path() +
-                                  "' && \"$ZEROLAB\" train --model tiny --steps 1 -q --sample 5");
+  const std::string within = "cd '" + folder.path() + "' && \"$ZEROLAB\" train --model tiny -q ";
+  const Finished finished = shell(within + "--steps 1 --sample 5");
   CHECK(finished.code == 0);
   CHECK(contains(finished.out, "files       none; --out DIR"));
   CHECK(files_in(folder.path()).empty());
+  CHECK(
+      shell("$ZEROLAB train --model tiny --steps 3 --sample 0 --out " + (folder / "run") + " 2>&-")
+          .code == 0);
+  CHECK(metrics(folder / "run").size() == 3);  // nothing but JSON
 }
 
 TEST_CASE("an evaluation adds eval_loss to its steps and nothing else", "[zerolab]") {
   const ScratchFolder folder;
-  REQUIRE(train({"--steps", "4", "--eval-every", "2", "--out", folder / "a"}).code == 0);
+  REQUIRE(call(kTiny + "--steps 4 --eval-every 2 --out " + (folder / "a")).code == 0);
   const auto steps = metrics(folder / "a");
-  CHECK_FALSE(steps[0].contains("eval_loss"));
-  CHECK_FALSE(steps[2].contains("eval_loss"));
-  CHECK(keys(steps[1]) == std::vector<std::string>{"step", "loss", "grad_norm", "lr", "tokens",
-                                                   "seconds", "eval_loss"});
+  for (const size_t i : {0, 2}) CHECK_FALSE(steps[i].contains("eval_loss"));
+  CHECK(keys(steps[1]) == words("step loss grad_norm lr tokens seconds eval_loss"));
   CHECK(std::abs(steps[3]["eval_loss"].get<double>() - steps[3]["loss"].get<double>()) < 0.5);
 }
 
-TEST_CASE("a number that is not finite is null and its step is skipped", "[zerolab]") {
+TEST_CASE(
+    "a number that is not finite is null and its step is skipped; only skipped steps end "
+    "with 1 and without weights",
+    "[zerolab]") {
   const ScratchFolder folder;
+  const std::string a = folder / "a", b = folder / "b";
   const Finished finished =
-      train({"--steps", "3", "--set", "optimizer.type=SGD", "--set", "optimizer.params.lr=1e30",
-             "--stage", "1", "--ranks", "2", "--out", folder / "a"});
+      call(kTiny + "--steps 3 --stage 1 --ranks 2 --out " + a + " " + kDiverges);
   REQUIRE(finished.code == 0);
-  CHECK(contains(finished.out, "gradient was not finite"));
-  CHECK(contains(finished.out, "sample      none: "));
-  const auto steps = metrics(folder / "a");
+  check_says(finished.out, {"gradient was not finite", "sample      none: "});
+  const auto steps = metrics(a);
   CHECK_FALSE(steps[0].contains("skipped"));
-  CHECK(steps[2]["loss"].is_null());
-  CHECK(steps[2]["grad_norm"].is_null());
+  CHECK((steps[2]["loss"].is_null() && steps[2]["grad_norm"].is_null()));
   CHECK(steps[2]["skipped"] == true);
-}
+  const Json shown = report_in(a)["metrics"]["zero1"];
+  CHECK((shown[0]["loss"].is_number() && shown.back()["loss"].is_null()));
 
-TEST_CASE("a run that only skipped steps ends with 1 and saves no weights", "[zerolab]") {
-  const ScratchFolder folder;
-  const std::vector<std::string> broken = {
-      "--set", "optimizer.type=SGD", "--set", "optimizer.params.lr=1e30", "--steps", "2"};
-  std::vector<std::string> first = broken;
-  first.insert(first.end(), {"--out", folder / "a"});
-  REQUIRE(train(first).code == 0);  // its weights are not finite
-  const Finished second = zerolab({"train", "-q", "--steps", "3", "--init-from",
-                                   folder / "a/model.safetensors", "--out", folder / "b"});
+  const Finished second =
+      call("train -q --steps 3 --init-from " + a + "/model.safetensors --out " + b);
   CHECK(second.code == 1);
-  CHECK(contains(second.err, "zerolab: all 3 steps were skipped because no gradient was finite"));
-  // A static loss scale is never lowered, so a run that skips every step has failed, too.
-  const std::vector<std::string> too_large = {
-      "train",    "--model", "tiny",  "--steps",           "2",     "-q",
-      "--sample", "0",       "--set", "fp16.enabled=true", "--set", "fp16.loss_scale=1e30"};
-  CHECK(zerolab(too_large).code == 1);
+  check_says(second.err, {"zerolab: all 3 steps were skipped because no gradient was finite"});
   CHECK(contains(second.out, "3 of 3 steps"));
-  CHECK(files_in(folder / "b") ==
-        std::vector<std::string>{"metrics.jsonl", "report.html", "report.json"});
+  CHECK(files_in(b) == words("metrics.jsonl report.html report.json"));
 }
 
 TEST_CASE("on a full disk training goes on, prints its report and ends with 74", "[zerolab]") {
@@ -163,85 +130,106 @@ TEST_CASE("on a full disk training goes on, prints its report and ends with 74",
   CHECK(full.code == 74);
   CHECK(contains(full.out, "at step 20"));
   CHECK(contains(full.err, "training goes on without it"));
-  CHECK(files_in(folder / "a") == std::vector<std::string>{"metrics.jsonl"});
-  const std::string metrics = read_file(folder / "a/metrics.jsonl");
-  CHECK(metrics.ends_with("}\n"));
-}
-
-TEST_CASE("after a failure the kept file is named, so that the next run can be started",
-          "[zerolab]") {
-  const ScratchFolder folder;
-  const Finished finished = train({"--precision", "fp16", "--set", "fp16.initial_scale_power=30",
-                                   "--set", "fp16.min_loss_scale=1073741824", "--set",
-                                   "fp16.hysteresis=2", "--steps", "5", "--out", folder / "a"});
-  CHECK(finished.code == 1);
-  CHECK(contains(finished.err, "metrics.jsonl holds the steps so far"));
+  CHECK(files_in(folder / "a") == Words{"metrics.jsonl"});
+  CHECK(read_file(folder / "a/metrics.jsonl").ends_with("}\n"));
 }
 
 TEST_CASE("a run goes on from another one's weights, whose sizes it takes", "[zerolab]") {
   const ScratchFolder folder;
-  REQUIRE(zerolab({"train", "--model", "tiny", "--n-layer", "1", "--block-size", "16", "--steps",
-                   "5", "-q", "--out", folder / "a"})
-              .code == 0);
-  const std::string weights = folder / "a/model.safetensors";
-  const auto from = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(),
-                 {"train", "-q", "--steps", "1", "--sample", "0", "--init-from", weights});
-    return zerolab(flags);
-  };
-  const Finished same = from({"--json"});
-  REQUIRE(same.code == 0);
-  const Json document = Json::parse(same.out);
-  CHECK(document["model"]["n_layer"] == 1);
-  CHECK(document["model"]["n_head"] == 2);
-  CHECK(document["data"]["window"] == 16);
-  CHECK(document["loss"][0] <
-        metrics(folder / "a")[4]["loss"].get<double>() + 0.05);  // it has learned
-  CHECK(from({"--n-layer", "1", "--n-embd", "32", "--n-head", "2", "--vocab-size", "256"}).code ==
-        0);
-  CHECK(Json::parse(from({"--block-size", "8", "--json"}).out)["data"]["window"] == 8);
-  CHECK(from({"--model", "tiny", "--n-layer", "1", "--block-size", "16"}).code == 0);
-
-  const std::vector<std::vector<std::string>> disagree = {{"--n-layer", "2"},
-                                                          {"--n-embd", "64"},
-                                                          {"--n-head", "4"},
-                                                          {"--vocab-size", "300"},
-                                                          {"--block-size", "32"},
-                                                          {"--model", "tiny"},
-                                                          {"--set", "zerolab.model=small"}};
-  for (const auto& flags : disagree) {
-    const Finished finished = from(flags);
-    CAPTURE(flags, finished.err);
-    CHECK(finished.code == 2);
-    CHECK(contains(finished.err, weights));
-  }
+  const std::string a = folder / "a";
+  REQUIRE(call(kTiny + "--n-layer 1 --block-size 16 --steps 5 --out " + a).code == 0);
+  const std::string from = "train -q --steps 1 --sample 0 --init-from " + a + "/model.safetensors ";
+  const Json same = document(from);
+  CHECK((same["model"]["n_layer"] == 1 && same["model"]["n_head"] == 2));
+  CHECK(same["data"]["window"] == 16);
+  CHECK(same["loss"][0] < metrics(a)[4]["loss"].get<double>() + 0.05);  // it has learned
+  for (const char* fits : {"--n-layer 1 --n-embd 32 --n-head 2 --vocab-size 256",
+                           "--model tiny --n-layer 1 --block-size 16"})
+    CHECK(call(from + fits).code == 0);
+  CHECK(document(from + "--block-size 8")["data"]["window"] == 8);
 }
 
 TEST_CASE("size flags override single values of a named model, and of the default one",
           "[zerolab]") {
-  const auto model = [](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"train", "-q", "--steps", "1", "--sample", "0", "--json"});
-    return Json::parse(zerolab(flags).out)["model"];
-  };
-  const Json tiny = model({"--model", "tiny", "--n-layer", "1"}),
-             small = model({"--n-layer", "1", "--block-size", "8"});
-  CHECK(tiny["n_layer"] == 1);
-  CHECK(tiny["n_embd"] == 32);
-  CHECK(small["n_layer"] == 1);
-  CHECK(small["n_embd"] == 128);
-  CHECK(small["block_size"] == 8);
+  const std::string one = "train -q --steps 1 --sample 0 ";
+  const Json tiny = document(one + "--model tiny --n-layer 1")["model"],
+             small = document(one + "--n-layer 1 --block-size 8")["model"];
+  CHECK((tiny["n_layer"] == 1 && tiny["n_embd"] == 32));
+  CHECK((small["n_layer"] == 1 && small["n_embd"] == 128 && small["block_size"] == 8));
 }
 
 TEST_CASE("the sample is the seed's and shows no byte that could control a terminal", "[zerolab]") {
-  const std::vector<std::string> flags = {"train", "--model",  "tiny", "-q",       "--steps",
-                                          "1",     "--sample", "200",  "--prompt", "Ranks "};
-  const Finished one = zerolab(flags), two = zerolab(flags);
+  const std::string line = kTiny + "--steps 1 --sample 200 --prompt 'Ranks '";
+  const Finished one = call(line), two = call(line);
   const auto sample = [](const std::string& out) { return out.substr(out.find("sample")); };
   CHECK(contains(one.out, "  Ranks "));
   CHECK(sample(one.out) == sample(two.out));
   CHECK(std::none_of(one.out.begin(), one.out.end(), [](char c) {
     return (uint8_t(c) < 32 && c != '\n' && c != '\t') || c == 127;
   }));
+}
+
+TEST_CASE("on a terminal progress is one line that is written over", "[zerolab]") {
+  const Finished finished = on_terminal();
+  REQUIRE(finished.code == 0);
+  const std::string progress = finished.err.substr(finished.err.find("no clipping"));
+  check_says(progress, {"\r 1/60 ", "\r60/60 ", "[===", "\x1b[K", "loss ", "norm ", "lr 0.001",
+                        "tokens/s", "ETA "});
+  CHECK(count(progress, "\n") == 2);  // of the last heading, and at the end
+  CHECK(contains(finished.out, "sample"));
+  const Finished quiet = on_terminal(" -q");
+  CHECK((quiet.code == 0 && quiet.err.empty()));
+  CHECK(quiet.out.starts_with("loss "));
+}
+
+TEST_CASE("elsewhere progress is about twenty plain lines, first and last among them",
+          "[zerolab]") {
+  const Finished finished = call(kProgress);
+  REQUIRE(finished.code == 0);
+  const auto steps = starting(finished.err, "step ");
+  CHECK((steps.size() >= 10 && steps.size() <= 22));
+  REQUIRE(!steps.empty());
+  CHECK(steps.front().starts_with("step  1/60  loss "));
+  CHECK(steps.back().starts_with("step 60/60  loss "));
+  CHECK_FALSE(contains(finished.err, "\r"));
+  CHECK_FALSE(contains(finished.err, "\x1b"));
+}
+
+TEST_CASE("colour is for terminals, and NO_COLOR and --color have their say", "[zerolab]") {
+  CHECK(contains(on_terminal().err, kColor));
+  CHECK_FALSE(contains(on_terminal("", {{"NO_COLOR", "1"}}).err, kColor));
+  CHECK(contains(on_terminal("", {{"NO_COLOR", ""}}).err, kColor));
+  CHECK_FALSE(contains(on_terminal(" --color never").err, kColor));
+  CHECK(contains(on_terminal(" --color always", {{"NO_COLOR", "1"}}).err, kColor));
+  CHECK_FALSE(contains(on_terminal("", {{"TERM", "dumb"}}).err, "\x1b"));
+}
+
+TEST_CASE("--threads changes no result, and is told", "[zerolab]") {
+  const auto compare = [](const std::string& flags) {
+    return document("compare --model tiny --steps 2 --ranks 2 --stages zero3 -q " + flags);
+  };
+  const Json alone = compare("--threads 1 --seed 1"), together = compare("--threads 3 --seed 1"),
+             other = compare("--threads 3 --seed 2");
+  CHECK((alone["threads"] == 1 && together["threads"] == 3));
+  REQUIRE(alone["stages"].size() == together["stages"].size());
+  for (size_t i = 0; i < alone["stages"].size(); ++i)
+    for (const char* key : {"weights_hash", "loss", "grad_norm"}) {
+      CAPTURE(i, key);
+      CHECK(alone["stages"][i][key] == together["stages"][i][key]);
+      CHECK(alone["stages"][i][key] != other["stages"][i][key]);
+    }
+  check_says(call("train --model tiny --steps 1 --ranks 1 --threads 2").err,
+             {"on 1 rank of 2 threads, "});
+  check_says(call("bench kernels --quick --only add --threads 2 -q").out,
+             {"one rank of 2 threads on "});
+  check_says(call("bench step --model tiny --ranks 1 --steps 1 --rounds 1 --threads 2 -q").out,
+             {" for 2 threads of a rank"});
+  // Each thread has a workspace.
+  const std::string plan = "plan --model small --ranks 2 --stages zero1 --threads ";
+  const Json one = document(plan + "1"), three = document(plan + "3");
+  CHECK(three["threads"] == 3);
+  const char* peak = "predicted_peak_total_bytes";
+  CHECK(three["stages"][0][peak][0] > one["stages"][0][peak][0]);
 }
 
 }  // namespace cli

@@ -1,59 +1,58 @@
-// bench kernels: the JSON document, the table, refusals. Speed is not tested.
+// bench kernels, comm, disk and clock: documents, tables, files. Speed is not tested.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "nn/data/corpus.h"
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::json;
+const std::string kKernels = "bench kernels --quick ", kComm = "bench comm ";
+
+void check_spread(const Json& seconds) {
+  CHECK(seconds["min"] > 0.0);
+  CHECK(seconds["min"] <= seconds["median"]);
+  CHECK(seconds["median"] <= seconds["max"]);
+}
 
 }  // namespace
 
 TEST_CASE("bench kernels --json has each kernel's time, operations and bytes in each precision",
           "[zerolab]") {
-  const Finished finished = zerolab({"bench", "kernels", "--quick", "--samples", "5", "--precision",
-                                     "fp32,fp16", "--json", "-q"});
+  const Finished finished = call(kKernels + "--samples 5 --precision fp32,fp16 --json -q");
   REQUIRE(finished.code == 0);
   CHECK(finished.err.empty());
   const Json json = Json::parse(finished.out);
-  CHECK(json["command"] == "bench kernels");
-  CHECK(json["device"] == "cpu");
+  CHECK((json["command"] == "bench kernels" && json["device"] == "cpu"));
   CHECK(json["copy_bytes_per_second"] > 1e7);
   std::set<std::string> kernels, precisions;
   for (const Json& row : json["kernels"]) {
     CAPTURE(row.dump());
     kernels.insert(row["kernel"]);
     precisions.insert(row["precision"]);
-    CHECK(row["seconds"]["min"] > 0.0);
-    CHECK(row["seconds"]["min"] <= row["seconds"]["median"]);
-    CHECK(row["seconds"]["median"] <= row["seconds"]["max"]);
-    CHECK(row["bytes"] > 0);
-    CHECK(row["share"] > 0.0);
+    check_spread(row["seconds"]);
+    CHECK((row["bytes"] > 0 && row["share"] > 0.0));
     CHECK(json["operations_per_second"][row["precision"].get<std::string>()] > 1e7);
   }
   CHECK(precisions == std::set<std::string>{"fp32", "fp16"});
   CHECK(kernels.size() * 2 == json["kernels"].size());
-  for (const char* kernel :
-       {"matmul, MLP up forward", "matmul with bias, MLP up", "sum_rows",
-        "matmul, head, weight gradient", "layer_norm_backward", "attention_backward", "gelu", "add",
-        "cross_entropy", "embedding", "adamw", "sum_of_squares"})
+  for (const std::string& kernel :
+       words("'matmul, MLP up forward' 'matmul with bias, MLP up' sum_rows "
+             "'matmul, head, weight gradient' layer_norm_backward attention_backward gelu add "
+             "cross_entropy embedding adamw sum_of_squares"))
     CHECK(kernels.contains(kernel));
 }
 
 TEST_CASE(
     "one row of bench kernels has real text, and says how frequent its most frequent token is",
     "[zerolab]") {
-  const Json json = Json::parse(
-      zerolab({"bench", "kernels", "--quick", "--only", "embedding_backward", "--json", "-q"}).out);
-  REQUIRE(json["kernels"].size() == 2);
-  const Json &spread = json["kernels"][0], &text = json["kernels"][1];
+  const Json rows = document(kKernels + "--only embedding_backward -q")["kernels"];
+  REQUIRE(rows.size() == 2);
+  const Json &spread = rows[0], &text = rows[1];
   CHECK(spread["shape"] == "(64, 64)");
   const std::string_view tokens = zl::default_corpus().substr(0, 64);  // the program's are bytes
   const auto spaces = double(std::ranges::count(tokens, ' '));
@@ -64,45 +63,120 @@ TEST_CASE(
   CHECK(text["bytes"] == spread["bytes"]);
 }
 
-TEST_CASE("the operations and bytes of a matmul are those of its formula", "[zerolab]") {
+TEST_CASE("the operations and bytes of a matmul are those of its formula, and a table has limits",
+          "[zerolab]") {
   const auto matmul = [](const std::string& rows) {
-    return Json::parse(zerolab({"bench", "kernels", "--quick", "--only", "MLP up forward", "--rows",
-                                rows, "--json", "-q"})
-                           .out)["kernels"]
-        .at(0);
+    return document(kKernels + "--only 'MLP up forward' -q --rows " + rows)["kernels"].at(0);
   };
   const Json wide = matmul("96");
   CHECK(wide["shape"] == "(96, 64)(64, 256)");
   CHECK(wide["operations"] == 2 * 96 * 64 * 256);
   CHECK(wide["bytes"] == 4 * (96 * 64 + 64 * 256 + 96 * 256));
   CHECK(wide["operations"] != matmul("64")["operations"]);
-}
-
-TEST_CASE("bench kernels prints a table with the limits, and refuses unknown kernels and sizes",
-          "[zerolab]") {
-  const Finished table = zerolab({"bench", "kernels", "--quick", "--only", "add"});
+  const Finished table = call(kKernels + "--only add");
   CHECK(table.code == 0);
-  for (const char* part : {"limits: ", " GB/s (copy)", "kernel", "median", "share", "add  "})
-    CHECK(contains(table.out, part));
+  check_says(table.out, {"limits: ", " GB/s (copy)", "kernel", "median", "share", "add  "});
   CHECK_FALSE(contains(table.out, "adamw"));
   CHECK(contains(table.err, "copy bandwidth"));
-  const auto refused = [](const std::vector<std::string>& flags, const std::string& part) {
-    std::vector<std::string> arguments = {"bench", "kernels"};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const Finished finished = zerolab(arguments);
-    CAPTURE(flags, finished.err);
-    CHECK(finished.code == 2);
-    CHECK(finished.out.empty());
-    CHECK(contains(finished.err, part));
-  };
-  refused({"--only", "matmull"},
-          "--only 'matmull' is part of no name among: matmul, qkv forward; ");
-  refused({"--rows", "1500"},
-          "--rows 1500 is not a multiple of the sequence length, 1024 tokens; try 1024");
-  refused({"--model", "gpt5"}, "there is no model 'gpt5'; known are tiny, small, gpt2");
-  refused({"--precision", "fp32,fp8"}, "--precision: 'fp8' is none of fp32, bf16, fp16");
-  refused({"--device", "cuda"}, "--device cuda: ");
-  refused({"--steps", "3"}, "has no flag '--steps'");
+}
+
+TEST_CASE("bench comm --json has a row for each collective and size, with the bandwidths of a ring",
+          "[zerolab]") {
+  const std::pair<std::string, double> factors[] = {
+      {"all_reduce", 4.0 / 3}, {"all_gather", 2.0 / 3}, {"reduce_scatter", 2.0 / 3},
+      {"broadcast", 1},        {"all_to_all", 2.0 / 3}, {"send_receive", 1}};
+  const Json json =
+      document(kComm +
+               "--ranks 3 --collective "
+               "all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,send_receive -b 1K -e "
+               "16KiB -n 3 -w 1 -q");
+  CHECK((json["command"] == "bench comm" && json["ok"] == true && json["ranks"] == 3 &&
+         json["backend"] == "threads" && json["ordered"] == true));
+  REQUIRE(json["results"].size() == 3 * std::size(factors));  // 1, 4 and 16 KiB
+  for (size_t i = 0; i < json["results"].size(); ++i) {
+    const Json& row = json["results"][i];
+    CAPTURE(row.dump());
+    const auto& [collective, factor] = factors[i / 3];
+    CHECK((row["collective"] == collective && row["wrong"] == 0));
+    CHECK(row["bytes"] == 4 * row["elements"].get<int64_t>());
+    const bool slices = factor == 2.0 / 3;
+    const int64_t elements = int64_t(256) << (2 * (i % 3));
+    CHECK(row["elements"] == (slices ? elements / 3 * 3 : elements));
+    const double seconds = row["seconds"]["median"], rate = row["algorithm_bytes_per_second"],
+                 bus = row["bus_bytes_per_second"], bytes = row["bytes"];
+    CHECK(seconds > 0);
+    CHECK(std::abs(rate * seconds - bytes) < 1e-6 * bytes);
+    CHECK(std::abs(bus / rate - factor) < 1e-9);
+  }
+}
+
+TEST_CASE("bench comm prints nccl-tests' output format", "[zerolab]") {
+  const Finished finished = call(kComm + "--ranks 2 --dtype bf16 -b 1000 -f 1 -n 2 -w 0");
+  CHECK(finished.code == 0);
+  check_says(finished.out,
+             {"#       size         count      type   redop     time   algbw   busbw #wrong\n"
+              "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)\n"
+              "all_reduce\n        1000           500  bfloat16     sum",
+              "      0\n# average bus bandwidth"});
+  CHECK(contains(finished.err, "1/1 all_reduce of 1000 B"));
+  CHECK(contains(call(kComm + "--ranks 2 -c 0 -f 1 -n 1").out, "    N/A\n"));
+}
+
+TEST_CASE("bench disk times reads, writes and updates, and leaves nothing", "[zerolab]") {
+  const ScratchFolder folder;
+  const Json json =
+      document("bench disk --size 5MiB --sub-group-size 100000 --rounds 2 --dir " + folder.path());
+  CHECK(files_in(folder.path()).empty());
+  CHECK((json["command"] == "bench disk" && json["size_bytes"] == 5 << 20));
+  Words names;
+  for (const Json& row : json["rows"]) {
+    names.push_back(row["what"]);
+    check_spread(row["seconds"]);
+    if (row["what"] == "update on disk, serial")
+      CHECK(row["bytes_per_second"]["max"].get<double>() ==
+            2 * double(5 << 20) / row["seconds"]["min"].get<double>());
+  }
+  for (const char* name :
+       {"write", "read", "update in memory", "update on disk, serial", "update on disk, pipelined"})
+    CHECK(std::ranges::count(names, name) == 1);
+}
+
+TEST_CASE("bench clock's page quotes its text, --json has errors by table and set, --csv each step",
+          "[zerolab]") {
+  const ScratchFolder scratch;
+  const std::string csv = scratch / "steps.csv";
+  const Finished finished = call("bench clock --csv " + csv);
+  REQUIRE((finished.code == 0 && finished.err.empty()));
+  // All but the last line, which names the file, is what a reader of the page gets.
+  const std::string page = read_file(ZEROLAB_SOURCE_DIR "/tutorials/reference/clock.md");
+  const std::string begin = "`$ zerolab bench clock`\n\n```\n";
+  const size_t from = page.find(begin) + begin.size();
+  REQUIRE(from != page.npos + begin.size());
+  const std::string quoted = page.substr(from, page.find("```", from) - from);
+  CHECK(finished.out == quoted);
+
+  const Json json = document("bench clock");
+  CHECK((json["command"] == "bench clock" && json["ok"] == true));
+  int rows = 0;
+  for (const Json& set : json["steps"]["sets"]) {
+    CAPTURE(set.dump());
+    rows += set["spec_sheet"]["rows"].get<int>();
+    CHECK(set["calibrated"]["rows"] == set["spec_sheet"]["rows"].get<int>() - 1);
+    CHECK(set["calibrated_on"]["ranks"] > 0);
+    CHECK(contains(quoted, set["program"].get<std::string>()));
+  }
+  const auto table = lines(read_file(csv));
+  CHECK(table.size() == size_t(rows) + 1);
+  for (const std::string& line : table) CHECK(count(line, ",") == count(table[0], ","));
+
+  int calls = 0, all = 0;
+  for (const Json& system : json["collectives"]["tables"])
+    for (const Json& size : system["spec_sheet"])
+      if (!size["error"].is_null()) calls += size["error"]["rows"].get<int>();
+  for (const Json& size : json["collectives"]["total"]["spec_sheet"])
+    all += size["error"]["rows"].get<int>();
+  CHECK(calls == all);
+  CHECK(all > 300);
 }
 
 }  // namespace cli

@@ -1,59 +1,63 @@
-// bench machine: the limits are consistent with each other. Their values are not tested.
+// bench machine: the limits are consistent with each other, and --save writes a machine that plan
+// reads, with plausible units. How fast this machine is, is not tested.
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
-#include "tests/zerolab/process.h"
+#include "stages/predict/clock/kernel_time.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
 
-using Json = nlohmann::json;
+using zl::Machine, zl::KernelTimes;
 
-Json machine(std::vector<std::string> flags) {
-  flags.insert(flags.begin(), {"bench", "machine", "--quick", "--json", "-q"});
-  const Finished finished = zerolab(flags);
-  CAPTURE(flags, finished.err);
-  REQUIRE(finished.code == 0);
-  CHECK(finished.err.empty());
-  return Json::parse(finished.out);
+const std::string kQuick = "bench machine --quick ";
+
+std::string save(const std::string& file) {
+  return kQuick + "--device cpu --array 1MiB --samples 3 -q --save " + file;
 }
 
 }  // namespace
 
-TEST_CASE("bench machine --json has each limit on one core and on all cores, with a spread",
-          "[zerolab]") {
+TEST_CASE("bench machine has each limit on one core and on all cores, with a spread", "[zerolab]") {
   if (std::thread::hardware_concurrency() < 2) SKIP("this machine has one core");
-  const Json json = machine({"--cores", "2", "--samples", "3", "--array", "3MiB"});
-  CHECK(json["command"] == "bench machine");
-  CHECK(json["cores"] == 2);
+  const Json json = document(kQuick + "-q --cores 2 --samples 3 --array 3MiB");
+  CHECK((json["command"] == "bench machine" && json["cores"] == 2));
   CHECK(json["page_bytes"] == sysconf(_SC_PAGESIZE));
-  std::set<std::string> limits;
+  std::map<std::string, Json> limits;
   for (const Json& limit : json["limits"]) {
     CAPTURE(limit.dump());
-    limits.insert(limit["what"]);
+    limits[limit["what"]] = limit["over_bytes"];
     for (const char* where : {"one_core", "all_cores"}) {
       CHECK(limit[where]["min"] > 0.0);
       CHECK(limit[where]["min"] <= limit[where]["median"]);
       CHECK(limit[where]["median"] <= limit[where]["max"]);
     }
-    if (limit["what"] == "copy_memory") CHECK(limit["over_bytes"] == 2 * (3 << 20));
-    if (limit["what"] == "triad_memory") CHECK(limit["over_bytes"] == 3 * (3 << 20));
-    if (limit["what"] == "read_memory") CHECK(limit["over_bytes"] == 3 << 20);
   }
-  for (const char* what : {"product", "copy_memory", "triad_memory", "read_memory", "first_touch"})
-    CHECK(limits.contains(what));
+  CHECK(limits.at("copy_memory") == 2 * (3 << 20));
+  CHECK(limits.at("triad_memory") == 3 * (3 << 20));
+  CHECK(limits.at("read_memory") == 3 << 20);
+  for (const char* what : {"product", "first_touch"}) CHECK(limits.contains(what));
   for (const char* how : {"spinning", "sleeping"})
     CHECK(json["hand_over_seconds"][how]["median"] > 0.0);
+
+  const Finished table = call(kQuick + "--cores 2 --samples 3");
+  CHECK(table.code == 0);
+  check_says(table.out,
+             {"1 core", "2 cores", "min–max", "our matmul, 512 × 512", "GFLOP/s", "copy in memory",
+              "GB/s", "kernels compiled for ", "Latency to a sleeping thread on another core: "});
+  CHECK(contains(table.err, "our matmul, 512 × 512, 1 core, ETA "));
 }
 
 TEST_CASE("our matmul stays below the best sample of the multiply-adds", "[zerolab]") {
-  const Json json = machine({"--cores", "1"});
+  const Finished finished = call(kQuick + "--cores 1 -q --json");
+  REQUIRE((finished.code == 0 && finished.err.empty()));
+  const Json json = Json::parse(finished.out);
   CHECK(json["hand_over_seconds"].empty());
   if (json["operations_per_second"].is_null()) SKIP("this CPU has no loop of multiply-adds");
   double peak = 0, product = 0;
@@ -70,31 +74,68 @@ TEST_CASE("our matmul stays below the best sample of the multiply-adds", "[zerol
   CHECK(product < peak);
 }
 
-TEST_CASE("bench machine prints a table and progress, and refuses impossible limits", "[zerolab]") {
-  if (std::thread::hardware_concurrency() < 2) SKIP("this machine has one core");
-  const Finished table = zerolab({"bench", "machine", "--quick", "--cores", "2", "--samples", "3"});
-  CHECK(table.code == 0);
-  for (const char* part :
-       {"1 core", "2 cores", "min–max", "our matmul, 512 × 512", "GFLOP/s", "copy in memory",
-        "GB/s", "kernels compiled for ", "Latency to a sleeping thread on another core: "})
-    CHECK(contains(table.out, part));
-  CHECK(contains(table.err, "our matmul, 512 × 512, 1 core, ETA "));
-  CHECK_FALSE(
-      contains(zerolab({"bench", "machine", "--quick", "--cores", "1", "-q"}).out, "2 cores"));
-  const auto refused = [](const std::vector<std::string>& flags, const std::string& part) {
-    std::vector<std::string> arguments = {"bench", "machine"};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const Finished finished = zerolab(arguments);
-    CAPTURE(flags, finished.err);
-    CHECK(finished.code == 2);
-    CHECK(finished.out.empty());
-    CHECK(contains(finished.err, part));
+TEST_CASE("bench machine --save writes this machine, with plausible rates, and plan takes it",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string file = write_file(folder / "here.json", "{}");
+  const Finished saved = call(save(file) + " --force --json");
+  CAPTURE(saved.err);
+  REQUIRE((saved.code == 0 && saved.err.empty()));
+  CHECK(Json::parse(saved.out)["machine"] == Json::parse(read_file(file)));
+
+  const Machine m = zl::find_machine(file);
+  CHECK(m.name == "here");
+  CHECK(m.rank.device == zl::DeviceKind::cpu);
+  CHECK(m.link.kind == zl::NodeLink::Kind::memory);
+  CHECK(m.network.ports == 0);
+  // Per second, and not in millions or billions of them, on anything from a small board on.
+  CHECK(m.rank.memory_bytes > 1e8);
+  CHECK((m.rank.memory_bandwidth > 1e8 && m.rank.memory_bandwidth < 1e12));
+  CHECK((m.rank.f32_flops > 1e8 && m.rank.f32_flops < 1e13));
+  CHECK(m.rank.half_flops < 1e13);
+  CHECK((m.rank.launch >= 0 && m.rank.launch < 1e-3));
+  std::set<int> ranks;
+  for (const zl::CollectiveRow& row : m.collectives) ranks.insert(row.ranks);
+  CHECK(m.collectives.size() == 3 * ranks.size());
+  CHECK((m.ranks_per_node == 1 || (ranks.contains(2) && ranks.contains(m.ranks_per_node))));
+
+  const std::string plan = "plan --model tiny --machine " + file + " --ranks ";
+  const Json stages = document(plan + "1")["stages"];
+  REQUIRE(stages.size() == 4);
+  for (const Json& stage : stages) CHECK((stage["seconds_per_step"] > 0.0 && stage["mfu"] < 1.0));
+  check_refused(call(plan + std::to_string(m.ranks_per_node + 1)),
+                "the machine here is one node of ");
+}
+
+TEST_CASE("the kernels of bench machine --save have the models' shapes", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string file = folder / "here.json";
+  REQUIRE(call(save(file)).code == 0);
+  const Machine m = zl::find_machine(file);
+  std::set<std::string> kernels;
+  std::set<int> heads, rows;
+  for (const KernelTimes& times : m.rank.kernels) {
+    CAPTURE(times.kernel);
+    kernels.insert(times.kernel);
+    if (times.kernel == "attention") heads.insert(times.shape);
+    if (times.kernel == "matmul") rows.insert(times.shape);
+    CHECK((times.ranks == 1 || times.ranks == m.ranks_per_node));
+    CHECK(times.points.size() <= 12);
+    for (const KernelTimes::Point& p : times.points)
+      CHECK((p.operations / p.seconds < 1e13 && p.bytes / p.seconds < 1e13));
+  }
+  for (const std::string& kernel :
+       words("matmul attention attention_backward gelu adamw accumulate "
+             "copy sums_of_squares"))
+    CHECK(kernels.contains(kernel));
+  CHECK(heads == std::set{16});  // of both models of --quick, which have 4 · 32 and 4 · 64 tokens
+  CHECK(rows == std::set{128, 256});
+  // A larger matmul takes longer.
+  const auto matmul = [&](double operations) {
+    return zl::kernel_seconds(
+        m.rank, {.kernel = "matmul", .operations = operations, .bytes = 1, .rows = 128});
   };
-  refused({"--array", "100KiB"}, "--array: '100KiB' is less than 1 MiB and would stay in a cache");
-  refused({"--array", "100TiB"}, "--array 100.00 TiB is needed three times, but only ");
-  refused({"--cores", "0"}, "--cores: '0' is too small; it must be at least 1");
-  refused({"--cores", "1024"}, "--cores 1024: this process may run on ");
-  refused({"--sample", "3"}, "has no flag '--sample'");
+  CHECK(matmul(1e8) > matmul(1e6));
 }
 
 }  // namespace cli
