@@ -251,6 +251,7 @@ Values rounded(Values values, Dtype dtype) {
 // up to 4, gradients the same relative to theirs, which are larger with more channels.
 TEST_CASE("attention on tensor cores is the formula in double within the rounding of its type",
           "[cuda]") {
+  require_gpu();
   const auto [dtype, tf32] =
       GENERATE(table<Dtype, bool>({{Dtype::bf16, false}, {Dtype::f16, false}, {Dtype::f32, true}}));
   // TF32 has the 10 bits of f16: values of f16 are not rounded, weights are.

@@ -84,6 +84,7 @@ Values expected(const Case& c, const Matrix& a, const Matrix& b, const Matrix* b
 }
 
 void check(const Case& c) {
+  require_gpu();
   const Dtype dtype = GENERATE(from_range(kFloatTypes));
   const bool adds = GENERATE(false, true);
   CAPTURE(name(dtype), adds, c.M, c.N, c.K, c.ta, c.tb);

@@ -9,11 +9,14 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tensor/io/pending_file.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,7 +48,8 @@ TEST_CASE("a checkpoint that is not complete, or of other data, is refused or pa
   for (int i = 0; i < 300; ++i) text += "other text " + std::to_string(i) + "\n";
   const std::string data = "--data " + write_file(folder / "other.txt", text) + " ",
                     resume = "--resume --out " + saved + " ",
-                    trained = document("checkpoint info " + last)["checkpoints"][0]["data"];
+                    trained =
+                        Json::parse(document("checkpoint info " + last))["checkpoints"][0]["data"];
   const Finished other = train(6, resume + data);
   check_refused(other, "--new-data");
   check_says(other.err, {trained, std::to_string(text.size()) + " tokens"});
@@ -130,7 +134,7 @@ TEST_CASE("checkpoint info lists a folder, and says what one checkpoint holds", 
   CHECK(contains(told[2], "broken"));
   check_says(told[3], {"zero2", "complete"});
   CHECK(contains(told[4], "step-00000003/exp_avg.safetensors"));
-  const Json json = document("checkpoint info " + out);
+  const Json json = Json::parse(document("checkpoint info " + out));
   CHECK(json["command"] == "checkpoint info");
   REQUIRE(json["checkpoints"].size() == 2);
   CHECK(json["checkpoints"][0]["complete"] == false);

@@ -2,12 +2,15 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kText = "compare --model tiny --steps 2 --ranks 3 -q ";
@@ -51,7 +54,7 @@ std::map<std::string, Words> bars(const std::string& text) {
 
 TEST_CASE("compare --json has the documented keys, and measurements equal predictions",
           "[zerolab]") {
-  const Json json = document(kText);
+  const Json json = Json::parse(document(kText));
   CHECK(key_set(json) == set_of("schema command ok ranks parameters steps precision device backend "
                                 "bits_promised model data settings stages threads"));
   CHECK(json["ok"] == true);
@@ -79,7 +82,7 @@ TEST_CASE("compare on a simulated link has the bits of one without, and says wha
           "[zerolab]") {
   const std::string link = "--link-latency 1ms --link-bandwidth 1GB/s ",
                     row = "hidden behind computation";
-  const Json free = document(kText), slow = document(kText + link);
+  const Json free = Json::parse(document(kText)), slow = Json::parse(document(kText + link));
   CHECK(slow["ok"] == true);
   for (size_t i = 0; i < 4; ++i) {
     CHECK(slow["stages"][i]["weights_hash"] == free["stages"][i]["weights_hash"]);
@@ -100,7 +103,7 @@ TEST_CASE("compare on a simulated link has the bits of one without, and says wha
 
 TEST_CASE("compare draws bars whose lengths are the document's bytes, in at most 80 columns",
           "[zerolab]") {
-  const Json stages = document(kText)["stages"];
+  const Json stages = Json::parse(document(kText))["stages"];
   const std::string plain = call(kText).out;
   auto groups = bars(plain);
   const auto check = [&](const std::string& group, const auto& bytes_of) {
@@ -134,7 +137,8 @@ TEST_CASE("compare draws bars whose lengths are the document's bytes, in at most
 
 TEST_CASE("compare ends with 3 if no listed stage fits, even if ddp ran", "[zerolab]") {
   const std::string one = "--model tiny --ranks 1 --stages zero3 ";
-  const int64_t peak = document("plan " + one)["stages"][0]["predicted_peak_total_bytes"][0];
+  const int64_t peak =
+      Json::parse(document("plan " + one))["stages"][0]["predicted_peak_total_bytes"][0];
   const std::string compare = "compare --steps 1 --json -q " + one + "--device-memory ";
   const Finished tight = call(compare + std::to_string(peak - 1));
   CHECK(tight.code == 3);
@@ -158,7 +162,7 @@ TEST_CASE("compare --out leaves three complete files or none, and prints its res
 }
 
 TEST_CASE("compare.json describes the run: seed, sizes, batch, data and version", "[zerolab]") {
-  const Json json = document(kText + "--stages ddp");
+  const Json json = Json::parse(document(kText + "--stages ddp"));
   const Json &settings = json["settings"], &model = json["model"];
   CHECK((settings["seed"] == 1337 && settings["version"] == "0.1.0"));
   CHECK((model["n_layer"] == 2 && model["vocab_size"] == 256));
@@ -167,15 +171,15 @@ TEST_CASE("compare.json describes the run: seed, sizes, batch, data and version"
   CHECK(json["data"]["window"] == 32);
   const std::string hash = json["data"]["hash"];
   CHECK(hash.size() == 16);
-  CHECK(hash == document(kText + "--stages zero1 --seed 2")["data"]["hash"]);
-  CHECK(hash != document(kText + "--stages ddp --shuffle")["data"]["hash"]);
+  CHECK(hash == Json::parse(document(kText + "--stages zero1 --seed 2"))["data"]["hash"]);
+  CHECK(hash != Json::parse(document(kText + "--stages ddp --shuffle"))["data"]["hash"]);
 }
 
 TEST_CASE("--baseline passes for the same results and names the first one that differs",
           "[zerolab]") {
   const ScratchFolder folder;
   const std::string run = kText + "--stages zero2 ", file = folder / "baseline.json";
-  const Json stored = document(run);
+  const Json stored = Json::parse(document(run));
   const auto against = [&](const Json& baseline, const std::string& flags) {
     write_file(file, baseline.dump());
     return call(run + "--baseline " + file + flags);
@@ -258,7 +262,7 @@ TEST_CASE("compare --reproducible --ranks 1,2,3 prints one hash for all stages a
   const Finished text = call(kSeveral + "1,2,3 --steps 2");
   REQUIRE(text.code == 0);
   check_says(text.out, {"2 × 3 ", "One hash: "});  // 6 micro-batches on 2 ranks
-  const Json json = document(kSeveral + "3,2 --steps 2 --stages zero1,zero3");
+  const Json json = Json::parse(document(kSeveral + "3,2 --steps 2 --stages zero1,zero3"));
   std::set<std::string> hashes;
   for (const Json& run : json["runs"]) {
     CHECK(run["ranks"].get<int>() * run["gradient_accumulation_steps"].get<int>() == 6);
@@ -270,12 +274,12 @@ TEST_CASE("compare --reproducible --ranks 1,2,3 prints one hash for all stages a
   }
   CHECK(hashes == std::set<std::string>{json["hash"].get<std::string>()});
   CHECK(contains(text.out, json["hash"].get<std::string>()));
-  CHECK(document(kSeveral + "2,3 --steps 2 --seed 1")["hash"] != json["hash"]);
+  CHECK(Json::parse(document(kSeveral + "2,3 --steps 2 --seed 1"))["hash"] != json["hash"]);
 
   // train_batch_size decides how many micro-batches each number of ranks has.
-  const Json batches = document(kSeveral +
-                                "1,2 --steps 2 --stages zero2 --set train_batch_size=16 "
-                                "--set train_micro_batch_size_per_gpu=4");
+  const Json batches =
+      Json::parse(document(kSeveral + "1,2 --steps 2 --stages zero2 --set train_batch_size=16 "
+                                      "--set train_micro_batch_size_per_gpu=4"));
   CHECK(batches["micro_batches_per_step"] == 4);
   CHECK(batches["runs"][0]["gradient_accumulation_steps"] == 4);
   CHECK(batches["runs"][1]["gradient_accumulation_steps"] == 2);

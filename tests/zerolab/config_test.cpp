@@ -4,10 +4,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 constexpr const char* kMistakes = R"({
@@ -112,7 +115,7 @@ TEST_CASE("config explain prints every setting with its origin, with a file and 
   check_says(finished.out, {"derived: 32 / 8 ranks / 1", file + ":2", "--set zerolab.seed"});
   CHECK(contains(finished.err, file + ":2: note: dump_state: "));
   int clipping = 0;
-  const Json explained = document("config explain " + file);
+  const Json explained = Json::parse(document("config explain " + file));
   for (const Json& setting : explained["settings"]) {
     if (setting["key"] != "gradient_clipping") continue;
     ++clipping;
@@ -127,7 +130,7 @@ TEST_CASE("config explain prints every setting with its origin, with a file and 
 }
 
 TEST_CASE("config explain keeps its promise of one JSON document", "[zerolab]") {
-  CHECK(document("config explain")["ok"] == true);
+  CHECK(Json::parse(document("config explain"))["ok"] == true);
   CHECK(Json::parse(call("config explain --json /nowhere/ds.json").out)["ok"] == false);
   const Finished wrong = call("config explain --json --set zerolab.steps=0");
   CHECK(wrong.code == 2);

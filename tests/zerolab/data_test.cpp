@@ -4,12 +4,15 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "nn/data/markov.h"
 #include "nn/data/windows.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 
 namespace fs = std::filesystem;
 
@@ -18,7 +21,7 @@ TEST_CASE("data info counts tokens, vocabulary and windows", "[zerolab]") {
   const std::string path =
                         write_file(folder / "input.txt", "abracadabra, abracadabra"),  // 24 bytes
       line = "data info --block-size 5 " + path;
-  const Json json = document(line);
+  const Json json = Json::parse(document(line));
   CHECK((json["schema"] == 1 && json["command"] == "data info" && json["data"] == path));
   CHECK((json["tokens"] == 24 && json["distinct_tokens"] == 7 && json["largest_token"] == 'r'));
   CHECK((json["block_size"] == 5 && json["windows"] == 4 && json["held_out_windows"] == 1 &&
@@ -33,7 +36,7 @@ TEST_CASE("data info counts tokens, vocabulary and windows", "[zerolab]") {
   check_says(call(line).out,
              {"text, 24 tokens, 4 windows", "7 different tokens, the largest is 114",
               "3 train and the last 1 is held out"});
-  const Json shipped = document("data info");  // the text that comes with zerolab
+  const Json shipped = Json::parse(document("data info"));  // the text that comes with zerolab
   CHECK((shipped["tokens"] > 10'000 && shipped["windows"] > 100));
 }
 
@@ -45,7 +48,7 @@ TEST_CASE("the windows that data info counts are those that training reads", "[z
   const std::string pattern = folder / "*.txt", line = "data info " + pattern + " --block-size ";
   for (const int block_size : {1, 2, 10, 99, 100}) {
     CAPTURE(block_size);
-    const Json json = document(line + std::to_string(block_size));
+    const Json json = Json::parse(document(line + std::to_string(block_size)));
     const zl::Windows all(zl::TokenData::open(pattern), block_size);
     CHECK(json["windows"] == all.training());
     CHECK(json["files"].size() == 3);
@@ -62,7 +65,7 @@ TEST_CASE("token files are recognised, and their vocabulary is at least what the
   const ScratchFolder folder;
   const std::string path =
       write_file(folder / "train.bin", std::string("\x01\x00\x50\xc3\x02\x00", 6));
-  const Json json = document("data info " + path);
+  const Json json = Json::parse(document("data info " + path));
   CHECK((json["files"][0]["format"] == "raw tokens" && json["tokens"] == 3 &&
          json["largest_token"] == 50000 && json["windows"] == 0));
   CHECK(contains(call("data info " + path).out, "--vocab-size 50001 or more"));
@@ -72,7 +75,7 @@ TEST_CASE("data synth writes the source's text or tokens and prints its entropy"
   const ScratchFolder folder;
   const std::string path = folder / "s.txt", synth = "data synth --seed 7 ";
   const zl::MarkovSource source(7);
-  const Json json = document(synth + "--tokens 1e5 " + path);
+  const Json json = Json::parse(document(synth + "--tokens 1e5 " + path));
   CHECK((json["tokens"] == 100'000 && json["seed"] == 7 && json["entropy"] == source.entropy()));
   CHECK((read_file(path) == source.generate(100'000)));
   CHECK((read_file(path) != zl::MarkovSource(8).generate(100'000)));

@@ -2,17 +2,20 @@
 // Without GPUs, but for two; through fakes where NCCL or a GPU runs.
 
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kCompare = "compare --model tiny --steps 2 --ranks 3 -q";
 
 // What two runs of the same numbers share.
 Json timeless(const std::string& line) {
-  Json json = document(line);
+  Json json = Json::parse(document(line));
   for (Json& stage : json["stages"])
     for (const char* time : {"seconds_per_step", "communication_time"}) stage.erase(time);
   return json;
@@ -57,7 +60,7 @@ TEST_CASE("where there is no GPU, auto is the CPU and threads, and says nothing 
 TEST_CASE(
     "--device cuda without a GPU ends with 2 and names the problem and the cure that doctor names",
     "[zerolab]") {
-  const Json cuda = document("doctor")["cuda"];
+  const Json cuda = Json::parse(document("doctor"))["cuda"];
   for (const std::string command : {"train", "compare"}) {
     const Finished refused = call(command + " --model tiny --steps 2 --device cuda");
     check_refused(refused, "--device cuda: " + cuda["problem"].get<std::string>());

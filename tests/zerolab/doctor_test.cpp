@@ -2,10 +2,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 // Text and document of one machine, without a launcher. These tests hide GPUs.
@@ -14,7 +17,7 @@ const Finished& text() {
   return finished;
 }
 const Json& json() {
-  static const Json document = cli::document("doctor");
+  static const Json document = Json::parse(cli::document("doctor"));
   return document;
 }
 

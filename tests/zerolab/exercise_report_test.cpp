@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kSource = ZEROLAB_SOURCE_DIR;

@@ -5,10 +5,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kEndless =
@@ -33,7 +36,7 @@ TEST_CASE("signals in the middle of training end all ranks with 128 + signal and
                               "holds the steps so far, and no weights were written",
                               out + "/report.html shows the steps so far"});
     CHECK(files_in(out) == words("metrics.jsonl report.html report.json"));
-    CHECK(report_in(out)["failure"]["interrupted"] == true);
+    CHECK(Json::parse(report_in(out))["failure"]["interrupted"] == true);
     const std::string metrics = read_file(out + "/metrics.jsonl");
     REQUIRE(metrics.ends_with("\n"));
     for (const std::string& line : lines(metrics)) CHECK(Json::accept(line));
@@ -84,7 +87,7 @@ TEST_CASE("compare ends with 143 on SIGTERM and leaves a page of the steps so fa
   check_says(finished.err,
              {"zerolab: " + ended + "; " + out + "/report.html shows the steps so far"});
   CHECK(files_in(out) == words("report.html report.json"));
-  const Json report = report_in(out), &failure = report["failure"];
+  const Json report = Json::parse(report_in(out)), &failure = report["failure"];
   CHECK(report["document"].is_null());
   CHECK(failure["message"] == ended);
   CHECK(failure["after_step"] == report["metrics"]["ddp"].back()["step"]);

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 // `launch -n N FLAGS sh -c SCRIPT`, in which $DIR is a folder.

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "nn/formats/llmc.h"
 #include "tensor/io/safetensors.h"
@@ -9,6 +10,8 @@
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,7 +48,7 @@ void write_without_heads(const std::string& path) {
   zl::write_safetensors(path, sources, {{"format", "pt"}});
 }
 
-Json info(const std::string& words) { return document("model info " + words); }
+Json info(const std::string& words) { return Json::parse(document("model info " + words)); }
 int import_of(const std::string& words) { return call("model import " + words).code; }
 
 }  // namespace
@@ -74,7 +77,7 @@ TEST_CASE("export to llm.c and import from it give back the same bytes, whatever
   const ScratchFolder folder;
   const std::string ours = safetensors(folder), theirs = folder / "model.bin",
                     back = folder / "back.safetensors";
-  const Json json = document("model export " + ours + " " + theirs);
+  const Json json = Json::parse(document("model export " + ours + " " + theirs));
   CHECK((json["in_format"] == "safetensors" && json["out_format"] == "llm.c fp32" &&
          json["parameters"] == kModel.parameters()));
   CHECK(json["bytes"] == fs::file_size(theirs));

@@ -6,17 +6,20 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "stages/predict/clock/machine.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kPlan = "plan --precision bf16 ";
 
 Finished plan(const std::string& flags) { return call(kPlan + flags); }
-Json plan_document(const std::string& flags) { return document(kPlan + flags); }
+Json plan_document(const std::string& flags) { return Json::parse(document(kPlan + flags)); }
 
 }  // namespace
 
@@ -87,7 +90,7 @@ TEST_CASE("plan --force replaces the files of --csv and --trace", "[zerolab]") {
 }
 
 TEST_CASE("plan --machines lists the same machines as text and as JSON", "[zerolab]") {
-  const Json list = document("plan --machines");
+  const Json list = Json::parse(document("plan --machines"));
   const std::string text = call("plan --machines").out;
   REQUIRE(list["machines"].size() == zl::shipped_machines().size());
   for (const Json& m : list["machines"])

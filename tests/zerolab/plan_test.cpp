@@ -3,10 +3,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 // Peak bytes of a plan by stage and use, and of the total.
@@ -51,16 +54,16 @@ TEST_CASE("plan tells what overlap and reproducible sums cost, where they are ch
                     "\nzero3, overlap and prefetch: +50,816 B of gradients, +50,816 B of "
                     "parameters, -25,408 B sent per step; the peak"});
   CHECK_FALSE(contains(with, "reproducible"));
-  const Json cost = document(overlap)["stages"][3]["overlap_cost"];
+  const Json cost = Json::parse(document(overlap))["stages"][3]["overlap_cost"];
   CHECK((cost["gradient_bytes"] == 50'816 && cost["sent_bytes_per_rank"] == -25'408));
   // Units of 9,280 and twice 12,704 elements become 10,240 and twice 14,336.
   check_says(call(plan + " --set zerolab.reproducible=true").out,
              {"\nddp, reproducible sums: +67,584 B in steady state, "});
   // Model states of 1e9 parameters in bf16: 2 + 4 + 12 bytes. Three micro-batches in fp32 are
   // reduced each: ddp sends 2 * 3 * 1/2 * 4 bytes, zero1 3 * 1/2 * 4 and gathers 1/2 * 2.
-  const Json stages = document(
+  const Json stages = Json::parse(document(
       "plan --parameters 1e9 --ranks 2 --precision bf16 --set gradient_accumulation_steps=3 --set "
-      "zerolab.reproducible=true")["stages"];
+      "zerolab.reproducible=true"))["stages"];
   CHECK(stages[0]["predicted_rest_total_bytes"] == 18e9);
   CHECK(stages[0]["predicted_sent_bytes_per_rank"] == 12e9);
   CHECK(stages[1]["predicted_sent_bytes_per_rank"] == 7e9);
@@ -75,14 +78,16 @@ TEST_CASE("plan --estimate prints DeepSpeed's tables beside the exact bytes", "[
   check_says(text.out, {"\nHW: Setup with 1 node, 4 GPUs per node.\n",
                         "\n    2.78GB |   0.23GB | offload_optimizer=cpu  | ",
                         "1.623GB |  0.232GB |     0.318GB\n"});
-  const Json json = document(line + " --estimate --ranks-per-node 2"), &estimate = json["estimate"];
+  const Json json = Json::parse(document(line + " --estimate --ranks-per-node 2")),
+             &estimate = json["estimate"];
   CHECK((estimate["nodes"] == 2 && estimate["gpus_per_node"] == 2));
   const Json& row = estimate["stages"][1]["rows"][2];  // zero3 with offload of the optimizer
   CHECK(row["estimated_bytes_per_gpu"] == 216'609'408);
   CHECK(row["exact_bytes_per_cpu"] == 1'742'157'312 / 2);  // of two of the four ranks
   CHECK(json["stages"].size() == 2);                       // the plan is there as well
   // Of a number of parameters, DeepSpeed's …_all_cold: stage 2's only.
-  const Json cold = document("plan --parameters 124439808 --estimate")["estimate"]["stages"];
+  const Json cold =
+      Json::parse(document("plan --parameters 124439808 --estimate"))["estimate"]["stages"];
   CHECK(cold.size() == 1);
   CHECK(cold[0]["rows"][1]["estimated_bytes_per_gpu"] == 808'858'752);
 }
@@ -94,7 +99,7 @@ TEST_CASE("plan prints constant buffers, fragmentation and the paper's figures",
   check_says(text.out, {"497,759,232 B  497,759,232 B  2,000,000,000 B\n",
                         "\n  zero2, best fit   3,424,027,556  3,433,430,784    0.27 %",
                         "33.00 GB  67.11 GB  34.11 GB !"});
-  const Json with = document(line), without = document(gpt2);
+  const Json with = Json::parse(document(line)), without = Json::parse(document(gpt2));
   CHECK(with["constant_buffers"][2]["peak_communication_bytes"] == 497'759'232);
   CHECK(with["constant_buffers"][0]["constant_bytes"] == 157'541'376);
   REQUIRE(with["fragmentation"].size() == 8);  // four stages, first fit and best fit
@@ -114,8 +119,9 @@ TEST_CASE(
     "nothing else",
     "[zerolab]") {
   const std::string small = "plan --model small";
-  const Json cpu = document(small + " --as cpu"), cuda = document(small + " --as cuda");
-  CHECK(cpu == document(small));
+  const Json cpu = Json::parse(document(small + " --as cpu")),
+             cuda = Json::parse(document(small + " --as cuda"));
+  CHECK(cpu == Json::parse(document(small)));
   CHECK((cpu["as"] == "cpu" && cuda["as"] == "cuda"));
   const auto here = peaks(cpu), there = peaks(cuda);
   REQUIRE(here.size() == there.size());
@@ -140,8 +146,9 @@ TEST_CASE(
 TEST_CASE("plan --backend nccl adds the scratch of sums in rank order, and changes nothing else",
           "[zerolab]") {
   const std::string tiny = "plan --model tiny --ranks 3 ", nccl_flag = tiny + "--backend nccl ";
-  const Json threads = document(tiny + "--as cuda"), nccl = document(nccl_flag),
-             free = document(nccl_flag + "--set zerolab.ordered=false");
+  const Json threads = Json::parse(document(tiny + "--as cuda")),
+             nccl = Json::parse(document(nccl_flag)),
+             free = Json::parse(document(nccl_flag + "--set zerolab.ordered=false"));
   CHECK((threads["backend"] == "threads" && nccl["backend"] == "nccl" && nccl["as"] == "cuda"));
   // Root is the largest unit: (256 + 32) · 32 elements and a norm of 64, padded to a multiple
   // of 48.
@@ -165,7 +172,7 @@ TEST_CASE("plan --backend nccl adds the scratch of sums in rank order, and chang
 TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]") {
   // Psi = 34,688; padded to 16 per parameter and 48 per unit: 34,752 for 3 ranks.
   const auto of = [](const std::string& more) {
-    return document("plan --model tiny --ranks 3 --stages zero3 " + more)["stages"][0];
+    return Json::parse(document("plan --model tiny --ranks 3 --stages zero3 " + more))["stages"][0];
   };
   const Json bytes = of("")["checkpoint"];
   CHECK(bytes["disk_bytes"] == 12 * 34688);
@@ -180,8 +187,8 @@ TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]"
 
   const ScratchFolder folder;
   int64_t host = 0;
-  const Json report =
-      document(tiny_run(3, save + "snapshot --stage 3 --ranks 3 --out ") + (folder / "run"));
+  const Json report = Json::parse(
+      document(tiny_run(3, save + "snapshot --stage 3 --ranks 3 --out ") + (folder / "run")));
   for (const Json& row : report["memory"])
     if (row["pool"] == "host" && row["rank"] == 0) host += row["peak_bytes"].get<int64_t>();
   CHECK(host == 12 * 34752 / 3);

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 // The two articles that the project starts from, as they have them.
@@ -44,7 +47,7 @@ Json step_of(const std::string& folder, size_t i) {
 }
 
 Json zero3_plan(const std::string& more) {
-  return document("plan --model tiny --ranks 3 --stages zero3 " + more)["stages"][0];
+  return Json::parse(document("plan --model tiny --ranks 3 --stages zero3 " + more))["stages"][0];
 }
 Finished zero3(const std::string& more) {
   return call(kTrain + "--stage zero3 --ranks 3 --steps 2 " + more);
@@ -74,8 +77,8 @@ TEST_CASE("the configurations of both articles train as they are, and all stages
     check_says(run.err, {"zero" + n + " on 4 ranks", "B 8 × A 1 × N 4; fp16"});
   }
   for (const char* file : {"offload.json", "half3.json"})
-    CHECK(document("compare --model tiny --ranks 4 --steps 3 --config " + (scratch / file))["ok"] ==
-          true);
+    CHECK(Json::parse(document("compare --model tiny --ranks 4 --steps 3 --config " +
+                               (scratch / file)))["ok"] == true);
 }
 
 TEST_CASE("metrics of fp16 hold the loss scale of each step, those of fp32 none", "[zerolab]") {
@@ -143,7 +146,8 @@ TEST_CASE(
 }
 
 TEST_CASE("compare reports host memory beside the device's, measured and predicted", "[zerolab]") {
-  const Json json = document("compare --model tiny --ranks 3 --steps 2 --precision bf16" + kCpu);
+  const Json json =
+      Json::parse(document("compare --model tiny --ranks 3 --steps 2 --precision bf16" + kCpu));
   CHECK(json["precision"] == "bf16");
   for (const Json& stage : json["stages"]) {
     const bool ddp = stage["stage"] == "ddp";
@@ -159,8 +163,8 @@ TEST_CASE("compare, plan and train report the same moves, as predicted", "[zerol
   const Finished trained = zero3(flags + "--json"), text = zero3(flags);
   REQUIRE(trained.code == 0);
   const Json moves = Json::parse(trained.out)["moves"],
-             stages = document("compare --model tiny --ranks 3 --steps 2 --stages zero3 " +
-                               flags)["stages"];
+             stages = Json::parse(document(
+                 "compare --model tiny --ranks 3 --steps 2 --stages zero3 " + flags))["stages"];
   REQUIRE((plan.size() == 2 && moves.size() == 2 * 3));
   for (const Json& stage : stages) {
     CHECK(stage.contains("moves") == (stage["stage"] != "ddp"));
@@ -229,8 +233,9 @@ TEST_CASE(
     "[zerolab]") {
   const ScratchFolder folder;
   const std::string nvme = " --offload nvme --nvme-path " + folder.path();
-  const Json json = document("compare --model tiny --ranks 3 --steps 2 --precision bf16" + nvme +
-                             " --set zero_optimization.sub_group_size=2048");
+  const Json json =
+      Json::parse(document("compare --model tiny --ranks 3 --steps 2 --precision bf16" + nvme +
+                           " --set zero_optimization.sub_group_size=2048"));
   CHECK(files_in(folder.path()).empty());
   for (const Json& stage : json["stages"]) {
     int64_t on_disk = 0, buffers = 0;

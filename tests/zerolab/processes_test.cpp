@@ -3,10 +3,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kFake = ZEROLAB_BINARY_ON_FAKE;
@@ -66,7 +69,8 @@ TEST_CASE("the recorded step of processes has the events and cells of threads", 
   const std::string flags = " --stages zero3 -q --out ", a = folder / "a", b = folder / "b";
   REQUIRE(launched("compare" + flags + a).code == 0);
   REQUIRE(shell(kFake + " compare --ranks 3 --backend nccl" + flags + b + kTiny).code == 0);
-  const Json processes = report_in(a)["recordings"], threads = report_in(b)["recordings"];
+  const Json processes = Json::parse(report_in(a))["recordings"],
+             threads = Json::parse(report_in(b))["recordings"];
   REQUIRE(processes[1]["rank"].size() == 3);
   const auto untimed = [](const Json& recording) {
     Json all{recording["events"], recording["texts"]};

@@ -6,17 +6,20 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 namespace fs = std::filesystem;
 
 Words sorted_keys(const Json& object) {
-  Words all = keys(nlohmann::ordered_json(object));
+  Words all = keys(object.dump());
   std::ranges::sort(all);
   return all;
 }
@@ -29,8 +32,8 @@ TEST_CASE("compare --out writes what --json prints, all steps, and one recorded 
           "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "a<b>";
-  const Json printed = document(kCompare + "--ranks 3 --steps 4 --out " + out),
-             report = report_in(out);
+  const Json printed = Json::parse(document(kCompare + "--ranks 3 --steps 4 --out " + out)),
+             report = Json::parse(report_in(out));
   CHECK(sorted_keys(report) == words("about document failure kind metrics nonfinite_losses "
                                      "recordings sampled schema steps_asked steps_made"));
   CHECK(sorted_keys(report["about"]) ==
@@ -41,7 +44,7 @@ TEST_CASE("compare --out writes what --json prints, all steps, and one recorded 
   CHECK((report["failure"].is_null() && report["sampled"].empty()));
   CHECK(contains(report["about"]["command"], "zerolab compare --model tiny"));
   REQUIRE(report["recordings"].size() == 4);
-  const Json plain = document(kCompare + "--ranks 3 --steps 4");
+  const Json plain = Json::parse(document(kCompare + "--ranks 3 --steps 4"));
   for (size_t i = 0; i < 4; ++i) {
     const Json &stage = report["document"]["stages"][i], &recording = report["recordings"][i];
     CHECK(sorted_keys(recording) == words("events rank ranks series stage step texts timed units"));
@@ -64,12 +67,12 @@ TEST_CASE("compare --out writes what --json prints, all steps, and one recorded 
 TEST_CASE("one rank and 64 ranks have a report, which says how many ranks it shows", "[zerolab]") {
   const ScratchFolder folder;
   REQUIRE(call(kCompare + "--ranks 1 --steps 1 --out " + (folder / "one")).code == 0);
-  const Json one = report_in(folder / "one");
+  const Json one = Json::parse(report_in(folder / "one"));
   CHECK((one["recordings"][3]["step"] == 1 && one["recordings"][3]["rank"].size() == 1));
   CHECK(one["sampled"].empty());
   REQUIRE(call(kCompare + "--ranks 64 --steps 1 --stages zero3 --out " + (folder / "many")).code ==
           0);
-  const Json many = report_in(folder / "many");
+  const Json many = Json::parse(report_in(folder / "many"));
   CHECK(many["recordings"][1]["rank"].size() == 16);
   CHECK(many["sampled"] == Json{"Of 64 ranks the first 16 are shown."});
   CHECK(fs::file_size(folder / "many/report.json") < 2'000'000);
@@ -81,7 +84,7 @@ TEST_CASE("plan --out records a dry run of at most 8 ranks, without times", "[ze
   REQUIRE(
       call("plan --model tiny -q --ranks 64 --set gradient_accumulation_steps=5 --out " + p).code ==
       0);
-  const Json report = report_in(p);
+  const Json report = Json::parse(report_in(p));
   CHECK(files_in(p) == words("report.html report.json"));
   CHECK((report["kind"] == "plan" && report["document"]["command"] == "plan"));
   CHECK(report["recordings"][2]["timed"] == false);
@@ -89,7 +92,7 @@ TEST_CASE("plan --out records a dry run of at most 8 ranks, without times", "[ze
   CHECK(report["sampled"] == Json{"Of the 5 micro-batches of a step a dry run makes 3.",
                                   "Of 64 ranks the first 8 are shown."});
   REQUIRE(call("plan --parameters 7.5e9 --out " + q).code == 0);
-  CHECK(report_in(q)["recordings"].empty());
+  CHECK(Json::parse(report_in(q))["recordings"].empty());
 }
 
 TEST_CASE("report makes the page of a train that was killed, with the steps of metrics.jsonl",
@@ -101,16 +104,17 @@ TEST_CASE("report makes the page of a train that was killed, with the steps of m
       "train --model tiny --steps 1e6 --stage zero2 --ranks 2 --eval-every 5 --out " + out);
   CHECK(killed.code == 128 + SIGKILL);
   REQUIRE(files_in(out) == words("metrics.jsonl report.json"));
-  CHECK(report_in(out)["failure"].is_null());
+  CHECK(Json::parse(report_in(out))["failure"].is_null());
   const Finished made = call("report " + out);
   CHECK(made.code == 0);
   CHECK(made.out == "Files: " + out + "/report.html\n");
   const size_t steps = lines(read_file(out + "/metrics.jsonl")).size();
-  const Json shown = document("report " + out);
+  const Json shown = Json::parse(document("report " + out));
   CHECK((shown["failure"]["after_step"] == steps && shown["failure"]["running"] == true));
   CHECK(shown["steps_made"]["zero2"] == steps);
   CHECK(shown["metrics"]["zero2"].size() == steps);
-  CHECK(report_in(out)["metrics"]["zero2"].size() == 1);  // the twin: report.json itself is older
+  CHECK(Json::parse(report_in(out))["metrics"]["zero2"].size() ==
+        1);  // the twin: report.json itself is older
   CHECK(shown["recordings"][0]["rank"].size() == 2);
   CHECK(contains(read_file(out + "/report.html"), "it was killed, or it still runs"));
 }
@@ -129,7 +133,7 @@ TEST_CASE("of many steps at most 1,000 are drawn, with the first, the last and t
     all += line.dump() + "\n";
   }
   write_file(out + "/metrics.jsonl", all);
-  const Json shown = document("report " + out);
+  const Json shown = Json::parse(document("report " + out));
   std::set<int> steps;
   for (const Json& row : shown["metrics"]["ddp"]) steps.insert(int(row["step"]));
   CHECK((steps.size() <= 1'000 && steps.size() >= 200));
@@ -138,7 +142,7 @@ TEST_CASE("of many steps at most 1,000 are drawn, with the first, the last and t
   CHECK(shown["nonfinite_losses"] == Json{{"ddp", 1}});
   // A report that was sampled before has one sentence about the stage, not two.
   write_file(out + "/report.json", shown.dump());
-  const Json again = document("report " + out)["sampled"];
+  const Json again = Json::parse(document("report " + out))["sampled"];
   REQUIRE(again.size() == 1);
   CHECK(std::string(again[0]).starts_with("Of 20,000 steps of ddp "));
 }
@@ -148,7 +152,7 @@ TEST_CASE("a damaged report.json, or a folder or pipe of that name, is refused w
   const ScratchFolder folder;
   const std::string out = folder / "run", path = out + "/report.json";
   REQUIRE(call(kCompare + "--ranks 2 --steps 2 --stages zero1 --out " + out).code == 0);
-  const Json good = report_in(out);
+  const Json good = Json::parse(report_in(out));
   struct Damage {
     const char* pointer;
     Json value;
@@ -184,7 +188,7 @@ TEST_CASE("a command in a report can be repeated by a shell", "[zerolab]") {
   Words arguments = words(tiny_run(1, "-q --out"));
   arguments.push_back(out);
   REQUIRE(zerolab(arguments).code == 0);
-  CHECK(report_in(out)["about"]["command"] ==
+  CHECK(Json::parse(report_in(out))["about"]["command"] ==
         "zerolab train --model tiny --sample 0 --steps 1 -q --out '" + folder.path() +
             "/it'\\''s a'");
 }
@@ -200,7 +204,7 @@ TEST_CASE("report exits with 74 if the page cannot be written, and keeps the old
   CHECK(files_in(out).size() == 3);
   CHECK(call("report " + out).code == 0);
   CHECK(read_file(page) != before);  // spaces of the JSON
-  CHECK(document("report " + out) == report_in(out));
+  CHECK(Json::parse(document("report " + out)) == Json::parse(report_in(out)));
 }
 
 TEST_CASE("a train that fails in the middle leaves a page with the error and its steps",
@@ -213,7 +217,7 @@ TEST_CASE("a train that fails in the middle leaves a page with the error and its
       "--set optimizer.params.lr=1e30 --ranks 2 --out " +
       out);
   CHECK(finished.code == 1);
-  const Json report = report_in(out), &failure = report["failure"];
+  const Json report = Json::parse(report_in(out)), &failure = report["failure"];
   CHECK(report["document"].is_null());
   CHECK(contains(finished.err, failure["message"]));
   CHECK(failure["after_step"] == lines(read_file(out + "/metrics.jsonl")).size());

@@ -8,10 +8,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,7 +73,7 @@ TEST_CASE("a resumed run reports the steps that it made", "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "run";
   REQUIRE(train(4, kSave + "--out " + out).code == 0);
-  const Json report = document(tiny_run(10, kSave + "-q --resume " + out));
+  const Json report = Json::parse(document(tiny_run(10, kSave + "-q --resume " + out)));
   CHECK(report["resumed_from"] == Json{{"folder", out + "/step-00000004"}, {"step", 4}});
   CHECK((report["steps"] == 10 && report["loss"].size() == 6 && report["tokens"] == 6 * 4 * 32));
   REQUIRE(report["checkpoints"].size() == 2);
@@ -81,7 +84,7 @@ TEST_CASE("a resumed run reports the steps that it made", "[zerolab]") {
     CHECK(saved["seconds"] > 0.0);
     CHECK(saved["stall_seconds"] <= saved["seconds"]);
   }
-  const Json plain = document(tiny_run(1, ""));
+  const Json plain = Json::parse(document(tiny_run(1, "")));
   CHECK_FALSE((plain.contains("resumed_from") || plain.contains("checkpoints")));
 
   const Finished text = call(tiny_run(12, kSave + "--resume --out " + out));
@@ -103,7 +106,8 @@ TEST_CASE("a run that was killed while it saved is resumed to the same end", "[z
                           flags + "--save-every 5 --checkpoint-writes " + writes + " --out " + out;
     REQUIRE(stopped_at("step-00000020", SIGKILL, tiny_run(60, saving)).code == 128 + SIGKILL);
     CHECK_FALSE(fs::exists(out + "/model.safetensors"));
-    CHECK(document(tiny_run(60, saving + " --resume -q"))["resumed_from"]["step"] >= 20);
+    CHECK(Json::parse(document(tiny_run(60, saving + " --resume -q")))["resumed_from"]["step"] >=
+          20);
     CHECK(checkpoints_in(out) == words("step-00000050 step-00000055 step-00000060"));
     check_same_run(whole, out);
   }
@@ -155,12 +159,12 @@ TEST_CASE("a finished run says so, and changes nothing; another process keeps a 
   CHECK(again.err == out + " is finished: it is at step 8 of 8; --steps N trains on\n");
   check_says(train(5, resume).err,
              {"is finished: it is at step 8, and --steps is 5; --steps N trains on"});
-  CHECK(document(tiny_run(8, "-q " + resume)) == Json{{"schema", 1},
-                                                      {"command", "train"},
-                                                      {"finished", true},
-                                                      {"step", 8},
-                                                      {"steps", 8},
-                                                      {"folder", out}});
+  CHECK(Json::parse(document(tiny_run(8, "-q " + resume))) == Json{{"schema", 1},
+                                                                   {"command", "train"},
+                                                                   {"finished", true},
+                                                                   {"step", 8},
+                                                                   {"steps", 8},
+                                                                   {"folder", out}});
   CHECK((content(out) == before));
   // A run that was killed after its last checkpoint gets its weights.
   fs::remove(out + "/model.safetensors");

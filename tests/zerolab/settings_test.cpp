@@ -2,11 +2,14 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 constexpr const char* kFile = R"({

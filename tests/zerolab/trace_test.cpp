@@ -2,12 +2,15 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tests/dist/trace/unpickle.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kZero2 = tiny_run(2, "--ranks 3 --stage zero2 ");

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 using Ordered = nlohmann::ordered_json;
@@ -48,7 +51,7 @@ TEST_CASE("two steps under every stage leave the promised metrics, and the same 
     std::string bits;
     for (int i = 0; i < 2; ++i) {
       const Ordered& step = steps[size_t(i)];
-      CHECK(keys(step) == words("step loss grad_norm lr tokens seconds"));
+      CHECK(keys(step.dump()) == words("step loss grad_norm lr tokens seconds"));
       CHECK((step["step"] == i + 1 && step["tokens"] == 4 * 2 * 32 && step["lr"] == 1e-3));
       CHECK(step["seconds"] > 0.0);
       bits += step["loss"].dump() + " " + step["grad_norm"].dump() + " ";
@@ -61,8 +64,8 @@ TEST_CASE("two steps under every stage leave the promised metrics, and the same 
 
 TEST_CASE("with --json stdout is one document that says what the metrics say", "[zerolab]") {
   const ScratchFolder folder;
-  const Json json = document("train --model tiny --steps 2 --ranks 2 --stage 2 --threads 2 --out " +
-                             (folder / "run"));
+  const Json json = Json::parse(document(
+      "train --model tiny --steps 2 --ranks 2 --stage 2 --threads 2 --out " + (folder / "run")));
   CHECK((json["schema"] == 1 && json["command"] == "train" && json["stage"] == "zero2" &&
          json["parameters"] == 34688 && json["threads"] == 2));
   const auto steps = metrics(folder / "run");
@@ -94,7 +97,7 @@ TEST_CASE("an evaluation adds eval_loss to its steps and nothing else", "[zerola
   REQUIRE(call(kTiny + "--steps 4 --eval-every 2 --out " + (folder / "a")).code == 0);
   const auto steps = metrics(folder / "a");
   for (const size_t i : {0, 2}) CHECK_FALSE(steps[i].contains("eval_loss"));
-  CHECK(keys(steps[1]) == words("step loss grad_norm lr tokens seconds eval_loss"));
+  CHECK(keys(steps[1].dump()) == words("step loss grad_norm lr tokens seconds eval_loss"));
   CHECK(std::abs(steps[3]["eval_loss"].get<double>() - steps[3]["loss"].get<double>()) < 0.5);
 }
 
@@ -112,7 +115,7 @@ TEST_CASE(
   CHECK_FALSE(steps[0].contains("skipped"));
   CHECK((steps[2]["loss"].is_null() && steps[2]["grad_norm"].is_null()));
   CHECK(steps[2]["skipped"] == true);
-  const Json shown = report_in(a)["metrics"]["zero1"];
+  const Json shown = Json::parse(report_in(a))["metrics"]["zero1"];
   CHECK((shown[0]["loss"].is_number() && shown.back()["loss"].is_null()));
 
   const Finished second =
@@ -139,21 +142,21 @@ TEST_CASE("a run goes on from another one's weights, whose sizes it takes", "[ze
   const std::string a = folder / "a";
   REQUIRE(call(kTiny + "--n-layer 1 --block-size 16 --steps 5 --out " + a).code == 0);
   const std::string from = "train -q --steps 1 --sample 0 --init-from " + a + "/model.safetensors ";
-  const Json same = document(from);
+  const Json same = Json::parse(document(from));
   CHECK((same["model"]["n_layer"] == 1 && same["model"]["n_head"] == 2));
   CHECK(same["data"]["window"] == 16);
   CHECK(same["loss"][0] < metrics(a)[4]["loss"].get<double>() + 0.05);  // it has learned
   for (const char* fits : {"--n-layer 1 --n-embd 32 --n-head 2 --vocab-size 256",
                            "--model tiny --n-layer 1 --block-size 16"})
     CHECK(call(from + fits).code == 0);
-  CHECK(document(from + "--block-size 8")["data"]["window"] == 8);
+  CHECK(Json::parse(document(from + "--block-size 8"))["data"]["window"] == 8);
 }
 
 TEST_CASE("size flags override single values of a named model, and of the default one",
           "[zerolab]") {
   const std::string one = "train -q --steps 1 --sample 0 ";
-  const Json tiny = document(one + "--model tiny --n-layer 1")["model"],
-             small = document(one + "--n-layer 1 --block-size 8")["model"];
+  const Json tiny = Json::parse(document(one + "--model tiny --n-layer 1"))["model"],
+             small = Json::parse(document(one + "--n-layer 1 --block-size 8"))["model"];
   CHECK((tiny["n_layer"] == 1 && tiny["n_embd"] == 32));
   CHECK((small["n_layer"] == 1 && small["n_embd"] == 128 && small["block_size"] == 8));
 }
@@ -206,7 +209,8 @@ TEST_CASE("colour is for terminals, and NO_COLOR and --color have their say", "[
 
 TEST_CASE("--threads changes no result, and is told", "[zerolab]") {
   const auto compare = [](const std::string& flags) {
-    return document("compare --model tiny --steps 2 --ranks 2 --stages zero3 -q " + flags);
+    return Json::parse(
+        document("compare --model tiny --steps 2 --ranks 2 --stages zero3 -q " + flags));
   };
   const Json alone = compare("--threads 1 --seed 1"), together = compare("--threads 3 --seed 1"),
              other = compare("--threads 3 --seed 2");
@@ -226,7 +230,7 @@ TEST_CASE("--threads changes no result, and is told", "[zerolab]") {
              {" for 2 threads of a rank"});
   // Each thread has a workspace.
   const std::string plan = "plan --model small --ranks 2 --stages zero1 --threads ";
-  const Json one = document(plan + "1"), three = document(plan + "3");
+  const Json one = Json::parse(document(plan + "1")), three = Json::parse(document(plan + "3"));
   CHECK(three["threads"] == 3);
   const char* peak = "predicted_peak_total_bytes";
   CHECK(three["stages"][0][peak][0] > one["stages"][0][peak][0]);

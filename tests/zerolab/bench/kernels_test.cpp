@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "nn/data/corpus.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kKernels = "bench kernels --quick ", kComm = "bench comm ";
@@ -50,7 +53,7 @@ TEST_CASE("bench kernels --json has each kernel's time, operations and bytes in 
 TEST_CASE(
     "one row of bench kernels has real text, and says how frequent its most frequent token is",
     "[zerolab]") {
-  const Json rows = document(kKernels + "--only embedding_backward -q")["kernels"];
+  const Json rows = Json::parse(document(kKernels + "--only embedding_backward -q"))["kernels"];
   REQUIRE(rows.size() == 2);
   const Json &spread = rows[0], &text = rows[1];
   CHECK(spread["shape"] == "(64, 64)");
@@ -66,7 +69,8 @@ TEST_CASE(
 TEST_CASE("the operations and bytes of a matmul are those of its formula, and a table has limits",
           "[zerolab]") {
   const auto matmul = [](const std::string& rows) {
-    return document(kKernels + "--only 'MLP up forward' -q --rows " + rows)["kernels"].at(0);
+    return Json::parse(document(kKernels + "--only 'MLP up forward' -q --rows " + rows))["kernels"]
+        .at(0);
   };
   const Json wide = matmul("96");
   CHECK(wide["shape"] == "(96, 64)(64, 256)");
@@ -86,10 +90,10 @@ TEST_CASE("bench comm --json has a row for each collective and size, with the ba
       {"all_reduce", 4.0 / 3}, {"all_gather", 2.0 / 3}, {"reduce_scatter", 2.0 / 3},
       {"broadcast", 1},        {"all_to_all", 2.0 / 3}, {"send_receive", 1}};
   const Json json =
-      document(kComm +
-               "--ranks 3 --collective "
-               "all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,send_receive -b 1K -e "
-               "16KiB -n 3 -w 1 -q");
+      Json::parse(document(
+          kComm + "--ranks 3 --collective "
+                  "all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,send_receive -b 1K -e "
+                  "16KiB -n 3 -w 1 -q"));
   CHECK((json["command"] == "bench comm" && json["ok"] == true && json["ranks"] == 3 &&
          json["backend"] == "threads" && json["ordered"] == true));
   REQUIRE(json["results"].size() == 3 * std::size(factors));  // 1, 4 and 16 KiB
@@ -124,8 +128,8 @@ TEST_CASE("bench comm prints nccl-tests' output format", "[zerolab]") {
 
 TEST_CASE("bench disk times reads, writes and updates, and leaves nothing", "[zerolab]") {
   const ScratchFolder folder;
-  const Json json =
-      document("bench disk --size 5MiB --sub-group-size 100000 --rounds 2 --dir " + folder.path());
+  const Json json = Json::parse(
+      document("bench disk --size 5MiB --sub-group-size 100000 --rounds 2 --dir " + folder.path()));
   CHECK(files_in(folder.path()).empty());
   CHECK((json["command"] == "bench disk" && json["size_bytes"] == 5 << 20));
   Words names;
@@ -155,7 +159,7 @@ TEST_CASE("bench clock's page quotes its text, --json has errors by table and se
   const std::string quoted = page.substr(from, page.find("```", from) - from);
   CHECK(finished.out == quoted);
 
-  const Json json = document("bench clock");
+  const Json json = Json::parse(document("bench clock"));
   CHECK((json["command"] == "bench clock" && json["ok"] == true));
   int rows = 0;
   for (const Json& set : json["steps"]["sets"]) {

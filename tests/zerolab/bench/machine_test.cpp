@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -12,6 +13,8 @@
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 using zl::Machine, zl::KernelTimes;
@@ -26,7 +29,7 @@ std::string save(const std::string& file) {
 
 TEST_CASE("bench machine has each limit on one core and on all cores, with a spread", "[zerolab]") {
   if (std::thread::hardware_concurrency() < 2) SKIP("this machine has one core");
-  const Json json = document(kQuick + "-q --cores 2 --samples 3 --array 3MiB");
+  const Json json = Json::parse(document(kQuick + "-q --cores 2 --samples 3 --array 3MiB"));
   CHECK((json["command"] == "bench machine" && json["cores"] == 2));
   CHECK(json["page_bytes"] == sysconf(_SC_PAGESIZE));
   std::map<std::string, Json> limits;
@@ -100,7 +103,7 @@ TEST_CASE("bench machine --save writes this machine, with plausible rates, and p
   CHECK((m.ranks_per_node == 1 || (ranks.contains(2) && ranks.contains(m.ranks_per_node))));
 
   const std::string plan = "plan --model tiny --machine " + file + " --ranks ";
-  const Json stages = document(plan + "1")["stages"];
+  const Json stages = Json::parse(document(plan + "1"))["stages"];
   REQUIRE(stages.size() == 4);
   for (const Json& stage : stages) CHECK((stage["seconds_per_step"] > 0.0 && stage["mfu"] < 1.0));
   check_refused(call(plan + std::to_string(m.ranks_per_node + 1)),

@@ -2,17 +2,20 @@
 // the profile of kernels. Speed is not tested.
 
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/zerolab/command.h"
 
 namespace cli {
+
+using Json = nlohmann::json;
 namespace {
 
 const std::string kStep = "bench step --model tiny -q ",
                   kTwo = kStep + "--ranks 2 --steps 3 --warm-up 1 ";
 
-Json rows_of(const std::string& line) { return document(line)["results"]; }
+Json rows_of(const std::string& line) { return Json::parse(document(line))["results"]; }
 
 std::vector<Words> cells(const std::string& csv) {
   std::vector<Words> all;
@@ -38,7 +41,7 @@ int64_t integer(const Json& value) { return value.get<int64_t>(); }
 
 TEST_CASE("bench step --json has rows for one rank and for each stage, relative to ddp",
           "[zerolab]") {
-  const Json json = document(kTwo), &rows = json["results"];
+  const Json json = Json::parse(document(kTwo)), &rows = json["results"];
   CHECK((json["command"] == "bench step" && json["steps"] == 3));
   CHECK(names(rows) == words("'ddp 1' 'independent 2' 'ddp 2' 'zero1 2' 'zero2 2' 'zero3 2'"));
   for (const Json& row : rows) {
@@ -101,8 +104,8 @@ TEST_CASE("independent ranks do the same work as ddp's ranks, without memory for
 TEST_CASE("a ratio has one sample per round, and there are at most as many rounds as steps",
           "[zerolab]") {
   const std::string two = kStep + "--ranks 2 --stages ddp ";
-  const Json one = document(two + "--steps 3 --rounds 1"),
-             three = document(two + "--steps 5 --rounds 3");
+  const Json one = Json::parse(document(two + "--steps 3 --rounds 1")),
+             three = Json::parse(document(two + "--steps 5 --rounds 3"));
   CHECK((one["rounds"] == 1 && three["rounds"] == 3));
   const auto range = [](const Json& json) {
     return json["results"][2]["time_relative_to_independent_range"];
@@ -113,7 +116,8 @@ TEST_CASE("a ratio has one sample per round, and there are at most as many round
   CHECK(range(one)["min"] == range(one)["max"]);
   CHECK(range(one)["min"] == median(2) / median(1));
   CHECK(range(three)["min"] != range(three)["max"]);
-  CHECK(document(kStep + "--ranks 1 --stages ddp --steps 2 --rounds 9")["rounds"] == 2);
+  CHECK(Json::parse(document(kStep + "--ranks 1 --stages ddp --steps 2 --rounds 9"))["rounds"] ==
+        2);
 }
 
 TEST_CASE("a first step touches more new pages than a step after warm-up", "[zerolab]") {
@@ -177,8 +181,8 @@ TEST_CASE(
     "the profile has each kernel's calls and operations; the rest of a step is outside of kernels",
     "[zerolab]") {
   const auto profile = [](const std::string& layers) {
-    return document(kStep + "--ranks 1 --stages ddp --steps 3 --profile --n-layer " +
-                    layers)["profile"];
+    return Json::parse(document(kStep + "--ranks 1 --stages ddp --steps 3 --profile --n-layer " +
+                                layers))["profile"];
   };
   const auto matmuls = [](const Json& profile, const char* number) {
     double all = 0;
