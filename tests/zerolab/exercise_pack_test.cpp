@@ -152,6 +152,12 @@ TEST_CASE("a student's archive holds no solution, no test and no link to what wa
                                        "CMakePresets.json", "LICENSE", "README.md", "autograd",
                                        "cmake", "dist", "nn", "optim", "stages", "tensor",
                                        "tutorials", "zl"});
+  // The build makes sources of what is in these folders: texts, tables, machines, the page.
+  for (const std::string part : {"nn/data/", "stages/predict/", "tutorials/zerolab/report/"})
+    for (const auto& [path, text] : files_below(kSource + "/" + part)) {
+      CAPTURE(part, path);
+      CHECK(files.contains(part + path));
+    }
   // The checks above notice what they are for.
   CHECK_FALSE(told(files_below(kSource + "/stages"), telling).empty());
   CHECK(dangling({{"a/b.md", "[x](../c.md)"}}) == std::vector<std::string>{"a/b.md: c.md"});
