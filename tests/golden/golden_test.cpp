@@ -37,7 +37,7 @@ Names differing(const Items& a, const Items& b) {
   return names;
 }
 
-// The same without what stands before a dot, and without indices.
+// The same without all before a dot, and without indices.
 Names changed(const Items& a, const Items& b) {
   Names names;
   for (const std::string& name : differing(a, b))

@@ -36,18 +36,6 @@ std::string safetensors(const ScratchFolder& folder) {
   return path;
 }
 
-// As PyTorch's programs save it: with a prefix, without the number of heads.
-void write_without_heads(const std::string& path) {
-  zl::Gpt model(kModel);
-  std::vector<std::vector<float>> values;
-  std::vector<zl::SafetensorsSource> sources;
-  for (const zl::Parameter& p : model.parameters()) values.push_back(values_of(p.name));
-  size_t i = 0;
-  for (const zl::Parameter& p : model.parameters())
-    sources.push_back(zl::test::safetensors_source("transformer." + p.name, p.shape, values[i++]));
-  zl::write_safetensors(path, sources, {{"format", "pt"}});
-}
-
 Json info(const std::string& words) { return Json::parse(document("model info " + words)); }
 int import_of(const std::string& words) { return call("model import " + words).code; }
 
@@ -107,7 +95,7 @@ TEST_CASE("model takes what --init-from takes: a file, a folder, an index, llm.c
                     name = "model-00001-of-00001.safetensors", index = single + ".index.json",
                     out = folder / "out.safetensors";
   fs::create_directory(hub);
-  write_without_heads(single);
+  zl::test::write_with_prefix(single, zl::Gpt(kModel).parameters(), values_of);
   CHECK((info(single)["heads"].is_null() && info(single)["layers"] == 2));
   CHECK(contains(call("model info " + single).out, "not in the file: --n-head N"));
   CHECK(info(single + " --n-head 3")["heads"] == 3);

@@ -28,7 +28,7 @@ struct Refusal {
   std::string command, text;
 };
 
-// In `expected`, which may be a recorded line, "…" stands for what differs between machines.
+// In `expected`, which may be a recorded line, "…" covers what differs between machines.
 bool matches(const std::string& text, const std::string& expected) {
   static const std::regex special(R"([\\^$.|?*+(){}\[\]])"), open("…");
   const std::string pattern = std::regex_replace(expected, special, "\\$&");
@@ -53,13 +53,7 @@ void write_models() {
     throw std::invalid_argument(name);
   };
   zl::save_safetensors_weights("ours.safetensors", config, values_of);
-  std::vector<std::vector<float>> values;
-  std::vector<zl::SafetensorsSource> sources;
-  for (const zl::Parameter& p : model.parameters()) values.push_back(values_of(p.name));
-  size_t i = 0;
-  for (const zl::Parameter& p : model.parameters())
-    sources.push_back(zl::test::safetensors_source("transformer." + p.name, p.shape, values[i++]));
-  zl::write_safetensors("theirs.safetensors", sources, {{"format", "pt"}});
+  zl::test::write_with_prefix("theirs.safetensors", model.parameters(), values_of);
   write_file("cut.safetensors", read_file("ours.safetensors").substr(0, 3000));
 }
 

@@ -43,4 +43,18 @@ inline SafetensorsSource safetensors_source(std::string name, Shape shape,
   return {std::move(name), std::move(shape), read};
 }
 
+// The parameters of a model as PyTorch's programs save them: names with a prefix, nothing about
+// the model. `values_of` gives the values of a name.
+template <class Parameters, class ValuesOf>
+void write_with_prefix(const std::string& path, const Parameters& parameters,
+                       const ValuesOf& values_of) {
+  std::vector<std::vector<float>> values;
+  std::vector<SafetensorsSource> sources;
+  for (const auto& p : parameters) values.push_back(values_of(p.name));
+  size_t i = 0;
+  for (const auto& p : parameters)
+    sources.push_back(safetensors_source("transformer." + p.name, p.shape, values[i++]));
+  write_safetensors(path, sources, {{"format", "pt"}});
+}
+
 }  // namespace zl::test
