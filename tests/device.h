@@ -66,9 +66,6 @@ inline RankBackends backends_of_rank() {
 inline Backend& device_of(const RankBackends& backends) {
   return backends.device ? *backends.device : cpu_backend();
 }
-inline Backend& host_of(const RankBackends& backends) {
-  return backends.host ? *backends.host : cpu_backend();
-}
 
 // One for all cases that call kernels. Every block has its own segment, so that a sanitizer sees
 // what lies beyond it.
