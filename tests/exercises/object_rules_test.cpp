@@ -107,6 +107,7 @@ TEST_CASE("a student's object may not use files, processes, threads or memory pa
           "[exercises]") {
   const File uses[] = {
       {"cstdio", "std::fopen(\"a\", \"r\")", "it uses fopen"},
+      {"cstdio", "fdopen(3, \"w\")", "it uses fdopen"},
       {"fstream", "std::ofstream(\"a\") << x", "it uses std::basic_ofstream"},
       {"cstdlib", "std::exit(0)", "it uses exit: throw"},
       {"cstdlib", "std::_Exit(0)", "it uses _Exit: throw"},

@@ -236,22 +236,6 @@ TEST_CASE("a seed takes the same wrong solutions again", "[exercises]") {
   CHECK(names("2026-01-01") != names("2026-01-02"));
 }
 
-TEST_CASE("the exercises are 01 to 11, and their points add up to 100", "[exercises]") {
-  REQUIRE(all_exercises().size() == 11);
-  for (size_t k = 0; k < all_exercises().size(); ++k) {
-    const Exercise& exercise = all_exercises()[k];
-    CAPTURE(exercise.name);
-    CHECK(exercise.number == int(k) + 1);
-    CHECK(exercise.name.starts_with((k < 9 ? "0" : "") + std::to_string(k + 1) + "_"));
-    CHECK_FALSE(exercise.defines.empty());
-    int points = 0;
-    for (const Check& check : exercise.checks) points += check.points;
-    CHECK(points == 100);
-    for (const char* file : {"task.md", "start.cpp", "hints.md"})
-      CHECK(fs::exists(fs::path(toolchain().exercises) / exercise.name / file));
-  }
-}
-
 // The contract of a start file is there, and its bodies say what is to be written.
 TEST_CASE("the file that each exercise starts with compiles and is not written yet",
           "[exercises][solutions]") {
