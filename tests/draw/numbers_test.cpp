@@ -9,7 +9,7 @@
 #include <regex>
 
 #include "tests/draw/svg_text.h"
-#include "tests/zerolab/process.h"
+#include "tests/tutorials/lesson_process.h"
 
 namespace draw {
 namespace {
@@ -263,20 +263,18 @@ TEST_CASE("unit_calls: bytes of one block in each stage", "[draw]") {
 }
 
 TEST_CASE("activations: the peak of each panel is that of lesson 12 with four blocks", "[draw]") {
-  constexpr int64_t V = 65, L = 4, BT = 4 * T, input = BT * C;
-  const auto bytes = [](int64_t per_token) { return 4 * (BT * per_token + 1); };
-  const int64_t kept = 16 * C + 4 + H, full = bytes((L - 1) * C + kept + 2 + 6 * C);
-  const std::string svg = without_commas(picture("activations"));
-  const auto peak = [&](const std::string& panel, int64_t expected) {
-    CAPTURE(panel, expected);
-    CHECK(named(svg, panel + ": peak " + std::to_string(expected) + " B") == 1);
-    CHECK(named(svg, panel + ": peak " + std::to_string(expected + 4) + " B") == 0);
-  };
-  peak("none", bytes(L * kept + 4 + 3 * C + V));
-  peak("selective", bytes(L * (kept - 6 * C) + 2 + 5 * C));
-  peak("full", full);
-  // Four quarters wait instead of four inputs, and one is gathered.
-  peak("full partitioned", full + 4 * (L * input / N + input - L * input));
+  const std::string svg = without_commas(picture("activations")),
+                    lesson = tutorials::lesson_document("12_activations", "--ranks 4 --layers 4");
+  for (const auto& [panel, key] : {std::pair{"none", "none_peak"},
+                                   {"selective", "selective_peak"},
+                                   {"full", "full_peak"},
+                                   {"full partitioned", "parts_peak"}}) {
+    const int64_t peak = tutorials::measured(lesson, key);
+    CAPTURE(panel, peak);
+    const std::string begin = std::string(panel) + ": peak ";
+    CHECK(named(svg, begin + std::to_string(peak) + " B") == 1);
+    CHECK(named(svg, begin + std::to_string(peak + 4) + " B") == 0);
+  }
 }
 
 TEST_CASE("checkpoint: every element is written by one of 4 ranks and read by one of 3", "[draw]") {

@@ -172,18 +172,6 @@ TEST_CASE("03 keeps the activations that the operations of a block document", "[
   CHECK(measured(document, "peak") == 4 * (B * T * (L * block + tokens + C + 4 * C) + 1));
 }
 
-TEST_CASE("03 in its default size has the numbers that were worked out by hand", "[tutorials]") {
-  // 65*32 + 32*32 + 64 = 3168; 12*1024 + 13*32 = 12704; 3168 + 2*12704 = 28576. A token keeps 10*32
-  // + 4 + 2 = 326 per block.
-  const auto document = passed("03_gpt", {});
-  CHECK(measured(document, "fp32") == 457216);
-  CHECK(measured(document, "fp32_master") == 571520);
-  CHECK(measured(document, "bf16_fp32_gradient") == 514368);
-  CHECK(measured(document, "block_keeps") == 166912);
-  CHECK(measured(document, "after_forward") == 385540);
-  CHECK(measured(document, "peak") == 416772);
-}
-
 TEST_CASE("04 sends what a count of the messages gives, for any number of ranks and values",
           "[tutorials]") {
   const int64_t N = GENERATE(1, 2, 3, 5, 6, 8), n = GENERATE(1, 7, 1000);
@@ -197,14 +185,6 @@ TEST_CASE("04 sends what a count of the messages gives, for any number of ranks 
     CHECK(measured(document, std::string(name) + "_all") == messages.all());
     CHECK(measured(document, std::string(name) + "_all") == measured(document, "library_all"));
   }
-}
-
-TEST_CASE("04 with 4 ranks has the numbers that were worked out by hand", "[tutorials]") {
-  const auto eight = passed("04_collectives", {{"--ranks", 4}, {"--length", 8}});
-  CHECK(measured(eight, "ring_busiest") == 48);  // 6 steps of 2 values
-  CHECK(measured(eight, "root_busiest") == 96);  // 3 messages of 8 values
-  CHECK(measured(eight, "all_gather") == 24);
-  CHECK(measured(passed("04_collectives", {}), "ring_busiest") == 171456);  // 2 * 3 / 4 * 28576 * 4
 }
 
 TEST_CASE("04 has the library's bits if it adds in rank order, and other bits otherwise",

@@ -3,7 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace tutorials {
 
@@ -29,14 +29,13 @@ kill
     SKIP("this container does not allow gdb");
   CHECK(cli::contains(gdb.out, "\"rank 1\" hit Breakpoint 1"));
   for (const char* rank : {"\"rank 0\"", "\"rank 2\""}) CHECK(cli::contains(gdb.out, rank));
-  CHECK(cli::contains(gdb.out,
-                      "Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, "
-                      "1.5, 1.5, 1.5, ...}"));
-  CHECK(cli::contains(gdb.out, "= Tensor, undefined"));
-  CHECK(cli::contains(gdb.out,
-                      "Parameter h.0.ln_1.weight, usable = {data = Tensor (3) f32, 12 B of "
-                      "parameter, holders 1 = {0, 0.25, 0}, "
-                      "grad = Tensor (3) f32, 12 B of gradient, holders 1, on meta}"));
+  cli::check_says(gdb.out,
+                  {"Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, "
+                   "1.5, 1.5, 1.5, ...}",
+                   "= Tensor, undefined",
+                   "Parameter h.0.ln_1.weight, usable = {data = Tensor (3) f32, 12 B of "
+                   "parameter, holders 1 = {0, 0.25, 0}, "
+                   "grad = Tensor (3) f32, 12 B of gradient, holders 1, on meta}"});
 }
 
 TEST_CASE("the guide to gdb prints members and calls no function", "[tutorials]") {

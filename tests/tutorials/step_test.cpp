@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "tests/tutorials/lesson_process.h"
+#include "tests/zerolab/command.h"
 
 namespace tutorials {
 namespace {
@@ -61,9 +62,8 @@ TEST_CASE("--step shows every rank: full parameters while a unit runs, a shard o
   LessonOnTerminal lesson("08_zero3", {"--ranks", "3", "--step"});
   const std::string picture = until_event(lesson, "h.1   after_forward");
   CAPTURE(picture);
-  CHECK(cli::contains(picture, "   root  # / /   # / /   # / /"));
-  CHECK(cli::contains(picture, "   h.0   / / /   / / /   / / /"));
-  CHECK(cli::contains(picture, " > h.1   # / /   # / /   # / /"));
+  cli::check_says(picture, {"   root  # / /   # / /   # / /", "   h.0   / / /   / / /   / / /",
+                            " > h.1   # / /   # / /   # / /"});
   for (const char* rank : {"rank 0 |PPP", "rank 1 |PPP", "rank 2 |PPP"})
     CHECK(cli::contains(picture, rank));
   lesson.press("n");
@@ -135,8 +135,7 @@ TEST_CASE("u goes on to another unit, m and c add what they name", "[tutorials]"
   lesson.press("m");
   picture = next_picture(lesson);
   CHECK(cli::contains(picture, "h.1   before_forward"));  // the same event
-  CHECK(cli::contains(picture, "memory [B]"));
-  CHECK(cli::contains(picture, "optimizer_state"));
+  cli::check_says(picture, {"memory [B]", "optimizer_state"});
   lesson.press("c");
   picture = next_picture(lesson);
   CHECK_FALSE(cli::contains(picture, "memory [B]"));
@@ -229,10 +228,8 @@ TEST_CASE("without a terminal --step prints a line per event", "[tutorials]") {
   const cli::Finished finished = run_lesson("08_zero3", "--ranks 3 --step");
   CHECK(finished.code == 0);
   CHECK_FALSE(cli::contains(finished.out, "\x1b"));
-  CHECK(cli::contains(finished.out, "step    1  data"));
-  CHECK(cli::contains(finished.out, "step   20  backward h.1   reduce "));
-  CHECK(cli::contains(finished.out, "h.1:#+/"));
-  CHECK(cli::contains(finished.out, "\nRESULT 08_zero3 PASS"));
+  cli::check_says(finished.out, {"step    1  data", "step   20  backward h.1   reduce ", "h.1:#+/",
+                                 "\nRESULT 08_zero3 PASS"});
   CHECK(run_lesson("08_zero3", "--ranks 3 --step").out == finished.out);
 }
 
