@@ -23,8 +23,8 @@ std::set<std::string> functions_of(StageKind kind) {
 // stages hold the same units, but only this one's UnitStates are used.
 class LoggedStage final : public Stage {
  public:
-  LoggedStage(StageKind kind, std::vector<StageCallSeen>& log, std::vector<Unit>& units,
-              Communicator& comm, Memory& memory, const StageOptions& options)
+  LoggedStage(StageKind kind, CallsSeen& log, std::vector<Unit>& units, Communicator& comm,
+              Memory& memory, const StageOptions& options)
       : Stage(units, comm, memory, options), log_(log), defined_(functions_of(kind)) {
     constexpr MakeStage* make[] = {make_ddp, make_zero1, make_zero2, make_zero3};
     inner_ = make[size_t(kind)](units, comm, memory, options);
@@ -32,41 +32,23 @@ class LoggedStage final : public Stage {
 
   void allocate(UnitState& u) override { inner_->allocate(u); }
   bool reduces_every_micro_batch() const override { return inner_->reduces_every_micro_batch(); }
-  void before_backward(UnitState& u) override {
-    log("before_backward", u);
-    inner_->before_backward(u);
-  }
+  void before_backward(UnitState& u) override { logged("before_backward", u).before_backward(u); }
   Work reduce_gradient(UnitState& u) override {
-    log("reduce_gradient", u);
-    return inner_->reduce_gradient(u);
+    return logged("reduce_gradient", u).reduce_gradient(u);
   }
-  void after_reduce(UnitState& u) override {
-    log("after_reduce", u);
-    inner_->after_reduce(u);
-  }
-  void update(UnitState& u, const Update& step) override {
-    log("update", u);
-    inner_->update(u, step);
-  }
-  Work after_update(UnitState& u) override {
-    log("after_update", u);
-    return inner_->after_update(u);
-  }
-  Work unshard(UnitState& u) override {
-    log("unshard", u);
-    return inner_->unshard(u);
-  }
-  void reshard(UnitState& u) override {
-    log("reshard", u);
-    inner_->reshard(u);
-  }
+  void after_reduce(UnitState& u) override { logged("after_reduce", u).after_reduce(u); }
+  void update(UnitState& u, const Update& step) override { logged("update", u).update(u, step); }
+  Work after_update(UnitState& u) override { return logged("after_update", u).after_update(u); }
+  Work unshard(UnitState& u) override { return logged("unshard", u).unshard(u); }
+  void reshard(UnitState& u) override { logged("reshard", u).reshard(u); }
 
  private:
-  void log(const char* function, const UnitState& u) {
-    if (defined_.contains(function)) log_.push_back({u.name(), function});
+  Stage& logged(const char* function, const UnitState& u) {
+    if (defined_.contains(function)) log_.push_back(str(u.name(), " ", function));
+    return *inner_;
   }
 
-  std::vector<StageCallSeen>& log_;
+  CallsSeen& log_;
   const std::set<std::string> defined_;
   std::unique_ptr<Stage> inner_;
 };
@@ -122,19 +104,20 @@ RecordedRun record(StageRunSpec spec, StageKind recorded_as) {
   return run;
 }
 
-std::vector<StageCallSeen> named_calls(const recording::RankRecording& rank) {
-  std::vector<StageCallSeen> calls;
-  StageCallSeen last;
+CallsSeen named_calls(const recording::RankRecording& rank) {
+  CallsSeen calls;
+  std::string last;
   for (const auto& e : rank.events) {
-    const StageCallSeen named{rank.text(e.unit), rank.text(e.method)};
-    if (!named.function.empty() && named != last) calls.push_back(named);
+    const std::string method = rank.text(e.method), named = str(rank.text(e.unit), " ", method);
+    if (!method.empty() && named != last) calls.push_back(named);
     last = named;
   }
   return calls;
 }
 
-std::vector<StageCallSeen> by_unit(std::vector<StageCallSeen> calls) {
-  std::ranges::stable_sort(calls, {}, &StageCallSeen::unit);
+CallsSeen by_unit(CallsSeen calls) {
+  std::ranges::stable_sort(calls, {},
+                           [](const std::string& c) { return c.substr(0, c.find(' ')); });
   return calls;
 }
 

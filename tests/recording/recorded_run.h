@@ -11,10 +11,8 @@
 
 namespace zl::test {
 
-struct StageCallSeen {  // a call of a function of the stage
-  std::string unit, function;
-  bool operator==(const StageCallSeen&) const = default;
-};
+// Calls of functions of the stage, each as "UNIT FUNCTION".
+using CallsSeen = std::vector<std::string>;
 
 // For each unit: '#' full, '/' shard, '.' nothing, of parameter, gradient and optimizer state.
 using HeldSeen = std::vector<std::string>;
@@ -22,8 +20,8 @@ using HeldSeen = std::vector<std::string>;
 struct RecordedRun {
   recording::RecordedStep step;
   TrainingResult result;
-  std::vector<std::vector<StageCallSeen>> calls;  // by rank, in the recorded step
-  std::vector<std::vector<HeldSeen>> held;        // by rank and event of the recorded step
+  std::vector<CallsSeen> calls;             // by rank, in the recorded step
+  std::vector<std::vector<HeldSeen>> held;  // by rank and event of the recorded step
 };
 
 // `recorded_as`: the stage that the recording believes to see.
@@ -31,8 +29,8 @@ RecordedRun record(StageRunSpec spec, StageKind recorded_as);
 inline RecordedRun record(const StageRunSpec& spec) { return record(spec, spec.stage); }
 
 // The calls that the methods of the recorded events name, those of each unit in order.
-std::vector<StageCallSeen> named_calls(const recording::RankRecording& rank);
+CallsSeen named_calls(const recording::RankRecording& rank);
 // `calls` in the order of units; of one unit in the order of the calls.
-std::vector<StageCallSeen> by_unit(std::vector<StageCallSeen> calls);
+CallsSeen by_unit(CallsSeen calls);
 
 }  // namespace zl::test

@@ -82,21 +82,4 @@ Checked check_in_browser(const std::vector<PageAtWidth>& pages) {
   return checked;
 }
 
-void take_picture(const PageAtWidth& page, int height, const std::string& path) {
-  const cli::ScratchFolder folder;
-  std::string html = page.html;
-  // A window cannot be as narrow as a telephone: there the page is in a frame.
-  if (page.width < 500) {
-    replace_all(html, "&", "&amp;");
-    replace_all(html, "\"", "&quot;");
-    html = "<!DOCTYPE html><body style='margin:0'><iframe style='border:0;width:" +
-           std::to_string(page.width) + "px;height:" + std::to_string(height) + "px' srcdoc=\"" +
-           html + "\"></iframe>";
-  }
-  run_browser("--window-size=" + std::to_string(std::max(500, page.width)) + "," +
-                  std::to_string(height) + " --virtual-time-budget=5000 --screenshot='" + path +
-                  "'",
-              cli::write_file(folder / "page.html", html));
-}
-
 }  // namespace report_page

@@ -1,4 +1,4 @@
-// A real browser without a window: what it finds wrong with a page, and pictures of it.
+// A real browser without a window: what it finds wrong with a page.
 #pragma once
 
 #include <string>
@@ -22,8 +22,5 @@ struct Checked {
 };
 // Loads each page, uses all its controls and checks it.
 Checked check_in_browser(const std::vector<PageAtWidth>& pages);
-
-// Writes a PNG of the upper `height` pixels.
-void take_picture(const PageAtWidth& page, int height, const std::string& path);
 
 }  // namespace report_page

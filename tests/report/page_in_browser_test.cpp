@@ -1,12 +1,11 @@
 // Pages in a real browser, with all their controls. Skipped where there is no browser.
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/report/browser.h"
 #include "tests/report/samples.h"
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 #include "tutorials/zerolab/report/page/page.h"
 
 namespace report_page {
@@ -26,7 +25,7 @@ PageAtWidth page(const std::string& name, const std::string& report, int width =
 // The page with a fault that the harness must find.
 PageAtWidth broken(const std::string& name, const std::string& from, const std::string& to) {
   static const std::string report =
-      report_of({"train", "--model", "tiny", "--stage", "zero2", "--ranks", "3", "--steps", "20"});
+      report_of(cli::words("train --model tiny --stage zero2 --ranks 3 --steps 20"));
   PageAtWidth one = page(name, report);
   const size_t at = one.html.find(from);
   INFO(from);
@@ -60,38 +59,24 @@ TEST_CASE("the page of a comparison shows the document's numbers and has no faul
 TEST_CASE("pages of odd runs, of failures, plans and training have no fault", "[report]") {
   require_browser();
   const std::string report = sample_report();
-  using Arguments = std::vector<std::string>;
-  const Arguments compare = {"compare", "--model", "tiny"};
-  const auto with = [](Arguments all, const Arguments& more) {
-    all.insert(all.end(), more.begin(), more.end());
-    return report_of(all);
-  };
-  const Arguments overlap = {"--ranks",
-                             "2",
-                             "--steps",
-                             "3",
-                             "--link-bandwidth",
-                             "1GB/s",
-                             "--set",
-                             "zero_optimization.overlap_comm=true",
-                             "--set",
-                             "zero_optimization.stage3_prefetch_bucket_size=20000"};
-  const Arguments offload = {"--ranks", "2",
-                             "--steps", "2",
-                             "--set",   "gradient_accumulation_steps=3",
-                             "--set",   "zero_optimization.offload_optimizer.device=cpu"};
+  const auto with = [](const std::string& line) { return report_of(cli::words(line)); };
+  const std::string tiny = "compare --model tiny --ranks ",
+                    overlap =
+                        "2 --steps 3 --link-bandwidth 1GB/s --set "
+                        "zero_optimization.overlap_comm=true --set "
+                        "zero_optimization.stage3_prefetch_bucket_size=20000",
+                    offload =
+                        "2 --steps 2 --set gradient_accumulation_steps=3 --set "
+                        "zero_optimization.offload_optimizer.device=cpu";
   const Checked checked = check_in_browser(
       {page("bad names", with_bad_names(report)), page("bad names", with_bad_names(report), 390),
-       page("NaN", with_nan_losses(report)),
-       page("one rank", with(compare, {"--ranks", "1", "--steps", "1"})),
-       page("64 ranks", with(compare, {"--ranks", "64", "--steps", "2"}), 390),
-       page("overlap", with(compare, overlap)), page("offload", with(compare, offload)),
-       page("failed", that_failed(report)),
+       page("NaN", with_nan_losses(report)), page("one rank", with(tiny + "1 --steps 1")),
+       page("64 ranks", with(tiny + "64 --steps 2"), 390), page("overlap", with(tiny + overlap)),
+       page("offload", with(tiny + offload)), page("failed", that_failed(report)),
        page("failed at once", without_recordings(that_failed(report))),
        page("did not fit", that_did_not_fit(report)),
-       page("plan", with({"plan", "--model", "tiny"}, {"--ranks", "8"})),
-       page("train", with({"train", "--model", "tiny"},
-                          {"--stage", "zero2", "--ranks", "2", "--steps", "5"})),
+       page("plan", with("plan --model tiny --ranks 8")),
+       page("train", with("train --model tiny --stage zero2 --ranks 2 --steps 5")),
        page("no step", without_recordings(report))});
   CHECK(joined(checked.findings) == "");
   REQUIRE(checked.counted != "");
@@ -125,24 +110,6 @@ TEST_CASE("the browser finds a page that is broken on purpose", "[report]") {
     CHECK(std::ranges::any_of(checked.findings, [&](const std::string& finding) {
       return finding.starts_with(name) && cli::contains(finding, faults[i].finding);
     }));
-  }
-}
-
-TEST_CASE("pictures of the page are kept with the build", "[report]") {
-  require_browser();
-  const auto folder = std::filesystem::path(ZEROLAB_BINARY).parent_path() / "report";
-  std::filesystem::create_directories(folder);
-  const PageAtWidth light = page("light", sample_report());
-  PageAtWidth dark = light, narrow = light;
-  dark.html.replace(dark.html.find("<html "), 6, "<html data-theme='dark' ");
-  narrow.width = 390;
-  for (const auto& [name, shown, height] : {std::tuple{"1280-light.png", light, 4300},
-                                            {"1280-dark.png", dark, 4300},
-                                            {"390-light.png", narrow, 7600}}) {
-    const std::string path = (folder / name).string();
-    std::filesystem::remove(path);
-    take_picture(shown, height, path);
-    CHECK(std::filesystem::file_size(path) > 50000);
   }
 }
 
