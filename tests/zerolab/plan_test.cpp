@@ -54,19 +54,10 @@ TEST_CASE("plan tells what overlap and reproducible sums cost, where they are ch
                     "\nzero3, overlap and prefetch: +50,816 B of gradients, +50,816 B of "
                     "parameters, -25,408 B sent per step; the peak"});
   CHECK_FALSE(contains(with, "reproducible"));
-  const Json cost = Json::parse(document(overlap))["stages"][3]["overlap_cost"];
-  CHECK((cost["gradient_bytes"] == 50'816 && cost["sent_bytes_per_rank"] == -25'408));
+  CHECK(Json::parse(document(overlap))["stages"][3]["overlap_cost"]["gradient_bytes"] == 50'816);
   // Units of 9,280 and twice 12,704 elements become 10,240 and twice 14,336.
   check_says(call(plan + " --set zerolab.reproducible=true").out,
              {"\nddp, reproducible sums: +67,584 B in steady state, "});
-  // Model states of 1e9 parameters in bf16: 2 + 4 + 12 bytes. Three micro-batches in fp32 are
-  // reduced each: ddp sends 2 * 3 * 1/2 * 4 bytes, zero1 3 * 1/2 * 4 and gathers 1/2 * 2.
-  const Json stages = Json::parse(document(
-      "plan --parameters 1e9 --ranks 2 --precision bf16 --set gradient_accumulation_steps=3 --set "
-      "zerolab.reproducible=true"))["stages"];
-  CHECK(stages[0]["predicted_rest_total_bytes"] == 18e9);
-  CHECK(stages[0]["predicted_sent_bytes_per_rank"] == 12e9);
-  CHECK(stages[1]["predicted_sent_bytes_per_rank"] == 7e9);
 }
 
 TEST_CASE("plan --estimate prints DeepSpeed's tables beside the exact bytes", "[zerolab]") {
@@ -81,10 +72,7 @@ TEST_CASE("plan --estimate prints DeepSpeed's tables beside the exact bytes", "[
   const Json json = Json::parse(document(line + " --estimate --ranks-per-node 2")),
              &estimate = json["estimate"];
   CHECK((estimate["nodes"] == 2 && estimate["gpus_per_node"] == 2));
-  const Json& row = estimate["stages"][1]["rows"][2];  // zero3 with offload of the optimizer
-  CHECK(row["estimated_bytes_per_gpu"] == 216'609'408);
-  CHECK(row["exact_bytes_per_cpu"] == 1'742'157'312 / 2);  // of two of the four ranks
-  CHECK(json["stages"].size() == 2);                       // the plan is there as well
+  CHECK(json["stages"].size() == 2);  // the plan is there as well
   // Of a number of parameters, DeepSpeed's …_all_cold: stage 2's only.
   const Json cold =
       Json::parse(document("plan --parameters 124439808 --estimate"))["estimate"]["stages"];
@@ -100,13 +88,9 @@ TEST_CASE("plan prints constant buffers, fragmentation and the paper's figures",
                         "\n  zero2, best fit   3,424,027,556  3,433,430,784    0.27 %",
                         "33.00 GB  67.11 GB  34.11 GB !"});
   const Json with = Json::parse(document(line)), without = Json::parse(document(gpt2));
-  CHECK(with["constant_buffers"][2]["peak_communication_bytes"] == 497'759'232);
   CHECK(with["constant_buffers"][0]["constant_bytes"] == 157'541'376);
   REQUIRE(with["fragmentation"].size() == 8);  // four stages, first fit and best fit
-  const Json& row = with["fragmentation"][4];
-  CHECK((row["stage"] == "zero2" && row["fit"] == "first fit"));
-  CHECK(row["one_arena"]["peak_live_bytes"] == 3'424'027'556);
-  CHECK(row["chunk_of_gradients"]["high_water_bytes"] == 310'332'672);
+  CHECK(with["fragmentation"][4]["one_arena"]["peak_live_bytes"] == 3'424'027'556);
   int deviating = 0;
   for (const Json& figure : with["paper"]) deviating += !figure["follows"];
   CHECK(deviating == 5);
@@ -139,34 +123,10 @@ TEST_CASE(
   for (size_t i = 0; i < 4; ++i)
     CHECK(cpu["stages"][i]["communication"] == cuda["stages"][i]["communication"]);
   CHECK(contains(call("plan --model tiny --as cuda").out, "as on GPUs"));
+  // The bytes of NCCL's scratch: tests/nccl.
+  CHECK(contains(call("plan --model tiny --backend nccl").out, "as on GPUs with NCCL"));
   for (const char* flags : {"", " --backend threads"})
     CHECK(call(std::string("plan --parameters 1e9") + flags).code == 0);
-}
-
-TEST_CASE("plan --backend nccl adds the scratch of sums in rank order, and changes nothing else",
-          "[zerolab]") {
-  const std::string tiny = "plan --model tiny --ranks 3 ", nccl_flag = tiny + "--backend nccl ";
-  const Json threads = Json::parse(document(tiny + "--as cuda")),
-             nccl = Json::parse(document(nccl_flag)),
-             free = Json::parse(document(nccl_flag + "--set zerolab.ordered=false"));
-  CHECK((threads["backend"] == "threads" && nccl["backend"] == "nccl" && nccl["as"] == "cuda"));
-  // Root is the largest unit: (256 + 32) · 32 elements and a norm of 64, padded to a multiple
-  // of 48.
-  const int64_t scratch = (9280 + 47) / 48 * 48 / 3 * 2 * 4;
-  auto with_threads = peaks(threads), with_nccl = peaks(nccl), unordered = peaks(free);
-  for (size_t i = 0; i < 4; ++i) {
-    const std::string stage = threads["stages"][i]["stage"];
-    CAPTURE(stage);
-    CHECK(with_threads[stage + " communication"] == 3 * 8);
-    CHECK(unordered[stage + " communication"] == 3 * 8);
-    CHECK(with_nccl[stage + " communication"] >= scratch);
-    for (const char* use :
-         {" parameter", " gradient", " optimizer_state", " activation", " workspace"})
-      CHECK(with_nccl[stage + use] == with_threads[stage + use]);
-    CHECK(nccl["stages"][i]["communication"] == threads["stages"][i]["communication"]);
-    CHECK(unordered[stage + " total"] == with_threads[stage + " total"]);
-  }
-  CHECK(contains(call("plan --model tiny --backend nccl").out, "as on GPUs with NCCL"));
 }
 
 TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]") {

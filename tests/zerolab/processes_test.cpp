@@ -114,21 +114,6 @@ TEST_CASE("with --share-gpu several processes use one GPU, and have the bits of 
   check_says(shared.err, {"device  cuda, a GPU on the CPU\n",
                           "started by zerolab launch. They share GPUs, which tests NCCL; times "
                           "mean nothing\n"});
-
-  // Ranks of other launchers need the variable only.
-  const std::string ranks = "for r in 0 1; do RANK=$r LOCAL_RANK=$r " + program +
-                            " train -q --stage zero2" + command +
-                            " & ids=\"$ids $!\"; done; "
-                            "for i in $ids; do wait $i || exit; done";
-  const auto started = [&](const std::string& variable) {
-    return shell("export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29777 " +
-                     variable + gpu + "; " + ranks,
-                 120);
-  };
-  const Finished by_hand = started("ZEROLAB_SHARE_GPU=1 ");
-  INFO(by_hand.err);
-  CHECK(by_hand.code == 0);
-  CHECK(started("").code == 2);
 }
 
 TEST_CASE("processes whose settings or files differ are refused with rank, file and checksums",
@@ -193,34 +178,25 @@ TEST_CASE("flags cannot contradict the launcher, and errors of ranks end all wit
   const std::string torchrun =
       "TORCHELASTIC_RUN_ID=job RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 "
       "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ";
-  struct Row {
-    std::string line;
-    int code;
-    Words said;
-  };
-  for (const Row& row :
-       {Row{torchrun + kFake + " train --ranks 4",
-            2,
-            {"--ranks 4, but torchrun started 2 processes"}},
-        {torchrun + kFake + " train --backend threads", 2, {"use --backend nccl"}},
-        {torchrun + kFake + " train --timeout 0.5", 4, {"missing: rank 1"}},
-        {torchrun + "$ZEROLAB train",
-         2,
-         {"ranks that are processes communicate by NCCL", "--ranks 2, whose ranks are threads"}},
-        {kFake + " launch -n 2 --share-gpu -- train -q --backend nccl",
-         2,
-         {"zerolab: --share-gpu (ZEROLAB_SHARE_GPU=1) lets ranks on NCCL share a GPU, but ranks "
-          "compute on the CPU here; leave it out"}},
-        {"ZEROLAB_FAKE_FAULT='ncclGroupEnd:never:rank=1:call=9' " + kFake +
-             " launch -n 3 -- train -q --timeout 2",
-         4,
-         {"rank 1", "communication failed"}}}) {
+  const auto check = [](const std::string& line, int code,
+                        std::initializer_list<std::string> said) {
     // The device is chosen by the program where --share-gpu is refused.
-    const Finished run = shell(row.line + (contains(row.line, "share") ? " --model tiny" : kTiny));
-    CAPTURE(row.line, run.err);
-    CHECK(run.code == row.code);
-    for (const std::string& part : row.said) CHECK(contains(run.err, part));
-  }
+    const Finished run = shell(line + (contains(line, "share") ? " --model tiny" : kTiny));
+    CAPTURE(line);
+    CHECK(run.code == code);
+    check_says(run.err, said);
+  };
+  check(torchrun + kFake + " train --ranks 4", 2, {"--ranks 4, but torchrun started 2 processes"});
+  check(torchrun + kFake + " train --backend threads", 2, {"use --backend nccl"});
+  check(torchrun + kFake + " train --timeout 0.5", 4, {"missing: rank 1"});
+  check(torchrun + "$ZEROLAB train", 2,
+        {"ranks that are processes communicate by NCCL", "--ranks 2, whose ranks are threads"});
+  check(kFake + " launch -n 2 --share-gpu -- train -q --backend nccl", 2,
+        {"zerolab: --share-gpu (ZEROLAB_SHARE_GPU=1) lets ranks on NCCL share a GPU, but ranks "
+         "compute on the CPU here; leave it out"});
+  check("ZEROLAB_FAKE_FAULT='ncclGroupEnd:never:rank=1:call=9' " + kFake +
+            " launch -n 3 -- train -q --timeout 2",
+        4, {"rank 1", "communication failed"});
 }
 
 TEST_CASE("processes save a checkpoint on SIGTERM, and threads go on from it", "[zerolab]") {

@@ -64,20 +64,6 @@ TEST_CASE("compare --out writes what --json prints, all steps, and one recorded 
   CHECK(contains(read_file(out + "/report.html"), "zero3"));
 }
 
-TEST_CASE("one rank and 64 ranks have a report, which says how many ranks it shows", "[zerolab]") {
-  const ScratchFolder folder;
-  REQUIRE(call(kCompare + "--ranks 1 --steps 1 --out " + (folder / "one")).code == 0);
-  const Json one = Json::parse(report_in(folder / "one"));
-  CHECK((one["recordings"][3]["step"] == 1 && one["recordings"][3]["rank"].size() == 1));
-  CHECK(one["sampled"].empty());
-  REQUIRE(call(kCompare + "--ranks 64 --steps 1 --stages zero3 --out " + (folder / "many")).code ==
-          0);
-  const Json many = Json::parse(report_in(folder / "many"));
-  CHECK(many["recordings"][1]["rank"].size() == 16);
-  CHECK(many["sampled"] == Json{"Of 64 ranks the first 16 are shown."});
-  CHECK(fs::file_size(folder / "many/report.json") < 2'000'000);
-}
-
 TEST_CASE("plan --out records a dry run of at most 8 ranks, without times", "[zerolab]") {
   const ScratchFolder folder;
   const std::string p = folder / "p", q = folder / "q";
