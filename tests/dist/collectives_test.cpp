@@ -4,8 +4,10 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
+#include <cstdlib>
+#include <random>
 
-#include "tests/dist/ranks.h"
+#include "tests/dist/steps.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -24,122 +26,77 @@ constexpr double rounding<double> = 0x1p-53;
 template <>
 constexpr double rounding<int32_t> = 0;
 
-// Whether `result` is within rounding of the same sum in long double.
-template <class T>
-bool near_exact(const Buffers<T>& in, Reduction reduction, const std::vector<T>& result) {
-  constexpr double adding = std::is_same_v<T, double>    ? 0x1p-53
-                            : std::is_same_v<T, int32_t> ? 0
-                                                         : 0x1p-24;
-  for (size_t i = 0; i < result.size(); ++i) {
-    long double sum = 0, size = 0;
-    for (const auto& buffer : in)
-      sum += (long double)(buffer[i]), size += std::abs((long double)(buffer[i]));
-    const long double n = reduction == Reduction::mean ? (long double)(in.size()) : 1;
-    const long double bound =
-        (size * double(in.size()) * adding + std::abs(sum) * rounding<T>) / n * 1.01L +
-        (std::is_same_v<T, f16> ? 0x1p-24L : 0);
-    if (!(std::abs((long double)(result[i]) - sum / n) <= bound)) return false;
-  }
-  return true;
-}
-
-template <class T>
-std::vector<T> slice_of(const std::vector<T>& whole, int rank, int64_t slice) {
-  return {whole.begin() + rank * slice, whole.begin() + (rank + 1) * slice};
-}
-
-std::vector<int64_t> counts(int ranks) {
-  return {0, 1, ranks - 1, ranks, ranks + 1, 1009, kThreadSanitizer ? 5000 : 100000};
-}
-std::vector<int64_t> slices(int ranks) {
-  return {0, 1, ranks - 1, ranks, ranks + 1, 101, (kThreadSanitizer ? 5000 : 100000) / ranks};
-}
-
-template <class T>
-std::vector<Reduction> reductions() {
-  if (std::is_same_v<T, int32_t>) return {Reduction::sum};
-  return {Reduction::sum, Reduction::mean};
+Step draw(std::mt19937& random, int ranks) {
+  const auto below = [&](int n) { return int(random() % uint32_t(n)); };
+  return {.kind = Collective(below(7)),
+          .slice = below(20) == 0 ? below(3000) : below(40),
+          .root = below(ranks),
+          .reduction = below(2) ? Reduction::mean : Reduction::sum,
+          .seed = below(1 << 20)};
 }
 
 }  // namespace
 
-#define ZL_ALL_TYPES float, bf16, f16, double, int32_t
-
-TEMPLATE_TEST_CASE("all_reduce gives every rank the sum in rank order, bit for bit", "[dist]",
-                   ZL_ALL_TYPES) {
+TEMPLATE_TEST_CASE("every collective gives every rank what it should have, bit for bit", "[dist]",
+                   float, bf16, f16, double, int32_t) {
   const int ranks = GENERATE(from_range(ranks_up_to(8)));
-  for (const int64_t count : counts(ranks))
-    for (const Reduction reduction : reductions<TestType>()) {
-      CAPTURE(ranks, count, name(reduction));
-      const auto in = inputs<TestType>(ranks, count);
-      const auto expected = reduced(in, reduction);
-      const auto out = after<TestType>(in, [&](Communicator& comm, const Tensor& t) {
-        comm.all_reduce(t, reduction, kName).wait();
-      });
-      for (const auto& buffer : out) CHECK(same_bits(buffer, expected));
-      CHECK(near_exact(in, reduction, expected));
-    }
+  std::vector<std::string> wrong(size_t(ranks), "not said");
+  run_ranks(
+      ranks,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        wrong[size_t(comm.rank())] = wrong_steps<TestType>(rank, kThreadSanitizer ? 5000 : 40'000);
+      },
+      within(std::chrono::seconds(60)));
+  CHECK(wrong == std::vector<std::string>(size_t(ranks)));
 }
 
-TEMPLATE_TEST_CASE("reduce_scatter gives each rank its slice of the same sum", "[dist]",
-                   ZL_ALL_TYPES) {
-  const int ranks = GENERATE(from_range(ranks_up_to(8)));
-  for (const int64_t slice : slices(ranks))
-    for (const Reduction reduction : reductions<TestType>()) {
-      CAPTURE(ranks, slice, name(reduction));
-      const auto in = inputs<TestType>(ranks, slice * ranks);
-      const auto expected = reduced(in, reduction);
-      const auto out = after<TestType>(in, [&](Communicator& comm, const Tensor& t) {
-        comm.reduce_scatter(t, reduction, kName).wait();
-      });
-      for (int r = 0; r < ranks; ++r)
-        CHECK(same_bits(slice_of(out[size_t(r)], r, slice), slice_of(expected, r, slice)));
-    }
-}
-
-TEMPLATE_TEST_CASE("all_gather and all_to_all give every rank what it should have", "[dist]",
-                   ZL_ALL_TYPES) {
-  const int ranks = GENERATE(from_range(ranks_up_to(8)));
-  for (const int64_t slice : slices(ranks)) {
-    CAPTURE(ranks, slice);
-    const auto in = inputs<TestType>(ranks, slice * ranks);
-    std::vector<TestType> all;  // each rank's own slice
-    for (int r = 0; r < ranks; ++r)
-      for (const TestType& x : slice_of(in[size_t(r)], r, slice)) all.push_back(x);
-    Buffers<TestType> gathered(in.size()), exchanged(in.size()), unchanged(in.size());
-    run_ranks(
-        ranks,
-        [&](Communicator& comm) {
-          const auto me = size_t(comm.rank());
-          Rank rank(comm);
-          const Tensor from = rank.tensor(in[me]), gather = rank.tensor(in[me]),
-                       to = rank.empty(slice * ranks, dtype_of<TestType>);
-          comm.all_gather(gather, kName).wait();
-          comm.all_to_all(from, to, kName).wait();
-          gathered[me] = contents<TestType>(gather);
-          exchanged[me] = contents<TestType>(to);
-          unchanged[me] = contents<TestType>(from);
-        },
-        within(std::chrono::seconds(20)));
-    for (size_t r = 0; r < in.size(); ++r) {
-      std::vector<TestType> expected;
-      for (const auto& buffer : in)
-        for (const TestType& x : slice_of(buffer, int(r), slice)) expected.push_back(x);
-      CHECK(same_bits(gathered[r], all));
-      CHECK(same_bits(exchanged[r], expected));
-      CHECK(same_bits(unchanged[r], in[r]));
-    }
+// The reference is within rounding of the same sum in long double.
+TEMPLATE_TEST_CASE("sums and means in rank order are right but for rounding", "[dist]", float, bf16,
+                   f16, double, int32_t) {
+  constexpr double adding = std::is_same_v<TestType, double>    ? 0x1p-53
+                            : std::is_same_v<TestType, int32_t> ? 0
+                                                                : 0x1p-24;
+  const int ranks = GENERATE(1, 2, 3, 8);
+  const bool mean = GENERATE(false, true);
+  if (mean && std::is_same_v<TestType, int32_t>) return;
+  const Step step{.kind = Collective::all_reduce,
+                  .reduction = mean ? Reduction::mean : Reduction::sum};
+  const auto in = inputs<TestType>(ranks, 10'000, step.seed);
+  const long double n = mean ? ranks : 1;
+  for (size_t i = 0; i < in[0].size(); ++i) {
+    long double sum = 0, size = 0;
+    for (const auto& buffer : in)
+      sum += (long double)(buffer[i]), size += std::abs((long double)(buffer[i]));
+    const long double bound =
+        (size * ranks * adding + std::abs(sum) * rounding<TestType>) / n * 1.01L +
+        (std::is_same_v<TestType, f16> ? 0x1p-24L : 0);
+    const auto result = (long double)(expected<TestType>(step, 0, ranks, int64_t(i)));
+    if (!(std::abs(result - sum / n) <= bound)) FAIL(i);
   }
 }
 
-TEMPLATE_TEST_CASE("broadcast gives every rank the root's values", "[dist]", ZL_ALL_TYPES) {
-  const int ranks = GENERATE(from_range(ranks_up_to(8)));
-  for (const int64_t count : counts(ranks))
-    for (const int root : {0, ranks / 2, ranks - 1}) {
-      CAPTURE(ranks, count, root);
-      const auto in = inputs<TestType>(ranks, count);
-      const auto out = after<TestType>(
-          in, [&](Communicator& comm, const Tensor& t) { comm.broadcast(t, root, kName).wait(); });
-      for (const auto& buffer : out) CHECK(same_bits(buffer, in[size_t(root)]));
-    }
+// ZEROLAB_RANDOM_COLLECTIVES says how many.
+TEST_CASE("a random sequence of collectives does what each of them should", "[dist]") {
+  const int ranks = GENERATE(1, 2, 3, 5, 8);
+  const char* wanted = std::getenv("ZEROLAB_RANDOM_COLLECTIVES");
+  const int steps = (wanted ? std::atoi(wanted) : kThreadSanitizer ? 300 : 2000) / 5;
+  CAPTURE(ranks, steps);
+  std::vector<int> right(size_t(ranks), 0);
+  run_ranks(
+      ranks,
+      [&](Communicator& comm) {
+        Rank rank(comm);
+        std::mt19937 random(uint32_t(1000 + ranks));  // the same on all ranks
+        for (int i = 0; i < steps; ++i) {
+          const Step step = draw(random, ranks);
+          const bool ok = i % 4 == 0   ? take<bf16>(step, rank)
+                          : i % 4 == 1 ? take<f16>(step, rank)
+                          : i % 4 == 2 ? take<double>(step, rank)
+                                       : take<float>(step, rank);
+          right[size_t(comm.rank())] += ok;
+        }
+      },
+      within(std::chrono::seconds(60)));
+  CHECK(right == std::vector<int>(size_t(ranks), steps));
 }

@@ -1,4 +1,5 @@
-// Calls that a lane carries out: the same bits, log and errors as without, while the rank goes on.
+// Calls that a lane carries out: the same bits, log and errors as without, while the rank goes on,
+// also if a rank fails or comes late while calls are in flight.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -153,33 +154,6 @@ TEST_CASE("a rank goes on while its call waits for the others", "[dist]") {
   CHECK(result.thrown == "");
 }
 
-TEST_CASE("two ranks may both send first, in flight or not, and wait in any order", "[dist]") {
-  const int ranks = GENERATE(2, 3, 5);
-  const bool received_first = GENERATE(false, true);
-  std::vector<int> right(static_cast<size_t>(ranks));
-  const Outcome result = outcome(
-      ranks,
-      [&](Communicator& comm) {
-        Rank rank(comm);
-        const int n = comm.size(), next = (comm.rank() + 1) % n, before = (comm.rank() + n - 1) % n;
-        for (int i = 0; i < 20; ++i) {
-          const Tensor out = rank.filled(33, float(100 * comm.rank() + i)), in = rank.empty(33),
-                       sum = rank.filled(5, 1);
-          Work sent = comm.send(out, next, kName),
-               reduced = comm.all_reduce(sum, Reduction::sum, kName),
-               received = comm.receive(in, before, kName);
-          (received_first ? received : sent).wait();
-          (received_first ? sent : received).wait();
-          reduced.wait();
-          right[size_t(comm.rank())] +=
-              contents<float>(in)[32] == float(100 * before + i) && contents<float>(sum)[4] == n;
-        }
-      },
-      lanes());
-  CHECK(result.thrown == "");
-  CHECK(right == std::vector<int>(size_t(ranks), 20));
-}
-
 TEST_CASE("calls of a group are issued together and waited for later", "[dist]") {
   std::vector<float> sums(3);
   const Outcome result = outcome(
@@ -266,4 +240,81 @@ TEST_CASE("a link delays each call, and computation hides the delay", "[dist]") 
   CHECK(hidden.hidden() > hidden.nanoseconds / 2);
   CHECK(shown.hidden() < shown.nanoseconds / 2);
   CHECK(shown.exposed > 2 * hidden.exposed);
+}
+
+TEST_CASE("a rank that throws with calls in flight ends all ranks, and keeps no memory", "[dist]") {
+  const int ranks = GENERATE(1, 2, 3, 5);
+  const auto timeout = GENERATE(0ms, 20000ms);
+  for (int bad = 0; bad < ranks; ++bad) {
+    std::vector<int64_t> live(size_t(ranks), -1);
+    const Outcome result = outcome(
+        ranks,
+        [&](Communicator& comm) {
+          Rank rank(comm);
+          try {
+            const int n = comm.size(), next = (comm.rank() + 1) % n,
+                      before = (comm.rank() + n - 1) % n;
+            Work sum = comm.all_reduce(rank.filled(1013, 1), Reduction::sum, kName),
+                 gathered = comm.all_gather(rank.filled(64 * n, 1), kName),
+                 received = comm.receive(rank.empty(9), before, kName);
+            if (comm.rank() == bad) throw std::out_of_range("it broke");
+            Work sent = comm.send(rank.filled(9, 1), next, kName);
+            received.wait();  // from `bad`, which does not send
+            sent.wait();
+            gathered.wait();
+            sum.wait();
+            comm.barrier(kName).wait();
+          } catch (...) {
+            live[size_t(comm.rank())] = rank.memory.ledger().live(MemoryUse::gradient);
+            throw;
+          }
+        },
+        lanes(timeout));
+    CAPTURE(ranks, bad, timeout.count());
+    CHECK(result.thrown == "it broke");
+    CHECK(live == std::vector<int64_t>(size_t(ranks), 0));
+    for (int r = 0; r < ranks; ++r)
+      if (r != bad)
+        CHECK_THAT(result.errors[size_t(r)], ContainsSubstring(str("rank ", bad, " stopped: ")));
+    CHECK(result.took < 5s);
+  }
+}
+
+TEST_CASE("a rank that is late for a call in flight is named, with phase and unit of the issue",
+          "[dist]") {
+  const Outcome result = outcome(
+      2,
+      [](Communicator& comm) {
+        Rank rank(comm);
+        comm.events().set_phase("backward");
+        comm.events().set_unit("h.2");
+        comm.barrier({"start", Purpose::check}).wait();
+        const Tensor t = rank.filled(8, 1);
+        if (comm.rank() == 1) std::this_thread::sleep_for(250ms);
+        Work work = comm.all_reduce(t, Reduction::sum, kName);
+        comm.events().set_phase("step");
+        comm.events().set_unit("");
+        work.wait();
+      },
+      lanes(100ms));
+  CHECK_THAT(result.errors[0], ContainsSubstring("only 1 of 2 ranks came") &&
+                                   ContainsSubstring("rank 1 was last seen in barrier 'start'"));
+  CHECK_THAT(last_failure_report(),
+             ContainsSubstring("all_reduce 'h.1 gradient' of 8 f32 elements, sum (call 2), phase "
+                               "backward, unit h.2: waiting for"));
+}
+
+TEST_CASE("a failure ends a call on a link that would take for hours", "[dist]") {
+  const Outcome result = outcome(
+      2,
+      [](Communicator& comm) {
+        Rank rank(comm);
+        Work work = comm.all_reduce(rank.filled(1000, 1), Reduction::sum, kName);
+        if (comm.rank() == 1) throw std::out_of_range("it broke");
+        work.wait();
+        comm.barrier(kName).wait();
+      },
+      lanes(0ms, {.bandwidth = 0.1}));
+  CHECK(result.thrown == "it broke");
+  CHECK(result.took < 5s);
 }

@@ -203,6 +203,7 @@ bool last_third_is(const std::vector<T>& sums, const Buffers<T>& out, Collective
 struct Outcome {
   std::vector<std::string> errors;  // by rank: the CommunicationError that it got; empty if none
   std::string thrown;               // what run_ranks threw
+  std::exception_ptr cause;         // the same
   std::chrono::milliseconds took{};
   bool all_failed() const {
     for (const std::string& text : errors)
@@ -216,31 +217,34 @@ struct Outcome {
   }
 };
 
-inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body,
-                       const RankOptions& options) {
+// `run`: run_ranks(), or what starts ranks on another transport.
+template <class Run>
+Outcome outcome_of(int ranks, const std::function<void(Communicator&)>& body, const Run& run) {
   Outcome result;
   result.errors.resize(size_t(ranks));
   const auto start = std::chrono::steady_clock::now();
   try {
-    run_ranks(
-        ranks,
-        [&](Communicator& comm) {
-          try {
-            body(comm);
-          } catch (const CommunicationError& error) {
-            result.errors[size_t(comm.rank())] = error.what();
-            throw;
-          }
-        },
-        options);
+    run([&](Communicator& comm) {
+      try {
+        body(comm);
+      } catch (const CommunicationError& error) {
+        result.errors[size_t(comm.rank())] = error.what();
+        throw;
+      }
+    });
   } catch (const std::exception& error) {
-    result.thrown = error.what();
+    result.thrown = error.what(), result.cause = std::current_exception();
   } catch (...) {
-    result.thrown = "no std::exception";
+    result.thrown = "no std::exception", result.cause = std::current_exception();
   }
   result.took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - start);
   return result;
+}
+
+inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body,
+                       const RankOptions& options) {
+  return outcome_of(ranks, body, [&](const auto& one) { run_ranks(ranks, one, options); });
 }
 
 inline Outcome outcome(int ranks, const std::function<void(Communicator&)>& body,

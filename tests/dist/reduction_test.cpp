@@ -4,40 +4,11 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
-#include <limits>
 
 #include "tests/dist/ranks.h"
 
 using namespace zl;
 using namespace zl::test;
-
-TEMPLATE_TEST_CASE(
-    "all_reduce is reduce_scatter and all_gather, bit for bit, whatever is in the slices of "
-    "others",
-    "[dist]", float, bf16, f16, double) {
-  const int ranks = GENERATE(2, 3, 4, 5, 8);
-  const int64_t slice = 1013;
-  CAPTURE(ranks);
-  const auto in = inputs<TestType>(ranks, slice * ranks);
-  const auto whole = after<TestType>(in, [](Communicator& comm, const Tensor& t) {
-    comm.all_reduce(t, Reduction::mean, kName).wait();
-  });
-  const auto two = after<TestType>(in, [&](Communicator& comm, const Tensor& t) {
-    comm.reduce_scatter(t, Reduction::mean, kName).wait();
-    std::vector<TestType> data = contents<TestType>(t);
-    for (int64_t i = 0; i < t.numel(); ++i)
-      if (i / slice != comm.rank())
-        data[size_t(i)] = TestType(std::numeric_limits<float>::quiet_NaN());
-    t.backend().upload(data.data(), t);
-    comm.all_gather(t, kName).wait();
-  });
-  for (int r = 0; r < ranks; ++r) CHECK(same_bits(two[size_t(r)], whole[0]));
-  // The twin: without the gather the NaN stay.
-  const auto one = after<TestType>(in, [](Communicator& comm, const Tensor& t) {
-    comm.reduce_scatter(t, Reduction::mean, kName).wait();
-  });
-  CHECK_FALSE(same_bits(one[0], whole[0]));
-}
 
 TEST_CASE("reduce_scatter writes nothing but the own slice", "[dist]") {
   const auto in = inputs<float>(3, 33);

@@ -2,85 +2,34 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <numeric>
 #include <thread>
 
-#include "tests/dist/ranks.h"
+#include "tests/dist/exchanges.h"
 
 using namespace zl;
 using namespace zl::test;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("tensors go around a ring in both directions", "[dist]") {
-  const int ranks = GENERATE(1, 2, 3, 8);
-  const int step = GENERATE(1, -1);
-  CAPTURE(ranks, step);
-  std::vector<std::vector<float>> seen(static_cast<size_t>(ranks));
+namespace {
+
+RankOptions options(bool lane) { return lane ? lanes() : within(20s); }
+
+}  // namespace
+
+TEST_CASE("what two ranks exchange arrives in its order, however they wait for it", "[dist]") {
+  const int ranks = GENERATE(1, 2, 3, 5, 8);
+  const bool lane = GENERATE(false, true);
+  CAPTURE(ranks, lane);
+  std::vector<std::string> wrong(size_t(ranks), "not said");
   run_ranks(
       ranks,
       [&](Communicator& comm) {
         Rank rank(comm);
-        const int next = (comm.rank() + step + ranks) % ranks,
-                  last = (comm.rank() - step + ranks) % ranks;
-        Tensor mine = rank.filled(1000, float(comm.rank())), other = rank.empty(1000);
-        for (int i = 0; i < ranks; ++i) {
-          Work sent = comm.send(mine, next, kName);
-          comm.receive(other, last, kName).wait();
-          sent.wait();
-          std::swap(mine, other);
-          seen[size_t(comm.rank())].push_back(contents<float>(mine)[999]);
-        }
+        wrong[size_t(comm.rank())] = wrong_in_exchanges(rank);
       },
-      within(20s));
-  for (int r = 0; r < ranks; ++r)
-    for (int i = 0; i < ranks; ++i)
-      CHECK(seen[size_t(r)][size_t(i)] == float(((r - step * (i + 1)) % ranks + ranks) % ranks));
-}
-
-TEST_CASE("two ranks may both send first and wait in any order", "[dist]") {
-  const int order = GENERATE(0, 1, 2, 3);
-  std::vector<float> got(2);
-  run_ranks(
-      2,
-      [&](Communicator& comm) {
-        Rank rank(comm);
-        const int other = 1 - comm.rank();
-        const Tensor mine = rank.filled(500, float(comm.rank())), theirs = rank.empty(500);
-        Work first = order & 1 ? comm.receive(theirs, other, kName) : comm.send(mine, other, kName);
-        Work second =
-            order & 1 ? comm.send(mine, other, kName) : comm.receive(theirs, other, kName);
-        (order & 2 ? second : first).wait();
-        (order & 2 ? first : second).wait();
-        got[size_t(comm.rank())] = contents<float>(theirs)[499];
-      },
-      within(20s));
-  CHECK(got == std::vector<float>{1, 0});
-}
-
-TEST_CASE("several sends between two ranks arrive in their order", "[dist]") {
-  std::vector<float> got;
-  run_ranks(
-      3,
-      [&](Communicator& comm) {
-        Rank rank(comm);
-        std::vector<Work> works;
-        std::vector<Tensor> tensors;
-        for (int i = 0; i < 10; ++i) {
-          tensors.push_back(rank.filled(7, float(i)));
-          const CallName name{i % 2 ? "odd" : "even", Purpose::check};
-          if (comm.rank() == 0) works.push_back(comm.send(tensors.back(), 2, name));
-          if (comm.rank() == 2) works.push_back(comm.receive(tensors.back(), 0, name));
-        }
-        for (Work& work : works) work.wait();
-        if (comm.rank() == 2)
-          for (const Tensor& t : tensors) got.push_back(contents<float>(t)[6]);
-        comm.barrier(kName).wait();
-      },
-      within(20s));
-  std::vector<float> expected(10);
-  std::iota(expected.begin(), expected.end(), 0.0f);
-  CHECK(got == expected);
+      options(lane));
+  CHECK(wrong == std::vector<std::string>(size_t(ranks)));
 }
 
 TEST_CASE("a send and a receive that do not match are an error on all ranks", "[dist]") {
@@ -162,13 +111,14 @@ TEST_CASE("ranks that wait for each other in a circle fail at once", "[dist]") {
 }
 
 TEST_CASE("a send that is dropped is an error", "[dist]") {
-  const Outcome result = outcome(2, [](Communicator& comm) {
+  const bool lane = GENERATE(false, true);
+  const auto body = [](Communicator& comm) {
     Rank rank(comm);
-    const Tensor t = rank.filled(8, 1);
     if (comm.rank() == 0) {
-      { const Work dropped = comm.send(t, 1, kName); }
+      { const Work dropped = comm.send(rank.filled(8, 1), 1, kName); }
     }
     comm.barrier(kName).wait();
-  });
-  CHECK_THAT(result.thrown, ContainsSubstring("rank 0 dropped the Work of send 'h.1 gradient'"));
+  };
+  CHECK_THAT(outcome(2, body, options(lane)).thrown,
+             ContainsSubstring("rank 0 dropped the Work of send 'h.1 gradient'"));
 }

@@ -1,9 +1,10 @@
-// One of everything in a group of ranks, against closed forms in double. For the tests of all
-// engines.
+// What groups of ranks do on every transport: one of everything against closed forms in double,
+// calls of several groups at once, and how failures in one group end all ranks.
 #pragma once
 
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dist/communicator.h"
@@ -84,6 +85,121 @@ inline std::string wrong_in_group(Communicator& group, Rank& rank,
   for (int r = 0; r < size; ++r)
     if (texts.at(size_t(r)) != std::to_string(of(r))) wrong += "object ";
   return wrong;
+}
+
+// "" if the calls of a group are right, and would be wrong with the members of another (the twin).
+inline std::string wrong_in_split(Communicator& comm, Rank& rank, const Colors& colors) {
+  const auto group = comm.split(colors, "intra");
+  std::vector<int> members = members_of(colors, comm.rank());
+  const std::string wrong = wrong_in_group(*group, rank, members);
+  for (int& member : members) member = (member + 1) % (comm.size() + 1);
+  return wrong + (wrong_in_group(*group, rank, members).empty() ? "others' are right too" : "");
+}
+
+// Neighbours are in a group, and those of one number in another; all have calls in flight at once.
+// Each rank waits in another order. The names of the calls whose result is wrong.
+inline std::string wrong_in_flight(Communicator& comm, Rank& rank, int64_t count) {
+  Colors pairs, strides;
+  for (int r = 0; r < comm.size(); ++r) pairs.push_back(r / 2), strides.push_back(r % 2);
+  const auto intra = comm.split(pairs, "intra"), inter = comm.split(strides, "inter");
+  const auto sum = [](const std::vector<int>& members) {
+    float sum = 0;
+    for (const int r : members) sum += float(1 << r);
+    return sum;
+  };
+  const auto in_pair = members_of(pairs, comm.rank()), in_stride = members_of(strides, comm.rank());
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 4; ++i) tensors.push_back(rank.filled(2 * count, float(1 << comm.rank())));
+  std::vector<Work> works(4);
+  works[0] = intra->all_reduce(tensors[0], Reduction::sum, kName);
+  works[1] = inter->all_reduce(tensors[1], Reduction::mean, kName);
+  works[2] = comm.all_reduce(tensors[2], Reduction::sum, kName);
+  works[3] = intra->reduce_scatter(tensors[3], Reduction::sum, kName);
+  for (int i = 0; i < 4; ++i) works[size_t(i + comm.rank()) % 4].wait();
+  const float expected[] = {sum(in_pair), sum(in_stride) / float(in_stride.size()),
+                            float((1 << comm.size()) - 1), sum(in_pair)};
+  std::string wrong;
+  for (size_t i = 0; i < 4; ++i) {
+    const size_t shard = size_t(2 * count / intra->size()) * size_t(intra->rank());
+    if (contents<float>(tensors[i])[i == 3 ? shard : size_t(2 * count) - 1] != expected[i])
+      wrong += std::to_string(i) + " ";
+  }
+  return wrong;
+}
+
+// A program of four ranks on two nodes, and what is said on each rank.
+struct GroupCase {
+  using Body =
+      std::function<void(Communicator& comm, Communicator& intra, Communicator& inter, Rank& rank)>;
+  const char* title;
+  Body body;
+  std::vector<std::string> says;  // none: it ends well
+  bool late = false;              // a rank comes after the timeout
+};
+
+inline constexpr std::chrono::milliseconds kLate{1800};  // three times the timeout
+
+inline void run_group_case(const GroupCase& one, Rank& rank) {
+  const auto intra = rank.comm.split({0, 0, 1, 1}, "intra"),
+             inter = rank.comm.split({0, 1, 0, 1}, "inter");
+  one.body(rank.comm, *intra, *inter, rank);
+  rank.comm.barrier(kName).wait();
+}
+
+inline std::vector<GroupCase> group_cases() {
+  const auto mismatch = [](int64_t odd) {
+    return [odd](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+      intra.all_reduce(r.empty(comm.rank() == 3 ? odd : 8), Reduction::sum, kName).wait();
+    };
+  };
+  const auto late = [](bool pair, std::chrono::milliseconds time) {
+    return [=](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+      const Tensor t = r.empty(8);
+      if (comm.rank() < 2) return std::this_thread::sleep_for(time / 6);  // wait later
+      if (comm.rank() == 2) std::this_thread::sleep_for(time);
+      if (!pair) return intra.all_reduce(t, Reduction::sum, kName).wait();
+      if (comm.rank() == 2) return intra.send(t, 1, kName).wait();
+      intra.receive(t, 0, kName).wait();
+    };
+  };
+  const auto circle = [](bool crosswise) {
+    return [=](Communicator& comm, Communicator& intra, Communicator& inter, Rank& r) {
+      const Tensor t = r.empty(8);
+      const bool swap = crosswise && (comm.rank() == 1 || comm.rank() == 2);
+      (swap ? inter : intra).all_reduce(t, Reduction::sum, kName).wait();
+      (swap ? intra : inter).all_reduce(t, Reduction::sum, kName).wait();
+    };
+  };
+  const std::string call = "all_reduce 'h.1 gradient' of 8 f32 elements (call 1 of group 'int",
+                    of_2_and_3 = "(call 1 of group 'intra', ranks 2 and 3)";
+  return {
+      {"a mismatch",
+       mismatch(9),
+       {"rank 2 calls " + call + "ra', ranks 2 and 3)",
+        "rank 3 calls all_reduce 'h.1 gradient' of 9 f32 elements " + of_2_and_3}},
+      {"no mismatch", mismatch(8), {}},
+      {"a late rank",
+       late(false, kLate),
+       {"only 1 of 2 ranks came to " + call + "ra', ranks 2 and 3) within",
+        "If rank 2 is only slow"},
+       true},
+      {"a late sender",
+       late(true, kLate),
+       {"rank 2 did not match receive 'h.1 gradient' of 8 f32 elements from rank 2 " + of_2_and_3 +
+            " within",
+        "If rank 2 is only slow"},
+       true},
+      {"none is late", late(true, {}), {}},
+      {"a circle",
+       circle(true),
+       {"waits in " + call + "ra', ranks ", call + "er', ranks 1 and 3); neither can go on"}},
+      {"no circle", circle(false), {}},
+      {"a rank in a group and one in all ranks wait for each other",
+       [](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+         if (comm.rank() == 3) intra.all_reduce(r.empty(8), Reduction::sum, kName).wait();
+       },
+       {"rank 3 waits in all_reduce", "neither can go on"}},
+  };
 }
 
 }  // namespace zl::test

@@ -25,57 +25,21 @@ RankOptions options(bool lane, std::chrono::milliseconds timeout = 20s) {
 
 }  // namespace
 
-TEST_CASE("every collective of a group has the values of its members only", "[dist]") {
+TEST_CASE("calls of groups have the values of their members only, also several in flight at once",
+          "[dist]") {
   const Colors colors = kColors[size_t(GENERATE(0, 1, 2, 3, 4, 5))];
   const bool lane = GENERATE(false, true);
-  const int ranks = int(colors.size());
   CAPTURE(colors, lane);
-  std::vector<std::string> wrong(colors.size()), wrong_if_all(colors.size());
+  std::vector<std::string> wrong(colors.size(), "not said");
   run_ranks(
-      ranks,
+      int(colors.size()),
       [&](Communicator& comm) {
         Rank rank(comm);
-        const auto group = comm.split(colors, "intra");
-        const std::vector<int> members = members_of(colors, comm.rank());
-        wrong[size_t(comm.rank())] = wrong_in_group(*group, rank, members);
-        // Twin: what it would be with the members of another group.
-        std::vector<int> others = members;
-        for (int& member : others) member = (member + 1) % (ranks + 1);
-        wrong_if_all[size_t(comm.rank())] = wrong_in_group(*group, rank, others);
+        wrong[size_t(comm.rank())] =
+            wrong_in_split(comm, rank, colors) + wrong_in_flight(comm, rank, 50);
       },
       options(lane));
-  for (int r = 0; r < ranks; ++r) {
-    CHECK(wrong[size_t(r)] == "");
-    CHECK(wrong_if_all[size_t(r)] != "");
-  }
-}
-
-TEST_CASE("calls of two groups and of all ranks are in flight at once", "[dist]") {
-  const bool lane = GENERATE(false, true);
-  constexpr int kRanks = 6, kOnNode = 2;
-  Buffers<float> out(kRanks);
-  run_ranks(
-      kRanks,
-      [&](Communicator& comm) {
-        Rank rank(comm);
-        const auto intra = comm.split({0, 0, 1, 1, 2, 2}, "intra"),
-                   inter = comm.split({0, 1, 0, 1, 0, 1}, "inter");
-        const Tensor a = rank.filled(100, float(1 << comm.rank())),
-                     b = rank.filled(100, float(1 << comm.rank())),
-                     c = rank.filled(100, float(1 << comm.rank()));
-        Work one = intra->all_reduce(a, Reduction::sum, kName);
-        Work two = inter->all_reduce(b, Reduction::sum, kName);
-        Work three = comm.all_reduce(c, Reduction::sum, kName);
-        two.wait();
-        three.wait();
-        one.wait();
-        out[size_t(comm.rank())] = {contents<float>(a)[99], contents<float>(b)[99],
-                                    contents<float>(c)[99]};
-      },
-      options(lane));
-  for (int r = 0; r < kRanks; ++r)
-    CHECK(out[size_t(r)] == std::vector<float>{float(0b11 << (r / kOnNode * kOnNode)),
-                                               float(0b010101 << r % kOnNode), 0b111111});
+  CHECK(wrong == std::vector<std::string>(colors.size()));
 }
 
 TEST_CASE("the log of all ranks counts the calls of groups by label and size", "[dist]") {
@@ -221,55 +185,39 @@ TEST_CASE("what cannot be split is refused, and ranks must split alike", "[dist]
   CHECK(late.all_say("only 2 of 3 ranks came to barrier 'split"));
 }
 
-// Four ranks on two nodes. `first` is made in intra, then all ranks meet.
 namespace {
 
-Outcome of_groups(bool lane,
-                  const std::function<void(Communicator& comm, Communicator& intra,
-                                           Communicator& inter, Rank& rank)>& body,
-                  std::chrono::milliseconds timeout = 20s) {
-  return outcome(
-      4,
-      [&](Communicator& comm) {
-        Rank rank(comm);
-        const auto intra = comm.split({0, 0, 1, 1}, "intra"),
-                   inter = comm.split({0, 1, 0, 1}, "inter");
-        body(comm, *intra, *inter, rank);
-        comm.barrier(kName).wait();
-      },
-      options(lane, timeout));
+Outcome of_groups(bool lane, const GroupCase& one) {
+  const auto body = [&](Communicator& comm) {
+    Rank rank(comm);
+    run_group_case(one, rank);
+  };
+  return outcome(4, body, options(lane, one.late ? kLate / 3 : 20s));
 }
 
 }  // namespace
 
-TEST_CASE("a mismatch in one group fails all ranks at once", "[dist]") {
+TEST_CASE("a failure in one group fails all ranks, and says in which", "[dist]") {
   const bool lane = GENERATE(false, true);
-  const auto run = [&](int64_t odd) {
-    return of_groups(lane, [odd](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
-      const Tensor t = r.empty(comm.rank() == 3 ? odd : 8);
-      intra.all_reduce(t, Reduction::sum, kName).wait();
-    });
-  };
-  const Outcome result = run(9);
-  CHECK(
-      result.all_say("all_reduce 'h.1 gradient' of 9 f32 elements (call 1 of group 'intra', "
-                     "ranks 2 and 3)"));
-  CHECK(result.all_say("rank 2 calls"));
-  CHECK(result.took < 10s);
-  CHECK(run(8).thrown == "");
+  for (const GroupCase& one : group_cases()) {
+    const Outcome result = of_groups(lane, one);
+    CAPTURE(lane, one.title, result.errors);
+    for (const std::string& part : one.says) CHECK(result.all_say(part));
+    CHECK((result.thrown == "") == one.says.empty());
+    CHECK(result.took < 10s);
+  }
 }
 
 TEST_CASE("a rank that stops in one group ends those that wait in others", "[dist]") {
   const bool lane = GENERATE(false, true);
   const auto run = [&](bool stops) {
-    return of_groups(lane,
-                     [&](Communicator& comm, Communicator& intra, Communicator& inter, Rank& r) {
-                       const Tensor t = r.empty(8);
-                       if (comm.rank() == 0 && stops) throw std::runtime_error("out of luck");
-                       if (comm.rank() < 2) intra.all_reduce(t, Reduction::sum, kName).wait();
-                       if (comm.rank() == 3) inter.all_reduce(t, Reduction::sum, kName).wait();
-                       if (comm.rank() == 1) inter.all_reduce(t, Reduction::sum, kName).wait();
-                     });
+    return of_groups(lane, {"", [=](Communicator& comm, Communicator& a, Communicator& b, Rank& r) {
+                              const Tensor t = r.empty(8);
+                              if (comm.rank() == 0 && stops)
+                                throw std::runtime_error("out of luck");
+                              if (comm.rank() < 2) a.all_reduce(t, Reduction::sum, kName).wait();
+                              if (comm.rank() % 2) b.all_reduce(t, Reduction::sum, kName).wait();
+                            }});
   };
   const Outcome result = run(true);
   CHECK(result.thrown == "out of luck");
@@ -298,61 +246,6 @@ TEST_CASE("a rank that ends early fails the group that waits for it", "[dist]") 
   CHECK(result.took < 10s);
 }
 
-TEST_CASE("a late rank is named by its number in the run", "[dist]") {
-  const bool lane = GENERATE(false, true), pair = GENERATE(false, true);
-  const auto run = [&](std::chrono::milliseconds late) {
-    return of_groups(
-        lane,
-        [&](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
-          const Tensor t = r.empty(8);
-          if (comm.rank() < 2) return std::this_thread::sleep_for(late / 6);  // wait later
-          if (comm.rank() == 2) std::this_thread::sleep_for(late);
-          if (!pair) return intra.all_reduce(t, Reduction::sum, kName).wait();
-          if (comm.rank() == 2) return intra.send(t, 1, kName).wait();
-          intra.receive(t, 0, kName).wait();
-        },
-        300ms);
-  };
-  const Outcome result = run(900ms);
-  CHECK(result.all_say(pair ? "rank 2 did not match receive 'h.1 gradient' of 8 f32 elements from "
-                              "rank 2 (call 1 of group 'intra', ranks 2 and 3) within"
-                            : "only 1 of 2 ranks came to all_reduce 'h.1 gradient' of 8 f32 "
-                              "elements (call 1 of group 'intra', ranks 2 and 3) within"));
-  CHECK(result.all_say("If rank 2 is only slow"));
-  CHECK(run(0ms).thrown == "");
-}
-
-TEST_CASE("groups that wait for each other in a circle fail at once", "[dist]") {
-  const bool lane = GENERATE(false, true);
-  const auto run = [&](bool crosswise) {
-    return of_groups(lane,
-                     [&](Communicator& comm, Communicator& intra, Communicator& inter, Rank& r) {
-                       const Tensor t = r.empty(8);
-                       const bool swap = crosswise && (comm.rank() == 1 || comm.rank() == 2);
-                       (swap ? inter : intra).all_reduce(t, Reduction::sum, kName).wait();
-                       (swap ? intra : inter).all_reduce(t, Reduction::sum, kName).wait();
-                     });
-  };
-  const Outcome result = run(true);
-  CHECK(
-      result.all_say("rank 0 waits in all_reduce 'h.1 gradient' of 8 f32 elements (call 1 of "
-                     "group 'intra', ranks 0 and 1) while rank 1 waits in all_reduce 'h.1 "
-                     "gradient' of 8 f32 elements (call 1 of group 'inter', ranks 1 and 3)"));
-  CHECK(result.took < 10s);
-  CHECK(run(false).thrown == "");
-}
-
-TEST_CASE("a rank in a group and one in all ranks wait for each other", "[dist]") {
-  const bool lane = GENERATE(false, true);
-  const Outcome result =
-      of_groups(lane, [](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
-        if (comm.rank() == 3) intra.all_reduce(r.empty(8), Reduction::sum, kName).wait();
-      });
-  CHECK(result.all_say("rank 3 waits in all_reduce"));
-  CHECK(result.all_say("neither can go on"));
-  CHECK(result.took < 10s);
-}
-
 TEST_CASE("a dropped Work of a group is an error", "[dist]") {
   const bool lane = GENERATE(false, true), group_ends = GENERATE(false, true);
   const Outcome result = outcome(
@@ -372,14 +265,13 @@ TEST_CASE("a dropped Work of a group is an error", "[dist]") {
 }
 
 TEST_CASE("the report of a failure shows the calls of groups", "[dist]") {
-  const Outcome result =
-      of_groups(false, [](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
-        if (comm.rank() < 2) intra.all_reduce(r.empty(8), Reduction::sum, kName).wait();
-        comm.barrier(kName).wait();
-        const Tensor t = r.empty(comm.rank() == 3 ? 9 : 8);
-        if (comm.rank() > 1) intra.all_reduce(t, Reduction::sum, kName).wait();
-      });
-  CHECK(result.thrown != "");
+  const auto body = [](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
+    if (comm.rank() < 2) intra.all_reduce(r.empty(8), Reduction::sum, kName).wait();
+    comm.barrier(kName).wait();
+    const Tensor t = r.empty(comm.rank() == 3 ? 9 : 8);
+    if (comm.rank() > 1) intra.all_reduce(t, Reduction::sum, kName).wait();
+  };
+  CHECK(of_groups(false, {"", body}).thrown != "");
   CHECK_THAT(last_failure_report(),
              ContainsSubstring("all_reduce 'h.1 gradient' of 8 f32 elements, sum (call 1 of group "
                                "'intra', ranks 0 and 1)"));

@@ -18,7 +18,8 @@ using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("a Work that is dropped makes the next call throw", "[dist]") {
-  const auto result = outcome(2, [](Communicator& comm) {
+  const bool lane = GENERATE(false, true);
+  const auto body = [](Communicator& comm) {
     Rank rank(comm);
     const Tensor t = rank.filled(8, 1);
     if (comm.rank() == 0) {
@@ -27,7 +28,8 @@ TEST_CASE("a Work that is dropped makes the next call throw", "[dist]") {
       comm.all_reduce(t, Reduction::sum, {"lost", Purpose::norm}).wait();
     }
     comm.barrier(kName).wait();
-  });
+  };
+  const auto result = outcome(2, body, lane ? lanes() : within(20s));
   CHECK(result.thrown ==
         "rank 0 dropped the Work of all_reduce 'lost' of 8 f32 elements (call 1); call wait() on "
         "it");
@@ -35,16 +37,17 @@ TEST_CASE("a Work that is dropped makes the next call throw", "[dist]") {
 }
 
 TEST_CASE("a Work that is dropped in the last call makes the run throw", "[dist]") {
-  const bool kept = GENERATE(false, true);  // longer than the body runs
+  const bool lane = GENERATE(false, true), kept = GENERATE(false, true);  // beyond the body
   std::vector<Work> works(3);
-  const auto result = outcome(3, [&](Communicator& comm) {
+  const auto body = [&](Communicator& comm) {
     Rank rank(comm);
     Work work = comm.broadcast(rank.filled(8, 1), 0, {"last", Purpose::check});
     if (comm.rank() != 1)
       work.wait();
     else if (kept)
       works[1] = std::move(work);
-  });
+  };
+  const auto result = outcome(3, body, lane ? lanes() : within(20s));
   CHECK_THAT(result.thrown, ContainsSubstring("rank 1 dropped the Work of broadcast 'last'"));
 }
 

@@ -6,8 +6,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,15 +13,15 @@
 #include "dist/mpi/session.h"
 #include "dist/processes/mpi_transport.h"
 #include "dist/trace/collective_trial.h"
-#include "tensor/cpu/cpu_backend.h"
 #include "tensor/error.h"
+#include "tests/dist/split_calls.h"
 
 namespace zl::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr CallName kName{"h.1 gradient", Purpose::gradient};
+bool ordered_sums = true;
 constexpr CallName kOther{"h.2 gradient", Purpose::gradient};
 
 struct Wrong : std::runtime_error {
@@ -35,55 +33,11 @@ void expect(bool ok, const Args&... what) {
   if (!ok) throw Wrong(str(what...));
 }
 
-struct Rank {
-  explicit Rank(Communicator& comm)
-      : comm(comm), memory({DeviceKind::cpu}, cpu_backend(), comm.events()) {}
-  Tensor values(const std::vector<float>& values) {
-    Tensor t = Tensor::empty(memory, MemoryUse::gradient, {int64_t(values.size())});
-    memory.backend().upload(values.data(), t);
-    return t;
-  }
-  Communicator& comm;
-  Memory memory;
-};
-
-// Values whose sum depends on the order of its additions.
-std::vector<float> values_of(int rank, int64_t count) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < count; ++i)
-    values.push_back(float((i * 7919 + rank * 104729) % 1009 - 504) *
-                     (rank % 2 ? 1e-3f : 3.14159f) / 7);
-  return values;
-}
-
-// One addition after the other in rank order, in fp32.
-std::vector<float> sums(const std::vector<int>& ranks, int64_t count) {
-  std::vector<float> all(size_t(count), 0);
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    const std::vector<float> values = values_of(ranks[r], count);
-    for (size_t i = 0; i < all.size(); ++i) all[i] = r == 0 ? values[i] : all[i] + values[i];
-  }
-  return all;
-}
-
-// The first element in which a tensor differs, bit for bit; -1: in none.
-int64_t first_difference(const Tensor& t, const std::vector<float>& expected) {
-  std::vector<float> found(size_t(t.numel()));
-  t.backend().download(t, found.data());
-  for (size_t i = 0; i < expected.size(); ++i)
-    if (std::memcmp(&found[i], &expected[i], sizeof(float)) != 0) return int64_t(i);
-  return -1;
-}
-
-std::vector<int> all_ranks(const Communicator& comm) {
-  std::vector<int> ranks;
-  for (int r = 0; r < comm.size(); ++r) ranks.push_back(r);
-  return ranks;
-}
+Rank on_cpu(Communicator& comm) { return Rank(comm, {}, RankBackends{}); }
 
 // Every collective in every type, at sizes that N divides where it must, and at odd ones.
 void collectives(Communicator& comm) {
-  Rank rank(comm);
+  Rank rank = on_cpu(comm);
   for (const Collective kind :
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::all_to_all, Collective::send})
@@ -101,123 +55,62 @@ void collectives(Communicator& comm) {
       }
 }
 
-// fp32 sums have the bits of additions in rank order, also from a start.
+// fp32 sums have the bits of additions in rank order.
 void order_of_sums(Communicator& comm) {
-  Rank rank(comm);
+  Rank rank = on_cpu(comm);
   for (const int64_t count : {1, 100, 70'001}) {
-    const Tensor t = rank.values(values_of(comm.rank(), count));
+    auto in = inputs<float>(comm.size(), count);
+    const Tensor t = rank.tensor(in[size_t(comm.rank())]);
     comm.all_reduce(t, Reduction::sum, kName).wait();
-    std::vector<int> ranks = all_ranks(comm);
-    const int64_t where = first_difference(t, sums(ranks, count));
-    expect(where < 0, "element ", where, " of ", count, " was not added in rank order");
-    if (count > 1 && comm.size() > 2) {  // the check sees another order
-      std::swap(ranks.front(), ranks.back());
-      expect(first_difference(t, sums(ranks, count)) >= 0, "any order has these bits");
-    }
+    expect(same_bits(contents<float>(t), reduced(in, Reduction::sum)), "a sum of ", count,
+           " elements was not added in rank order");
+    std::swap(in.front(), in.back());  // the check sees another order
+    expect(count == 1 || comm.size() == 2 ||
+               !same_bits(contents<float>(t), reduced(in, Reduction::sum)),
+           "any order has these bits");
   }
 }
 
 // Ranks wait for their calls in different orders, and one before it makes the next call.
 void any_order(Communicator& comm) {
-  Rank rank(comm);
+  Rank rank = on_cpu(comm);
   const int64_t count = 300'007;  // no eager message
+  const auto one = inputs<float>(comm.size(), count, 1),
+             other = inputs<float>(comm.size(), count, 2);
   for (int round = 0; round < 4; ++round) {
-    const Tensor a = rank.values(values_of(comm.rank(), count)),
-                 b = rank.values(values_of(comm.rank() + 1, count));
+    const Tensor a = rank.tensor(one[size_t(comm.rank())]),
+                 b = rank.tensor(other[size_t(comm.rank())]);
     Work first = comm.all_reduce(a, Reduction::sum, kName);
     if (comm.rank() % 3 == 1) first.wait();
     Work second = comm.all_reduce(b, Reduction::sum, kOther);
     if (comm.rank() % 3 == 2) first.wait();
     second.wait();
     if (comm.rank() % 3 == 0) first.wait();
-    std::vector<int> ranks = all_ranks(comm);
-    expect(first_difference(a, sums(ranks, count)) < 0, "the first sum is wrong");
-    for (int& r : ranks) ++r;
-    expect(first_difference(b, sums(ranks, count)) < 0, "the second sum is wrong");
+    expect(same_bits(contents<float>(a), reduced(one, Reduction::sum)), "the first sum is wrong");
+    expect(same_bits(contents<float>(b), reduced(other, Reduction::sum)), "the second is wrong");
     if (round == 1) comm.compare_calls_only_on_timeout();
   }
 }
 
-// Neighbours in groups, and those of one number in others, beside calls of all ranks.
+// Also where MPI adds: sums of whole numbers are exact in every order.
 void groups(Communicator& comm) {
-  Rank rank(comm);
-  std::vector<int> pairs, strides;
+  Rank rank = on_cpu(comm);
+  Colors pairs, strides, all(size_t(comm.size()), 0);
   for (int r = 0; r < comm.size(); ++r) pairs.push_back(r / 2), strides.push_back(r % 2);
-  const auto intra = comm.split(pairs, "intra"), inter = comm.split(strides, "inter");
-  const auto members = [&](const std::vector<int>& colors) {
-    std::vector<int> all;
-    for (int r = 0; r < comm.size(); ++r)
-      if (colors[size_t(r)] == colors[size_t(comm.rank())]) all.push_back(r);
-    return all;
-  };
-  const int64_t count = 200'003;
-  const Tensor in_all = rank.values(values_of(comm.rank(), count)),
-               in_pair = rank.values(values_of(comm.rank(), count)),
-               in_stride = rank.values(values_of(comm.rank(), count));
-  Work all = comm.all_reduce(in_all, Reduction::sum, kName);
-  Work pair = intra->all_reduce(in_pair, Reduction::sum, kName);
-  Work stride = inter->all_reduce(in_stride, Reduction::sum, kName);
-  comm.rank() % 2 ? pair.wait() : stride.wait();
-  all.wait();
-  comm.rank() % 2 ? stride.wait() : pair.wait();
-  expect(first_difference(in_all, sums(all_ranks(comm), count)) < 0, "the sum of all is wrong");
-  expect(first_difference(in_pair, sums(members(pairs), count)) < 0, "the pair's sum is wrong");
-  expect(first_difference(in_stride, sums(members(strides), count)) < 0, "the other is wrong");
-  if (comm.size() > 2)
-    expect(first_difference(in_pair, sums(all_ranks(comm), count)) >= 0, "groups are all ranks");
-}
-
-void without_order(Communicator& comm) {
-  Rank rank(comm);
-  const int64_t count = 999 * comm.size();
-  for (const bool mean : {false, true}) {
-    const Tensor all = rank.values(std::vector<float>(size_t(count), float(comm.rank() + 1))),
-                 shard = rank.values(std::vector<float>(size_t(count), float(comm.rank() + 1)));
-    const Reduction reduction = mean ? Reduction::mean : Reduction::sum;
-    comm.all_reduce(all, reduction, kName).wait();
-    comm.reduce_scatter(shard, reduction, kName).wait();
-    const int n = comm.size();  // 1 + 2 + … + n is exact in every order
-    const float expected = float(n * (n + 1) / 2) / float(mean ? n : 1);
-    expect(first_difference(all, std::vector<float>(size_t(count), expected)) < 0, "all_reduce");
-    std::vector<float> found(static_cast<size_t>(count));
-    shard.backend().download(shard, found.data());
-    for (int i = 0; i < 999; ++i)
-      expect(found[size_t(comm.rank() * 999 + i)] == expected, "reduce_scatter at ", i);
+  for (const Colors& colors : {pairs, strides, all}) {
+    const std::string wrong = wrong_in_split(comm, rank, colors);
+    expect(wrong.empty(), "in a group: ", wrong);
   }
-  expect(comm.reduction_scratch_bytes(count, Dtype::f32) == 0, "MPI adds, and there is scratch");
-}
-
-// MPI adds in the groups of an HSDP run, and beside them over all ranks.
-void without_order_in_groups(Communicator& comm) {
-  Rank rank(comm);
-  for (int round = 0; round < 2; ++round) {
-    std::vector<int> pairs, strides;
-    for (int r = 0; r < comm.size(); ++r) pairs.push_back(r / 2), strides.push_back(r % 2);
-    const auto intra = comm.split(pairs, "intra"), inter = comm.split(strides, "inter");
-    const int64_t count = 999 * 2 * intra->size();  // the last group may have one rank
-    const Tensor all = rank.values(std::vector<float>(999, float(comm.rank() + 1))),
-                 shards = rank.values(std::vector<float>(size_t(count), float(comm.rank() + 1))),
-                 stride = rank.values(std::vector<float>(999, float(comm.rank() + 1)));
-    Work first = intra->reduce_scatter(shards, Reduction::sum, kName);
-    Work second = comm.all_reduce(all, Reduction::sum, kName);
-    Work third = inter->all_reduce(stride, Reduction::mean, kOther);
-    third.wait(), first.wait(), second.wait();
-    float sum = 0, in_pair = 0, in_stride = 0;
-    for (int r = 0; r < comm.size(); ++r) {
-      sum += float(r + 1);
-      if (r / 2 == comm.rank() / 2) in_pair += float(r + 1);
-      if (r % 2 == comm.rank() % 2) in_stride += float(r + 1);
-    }
-    const float of_pair = shards.data<float>()[size_t(2 * 999 * intra->rank())],
-                of_all = all.data<float>()[998], of_stride = stride.data<float>()[998];
-    expect(of_pair == in_pair, "the pair's sum is ", of_pair, ", not ", in_pair);
-    expect(of_all == sum, "the sum of all is ", of_all, ", not ", sum);
-    expect(of_stride == in_stride / float(inter->size()), "the mean is ", of_stride);
+  for (const int64_t count : {999, 100'003}) {
+    const std::string wrong = wrong_in_flight(comm, rank, count);
+    expect(wrong.empty(), "in flight at once: ", wrong);
   }
+  if (!ordered_sums)
+    expect(comm.reduction_scratch_bytes(999, Dtype::f32) == 0, "MPI adds, and there is scratch");
 }
 
 void without_order_in_bf16(Communicator& comm) {
-  Rank rank(comm);
+  Rank rank = on_cpu(comm);
   const Tensor t = Tensor::zeros(rank.memory, MemoryUse::gradient, {12}, Dtype::bf16);
   comm.all_reduce(t, Reduction::sum, kName).wait();
 }
@@ -225,7 +118,7 @@ void without_order_in_bf16(Communicator& comm) {
 // An all-gather of 2.5 GiB: more bytes than an int counts, and than one message has. All but the
 // ends of the tensor are the same 16 MiB of memory again and again.
 void large(Communicator& comm) {
-  Rank rank(comm);
+  Rank rank = on_cpu(comm);
   const int64_t piece = int64_t(16) << 20, bytes = (int64_t(5) << 29) / comm.size() * comm.size(),
                 shard = bytes / comm.size();
   const Tensor t = Tensor::empty(rank.memory, MemoryUse::gradient, {bytes / 4}, Dtype::i32);
@@ -254,18 +147,18 @@ void large(Communicator& comm) {
 }
 
 void mismatch(Communicator& comm) {
-  Rank rank(comm);
-  const Tensor t = rank.values(values_of(0, 96));
+  Rank rank = on_cpu(comm);
+  const Tensor t = rank.filled(96, 1);
   comm.all_reduce(t, Reduction::sum, comm.rank() == 1 ? kOther : kName).wait();
 }
 
 // The last rank is in no call of this group, and waits for all.
 void mismatch_in_group(Communicator& comm) {
-  Rank rank(comm);
+  Rank rank = on_cpu(comm);
   std::vector<int> colors(size_t(comm.size()), 0);
   colors.back() = 1;
   const auto group = comm.split(colors, "intra");
-  const Tensor t = rank.values(values_of(0, 96));
+  const Tensor t = rank.filled(96, 1);
   if (comm.rank() + 1 < comm.size())
     group->all_reduce(t, Reduction::sum, comm.rank() == 1 ? kOther : kName).wait();
   comm.barrier(kName).wait();
@@ -274,10 +167,10 @@ void mismatch_in_group(Communicator& comm) {
 // Calls are not compared any more, and one rank sends more than the others take. A rank that never
 // comes to this call runs until the others have failed.
 void mismatch_after_comparison(Communicator& comm, int never_comes) {
-  Rank rank(comm);
+  Rank rank = on_cpu(comm);
   comm.compare_calls_only_on_timeout();
-  const Tensor t = rank.values(values_of(0, comm.rank() == 1 ? 960 : 96));
-  comm.all_gather(rank.values(values_of(0, 12 * comm.size())), kName).wait();
+  const Tensor t = rank.filled(comm.rank() == 1 ? 960 : 96, 1);
+  comm.all_gather(rank.filled(12 * comm.size(), 1), kName).wait();
   for (; comm.rank() == never_comes; ::usleep(1000)) comm.require_running();
   comm.all_gather(t, kName).wait();
   comm.barrier(kName).wait();
@@ -287,8 +180,8 @@ void late_mismatch(Communicator& comm) { mismatch_after_comparison(comm, -1); }
 void late_mismatch_of_two(Communicator& comm) { mismatch_after_comparison(comm, 0); }
 
 void dropped(Communicator& comm) {
-  Rank rank(comm);
-  const Tensor t = rank.values(values_of(0, 96'000));
+  Rank rank = on_cpu(comm);
+  const Tensor t = rank.filled(96'000, 1);
   if (comm.rank() == 1)
     (void)comm.all_reduce(t, Reduction::sum, kName);
   else
@@ -301,8 +194,7 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"order", order_of_sums},
     {"any-order", any_order},
     {"groups", groups},
-    {"without-order", without_order},
-    {"without-order-in-groups", without_order_in_groups},
+    {"without-order", groups},
     {"without-order-in-bf16", without_order_in_bf16},
     {"large", large},
     {"mismatch", mismatch},
@@ -316,8 +208,9 @@ int run(const std::string& which) {
       launch_environment([](const char* name) -> const char* { return std::getenv(name); }).rank;
   expect(place.has_value(), "this process was started by no launcher");
   const RankOptions options{.timeout = 20s, .grace = 5s};
-  const bool ordered = !which.starts_with("without-order");
-  run_process_rank(*place, kCases.at(which), options, mpi_transport(*place, options, ordered), {});
+  ordered_sums = !which.starts_with("without-order");
+  run_process_rank(*place, kCases.at(which), options, mpi_transport(*place, options, ordered_sums),
+                   {});
   const std::string problem = finish_mpi();
   expect(problem.empty(), problem);
   if (place->rank == 0) std::printf("%s is right\n", which.c_str());

@@ -45,38 +45,27 @@ void require_results_of_threads(const Mpi& mpi, int ranks, const std::string& fl
 
 }  // namespace
 
-TEST_CASE("compare on MPI has bits, memory and traffic of threads in all precisions", "[mpi]") {
-  for (const Mpi& mpi : mpis())
-    for (const std::string precision : {"fp32", "bf16", "fp16"})
-      require_results_of_threads(mpi, 3, " --precision " + precision);
-  const Finished other = zerolab_on(mpis().front(), 3, "compare -q --json --seed 5" + kTiny),
+TEST_CASE("compare on MPI has bits, memory and traffic of threads in all precisions and variants",
+          "[mpi]") {
+  const Mpi first = mpis().front();
+  const std::string variants =
+      " --stages zero3,hsdp,zero3_hpz,zero3_qwz,zero3_qgz --ranks-per-node 2 --precision ";
+  const std::string presets =
+      " --as paper,deepspeed-1,deepspeed-2,deepspeed-3,fsdp2,fsdp2-no-reshard,torch-ddp "
+      "--set zero_optimization.reduce_bucket_size=20000 --precision ";
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    for (const Mpi& mpi : mpis()) require_results_of_threads(mpi, 3, " --precision " + precision);
+    require_results_of_threads(first, 4, variants + precision);
+    require_results_of_threads(first, 3, presets + precision);
+  }
+  require_results_of_threads(first, 2, " --set gradient_accumulation_steps=2");
+  require_results_of_threads(
+      first, 4, " --set zero_optimization.overlap_comm=true --set gradient_clipping=1");
+  require_results_of_threads(first, 3, " --reproducible --check");
+  const Finished other = zerolab_on(first, 3, "compare -q --json --seed 5" + kTiny),
                  threads = cli::shell("$ZEROLAB compare -q --json --ranks 3" + kTiny);
   REQUIRE(other.code == 0);
   CHECK(results(other.out) != results(threads.out));
-}
-
-TEST_CASE("compare on MPI has the results of threads at 2 and 4 ranks, accumulation and overlap",
-          "[mpi]") {
-  const Mpi mpi = mpis().front();
-  require_results_of_threads(mpi, 2, " --set gradient_accumulation_steps=2");
-  require_results_of_threads(
-      mpi, 4, " --set zero_optimization.overlap_comm=true --set gradient_clipping=1");
-  require_results_of_threads(mpi, 3, " --reproducible --check");
-}
-
-TEST_CASE("variants and presets on MPI have the results of threads in all precisions", "[mpi]") {
-  const Mpi mpi = mpis().front();
-  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
-    require_results_of_threads(mpi, 4,
-                               " --stages zero3,hsdp,zero3_hpz,zero3_qwz,zero3_qgz "
-                               "--ranks-per-node 2 --precision " +
-                                   precision);
-    require_results_of_threads(mpi, 3,
-                               " --as paper,deepspeed-1,deepspeed-2,deepspeed-3,fsdp2,"
-                               "fsdp2-no-reshard,torch-ddp "
-                               "--set zero_optimization.reduce_bucket_size=20000 --precision " +
-                                   precision);
-  }
 }
 
 TEST_CASE("under mpirun ranks without a GPU take MPI by themselves, and only rank 0 prints",
@@ -194,26 +183,23 @@ TEST_CASE("plan predicts the scratch of sums on MPI, which threads do not need",
 }
 
 TEST_CASE("the mpi backend says in one sentence what is missing", "[mpi]") {
-  const Finished alone = cli::shell("$ZEROLAB train --backend mpi" + kTiny);
-  CHECK(alone.code == 2);
-  CHECK(contains(alone.err,
-                 "--backend mpi: ranks are processes, and this one was started by no "
-                 "launcher; start them with mpirun -n N zerolab train --backend mpi"));
-  const Finished torchrun = cli::shell(
-      "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=a $ZEROLAB train "
-      "--backend mpi" +
-      kTiny);
-  CHECK(torchrun.code == 2);
-  CHECK(contains(torchrun.err,
-                 "--backend mpi: torchrun started these ranks, and cannot start ranks of MPI"));
-  const Finished two = zerolab_on(mpis().front(), 3, "train --ranks 2 --backend mpi" + kTiny);
-  CHECK(two.code == 2);
-  CHECK(contains(two.err, "--ranks 2, but mpirun started 3 processes"));
-  const Finished bf16 =
-      zerolab_on(mpis().front(), 2,
-                 "train --precision bf16 --set zerolab.ordered=false --backend mpi" + kTiny);
-  CHECK(bf16.code == 2);
-  CHECK(contains(bf16.err, "MPI cannot add bf16"));
+  const std::string
+      train = "train --backend mpi" + kTiny,
+      torchrun = "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=a ";
+  const Mpi mpi = mpis().front();
+  const std::pair<Finished, const char*> refused[] = {
+      {cli::shell("$ZEROLAB " + train),
+       "--backend mpi: ranks are processes, and this one was started by no launcher; start them "
+       "with mpirun -n N zerolab train --backend mpi"},
+      {cli::shell(torchrun + "$ZEROLAB " + train),
+       "--backend mpi: torchrun started these ranks, and cannot start ranks of MPI"},
+      {zerolab_on(mpi, 3, train + " --ranks 2"), "--ranks 2, but mpirun started 3 processes"},
+      {zerolab_on(mpi, 2, train + " --precision bf16 --set zerolab.ordered=false"),
+       "MPI cannot add bf16"}};
+  for (const auto& [run, says] : refused) {
+    CHECK(run.code == 2);
+    CHECK(contains(run.err, says));
+  }
 }
 
 // As under srun with another PMI: MPI does not find the other ranks, and each is alone.

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tensor/kernels.h"
+#include "tests/dist/steps.h"
 #include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
@@ -18,20 +19,7 @@ namespace {
 
 #define ZL_ALL_TYPES float, bf16, f16, double, int32_t
 
-std::vector<int64_t> counts(int ranks) {
-  return {0, 1, ranks - 1, ranks, ranks + 1, 64 * ranks, 1009};
-}
-
-template <class T>
-std::vector<Reduction> reductions() {
-  if (std::is_same_v<T, int32_t>) return {Reduction::sum};
-  return {Reduction::sum, Reduction::mean};
-}
-
-template <class T>
-std::vector<T> slice_of(const std::vector<T>& whole, int rank, int64_t slice) {
-  return {whole.begin() + rank * slice, whole.begin() + (rank + 1) * slice};
-}
+void all_gather(Communicator& comm, const Tensor& t) { comm.all_gather(t, kName).wait(); }
 
 template <class T>
 bool all_same_bits(const Buffers<T>& a, const Buffers<T>& b) {
@@ -55,40 +43,16 @@ bool near(const Buffers<T>& in, const std::vector<T>& a, const std::vector<T>& b
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("NCCL in order: all_reduce has the bits of threads at any number of ranks",
-                   "[nccl]", ZL_ALL_TYPES) {
+TEMPLATE_TEST_CASE("NCCL in order: every collective does what it does among threads", "[nccl]",
+                   ZL_ALL_TYPES) {
   const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const bool lagging = GENERATE(false, true);
-  for (const int64_t count : counts(ranks))
-    for (const Reduction reduction : reductions<TestType>()) {
-      CAPTURE(ranks, lagging, count, name(reduction));
-      const auto in = inputs<TestType>(ranks, count);
-      const auto sum = [&](Communicator& comm, const Tensor& t) {
-        comm.all_reduce(t, reduction, kName).wait();
-      };
-      const auto out = after_nccl<TestType>(in, sum, {.lagging = lagging});
-      CHECK(all_same_bits(out, after<TestType>(in, sum)));
-      CHECK(same_bits(out[0], reduced(in, reduction)));
-    }
-}
-
-TEMPLATE_TEST_CASE("NCCL in order: reduce_scatter has the bits of threads at any number of ranks",
-                   "[nccl]", ZL_ALL_TYPES) {
-  const int ranks = GENERATE(from_range(ranks_up_to(4)));
-  const bool lagging = GENERATE(false, true);
-  for (const int64_t slice : {0, 1, 3, 16, 101})
-    for (const Reduction reduction : reductions<TestType>()) {
-      CAPTURE(ranks, lagging, slice, name(reduction));
-      const auto in = inputs<TestType>(ranks, slice * ranks);
-      const auto expected = reduced(in, reduction);
-      const auto out = after_nccl<TestType>(in,
-                                            [&](Communicator& comm, const Tensor& t) {
-                                              comm.reduce_scatter(t, reduction, kName).wait();
-                                            },
-                                            {.lagging = lagging});
-      for (int r = 0; r < ranks; ++r)
-        CHECK(same_bits(slice_of(out[size_t(r)], r, slice), slice_of(expected, r, slice)));
-    }
+  std::vector<std::string> wrong(size_t(ranks), "not said");
+  const auto ended = fake_outcome(ranks, {.lagging = lagging}, [&](Rank& rank) {
+    wrong[size_t(rank.comm.rank())] = wrong_steps<TestType>(rank, 1009);
+  });
+  CHECK(wrong == std::vector<std::string>(size_t(ranks)));
+  CHECK(ended.thrown + ended.misuse == "");
 }
 
 TEMPLATE_TEST_CASE("NCCL in order: sums that start with the sum before are one long sum in order",
@@ -108,29 +72,6 @@ TEMPLATE_TEST_CASE("NCCL in order: sums that start with the sum before are one l
       };
       CHECK(last_third_is(summed_thirds(in), run(true), kind));
       CHECK_FALSE(last_third_is(summed_thirds(in), run(false), kind));
-    }
-}
-
-TEMPLATE_TEST_CASE("NCCL: all_gather, broadcast and all_to_all move what threads move", "[nccl]",
-                   ZL_ALL_TYPES) {
-  const int ranks = GENERATE(from_range(ranks_up_to(4)));
-  const bool lagging = GENERATE(false, true);
-  const std::function<void(Communicator&, const Tensor&)> calls[] = {
-      [](Communicator& comm, const Tensor& t) { comm.all_gather(t, kName).wait(); },
-      [](Communicator& comm, const Tensor& t) { comm.broadcast(t, comm.size() - 1, kName).wait(); },
-      [](Communicator& comm, const Tensor& t) {
-        const Tensor from = Tensor::empty(t.memory(), MemoryUse::gradient, {t.numel()}, t.dtype());
-        t.backend().copy(t, from);
-        comm.all_to_all(from, t, kName).wait();
-      }};
-  for (const int64_t slice : {0, 1, 67})
-    for (size_t i = 0; i < std::size(calls); ++i) {
-      if (i == 2 && std::is_same_v<TestType, int32_t>) continue;  // copy is for floats
-      CAPTURE(ranks, lagging, slice, i);
-      const auto in = inputs<TestType>(ranks, slice * ranks);
-      const auto out = after_nccl<TestType>(in, calls[i], {.lagging = lagging});
-      CHECK(all_same_bits(out, after<TestType>(in, calls[i])));
-      if (ranks > 1 && slice > 0) CHECK_FALSE(all_same_bits(out, in));
     }
 }
 
@@ -163,20 +104,16 @@ TEST_CASE(
     "NCCL in order: the scratch of a reduction is the other ranks' values of the own shard, for "
     "the length of the call",
     "[nccl]") {
-  FakeNccl fake;
-  const NcclApi api = fake.api();
   std::vector<int64_t> peaks(3), left(3);
-  run_nccl_ranks(3,
-                 [&](Communicator& comm) {
-                   Rank rank(comm);
-                   const Tensor t = rank.filled(3 * 100, 1);
-                   const MemoryLedger& ledger = rank.memory.ledger();
-                   comm.reduce_scatter(t, Reduction::mean, kName).wait();
-                   comm.all_reduce(t, Reduction::mean, kName).wait();
-                   peaks[size_t(comm.rank())] = ledger.peak(MemoryUse::communication);
-                   left[size_t(comm.rank())] = ledger.live(MemoryUse::communication);
-                 },
-                 within(std::chrono::seconds(20)), {.api = &api});
+  const auto ended = fake_outcome(3, {}, [&](Rank& rank) {
+    const Tensor t = rank.filled(3 * 100, 1);
+    const MemoryLedger& ledger = rank.memory.ledger();
+    rank.comm.reduce_scatter(t, Reduction::mean, kName).wait();
+    rank.comm.all_reduce(t, Reduction::mean, kName).wait();
+    peaks[size_t(rank.comm.rank())] = ledger.peak(MemoryUse::communication);
+    left[size_t(rank.comm.rank())] = ledger.live(MemoryUse::communication);
+  });
+  CHECK(ended.thrown == "");
   CHECK(peaks == std::vector<int64_t>(3, 2 * 100 * 4));
   CHECK(left == std::vector<int64_t>(3, 0));
 }
@@ -201,8 +138,9 @@ TEST_CASE("where NCCL adds, a sum that begins with another is refused on all ran
   CHECK_NOTHROW(after_nccl<float>(in, sum(true), {.ordered = true}));
 }
 
-TEST_CASE("NCCL: a call that was not waited for has not moved its data yet", "[nccl]") {
-  const auto in = inputs<float>(2, 2 * 50);
+TEST_CASE("NCCL: data moves while the rank waits, not before, also where a Work is dropped",
+          "[nccl]") {
+  const auto in = inputs<float>(2, 2 * 50), gathered = after<float>(in, all_gather);
   bool early = false;
   const auto out = after_nccl<float>(in,
                                      [&](Communicator& comm, const Tensor& t) {
@@ -213,25 +151,17 @@ TEST_CASE("NCCL: a call that was not waited for has not moved its data yet", "[n
                                      },
                                      {.lagging = true});
   CHECK(early);
-  CHECK(all_same_bits(out, after<float>(in, [](Communicator& comm, const Tensor& t) {
-                        comm.all_gather(t, kName).wait();
-                      })));
-}
-
-TEST_CASE("NCCL: a Work that is dropped waits for its data, and fails the run", "[nccl]") {
-  const auto in = inputs<float>(2, 2 * 50);
+  CHECK(all_same_bits(out, gathered));
   const bool next_call = GENERATE(true, false);
-  Buffers<float> out(2);
+  Buffers<float> behind(2);
   const auto dropping = [&](Communicator& comm, const Tensor& t) {
     { const Work dropped = comm.all_gather(t, kName); }
-    out[size_t(comm.rank())] = contents<float>(t);
+    behind[size_t(comm.rank())] = contents<float>(t);
     if (next_call) comm.barrier(kName).wait();
   };
   CHECK_THROWS_WITH(after_nccl<float>(in, dropping, {.lagging = true}),
                     ContainsSubstring("dropped the Work of all_gather 'h.1 gradient'"));
-  CHECK(all_same_bits(out, after<float>(in, [](Communicator& comm, const Tensor& t) {
-                        comm.all_gather(t, kName).wait();
-                      })));
+  CHECK(all_same_bits(behind, gathered));
 }
 
 TEST_CASE("NCCL: several reductions in flight, waited for in any order", "[nccl]") {

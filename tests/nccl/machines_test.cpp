@@ -5,8 +5,7 @@
 #include <tuple>
 
 #include "dist/ordered/ordered_reduction.h"
-#include "tests/nccl/fake/fake_ranks.h"
-#include "tests/stages/stage_run.h"
+#include "tests/nccl/stage_through_nccl.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -31,22 +30,12 @@ template <class T>
 Ended<T> over_network(const Buffers<T>& in, const std::vector<int>& machine_of, Place place,
                       const Program& program) {
   Ended<T> ended;
-  ended.out.resize(in.size());
-  FakeNccl fake({}, 22809, streams_of(place));
-  fake.set_machines(machine_of);
-  const NcclApi api = fake.api();
-  run_nccl_ranks(int(in.size()),
-                 [&](Communicator& comm) {
-                   const auto r = size_t(comm.rank());
-                   Rank rank(comm, {}, fake_backends(place));
-                   const Tensor t = rank.tensor(in[r]);
-                   program(comm, t);
-                   ended.out[r] = contents<T>(t);
-                 },
-                 within(std::chrono::seconds(60)),
-                 {.api = &api, .machine = [&](int r) { return str(machine_of[size_t(r)]); }});
-  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
-  ended.network = fake.bytes_between_machines();
+  ended.out = after_nccl<T>(in, program,
+                            {.lagging = place == Place::lagging,
+                             .emulated = place == Place::emulated,
+                             .timeout = std::chrono::seconds(60),
+                             .machine_of = machine_of},
+                            &ended.network);
   return ended;
 }
 
@@ -186,28 +175,6 @@ TEMPLATE_TEST_CASE(
 
 namespace {
 
-struct StagesEnded {
-  StageRun run;
-  int64_t network = 0;  // [B]
-};
-
-// `told`: ranks know their machines; else all seem to be on one.
-StagesEnded stages_over_network(StageRunSpec spec, const Layout& layout, bool told) {
-  FakeNccl fake;
-  const NcclApi api = fake.api();
-  fake.set_machines(machines_of(layout));
-  spec.ranks = layout.ranks();
-  spec.backends = [](int) { return fake_backends(Place::lagging); };
-  spec.run = [&](int size, const std::function<void(Communicator&)>& body, RankOptions options) {
-    const auto machine = [&](int rank) { return told ? str(rank / layout.per_machine) : ""; };
-    run_nccl_ranks(size, body, options, {.api = &api, .machine = machine});
-  };
-  StagesEnded ended{run_stage(spec)};
-  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
-  ended.network = fake.bytes_between_machines();
-  return ended;
-}
-
 int64_t scattered_elements(const StageRun& run) {
   int64_t elements = 0;
   for (const auto& [row, traffic] : run.logs[0].rows())
@@ -229,20 +196,24 @@ TEST_CASE(
         .stage = stage, .ranks = layout.ranks(), .micro_batches = 2, .steps = 2, .scratch = true};
     spec.options.reproducible = reproducible;
     const StageRun threads = run_stage(spec);
-    const StagesEnded told = stages_over_network(spec, layout, true),
-                      direct_ones = stages_over_network(spec, layout, false);
-    CHECK(told.run.same_bits(threads));
-    CHECK(direct_ones.run.same_bits(threads));
-    CHECK(off_the_prediction(spec, told.run) == "");
+    const auto over_machines = [&](bool knows, int64_t& network) {
+      return through_nccl(spec, {.lagging = true, .machine_of = machines_of(layout), .told = knows},
+                          &network);
+    };
+    int64_t chained_bytes = 0, direct_bytes = 0;
+    const StageRun told = over_machines(true, chained_bytes),
+                   direct_ones = over_machines(false, direct_bytes);
+    CHECK(told.same_bits(threads));
+    CHECK(direct_ones.same_bits(threads));
+    CHECK(off_the_prediction(spec, told) == "");
     for (size_t r = 0; r < threads.logs.size(); ++r)
-      CHECK(told.run.logs[r].rows() == threads.logs[r].rows());
+      CHECK(told.logs[r].rows() == threads.logs[r].rows());
     // A start for 2 machines of 2 ranks would cost what the chain saves.
     const bool chains = stage == StageKind::ddp || !reproducible || layout.ranks() > 4;
-    CHECK((told.network < direct_ones.network) == chains);
-    const int64_t bytes = 4 * scattered_elements(told.run);
+    CHECK((chained_bytes < direct_bytes) == chains);
+    const int64_t bytes = 4 * scattered_elements(told);
     if (stage != StageKind::ddp && !reproducible)  // the other sums are few and uneven
-      CHECK(direct_ones.network - told.network ==
-            direct(layout, bytes) - chained(layout, bytes, 1));
+      CHECK(direct_bytes - chained_bytes == direct(layout, bytes) - chained(layout, bytes, 1));
   }
 }
 

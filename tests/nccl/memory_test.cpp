@@ -39,15 +39,12 @@ GptTrainingSpec small_run(int ranks) {
 // All four stages through the fake, whatever `spec` says that they go through. Throws if NCCL was
 // misused.
 Comparison compared(TrainingSpec spec) {
-  FakeNccl fake;
-  const NcclApi api = fake.api();
-  spec.run_ranks = [&, ordered = spec.ordered_sums](int size,
-                                                    const std::function<void(Communicator&)>& body,
-                                                    RankOptions options) {
-    run_nccl_ranks(size, body, options, {.api = &api, .ordered = ordered});
-  };
-  const Comparison comparison = compare_stages(spec, {std::begin(kStages), std::end(kStages)});
-  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
+  Comparison comparison;
+  const FakeUse use = with_fake({.ordered = spec.ordered_sums}, [&](const RunRanks& start) {
+    spec.run_ranks = start;
+    comparison = compare_stages(spec, {std::begin(kStages), std::end(kStages)});
+  });
+  if (!use.misuse.empty()) throw std::logic_error(use.misuse);
   return comparison;
 }
 

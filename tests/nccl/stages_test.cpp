@@ -4,27 +4,12 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 
-#include "tests/nccl/fake/fake_ranks.h"
-#include "tests/stages/stage_run.h"
+#include "tests/nccl/stage_through_nccl.h"
 
 using namespace zl;
 using namespace zl::test;
 
 namespace {
-
-// The same run through NCCL. Throws if NCCL was misused.
-StageRun through_nccl(StageRunSpec spec, const FakeOptions& options = {}) {
-  FakeNccl fake(options.faults, 22809, streams_of(options.place()));
-  const NcclApi api = fake.api();
-  spec.backends = [place = options.place()](int) { return fake_backends(place); };
-  spec.run = [&](int size, const std::function<void(Communicator&)>& body,
-                 RankOptions rank_options) {
-    run_nccl_ranks(size, body, rank_options, {.api = &api, .ordered = options.ordered});
-  };
-  const StageRun run = run_stage(spec);
-  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
-  return run;
-}
 
 bool same_log(const StageRun& a, const StageRun& b) {
   for (size_t r = 0; r < a.logs.size(); ++r)
@@ -61,17 +46,6 @@ TEST_CASE("the four stages through NCCL have the bits of threads in mixed precis
   }
 }
 
-TEST_CASE("units that NCCL communicates in one group have the same bits", "[nccl]") {
-  for (const StageKind stage : kStages) {
-    CAPTURE(name(stage));
-    StageRunSpec spec{.stage = stage, .ranks = 3};
-    const StageRun one_unit = run_stage(spec);
-    spec.options.reduce_bucket_size = spec.options.allgather_bucket_size = int64_t(1) << 40;
-    CHECK(through_nccl(spec, {.lagging = true}).same_bits(one_unit));
-    CHECK(through_nccl(spec, {.lagging = false}).same_bits(one_unit));
-  }
-}
-
 TEST_CASE("sums that NCCL orders itself train too, but to other bits", "[nccl]") {
   const StageRunSpec spec{.stage = StageKind::zero2, .ranks = 3};
   const StageRun threads = run_stage(spec),
@@ -81,29 +55,10 @@ TEST_CASE("sums that NCCL orders itself train too, but to other bits", "[nccl]")
     CHECK(std::abs(nccl.losses[i] - threads.losses[i]) < 1e-4);
 }
 
+// Units are communicated one by one or in one group.
 TEST_CASE(
-    "through NCCL the memory that a stage needs for communication is more by the scratch, and "
-    "nothing else",
+    "through NCCL the odd model takes what the formulas say of it, and has the bits of threads",
     "[nccl]") {
-  for (const StageKind stage : kStages) {
-    CAPTURE(name(stage));
-    const StageRunSpec spec{.stage = stage, .ranks = 3};
-    const StageRun threads = run_stage(spec), nccl = through_nccl(spec),
-                   unordered = through_nccl(spec, {.ordered = false});
-    for (int use = 0; use < kMemoryUses; ++use)
-      for (size_t r = 0; r < 3; ++r) {
-        const int64_t among_threads = threads.ledgers[r].peak(MemoryUse(use));
-        CAPTURE(name(MemoryUse(use)), r);
-        CHECK(unordered.ledgers[r].peak(MemoryUse(use)) == among_threads);
-        if (MemoryUse(use) == MemoryUse::communication)
-          CHECK(nccl.ledgers[r].peak(MemoryUse(use)) > among_threads);
-        else
-          CHECK(nccl.ledgers[r].peak(MemoryUse(use)) == among_threads);
-      }
-  }
-}
-
-TEST_CASE("through NCCL the odd model takes what the formulas say of it, to the byte", "[nccl]") {
   const int ranks = GENERATE(from_range(ranks_up_to(4)));
   const int64_t bucket = GENERATE(1, 200, int64_t(1) << 40);
   const auto communication = GENERATE(std::optional<Dtype>{}, std::optional(Dtype::bf16));
@@ -112,24 +67,11 @@ TEST_CASE("through NCCL the odd model takes what the formulas say of it, to the 
     StageRunSpec spec{.stage = stage, .ranks = ranks, .micro_batches = 2, .scratch = true};
     spec.options.reduce_bucket_size = bucket;
     spec.options.communication_dtype = communication;
-    const StageRun run = through_nccl(spec);
+    const StageRun run = through_nccl(spec, {.lagging = ranks % 2 == 1});
     CHECK(off_the_prediction(spec, run) == "");
     spec.scratch = false;
+    CHECK(run.same_bits(run_stage(spec)));
     CHECK((off_the_prediction(spec, run) == "") == (ranks == 1));
-  }
-}
-
-TEST_CASE("on emulated GPUs the four stages through NCCL have the bits of threads on such GPUs",
-          "[nccl]") {
-  require_emulator();
-  const Dtype dtype = Dtype::bf16;
-  for (const StageKind stage : kStages) {
-    CAPTURE(name(dtype), name(stage));
-    StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 2};
-    spec.options.dtype = dtype;
-    const StageRun nccl = through_nccl(spec, {.emulated = true});
-    spec.backends = [](int) { return fake_backends(Place::emulated); };
-    CHECK(nccl.same_bits(run_stage(spec)));
   }
 }
 
@@ -183,21 +125,25 @@ TEST_CASE("reproducible sums through NCCL have the bits of any number of ranks a
   CHECK_THROWS(through_nccl(with_ranks(StageKind::zero2, 2), {.ordered = false}));
 }
 
-TEST_CASE("on emulated GPUs overlap and reproducible sums through NCCL have the bits of threads",
-          "[nccl]") {
+TEST_CASE(
+    "on emulated GPUs the stages, overlap and reproducible sums through NCCL have the bits of "
+    "threads",
+    "[nccl]") {
   require_emulator();
-  for (const StageKind stage : kStages)
-    for (const bool reproducible : {false, true}) {
-      CAPTURE(name(stage), reproducible);
-      StageRunSpec spec = overlapped(stage, 3);
-      spec.steps = 2;
-      spec.options.dtype = Dtype::bf16;
-      spec.options.reproducible = reproducible;
-      const StageRun nccl = through_nccl(spec, {.emulated = true});
-      spec.options.overlap = {};
-      spec.backends = [](int) { return fake_backends(Place::emulated); };
-      CHECK(nccl.same_bits(run_stage(spec)));
-    }
+  enum class How { plain, overlap, reproducible };
+  const How how = GENERATE(How::plain, How::overlap, How::reproducible);
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(stage), int(how));
+    StageRunSpec spec{.stage = stage, .ranks = 3};
+    if (how != How::plain) spec = overlapped(stage, 3);
+    spec.steps = 2;
+    spec.options.dtype = Dtype::bf16;
+    spec.options.reproducible = how == How::reproducible;
+    const StageRun nccl = through_nccl(spec, {.emulated = true});
+    spec.options.overlap = {};
+    spec.backends = [](int) { return fake_backends(Place::emulated); };
+    CHECK(nccl.same_bits(run_stage(spec)));
+  }
 }
 
 namespace {
@@ -205,14 +151,12 @@ namespace {
 // NCCL's groups of one step on each rank.
 int groups_of_a_step(StageRunSpec spec) {
   const auto groups = [&](int steps) {
-    FakeNccl fake;
-    const NcclApi api = fake.api();
     spec.steps = steps;
-    spec.run = [&](int size, const std::function<void(Communicator&)>& body, RankOptions options) {
-      run_nccl_ranks(size, body, options, {.api = &api});
-    };
-    (void)run_stage(spec);
-    return fake.calls("ncclGroupEnd") / spec.ranks;
+    const FakeUse use = with_fake({}, [&](const RunRanks& start) {
+      spec.run = start;
+      (void)run_stage(spec);
+    });
+    return use.groups / spec.ranks;
   };
   return groups(3) - groups(2);
 }

@@ -65,18 +65,3 @@ TEST_CASE("NCCL's stream waits for the compute stream, and the compute stream wa
     for (size_t r = 0; r < in.size(); ++r) CHECK(same_bits(nccl[r], cpu[r]));
   }
 }
-
-TEST_CASE("on emulated GPUs a transfer that never ends is given up, and the GPUs are left",
-          "[nccl]") {
-  require_emulator();
-  FakeNccl fake({{"ncclGroupEnd", Fault::Kind::stalls, 1, 2}}, 22809, kEmulatedStreams);
-  const NcclApi api = fake.api();
-  CHECK_THROWS_AS(run_nccl_ranks(2,
-                                 [&](Communicator& comm) {
-                                   Rank rank(comm, {}, fake_backends(Place::emulated));
-                                   comm.all_gather(rank.filled(64, 1), kName).wait();
-                                 },
-                                 within(std::chrono::milliseconds(300)), {.api = &api}),
-                  CommunicationError);
-  CHECK(fake.misuse() == "");
-}

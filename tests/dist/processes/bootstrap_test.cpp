@@ -143,38 +143,28 @@ TEST_CASE("without rank 0 the others say where they looked", "[dist]") {
 }
 
 TEST_CASE("ranks that were started differently are refused, all with the same error", "[dist]") {
-  auto ranks = identities(3);
-  std::string says;
-  SECTION("another setting") {
-    ranks[2].settings = "steps=2\nseed=8\n";
-    says = "rank 2 was started with 'seed=8', and rank 0 with 'seed=7'";
-  }
-  SECTION("another number of ranks") {
-    ranks[1].size = 4;
-    says = "rank 1 was started as one of 4 ranks, and rank 0 as one of 3";
-  }
-  SECTION("a rank that is out of range") {
-    ranks[2].rank = 3;
-    says = "a process says that it is rank 3 of 3";
-  }
-  SECTION("the same rank twice") {
-    ranks.push_back(ranks[1]);
-    ranks.erase(ranks.begin() + 2);
-    says = "two processes say that they are rank 1";
-  }
-  SECTION("the same GPU twice") {
-    for (RankIdentity& one : ranks) one.gpu = one.rank == 1 ? "0000:61:00.0" : "0000:62:00.0";
-    says = "ranks 0 and 2 both use GPU 0000:62:00.0 of here";
-  }
-  SECTION("the same GPU twice, and what allows that") {
-    for (RankIdentity& one : ranks) one.gpu = "0000:61:00.0";
-    says = "or test NCCL with zerolab launch --share-gpu";
-  }
-  for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
-    if (one.error.find("waited") != std::string::npos)
-      continue;  // it came after rank 0 had given up
-    CHECK_THAT(one.error, ContainsSubstring(says));
-    CHECK(one.input);
+  using Change = std::function<void(std::vector<RankIdentity>&)>;
+  const std::pair<Change, const char*> rows[] = {
+      {[](auto& ranks) { ranks[2].settings = "steps=2\nseed=8\n"; },
+       "rank 2 was started with 'seed=8', and rank 0 with 'seed=7'"},
+      {[](auto& ranks) { ranks[1].size = 4; },
+       "rank 1 was started as one of 4 ranks, and rank 0 as one of 3"},
+      {[](auto& ranks) { ranks[2].rank = 3; }, "a process says that it is rank 3 of 3"},
+      {[](auto& ranks) { ranks[2] = ranks[1]; }, "two processes say that they are rank 1"},
+      {[](auto& ranks) { ranks[0].gpu = ranks[2].gpu = "0000:62:00.0"; },
+       "ranks 0 and 2 both use GPU 0000:62:00.0 of here"},
+      {[](auto& ranks) { ranks[0].gpu = ranks[2].gpu = "0000:62:00.0"; },
+       "or test NCCL with zerolab launch --share-gpu"}};
+  for (const auto& [change, says] : rows) {
+    auto ranks = identities(3);
+    ranks[1].gpu = "0000:61:00.0";
+    change(ranks);
+    for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
+      if (one.error.find("waited") != std::string::npos)
+        continue;  // it came after rank 0 had given up
+      CHECK_THAT(one.error, ContainsSubstring(says));
+      CHECK(one.input);
+    }
   }
 }
 

@@ -39,18 +39,6 @@ TEST_CASE("a mismatched call of one process is an error on all ranks", "[dist]")
                ContainsSubstring(str("rank ", r, " in all_reduce 'second'")));
 }
 
-TEST_CASE("an error of one process reaches all ranks", "[dist]") {
-  for (const int failing : {0, 2}) {
-    const auto outcomes = run_control([&](ControlRank& rank) {
-      rank.all_reduce("first");
-      if (rank.rank == failing) throw std::runtime_error("the disk is full");
-      rank.all_reduce("second");
-    });
-    require_all_fail_with(outcomes, "the disk is full");
-    CHECK(outcomes[size_t(failing)].error == "the disk is full");
-  }
-}
-
 TEST_CASE("a late process is named when the deadline passes", "[dist]") {
   for (const int late : {0, 1}) {
     const auto outcomes = run_control(

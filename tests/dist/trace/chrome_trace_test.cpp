@@ -97,6 +97,16 @@ std::map<int64_t, std::set<int>> joined(const Json& trace) {
   return all;
 }
 
+// What a rank records of the events that `make` appends.
+RankTrace recorded(int rank, const std::function<void(EventStream&)>& make) {
+  EventStream events(rank);
+  TraceRecorder recorder(100);
+  recorder.begin({}, {});
+  events.listen([&](const Event& e) { recorder.see(e); });
+  make(events);
+  return recorder.trace();
+}
+
 std::set<std::string> names(const Json& trace, const std::string& category) {
   std::set<std::string> all;
   for (const Json& e : trace["traceEvents"])
@@ -164,20 +174,14 @@ TEST_CASE(
     "calls of one group overlap, and are on separate tracks; the next group takes the first "
     "again",
     "[dist]") {
-  std::vector<RankTrace> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    EventStream events(rank);
-    TraceRecorder recorder(100);
-    recorder.begin({}, {});
-    events.listen([&](const Event& e) { recorder.see(e); });
+  const auto two_groups = [](EventStream& events) {
     for (int group = 0; group < 2; ++group)
       for (const EventKind kind :
            {EventKind::collective_begin, EventKind::collective_met, EventKind::collective_end})
         for (const char* unit : {"a", "b", "c"})
           events.append(kind, "all_reduce", 12, 3, events.keep(unit));
-    ranks.push_back(recorder.trace());
-  }
-  const Json trace = drawn(ranks);
+  };
+  const Json trace = drawn({recorded(0, two_groups), recorded(1, two_groups)});
   CHECK(nested(trace));
   std::map<std::string, std::vector<int>> tracks;
   for (const Json& e : trace["traceEvents"])
@@ -190,22 +194,15 @@ TEST_CASE(
 
 TEST_CASE("a trace counts what is moved between memory spaces, and draws nothing where nothing is",
           "[dist][moves]") {
-  std::vector<RankTrace> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    EventStream events(rank);
-    TraceRecorder recorder(100);
-    recorder.begin({}, {});
-    events.listen([&](const Event& e) { recorder.see(e); });
+  const auto moves = [](EventStream& events) {
     events.set_phase("step");
-    if (rank == 0) {
-      events.move(Move::host_to_device, 100);
-      events.move(Move::device_to_host, 7);
-      events.move(Move::host_to_device, 20);
-    }
-    ranks.push_back(recorder.trace());
-  }
+    if (events.rank() > 0) return;
+    events.move(Move::host_to_device, 100);
+    events.move(Move::device_to_host, 7);
+    events.move(Move::host_to_device, 20);
+  };
   std::vector<std::pair<int64_t, int64_t>> counted;
-  const Json trace = drawn(ranks);
+  const Json trace = drawn({recorded(0, moves), recorded(1, moves)});
   for (const Json& e : trace["traceEvents"]) {
     if (e["ph"] != "C" || e["name"] != "moved") continue;
     CHECK(e["pid"] == 0);
@@ -220,30 +217,26 @@ TEST_CASE("a trace counts what is moved between memory spaces, and draws nothing
 TEST_CASE("a call in flight is drawn until its data has moved, and its wait beside the kernels",
           "[dist]") {
   const bool cut = GENERATE(false, true);  // while the rank waits
-  EventStream events;
-  TraceRecorder recorder(100);
-  recorder.begin({}, {});
-  events.listen([&](const Event& e) { recorder.see(e); });
-  const auto see = [&](EventKind kind, const char* name, int64_t microseconds) {
-    const bool kernel = kind == EventKind::kernel;
-    events.append(kind, kernel ? name : "all_gather", 12, 3, kernel ? "" : events.keep(name),
-                  1000 * microseconds);
+  struct Seen {
+    EventKind kind;
+    const char* name;
+    int64_t at;  // [us]
   };
-  see(EventKind::collective_begin, "a", 100);
-  see(EventKind::kernel, "matmul", 110);
-  see(EventKind::collective_begin, "b", 200);
-  see(EventKind::kernel, "adamw", 210);
-  see(EventKind::collective_wait, "b", 400);
-  see(EventKind::collective_met, "b", 260);
-  see(EventKind::collective_moved, "b", 350);
-  if (!cut) {
-    see(EventKind::collective_end, "b", 410);
-    see(EventKind::collective_wait, "a", 415);
-    see(EventKind::collective_met, "a", 150);
-    see(EventKind::collective_moved, "a", 250);
-    see(EventKind::collective_end, "a", 420);
-  }
-  const Json trace = drawn({recorder.trace()});
+  using K = EventKind;
+  std::vector<Seen> seen = {{K::collective_begin, "a", 100}, {K::kernel, "matmul", 110},
+                            {K::collective_begin, "b", 200}, {K::kernel, "adamw", 210},
+                            {K::collective_wait, "b", 400},  {K::collective_met, "b", 260},
+                            {K::collective_moved, "b", 350}, {K::collective_end, "b", 410},
+                            {K::collective_wait, "a", 415},  {K::collective_met, "a", 150},
+                            {K::collective_moved, "a", 250}, {K::collective_end, "a", 420}};
+  if (cut) seen.resize(7);
+  const Json trace = drawn({recorded(0, [&](EventStream& events) {
+    for (const auto& [kind, name, at] : seen) {
+      const bool kernel = kind == K::kernel;
+      events.append(kind, kernel ? name : "all_gather", 12, 3, kernel ? "" : events.keep(name),
+                    1000 * at);
+    }
+  })});
   CHECK(nested(trace));
   // By name: track, begin and end [us] after the first event.
   std::map<std::string, std::array<int64_t, 3>> drawn_at;

@@ -26,7 +26,7 @@ void add_around(const std::vector<const void*>& terms, size_t count, T* sums) {
 }
 
 // Adds `count` elements of every term into `sums`, as a ring does: beginning with the second term
-// and ending with the first, and rounded to the type at every step. `sums` may be one of the terms.
+// and ending with the first, and rounded to the type at every step.
 void add_around(const std::vector<const void*>& terms, size_t count, NcclType type, void* sums) {
   switch (type) {
     case NcclType::float32: return add_around(terms, count, static_cast<float*>(sums));
@@ -61,98 +61,60 @@ FakeCall::FakeCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_
                                  : so_far.collectives++;
 }
 
-// The last chunks of an all_reduce may be smaller, or nothing.
-size_t FakeCall::first_of(int rank) const {
-  const size_t count = asked_.data.count, n = size_t(size_);
-  if (asked_.kind != Collective::all_reduce) return size_t(rank) * count;
-  return std::min(size_t(rank) * ((count + n - 1) / n), count);
+size_t FakeCall::bytes() const {
+  const size_t slices = asked_.kind == Collective::reduce_scatter ? size_t(size_) : 1;
+  return asked_.data.count * element_ * slices;
 }
 
-void FakeCall::send(FakeWire& wire, int to, const char* data, size_t elements) {
-  WireHeader header = header_;
-  header.part = part_;
-  header.bytes = elements * element_;
-  ++open_[part_];
-  wire.send(to, {header, const_cast<char*>(data), &open_[part_]});
-}
-
-void FakeCall::receive(FakeWire& wire, int from, char* data, size_t elements) {
-  WireHeader header = header_;
-  header.part = part_;
-  header.bytes = elements * element_;
-  ++open_[part_];
-  wire.receive(from, {header, data, &open_[part_]});
-}
-
-// Chunks go to their ranks. An all_reduce's sums come back into its whole, when the rank that adds
-// them has all that was here.
-void FakeCall::begin_reduction(FakeWire& wire) {
-  const size_t own = chunk_of(rank_);
-  scratch_.resize(size_t(size_) * own * element_);
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    part_ = 0;
-    send(wire, r, from(first_of(r)), chunk_of(r));
-    receive(wire, r, scratch_.data() + size_t(r) * own * element_, own);
-    part_ = 1;
-    if (asked_.kind == Collective::all_reduce) receive(wire, r, to(first_of(r)), chunk_of(r));
-  }
-}
-
-void FakeCall::add_own_chunk() {
-  const size_t own = chunk_of(rank_);
-  std::vector<const void*> terms{from(first_of(rank_))};
-  for (int i = 1; i < size_; ++i)
-    terms.push_back(scratch_.data() + size_t((rank_ + i) % size_) * own * element_);
-  if (own > 0)
-    add_around(terms, own, asked_.data.type,
-               asked_.kind == Collective::all_reduce ? to(first_of(rank_)) : to(0));
-}
-
-void FakeCall::begin_gather(FakeWire& wire) {
-  const size_t count = asked_.data.count;
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    send(wire, r, from(0), count);
-    receive(wire, r, to(first_of(r)), count);
-  }
-  if (count > 0) std::memmove(to(first_of(rank_)), from(0), count * element_);
-}
-
-void FakeCall::begin_broadcast(FakeWire& wire) {
-  const size_t count = asked_.kind == Collective::broadcast ? asked_.data.count : 0;
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    send(wire, r, from(0), rank_ == asked_.peer ? count : 0);
-    receive(wire, r, to(0), r == asked_.peer ? count : 0);
-  }
-  if (rank_ == asked_.peer && count > 0) std::memmove(to(0), from(0), count * element_);
-}
-
+// What goes between two ranks moves; in a collective each rank gives every other one all that it
+// has, so that none gets past a call that does not fit.
 void FakeCall::begin(FakeWire& wire) {
-  switch (asked_.kind) {
-    case Collective::all_reduce:
-    case Collective::reduce_scatter: return begin_reduction(wire);
-    case Collective::all_gather: return begin_gather(wire);
-    case Collective::send: return send(wire, asked_.peer, from(0), asked_.data.count);
-    case Collective::receive: return receive(wire, asked_.peer, to(0), asked_.data.count);
-    default: return begin_broadcast(wire);
+  WireHeader header = header_;
+  header.bytes = bytes();
+  char* const from = const_cast<char*>(static_cast<const char*>(asked_.data.from));
+  if (asked_.kind == Collective::send)
+    return ++open_, wire.send(asked_.peer, {header, from, &open_});
+  if (asked_.kind == Collective::receive)
+    return ++open_, wire.receive(asked_.peer, {header, static_cast<char*>(asked_.data.to), &open_});
+  scratch_.resize(size_t(size_) * bytes());
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    open_ += 2;
+    wire.send(r, {header, from, &open_});
+    wire.receive(r, {header, of_rank(r), &open_});
+  }
+}
+
+// From what all have given. A ring's chunk of a sum begins behind its owner and ends with it; the
+// last chunks of an all_reduce may be smaller, or nothing.
+void FakeCall::finish() {
+  char* const to = static_cast<char*>(asked_.data.to);
+  const size_t count = asked_.data.count, n = size_t(size_);
+  if (bytes() == 0 || between_two() || asked_.kind == Collective::barrier) return;
+  std::memcpy(of_rank(rank_), asked_.data.from, bytes());
+  if (asked_.kind == Collective::all_gather)
+    std::memcpy(to, scratch_.data(), n * bytes());
+  else if (asked_.kind == Collective::broadcast)
+    std::memcpy(to, of_rank(asked_.peer), bytes());
+  const bool whole = asked_.kind == Collective::all_reduce;
+  const size_t chunk = whole ? (count + n - 1) / n : count;
+  for (int owner = 0; owner < size_ && asked_.kind <= Collective::reduce_scatter; ++owner) {
+    if (!whole && owner != rank_) continue;
+    const size_t first = whole ? std::min(size_t(owner) * chunk, count) : size_t(owner) * chunk,
+                 length = whole ? std::min(chunk, count - first) : chunk;
+    std::vector<const void*> terms;
+    for (int i = 0; i < size_; ++i)
+      terms.push_back(of_rank((owner + i) % size_) + first * element_);
+    add_around(terms, length, asked_.data.type, whole ? to + first * element_ : to);
   }
 }
 
 bool FakeCall::move_on(FakeWire& wire) {
-  const bool adds =
-      asked_.kind == Collective::all_reduce || asked_.kind == Collective::reduce_scatter;
   if (state_ == State::asked) {
     begin(wire);
-    state_ = State::first;
-  } else if (state_ == State::first && open_[0] == 0) {
-    if (adds) add_own_chunk();
-    part_ = 1;
-    for (int r = 0; r < size_ && asked_.kind == Collective::all_reduce; ++r)
-      if (r != rank_) send(wire, r, to(first_of(rank_)), chunk_of(rank_));
-    state_ = State::second;
-  } else if (state_ == State::second && open_[1] == 0) {
+    state_ = State::begun;
+  } else if (state_ == State::begun && open_ == 0) {
+    finish();
     state_ = State::done;
   } else {
     return false;
@@ -164,10 +126,10 @@ bool FakeBatch::done() const {
   return given_up_ || std::ranges::all_of(calls_, [](const auto& call) { return call->done(); });
 }
 
-// Two rounds, whose messages have the parts 2 and 3.
+// Two rounds, whose messages have the parts 1 and 2.
 bool FakeBatch::connect(FakeWire& wire) {
   if (rounds_ == 2 || open_ > 0) return false;
-  const uint32_t part = uint32_t(2 + rounds_++);
+  const uint32_t part = uint32_t(1 + rounds_++);
   for (const auto& [kind, peer] : first_) {
     const bool sends = kind == Collective::send;
     open_ += 2;

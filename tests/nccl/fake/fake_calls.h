@@ -1,8 +1,7 @@
 // What one rank has asked NCCL for, carried out as messages between pairs of ranks.
 //
-// Every rank of a collective sends every other one at least a header, so that none gets past a call
-// that does not fit. Sums are made where they belong: each rank adds its own chunk, beginning with
-// the next rank and ending with itself, as a ring does.
+// Every rank of a collective sends every other one all that it has: at least a header, so that none
+// gets past a call that does not fit.
 #pragma once
 
 #include <memory>
@@ -46,30 +45,19 @@ class FakeCall {
                                  // move, or this is done
 
  private:
-  enum class State { asked, first, second, done };
+  enum class State { asked, begun, done };
 
   void begin(FakeWire& wire);
-  void begin_reduction(FakeWire& wire);
-  void begin_gather(FakeWire& wire);
-  void begin_broadcast(FakeWire& wire);
-  void add_own_chunk();
-  void send(FakeWire& wire, int to, const char* data, size_t elements);
-  void receive(FakeWire& wire, int from, char* data, size_t elements);
-
-  const char* from(size_t element) const {
-    return static_cast<const char*>(asked_.data.from) + element * element_;
-  }
-  char* to(size_t element) const { return static_cast<char*>(asked_.data.to) + element * element_; }
-  size_t first_of(int rank) const;  // [n] of the whole; where a rank's chunk begins
-  size_t chunk_of(int rank) const { return first_of(rank + 1) - first_of(rank); }  // [n]
+  void finish();
+  size_t bytes() const;  // that it gives
+  char* of_rank(int rank) { return scratch_.data() + size_t(rank) * bytes(); }
 
   const AskedOfNccl asked_;
   const int rank_, size_;
   const size_t element_;  // [B]
   WireHeader header_;
-  uint32_t part_ = 0;
-  int open_[2] = {0, 0};       // messages of each part that have not moved
-  std::vector<char> scratch_;  // the others' values of the own chunk
+  int open_ = 0;               // messages that have not moved
+  std::vector<char> scratch_;  // what each rank has given
   State state_ = State::asked;
 };
 

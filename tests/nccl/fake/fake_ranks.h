@@ -59,26 +59,65 @@ struct FakeOptions {
   bool lagging = false, ordered = true;
   std::vector<Fault> faults = {};
   bool emulated = false;
+  std::chrono::milliseconds timeout = std::chrono::seconds(20);
+  int version = 22809;
+  std::vector<int> machine_of = {};  // by rank; empty: all are on one
+  bool told = true;                  // ranks know that
   Place place() const { return emulated ? Place::emulated : lagging ? Place::lagging : Place::cpu; }
 };
 
-// What every rank's buffer holds after `call` through NCCL. Throws if NCCL was misused.
+// What ranks that talk through a fake came to.
+struct FakeUse {
+  std::string misuse;  // also says that a communicator was not ended exactly once
+  int aborted = 0, destroyed = 0, groups = 0;
+  int64_t network = 0;  // [B] between machines
+};
+struct FakeOutcome : Outcome, FakeUse {};
+
+// Calls `run(size, body, options)`, which starts ranks, once or several times. Throws what it does.
+inline FakeUse with_fake(const FakeOptions& how, const std::function<void(const RunRanks&)>& run) {
+  FakeNccl fake(how.faults, how.version, streams_of(how.place()));
+  const NcclApi api = fake.api();
+  if (!how.machine_of.empty()) fake.set_machines(how.machine_of);
+  NcclOptions options{.api = &api, .ordered = how.ordered};
+  if (how.told && !how.machine_of.empty())
+    options.machine = [&](int rank) { return str(how.machine_of[size_t(rank)]); };
+  run([&](int size, const std::function<void(Communicator&)>& body,
+          const RankOptions& rank_options) { run_nccl_ranks(size, body, rank_options, options); });
+  return {fake.misuse(), fake.calls("ncclCommAbort"), fake.calls("ncclCommDestroy"),
+          fake.calls("ncclGroupEnd"), fake.bytes_between_machines()};
+}
+
+inline FakeOutcome fake_outcome(int ranks, const FakeOptions& how,
+                                const std::function<void(Rank&)>& body) {
+  FakeOutcome ended;
+  const auto on_rank = [&](Communicator& comm) {
+    Rank rank(comm, {}, fake_backends(how.place()));
+    body(rank);
+  };
+  static_cast<FakeUse&>(ended) = with_fake(how, [&](const RunRanks& run) {
+    static_cast<Outcome&>(ended) =
+        outcome_of(ranks, on_rank, [&](const auto& one) { run(ranks, one, within(how.timeout)); });
+  });
+  return ended;
+}
+
+// What every rank's buffer holds after `call` through NCCL. Throws what ended the run, or how NCCL
+// was misused.
 template <class T>
 Buffers<T> after_nccl(const Buffers<T>& in,
                       const std::function<void(Communicator&, const Tensor&)>& call,
-                      const FakeOptions& options = {}) {
+                      const FakeOptions& how = {}, int64_t* network = nullptr) {
   Buffers<T> out(in.size());
-  FakeNccl fake(options.faults, 22809, streams_of(options.place()));
-  const NcclApi api = fake.api();
-  run_nccl_ranks(int(in.size()),
-                 [&](Communicator& comm) {
-                   Rank rank(comm, {}, fake_backends(options.place()));
-                   const Tensor t = rank.tensor(in[size_t(comm.rank())]);
-                   call(comm, t);
-                   out[size_t(comm.rank())] = contents<T>(t);
-                 },
-                 within(std::chrono::seconds(20)), {.api = &api, .ordered = options.ordered});
-  if (const std::string misuse = fake.misuse(); !misuse.empty()) throw std::logic_error(misuse);
+  const FakeOutcome ended = fake_outcome(int(in.size()), how, [&](Rank& rank) {
+    const auto r = size_t(rank.comm.rank());
+    const Tensor t = rank.tensor(in[r]);
+    call(rank.comm, t);
+    out[r] = contents<T>(t);
+  });
+  if (ended.cause) std::rethrow_exception(ended.cause);
+  if (!ended.misuse.empty()) throw std::logic_error(ended.misuse);
+  if (network) *network = ended.network;
   return out;
 }
 

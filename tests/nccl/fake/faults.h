@@ -31,9 +31,8 @@ struct Fault {
   int times = 5;
 };
 
-// Reads faults from a text: "ncclAllGather:never:rank=1:call=3;
-// ncclSend:fails:result=ncclRemoteError:said=reset". Kinds and keys are Fault's names. Throws
-// InputError.
+// Reads faults from a text: "ncclAllGather:never:rank=1:call=3; ncclSend:fails:rank=-1:call=1".
+// Throws InputError.
 std::vector<Fault> faults_from(const std::string& text);
 
 // What faults have done to a communicator.

@@ -48,53 +48,36 @@ inline void program(Rank& rank, const std::function<void(Rank&, int)>& before) {
   }
 }
 
-struct Ended {
-  std::string thrown, misuse;  // thrown: "" if nothing
+struct Ended : FakeOutcome {
   Kind kind = Kind::other;
-  std::chrono::milliseconds took{};
-  std::vector<std::string> errors =
-      std::vector<std::string>(kRanks);  // by rank: the CommunicationError that it got in a call
   std::vector<int64_t> live = std::vector<int64_t>(kRanks);  // [B] by rank, when it had ended
-  int aborted = 0, destroyed = 0;
 };
 
-inline Ended run(const Script& script, int version = 22809,
-                 std::chrono::milliseconds timeout = kTimeout) {
-  FakeNccl fake(script.faults, version);
-  const NcclApi api = fake.api();
-  Ended ended;
-  const auto start = std::chrono::steady_clock::now();
-  const auto body = [&](Communicator& comm) {
-    const size_t r = size_t(comm.rank());
-    RankBackends backends = fake_backends(script.lagging);
-    Rank rank(comm, {}, std::move(backends));
+inline Kind kind_of(const std::exception_ptr& cause) {
+  try {
+    if (cause) std::rethrow_exception(cause);
+  } catch (const CommunicationError&) {
+    return Kind::communication;
+  } catch (const InputError&) {
+    return Kind::input;
+  } catch (...) {
+  }
+  return Kind::other;
+}
+
+inline Ended run(const Script& script, FakeOptions how = {.timeout = kTimeout}) {
+  how.faults = script.faults;
+  how.lagging = script.lagging, how.ordered = script.ordered;
+  std::vector<int64_t> live(kRanks);
+  const FakeOutcome ended = fake_outcome(kRanks, how, [&](Rank& rank) {
     try {
       program(rank, script.before);
-    } catch (const CommunicationError& error) {
-      ended.errors[r] = error.what();
-      ended.live[r] = rank.memory.ledger().live_total();
-      throw;
     } catch (...) {
-      ended.live[r] = rank.memory.ledger().live_total();
+      live[size_t(rank.comm.rank())] = rank.memory.ledger().live_total();
       throw;
     }
-    ended.live[r] = rank.memory.ledger().live_total();
-  };
-  try {
-    run_nccl_ranks(kRanks, body, within(timeout), {.api = &api, .ordered = script.ordered});
-  } catch (const CommunicationError& error) {
-    ended.thrown = error.what(), ended.kind = Kind::communication;
-  } catch (const InputError& error) {
-    ended.thrown = error.what(), ended.kind = Kind::input;
-  } catch (const std::exception& error) {
-    ended.thrown = error.what();
-  }
-  ended.took = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::steady_clock::now() - start);
-  ended.misuse = fake.misuse();
-  ended.aborted = fake.calls("ncclCommAbort");
-  ended.destroyed = fake.calls("ncclCommDestroy");
-  return ended;
+  });
+  return {ended, kind_of(ended.cause), live};
 }
 
 }  // namespace zl::test

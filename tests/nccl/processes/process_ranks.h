@@ -26,6 +26,20 @@ inline NcclOptions nccl_options(const ProcessRanks& run, const NcclApi& api) {
   return options;
 }
 
+// Is this rank of the run.
+inline void start_rank(const ProcessRanks& run, int rank, const NcclApi& api,
+                       const std::function<void(Communicator&)>& body, const RankOptions& options) {
+  const LaunchedRank place{.rank = rank,
+                           .size = run.size,
+                           .local_rank = rank,
+                           .local_size = run.size,
+                           .port = run.port,
+                           .run = "test",
+                           .launcher = "a test"};
+  run_process_rank(place, body, options, nccl_transport(place, options, nccl_options(run, api)),
+                   {});
+}
+
 // The exit codes of the program, and those of children that find something wrong.
 inline constexpr int kFine = 0, kUsage = 2, kOutOfMemory = 3, kCommunication = 4, kOther = 70,
                      kMisused = 99;
@@ -38,17 +52,9 @@ inline Processes::Body rank_process(
     int code = kFine;
     FakeNccl fake(run.faults, run.deaths);
     const NcclApi api = fake.api();
-    const LaunchedRank place{.rank = child,
-                             .size = run.size,
-                             .local_rank = child,
-                             .local_size = run.size,
-                             .port = run.port,
-                             .run = "test",
-                             .launcher = "a test"};
     try {
-      const RankOptions options{.timeout = run.timeout, .grace = run.timeout};
-      run_process_rank(place, [&](Communicator& comm) { body(comm, say); }, options,
-                       nccl_transport(place, options, nccl_options(run, api)), {});
+      start_rank(run, child, api, [&](Communicator& comm) { body(comm, say); },
+                 {.timeout = run.timeout, .grace = run.timeout});
     } catch (const CommunicationError& error) {
       say(error.what()), code = kCommunication;
     } catch (const InputError& error) {

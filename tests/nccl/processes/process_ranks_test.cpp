@@ -8,6 +8,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "tests/dist/exchanges.h"
 #include "tests/nccl/fake/scripts.h"
 #include "tests/stages/stage_run.h"
 
@@ -25,19 +26,9 @@ std::vector<ProcessEnd> compare_with_threads(const ProcessRanks& run, StageRunSp
       [=](int child, const Processes::Say& say) {
         FakeNccl fake(run.faults, run.deaths);
         const NcclApi api = fake.api();
-        const LaunchedRank place{.rank = child,
-                                 .size = run.size,
-                                 .local_rank = child,
-                                 .local_size = run.size,
-                                 .port = run.port,
-                                 .run = "test",
-                                 .launcher = "a test"};
         StageRunSpec processes = spec;
         processes.run = [&](int, const std::function<void(Communicator&)>& body,
-                            RankOptions options) {
-          run_process_rank(place, body, options,
-                           nccl_transport(place, options, nccl_options(run, api)), {});
-        };
+                            RankOptions options) { start_rank(run, child, api, body, options); };
         const StageRun here = run_stage(processes), threads = run_stage(spec);
         if (child == 0) {  // rank 0 has the reports of all ranks
           if (!here.same_bits(threads)) say("other bits; ");
@@ -98,27 +89,13 @@ TEST_CASE("processes on two machines have the bits and the traffic of threads", 
   }
 }
 
-TEST_CASE("processes may wait for one send while others of the same ranks are posted", "[nccl]") {
+TEST_CASE("what two processes exchange arrives in its order, however they wait for it", "[nccl]") {
   require_forks();
-  const auto ends = run_as_processes(
-      {.size = 3, .timeout = 5s}, [](Communicator& comm, const Processes::Say& say) {
-        Rank rank(comm);
-        const Tensor a = rank.filled(100, float(comm.rank())), b = rank.filled(100, 5);
-        std::vector<Work> works;
-        if (comm.rank() == 1) works.push_back(comm.receive(a, 0, kName));
-        if (comm.rank() == 1) works.push_back(comm.send(b, 2, kName));
-        if (comm.rank() == 2) works.push_back(comm.receive(b, 0, kName));
-        if (comm.rank() == 2) works.push_back(comm.receive(a, 1, kName));
-        (void)comm.all_gather_object("", "posted");
-        for (const int to : {1, 2})
-          if (comm.rank() == 0) comm.send(a, to, kName).wait();
-        for (Work& work : works) work.wait();
-        const float expected[][2] = {{0, 5}, {0, 5}, {5, 0}};
-        const float* const row = expected[comm.rank()];
-        if (contents<float>(a)[99] != row[0] || contents<float>(b)[99] != row[1])
-          say("another value");
-      });
-  CHECK(said(ends) == "");
+  const ProcessRanks run{.timeout = 5s};
+  CHECK(said(run_as_processes(run, [](Communicator& comm, const Processes::Say& say) {
+          Rank rank(comm);
+          say(wrong_in_exchanges(rank));
+        })) == "");
 }
 
 TEST_CASE("what one process runs out of, all say, and end as one that did", "[nccl]") {
@@ -136,26 +113,6 @@ TEST_CASE("what one process runs out of, all say, and end as one that did", "[nc
       CHECK(end.code == kOutOfMemory);
       CHECK_THAT(end.said, ContainsSubstring(str("rank ", poor)));
     }
-  }
-}
-
-TEST_CASE("mismatched calls of processes are found, compared always or only on timeout", "[nccl]") {
-  require_forks();
-  const bool only_on_timeout = GENERATE(false, true);
-  const auto ends = run_as_processes({.size = 3, .timeout = 1s}, [&](Communicator& comm,
-                                                                     const Processes::Say&) {
-    Rank rank(comm);
-    const Tensor t = rank.filled(30, 1);
-    if (only_on_timeout) comm.compare_calls_only_on_timeout();
-    for (int i = 0; i < 4; ++i) comm.all_gather(t, {"early", Purpose::parameter}).wait();
-    comm.all_gather(comm.rank() == 1 ? t.slice(0, {27}) : t, {"late", Purpose::parameter}).wait();
-  });
-  for (const ProcessEnd& end : ends) {
-    CAPTURE(only_on_timeout, describe(end));
-    CHECK(end.code == kCommunication);
-    CHECK_THAT(end.said,
-               ContainsSubstring("rank 1 calls all_gather 'late' of 27 f32 elements (call 5) while "
-                                 "ranks 0 and 2 call all_gather 'late' of 30 f32"));
   }
 }
 

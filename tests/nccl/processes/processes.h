@@ -53,7 +53,6 @@ class Processes {
   Processes(const Processes&) = delete;
 
   void signal(int child, int signal);  // nothing if it has ended
-  pid_t pid(int child) const { return children_[size_t(child)].pid; }
 
   // Looks after the children for that long, or until all have ended; returns whether they have.
   bool watch(Milliseconds time);

@@ -2,10 +2,9 @@
 // launch -n 4 -- train --backend nccl
 // --device cpu` runs on any machine. Only for tests; the program itself knows nothing of this.
 //
-// Three variables of the environment say what goes wrong, and where the ranks meet:
+// Two variables of the environment say what goes wrong, and where the ranks meet:
 //   ZEROLAB_FAKE_FAULT="ncclAllGather:never:rank=1:call=3; …"   as faults_from() reads it
 //                                                               (tests/nccl/fake/faults.h)
-//   ZEROLAB_FAKE_DEATHS=unnoticed   NCCL never says that a rank is gone
 //   ZEROLAB_FAKE_FOLDER=DIR         the ranks meet in files of DIR, also across network namespaces
 // Built as zerolab_on_fake_gpus, it also has the GPUs of tests/cuda/on_cpu, each of which several
 // processes may open: `ZEROLAB_EMULATED_GPUS=1 zerolab_on_fake_gpus launch -n 2 --share-gpu -- …`.
@@ -35,13 +34,6 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-test::Deaths deaths() {
-  const std::string value = variable("ZEROLAB_FAKE_DEATHS");
-  require_input(value.empty() || value == "noticed" || value == "unnoticed",
-                "ZEROLAB_FAKE_DEATHS is noticed or unnoticed, not '", value, "'");
-  return value == "unnoticed" ? test::Deaths::unnoticed : test::Deaths::noticed;
-}
-
 constexpr test::FakeStreams kStreams{
 #ifdef ZEROLAB_ON_EMULATED_GPUS
     .on_host = cuda_on_cpu::on_host, .finish = [] { cuda_on_cpu::finish_gpu(-1); }
@@ -49,7 +41,8 @@ constexpr test::FakeStreams kStreams{
 };
 
 struct Judged {
-  test::FakeNccl fake{test::faults_from(variable("ZEROLAB_FAKE_FAULT")), deaths(), kStreams};
+  test::FakeNccl fake{test::faults_from(variable("ZEROLAB_FAKE_FAULT")), test::Deaths::noticed,
+                      kStreams};
   const NcclApi api = fake.api();
 #ifdef ZEROLAB_ON_EMULATED_GPUS
   Judged() { fake.one_gpu = variable("ZEROLAB_EMULATED_GPUS") == "1"; }
