@@ -6,6 +6,8 @@
 #include <numbers>
 #include <vector>
 
+#include "tests/tensor/attention_formula.h"
+
 namespace zl::naive {
 
 using Vector = std::vector<double>;
@@ -51,35 +53,11 @@ inline Vector layer_norm(const Vector& x, const Vector& weight, const Vector& bi
   return y;
 }
 
-struct AttentionShape {
-  int64_t B, T, H, D;
-};
+using AttentionShape = test::attention_formula::Case;
 
-// qkv (B, T, 3C) -> (B, T, C): the T x T weights of each head, one query after the other.
+// qkv (B, T, 3C) -> (B, T, C)
 inline Vector attention(const Vector& qkv, AttentionShape s) {
-  const int64_t C = s.H * s.D;
-  const auto at = [&](int64_t b, int64_t t, int64_t part, int64_t c) {
-    return qkv[size_t(((b * s.T + t) * 3 + part) * C + c)];
-  };
-  Vector y(size_t(s.B * s.T * C), 0.0);
-  for (int64_t b = 0; b < s.B; ++b)
-    for (int64_t h = 0; h < s.H; ++h)
-      for (int64_t t = 0; t < s.T; ++t) {
-        Vector weight;
-        double denominator = 0;
-        for (int64_t u = 0; u <= t; ++u) {
-          double score = 0;
-          for (int64_t d = 0; d < s.D; ++d)
-            score += at(b, t, 0, h * s.D + d) * at(b, u, 1, h * s.D + d);
-          weight.push_back(std::exp(score / std::sqrt(double(s.D))));
-          denominator += weight.back();
-        }
-        for (int64_t u = 0; u <= t; ++u)
-          for (int64_t d = 0; d < s.D; ++d)
-            y[size_t((b * s.T + t) * C + h * s.D + d)] +=
-                weight[size_t(u)] / denominator * at(b, u, 2, h * s.D + d);
-      }
-  return y;
+  return reference(s, qkv, Vector(size_t(s.B * s.T * s.C()), 0.0)).y;
 }
 
 inline Vector embedding(const Vector& ids, const Vector& table, int64_t C) {

@@ -6,64 +6,51 @@ ranks call it. whole_tensors() yields weight, exp_avg and exp_avg_sq of each par
 import torch
 import torch.distributed as dist
 
-from gpt2_torch import adamw
+from gpt2_torch import adamw, distribute
 
 
-class Ddp:
-    """DistributedDataParallel. Rank 0 saves both state dictionaries with torch.save."""
+class Torch:
+    """A model that `mode` distributes as in step_torch.py."""
+    mode = None
 
     def __init__(self, model, batch):
-        from torch.nn.parallel import DistributedDataParallel
-        self.model = model
-        self.replica = DistributedDataParallel(model)
-        self.optimizer, _ = adamw(model.parameters(), fused=False)
+        self.model, self.replica = model, distribute(model, self.mode)
+        self.optimizer, _ = adamw(self.replica.parameters(), fused=False)
 
     def step(self, ids, targets):
         self.replica(ids, targets).backward()
         self.optimizer.step()
+
+    def whole_tensors(self):
+        for p in self.model.parameters():
+            state = self.optimizer.state[p]
+            for tensor in (p, state["exp_avg"], state["exp_avg_sq"]):
+                yield tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+class Ddp(Torch):
+    """Rank 0 saves both state dictionaries with torch.save."""
+    mode = "ddp"
 
     def save(self, folder):
         if dist.get_rank() == 0:
             torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()},
                        folder / "checkpoint.pt")
 
-    def whole_tensors(self):
-        for p in self.model.parameters():
-            state = self.optimizer.state[p]
-            yield from (p, state["exp_avg"], state["exp_avg_sq"])
 
-
-class Fsdp2:
-    """fully_shard of each block and the root. All ranks save with torch.distributed.checkpoint."""
-
-    def __init__(self, model, batch):
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        for block in model.h:
-            fully_shard(block, mesh=mesh)
-        self.model = fully_shard(model, mesh=mesh)
-        self.optimizer, _ = adamw(self.model.parameters(), fused=False)
-
-    def step(self, ids, targets):
-        self.model(ids, targets).backward()
-        self.optimizer.step()
+class Fsdp2(Torch):
+    """All ranks save with torch.distributed.checkpoint."""
+    mode = "fsdp2"
 
     def save(self, folder):
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.state_dict import get_state_dict
-        model, optimizer = get_state_dict(self.model, self.optimizer)
+        model, optimizer = get_state_dict(self.replica, self.optimizer)
         dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=str(folder))
-
-    def whole_tensors(self):
-        for p in self.model.parameters():
-            state = self.optimizer.state[p]
-            for shards in (p, state["exp_avg"], state["exp_avg_sq"]):
-                yield shards.full_tensor()
 
 
 class DeepSpeed:
-    """DeepSpeed's engine with ZeRO. Subclasses name the stage. All ranks save."""
+    """DeepSpeed's engine with ZeRO. SYSTEMS has a subclass for each stage. All ranks save."""
     stage = None
 
     def __init__(self, model, batch):
@@ -90,16 +77,5 @@ class DeepSpeed:
                 yield safe_get_full_optimizer_state(p, name)
 
 
-class Zero1(DeepSpeed):
-    stage = 1
-
-
-class Zero2(DeepSpeed):
-    stage = 2
-
-
-class Zero3(DeepSpeed):
-    stage = 3
-
-
-SYSTEMS = {"ddp": Ddp, "fsdp2": Fsdp2, "zero1": Zero1, "zero2": Zero2, "zero3": Zero3}
+SYSTEMS = {"ddp": Ddp, "fsdp2": Fsdp2,
+           **{"zero%d" % stage: type("Zero%d" % stage, (DeepSpeed,), {"stage": stage}) for stage in (1, 2, 3)}}

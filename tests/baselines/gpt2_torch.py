@@ -8,6 +8,7 @@ import json
 import math
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -106,3 +107,16 @@ def adamw(parameters, fused=True):
         except (TypeError, RuntimeError):  # 1.13 lacks the argument; 2.0 to 2.3 accept it for GPUs only
             pass
     return torch.optim.AdamW(parameters, foreach=False, **settings), "by tensor"
+
+
+def distribute(model, mode):
+    """The model, distributed over the processes: DistributedDataParallel, or fully_shard of each block and the root."""
+    if mode == "ddp":
+        from torch.nn.parallel import DistributedDataParallel
+        return DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.h:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)

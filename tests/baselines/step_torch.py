@@ -28,7 +28,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as multiprocessing  # noqa: E402
 
 from sizes import BARE, SIZES  # noqa: E402
-from gpt2_torch import HAS_SDPA, Gpt, adamw  # noqa: E402
+from gpt2_torch import HAS_SDPA, Gpt, adamw, distribute  # noqa: E402
 
 
 def resident():  # [B] now
@@ -76,19 +76,6 @@ def batches(options, rank):
     rows = [[((step * options.ranks + rank) * B + b) % windows * T for b in range(B)] for step in range(count)]
     read = lambda first: torch.tensor([list(tokens[w:w + T]) for w in first])
     return [(read(first), read([w + 1 for w in first])) for first in rows]
-
-
-def distribute(model, mode):
-    """The model, distributed over the processes."""
-    if mode == "ddp":
-        from torch.nn.parallel import DistributedDataParallel
-        return DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for block in model.h:
-        fully_shard(block, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
 
 
 def train(options, rank):

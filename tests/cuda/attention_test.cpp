@@ -1,24 +1,19 @@
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <catch2/generators/catch_generators_range.hpp>
 
 #include "tensor/kernels.h"
 #include "tests/cuda/differential.h"
 #include "tests/cuda/on_cpu/controls.h"
+#include "tests/tensor/attention_formula.h"
 
 using namespace zl;
 using namespace zl::test;
+using namespace zl::test::attention_formula;
 
 namespace {
 
-struct Case {
-  int64_t B, T, H, D;
-  Dtype dtype = Dtype::f32;
-  int64_t C() const { return H * D; }
-  Dtype statistics() const { return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
-};
-using Values = std::vector<double>;
+Dtype statistics(const Case& c) { return c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
 Values qkv_of(const Case& c, double scale = 1) {
   return random_values(c.B * c.T * 3 * c.C(), 1, scale);
@@ -32,7 +27,7 @@ struct Output {
 Output forward(Side& s, const Case& c, const Values& qkv) {
   const AttentionSaved saved{s.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype),
                              s.nan({c.B, c.T, c.C()}, c.dtype),
-                             s.nan({c.B, c.H, c.T}, c.statistics()), c.H};
+                             s.nan({c.B, c.H, c.T}, statistics(c)), c.H};
   kernel::attention(saved);
   return {values_of(saved.y), values_of(saved.log_sum_exp)};
 }
@@ -40,7 +35,7 @@ Output forward(Side& s, const Case& c, const Values& qkv) {
 Values backward(Side& s, const Case& c, const Values& qkv, const Output& saved, const Values& dy) {
   const AttentionSaved tensors{s.of(qkv, {c.B, c.T, 3 * c.C()}, c.dtype),
                                s.of(saved.y, {c.B, c.T, c.C()}, c.dtype),
-                               s.of(saved.log_sum_exp, {c.B, c.H, c.T}, c.statistics()), c.H};
+                               s.of(saved.log_sum_exp, {c.B, c.H, c.T}, statistics(c)), c.H};
   const Tensor dqkv = s.nan({c.B, c.T, 3 * c.C()}, c.dtype);
   kernel::attention_backward(tensors, s.of(dy, {c.B, c.T, c.C()}, c.dtype), dqkv);
   return values_of(dqkv);
@@ -64,14 +59,14 @@ void check(const Case& c) {
   const Differences d = differences(c);
   const double allowed = one_rounding(c.dtype);
   CHECK(d.y <= allowed);
-  CHECK(d.log_sum_exp <= one_rounding(c.statistics()));
+  CHECK(d.log_sum_exp <= one_rounding(statistics(c)));
   CHECK(d.dqkv <= allowed);
 }
 
 }  // namespace
 
 TEST_CASE("attention on the GPU is that of the CPU at every length and head size", "[cuda]") {
-  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const Dtype dtype = any_float_type();
   const int64_t T = GENERATE(1, 2, 7, 33, 65, 130);
   for (const int64_t D : {1, 3, 16, 64, 80}) check({1, T, 1, D, dtype});
 }
@@ -88,7 +83,7 @@ TEST_CASE("attention on the GPU supports heads of up to 256 channels, and its er
 }
 
 TEST_CASE("attention on the GPU does not mix batches or heads", "[cuda]") {
-  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const Dtype dtype = any_float_type();
   check({2, 66, 3, 5, dtype});
   check({3, 1, 2, 7, dtype});
   check({0, 5, 1, 4, dtype});
@@ -115,7 +110,7 @@ TEST_CASE("attention on the GPU does not mix batches or heads", "[cuda]") {
 TEST_CASE(
     "on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit",
     "[cuda]") {
-  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const Dtype dtype = any_float_type();
   const int64_t D = GENERATE(9, 16, 72, 128);
   Side gpu(test_gpu());
   const Case whole{1, 130, 2, D, dtype};
@@ -160,7 +155,7 @@ TEST_CASE("attention on the GPU holds no T by T matrix and asks for one number p
 
 TEST_CASE("one key that the GPU saw and the CPU did not is noticed in attention and its gradient",
           "[cuda]") {
-  const Dtype dtype = GENERATE(from_range(kFloatTypes));
+  const Dtype dtype = any_float_type();
   const Case c{1, 65, 1, 8, dtype};
   Side cpu(cpu_backend()), gpu(test_gpu());
   const Values qkv = qkv_of(c), dy = dy_of(c);
@@ -195,51 +190,6 @@ TEST_CASE(
 
 namespace {
 
-// Head `h` of batch 0 in double. Values are of the type already.
-struct Head {
-  const Case& c;
-  const Values &qkv, &dy;
-  int64_t h;
-
-  double of(const Values& x, int64_t t, int64_t parts, int64_t part, int64_t d) const {
-    return x[size_t((t * parts + part) * c.C() + h * c.D + d)];
-  }
-  template <class F>
-  double sum(F f) const {
-    double sum = 0;
-    for (int64_t d = 0; d < c.D; ++d) sum += f(d);
-    return sum;
-  }
-  // Adds this head's y and log_sum_exp, and the gradients of its queries, keys and values.
-  void compute(Output& out, Values& dqkv) const {
-    const double scale = 1 / std::sqrt(double(c.D));
-    const auto x = [&](int64_t t, int64_t part, int64_t d) { return of(qkv, t, 3, part, d); };
-    const auto g = [&](int64_t t, int64_t part, int64_t d) -> double& {
-      return dqkv[size_t((t * 3 + part) * c.C() + h * c.D + d)];
-    };
-    for (int64_t q = 0; q < c.T; ++q) {
-      Values p(size_t(q + 1)), dp(p.size());
-      double total = 0, delta = 0;
-      for (int64_t k = 0; k <= q; ++k) {
-        p[size_t(k)] = std::exp(scale * sum([&](int64_t d) { return x(q, 0, d) * x(k, 1, d); }));
-        dp[size_t(k)] = sum([&](int64_t d) { return of(dy, q, 1, 0, d) * x(k, 2, d); });
-        total += p[size_t(k)];
-      }
-      for (size_t k = 0; k < p.size(); ++k) delta += (p[k] /= total) * dp[k];
-      out.log_sum_exp[size_t(h * c.T + q)] = std::log(total);
-      for (int64_t k = 0; k <= q; ++k) {
-        const double weight = p[size_t(k)], ds = scale * weight * (dp[size_t(k)] - delta);
-        for (int64_t d = 0; d < c.D; ++d) {
-          out.y[size_t(q * c.C() + h * c.D + d)] += weight * x(k, 2, d);
-          g(q, 0, d) += ds * x(k, 1, d);
-          g(k, 1, d) += ds * x(q, 0, d);
-          g(k, 2, d) += weight * of(dy, q, 1, 0, d);
-        }
-      }
-    }
-  }
-};
-
 Values rounded(Values values, Dtype dtype) {
   Side cpu(cpu_backend());
   return values_of(cpu.of(values, {int64_t(values.size())}, dtype));
@@ -261,21 +211,19 @@ TEST_CASE("attention on tensor cores is the formula in double within the roundin
   const Case c{1, T, 3, D, dtype};
   CAPTURE(name(dtype), T, D);
   const Values qkv = rounded(qkv_of(c), precision), dy = rounded(dy_of(c), precision);
-  Output expected{Values(size_t(T * c.C())), Values(size_t(c.H * T))};
-  Values dqkv(qkv.size());
-  for (int64_t h = 0; h < c.H; ++h) Head{c, qkv, dy, h}.compute(expected, dqkv);
+  const Results expected = reference(c, qkv, dy);
   const auto own = tf32 ? gpu_of_rank(0, {.tf32 = true}) : nullptr;
   Side gpu(own ? *own : test_gpu());
   const Output output = forward(gpu, c, qkv);
   CHECK(distance(output.y, expected.y) <= one_rounding(precision));
   CHECK(distance(output.log_sum_exp, expected.log_sum_exp) <= one_rounding(Dtype::f32));
   const Values gradient = backward(gpu, c, qkv, output, dy);
-  CHECK(distance(gradient, dqkv) <= tolerance(precision));
-  if (tf32 && D <= 64) CHECK((T == 1 || distance(gradient, dqkv) > tolerance(Dtype::f32)));
+  CHECK(distance(gradient, expected.dqkv) <= tolerance(precision));
+  if (tf32 && D <= 64) CHECK((T == 1 || distance(gradient, expected.dqkv) > tolerance(Dtype::f32)));
 
   Values other = dy;
   other[size_t(c.C() - 1)] += 0.5;  // the twin: of the first token
-  CHECK(distance(backward(gpu, c, qkv, output, other), dqkv) > tolerance(precision));
+  CHECK(distance(backward(gpu, c, qkv, output, other), expected.dqkv) > tolerance(precision));
 }
 
 TEST_CASE("attention in TF32 rounds its inputs to nearest", "[cuda]") {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -103,11 +105,14 @@ inline double one_rounding(Dtype dtype) { return tolerance(dtype) / 2; }
 
 constexpr Dtype kFloatTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
 
+// Runs the test once with each of them.
+inline Dtype any_float_type() { return GENERATE(from_range(kFloatTypes)); }
+
 // Calls the kernel layer on both sides: body(side) returns the values to compare.
 template <class Body>
-std::pair<std::vector<double>, std::vector<double>> on_both(Body body) {
+auto on_both(Body body) {
   Side cpu(cpu_backend()), gpu(test_gpu());
-  return {body(cpu), body(gpu)};
+  return std::pair{body(cpu), body(gpu)};
 }
 
 }  // namespace zl::test

@@ -83,20 +83,6 @@ struct GpuMemory {
 
 }  // namespace
 
-TEST_CASE("one segment from a GPU's driver serves many blocks, aligned to 256 bytes", "[cuda]") {
-  GpuMemory f;
-  char* const a = f.allocate(1);
-  char* const b = f.allocate(1000);
-  CHECK((uintptr_t(a) % 256 == 0 && b == a + 256));
-  CHECK(f.memory.system_calls() == 1);
-  char* const large = f.allocate(GpuOptions().segment + 1);
-  CHECK(f.memory.system_calls() == 2);
-  f.release(a, 1);
-  f.release(b, 1000);
-  f.release(large, GpuOptions().segment + 1);
-  CHECK(f.memory.system_calls() == 2);
-}
-
 TEST_CASE("a full GPU gets its unused segments back before an allocation fails", "[cuda]") {
   if (real_gpu()) SKIP("others may use this GPU");
   const int64_t most = int64_t(1) << 30, whole = most - (64 << 20);  // the rest: of other cases

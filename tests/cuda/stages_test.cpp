@@ -47,29 +47,6 @@ TEST_CASE("on a GPU the four stages have the same bits, and the bytes of the for
   CHECK_FALSE(run_stage(other).same_bits(ddp));
 }
 
-TEST_CASE("on a GPU several micro-batches keep the bits of the pairs", "[cuda][training]") {
-  const auto run = [](StageKind stage) {
-    StageRunSpec spec = on_gpu(stage, Dtype::f32, 3);
-    spec.micro_batches = 3;
-    return run_stage(spec);
-  };
-  const StageRun zero1 = run(StageKind::zero1), zero2 = run(StageKind::zero2);
-  CHECK(run(StageKind::ddp).same_bits(zero1));
-  CHECK(run(StageKind::zero3).same_bits(zero2));
-  CHECK_FALSE(zero1.same_bits(zero2));
-}
-
-TEST_CASE("on a GPU losses are those of the CPU within rounding", "[cuda][training]") {
-  StageRunSpec spec = on_gpu(StageKind::zero2, Dtype::f32, 2);
-  spec.steps = 5;
-  const StageRun gpu = run_stage(spec);
-  spec.backends = [](int) { return RankBackends{}; };
-  const StageRun cpu = run_stage(spec);
-  for (size_t i = 0; i < 5; ++i)
-    CHECK(std::abs(gpu.losses[i] - cpu.losses[i]) < 1e-4 * cpu.losses[i]);
-  CHECK(std::abs(gpu.losses[4] - cpu.losses[3]) > 1e-4 * cpu.losses[3]);
-}
-
 TEST_CASE("after the first step no step allocates or frees memory of the driver",
           "[cuda][training]") {
   const StageKind stage =

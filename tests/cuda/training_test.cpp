@@ -7,7 +7,6 @@
 #include "nn/data/windows.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/predict/dry_run.h"
-#include "stages/train/comparison.h"
 #include "stages/train/gpt_spec.h"
 #include "tests/device.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
@@ -43,29 +42,6 @@ GptTrainingSpec on_gpu(int ranks, std::vector<int> gpus = {0},
 }
 
 }  // namespace
-
-TEST_CASE("compare on a GPU: every stage has the bits that it promises, every byte is as predicted",
-          "[cuda][training]") {
-  struct Case {
-    int ranks;
-    Dtype precision;
-    int64_t accumulation;
-    Recompute recompute;
-    bool offload;
-  };
-  const Case c = GENERATE(Case{3, Dtype::f32, 2, Recompute::selective, true},
-                          Case{2, Dtype::bf16, 1, Recompute::full, false},
-                          Case{2, Dtype::f16, 1, Recompute::none, true});
-  // Heads of 8 channels run on tensor cores in 16-bit types.
-  TrainingSpec spec = on_gpu(c.ranks, {0}, c.recompute, c.precision == Dtype::f32 ? 12 : 16);
-  spec.engine.precision = c.precision;
-  spec.engine.accumulation = c.accumulation;
-  spec.engine.offload_optimizer = c.offload ? OffloadDevice::cpu : OffloadDevice::none;
-  CAPTURE(c.ranks, name(c.precision));
-  const Comparison comparison =
-      compare_stages(spec, {StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3});
-  CHECK(comparison.ok());
-}
 
 TEST_CASE("a dry run of a GPU predicts other bytes than one of the CPU, and those are the GPU's",
           "[cuda][training]") {

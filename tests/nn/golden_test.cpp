@@ -11,8 +11,8 @@
 namespace zl {
 namespace {
 
-constexpr GptConfig kGolden = {.layers = 2, .heads = 3, .width = 12, .block_size = 8, .vocab = 61};
-constexpr int64_t B = 3, T = 7;
+constexpr GptConfig kGolden = {.layers = 2, .heads = 3, .width = 6, .block_size = 6, .vocab = 13};
+constexpr int64_t B = 3, T = 5;
 
 using Golden = std::map<std::string, std::vector<double>>;
 
@@ -51,8 +51,8 @@ struct GoldenModel : FlatGpt {
     std::vector<double> in, out;
     for (uint32_t b = 0; b < B; ++b)
       for (uint32_t t = 0; t < T; ++t) {
-        in.push_back(mix(1000, b * (T + 1) + t) % 61);
-        out.push_back(mix(1000, b * (T + 1) + t + 1) % 61);
+        in.push_back(mix(1000, b * (T + 1) + t) % uint32_t(kGolden.vocab));
+        out.push_back(mix(1000, b * (T + 1) + t + 1) % uint32_t(kGolden.vocab));
       }
     ids = bench.tensor({B, T}, in, Dtype::i32);
     targets = bench.tensor({B, T}, out, Dtype::i32);

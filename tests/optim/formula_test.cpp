@@ -12,9 +12,9 @@ constexpr int64_t n = 37;
 // Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with eps where torch adds it; line 12's
 // decay is p *= 1 - lr wd.
 std::vector<double> adamw_in_double(Workbench& bench, const OptimizerConfig& c, int64_t steps,
-                                    Dtype type) {
+                                    Types types) {
   std::vector<double> m(size_t(n), 0.0), v(size_t(n), 0.0);
-  return run_in_double(bench, n, steps, type, [&](int64_t i, double p, double g, int64_t t) {
+  return run_in_double(bench, n, steps, types, [&](int64_t i, double p, double g, int64_t t) {
     if (!c.decoupled) g += c.weight_decay * p;
     if (c.decoupled) p -= c.lr * c.weight_decay * p;
     double& mi = m[size_t(i)];
@@ -29,9 +29,9 @@ std::vector<double> adamw_in_double(Workbench& bench, const OptimizerConfig& c, 
 
 // torch.optim.SGD.
 std::vector<double> sgd_in_double(Workbench& bench, const OptimizerConfig& c, int64_t steps,
-                                  Dtype type) {
+                                  Types types) {
   std::vector<double> buffer(size_t(n), 0.0);
-  return run_in_double(bench, n, steps, type, [&](int64_t i, double p, double g, int64_t t) {
+  return run_in_double(bench, n, steps, types, [&](int64_t i, double p, double g, int64_t t) {
     g += c.weight_decay * p;
     if (c.momentum != 0) {
       double& b = buffer[size_t(i)];
@@ -44,16 +44,23 @@ std::vector<double> sgd_in_double(Workbench& bench, const OptimizerConfig& c, in
 
 // Both optimizers, with the same numbers as a formula in double.
 void check_formula(Workbench& bench, const OptimizerConfig& c, double bound) {
-  const auto in_double = [&](Dtype type) {
-    return c.kind == OptimizerKind::adamw ? adamw_in_double(bench, c, 100, type)
-                                          : sgd_in_double(bench, c, 100, type);
-  };
-  CHECK(largest_difference(run_optimizer(bench, c, n, 100).parameters, in_double(Dtype::f64)) <
-        bound);
-  CHECK(largest_difference(run_optimizer(bench, c, n, 100, Dtype::f32).parameters,
-                           in_double(Dtype::f32)) < 1e-5);
-  for (Dtype type : {Dtype::bf16, Dtype::f16})  // the master copy makes them as exact as fp32
-    CHECK(largest_difference(run_optimizer(bench, c, n, 100, type).master, in_double(type)) < 1e-5);
+  for (const Types types : {Types{Dtype::f64, Dtype::f64},
+                            {Dtype::f32, Dtype::f32},
+                            {Dtype::f32, Dtype::bf16},
+                            {Dtype::f32, Dtype::f64},
+                            {Dtype::bf16, Dtype::bf16},
+                            {Dtype::f16, Dtype::f16},
+                            {Dtype::bf16, Dtype::f32}}) {
+    CAPTURE(name(types.parameter), name(types.gradient));
+    const auto expected = c.kind == OptimizerKind::adamw ? adamw_in_double(bench, c, 100, types)
+                                                         : sgd_in_double(bench, c, 100, types);
+    const Run run = run_optimizer(bench, c, n, 100, types.parameter, types.gradient);
+    // The master copy makes 16-bit types as exact as fp32.
+    CHECK(largest_difference(run.master.empty() ? run.parameters : run.master, expected) <
+          (types.parameter == Dtype::f64 ? bound : 1e-5));
+    if (!run.master.empty())
+      CHECK(run.parameters == values(bench.tensor({n}, run.master, types.parameter)));
+  }
 }
 
 }  // namespace

@@ -34,17 +34,10 @@ std::string utf16(const std::string& text, bool big) {
 
 TEST_CASE("data in another format are refused with what they are, as text and as tokens", "[nn]") {
   const ScratchFolder folder;
-  for (const auto& [is, bytes] :
-       {std::pair{"a gzip archive", "\x1f\x8b\x08\0\0\0\0\0\0\3K\4"s},
-        {"a zstd archive", "\x28\xb5\x2f\xfd\x04\x58\x09\0"s},
-        {"a zip archive", "PK\3\4\x14\0\0\0\x08\0"s},
-        {"a Parquet file", "PAR1\x15\4\x15\x10"s},
-        {"a NumPy array", "\x93NUMPY\1\0v\0{'descr': '<i8'\n"s},
-        {"a pickle of Python", "\x80\4\x95\x0b\0\0\0\0\0\0\0]."s},
-        {"a PDF", "%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"s},
-        {"a safetensors file", "\x40\0\0\0\0\0\0\0{\"a\":{}"s},
-        {"a pointer of Git LFS",
-         "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548118077 "s}})
+  // All kinds that are known: tests/tensor/io/file_kind_test.cpp.
+  for (const auto& [is, bytes] : {std::pair{"a gzip archive", "\x1f\x8b\x08\0\0\0\0\0\0\3K\4"s},
+                                  {"a PDF", "%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"s},
+                                  {"a safetensors file", "\x40\0\0\0\0\0\0\0{\"a\":{}"s}})
     for (const char* name : {"a.txt", "a.bin"}) {
       CAPTURE(is, name);
       const std::string path = folder.write(name, bytes);

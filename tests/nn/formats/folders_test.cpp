@@ -133,23 +133,4 @@ TEST_CASE("a file of PyTorch is refused with the lines that convert it, whatever
              str("'", path, "' is a file of PyTorch"));
 }
 
-TEST_CASE("safetensors whose header has a length like the first bytes of PyTorch are read",
-          "[nn]") {
-  // A file begins with the length of its header. 0x10480 gives the bytes 80 04, as a pickle of
-  // protocol 4, and 0x4034b50 the bytes "PK\3\4", as a zip archive.
-  const ScratchFolder folder;
-  const std::string bytes = safetensors_bytes(hand_tensors<float>("F32"));
-  uint64_t length;
-  std::memcpy(&length, bytes.data(), 8);
-  for (const uint64_t wanted : {uint64_t(0x10480), uint64_t(0x4034b50)}) {
-    REQUIRE(length < wanted);
-    const std::string longer = bytes_of<uint64_t>(std::vector<uint64_t>{wanted}) +
-                               bytes.substr(8, length) + std::string(wanted - length, ' ') +
-                               bytes.substr(8 + length);
-    CHECK(refusal(folder.write("model.safetensors", longer)).empty());
-  }
-  check_says(refusal(folder.write("short.safetensors", "PK\3\4")), "is a file of PyTorch");
-  check_says(refusal(folder.write("short.safetensors", "PK")), "is a text");
-}
-
 }  // namespace zl

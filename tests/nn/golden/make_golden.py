@@ -7,8 +7,8 @@ import math
 import torch
 import torch.nn.functional as F
 
-LAYERS, HEADS, C, BLOCK, V = 2, 3, 12, 8, 61
-B, T = 3, 7
+LAYERS, HEADS, C, BLOCK, V = 2, 3, 6, 6, 13
+B, T = 3, 5
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 

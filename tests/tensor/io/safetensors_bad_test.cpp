@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 
@@ -19,6 +20,11 @@ struct Bad {
 // One tensor 'a' described by `fields`, before 8 bytes of data.
 std::string one(const std::string& fields) {
   return with_header("{\"a\":{" + fields + "}}", std::string(8, '\0'));
+}
+// The same with a dtype, in which ' stands for ", a shape and offsets.
+std::string one(std::string dtype, std::string shape, const std::string& offsets) {
+  for (std::string* text : {&dtype, &shape}) std::ranges::replace(*text, '\'', '"');
+  return one("\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets);
 }
 std::string two(const std::string& a, const std::string& b, size_t bytes = 8) {
   return with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + a +
@@ -78,45 +84,31 @@ std::vector<Bad> bad_tensors() {
       {"no shape", one(R"("dtype":"F32","data_offsets":[0,8])"), "'a' has no shape"},
       {"no offsets", one(R"("dtype":"F32","shape":[2],"offsets":[0,8])"),
        "'a' has no data_offsets"},
-      {"unknown dtype", one(R"("dtype":"F31","shape":[2],"data_offsets":[0,8])"),
-       "unknown dtype \"F31\""},
-      {"dtype no string", one(R"("dtype":32,"shape":[2],"data_offsets":[0,8])"),
-       "unknown dtype 32"},
-      {"shape no array", one(R"("dtype":"F32","shape":2,"data_offsets":[0,8])"), "shape is number"},
-      {"negative dimension", one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"),
-       "shape holds -2"},
-      {"two negative dimensions", one(R"("dtype":"F32","shape":[-1,-2],"data_offsets":[0,8])"),
-       "shape holds -1"},
-      {"fraction", one(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), "shape holds 2.0"},
-      {"dimension as text", one(R"("dtype":"F32","shape":["2"],"data_offsets":[0,8])"),
-       "shape holds \"2\""},
-      {"dimension of 2^63",
-       one(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8])"),
+      {"unknown dtype", one("'F31'", "[2]", "[0,8]"), "unknown dtype \"F31\""},
+      {"dtype no string", one("32", "[2]", "[0,8]"), "unknown dtype 32"},
+      {"shape no array", one("'F32'", "2", "[0,8]"), "shape is number"},
+      {"negative dimension", one("'F32'", "[-2]", "[0,8]"), "shape holds -2"},
+      {"two negative dimensions", one("'F32'", "[-1,-2]", "[0,8]"), "shape holds -1"},
+      {"fraction", one("'F32'", "[2.0]", "[0,8]"), "shape holds 2.0"},
+      {"dimension as text", one("'F32'", "['2']", "[0,8]"), "shape holds \"2\""},
+      {"dimension of 2^63", one("'F32'", "[9223372036854775808]", "[0,8]"),
        "shape holds 9223372036854775808"},
-      {"overflow in shape",
-       one(R"("dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,8])"),
+      {"overflow in shape", one("'F32'", "[4294967296,4294967296,2]", "[0,8]"),
        "more bytes than can be counted"},
-      {"overflow to the right size",
-       one(R"("dtype":"F32","shape":[4611686018427387905,2],"data_offsets":[0,8])"),
+      {"overflow to the right size", one("'F32'", "[4611686018427387905,2]", "[0,8]"),
        "more bytes than can be counted"},
-      {"overflow before a zero",
-       one(R"("dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0])"),
+      {"overflow before a zero", one("'F32'", "[4294967296,4294967296,0]", "[0,0]"),
        "more bytes than can be counted"},
-      {"a million dimensions",
-       one(R"("dtype":"F32","shape":[)" + repeat("1,", 1000000) + R"(3],"data_offsets":[0,8])"),
+      {"a million dimensions", one("'F32'", "[" + repeat("1,", 1000000) + "3]", "[0,8]"),
        "takes 12 bytes"},
-      {"one offset", one(R"("dtype":"F32","shape":[2],"data_offsets":[8])"),
-       "expected [begin, end]"},
-      {"negative offset", one(R"("dtype":"F32","shape":[2],"data_offsets":[-8,0])"),
-       "data_offsets holds -8"},
-      {"end before begin", one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"),
-       "ends at byte 0, before it begins at 8"},
-      {"size and shape differ", one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"),
+      {"one offset", one("'F32'", "[2]", "[8]"), "expected [begin, end]"},
+      {"negative offset", one("'F32'", "[2]", "[-8,0]"), "data_offsets holds -8"},
+      {"end before begin", one("'F32'", "[2]", "[8,0]"), "ends at byte 0, before it begins at 8"},
+      {"size and shape differ", one("'F32'", "[3]", "[0,8]"),
        "takes 12 bytes, but data_offsets [0,8] span 8"},
-      {"size and dtype differ", one(R"("dtype":"F64","shape":[2],"data_offsets":[0,8])"),
-       "takes 16 bytes"},
-      {"half a byte", one(R"("dtype":"F4","shape":[17],"data_offsets":[0,8])"), "takes 8 bytes"},
-      {"beyond the end", one(R"("dtype":"F32","shape":[4],"data_offsets":[0,16])"),
+      {"size and dtype differ", one("'F64'", "[2]", "[0,8]"), "takes 16 bytes"},
+      {"half a byte", one("'F4'", "[17]", "[0,8]"), "takes 8 bytes"},
+      {"beyond the end", one("'F32'", "[4]", "[0,16]"),
        "ends at byte 16 of the data, but the file has 8"},
       {"truncated data", two("[0,4]", "[4,8]", 7),
        "'b' ends at byte 8 of the data, but the file has 7"},
@@ -186,12 +178,11 @@ TEST_CASE("something that is not a file is refused, and a missing file is named"
 TEST_CASE("the same files without their fault are read", "[tensor]") {
   const Folder folder;
   const std::string path = folder / "good.safetensors";
-  for (const std::string& bytes : {with_header("{}", ""), with_header("{}      ", ""),
-                                   one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"),
-                                   one(R"("dtype":"F4","shape":[16],"data_offsets":[0,8])"),
-                                   two("[0,4]", "[4,8]"), two("[4,8]", "[0,4]"),
-                                   one(R"("dtype":"F32","shape":[2,1],"data_offsets":[0,8],)"
-                                       R"("comment":"as the format's own reader")")}) {
+  for (const std::string& bytes :
+       {with_header("{}", ""), with_header("{}      ", ""), one("'F32'", "[2]", "[0,8]"),
+        one("'F4'", "[16]", "[0,8]"), two("[0,4]", "[4,8]"), two("[4,8]", "[0,4]"),
+        one(R"("dtype":"F32","shape":[2,1],"data_offsets":[0,8],)"
+            R"("comment":"as the format's own reader")")}) {
     write_bytes(path, bytes);
     CHECK_NOTHROW(SafetensorsFile(path));
   }
