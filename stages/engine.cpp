@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "stages/variants/shipped.h"
 #include "tensor/kernels.h"
 
 namespace zl {
@@ -25,8 +24,7 @@ bool needs_disk(const EngineOptions& o) {
          (o.offload_param == OffloadDevice::nvme && shards_parameter(o.stage));
 }
 
-StageOptions stage_options(const EngineOptions& given, Memory* host, Memory* disk) {
-  const EngineOptions o = as_shipped(given);
+StageOptions stage_options(const EngineOptions& o, Memory* host, Memory* disk) {
   const Dtype accumulated = o.grad_accum_dtype.value_or(o.precision);
   require_input(is_float(o.precision), "parameters of ", name(o.precision), " cannot be trained");
   require_input(accumulated == o.precision || accumulated == Dtype::f32,
@@ -58,9 +56,7 @@ StageOptions stage_options(const EngineOptions& given, Memory* host, Memory* dis
                        .reproducible = o.reproducible,
                        .ranks_per_node = o.ranks_per_node,
                        .replicas = o.replicas,
-                       .placement = {},
-                       .grouping = grouping_of(o),
-                       .persistence_threshold = o.persistence_threshold.value_or(0)};
+                       .placement = {}};
   if (offload) options.placement.gradient = options.placement.optimizer = host;
   require_input(!needs_disk(o) || (disk != nullptr && disk->pool() == Pool::disk),
                 "offload to nvme needs a disk: pass a Memory of Pool::disk to initialize()");

@@ -11,27 +11,12 @@
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
-#include "stages/grouping.h"
+#include "tensor/memory.h"
 
 namespace zl {
 
 // The paper's four, and variants of them (stages/variants/variants.h).
-enum class StageKind {
-  ddp,
-  zero1,
-  zero2,
-  zero3,
-  hsdp,
-  zero3_hpz,
-  zero3_qwz,
-  zero3_qgz,
-  deepspeed_1,
-  deepspeed_2,
-  deepspeed_3,
-  fsdp2,
-  fsdp2_no_reshard,
-  torch_ddp
-};
+enum class StageKind { ddp, zero1, zero2, zero3, hsdp, zero3_hpz, zero3_qwz, zero3_qgz };
 inline constexpr StageKind kStages[] = {StageKind::ddp, StageKind::zero1, StageKind::zero2,
                                         StageKind::zero3};
 const char* name(StageKind kind);
@@ -45,7 +30,7 @@ inline bool shards_parameter(StageKind kind) { return parent(kind) == StageKind:
 // Where the shards of a rank live. Null: on the device. Full buffers are always on the device. Each
 // Memory must outlive the stage.
 struct Placement {
-  Memory* parameter = nullptr;  // parameter shards (stage 3, but for presets and zero3_qwz)
+  Memory* parameter = nullptr;  // parameter shards (stage 3, but for zero3_qwz)
   Memory* gradient = nullptr;   // gradient shards (stages 2 and 3)
   Memory* optimizer = nullptr;  // optimizer state and master weights (stages 1, 2 and 3)
   Swap swap;                    // with swap.disk they are there, and chunks of them in `optimizer`
@@ -89,16 +74,6 @@ struct StageOptions {
   int ranks_per_node = 0;  // X: so many consecutive ranks are a group "intra"
   int replicas = 0;        // R of hsdp: each group of N / R ranks holds the whole state
   Placement placement;
-  // Which parameters are gathered, reduced and freed together; empty: the model's units.
-  MakeGrouping grouping;
-  int64_t persistence_threshold = 0;  // [n] deepspeed-3 keeps parameters of at most so many in full
-};
-
-// Which settings a file gives even where they have our default. A preset takes its system's default
-// for the others (stages/variants/shipped.h).
-struct GivenSettings {
-  bool reduce_bucket_size = false, allgather_bucket_size = false, prefetch_bucket_size = false,
-       max_live_parameters = false, max_reuse_distance = false, overlap_comm = false;
 };
 
 // What initialize() takes: the stage, the optimizer and the arithmetic of a step. DeepSpeed's JSON
@@ -118,8 +93,6 @@ struct EngineOptions {
 
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
   Overlap overlap;
-  std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3; empty: as it is shipped
-  GivenSettings given;
   // How the inputs of checkpointed units wait for backward; DeepSpeed's names. On the host; each
   // rank keeps 1/N of them, and gathers an input before its use; both: its 1/N is on the host.
   bool cpu_checkpointing = false, partition_activations = false;

@@ -10,36 +10,24 @@
 
 namespace zl {
 
-namespace {
-
-Grouping grouped(const std::vector<Unit>& units, const MakeGrouping& make) {
-  check_units(units);
-  return make ? make(units) : group_by_unit(units);
-}
-
-}  // namespace
-
-Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options)
+Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options,
+             Communicator* shard_group)
     : comm_(comm),
+      shard_group_(shard_group ? *shard_group : comm),
       device_(memory),
       options_(std::move(options)),
-      grouping_(grouped(units, options_.grouping)),
-      units_(grouping_.units.size()) {
+      units_(units.size()),
+      buffers_(units.size()) {
+  check_units(units);
   require(!options_.reproducible || !options_.communication_dtype ||
               *options_.communication_dtype == gradient_type(),
           "reproducible sums are communicated in ", name(gradient_type()));
-  if (const int X = options_.ranks_per_node; X > 0) {
-    std::vector<int> node, place;
-    for (int r = 0; r < comm_.size(); ++r) node.push_back(r / X), place.push_back(r % X);
-    intra_ = comm_.split(node, "intra");
-    inter_ = comm_.split(place, "inter");
-  }
   for (size_t i = 0; i < units_.size(); ++i) {
-    const Unit& unit = grouping_.units[i];
+    const Unit& unit = units[i];
     units_[i].unit = &unit;
     units_[i].partition = Partition(
         unit, comm_.size(), options_.reproducible ? kernel::kSquaresBlock : Partition::kAlignment,
-        comm_.size() / replicas());
+        shard_group_.size());
     units_[i].first_parameter = int64_t(parameters_.size());
     for (Parameter* p : unit.parameters) {
       require(!p->data.defined(), "parameter '", p->name,
@@ -68,8 +56,8 @@ void Stage::start() {
     allocate(u);
     require(u.kept_parameter().defined(), "allocate: unit ", u.name(),
             " has no full_parameter and no parameter_shard");
-    require(!keeps_gradient() || u.full_gradient.defined() || u.gradient_shard.defined(),
-            "allocate: unit ", u.name(), " has no full_gradient and no gradient_shard");
+    require(u.full_gradient.defined() || u.gradient_shard.defined(), "allocate: unit ", u.name(),
+            " has no full_gradient and no gradient_shard");
     require(u.optimizer != nullptr, "allocate: unit ", u.name(), " has no optimizer");
     initialize(u);
     const bool replicated = u.full_parameter.defined();
@@ -103,15 +91,8 @@ Tensor Stage::new_full_tensor(const UnitState& u, MemoryUse use) {
 }
 
 Tensor Stage::new_shard_tensor(const UnitState& u, MemoryUse use) {
-  return new_shard_tensor(u, use, shard_group());
-}
-
-Tensor Stage::new_shard_tensor(const UnitState& u, MemoryUse use, const Communicator& group) {
-  const bool secondary = &group != &shard_group();
-  const auto in = [&](Memory* placed) -> Memory& {
-    return placed && !secondary ? *placed : device_;
-  };
-  const int64_t n = u.partition.full() / group.size();
+  const auto in = [&](Memory* placed) -> Memory& { return placed ? *placed : device_; };
+  const int64_t n = u.partition.shard();
   if (use != MemoryUse::gradient)
     return Tensor::empty(in(options_.placement.parameter), use, {n}, options_.dtype);
   return Tensor::zeros(in(options_.placement.gradient), use, {n}, gradient_type());
@@ -149,11 +130,9 @@ std::unique_ptr<FlatOptimizer> Stage::new_optimizer(const UnitState& u, int64_t 
                         options_.placement.swap);
 }
 
-Tensor Stage::local_shard(const Tensor& full) const { return local_shard(full, shard_group()); }
-
-Tensor Stage::local_shard(const Tensor& full, const Communicator& group) const {
-  const int64_t n = full.numel() / group.size();
-  return full.slice(group.rank() * n, {n});
+Tensor Stage::local_shard(const Tensor& full) const {
+  const int64_t n = full.numel() / shard_group_.size();
+  return full.slice(shard_group_.rank() * n, {n});
 }
 
 Tensor Stage::gradient_shard(const UnitState& u) const {
@@ -161,10 +140,6 @@ Tensor Stage::gradient_shard(const UnitState& u) const {
 }
 
 void Stage::clear_gradient(UnitState& u) {
-  if (!keeps_gradient()) {
-    u.full_gradient = u.gradient_shard = {};
-    return;
-  }
   kernel::fill(0, u.full_gradient.defined() ? u.full_gradient : u.gradient_shard);
 }
 
@@ -174,16 +149,16 @@ void Stage::begin_backward(UnitState& u) {
   const bool apart = u.full_gradient.dtype() != options_.dtype ||
                      (options_.reproducible && !reduces_every_micro_batch());
   if (apart)
-    u.backward_gradient =
+    buffers(u).of_backward =
         Tensor::zeros(device_, MemoryUse::gradient, {u.partition.full()}, options_.dtype);
-  u.bind_gradients(apart ? u.backward_gradient : u.full_gradient);
+  u.bind_gradients(apart ? buffers(u).of_backward : u.full_gradient);
 }
 
 void Stage::end_backward(UnitState& u) {
   u.bind_gradients({});
-  if (!u.backward_gradient.defined() || options_.reproducible) return;
-  kernel::accumulate(u.backward_gradient, u.full_gradient);
-  u.backward_gradient = {};
+  if (!buffers(u).of_backward.defined() || options_.reproducible) return;
+  kernel::accumulate(buffers(u).of_backward, u.full_gradient);
+  buffers(u).of_backward = {};
 }
 
 bool Stage::reduces_now(bool last_micro_batch) const {
@@ -224,70 +199,39 @@ Work Stage::reduce_scatter(UnitState& u, Tensor& full_gradient) {
 }
 
 Work Stage::all_gather(UnitState& u, const Tensor& full_parameter) {
-  return all_gather(u, full_parameter, shard_group());
-}
-
-Work Stage::all_gather(UnitState& u, const Tensor& full_parameter, Communicator& group) {
-  return group.all_gather(full_parameter, {u.name() + " parameter", Purpose::parameter});
-}
-
-Reduction Stage::group_reduction() const {
-  const bool f16 = gradient_type() == Dtype::f16 || options_.communication_dtype == Dtype::f16;
-  return f16 ? Reduction::mean : Reduction::sum;
-}
-
-Work Stage::sum_scatter(UnitState& u, Tensor& full_gradient, Communicator& group) {
-  return group.reduce_scatter(gradient_to_reduce(u, full_gradient), group_reduction(),
-                              {u.name() + " gradient", Purpose::gradient});
-}
-
-Work Stage::sum_shards(UnitState& u, const Tensor& gradient_shard, Communicator& group) {
-  const Dtype type = options_.communication_dtype.value_or(gradient_type());
-  Tensor summed = gradient_shard;
-  const bool copied = gradient_shard.dtype() != type || &gradient_shard.memory() != &device_;
-  if (copied) {
-    summed = Tensor::empty(device_, MemoryUse::communication, gradient_shard.shape(), type);
-    kernel::copy(gradient_shard, summed);
-  }
-  const auto work = std::make_shared<Work>(
-      group.all_reduce(summed, group_reduction(), {u.name() + " gradient", Purpose::gradient}));
-  return Work([work, summed, gradient_shard, copied]() mutable {
-    work->wait();
-    if (copied) kernel::copy(summed, gradient_shard);
-    summed = {};
-  });
+  return shard_group_.all_gather(full_parameter, {u.name() + " parameter", Purpose::parameter});
 }
 
 Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
-  const bool apart = u.backward_gradient.defined();
-  if (apart) u.communicated_gradient = std::exchange(u.backward_gradient, {});
-  const Tensor gradient = apart ? u.communicated_gradient : full_gradient;
+  const bool apart = buffers(u).of_backward.defined();
+  if (apart) buffers(u).communicated = std::exchange(buffers(u).of_backward, {});
+  const Tensor gradient = apart ? buffers(u).communicated : full_gradient;
   const Dtype type = communication_type();
   if (gradient.dtype() == type) return gradient;
   const Tensor copy = Tensor::empty(device_, MemoryUse::communication, {gradient.numel()}, type);
   kernel::copy(gradient, copy);
-  (reduces_every_micro_batch() ? full_gradient : u.communicated_gradient) = copy;
+  (reduces_every_micro_batch() ? full_gradient : buffers(u).communicated) = copy;
   return copy;
 }
 
 // The sum begins with what earlier micro-batches left, so all gradients are added one after
 // another.
 const Tensor& Stage::initial_sum(UnitState& u, const Tensor& accumulator) {
-  u.initial_sum = u.accumulator = accumulator;
+  buffers(u).initial_sum = buffers(u).accumulator = accumulator;
   if (&accumulator.memory() != &device_) {  // offloaded
-    u.initial_sum =
+    buffers(u).initial_sum =
         Tensor::empty(device_, MemoryUse::communication, accumulator.shape(), accumulator.dtype());
-    kernel::copy(accumulator, u.initial_sum);
+    kernel::copy(accumulator, buffers(u).initial_sum);
   }
-  return u.initial_sum;
+  return buffers(u).initial_sum;
 }
 
 void Stage::finish_reduction(UnitState& u) {
   if (options_.reproducible) {
     finish_sum(u);
-  } else if (u.communicated_gradient.defined()) {
-    kernel::copy(u.communicated_gradient, u.full_gradient);
-    u.communicated_gradient = {};
+  } else if (buffers(u).communicated.defined()) {
+    kernel::copy(buffers(u).communicated, u.full_gradient);
+    buffers(u).communicated = {};
   }
   after_reduce(u);
 }
@@ -295,12 +239,12 @@ void Stage::finish_reduction(UnitState& u) {
 // The sum includes the accumulated gradient. So the accumulator is cleared, and adding the sum
 // replaces it: here where the gradient is kept in full, in after_reduce() where it is sharded.
 void Stage::finish_sum(UnitState& u) {
-  kernel::fill(0, u.accumulator);
-  if (const Tensor sum = std::exchange(u.communicated_gradient, {}); sum.defined()) {
-    const bool all_reduced = sum.numel() == u.accumulator.numel();
-    kernel::accumulate(all_reduced ? sum : local_shard(sum), u.accumulator);
+  kernel::fill(0, buffers(u).accumulator);
+  if (const Tensor sum = std::exchange(buffers(u).communicated, {}); sum.defined()) {
+    const bool all_reduced = sum.numel() == buffers(u).accumulator.numel();
+    kernel::accumulate(all_reduced ? sum : local_shard(sum), buffers(u).accumulator);
   }
-  u.accumulator = u.initial_sum = {};
+  buffers(u).accumulator = buffers(u).initial_sum = {};
 }
 
 void Stage::wait_for_parameters() {

@@ -3,7 +3,6 @@
 // called: stages/schedule/.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,9 +23,10 @@ class Stage {
  public:
   // `units`, `comm` and `memory` must outlive the stage. Throws std::invalid_argument unless
   // check_units() accepts the units (nn/model.h), and no other stage holds the model.
-  // The stage's units are these, or what StageOptions::grouping makes of them.
-  // make_stage() calls start() afterwards.
-  Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options);
+  // make_stage() calls start() afterwards. `shard_group`: the ranks that a unit is sharded among;
+  // null: all of them.
+  Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options,
+        Communicator* shard_group = nullptr);
   virtual ~Stage();
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
@@ -48,34 +48,20 @@ class Stage {
   virtual Work unshard(UnitState&) { return {}; }       // full parameters are about to be used
   virtual void reshard(UnitState&) {}                   // they are not used any more
 
-  // ---- What only some of stages/variants/ define.
-
-  // False: gradients exist from backward to the update; before_backward() allocates what is absent.
-  virtual bool keeps_gradient() const { return true; }
-  // False: a bucket closes before the unit that would make it larger than reduce_bucket_size.
-  virtual bool buckets_may_exceed() const { return true; }
-  // reduce_gradient() was called for every unit of a bucket. A stage that reduces them together
-  // does it here.
-  virtual Work reduce_bucket() { return {}; }
-  virtual void after_backward() {}  // the pass of a micro-batch and its reductions have ended
-
   // ---- What a stage file uses.
 
   // Flat tensors for `u`. Gradients are zeros, because backward adds to them; parameters are
-  // uninitialised, because they are set or gathered next. Shards follow StageOptions::placement;
-  // those among another group than shard_group(), secondary shards, stay on the device. A
+  // uninitialised, because they are set or gathered next. Shards follow StageOptions::placement. A
   // full gradient that lives for one micro-batch has the parameters' type, any other
   // gradient_dtype.
   Tensor new_full_tensor(const UnitState& u, MemoryUse use);
   Tensor new_shard_tensor(const UnitState& u, MemoryUse use);
-  Tensor new_shard_tensor(const UnitState& u, MemoryUse use, const Communicator& group);
   std::unique_ptr<FlatOptimizer> new_full_optimizer(const UnitState& u);
   std::unique_ptr<FlatOptimizer> new_shard_optimizer(const UnitState& u);
   Dtype gradient_type() const;       // micro-batches are accumulated in it
   Dtype communication_type() const;  // of reductions
   // This rank's part of a full tensor, in the same memory.
   Tensor local_shard(const Tensor& full) const;
-  Tensor local_shard(const Tensor& full, const Communicator& group) const;
 
   // Collectives of a unit, in place. The reductions take the mean over ranks, in
   // communication_dtype: a gradient of another type that lives for one micro-batch is replaced by a
@@ -86,34 +72,16 @@ class Stage {
   Work reduce_scatter(UnitState& u, Tensor& full_gradient);
   Work all_gather(UnitState& u, const Tensor& full_parameter);
 
-  // In variants with groups: the ranks of this rank's node or replica, and the ranks that have its
-  // place in the others. The sums are not divided yet, sum_divisor() says by what; but in f16,
-  // whose numbers end at 65,504, each takes the mean. A gradient shard is summed in
-  // communication_dtype, in a copy on the device if it is offloaded or has another type.
-  Communicator& intra() { return *intra_; }
-  Communicator& inter() { return *inter_; }
-  Work sum_scatter(UnitState& u, Tensor& full_gradient, Communicator& group);
-  Work sum_shards(UnitState& u, const Tensor& gradient_shard, Communicator& group);
-  int sum_divisor() const { return group_reduction() == Reduction::mean ? 1 : comm_.size(); }
-  Work all_gather(UnitState& u, const Tensor& full_parameter, Communicator& group);
-  // Whether the backward pass runs, in which a unit is unsharded the second time.
-  bool in_backward() const { return in_backward_; }
+  // What such a reduction sends: the full gradient, or its copy in communication_dtype.
+  Tensor gradient_to_reduce(UnitState& u, Tensor& full_gradient);
 
   // ---- What the schedule and readers use.
 
   std::vector<UnitState>& units() { return units_; }
-  // The units that the states belong to.
-  const std::vector<Unit>& grouped_units() const { return grouping_.units; }
-  const UnitState& state(const Unit& grouped) const { return units_[size_t(grouped.index)]; }
-  // The states whose parameters a pass of this unit of the model may use.
-  const std::vector<int>& states_of(const Unit& of_model) const {
-    return grouping_.used_by[size_t(of_model.index)];
-  }
+  UnitState& state(const Unit& unit) { return units_[size_t(unit.index)]; }
+  const UnitState& state(const Unit& unit) const { return units_[size_t(unit.index)]; }
   Communicator& comm() { return comm_; }
-  // The ranks that a unit is sharded among: all, or those of a replica.
-  Communicator& shard_group() const { return replicas() > 1 ? *intra_ : comm_; }
-  int replicas() const { return std::max(1, options_.replicas); }
-  void set_in_backward(bool runs) { in_backward_ = runs; }
+  Communicator& shard_group() const { return shard_group_; }
   Memory& memory() { return device_; }
   const StageOptions& options() const { return options_; }
   // This rank's shard of the gradient that was reduced last.
@@ -126,7 +94,7 @@ class Stage {
   void finish_reduction(UnitState& u);  // after its Work: restores types, then after_reduce()
   // How many gradients were added that the update has to divide by.
   int64_t gradients_added(int64_t micro_batches) const;
-  void clear_gradient(UnitState& u);  // after an update, for the next step: sets or frees it
+  void clear_gradient(UnitState& u);  // after an update, for the next step
   // Waits for every all-gather of parameters that is in flight.
   void wait_for_parameters();
   // The parameters of all units in order.
@@ -137,19 +105,29 @@ class Stage {
  private:
   void initialize(UnitState& u);
   std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, int64_t first, int64_t n);
-  Reduction group_reduction() const;
-  Tensor gradient_to_reduce(UnitState& u, Tensor& full_gradient);
   const Tensor& initial_sum(UnitState& u, const Tensor& accumulator);
   void finish_sum(UnitState& u);
 
-  Communicator& comm_;
+  // Buffers of a gradient beside full_gradient and gradient_shard, while it is made and reduced.
+  struct GradientBuffers {
+    // Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
+    // another type in full_gradient, or in reproducible mode, backward fills this one instead.
+    Tensor of_backward;
+    // What is reduced, where that is neither full_gradient nor takes its place: a copy in another
+    // type, or of_backward.
+    Tensor communicated;
+    // In reproducible mode, while a reduction is in flight: the part of the kept gradient that it
+    // adds to, and what its sum begins with: the same, or a copy on the device if it is offloaded.
+    Tensor accumulator, initial_sum;
+  };
+  GradientBuffers& buffers(const UnitState& u) { return buffers_[size_t(u.unit->index)]; }
+
+  Communicator &comm_, &shard_group_;
   Memory& device_;
   StageOptions options_;
-  Grouping grouping_;
   std::vector<UnitState> units_;
   std::vector<Parameter*> parameters_;
-  std::unique_ptr<Communicator> intra_, inter_;  // null: there are no groups
-  bool in_backward_ = false;
+  std::vector<GradientBuffers> buffers_;  // by unit
 };
 
 // The four stages, not started yet.

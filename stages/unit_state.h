@@ -28,25 +28,6 @@ struct UnitState {
   Tensor full_gradient, gradient_shard;
   std::unique_ptr<FlatOptimizer> optimizer;  // of the full unit or of the shard
 
-  // Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
-  // another type in full_gradient, or in reproducible mode, backward fills this one instead.
-  Tensor backward_gradient;
-  // What is reduced, where that is neither full_gradient nor takes its place: a copy in another
-  // type, or backward_gradient.
-  Tensor communicated_gradient;
-  // In reproducible mode, while a reduction is in flight: the part of the kept gradient that it
-  // adds to, and what its sum begins with: the same, or a copy on the device if that is offloaded.
-  Tensor accumulator, initial_sum;
-
-  // In zero3_hpz: this rank's shard among the ranks of its node, and whether it has the values of
-  // the parameters.
-  Tensor secondary_shard;
-  bool secondary_is_current = false;
-  // While a quantised communication is in flight: what is sent, what is received, and the fp32 sum
-  // that comes of it.
-  Quantized quantized, received;
-  Tensor gradient_sum;
-
   // Kept by the schedule (stages/schedule/).
   ParameterState parameters = ParameterState::unsharded;
   Work unshard_work;

@@ -8,7 +8,6 @@ namespace zl {
 void load_weights(Stage& stage, const std::function<std::vector<float>(const Parameter&)>& values) {
   stage.wait_for_parameters();
   for (UnitState& u : stage.units()) {
-    u.secondary_is_current = false;
     u.visit_weights(stage.shard_group().rank(),
                     [&](const Partition::Piece& piece, const Tensor& part) {
                       const Parameter& p = *piece.parameter;

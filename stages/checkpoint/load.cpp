@@ -242,7 +242,6 @@ std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& mod
   engine.restore(state);
   for (UnitState& u : stage.units()) {
     u.optimizer->set_steps(m.updates);
-    u.secondary_is_current = false;
   }
   return loaded;
 }

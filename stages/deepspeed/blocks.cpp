@@ -261,16 +261,12 @@ bool read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage
 void read_overlap(ConfigBlock& zero, JudgedStage stage, Config& config) {
   Overlap& overlap = config.overlap;
   if (!shards_parameter(stage.value_or(StageKind::zero3))) overlap.overlap_comm = false;
-  GivenSettings& given = config.given;
-  given.overlap_comm = zero.read("overlap_comm", overlap.overlap_comm);
-  given.prefetch_bucket_size =
-      read_of_stage3(zero, "prefetch_bucket_size", stage, overlap.prefetch_bucket_size);
-  given.max_live_parameters =
-      read_of_stage3(zero, "max_live_parameters", stage, overlap.max_live_parameters);
-  given.max_reuse_distance =
-      read_of_stage3(zero, "max_reuse_distance", stage, overlap.max_reuse_distance);
+  zero.read("overlap_comm", overlap.overlap_comm);
+  read_of_stage3(zero, "prefetch_bucket_size", stage, overlap.prefetch_bucket_size);
+  read_of_stage3(zero, "max_live_parameters", stage, overlap.max_live_parameters);
+  read_of_stage3(zero, "max_reuse_distance", stage, overlap.max_reuse_distance);
   int64_t threshold = 0;
-  if (stage.value_or(StageKind::deepspeed_3) == StageKind::deepspeed_3 &&
+  if ((config.as == "deepspeed-3" || !stage) &&
       read_of_stage3(zero, "param_persistence_threshold", stage, threshold))
     config.persistence_threshold = threshold;
 }
@@ -308,8 +304,8 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
       if (*source.stage != kind)
         block.note(key, str("has no effect: --stage ", name(*source.stage),
                             " overrides it; it would select ", name(kind)));
-    } else if (config.as && !source.several_stages) {
-      block.note(key, str("has no effect in zerolab.as ", name(*config.as)));
+    } else if (!config.as.empty() && !source.several_stages) {
+      block.note(key, str("has no effect in zerolab.as ", config.as));
     } else if (stage == StageKind::zero3 && weights + gradients + nodes + replicas > 1) {
       block.error(key,
                   str("zerolab has one stage for each of zero_quantized_weights, "
@@ -341,29 +337,24 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
 void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& source, Config& config) {
   ConfigBlock zero = top.block("zero_optimization");
   const auto number = zero.get<int64_t>("stage");
-  if (number && config.as && parent(*config.as) != kStages[*number])
+  if (number && !config.as.empty() && config.stage != kStages[*number])
     zero.error("stage",
-               str("is ", *number, ", but zerolab.as is \"", name(*config.as),
-                   "\", which is a stage ", int(parent(*config.as)), "; leave one of the two out"));
-  else if (number && !config.as)
+               str("is ", *number, ", but zerolab.as is \"", config.as, "\", which is a stage ",
+                   int(*config.stage), "; leave one of the two out"));
+  else if (number)
     config.stage = kStages[*number];
   read_variants(zero, zerolab, source, config);
-  config.given.reduce_bucket_size = zero.read("reduce_bucket_size", config.reduce_bucket_size);
-  config.given.allgather_bucket_size =
-      zero.read("allgather_bucket_size", config.allgather_bucket_size);
+  zero.read("reduce_bucket_size", config.reduce_bucket_size);
+  zero.read("allgather_bucket_size", config.allgather_bucket_size);
   JudgedStage stage = source.stage ? source.stage : config.stage.value_or(StageKind::ddp);
   if (source.several_stages) stage = std::nullopt;
   const bool old_offload = read_deprecated(zero, "cpu_offload", "offload_optimizer");
   read_offload_optimizer(zero, stage, old_offload, config);
-  if (config.as && source.several_stages)
-    zerolab.note("as", str("several stages run here: list ", name(*config.as), " among them"));
-  else if (config.as && source.stage && *source.stage != *config.as)
-    zerolab.note("as", str("has no effect: --stage ", name(*source.stage), " overrides it"));
-  if (config.as && stage == config.as && config.offload_optimizer != OffloadDevice::none)
-    zero.error("offload_optimizer", str("is not imitated by ", name(*config.as), "; leave it out"));
+  if (!config.as.empty() && stage)
+    zerolab.note("as",
+                 str(config.as, " is predicted, not run: 'zerolab compare' and 'zerolab plan' ",
+                     "show what it keeps and sends; ", name(*stage), " runs"));
   read_overlap(zero, stage, config);
-  if (stage == StageKind::torch_ddp && config.given.reduce_bucket_size)
-    zero.note("reduce_bucket_size", "has no effect: torch-ddp's buckets have 1 MiB, then 25 MiB");
   const bool old = read_deprecated(zero, "cpu_offload_param", "offload_param");
   read_offload_param(zero, stage, old, config);
   const auto is_false = [&](const char* key) {

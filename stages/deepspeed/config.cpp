@@ -5,7 +5,7 @@
 
 #include "nn/gpt.h"
 #include "stages/deepspeed/reader.h"
-#include "stages/variants/shipped.h"
+#include "stages/variants/presets.h"
 #include "stages/variants/variants.h"
 #include "tensor/error.h"
 #include "tensor/io/small_file.h"
@@ -118,7 +118,7 @@ bool read_defaults(ConfigBlock& zerolab) {
                "sets the bucket sizes (5e8), overlap_comm (in stage 3), prefetch (5e7), live "
                "parameters, reuse distance and sub_group_size (1e9), pipeline_read and "
                "pipeline_write (false) and gradient_clipping (1.0); DeepSpeed's "
-               "persistence thresholds have an effect in \"as\": \"deepspeed-3\" only");
+               "persistence thresholds count in the prediction of \"as\": \"deepspeed-3\" only");
   return true;
 }
 
@@ -128,19 +128,18 @@ void read_preset(ConfigBlock& zerolab, Config& config) {
   if (!text) return;
   std::vector<std::string> names;
   std::string all;
-  for (const StageKind kind : all_stages()) {
-    if (!is_as_shipped(kind)) continue;
-    if (*text == name(kind)) config.as = config.stage = kind;
-    names.push_back(name(kind));
+  for (const Preset& preset : presets()) {
+    if (*text == preset.name) config.as = preset.name, config.stage = preset.parent;
+    names.push_back(preset.name);
     all += (all.empty() ? "" : ", ") + names.back();
   }
   const std::string nearest = nearest_name(*text, names);
-  if (!config.as)
+  if (config.as.empty())
     zerolab.error("as", str("expected one of ", all, ", not ", in_quotes(*text),
                             nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
 }
 
-void read_zerolab(ConfigBlock& zerolab, std::optional<StageKind> stage_of_flag, Config& config) {
+void read_zerolab(ConfigBlock& zerolab, Config& config) {
   read_preset(zerolab, config);
   zerolab.read("separate_master", config.optimizer.separate_master);
   zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
@@ -149,10 +148,6 @@ void read_zerolab(ConfigBlock& zerolab, std::optional<StageKind> stage_of_flag, 
   zerolab.read("replicated_micro_batches", config.replicated_micro_batches);
   zerolab.read("ordered", config.ordered);
   zerolab.read("reproducible", config.reproducible);
-  if (config.as && config.reproducible && config.as == stage_of_flag.value_or(*config.as))
-    zerolab.error("reproducible",
-                  str(name(*config.as),
-                      " sums as the real system does, which is not reproducible; leave it out"));
   if (config.reproducible && !config.ordered)
     zerolab.error("reproducible",
                   "needs sums in rank order, and \"ordered\" is false; leave one of the two out");
@@ -246,7 +241,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   config.from_file = !source.file.empty() || !source.sets.empty();
   ConfigBlock zerolab = top.block("zerolab");
   loaded.deepspeed_defaults = read_defaults(zerolab);
-  read_zerolab(zerolab, source.stage, config);
+  read_zerolab(zerolab, config);
   if (loaded.deepspeed_defaults) {
     config.reduce_bucket_size = config.allgather_bucket_size = kDeepSpeedBucket;
     config.overlap = kDeepSpeedOverlap;
@@ -295,8 +290,6 @@ EngineOptions engine_options(const Config& config) {
           .reduce_bucket_size = config.reduce_bucket_size,
           .allgather_bucket_size = config.allgather_bucket_size,
           .overlap = config.overlap,
-          .persistence_threshold = config.persistence_threshold,
-          .given = config.given,
           .cpu_checkpointing = config.cpu_checkpointing,
           .partition_activations = config.partition_activations,
           .replicated_micro_batches = config.replicated_micro_batches,

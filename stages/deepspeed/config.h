@@ -53,9 +53,8 @@ struct Config {
   // zero_optimization
   std::optional<StageKind> stage;                             // the flag wins
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
-  std::optional<StageKind> as;                   // the preset of "zerolab"; `stage` is it too
+  std::string as;  // the preset of "zerolab", which is predicted; "": none
   std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3
-  GivenSettings given;
   // Groups of the variants, as in EngineOptions; 0: nothing asked for.
   int64_t ranks_per_node = 0, replicas = 0;  // zero_hpz_partition_size, "zerolab": replicas
   Overlap overlap;  // null in DeepSpeed's defaults, overlap_comm is true if several stages run

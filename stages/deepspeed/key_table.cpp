@@ -38,8 +38,9 @@ constexpr char kPipelineWrite[] =
     "with nvme: the previous sub-group of optimizer state is written while one is updated";
 constexpr char kNone[] = "zerolab has no such mechanism";
 constexpr char kNoPersistence[] =
-    "every parameter is sharded, whatever its size. Only with \"zerolab\": {\"as\": "
-    "\"deepspeed-3\"} it counts: those of at most so many elements stay in full";
+    "every parameter is sharded, whatever its size. It counts only in what compare and plan "
+    "predict "
+    "of \"as\": \"deepspeed-3\": those of at most so many elements stay in full there";
 constexpr char kNoModelPersistence[] = "small parameters that stay in full have no common limit";
 constexpr char kPrefetch[] =
     "stage 3: elements unsharded ahead of their use; 0: a unit is unsharded right before it";
@@ -274,8 +275,8 @@ constexpr ConfigKey kRows[] = {
 
     {kOurs, "defaults", choice("ours deepspeed"), "", "\"ours\"", honoured, "of absent keys"},
     {kOurs, "as", text, "", "", honoured,
-     "a system as it is shipped, instead of the paper's stage: deepspeed-1, deepspeed-2, "
-     "deepspeed-3, fsdp2, fsdp2-no-reshard or torch-ddp"},
+     "a system as it is shipped, which compare and plan predict beside the stage that it changes: "
+     "deepspeed-1, deepspeed-2, deepspeed-3, fsdp2, fsdp2-no-reshard or torch-ddp"},
     {kOurs, "reproducible", boolean, "", "false", honoured,
      "the same bits for every number of ranks and of micro-batches per step with the same product: "
      "gradients are added one after another, in fp32"},

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "stages/deepspeed/reader.h"
-#include "stages/variants/shipped.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -136,7 +135,7 @@ void add_reports_and_ours(const Config& c, Values& v) {
   v["activation_checkpointing.number_checkpoints"] =
       c.checkpoints > 0 ? json(c.checkpoints) : "null";
   v["zerolab.replicated_micro_batches"] = json(c.replicated_micro_batches);
-  v["zerolab.as"] = json(c.as ? std::optional<std::string>(name(*c.as)) : std::nullopt);
+  v["zerolab.as"] = json(c.as.empty() ? std::nullopt : std::optional(c.as));
   v["zerolab.reproducible"] = json(c.reproducible);
   v["zerolab.ordered"] = json(c.ordered);
   v["zerolab.replicas"] = json(std::max<int64_t>(1, c.replicas));
@@ -217,15 +216,7 @@ bool is_second_name(const ConfigKey& key) {
 }  // namespace
 
 std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
-  Config c = loaded.config;
-  if (c.as) {
-    const EngineOptions shipped = as_shipped(engine_options(c));
-    c.reduce_bucket_size = shipped.reduce_bucket_size;
-    c.allgather_bucket_size = shipped.allgather_bucket_size;
-    c.overlap = shipped.overlap;
-    c.persistence_threshold = shipped.persistence_threshold;
-    c.optimizer.separate_master = shipped.optimizer.separate_master;
-  }
+  const Config& c = loaded.config;
   Values values{
       {"train_batch_size", json(c.micro_batch * c.accumulation * readers(c, loaded.ranks))},
       {"zerolab.defaults", json(loaded.deepspeed_defaults ? "deepspeed" : "ours")}};
@@ -241,11 +232,8 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
       value.value = found->second;
       value.origin = origin_of(value.key, loaded);
     } else if (key.use == ConfigUse::later && value.differ && !is_second_name(key)) {
-      const bool unlimited =
-          c.persistence_threshold && key.key.ends_with("model_persistence_threshold");
-      value.value = unlimited ? key.deepspeed : key.ours;
-      value.origin = unlimited ? "fixed: another limit has no effect yet"
-                               : "fixed: DeepSpeed's way has no effect yet";
+      value.value = key.ours;
+      value.origin = "fixed: DeepSpeed's way has no effect yet";
     }
     if (!value.value.empty()) all.push_back(std::move(value));
   }

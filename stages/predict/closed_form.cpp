@@ -5,9 +5,7 @@
 
 #include "stages/predict/move_forms.h"
 #include "stages/predict/peaks.h"
-#include "stages/predict/shipped_forms.h"
 #include "stages/predict/variant_forms.h"
-#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tensor/kernels.h"
 
@@ -182,7 +180,7 @@ bool has_closed_formula(MemoryUse use, Pool pool) {
 }
 
 Prediction predict(const PredictionInput& in) {
-  Prediction p = is_as_shipped(in.stage) ? predict_as_shipped(in) : predict_stage(in);
+  Prediction p = predict_stage(in);
   if (in.kept_inputs.on_host)
     p.host.peak[size_t(MemoryUse::activation)] = kept_bytes(in.kept_inputs);
   for (int64_t a = 0; a < in.micro_batches; ++a) {

@@ -22,7 +22,6 @@ namespace zl {
 struct PredictionInput {
   StageKind stage = StageKind::ddp;
   int ranks = 1;
-  int rank = 0;  // whose bytes are predicted; ranks differ in the scratch of presets alone
   int ranks_per_node = 0, replicas = 0;  // as rank_groups() of stages/variants gives them
   int64_t micro_batches = 1;             // per step
   int64_t reduce_bucket_size = 1;  // [n]; allgather_bucket_size changes neither bytes nor calls
@@ -35,16 +34,10 @@ struct PredictionInput {
   Swap swap;  // in nvme
   Overlap overlap;
   bool reproducible = false;   // gradients are then accumulated and communicated in fp32
-  bool updates = true;         // false: every gradient overflowed, and no step updated
   std::vector<int64_t> units;  // [n] padded size of each unit, root first
-  // Of presets: the sizes of each unit's parameters, the units that a pass of each unit of the
-  // model uses, and the size below which deepspeed-3 keeps a parameter in full. [n]
-  std::vector<std::vector<int64_t>> unit_parameters;
-  std::vector<std::vector<int>> used_by;
-  int64_t persistence_threshold = 0;  // [n] as in StageOptions
-  std::vector<bool> frozen;  // of each unit: whether one of its parameters is; empty: none is
-  int64_t parameters = 0;    // [n] of all units without padding; only checkpoints need it
-  KeptInputs kept_inputs;    // none: backward keeps all activations, or nothing is known
+  std::vector<bool> frozen;    // of each unit: whether one of its parameters is; empty: none is
+  int64_t parameters = 0;      // [n] of all units without padding; only checkpoints need it
+  KeptInputs kept_inputs;      // none: backward keeps all activations, or nothing is known
 };
 
 inline bool offloads_optimizer(const PredictionInput& in) {
@@ -73,9 +66,6 @@ struct Prediction {
   // Of one rank and step: of a step that updates, and with purpose `check` of one whose gradient is
   // not finite.
   CommunicationLog traffic;
-  // The part of `traffic` that a skipped step does not make, of a stage that gathers some
-  // parameters before their use and others after the update.
-  CommunicationLog after_update;
   // Of one rank and step that updates, and the part of it that a skipped step does not make.
   MoveLog moves, update_moves;
 };

@@ -45,7 +45,7 @@ StagePlan plan_unlimited(const TrainingSpec& spec, StageKind stage, int rank) {
   TrainingSpec unlimited = with_stage(spec, stage);
   unlimited.device_memory = unlimited.host_memory = 0;
   const RankReport dry = dry_run(unlimited, rank);
-  const Prediction prediction = predict(unlimited, rank, dry, formulas_apply(spec));
+  const Prediction prediction = predict(unlimited, dry, formulas_apply(spec));
   plan.memory = memory_rows(rank, dry, prediction, dry);
   plan.traffic = traffic_rows(stage, {}, prediction, {.steps = 1});
   plan.moves = move_rows(rank, {}, prediction, {.steps = 1});

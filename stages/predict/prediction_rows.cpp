@@ -5,7 +5,6 @@
 #include <map>
 
 #include "stages/predict/dry_run.h"
-#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 
 namespace zl {
@@ -30,14 +29,9 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
   int64_t parameters = 0;
   for (const Unit& u : model->units())
     for (const Parameter* p : u.parameters) parameters += p->numel();
-  const EngineOptions o = as_shipped(spec.engine);
-  const Grouping grouping = grouping_of(o)(model->units());
-  std::vector<std::vector<int64_t>> unit_parameters(grouping.units.size());
-  for (size_t i = 0; i < grouping.units.size(); ++i)
-    for (const Parameter* p : grouping.units[i].parameters)
-      unit_parameters[i].push_back(p->numel());
+  const EngineOptions& o = spec.engine;
   std::vector<bool> frozen;
-  for (const Unit& u : grouping.units)
+  for (const Unit& u : model->units())
     frozen.push_back(!std::ranges::all_of(u.parameters, &Parameter::requires_grad));
   KeptInputs kept{.elements = spec.checkpointed_rows,
                   .dtype = o.precision,
@@ -62,23 +56,14 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
           .swap = o.swap,
           .overlap = o.overlap,
           .reproducible = o.reproducible,
-          .units = padded_unit_sizes(grouping.units, spec.ranks, o.reproducible),
-          .unit_parameters = std::move(unit_parameters),
-          .used_by = grouping.used_by,
-          .persistence_threshold = o.persistence_threshold.value_or(0),
+          .units = padded_unit_sizes(model->units(), spec.ranks, o.reproducible),
           .frozen = std::move(frozen),
           .parameters = parameters,
           .kept_inputs = std::move(kept)};
 }
 
-Prediction predict(const TrainingSpec& spec, int rank, const RankReport& dry, bool formulas_apply,
-                   bool updates) {
-  if (formulas_apply) {
-    PredictionInput input = prediction_input(spec);
-    input.rank = rank;
-    input.updates = updates;
-    return predict(input);
-  }
+Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply) {
+  if (formulas_apply) return predict(prediction_input(spec));
   Prediction p;
   for (int i = 0; i < kMemoryUses; ++i) {
     const size_t use = size_t(i);
@@ -97,9 +82,8 @@ Prediction predict(const TrainingSpec& spec, int rank, const RankReport& dry, bo
   const RankReport step = dry_run(unlimited, 0, spec.engine.accumulation);
   p.traffic = step.log;
   p.moves = step.moves;
-  const Prediction closed = predict(prediction_input(spec));  // an update's part is of no pass
-  p.after_update = closed.after_update;
-  p.update_moves = closed.update_moves;
+  // An update's part is of no pass.
+  p.update_moves = predict(prediction_input(spec)).update_moves;
   p.traffic.add(Collective::all_gather, Purpose::check, spec.ranks, spec.ranks * 8, spec.ranks);
   return p;
 }
@@ -145,12 +129,6 @@ std::vector<TrafficRow> traffic_rows(StageKind stage, const CommunicationLog& lo
     TrafficRow& r = row(key);
     r.predicted_calls = times * t.calls, r.predicted_elements = times * t.elements;
     r.predicted_sent = times * t.sent_bytes_times_n / t.ranks;
-  }
-  for (const auto& [key, t] : predicted.after_update.rows()) {
-    TrafficRow& r = row(key);
-    r.predicted_calls -= count.skipped * t.calls;
-    r.predicted_elements -= count.skipped * t.elements;
-    r.predicted_sent -= count.skipped * t.sent_bytes();
   }
   std::vector<TrafficRow> list;
   for (const auto& [key, r] : rows) list.push_back(r);

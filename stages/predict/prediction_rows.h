@@ -49,9 +49,8 @@ StepCount count(const std::vector<StepRecord>& steps);
 // What the closed formulas take from a spec.
 PredictionInput prediction_input(const TrainingSpec& spec);
 // What a rank keeps and sends: as the closed formulas say where they apply to the model, otherwise
-// as its dry run says. `updates`: whether any step updates.
-Prediction predict(const TrainingSpec& spec, int rank, const RankReport& dry, bool formulas_apply,
-                   bool updates = true);
+// as its dry run says.
+Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply);
 
 // Activations of the device and workspace are predicted by the dry run, everything else by
 // `prediction`. Rows of nothing but zeros are left out.

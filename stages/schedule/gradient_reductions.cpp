@@ -5,12 +5,8 @@
 namespace zl {
 
 void GradientReductions::add(UnitState& u) {
-  const int64_t limit = stage_.options().reduce_bucket_size;
-  if (!stage_.buckets_may_exceed() && !bucket_.units.empty() &&
-      bucket_.elements + u.partition.full() > limit)
-    issue();
   bucket_.add(u);
-  if (bucket_.elements >= limit) issue();
+  if (bucket_.elements >= stage_.options().reduce_bucket_size) issue();
 }
 
 void GradientReductions::finish() {
@@ -27,12 +23,10 @@ void GradientReductions::issue() {
     in_flight_.push_back({u, stage_.reduce_gradient(*u)});
   }
   stage_.comm().end_group();
-  bucket_work_ = stage_.reduce_bucket();
   if (!stage_.options().overlap.overlap_comm) wait();
 }
 
 void GradientReductions::wait() {
-  bucket_work_.wait();
   for (InFlight& reduction : in_flight_) {
     stage_.memory().events().set_unit(reduction.unit->name());
     reduction.work.wait();

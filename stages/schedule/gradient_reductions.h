@@ -32,7 +32,6 @@ class GradientReductions {
   Stage& stage_;
   Bucket bucket_;
   std::vector<InFlight> in_flight_;  // of one bucket
-  Work bucket_work_;                 // of the same bucket, where its units are reduced together
 };
 
 }  // namespace zl

@@ -1,7 +1,6 @@
 #include "stages/schedule/step_schedule.h"
 
 #include <cmath>
-#include <ranges>
 #include <utility>
 
 #include "optim/clip.h"
@@ -26,31 +25,12 @@ void StepSchedule::leave() {
   events().set_unit(running_.empty() ? "" : running_.back()->name());
 }
 
-// A pass of a unit of the model is one of each unit that it uses; they nest.
-
-void StepSchedule::before_forward(Unit& unit, bool recorded) {
-  for (const int i : stage_.states_of(unit)) begin_forward(stage_.units()[size_t(i)], recorded);
-}
-
-void StepSchedule::after_forward(Unit& unit) {
-  for (const int i : std::views::reverse(stage_.states_of(unit)))
-    end_forward(stage_.units()[size_t(i)]);
-}
-
-void StepSchedule::before_backward(Unit& unit) {
-  for (const int i : stage_.states_of(unit)) begin_backward(stage_.units()[size_t(i)]);
-}
-
-void StepSchedule::after_backward(Unit& unit) {
-  for (const int i : std::views::reverse(stage_.states_of(unit)))
-    end_backward(stage_.units()[size_t(i)]);
-}
-
 Kept StepSchedule::keep_input(Tensor x) {
   return keep_input_ ? keep_input_(std::move(x)) : UnitObserver::keep_input(std::move(x));
 }
 
-void StepSchedule::begin_forward(UnitState& u, bool recorded) {
+void StepSchedule::before_forward(Unit& unit, bool recorded) {
+  UnitState& u = stage_.state(unit);
   if (recorded) ++u.forward_passes;
   enter(u, "before_forward");
   if (backward_runs_)
@@ -61,7 +41,8 @@ void StepSchedule::begin_forward(UnitState& u, bool recorded) {
   events().set_unit(u.name());
 }
 
-void StepSchedule::end_forward(UnitState& u) {
+void StepSchedule::after_forward(Unit& unit) {
+  UnitState& u = stage_.state(unit);
   --u.running;
   stage_.announce(u, "after_forward");
   parameters_.after_forward(u);
@@ -69,7 +50,8 @@ void StepSchedule::end_forward(UnitState& u) {
   leave();
 }
 
-void StepSchedule::begin_backward(UnitState& u) {
+void StepSchedule::before_backward(Unit& unit) {
+  UnitState& u = stage_.state(unit);
   enter(u, "before_backward");
   parameters_.before_backward(u);
   ++u.running;
@@ -83,7 +65,8 @@ void StepSchedule::begin_backward(UnitState& u) {
   stage_.begin_backward(u);
 }
 
-void StepSchedule::end_backward(UnitState& u) {
+void StepSchedule::after_backward(Unit& unit) {
+  UnitState& u = stage_.state(unit);
   --u.running;
   if (--u.forward_passes == 0) gradient_complete(u);
   stage_.announce(u, "after_backward");
@@ -111,15 +94,12 @@ void StepSchedule::backward(Tape& tape, const Var& loss, double scale, bool last
   Tensor seed = activation_like(loss.value(), {1});
   kernel::fill(scale, seed);
   backward_runs_ = true;
-  stage_.set_in_backward(true);
   tape.backward(loss, std::move(seed));
   backward_runs_ = false;
   parameters_.end_backward();
-  stage_.set_in_backward(false);
   reductions_.finish();
   if (last) reduce_earlier();
   if (last) reduce_across();
-  stage_.after_backward();
   events().set_unit("");
   nonfinite_.end_micro_batch();
 }

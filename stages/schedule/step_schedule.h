@@ -63,10 +63,6 @@ class StepSchedule final : public UnitObserver {
   Kept keep_input(Tensor x) override;
 
  private:
-  void begin_forward(UnitState& u, bool recorded);
-  void end_forward(UnitState& u);
-  void begin_backward(UnitState& u);
-  void end_backward(UnitState& u);
   EventStream& events() { return stage_.memory().events(); }
   void enter(UnitState& u, const char* event);
   void leave();

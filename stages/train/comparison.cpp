@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "stages/predict/dry_run.h"
-#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 
 namespace zl {
@@ -25,17 +24,12 @@ bool same_bits(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
 
-// Norms that are added in another order agree to rounding.
-bool same_norm(const StageOutcome& a, const StageOutcome& b, size_t step) {
-  const double x = a.steps[step].grad_norm, y = b.steps[step].grad_norm;
-  if (same_norm_order(a.stage, b.stage) || !std::isfinite(y)) return same_bits(x, y);
-  return std::abs(x - y) <= 1e-12 * y;
-}
-
 bool same_bits(const StageOutcome& a, const StageOutcome& b) {
   if (a.steps.size() != b.steps.size() || a.weights.size() != b.weights.size()) return false;
   for (size_t i = 0; i < a.steps.size(); ++i)
-    if (!same_bits(a.steps[i].loss, b.steps[i].loss) || !same_norm(a, b, i)) return false;
+    if (!same_bits(a.steps[i].loss, b.steps[i].loss) ||
+        !same_bits(a.steps[i].grad_norm, b.steps[i].grad_norm))
+      return false;
   return std::equal(a.weights.begin(), a.weights.end(), b.weights.begin(), [](float x, float y) {
     return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
   });
@@ -63,14 +57,10 @@ bool orders_differ(const TrainingSpec& spec) {
   return spec.engine.accumulation > 1 && !spec.engine.reproducible;
 }
 
-// But for the norm in presets with other shards.
-bool promises_bits(StageKind stage) {
-  return bits_of(stage) == VariantBits::equal || bits_of(stage) == VariantBits::norm_order;
-}
+bool promises_bits(StageKind stage) { return bits_of(stage) == VariantBits::equal; }
 
 bool promise_the_same(StageKind a, StageKind b, const TrainingSpec& spec) {
   if (!promises_bits(a) || !promises_bits(b)) return a == b;
-  if (spec.engine.gradient_clipping > 0 && !same_norm_order(a, b)) return false;
   return !orders_differ(spec) || shards_gradient(a) == shards_gradient(b);
 }
 
@@ -119,9 +109,8 @@ class Runs {
   // Whether the first step's gradient may differ from ddp's, within a bound.
   bool bounded(StageKind stage) const {
     if (!spec_.ordered() || stage == StageKind::zero3_qwz) return false;
-    if (!same_norm_order(stage, StageKind::ddp)) return false;  // its shards are other elements
     if (stage == StageKind::ddp && any_bounded_) return true;
-    return orders_differ(spec_) || bits_of(stage) != VariantBits::equal;
+    return orders_differ(spec_) || !promises_bits(stage);
   }
 
   TrainingCallbacks callbacks(StageOutcome& outcome) {
@@ -191,7 +180,7 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport& measured = result.ranks[size_t(rank)];
     const RankReport dry = dry_run(spec, rank, 3, {}, {}, updates);
-    const Prediction prediction = predict(spec, rank, dry, formulas_apply_, updates);
+    const Prediction prediction = predict(spec, dry, formulas_apply_);
     std::ranges::copy(memory_rows(rank, measured, prediction, dry),
                       std::back_inserter(outcome.memory));
     outcome.peak_total.push_back(measured.rest.peak_total());
@@ -233,8 +222,7 @@ void diagnose(const TrainingSpec& spec, Comparison& comparison) {
   if (!comparison.bits_promised || std::ranges::none_of(comparison.stages, has_wrong_values))
     return;
   for (StageOutcome& s : comparison.stages)
-    if (!s.out_of_memory && bits_of(s.stage) != VariantBits::lossy &&
-        same_norm_order(s.stage, StageKind::ddp))
+    if (!s.out_of_memory && bits_of(s.stage) != VariantBits::lossy)
       s.diagnosis = diagnose_stage(with_stage(spec, s.stage));
 }
 

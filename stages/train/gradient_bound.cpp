@@ -99,7 +99,7 @@ std::vector<float> with_four_bits(const TrainingSpec& spec, const std::vector<Un
 // Of a replica's shard, the part that this rank has where all ranks are one replica: part i of N.
 // Rank y * p + x holds parts x * R to x * R + R - 1, and sends part x * R + y.
 std::vector<float> part_of_rank(Stage& stage, std::vector<float> shard) {
-  const int R = stage.replicas(), p = stage.comm().size() / R, rank = stage.comm().rank();
+  const int p = stage.shard_group().size(), R = stage.comm().size() / p, rank = stage.comm().rank();
   if (R == 1) return shard;
   const size_t n = shard.size() / size_t(R);
   const char* sent = reinterpret_cast<const char*>(shard.data() + size_t(rank / p) * n);

@@ -7,7 +7,6 @@
 
 #include "nn/data/windows.h"
 #include "stages/train/training_checkpoints.h"
-#include "stages/variants/shipped.h"
 #include "stages/weights.h"
 #include "tensor/io/disk.h"
 #include "tensor/kernels.h"
@@ -297,7 +296,7 @@ RankOptions rank_options(const TrainingSpec& spec) {
                 : spec.transport == Transport::nccl ? "ranks on NCCL"
                 : spec.transport == Transport::mpi  ? "ranks on MPI"
                                                     : "ranks of another engine");
-  const Overlap overlap = as_shipped(spec.engine).overlap;
+  const Overlap& overlap = spec.engine.overlap;
   if (on_cpu &&
       (overlap.overlap_comm || overlap.prefetch_bucket_size > 0 || options.link.simulated()))
     options.lane = true;

@@ -1,14 +1,18 @@
 // HSDP, also MiCS (arXiv:2205.00119): ZeRO stage 3 inside each group of N / R ranks. The R groups
 // are replicas, which add their gradients once per step.
 #include "stages/stage.h"
+#include "stages/variants/groups.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 namespace {
 
-class ThisStage final : public Stage {
-  using Stage::Stage;
+class ThisStage final : Groups, public Stage {
+ public:
+  ThisStage(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& o)
+      : Groups(comm, o.ranks_per_node), Stage(units, comm, memory, o, &intra()) {}
 
+ private:
   void allocate(UnitState& u) override {
     u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
     u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
@@ -19,7 +23,10 @@ class ThisStage final : public Stage {
   void before_backward(UnitState& u) override {
     u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
   }
-  Work reduce_gradient(UnitState& u) override { return sum_scatter(u, u.full_gradient, intra()); }
+  Work reduce_gradient(UnitState& u) override {
+    return intra().reduce_scatter(gradient_to_reduce(u, u.full_gradient), reduction(),
+                                  {u.name() + " gradient", Purpose::gradient});
+  }
   void after_reduce(UnitState& u) override {
     kernel::accumulate(local_shard(u.full_gradient), u.gradient_shard);
     u.full_gradient = {};
@@ -28,8 +35,9 @@ class ThisStage final : public Stage {
   // All micro-batches are added by now. Divided once, by all ranks: sums of this rank's group alone
   // are not the mean of anything.
   Work reduce_across(UnitState& u) override {
-    return and_then(sum_shards(u, u.gradient_shard, inter()),
-                    [this, &u] { kernel::divide(sum_divisor(), u.gradient_shard); });
+    return and_then(sum_of_replicas(u), [this, &u] {
+      kernel::divide(reduction() == Reduction::mean ? 1 : comm().size(), u.gradient_shard);
+    });
   }
 
   void update(UnitState& u, const Update& step) override {
@@ -40,9 +48,30 @@ class ThisStage final : public Stage {
   Work unshard(UnitState& u) override {
     u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
     kernel::copy(u.parameter_shard, local_shard(u.full_parameter));
-    return all_gather(u, u.full_parameter, intra());
+    return all_gather(u, u.full_parameter);
   }
   void reshard(UnitState& u) override { u.full_parameter = {}; }
+
+  // The sum is not divided yet; but in f16, whose numbers end at 65,504, each takes the mean.
+  Reduction reduction() const {
+    const bool f16 = gradient_type() == Dtype::f16 || options().communication_dtype == Dtype::f16;
+    return f16 ? Reduction::mean : Reduction::sum;
+  }
+
+  // In communication_dtype, in a copy on the device if the shard is offloaded or has another type.
+  Work sum_of_replicas(UnitState& u) {
+    Tensor sum = u.gradient_shard;
+    const bool copied = sum.dtype() != communication_type() || &sum.memory() != &memory();
+    if (copied) {
+      sum = Tensor::empty(memory(), MemoryUse::communication, sum.shape(), communication_type());
+      kernel::copy(u.gradient_shard, sum);
+    }
+    Work work = inter().all_reduce(sum, reduction(), {u.name() + " gradient", Purpose::gradient});
+    return and_then(std::move(work), [&u, sum, copied]() mutable {
+      if (copied) kernel::copy(sum, u.gradient_shard);
+      sum = {};
+    });
+  }
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 namespace zl {
 
 MakeStage make_hsdp, make_zero3_hpz, make_zero3_qwz, make_zero3_qgz;
-MakeStage make_deepspeed_1, make_deepspeed_2, make_deepspeed_3, make_fsdp2, make_torch_ddp;
 
 namespace {
 
@@ -19,12 +18,6 @@ MakeStage* maker(StageKind kind) {
     case StageKind::zero3_hpz: return make_zero3_hpz;
     case StageKind::zero3_qwz: return make_zero3_qwz;
     case StageKind::zero3_qgz: return make_zero3_qgz;
-    case StageKind::deepspeed_1: return make_deepspeed_1;
-    case StageKind::deepspeed_2: return make_deepspeed_2;
-    case StageKind::deepspeed_3: return make_deepspeed_3;
-    case StageKind::fsdp2:
-    case StageKind::fsdp2_no_reshard: return make_fsdp2;
-    case StageKind::torch_ddp: return make_torch_ddp;
   }
   return nullptr;
 }

@@ -16,18 +16,6 @@ std::span<const Variant> variants() {
        "gathers parameters in 8 bits (ZeRO++)"},
       {StageKind::zero3_qgz, "zero3_qgz", StageKind::zero3, VariantBits::lossy,
        VariantGroups::nodes, "reduces gradients in 4 bits, inside nodes, then between (ZeRO++)"},
-      {StageKind::deepspeed_1, "deepspeed-1", StageKind::zero1, VariantBits::norm_order,
-       VariantGroups::none, "all-reduces gradients in buckets of 5e8 elements (DeepSpeed)"},
-      {StageKind::deepspeed_2, "deepspeed-2", StageKind::zero2, VariantBits::norm_order,
-       VariantGroups::none, "all-reduces gradients in buckets of 5e8 elements (DeepSpeed)"},
-      {StageKind::deepspeed_3, "deepspeed-3", StageKind::zero3, VariantBits::norm_order,
-       VariantGroups::none, "keeps small parameters and what is used again (DeepSpeed)"},
-      {StageKind::fsdp2, "fsdp2", StageKind::zero3, VariantBits::equal, VariantGroups::none,
-       "frees gradients after the step (PyTorch's fully_shard)"},
-      {StageKind::fsdp2_no_reshard, "fsdp2-no-reshard", StageKind::zero3, VariantBits::equal,
-       VariantGroups::none, "keeps parameters from forward to backward (PyTorch)"},
-      {StageKind::torch_ddp, "torch-ddp", StageKind::ddp, VariantBits::norm_order,
-       VariantGroups::none, "copies gradients into buckets that are never freed (PyTorch)"},
   };
   return table;
 }
@@ -99,12 +87,11 @@ StageOptions with_groups(StageKind kind, int ranks, StageOptions options) {
   const GroupSizes groups = rank_groups(kind, ranks, {options.ranks_per_node, options.replicas});
   options.ranks_per_node = groups.ranks_per_node;
   options.replicas = groups.replicas;
-  require_input(!options.reproducible || bits_of(kind) == VariantBits::equal, name(kind),
-                " does not support reproducible sums: it ",
-                bits_of(kind) == VariantBits::lossy      ? "communicates fewer bits"
-                : bits_of(kind) == VariantBits::rounding ? "adds the sums of groups"
-                                                         : "sums as the real system does",
-                "; leave \"reproducible\" out, or take zero3 or zero3_hpz");
+  require_input(
+      !options.reproducible || bits_of(kind) == VariantBits::equal, name(kind),
+      " does not support reproducible sums: it ",
+      bits_of(kind) == VariantBits::lossy ? "communicates fewer bits" : "adds the sums of groups",
+      "; leave \"reproducible\" out, or take zero3 or zero3_hpz");
   require_input(kind != StageKind::zero3_qgz || !options.communication_dtype, name(kind),
                 " communicates gradients in 4 bits; leave communication_data_type out");
   return options;

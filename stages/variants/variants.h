@@ -10,10 +10,9 @@ namespace zl {
 
 // What a variant promises relative to its parent on the same ranks and data.
 enum class VariantBits {
-  equal,       // losses, norms and weights have the same bits
-  rounding,    // sums are added in another order
-  norm_order,  // as `equal`, but the norm is added in another order, which clipping may pass on
-  lossy,       // something is communicated in fewer bits than it has
+  equal,     // losses, norms and weights have the same bits
+  rounding,  // sums are added in another order
+  lossy,     // something is communicated in fewer bits than it has
 };
 
 // Which groups of ranks it has: none, nodes, or replicas of the whole state.

@@ -1,15 +1,19 @@
 // ZeRO stage 3 with quantised gradients (qgZ of ZeRO++, arXiv:2306.10209, section 3.3): gradients
 // are reduced in 4 bits and two levels. Ranks of a node exchange them and add, then nodes do.
 #include "stages/stage.h"
+#include "stages/variants/groups.h"
 #include "stages/variants/quantized.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 namespace {
 
-class ThisStage final : public Stage {
-  using Stage::Stage;
+class ThisStage final : Groups, public Stage {
+ public:
+  ThisStage(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& o)
+      : Groups(comm, o.ranks_per_node), Stage(units, comm, memory, o), in_flight_(units.size()) {}
 
+ private:
   void allocate(UnitState& u) override {
     u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
     u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
@@ -23,40 +27,40 @@ class ThisStage final : public Stage {
   // Row x * Y + y is the shard of rank x of node y: rank x of this node passes it on.
   Work reduce_gradient(UnitState& u) override {
     const int64_t X = intra().size(), Y = inter().size(), n = u.partition.shard();
-    u.quantized = new_quantized(memory(), {X * Y, n}, 4);
-    u.received = new_quantized(memory(), {X * Y, n}, 4);
+    in_flight(u).sent = new_quantized(memory(), {X * Y, n}, 4);
+    in_flight(u).received = new_quantized(memory(), {X * Y, n}, 4);
     for (int64_t x = 0; x < X; ++x)
       for (int64_t y = 0; y < Y; ++y)
         kernel::quantize(u.full_gradient.slice((y * X + x) * n, {n}),
-                         rows(u.quantized, x * Y + y, 1));
-    return exchange_quantized(intra(), u.quantized, u.received, u.name() + " gradient",
-                              [this, &u] { reduce_between_nodes(u); });
+                         rows(in_flight(u).sent, x * Y + y, 1));
+    return exchange_quantized(intra(), in_flight(u).sent, in_flight(u).received,
+                              u.name() + " gradient", [this, &u] { reduce_between_nodes(u); });
   }
   void reduce_between_nodes(UnitState& u) {
     const int64_t X = intra().size(), Y = inter().size(), n = u.partition.shard();
-    u.quantized = {};
+    in_flight(u).sent = {};
     add_rows(u, {Y, n}, X);
-    u.quantized = new_quantized(memory(), {Y, n}, 4);
-    kernel::quantize(u.gradient_sum, u.quantized);
-    u.gradient_sum = {};
-    u.received = new_quantized(memory(), {Y, n}, 4);
-    exchange_quantized(inter(), u.quantized, u.received, u.name() + " gradient", [&u] {
-      u.quantized = {};
-    }).wait();
+    in_flight(u).sent = new_quantized(memory(), {Y, n}, 4);
+    kernel::quantize(in_flight(u).sum, in_flight(u).sent);
+    in_flight(u).sum = {};
+    in_flight(u).received = new_quantized(memory(), {Y, n}, 4);
+    exchange_quantized(inter(), in_flight(u).sent, in_flight(u).received, u.name() + " gradient",
+                       [this, &u] { in_flight(u).sent = {}; })
+        .wait();
     add_rows(u, {1, n}, Y);
-    kernel::divide(comm().size(), u.gradient_sum);
+    kernel::divide(comm().size(), in_flight(u).sum);
   }
   // The sum of what came from `ranks` ranks, in their order.
   void add_rows(UnitState& u, const Shape& from_each, int64_t ranks) {
-    u.gradient_sum = Tensor::zeros(memory(), MemoryUse::communication, from_each, Dtype::f32);
+    in_flight(u).sum = Tensor::zeros(memory(), MemoryUse::communication, from_each, Dtype::f32);
     for (int64_t r = 0; r < ranks; ++r)
-      kernel::dequantize(rows(u.received, r * from_each[0], from_each[0]), u.gradient_sum,
-                         Write::add);
-    u.received = {};
+      kernel::dequantize(rows(in_flight(u).received, r * from_each[0], from_each[0]),
+                         in_flight(u).sum, Write::add);
+    in_flight(u).received = {};
   }
   void after_reduce(UnitState& u) override {
-    kernel::accumulate(u.gradient_sum, u.gradient_shard);
-    u.gradient_sum = {};
+    kernel::accumulate(in_flight(u).sum, u.gradient_shard);
+    in_flight(u).sum = {};
     u.full_gradient = {};
   }
 
@@ -71,6 +75,14 @@ class ThisStage final : public Stage {
     return all_gather(u, u.full_parameter);
   }
   void reshard(UnitState& u) override { u.full_parameter = {}; }
+
+  // While a reduction is in flight: what is sent and received, and the fp32 sum that comes of it.
+  struct InFlight {
+    Quantized sent, received;
+    Tensor sum;
+  };
+  InFlight& in_flight(const UnitState& u) { return in_flight_[size_t(u.unit->index)]; }
+  std::vector<InFlight> in_flight_;
 };
 
 }  // namespace

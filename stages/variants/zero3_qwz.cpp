@@ -35,11 +35,11 @@ class ThisStage final : public Stage {
   Work unshard(UnitState& u) override {
     u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
     const Shape shards{comm().size(), u.partition.shard()};
-    u.quantized = new_quantized(memory(), shards, 8);
-    kernel::quantize(u.parameter_shard, rows(u.quantized, comm().rank(), 1));
-    return gather_quantized(comm(), u.quantized, u.name() + " parameter", [&u, shards] {
-      kernel::dequantize(u.quantized, u.full_parameter.view(shards));
-      u.quantized = {};
+    const auto all = std::make_shared<Quantized>(new_quantized(memory(), shards, 8));
+    kernel::quantize(u.parameter_shard, rows(*all, comm().rank(), 1));
+    return gather_quantized(comm(), *all, u.name() + " parameter", [&u, all, shards] {
+      kernel::dequantize(*all, u.full_parameter.view(shards));
+      *all = {};
     });
   }
   void reshard(UnitState& u) override { u.full_parameter = {}; }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <random>
+#include <tuple>
 
 #include "tests/dist/steps.h"
 
@@ -37,8 +38,10 @@ Step draw(std::mt19937& random, int ranks) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("every collective gives every rank what it should have, bit for bit", "[dist]",
-                   float, bf16, f16, double, int32_t) {
+using AnyType = std::tuple<float, bf16, f16, double, int32_t>;
+
+TEMPLATE_LIST_TEST_CASE("every collective gives every rank what it should have, bit for bit",
+                        "[dist]", AnyType) {
   const int ranks = GENERATE(from_range(ranks_up_to(8)));
   std::vector<std::string> wrong(size_t(ranks), "not said");
   run_ranks(
@@ -52,8 +55,8 @@ TEMPLATE_TEST_CASE("every collective gives every rank what it should have, bit f
 }
 
 // The reference is within rounding of the same sum in long double.
-TEMPLATE_TEST_CASE("sums and means in rank order are right but for rounding", "[dist]", float, bf16,
-                   f16, double, int32_t) {
+TEMPLATE_LIST_TEST_CASE("sums and means in rank order are right but for rounding", "[dist]",
+                        AnyType) {
   constexpr double adding = std::is_same_v<TestType, double>    ? 0x1p-53
                             : std::is_same_v<TestType, int32_t> ? 0
                                                                 : 0x1p-24;

@@ -50,13 +50,9 @@ TEST_CASE("compare on MPI has bits, memory and traffic of threads in all precisi
   const Mpi first = mpis().front();
   const std::string variants =
       " --stages zero3,hsdp,zero3_hpz,zero3_qwz,zero3_qgz --ranks-per-node 2 --precision ";
-  const std::string presets =
-      " --as paper,deepspeed-1,deepspeed-2,deepspeed-3,fsdp2,fsdp2-no-reshard,torch-ddp "
-      "--set zero_optimization.reduce_bucket_size=20000 --precision ";
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     for (const Mpi& mpi : mpis()) require_results_of_threads(mpi, 3, " --precision " + precision);
     require_results_of_threads(first, 4, variants + precision);
-    require_results_of_threads(first, 3, presets + precision);
   }
   require_results_of_threads(first, 2, " --set gradient_accumulation_steps=2");
   require_results_of_threads(

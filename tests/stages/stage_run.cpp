@@ -71,8 +71,6 @@ EngineOptions engine_options(const StageRunSpec& spec) {
                                                         : OffloadDevice::none,
                   .seed = spec.options.seed};
   o.optimizer.lr = spec.lr;
-  if (spec.options.persistence_threshold > 0)
-    o.persistence_threshold = spec.options.persistence_threshold;
   return o;
 }
 
@@ -208,11 +206,10 @@ StageRun run_stage(const StageRunSpec& spec) {
   return run;
 }
 
-Prediction predicted(const StageRunSpec& spec, bool updates) {
+Prediction predicted(const StageRunSpec& spec) {
   const OddData data(spec);
   PredictionInput in = prediction_input(training_spec(spec, data));
   in.scratch = spec.scratch;
-  in.updates = updates;
   return predict(in);
 }
 

@@ -86,7 +86,7 @@ std::unique_ptr<BatchSource> odd_data(const StageRunSpec& spec);
 TrainingSpec training_spec(const StageRunSpec& spec, const BatchSource& data);
 
 // What the closed formulas say of such a run.
-Prediction predicted(const StageRunSpec& spec, bool updates = true);
+Prediction predicted(const StageRunSpec& spec);
 // "rank 1, host gradient at rest: 12 B, not 16 B; …": where the ledgers differ from the formulas.
 // Empty: nowhere.
 std::string off_the_prediction(const StageRunSpec& spec, const StageRun& run);

@@ -14,8 +14,6 @@ using Json = nlohmann::json;
 namespace {
 
 const std::string kText = "compare --model tiny --steps 2 --ranks 3 -q ";
-const std::string kPresets =
-    "compare --model tiny --steps 3 --ranks 2 --set zero_optimization.reduce_bucket_size=20000 ";
 const std::string kSeveral = "compare --reproducible --model tiny -q --ranks ";
 
 std::set<std::string> key_set(const Json& object) {
@@ -291,23 +289,23 @@ TEST_CASE("compare shows what each rank did in the last step, where calls can be
   CHECK_FALSE(contains(call(plain).out, "the last step, "));
 }
 
-TEST_CASE("compare --as puts systems beside the paper and says which formula differs",
-          "[zerolab]") {
-  const Finished f = call(kPresets + "--as paper,deepspeed-1,torch-ddp");
-  CHECK(f.code == 0);
-  check_says(f.out,
-             {"deepspeed-1 sends (N-1)/N (2c + e) Ψ where zero1 sends", "Not imitated: ", "zero1"});
-  CHECK_FALSE(contains(f.out, "zero3"));
-  CHECK_FALSE(contains(call(kPresets + "--stages zero1").out, "Not imitated"));
-  CHECK(contains(f.out, "Every stage has the bits that it promises"));
-  CHECK(call("train --model tiny --steps 2 --ranks 2 --stage deepspeed-2").code == 0);
-  const std::string plan =
-                        "plan --model tiny --ranks 2 --set "
-                        "zero_optimization.reduce_bucket_size=20000 --stages ",
-                    planned = call(plan + "deepspeed-3").out;
-  CHECK(contains(planned, "deepspeed-3"));
-  CHECK(planned.find("    communication") < planned.find("  steady state"));  // the bucket
-  CHECK_FALSE(contains(call(plan + "zero3").out, "    communication"));
+TEST_CASE("compare --as and plan predict systems beside the stages that run", "[zerolab]") {
+  const std::string bucket = "--ranks 2 --set zero_optimization.reduce_bucket_size=20000 ",
+                    tiny = "compare --model tiny --steps 1 --json " + bucket;
+  const Finished f = call(tiny + "--as paper,deepspeed-1,torch-ddp");
+  REQUIRE(f.code == 0);
+  const Json json = Json::parse(f.out);
+  REQUIRE((json["stages"].size() == 2 && json["presets"].size() == 2));
+  CHECK(json["stages"][1]["stage"] == "zero1");
+  CHECK(json["presets"][0]["preset"] == "deepspeed-1");
+  CHECK(json["presets"][1]["predicted"] == true);
+  CHECK_FALSE(Json::parse(call(tiny + "--stages zero1").out).contains("presets"));
+  const Finished text =
+      call("compare --model tiny --steps 1 --set zerolab.as=deepspeed-1 " + bucket);
+  check_says(text.out, {"predicted, not run", "deepspeed-1 sends (N-1)/N (2c + e) Ψ where zero1",
+                        "Left out: ", "Every stage has the bits that it promises"});
+  const Finished plan = call("plan --model tiny --stages zero3,deepspeed-3 " + bucket);
+  check_says(plan.out, {"predicted, not run", "deepspeed-3 sends"});
 }
 
 }  // namespace cli

@@ -15,9 +15,5 @@ ZL_LEFT_OUT(hsdp)
 ZL_LEFT_OUT(zero3_hpz)
 ZL_LEFT_OUT(zero3_qwz)
 ZL_LEFT_OUT(zero3_qgz)
-ZL_LEFT_OUT(deepspeed_1)
-ZL_LEFT_OUT(deepspeed_2)
-ZL_LEFT_OUT(deepspeed_3)
-ZL_LEFT_OUT(fsdp2)
 
 }  // namespace zl

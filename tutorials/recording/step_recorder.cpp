@@ -42,7 +42,7 @@ void StepRecorder::begin_step() {
   updates_ = training_.engine().updates();
   micro_batch_ = 0;
   const Stage& stage = training_.engine().stage();
-  const std::vector<Unit>& units = training_.engine().stage().grouped_units();
+  const std::vector<Unit>& units = training_.model().units();
   std::tie(view_, follow_) = followed_holdings(stage, units);
   functions_.emplace(training_.spec().engine.stage, stage, units);
   recorder_.emplace(&training_.memory(), &training_.host());
@@ -59,7 +59,7 @@ void StepRecorder::begin_step() {
 bool StepRecorder::keeps_micro_batch() const {
   if (micro_batch_ == 1 || micro_batch_ == micro_batches_) return true;
   const auto recorded = int64_t(recorder_->recording().events.size());
-  const auto units = int64_t(training_.engine().stage().grouped_units().size());
+  const auto units = int64_t(training_.model().units().size());
   return recorded + 2 * of_first_ + 8 * units + 20 <= kMostRecordedEvents;
 }
 

@@ -46,10 +46,6 @@ const char* name(Shortage shortage) {
 
 void set_overlap(EngineOptions& options, bool on) {
   options.overlap = {};
-  options.given = {.prefetch_bucket_size = true,
-                   .max_live_parameters = true,
-                   .max_reuse_distance = true,
-                   .overlap_comm = true};
   if (!on) return;
   options.overlap.overlap_comm = true;
   options.overlap.prefetch_bucket_size = 1;  // until the next unit is there

@@ -46,7 +46,7 @@ std::string off_the_prediction(const GptTrainingSpec& spec, const Seen& seen) {
   std::string wrong;
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport dry = dry_run(spec, rank), &real = seen.result.ranks[size_t(rank)];
-    const Prediction p = predict(spec, rank, dry, formulas_apply(spec));
+    const Prediction p = predict(spec, dry, formulas_apply(spec));
     for (const MemoryRow& row : memory_rows(rank, real, p, dry))
       if (!row.exact())
         wrong += str(name(row.pool), " ", name(row.use), " ", row.peak, " B, not ",

@@ -82,23 +82,6 @@ TEST_CASE("how inputs wait changes no bit, and has the bytes, moves and traffic 
   CHECK_FALSE(run_stage(spec).same_bits(all));
 }
 
-TEST_CASE("inputs that presets keep on the host move once, as predicted", "[stages]") {
-  StageRunSpec spec{.ranks = 3,
-                    .micro_batches = 2,
-                    .steps = 2,
-                    .model = {.blocks = 3, .recompute = Recompute::full},
-                    .max_norm = 0};
-  spec.stage = GENERATE(StageKind::fsdp2, StageKind::fsdp2_no_reshard, StageKind::torch_ddp);
-  CAPTURE(name(spec.stage));
-  spec.cpu_checkpointing = spec.replicated = true;
-  spec.partition_activations = GENERATE(false, true);
-  const StageRun run = run_stage(spec);
-  CHECK(off_the_moves(spec, run) == "");
-  CHECK(off_the_traffic(spec, run) == "");
-  spec.cpu_checkpointing = false;
-  CHECK(off_the_moves(spec, run) != "");
-}
-
 TEST_CASE("inputs wait for units that run twice, tied weights and unused parameters", "[stages]") {
   StageRunSpec spec = checkpointed_spec();
   spec.model = {.blocks = 2,

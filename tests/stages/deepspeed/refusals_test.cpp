@@ -176,10 +176,8 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
   for (const char* key : {".nvme_path=/fast", ".pipeline_read=true", ".pipeline_write=true"})
     CHECK(said(str(".stage=2; .offload_optimizer.device=cpu; .offload_optimizer", key),
                "has no effect with device cpu"));
-  const std::string quantized = ".stage=3; .offload_param.device=cpu; .zero_quantized_weights=true",
-                    preset = "zerolab.as=fsdp2; .offload_param.device=cpu";
+  const std::string quantized = ".stage=3; .offload_param.device=cpu; .zero_quantized_weights=true";
   CHECK((!with(quantized).ok() && said(quantized, "quantizes its parameter shard")));
-  CHECK((!with(preset).ok() && said(preset, "is not imitated by fsdp2")));
 }
 
 TEST_CASE("what contradicts overlap, activation checkpointing or reproducible sums has a finding",

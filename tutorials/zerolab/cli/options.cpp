@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "nn/gpt.h"
-#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/comma_list.h"
@@ -53,6 +52,10 @@ StageKind read_stage(const std::string& text) {
   }
   for (const StageKind kind : kStages)
     if (text == std::to_string(int(kind))) return kind;
+  if (const Preset* preset = find_preset(text))
+    throw InputError(str("'", text, "' is a system as it is shipped, which is predicted, not run: ",
+                         "'zerolab compare --as ", text, "' and 'zerolab plan --stages ", text,
+                         "' show what it keeps and sends; it changes ", name(preset->parent)));
   throw InputError(
       str("'", text, "' is none of ", joined(names), " (or 0 to 3)", did_you_mean(text, names)));
 }
@@ -66,38 +69,29 @@ OffloadDevice read_offload(const std::string& text) {
   return OffloadDevice(choose(text, {"none", "cpu", "nvme"}));
 }
 
-std::vector<StageKind> read_stages(const std::string& text) {
+std::vector<StageKind> read_stages(const std::string& text, std::vector<const Preset*>* presets) {
   if (text == "all") return all_stages();
   std::vector<StageKind> stages;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    stages.push_back(read_stage(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
+  for (const std::string& word : comma_list(text))
+    if (const Preset* preset = presets ? find_preset(word) : nullptr)
+      presets->push_back(preset);
+    else
+      stages.push_back(read_stage(word));
   std::ranges::sort(stages);
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
   return stages;
 }
 
-std::vector<StageKind> read_systems(const std::string& text) {
+std::vector<const Preset*> read_presets(const std::string& text) {
   std::vector<std::string> names{"paper"};
-  std::vector<StageKind> presets, stages;
-  for (const StageKind kind : all_stages())
-    if (is_as_shipped(kind)) presets.push_back(kind), names.push_back(name(kind));
-  bool paper = false;
-  for (const std::string& word : comma_list(text)) {
-    const size_t i = choose(word, names);
-    if (i == 0)
-      paper = true;
-    else
-      stages.push_back(presets[i - 1]);
-  }
-  require_input(!stages.empty(), "paper adds the parent stage of each preset in the list; name a ",
-                "preset too, such as paper,deepspeed-1");
-  for (size_t i = stages.size(); paper && i-- > 0;) stages.push_back(parent(stages[i]));
-  std::ranges::sort(stages);
-  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
-  return stages;
+  for (const Preset& preset : presets()) names.push_back(preset.name);
+  std::vector<const Preset*> listed;
+  for (const std::string& word : comma_list(text))
+    if (const size_t i = choose(word, names); i > 0) listed.push_back(&presets()[i - 1]);
+  require_input(!listed.empty(),
+                "paper is the stages that presets change; name a preset too, such as "
+                "paper,deepspeed-1");
+  return listed;
 }
 
 const char* precision_name(Dtype dtype) {
@@ -281,11 +275,15 @@ void add_timeout_flag(Flags& flags, RunOptions& options) {
       });
 }
 
-void add_stages_flag(Flags& flags, std::vector<StageKind>& stages) {
-  flags.value(
-      "--stages", "LIST",
-      "comma-separated: ddp,zero1,zero2,zero3 (default: these four), or all" + variants_help(),
-      [&](const auto& text) { stages = read_stages(text); });
+void add_stages_flag(Flags& flags, std::vector<StageKind>& stages,
+                     std::vector<const Preset*>* list) {
+  std::string help =
+      "comma-separated: ddp,zero1,zero2,zero3 (default: these four), or all" + variants_help();
+  if (list) help += "\nand systems as they are shipped, which are predicted by closed formulas:";
+  for (const Preset& preset : list ? presets() : std::span<const Preset>())
+    help += str("\n", preset.name, ": ", name(preset.parent), ", but ", preset.sentence);
+  flags.value("--stages", "LIST", help,
+              [&stages, list](const auto& text) { stages = read_stages(text, list); });
 }
 
 void add_model_flags(Flags& flags, RunOptions& options) {

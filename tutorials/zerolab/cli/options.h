@@ -9,6 +9,7 @@
 #include "dist/run_ranks.h"
 #include "stages/checkpoint/checkpoint.h"
 #include "stages/stage.h"
+#include "stages/variants/presets.h"
 #include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/cli/flags.h"
 
@@ -71,9 +72,11 @@ StageKind read_stage(const std::string& text);
 Dtype read_precision(const std::string& text);
 OffloadDevice read_offload(const std::string& text);
 // "zero1,zero3": a list of them, returned in the order of the stages without doubles; or "all".
-std::vector<StageKind> read_stages(const std::string& text);
-// "paper,deepspeed-1": presets, and with "paper" the stages that they change. Throws InputError.
-std::vector<StageKind> read_systems(const std::string& text);
+// Names of presets go to `presets`; without it they are errors.
+std::vector<StageKind> read_stages(const std::string& text,
+                                   std::vector<const Preset*>* presets = nullptr);
+// "paper,deepspeed-1"; "paper" stands for the stages that the presets change, which always run.
+std::vector<const Preset*> read_presets(const std::string& text);
 // "fp32", "bf16", "fp16".
 const char* precision_name(Dtype dtype);
 
@@ -95,8 +98,10 @@ void add_group_flags(Flags& flags, RunOptions& options);  // --ranks-per-node --
 // Throws UsageError if such a flag is given and none of the stages has groups.
 void require_groups_used(const RunOptions& options, const std::vector<StageKind>& stages);
 void add_link_flags(Flags& flags, RunOptions& options);  // --link-bandwidth --link-latency
-void add_stages_flag(Flags& flags, std::vector<StageKind>& stages);  // --stages
-void add_model_flags(Flags& flags, RunOptions& options);             // --model, sizes, --init-from
+// --stages; `presets`: they may be listed too
+void add_stages_flag(Flags& flags, std::vector<StageKind>& stages,
+                     std::vector<const Preset*>* presets = nullptr);
+void add_model_flags(Flags& flags, RunOptions& options);       // --model, sizes, --init-from
 void add_data_flags(Flags& flags, RunOptions& options);        // --data --shuffle --eval-every
 void add_output_flags(Flags& flags, RunOptions& options);      // --json --color -q
 void add_save_flags(Flags& flags, RunOptions& options);        // --save-every --checkpoint-writes

@@ -170,11 +170,10 @@ Comparison run_with_page(const CompareOptions& options, const RunSetup& setup,
 }
 
 int compare(CompareOptions options, bool& first) {
-  if (!options.stages.empty() && !options.systems.empty())
-    throw UsageError(
-        "--stages and --as both say what runs; give one: --stages also takes presets, such as "
-        "zero1,deepspeed-1");
-  if (options.stages.empty()) options.stages = options.systems;
+  if (options.stages.empty())
+    for (const Preset* preset : options.presets)
+      if (std::ranges::find(options.stages, preset->parent) == options.stages.end())
+        options.stages.push_back(preset->parent);
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   require_groups_used(options, options.stages);
   if (!options.several_ranks.empty()) return compare_ranks(options);
@@ -190,6 +189,8 @@ int compare(CompareOptions options, bool& first) {
   GptTrainingSpec machine = setup.spec;
   machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
   require_memory(machine, setup, options.stages);
+  const std::vector<PresetPlan> presets =
+      predict_presets(options.presets, setup.config, setup.spec);
   std::optional<RunFolder> folder;
   if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
   const std::string settings = describe(setup, options.stages);
@@ -206,7 +207,8 @@ int compare(CompareOptions options, bool& first) {
                           recorders.results(comparison),
                           options.baseline,
                           "",
-                          recorders.timelines(comparison)};
+                          recorders.timelines(comparison),
+                          presets};
   if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
   print_and_write(options, report, folder ? &*folder : nullptr, recorders, page);
   if (!comparison.any_fits()) return kOutOfMemory;
@@ -218,14 +220,13 @@ constexpr const char* kFooter =
 weights are compared. With one micro-batch per step the four stages promise ddp's bits. With
 several, zero1 promises ddp's bits and zero3 promises zero2's: the two pairs differ by rounding
 because they sum in different orders. zero3 then needs zero2, and zero2 zero3, which runs as well,
-and the gradient of each stage's first step must be within rounding of ddp's. zero3_hpz and fsdp2
-promise zero3's bits; hsdp adds in another order, and zero3_qwz and zero3_qgz round to 8 and 4
-bits: the table says how far they are from ddp's, as a part of the bound that is checked.
+and the gradient of each stage's first step must be within rounding of ddp's. zero3_hpz promises
+zero3's bits; hsdp adds in another order, and zero3_qwz and zero3_qgz round to 8 and 4 bits: the
+table says how far they are from ddp's, as a part of the bound that is checked.
 Memory and traffic are compared with closed formulas; activations, workspace and the total are
 compared with a dry run. Ψ is the number of parameters, N the number of ranks.
---as compares systems as they are shipped with the paper's stages, and says which formula makes the
-difference. A preset has the losses and weights of the stage that it changes; norms of DeepSpeed's
-and DDP's are added in another order, so bits are not promised where gradients are clipped.
+--as puts systems as they are shipped beside the paper's stages. They are not run: closed formulas
+say what they keep and send, and the text below them says what makes the difference.
 With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
 hidden behind computation, and how much is exposed.
 --out DIR gets report.html, a page that plays one step of each stage, its data report.json, and
@@ -270,9 +271,9 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_stages_flag(flags, options.stages);
   flags.value(
       "--as", "LIST",
-      "systems as shipped, such as paper,deepspeed-1: the presets of --stages; paper adds the\n"
-      "parent stage of each",
-      [&](const auto& text) { options.systems = read_systems(text); });
+      "systems as they are shipped, predicted beside the stages that they change: deepspeed-1,\n"
+      "deepspeed-2, deepspeed-3, fsdp2, fsdp2-no-reshard, torch-ddp",
+      [&](const auto& text) { options.presets = read_presets(text); });
   add_rank_flags(flags, options, kDefaultRanks, true);
   add_group_flags(flags, options);
   add_link_flags(flags, options);

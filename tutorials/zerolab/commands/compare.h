@@ -11,8 +11,8 @@ namespace zl::cli {
 
 struct CompareOptions : RunOptions {
   std::string baseline;
-  std::vector<StageKind> stages;   // of --stages; then what runs
-  std::vector<StageKind> systems;  // of --as
+  std::vector<StageKind> stages;       // of --stages; then what runs
+  std::vector<const Preset*> presets;  // of --as
 };
 
 // compare_stages() with progress on stderr; `on_step` on rank 0 after each step. Throws

@@ -59,8 +59,6 @@ constexpr Change kChanges[] = {
     {"stages/zero3.cpp", "tutorials/exercises/07_zero3/start.cpp", "solves exercise 07"},
     {"stages/variants/hsdp.cpp", "tutorials/exercises/no_variants.cpp", "solves exercise 07"},
     {"stages/variants/zero3_", nullptr, "solve exercise 07"},
-    {"stages/variants/deepspeed_", nullptr, "solve exercises 05 to 07"},
-    {"stages/variants/fsdp2.cpp", nullptr, "solves exercise 07"},
     {"tutorials/exercises/no_variants.cpp", nullptr, "is stages/variants/hsdp.cpp now"},
     {"tutorials/04_", nullptr, "the lesson's ring solves exercise 03"},
     {"tutorials/06_", nullptr, "the lesson prints zero1.cpp"},

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
-#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
@@ -35,6 +34,7 @@ constexpr int64_t kLongDryRun = 2000;    // layers; shorter ones take no time
 
 struct PlanOptions : RunOptions {
   std::vector<StageKind> stages;  // empty: the paper's four
+  std::vector<const Preset*> presets;
   std::optional<double> parameters;
   std::optional<DeviceKind> as;
   SectionOptions sections;
@@ -75,10 +75,9 @@ void refuse_flags_of_models(const PlanOptions& options) {
         str("--parameters counts model states alone, which do not depend on it; leave "
             "out ",
             options.as ? "--as" : "--backend"));
-  for (const StageKind stage : options.stages)
-    if (is_as_shipped(stage))
-      throw UsageError(str("--parameters has the paper's formulas, not those of ", name(stage),
-                           "; name a model instead, with --model"));
+  if (!options.presets.empty())
+    throw UsageError(str("--parameters has the paper's formulas, not those of ",
+                         options.presets[0]->name, "; name a model instead, with --model"));
 }
 
 // Prints first, so that the plan is not lost if the page cannot be written.
@@ -238,8 +237,8 @@ int list_machines(bool json) {
 int plan(PlanOptions options) {
   require_machine(options.clock);
   if (options.clock.list) return list_machines(options.json);
-  const bool listed = !options.stages.empty();
-  if (!listed) options.stages = {kStages, kStages + 4};
+  const bool listed = !options.stages.empty() || !options.presets.empty();
+  if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
   RunOptions groups = options;
@@ -255,8 +254,7 @@ int plan(PlanOptions options) {
   spec.ranks = ranks;
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
-  spec.transport = transport_of(options);
-  spec.device = planned_device(options);
+  spec.transport = transport_of(options), spec.device = planned_device(options);
   const std::optional<Machine> machine = planned_machine(options, spec);
   require_threads_used(spec.device, options.threads,
                        loaded.config.offload_optimizer != OffloadDevice::none);
@@ -273,7 +271,9 @@ int plan(PlanOptions options) {
   if (machine && !listed) clock.advised = advised_stages(spec, *machine);
   const std::vector<StagePlan> plans = plan_stages(options, limited);
   bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
-  std::string json = plan_json(plans, limited), text = plan_text(plans, limited, model.name);
+  const auto presets = predict_presets(options.presets, loaded.config, spec);
+  std::string json = plan_json(plans, presets, limited),
+              text = plan_text(plans, limited, model.name) + preset_text(presets);
   // Of stages that fit, the machine's clock knows which is the fastest.
   if (!machine || !fits)
     text += plan_advice(plans, limited);
@@ -332,7 +332,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
               "closed formula for this many parameters, such as 7.5e9, instead of a model",
               [](const auto& text) { options.parameters = double(read_count(text, 1)); });
   add_settings_flags(flags, options);
-  add_stages_flag(flags, options.stages);
+  add_stages_flag(flags, options.stages, &options.presets);
   flags.value("--ranks", "N", "number of ranks (default 4)",
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
   add_group_flags(flags, options);
@@ -353,8 +353,6 @@ void add_plan(CLI::App& app, Invocation& invocation) {
                "what DeepSpeed's estimate_zero2/3_model_states_mem_needs_all_live() say, beside "
                "the\nexact bytes; --ranks-per-node is the GPUs of a node (default: all ranks)",
                options.sections.estimate);
-  flags.toggle("--buffers", "the fp32 buffer in which 16-bit gradients are reduced, by its size",
-               options.sections.buffers);
   flags.toggle("--fragmentation",
                "address space of all blocks with first fit and best fit, in one arena and with\n"
                "chunks for activations that wait for backward and for gradients",

@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "nn/sampler.h"
-#include "stages/variants/shipped.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
@@ -292,8 +291,6 @@ int train(TrainOptions options) {
   require_memory(setup.spec, setup, {stage});
   TrainingRun run(options, setup, first);
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
-  if (!options.quiet && is_as_shipped(stage))
-    std::fprintf(stderr, "note: %s does not imitate %s\n", name(stage), not_imitated(stage));
   if (!options.quiet && !note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
   try {
     return run.run();

@@ -26,7 +26,6 @@ void add_sections(const SectionOptions& options, const std::vector<StageKind>& s
     const EstimateInput input = estimate_input(*spec.new_model(), spec.ranks, ranks_per_node);
     sections.push_back(estimate_section(stages, input, &spec));
   }
-  if (options.buffers) sections.push_back(buffer_section(with_stage(spec, StageKind::zero2)));
   if (options.fragmentation) sections.push_back(fragmentation_section(spec, stages));
   if (options.paper) sections.push_back(paper_section());
   add_sections(sections, text, json);
@@ -34,9 +33,9 @@ void add_sections(const SectionOptions& options, const std::vector<StageKind>& s
 
 void add_sections(const SectionOptions& options, const std::vector<StageKind>& stages,
                   const EstimateInput& parameters, std::string& text, std::string& json) {
-  if (options.buffers || options.fragmentation)
-    throw UsageError(str(options.buffers ? "--buffers" : "--fragmentation",
-                         " needs a model; name one with --model instead of --parameters"));
+  if (options.fragmentation)
+    throw UsageError(
+        "--fragmentation needs a model; name one with --model instead of --parameters");
   std::vector<PlanSection> sections;
   if (options.estimate) sections.push_back(estimate_section(stages, parameters, nullptr));
   if (options.paper) sections.push_back(paper_section());

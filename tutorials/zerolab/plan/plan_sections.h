@@ -18,7 +18,7 @@ void add_sections(const std::vector<PlanSection>& sections, std::string& text, s
 
 // Flags of plan, each for one section.
 struct SectionOptions {
-  bool estimate = false, buffers = false, fragmentation = false, paper = false;
+  bool estimate = false, fragmentation = false, paper = false;
 };
 
 // Adds the sections to the plan's text and document.
@@ -35,8 +35,6 @@ void add_sections(const SectionOptions& options, const std::vector<StageKind>& s
 // stage 2 has a table. Throws UsageError if no stage has one.
 PlanSection estimate_section(const std::vector<StageKind>& stages, const EstimateInput& input,
                              const TrainingSpec* spec);
-// --buffers: the fused fp32 buffer of gradients by its size.
-PlanSection buffer_section(const TrainingSpec& spec);
 // --fragmentation: the address space of one arena, and of arenas with chunks, for each stage.
 PlanSection fragmentation_section(const TrainingSpec& spec, const std::vector<StageKind>& stages);
 // --paper: what the ZeRO paper prints, and what its formulas give.

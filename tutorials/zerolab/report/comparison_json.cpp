@@ -61,6 +61,17 @@ Json communication(const std::vector<TrafficRow>& rows, bool measured) {
   return list;
 }
 
+// By closed formulas: nothing of it is measured.
+void add_presets(Json& json, const std::vector<PresetPlan>& presets) {
+  for (const PresetPlan& p : presets)
+    json["presets"].push_back({{"preset", p.preset->name},
+                               {"stage", name(p.preset->parent)},
+                               {"predicted", true},
+                               {"memory", memory(p.memory, false)},
+                               {"communication", communication(p.traffic, false)},
+                               {"gradient_buckets", p.buckets}});
+}
+
 // Per step, by rank.
 Json communication_time(const StageOutcome& s) {
   Json list = Json::array();
@@ -208,6 +219,7 @@ std::string comparison_json(const ComparisonReport& report) {
   json["ok"] = comparison.ok() && report.baseline_difference.empty();
   json["stages"] = Json::array();
   for (const StageOutcome& s : comparison.stages) json["stages"].push_back(outcome(s));
+  add_presets(json, report.presets);
   if (!report.baseline.empty())
     json["baseline"] = {
         {"file", report.baseline},
@@ -217,7 +229,8 @@ std::string comparison_json(const ComparisonReport& report) {
   return json_text(json);
 }
 
-std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec) {
+std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
+                      const GptTrainingSpec& spec) {
   Json json = head("plan", spec);
   json["steps"] = 1;
   json["as"] = name(spec.device);
@@ -241,6 +254,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec
     if (p.reproducible) stage["reproducible_cost"] = setting_cost(*p.reproducible);
     json["stages"].push_back(stage);
   }
+  add_presets(json, presets);
   json["ok"] = any_fits;
   return json_text(json);
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "stages/predict/preset_forms.h"
 #include "stages/train/comparison.h"
 #include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/run/run_setup.h"
@@ -18,6 +19,7 @@ struct ComparisonReport {
   std::map<StageKind, MemoryByUse> at_peak;   // of the stages that ran
   std::string baseline, baseline_difference;  // --baseline; the first difference, "" if none
   std::string timelines;                      // as StepTimeline::text(), of all stages
+  std::vector<PresetPlan> presets;            // predicted beside the stages
 };
 
 // That losses or weights are not finite, in a sentence about the first stage; "" if they are.
@@ -34,6 +36,13 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
                       const std::string& model);
 // Which stage to take, by what fits and by what is sent; or that none fits, and what to try.
 std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec);
-std::string plan_json(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec);
+std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
+                      const GptTrainingSpec& spec);
+
+// The presets without doubles, with that of the configuration, and what they keep and send.
+std::vector<PresetPlan> predict_presets(std::vector<const Preset*> presets, const Config& config,
+                                        const TrainingSpec& spec);
+// That, and how they differ from the paper's stage; "" without any.
+std::string preset_text(const std::vector<PresetPlan>& presets);
 
 }  // namespace zl::cli

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "stages/variants/shipped.h"
 #include "stages/variants/variants.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -75,9 +74,7 @@ std::string equality(const StageOutcome& s, bool promised) {
   if (bits_of(s.stage) == VariantBits::lossy) return "lossy";
   if (bits_of(s.stage) == VariantBits::rounding) return "rounding";
   if (s.stage == s.promised_equal_to) return "-";  // the others are compared with it
-  if (s.bitwise_equal)
-    return str("= ", name(s.promised_equal_to),
-               same_norm_order(s.stage, s.promised_equal_to) ? "" : " (norm rounds)");
+  if (s.bitwise_equal) return str("= ", name(s.promised_equal_to));
   return std::string(promised ? "NOT " : "not ") + name(s.promised_equal_to);
 }
 
@@ -209,20 +206,6 @@ std::string timing_note(const RunSetup& setup) {
              ".\n");
 }
 
-// How each preset differs from the paper, and what it leaves out.
-std::string shipped_notes(const Comparison& c) {
-  std::string text;
-  for (const StageOutcome& s : c.stages)
-    if (s.listed && is_as_shipped(s.stage))
-      text += str(name(s.stage), " ", difference_to_paper(s.stage),
-                  ". Not imitated: ", not_imitated(s.stage), ".\n");
-  return text.empty()
-             ? ""
-             : text +
-                   "e, g, c: bytes of a parameter, of a gradient, of a gradient while it is "
-                   "communicated. A: micro-batches.\n";
-}
-
 std::string baseline_line(const ComparisonReport& report) {
   if (report.baseline.empty()) return "";
   if (report.baseline_difference.empty())
@@ -310,8 +293,8 @@ std::string comparison_text(const ComparisonReport& report, const Terminal& term
   row(table, "  spent waiting (rank)", [](const StageOutcome& s) { return waiting(s); });
   if (rank_options(spec).lane) overlap_rows(table);
   return table.text() + "\n" + report.timelines + comparison_bars(report, terminal) +
-         shipped_notes(c) + timing_note(report.setup) + unfitting(report) + untrained_note(c) +
-         verdict(c) + baseline_line(report);
+         preset_text(report.presets) + timing_note(report.setup) + unfitting(report) +
+         untrained_note(c) + verdict(c) + baseline_line(report);
 }
 
 }  // namespace zl::cli

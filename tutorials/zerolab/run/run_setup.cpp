@@ -55,7 +55,6 @@ void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
   if (options.seed) replace(loaded, "--seed", "zerolab.seed", *options.seed, config.seed, text);
   if (options.stage)
     replace(loaded, "--stage", "zero_optimization.stage", options.stage, config.stage, stage);
-  if (options.stage && config.as != options.stage) config.as.reset();
   const auto groups = [&](const char* flag, const char* key, int given, int64_t& value) {
     if (given > 0) replace(loaded, flag, key, int64_t(given), value, text);
   };
