@@ -6,7 +6,7 @@
 
 using config_case::check, config_case::errors, config_case::joined, config_case::lines,
     config_case::load, config_case::says, config_case::sets_of, config_case::with;
-using zl::StageKind, zl::str;
+using zl::str;
 
 TEST_CASE("nine mistakes in one file are reported at once, each with its line", "[stages]") {
   const auto loaded = load(R"({
@@ -103,31 +103,6 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
   CHECK(zl::nearest_config_key("zero_optimization", "stage3_prefech_bucket_sizes") ==
         "stage3_prefetch_bucket_size");
   CHECK(zl::nearest_config_key("zero_optimization", "completely_different").empty());
-}
-
-TEST_CASE("keys are judged by the stage that runs, not by the stage in the file", "[stages]") {
-  const auto run = [](const std::string& sets, std::optional<StageKind> stage) {
-    return zl::load_config({.sets = sets_of(sets), .ranks = 4, .stage = stage});
-  };
-  const std::string
-      ratio =
-          R"(zero_optimization={"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})",
-      norm = R"(zero_optimization={"stage": 1, "compute_grad_norm": false})",
-      prescale = ".stage=1; prescale_gradients=true; gradient_predivide_factor=2";
-  CHECK(says(run(ratio, StageKind::zero2),
-             "--set zero_optimization: error: ", "ratio: 0.5 needs stage 3"));
-  CHECK(errors(run(norm, StageKind::zero3)) == 1);
-  CHECK(errors(run(prescale, StageKind::zero2)) == 2);
-  for (const std::string& sets : {ratio, norm, prescale}) {
-    CHECK(run(sets, {}).ok());
-    for (const char* stage : {"0", "1", "2", "3"}) {
-      CAPTURE(stage);
-      const auto several = zl::load_config(
-          {.sets = sets_of(str(sets, "; .stage=", stage)), .ranks = 4, .several_stages = true});
-      INFO(joined(several));
-      CHECK((several.ok() && !several.findings.empty()));
-    }
-  }
 }
 
 TEST_CASE("null means that a key is absent, which is noted where it is not DeepSpeed's default",

@@ -39,25 +39,6 @@ std::string origin(const zl::LoadedConfig& loaded, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("without file and --set the configuration has the defaults", "[stages]") {
-  const Config c = config_of("");
-  CHECK_FALSE(c.from_file);
-  CHECK((c.micro_batch == 4 && c.accumulation == 1 && c.steps == 100 && c.seed == 1337));
-  CHECK((c.gradient_clipping == 0 && c.optimizer.kind == OptimizerKind::adamw));
-  CHECK((c.optimizer.lr == 1e-3 && c.optimizer.weight_decay == 0 && !c.optimizer.separate_master));
-  CHECK((c.reduce_bucket_size == 1 && c.allgather_bucket_size == 1 && !c.stage));
-  CHECK((c.recompute == Recompute::selective && !c.model && !c.data && !c.reproducible));
-  CHECK((c.precision == Dtype::f32 && c.loss_scale.static_scale == 0 &&
-         c.loss_scale.initial_scale_power == 16 && c.loss_scale.window == 1000));
-  CHECK((c.loss_scale.hysteresis == 2 && !c.loss_scale.consecutive_hysteresis &&
-         c.loss_scale.min_scale == 1));
-  CHECK((!c.communication_data_type && !c.grad_accum_dtype && c.overlap == Overlap{}));
-  CHECK(c.swap == Swap{nullptr, 1 << 20, true, true});
-  CHECK((!c.steps_per_print && !c.wall_clock_breakdown && !c.comms_logger.enabled));
-  CHECK((!c.csv_monitor.enabled && !c.tensorboard.enabled));
-  CHECK(c.csv_monitor.job_name == "DeepSpeedJobName");
-}
-
 TEST_CASE("gradient_clipping is 1.0 where a file does not give it, and stays off with --set alone",
           "[stages]") {
   CHECK(of("\"zerolab\": {}").gradient_clipping == 1.0);
