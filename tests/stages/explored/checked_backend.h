@@ -58,10 +58,6 @@ class CheckedBackend final : public CpuBackend {
     access("accumulate", {&from}, {&into});
     CpuBackend::accumulate(from, into);
   }
-  void divide(double divisor, const Tensor& x) override {
-    access("divide", {}, {&x});
-    CpuBackend::divide(divisor, x);
-  }
   void gelu(const Tensor& x, const Tensor& y) override {
     access("gelu", {&x}, {&y});
     CpuBackend::gelu(x, y);

@@ -50,7 +50,8 @@ float sum_of_rounds(Communicator& comm, Memory& memory, Fault fault) {
         kernel::accumulate(reduced.slice(comm.rank() * kShard, {kShard}), total);
       works[before].wait();
     }
-    if (last || (fault == Fault::never_issued && comm.rank() == 1 && round + 1 == kRounds)) continue;
+    if (last || (fault == Fault::never_issued && comm.rank() == 1 && round + 1 == kRounds))
+      continue;
     works[now] = comm.reduce_scatter(filled, Reduction::sum, {"values", Purpose::gradient});
     if (fault == Fault::freed_at_issue) filled = {};
   }
