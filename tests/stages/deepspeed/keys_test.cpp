@@ -127,22 +127,17 @@ TEST_CASE("every schedule and its parameters are honoured; its maximum may be th
              "ds.json:1: error: scheduler.params.total_num_steps: "));
 }
 
-TEST_CASE("\"auto\" of a schedule follows the steps, their flag, and the optimizer's rate",
-          "[stages]") {
+// That --steps is the total, also of a resumed run and in compare: tests/zerolab/settings_test.cpp.
+TEST_CASE("\"auto\" of a schedule follows the steps, and the optimizer's rate", "[stages]") {
   // transformers fills "auto" with its own arguments: max_steps and learning_rate
   // (integrations/deepspeed.py, HfTrainerDeepSpeedConfig.trainer_config_process).
-  for (const char* type : {"WarmupDecayLR", "WarmupCosineLR"}) {
-    const zl::ScratchFolder folder;
-    const std::string file =
-        folder.write("a", str(R"({"train_batch_size": 4, "scheduler": {"type": ")", type,
-                              R"(", "params": {"total_num_steps": "auto"}}})"));
-    CHECK(zl::load_config({.file = file}).config.schedule.total_num_steps == 100);
-    CHECK(zl::load_config({.file = file, .sets = {"zerolab.steps=2000"}})
-              .config.schedule.total_num_steps == 2000);
-    const auto loaded = zl::load_config({.file = file, .steps = 12});
-    CHECK(loaded.config.schedule.total_num_steps == 12);
-    CHECK(says(loaded, file + ":1: note: ", "is \"auto\": 12, as --steps"));
-    CHECK(loaded.config.steps == 100);  // the caller says that the flag replaces this
+  for (const std::string type : {"WarmupDecayLR", "WarmupCosineLR"}) {
+    const std::string sets = "scheduler.type=" + type + "; scheduler.params.total_num_steps=auto";
+    CHECK(with(sets).config.schedule.total_num_steps == 100);
+    CHECK(with(sets + "; zerolab.steps=2000").config.schedule.total_num_steps == 2000);
+    const auto flag = zl::load_config({.sets = config_case::sets_of(sets), .steps = 12});
+    CHECK(says(flag, "--set ", "is \"auto\": 12, as --steps"));
+    CHECK(flag.config.steps == 100);  // the caller says that the flag replaces this
   }
   CHECK(scheduler("WarmupDecayLR", R"("total_num_steps": 5e3, "warmup_max_lr": "auto")")
             .schedule.warmup_max_lr == 0.25);

@@ -152,22 +152,22 @@ TEST_CASE("a good value of an honoured number has no finding", "[stages]") {
 
 TEST_CASE("a number in quotes counts where DeepSpeed declares types, and nowhere else",
           "[stages]") {
-  for (const std::string& taken : sets_of(
-           R"(.stage="2"; .stage=2.0; .reduce_bucket_size=5e8; fp16.hysteresis="3"; )"
-           R"(.stage3_module_granularity_threshold=-1; fp16.loss_scale="128"; )"
-           R"(.offload_optimizer.ratio="1"; train_batch_size=32.0; )"
-           R"(communication_data_type="FP16"; zerolab.recompute="full")")) {
+  for (const std::string& taken :
+       sets_of(R"(.stage="2"; .stage=2.0; .reduce_bucket_size=5e8; fp16.hysteresis="3"; )"
+               R"(.stage3_module_granularity_threshold=-1; fp16.loss_scale="128"; )"
+               R"(.offload_optimizer.ratio="1"; train_batch_size=32.0; )"
+               R"(communication_data_type="FP16"; zerolab.recompute="full")")) {
     CAPTURE(taken);
     CHECK(load("", {taken}).ok());
   }
-  for (const std::string& refused : sets_of(
-           R"(.stage=2.5; .stage=true; .stage="1."; .stage="+-1"; .reduce_bucket_size="5e8"; )"
-           R"(.reduce_bucket_size="1__0"; fp16.enabled="maybe"; fp16.enabled=2; )"
-           R"(fp16.loss_scale="nan"; fp16.loss_scale=true; fp16.loss_scale_window=true; )"
-           R"(fp16.min_loss_scale=true; .offload_optimizer.device="CPU"; )"
-           R"(gradient_clipping="1.0"; wall_clock_breakdown="yes"; wall_clock_breakdown=1; )"
-           R"(train_batch_size="32"; zerolab.recompute="yes"; zerolab.recompute="Full"; )"
-           R"(zerolab.steps="7")")) {
+  for (const std::string& refused :
+       sets_of(R"(.stage=2.5; .stage=true; .stage="1."; .stage="+-1"; .reduce_bucket_size="5e8"; )"
+               R"(.reduce_bucket_size="1__0"; fp16.enabled="maybe"; fp16.enabled=2; )"
+               R"(fp16.loss_scale="nan"; fp16.loss_scale=true; fp16.loss_scale_window=true; )"
+               R"(fp16.min_loss_scale=true; .offload_optimizer.device="CPU"; )"
+               R"(gradient_clipping="1.0"; wall_clock_breakdown="yes"; wall_clock_breakdown=1; )"
+               R"(train_batch_size="32"; zerolab.recompute="yes"; zerolab.recompute="Full"; )"
+               R"(zerolab.steps="7")")) {
     CAPTURE(refused);
     CHECK_FALSE(load("", {refused}).ok());
   }
