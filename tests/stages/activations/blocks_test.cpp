@@ -1,12 +1,10 @@
 // The inputs of a GPT's blocks: the closed formulas on real runs, and several blocks per
 // checkpoint.
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "stages/predict/dry_run.h"
-#include "stages/predict/prediction_rows.h"
+#include "stages/train/comparison.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 
 using namespace zl;
@@ -40,27 +38,11 @@ GptTrainingSpec odd_blocks(Recompute recompute, int64_t checkpoints) {
   return spec;
 }
 
-// "": memory, traffic and moves of every rank are as `plan` and `compare` predict them.
-std::string off_the_prediction(const GptTrainingSpec& spec, const Seen& seen) {
-  const StepCount steps = count(seen.result.steps);
-  std::string wrong;
-  for (int rank = 0; rank < spec.ranks; ++rank) {
-    const RankReport dry = dry_run(spec, rank), &real = seen.result.ranks[size_t(rank)];
-    const Prediction p = predict(spec, dry, formulas_apply(spec));
-    for (const MemoryRow& row : memory_rows(rank, real, p, dry))
-      if (!row.exact())
-        wrong += str(name(row.pool), " ", name(row.use), " ", row.peak, " B, not ",
-                     row.predicted_peak, "; ");
-    for (const TrafficRow& row : traffic_rows(spec.engine.stage, real.log, p, steps))
-      if (!row.exact())
-        wrong += str(name(row.collective), " ", name(row.purpose), " ", row.calls, " calls, not ",
-                     row.predicted_calls, "; ");
-    for (const MoveRow& row : move_rows(rank, real.moves, p, steps))
-      if (!row.exact())
-        wrong += str(name(row.move), " ", row.bytes, " B, not ", row.predicted_bytes, "; ");
-    if (real.rest.peak_total() != dry.rest.peak_total()) wrong += "peak; ";
-  }
-  return wrong;
+// Memory, traffic and moves of every rank are as `plan` and `compare` predict them.
+bool as_predicted(GptTrainingSpec spec) {
+  const Windows text = text_in_windows(spec.window);
+  spec.data = &text;
+  return compare_stages(spec, {spec.engine.stage}).stages.back().predictions_exact();
 }
 
 }  // namespace
@@ -85,7 +67,7 @@ TEST_CASE("blocks that are computed again together have the same bits, and predi
   spec.engine.partition_activations = way == 2;
   const Seen kept = train(all), again = train(spec);
   CHECK(again.bits == kept.bits);
-  CHECK(off_the_prediction(spec, again) == "");
+  CHECK(as_predicted(spec));
   if (way == 2) {  // an input has 2 x 7 x 15 = 210 elements, of which each of 2 ranks keeps 105
     const auto& row =
         again.result.ranks[0].log.rows().at({Collective::all_gather, Purpose::activation});
@@ -98,45 +80,6 @@ TEST_CASE("blocks that are computed again together have the same bits, and predi
           checkpoints * 210 * size_of(type));
   all.engine.seed += 1;
   CHECK_FALSE(train(all).bits == kept.bits);
-}
-
-// small with B 4 and T 128 in fp32: an input has B*T*C = 65,536 elements. By hand; round2 5d.
-TEST_CASE("the inputs of small take the bytes of the closed formulas", "[stages]") {
-  const int64_t input = 4 * 128 * 128 * 4;  // [B]
-  KeptInputs inputs{.elements = std::vector<int64_t>(4, 65'536), .ranks = 4};
-  CHECK(kept_bytes(inputs) == 1'048'576);
-  CHECK(returned_bytes(inputs) == 0);
-  inputs.on_host = true;
-  MoveLog moves;
-  add_input_moves(moves, inputs);
-  CHECK(moves.of(Move::device_to_host) == MoveLog::Total{4, 1'048'576});
-  CHECK(moves.of(Move::host_to_device) == MoveLog::Total{4, 1'048'576});
-  CHECK(returned_bytes(inputs) == input);
-  inputs.on_host = false;
-  inputs.partitioned = true;
-  CHECK(kept_bytes(inputs) == 262'144);
-  CHECK(returned_bytes(inputs) == input);
-  CommunicationLog log;
-  add_input_gathers(log, inputs);
-  CHECK(log.rows().at({Collective::all_gather, Purpose::activation}).sent_bytes() == 196'608 * 4);
-
-  // In a dry run, the peak is in backward of the last block, when all inputs wait. That block's
-  // input is on the device in all ways; where it was brought back, what waits is there beside it.
-  const auto peak = [&](bool on_host, bool partitioned) {
-    GptTrainingSpec spec = gpt_spec(named_gpt("small"), 0, Recompute::full);
-    spec.ranks = 4;
-    spec.engine.replicated_micro_batches = true;
-    spec.engine.cpu_checkpointing = on_host;
-    spec.engine.partition_activations = partitioned;
-    const RankReport dry = dry_run(spec, 0);
-    return std::array{dry.rest.peak(MemoryUse::activation), dry.host.peak(MemoryUse::activation)};
-  };
-  const auto stay = peak(false, false), host = peak(true, false), parts = peak(false, true),
-             both = peak(true, true);
-  CHECK(stay[0] - host[0] == 4 * input - input);
-  CHECK(stay[0] - parts[0] == 4 * input - (262'144 + input));
-  CHECK(stay[0] - both[0] == 4 * input - input);
-  CHECK((stay[1] == 0 && host[1] == 1'048'576 && parts[1] == 0 && both[1] == 262'144));
 }
 
 TEST_CASE("there are no more checkpoints than blocks", "[stages]") {

@@ -72,10 +72,19 @@ TEST_CASE("the ranks write every byte of a checkpoint once, each its own shard",
   const StageKind stage =
       GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
   const int ranks = GENERATE(1, 3, 4);
-  CAPTURE(name(stage), ranks);
+  struct Case {
+    OptimizerKind kind;
+    double momentum;
+    int64_t bytes;  // per parameter
+  };
+  const Case c = GENERATE(Case{OptimizerKind::adamw, 0, 12}, Case{OptimizerKind::sgd, 0.9, 8},
+                          Case{OptimizerKind::sgd, 0, 4});
+  CAPTURE(name(stage), ranks, c.bytes);
   const ScratchFolder scratch;
   NotedWrites files;
   GptTrainingSpec spec = checkpoint_spec(scratch.path("run"), stage, ranks);
+  spec.engine.optimizer.kind = c.kind;
+  spec.engine.optimizer.momentum = c.momentum;
   spec.checkpoint.files = &files;
   spec.steps = 1;
   run_training(spec);
@@ -95,12 +104,12 @@ TEST_CASE("the ranks write every byte of a checkpoint once, each its own shard",
     CHECK(end == int64_t(std::filesystem::file_size(checkpoint_path(scratch.path("run"), 1) + "/" +
                                                     name)));
   }
-  CHECK(data == 12 * spec.model.parameters());
+  CHECK(data == c.bytes * spec.model.parameters());
   CHECK(int(by_rank.size()) == ranks);
   const std::unique_ptr<Model> model = spec.make_model();
   int64_t shard = 0;
   for (const int64_t unit : padded_unit_sizes(model->units(), ranks)) shard += unit / ranks;
-  for (const auto& [rank, bytes] : by_rank) CHECK(bytes <= 12 * shard);
+  for (const auto& [rank, bytes] : by_rank) CHECK(bytes <= c.bytes * shard);
 }
 
 TEST_CASE("a save needs no memory but a snapshot's 12 bytes per parameter and rank", "[stages]") {
@@ -136,11 +145,14 @@ TEST_CASE("a save needs no memory but a snapshot's 12 bytes per parameter and ra
 
 TEST_CASE("where rank 0 writes for all, the others send their shards to it", "[stages]") {
   const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero3);
-  const bool offload = GENERATE(false, true);
-  CAPTURE(name(stage), offload);
+  const OffloadDevice offload =
+      GENERATE(OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme);
+  CAPTURE(name(stage), name(offload));
   const ScratchFolder scratch;
   GptTrainingSpec spec = tiny(scratch.path("all"), stage, 3);
-  spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
+  spec.engine.offload_optimizer = offload;
+  spec.engine.nvme_path = scratch.path("");
+  spec.engine.swap.sub_group_size = 1024;
   spec.steps = 2;
   run_training(spec);
   spec.checkpoint.folder = scratch.path("rank0");

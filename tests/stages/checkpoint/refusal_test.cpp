@@ -20,6 +20,16 @@ using namespace zl::test;
 
 namespace {
 
+// A run that has ended, whose checkpoints a test loads or changes.
+struct SavedRun {
+  SavedRun(StageKind stage, int ranks) : spec(checkpoint_spec(folder, stage, ranks)) {
+    run_training(spec);
+  }
+  ScratchFolder scratch;
+  std::string folder = scratch.path("run");
+  GptTrainingSpec spec;
+};
+
 struct Resumed {
   std::string error;               // "": none
   std::vector<std::string> notes;  // of the loaded checkpoint
@@ -48,10 +58,8 @@ bool has(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
-  const ScratchFolder scratch;
-  const std::string folder = scratch.path("run");
-  const GptTrainingSpec spec = checkpoint_spec(folder, StageKind::zero2, 2);
-  run_training(spec);
+  const SavedRun run(StageKind::zero2, 2);
+  const std::string& folder = run.folder;
   GptTrainingSpec other = checkpoint_spec("", StageKind::zero2, 2);
   CHECK(resume(other, folder).error.empty());
   struct Row {
@@ -77,7 +85,7 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
   }
   other.make_model = [] { return std::make_unique<OddModel>(OddModelOptions{.vocab = 131}); };
   has(resume(other, folder).error, "but this run trains 'odd'");
-  other.make_model = spec.make_model;
+  other.make_model = run.spec.make_model;
   other.engine.optimizer.kind = OptimizerKind::sgd;
   const std::string error = resume(other, folder).error;
   has(error, "it was trained with the optimizer 'AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1'");
@@ -86,9 +94,8 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
 
 TEST_CASE("a checkpoint of other data, or of another order, is refused without --new-data",
           "[stages]") {
-  const ScratchFolder scratch;
-  const std::string folder = scratch.path("run");
-  run_training(checkpoint_spec(folder, StageKind::zero2, 2));
+  const SavedRun run(StageKind::zero2, 2);
+  const std::string& folder = run.folder;
   GptTrainingSpec other = checkpoint_spec("", StageKind::zero2, 2);
   SECTION("other data") {
     const Windows data(TokenData::of_text("b", std::string(300, 'x')), 7);
@@ -128,15 +135,13 @@ TEST_CASE("a momentum that appears or goes is refused", "[stages]") {
 }
 
 TEST_CASE("what may change at a resume is said", "[stages]") {
-  const ScratchFolder scratch;
-  const GptTrainingSpec spec = checkpoint_spec(scratch.path("run"), StageKind::zero1, 2);
-  run_training(spec);
-  CHECK(resume(spec, scratch.path("run")).notes.empty());
-  GptTrainingSpec other = spec;
+  const SavedRun run(StageKind::zero1, 2);
+  CHECK(resume(run.spec, run.folder).notes.empty());
+  GptTrainingSpec other = run.spec;
   other.engine.optimizer.beta2 = 0.95;
   other.engine.seed = 7;
   other.engine.precision = Dtype::f16;
-  const std::vector<std::string> notes = resume(other, scratch.path("run")).notes;
+  const std::vector<std::string> notes = resume(other, run.folder).notes;
   REQUIRE(notes.size() == 5);
   has(notes[0],
       "saved with AdamW, betas 0.9 0.999, eps 1e-08, decay 0.1; this run goes on with "
@@ -168,10 +173,8 @@ TEST_CASE("a file is no folder of checkpoints", "[stages]") {
 
 TEST_CASE("a broken newest checkpoint is passed over and named; a broken only one is an error",
           "[stages]") {
-  const ScratchFolder scratch;
-  const std::string folder = scratch.path("run");
-  const GptTrainingSpec spec = checkpoint_spec(folder, StageKind::ddp, 1);
-  run_training(spec);
+  const SavedRun run(StageKind::ddp, 1);
+  const auto& [scratch, folder, spec] = run;
   std::filesystem::resize_file(checkpoint_path(folder, 3) + "/exp_avg.safetensors", 100);
   const Resumed resumed = resume(spec, folder);
   CHECK(resumed.position.step == 2);
@@ -186,9 +189,8 @@ TEST_CASE("a broken newest checkpoint is passed over and named; a broken only on
 }
 
 TEST_CASE("a checkpoint that was renamed to another step is refused", "[stages]") {
-  const ScratchFolder scratch;
-  const std::string folder = scratch.path("run");
-  run_training(checkpoint_spec(folder, StageKind::ddp, 1));
+  const SavedRun run(StageKind::ddp, 1);
+  const std::string& folder = run.folder;
   std::filesystem::rename(checkpoint_path(folder, 3), checkpoint_path(folder, 4));
   const Resumed resumed = resume(checkpoint_spec("", StageKind::ddp, 1), folder);
   CHECK(resumed.position.step == 2);
@@ -221,10 +223,8 @@ TEST_CASE("an own model with tied, unused and repeated parts saves and resumes",
 
 TEST_CASE("a manifest with a valid checksum and a wrong field is refused, not half read",
           "[stages]") {
-  const ScratchFolder scratch;
-  const std::string folder = scratch.path("run");
-  const GptTrainingSpec spec = checkpoint_spec(folder, StageKind::ddp, 1);
-  run_training(spec);
+  const SavedRun run(StageKind::ddp, 1);
+  const auto& [scratch, folder, spec] = run;
   const std::string path = checkpoint_path(folder, 3) + "/checkpoint.json", text = read_file(path);
   struct Change {
     const char *from, *to, *said;

@@ -1,7 +1,6 @@
 // The bytes of a checkpoint depend on the state alone, not on the stage or the ranks that save it.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <cstring>
 #include <filesystem>
 
 #include "stages/checkpoint/checkpoint_folder.h"
@@ -11,17 +10,6 @@
 
 using namespace zl;
 using namespace zl::test;
-
-namespace {
-
-int64_t parameters(const TrainingSpec& spec) {
-  const std::unique_ptr<Model> model = spec.make_model();
-  int64_t n = 0;
-  for (const Unit& u : model->units()) n += u.numel();
-  return n;
-}
-
-}  // namespace
 
 TEST_CASE("stages that have the same bits save the same bytes", "[stages]") {
   const ScratchFolder scratch;
@@ -43,32 +31,6 @@ TEST_CASE("stages that have the same bits save the same bytes", "[stages]") {
   CHECK(two[StageKind::ddp] != one[StageKind::ddp]);
 }
 
-TEST_CASE("a checkpoint holds 12 bytes per parameter with AdamW, 8 with momentum, 4 without",
-          "[stages]") {
-  const ScratchFolder scratch;
-  GptTrainingSpec spec = checkpoint_spec("", StageKind::zero2, 3);
-  int64_t states = 3;
-  SECTION("AdamW") {}
-  SECTION("SGD with momentum") {
-    spec.engine.optimizer.kind = OptimizerKind::sgd;
-    spec.engine.optimizer.momentum = 0.9;
-    states = 2;
-  }
-  SECTION("SGD") {
-    spec.engine.optimizer.kind = OptimizerKind::sgd;
-    states = 1;
-  }
-  const DataFiles files = data_files(trained(scratch, spec));
-  CHECK(int64_t(files.size()) == states);
-  int64_t data = 0;
-  for (const auto& [name, bytes] : files) {
-    uint64_t header = 0;
-    std::memcpy(&header, bytes.data(), sizeof header);
-    data += int64_t(bytes.size() - 8 - header);
-  }
-  CHECK(data == 4 * states * parameters(spec));
-}
-
 TEST_CASE("load and save give the same bytes for every pair of stages and numbers of ranks",
           "[stages][seeds]") {
   const ScratchFolder scratch;
@@ -80,6 +42,8 @@ TEST_CASE("load and save give the same bytes for every pair of stages and number
       specs.push_back(checkpoint_spec("", stage, ranks));
       // Master weights in 16-bit training are fp32, so nothing is lost.
       if (ranks % 2 == 0) specs.back().engine.precision = Dtype::bf16;
+      if (stage == StageKind::zero3 && ranks % 4 != 0)  // shards of parameters on the host
+        specs.back().engine.offload_param = OffloadDevice::cpu;
     }
   specs.push_back(checkpoint_spec("", StageKind::zero3, 12));
   int pairs = 0;

@@ -189,17 +189,6 @@ TEST_CASE("what is offloaded must fit the host memory and the disk of the node",
   CHECK(lacks(5, 15, 0) == Shortage::none);
 }
 
-TEST_CASE("the clock knows what is offloaded to the host and to the disk", "[stages][clock]") {
-  GptTrainingSpec spec = spec_of(StageKind::zero1, 8, false);
-  const Machine m = find_machine("a100-80gb");
-  CHECK(clock_step(spec, m).host_peak == 0);
-  CHECK(clock_step(spec, m).disk_peak == 0);
-  spec.engine.offload_optimizer = OffloadDevice::cpu;
-  CHECK(clock_step(spec, m).host_peak > 12 * spec.model.parameters() / 8);
-  spec.engine.offload_optimizer = OffloadDevice::nvme;
-  CHECK(clock_step(spec, m).disk_peak > 12 * spec.model.parameters() / 8);
-}
-
 TEST_CASE("the replicas of hsdp may have several nodes each", "[stages][clock]") {
   const Machine m = find_machine("a100-80gb");
   const auto step = [&](int replicas) {

@@ -89,19 +89,6 @@ TEST_CASE("a call in flight hides behind kernels until it is waited for", "[stag
   CHECK(t.exposed == Approx(4));
 }
 
-TEST_CASE("a prefetch of depth one hides all gathers but the first", "[stages][clock]") {
-  // Three units; each is gathered in 4 s and used for 5 s.
-  Program none(by_hand()), one(by_hand());
-  for (const char* unit : {"a", "b", "c"}) none.gather(unit, 8), none.kernel(5);
-  CHECK(none.times().seconds == Approx(27));
-  one.issue("a", 8), one.wait("a"), one.issue("b", 8), one.kernel(5);
-  one.wait("b"), one.issue("c", 8), one.kernel(5), one.wait("c"), one.kernel(5);
-  const ClockTimes t = one.times();
-  CHECK(t.seconds == Approx(19));
-  CHECK(t.exposed == Approx(4));
-  CHECK(t.communication == Approx(12));
-}
-
 TEST_CASE("kernels wait for the host to launch them", "[stages][clock]") {
   Machine slow_host = by_hand();
   slow_host.rank.launch = 2;

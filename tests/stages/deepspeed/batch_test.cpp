@@ -44,24 +44,6 @@ TEST_CASE("two batch keys give the third, and one gives the others, as in DeepSp
   CHECK((automatic.findings.empty() && automatic.config.micro_batch == 8));
 }
 
-TEST_CASE("each combination of given and absent batch keys gives sizes or an error", "[stages]") {
-  int even = 0, uneven = 0;
-  for (const int train : {0, 24, 25})
-    for (const int micro : {0, 2, 3})
-      for (const int accumulation : {0, 1, 3}) {
-        CAPTURE(train, micro, accumulation);
-        const auto loaded = load(batch_file(train, micro, accumulation));
-        const int64_t taken = loaded.config.micro_batch * loaded.config.accumulation * 4;
-        if (loaded.ok() && train != 0) CHECK(taken == train);
-        if (loaded.ok() && micro != 0) CHECK(loaded.config.micro_batch == micro);
-        if (loaded.ok() && accumulation != 0) CHECK(loaded.config.accumulation == accumulation);
-        if (!loaded.ok()) CHECK(says(loaded, kError, " (DeepSpeed: "));
-        if (train == 25) CHECK_FALSE(loaded.ok());
-        loaded.ok() ? ++even : ++uneven;
-      }
-  CHECK((even == 15 && uneven == 12));
-}
-
 TEST_CASE("without either size zerolab takes 4 and warns with DeepSpeed's sentence", "[stages]") {
   for (const int accumulation : {0, 2}) {
     const auto loaded = load(batch_file(0, 0, accumulation));

@@ -1,5 +1,5 @@
-// The files in configs/: the configurations of the articles behind this project, unchanged, and
-// others with the keys that real files use most. All of them load.
+// The files in configs/ have the keys that real files use most. All of them load. Those of the two
+// articles behind this project are trained in tests/zerolab/precision_test.cpp.
 
 #include <filesystem>
 #include <random>
@@ -32,20 +32,11 @@ struct Expected {
 };
 
 constexpr Expected kFiles[] = {
-    {"article_offload", StageKind::zero2, Dtype::f32, true, 4, 1, 2},  // batch, pinned memory
-    {"article_stage1", StageKind::zero1, Dtype::f16, false, 8, 1, 0},
-    {"article_stage2", StageKind::zero2, Dtype::f16, false, 8, 1, 0},
-    {"article_stage3", StageKind::zero3, Dtype::f16, false, 8, 1, 0},
     {"trainer_stage2_auto", StageKind::zero2, Dtype::f32, false, 4, 1, 2},
     {"trainer_stage3_auto", StageKind::zero3, Dtype::bf16, true, 4, 1, 6},
-    {"language_model_fp16", std::nullopt, Dtype::f16, false, 4, 4, 0},
-    {"static_scale", StageKind::zero1, Dtype::f16, false, 2, 2, 1},
     {"bf16_stage3", StageKind::zero3, Dtype::bf16, false, 2, 8, 4, 3},  // three keys of ZeRO++
-    {"older_offload", StageKind::zero2, Dtype::f32, true, 2, 1, 3},
     {"disk", StageKind::zero3, Dtype::f32, false, 2, 1, 6},
     {"monitored", StageKind::zero2, Dtype::f32, false, 1, 1, 2},
-    {"sgd_cosine", StageKind::zero1, Dtype::f32, false, 2, 4, 3},
-    {"old_bool", StageKind::zero1, Dtype::bf16, false, 4, 1, 1},
     {"ours", StageKind::zero3, Dtype::f32, true, 4, 1, 2},
 };
 
@@ -64,7 +55,6 @@ TEST_CASE("real configurations load, and keys without effect have a finding", "[
     CHECK(loaded.config.accumulation == expected.accumulation);
     CHECK(int(loaded.findings.size()) == expected.findings);
     names.insert(std::string(expected.name) + ".json");
-    if (expected.name == std::string("old_bool")) continue;  // it has no typed block
     const auto misspelt = load_file(expected.name, {"zero_optimization.overlap_com=true"});
     CHECK(errors(misspelt) == expected.errors + 1);
     CHECK(says(
@@ -96,22 +86,10 @@ TEST_CASE("the same files with bytes changed, lost or repeated are read or refus
       ++(zl::sentence_of([&] { config_case::load(changed + " "); }).empty() ? loaded : refused);
     }
   }
-  CHECK((loaded > 100 && refused > 100));
+  CHECK((loaded > 40 && refused > 40));
 }
 
-TEST_CASE(
-    "an article's file has the settings that the article describes, and \"auto\" takes others'",
-    "[stages]") {
-  const auto offload = load_file("article_offload");
-  CHECK((offload.config.reduce_bucket_size == 200'000'000 &&
-         offload.config.allgather_bucket_size == 200'000'000));
-  CHECK(offload.config.gradient_clipping == 1.0);
-  CHECK(
-      says(offload, "article_offload.json:1: warning: train_batch_size: ", "zerolab takes 4 * 1"));
-  CHECK(says(offload,
-             "article_offload.json:6: note: zero_optimization.offload_optimizer.pin_memory: has no "
-             "effect: host memory is pinned where there is a GPU"));
-  CHECK(offload.config.overlap == zl::Overlap{.overlap_comm = true});
+TEST_CASE("\"auto\" takes the settings of others, and a block keeps its own numbers", "[stages]") {
   const auto loaded = load_file("trainer_stage3_auto", {"zerolab.steps=50"});
   CHECK(loaded.config.schedule.total_num_steps == 50);
   CHECK(loaded.config.schedule.warmup_num_steps == 20);

@@ -1,61 +1,12 @@
-// All errors of a configuration are reported at once, each with its line, and so are keys without
-// effect.
+// Keys without effect and unknown keys are findings, each with its line. That all errors of a file
+// are reported at once: tests/zerolab/config_test.cpp.
 
 #include "stages/deepspeed/keys.h"
 #include "tests/stages/deepspeed/config_case.h"
 
 using config_case::check, config_case::errors, config_case::joined, config_case::lines,
     config_case::load, config_case::says, config_case::sets_of, config_case::with;
-using zl::StageKind, zl::str;
-
-TEST_CASE("nine mistakes in one file are reported at once, each with its line", "[stages]") {
-  const auto loaded = load(R"({
-  "train_batch_size": 30,
-  "gradient_clipping": "one",
-  "optimizer": {
-    "type": "Lamb",
-    "params": {"lr": -1}
-  },
-  "zero_optimization": {
-    "stage": 4,
-    "reduce_bucket_size": 5.5,
-    "overlap_com": true
-  },
-  "zerolab": {
-    "sed": 3,
-    "model": "smal"
-  }
-})");
-  CHECK(errors(loaded) == 9);
-  CHECK_FALSE(loaded.ok());
-  const auto found = lines(loaded);
-  const std::vector<std::string> expected = {
-      "ds.json:2: error: train_batch_size: 30 cannot be split over 4 ranks: 30 / 4 = 7 remainder 2 "
-      "(",
-      "ds.json:3: error: gradient_clipping: expected a number of at least 0, not the string "
-      "\"one\"",
-      "ds.json:5: error: optimizer.type: expected Adam, AdamW or SGD, not \"Lamb\"",
-      "ds.json:6: error: optimizer.params.lr: expected a number of at least 0, not -1",
-      "ds.json:9: error: zero_optimization.stage: expected a whole number from 0 to 3, not 4",
-      "ds.json:10: error: zero_optimization.reduce_bucket_size: expected a whole number of at "
-      "least 1, not 5.5",
-      "ds.json:11: error: zero_optimization.overlap_com: unknown key; did you mean "
-      "\"overlap_comm\"? (DeepSpeed refuses it)",
-      "ds.json:14: error: zerolab.sed: unknown key; did you mean \"seed\"?",
-      "ds.json:15: error: zerolab.model: expected one of tiny, small, "};
-  REQUIRE(found.size() == expected.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    INFO(found[i]);
-    CHECK(found[i].starts_with(expected[i]));
-  }
-}
-
-TEST_CASE("the same file without its mistakes has no finding", "[stages]") {
-  CHECK(joined(load(R"({"train_batch_size": 32, "gradient_clipping": 1,
-    "optimizer": {"type": "AdamW", "params": {"lr": 1}},
-    "zero_optimization": {"stage": 3, "reduce_bucket_size": 5},
-    "zerolab": {"seed": 3, "model": "small"}})")) == "");
-}
+using zl::str;
 
 TEST_CASE(
     "a key without effect is a note, an unknown key a warning or an error with the nearest key",
@@ -103,31 +54,6 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
   CHECK(zl::nearest_config_key("zero_optimization", "stage3_prefech_bucket_sizes") ==
         "stage3_prefetch_bucket_size");
   CHECK(zl::nearest_config_key("zero_optimization", "completely_different").empty());
-}
-
-TEST_CASE("keys are judged by the stage that runs, not by the stage in the file", "[stages]") {
-  const auto run = [](const std::string& sets, std::optional<StageKind> stage) {
-    return zl::load_config({.sets = sets_of(sets), .ranks = 4, .stage = stage});
-  };
-  const std::string
-      ratio =
-          R"(zero_optimization={"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})",
-      norm = R"(zero_optimization={"stage": 1, "compute_grad_norm": false})",
-      prescale = ".stage=1; prescale_gradients=true; gradient_predivide_factor=2";
-  CHECK(says(run(ratio, StageKind::zero2),
-             "--set zero_optimization: error: ", "ratio: 0.5 needs stage 3"));
-  CHECK(errors(run(norm, StageKind::zero3)) == 1);
-  CHECK(errors(run(prescale, StageKind::zero2)) == 2);
-  for (const std::string& sets : {ratio, norm, prescale}) {
-    CHECK(run(sets, {}).ok());
-    for (const char* stage : {"0", "1", "2", "3"}) {
-      CAPTURE(stage);
-      const auto several = zl::load_config(
-          {.sets = sets_of(str(sets, "; .stage=", stage)), .ranks = 4, .several_stages = true});
-      INFO(joined(several));
-      CHECK((several.ok() && !several.findings.empty()));
-    }
-  }
 }
 
 TEST_CASE("null means that a key is absent, which is noted where it is not DeepSpeed's default",

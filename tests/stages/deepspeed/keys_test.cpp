@@ -39,25 +39,6 @@ std::string origin(const zl::LoadedConfig& loaded, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("without file and --set the configuration has the defaults", "[stages]") {
-  const Config c = config_of("");
-  CHECK_FALSE(c.from_file);
-  CHECK((c.micro_batch == 4 && c.accumulation == 1 && c.steps == 100 && c.seed == 1337));
-  CHECK((c.gradient_clipping == 0 && c.optimizer.kind == OptimizerKind::adamw));
-  CHECK((c.optimizer.lr == 1e-3 && c.optimizer.weight_decay == 0 && !c.optimizer.separate_master));
-  CHECK((c.reduce_bucket_size == 1 && c.allgather_bucket_size == 1 && !c.stage));
-  CHECK((c.recompute == Recompute::selective && !c.model && !c.data && !c.reproducible));
-  CHECK((c.precision == Dtype::f32 && c.loss_scale.static_scale == 0 &&
-         c.loss_scale.initial_scale_power == 16 && c.loss_scale.window == 1000));
-  CHECK((c.loss_scale.hysteresis == 2 && !c.loss_scale.consecutive_hysteresis &&
-         c.loss_scale.min_scale == 1));
-  CHECK((!c.communication_data_type && !c.grad_accum_dtype && c.overlap == Overlap{}));
-  CHECK(c.swap == Swap{nullptr, 1 << 20, true, true});
-  CHECK((!c.steps_per_print && !c.wall_clock_breakdown && !c.comms_logger.enabled));
-  CHECK((!c.csv_monitor.enabled && !c.tensorboard.enabled));
-  CHECK(c.csv_monitor.job_name == "DeepSpeedJobName");
-}
-
 TEST_CASE("gradient_clipping is 1.0 where a file does not give it, and stays off with --set alone",
           "[stages]") {
   CHECK(of("\"zerolab\": {}").gradient_clipping == 1.0);
@@ -146,22 +127,17 @@ TEST_CASE("every schedule and its parameters are honoured; its maximum may be th
              "ds.json:1: error: scheduler.params.total_num_steps: "));
 }
 
-TEST_CASE("\"auto\" of a schedule follows the steps, their flag, and the optimizer's rate",
-          "[stages]") {
+// That --steps is the total, also of a resumed run and in compare: tests/zerolab/settings_test.cpp.
+TEST_CASE("\"auto\" of a schedule follows the steps, and the optimizer's rate", "[stages]") {
   // transformers fills "auto" with its own arguments: max_steps and learning_rate
   // (integrations/deepspeed.py, HfTrainerDeepSpeedConfig.trainer_config_process).
-  for (const char* type : {"WarmupDecayLR", "WarmupCosineLR"}) {
-    const zl::ScratchFolder folder;
-    const std::string file =
-        folder.write("a", str(R"({"train_batch_size": 4, "scheduler": {"type": ")", type,
-                              R"(", "params": {"total_num_steps": "auto"}}})"));
-    CHECK(zl::load_config({.file = file}).config.schedule.total_num_steps == 100);
-    CHECK(zl::load_config({.file = file, .sets = {"zerolab.steps=2000"}})
-              .config.schedule.total_num_steps == 2000);
-    const auto loaded = zl::load_config({.file = file, .steps = 12});
-    CHECK(loaded.config.schedule.total_num_steps == 12);
-    CHECK(says(loaded, file + ":1: note: ", "is \"auto\": 12, as --steps"));
-    CHECK(loaded.config.steps == 100);  // the caller says that the flag replaces this
+  for (const std::string type : {"WarmupDecayLR", "WarmupCosineLR"}) {
+    const std::string sets = "scheduler.type=" + type + "; scheduler.params.total_num_steps=auto";
+    CHECK(with(sets).config.schedule.total_num_steps == 100);
+    CHECK(with(sets + "; zerolab.steps=2000").config.schedule.total_num_steps == 2000);
+    const auto flag = zl::load_config({.sets = config_case::sets_of(sets), .steps = 12});
+    CHECK(says(flag, "--set ", "is \"auto\": 12, as --steps"));
+    CHECK(flag.config.steps == 100);  // the caller says that the flag replaces this
   }
   CHECK(scheduler("WarmupDecayLR", R"("total_num_steps": 5e3, "warmup_max_lr": "auto")")
             .schedule.warmup_max_lr == 0.25);

@@ -7,7 +7,7 @@
 #include "stages/deepspeed/keys.h"
 #include "tests/stages/deepspeed/config_case.h"
 
-using config_case::load, config_case::says, config_case::with;
+using config_case::load, config_case::sets_of, config_case::with;
 using zl::ConfigKey, zl::ConfigType, zl::ConfigUse, zl::ConfigValue;
 using Kind = ConfigType::Kind;
 
@@ -152,36 +152,24 @@ TEST_CASE("a good value of an honoured number has no finding", "[stages]") {
 
 TEST_CASE("a number in quotes counts where DeepSpeed declares types, and nowhere else",
           "[stages]") {
-  for (const char* taken :
-       {".stage=\"2\"", ".stage=2.0", ".reduce_bucket_size=5e8",
-        ".stage3_module_granularity_threshold=-1", "fp16.hysteresis=\"3\"",
-        "fp16.loss_scale=\"128\"", ".offload_optimizer.ratio=\"1\"", "train_batch_size=32.0",
-        "communication_data_type=\"FP16\"", "zerolab.recompute=\"full\""}) {
+  for (const std::string& taken :
+       sets_of(R"(.stage="2"; .stage=2.0; .reduce_bucket_size=5e8; fp16.hysteresis="3"; )"
+               R"(.stage3_module_granularity_threshold=-1; fp16.loss_scale="128"; )"
+               R"(.offload_optimizer.ratio="1"; train_batch_size=32.0; )"
+               R"(communication_data_type="FP16"; zerolab.recompute="full")")) {
     CAPTURE(taken);
-    CHECK(with(taken).ok());
+    CHECK(load("", {taken}).ok());
   }
-  for (const char* refused : {".stage=2.5",
-                              ".stage=true",
-                              ".stage=\"1.\"",
-                              ".stage=\"+-1\"",
-                              ".reduce_bucket_size=\"5e8\"",
-                              ".reduce_bucket_size=\"1__0\"",
-                              "fp16.enabled=\"maybe\"",
-                              "fp16.enabled=2",
-                              "fp16.loss_scale=\"nan\"",
-                              "fp16.loss_scale=true",
-                              "fp16.loss_scale_window=true",
-                              "fp16.min_loss_scale=true",
-                              ".offload_optimizer.device=\"CPU\"",
-                              "gradient_clipping=\"1.0\"",
-                              "wall_clock_breakdown=\"yes\"",
-                              "wall_clock_breakdown=1",
-                              "train_batch_size=\"32\"",
-                              "zerolab.recompute=\"yes\"",
-                              "zerolab.recompute=\"Full\"",
-                              "zerolab.steps=\"7\""}) {
+  for (const std::string& refused :
+       sets_of(R"(.stage=2.5; .stage=true; .stage="1."; .stage="+-1"; .reduce_bucket_size="5e8"; )"
+               R"(.reduce_bucket_size="1__0"; fp16.enabled="maybe"; fp16.enabled=2; )"
+               R"(fp16.loss_scale="nan"; fp16.loss_scale=true; fp16.loss_scale_window=true; )"
+               R"(fp16.min_loss_scale=true; .offload_optimizer.device="CPU"; )"
+               R"(gradient_clipping="1.0"; wall_clock_breakdown="yes"; wall_clock_breakdown=1; )"
+               R"(train_batch_size="32"; zerolab.recompute="yes"; zerolab.recompute="Full"; )"
+               R"(zerolab.steps="7")")) {
     CAPTURE(refused);
-    CHECK_FALSE(with(refused).ok());
+    CHECK_FALSE(load("", {refused}).ok());
   }
   CHECK(with("fp16.loss_scale=\"128\"").config.loss_scale.static_scale == 128);
 }
@@ -250,44 +238,18 @@ TEST_CASE("every honoured key has an effective value in a configuration that use
   CHECK(keys.count("zero_optimization.offload_optimizer.ratio") == 0);  // it has no effect
 }
 
-TEST_CASE("the values are those that the configuration has", "[stages]") {
-  const auto loaded = load(
-      "{\"train_batch_size\": 32, \"gradient_accumulation_steps\": "
-      "\"auto\",\n\"zero_optimization\": {\"stage\": "
-      "3,\n\"reduce_bucket_size\": 5e8},\n\"bf16\": {\"enabled\": true}}",
-      {"zerolab.steps=7"});
-  CHECK(value(loaded, "train_batch_size").value == "32");
-  CHECK(value(loaded, "train_micro_batch_size_per_gpu").value == "8");
-  CHECK(value(loaded, "train_micro_batch_size_per_gpu").origin == "derived: 32 / 4 ranks / 1");
-  CHECK(value(loaded, "gradient_accumulation_steps").origin.find("auto in ") == 0);
-  CHECK(value(loaded, "gradient_accumulation_steps").origin.ends_with(".json:1: default"));
-  CHECK(value(loaded, "zero_optimization.reduce_bucket_size").value == "500000000");
-  CHECK(value(loaded, "zero_optimization.reduce_bucket_size").origin.ends_with(".json:3"));
-  CHECK(value(loaded, "zero_optimization.allgather_bucket_size").value == "1");
-  CHECK(value(loaded, "zero_optimization.allgather_bucket_size").origin == "default");
-  CHECK(value(loaded, "zerolab.steps").origin == "--set zerolab.steps");
-  CHECK(value(loaded, "data_types.grad_accum_dtype").value == "\"bf16\"");
-  CHECK(value(loaded, "gradient_clipping").value == "1");
-  CHECK(value(loaded, "gradient_clipping").origin == "default: DeepSpeed's, as a file is given");
-  CHECK(value(loaded, "optimizer.params.momentum").key.empty());
-  CHECK(value(load(""), "gradient_clipping").value == "0");
-  CHECK(value(load("", {"gradient_clipping=0.5"}), "gradient_clipping").value == "0.5");
-}
-
 TEST_CASE("DeepSpeed's default is listed where it differs from zerolab's, and only there",
           "[stages]") {
   const auto loaded = load("");
-  for (const char* key :
-       {"gradient_clipping", "zero_optimization.reduce_bucket_size",
-        "zero_optimization.overlap_comm", "zero_optimization.stage3_prefetch_bucket_size",
-        "zero_optimization.stage3_param_persistence_threshold",
-        "zero_optimization.stage3_max_reuse_distance"}) {
+  for (const std::string& key : sets_of(
+           "gradient_clipping; .reduce_bucket_size; .overlap_comm; .stage3_prefetch_bucket_size; "
+           ".stage3_param_persistence_threshold; .stage3_max_reuse_distance")) {
     CAPTURE(key);
     CHECK(value(loaded, key).differ);
   }
-  for (const char* key :
-       {"optimizer.params.lr", "optimizer.params.eps", "zero_optimization.stage", "fp16.enabled",
-        "csv_monitor.enabled", "tensorboard.enabled", "zerolab.seed"}) {
+  for (const std::string& key :
+       sets_of("optimizer.params.lr; optimizer.params.eps; .stage; fp16.enabled; "
+               "csv_monitor.enabled; tensorboard.enabled; zerolab.seed")) {
     CAPTURE(key);
     CHECK(value(loaded, key).key == key);
     CHECK_FALSE(value(loaded, key).differ);

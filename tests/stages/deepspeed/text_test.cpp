@@ -21,6 +21,9 @@ std::string refusal(const std::string& text) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   CHECK(seconds.count() < 5);  // a sanitizer on a busy machine; else far below 1
   CHECK(sentence.find('\n') == std::string::npos);
+  for (const char* of_the_library :
+       {"json.exception", "syntax error", "parsing", "last read", "literal", "<U+", "<EOF>"})
+    CHECK(sentence.find(of_the_library) == std::string::npos);
   return sentence;
 }
 
@@ -150,19 +153,6 @@ TEST_CASE("numbers and words that are not JSON are named", "[stages]") {
   CHECK(refused("{\"a\": None}", "expected true, false, null, a number"));
 }
 
-TEST_CASE("no refusal quotes the JSON library", "[stages]") {
-  for (const char* text : {"{", "[", "}", "{\"a\"", "{\"a\" 1}", "{\"a\": 1 2}", "{\"a\": 1e400}",
-                           "{\"a\": tru}", "{,}", "[1,,2]", "{\"a\": \"\\x\"}", "{\"a\": \"\t\"}",
-                           "{\"a\": \"\xff\"}", "{} 1", "nul", "'a'", "\xef\xbb"}) {
-    const std::string sentence = refusal(text);
-    CAPTURE(text, sentence);
-    CHECK_FALSE(sentence.empty());
-    for (const char* word :
-         {"json.exception", "syntax error", "parsing", "last read", "literal", "<U+", "<EOF>"})
-      CHECK(sentence.find(word) == std::string::npos);
-  }
-}
-
 TEST_CASE("junk is refused with one sentence within a second", "[stages]") {
   std::string bytes;
   for (int i = 1; i < 256; ++i) bytes += char(i);
@@ -174,6 +164,8 @@ TEST_CASE("junk is refused with one sentence within a second", "[stages]") {
   CHECK(refused(bytes, ""));
   CHECK(refused("{\"a\": \"\xff\xfe\"}", "bytes that are not UTF-8"));
   CHECK(refused("{\"a\": \"\\ud800\"}", "a wrong escape"));
+  for (const char* text : {"}", "{,}", "[1,,2]", "{\"a\": \"\\x\"}", "nul", "'a'", "\xef\xbb"})
+    CHECK(refused(text, ""));
   CHECK(refused("{" + repeated(10'000, "\"a\":1,") + "}", "duplicate key"));
   std::string keys;  // they do not fill the screen
   for (int i = 0; i < 10'000; ++i) keys += str("\"k", i, "\":1,");

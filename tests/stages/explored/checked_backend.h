@@ -58,18 +58,6 @@ class CheckedBackend final : public CpuBackend {
     access("accumulate", {&from}, {&into});
     CpuBackend::accumulate(from, into);
   }
-  void divide(double divisor, const Tensor& x) override {
-    access("divide", {}, {&x});
-    CpuBackend::divide(divisor, x);
-  }
-  void quantize(const Tensor& x, const Quantized& to) override {
-    access("quantize", {&x}, {&to.codes, &to.scales});
-    CpuBackend::quantize(x, to);
-  }
-  void dequantize(const Quantized& from, const Tensor& x, Write write) override {
-    access("dequantize", {&from.codes, &from.scales}, {&x});
-    CpuBackend::dequantize(from, x, write);
-  }
   void gelu(const Tensor& x, const Tensor& y) override {
     access("gelu", {&x}, {&y});
     CpuBackend::gelu(x, y);
@@ -138,10 +126,6 @@ class CheckedBackend final : public CpuBackend {
   void adamw(const AdamWUpdate& u) override {
     access("adamw", {&u.gradient}, {&u.parameter, &u.exp_avg, &u.exp_avg_sq, &u.master});
     CpuBackend::adamw(u);
-  }
-  void sgd(const SgdUpdate& u) override {
-    access("sgd", {&u.gradient}, {&u.parameter, &u.momentum_buffer, &u.master});
-    CpuBackend::sgd(u);
   }
   void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
                        const Tensor& workspace) override {

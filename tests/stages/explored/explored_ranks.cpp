@@ -38,12 +38,11 @@ class ExploredCommunicator final : public Communicator {
   void end_group() override { in_group_ = false; }
 
  private:
-  Work issue(const Tensor& from, const Tensor& to, const Tensor& start, const Call& call) {
+  Work issue(const Tensor& inout, const Tensor& start, const Call& call) {
     if (!in_group_) ++group_;
     const int64_t began = now();
     const int number = ranks_.issue(
-        rank(), call,
-        {.from = address(from), .to = address(to), .start = address(start), .group = group_});
+        rank(), call, {.inout = address(inout), .start = address(start), .group = group_});
     const auto in_flight = std::make_shared<InFlight>(ranks_, rank(), number);
     return Work([this, in_flight, call, began] {
       ranks_.wait(rank(), in_flight->number);
@@ -52,21 +51,19 @@ class ExploredCommunicator final : public Communicator {
     });
   }
   Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
-    return issue(inout, inout, start, call);
+    return issue(inout, start, call);
   }
   Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
-    return issue(full, full, start, call);
+    return issue(full, start, call);
   }
   Work do_all_gather(const Tensor& full, const Call& call) override {
-    return issue(full, full, {}, call);
+    return issue(full, {}, call);
   }
-  Work do_broadcast(const Tensor& inout, const Call& call) override {
-    return issue(inout, inout, {}, call);
+  Work do_barrier(const Call& call) override { return issue({}, {}, call); }
+  Work do_broadcast(const Tensor&, const Call& call) override { return refuse(call); }
+  Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override {
+    return refuse(call);
   }
-  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
-    return issue(from, to, {}, call);
-  }
-  Work do_barrier(const Call& call) override { return issue({}, {}, {}, call); }
   Work do_send(const Tensor&, const Call& call) override { return refuse(call); }
   Work do_receive(const Tensor&, const Call& call) override { return refuse(call); }
   std::vector<std::string> do_all_gather_object(const std::string& text,
@@ -75,7 +72,7 @@ class ExploredCommunicator final : public Communicator {
     ranks_.wait(rank(), in_flight.number);
     return ranks_.texts(in_flight.number);
   }
-  // A send is at the head of two lanes only, and no stage sends.
+  // No explored stage calls it. A send would be at the head of two lanes only.
   [[noreturn]] Work refuse(const Call& call) const {
     throw std::logic_error(str("explored ranks do not ", name(call.kind)));
   }
@@ -305,13 +302,11 @@ bool ExploredRanks::check_accesses(int number) {
     };
     const auto at = [](const char* from, int64_t byte) { return from ? from + byte : nullptr; };
     const bool gathers = call.kind == Collective::all_gather;
-    const bool only_reads = call.kind == Collective::broadcast && call.peer == r;
     access(side.start, call.kind == Collective::all_reduce ? bytes : shard, false);
-    if (side.from != side.to) access(side.from, bytes, false);
-    access(side.to, gathers ? r * shard : bytes, !only_reads);
+    access(side.inout, gathers ? r * shard : bytes, true);
     if (!gathers) continue;
-    access(at(side.to, r * shard), shard, false);
-    access(at(side.to, (r + 1) * shard), bytes - (r + 1) * shard, true);
+    access(at(side.inout, r * shard), shard, false);
+    access(at(side.inout, (r + 1) * shard), bytes - (r + 1) * shard, true);
   }
   if (!fine) fail(races_.first());
   return fine;
@@ -322,7 +317,7 @@ void ExploredRanks::move(Operation& operation) {
   Backend& backend = cpu_backend();
   const int64_t shard = call.count / size_, bytes = shard * size_of(call.dtype);
   std::vector<char*> to;
-  for (const Side& side : operation.sides) to.push_back(side.to);
+  for (const Side& side : operation.sides) to.push_back(side.inout);
   const auto sum = [&](int64_t begin, int64_t end, std::span<char* const> results, char* start) {
     std::vector<char*> all = to;
     if (start) all.insert(all.begin(), start);
@@ -334,16 +329,8 @@ void ExploredRanks::move(Operation& operation) {
     char* const mine = to[size_t(r)];
     if (call.kind == Collective::reduce_scatter)
       sum(r * shard, (r + 1) * shard, {&mine, 1}, start_of(r) ? start_of(r) - r * bytes : nullptr);
-    if (call.kind == Collective::broadcast && r != call.peer)
-      backend.move_bytes(operation.sides[size_t(call.peer)].from, mine,
-                         call.count * size_of(call.dtype));
-    for (int s = 0; s < size_; ++s) {
-      char* const from = operation.sides[size_t(s)].from;
-      if (call.kind == Collective::all_gather && s != r)
-        backend.move_bytes(from + s * bytes, mine + s * bytes, bytes);
-      if (call.kind == Collective::all_to_all)
-        backend.move_bytes(from + r * bytes, mine + s * bytes, bytes);
-    }
+    for (int s = 0; call.kind == Collective::all_gather && s < size_; ++s)
+      if (s != r) backend.move_bytes(to[size_t(s)] + s * bytes, mine + s * bytes, bytes);
   }
   if (call.kind != Collective::reduce_scatter) return;
   for (int r = 0; r < size_; ++r) {  // the contract says: the rest is unspecified

@@ -71,7 +71,7 @@ class ExploredRanks {
 
   // One rank's side of a call. Addresses only.
   struct Side {
-    char *from = nullptr, *to = nullptr;
+    char* inout = nullptr;
     const char* start = nullptr;
     const std::string* text = nullptr;  // of all_gather_object
     bool issued = false, waited = false;

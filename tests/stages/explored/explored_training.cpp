@@ -18,37 +18,6 @@ constexpr int64_t kWidth = 8, kTokens = 4, kVocabulary = 17;
 constexpr int64_t kBlock = 12 * kWidth * kWidth + 13 * kWidth;  // [n]
 constexpr int64_t kRoot = (kVocabulary + kTokens + 2) * kWidth;
 
-const std::vector<ExploredCase>& cases() {
-  static const std::vector<ExploredCase> all = [] {
-    const Overlap reductions{.overlap_comm = true};
-    Overlap one = reductions, far = reductions, last = reductions, kept = reductions;
-    one.prefetch_bucket_size = 1;
-    far.prefetch_bucket_size = 2 * kBlock;
-    last.prefetch_bucket_size = 1;
-    last.max_reuse_distance = 1;
-    kept.prefetch_bucket_size = kBlock;
-    kept.max_reuse_distance = 3 * kBlock;
-    kept.max_live_parameters = kRoot + 2 * kBlock + 16;
-    Overlap only_gathers = last;
-    only_gathers.overlap_comm = false;
-    const int64_t more_than_one = kBlock + kBlock / 2;
-    return std::vector<ExploredCase>{
-        {.ranks = 2, .overlap = reductions},
-        {.ranks = 3, .accumulation = 2, .bucket = more_than_one, .overlap = far},
-        {.ranks = 2, .accumulation = 2, .overlap = one},
-        {.ranks = 3, .overlap = kept},
-        {.ranks = 2, .accumulation = 2, .bucket = more_than_one, .overlap = last},
-        {.ranks = 2, .accumulation = 2, .overlap = only_gathers},
-        {.ranks = 2, .layers = 3, .overlap = far, .dtype = Dtype::bf16},
-        {.ranks = 3, .layers = 3, .bucket = more_than_one, .overlap = kept},
-        {.ranks = 2, .overlap = far, .recompute = Recompute::full},
-        {.ranks = 3, .accumulation = 2, .overlap = one, .reproducible = true},
-        {.ranks = 2, .accumulation = 2, .overlap = last, .dtype = Dtype::bf16, .offload = true},
-    };
-  }();
-  return all;
-}
-
 GptConfig model_of(const ExploredCase& c) {
   return {
       .layers = c.layers, .heads = 2, .width = kWidth, .block_size = kTokens, .vocab = kVocabulary};
@@ -174,7 +143,36 @@ int ExploredTraining::allowed_gathers() const {
 
 // ---- runs that have a name -------------------------------------------------------------------
 
-std::span<const ExploredCase> explored_cases() { return cases(); }
+std::span<const ExploredCase> explored_cases() {
+  static const std::vector<ExploredCase> all = [] {
+    const Overlap reductions{.overlap_comm = true};
+    Overlap one = reductions, far = reductions, last = reductions, kept = reductions;
+    one.prefetch_bucket_size = 1;
+    far.prefetch_bucket_size = 2 * kBlock;
+    last.prefetch_bucket_size = 1;
+    last.max_reuse_distance = 1;
+    kept.prefetch_bucket_size = kBlock;
+    kept.max_reuse_distance = 3 * kBlock;
+    kept.max_live_parameters = kRoot + 2 * kBlock + 16;
+    Overlap only_gathers = last;
+    only_gathers.overlap_comm = false;
+    const int64_t more_than_one = kBlock + kBlock / 2;
+    return std::vector<ExploredCase>{
+        {.ranks = 2, .overlap = reductions},
+        {.ranks = 3, .accumulation = 2, .bucket = more_than_one, .overlap = far},
+        {.ranks = 2, .accumulation = 2, .overlap = one},
+        {.ranks = 3, .overlap = kept},
+        {.ranks = 2, .accumulation = 2, .bucket = more_than_one, .overlap = last},
+        {.ranks = 2, .accumulation = 2, .overlap = only_gathers},
+        {.ranks = 2, .layers = 3, .overlap = far, .dtype = Dtype::bf16},
+        {.ranks = 3, .layers = 3, .bucket = more_than_one, .overlap = kept},
+        {.ranks = 2, .overlap = far, .recompute = Recompute::full},
+        {.ranks = 3, .accumulation = 2, .overlap = one, .reproducible = true},
+        {.ranks = 2, .accumulation = 2, .overlap = last, .dtype = Dtype::bf16, .offload = true},
+    };
+  }();
+  return all;
+}
 
 std::string ExploredRun::text() const {
   return str(name(stage), " ", number, " ", schedule.text());
@@ -189,7 +187,7 @@ ExploredRun parse_run(const std::string& text) {
   bool known = false;
   for (const StageKind kind : kStages)
     if (name(kind) == stage) run.stage = kind, known = true;
-  require_input(words && known && run.number < cases().size(), "'", text,
+  require_input(words && known && run.number < explored_cases().size(), "'", text,
                 "' is no explored run; write for example \"zero3 2 pct 4711\" or \"ddp 0 lazy\"");
   return run;
 }
@@ -278,10 +276,6 @@ std::string what(const std::exception_ptr& error) {
 }
 
 }  // namespace
-
-ExploredCase exception_case() {
-  return {.layers = 2, .overlap = {.overlap_comm = true, .prefetch_bucket_size = 1}};
-}
 
 std::optional<std::string> wrong_after(const Failure& failure, const ExploredCase& c,
                                        StageKind stage, Schedule& schedule) {

@@ -81,8 +81,6 @@ class ExploredTraining {
 // The same of a run that has a name.
 std::string wrong_with(const ExploredRun& run);
 
-// The case in which exceptions are thrown.
-ExploredCase exception_case();
 // An exception in a training.
 struct Failure {
   int rank = 0;

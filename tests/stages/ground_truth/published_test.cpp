@@ -7,7 +7,7 @@
 #include <set>
 
 #include "stages/predict/clock/collective_time.h"
-#include "tensor/error.h"
+#include "tests/nn/scratch_folder.h"
 
 using namespace zl;
 
@@ -22,21 +22,13 @@ const std::string kStepColumns =
 const std::string kStep =
     "p,a100-80gb,,,m,,gpt,1000,2,4,64,256,128,8,zero3,2,1,0.5,,,12.5,a paper\n";
 
-std::string message(const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "";
-}
 std::string call_message(const std::string& row) {
-  return message([&] { read_calls("# a comment\n" + kCallColumns + row + "\n", "calls.csv"); });
+  return sentence_of([&] { read_calls("# a comment\n" + kCallColumns + row + "\n", "calls.csv"); });
 }
 std::string step_message(std::string row, const std::string& from, const std::string& to) {
   const size_t at = row.find(from);
   REQUIRE(at != std::string::npos);
-  return message([&] { read_steps(kStepColumns + row.replace(at, from.size(), to), "s.csv"); });
+  return sentence_of([&] { read_steps(kStepColumns + row.replace(at, from.size(), to), "s.csv"); });
 }
 
 }  // namespace
@@ -67,7 +59,7 @@ TEST_CASE("a mistake in a table of calls is named with its line", "[stages]") {
         "calls.csv, line 3: 2 ranks on 4 nodes");
   CHECK(call_message("h100-sxm,s,,all_reduce,8,1,65536,2,") ==
         "calls.csv, line 3: source is empty");
-  CHECK(message([] { read_calls("machine,system\na,b\n", "c.csv"); }) ==
+  CHECK(sentence_of([] { read_calls("machine,system\na,b\n", "c.csv"); }) ==
         "c.csv, line 2: there is no column network");
 }
 

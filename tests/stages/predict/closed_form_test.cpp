@@ -13,7 +13,7 @@ namespace {
 constexpr int N = 3;
 constexpr int64_t U = 1024 * N;  // [n] fits 16 * N and the reproducible 1,024 * N
 const std::vector<int64_t> kUnits = {4 * U, 2 * U, 3 * U, 1 * U};
-constexpr int64_t W = 10 * U, kUnlimited = Overlap{}.max_live_parameters;
+constexpr int64_t W = 10 * U;
 
 PredictionInput of(StageKind stage, const Overlap& overlap = {}, int64_t bucket = 1) {
   return {.stage = stage,
@@ -40,57 +40,6 @@ Traffic gathers(const PredictionInput& in) {
 }
 
 }  // namespace
-
-TEST_CASE("reuse keeps the last blocks together until backward, and gathers them once",
-          "[stages]") {
-  struct Case {
-    int64_t distance, max_live, peak, gathers, gathered;  // peak and gathered in U
-  };
-  for (const Case& c : std::vector<Case>{
-           {0, kUnlimited, 7, 4 + 3, 10 + 6},
-           {1, kUnlimited, 7, 4 + 2, 10 + 5},  // block 3: nothing runs in between
-           {2 * U, kUnlimited, 7, 4 + 2, 10 + 5},
-           {2 * U + 1, kUnlimited, 8, 4 + 1, 10 + 2},  // blocks 2 and 3: twice 1 U in between
-           {8 * U, kUnlimited, 8, 4 + 1, 10 + 2},
-           {8 * U + 1, kUnlimited, 10, 4, 10},  // all: twice 1 + 3 U in between
-           {8 * U + 1, 10 * U, 10, 4, 10},
-           {8 * U + 1, 10 * U - 1, 8, 4 + 1, 10 + 2},
-           {8 * U + 1, 8 * U - 1, 7, 4 + 2, 10 + 5},
-           {8 * U + 1, 5 * U, 7, 4 + 2, 10 + 5},
-           {8 * U + 1, 5 * U - 1, 7, 4 + 3, 10 + 6},
-       }) {
-    CAPTURE(c.distance, c.max_live);
-    PredictionInput in =
-        of(StageKind::zero3, {.max_live_parameters = c.max_live, .max_reuse_distance = c.distance});
-    CHECK(above_rest(in, MemoryUse::parameter) == c.peak);
-    CHECK(gathers(in) == Traffic{c.gathers, c.gathered * U, c.gathered * U * 4 * (N - 1), int(N)});
-    in.micro_batches = 2;
-    CHECK(gathers(in).calls == 2 * c.gathers);
-    in.stage = StageKind::zero2;  // the other stages keep everything anyway
-    CHECK(gathers(in).calls == 4);
-    CHECK(above_rest(in, MemoryUse::parameter) == 0);
-  }
-}
-
-TEST_CASE("with overlap the gradients of a bucket live until the next bucket is full", "[stages]") {
-  struct Case {
-    int64_t bucket, off, on;  // [n], [U], [U]
-  };
-  for (const Case& c : std::vector<Case>{
-           {1, 4 + 3, 4 + 3 + 2},      // 1 | 3 | 2 | root
-           {2 * U, 4 + 4, 4 + 4 + 2},  // 1 3 | 2 | root
-           {4 * U, 4 + 4, 4 + 4 + 2},  // 1 3 | 2 root
-           {4 * U + 1, 4 + 6, 4 + 6},  // 1 3 2 | root: nothing comes after the only bucket
-           {1000 * U, 4 + 6, 4 + 6},
-       })
-    for (const StageKind stage : kStages) {
-      CAPTURE(c.bucket, name(stage));
-      const bool frees = stage >= StageKind::zero2;
-      CHECK(above_rest(of(stage, {}, c.bucket), MemoryUse::gradient) == (frees ? c.off : 0));
-      CHECK(above_rest(of(stage, {.overlap_comm = true}, c.bucket), MemoryUse::gradient) ==
-            (frees ? c.on : 0));
-    }
-}
 
 TEST_CASE("a bucket in flight in another type is memory of communication, with overlap and without",
           "[stages]") {

@@ -1,4 +1,5 @@
 // The closed formulas of moves, counted on paper: units of 4, 2, 3 and 1 times U, and GPT-2.
+// tests/stages/offload_test.cpp holds runs in every precision, type and schedule against them.
 #include "stages/predict/move_forms.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -49,43 +50,6 @@ TEST_CASE("an offloaded optimizer takes gradients from the device, and gives par
   CHECK(predict(of(StageKind::ddp)).moves == MoveLog{});
 }
 
-TEST_CASE("moved gradients have the type in which they are reduced", "[stages][moves]") {
-  PredictionInput in = of(StageKind::zero2);
-  in.gradient_dtype = Dtype::f32;  // reduced in it, too
-  CHECK(down(in).bytes == 4 * 10 * kShard);
-  in.communication_dtype = Dtype::bf16;
-  CHECK(down(in).bytes == 2 * 10 * kShard);
-  // Reproducible sums continue from the fp32 shard, which goes to the device and back.
-  in = of(StageKind::zero3);
-  in.reproducible = true;
-  CHECK(down(in).bytes == 4 * 10 * kShard);
-  CHECK(up(in).bytes == (4 + 2) * 10 * kShard);
-}
-
-TEST_CASE("offloaded parameters are copied before each gather, and back only from the device",
-          "[stages][moves]") {
-  PredictionInput in = of(StageKind::zero3);
-  in.offload_param = OffloadDevice::cpu;
-  in.micro_batches = 2;
-  // Root once and each block twice, per micro-batch: 4 + 2 (2 + 3 + 1) = 16.
-  CHECK(up(in) == Total{2 * 7, 2 * 2 * 16 * kShard});
-  CHECK(down(in) == Total{2 * 4, 2 * 2 * 10 * kShard});  // gradients alone
-  CHECK(predict(in).update_moves == MoveLog{});
-  // The last block stays unsharded between forward and backward.
-  in.overlap.max_reuse_distance = 1;
-  CHECK(up(in) == Total{2 * 6, 2 * 2 * 15 * kShard});
-  in.overlap.max_reuse_distance = 0;
-  // With the optimizer on the device parameters go there and back.
-  in.offload_optimizer = OffloadDevice::none;
-  CHECK(up(in) == Total{2 * 7, 2 * 2 * 16 * kShard});
-  CHECK(down(in) == Total{4, 2 * 10 * kShard});
-  in.optimizer = {8, 0};  // no master weights: they are read
-  CHECK(up(in) == Total{2 * 7 + 4, 2 * 2 * 16 * kShard + 2 * 10 * kShard});
-  // Other stages compute with full parameters.
-  in.stage = StageKind::zero2;
-  CHECK(predict(in).moves == MoveLog{});
-}
-
 TEST_CASE("GPT-2 on 4 ranks in bf16 copies 104,747,136 B per rank and micro-batch",
           "[stages][moves]") {
   Gpt gpt(named_gpt("gpt2"));
@@ -105,4 +69,7 @@ TEST_CASE("GPT-2 on 4 ranks in bf16 copies 104,747,136 B per rank and micro-batc
   CHECK(up(in).bytes == 3 * 104'747'136);
   CHECK(predict(in).device.rest_of(MemoryUse::parameter) == 0);
   CHECK(predict(in).host.rest_of(MemoryUse::parameter) == 2 * all / 4);
+  in.stage = StageKind::zero2;  // which computes with full parameters
+  in.offload_optimizer = OffloadDevice::none;
+  CHECK(predict(in).moves == MoveLog{});
 }

@@ -106,32 +106,6 @@ TEST_CASE("long-lived blocks between short-lived ones leave holes, and chunks do
   }
 }
 
-TEST_CASE("first fit takes the first hole, best fit the smallest", "[stages]") {
-  // Holes of 8 and 4 bytes with a block behind each. A block of 4 takes one; then one of 8 comes.
-  const std::vector<BlockEvent> events = {take(1, 8), take(2, 1), take(3, 4), take(4, 1),
-                                          give(1, 8), give(3, 4), take(5, 4), take(6, 8)};
-  CHECK(replay(events, Fit::first) == ArenaUse{14 + 8, 14});
-  CHECK(replay(events, Fit::best) == ArenaUse{14, 14});
-  // The other way round best fit is worse: it cuts 5 out of a hole of 6, and no hole of 3 is left.
-  const std::vector<BlockEvent> worse = {take(1, 8), take(2, 1), take(3, 6), take(4, 1), give(1, 8),
-                                         give(3, 6), take(5, 5), take(6, 6), take(7, 3)};
-  CHECK(replay(worse, Fit::first) == ArenaUse{16, 16});
-  CHECK(replay(worse, Fit::best) == ArenaUse{16 + 3, 16});
-}
-
-TEST_CASE("free neighbours are one hole, and a hole at the end is not part of the arena",
-          "[stages]") {
-  const std::vector<BlockEvent> events = {take(1, 4), take(2, 4), take(3, 4), take(4, 1),
-                                          give(1, 4), give(3, 4), give(2, 4), take(5, 12)};
-  CHECK(replay(events, Fit::first) == ArenaUse{13, 13});
-  // Twin: a byte more does not fit the hole.
-  auto larger = events;
-  larger.back().bytes = 13;
-  CHECK(replay(larger, Fit::first) == ArenaUse{13 + 13, 14});
-  CHECK(replay({take(1, 4), take(2, 4), give(2, 4), take(3, 9)}, Fit::best) == ArenaUse{13, 13});
-  CHECK(replay({take(1, 0), give(1, 0)}, Fit::best) == ArenaUse{});
-}
-
 TEST_CASE("arenas agree with a map of single bytes on 100 random sequences", "[stages]") {
   int apart = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {

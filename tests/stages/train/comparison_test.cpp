@@ -210,17 +210,11 @@ TEST_CASE("the bound holds in bf16 and f16, with gradients accumulated and sent 
 
 TEST_CASE("compare and plan take any model: one with a unit that runs twice, predicted to the byte",
           "[stages]") {
-  const StageRunSpec odd{.model = {.block_twice = GENERATE(false, true), .unused_parameter = true}};
+  const StageRunSpec odd{.micro_batches = GENERATE(1, 2, 5),
+                         .steps = 2,
+                         .model = {.block_twice = GENERATE(false, true), .unused_parameter = true}};
   const auto data = odd_data(odd);
-  TrainingSpec spec;
-  spec.make_model = [&] { return std::make_unique<OddModel>(odd.model); };
-  spec.input_row = data->input_row();
-  spec.target_row = data->target_row();
-  spec.data = data.get();
-  spec.micro_batch = 2;
-  spec.engine.accumulation = GENERATE(1, 2, 5);
-  spec.steps = 2;
-  spec.ranks = 3;
+  const TrainingSpec spec = training_spec(odd, *data);
   const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
   CHECK(comparison.ok());
   for (const StageOutcome& s : comparison.stages) {
@@ -235,33 +229,27 @@ TEST_CASE("compare and plan take any model: one with a unit that runs twice, pre
 }
 
 TEST_CASE("a model whose units run twice is predicted in steps that overflow, too", "[stages]") {
-  const StageRunSpec odd{.model = {.block_twice = true}};
+  const StageRunSpec odd{.ranks = 2, .steps = 2, .model = {.block_twice = true}};
   const auto data = odd_data(odd);
-  TrainingSpec spec;
-  spec.make_model = [&] { return std::make_unique<OddModel>(odd.model); };
-  spec.input_row = data->input_row();
-  spec.target_row = data->target_row();
-  spec.data = data.get();
+  TrainingSpec spec = training_spec(odd, *data);
   spec.engine.precision = Dtype::f16;
   spec.engine.loss_scale = {.initial_scale_power = 24, .hysteresis = 1};
-  spec.steps = 2;
-  spec.ranks = 2;
   const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
   CHECK(comparison.ok());
   CHECK(count(comparison.stages[0].steps).nonfinite > 0);
 }
 
-TEST_CASE("a run without data, or an evaluation without held-out rows, is refused", "[stages]") {
+TEST_CASE(
+    "a run without data or with rows of another shape is refused, and so is an evaluation without "
+    "held-out rows",
+    "[stages]") {
   GptTrainingSpec spec = three_micro_batches(text());
   spec.eval_every = 1;
   CHECK_THROWS_AS(run_training(spec), InputError);
   spec.eval_every = 0;
   spec.data = nullptr;
   CHECK_THROWS_AS(run_training(spec), InputError);
-}
-
-TEST_CASE("data whose rows do not fit the model are refused with both shapes", "[stages]") {
-  GptTrainingSpec spec = three_micro_batches(text());
+  spec = three_micro_batches(text());
   spec.input_row = {7};
   CHECK_THROWS_AS(run_training(spec), InputError);
 }

@@ -55,6 +55,8 @@ Run run_of(GptTrainingSpec spec) {
 TEST_CASE("ranks have lanes where calls may be in flight on the CPU, and nowhere else",
           "[stages]") {
   GptTrainingSpec spec = small_spec();
+  spec.engine.overlap.max_reuse_distance = 1;  // units that are kept need none
+  spec.engine.overlap.max_live_parameters = 1'000'000;
   CHECK_FALSE(rank_options(spec).lane);
   SECTION("the caller asks for them") { spec.rank_options.lane = true; }
   SECTION("reductions are in flight") { spec.engine.overlap.overlap_comm = true; }
@@ -62,13 +64,6 @@ TEST_CASE("ranks have lanes where calls may be in flight on the CPU, and nowhere
   SECTION("the link has a bandwidth") { spec.rank_options.link.bandwidth = 1e6; }
   SECTION("the link has a latency") { spec.rank_options.link.latency = 1e-3; }
   CHECK(rank_options(spec).lane);
-}
-
-TEST_CASE("units that are kept need no lane", "[stages]") {
-  GptTrainingSpec spec = small_spec();
-  spec.engine.overlap.max_reuse_distance = 1;
-  spec.engine.overlap.max_live_parameters = 1'000'000;
-  CHECK_FALSE(rank_options(spec).lane);
 }
 
 TEST_CASE("NCCL and GPUs have no lane, and a simulated link is refused there", "[stages]") {
