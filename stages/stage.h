@@ -78,10 +78,11 @@ class Stage {
   // ---- What the schedule and readers use.
 
   std::vector<UnitState>& units() { return units_; }
+  // Of a unit of the model.
   UnitState& state(const Unit& unit) { return units_[size_t(unit.index)]; }
   const UnitState& state(const Unit& unit) const { return units_[size_t(unit.index)]; }
   Communicator& comm() { return comm_; }
-  Communicator& shard_group() const { return shard_group_; }
+  Communicator& shard_group() const { return shard_group_; }  // a unit is sharded among these
   Memory& memory() { return device_; }
   const StageOptions& options() const { return options_; }
   // This rank's shard of the gradient that was reduced last.

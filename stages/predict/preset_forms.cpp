@@ -315,7 +315,7 @@ PresetPlan predict(const Preset& preset, const TrainingSpec& spec,
   TrainingSpec shipped = spec;
   shipped.engine = as_shipped(preset, spec.engine);
   const Sizing s = sizing_of(spec, shipped.engine, persistence_threshold);
-  PresetPlan plan{.preset = &preset, .memory = {}, .traffic = {}, .buckets = {}};
+  PresetPlan plan{.stage = &preset, .memory = {}, .traffic = {}, .buckets = {}};
   Prediction p;
   if (is(preset, "torch-ddp")) {
     plan.buckets = ddp_buckets(s);

@@ -10,7 +10,8 @@ namespace {
 class ThisStage final : Groups, public Stage {
  public:
   ThisStage(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& o)
-      : Groups(comm, o.ranks_per_node), Stage(units, comm, memory, o, &intra()) {}
+      : Groups(comm, o.ranks_per_node),
+        Stage(units, comm, memory, o, o.replicas > 1 ? &intra() : nullptr) {}
 
  private:
   void allocate(UnitState& u) override {
@@ -48,7 +49,7 @@ class ThisStage final : Groups, public Stage {
   Work unshard(UnitState& u) override {
     u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
     kernel::copy(u.parameter_shard, local_shard(u.full_parameter));
-    return all_gather(u, u.full_parameter);
+    return intra().all_gather(u.full_parameter, {u.name() + " parameter", Purpose::parameter});
   }
   void reshard(UnitState& u) override { u.full_parameter = {}; }
 

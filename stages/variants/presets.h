@@ -20,5 +20,6 @@ struct Preset {
 };
 std::span<const Preset> presets();
 const Preset* find_preset(std::string_view name);  // null: there is none
+inline const char* name(const Preset* preset) { return preset->name; }
 
 }  // namespace zl

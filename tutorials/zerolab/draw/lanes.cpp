@@ -144,6 +144,14 @@ TrainingSpec three_blocks(StageKind stage, int64_t bucket) {
 
 const std::vector<std::string> kUnits = {"root", "h.0", "h.1", "h.2"};
 
+// A box of this style, with a letter in it if there is one, and what it means.
+void legend(Svg& svg, double x, const char* style, const char* meaning, const char* letter = "") {
+  svg.box({x, 34, 22, 16}, style);
+  const bool dark = std::string_view(style) == "gradient";
+  if (*letter) svg.text({x + 11, 47}, letter, dark ? "middle bold dark" : "middle bold on");
+  svg.text({x + 28, 47}, meaning);
+}
+
 }  // namespace
 
 std::string draw_buckets() {
@@ -152,13 +160,9 @@ std::string draw_buckets() {
           "soon as backward has left the unit: h.2, h.1, h.0, root. Below, a bucket holds two "
           "blocks: h.2 and h.1 are reduced together, then h.0 and root.",
           446);
-  svg.box({16, 34, 22, 16}, "activation");
-  svg.text({44, 47}, "the rank computes (r: root)");
-  svg.box({250, 34, 22, 16}, "gradient");
-  svg.text({261, 47}, "G", "middle bold dark");
-  svg.text({278, 47}, "all-reduce of this unit's gradient");
-  svg.box({540, 34, 22, 16}, "panel");
-  svg.text({568, 47}, "the rank waits");
+  legend(svg, 16, "activation", "the rank computes (r: root)");
+  legend(svg, 250, "gradient", "all-reduce of this unit's gradient", "G");
+  legend(svg, 540, "panel", "the rank waits");
   draw_panel(svg, {"reduce_bucket_size 1: a call per unit", three_blocks(StageKind::ddp, 1), 84},
              kUnits);
   draw_panel(svg,
@@ -175,16 +179,10 @@ std::string draw_in_flight() {
           "the next, and all-gathers of updated parameters are in flight until the unit's next "
           "forward pass.",
           446);
-  svg.box({16, 34, 22, 16}, "activation");
-  svg.text({44, 47}, "the rank computes");
-  svg.box({190, 34, 22, 16}, "gradient");
-  svg.text({201, 47}, "G", "middle bold dark");
-  svg.text({218, 47}, "reduce-scatter in flight");
-  svg.box({400, 34, 22, 16}, "parameter");
-  svg.text({411, 47}, "P", "middle bold on");
-  svg.text({428, 47}, "all-gather in flight");
-  svg.box({590, 34, 22, 16}, "panel");
-  svg.text({618, 47}, "the rank waits");
+  legend(svg, 16, "activation", "the rank computes");
+  legend(svg, 190, "gradient", "reduce-scatter in flight", "G");
+  legend(svg, 400, "parameter", "all-gather in flight", "P");
+  legend(svg, 590, "panel", "the rank waits");
   TrainingSpec spec = three_blocks(StageKind::zero2, 1);
   spec.steps = 2;
   draw_panel(svg, {"off: every call is waited for at once", spec, 84}, kUnits);
@@ -200,16 +198,10 @@ std::string draw_prefetch() {
           "all-gather. With it the all-gather of the next block is in flight while a block "
           "computes, and only the first one of the step is waited for.",
           446);
-  svg.box({16, 34, 22, 16}, "activation");
-  svg.text({44, 47}, "the rank computes");
-  svg.box({190, 34, 22, 16}, "parameter");
-  svg.text({201, 47}, "P", "middle bold on");
-  svg.text({218, 47}, "all-gather");
-  svg.box({330, 34, 22, 16}, "gradient");
-  svg.text({341, 47}, "G", "middle bold dark");
-  svg.text({358, 47}, "reduce-scatter");
-  svg.box({500, 34, 22, 16}, "panel");
-  svg.text({528, 47}, "the rank waits");
+  legend(svg, 16, "activation", "the rank computes");
+  legend(svg, 190, "parameter", "all-gather", "P");
+  legend(svg, 330, "gradient", "reduce-scatter", "G");
+  legend(svg, 500, "panel", "the rank waits");
   double top = 84;
   for (const int64_t bucket : {0, 1}) {
     TrainingSpec spec = three_blocks(StageKind::zero3, 1);

@@ -64,8 +64,8 @@ Json communication(const std::vector<TrafficRow>& rows, bool measured) {
 // By closed formulas: nothing of it is measured.
 void add_presets(Json& json, const std::vector<PresetPlan>& presets) {
   for (const PresetPlan& p : presets)
-    json["presets"].push_back({{"preset", p.preset->name},
-                               {"stage", name(p.preset->parent)},
+    json["presets"].push_back({{"preset", p.stage->name},
+                               {"stage", name(p.stage->parent)},
                                {"predicted", true},
                                {"memory", memory(p.memory, false)},
                                {"communication", communication(p.traffic, false)},

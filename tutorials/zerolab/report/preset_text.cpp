@@ -37,13 +37,9 @@ std::string preset_text(const std::vector<PresetPlan>& presets) {
   table.row("sent per rank and step", [](const PresetPlan& p) {
     return human_bytes(sent_bytes(p.traffic, &TrafficRow::predicted_sent));
   });
-  table.row("  calls", [](const PresetPlan& p) {
-    return with_commas(sent_bytes(p.traffic, &TrafficRow::predicted_calls));
-  });
   std::string text = table.text() + "\n";
   for (const PresetPlan& p : presets)
-    text +=
-        str(p.preset->name, " ", p.preset->difference, ". Left out: ", p.preset->left_out, ".\n");
+    text += str(p.stage->name, " ", p.stage->difference, ". Left out: ", p.stage->left_out, ".\n");
   return text +
          "e, g, c: bytes of a parameter, of a gradient, of a gradient while it is communicated. A: "
          "micro-batches.\n\n";

@@ -14,12 +14,7 @@ template <class Stage>
 class StageTable {
  public:
   StageTable(const std::vector<Stage>& stages, const std::string& title) : stages_(stages) {
-    row(title, [](const Stage& s) {
-      if constexpr (requires { s.preset; })
-        return std::string(s.preset->name);
-      else
-        return std::string(name(s.stage));
-    });
+    row(title, [](const Stage& s) { return std::string(name(s.stage)); });
   }
   void row(const std::string& title, const auto& cell) {
     std::vector<std::string> cells = {title};
