@@ -16,8 +16,7 @@ Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, Stage
       shard_group_(shard_group ? *shard_group : comm),
       device_(memory),
       options_(std::move(options)),
-      units_(units.size()),
-      buffers_(units.size()) {
+      units_(units.size()) {
   check_units(units);
   require(!options_.reproducible || !options_.communication_dtype ||
               *options_.communication_dtype == gradient_type(),
@@ -149,16 +148,16 @@ void Stage::begin_backward(UnitState& u) {
   const bool apart = u.full_gradient.dtype() != options_.dtype ||
                      (options_.reproducible && !reduces_every_micro_batch());
   if (apart)
-    buffers(u).of_backward =
+    u.buffers.of_backward =
         Tensor::zeros(device_, MemoryUse::gradient, {u.partition.full()}, options_.dtype);
-  u.bind_gradients(apart ? buffers(u).of_backward : u.full_gradient);
+  u.bind_gradients(apart ? u.buffers.of_backward : u.full_gradient);
 }
 
 void Stage::end_backward(UnitState& u) {
   u.bind_gradients({});
-  if (!buffers(u).of_backward.defined() || options_.reproducible) return;
-  kernel::accumulate(buffers(u).of_backward, u.full_gradient);
-  buffers(u).of_backward = {};
+  if (!u.buffers.of_backward.defined() || options_.reproducible) return;
+  kernel::accumulate(u.buffers.of_backward, u.full_gradient);
+  u.buffers.of_backward = {};
 }
 
 bool Stage::reduces_now(bool last_micro_batch) const {
@@ -203,35 +202,35 @@ Work Stage::all_gather(UnitState& u, const Tensor& full_parameter) {
 }
 
 Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
-  const bool apart = buffers(u).of_backward.defined();
-  if (apart) buffers(u).communicated = std::exchange(buffers(u).of_backward, {});
-  const Tensor gradient = apart ? buffers(u).communicated : full_gradient;
+  const bool apart = u.buffers.of_backward.defined();
+  if (apart) u.buffers.communicated = std::exchange(u.buffers.of_backward, {});
+  const Tensor gradient = apart ? u.buffers.communicated : full_gradient;
   const Dtype type = communication_type();
   if (gradient.dtype() == type) return gradient;
   const Tensor copy = Tensor::empty(device_, MemoryUse::communication, {gradient.numel()}, type);
   kernel::copy(gradient, copy);
-  (reduces_every_micro_batch() ? full_gradient : buffers(u).communicated) = copy;
+  (reduces_every_micro_batch() ? full_gradient : u.buffers.communicated) = copy;
   return copy;
 }
 
 // The sum begins with what earlier micro-batches left, so all gradients are added one after
 // another.
 const Tensor& Stage::initial_sum(UnitState& u, const Tensor& accumulator) {
-  buffers(u).initial_sum = buffers(u).accumulator = accumulator;
+  u.buffers.initial_sum = u.buffers.accumulator = accumulator;
   if (&accumulator.memory() != &device_) {  // offloaded
-    buffers(u).initial_sum =
+    u.buffers.initial_sum =
         Tensor::empty(device_, MemoryUse::communication, accumulator.shape(), accumulator.dtype());
-    kernel::copy(accumulator, buffers(u).initial_sum);
+    kernel::copy(accumulator, u.buffers.initial_sum);
   }
-  return buffers(u).initial_sum;
+  return u.buffers.initial_sum;
 }
 
 void Stage::finish_reduction(UnitState& u) {
   if (options_.reproducible) {
     finish_sum(u);
-  } else if (buffers(u).communicated.defined()) {
-    kernel::copy(buffers(u).communicated, u.full_gradient);
-    buffers(u).communicated = {};
+  } else if (u.buffers.communicated.defined()) {
+    kernel::copy(u.buffers.communicated, u.full_gradient);
+    u.buffers.communicated = {};
   }
   after_reduce(u);
 }
@@ -239,12 +238,12 @@ void Stage::finish_reduction(UnitState& u) {
 // The sum includes the accumulated gradient. So the accumulator is cleared, and adding the sum
 // replaces it: here where the gradient is kept in full, in after_reduce() where it is sharded.
 void Stage::finish_sum(UnitState& u) {
-  kernel::fill(0, buffers(u).accumulator);
-  if (const Tensor sum = std::exchange(buffers(u).communicated, {}); sum.defined()) {
-    const bool all_reduced = sum.numel() == buffers(u).accumulator.numel();
-    kernel::accumulate(all_reduced ? sum : local_shard(sum), buffers(u).accumulator);
+  kernel::fill(0, u.buffers.accumulator);
+  if (const Tensor sum = std::exchange(u.buffers.communicated, {}); sum.defined()) {
+    const bool all_reduced = sum.numel() == u.buffers.accumulator.numel();
+    kernel::accumulate(all_reduced ? sum : local_shard(sum), u.buffers.accumulator);
   }
-  buffers(u).accumulator = buffers(u).initial_sum = {};
+  u.buffers.accumulator = u.buffers.initial_sum = {};
 }
 
 void Stage::wait_for_parameters() {

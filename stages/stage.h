@@ -109,26 +109,11 @@ class Stage {
   const Tensor& initial_sum(UnitState& u, const Tensor& accumulator);
   void finish_sum(UnitState& u);
 
-  // Buffers of a gradient beside full_gradient and gradient_shard, while it is made and reduced.
-  struct GradientBuffers {
-    // Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
-    // another type in full_gradient, or in reproducible mode, backward fills this one instead.
-    Tensor of_backward;
-    // What is reduced, where that is neither full_gradient nor takes its place: a copy in another
-    // type, or of_backward.
-    Tensor communicated;
-    // In reproducible mode, while a reduction is in flight: the part of the kept gradient that it
-    // adds to, and what its sum begins with: the same, or a copy on the device if it is offloaded.
-    Tensor accumulator, initial_sum;
-  };
-  GradientBuffers& buffers(const UnitState& u) { return buffers_[size_t(u.unit->index)]; }
-
   Communicator &comm_, &shard_group_;
   Memory& device_;
   StageOptions options_;
   std::vector<UnitState> units_;
   std::vector<Parameter*> parameters_;
-  std::vector<GradientBuffers> buffers_;  // by unit
 };
 
 // The four stages, not started yet.

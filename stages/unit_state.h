@@ -28,6 +28,20 @@ struct UnitState {
   Tensor full_gradient, gradient_shard;
   std::unique_ptr<FlatOptimizer> optimizer;  // of the full unit or of the shard
 
+  // Buffers of a gradient beside full_gradient and gradient_shard, while it is made and reduced.
+  // Only the base class of the stages uses them.
+  struct GradientBuffers {
+    // Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
+    // another type in full_gradient, or in reproducible mode, backward fills this one instead.
+    Tensor of_backward;
+    // What is reduced, where that is neither full_gradient nor takes its place: a copy in another
+    // type, or of_backward.
+    Tensor communicated;
+    // In reproducible mode, while a reduction is in flight: the part of the kept gradient that it
+    // adds to, and what its sum begins with: the same, or a copy on the device if it is offloaded.
+    Tensor accumulator, initial_sum;
+  } buffers;
+
   // Kept by the schedule (stages/schedule/).
   ParameterState parameters = ParameterState::unsharded;
   Work unshard_work;
