@@ -240,9 +240,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& mod
   const bool is_static = engine.options().loss_scale.static_scale > 0;
   if (state.scaler && m.loss_scaler && !is_static) state.scaler = m.loss_scaler;
   engine.restore(state);
-  for (UnitState& u : stage.units()) {
-    u.optimizer->set_steps(m.updates);
-  }
+  for (UnitState& u : stage.units()) u.optimizer->set_steps(m.updates);
   return loaded;
 }
 

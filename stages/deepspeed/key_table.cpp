@@ -39,8 +39,7 @@ constexpr char kPipelineWrite[] =
 constexpr char kNone[] = "zerolab has no such mechanism";
 constexpr char kNoPersistence[] =
     "every parameter is sharded, whatever its size. It counts only in what compare and plan "
-    "predict "
-    "of \"as\": \"deepspeed-3\": those of at most so many elements stay in full there";
+    "predict of \"as\": \"deepspeed-3\": those of at most so many elements stay in full there";
 constexpr char kNoModelPersistence[] = "small parameters that stay in full have no common limit";
 constexpr char kPrefetch[] =
     "stage 3: elements unsharded ahead of their use; 0: a unit is unsharded right before it";

@@ -1,7 +1,6 @@
 #include "stages/predict/dry_run.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "dist/meta_communicator.h"
 #include "stages/checkpoint/save.h"
@@ -22,12 +21,10 @@ void end_when_interrupted(EventStream& events, const TrainingSpec& spec) {
 
 RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
                    const std::function<void(Trainer&)>& at_start,
-                   const EventStream::Listener& listener, bool updates) {
+                   const EventStream::Listener& listener) {
   constexpr int kSteps = 3;
   TrainingSpec spec = real.without_data();
   spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
-  // The norm of a dry run is 1, and that divided by this loss scale is not finite.
-  if (!updates) spec.engine.loss_scale.static_scale = std::numeric_limits<double>::denorm_min();
   EventStream events(rank, 256);
   if (listener) events.listen(listener);
   end_when_interrupted(events, spec);

@@ -10,10 +10,9 @@ namespace zl {
 // Makes three steps of at most `micro_batches` micro-batches: peaks repeat after three, but the
 // traffic is the real step's only if it has no more. Throws OutOfMemory with the spec's limits.
 // `at_start`: called before the first step. `listener`: sees all events, from the first on.
-// `updates`: false: every step is skipped, as in a run whose gradients all overflow.
 RankReport dry_run(const TrainingSpec& spec, int rank, int64_t micro_batches = 3,
                    const std::function<void(Trainer&)>& at_start = {},
-                   const EventStream::Listener& listener = {}, bool updates = true);
+                   const EventStream::Listener& listener = {});
 
 // Whether the model does what the closed formulas assume: every unit runs once per micro-batch, in
 // the order of the list, inside root; and inputs that leave the device are in checkpointed_rows.

@@ -13,7 +13,7 @@ namespace zl {
 // that the formulas do not know: offload, and reproducible sums.
 // `persistence_threshold`: [n] deepspeed-3 keeps parameters of at most so many in full.
 struct PresetPlan {
-  const Preset* stage;              // in whose place a table has it
+  const Preset* stage;              // a table shows it in the place of a stage
   std::vector<MemoryRow> memory;    // of rank 0 on the device: only the predicted columns
   std::vector<TrafficRow> traffic;  // of gradients and parameters, per step: the same
   std::vector<int64_t> buckets;     // [n] the reductions of one micro-batch, in their order

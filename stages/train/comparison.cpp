@@ -176,10 +176,9 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
   for (const StepRecord& r : result.steps) seconds.push_back(r.seconds);
   outcome.seconds_per_step = median(seconds);
   const StepCount steps = count(result.steps);
-  const bool updates = steps.skipped < steps.steps;
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport& measured = result.ranks[size_t(rank)];
-    const RankReport dry = dry_run(spec, rank, 3, {}, {}, updates);
+    const RankReport dry = dry_run(spec, rank);
     const Prediction prediction = predict(spec, dry, formulas_apply_);
     std::ranges::copy(memory_rows(rank, measured, prediction, dry),
                       std::back_inserter(outcome.memory));

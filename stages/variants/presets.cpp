@@ -5,29 +5,21 @@
 namespace zl {
 
 std::span<const Preset> presets() {
-  static constexpr Preset table[] = {
-      {"deepspeed-1", StageKind::zero1,
-       "all-reduces gradients in buckets of 5e8 elements (DeepSpeed)",
-       "sends (N-1)/N (2c + e) Ψ where zero1 sends (N-1)/N (c + e) Ψ: it all-reduces gradients, "
-       "and "
-       "a rank keeps its shard of them; keeps an fp32 copy of its weights, 4 Ψ/N, in fp32 too, "
-       "frees gradients at the update, and takes a bucket of reduce_bucket_size elements for each "
-       "backward pass",
-       "the norm's all-reduce of 4 B, in bf16 an all-reduce of 1 B, the whole copy of a gradient "
-       "that two ranks share, reductions while backward runs, several all-gathers by "
-       "allgather_bucket_size (on a PyTorch without all_gather_into_tensor), "
-       "round_robin_gradients"},
-      {"deepspeed-2", StageKind::zero2,
-       "all-reduces gradients in buckets of 5e8 elements (DeepSpeed)",
-       "sends (N-1)/N (2c A + e) Ψ where zero2 sends (N-1)/N (c A + e) Ψ: it all-reduces "
-       "gradients, "
-       "and a rank keeps its shard of them; keeps an fp32 copy of its weights, 4 Ψ/N, in fp32 too, "
-       "frees gradients at the update, and takes a bucket of reduce_bucket_size elements for each "
-       "backward pass",
-       "the norm's all-reduce of 4 B, in bf16 an all-reduce of 1 B, the whole copy of a gradient "
-       "that two ranks share, reductions while backward runs, several all-gathers by "
-       "allgather_bucket_size (on a PyTorch without all_gather_into_tensor), "
-       "round_robin_gradients"},
+  // Of both stages that DeepSpeed keeps in one flat unit.
+  static const std::string flat =
+      "it all-reduces gradients, and a rank keeps its shard of them; keeps an fp32 copy of its "
+      "weights, 4 Ψ/N, in fp32 too, frees gradients at the update, and takes a bucket of "
+      "reduce_bucket_size elements for each backward pass";
+  static const std::string not_flat =
+      "the norm's all-reduce of 4 B, in bf16 an all-reduce of 1 B, the whole copy of a gradient "
+      "that two ranks share, reductions while backward runs, several all-gathers by "
+      "allgather_bucket_size (on a PyTorch without all_gather_into_tensor), round_robin_gradients";
+  static const char* buckets = "all-reduces gradients in buckets of 5e8 elements (DeepSpeed)";
+  static const Preset table[] = {
+      {"deepspeed-1", StageKind::zero1, buckets,
+       "sends (N-1)/N (2c + e) Ψ where zero1 sends (N-1)/N (c + e) Ψ: " + flat, not_flat},
+      {"deepspeed-2", StageKind::zero2, buckets,
+       "sends (N-1)/N (2c A + e) Ψ where zero2 sends (N-1)/N (c A + e) Ψ: " + flat, not_flat},
       {"deepspeed-3", StageKind::zero3, "keeps small parameters and what is used again (DeepSpeed)",
        "sends (N-1)/N A (e + (1-f) e + c) Ψ where zero3 sends (N-1)/N A (2e + c) Ψ, less root's "
        "second gather: the part f of the parameters stays between forward and backward "

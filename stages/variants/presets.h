@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "stages/options.h"
@@ -14,9 +15,9 @@ struct Preset {
   const char* name;        // "deepspeed-1"
   StageKind parent;        // the stage that it changes
   const char* sentence;    // for --help
-  const char* difference;  // to the parent. e, g, c: bytes of a parameter, of a gradient, and of a
+  std::string difference;  // to the parent. e, g, c: bytes of a parameter, of a gradient, and of a
                            // gradient while it is communicated; A: micro-batches per step
-  const char* left_out;    // what the system does and the formulas do not know
+  std::string left_out;    // what the system does and the formulas do not know
 };
 std::span<const Preset> presets();
 const Preset* find_preset(std::string_view name);  // null: there is none

@@ -21,7 +21,7 @@ struct Bad {
 std::string one(const std::string& fields) {
   return with_header("{\"a\":{" + fields + "}}", std::string(8, '\0'));
 }
-// The same with a dtype, in which ' stands for ", a shape and offsets.
+// The same with a dtype, a shape and offsets; ' is written for " in the first two.
 std::string one(std::string dtype, std::string shape, const std::string& offsets) {
   for (std::string* text : {&dtype, &shape}) std::ranges::replace(*text, '\'', '"');
   return one("\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets);

@@ -75,7 +75,7 @@ OffloadDevice read_offload(const std::string& text);
 // Names of presets go to `presets`; without it they are errors.
 std::vector<StageKind> read_stages(const std::string& text,
                                    std::vector<const Preset*>* presets = nullptr);
-// "paper,deepspeed-1"; "paper" stands for the stages that the presets change, which always run.
+// "paper,deepspeed-1". "paper" means the stages that the presets change, which always run.
 std::vector<const Preset*> read_presets(const std::string& text);
 // "fp32", "bf16", "fp16".
 const char* precision_name(Dtype dtype);

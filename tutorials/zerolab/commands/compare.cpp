@@ -176,6 +176,8 @@ int compare(CompareOptions options, bool& first) {
         options.stages.push_back(preset->parent);
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   require_groups_used(options, options.stages);
+  require_input(options.several_ranks.empty() || options.presets.empty(),
+                "--as compares systems on one number of ranks; give --ranks one number");
   if (!options.several_ranks.empty()) return compare_ranks(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
   first = is_first(process);  // else the process of rank 0 writes and prints

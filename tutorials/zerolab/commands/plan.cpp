@@ -198,6 +198,17 @@ DeviceKind planned_device(const PlanOptions& options) {
   return options.as.value_or(transport == Transport::nccl ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
+GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec, int ranks) {
+  spec.ranks = ranks;
+  spec.device_memory = options.device_memory;
+  spec.host_memory = options.host_memory;
+  spec.transport = transport_of(options);
+  spec.device = planned_device(options);
+  spec.checkpoint = checkpoint_options(options);
+  spec.interrupted = interrupt_requested;
+  return spec;
+}
+
 // The machine of --machine, if it is given. Throws UsageError if another flag contradicts it.
 std::optional<Machine> planned_machine(const PlanOptions& options, GptTrainingSpec& spec) {
   const ClockFlags& flags = options.clock;
@@ -229,14 +240,12 @@ void require_countable(const GptTrainingSpec& spec) {
       " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
 }
 
-int list_machines(bool json) {
-  std::fputs(machine_list(json).c_str(), stdout);
-  return kFine;
-}
-
 int plan(PlanOptions options) {
   require_machine(options.clock);
-  if (options.clock.list) return list_machines(options.json);
+  if (options.clock.list) {
+    std::fputs(machine_list(options.json).c_str(), stdout);
+    return kFine;
+  }
   const bool listed = !options.stages.empty() || !options.presets.empty();
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
@@ -250,17 +259,11 @@ int plan(PlanOptions options) {
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
   if (options.parameters) return plan_parameters(options, loaded.config, ranks, out);
   const ModelChoice model = choose_model(options, configured_model(options, loaded));
-  GptTrainingSpec spec = spec_of(model, loaded.config);
-  spec.ranks = ranks;
-  spec.device_memory = options.device_memory;
-  spec.host_memory = options.host_memory;
-  spec.transport = transport_of(options), spec.device = planned_device(options);
+  GptTrainingSpec spec = planned_spec(options, spec_of(model, loaded.config), ranks);
   const std::optional<Machine> machine = planned_machine(options, spec);
   require_threads_used(spec.device, options.threads,
                        loaded.config.offload_optimizer != OffloadDevice::none);
   set_compute_threads(options.threads);
-  spec.checkpoint = checkpoint_options(options);
-  spec.interrupted = interrupt_requested;
   require_countable(spec);
   std::optional<RunFolder> folder;
   if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
