@@ -43,6 +43,7 @@ TEST_CASE("MPI itself adds if the order of sums is left to it", "[mpi]") {
     for (const int ranks : {3, 4})
       require_right(mpi_rank(mpi, ranks, "without-order"), "without-order");
     const Finished bf16 = mpi_rank(mpi, 2, "without-order-in-bf16");
+    CAPTURE(mpi.start, bf16.code);
     CHECK(mpi.returned(bf16, 2));
     CHECK(contains(bf16.err, "MPI cannot add bf16; leave sums to zerolab"));
   }

@@ -112,7 +112,8 @@ TEST_CASE("a rank that is blocked by its GPU is freed when another rank fails", 
     freed = true;
     rank.comm.barrier(kName).wait();
   });
-  CHECK(ended.thrown == "rank 1 has had enough");
+  // Or rank 0's deadline is over before rank 1 has left its GPU.
+  CHECK_THAT(ended.thrown, ContainsSubstring("had enough") || ContainsSubstring("within 300 ms"));
   CHECK(freed);
   CHECK(ended.misuse == "");
 }

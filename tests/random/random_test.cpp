@@ -39,6 +39,7 @@ const std::vector<std::string> kReasons = {
     R"(several numbers of ranks have the same bits in reproducible mode only)",
     R"((deepspeed-\d|fsdp2|torch-ddp).* sums as the real system does, which is not reproducible)",
     R"((deepspeed-\d|fsdp2|torch-ddp).*: zerolab does not predict this system's offload)",
+    R"(--as compares systems on one number of ranks)",
     R"((hsdp|zero3_qwz|zero3_qgz) does not support reproducible sums)",
     R"(hsdp on [1235] ranks? has no default groups)",
     R"(: \d ranks? cannot be divided into (\d replicas|nodes of \d))",

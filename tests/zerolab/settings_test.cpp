@@ -116,8 +116,7 @@ TEST_CASE("train says what its settings are and what they replace", "[zerolab]")
        "--set bfloat16.enabled: note: --precision fp32 replaces "},
       {"--set fp16.enabled=true --precision fp32",
        "--set fp16.enabled: note: --precision fp32 replaces "},
-      {"--ranks 2 --set zerolab.as=fsdp2", "fsdp2 is predicted, not run"},
-      {"--ranks 2 --set zerolab.as=fsdp2", "zero3 runs"}};
+      {"--ranks 2 --set zerolab.as=fsdp2", "show what it keeps and sends; zero3 runs"}};
   for (const auto& [flags, said] : table) check_says(trained(kTiny + flags).err, {said});
   CHECK(trained(kTiny + table[2].first).document["tokens"] == 3 * 2 * 32);
   const std::string unmatched =
