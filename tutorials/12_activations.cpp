@@ -1,7 +1,5 @@
-// What does backward keep, and what of it can a rank leave out? Activation checkpointing, and
-// ZeRO-R's three remedies: partitioned activations, constant buffers, chunks against fragmentation.
-#include "stages/predict/dry_run.h"
-#include "stages/residual/fragmentation.h"
+// What does backward keep, and what of it can a rank leave out? Activation checkpointing, with
+// inputs on the device, on the host or partitioned; and a buffer of constant size.
 #include "tensor/error.h"
 #include "tutorials/12_ways_to_wait.h"
 
@@ -79,52 +77,6 @@ void constant_buffer(Lesson& lesson) {
   }
 }
 
-// M_D: what one arena needs, beside the bytes that are live in it.
-void an_arena(Lesson& lesson) {
-  constexpr int64_t k = 4, keep = 1, work = 2;
-  std::vector<ChunkEvent> events;
-  const auto add = [&](int64_t block, int64_t bytes, bool allocates, Chunk chunk) {
-    events.push_back({{block, bytes, allocates}, chunk});
-  };
-  for (int64_t i = 0; i < k; ++i)
-    add(i, work, true, Chunk::rest), add(k + i, keep, true, Chunk::kept);
-  for (int64_t i = 0; i < k; ++i) add(i, work, false, Chunk::rest);
-  add(2 * k, work + 1, true, Chunk::rest);
-  const Fragmentation use = fragmentation(events, Fit::best);
-  lesson.say("\nan arena: 4 times 2 B of work and 1 B that stays; the work is freed; then 3 B");
-  lesson.number("live", use.together.peak_live, k * (work + keep), "4 x (2 + 1); later 4 x 1 + 3");
-  lesson.number("arena", use.together.high_water, k * (work + keep) + work + 1,
-                "4 x (2 + 1) + 3: 8 of 12 are free, and no hole of 2 takes 3");
-  lesson.number("in_chunks", use.apart(), k * keep + k * work, "4 x 1 that stays, 4 x 2 of work");
-}
-
-// The same of a real step under zero1. Workspace of kernels depends on the CPU and is left out.
-void a_step_in_an_arena(Lesson& lesson) {
-  const Letters m = letters(lesson);
-  BlockRecorder real, dry;
-  const auto into = [](BlockRecorder& recorder) {
-    return [&](const Event& e) {
-      if (e.what != std::string(name(MemoryUse::workspace))) recorder.see(e);
-    };
-  };
-  TrainingSpec spec = training_m(lesson, StageKind::zero1, m.L);
-  spec.steps = 3;
-  dry_run(spec, 0, 3, {}, into(dry));
-  listen_to_rank0(lesson, spec, into(real));
-  train_m(lesson, spec);
-  const Fragmentation use = fragmentation(real.events(), Fit::first);
-  lesson.say("three steps under zero1 in an arena");
-  lesson.number(
-      "step_arena", use.together.high_water,
-      fragmentation(dry.events(), Fit::first).together.high_water,
-      str("the dry run's, ", with_commas(use.together.high_water - use.together.peak_live),
-          " B more than is ever live"));
-  lesson.number("kept_chunk", use.kept.high_water, m.bytes(10 * m.C + 4 + m.H, 4 + m.C + m.V),
-                "selective: what waits has no holes");
-  lesson.number("gradient_chunk", use.gradient.high_water,
-                4 * sizes_m(lesson.ranks(), m.L).padded(), "4 B x Psi, padded");
-}
-
 int main(int argc, char** argv) {
   const About about{.name = "12_activations",
                     .question = "What does backward keep, and what of it can a rank leave out?",
@@ -141,7 +93,5 @@ int main(int argc, char** argv) {
     what_is_kept(lesson, seen);
     where_inputs_wait(lesson, seen);
     constant_buffer(lesson);
-    an_arena(lesson);
-    a_step_in_an_arena(lesson);
   });
 }

@@ -1,5 +1,4 @@
-// What plan says: what fits, what overlap and reproducible sums cost, its further tables, and where
-// ranks compute.
+// What plan says: what fits, what overlap and reproducible sums cost, and where ranks compute.
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
@@ -23,8 +22,6 @@ std::map<std::string, int64_t> peaks(const Json& plan) {
   }
   return all;
 }
-
-const std::string kGpt2 = "plan --model gpt2 --ranks 4 ";
 
 }  // namespace
 
@@ -58,42 +55,6 @@ TEST_CASE("plan tells what overlap and reproducible sums cost, where they are ch
   // Units of 9,280 and twice 12,704 elements become 10,240 and twice 14,336.
   check_says(call(plan + " --set zerolab.reproducible=true").out,
              {"\nddp, reproducible sums: +67,584 B in steady state, "});
-}
-
-TEST_CASE("plan --estimate prints DeepSpeed's tables beside the exact bytes", "[zerolab]") {
-  const std::string line = kGpt2 + "--stages zero2,zero3", without = call(line).out;
-  CHECK_FALSE(contains(without, "DeepSpeed"));
-  const Finished text = call(line + " --estimate");
-  CHECK(text.code == 0);
-  CHECK(text.out.starts_with(without));
-  check_says(text.out, {"\nHW: Setup with 1 node, 4 GPUs per node.\n",
-                        "\n    2.78GB |   0.23GB | offload_optimizer=cpu  | ",
-                        "1.623GB |  0.232GB |     0.318GB\n"});
-  const Json json = Json::parse(document(line + " --estimate --ranks-per-node 2")),
-             &estimate = json["estimate"];
-  CHECK((estimate["nodes"] == 2 && estimate["gpus_per_node"] == 2));
-  CHECK(json["stages"].size() == 2);  // the plan is there as well
-  // Of a number of parameters, DeepSpeed's …_all_cold: stage 2's only.
-  const Json cold =
-      Json::parse(document("plan --parameters 124439808 --estimate"))["estimate"]["stages"];
-  CHECK(cold.size() == 1);
-  CHECK(cold[0]["rows"][1]["estimated_bytes_per_gpu"] == 808'858'752);
-}
-
-TEST_CASE("plan prints fragmentation and the paper's figures", "[zerolab]") {
-  const std::string gpt2 = kGpt2 + "--as cuda", line = gpt2 + " --fragmentation --paper";
-  const Finished text = call(line);
-  CHECK(text.code == 0);
-  check_says(text.out, {"\n  zero2, best fit   3,424,027,556  3,433,430,784    0.27 %",
-                        "33.00 GB  67.11 GB  34.11 GB !"});
-  const Json with = Json::parse(document(line)), without = Json::parse(document(gpt2));
-  REQUIRE(with["fragmentation"].size() == 8);  // four stages, first fit and best fit
-  CHECK(with["fragmentation"][4]["one_arena"]["peak_live_bytes"] == 3'424'027'556);
-  int deviating = 0;
-  for (const Json& figure : with["paper"]) deviating += !figure["follows"];
-  CHECK(deviating == 5);
-  for (const char* key : {"fragmentation", "paper", "estimate"})
-    CHECK_FALSE(without.contains(key));  // the twin
 }
 
 TEST_CASE(

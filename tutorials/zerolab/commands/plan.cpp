@@ -37,7 +37,6 @@ struct PlanOptions : RunOptions {
   std::vector<const Preset*> presets;
   std::optional<double> parameters;
   std::optional<DeviceKind> as;
-  SectionOptions sections;
   ClockFlags clock;
 };
 
@@ -90,15 +89,6 @@ void print_and_write(const PlanOptions& options, const RunReport& report, const 
     std::printf("\n%s\n", printable("Files: " + folder->file("report.html")).c_str());
 }
 
-// Of --estimate.
-int gpus_of_node(const PlanOptions& options, int ranks) {
-  const int gpus = options.ranks_per_node > 0 ? options.ranks_per_node : ranks;
-  if (options.sections.estimate && ranks % gpus != 0)
-    throw UsageError(str("--ranks-per-node ", gpus, " does not divide the ", ranks,
-                         " ranks; DeepSpeed's estimate takes equal nodes"));
-  return gpus;
-}
-
 int plan_parameters(const PlanOptions& options, const Config& config, int ranks,
                     const std::string& out) {
   refuse_flags_of_models(options);
@@ -113,12 +103,8 @@ int plan_parameters(const PlanOptions& options, const Config& config, int ranks,
       .micro_batches = config.accumulation,
       .device_memory = options.device_memory,
       .reproducible = config.reproducible};
-  std::string json = closed_json(plan, options.stages), text = closed_text(plan, options.stages);
-  add_sections(options.sections, options.stages,
-               {.parameters = int64_t(*options.parameters),
-                .ranks_per_node = gpus_of_node(options, ranks),
-                .nodes = ranks / gpus_of_node(options, ranks)},
-               text, json);
+  const std::string json = closed_json(plan, options.stages),
+                    text = closed_text(plan, options.stages);
   std::optional<RunFolder> folder;
   if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
   print_and_write(
@@ -251,8 +237,7 @@ int plan(PlanOptions options) {
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
   RunOptions groups = options;
-  // DeepSpeed's estimate and machines count nodes.
-  if (options.sections.estimate || !options.clock.machine.empty()) groups.ranks_per_node = 0;
+  if (!options.clock.machine.empty()) groups.ranks_per_node = 0;  // the machine counts nodes
   require_groups_used(groups, options.stages);
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
@@ -282,7 +267,6 @@ int plan(PlanOptions options) {
     text += plan_advice(plans, limited);
   else
     text.pop_back();  // the clock begins with an empty line too
-  add_sections(options.sections, options.stages, spec, gpus_of_node(options, ranks), text, json);
   if (machine) fits = add_clock(options, spec, *machine, text, json);
   RunReport report{.kind = "plan",
                    .device = str("none: a dry run for ", name(spec.device)),
@@ -317,7 +301,6 @@ Examples:
   zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise
   zerolab plan --model gpt2-xl --machine h100-sxm --sweep ranks=8,64,512,4096 --stages zero1,zero3
   zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
-  zerolab plan --model gpt2 --ranks 16 --ranks-per-node 8 --estimate
   zerolab plan --model gpt2 --ranks 8 --out plans/gpt2
 
 Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen,
@@ -351,17 +334,6 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_save_flags(flags, options);
   add_model_flags(flags, options);
   add_clock_flags(flags, options.clock);
-  flags.group("More tables, behind the plan");
-  flags.toggle("--estimate",
-               "what DeepSpeed's estimate_zero2/3_model_states_mem_needs_all_live() say, beside "
-               "the\nexact bytes; --ranks-per-node is the GPUs of a node (default: all ranks)",
-               options.sections.estimate);
-  flags.toggle("--fragmentation",
-               "address space of all blocks with first fit and best fit, in one arena and with\n"
-               "chunks for activations that wait for backward and for gradients",
-               options.sections.fragmentation);
-  flags.toggle("--paper", "the ZeRO paper's figures, computed, and where they do not follow",
-               options.sections.paper);
   flags.group("Output");
   flags.name("--out", "DIR",
              "folder for report.html and report.json; must not hold a run (default: none)",
