@@ -23,6 +23,7 @@ class ThisStage final : public Stage {
 
 }  // namespace
 
-ZL_STAGE(ddp)
+ZL_STAGE(ddp, .parameter = Part::full, .gradient = Part::full, .optimizer = Part::full,
+         .calls = {{Collective::all_reduce, Purpose::gradient, Per::step}})
 
 }  // namespace zl

@@ -19,59 +19,7 @@ void require_loss(const Var& loss, const char* from) {
 
 }  // namespace
 
-bool needs_disk(const EngineOptions& o) {
-  return (o.offload_optimizer == OffloadDevice::nvme && shards_optimizer(o.stage)) ||
-         (o.offload_param == OffloadDevice::nvme && shards_parameter(o.stage));
-}
-
-StageOptions stage_options(const EngineOptions& o, Memory* host, Memory* disk) {
-  const Dtype accumulated = o.grad_accum_dtype.value_or(o.precision);
-  require_input(is_float(o.precision), "parameters of ", name(o.precision), " cannot be trained");
-  require_input(accumulated == o.precision || accumulated == Dtype::f32,
-                "gradients of parameters of ", name(o.precision),
-                " are accumulated in that type or in f32, not in ", name(accumulated));
-  const Dtype sum = compute_type(o.precision);
-  require_input(!o.reproducible || (o.grad_accum_dtype.value_or(sum) == sum &&
-                                    o.communication_data_type.value_or(sum) == sum),
-                "reproducible sums are accumulated and communicated in ", name(sum),
-                "; leave grad_accum_dtype and communication_data_type out");
-  const bool offload = o.offload_optimizer != OffloadDevice::none && shards_optimizer(o.stage);
-  require_input(!offload || host != nullptr,
-                "offload_optimizer needs host memory: pass a host Memory to initialize()");
-  const bool offload_param = o.offload_param != OffloadDevice::none && shards_parameter(o.stage);
-  require_input(!offload_param || o.stage != StageKind::zero3_qwz, name(o.stage),
-                " quantizes its parameter shard on the device: leave offload_param out, or "
-                "take zero3");
-  require_input(o.offload_param != OffloadDevice::cpu || !offload_param || host != nullptr,
-                "offload_param needs host memory: pass a host Memory to initialize()");
-  StageOptions options{.optimizer = o.optimizer,
-                       .dtype = o.precision,
-                       .gradient_dtype = o.grad_accum_dtype,
-                       .communication_dtype = o.communication_data_type,
-                       .skip_nonfinite = o.check_grad_overflow || o.precision != Dtype::bf16,
-                       .seed = o.seed,
-                       .reduce_bucket_size = o.reduce_bucket_size,
-                       .allgather_bucket_size = o.allgather_bucket_size,
-                       .overlap = o.overlap,
-                       .reproducible = o.reproducible,
-                       .ranks_per_node = o.ranks_per_node,
-                       .replicas = o.replicas,
-                       .placement = {}};
-  if (offload) options.placement.gradient = options.placement.optimizer = host;
-  require_input(!needs_disk(o) || (disk != nullptr && disk->pool() == Pool::disk),
-                "offload to nvme needs a disk: pass a Memory of Pool::disk to initialize()");
-  if (offload_param)
-    options.placement.parameter = o.offload_param == OffloadDevice::nvme ? disk : host;
-  if (offload && o.offload_optimizer == OffloadDevice::nvme) {
-    require_input(o.swap.sub_group_size > 0, "sub_group_size must be at least 1, not ",
-                  o.swap.sub_group_size);
-    options.placement.swap = o.swap;
-    options.placement.swap.disk = disk;
-  }
-  return options;
-}
-
-Engine::Engine(std::unique_ptr<Stage> stage, const EngineOptions& options, Memory* host)
+Engine::Engine(std::unique_ptr<Stage> stage, const Options& options, Memory* host)
     : options_(options), stage_(std::move(stage)), schedule_(*stage_) {
   require_input(options.accumulation > 0, "a step needs at least one micro-batch, not ",
                 options.accumulation);
@@ -175,10 +123,9 @@ void Engine::restore(const State& state) {
 }
 
 std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                   const EngineOptions& options, Memory* host, Memory* disk) {
-  return std::make_unique<Engine>(
-      make_stage(options.stage, units, comm, memory, stage_options(options, host, disk)), options,
-      host);
+                                   const Options& options, Memory* host, Memory* disk) {
+  return std::make_unique<Engine>(make_stage(units, comm, {memory, host, disk}, options), options,
+                                  host);
 }
 
 }  // namespace zl

@@ -31,7 +31,7 @@ class Engine {
 
   // `stage` must hold the model; the stage settings in `options` are ignored. `host`: as in
   // initialize().
-  Engine(std::unique_ptr<Stage> stage, const EngineOptions& options, Memory* host = nullptr);
+  Engine(std::unique_ptr<Stage> stage, const Options& options, Memory* host = nullptr);
 
   // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the one before
   // it had no backward(), if step() is due, or if the result is no loss that trains a parameter.
@@ -55,7 +55,7 @@ class Engine {
 
   Stage& stage() { return *stage_; }
   UnitObserver& observer() { return schedule_; }  // for passes that the engine does not run
-  const EngineOptions& options() const { return options_; }
+  const Options& options() const { return options_; }
 
   // What a checkpoint keeps beside weights and optimizer state. Throws std::invalid_argument
   // inside a step: gradients of some micro-batches are in no checkpoint.
@@ -70,7 +70,7 @@ class Engine {
   void require_between_steps(const char* what) const;
   void gather_losses();
 
-  EngineOptions options_;
+  Options options_;
   std::unique_ptr<Stage> stage_;
   StepSchedule schedule_;
   std::optional<LossScaler> scaler_;  // f16, or another type with a static scale
@@ -88,11 +88,7 @@ class Engine {
 // Throws OutOfMemory, OutputError if the disk has no room, and InputError if the options contradict
 // each other.
 std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                                   const EngineOptions& options, Memory* host = nullptr,
+                                   const Options& options, Memory* host = nullptr,
                                    Memory* disk = nullptr);
-// The stage's part of the options.
-StageOptions stage_options(const EngineOptions& options, Memory* host, Memory* disk = nullptr);
-// Whether a run with these options needs a Memory of Pool::disk.
-bool needs_disk(const EngineOptions& options);
 
 }  // namespace zl

@@ -4,7 +4,11 @@
 
 namespace zl {
 
-std::string activations_misfit(const EngineOptions& o, int ranks) {
+const char* name(OffloadDevice device) {
+  return device == OffloadDevice::none ? "none" : device == OffloadDevice::cpu ? "cpu" : "nvme";
+}
+
+std::string activations_misfit(const Options& o, int ranks) {
   if (o.replicated_micro_batches && o.reproducible)
     return "replicated micro-batches have no reproducible sums: those depend on the micro-batches "
            "alone, but here each further rank adds the same ones again; leave one of the two out";

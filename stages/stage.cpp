@@ -10,17 +10,15 @@
 
 namespace zl {
 
-Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options,
-             Communicator* shard_group)
+Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memories memories,
+             const Options& options, Communicator* shard_group)
     : comm_(comm),
       shard_group_(shard_group ? *shard_group : comm),
-      device_(memory),
-      options_(std::move(options)),
+      memories_(memories),
+      options_(options),
       units_(units.size()) {
   check_units(units);
-  require(!options_.reproducible || !options_.communication_dtype ||
-              *options_.communication_dtype == gradient_type(),
-          "reproducible sums are communicated in ", name(gradient_type()));
+  check(options_, memories_);
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units[i];
     units_[i].unit = &unit;
@@ -48,7 +46,7 @@ Stage::~Stage() {
 }
 
 void Stage::start() {
-  device_.events().set_phase("initialize");
+  memory().events().set_phase("initialize");
   for (UnitState& u : units_) {
     announce(u, "allocate");
     for (Parameter* p : u.unit->parameters) p->usable = false;  // from now on only inside the unit
@@ -63,7 +61,7 @@ void Stage::start() {
     u.parameters = replicated ? ParameterState::unsharded : ParameterState::sharded;
     if (replicated) u.bind_parameters(u.full_parameter);
   }
-  device_.events().set_unit("");
+  memory().events().set_unit("");
 }
 
 // Initial values depend on (seed, name, element) alone, so they are the same in every stage. The
@@ -82,19 +80,25 @@ void Stage::initialize(UnitState& u) {
 
 // ---- memory ----------------------------------------------------------------------------------
 
+Memory& Stage::memory_of(MemoryUse use) const {
+  if (use != MemoryUse::parameter)
+    return offloads_optimizer(options_) ? *memories_.host : memories_.device;
+  if (!offloads_parameter(options_)) return memories_.device;
+  return options_.offload_param == OffloadDevice::nvme ? *memories_.disk : *memories_.host;
+}
+
 Tensor Stage::new_full_tensor(const UnitState& u, MemoryUse use) {
   const int64_t n = u.partition.full();
-  if (use != MemoryUse::gradient) return Tensor::empty(device_, use, {n}, options_.dtype);
-  const Dtype type = reduces_every_micro_batch() ? options_.dtype : gradient_type();
-  return Tensor::zeros(device_, use, {n}, type);
+  if (use != MemoryUse::gradient) return Tensor::empty(memory(), use, {n}, options_.precision);
+  const Dtype type = reduces_every_micro_batch() ? options_.precision : gradient_type(options_);
+  return Tensor::zeros(memory(), use, {n}, type);
 }
 
 Tensor Stage::new_shard_tensor(const UnitState& u, MemoryUse use) {
-  const auto in = [&](Memory* placed) -> Memory& { return placed ? *placed : device_; };
   const int64_t n = u.partition.shard();
   if (use != MemoryUse::gradient)
-    return Tensor::empty(in(options_.placement.parameter), use, {n}, options_.dtype);
-  return Tensor::zeros(in(options_.placement.gradient), use, {n}, gradient_type());
+    return Tensor::empty(memory_of(use), use, {n}, options_.precision);
+  return Tensor::zeros(memory_of(use), use, {n}, gradient_type(options_));
 }
 
 std::unique_ptr<FlatOptimizer> Stage::new_full_optimizer(const UnitState& u) {
@@ -124,9 +128,13 @@ std::unique_ptr<FlatOptimizer> Stage::new_optimizer(const UnitState& u, int64_t 
     if (groups.empty()) groups.push_back({0, n, options_.optimizer.weight_decay});
     groups.push_back({n, n, 0, true});
   }
-  Memory& memory = options_.placement.optimizer ? *options_.placement.optimizer : device_;
-  return make_optimizer(memory, n, options_.dtype, options_.optimizer, std::move(groups),
-                        options_.placement.swap);
+  Swap swap;
+  if (offloads_optimizer(options_) && options_.offload_optimizer == OffloadDevice::nvme) {
+    swap = options_.swap;
+    swap.disk = memories_.disk;
+  }
+  return make_optimizer(memory_of(MemoryUse::optimizer_state), n, options_.precision,
+                        options_.optimizer, std::move(groups), swap);
 }
 
 Tensor Stage::local_shard(const Tensor& full) const {
@@ -145,11 +153,11 @@ void Stage::clear_gradient(UnitState& u) {
 // ---- gradients -------------------------------------------------------------------------------
 
 void Stage::begin_backward(UnitState& u) {
-  const bool apart = u.full_gradient.dtype() != options_.dtype ||
+  const bool apart = u.full_gradient.dtype() != options_.precision ||
                      (options_.reproducible && !reduces_every_micro_batch());
   if (apart)
     u.buffers.of_backward =
-        Tensor::zeros(device_, MemoryUse::gradient, {u.partition.full()}, options_.dtype);
+        Tensor::zeros(memory(), MemoryUse::gradient, {u.partition.full()}, options_.precision);
   u.bind_gradients(apart ? u.buffers.of_backward : u.full_gradient);
 }
 
@@ -166,15 +174,6 @@ bool Stage::reduces_now(bool last_micro_batch) const {
 
 int64_t Stage::gradients_added(int64_t micro_batches) const {
   return options_.reproducible ? micro_batches * comm_.size() : micro_batches;
-}
-
-Dtype Stage::gradient_type() const {
-  if (options_.reproducible) return compute_type(options_.dtype);
-  return options_.gradient_dtype.value_or(options_.dtype);
-}
-
-Dtype Stage::communication_type() const {
-  return options_.communication_dtype.value_or(gradient_type());
 }
 
 // ---- communication ---------------------------------------------------------------------------
@@ -205,9 +204,9 @@ Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
   const bool apart = u.buffers.of_backward.defined();
   if (apart) u.buffers.communicated = std::exchange(u.buffers.of_backward, {});
   const Tensor gradient = apart ? u.buffers.communicated : full_gradient;
-  const Dtype type = communication_type();
+  const Dtype type = communication_type(options_);
   if (gradient.dtype() == type) return gradient;
-  const Tensor copy = Tensor::empty(device_, MemoryUse::communication, {gradient.numel()}, type);
+  const Tensor copy = Tensor::empty(memory(), MemoryUse::communication, {gradient.numel()}, type);
   kernel::copy(gradient, copy);
   (reduces_every_micro_batch() ? full_gradient : u.buffers.communicated) = copy;
   return copy;
@@ -217,9 +216,9 @@ Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
 // another.
 const Tensor& Stage::initial_sum(UnitState& u, const Tensor& accumulator) {
   u.buffers.initial_sum = u.buffers.accumulator = accumulator;
-  if (&accumulator.memory() != &device_) {  // offloaded
+  if (&accumulator.memory() != &memory()) {  // offloaded
     u.buffers.initial_sum =
-        Tensor::empty(device_, MemoryUse::communication, accumulator.shape(), accumulator.dtype());
+        Tensor::empty(memory(), MemoryUse::communication, accumulator.shape(), accumulator.dtype());
     kernel::copy(accumulator, u.buffers.initial_sum);
   }
   return u.buffers.initial_sum;
@@ -255,8 +254,15 @@ void Stage::wait_for_parameters() {
 }
 
 void Stage::announce(const UnitState& u, const char* event) {
-  device_.events().set_unit(u.name());
-  device_.events().append(EventKind::unit, event);
+  memory().events().set_unit(u.name());
+  memory().events().append(EventKind::unit, event);
+}
+
+std::unique_ptr<Stage> make_stage(std::vector<Unit>& units, Communicator& comm, Memories memories,
+                                  const Options& options) {
+  std::unique_ptr<Stage> stage = file_of(options.stage).make(units, comm, memories, options);
+  stage->start();
+  return stage;
 }
 
 }  // namespace zl

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "stages/options.h"
+#include "stages/stage_file.h"
 #include "stages/unit_state.h"
 
 namespace zl {
@@ -21,11 +21,11 @@ struct Update {
 
 class Stage {
  public:
-  // `units`, `comm` and `memory` must outlive the stage. Throws std::invalid_argument unless
-  // check_units() accepts the units (nn/model.h), and no other stage holds the model.
-  // make_stage() calls start() afterwards. `shard_group`: the ranks that a unit is sharded among;
-  // null: all of them.
-  Stage(std::vector<Unit>& units, Communicator& comm, Memory& memory, StageOptions options,
+  // `units` and `comm` must outlive the stage. Throws std::invalid_argument unless check_units()
+  // accepts the units (nn/model.h), and no other stage holds the model; InputError if the options
+  // need a memory that is not there. make_stage() calls start() afterwards. `shard_group`: the
+  // ranks that a unit is sharded among; null: all of them.
+  Stage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& options,
         Communicator* shard_group = nullptr);
   virtual ~Stage();
   Stage(const Stage&) = delete;
@@ -51,28 +51,25 @@ class Stage {
   // ---- What a stage file uses.
 
   // Flat tensors for `u`. Gradients are zeros, because backward adds to them; parameters are
-  // uninitialised, because they are set or gathered next. Shards follow StageOptions::placement. A
-  // full gradient that lives for one micro-batch has the parameters' type, any other
-  // gradient_dtype.
+  // uninitialised, because they are set or gathered next. Shards are where memory_of() says. A full
+  // gradient that lives for one micro-batch has the parameters' type, any other gradient_type().
   Tensor new_full_tensor(const UnitState& u, MemoryUse use);
   Tensor new_shard_tensor(const UnitState& u, MemoryUse use);
   std::unique_ptr<FlatOptimizer> new_full_optimizer(const UnitState& u);
   std::unique_ptr<FlatOptimizer> new_shard_optimizer(const UnitState& u);
-  Dtype gradient_type() const;       // micro-batches are accumulated in it
-  Dtype communication_type() const;  // of reductions
   // This rank's part of a full tensor, in the same memory.
   Tensor local_shard(const Tensor& full) const;
 
   // Collectives of a unit, in place. The reductions take the mean over ranks, in
-  // communication_dtype: a gradient of another type that lives for one micro-batch is replaced by a
-  // copy of that type; one that is kept gets the result copied back when the reduction has
+  // communication_type(): a gradient of another type that lives for one micro-batch is replaced by
+  // a copy of that type; one that is kept gets the result copied back when the reduction has
   // finished. In reproducible mode they take the sum, and add it to what earlier micro-batches
   // left.
   Work all_reduce(UnitState& u, Tensor& full_gradient);
   Work reduce_scatter(UnitState& u, Tensor& full_gradient);
   Work all_gather(UnitState& u, const Tensor& full_parameter);
 
-  // What such a reduction sends: the full gradient, or its copy in communication_dtype.
+  // What such a reduction sends: the full gradient, or its copy in communication_type().
   Tensor gradient_to_reduce(UnitState& u, Tensor& full_gradient);
 
   // ---- What the schedule and readers use.
@@ -83,8 +80,11 @@ class Stage {
   const UnitState& state(const Unit& unit) const { return units_[size_t(unit.index)]; }
   Communicator& comm() { return comm_; }
   Communicator& shard_group() const { return shard_group_; }  // a unit is sharded among these
-  Memory& memory() { return device_; }
-  const StageOptions& options() const { return options_; }
+  Memory& memory() { return memories_.device; }
+  // Where the shards of a use are: on the device, on the host or on disk. State of the optimizer
+  // that is on disk is updated in chunks on the host. Full buffers are always on the device.
+  Memory& memory_of(MemoryUse use) const;
+  const Options& options() const { return options_; }
   // This rank's shard of the gradient that was reduced last.
   Tensor gradient_shard(const UnitState& u) const;
   // The buffer that backward fills: full_gradient, or one beside it. end_backward() adds that one
@@ -110,27 +110,21 @@ class Stage {
   void finish_sum(UnitState& u);
 
   Communicator &comm_, &shard_group_;
-  Memory& device_;
-  StageOptions options_;
+  const Memories memories_;
+  const Options options_;
   std::vector<UnitState> units_;
   std::vector<Parameter*> parameters_;
 };
 
-// The four stages, not started yet.
-using MakeStage = std::unique_ptr<Stage>(std::vector<Unit>& units, Communicator& comm,
-                                         Memory& memory, const StageOptions& options);
-MakeStage make_ddp, make_zero1, make_zero2, make_zero3;
+template <class T>
+std::unique_ptr<Stage> make(std::vector<Unit>& units, Communicator& comm, Memories memories,
+                            const Options& options) {
+  return std::make_unique<T>(units, comm, memories, options);
+}
 
-// Ends a stage file, whose class is ThisStage: defines make_NAME().
-#define ZL_STAGE(NAME)                                                                             \
-  std::unique_ptr<Stage> make_##NAME(std::vector<Unit>& units, Communicator& comm, Memory& memory, \
-                                     const StageOptions& options) {                                \
-    return std::make_unique<ThisStage>(units, comm, memory, options);                              \
-  }
-
-// Makes and starts a stage of this kind. Throws OutOfMemory, and std::invalid_argument if ddp is to
-// keep its optimizer elsewhere.
-std::unique_ptr<Stage> make_stage(StageKind kind, std::vector<Unit>& units, Communicator& comm,
-                                  Memory& memory, const StageOptions& options);
+// Makes and starts options.stage. Throws OutOfMemory, and InputError if the options contradict each
+// other or need a memory that is not there.
+std::unique_ptr<Stage> make_stage(std::vector<Unit>& units, Communicator& comm, Memories memories,
+                                  const Options& options);
 
 }  // namespace zl

@@ -25,6 +25,8 @@ class ThisStage final : public Stage {
 
 }  // namespace
 
-ZL_STAGE(zero1)
+ZL_STAGE(zero1, .parameter = Part::full, .gradient = Part::full, .optimizer = Part::shard,
+         .calls = {{Collective::reduce_scatter, Purpose::gradient, Per::step},
+                   {Collective::all_gather, Purpose::parameter, Per::step}})
 
 }  // namespace zl

@@ -33,6 +33,8 @@ class ThisStage final : public Stage {
 
 }  // namespace
 
-ZL_STAGE(zero2)
+ZL_STAGE(zero2, .parameter = Part::full, .gradient = Part::shard, .optimizer = Part::shard,
+         .calls = {{Collective::reduce_scatter, Purpose::gradient, Per::micro_batch},
+                   {Collective::all_gather, Purpose::parameter, Per::step}})
 
 }  // namespace zl

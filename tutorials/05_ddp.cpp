@@ -65,8 +65,8 @@ struct UnequalRows final : BatchSource {
 // One step under ddp with a mistake, or with weights for the gradients of the ranks.
 RunM train_own(Lesson& lesson, TrainingSpec spec, Mistake mistake,
                const std::function<double(int rank)>& weight = {}) {
-  spec.make_stage = [=](StageKind, auto& units, auto& comm, auto& memory, auto& options) {
-    auto stage = std::make_unique<OwnDdp>(units, comm, memory, options);
+  spec.make_stage = [=](auto& units, auto& comm, Memories memories, auto& options) {
+    auto stage = std::make_unique<OwnDdp>(units, comm, memories, options);
     stage->mistake = mistake;
     if (weight) stage->weight = weight(comm.rank());
     stage->start();

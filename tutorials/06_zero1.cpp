@@ -107,8 +107,8 @@ int main(int argc, char** argv) {
     const RunM ddp = train_m(lesson, spec_of(StageKind::ddp)),
                zero1 = train_m(lesson, spec_of(StageKind::zero1), true);
     TrainingSpec spec = spec_of(StageKind::zero1);
-    spec.make_stage = [](StageKind, auto& units, auto& comm, auto& device, auto& options) {
-      auto stage = std::make_unique<AllReducingZero1>(units, comm, device, options);
+    spec.make_stage = [](auto& units, auto& comm, Memories memories, auto& options) {
+      auto stage = std::make_unique<AllReducingZero1>(units, comm, memories, options);
       stage->start();
       return stage;
     };

@@ -6,7 +6,7 @@
 #include "stages/checkpoint/verify.h"
 #include "tensor/io/safetensors.h"
 #include "tutorials/13_killed_saves.h"
-#include "tutorials/13_saved_runs.h"
+#include "tutorials/lesson/saved_runs.h"
 
 using namespace zl;
 using namespace zl::lesson;

@@ -127,7 +127,7 @@ void what_scales(Lesson& lesson) {
   for (int ranks = 16; ranks <= 4096; ranks *= 2) {
     const double sharded = seconds(StageKind::zero3, ranks);
     if (ranks <= 64) zero1 &= seconds(StageKind::zero1, ranks) < sharded;
-    if (ranks >= 128) hsdp &= seconds(StageKind::hsdp, ranks) < sharded;
+    if (ranks >= 128) hsdp &= seconds(StageKind("hsdp"), ranks) < sharded;
   }
   lesson.check("from 16 to 64 ranks zero1's step is shorter than zero3's", zero1);
   lesson.check("from 128 to 4,096 ranks hsdp's step is shorter than zero3's", hsdp);

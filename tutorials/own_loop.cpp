@@ -42,7 +42,7 @@ struct Trained {
 Trained train(Communicator& comm, StageKind stage) {
   Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
   Gpt model({.layers = 2, .heads = 2, .width = 32, .block_size = kTokens});
-  EngineOptions options;
+  Options options;
   options.stage = stage;
   options.accumulation = kMicroBatches;
   options.reproducible = true;  // with several micro-batches per step, for one result in all stages

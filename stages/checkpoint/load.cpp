@@ -45,7 +45,7 @@ void require_same_run(const Manifest& m, const Engine& engine, const Model& mode
 // Settings that may change at a resume, in sentences.
 std::vector<std::string> changed_settings(const Manifest& m, const Engine& engine) {
   std::vector<std::string> notes;
-  const EngineOptions& now = engine.options();
+  const Options& now = engine.options();
   if (describe(m.optimizer) != describe(now.optimizer))
     notes.push_back(str("the checkpoint was saved with ", describe(m.optimizer),
                         "; this run goes on with ", describe(now.optimizer)));

@@ -213,7 +213,7 @@ std::string describe(const ScheduleConfig& s, double lr, const char* warmup) {
              " at step ", s.total_num_steps);
 }
 
-std::map<std::string, std::string> update_settings(const EngineOptions& o) {
+std::map<std::string, std::string> update_settings(const Options& o) {
   const LossScaleConfig& scale = o.loss_scale;
   const char* warmup = o.schedule.warmup_type == WarmupType::log ? "log" : "linear";
   return {{"learning_rate", describe(o.schedule, o.optimizer.lr, warmup)},

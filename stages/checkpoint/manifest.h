@@ -44,6 +44,6 @@ std::string describe(const OptimizerConfig& optimizer);
 std::string describe(const ScheduleConfig& schedule, double lr, const char* warmup);
 // The settings beside the optimizer's that decide the updates, for people: a manifest's saved_by
 // has them, and a resume names those that differ.
-std::map<std::string, std::string> update_settings(const EngineOptions& options);
+std::map<std::string, std::string> update_settings(const Options& options);
 
 }  // namespace zl

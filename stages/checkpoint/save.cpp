@@ -39,7 +39,7 @@ bool on_nfs(const std::string& folder) {
 }
 
 Manifest manifest_of(const SavedRun& run, const RunPosition& position) {
-  const EngineOptions& engine = run.engine.options();
+  const Options& engine = run.engine.options();
   const Engine::State state = run.engine.state();
   Manifest manifest{.position = position,
                     .updates = state.updates,

@@ -19,7 +19,7 @@ void read_activations(ConfigBlock block, ConfigBlock& zerolab, int ranks, Config
         asks, str("needs activation checkpointing, but zerolab.recompute is \"",
                   name(config.recompute), "\"; write \"full\" there, or leave one of the two out"));
   if (asks) config.recompute = Recompute::full;
-  const std::string misfit = activations_misfit(engine_options(config), ranks);
+  const std::string misfit = activations_misfit(config, ranks);
   if (!misfit.empty() && config.reproducible && config.replicated_micro_batches)
     zerolab.error("replicated_micro_batches", misfit);
   else if (!misfit.empty())

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "stages/deepspeed/reader.h"
-#include "stages/variants/variants.h"
+#include "stages/stage_file.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -222,6 +222,7 @@ void read_precision(ConfigBlock& top, std::optional<Dtype> of_flag, Config& conf
   require_fp32(top, "communication_data_type", config.communication_data_type);
   require_fp32(types, "grad_accum_dtype", config.grad_accum_dtype);
   types.finish();
+  if (precision != Dtype::f16) config.loss_scale = {};
 }
 
 namespace {
@@ -252,7 +253,7 @@ bool read_of_stage3(ConfigBlock& zero, const std::string& key, JudgedStage stage
                                 *zero.get<int64_t>(longer.c_str()), "; leave one of the two out"));
   if (target != before && !shards_parameter(stage.value_or(StageKind::zero3)))
     zero.note(first ? longer.c_str() : key.c_str(),
-              str("has no effect in stage ", int(parent(*stage)),
+              str("has no effect in stage ", stage_number(*stage),
                   ": parameters are sharded in stage 3 only"));
   return true;
 }
@@ -296,9 +297,9 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
   const bool weights = zero.get<bool>("zero_quantized_weights") == true,
              gradients = zero.get<bool>("zero_quantized_gradients") == true,
              nodes = config.ranks_per_node > 0, replicas = config.replicas > 1;
-  const Variant* runs = source.stage ? find_variant(*source.stage) : nullptr;
-  const VariantGroups groups = runs ? runs->groups : VariantGroups::none;  // take their size here
-  const StageKind stage = config.stage.value_or(StageKind::ddp);
+  const VariantGroups groups =  // take their size here
+      source.stage ? file_of(*source.stage).groups : VariantGroups::none;
+  const StageKind stage = config.stage;
   const auto judge = [&](ConfigBlock& block, const char* key, StageKind kind, int64_t count) {
     if (source.stage && !source.several_stages) {
       if (*source.stage != kind)
@@ -315,20 +316,20 @@ void read_variants(ConfigBlock& zero, ConfigBlock& zerolab, const ConfigSource& 
     } else if (source.several_stages) {
       block.note(key, str("several stages run here: list ", name(kind), " among them"));
     } else if (stage != StageKind::zero3) {
-      block.note(key, str("has no effect in stage ", int(parent(stage)), ": it is for stage 3"));
+      block.note(key, str("has no effect in stage ", stage_number(stage), ": it is for stage 3"));
     } else {
       config.stage = kind;
       if (source.ranks > 1 && source.ranks % count != 0)
         block.error(key, str(count, " does not divide ", source.ranks, " ranks"));
     }
   };
-  if (weights) judge(zero, "zero_quantized_weights", StageKind::zero3_qwz, 1);
-  if (gradients) judge(zero, "zero_quantized_gradients", StageKind::zero3_qgz, 1);
+  if (weights) judge(zero, "zero_quantized_weights", StageKind("zero3_qwz"), 1);
+  if (gradients) judge(zero, "zero_quantized_gradients", StageKind("zero3_qgz"), 1);
   if (nodes && (groups == VariantGroups::none || source.several_stages))
-    judge(zero, "zero_hpz_partition_size", StageKind::zero3_hpz,
+    judge(zero, "zero_hpz_partition_size", StageKind("zero3_hpz"),
           source.ranks_per_node > 0 ? source.ranks_per_node : config.ranks_per_node);
   if (replicas && (groups != VariantGroups::replicas || source.several_stages))
-    judge(zerolab, "replicas", StageKind::hsdp,
+    judge(zerolab, "replicas", StageKind("hsdp"),
           source.replicas > 0 ? source.replicas : config.replicas);
 }
 
@@ -340,13 +341,13 @@ void read_zero(ConfigBlock& top, ConfigBlock& zerolab, const ConfigSource& sourc
   if (number && !config.as.empty() && config.stage != kStages[*number])
     zero.error("stage",
                str("is ", *number, ", but zerolab.as is \"", config.as, "\", which is a stage ",
-                   int(*config.stage), "; leave one of the two out"));
+                   stage_number(config.stage), "; leave one of the two out"));
   else if (number)
     config.stage = kStages[*number];
   read_variants(zero, zerolab, source, config);
   zero.read("reduce_bucket_size", config.reduce_bucket_size);
   zero.read("allgather_bucket_size", config.allgather_bucket_size);
-  JudgedStage stage = source.stage ? source.stage : config.stage.value_or(StageKind::ddp);
+  JudgedStage stage = source.stage ? source.stage : config.stage;
   if (source.several_stages) stage = std::nullopt;
   const bool old_offload = read_deprecated(zero, "cpu_offload", "offload_optimizer");
   read_offload_optimizer(zero, stage, old_offload, config);

@@ -5,8 +5,8 @@
 
 #include "nn/gpt.h"
 #include "stages/deepspeed/reader.h"
+#include "stages/stage_file.h"
 #include "stages/variants/presets.h"
-#include "stages/variants/variants.h"
 #include "tensor/error.h"
 #include "tensor/io/small_file.h"
 #include "tensor/printable.h"
@@ -270,37 +270,6 @@ LoadedConfig load_config(const ConfigSource& source) {
   return loaded;
 }
 
-Dtype accumulation_type(const Config& config) {
-  return config.reproducible ? Dtype::f32 : config.grad_accum_dtype.value_or(config.precision);
-}
-
 int readers(const Config& config, int ranks) { return config.replicated_micro_batches ? 1 : ranks; }
-
-EngineOptions engine_options(const Config& config) {
-  return {.stage = config.stage.value_or(StageKind::ddp),
-          .accumulation = config.accumulation,
-          .gradient_clipping = config.gradient_clipping,
-          .optimizer = config.optimizer,
-          .schedule = config.schedule,
-          .precision = config.precision,
-          .loss_scale = config.precision == Dtype::f16 ? config.loss_scale : LossScaleConfig{},
-          .check_grad_overflow = config.check_grad_overflow,
-          .communication_data_type = config.communication_data_type,
-          .grad_accum_dtype = config.grad_accum_dtype,
-          .reduce_bucket_size = config.reduce_bucket_size,
-          .allgather_bucket_size = config.allgather_bucket_size,
-          .overlap = config.overlap,
-          .cpu_checkpointing = config.cpu_checkpointing,
-          .partition_activations = config.partition_activations,
-          .replicated_micro_batches = config.replicated_micro_batches,
-          .reproducible = config.reproducible,
-          .ranks_per_node = int(config.ranks_per_node),
-          .replicas = int(config.replicas),
-          .offload_optimizer = config.offload_optimizer,
-          .nvme_path = config.nvme_path,
-          .swap = config.swap,
-          .offload_param = config.offload_param,
-          .seed = config.seed};
-}
 
 }  // namespace zl

@@ -35,37 +35,13 @@ struct Monitor {
   std::string output_path, job_name = "DeepSpeedJobName";
 };
 
-struct Config {
+// What the engine takes, and what programs read beside it.
+struct Config : Options {
   // A step of one rank takes `accumulation` micro-batches of `micro_batch` sequences.
-  int64_t micro_batch = 4;       // train_micro_batch_size_per_gpu
-  int64_t accumulation = 1;      // gradient_accumulation_steps
-  double gradient_clipping = 0;  // 0: off; with a configuration file the default is 1.0
-  OptimizerConfig optimizer;     // with separate_master and no_weight_decay of "zerolab"
-  ScheduleConfig schedule;
-
-  // Parameters, gradients and activations are stored in `precision`; arithmetic is fp32.
-  Dtype precision = Dtype::f32;
-  LossScaleConfig loss_scale;       // of fp16; otherwise the scale is 1
-  bool check_grad_overflow = true;  // of bf16; false: a step with a non-finite gradient is made
-  std::optional<Dtype> communication_data_type;  // of gradients; empty: as they are accumulated
-  std::optional<Dtype> grad_accum_dtype;         // f32 or `precision`; empty: `precision`
-
-  // zero_optimization
-  std::optional<StageKind> stage;                             // the flag wins
-  int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;  // [n]
-  std::string as;  // the preset of "zerolab", which is predicted; "": none
+  int64_t micro_batch = 4;  // train_micro_batch_size_per_gpu
+  std::string as;           // the preset of "zerolab", which is predicted; "": none
   std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3
-  // Groups of the variants, as in EngineOptions; 0: nothing asked for.
-  int64_t ranks_per_node = 0, replicas = 0;  // zero_hpz_partition_size, "zerolab": replicas
-  Overlap overlap;  // null in DeepSpeed's defaults, overlap_comm is true if several stages run
-  OffloadDevice offload_optimizer = OffloadDevice::none;  // ddp keeps its state on the device
-  std::string nvme_path;
-  Swap swap;  // sub_group_size, pipeline_read, pipeline_write
-  OffloadDevice offload_param = OffloadDevice::none;  // in stage 3
-
-  // activation_checkpointing; each of the three implies Recompute::full
-  bool cpu_checkpointing = false, partition_activations = false;  // as in EngineOptions
-  int64_t checkpoints = 0;  // number_checkpoints; 0: one for each block
+  int64_t checkpoints = 0;  // number_checkpoints, which implies Recompute::full; 0: each block
 
   // Reports
   std::optional<int64_t> steps_per_print;  // at least 1
@@ -75,24 +51,15 @@ struct Config {
 
   // "zerolab"
   Recompute recompute = Recompute::selective;
-  bool replicated_micro_batches = false;  // as in EngineOptions
-  bool ordered = true;                    // sum over ranks in rank order, also on NCCL
-  bool reproducible = false;              // as in EngineOptions; gradients accumulate in fp32
+  bool ordered = true;  // sum over ranks in rank order, also on NCCL
   std::optional<std::string> model, data;
-  uint64_t seed = 1337;
   int64_t steps = 100;
 
   bool from_file = false;  // a file or --set was given
 };
 
-// The type in which micro-batches accumulate.
-Dtype accumulation_type(const Config& config);
-
 // How many ranks read different sequences: all, or one for all.
 int readers(const Config& config, int ranks);
-
-// The part of a configuration that the engine needs.
-EngineOptions engine_options(const Config& config);
 
 // One remark about a configuration, for people.
 struct ConfigFinding {

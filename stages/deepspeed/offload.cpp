@@ -52,7 +52,7 @@ void read_offload_param(ConfigBlock& zero, std::optional<StageKind> stage, bool 
   if (device == "none" && !old) return;
   config.offload_param = device == "nvme" ? OffloadDevice::nvme : OffloadDevice::cpu;
   const char* key = old ? "cpu_offload_param" : "offload_param";
-  if (stage == StageKind::zero3_qwz)
+  if (stage == StageKind("zero3_qwz"))
     zero.error(key,
                str("leave it out: ", name(*stage), " quantizes its parameter shard on the device"));
   else if (!shards_parameter(stage.value_or(StageKind::ddp)))

@@ -10,6 +10,7 @@
 
 #include "stages/deepspeed/config.h"
 #include "stages/deepspeed/keys.h"
+#include "stages/stage_file.h"
 
 namespace zl {
 

@@ -85,13 +85,13 @@ void add_types_and_zero(const Config& c, Values& v) {
   }
   v["bf16.enabled"] = json(bf16);
   if (bf16) v["bf16.check_grad_overflow"] = json(c.check_grad_overflow);
-  const Dtype accumulation = accumulation_type(c);
+  const Dtype accumulation = gradient_type(c);
   v["data_types.grad_accum_dtype"] = json(accumulation);
   v["communication_data_type"] = json(c.communication_data_type.value_or(accumulation));
-  v["zero_optimization.stage"] = json(int64_t(parent(c.stage.value_or(StageKind::ddp))));
+  v["zero_optimization.stage"] = json(int64_t(stage_number(c.stage)));
   v["zero_optimization.zero_hpz_partition_size"] = json(std::max<int64_t>(1, c.ranks_per_node));
-  v["zero_optimization.zero_quantized_weights"] = json(c.stage == StageKind::zero3_qwz);
-  v["zero_optimization.zero_quantized_gradients"] = json(c.stage == StageKind::zero3_qgz);
+  v["zero_optimization.zero_quantized_weights"] = json(c.stage == StageKind("zero3_qwz"));
+  v["zero_optimization.zero_quantized_gradients"] = json(c.stage == StageKind("zero3_qgz"));
   v["zero_optimization.reduce_bucket_size"] = json(c.reduce_bucket_size);
   v["zero_optimization.allgather_bucket_size"] = json(c.allgather_bucket_size);
   v["zero_optimization.overlap_comm"] = json(c.overlap.overlap_comm);

@@ -48,7 +48,7 @@ FlatValues full_parameters(Stage& stage) {
 }
 
 Diagnosis diagnose_stage(const TrainingSpec& spec) {
-  const EngineOptions& o = spec.engine;
+  const Options& o = spec.engine;
   if (spec.run_ranks || spec.weights || o.precision == Dtype::f16 || o.grad_accum_dtype ||
       o.communication_data_type || o.reproducible)
     return {};

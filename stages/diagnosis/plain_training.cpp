@@ -44,7 +44,7 @@ PlainTraining::PlainTraining(const TrainingSpec& spec)
       backends_(spec.backends ? spec.backends(0) : RankBackends{}),
       memory_({spec.device}, backends_.device ? *backends_.device : cpu_backend(), events_),
       model_(spec.new_model()) {
-  const EngineOptions& o = spec.engine;
+  const Options& o = spec.engine;
   require_input(o.precision != Dtype::f16 && !o.grad_accum_dtype && !o.communication_data_type,
                 "the plain loop has no loss scale and no gradients of another type");
   for (Unit& unit : model_->units()) {

@@ -7,45 +7,32 @@
 // "ZeRO" (arXiv:1910.02054), sections 3.1, 5 and 7, with our padding.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <optional>
 #include <vector>
 
 #include "dist/communication_log.h"
 #include "nn/unit.h"
 #include "stages/predict/kept_inputs.h"
-#include "stages/stage.h"
+#include "stages/stage_file.h"
 #include "tensor/moves.h"
 
 namespace zl {
 
 struct PredictionInput {
-  StageKind stage = StageKind::ddp;
+  Options options;
   int ranks = 1;
-  int ranks_per_node = 0, replicas = 0;  // as rank_groups() of stages/variants gives them
-  int64_t micro_batches = 1;             // per step
-  int64_t reduce_bucket_size = 1;  // [n]; allgather_bucket_size changes neither bytes nor calls
-  Dtype dtype = Dtype::f32;        // these three as in StageOptions
-  std::optional<Dtype> gradient_dtype, communication_dtype;
-  OptimizerBytes optimizer{8, 0};  // [B] per parameter
   bool scratch = false;  // sums over ranks first receive the other ranks' values, as with NCCL
-  // ddp keeps everything on the device; parameters are offloaded in stage 3 only.
-  OffloadDevice offload_optimizer = OffloadDevice::none, offload_param = OffloadDevice::none;
-  Swap swap;  // in nvme
-  Overlap overlap;
-  bool reproducible = false;   // gradients are then accumulated and communicated in fp32
   std::vector<int64_t> units;  // [n] padded size of each unit, root first
   std::vector<bool> frozen;    // of each unit: whether one of its parameters is; empty: none is
   int64_t parameters = 0;      // [n] of all units without padding; only checkpoints need it
   KeptInputs kept_inputs;      // none: backward keeps all activations, or nothing is known
-};
 
-inline bool offloads_optimizer(const PredictionInput& in) {
-  return in.offload_optimizer != OffloadDevice::none && shards_optimizer(in.stage);
-}
-inline bool offloads_parameter(const PredictionInput& in) {
-  return in.offload_param != OffloadDevice::none && shards_parameter(in.stage);
-}
+  // [B] of the optimizer, per parameter.
+  OptimizerBytes optimizer() const { return optimizer_bytes(options.optimizer, options.precision); }
+  // Of a unit: each rank keeps one, and each replica all of them.
+  int shards() const { return ranks / int(std::max<int64_t>(1, options.replicas)); }
+};
 
 // [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks, in reproducible mode to
 // 1,024 * ranks.
@@ -69,6 +56,7 @@ struct Prediction {
   // Of one rank and step that updates, and the part of it that a skipped step does not make.
   MoveLog moves, update_moves;
 };
+// Throws InputError if the stage has no such groups of ranks.
 Prediction predict(const PredictionInput& input);
 
 // [B] of a checkpoint. Its tensors are fp32: the weights, and the state of the optimizer.

@@ -9,7 +9,7 @@
 
 namespace zl {
 
-// How they wait: EngineOptions says what the two settings do.
+// How they wait: Options says what the two settings do.
 struct KeptInputs {
   std::vector<int64_t> elements;  // [n] of each input of a micro-batch
   Dtype dtype = Dtype::f32;

@@ -12,11 +12,6 @@
 
 namespace zl {
 
-// Types as the other formulas have them: of accumulated and of communicated gradients.
-struct GradientTypes {
-  Dtype accumulated, communicated;
-};
-
 // Whether a rank's optimizer state is on disk.
 bool is_swapped(const PredictionInput& in);
 
@@ -28,7 +23,7 @@ struct SwappedElements {
 };
 SwappedElements swapped_elements(const PredictionInput& in);
 
-// Sets `moves` and `update_moves`. Of the stages and variants; presets do not offload.
-void add_moves(Prediction& prediction, const PredictionInput& in, GradientTypes types);
+// Sets `moves` and `update_moves`.
+void add_moves(Prediction& prediction, const PredictionInput& in);
 
 }  // namespace zl

@@ -60,14 +60,14 @@ StagePlan plan_unlimited(const TrainingSpec& spec, StageKind stage, int rank) {
 
 StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
   StagePlan plan = plan_unlimited(spec, stage, rank);
-  const auto cost = [&](auto EngineOptions::*setting) -> std::optional<SettingCost> {
+  const auto cost = [&](auto Options::*setting) -> std::optional<SettingCost> {
     TrainingSpec without = spec;
     without.engine.*setting = {};
     if (without.engine.*setting == spec.engine.*setting) return std::nullopt;
     return difference(plan, plan_unlimited(without, stage, rank));
   };
-  plan.overlap = cost(&EngineOptions::overlap);
-  plan.reproducible = cost(&EngineOptions::reproducible);
+  plan.overlap = cost(&Options::overlap);
+  plan.reproducible = cost(&Options::reproducible);
   const TrainingSpec limited = with_stage(spec, stage);
   if (limited.device_memory > 0 || limited.host_memory > 0) {
     try {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "stages/predict/dry_run.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 
 namespace zl {
 
@@ -26,40 +26,23 @@ StepCount count(const std::vector<StepRecord>& steps) {
 
 PredictionInput prediction_input(const TrainingSpec& spec) {
   const auto model = spec.new_model();  // its shapes only: nothing is allocated
-  int64_t parameters = 0;
-  for (const Unit& u : model->units())
-    for (const Parameter* p : u.parameters) parameters += p->numel();
-  const EngineOptions& o = spec.engine;
-  std::vector<bool> frozen;
-  for (const Unit& u : model->units())
-    frozen.push_back(!std::ranges::all_of(u.parameters, &Parameter::requires_grad));
-  KeptInputs kept{.elements = spec.checkpointed_rows,
-                  .dtype = o.precision,
-                  .ranks = spec.ranks,
-                  .partitioned = o.partition_activations,
-                  .on_host = o.cpu_checkpointing};
-  for (int64_t& n : kept.elements) n *= spec.micro_batch;
-  const GroupSizes groups = rank_groups(o.stage, spec.ranks, {o.ranks_per_node, o.replicas});
-  return {.stage = o.stage,
-          .ranks = spec.ranks,
-          .ranks_per_node = groups.ranks_per_node,
-          .replicas = groups.replicas,
-          .micro_batches = o.accumulation,
-          .reduce_bucket_size = o.reduce_bucket_size,
-          .dtype = o.precision,
-          .gradient_dtype = o.grad_accum_dtype,
-          .communication_dtype = o.communication_data_type,
-          .optimizer = optimizer_bytes(o.optimizer, o.precision),
-          .scratch = spec.uses_scratch(),
-          .offload_optimizer = o.offload_optimizer,
-          .offload_param = o.offload_param,
-          .swap = o.swap,
-          .overlap = o.overlap,
-          .reproducible = o.reproducible,
-          .units = padded_unit_sizes(model->units(), spec.ranks, o.reproducible),
-          .frozen = std::move(frozen),
-          .parameters = parameters,
-          .kept_inputs = std::move(kept)};
+  const Options& o = spec.engine;
+  PredictionInput in{.options = o,
+                     .ranks = spec.ranks,
+                     .scratch = spec.uses_scratch(),
+                     .units = padded_unit_sizes(model->units(), spec.ranks, o.reproducible),
+                     .frozen = {},
+                     .kept_inputs = {.elements = spec.checkpointed_rows,
+                                     .dtype = o.precision,
+                                     .ranks = spec.ranks,
+                                     .partitioned = o.partition_activations,
+                                     .on_host = o.cpu_checkpointing}};
+  for (int64_t& n : in.kept_inputs.elements) n *= spec.micro_batch;
+  for (const Unit& u : model->units()) {
+    in.frozen.push_back(!std::ranges::all_of(u.parameters, &Parameter::requires_grad));
+    for (const Parameter* p : u.parameters) in.parameters += p->numel();
+  }
+  return in;
 }
 
 Prediction predict(const TrainingSpec& spec, const RankReport& dry, bool formulas_apply) {

@@ -26,7 +26,7 @@ bool is_deepspeed(const Preset& preset) {
 }
 
 // The options with the system's settings for those that are ours.
-EngineOptions as_shipped(const Preset& preset, EngineOptions o) {
+Options as_shipped(const Preset& preset, Options o) {
   require_input(!o.reproducible, preset.name,
                 " sums as the real system does, which is not reproducible: leave reproducible out");
   require_input(
@@ -35,7 +35,7 @@ EngineOptions as_shipped(const Preset& preset, EngineOptions o) {
       ": zerolab does not predict this system's offload; leave offload_optimizer and "
       "offload_param out");
   o.stage = preset.parent;
-  const EngineOptions ours;
+  const Options ours;
   if (is_deepspeed(preset)) {
     take<int64_t>(o.reduce_bucket_size, ours.reduce_bucket_size, 500'000'000);
     constexpr int64_t kMost = 1'000'000'000'000;  // its bytes are far from overflow
@@ -73,7 +73,7 @@ struct Sizing {
   }
 };
 
-Sizing sizing_of(const TrainingSpec& spec, const EngineOptions& o,
+Sizing sizing_of(const TrainingSpec& spec, const Options& o,
                  std::optional<int64_t> persistence_threshold) {
   const Dtype gradient = o.grad_accum_dtype.value_or(o.precision);
   Sizing s{.ranks = spec.ranks,

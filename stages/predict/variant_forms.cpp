@@ -1,7 +1,6 @@
 #include "stages/predict/variant_forms.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "stages/predict/peaks.h"
@@ -17,7 +16,9 @@ int64_t scales(int64_t rows, int64_t n) {
 
 // [B] of the codes and scales of a unit that is gathered in 8 bits; 0 in other stages.
 int64_t gather_bytes(const PredictionInput& in, int64_t n) {
-  return in.stage == StageKind::zero3_qwz ? n + 4 * scales(in.ranks, n / in.ranks) : 0;
+  return file_of(in.options.stage).quantised(Purpose::parameter)
+             ? n + 4 * scales(in.ranks, n / in.ranks)
+             : 0;
 }
 
 // [B] of the buffers of a unit's reduction, change by change: the first when it is issued, the
@@ -27,7 +28,7 @@ using Changes = std::vector<int64_t>;
 // In zero3_qgz: what is sent and what is received inside the node, the fp32 sum for each node, what
 // is sent and received between nodes, the sum.
 Changes quantized_reduction(const PredictionInput& in, int64_t full) {
-  const int64_t n = full / in.ranks, nodes = in.ranks / in.ranks_per_node,
+  const int64_t n = full / in.ranks, nodes = in.ranks / in.options.ranks_per_node,
                 inside = full / 2 + 4 * scales(in.ranks, n),
                 between = nodes * n / 2 + 4 * scales(nodes, n), sums = 4 * nodes * n;
   return {2 * inside, -inside,  sums,  -inside,  between, -sums,
@@ -42,7 +43,7 @@ class InFlight {
       : in_(in), of_reductions_(std::move(of_reductions)), units_(in.units.size()) {}
 
   int64_t peak() {
-    const size_t L = units_.size() - 1, kept = first_reused_block(in_.units, in_.overlap);
+    const size_t L = units_.size() - 1, kept = first_reused_block(in_.units, in_.options.overlap);
     for (size_t u = 0; u <= L; ++u) {
       use(u, [L](size_t v) { return v < L ? v + 1 : 0; });
       if (u > 0 && u < kept) units_[u] = State::sharded;
@@ -74,9 +75,10 @@ class InFlight {
     if (units_[u] == State::in_flight) change(-gather_bytes(in_, in_.units[u]));
     units_[u] = State::unsharded;
     int64_t ahead = 0;
-    for (size_t v = next(u); v != 0 && ahead < in_.overlap.prefetch_bucket_size; v = next(v)) {
+    for (size_t v = next(u); v != 0 && ahead < in_.options.overlap.prefetch_bucket_size;
+         v = next(v)) {
       if (units_[v] == State::sharded) {
-        if (in_.units[v] > in_.overlap.max_live_parameters - live()) return;
+        if (in_.units[v] > in_.options.overlap.max_live_parameters - live()) return;
         gather(v);
       }
       ahead += in_.units[v];
@@ -94,11 +96,11 @@ class InFlight {
   void reduce(size_t u) {
     if (in_.units[u] > 0) bucket_.push_back(u);
     elements_ += in_.units[u];
-    if (elements_ < in_.reduce_bucket_size && u > 0) return;
+    if (elements_ < in_.options.reduce_bucket_size && u > 0) return;
     wait();
     for (const size_t v : reducing_ = std::exchange(bucket_, {})) change(of_reductions_[v][0]);
     elements_ = 0;
-    if (!in_.overlap.overlap_comm) wait();
+    if (!in_.options.overlap.overlap_comm) wait();
   }
   void wait() {
     for (const size_t v : std::exchange(reducing_, {}))
@@ -115,54 +117,12 @@ class InFlight {
 
 }  // namespace
 
-void add_gather(CommunicationLog& log, const PredictionInput& in, int64_t n, bool backward) {
-  const int64_t bytes = n * size_of(in.dtype), node = in.ranks_per_node;
-  if (in.stage == StageKind::zero3_qwz) {
-    const int64_t scale = scales(in.ranks, n / in.ranks);
-    log.add(Collective::all_gather, Purpose::parameter, n, n, in.ranks);
-    log.add(Collective::all_gather, Purpose::scales, scale, 4 * scale, in.ranks);
-  } else if (in.stage == StageKind::hsdp || (in.stage == StageKind::zero3_hpz && backward)) {
-    log.add(Collective::all_gather, Purpose::parameter, n, bytes, int(node), "intra");
-  } else {
-    log.add(Collective::all_gather, Purpose::parameter, n, bytes, in.ranks);
-  }
-}
-
-void add_variant_reductions(CommunicationLog& log, const PredictionInput& in, Dtype type) {
-  const int X = in.ranks_per_node, Y = X > 0 ? in.ranks / X : 1;
-  const auto quantized = [&](int64_t rows, int64_t n, int ranks, const char* group) {
-    log.add(Collective::all_to_all, Purpose::gradient, rows * n / 2, rows * n / 2, ranks, group);
-    const int64_t scale = scales(rows, n);
-    log.add(Collective::all_to_all, Purpose::scales, scale, 4 * scale, ranks, group);
-  };
-  for (const int64_t full : in.units) {
-    if (full == 0) continue;
-    const int64_t bytes = full * size_of(type);
-    for (int64_t a = 0; a < in.micro_batches; ++a) {
-      if (in.stage == StageKind::zero3_qgz) {
-        quantized(in.ranks, full / in.ranks, X, "intra");
-        quantized(Y, full / in.ranks, Y, "inter");
-      } else if (in.stage == StageKind::hsdp) {
-        log.add(Collective::reduce_scatter, Purpose::gradient, full, bytes, X, "intra");
-      } else {
-        log.add(Collective::reduce_scatter, Purpose::gradient, full, bytes, in.ranks);
-      }
-    }
-    if (in.stage == StageKind::hsdp)  // once per step
-      log.add(Collective::all_reduce, Purpose::gradient, full / X, bytes / X, Y, "inter");
-  }
-}
-
-int64_t secondary_shard(const PredictionInput& in) {
-  if (in.stage != StageKind::zero3_hpz) return 0;
-  return std::accumulate(in.units.begin(), in.units.end(), int64_t(0)) / in.ranks_per_node;
-}
-
 int64_t peak_across(const PredictionInput& in, bool copied) {
   int64_t most = 0;
   for (const int64_t full : in.units) {
-    const int64_t shard = full / in.ranks_per_node,
-                  scratch = in.scratch ? shard / in.replicas * (in.replicas - 1) : 0;
+    const int replicas = in.options.replicas;
+    const int64_t shard = full / in.options.ranks_per_node,
+                  scratch = in.scratch ? shard / replicas * (replicas - 1) : 0;
     most = std::max(most, (copied ? shard : 0) + scratch);
   }
   return most;
@@ -173,8 +133,9 @@ int64_t peak_in_flight(const PredictionInput& in,
   std::vector<Changes> reductions;
   for (const int64_t n : in.units) {
     const int64_t bytes = of_reduction(n);
-    reductions.push_back(in.stage == StageKind::zero3_qgz ? quantized_reduction(in, n)
-                                                          : Changes{bytes, -bytes});
+    reductions.push_back(file_of(in.options.stage).quantised(Purpose::gradient)
+                             ? quantized_reduction(in, n)
+                             : Changes{bytes, -bytes});
   }
   return InFlight(in, std::move(reductions)).peak();
 }

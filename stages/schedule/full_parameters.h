@@ -1,5 +1,5 @@
 // When units are unsharded and resharded: right before and after their use, or as
-// StageOptions::overlap allows.
+// Options::overlap allows.
 //
 // Units are used in the order of their list: forward 1, 2, …, L inside root, backward L, …, 1. A
 // model that uses them otherwise is correct too, but unshards units unnecessarily. All points at

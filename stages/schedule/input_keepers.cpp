@@ -38,7 +38,7 @@ InputKeeper partitioned_inputs(Communicator& comm, InputKeeper keep_part) {
   };
 }
 
-InputKeeper input_keeper(const EngineOptions& o, Communicator& comm, Memory* host) {
+InputKeeper input_keeper(const Options& o, Communicator& comm, Memory* host) {
   const std::string misfit = activations_misfit(o, comm.size());
   require_input(misfit.empty(), misfit);
   require_input(!o.cpu_checkpointing || host != nullptr,

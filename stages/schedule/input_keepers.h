@@ -19,11 +19,11 @@ InputKeeper inputs_on_host(Memory& host);
 
 // P_a: each rank keeps ceil(n / N) of the n elements, as `keep_part` says, and one all-gather
 // brings them together. Every rank must keep, and give back, the same inputs in the same order: see
-// EngineOptions::replicated_micro_batches. `comm` must outlive the results.
+// Options::replicated_micro_batches. `comm` must outlive the results.
 InputKeeper partitioned_inputs(Communicator& comm, InputKeeper keep_part);
 
 // As the options say; empty: inputs stay. `host`: for cpu_checkpointing. Throws InputError if the
 // options contradict each other.
-InputKeeper input_keeper(const EngineOptions& options, Communicator& comm, Memory* host);
+InputKeeper input_keeper(const Options& options, Communicator& comm, Memory* host);
 
 }  // namespace zl

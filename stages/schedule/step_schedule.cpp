@@ -131,7 +131,7 @@ StepResult StepSchedule::step(const StepInput& input, const std::function<void()
   const bool finite = std::isfinite(result.grad_norm);
   if (!finite) result.nonfinite = nonfinite_.find();
   nonfinite_.clear();
-  result.skipped = !finite && stage_.options().skip_nonfinite;
+  result.skipped = !finite && skips_nonfinite(stage_.options());
   if (before_update) before_update();
   const Update update{input.lr, float(clip_factor(result.grad_norm, input.max_norm) / divisor)};
   for (UnitState& u : stage_.units()) {

@@ -7,7 +7,7 @@
 //             at the end. After each pass: reshard. After the last micro-batch: reduce_across.
 //   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
 //             bucket, whose after_update runs when it is full, and at the end.
-// Each communication is waited for at once, unless StageOptions::overlap lets it be in flight:
+// Each communication is waited for at once, unless Options::overlap lets it be in flight:
 // full_parameters.h and gradient_reductions.h say until when. Updated parameters are then waited
 // for before their unit's next forward pass.
 //

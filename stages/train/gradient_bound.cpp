@@ -22,7 +22,7 @@ struct Grain {
   double unit_roundoff = 0, smallest = 0;
 };
 
-Grain grain(const EngineOptions& o) {
+Grain grain(const Options& o) {
   Grain coarsest;
   for (const Dtype type : {o.precision, o.grad_accum_dtype.value_or(o.precision),
                            o.communication_data_type.value_or(o.precision)}) {
@@ -44,7 +44,7 @@ struct Allowed {
 constexpr double kConversions = 8;  // to and from the types of communication and accumulation
 
 Allowed allowed(const TrainingSpec& spec) {
-  const EngineOptions& o = spec.engine;
+  const Options& o = spec.engine;
   constexpr double kRowsPerAddition = 512.0 / 4;
   const double rows = double(spec.micro_batch * numel(spec.row_of_inputs())),
                in_fp32 = rows / kRowsPerAddition + spec.ranks,
@@ -297,7 +297,7 @@ GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& 
   const std::vector<UnitState>& units = trainer.engine().stage().units();
   const Allowed allowed_here = allowed(spec);
   const std::vector<float> magnitude =
-      spec.engine.stage == StageKind::zero3_qgz
+      spec.engine.stage == StageKind("zero3_qgz")
           ? with_four_bits(spec, units, magnitudes, allowed_here.part)
           : magnitudes.rounded;
   const Judged all{gradient, of_ddp, magnitudes.sum, magnitude};

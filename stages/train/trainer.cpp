@@ -25,9 +25,9 @@ constexpr int64_t kCheckedSteps = 2;  // mismatched calls normally show up in th
 
 std::unique_ptr<Stage> stage_of(const TrainingSpec& spec, Model& model, Communicator& comm,
                                 Memory& memory, Trainer& trainer) {
-  const StageOptions options = stage_options(spec.engine, &trainer.host(), trainer.disk());
-  if (!spec.make_stage) return make_stage(spec.engine.stage, model.units(), comm, memory, options);
-  return spec.make_stage(spec.engine.stage, model.units(), comm, memory, options);
+  const Memories memories(memory, &trainer.host(), trainer.disk());
+  return spec.make_stage ? spec.make_stage(model.units(), comm, memories, spec.engine)
+                         : make_stage(model.units(), comm, memories, spec.engine);
 }
 
 Shape with_rows(int64_t rows, const Shape& row) {

@@ -40,7 +40,7 @@ struct TrainingSpec {
   // [n] of each input that waits for backward (nn/unit.h: checkpointed), for one row of the
   // micro-batch. Empty: unknown, and a dry run predicts what the closed formulas otherwise say.
   std::vector<int64_t> checkpointed_rows;
-  EngineOptions engine;
+  Options engine;
   int64_t micro_batch = 4;  // B: rows of a rank's micro-batch
   int64_t steps = 100;      // at which training ends, also if it begins with a checkpoint
   int ranks = 1;
@@ -59,10 +59,8 @@ struct TrainingSpec {
   bool check_calls = false;           // cross-check the ranks' calls in all steps, not only in two
   // Weights to start from instead of initial values: all values of a parameter. Thread-safe.
   std::function<std::vector<float>(const Parameter&)> weights;
-  // Makes and starts the stage, for stages of the caller; empty: make_stage().
-  std::function<std::unique_ptr<Stage>(StageKind, std::vector<Unit>&, Communicator&, Memory&,
-                                       const StageOptions&)>
-      make_stage;
+  // Makes and starts a stage of the caller; empty: zl::make_stage().
+  std::function<MakeStage> make_stage;
   // Asked before each micro-batch; in a run that saves checkpoints after each step, so that the run
   // ends with one.
   std::function<bool()> interrupted;

@@ -2,21 +2,21 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "dist/communicator.h"
+#include "stages/stage_file.h"
 
 namespace zl {
 
+// The options with the groups of options.stage on so many ranks, and 0 where it has none. Where
+// they ask for no size, an even number of more than 2 ranks is two nodes, or two replicas. Throws
+// InputError unless they divide the ranks and agree.
+Options with_groups(Options options, int ranks);
+
 class Groups {
  public:
-  // Groups of `size` ranks, which divides the ranks of `comm`. All ranks make them together.
-  Groups(Communicator& comm, int size) {
-    std::vector<int> group, place;
-    for (int r = 0; r < comm.size(); ++r) group.push_back(r / size), place.push_back(r % size);
-    intra_ = comm.split(group, "intra");
-    inter_ = comm.split(place, "inter");
-  }
+  // As with_groups() says. All ranks make them together.
+  Groups(Communicator& comm, const Options& options);
   Communicator& intra() { return *intra_; }  // the ranks of this rank's group
   Communicator& inter() { return *inter_; }  // those that have its place in the other groups
 

@@ -9,9 +9,8 @@ namespace {
 
 class ThisStage final : Groups, public Stage {
  public:
-  ThisStage(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& o)
-      : Groups(comm, o.ranks_per_node),
-        Stage(units, comm, memory, o, o.replicas > 1 ? &intra() : nullptr) {}
+  ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
+      : Groups(comm, o), Stage(units, comm, memories, o, inter().size() > 1 ? &intra() : nullptr) {}
 
  private:
   void allocate(UnitState& u) override {
@@ -55,16 +54,18 @@ class ThisStage final : Groups, public Stage {
 
   // The sum is not divided yet; but in f16, whose numbers end at 65,504, each takes the mean.
   Reduction reduction() const {
-    const bool f16 = gradient_type() == Dtype::f16 || options().communication_dtype == Dtype::f16;
+    const bool f16 =
+        gradient_type(options()) == Dtype::f16 || options().communication_data_type == Dtype::f16;
     return f16 ? Reduction::mean : Reduction::sum;
   }
 
   // In communication_dtype, in a copy on the device if the shard is offloaded or has another type.
   Work sum_of_replicas(UnitState& u) {
     Tensor sum = u.gradient_shard;
-    const bool copied = sum.dtype() != communication_type() || &sum.memory() != &memory();
+    const bool copied = sum.dtype() != communication_type(options()) || &sum.memory() != &memory();
     if (copied) {
-      sum = Tensor::empty(memory(), MemoryUse::communication, sum.shape(), communication_type());
+      sum = Tensor::empty(memory(), MemoryUse::communication, sum.shape(),
+                          communication_type(options()));
       kernel::copy(u.gradient_shard, sum);
     }
     Work work = inter().all_reduce(sum, reduction(), {u.name() + " gradient", Purpose::gradient});
@@ -77,6 +78,12 @@ class ThisStage final : Groups, public Stage {
 
 }  // namespace
 
-ZL_STAGE(hsdp)
+ZL_STAGE(hsdp, .parameter = Part::shard, .gradient = Part::shard, .optimizer = Part::shard,
+         .calls = {{Collective::reduce_scatter, Purpose::gradient, Per::micro_batch, Among::intra},
+                   {Collective::all_reduce, Purpose::gradient, Per::step, Among::inter},
+                   {Collective::all_gather, Purpose::parameter, Per::forward, Among::intra},
+                   {Collective::all_gather, Purpose::parameter, Per::backward, Among::intra}},
+         .parent = "zero3", .bits = VariantBits::rounding, .groups = VariantGroups::replicas,
+         .sentence = "inside each of --replicas R groups, which add gradients once per step")
 
 }  // namespace zl

@@ -36,6 +36,14 @@ Quantized rows(const Quantized& all, int64_t first, int64_t count) {
   return q;
 }
 
+Tensor sum_of_ranks(Quantized received, const Shape& shape, int64_t ranks) {
+  const Tensor sum =
+      Tensor::zeros(received.codes.memory(), MemoryUse::communication, shape, Dtype::f32);
+  for (int64_t r = 0; r < ranks; ++r)
+    kernel::dequantize(rows(received, r * shape[0], shape[0]), sum, Write::add);
+  return sum;
+}
+
 Work gather_quantized(Communicator& comm, const Quantized& all, const std::string& name,
                       std::function<void()> then) {
   Work codes = comm.all_gather(all.codes, {name, Purpose::parameter});

@@ -14,6 +14,10 @@ Quantized new_quantized(Memory& memory, const Shape& shape, int bits);
 // Rows [first, first + count).
 Quantized rows(const Quantized& all, int64_t first, int64_t count);
 
+// The fp32 sum, on the device, of what came from `ranks` ranks in their order: `shape` rows from
+// each. `received` is freed then.
+Tensor sum_of_ranks(Quantized received, const Shape& shape, int64_t ranks);
+
 // Each starts two collectives; then() runs when both have been waited for. Rows are divided among
 // the ranks. In the log, scales have their own purpose, and codes that of `name`: "… parameter" or
 // "… gradient".

@@ -11,14 +11,14 @@ namespace {
 
 class ThisStage final : Groups, public Stage {
  public:
-  ThisStage(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& o)
-      : Groups(comm, o.ranks_per_node), Stage(units, comm, memory, o), secondary_(units.size()) {}
+  ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
+      : Groups(comm, o), Stage(units, comm, memories, o), secondary_(units.size()) {}
 
  private:
   void allocate(UnitState& u) override {
     u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
     secondary(u).shard = Tensor::empty(memory(), MemoryUse::parameter,
-                                       {u.partition.full() / intra().size()}, options().dtype);
+                                       {u.partition.full() / intra().size()}, options().precision);
     u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);
     u.optimizer = new_shard_optimizer(u);
   }
@@ -74,6 +74,11 @@ class ThisStage final : Groups, public Stage {
 
 }  // namespace
 
-ZL_STAGE(zero3_hpz)
+ZL_STAGE(zero3_hpz, .parameter = Part::shard, .gradient = Part::shard, .optimizer = Part::shard,
+         .calls = {{Collective::reduce_scatter, Purpose::gradient, Per::micro_batch},
+                   {Collective::all_gather, Purpose::parameter, Per::forward},
+                   {Collective::all_gather, Purpose::parameter, Per::backward, Among::intra}},
+         .parent = "zero3", .groups = VariantGroups::nodes, .secondary = Part::node_shard,
+         .sentence = "backward gathers inside nodes of --ranks-per-node X (ZeRO++)")
 
 }  // namespace zl

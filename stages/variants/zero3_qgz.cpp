@@ -1,5 +1,7 @@
 // ZeRO stage 3 with quantised gradients (qgZ of ZeRO++, arXiv:2306.10209, section 3.3): gradients
 // are reduced in 4 bits and two levels. Ranks of a node exchange them and add, then nodes do.
+#include <map>
+
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "stages/variants/quantized.h"
@@ -10,8 +12,8 @@ namespace {
 
 class ThisStage final : Groups, public Stage {
  public:
-  ThisStage(std::vector<Unit>& units, Communicator& comm, Memory& memory, const StageOptions& o)
-      : Groups(comm, o.ranks_per_node), Stage(units, comm, memory, o), in_flight_(units.size()) {}
+  ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
+      : Groups(comm, o), Stage(units, comm, memories, o) {}
 
  private:
   void allocate(UnitState& u) override {
@@ -27,40 +29,31 @@ class ThisStage final : Groups, public Stage {
   // Row x * Y + y is the shard of rank x of node y: rank x of this node passes it on.
   Work reduce_gradient(UnitState& u) override {
     const int64_t X = intra().size(), Y = inter().size(), n = u.partition.shard();
-    in_flight(u).sent = new_quantized(memory(), {X * Y, n}, 4);
-    in_flight(u).received = new_quantized(memory(), {X * Y, n}, 4);
+    in_flight_[&u].sent = new_quantized(memory(), {X * Y, n}, 4);
+    in_flight_[&u].received = new_quantized(memory(), {X * Y, n}, 4);
     for (int64_t x = 0; x < X; ++x)
       for (int64_t y = 0; y < Y; ++y)
         kernel::quantize(u.full_gradient.slice((y * X + x) * n, {n}),
-                         rows(in_flight(u).sent, x * Y + y, 1));
-    return exchange_quantized(intra(), in_flight(u).sent, in_flight(u).received,
+                         rows(in_flight_[&u].sent, x * Y + y, 1));
+    return exchange_quantized(intra(), in_flight_[&u].sent, in_flight_[&u].received,
                               u.name() + " gradient", [this, &u] { reduce_between_nodes(u); });
   }
   void reduce_between_nodes(UnitState& u) {
     const int64_t X = intra().size(), Y = inter().size(), n = u.partition.shard();
-    in_flight(u).sent = {};
-    add_rows(u, {Y, n}, X);
-    in_flight(u).sent = new_quantized(memory(), {Y, n}, 4);
-    kernel::quantize(in_flight(u).sum, in_flight(u).sent);
-    in_flight(u).sum = {};
-    in_flight(u).received = new_quantized(memory(), {Y, n}, 4);
-    exchange_quantized(inter(), in_flight(u).sent, in_flight(u).received, u.name() + " gradient",
-                       [this, &u] { in_flight(u).sent = {}; })
+    in_flight_[&u].sent = {};
+    in_flight_[&u].sum = sum_of_ranks(std::exchange(in_flight_[&u].received, {}), {Y, n}, X);
+    in_flight_[&u].sent = new_quantized(memory(), {Y, n}, 4);
+    kernel::quantize(in_flight_[&u].sum, in_flight_[&u].sent);
+    in_flight_[&u].sum = {};
+    in_flight_[&u].received = new_quantized(memory(), {Y, n}, 4);
+    exchange_quantized(inter(), in_flight_[&u].sent, in_flight_[&u].received,
+                       u.name() + " gradient", [this, &u] { in_flight_[&u].sent = {}; })
         .wait();
-    add_rows(u, {1, n}, Y);
-    kernel::divide(comm().size(), in_flight(u).sum);
-  }
-  // The sum of what came from `ranks` ranks, in their order.
-  void add_rows(UnitState& u, const Shape& from_each, int64_t ranks) {
-    in_flight(u).sum = Tensor::zeros(memory(), MemoryUse::communication, from_each, Dtype::f32);
-    for (int64_t r = 0; r < ranks; ++r)
-      kernel::dequantize(rows(in_flight(u).received, r * from_each[0], from_each[0]),
-                         in_flight(u).sum, Write::add);
-    in_flight(u).received = {};
+    in_flight_[&u].sum = sum_of_ranks(std::exchange(in_flight_[&u].received, {}), {1, n}, Y);
+    kernel::divide(comm().size(), in_flight_[&u].sum);
   }
   void after_reduce(UnitState& u) override {
-    kernel::accumulate(in_flight(u).sum, u.gradient_shard);
-    in_flight(u).sum = {};
+    kernel::accumulate(std::exchange(in_flight_[&u].sum, {}), u.gradient_shard);
     u.full_gradient = {};
   }
 
@@ -81,12 +74,17 @@ class ThisStage final : Groups, public Stage {
     Quantized sent, received;
     Tensor sum;
   };
-  InFlight& in_flight(const UnitState& u) { return in_flight_[size_t(u.unit->index)]; }
-  std::vector<InFlight> in_flight_;
+  std::map<const UnitState*, InFlight> in_flight_;
 };
 
 }  // namespace
 
-ZL_STAGE(zero3_qgz)
+ZL_STAGE(zero3_qgz, .parameter = Part::shard, .gradient = Part::shard, .optimizer = Part::shard,
+         .calls = {{Collective::all_to_all, Purpose::gradient, Per::micro_batch, Among::intra, 4},
+                   {Collective::all_to_all, Purpose::gradient, Per::micro_batch, Among::inter, 4},
+                   {Collective::all_gather, Purpose::parameter, Per::forward},
+                   {Collective::all_gather, Purpose::parameter, Per::backward}},
+         .parent = "zero3", .bits = VariantBits::lossy, .groups = VariantGroups::nodes,
+         .sentence = "reduces gradients in 4 bits, inside nodes, then between (ZeRO++)")
 
 }  // namespace zl

@@ -47,6 +47,11 @@ class ThisStage final : public Stage {
 
 }  // namespace
 
-ZL_STAGE(zero3_qwz)
+ZL_STAGE(zero3_qwz, .parameter = Part::shard, .gradient = Part::shard, .optimizer = Part::shard,
+         .calls = {{Collective::reduce_scatter, Purpose::gradient, Per::micro_batch},
+                   {Collective::all_gather, Purpose::parameter, Per::forward, Among::all, 8},
+                   {Collective::all_gather, Purpose::parameter, Per::backward, Among::all, 8}},
+         .parent = "zero3", .bits = VariantBits::lossy,
+         .sentence = "gathers parameters in 8 bits (ZeRO++)")
 
 }  // namespace zl

@@ -148,7 +148,7 @@ TEST_CASE("the stages have the same bits where cuBLASLt adds some of the biases"
   const auto run = [&](StageKind stage, int64_t channels) {
     StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .steps = 3};
     spec.model = {.channels = channels, .hidden = 24};
-    spec.options.dtype = dtype;
+    spec.options.precision = dtype;
     spec.backends = on_test_gpus();
     fused = 0;
     spec.at_start = [](Stage&, OddModel&, Communicator&, Memory&) { cuda_on_cpu::launches = {}; };

@@ -14,7 +14,7 @@ namespace {
 StageRunSpec on_gpu(StageKind stage, Dtype dtype, int ranks) {
   StageRunSpec spec{
       .stage = stage, .ranks = ranks, .steps = 3, .model = {.unused_parameter = true}};
-  spec.options.dtype = dtype;
+  spec.options.precision = dtype;
   spec.backends = on_test_gpus();
   return spec;
 }

@@ -328,7 +328,7 @@ TEST_CASE("the planner's dry run measures the numbers of exercise 11", "[exercis
   spec.engine.accumulation = 2;
   for (int stage = 0; stage < 4; ++stage) {
     CAPTURE(stage);
-    const StagePlan plan = plan_stage(spec, StageKind(stage), 0);
+    const StagePlan plan = plan_stage(spec, kStages[stage], 0);
     int64_t kept = 0, peak = 0, sent = 0;
     for (const MemoryRow& row : plan.memory)
       if (is_of_model(row.use)) kept += row.rest, peak += row.peak;

@@ -18,7 +18,7 @@ namespace {
 Exercise stage_exercise(const std::string& stage) {
   return {.headers = {"stages/stage.h", "tensor/kernels.h"},
           .functions = {"zl::Stage::", "zl::FlatOptimizer::", "zl::kernel::"},
-          .defines = {"zl::make_" + stage + "("}};
+          .defines = {"zl::stage_" + stage + "()"}};
 }
 
 // Compiles a text, without the rules of the source. The same words each time, for ccache.
@@ -70,7 +70,7 @@ TEST_CASE("the object of each stage of the library is allowed in its own exercis
     Exercise exercise = stage_exercise(stage);
     check_said(object_violations(exercise, object, text), "");
     check_said(object_violations(stage_exercise("ddp"), object, text),
-               "it defines zl::make_" + stage);
+               "it defines zl::stage_" + stage);
     exercise.functions = {"zl::FlatOptimizer::", "zl::kernel::"};
     check_said(object_violations(exercise, object, text), "zl::Stage::reduce_scatter");
   }

@@ -23,10 +23,10 @@ RankBackends emulated_gpu(int) {
 // A word, and what it sets: v is the number after its "=".
 using Set = std::function<void(StageRunSpec&, double v)>;
 const std::map<std::string, Set> kWords = {
-    {"bf16", [](auto& s, double) { s.options.dtype = Dtype::bf16; }},
-    {"fp16", [](auto& s, double) { s.options.dtype = Dtype::f16; }},
-    {"fp32_sums", [](auto& s, double) { s.options.gradient_dtype = Dtype::f32; }},
-    {"fp32_traffic", [](auto& s, double) { s.options.communication_dtype = Dtype::f32; }},
+    {"bf16", [](auto& s, double) { s.options.precision = Dtype::bf16; }},
+    {"fp16", [](auto& s, double) { s.options.precision = Dtype::f16; }},
+    {"fp32_sums", [](auto& s, double) { s.options.grad_accum_dtype = Dtype::f32; }},
+    {"fp32_traffic", [](auto& s, double) { s.options.communication_data_type = Dtype::f32; }},
     {"master", [](auto& s, double) { s.options.optimizer.separate_master = true; }},
     {"offload", [](auto& s, double) { s.offload = true; }},
     {"recompute", [](auto& s, double) { s.model.recompute = Recompute::full; }},

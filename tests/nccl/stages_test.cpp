@@ -41,7 +41,7 @@ TEST_CASE("the four stages through NCCL have the bits of threads in mixed precis
   for (const StageKind stage : kStages) {
     CAPTURE(name(dtype), ranks, name(stage));
     StageRunSpec spec{.stage = stage, .ranks = ranks, .scale = dtype == Dtype::f16 ? 1024.0 : 1.0};
-    spec.options.dtype = dtype;
+    spec.options.precision = dtype;
     CHECK(through_nccl(spec, {.lagging = true}).same_bits(run_stage(spec)));
   }
 }
@@ -66,7 +66,7 @@ TEST_CASE(
     CAPTURE(ranks, bucket, communication.has_value(), name(stage));
     StageRunSpec spec{.stage = stage, .ranks = ranks, .micro_batches = 2, .scratch = true};
     spec.options.reduce_bucket_size = bucket;
-    spec.options.communication_dtype = communication;
+    spec.options.communication_data_type = communication;
     const StageRun run = through_nccl(spec, {.lagging = ranks % 2 == 1});
     CHECK(off_the_prediction(spec, run) == "");
     spec.scratch = false;
@@ -137,7 +137,7 @@ TEST_CASE(
     StageRunSpec spec{.stage = stage, .ranks = 3};
     if (how != How::plain) spec = overlapped(stage, 3);
     spec.steps = 2;
-    spec.options.dtype = Dtype::bf16;
+    spec.options.precision = Dtype::bf16;
     spec.options.reproducible = how == How::reproducible;
     const StageRun nccl = through_nccl(spec, {.emulated = true});
     spec.options.overlap = {};

@@ -24,11 +24,11 @@ std::set<std::string> functions_of(StageKind kind) {
 class LoggedStage final : public Stage {
  public:
   LoggedStage(StageKind kind, CallsSeen& log, std::vector<Unit>& units, Communicator& comm,
-              Memory& memory, const StageOptions& options)
-      : Stage(units, comm, memory, options), log_(log), defined_(functions_of(kind)) {
-    constexpr MakeStage* make[] = {make_ddp, make_zero1, make_zero2, make_zero3};
-    inner_ = make[size_t(kind)](units, comm, memory, options);
-  }
+              Memories memories, const Options& options)
+      : Stage(units, comm, memories, options),
+        log_(log),
+        defined_(functions_of(kind)),
+        inner_(file_of(kind).make(units, comm, memories, options)) {}
 
   void allocate(UnitState& u) override { inner_->allocate(u); }
   bool reduces_every_micro_batch() const override { return inner_->reduces_every_micro_batch(); }
@@ -75,9 +75,10 @@ RecordedRun record(StageRunSpec spec, StageKind recorded_as) {
   const auto data = odd_data(spec);
   TrainingSpec training = training_spec(spec, *data);
   training.engine.stage = recorded_as;
-  training.make_stage = [&](StageKind, auto& units, auto& comm, auto& memory, const auto& options) {
+  training.make_stage = [&](auto& units, auto& comm, Memories memories, Options options) {
+    options.stage = kind;
     auto stage = std::make_unique<LoggedStage>(kind, run.calls[size_t(comm.rank())], units, comm,
-                                               memory, options);
+                                               memories, options);
     stage->start();
     return stage;
   };

@@ -79,7 +79,7 @@ TEST_CASE("a skipped step names no update", "[recording]") {
   spec.steps = 2;
   spec.lr = 1e30;  // the second step's gradient is not finite
   spec.max_norm = 0;
-  spec.options.skip_nonfinite = true;
+  spec.options.check_grad_overflow = true;
   const RecordedRun run = record(spec);
   REQUIRE(run.result.steps.back().skipped);
   CHECK(by_unit(named_calls(run.step.shown[0])) == by_unit(run.calls[0]));

@@ -134,7 +134,7 @@ TEST_CASE("the recorded cells say what the stage holds at each event", "[recordi
         to_the_next += e > 0 && cells != run.held[r][e - 1];
       }
       CHECK(differences == 0);
-      CHECK((to_the_next > 0) == (stage >= StageKind::zero2));  // the twin
+      CHECK((to_the_next > 0) == shards_gradient(stage));  // the twin
     }
   }
 }

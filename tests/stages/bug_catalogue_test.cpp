@@ -64,7 +64,7 @@ TEST_CASE(
   const double value =
       GENERATE(0x1p-66, 0x1p66);  // about 1e-20 and 1e20; squares of them are beyond fp32
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1, .lr = 0};
-  spec.options.dtype = dtype;
+  spec.options.precision = dtype;
   const StageRun run = run_stage(with_gradients(spec, value));
   CHECK(run.norms[0] == value * std::sqrt(double(parameters(spec.model))));
   CHECK_FALSE(run.skipped[0]);
@@ -86,9 +86,9 @@ TEST_CASE(
       parameters.push_back({.name = str("p", parameters.size()), .shape = {n}, .initial_mean = 1});
       units[0].parameters.push_back(&parameters.back());
     }
-    StageOptions options;
+    Options options{.stage = stage};
     options.optimizer.weight_decay = 0.5;
-    const auto s = make_stage(stage, units, comm, memory, options);
+    const auto s = make_stage(units, comm, memory, options);
     StepSchedule(*s).step({.lr = 1});  // decays by half: gradients are zero
     visit_parameters(*s, [&](const Parameter&, const Tensor& data) {
       for (const float w : kernel::download_floats(data)) seen[size_t(comm.rank())].push_back(w);
@@ -106,7 +106,7 @@ TEST_CASE(
   // SGD without momentum: the weights move by lr * clipped gradient, so the move shows the factor.
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1, .lr = 1};
   spec.options.optimizer.kind = OptimizerKind::sgd;
-  spec.options.dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
+  spec.options.precision = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
   StageRunSpec still = spec;
   still.steps = 0;
   const auto weights = [](const StageRun& run) {  // in fp32
@@ -215,7 +215,7 @@ TEST_CASE(
         [&](Communicator& comm) {
           Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
           OddModel model({.blocks = 2});
-          const auto s = make_stage(stage, model.units(), comm, memory, {});
+          const auto s = make_stage(model.units(), comm, memory, {.stage = stage});
           StepSchedule schedule(*s);
           Tape tape;
           const Var x = run_unit(&tape, schedule, model.units()[0], [&] {
@@ -285,7 +285,7 @@ TEST_CASE(
     const size_t rank = size_t(comm.rank());
     for (int i = 0; i < 2; ++i) {
       {
-        const auto s = make_stage(stage, model.units(), comm, memory, {});
+        const auto s = make_stage(model.units(), comm, memory, {.stage = stage});
         with_stage[rank] = memory.ledger().live_total();
       }
       without[rank] = memory.ledger().live_total();

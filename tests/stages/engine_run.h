@@ -43,7 +43,7 @@ struct EngineRun {
 };
 
 // What `body` noted on each rank.
-inline std::vector<std::string> on_three_ranks(const EngineOptions& options,
+inline std::vector<std::string> on_three_ranks(const Options& options,
                                                const std::function<void(EngineRun&)>& body) {
   std::vector<std::string> did(3);
   run_ranks(3, [&](Communicator& comm) {

@@ -166,9 +166,9 @@ enum class Empty { none, parameter, gradient, optimizer, before_backward, reduce
 
 class EmptyZero3 final : public Stage {
  public:
-  EmptyZero3(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-             const StageOptions& options, Empty empty)
-      : Stage(units, comm, memory, options), empty_(empty) {}
+  EmptyZero3(std::vector<Unit>& units, Communicator& comm, Memories memories,
+             const Options& options, Empty empty)
+      : Stage(units, comm, memories, options), empty_(empty) {}
 
  private:
   void allocate(UnitState& u) override {
@@ -205,10 +205,10 @@ TEST_CASE(
     "[stages]") {
   const auto error = [](Empty empty) -> std::string {
     StageRunSpec spec{.stage = StageKind::zero3, .ranks = 2, .steps = 1};
-    spec.make = [empty](std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                        const StageOptions& options) {
+    spec.make = [empty](std::vector<Unit>& units, Communicator& comm, Memories memories,
+                        const Options& options) {
       std::unique_ptr<Stage> stage =
-          std::make_unique<EmptyZero3>(units, comm, memory, options, empty);
+          std::make_unique<EmptyZero3>(units, comm, memories, options, empty);
       stage->start();
       return stage;
     };
@@ -235,9 +235,9 @@ TEST_CASE(
     "[stages]") {
   run_ranks(1, [](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
-    const auto refusal = [&](std::vector<Unit>& units, const StageOptions& options) -> std::string {
+    const auto refusal = [&](std::vector<Unit>& units) -> std::string {
       try {
-        make_stage(StageKind::ddp, units, comm, memory, options);
+        make_stage(units, comm, memory, {});
       } catch (const std::invalid_argument& e) {
         return e.what();
       }
@@ -246,21 +246,19 @@ TEST_CASE(
     Parameter a{.name = "a", .shape = {3}}, b{.name = "b", .shape = {2}};
     std::vector<Unit> units = {{.name = "root", .parameters = {&a}, .index = 0},
                                {.name = "h.0", .parameters = {&b}, .index = 0}};
-    CHECK(refusal(units, {}) == "unit h.0 is number 1 of the model's list, but its index is 0");
+    CHECK(refusal(units) == "unit h.0 is number 1 of the model's list, but its index is 0");
     units[1].index = 1;
     units[1].parameters = {&a};
-    CHECK(refusal(units, {}) ==
+    CHECK(refusal(units) ==
           "unit h.0: parameter 'a' (0 of its list) is in unit root already; put what several units "
           "share "
           "into root");
     units[1].parameters = {&b};
-    CHECK(refusal(units, {.placement = {.optimizer = &memory}}) ==
-          "ddp keeps its optimizer state on the device");
-    CHECK(refusal(units, {}) == "none");
-    const auto first = make_stage(StageKind::ddp, units, comm, memory, {});
-    CHECK(refusal(units, {}) ==
+    CHECK(refusal(units) == "none");
+    const auto first = make_stage(units, comm, memory, {});
+    CHECK(refusal(units) ==
           "parameter 'a' already has memory: only one stage at a time may hold a model");
     std::vector<Unit> none;
-    CHECK(refusal(none, {}) == "a model needs at least one unit");
+    CHECK(refusal(none) == "a model needs at least one unit");
   });
 }

@@ -106,7 +106,7 @@ TEST_CASE("a rank sends 2, 2, 2 and 3 times (N-1)/N of the model, less root's se
       if (key.purpose == Purpose::gradient || key.purpose == Purpose::parameter)
         sent += t.sent_bytes_times_n;
     CAPTURE(name(stage));
-    CHECK(sent == expected[size_t(stage)] * 4 * (N - 1));
+    CHECK(sent == expected[stage_number(stage)] * 4 * (N - 1));
   }
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("selective recomputation changes no bit, and frees the outputs of GELU
       .steps = 3,
       .model = {
           .hidden = 101, .blocks = 3, .tied = tied, .block_twice = true, .unused_parameter = true}};
-  spec.options.dtype = type;
+  spec.options.precision = type;
   spec.scale = type == Dtype::f16 ? 256 : 1;
   const StageRun kept = run_stage(spec);
   spec.model.recompute = Recompute::selective;

@@ -19,7 +19,7 @@ namespace {
 
 StageRunSpec sharded(StageKind stage, Dtype dtype) {
   StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .model = {.blocks = 3}};
-  spec.options.dtype = dtype;
+  spec.options.precision = dtype;
   return spec;
 }
 
@@ -34,7 +34,7 @@ TEST_CASE("offloading the optimizer changes no bit", "[stages]") {
   spec.model = {.block_twice = true, .unused_parameter = true};
   spec.options.optimizer.separate_master = separate_master;
   spec.options.optimizer.kind = kind;
-  if (wide) spec.options.gradient_dtype = Dtype::f32;
+  if (wide) spec.options.grad_accum_dtype = Dtype::f32;
   const StageRun stays = run_stage(spec);
   spec.offload = true;
   const StageRun offloaded = run_stage(spec);
@@ -92,9 +92,10 @@ namespace {
 StageRunSpec odd(StageKind stage, Dtype dtype) {
   StageRunSpec spec{
       .stage = stage, .ranks = 3, .micro_batches = 2, .steps = 3, .model = {.blocks = 3}};
-  spec.options.dtype = dtype;
+  spec.options.precision = dtype;
   if (dtype == Dtype::f16) spec.scale = 256;
-  if (stage == StageKind::hsdp || stage == StageKind::zero3_hpz || stage == StageKind::zero3_qgz) {
+  if (stage == StageKind("hsdp") || stage == StageKind("zero3_hpz") ||
+      stage == StageKind("zero3_qgz")) {
     spec.ranks = 4;
     spec.options.ranks_per_node = 2;
   }
@@ -104,7 +105,7 @@ StageRunSpec odd(StageKind stage, Dtype dtype) {
 // Settings that must not change bits, by number.
 constexpr int kSettings = 8;
 void change(StageRunSpec& spec, int setting) {
-  StageOptions& o = spec.options;
+  Options& o = spec.options;
   if (setting == 1) o.overlap.overlap_comm = true;
   if (setting == 2) o.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1'000'000};
   if (setting == 3) o.overlap = {.prefetch_bucket_size = 400, .max_live_parameters = 900};
@@ -155,7 +156,8 @@ TEST_CASE("the parameters of an offloaded run come from the host's shards", "[st
 
 TEST_CASE("variants with parameter shards offload them with the same bits, as predicted",
           "[stages][moves]") {
-  const StageKind stage = GENERATE(StageKind::hsdp, StageKind::zero3_hpz, StageKind::zero3_qgz);
+  const StageKind stage =
+      GENERATE(StageKind("hsdp"), StageKind("zero3_hpz"), StageKind("zero3_qgz"));
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16);
   const int setting = GENERATE(0, 2, 4);
   const bool optimizer = GENERATE(false, true);
@@ -173,25 +175,26 @@ TEST_CASE("variants with parameter shards offload them with the same bits, as pr
 
 TEST_CASE("what an offloaded optimizer moves is predicted in every stage and precision",
           "[stages][moves]") {
-  const StageKind stage = GENERATE(StageKind::zero1, StageKind::zero2, StageKind::zero3,
-                                   StageKind::hsdp, StageKind::zero3_hpz, StageKind::zero3_qgz);
+  const StageKind stage =
+      GENERATE(StageKind::zero1, StageKind::zero2, StageKind::zero3, StageKind("hsdp"),
+               StageKind("zero3_hpz"), StageKind("zero3_qgz"));
   const int setting = GENERATE(Catch::Generators::range(0, 11));
   CAPTURE(name(stage), setting);
   StageRunSpec spec = odd(stage, setting == 2 ? Dtype::f32 : Dtype::bf16);
-  StageOptions& o = spec.options;
-  const bool lossy = stage == StageKind::zero3_qgz || stage == StageKind::hsdp;
+  Options& o = spec.options;
+  const bool lossy = stage == StageKind("zero3_qgz") || stage == StageKind("hsdp");
   spec.offload = true;
   if (setting == 0) spec.micro_batches = 3;
-  if (setting == 1) o.dtype = Dtype::f16, spec.scale = 128;
-  if (setting == 3) o.optimizer.separate_master = true, o.dtype = Dtype::f32;
-  if (setting == 4) o.gradient_dtype = Dtype::f32;
-  if (setting == 5 && stage != StageKind::zero3_qgz) o.communication_dtype = Dtype::f32;
-  if (setting == 6) o.optimizer.kind = OptimizerKind::sgd, o.dtype = Dtype::f32;
+  if (setting == 1) o.precision = Dtype::f16, spec.scale = 128;
+  if (setting == 3) o.optimizer.separate_master = true, o.precision = Dtype::f32;
+  if (setting == 4) o.grad_accum_dtype = Dtype::f32;
+  if (setting == 5 && stage != StageKind("zero3_qgz")) o.communication_data_type = Dtype::f32;
+  if (setting == 6) o.optimizer.kind = OptimizerKind::sgd, o.precision = Dtype::f32;
   if (setting == 7) o.overlap = {.overlap_comm = true, .prefetch_bucket_size = 500};
   if (setting == 8 && !lossy) o.reproducible = true;
   if (setting == 9) o.reduce_bucket_size = 1'000'000;
-  if (setting == 10 && stage != StageKind::zero3_qgz)
-    o.gradient_dtype = Dtype::f32, o.communication_dtype = Dtype::bf16;
+  if (setting == 10 && stage != StageKind("zero3_qgz"))
+    o.grad_accum_dtype = Dtype::f32, o.communication_data_type = Dtype::bf16;
   const StageRun run = run_stage(spec);
   CHECK(off_the_moves(spec, run) == "");
   CHECK(run.moves[0].of(Move::device_to_host).bytes > 0);
@@ -271,14 +274,20 @@ TEST_CASE("the host must hold what is offloaded, to the byte", "[stages][moves]"
 
 TEST_CASE("stages that cannot offload their parameters say so", "[stages][moves]") {
   using Catch::Matchers::ContainsSubstring;
-  EventStream events;
-  Memory host({}, cpu_backend(), events, {.pool = Pool::host});
-  EngineOptions options{.stage = StageKind::zero3, .offload_param = OffloadDevice::cpu};
-  CHECK(stage_options(options, &host).placement.parameter == &host);
-  CHECK(stage_options(options, &host).placement.optimizer == nullptr);
-  CHECK_THROWS_WITH(stage_options(options, nullptr), ContainsSubstring("pass a host Memory"));
-  options.stage = StageKind::zero3_qwz;
-  CHECK_THROWS_WITH(stage_options(options, &host), ContainsSubstring("take zero3"));
-  options.stage = StageKind::zero2;
-  CHECK(stage_options(options, &host).placement.parameter == nullptr);
+  run_ranks(1, [](Communicator& comm) {
+    Memory device({}, cpu_backend(), comm.events());
+    Memory host({}, cpu_backend(), comm.events(), {.pool = Pool::host});
+    Options options{.stage = StageKind::zero3, .offload_param = OffloadDevice::cpu};
+    OddModel model({});
+    const auto memory_of = [&](MemoryUse use) {
+      return &make_stage(model.units(), comm, {device, &host}, options)->memory_of(use);
+    };
+    CHECK(memory_of(MemoryUse::parameter) == &host);
+    CHECK(memory_of(MemoryUse::optimizer_state) == &device);
+    CHECK_THROWS_WITH(check(options, device), ContainsSubstring("pass a host Memory"));
+    options.stage = StageKind("zero3_qwz");
+    CHECK_THROWS_WITH(check(options, {device, &host}), ContainsSubstring("take zero3"));
+    options.stage = StageKind::zero2;
+    CHECK(memory_of(MemoryUse::parameter) == &device);
+  });
 }

@@ -39,7 +39,7 @@ PlainRun train_in_a_plain_loop(const StageRunSpec& spec) {
 
 // The same but for the order of adding: that of a stage of the other pair.
 StageRunSpec in_the_other_order(StageRunSpec spec) {
-  spec.stage = spec.stage < StageKind::zero2 ? StageKind::zero2 : StageKind::ddp;
+  spec.stage = !shards_gradient(spec.stage) ? StageKind::zero2 : StageKind::ddp;
   return spec;
 }
 

@@ -35,7 +35,7 @@ StageRunSpec in(StageKind stage, Dtype dtype, int micro_batches) {
                     .micro_batches = micro_batches,
                     .steps = 4,
                     .model = {.unused_parameter = true}};
-  spec.options.dtype = dtype;
+  spec.options.precision = dtype;
   return spec;
 }
 
@@ -148,7 +148,7 @@ TEST_CASE(
 
 TEST_CASE("without the overflow check a step is made whatever its gradient is", "[stages]") {
   StageRunSpec spec = spoil(in(StageKind::zero2, Dtype::bf16, 1), 2, "block0.up", 1);
-  spec.options.skip_nonfinite = false;
+  spec.options.check_grad_overflow = false;
   const StageRun run = run_stage(spec);
   CHECK(run.skipped == std::vector<bool>(4, false));
   CHECK(run.nonfinite[0]->rank == 2);

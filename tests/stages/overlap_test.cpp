@@ -42,8 +42,8 @@ struct Combination {
                       .ranks = choice[ranks] + 1,
                       .micro_batches = 2,
                       .steps = 3};
-    spec.options.dtype = pick(precision, {Dtype::f32, Dtype::bf16, Dtype::f16});
-    spec.scale = spec.options.dtype == Dtype::f16 ? 256 : 1;
+    spec.options.precision = pick(precision, {Dtype::f32, Dtype::bf16, Dtype::f16});
+    spec.scale = spec.options.precision == Dtype::f16 ? 256 : 1;
     spec.model = pick<OddModelOptions>(
         model, {{.blocks = 4},
                 {.blocks = 3, .block_twice = true, .unused_parameter = true, .unused_unit = true},

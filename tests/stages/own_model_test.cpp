@@ -80,7 +80,7 @@ std::string refusal_of(const Change& change) {
                 Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
                 TwoUnits model;
                 change(model);
-                EngineOptions options;
+                Options options;
                 options.stage = stage;
                 initialize(model.units(), comm, memory, options);
               });

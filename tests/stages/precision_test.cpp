@@ -16,7 +16,7 @@ namespace {
 
 StageRunSpec mixed(Dtype dtype, int ranks) {
   StageRunSpec spec{.ranks = ranks, .model = {.block_twice = true, .unused_parameter = true}};
-  spec.options.dtype = dtype;
+  spec.options.precision = dtype;
   if (dtype == Dtype::f16) spec.scale = 1024;
   return spec;
 }
@@ -50,8 +50,8 @@ TEST_CASE(
   const int accumulation = GENERATE(0, 1), communication = GENERATE(0, 1, 3);
   CAPTURE(name(dtype), ranks, accumulation, communication);
   StageRunSpec spec = mixed(dtype, ranks);
-  spec.options.gradient_dtype = type_or_none(accumulation, dtype);
-  spec.options.communication_dtype = type_or_none(communication, dtype);
+  spec.options.grad_accum_dtype = type_or_none(accumulation, dtype);
+  spec.options.communication_data_type = type_or_none(communication, dtype);
   const StageRun ddp = run_as(spec, StageKind::ddp);
   CHECK(ddp.skipped == std::vector<bool>(4, false));
   for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
@@ -65,7 +65,7 @@ TEST_CASE("with three micro-batches in bf16 and fp16 the pairs have the same bit
   const int accumulation = GENERATE(0, 1);
   StageRunSpec spec = mixed(dtype, 3);
   spec.micro_batches = 3;
-  spec.options.gradient_dtype = type_or_none(accumulation, dtype);
+  spec.options.grad_accum_dtype = type_or_none(accumulation, dtype);
   CHECK(run_as(spec, StageKind::zero1).same_bits(run_as(spec, StageKind::ddp)));
   const StageRun zero2 = run_as(spec, StageKind::zero2);
   CHECK(run_as(spec, StageKind::zero3).same_bits(zero2));
@@ -77,13 +77,13 @@ TEST_CASE("what gradients are added and sent in matters, and so does the precisi
   spec.micro_batches = 3;
   const StageRun plain = run_stage(spec);
   StageRunSpec other = spec;
-  other.options.gradient_dtype = Dtype::f32;
+  other.options.grad_accum_dtype = Dtype::f32;
   const StageRun wide = run_stage(other);
   CHECK_FALSE(wide.same_bits(plain));
-  other.options.communication_dtype = Dtype::bf16;
+  other.options.communication_data_type = Dtype::bf16;
   CHECK_FALSE(run_stage(other).same_bits(wide));
   other = spec;
-  other.options.dtype = Dtype::f16;
+  other.options.precision = Dtype::f16;
   CHECK_FALSE(run_stage(other).same_bits(plain));
 }
 
@@ -93,8 +93,8 @@ TEST_CASE("fp32 gradients stay nearer to the fp32 run than bf16 ones", "[stages]
   const StageRun exact = run_stage(spec);
   const auto distance = [&](std::optional<Dtype> gradient) {
     StageRunSpec half = spec;
-    half.options.dtype = Dtype::bf16;
-    half.options.gradient_dtype = gradient;
+    half.options.precision = Dtype::bf16;
+    half.options.grad_accum_dtype = gradient;
     const StageRun run = run_stage(half);
     double sum = 0;
     for (size_t i = 0; i < run.master.size(); ++i)
@@ -152,9 +152,9 @@ TEST_CASE("bytes in mixed precision are 2+2+12, at rest and at the peak, in ever
   const int64_t bucket = GENERATE(1, 1'000'000);
   StageRunSpec spec{
       .stage = stage, .ranks = ranks, .micro_batches = 2, .steps = 2, .model = {.blocks = 3}};
-  spec.options.dtype = Dtype::bf16;
-  spec.options.gradient_dtype = type_or_none(accumulation, Dtype::bf16);
-  spec.options.communication_dtype = type_or_none(communication, Dtype::bf16);
+  spec.options.precision = Dtype::bf16;
+  spec.options.grad_accum_dtype = type_or_none(accumulation, Dtype::bf16);
+  spec.options.communication_data_type = type_or_none(communication, Dtype::bf16);
   spec.options.reduce_bucket_size = bucket;
   CAPTURE(name(stage), ranks, accumulation, communication, bucket);
   const StageRun run = run_stage(spec);
@@ -172,7 +172,7 @@ TEST_CASE("communication_data_type decides what a gradient weighs on its way, an
   const StageKind stage = any_stage();
   StageRunSpec spec{.stage = stage, .ranks = 3, .steps = 1};
   const StageRun full = run_stage(spec);
-  spec.options.communication_dtype = Dtype::f16;
+  spec.options.communication_data_type = Dtype::f16;
   const StageRun half = run_stage(spec);
   CHECK(2 * sent(half, Purpose::gradient) == sent(full, Purpose::gradient));
   CHECK(sent(half, Purpose::parameter) == sent(full, Purpose::parameter));
@@ -183,7 +183,7 @@ TEST_CASE("communication_data_type decides what a gradient weighs on its way, an
 TEST_CASE("a power of two as loss scale changes no bit while nothing leaves the range of the type",
           "[stages]") {
   StageRunSpec spec{.stage = StageKind::zero2, .ranks = 3, .micro_batches = 2};
-  spec.options.dtype = Dtype::bf16;  // whose exponents are those of fp32
+  spec.options.precision = Dtype::bf16;  // whose exponents are those of fp32
   const StageRun plain = run_stage(spec);
   for (const double scale : {2.0, 256.0, 65536.0}) {
     spec.scale = scale;

@@ -43,7 +43,7 @@ TEST_CASE("reproducible: every stage, N and A with the same N * A have the same 
   CAPTURE(name(dtype));
   const auto run = [&](StageKind stage, int ranks, int all) {
     StageRunSpec spec = reproducible(stage, ranks, all / ranks);
-    spec.options.dtype = dtype;
+    spec.options.precision = dtype;
     spec.scale = dtype == Dtype::f16 ? 512 : 1;
     return run_stage(spec);
   };
@@ -137,7 +137,7 @@ TEST_CASE("reproducible: memory and traffic are as the formulas say", "[stages]"
         StageRunSpec spec = reproducible(stage, 3, 2);
         spec.model = {.hidden = 201, .blocks = 3};
         spec.offload = offload;
-        spec.options.dtype = dtype;
+        spec.options.precision = dtype;
         spec.options.reduce_bucket_size = bucket;
         spec.options.overlap.overlap_comm = overlap;
         CAPTURE(name(stage), name(dtype), offload, overlap, bucket);

@@ -59,7 +59,7 @@ std::string refusal(StageKind kind, bool checkpointed) {
   run_ranks(1, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
     SharedInside model(checkpointed);
-    const auto stage = make_stage(kind, model.units(), comm, memory, {});
+    const auto stage = make_stage(model.units(), comm, memory, {.stage = kind});
     StepSchedule schedule(*stage);
     const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {1, 2}, Dtype::i32);
     Tape tape;

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "stages/predict/prediction_rows.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
@@ -41,36 +41,22 @@ class OddData final : public BatchSource {
   const StageRunSpec& spec_;
 };
 
-EngineOptions engine_options(const StageRunSpec& spec) {
-  EngineOptions o{.stage = spec.stage,
-                  .accumulation = spec.micro_batches,
-                  .gradient_clipping = spec.max_norm,
-                  .optimizer = spec.options.optimizer,
-                  .schedule = {},
-                  .precision = spec.options.dtype,
-                  .loss_scale = {.static_scale = spec.scale},
-                  .check_grad_overflow = spec.options.skip_nonfinite,
-                  .communication_data_type = spec.options.communication_dtype,
-                  .grad_accum_dtype = spec.options.gradient_dtype,
-                  .reduce_bucket_size = spec.options.reduce_bucket_size,
-                  .allgather_bucket_size = spec.options.allgather_bucket_size,
-                  .overlap = spec.options.overlap,
-                  .cpu_checkpointing = spec.cpu_checkpointing,
-                  .partition_activations = spec.partition_activations,
-                  .replicated_micro_batches = spec.replicated,
-                  .reproducible = spec.options.reproducible,
-                  .ranks_per_node = spec.options.ranks_per_node,
-                  .replicas = spec.options.replicas,
-                  .offload_optimizer = spec.nvme      ? OffloadDevice::nvme
-                                       : spec.offload ? OffloadDevice::cpu
-                                                      : OffloadDevice::none,
-                  .nvme_path = fast_folder(),
-                  .swap = spec.swap,
-                  .offload_param = spec.nvme_param      ? OffloadDevice::nvme
-                                   : spec.offload_param ? OffloadDevice::cpu
-                                                        : OffloadDevice::none,
-                  .seed = spec.options.seed};
+Options options_of(const StageRunSpec& spec) {
+  Options o = spec.options;
+  o.stage = spec.stage;
+  o.accumulation = spec.micro_batches;
+  o.gradient_clipping = spec.max_norm;
   o.optimizer.lr = spec.lr;
+  o.loss_scale = {.static_scale = spec.scale};
+  o.cpu_checkpointing = spec.cpu_checkpointing;
+  o.partition_activations = spec.partition_activations;
+  o.replicated_micro_batches = spec.replicated;
+  o.nvme_path = fast_folder();
+  o.swap = spec.swap;
+  if (spec.offload) o.offload_optimizer = OffloadDevice::cpu;
+  if (spec.nvme) o.offload_optimizer = OffloadDevice::nvme;
+  if (spec.offload_param) o.offload_param = OffloadDevice::cpu;
+  if (spec.nvme_param) o.offload_param = OffloadDevice::nvme;
   return o;
 }
 
@@ -121,7 +107,7 @@ TrainingSpec training_spec(const StageRunSpec& spec, const BatchSource& data) {
   TrainingSpec training{.make_model = [&spec] { return std::make_unique<OddModel>(spec.model); },
                         .input_row = data.input_row(),
                         .target_row = data.target_row(),
-                        .engine = engine_options(spec),
+                        .engine = options_of(spec),
                         .micro_batch = kBatch,
                         .steps = spec.steps,
                         .ranks = spec.ranks,
@@ -138,11 +124,7 @@ TrainingSpec training_spec(const StageRunSpec& spec, const BatchSource& data) {
     training.checkpointed_rows.assign(size_t(spec.model.blocks + spec.model.block_twice),
                                       kSequence * spec.model.channels);
   training.check_calls = true;
-  if (spec.make)
-    training.make_stage = [&spec](StageKind, auto& units, auto& comm, auto& memory,
-                                  const StageOptions& options) {
-      return spec.make(units, comm, memory, options);
-    };
+  training.make_stage = spec.make;
   return training;
 }
 

@@ -39,7 +39,7 @@ struct StageRunSpec {
   int micro_batches = 1;
   int steps = 4;
   OddModelOptions model;
-  StageOptions options;
+  Options options;
   double lr = 0.05, max_norm = 1.0;
   double scale = 1;            // of the loss
   bool offload = false;        // of the optimizer, to the host pool

@@ -154,9 +154,10 @@ namespace {
 // stages/zero2.cpp, but it loses the micro-batches before the last: a copy instead of a sum.
 class CopyingZero2 final : public zl::Stage {
  public:
-  CopyingZero2(std::vector<zl::Unit>& units, zl::Communicator& comm, zl::Memory& memory,
-               const zl::StageOptions& options)
-      : Stage(units, comm, memory, options), inner_(zl::make_zero2(units, comm, memory, options)) {}
+  CopyingZero2(std::vector<zl::Unit>& units, zl::Communicator& comm, zl::Memories memories,
+               const zl::Options& options)
+      : Stage(units, comm, memories, options),
+        inner_(zl::file_of(zl::StageKind::zero2).make(units, comm, memories, options)) {}
   void allocate(zl::UnitState& u) override { inner_->allocate(u); }
   bool reduces_every_micro_batch() const override { return true; }
   void before_backward(zl::UnitState& u) override { inner_->before_backward(u); }
@@ -187,8 +188,8 @@ TEST_CASE("lesson 07's bound accepts every stage and refuses one that loses micr
     }
     zl::TrainingSpec spec = zl::lesson::training_m(lesson, zl::StageKind::zero2);
     spec.engine.accumulation = 3;
-    spec.make_stage = [](zl::StageKind, auto& units, auto& comm, auto& memory, auto& options) {
-      auto stage = std::make_unique<CopyingZero2>(units, comm, memory, options);
+    spec.make_stage = [](auto& units, auto& comm, zl::Memories memories, auto& options) {
+      auto stage = std::make_unique<CopyingZero2>(units, comm, memories, options);
       stage->start();
       return stage;
     };

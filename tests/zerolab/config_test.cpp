@@ -154,7 +154,7 @@ TEST_CASE("config init prints a file that is what it says", "[zerolab]") {
         const std::string file = write_file(folder / (std::to_string(n++) + ".json"), init.out);
         const auto loaded = zl::load_config({file, {}, 4});
         CHECK(loaded.findings.empty());
-        CHECK(name(*loaded.config.stage) == stage);
+        CHECK(zl::name(loaded.config.stage) == stage);
         CHECK(loaded.config.precision == dtype);
         CHECK((loaded.config.offload_optimizer == zl::OffloadDevice::cpu) == offload);
         const Finished check = call("config check --strict --ranks 3 " + file);

@@ -34,6 +34,25 @@ Finished on_terminal(const std::string& more = "",
 
 }  // namespace
 
+TEST_CASE("train predicts by closed formulas, and activations only by a dry run", "[zerolab]") {
+  for (const bool dry : {false, true}) {
+    const Finished finished = call(kTiny + "--steps 2 --ranks 3 --stage zero3 --sample 0 --json" +
+                                   (dry ? " --dry-run" : ""));
+    REQUIRE(finished.code == 0);
+    const Json document = Json::parse(finished.out);
+    CHECK(document["memory"].size() == 3 * 6);
+    for (const Json& row : document["memory"]) {
+      CAPTURE(row.dump());
+      const bool unknown = row["use"] == "activation" || row["use"] == "workspace";
+      const Json nothing;
+      CHECK(row["predicted_rest_bytes"] == (unknown && !dry ? nothing : row["rest_bytes"]));
+      CHECK(row["predicted_peak_bytes"] == (unknown && !dry ? nothing : row["peak_bytes"]));
+    }
+    for (const Json& row : document["communication"])
+      CHECK(row["predicted_sent_bytes_per_rank"] == row["sent_bytes_per_rank"]);
+  }
+}
+
 TEST_CASE("two steps under every stage leave the promised metrics, and the same ones",
           "[zerolab]") {
   const ScratchFolder folder;

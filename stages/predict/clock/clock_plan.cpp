@@ -5,7 +5,7 @@
 
 #include "stages/predict/closed_form.h"
 #include "stages/predict/dry_run.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tensor/error.h"
 #include "tensor/random.h"
 
@@ -44,7 +44,7 @@ const char* name(Shortage shortage) {
   return names[size_t(shortage)];
 }
 
-void set_overlap(EngineOptions& options, bool on) {
+void set_overlap(Options& options, bool on) {
   options.overlap = {};
   if (!on) return;
   options.overlap.overlap_comm = true;
@@ -75,16 +75,15 @@ StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
   GptTrainingSpec spec = real;
   spec.device_memory = spec.host_memory = 0;
   spec.checkpoint = {};
-  const GroupSizes groups = rank_groups(spec.engine.stage, spec.ranks,
-                                        {spec.engine.ranks_per_node, spec.engine.replicas});
   const int64_t window = spec.window ? spec.window : spec.model.block_size;
-  StepClock clock(machine, {.ranks = spec.ranks,
-                            .ranks_in_group = groups.ranks_per_node,
-                            .type = spec.engine.precision,
-                            .head = int(spec.model.width / spec.model.heads),
-                            .rows = int(spec.micro_batch * window),
-                            .calls_in_flight = calls_in_flight(spec, machine),
-                            .slowdown = slowest(stragglers, spec.ranks)});
+  StepClock clock(machine,
+                  {.ranks = spec.ranks,
+                   .ranks_in_group = int(with_groups(spec.engine, spec.ranks).ranks_per_node),
+                   .type = spec.engine.precision,
+                   .head = int(spec.model.width / spec.model.heads),
+                   .rows = int(spec.micro_batch * window),
+                   .calls_in_flight = calls_in_flight(spec, machine),
+                   .slowdown = slowest(stragglers, spec.ranks)});
   const RankReport dry =
       dry_run(spec, 0, kMicroBatches, {}, [&](const Event& event) { clock.see(event); });
   clock.finish();

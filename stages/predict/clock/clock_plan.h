@@ -47,6 +47,6 @@ double model_operations_per_token(const GptTrainingSpec& spec);
 double slowest(const Stragglers& stragglers, int ranks);
 
 // With overlap_comm and the next unit prefetched, or with neither.
-void set_overlap(EngineOptions& options, bool on);
+void set_overlap(Options& options, bool on);
 
 }  // namespace zl

@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tensor/error.h"
 
 namespace zl {

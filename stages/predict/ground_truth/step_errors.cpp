@@ -87,7 +87,7 @@ GptTrainingSpec training_spec(const PublishedStep& step, bool recompute, int ran
   spec.engine.stage = step.stage;
   spec.engine.accumulation = step.accumulation;
   spec.engine.precision = Dtype::bf16;
-  if (step.stage == StageKind::hsdp) {
+  if (step.stage == StageKind("hsdp")) {
     spec.engine.ranks_per_node = ranks_per_node;
     spec.engine.replicas = step.ranks / ranks_per_node;
   }

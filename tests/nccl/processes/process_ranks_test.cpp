@@ -64,7 +64,7 @@ TEST_CASE("the four stages on processes have the bits and the traffic of threads
                       .ranks = ranks,
                       .micro_batches = 2,
                       .model = {.block_twice = true, .unused_parameter = true}};
-    spec.options.dtype = ranks == 3 ? Dtype::bf16 : Dtype::f32;
+    spec.options.precision = ranks == 3 ? Dtype::bf16 : Dtype::f32;
     const ProcessRanks run{.size = ranks};
     CHECK(said(compare_with_threads(run, spec)) == "");
     spec.after_step = [](Stage&, OddModel&, Communicator& comm, Memory&) {
@@ -84,7 +84,7 @@ TEST_CASE("processes on two machines have the bits and the traffic of threads", 
     CAPTURE(name(stage));
     const ProcessRanks run{.size = 6, .per_machine = 3};
     StageRunSpec spec{.stage = stage, .ranks = 6, .steps = 2};
-    spec.options.dtype = Dtype::bf16;
+    spec.options.precision = Dtype::bf16;
     CHECK(said(compare_with_threads(run, spec)) == "");
   }
 }

@@ -39,11 +39,11 @@ std::string refusal(const StageRunSpec& spec) {
 TEST_CASE("how inputs wait changes no bit, and has the bytes, moves and traffic of its formula",
           "[stages]") {
   StageRunSpec spec = checkpointed_spec();
-  spec.options.dtype = GENERATE(Dtype::f32, Dtype::bf16);
+  spec.options.precision = GENERATE(Dtype::f32, Dtype::bf16);
   spec.replicated = GENERATE(false, true);
   if (GENERATE(false, true))
     spec.options.overlap = {.overlap_comm = true, .prefetch_bucket_size = 500};
-  CAPTURE(name(spec.stage), name(spec.options.dtype), spec.replicated,
+  CAPTURE(name(spec.stage), name(spec.options.precision), spec.replicated,
           spec.options.overlap.overlap_comm);
   spec.model.recompute = Recompute::none;
   const StageRun all = run_stage(spec);
@@ -61,7 +61,7 @@ TEST_CASE("how inputs wait changes no bit, and has the bytes, moves and traffic 
       CHECK(off_the_moves(spec, run) == "");
       CHECK(run.live_at_end == std::vector<int64_t>(3, 0));
       // Three blocks keep 2 x 5 x 7 = 70 elements each; of 3 ranks each keeps 24.
-      const int64_t e = size_of(spec.options.dtype), kept = 3 * (partitioned ? 24 : 70) * e;
+      const int64_t e = size_of(spec.options.precision), kept = 3 * (partitioned ? 24 : 70) * e;
       CHECK(run.host_ledgers[1].peak(MemoryUse::activation) == (on_host ? kept : 0));
       CHECK(run.host_ledgers[1].live(MemoryUse::activation) == 0);
       CHECK(run.moves[1].of(Move::device_to_host).bytes == (on_host ? 2 * 2 * kept : 0));
@@ -191,10 +191,10 @@ TEST_CASE("two ranks with replicated micro-batches train as one rank", "[stages]
 }
 
 TEST_CASE("an evaluation keeps no input, wherever those of training wait", "[stages]") {
-  const EngineOptions options{.stage = any_stage(),
-                              .cpu_checkpointing = true,
-                              .partition_activations = true,
-                              .replicated_micro_batches = true};
+  const Options options{.stage = any_stage(),
+                        .cpu_checkpointing = true,
+                        .partition_activations = true,
+                        .replicated_micro_batches = true};
   std::vector<double> evaluated(3), trained(3);
   std::vector<int64_t> kept_by_evaluation(3), kept_by_training(3), left(3);
   run_ranks(3, [&](Communicator& comm) {

@@ -133,7 +133,7 @@ TEST_CASE("hsdp beats zero3 where many nodes have a slow network, and loses noth
           "[stages][clock]") {
   const Machine m = find_machine("a100-80gb-4x100g");
   GptTrainingSpec zero3 = spec_of(StageKind::zero3, 512, true),
-                  hsdp = spec_of(StageKind::hsdp, 512, true);
+                  hsdp = spec_of(StageKind("hsdp"), 512, true);
   hsdp.engine.ranks_per_node = 8, hsdp.engine.replicas = 64;
   CHECK(clock_step(hsdp, m).times.seconds < clock_step(zero3, m).times.seconds);
 }
@@ -192,7 +192,7 @@ TEST_CASE("what is offloaded must fit the host memory and the disk of the node",
 TEST_CASE("the replicas of hsdp may have several nodes each", "[stages][clock]") {
   const Machine m = find_machine("a100-80gb");
   const auto step = [&](int replicas) {
-    GptTrainingSpec spec = spec_of(StageKind::hsdp, 64, false);
+    GptTrainingSpec spec = spec_of(StageKind("hsdp"), 64, false);
     spec.engine.replicas = replicas;
     return clock_step(spec, m);
   };

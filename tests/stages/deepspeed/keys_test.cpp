@@ -4,8 +4,8 @@
 
 using config_case::config_of, config_case::errors, config_case::joined, config_case::load,
     config_case::says, config_case::with;
-using zl::Config, zl::Dtype, zl::engine_options, zl::OffloadDevice, zl::OptimizerKind, zl::Overlap,
-    zl::Recompute, zl::ScheduleKind, zl::StageKind, zl::str, zl::Swap, zl::WarmupType;
+using zl::Config, zl::Dtype, zl::OffloadDevice, zl::OptimizerKind, zl::Overlap, zl::Recompute,
+    zl::ScheduleKind, zl::StageKind, zl::str, zl::Swap, zl::WarmupType;
 
 namespace {
 
@@ -151,7 +151,7 @@ TEST_CASE("the stage is honoured in every form that DeepSpeed takes", "[stages]"
                                      {"\"2\"", StageKind::zero2},
                                      {"2.0", StageKind::zero2}})
     CHECK(config_of(str(".stage=", value)).stage == stage);
-  CHECK_FALSE(of("\"zero_optimization\": {}").stage);
+  CHECK(of("\"zero_optimization\": {}").stage == StageKind::ddp);
   const auto old = with("zero_optimization=true");
   CHECK(old.config.stage == StageKind::zero1);
   CHECK(says(old, "--set zero_optimization: warning: ", "deprecated"));
@@ -243,8 +243,6 @@ TEST_CASE("offload_optimizer is honoured for the devices \"cpu\" and \"nvme\"", 
       ".sub_group_size=5000; .offload_optimizer.pipeline_write=false");
   CHECK((disk.offload_optimizer == OffloadDevice::nvme && disk.nvme_path == "/fast"));
   CHECK(disk.swap == Swap{nullptr, 5000, true, false});
-  const zl::EngineOptions options = engine_options(disk);
-  CHECK((options.nvme_path == "/fast" && options.swap == disk.swap));
   CHECK(with("zerolab.defaults=deepspeed").config.swap ==
         Swap{nullptr, 1'000'000'000, false, false});
   // The older name.
@@ -257,12 +255,11 @@ TEST_CASE("offload_param is honoured for the devices \"cpu\" and \"nvme\", in st
   const Config host = config_of(".stage=3; .offload_param.device=cpu");
   CHECK(host.offload_param == OffloadDevice::cpu);
   CHECK(host.offload_optimizer == OffloadDevice::none);
-  CHECK(engine_options(host).offload_param == OffloadDevice::cpu);
   CHECK(config_of(".stage=3; .offload_param.device=none").offload_param == OffloadDevice::none);
   const std::string nvme = R"(={"device": "nvme", "nvme_path": "/fast"})";
   const Config disk = config_of(".stage=3; .offload_param" + nvme);
   CHECK(disk.offload_param == OffloadDevice::nvme);
-  CHECK(engine_options(disk).nvme_path == "/fast");
+  CHECK(disk.nvme_path == "/fast");
   config_of(".stage=3; .offload_param" + nvme + "; .offload_optimizer" + nvme);
   CHECK(with(".stage=3; .cpu_offload_param=true").config.offload_param == OffloadDevice::cpu);
 }
@@ -279,10 +276,7 @@ TEST_CASE("each key of activation_checkpointing switches it on, without a change
   CHECK((host.recompute == Recompute::full && host.cpu_checkpointing && host.checkpoints == 0));
   CHECK((two.recompute == Recompute::full && two.checkpoints == 2 && !two.cpu_checkpointing));
   CHECK((parts.recompute == Recompute::full && parts.partition_activations));
-  const zl::EngineOptions options = engine_options(parts);
-  CHECK((options.partition_activations && options.replicated_micro_batches &&
-         !options.cpu_checkpointing));
-  CHECK(engine_options(host).cpu_checkpointing);
+  CHECK((parts.replicated_micro_batches && !parts.cpu_checkpointing));
 }
 
 TEST_CASE("overlap, prefetch, live parameters and reuse are honoured in both spellings",
@@ -298,7 +292,6 @@ TEST_CASE("overlap, prefetch, live parameters and reuse are honoured in both spe
     INFO(joined(loaded));
     CHECK(loaded.findings.empty());
     CHECK(loaded.config.overlap == expected);
-    CHECK(engine_options(loaded.config).overlap == expected);
     CHECK(origin(loaded, "zero_optimization.stage3_prefetch_bucket_size").starts_with("500 from "));
     // The origin names the line, and the key where it is not the one that is explained.
     CHECK(origin(loaded, "zero_optimization.stage3_max_reuse_distance")
@@ -347,9 +340,9 @@ TEST_CASE("reproducible sums are honoured, and accumulate in fp32 whatever the p
           "[stages]") {
   const auto loaded = with("zerolab.reproducible=true; bf16.enabled=true");
   CHECK(loaded.findings.empty());
-  CHECK(engine_options(loaded.config).reproducible);
-  CHECK(accumulation_type(loaded.config) == Dtype::f32);
-  CHECK(accumulation_type(config_of("bf16.enabled=true")) == Dtype::bf16);
+  CHECK(loaded.config.reproducible);
+  CHECK(gradient_type(loaded.config) == Dtype::f32);
+  CHECK(gradient_type(config_of("bf16.enabled=true")) == Dtype::bf16);
   CHECK(origin(loaded, "data_types.grad_accum_dtype") ==
         "\"fp32\" from derived: zerolab.reproducible adds in fp32");
   CHECK(origin(loaded, "communication_data_type").starts_with("\"fp32\" from "));

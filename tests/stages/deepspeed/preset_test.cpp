@@ -20,7 +20,7 @@ TEST_CASE("a preset selects the stage that it changes, and is predicted beside i
   CHECK(joined(one).find("deepspeed-1 is predicted, not run") != std::string::npos);
   CHECK(one.config.stage == StageKind::zero1);
   CHECK(one.config.as == "deepspeed-1");
-  CHECK(engine_options(one.config).reduce_bucket_size == 1);
+  CHECK(one.config.reduce_bucket_size == 1);
   CHECK(of(R"("as": "fsdp2")", R"("stage": 3)").ok());
   CHECK(of("", R"("stage": 3)").config.as == "");
 }

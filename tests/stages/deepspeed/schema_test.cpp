@@ -171,7 +171,7 @@ TEST_CASE("a number in quotes counts where DeepSpeed declares types, and nowhere
     CAPTURE(refused);
     CHECK_FALSE(load("", {refused}).ok());
   }
-  CHECK(with("fp16.loss_scale=\"128\"").config.loss_scale.static_scale == 128);
+  CHECK(with("fp16.enabled=true; fp16.loss_scale=\"128\"").config.loss_scale.static_scale == 128);
 }
 
 TEST_CASE("every key is honoured, or its value describes what zerolab does, or it has a finding",

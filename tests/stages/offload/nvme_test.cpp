@@ -21,7 +21,7 @@ namespace {
 
 StageRunSpec on_disk(StageKind stage, Dtype dtype, int64_t sub_group = 1024) {
   StageRunSpec spec{.stage = stage, .ranks = 3, .micro_batches = 2, .model = {.blocks = 3}};
-  spec.options.dtype = dtype;
+  spec.options.precision = dtype;
   spec.nvme = true;
   spec.swap.sub_group_size = sub_group;
   return spec;
@@ -139,7 +139,7 @@ TEST_CASE("bytes on disk, in host buffers and per step of three models", "[stage
 
 TEST_CASE("parameter shards on disk change no bit, and take and move the bytes of the formulas",
           "[stages]") {
-  StageRunSpec spec = on_disk(GENERATE(StageKind::zero3, StageKind::hsdp, StageKind::zero3_hpz),
+  StageRunSpec spec = on_disk(GENERATE(StageKind::zero3, StageKind("hsdp"), StageKind("zero3_hpz")),
                               GENERATE(Dtype::f32, Dtype::bf16), 2048);
   spec.ranks = 4;
   if (spec.stage != StageKind::zero3) spec.options.ranks_per_node = 2;
@@ -226,19 +226,20 @@ TEST_CASE("a fault of one rank's disk ends all ranks with its name and reason", 
 }
 
 TEST_CASE("nvme needs a disk, and stages that shard nothing need none", "[stages]") {
-  EngineOptions options{.stage = StageKind::zero1, .offload_optimizer = OffloadDevice::nvme};
+  Options options{.stage = StageKind::zero1, .offload_optimizer = OffloadDevice::nvme};
   EventStream events;
+  Memory device({}, cpu_backend(), events);
   Memory host({}, cpu_backend(), events, {.pool = Pool::host});
   Memory disk({DeviceKind::meta}, meta_backend(), events, {.pool = Pool::disk});
   CHECK(needs_disk(options));
-  CHECK_THROWS_AS(stage_options(options, &host), InputError);
-  CHECK_THROWS_AS(stage_options(options, &host, &host), InputError);
-  CHECK(stage_options(options, &host, &disk).placement.swap.disk == &disk);
+  CHECK_THROWS_AS(check(options, {device, &host}), InputError);
+  CHECK_THROWS_AS(check(options, {device, &host, &host}), InputError);
+  CHECK_NOTHROW(check(options, {device, &host, &disk}));
   options.swap.sub_group_size = 0;
-  CHECK_THROWS_AS(stage_options(options, &host, &disk), InputError);
+  CHECK_THROWS_AS(check(options, {device, &host, &disk}), InputError);
   options.stage = StageKind::ddp;
   CHECK_FALSE(needs_disk(options));
-  CHECK(stage_options(options, &host).placement.swap.disk == nullptr);
+  CHECK_NOTHROW(check(options, device));
 }
 
 namespace {

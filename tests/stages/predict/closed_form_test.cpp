@@ -16,10 +16,8 @@ const std::vector<int64_t> kUnits = {4 * U, 2 * U, 3 * U, 1 * U};
 constexpr int64_t W = 10 * U;
 
 PredictionInput of(StageKind stage, const Overlap& overlap = {}, int64_t bucket = 1) {
-  return {.stage = stage,
+  return {.options = {.stage = stage, .reduce_bucket_size = bucket, .overlap = overlap},
           .ranks = N,
-          .reduce_bucket_size = bucket,
-          .overlap = overlap,
           .units = kUnits};
 }
 
@@ -47,19 +45,19 @@ TEST_CASE("a bucket in flight in another type is memory of communication, with o
     for (const bool overlap : {false, true}) {
       CAPTURE(name(stage), overlap);
       PredictionInput in = of(stage, {.overlap_comm = overlap});
-      in.dtype = Dtype::bf16;
-      const bool frees = stage >= StageKind::zero2;
+      in.options.precision = Dtype::bf16;
+      const bool frees = shards_gradient(stage);
       CHECK(above_rest(in, MemoryUse::communication, 4) == 0);
       CHECK(above_rest(in, MemoryUse::gradient, 2) == (!frees ? 0 : overlap ? 4 + 3 + 2 : 4 + 3));
       // Micro-batches accumulate in fp32. ddp and zero1 add each unit as soon as it is complete.
-      in.gradient_dtype = Dtype::f32;
+      in.options.grad_accum_dtype = Dtype::f32;
       CHECK(above_rest(in, MemoryUse::communication, 4) == (frees ? 4 : 0));
       CHECK(above_rest(in, MemoryUse::gradient, 2) == 4 + 3);
-      in.gradient_dtype = std::nullopt;
-      in.communication_dtype = Dtype::f32;
+      in.options.grad_accum_dtype = std::nullopt;
+      in.options.communication_data_type = Dtype::f32;
       CHECK(above_rest(in, MemoryUse::communication, 4) == 4);
       CHECK(above_rest(in, MemoryUse::gradient, 2) == (frees ? 4 + 3 : 0));
-      in.reduce_bucket_size = 4 * U;  // blocks 3 and 2, then block 1 with root
+      in.options.reduce_bucket_size = 4 * U;  // blocks 3 and 2, then block 1 with root
       CHECK(above_rest(in, MemoryUse::communication, 4) == 2 + 4);
     }
 }
@@ -70,9 +68,9 @@ TEST_CASE("scratch of ordered sums is that of one bucket, because one is in flig
     in.scratch = true;
     const auto communication = [&] { return predict(in).device.peak_of(MemoryUse::communication); };
     CHECK(communication() == 4 * U / N * (N - 1) * 4);  // root
-    in.reduce_bucket_size = 4 * U;
+    in.options.reduce_bucket_size = 4 * U;
     CHECK(communication() == 6 * U / N * (N - 1) * 4);
-    in.dtype = Dtype::bf16, in.communication_dtype = Dtype::f32;
+    in.options.precision = Dtype::bf16, in.options.communication_data_type = Dtype::f32;
     CHECK(communication() == (6 * U + 6 * U / N * (N - 1)) * 4);
   }
 }
@@ -88,7 +86,7 @@ TEST_CASE("units without parameters change no peak and are gathered all the same
   // whose distance is 0: none.
   CHECK(gathers(in).calls == 5 + 2);
   CHECK(traffic(in, Collective::reduce_scatter, Purpose::gradient).calls == 3);
-  in.overlap = {};
+  in.options.overlap = {};
   CHECK(above_rest(in, MemoryUse::parameter) == 4 + 3);
   CHECK(gathers(in).calls == 5 + 4);
   in.units = {4 * U};  // root alone
@@ -102,10 +100,10 @@ TEST_CASE("reproducible sums keep fp32 gradients and reduce in every micro-batch
       for (const bool overlap : {false, true}) {
         CAPTURE(name(stage), name(dtype), overlap);
         PredictionInput in = of(stage, {.overlap_comm = overlap});
-        in.dtype = dtype;
-        in.reproducible = true;
-        in.micro_batches = 5;
-        const bool shards = stage >= StageKind::zero2, converts = dtype != Dtype::f32;
+        in.options.precision = dtype;
+        in.options.reproducible = true;
+        in.options.accumulation = 5;
+        const bool shards = shards_gradient(stage), converts = dtype != Dtype::f32;
         const Prediction p = predict(in);
         CHECK(p.device.rest_of(MemoryUse::gradient) == W / (shards ? N : 1) * 4);
         CHECK(above_rest(in, MemoryUse::gradient, size_of(dtype)) ==
@@ -124,7 +122,7 @@ TEST_CASE("reproducible sums keep fp32 gradients and reduce in every micro-batch
         CHECK(doubles(Purpose::norm) == Traffic{1, W / 1024, W / 1024 * 8 * (N - 1), int(N)});
         CHECK(doubles(Purpose::loss) == Traffic{1, 5 * N, 5 * N * 8 * (N - 1), int(N)});
         CHECK(doubles(Purpose::check) == Traffic{1, N, N * 8 * (N - 1), int(N)});
-        in.reproducible = false;
+        in.options.reproducible = false;
         CHECK(traffic(in, reduction, Purpose::gradient).calls == (shards ? 5 * 4 : 4));
         CHECK(doubles(Purpose::norm) == Traffic{1, N, N * 8 * (N - 1), int(N)});
       }
@@ -134,16 +132,16 @@ TEST_CASE("reproducible sums continue offloaded gradient shards on the device", 
   for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
     CAPTURE(name(stage));
     PredictionInput in = of(stage);
-    in.reproducible = true;
-    in.offload_optimizer = OffloadDevice::cpu;
+    in.options.reproducible = true;
+    in.options.offload_optimizer = OffloadDevice::cpu;
     const auto communication = [&] { return predict(in).device.peak_of(MemoryUse::communication); };
     // The largest bucket is root. zero1 accumulates in full gradients, which stay on the device.
     CHECK(communication() == (stage == StageKind::zero1 ? W / 1024 * 8 : 4 * U / N * 4));
-    in.dtype = Dtype::bf16;
+    in.options.precision = Dtype::bf16;
     CHECK(communication() == (stage == StageKind::zero1 ? 4 * U * 4 : (4 * U + 4 * U / N) * 4));
     CHECK(predict(in).host.rest_of(MemoryUse::gradient) ==
           (stage == StageKind::zero1 ? 0 : W / N * 4));
-    in.reproducible = false;
+    in.options.reproducible = false;
     CHECK(communication() == N * 8);
   }
 }

@@ -15,11 +15,8 @@ constexpr int64_t U = 1024 * N, kShard = U / N;
 using Total = MoveLog::Total;
 
 PredictionInput of(StageKind stage, Dtype dtype = Dtype::bf16) {
-  return {.stage = stage,
+  return {.options = {.stage = stage, .precision = dtype, .offload_optimizer = OffloadDevice::cpu},
           .ranks = N,
-          .dtype = dtype,
-          .optimizer = {8, dtype == Dtype::f32 ? 0 : 4},
-          .offload_optimizer = OffloadDevice::cpu,
           .units = {4 * U, 2 * U, 3 * U, 1 * U}};
 }
 
@@ -32,12 +29,12 @@ TEST_CASE("an offloaded optimizer takes gradients from the device, and gives par
           "[stages][moves]") {
   // zero1: once per step, however many micro-batches.
   PredictionInput in = of(StageKind::zero1);
-  in.micro_batches = 3;
+  in.options.accumulation = 3;
   CHECK(down(in) == Total{4, 2 * 10 * kShard});  // gradients in bf16
   CHECK(up(in) == Total{4, 2 * 10 * kShard});
   // zero2 and zero3: gradients once per micro-batch.
   for (const StageKind stage : {StageKind::zero2, StageKind::zero3}) {
-    in.stage = stage;
+    in.options.stage = stage;
     CHECK(down(in) == Total{3 * 4, 3 * 2 * 10 * kShard});
     CHECK(up(in) == Total{4, 2 * 10 * kShard});
     CHECK(predict(in).update_moves.of(Move::device_to_host) == Total{});  // not of the update
@@ -53,23 +50,22 @@ TEST_CASE("an offloaded optimizer takes gradients from the device, and gives par
 TEST_CASE("GPT-2 on 4 ranks in bf16 copies 104,747,136 B per rank and micro-batch",
           "[stages][moves]") {
   Gpt gpt(named_gpt("gpt2"));
-  PredictionInput in{.stage = StageKind::zero3,
+  PredictionInput in{.options = {.stage = StageKind::zero3,
+                                 .precision = Dtype::bf16,
+                                 .offload_optimizer = OffloadDevice::cpu,
+                                 .offload_param = OffloadDevice::cpu},
                      .ranks = 4,
-                     .dtype = Dtype::bf16,
-                     .optimizer = {8, 4},
-                     .offload_optimizer = OffloadDevice::cpu,
-                     .offload_param = OffloadDevice::cpu,
                      .units = padded_unit_sizes(gpt.units(), 4)};
   CHECK(up(in).bytes == 104'747'136);
   // e Ψ/4 of gradients, and nothing of parameters.
   int64_t all = 0;
   for (const int64_t n : in.units) all += n;
   CHECK(down(in).bytes == 2 * all / 4);
-  in.micro_batches = 3;
+  in.options.accumulation = 3;
   CHECK(up(in).bytes == 3 * 104'747'136);
   CHECK(predict(in).device.rest_of(MemoryUse::parameter) == 0);
   CHECK(predict(in).host.rest_of(MemoryUse::parameter) == 2 * all / 4);
-  in.stage = StageKind::zero2;  // which computes with full parameters
-  in.offload_optimizer = OffloadDevice::none;
+  in.options.stage = StageKind::zero2;  // which computes with full parameters
+  in.options.offload_optimizer = OffloadDevice::none;
   CHECK(predict(in).moves == MoveLog{});
 }

@@ -59,7 +59,7 @@ TEST_CASE("the ZeRO paper's Figure 1 comes out: 7.5 billion parameters on 64 ran
   const double printed[] = {120, 31.4, 16.6, 1.9};  // GB
   for (const StageKind stage : kStages) {
     CAPTURE(name(stage));
-    CHECK(std::abs(gigabytes(stage, 7.5e9, 64) - printed[size_t(stage)]) < 0.1);
+    CHECK(std::abs(gigabytes(stage, 7.5e9, 64) - printed[stage_number(stage)]) < 0.1);
   }
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("the ZeRO paper's Table 2 comes out: the largest model on 64 devices o
   const double printed[] = {2, 7.6, 14.4, 128};
   for (const StageKind stage : kStages) {
     CAPTURE(name(stage));
-    CHECK(std::abs(largest_model(stage, 32e9, 64) / 1e9 - printed[size_t(stage)]) < 0.1);
+    CHECK(std::abs(largest_model(stage, 32e9, 64) / 1e9 - printed[stage_number(stage)]) < 0.1);
   }
 }
 
@@ -90,8 +90,8 @@ TEST_CASE("bytes per parameter of fp32 and of mixed precision are the published 
                fp32[3][3] = {{12, 10, 8}, {10, 7, 4}, {9, 5.5, 2}};
   for (int i = 0; i < 3; ++i)
     for (int stage = 1; stage <= 3; ++stage) {
-      CHECK(per_parameter(StageKind(stage), ranks[i], 2, kMixedAdam) == mixed[i][stage - 1]);
-      CHECK(per_parameter(StageKind(stage), ranks[i], 4, {8, 0}) == fp32[i][stage - 1]);
+      CHECK(per_parameter(kStages[stage], ranks[i], 2, kMixedAdam) == mixed[i][stage - 1]);
+      CHECK(per_parameter(kStages[stage], ranks[i], 4, {8, 0}) == fp32[i][stage - 1]);
     }
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("sent elements are 2, 2, 2 and 3 times (N-1)/N of the model, as sectio
           "[stages]") {
   const double expected[] = {2, 2, 2, 3};
   for (const StageKind stage : kStages)
-    CHECK(sent_elements(stage, 1000, 4).total() == expected[size_t(stage)] * 750);
+    CHECK(sent_elements(stage, 1000, 4).total() == expected[stage_number(stage)] * 750);
   CHECK(sent_elements(StageKind::zero2, 1000, 4, 3).total() == 4 * 750);
   CHECK(sent_elements(StageKind::zero3, 1000, 4, 3).total() == 9 * 750);
 }

@@ -69,9 +69,9 @@ std::string meaning(Mistake mistake) {
 
 class WrongZero2 final : public Stage {
  public:
-  WrongZero2(std::vector<Unit>& units, Communicator& comm, Memory& memory,
-             const StageOptions& options, Mistake mistake)
-      : Stage(units, comm, memory, options), mistake_(mistake) {}
+  WrongZero2(std::vector<Unit>& units, Communicator& comm, Memories memories,
+             const Options& options, Mistake mistake)
+      : Stage(units, comm, memories, options), mistake_(mistake) {}
 
  private:
   void allocate(UnitState& u) override {
@@ -114,11 +114,11 @@ class WrongZero2 final : public Stage {
 };
 
 TrainingSpec with_wrong_zero2(TrainingSpec spec, Mistake mistake) {
-  spec.make_stage = [mistake](StageKind kind, std::vector<Unit>& units, Communicator& comm,
-                              Memory& memory, const StageOptions& options) {
-    if (kind != StageKind::zero2) return make_stage(kind, units, comm, memory, options);
+  spec.make_stage = [mistake](std::vector<Unit>& units, Communicator& comm, Memories memories,
+                              const Options& options) {
+    if (options.stage != StageKind::zero2) return make_stage(units, comm, memories, options);
     std::unique_ptr<Stage> stage =
-        std::make_unique<WrongZero2>(units, comm, memory, options, mistake);
+        std::make_unique<WrongZero2>(units, comm, memories, options, mistake);
     stage->start();
     return stage;
   };
@@ -169,12 +169,12 @@ TEST_CASE("the diagnosis needs no right ddp, and one micro-batch is enough", "[s
   GptTrainingSpec spec = three_micro_batches(text());
   spec.engine.accumulation = 1;
   const bool wrong_ddp = GENERATE(false, true);
-  spec.make_stage = [&](StageKind kind, std::vector<Unit>& units, Communicator& comm,
-                        Memory& memory, const StageOptions& options) {
-    const bool wrong = kind == (wrong_ddp ? StageKind::ddp : StageKind::zero1);
-    if (!wrong) return make_stage(kind, units, comm, memory, options);
+  spec.make_stage = [&](std::vector<Unit>& units, Communicator& comm, Memories memories,
+                        const Options& options) {
+    const bool wrong = options.stage == (wrong_ddp ? StageKind::ddp : StageKind::zero1);
+    if (!wrong) return make_stage(units, comm, memories, options);
     std::unique_ptr<Stage> stage =
-        std::make_unique<WrongZero2>(units, comm, memory, options, Mistake::sums);
+        std::make_unique<WrongZero2>(units, comm, memories, options, Mistake::sums);
     stage->start();
     return stage;
   };

@@ -26,7 +26,7 @@ Windows text_in_windows(int64_t tokens) {
 double largest_part(const TrainingSpec& spec) {
   double largest = 0;
   for (const StageOutcome& s :
-       compare_stages(spec, {StageKind::zero1, StageKind::zero2, StageKind::hsdp}).stages)
+       compare_stages(spec, {StageKind::zero1, StageKind::zero2, StageKind("hsdp")}).stages)
     if (s.gradient_deviation) largest = std::max(largest, s.gradient_deviation->part_of_bound);
   return largest;
 }

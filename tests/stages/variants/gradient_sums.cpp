@@ -41,7 +41,9 @@ std::vector<std::vector<float>> reduced(const GradientSums& sums) {
   run_ranks(sums.ranks, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
     OddModel model({.hidden = 131, .tied = false});
-    const auto stage = make_stage(sums.stage, model.units(), comm, memory, sums.options);
+    Options options = sums.options;
+    options.stage = sums.stage;
+    const auto stage = make_stage(model.units(), comm, memory, options);
     for (int a = 0; a < sums.micro_batches; ++a) add_micro_batch(*stage, sums, comm.rank(), a);
     for (UnitState& u : stage->units()) stage->reduce_across(u).wait();
     const std::lock_guard lock(mutex);

@@ -12,7 +12,7 @@ namespace zl::test {
 struct GradientSums {
   StageKind stage = StageKind::zero3;
   int ranks = 4, micro_batches = 1;
-  StageOptions options;
+  Options options;
   // The gradient of an element of the flat unit on a rank, in micro-batch a.
   std::function<double(int rank, int a, int64_t element)> gradient;
 };

@@ -57,6 +57,9 @@ class ThisStage final : public Stage {
 
 }  // namespace
 
-ZL_STAGE(zero3)
+ZL_STAGE(zero3, .parameter = Part::shard, .gradient = Part::shard, .optimizer = Part::shard,
+         .calls = {{Collective::reduce_scatter, Purpose::gradient, Per::micro_batch},
+                   {Collective::all_gather, Purpose::parameter, Per::forward},
+                   {Collective::all_gather, Purpose::parameter, Per::backward}})
 
 }  // namespace zl

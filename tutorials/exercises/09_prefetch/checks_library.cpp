@@ -17,8 +17,8 @@ class NotingStage final : public Stage {
  public:
   using Stage::Stage;
   void allocate(UnitState& u) override {
-    Memory& of_shards = *options().placement.parameter;
-    u.parameter_shard = Tensor::empty(of_shards, MemoryUse::parameter, {u.partition.shard()});
+    u.parameter_shard =
+        Tensor::empty(memory_of(MemoryUse::parameter), MemoryUse::parameter, {u.partition.shard()});
     u.parameters = ParameterState::sharded;
   }
   bool reduces_every_micro_batch() const override { return false; }
@@ -86,10 +86,9 @@ LibraryRun library_run(const PrefetchTask& task) {
   // Shards are in another memory, so that the ledger of the first counts full parameters alone.
   Memory memory({DeviceKind::meta}, meta_backend(), events);
   Memory of_shards({DeviceKind::meta}, meta_backend(), events);
-  StageOptions options;
-  options.placement.parameter = &of_shards;
-  options.overlap = overlap_of(task);
-  NotingStage stage(units, *comm, memory, options);
+  const Options options{
+      .stage = StageKind::zero3, .overlap = overlap_of(task), .offload_param = OffloadDevice::cpu};
+  NotingStage stage(units, *comm, {memory, &of_shards}, options);
   for (UnitState& u : stage.units()) stage.allocate(u);
   run_passes(stage);
   for (ScheduleEntry& entry : stage.notes) entry.unit = task.forward[size_t(entry.unit)];

@@ -103,14 +103,11 @@ LibraryNumbers library_numbers(const Training& training, int stage) {
     parameters[i].shape = {training.units[i]};
     units[i] = {.name = str("unit ", i), .parameters = {&parameters[i]}, .index = int(i)};
   }
-  PredictionInput in;
-  in.stage = StageKind(stage);
-  in.ranks = training.ranks;
-  in.micro_batches = training.micro_batches;
-  in.dtype = training.mixed ? Dtype::bf16 : Dtype::f32;
-  in.optimizer = {8, training.mixed ? 4 : 0};
-  in.units = padded_unit_sizes(units, training.ranks);
-  const Prediction p = predict(in);
+  const Prediction p = predict({.options = {.stage = kStages[stage],
+                                            .accumulation = training.micro_batches,
+                                            .precision = training.mixed ? Dtype::bf16 : Dtype::f32},
+                                .ranks = training.ranks,
+                                .units = padded_unit_sizes(units, training.ranks)});
   LibraryNumbers numbers;
   for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::gradient, MemoryUse::optimizer_state,
                               MemoryUse::master_weights}) {

@@ -35,7 +35,7 @@ struct Exercise {
   // What the student's file may use beside the C++ library: headers of ours that it may include,
   // and beginnings of qualified names of functions of ours that it may call ("zl::Stage::").
   std::vector<std::string> headers, functions;
-  // Beginnings of qualified names of what it must define ("zl::make_zero2("): the only names with
+  // Beginnings of qualified names of what it must define ("zl::stage_zero2()"): the only names with
   // external linkage that the file may define.
   std::vector<std::string> defines;
   bool records_events = false;  // whether --step can show its runs

@@ -104,7 +104,7 @@ std::string meaning_at_peak(const StageEvidence& e, const StageSizes& s, MemoryU
   const int64_t more = is - must;
   const bool gradient = use == MemoryUse::gradient;
   // Whether this stage allocates and frees it during a step, and where it should free it.
-  const bool temporary = (gradient && e.c.stage >= StageKind::zero2) ||
+  const bool temporary = (gradient && shards_gradient(e.c.stage)) ||
                          (use == MemoryUse::parameter && e.c.stage == StageKind::zero3);
   const std::string due = gradient ? "after_reduce" : "reshard";
   const std::string freed = freeing_functions(e.calls(0), use);

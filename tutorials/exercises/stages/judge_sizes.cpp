@@ -17,20 +17,14 @@ StageSizes sizes_of(const StageCase& c) {
   for (const int64_t n : s.full) s.total += n;
   s.element = int64_t(size_of(c.dtype));
   s.optimizer = optimizer_bytes(spec.engine.optimizer, c.dtype);
-  s.prediction = predict({.stage = c.stage,
-                          .ranks = c.ranks,
-                          .micro_batches = c.micro_batches,
-                          .reduce_bucket_size = c.bucket,
-                          .dtype = c.dtype,
-                          .optimizer = s.optimizer,
-                          .units = s.full});
+  s.prediction = predict({.options = spec.engine, .ranks = c.ranks, .units = s.full});
   return s;
 }
 
 int64_t right_growth(const StageCase& c, const StageSizes& s, const StageCall& call,
                      MemoryUse use) {
   const int64_t full = s.full[size_t(call.unit)], shard = full / c.ranks;
-  const bool z2 = c.stage >= StageKind::zero2, z3 = c.stage == StageKind::zero3;
+  const bool z2 = shards_gradient(c.stage), z3 = c.stage == StageKind::zero3;
   using F = StageFunction;
   if (use == MemoryUse::parameter) {
     if (call.function == F::allocate) return s.element * (z3 ? shard : full);

@@ -1,10 +1,6 @@
 #include "tutorials/exercises/stages/judge_stage.h"
 
-#include <cxxabi.h>
-
-#include <cstdlib>
 #include <memory>
-#include <typeinfo>
 
 namespace zl::exercises {
 namespace {
@@ -48,9 +44,9 @@ Verdict judge_check(const Check& check, const StageEvidence& evidence) {
   return judge_bits(evidence);
 }
 
-template <StageKind stage>
+template <int number>
 Verdict judge(const Check& check, const CheckOptions& options, const Record& record) {
-  const StageCase c = stage_case(stage, check.name, options);
+  const StageCase c = stage_case(kStages[number], check.name, options);
   const StageEvidence evidence{c, record, options.device == DeviceKind::cpu};
   const Verdict verdict = judge_check(check, evidence);
   if (verdict.passed) return verdict;
@@ -70,38 +66,21 @@ std::vector<StageCall> StageEvidence::calls(int rank) const {
   return calls_from(of_rank("calls", rank));
 }
 
-// "zl::make_zero1(std::vector<…>&, …)": the library has a function of the same name, so the whole
-// signature counts.
-std::string maker(const std::string& name) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> type(
-      abi::__cxa_demangle(typeid(MakeStage).name(), nullptr, nullptr, &status), &std::free);
-  const std::string text = type.get();
-  return "zl::make_" + name + text.substr(text.find(" (") + 1);
-}
-
 Exercise stage_exercise(StageKind stage) {
   Exercise e;
   e.checks = stage_checks();
   e.records_events = true;
   e.headers = {"stages/stage.h", "tensor/kernels.h"};
   e.functions = {"zl::Stage::", "zl::FlatOptimizer::", "zl::kernel::", "zl::Unit::numel"};
-  switch (stage) {
-    case StageKind::zero1:
-      e.number = 5, e.defines = {maker("zero1")};
-      e.name = "05_zero1", e.title = "ZeRO-1: shard the optimizer state";
-      e.judge = judge<StageKind::zero1>;
-      break;
-    case StageKind::zero2:
-      e.number = 6, e.defines = {maker("zero2")};
-      e.name = "06_zero2", e.title = "ZeRO-2: shard the gradients too";
-      e.judge = judge<StageKind::zero2>;
-      break;
-    default:
-      e.number = 7, e.defines = {maker("zero3")};
-      e.name = "07_zero3", e.title = "ZeRO-3: shard the parameters too";
-      e.judge = judge<StageKind::zero3>;
-  }
+  static constexpr const char* kShards[] = {"", "shard the optimizer state",
+                                            "shard the gradients too", "shard the parameters too"};
+  static constexpr decltype(e.judge) kJudges[] = {nullptr, judge<1>, judge<2>, judge<3>};
+  const int number = stage_number(stage);
+  e.number = 4 + number;
+  e.name = str("0", e.number, "_", name(stage));
+  e.title = str("ZeRO-", number, ": ", kShards[number]);
+  e.defines = {str("zl::stage_", name(stage), "()")};
+  e.judge = kJudges[number];
   return e;
 }
 

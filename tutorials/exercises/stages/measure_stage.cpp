@@ -141,8 +141,7 @@ void show(const TrainingSpec& spec, recording::Recording& recording, int64_t fir
 
 }  // namespace
 
-Record measure_stage(StageKind kind, MakeStage* students, const std::string& check,
-                     const CheckOptions& options) {
+Record measure_stage(StageKind kind, const std::string& check, const CheckOptions& options) {
   const StageCase c = stage_case(kind, check, options);
   const auto data = course_data(c);
   TrainingSpec spec = training_spec(c, *data);
@@ -155,12 +154,13 @@ Record measure_stage(StageKind kind, MakeStage* students, const std::string& che
   std::vector<OfRank> ranks(static_cast<size_t>(c.ranks));
   recording::Recording recording(c.ranks);
   const bool steps = options.step_from >= 0;
-  spec.make_stage = [&](StageKind, std::vector<Unit>& units, Communicator& comm, Memory& memory,
-                        const StageOptions& o) -> std::unique_ptr<Stage> {
+  spec.make_stage = [&](std::vector<Unit>& units, Communicator& comm, Memories memories,
+                        const Options& o) -> std::unique_ptr<Stage> {
     OfRank& rank = ranks[size_t(comm.rank())];
     rank.tensors = -tensors_live();
-    auto watched = std::make_unique<WatchedStage>(students, rank.watched, units, comm, memory, o);
-    if (steps) recording.watch(comm, memory, recording::holdings(*watched, units, comm.events()));
+    auto watched = std::make_unique<WatchedStage>(rank.watched, units, comm, memories, o);
+    if (steps)
+      recording.watch(comm, memories.device, recording::holdings(*watched, units, comm.events()));
     watched->start();
     return watched;
   };

@@ -15,7 +15,6 @@ namespace zl::exercises {
 //   "traffic r"        rows of collective, purpose, calls, elements, N x bytes
 //   "calls r"          rows of StageCall
 //   "tensors r"        [B] that tensors take from the system, of a run without steps
-Record measure_stage(StageKind kind, MakeStage* students, const std::string& check,
-                     const CheckOptions& options);
+Record measure_stage(StageKind kind, const std::string& check, const CheckOptions& options);
 
 }  // namespace zl::exercises

@@ -67,19 +67,19 @@ class WatchedStage::Watch {
 };
 
 // What construction takes of the heap is measured relative to ddp's.
-WatchedStage::WatchedStage(MakeStage* students, WatchedRank& watched, std::vector<Unit>& units,
-                           Communicator& comm, Memory& memory, const StageOptions& options)
-    : Stage(units, comm, memory, options), watched_(watched) {
-  watched_.comm = std::make_unique<LateCommunicator>(comm, memory);
+WatchedStage::WatchedStage(WatchedRank& watched, std::vector<Unit>& units, Communicator& comm,
+                           Memories memories, const Options& options)
+    : Stage(units, comm, memories, options), watched_(watched) {
+  watched_.comm = std::make_unique<LateCommunicator>(comm, memory());
   watched_.calls.reserve(1 << 14);  // so that recording does not count as heap
-  listen(memory.events(), watched_);
+  listen(memory().events(), watched_);
   take_largest_allocation();
   const int64_t before = heap_live();
-  const auto ddp = make_ddp(units, comm, memory, options);
+  const auto ddp = file_of(StageKind::ddp).make(units, comm, memories, options);
   const int64_t heap = heap_live() - before, largest = take_largest_allocation();
   {
     const Watch watch(*this, StageFunction::constructor, 0);
-    students_ = students(units, *watched_.comm, memory, options);
+    students_ = file_of(options.stage).make(units, *watched_.comm, memories, options);
     require(students_ != nullptr, "the function that makes the stage returns nullptr");
   }
   StageCall& made = watched_.calls.back();

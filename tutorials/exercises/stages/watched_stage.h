@@ -21,8 +21,8 @@ struct WatchedRank {
 // Both stages hold the same units, but only this one's UnitStates are used.
 class WatchedStage final : public Stage {
  public:
-  WatchedStage(MakeStage* students, WatchedRank& watched, std::vector<Unit>& units,
-               Communicator& comm, Memory& memory, const StageOptions& options);
+  WatchedStage(WatchedRank& watched, std::vector<Unit>& units, Communicator& comm,
+               Memories memories, const Options& options);
 
   void allocate(UnitState& u) override;
   bool reduces_every_micro_batch() const override;

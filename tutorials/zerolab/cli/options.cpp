@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "nn/gpt.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"
@@ -39,8 +39,8 @@ RunOptions::DeviceWish read_device(const std::string& text) {
 
 std::string variants_help() {
   std::string text = "\nand variants of them:";
-  for (const Variant& v : variants())
-    text += str("\n", v.name, ": ", name(v.parent), ", but ", v.sentence);
+  for (const StageFile& file : stage_files())
+    if (file.is_variant()) text += str("\n", file.name, ": ", file.parent, ", but ", file.sentence);
   return text;
 }
 
@@ -51,7 +51,7 @@ StageKind read_stage(const std::string& text) {
     names.push_back(name(kind));
   }
   for (const StageKind kind : kStages)
-    if (text == std::to_string(int(kind))) return kind;
+    if (text == std::to_string(stage_number(kind))) return kind;
   if (const Preset* preset = find_preset(text))
     throw InputError(str("'", text, "' is a system as it is shipped, which is predicted, not run: ",
                          "'zerolab compare --as ", text, "' and 'zerolab plan --stages ", text,
@@ -239,10 +239,7 @@ void add_group_flags(Flags& flags, RunOptions& options) {
 
 void require_groups_used(const RunOptions& options, const std::vector<StageKind>& stages) {
   const auto any = [&](VariantGroups groups) {
-    return std::ranges::any_of(stages, [&](StageKind kind) {
-      const Variant* variant = find_variant(kind);
-      return variant && variant->groups == groups;
-    });
+    return std::ranges::any_of(stages, [&](StageKind k) { return file_of(k).groups == groups; });
   };
   if (options.replicas > 0 && !any(VariantGroups::replicas))
     throw UsageError("--replicas is for the stage hsdp, which is not selected; leave it out");

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"

@@ -250,7 +250,7 @@ struct InitOptions {
 
 // JSON with comments that explain each key.
 std::string config_template(const InitOptions& options) {
-  const int stage = int(options.stage);
+  const int stage = stage_number(options.stage);
   const char* precision = options.precision == Dtype::f16    ? kFp16
                           : options.precision == Dtype::bf16 ? kBf16
                                                              : kFp32;

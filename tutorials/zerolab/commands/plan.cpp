@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
@@ -61,7 +61,7 @@ void refuse_flags_of_models(const PlanOptions& options) {
         "--parameters is a closed formula for any model; leave out --model, the size flags and "
         "--init-from");
   for (const StageKind stage : options.stages)
-    if (find_variant(stage))
+    if (file_of(stage).is_variant())
       throw UsageError(str("--parameters has the paper's formulas, and none for ", name(stage),
                            "; leave it out of --stages, or give --model"));
   if (!options.clock.machine.empty())
@@ -92,17 +92,10 @@ void print_and_write(const PlanOptions& options, const RunReport& report, const 
 int plan_parameters(const PlanOptions& options, const Config& config, int ranks,
                     const std::string& out) {
   refuse_flags_of_models(options);
-  const ElementBytes bytes{size_of(config.precision), size_of(accumulation_type(config)),
-                           optimizer_bytes(config.optimizer, config.precision)};
-  const ClosedPlan plan{
-      .parameters = *options.parameters,
-      .ranks = ranks,
-      .dtype = config.precision,
-      .communication = config.communication_data_type.value_or(accumulation_type(config)),
-      .bytes = bytes,
-      .micro_batches = config.accumulation,
-      .device_memory = options.device_memory,
-      .reproducible = config.reproducible};
+  const ClosedPlan plan{.parameters = *options.parameters,
+                        .ranks = ranks,
+                        .options = config,
+                        .device_memory = options.device_memory};
   const std::string json = closed_json(plan, options.stages),
                     text = closed_text(plan, options.stages);
   std::optional<RunFolder> folder;

@@ -25,6 +25,7 @@ namespace {
 constexpr int kDefaultRanks = 1;
 
 struct TrainOptions : RunOptions {
+  bool dry_run = false;
   int64_t sample = 120;  // tokens
   std::optional<std::string> prompt;
   std::optional<double> temperature;
@@ -101,9 +102,11 @@ void write_sample(Trainer& training, const RunSetup& setup, int64_t n, TextSampl
 // A run with all that listens to it. The ranks are threads: what they share is rank 0's, or atomic.
 class TrainingRun {
  public:
-  TrainingRun(const TrainOptions& options, const RunSetup& setup, bool first)
+  TrainingRun(const TrainOptions& options, const RunSetup& setup, bool first,
+              std::optional<RankReport> dry)
       : options_(options),
         setup_(setup),
+        dry_(std::move(dry)),
         sample_(plan_sample(options, setup)),
         outputs_(options, setup, first),
         page_(setup, "train", describe(setup),
@@ -240,7 +243,8 @@ class TrainingRun {
   // not be written.
   int finish(const TrainingResult& result) {
     TrainReport report{
-        setup_, result, sample_, outputs_.files(), resumed_, outputs_.checkpoints(), page_.file()};
+        setup_,      result, dry_, sample_, outputs_.files(), resumed_, outputs_.checkpoints(),
+        page_.file()};
     if (outputs_.trace) report.more_files = outputs_.trace->written();
     std::ranges::copy(reports_->files(), std::back_inserter(report.more_files));
     const std::string json = json_report(report);
@@ -268,6 +272,7 @@ class TrainingRun {
 
   const TrainOptions& options_;
   const RunSetup& setup_;
+  const std::optional<RankReport> dry_;
   std::optional<TextSample> sample_;
   RunOutputs outputs_;
   RunPage page_;
@@ -288,8 +293,7 @@ int train(TrainOptions options) {
   require_groups_used(options, {setup.spec.engine.stage});
   const StageKind stage = setup.spec.engine.stage;
   const std::string note = first ? check_resume(options, setup.spec.steps) : "";
-  require_memory(setup.spec, setup, {stage});
-  TrainingRun run(options, setup, first);
+  TrainingRun run(options, setup, first, require_memory(setup, options.dry_run));
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   if (!options.quiet && !note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
   try {
@@ -368,6 +372,9 @@ void add_train(CLI::App& app, Invocation& invocation) {
               "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help(),
               [](const auto& text) { options.stage = read_stage(text); });
   add_rank_flags(flags, options, kDefaultRanks);
+  flags.toggle("--dry-run",
+               "first predict the whole peak, with activations, and check that it fits",
+               options.dry_run);
   add_group_flags(flags, options);
   add_link_flags(flags, options);
   add_model_flags(flags, options);

@@ -43,13 +43,9 @@ void draw_stage(Svg& svg, double left, StageKind stage, const TrainingResult& ru
 
 // "(4 + 4 + 8/N) Ψ": bytes per parameter of each state.
 std::string formula(StageKind stage) {
-  switch (stage) {
-    case StageKind::ddp: return "(4 + 4 + 8) Ψ";
-    case StageKind::zero1: return "(4 + 4 + 8/N) Ψ";
-    case StageKind::zero2: return "(4 + 4/N + 8/N) Ψ";
-    case StageKind::zero3: return "(4/N + 4/N + 8/N) Ψ";
-    default: return "";  // the picture has these four
-  }
+  static constexpr const char* kFormulas[] = {"(4 + 4 + 8) Ψ", "(4 + 4 + 8/N) Ψ",
+                                              "(4 + 4/N + 8/N) Ψ", "(4/N + 4/N + 8/N) Ψ"};
+  return kFormulas[stage_number(stage)];  // the picture has these four
 }
 
 // [B] by one rank in the step.

@@ -47,12 +47,12 @@ std::string draw_step_times() {
   for (const auto& [stage, style] : {std::pair{StageKind::ddp, "soft"},
                                      {StageKind::zero1, "ink"},
                                      {StageKind::zero3, "accent"},
-                                     {StageKind::hsdp, "accent dash"}}) {
+                                     {StageKind("hsdp"), "accent dash"}}) {
     double ms = milliseconds_of(stage, 16, machine);
     for (int i = 0; i < kPoints; ++i) {
       const Point at = place(i, ms);
       svg.circle(at, 3, "owner", str(name(stage), ", ", 16 << i, " ranks: ", number(ms), " ms"));
-      const double beside = stage == StageKind::ddp ? -2 : stage == StageKind::hsdp ? 12 : 4;
+      const double beside = stage == StageKind::ddp ? -2 : stage == StageKind("hsdp") ? 12 : 4;
       if (i + 1 == kPoints) svg.text({at.x + 10, at.y + beside}, name(stage), "bold");
       if (i + 1 == kPoints) break;
       ms = milliseconds_of(stage, 16 << (i + 1), machine);

@@ -199,7 +199,7 @@ std::vector<StageKind> advised_stages(const GptTrainingSpec& spec, const Machine
   std::vector<StageKind> stages(std::begin(kStages), std::end(kStages));
   const int X = machine.ranks_per_node;
   if (spec.ranks > X && spec.ranks % X == 0 && !spec.engine.reproducible)
-    stages.push_back(StageKind::hsdp);
+    stages.push_back(StageKind("hsdp"));
   return stages;
 }
 

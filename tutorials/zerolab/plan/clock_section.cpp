@@ -152,7 +152,7 @@ Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingS
 }
 
 int64_t host_memory_of_rank(const GptTrainingSpec& spec, const Machine& machine) {
-  const EngineOptions& e = spec.engine;
+  const Options& e = spec.engine;
   const bool offloads = e.offload_optimizer != OffloadDevice::none ||
                         e.offload_param != OffloadDevice::none || e.cpu_checkpointing;
   return offloads

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/clock/expected_error.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -14,7 +14,7 @@ namespace {
 // replicas, which must divide the ranks. False: the ranks cannot be grouped.
 bool group_ranks(GptTrainingSpec& spec, const Machine& machine) {
   const int X = machine.ranks_per_node;
-  const bool replicas = spec.engine.stage == StageKind::hsdp && spec.engine.replicas > 0;
+  const bool replicas = spec.engine.stage == StageKind("hsdp") && spec.engine.replicas > 0;
   if (replicas) return spec.ranks % spec.engine.replicas == 0;
   spec.engine.ranks_per_node = X;
   return spec.ranks > X && spec.ranks % X == 0;
@@ -43,9 +43,7 @@ PlanSection sweep_section(const std::vector<StageKind>& stages, const GptTrainin
       GptTrainingSpec s = spec;
       s.ranks = ranks;
       s.engine.stage = stage;
-      const Variant* variant = find_variant(stage);
-      const bool groups = variant && variant->groups != VariantGroups::none;
-      if (groups && !group_ranks(s, machine)) {
+      if (file_of(stage).groups != VariantGroups::none && !group_ranks(s, machine)) {
         row.push_back("-");
         continue;
       }

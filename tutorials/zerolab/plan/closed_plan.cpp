@@ -16,16 +16,23 @@ std::string gigabytes(double bytes) { return digits(bytes / 1e9, 4) + " GB"; }
 
 }  // namespace
 
+ElementBytes ClosedPlan::bytes() const {
+  return {size_of(options.precision), size_of(gradient_type(options)),
+          optimizer_bytes(options.optimizer, options.precision)};
+}
+
 double ClosedPlan::sent_bytes(StageKind stage) const {
-  const SentElements sent = sent_elements(stage, parameters, ranks, micro_batches, reproducible);
-  return sent.gradient * double(size_of(communication)) + sent.parameter * double(size_of(dtype));
+  const SentElements sent =
+      sent_elements(stage, parameters, ranks, options.accumulation, options.reproducible);
+  return sent.gradient * double(size_of(communication_type(options))) +
+         sent.parameter * double(size_of(options.precision));
 }
 
 CheckpointBytes ClosedPlan::checkpoint() const {
   const auto n = int64_t(parameters);
-  return checkpoint_bytes(
-      {.ranks = ranks, .optimizer = bytes.optimizer, .units = {n}, .parameters = n},
-      DeviceKind::cpu);
+  PredictionInput in{.options = options, .ranks = ranks, .units = {n}, .parameters = n};
+  in.options.stage = StageKind::ddp;  // all save the same
+  return checkpoint_bytes(in, DeviceKind::cpu);
 }
 
 bool ClosedPlan::any_fits(const std::vector<StageKind>& stages) const {
@@ -33,11 +40,12 @@ bool ClosedPlan::any_fits(const std::vector<StageKind>& stages) const {
 }
 
 std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& stages) {
+  const ElementBytes bytes = plan.bytes();
   std::string text =
       str(digits(plan.parameters, 6), " parameters, ", plural(plan.ranks, "rank"), ", ",
-          precision_name(plan.dtype), ": ", plan.bytes.total(), " bytes per parameter = parameter ",
-          plan.bytes.parameter, " + gradient ", plan.bytes.gradient, " + optimizer ",
-          plan.bytes.optimizer.state + plan.bytes.optimizer.master, "\n\n");
+          precision_name(plan.options.precision), ": ", bytes.total(),
+          " bytes per parameter = parameter ", bytes.parameter, " + gradient ", bytes.gradient,
+          " + optimizer ", bytes.optimizer.state + bytes.optimizer.master, "\n\n");
   TextTable table;
   const auto row = [&](const std::string& title, const auto& cell) {
     std::vector<std::string> cells = {title};
@@ -77,7 +85,7 @@ std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& st
             {"ranks", plan.ranks},
             {"parameters", int64_t(plan.parameters)},
             {"steps", 1},
-            {"precision", precision_name(plan.dtype)}};
+            {"precision", precision_name(plan.options.precision)}};
   for (const StageKind s : stages) {
     const ModelStates m = plan.of(s);
     Json rows = Json::array();

@@ -11,11 +11,10 @@ namespace zl::cli {
 struct ClosedPlan {
   double parameters;
   int ranks;
-  Dtype dtype, communication;  // of parameters; of gradients on their way
-  ElementBytes bytes;
-  int64_t micro_batches, device_memory;
-  bool reproducible;
-  ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, bytes); }
+  Options options;
+  int64_t device_memory;  // [B]; 0: no limit
+  ElementBytes bytes() const;
+  ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, bytes()); }
   double sent_bytes(StageKind stage) const;
   CheckpointBytes checkpoint() const;
   bool fits(StageKind stage) const { return of(stage).total() <= double(device_memory); }

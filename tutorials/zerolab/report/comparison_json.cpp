@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"

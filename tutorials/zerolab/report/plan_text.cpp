@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "stages/predict/prediction_rows.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -81,7 +81,7 @@ std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSp
                      ? ".\n"
                      : ", and it sends half as much again as the others.\n");
     const auto sends_less = [&](const StagePlan& other) {
-      return other.stage > p.stage && !other.out_of_memory && sent(other) < sent(p);
+      return p.stage < other.stage && !other.out_of_memory && sent(other) < sent(p);
     };
     if (const auto less = std::ranges::find_if(plans, sends_less); less != plans.end())
       return "Take " + which + ", the first that fits, or " + name(less->stage) +

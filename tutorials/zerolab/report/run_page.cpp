@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/page/page.h"

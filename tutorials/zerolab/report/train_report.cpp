@@ -81,8 +81,10 @@ std::string sample_text(const TextSample& sample) {
          ids + "\n";
 }
 
-Json memory_json(const TrainingResult& result) {
+// Predicted by closed formulas; activations and workspace only by a dry run.
+Json memory_json(const TrainReport& report, const Prediction& prediction) {
   Json rows = Json::array();
+  const TrainingResult& result = report.result;
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
     for (const Pool pool : {Pool::device, Pool::host, Pool::disk}) {
       const MemoryLedger& ledger = result.ranks[rank].of(pool);
@@ -93,7 +95,18 @@ Json memory_json(const TrainingResult& result) {
                         {"pool", name(pool)},
                         {"use", name(use)},
                         {"rest_bytes", ledger.live(use)},
-                        {"peak_bytes", ledger.peak(use)}});
+                        {"peak_bytes", ledger.peak(use)},
+                        {"predicted_rest_bytes", nullptr},
+                        {"predicted_peak_bytes", nullptr}});
+        const Prediction::PoolBytes& closed = prediction.of(pool);
+        const auto predict = [&](int64_t rest, int64_t peak) {
+          rows.back()["predicted_rest_bytes"] = rest;
+          rows.back()["predicted_peak_bytes"] = peak;
+        };
+        if (has_closed_formula(use, pool))
+          predict(closed.rest_of(use), closed.peak_of(use));
+        else if (report.dry)
+          predict(report.dry->of(pool).live(use), report.dry->of(pool).peak(use));
       }
     }
   }
@@ -101,7 +114,7 @@ Json memory_json(const TrainingResult& result) {
 }
 
 // Of rank 0, in one step that makes the communication.
-Json traffic_json(const TrainReport& report) {
+Json traffic_json(const TrainReport& report, const Prediction& prediction) {
   Json rows = Json::array();
   const GptTrainingSpec& spec = report.setup.spec;
   const StepCount count = zl::count(report.result.steps);
@@ -112,6 +125,10 @@ Json traffic_json(const TrainReport& report) {
                     {"calls", traffic.calls / steps},
                     {"elements", traffic.elements / steps},
                     {"sent_bytes_per_rank", traffic.sent_bytes() / steps}});
+    const auto& predicted = prediction.traffic.rows();
+    const auto row = predicted.find(key);
+    rows.back()["predicted_sent_bytes_per_rank"] =
+        row == predicted.end() ? 0 : row->second.sent_bytes();
     if (!key.group.empty()) rows.back()["group"] = key.group;
   }
   return rows;
@@ -275,11 +292,12 @@ std::string json_report(const TrainReport& report) {
                {"tokens", sum.tokens},
                {"seconds", sum.seconds},
                {"tokens_per_second", double(sum.tokens) / sum.seconds}});
-  json["memory"] = memory_json(report.result);
+  const Prediction prediction = predict(prediction_input(report.setup.spec));
+  json["memory"] = memory_json(report, prediction);
   json["peak_total_bytes"] = Json::array();
   for (const RankReport& rank : report.result.ranks)
     json["peak_total_bytes"].push_back(rank.rest.peak_total());
-  json["communication"] = traffic_json(report);
+  json["communication"] = traffic_json(report, prediction);
   json["communication_seconds"] = communication_seconds(report.result);
   if (const auto moves = measured_moves(report.result); !moves.empty())
     json["moves"] =

@@ -20,6 +20,7 @@ struct TextSample {
 struct TrainReport {
   const RunSetup& setup;
   const TrainingResult& result;
+  const std::optional<RankReport>& dry;  // of --dry-run
   std::optional<TextSample> sample;
   std::vector<std::string> files;  // metrics, and weights if they were saved
   std::optional<LoadedCheckpoint> resumed;

@@ -88,7 +88,7 @@ BackendChoice choose_mpi(const RunOptions& options, const DeviceChoice& device,
 
 // MPI has no sums of 16-bit floats.
 void require_mpi_adds(const TrainingSpec& spec) {
-  const EngineOptions& engine = spec.engine;
+  const Options& engine = spec.engine;
   const Dtype sums =
       engine.communication_data_type.value_or(engine.grad_accum_dtype.value_or(engine.precision));
   require_input(spec.ordered_sums || size_of(sums) >= 4,

@@ -10,7 +10,7 @@
 #include "stages/checkpoint/manifest.h"
 #include "stages/deepspeed/config.h"
 #include "stages/deepspeed/json_text.h"
-#include "stages/variants/variants.h"
+#include "stages/variants/groups.h"
 #include "tensor/io/crc32c.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -45,16 +45,14 @@ std::string precision_key(const LoadedConfig& loaded) {
 void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
   Config& config = loaded.config;
   const auto text = [](const auto& value) { return str(value); };
-  const auto stage = [](const std::optional<StageKind>& kind) {
-    return std::string(kind ? name(*kind) : "nothing");
-  };
+  const auto stage = [](StageKind kind) { return name(kind); };
   const auto word = [](const auto& value) { return value.value_or("nothing"); };
   const auto on = [](bool value) { return std::string(value ? "(true)" : "false"); };
   if (options.steps)
     replace(loaded, "--steps", "zerolab.steps", *options.steps, config.steps, text);
   if (options.seed) replace(loaded, "--seed", "zerolab.seed", *options.seed, config.seed, text);
   if (options.stage)
-    replace(loaded, "--stage", "zero_optimization.stage", options.stage, config.stage, stage);
+    replace(loaded, "--stage", "zero_optimization.stage", *options.stage, config.stage, stage);
   const auto groups = [&](const char* flag, const char* key, int given, int64_t& value) {
     if (given > 0) replace(loaded, flag, key, int64_t(given), value, text);
   };
@@ -103,8 +101,9 @@ std::string update_line(const Config& config) {
 std::string groups_line(const Config& config, int ranks, const std::vector<StageKind>& stages) {
   std::string text;
   for (const StageKind kind : stages) {
-    const auto groups =
-        rank_groups(kind, ranks, {int(config.ranks_per_node), int(config.replicas)});
+    Options options = config;
+    options.stage = kind;
+    const Options groups = with_groups(options, ranks);
     if (groups.ranks_per_node == 0) continue;
     text += str(text.empty() ? "groups  " : "; ", name(kind), ": ",
                 plural(ranks / groups.ranks_per_node, groups.replicas > 0 ? "replica" : "node"),
@@ -272,7 +271,7 @@ void note_reports_of_train(const Config& config, const char* command) {
 
 GptTrainingSpec spec_of(const ModelChoice& model, const Config& config) {
   GptTrainingSpec spec = gpt_spec(model.model, model.window, config.recompute, config.checkpoints);
-  spec.engine = engine_options(config);
+  spec.engine = config;
   spec.micro_batch = config.micro_batch;
   spec.steps = config.steps;
   spec.ordered_sums = config.ordered;
@@ -335,7 +334,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
 std::string describe(const RunSetup& setup, const std::vector<StageKind>& compared) {
   const GptTrainingSpec& spec = setup.spec;
   const Config& config = setup.config;
-  const StageKind stage = config.stage.value_or(StageKind::ddp);
+  const StageKind stage = config.stage;
   const GptConfig& m = spec.model;
   const Windows& windows = *setup.windows;
   const int64_t per_step = config.micro_batch * config.accumulation * readers(config, spec.ranks);

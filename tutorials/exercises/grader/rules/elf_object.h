@@ -31,7 +31,7 @@ struct ElfObject {
 // Throws InputError if it is no ELF object of 64 bits.
 ElfObject read_elf(const std::string& path);
 
-// "zl::make_zero2(…)" for each name of the object; a name that is no C++ stays. A name of some
+// "zl::stage_zero2()" for each name of the object; a name that is no C++ stays. A name of some
 // hundred letters can demangle to gigabytes, so c++filt writes them, in a process with limits.
 // Empty if they are longer than 4 MiB together, or take c++filt more than 10 s or 512 MiB. Throws
 // InputError if c++filt cannot be started.

@@ -1,0 +1,122 @@
+#include "stages/stage_file.h"
+
+#include <algorithm>
+#include <string>
+
+namespace zl {
+namespace {
+
+// The four have no parent. Sorted by name, so that every build and every linker gives one order.
+bool comes_before(const StageFile& a, const StageFile& b) {
+  if (a.is_variant() != b.is_variant()) return b.is_variant();
+  return std::string_view(a.name) < b.name;
+}
+
+std::vector<StageFile>& table() {
+  static std::vector<StageFile> files = [] {
+    std::vector<StageFile> all = library_stages();
+    std::ranges::sort(all, comes_before);
+    return all;
+  }();
+  return files;
+}
+
+}  // namespace
+
+bool StageFile::gathers_for_backward() const {
+  return std::ranges::count(calls, Per::backward, &UnitCall::per) > 0;
+}
+
+bool StageFile::quantised(Purpose purpose) const {
+  return std::ranges::any_of(
+      calls, [&](const UnitCall& call) { return call.purpose == purpose && call.bits > 0; });
+}
+
+const std::vector<StageFile>& stage_files() { return table(); }
+
+std::vector<StageKind> all_stages() {
+  std::vector<StageKind> all;
+  for (const StageFile& file : table()) all.push_back(file.kind());
+  return all;
+}
+
+const StageFile* find_stage(std::string_view name) {
+  for (const StageFile& file : table())
+    if (name == file.name) return &file;
+  return nullptr;
+}
+
+const StageFile& file_of(StageKind kind) {
+  if (const StageFile* file = find_stage(kind.text())) return *file;
+  std::string all;
+  for (const StageFile& file : table()) all += (all.empty() ? "" : ", ") + std::string(file.name);
+  throw InputError(str("there is no stage '", kind.text(), "'; there are ", all,
+                       ". A stage of your own needs ZL_REGISTER in the program's file"));
+}
+
+bool register_stage(const StageFile& file) {
+  require(!find_stage(file.name), "a stage '", file.name, "' exists: give yours another name");
+  require(file.parent && find_stage(file.parent), "stage ", file.name, " names no parent: ddp, ",
+          "zero1, zero2 or zero3, the one that it changes");
+  table().push_back(file);
+  std::ranges::sort(table(), comes_before);
+  return true;
+}
+
+std::strong_ordering operator<=>(StageKind a, StageKind b) {
+  return &file_of(a) <=> &file_of(b);  // elements of one table
+}
+
+StageKind parent(StageKind kind) {
+  const StageFile& file = file_of(kind);
+  return file.is_variant() ? StageKind(file.parent) : kind;
+}
+
+int stage_number(StageKind kind) {
+  return int(std::ranges::find(kStages, parent(kind)) - std::begin(kStages));
+}
+
+bool offloads_optimizer(const Options& o) {
+  return o.offload_optimizer != OffloadDevice::none && shards_optimizer(o.stage);
+}
+bool offloads_parameter(const Options& o) {
+  return o.offload_param != OffloadDevice::none && shards_parameter(o.stage);
+}
+bool needs_disk(const Options& o) {
+  return (offloads_optimizer(o) && o.offload_optimizer == OffloadDevice::nvme) ||
+         (offloads_parameter(o) && o.offload_param == OffloadDevice::nvme);
+}
+
+void check(const Options& o, const Memories& memories) {
+  const StageFile& file = file_of(o.stage);
+  const Dtype sum = compute_type(o.precision), kept = o.grad_accum_dtype.value_or(o.precision);
+  require_input(is_float(o.precision), "parameters of ", name(o.precision), " cannot be trained");
+  require_input(kept == o.precision || kept == Dtype::f32, "gradients of parameters of ",
+                name(o.precision), " are accumulated in that type or in f32, not in ", name(kept));
+  require_input(!o.reproducible || (o.grad_accum_dtype.value_or(sum) == sum &&
+                                    o.communication_data_type.value_or(sum) == sum),
+                "reproducible sums are accumulated and communicated in ", name(sum),
+                "; leave grad_accum_dtype and communication_data_type out");
+  require_input(
+      !o.reproducible || file.bits == VariantBits::equal, file.name,
+      " does not support reproducible sums: it ",
+      file.bits == VariantBits::lossy ? "communicates fewer bits" : "adds the sums of groups",
+      "; leave \"reproducible\" out, or take zero3 or zero3_hpz");
+  require_input(!file.quantised(Purpose::gradient) || !o.communication_data_type, file.name,
+                " communicates gradients in 4 bits; leave communication_data_type out");
+  require_input(!file.quantised(Purpose::parameter) || !offloads_parameter(o), file.name,
+                " quantizes its parameter shard on the device: leave offload_param out, or take "
+                "zero3");
+  require_input(!offloads_optimizer(o) || memories.host != nullptr,
+                "offload_optimizer needs host memory: pass a host Memory to initialize()");
+  require_input(
+      o.offload_param != OffloadDevice::cpu || !offloads_parameter(o) || memories.host != nullptr,
+      "offload_param needs host memory: pass a host Memory to initialize()");
+  require_input(!needs_disk(o) || (memories.disk && memories.disk->pool() == Pool::disk),
+                "offload to nvme needs a disk: pass a Memory of Pool::disk to initialize()");
+  require_input(!offloads_optimizer(o) || o.offload_optimizer != OffloadDevice::nvme ||
+                    o.swap.sub_group_size > 0,
+                "sub_group_size must be at least 1, not ", o.swap.sub_group_size);
+}
+
+}  // namespace zl

@@ -1,0 +1,125 @@
+// What a stage file declares of its stage: its name, what a rank keeps, which calls it makes, and
+// how it is made. To add a stage is to add such a file to stages/ or stages/variants/: commands
+// find it by its name, and stages/steady_state.h predicts its bytes and traffic. A program outside
+// the library registers its own with ZL_REGISTER.
+#pragma once
+
+#include <compare>
+#include <memory>
+#include <vector>
+
+#include "dist/call.h"
+#include "nn/unit.h"
+#include "stages/options.h"
+
+namespace zl {
+
+class Communicator;
+class Stage;
+
+// Of one rank. Host memory and disk are needed only where the options offload something. They must
+// outlive the stage.
+struct Memories {
+  Memories(Memory& device_memory, Memory* host_memory = nullptr, Memory* disk_memory = nullptr)
+      : device(device_memory), host(host_memory), disk(disk_memory) {}
+  Memory& device;
+  Memory *host, *disk;
+};
+
+// Makes a stage that is not started yet.
+using MakeStage = std::unique_ptr<Stage>(std::vector<Unit>& units, Communicator& comm,
+                                         Memories memories, const Options& options);
+
+enum class Part {
+  full,
+  shard,       // 1/N; of hsdp 1/N of a replica
+  node_shard,  // 1/X, X ranks being a node
+  none,
+};
+enum class Per {
+  never,
+  step,         // once, when all micro-batches are added or the update is made
+  micro_batch,  // when its gradient is complete
+  forward,      // of each micro-batch
+  backward,     // likewise, of units that forward has resharded: never of root
+};
+enum class Among { all, intra, inter };  // all ranks, a group's, or one rank of each group
+
+// A collective that a stage makes for every unit. Among `inter` it moves the part of the unit that
+// a group has reduced for one rank: full / X.
+struct UnitCall {
+  Collective collective{};
+  Purpose purpose{};
+  Per per = Per::never;
+  Among among = Among::all;
+  int bits = 0;  // of an element on its way, whose scales are a second call; 0: as its type
+};
+
+// What a variant promises relative to its parent on the same ranks and data.
+enum class VariantBits {
+  equal,     // losses, norms and weights have the same bits
+  rounding,  // sums are added in another order
+  lossy,     // something is communicated in fewer bits than it has
+};
+// Which groups of ranks it has: none, nodes, or replicas of the whole state.
+enum class VariantGroups { none, nodes, replicas };
+
+struct StageFile {
+  const char* name;
+  MakeStage* make;
+  Part parameter, gradient, optimizer;  // what a rank keeps between steps
+  UnitCall calls[6] = {};               // what is not declared is never made
+  // Of a variant, which changes one of the paper's four.
+  const char* parent = nullptr;  // the one of the four
+  VariantBits bits = VariantBits::equal;
+  VariantGroups groups = VariantGroups::none;
+  Part secondary = Part::none;  // a second copy of the parameters
+  const char* sentence = "";    // for --help
+
+  StageKind kind() const { return StageKind(name); }
+  bool is_variant() const { return parent != nullptr; }
+  bool gathers_for_backward() const;  // false: full parameters stay from forward on
+  // Whether what a purpose names is sent in fewer bits than it has.
+  bool quantised(Purpose purpose) const;
+};
+
+// The four, then all others by name.
+const std::vector<StageFile>& stage_files();
+std::vector<StageKind> all_stages();  // their names
+// Null: no stage has this name.
+const StageFile* find_stage(std::string_view name);
+// Throws InputError with the list of stages if there is none.
+const StageFile& file_of(StageKind kind);
+// Adds one, before the first rank runs. Throws std::invalid_argument if its name is taken.
+bool register_stage(const StageFile& file);
+
+std::strong_ordering operator<=>(StageKind a, StageKind b);  // in the order of stage_files()
+// The one of the four that a variant changes; itself, if it is one of them.
+StageKind parent(StageKind kind);
+// 0 to 3: DeepSpeed's number of that stage.
+int stage_number(StageKind kind);
+inline VariantBits bits_of(StageKind kind) { return file_of(kind).bits; }
+inline bool shards_optimizer(StageKind kind) { return file_of(kind).optimizer == Part::shard; }
+inline bool shards_gradient(StageKind kind) { return file_of(kind).gradient == Part::shard; }
+inline bool shards_parameter(StageKind kind) { return file_of(kind).parameter == Part::shard; }
+
+// What of a rank is in host memory or on disk.
+bool offloads_optimizer(const Options& options);
+bool offloads_parameter(const Options& options);
+// Whether a run with these options needs a Memory of Pool::disk.
+bool needs_disk(const Options& options);
+// Throws InputError if the options contradict each other or the stage, or need a memory that is not
+// there.
+void check(const Options& options, const Memories& memories);
+
+// Ends a stage file, whose class is ThisStage; what follows the name are members of StageFile.
+// Defines one external function, which the library's table of stages names.
+#define ZL_STAGE(NAME, ...) \
+  StageFile stage_##NAME() { return {.name = #NAME, .make = make<ThisStage>, __VA_ARGS__}; }
+// In a program outside the library, behind ZL_STAGE.
+#define ZL_REGISTER(NAME) const bool NAME##_registered = ::zl::register_stage(stage_##NAME());
+
+// The files in the library; CMake writes this function from their names.
+std::vector<StageFile> library_stages();
+
+}  // namespace zl

@@ -1,0 +1,42 @@
+// What a stage keeps at rest and sends in a step, from what its file declares and the sizes of the
+// units alone. Source: Rajbhandari et al. 2020, "ZeRO" (arXiv:1910.02054), sections 5 and 7, with
+// our padding.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "dist/communication_log.h"
+#include "stages/stage_file.h"
+
+namespace zl {
+
+// A model on so many ranks under these options. Every unit runs once per micro-batch, blocks in the
+// order of the list, inside root.
+struct SteadyInput {
+  const Options& options;  // with ranks_per_node and replicas of the stage's groups
+  int ranks;
+  const std::vector<int64_t>& units;  // [n] padded size of each unit, root first
+  // The first of the blocks that stay unsharded between forward and backward; units.size(): none.
+  size_t first_kept;
+
+  const StageFile& stage() const { return file_of(options.stage); }
+  // Of a unit: each rank keeps one, and each replica all of them.
+  int shards() const { return ranks / int(std::max<int64_t>(1, options.replicas)); }
+  int64_t elements(Part part) const;  // [n] of a rank, of all units
+};
+
+// Gradients of micro-batches are reduced one by one, and freed when they are.
+bool reduces_every_micro_batch(const Options& options);
+
+// [B] Parameters and gradients of a rank; [n] elements of its optimizer.
+struct SteadyBytes {
+  int64_t parameter, gradient, optimizer_elements;
+};
+SteadyBytes steady_bytes(const SteadyInput& in);
+
+// Of one rank and step that updates: its collectives, and the all-gathers of the norm's and of the
+// loss's parts; with purpose `check` that of a step whose gradient is not finite.
+CommunicationLog steady_traffic(const SteadyInput& in);
+
+}  // namespace zl
