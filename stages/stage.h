@@ -45,8 +45,9 @@ class Stage {
   virtual Work reduce_across(UnitState&) { return {}; }  // the step's gradients are all added
   virtual void update(UnitState& u, const Update& step) = 0;
   virtual Work after_update(UnitState&) { return {}; }  // to ranks that keep full parameters
-  virtual Work unshard(UnitState&) { return {}; }       // full parameters are about to be used
-  virtual void reshard(UnitState&) {}                   // they are not used any more
+  // Of units with a parameter_shard, whose values are the initial ones after allocate().
+  virtual Work unshard(UnitState&) { return {}; }  // full parameters are about to be used
+  virtual void reshard(UnitState&) {}              // they are not used any more
 
   // ---- What a stage file uses.
 

@@ -33,15 +33,15 @@ using MakeStage = std::unique_ptr<Stage>(std::vector<Unit>& units, Communicator&
 enum class Part {
   full,
   shard,       // 1/N; of hsdp 1/N of a replica
-  node_shard,  // 1/X, X ranks being a node
+  node_shard,  // 1/X: what a rank keeps if the X ranks of a node share one copy
   none,
 };
 enum class Per {
   never,
   step,         // once, when all micro-batches are added or the update is made
-  micro_batch,  // when its gradient is complete
-  forward,      // of each micro-batch
-  backward,     // likewise, of units that forward has resharded: never of root
+  micro_batch,  // when backward has completed the unit's gradient
+  forward,      // before the unit's forward pass, in each micro-batch
+  backward,     // before its backward pass, if forward has resharded the unit: never for root
 };
 enum class Among { all, intra, inter };  // all ranks, a group's, or one rank of each group
 
@@ -70,7 +70,7 @@ struct StageFile {
   Part parameter, gradient, optimizer;  // what a rank keeps between steps
   UnitCall calls[6] = {};               // what is not declared is never made
   // Of a variant, which changes one of the paper's four.
-  const char* parent = nullptr;  // the one of the four
+  const char* parent = nullptr;  // the one of the four; needed by ZL_REGISTER
   VariantBits bits = VariantBits::equal;
   VariantGroups groups = VariantGroups::none;
   Part secondary = Part::none;  // a second copy of the parameters
@@ -78,7 +78,9 @@ struct StageFile {
 
   StageKind kind() const { return StageKind(name); }
   bool is_variant() const { return parent != nullptr; }
-  bool gathers_for_backward() const;  // false: full parameters stay from forward on
+  // Of a stage that keeps a parameter shard. False: full parameters stay from forward to backward,
+  // and peaks are predicted so.
+  bool gathers_for_backward() const;
   // Whether what a purpose names is sent in fewer bits than it has.
   bool quantised(Purpose purpose) const;
 };
@@ -112,7 +114,8 @@ bool needs_disk(const Options& options);
 // there.
 void check(const Options& options, const Memories& memories);
 
-// Ends a stage file, whose class is ThisStage; what follows the name are members of StageFile.
+// Ends a stage file, whose class is ThisStage; what follows the name are members of StageFile. A
+// second stage in one file needs a namespace of its own.
 // Defines one external function, which the library's table of stages names.
 #define ZL_STAGE(NAME, ...) \
   StageFile stage_##NAME() { return {.name = #NAME, .make = make<ThisStage>, __VA_ARGS__}; }

@@ -26,7 +26,8 @@ struct SteadyInput {
   int64_t elements(Part part) const;  // [n] of a rank, of all units
 };
 
-// Gradients of micro-batches are reduced one by one, and freed when they are.
+// Whether gradients of micro-batches are reduced one by one, and freed then, as the stage declares;
+// in reproducible mode always.
 bool reduces_every_micro_batch(const Options& options);
 
 // [B] Parameters and gradients of a rank; [n] elements of its optimizer.
@@ -36,7 +37,7 @@ struct SteadyBytes {
 SteadyBytes steady_bytes(const SteadyInput& in);
 
 // Of one rank and step that updates: its collectives, and the all-gathers of the norm's and of the
-// loss's parts; with purpose `check` that of a step whose gradient is not finite.
+// loss's parts. The row with purpose `check` is of steps whose gradient is not finite alone.
 CommunicationLog steady_traffic(const SteadyInput& in);
 
 }  // namespace zl

@@ -3,7 +3,7 @@
 // are predicted from what ZL_STAGE declares: tutorials/reference/own_stage.md. Run it as
 // ./build/default/tutorials/own_stage.
 #include <cstdio>
-#include <cstring>
+#include <string_view>
 
 #include "nn/data/corpus.h"
 #include "nn/data/windows.h"
@@ -55,7 +55,7 @@ class ThisStage final : public Stage {
 
 }  // namespace
 
-// Beside zero3's declaration there is no all-gather for backward.
+// Unlike zero3, it makes no all-gather for backward.
 ZL_STAGE(zero3_kept, .parameter = Part::shard, .gradient = Part::shard, .optimizer = Part::shard,
          .calls = {{Collective::reduce_scatter, Purpose::gradient, Per::micro_batch},
                    {Collective::all_gather, Purpose::parameter, Per::forward}},
@@ -84,7 +84,7 @@ Bytes sent(const StageOutcome& s) {
 }
 
 int main(int argc, char** argv) try {
-  mistake = argc == 2 && std::strcmp(argv[1], "--mistake") == 0;
+  mistake = argc == 2 && std::string_view(argv[1]) == "--mistake";
   if (argc > 1 && !mistake) {
     std::fprintf(stderr, "own_stage: there is no argument '%s'; there is --mistake\n", argv[1]);
     return 2;
@@ -109,7 +109,7 @@ int main(int argc, char** argv) try {
     if (s.diagnosis.found())
       std::printf("  %s\n  %s\n", s.diagnosis.meaning.c_str(), s.diagnosis.evidence.c_str());
   }
-  std::printf("\n%s\n", comparison.ok() ? "All promises hold." : "At least one promise is broken.");
+  std::puts(comparison.ok() ? "\nAll promises hold." : "\nA promise is broken: see above.");
   if (std::fflush(stdout) == 0) return comparison.ok() ? 0 : 1;
   std::perror("own_stage: stdout");
   return 74;
