@@ -27,7 +27,6 @@ const std::map<std::string, int> large_folders = {{"tensor", 23},
                                                   {"stages/deepspeed", 24},
                                                   {"tutorials", 25},
                                                   {"tutorials/zerolab/bench", 28},
-                                                  {"tutorials/zerolab/draw", 23},
                                                   {"tutorials/zerolab/run", 24}};
 
 // Characters of a line, not bytes: "…" is one column.

@@ -66,7 +66,6 @@ const std::vector<Subfolder> subfolders = {
     {"tutorials/zerolab/report", "tutorials/zerolab/(commands|plan)/.*"},
     {"tutorials/zerolab/report/page", "tutorials/zerolab/report/.*|tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/bench", "tutorials/zerolab/commands/.*"},
-    {"tutorials/zerolab/draw", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/plan", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/launcher", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/commands", "tutorials/zerolab/main\\.cpp"},

@@ -1,5 +1,6 @@
-// The pictures in tutorials/pictures/ are what the program draws, and documents show them.
+// The pictures in tutorials/pictures/ are shown by pages, and can be read by everyone.
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <map>
@@ -24,27 +25,14 @@ Files pictures_in(const std::string& folder) {
   return files;
 }
 
-// Names whose contents differ, or that only one side has.
-std::vector<std::string> differences(const Files& drawn, const Files& kept) {
-  Files all = drawn;
-  all.insert(kept.begin(), kept.end());
-  std::vector<std::string> names;
-  for (const auto& [name, content] : all)
-    if (!drawn.contains(name) || !kept.contains(name) || drawn.at(name) != kept.at(name))
-      names.push_back(name);
-  return names;
-}
-
-// The page of each picture, from the list that the program prints.
-std::map<std::string, std::string> pages() {
-  static const std::regex line("([a-z_]+) +.*; for (.*)");
-  std::map<std::string, std::string> pages;
-  for (const std::string& text : cli::lines(cli::zerolab({"draw"}).out)) {
-    std::smatch match;
-    REQUIRE(std::regex_match(text, match, line));
-    pages[match[1]] = match[2];
-  }
-  return pages;
+// The paths of the pages that may show one.
+std::vector<std::string> pages() {
+  std::vector<std::string> paths{"README.md"};
+  for (const std::string folder : {"tutorials/", "tutorials/reference/"})
+    for (const std::string& name : cli::files_in(in_tree(folder)))
+      if (name.ends_with(".md") && name.find('/') == std::string::npos)
+        paths.push_back(folder + name);
+  return paths;
 }
 
 // Whether the page shows the picture, with a text of some length for those who cannot see it.
@@ -81,35 +69,12 @@ std::string complaint(const std::string& svg) {
 
 }  // namespace
 
-TEST_CASE("the pictures in the tree are what the program draws, byte for byte", "[draw]") {
-  const cli::ScratchFolder folder;
-  const cli::Finished finished = cli::zerolab({"draw", "all", "--out", folder / "drawn"});
-  INFO(finished.err);
-  REQUIRE(finished.code == 0);
-  const Files drawn = pictures_in(folder / "drawn"),
-              kept = pictures_in(in_tree("tutorials/pictures"));
-  CHECK(kept.size() == pages().size());
-  INFO("To draw them again: zerolab draw all --out tutorials/pictures --force");
-  CHECK(differences(drawn, kept) == std::vector<std::string>{});
-}
-
-TEST_CASE("a picture with a changed byte, a missing and an unknown picture are found", "[draw]") {
-  const Files drawn{{"a.svg", "<svg/>"}, {"b.svg", "<svg/>"}, {"c.svg", "<svg/>"}};
-  CHECK(differences(drawn, drawn).empty());
-  const Files kept{{"a.svg", "<svh/>"}, {"c.svg", "<svg/>"}, {"d.svg", "<svg/>"}};
-  CHECK(differences(drawn, kept) == std::vector<std::string>{"a.svg", "b.svg", "d.svg"});
-}
-
-TEST_CASE("one picture on stdout is the file of that name", "[draw]") {
-  const cli::Finished shards = cli::zerolab({"draw", "shards"});
-  CHECK(shards.code == 0);
-  CHECK(shards.out == cli::read_file(in_tree("tutorials/pictures/shards.svg")));
-}
-
-TEST_CASE("each picture is shown by its page, with a text for those who cannot see it", "[draw]") {
-  for (const auto& [name, page] : pages()) {
-    CAPTURE(name, page);
-    CHECK(shows(page, cli::read_file(in_tree(page)), name));
+TEST_CASE("each picture is shown by a page, with a text for those who cannot see it", "[draw]") {
+  for (const auto& [file, svg] : pictures_in(in_tree("tutorials/pictures"))) {
+    CAPTURE(file);
+    CHECK(std::ranges::any_of(pages(), [&](const std::string& page) {
+      return shows(page, cli::read_file(in_tree(page)), file.substr(0, file.size() - 4));
+    }));
   }
   const std::string alt(40, 'a');
   CHECK(shows("tutorials/a.md", "![" + alt + "](pictures/b.svg)", "b"));
@@ -146,29 +111,6 @@ TEST_CASE("a picture that is not well-formed or lacks what readers need is found
   CHECK(changed("prefers-color-scheme: dark", "print") != "");
   CHECK(changed("<style>", "<script/><style>") != "");
   CHECK(changed("x=\"16\"", "x=\"961\"") != "");
-}
-
-TEST_CASE("draw refuses what it cannot do, and replaces a file only with --force", "[draw]") {
-  const cli::ScratchFolder folder;
-  const cli::Finished unknown = cli::zerolab({"draw", "shard"});
-  CHECK(unknown.code == 2);
-  CHECK(cli::contains(unknown.err, "did you mean 'shards'?"));
-  CHECK(cli::zerolab({"draw", "all"}).code == 2);
-  CHECK(cli::zerolab({"draw", "--out", folder / "a.svg"}).code == 2);
-  CHECK(cli::zerolab({"draw", "shards", "--force"}).code == 2);
-  CHECK(cli::files_in(folder.path()).empty());
-
-  const std::string file = cli::write_file(folder / "a.svg", "mine");
-  const cli::Finished refused = cli::zerolab({"draw", "shards", "--out", file});
-  CHECK(refused.code == 2);
-  CHECK(cli::contains(refused.err, "--force"));
-  CHECK(cli::read_file(file) == "mine");
-  CHECK(cli::zerolab({"draw", "shards", "--out", file, "--force"}).code == 0);
-  CHECK(cli::read_file(file) == cli::read_file(in_tree("tutorials/pictures/shards.svg")));
-
-  cli::write_file(folder / "ring.svg", "mine");
-  CHECK(cli::zerolab({"draw", "all", "--out", folder.path()}).code == 2);
-  CHECK(cli::files_in(folder.path()) == std::vector<std::string>{"a.svg", "ring.svg"});
 }
 
 }  // namespace draw

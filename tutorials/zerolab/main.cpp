@@ -186,7 +186,6 @@ int parse_and_run(int argc, char** argv) {
   add_data(app, invocation);
   add_bench(app, invocation);
   add_exercise(app, invocation);
-  add_draw(app, invocation);
   add_doctor(app, invocation);
   add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, because they would inherit it

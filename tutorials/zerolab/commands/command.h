@@ -19,7 +19,6 @@ struct Invocation {
 void add_train(CLI::App& app, Invocation& invocation);
 void add_compare(CLI::App& app, Invocation& invocation);
 void add_plan(CLI::App& app, Invocation& invocation);
-void add_draw(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_model(CLI::App& app, Invocation& invocation);
 void add_config(CLI::App& app, Invocation& invocation);
