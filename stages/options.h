@@ -94,7 +94,7 @@ struct Options {
   // nvme: the same, but optimizer state is in a file in `nvme_path`.
   OffloadDevice offload_optimizer = OffloadDevice::none;
   std::string nvme_path;
-  Swap swap;  // for nvme; the stage sets swap.disk
+  Swap swap;  // for nvme; the stage sets swap.disk in a copy
   // cpu: parameter shards are in host memory, and are copied to the device before each gather.
   // nvme: the same from a file in `nvme_path`.
   // Stages that keep full parameters ignore it.

@@ -2,26 +2,39 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace zl {
 namespace {
 
-// The four have no parent. Sorted by name, so that every build and every linker gives one order.
-bool comes_before(const StageFile& a, const StageFile& b) {
-  if (a.is_variant() != b.is_variant()) return b.is_variant();
-  return std::string_view(a.name) < b.name;
-}
+bool table_is_made = false;
 
-std::vector<StageFile>& table() {
-  static std::vector<StageFile> files = [] {
-    std::vector<StageFile> all = library_stages();
-    std::ranges::sort(all, comes_before);
-    return all;
-  }();
+std::vector<StageFile>& registered() {
+  static std::vector<StageFile> files;
   return files;
 }
 
 }  // namespace
+
+const std::vector<StageFile>& stage_files() {
+  static const std::vector<StageFile> files = [] {
+    std::vector<StageFile> all = library_stages();
+    for (const StageFile& file : registered()) {
+      require(std::ranges::count(all, std::string_view(file.name), &StageFile::name) == 0,
+              "a stage '", file.name, "' exists: give yours another name");
+      require(file.parent && std::ranges::count(kStages, StageKind(file.parent)) > 0, "stage ",
+              file.name, " needs a parent, ddp, zero1, zero2 or zero3: the one that it changes");
+      all.push_back(file);
+    }
+    // The four have no parent. The others by name, so that every build gives one order.
+    std::ranges::sort(all, {}, [](const StageFile& file) {
+      return std::pair(file.is_variant(), std::string_view(file.name));
+    });
+    table_is_made = true;
+    return all;
+  }();
+  return files;
+}
 
 bool StageFile::gathers_for_backward() const {
   return std::ranges::count(calls, Per::backward, &UnitCall::per) > 0;
@@ -32,34 +45,25 @@ bool StageFile::quantised(Purpose purpose) const {
       calls, [&](const UnitCall& call) { return call.purpose == purpose && call.bits > 0; });
 }
 
-const std::vector<StageFile>& stage_files() { return table(); }
-
 std::vector<StageKind> all_stages() {
   std::vector<StageKind> all;
-  for (const StageFile& file : table()) all.push_back(file.kind());
+  for (const StageFile& file : stage_files()) all.emplace_back(file.name);
   return all;
 }
 
-const StageFile* find_stage(std::string_view name) {
-  for (const StageFile& file : table())
-    if (name == file.name) return &file;
-  return nullptr;
-}
-
 const StageFile& file_of(StageKind kind) {
-  if (const StageFile* file = find_stage(kind.text())) return *file;
+  for (const StageFile& file : stage_files())
+    if (kind == StageKind(file.name)) return file;
   std::string all;
-  for (const StageFile& file : table()) all += (all.empty() ? "" : ", ") + std::string(file.name);
+  for (const StageFile& file : stage_files())
+    all += (all.empty() ? "" : ", ") + std::string(file.name);
   throw InputError(str("there is no stage '", kind.text(), "'; there are ", all,
                        ". A stage of your own needs ZL_REGISTER in the program's file"));
 }
 
 bool register_stage(const StageFile& file) {
-  require(!find_stage(file.name), "a stage '", file.name, "' exists: give yours another name");
-  require(file.parent && find_stage(file.parent), "stage ", file.name, " names no parent: ddp, ",
-          "zero1, zero2 or zero3, the one that it changes");
-  table().push_back(file);
-  std::ranges::sort(table(), comes_before);
+  require(!table_is_made, "stage ", file.name, " is registered after stages were asked for");
+  registered().push_back(file);
   return true;
 }
 

@@ -33,7 +33,7 @@ using MakeStage = std::unique_ptr<Stage>(std::vector<Unit>& units, Communicator&
 enum class Part {
   full,
   shard,       // 1/N; of hsdp 1/N of a replica
-  node_shard,  // 1/X: what a rank keeps if the X ranks of a node share one copy
+  node_shard,  // 1/X: a node's X ranks keep one copy together
   none,
 };
 enum class Per {
@@ -52,7 +52,7 @@ struct UnitCall {
   Purpose purpose{};
   Per per = Per::never;
   Among among = Among::all;
-  int bits = 0;  // of an element on its way, whose scales are a second call; 0: as its type
+  int bits = 0;  // of an element as it is sent, with scales in a second call; 0: as its type
 };
 
 // What a variant promises relative to its parent on the same ranks and data.
@@ -76,7 +76,6 @@ struct StageFile {
   Part secondary = Part::none;  // a second copy of the parameters
   const char* sentence = "";    // for --help
 
-  StageKind kind() const { return StageKind(name); }
   bool is_variant() const { return parent != nullptr; }
   // Of a stage that keeps a parameter shard. False: full parameters stay from forward to backward,
   // and peaks are predicted so.
@@ -88,11 +87,10 @@ struct StageFile {
 // The four, then all others by name.
 const std::vector<StageFile>& stage_files();
 std::vector<StageKind> all_stages();  // their names
-// Null: no stage has this name.
-const StageFile* find_stage(std::string_view name);
 // Throws InputError with the list of stages if there is none.
 const StageFile& file_of(StageKind kind);
-// Adds one, before the first rank runs. Throws std::invalid_argument if its name is taken.
+// Adds one. Throws std::invalid_argument if stages have been asked for already. If its name is
+// taken, or its parent is none of the four, the first function that asks for stages throws it.
 bool register_stage(const StageFile& file);
 
 std::strong_ordering operator<=>(StageKind a, StageKind b);  // in the order of stage_files()

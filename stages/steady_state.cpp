@@ -8,18 +8,13 @@
 namespace zl {
 namespace {
 
-int64_t sum(const std::vector<int64_t>& units) {
-  return std::accumulate(units.begin(), units.end(), int64_t(0));
-}
-
 // How often a call is made for a unit in a step. In reproducible mode every micro-batch is reduced.
 // A unit without parameters has no gradient and no update.
 int64_t times(const SteadyInput& in, const UnitCall& call, size_t unit) {
   const int64_t micro_batches = in.options.accumulation;
-  if (call.per == Per::never) return 0;
   if (call.per == Per::forward) return micro_batches;
   if (call.per == Per::backward) return unit > 0 && unit < in.first_kept ? micro_batches : 0;
-  if (in.units[unit] == 0) return 0;
+  if (call.per == Per::never || in.units[unit] == 0) return 0;
   const bool each = in.options.reproducible && call.purpose == Purpose::gradient;
   return call.per == Per::micro_batch || each ? micro_batches : 1;
 }
@@ -45,7 +40,8 @@ void add_calls(CommunicationLog& log, const SteadyInput& in, const UnitCall& cal
 // [n] One per rank; in reproducible mode one per block of squares, and one per micro-batch.
 void add_numbers(CommunicationLog& log, const SteadyInput& in) {
   const Options& o = in.options;
-  const int64_t norms = o.reproducible ? sum(in.units) / kernel::kSquaresBlock : in.shards(),
+  const int64_t norms =
+                    o.reproducible ? in.elements(Part::full) / kernel::kSquaresBlock : in.shards(),
                 losses = o.reproducible ? o.accumulation * in.ranks : in.ranks;
   log.add(Collective::all_gather, Purpose::norm, norms, norms * 8, in.shards(),
           in.shards() < in.ranks ? "intra" : "");
@@ -56,7 +52,7 @@ void add_numbers(CommunicationLog& log, const SteadyInput& in) {
 }  // namespace
 
 int64_t SteadyInput::elements(Part part) const {
-  const int64_t full = sum(units);
+  const int64_t full = std::accumulate(units.begin(), units.end(), int64_t(0));
   return part == Part::full         ? full
          : part == Part::shard      ? full / shards()
          : part == Part::node_shard ? full / options.ranks_per_node
@@ -70,7 +66,7 @@ bool reduces_every_micro_batch(const Options& o) {
 }
 
 SteadyBytes steady_bytes(const SteadyInput& in) {
-  const StageFile& stage = in.stage();
+  const StageFile& stage = file_of(in.options.stage);
   const int64_t element = size_of(in.options.precision);
   return {.parameter = (in.elements(stage.parameter) + in.elements(stage.secondary)) * element,
           .gradient = in.elements(stage.gradient) * size_of(gradient_type(in.options)),
@@ -79,7 +75,7 @@ SteadyBytes steady_bytes(const SteadyInput& in) {
 
 CommunicationLog steady_traffic(const SteadyInput& in) {
   CommunicationLog log;
-  for (const UnitCall& call : in.stage().calls)
+  for (const UnitCall& call : file_of(in.options.stage).calls)
     for (size_t unit = 0; unit < in.units.size(); ++unit)
       for (int64_t t = times(in, call, unit); t > 0; --t) add_calls(log, in, call, in.units[unit]);
   add_numbers(log, in);

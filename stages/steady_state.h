@@ -20,7 +20,6 @@ struct SteadyInput {
   // The first of the blocks that stay unsharded between forward and backward; units.size(): none.
   size_t first_kept;
 
-  const StageFile& stage() const { return file_of(options.stage); }
   // Of a unit: each rank keeps one, and each replica all of them.
   int shards() const { return ranks / int(std::max<int64_t>(1, options.replicas)); }
   int64_t elements(Part part) const;  // [n] of a rank, of all units

@@ -1,7 +1,6 @@
 #include "stages/predict/closed_form.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "stages/predict/move_forms.h"
 #include "stages/predict/peaks.h"
@@ -33,7 +32,8 @@ bool converts(const PredictionInput& in) {
 // the doubles of the norm or of the loss. A bucket in flight may need copies in another type,
 // scratch for the shards of the other ranks, and a copy of the offloaded shard that its sum
 // continues.
-int64_t peak_communication(const PredictionInput& in, bool gradient_shard_on_host) {
+int64_t peak_communication(const PredictionInput& in, const CommunicationLog& traffic,
+                           bool gradient_shard_on_host) {
   const Options& o = in.options;
   const int64_t element = size_of(communication_type(o));
   const auto of_reduction = [&](int64_t n) {
@@ -51,7 +51,6 @@ int64_t peak_communication(const PredictionInput& in, bool gradient_shard_on_hos
       most =
           std::max(most, element * peak_across(in, gradient_shard_on_host ||
                                                        communication_type(o) != gradient_type(o)));
-  const CommunicationLog traffic = steady_traffic(steady_input(in));
   for (const auto& [key, t] : traffic.rows())
     if (key.purpose == Purpose::norm || key.purpose == Purpose::loss)
       most = std::max(most, t.elements * 8);
@@ -75,10 +74,8 @@ int64_t peak_full_gradient_bytes(const PredictionInput& in) {
 int64_t peak_unsharded(const PredictionInput& in) {
   const StageFile& stage = file_of(in.options.stage);
   if (stage.parameter == Part::full) return 0;
-  Overlap overlap = in.options.overlap;
-  if (!stage.gathers_for_backward())
-    overlap.max_reuse_distance = std::numeric_limits<int64_t>::max();
-  return peak_full_parameters(in.units, overlap);
+  if (!stage.gathers_for_backward()) return steady_input(in).elements(Part::full);
+  return peak_full_parameters(in.units, in.options.overlap);
 }
 
 Prediction predict_stage(const PredictionInput& in) {
@@ -115,8 +112,9 @@ Prediction predict_stage(const PredictionInput& in) {
         on_disk.in_memory * bytes);
     set(p.disk, use, on_disk.stored * bytes);
   }
-  set(p.device, MemoryUse::communication, 0, peak_communication(in, gradient_shard_on_host));
   p.traffic = steady_traffic(steady_input(in));
+  set(p.device, MemoryUse::communication, 0,
+      peak_communication(in, p.traffic, gradient_shard_on_host));
   add_moves(p, in);
   return p;
 }

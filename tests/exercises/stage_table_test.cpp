@@ -42,6 +42,26 @@ TEST_CASE("a static and a shared library list the same stages", "[exercises][uns
   for (const StageFile& file : stage_files()) names.emplace_back(file.name);
   CHECK(names.size() >= 8);
   CHECK(run("cd '" + folder.path() + "' && ./with_shared") == names);
+
+  // A registered stage is in its place; a wrong one is a sentence that main() can catch.
+  const auto registered = [&](const std::string& file) {
+    cli::write_file(folder / "own.cpp",
+                    "#include <cstdio>\n#include \"stages/stage_file.h\"\n"
+                    "const bool done = zl::register_stage(" +
+                        file + R"();
+      int main() try { for (const auto& file : zl::stage_files()) std::puts(file.name); }
+      catch (const std::exception& e) { std::puts(e.what()); })");
+    return run(compile + " own.cpp -o own '" + library + "'" + link + " && ./own");
+  };
+  names.insert(names.begin() + 4, "early");
+  CHECK(registered("{.name = \"early\", .calls = {}, .parent = \"ddp\"}") == names);
+  CHECK(registered("{.name = \"zero2\", .calls = {}, .parent = \"ddp\"}") ==
+        std::vector<std::string>{"a stage 'zero2' exists: give yours another name"});
+  for (const char* parent : {"nullptr", "\"hsdp\""})
+    CHECK(registered(std::string("{.name = \"own\", .calls = {}, .parent = ") + parent + "}") ==
+          std::vector<std::string>{"stage own needs a parent, ddp, zero1, zero2 or zero3: the one "
+                                   "that it changes"});
+  names.erase(names.begin() + 4);
   CHECK(run("cd '" + folder.path() + "' && LD_LIBRARY_PATH=$(dirname '" + library +
             "') ./with_library") == names);
 }

@@ -53,6 +53,27 @@ TEST_CASE("train predicts by closed formulas, and activations only by a dry run"
   }
 }
 
+TEST_CASE("where blocks are computed again together, train predicts by a dry run or not at all",
+          "[zerolab]") {
+  const std::string together = kTiny +
+                               "--steps 2 --ranks 3 --stage zero3 --sample 0 --json "
+                               "--set activation_checkpointing.number_checkpoints=1 --set "
+                               "gradient_accumulation_steps=2 ";
+  for (const std::string dry : {"", "--dry-run"}) {
+    const Json document = Json::parse(call(together + dry).out);
+    const auto expected = [&](const Json& measured) { return dry.empty() ? Json() : measured; };
+    for (const Json& row : document["communication"]) {
+      CAPTURE(row.dump());
+      CHECK(row["predicted_sent_bytes_per_rank"] == expected(row["sent_bytes_per_rank"]));
+    }
+    for (const Json& row : document["memory"]) {
+      CAPTURE(row.dump());
+      CHECK(row["predicted_rest_bytes"] == expected(row["rest_bytes"]));
+      CHECK(row["predicted_peak_bytes"] == expected(row["peak_bytes"]));
+    }
+  }
+}
+
 TEST_CASE("two steps under every stage leave the promised metrics, and the same ones",
           "[zerolab]") {
   const ScratchFolder folder;

@@ -372,8 +372,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
               "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help(),
               [](const auto& text) { options.stage = read_stage(text); });
   add_rank_flags(flags, options, kDefaultRanks);
-  flags.toggle("--dry-run",
-               "first predict the whole peak, with activations, and check that it fits",
+  flags.toggle("--dry-run", "first predict the full peak, with activations, and check that it fits",
                options.dry_run);
   add_group_flags(flags, options);
   add_link_flags(flags, options);

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "stages/predict/dry_run.h"
 #include "stages/train/comparison.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -81,8 +82,17 @@ std::string sample_text(const TextSample& sample) {
          ids + "\n";
 }
 
-// Predicted by closed formulas; activations and workspace only by a dry run.
-Json memory_json(const TrainReport& report, const Prediction& prediction) {
+// Closed formulas know every unit to run once in a pass. Blocks that are computed again together
+// run otherwise; then only a dry run knows.
+std::optional<Prediction> prediction_of(const TrainReport& report) {
+  const GptTrainingSpec& spec = report.setup.spec;
+  if (report.dry) return predict(spec, *report.dry, formulas_apply(spec));
+  if (spec.checkpoints > 0) return std::nullopt;
+  return predict(prediction_input(spec));
+}
+
+// Activations and workspace are predicted only by a dry run.
+Json memory_json(const TrainReport& report, const std::optional<Prediction>& prediction) {
   Json rows = Json::array();
   const TrainingResult& result = report.result;
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
@@ -98,13 +108,12 @@ Json memory_json(const TrainReport& report, const Prediction& prediction) {
                         {"peak_bytes", ledger.peak(use)},
                         {"predicted_rest_bytes", nullptr},
                         {"predicted_peak_bytes", nullptr}});
-        const Prediction::PoolBytes& closed = prediction.of(pool);
         const auto predict = [&](int64_t rest, int64_t peak) {
           rows.back()["predicted_rest_bytes"] = rest;
           rows.back()["predicted_peak_bytes"] = peak;
         };
-        if (has_closed_formula(use, pool))
-          predict(closed.rest_of(use), closed.peak_of(use));
+        if (prediction && has_closed_formula(use, pool))
+          predict(prediction->of(pool).rest_of(use), prediction->of(pool).peak_of(use));
         else if (report.dry)
           predict(report.dry->of(pool).live(use), report.dry->of(pool).peak(use));
       }
@@ -114,7 +123,7 @@ Json memory_json(const TrainReport& report, const Prediction& prediction) {
 }
 
 // Of rank 0, in one step that makes the communication.
-Json traffic_json(const TrainReport& report, const Prediction& prediction) {
+Json traffic_json(const TrainReport& report, const std::optional<Prediction>& prediction) {
   Json rows = Json::array();
   const GptTrainingSpec& spec = report.setup.spec;
   const StepCount count = zl::count(report.result.steps);
@@ -125,10 +134,11 @@ Json traffic_json(const TrainReport& report, const Prediction& prediction) {
                     {"calls", traffic.calls / steps},
                     {"elements", traffic.elements / steps},
                     {"sent_bytes_per_rank", traffic.sent_bytes() / steps}});
-    const auto& predicted = prediction.traffic.rows();
-    const auto row = predicted.find(key);
-    rows.back()["predicted_sent_bytes_per_rank"] =
-        row == predicted.end() ? 0 : row->second.sent_bytes();
+    Json& predicted = rows.back()["predicted_sent_bytes_per_rank"];
+    if (prediction) {
+      const auto row = prediction->traffic.rows().find(key);
+      predicted = row == prediction->traffic.rows().end() ? 0 : row->second.sent_bytes();
+    }
     if (!key.group.empty()) rows.back()["group"] = key.group;
   }
   return rows;
@@ -292,7 +302,7 @@ std::string json_report(const TrainReport& report) {
                {"tokens", sum.tokens},
                {"seconds", sum.seconds},
                {"tokens_per_second", double(sum.tokens) / sum.seconds}});
-  const Prediction prediction = predict(prediction_input(report.setup.spec));
+  const std::optional<Prediction> prediction = prediction_of(report);
   json["memory"] = memory_json(report, prediction);
   json["peak_total_bytes"] = Json::array();
   for (const RankReport& rank : report.result.ranks)
