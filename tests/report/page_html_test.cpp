@@ -67,7 +67,7 @@ TEST_CASE("the page holds the stage files and names nothing outside itself", "[r
   CHECK(count(page, "http") ==
         count(page, "http-equiv") + count(page, "http://www.w3.org/2000/svg"));
   CHECK(count(page, "innerHTML") == 0);
-  CHECK(count(page, "{{") == 0);
+  CHECK(count(page, "{{") == count(script(page, "sources"), "{{"));  // in C++ it is an initialiser
 }
 
 TEST_CASE("the files of the page keep the budgets of source files", "[report]") {
