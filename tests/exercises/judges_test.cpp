@@ -12,6 +12,7 @@
 #include "tutorials/exercises/09_prefetch/schedules.h"
 #include "tutorials/exercises/10_reshard/loads.h"
 #include "tutorials/exercises/11_choose_stage/numbers.h"
+#include "tutorials/exercises/grader/grade.h"
 #include "tutorials/exercises/stages/judge_sizes.h"
 #include "tutorials/exercises/stages/judge_stage.h"
 
@@ -117,6 +118,12 @@ TEST_CASE("the judge of a stage sees every call of every rank", "[exercises]") {
   CHECK(after(call).starts_with("the stage holds memory as communication"));
 }
 
+// What the judge says of a record.
+static std::string meaning(const char* exercise, const std::string& check, uint64_t seed,
+                           const Record& record) {
+  return find_exercise(exercise).judge({.name = check}, {.seed = seed}, record).meaning;
+}
+
 }  // namespace zl::exercises
 
 // --- 09 ------------------------------------------------------------------------------------------
@@ -142,16 +149,21 @@ TEST_CASE("the rules of exercise 09 are what the library's schedule does", "[exe
       }
 }
 
-// The twin, and what the checks find: they tell each mistake from the rules, for every student.
-TEST_CASE("the checks of exercise 09 find each mistake that has a diagnosis", "[exercises]") {
+// The twin: for every student one check at least tells the mistake from the rules and from others.
+TEST_CASE("the checks of exercise 09 find each mistake, and their judge gives it its diagnosis",
+          "[exercises]") {
   for (uint64_t seed = 0; seed < 20; ++seed)
     for (const Mistake& mistake : kMistakes) {
       CAPTURE(seed, mistake.meaning);
       CHECK(std::ranges::any_of(kChecks, [&](const char* check) {
-        return !asks_for_peaks(check) &&
-               std::ranges::any_of(prefetch_tasks(check, seed), [&](const PrefetchTask& task) {
-                 return !same(simulated(task), simulated(task, mistake.rules));
-               });
+        if (asks_for_peaks(check)) return false;
+        Record record;
+        const std::vector<PrefetchTask> tasks = prefetch_tasks(check, seed);
+        for (size_t k = 0; k < tasks.size(); ++k)
+          for (const auto& [action, unit] : simulated(tasks[k], mistake.rules))
+            for (const int number : {int(action), unit})
+              record.numbers[str("schedule ", k)].push_back(number);
+        return meaning("09", check, seed, record) == mistake.meaning;
       }));
     }
 }
@@ -218,18 +230,29 @@ TEST_CASE("two loading sides of exercise 10 agree: by the partition, and by the 
     }
 }
 
-TEST_CASE("the checks of exercise 10 find each mistake that has a diagnosis", "[exercises]") {
+TEST_CASE("the checks of exercise 10 find each mistake, and their judge gives it its diagnosis",
+          "[exercises]") {
   for (uint64_t seed = 0; seed < 20; ++seed)
     for (const std::vector<Mistake>* mistakes : {&kWrongShards, &kWrongReads})
       for (const Mistake& mistake : *mistakes) {
         CAPTURE(seed, mistake.meaning);
         CHECK(std::ranges::any_of(kChecks, [&](const char* check) {
-          return any_shard(check, seed, [&](const ReshardCase& c, int rank, State state) {
-            const Load wrong = simulated(c, rank, state, mistake.rules);
-            const bool values = mistakes == &kWrongShards;
-            return values ? !same_shard(wrong, right_load(c, rank, state))
-                          : differs(wrong, right_load(c, rank, state));
-          });
+          Record record;
+          const std::vector<ReshardCase> cases = reshard_cases(check, seed);
+          for (size_t k = 0; k < cases.size(); ++k)
+            for (int rank = 0; rank < cases[k].now.ranks; ++rank)
+              for (const State state : kStates) {
+                const Load load = simulated(cases[k], rank, state, mistake.rules);
+                const std::string part = part_name(k, rank, state);
+                const std::vector<float> shard =  // wrong reads may still give the right values
+                    mistakes == &kWrongShards ? load.shard
+                                              : right_load(cases[k], rank, state).shard;
+                record.numbers[part] = {shard.begin(), shard.end()};
+                for (const Read& r : load.reads)
+                  for (const int64_t number : {int64_t(r.rank), int64_t(r.state), r.first, r.count})
+                    record.numbers[part + " reads"].push_back(double(number));
+              }
+          return meaning("10", check, seed, record) == mistake.meaning;
         }));
       }
 }
@@ -304,16 +327,19 @@ TEST_CASE("the rules of exercise 11 give the library's numbers", "[exercises]") 
 }
 
 // The twin, for every student.
-TEST_CASE("the checks of exercise 11 find each mistake that has a diagnosis", "[exercises]") {
+TEST_CASE("the checks of exercise 11 find each mistake, and their judge gives it its diagnosis",
+          "[exercises]") {
   for (uint64_t seed = 0; seed < 20; ++seed)
     for (const Mistake& mistake : kMistakes) {
       CAPTURE(seed, mistake.meaning);
       CHECK(std::ranges::any_of(kChecks, [&](const char* check) {
-        return asked_by(check) == mistake.asked &&
-               any_number(check, seed, [&](const ChoiceCase& c, int stage) {
-                 return !equal(number(mistake.asked, c, stage, mistake.slip),
-                               right_number(mistake.asked, c, stage));
-               });
+        if (asked_by(check) != mistake.asked) return false;
+        Record record;
+        any_number(check, seed, [&](const ChoiceCase& c, int stage) {
+          record.numbers["answers"].push_back(number(mistake.asked, c, stage, mistake.slip));
+          return false;
+        });
+        return meaning("11", check, seed, record) == mistake.meaning;
       }));
     }
 }
