@@ -1,5 +1,6 @@
-// The judges of exercises 05 to 11, without a student's file: what they say of records, that what
-// they expect is the library's, and that their checks find each mistake that has a diagnosis.
+// The judges of exercises 05 to 07 and 09 to 11, without a student's file: what they say of
+// records, that what they expect is the library's, and that their checks find each mistake that has
+// a diagnosis.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
