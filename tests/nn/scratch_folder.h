@@ -1,4 +1,4 @@
-// A folder for the files of one test, and the message of an InputError.
+// A folder for the files of one test, and the message of an error.
 #pragma once
 
 #include <unistd.h>
@@ -66,12 +66,12 @@ std::string bytes_of(const List& numbers) {
   return bytes;
 }
 
-// The text of the InputError that `action` throws; "" if it throws none. Other exceptions pass.
-template <class Action>
+// The text of the Error that `action` throws; "" if it throws none. Other exceptions pass.
+template <class Error = InputError, class Action>
 std::string sentence_of(const Action& action) {
   try {
     action();
-  } catch (const InputError& error) {
+  } catch (const Error& error) {
     return error.what();
   }
   return "";

@@ -8,6 +8,7 @@
 #include "autograd/ops.h"
 #include "nn/data/windows.h"
 #include "stages/train/comparison.h"
+#include "tests/nn/scratch_folder.h"
 
 namespace zl {
 namespace {
@@ -59,12 +60,7 @@ TrainingSpec spec_of(const Change& change) {
 
 // What `action` says of the model; "" if it takes it.
 std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
+  return sentence_of<std::exception>(action);
 }
 
 // The same sentence by every way into a run.

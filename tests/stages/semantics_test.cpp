@@ -238,14 +238,7 @@ TEST_CASE(
   // Each rank's sum of micro-batches becomes the loss scale times their number: a mean gradient of
   // ones.
   spec.after_backward = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {
-    for (const Unit& u : model.units()) {
-      const UnitState& m = s.state(u);
-      const int64_t n = kept_gradient(m).numel(),
-                    begin = n == m.partition.full() ? 0 : comm.rank() * n;
-      kernel::fill(0, kept_gradient(m));
-      for (const Partition::Piece& p : m.partition.pieces(begin, n))
-        kernel::fill(scale * micro_batches, kept_gradient(m).slice(p.at, {p.count}));
-    }
+    set_gradients(s, model, comm, scale * micro_batches);
   };
   OddModel model(spec.model);
   int64_t parameters = 0;

@@ -75,6 +75,17 @@ std::string first_difference(const std::vector<T>& a, const std::vector<T>& b,
 
 }  // namespace
 
+void set_gradients(Stage& stage, OddModel& model, Communicator& comm, double value) {
+  for (const Unit& u : model.units()) {
+    const UnitState& m = stage.state(u);
+    const int64_t n = kept_gradient(m).numel(),
+                  begin = n == m.partition.full() ? 0 : comm.rank() * n;
+    kernel::fill(0, kept_gradient(m));
+    for (const Partition::Piece& piece : m.partition.pieces(begin, n))
+      kernel::fill(value, kept_gradient(m).slice(piece.at, {piece.count}));
+  }
+}
+
 std::string StageRun::difference(const StageRun& other) const {
   const auto of_step = [](const char* what) {
     return [what](size_t i) { return str(what, " of step ", i + 1); };

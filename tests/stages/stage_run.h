@@ -27,6 +27,9 @@ inline const Tensor& kept_parameter(const UnitState& u) {
   return u.parameter_shard.defined() ? u.parameter_shard : u.full_parameter;
 }
 
+// Sets the reduced gradient of every parameter element to `value`; padding stays zero.
+void set_gradients(Stage& stage, OddModel& model, Communicator& comm, double value);
+
 // Each of the four stages, one after another. Once in a test.
 inline StageKind any_stage() {
   return GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);

@@ -185,12 +185,7 @@ TEST_CASE("a call on files that fails ends the save on all ranks, and the old ch
     TrainingSpec spec = runs.begin();
     FaultyFiles files(fault, at);
     spec.checkpoint.files = &files;
-    std::string error;
-    try {
-      run_training(spec);
-    } catch (const OutputError& e) {
-      error = e.what();
-    }
+    const std::string error = sentence_of<OutputError>([&] { run_training(spec); });
     CAPTURE(at, files.hit(), error);
     REQUIRE(!files.hit().empty());
     const int64_t step = runs.found(runs.folder());

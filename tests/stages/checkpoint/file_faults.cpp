@@ -1,11 +1,8 @@
 #include "tests/stages/checkpoint/file_faults.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -24,7 +21,7 @@ const char* name(Fault fault) {
 }
 
 // ---- Faults
-// ---------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------
 
 bool FaultyFiles::fails(const char* function) {
   if (++calls_ != at_ || fault_ == Fault::none) return false;
@@ -35,9 +32,6 @@ bool FaultyFiles::fails(const char* function) {
   return fault_ != Fault::short_write;
 }
 
-int FaultyFiles::open(const std::string& path, int flags) {
-  return fails("open") ? -1 : FileCalls::open(path, flags);
-}
 ssize_t FaultyFiles::pwrite(int file, const void* data, size_t bytes, off_t at) {
   if (fails("pwrite")) return -1;
   return FileCalls::pwrite(file, data, std::exchange(is_short_, false) ? bytes / 2 : bytes, at);
@@ -45,7 +39,6 @@ ssize_t FaultyFiles::pwrite(int file, const void* data, size_t bytes, off_t at) 
 int FaultyFiles::posix_fallocate(int file, off_t at, off_t bytes) {
   return fails("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, at, bytes);
 }
-int FaultyFiles::fsync(int) { return fails("fsync") ? -1 : 0; }
 int FaultyFiles::close(int file) {
   const bool failed = fails("close");
   const int error = errno;
@@ -53,186 +46,129 @@ int FaultyFiles::close(int file) {
   if (failed) errno = error;
   return failed ? -1 : result;
 }
-int FaultyFiles::rename(const std::string& from, const std::string& to) {
-  return fails("rename") ? -1 : FileCalls::rename(from, to);
-}
-int FaultyFiles::unlink(const std::string& path) {
-  return fails("unlink") ? -1 : FileCalls::unlink(path);
-}
-int FaultyFiles::mkdir(const std::string& path) {
-  return fails("mkdir") ? -1 : FileCalls::mkdir(path);
-}
-int FaultyFiles::rmdir(const std::string& path) {
-  return fails("rmdir") ? -1 : FileCalls::rmdir(path);
-}
 
 // ---- Loss of power
-// --------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------
 
-struct RecordedFiles::Model {
-  enum class Kind { link, unlink, write, reserve, sync, other };
-  struct Op {
-    Kind kind = Kind::other;
-    int inode = -1;          // of the file, or of the folder whose names change
-    std::string name, from;  // from: the old name, if it is a rename within the folder
-    int target = -1;         // what `name` then is
-    int64_t at = 0;          // [B]
-    std::string data;
-  };
-  struct Inode {
-    bool folder = false;
-    std::map<std::string, int> names;  // of a folder, now
-    std::map<std::string, int> first;  // of a folder, when recording began
-    std::string content;               // of a file, when recording began
-  };
-
-  std::string root;
-  std::vector<Inode> inodes;
-  std::vector<Op> ops;
-  std::map<int, int> open_files;  // inode by descriptor
-
-  int add(const fs::path& path) {
-    const int number = int(inodes.size());
-    inodes.push_back({.folder = fs::is_directory(path)});
-    if (!inodes[size_t(number)].folder) {
-      std::ifstream file(path, std::ios::binary);
-      inodes[size_t(number)].content.assign(std::istreambuf_iterator<char>(file), {});
-      return number;
-    }
-    for (const auto& entry : fs::directory_iterator(path)) {
-      const int inner = add(entry.path());
-      inodes[size_t(number)].names[entry.path().filename().string()] = inner;
-    }
-    inodes[size_t(number)].first = inodes[size_t(number)].names;
+size_t RecordedFiles::add(const Path& path) {
+  const size_t number = new_inode(fs::is_directory(path));
+  if (!inodes_[number].folder) {
+    std::ifstream file(path, std::ios::binary);
+    inodes_[number].content.assign(std::istreambuf_iterator<char>(file), {});
     return number;
   }
-
-  int inode_of(const fs::path& path) const {
-    int at = 0;
-    const fs::path inside = path.lexically_relative(root);
-    for (const fs::path& part : inside) {
-      if (part == ".") continue;
-      at = inodes[size_t(at)].names.at(part.string());
-    }
-    return at;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const size_t inner = add(entry.path());
+    inodes_[number].names[entry.path().filename().string()] = inner;
   }
-  int folder_of(const fs::path& path) const { return inode_of(path.parent_path()); }
-  void link(const fs::path& path, int inode) {
-    const int folder = folder_of(path);
-    inodes[size_t(folder)].names[path.filename().string()] = inode;
-    ops.push_back({Kind::link, folder, path.filename().string(), "", inode});
-  }
-  void drop(const fs::path& path) {
-    const int folder = folder_of(path);
-    inodes[size_t(folder)].names.erase(path.filename().string());
-    ops.push_back({Kind::unlink, folder, path.filename().string()});
-  }
-  int new_inode(bool folder) {
-    inodes.push_back({.folder = folder});
-    return int(inodes.size()) - 1;
-  }
-};
-
-RecordedFiles::RecordedFiles(const std::string& root) : model_(std::make_unique<Model>()) {
-  model_->root = root;
-  model_->add(root);
+  inodes_[number].first = inodes_[number].names;
+  return number;
 }
-RecordedFiles::~RecordedFiles() = default;
+size_t RecordedFiles::inode_of(const Path& path) const {
+  size_t at = 0;
+  const Path inside = path.lexically_relative(root_);
+  for (const Path& part : inside)
+    if (part != ".") at = inodes_[at].names.at(part.string());
+  return at;
+}
+void RecordedFiles::link(const Path& path, size_t inode) {
+  const size_t folder = inode_of(path.parent_path());
+  inodes_[folder].names[path.filename().string()] = inode;
+  ops_.push_back({Kind::link, folder, path.filename().string(), "", inode});
+}
+void RecordedFiles::drop(const std::string& path) {
+  if (!fs::exists(path)) return;
+  const size_t folder = inode_of(Path(path).parent_path());
+  const std::string name = Path(path).filename().string();
+  inodes_[folder].names.erase(name);
+  ops_.push_back({Kind::unlink, folder, name});
+}
 
 int RecordedFiles::open(const std::string& path, int flags) {
   const std::lock_guard lock(mutex_);
-  if (!path.starts_with(model_->root)) return FileCalls::open(path, flags);  // the folder around it
+  if (!path.starts_with(root_)) return FileCalls::open(path, flags);  // the folder around it
   const bool existed = fs::exists(path);
   const int file = FileCalls::open(path, flags);
   if (file < 0) return file;
-  const int inode = existed ? model_->inode_of(path) : model_->new_inode(false);
-  if (!existed) model_->link(path, inode);
-  model_->open_files[file] = inode;
+  const size_t inode = existed ? inode_of(path) : new_inode(false);
+  if (!existed) link(path, inode);
+  open_files_[file] = inode;
   return file;
 }
 ssize_t RecordedFiles::pwrite(int file, const void* data, size_t bytes, off_t at) {
   const std::lock_guard lock(mutex_);
-  const int inode = model_->open_files.at(file);
-  model_->ops.push_back({Model::Kind::write, inode, "", "", -1, at,
-                         std::string(static_cast<const char*>(data), bytes)});
+  ops_.push_back({Kind::write, open_files_.at(file), "", "", 0, at,
+                  std::string(static_cast<const char*>(data), bytes)});
   return FileCalls::pwrite(file, data, bytes, at);
 }
 int RecordedFiles::posix_fallocate(int file, off_t at, off_t bytes) {
   const std::lock_guard lock(mutex_);
-  model_->ops.push_back(
-      {Model::Kind::reserve, model_->open_files.at(file), "", "", -1, at + bytes});
+  ops_.push_back({Kind::reserve, open_files_.at(file), "", "", 0, at + bytes});
   return FileCalls::posix_fallocate(file, at, bytes);
 }
 int RecordedFiles::close(int file) {
   const std::lock_guard lock(mutex_);
-  model_->open_files.erase(file);
+  open_files_.erase(file);
   return FileCalls::close(file);
 }
 int RecordedFiles::fsync(int file) {
   const std::lock_guard lock(mutex_);
-  const auto known = model_->open_files.find(file);
-  if (known != model_->open_files.end()) model_->ops.push_back({Model::Kind::sync, known->second});
+  const auto known = open_files_.find(file);
+  if (known != open_files_.end()) ops_.push_back({Kind::sync, known->second});
   return 0;
 }
 int RecordedFiles::rename(const std::string& from, const std::string& to) {
   const std::lock_guard lock(mutex_);
-  const int folder = model_->folder_of(from), inode = model_->inode_of(from);
-  require(folder == model_->folder_of(to), "the model renames inside one folder only");
-  const std::string old = fs::path(from).filename().string(),
-                    now = fs::path(to).filename().string();
-  auto& names = model_->inodes[size_t(folder)].names;
-  names.erase(old);
-  names[now] = inode;
-  model_->ops.push_back({Model::Kind::link, folder, now, old, inode});
+  const size_t folder = inode_of(Path(from).parent_path()), inode = inode_of(from);
+  require(folder == inode_of(Path(to).parent_path()), "the model renames inside one folder only");
+  const std::string old = Path(from).filename().string();
+  inodes_[folder].names.erase(old);
+  link(to, inode);
+  ops_.back().from = old;
   return FileCalls::rename(from, to);
 }
 int RecordedFiles::unlink(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  if (fs::exists(path)) model_->drop(path);
+  drop(path);
   return FileCalls::unlink(path);
 }
 int RecordedFiles::mkdir(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  model_->link(path, model_->new_inode(true));
+  link(path, new_inode(true));
   return FileCalls::mkdir(path);
 }
 int RecordedFiles::rmdir(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  if (fs::exists(path)) model_->drop(path);
+  drop(path);
   return FileCalls::rmdir(path);
 }
 
-int64_t RecordedFiles::calls() const { return int64_t(model_->ops.size()); }
-
 int64_t RecordedFiles::calls_until_durable(const std::string& from) const {
-  const auto& ops = model_->ops;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].from.find(from) == std::string::npos) continue;
-    for (size_t s = i + 1; s < ops.size(); ++s)
-      if (ops[s].kind == Model::Kind::sync && ops[s].inode == ops[i].inode) return int64_t(s) + 1;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].from.find(from) == std::string::npos) continue;
+    for (size_t s = i + 1; s < ops_.size(); ++s)
+      if (ops_[s].kind == Kind::sync && ops_[s].inode == ops_[i].inode) return int64_t(s) + 1;
   }
   throw std::logic_error("the rename of " + from + " never became durable");
 }
 
 void RecordedFiles::after_power_loss(int64_t calls, uint64_t seed, const std::string& into,
                                      bool syncs) const {
-  using Kind = Model::Kind;
   constexpr size_t kBlock = 64;  // [B]
   std::mt19937_64 random(seed);
-  const auto& ops = model_->ops;
-  std::vector<int64_t> synced(model_->inodes.size(), 0);  // ops before this one are durable
-  for (int64_t i = 0; i < calls && syncs; ++i)
-    if (ops[size_t(i)].kind == Kind::sync) synced[size_t(ops[size_t(i)].inode)] = i;
+  std::vector<size_t> synced(inodes_.size(), 0);  // ops before this one are durable
+  for (size_t i = 0; i < size_t(calls) && syncs; ++i)
+    if (ops_[i].kind == Kind::sync) synced[ops_[i].inode] = i;
 
-  std::vector<std::map<std::string, int>> names;
+  std::vector<std::map<std::string, size_t>> names;
   std::vector<std::string> contents;
-  for (size_t inode = 0; inode < model_->inodes.size(); ++inode) {
-    names.push_back(model_->inodes[inode].first);
-    contents.push_back(model_->inodes[inode].content);
+  for (size_t inode = 0; inode < inodes_.size(); ++inode) {
+    names.push_back(inodes_[inode].first);
+    contents.push_back(inodes_[inode].content);
     bool lost = false;  // a folder loses all changes after the first that it loses
-    for (int64_t i = 0; i < calls; ++i) {
-      const Model::Op& op = ops[size_t(i)];
-      if (size_t(op.inode) != inode || op.kind == Kind::sync) continue;
+    for (size_t i = 0; i < size_t(calls); ++i) {
+      const Op& op = ops_[i];
+      if (op.inode != inode || op.kind == Kind::sync) continue;
       const bool durable = i < synced[inode];
       std::string& content = contents.back();
       if (op.kind == Kind::write) {
@@ -251,13 +187,13 @@ void RecordedFiles::after_power_loss(int64_t calls, uint64_t seed, const std::st
       }
     }
   }
-  const std::function<void(int, const fs::path&)> make = [&](int inode, const fs::path& path) {
-    if (!model_->inodes[size_t(inode)].folder) {
-      std::ofstream(path, std::ios::binary) << contents[size_t(inode)];
+  const std::function<void(size_t, const Path&)> make = [&](size_t inode, const Path& path) {
+    if (!inodes_[inode].folder) {
+      std::ofstream(path, std::ios::binary) << contents[inode];
       return;
     }
     fs::create_directories(path);
-    for (const auto& [name, inner] : names[size_t(inode)]) make(inner, path / name);
+    for (const auto& [name, inner] : names[inode]) make(inner, path / name);
   };
   fs::remove_all(into);
   make(0, into);

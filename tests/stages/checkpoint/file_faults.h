@@ -3,8 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -23,15 +23,25 @@ class FaultyFiles final : public FileCalls {
   int64_t calls() const { return calls_; }
   const std::string& hit() const { return hit_; }  // the function with the fault; "": none yet
 
-  int open(const std::string& path, int flags) override;
+  int open(const std::string& path, int flags) override {
+    return fails("open") ? -1 : FileCalls::open(path, flags);
+  }
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override;
   int posix_fallocate(int file, off_t at, off_t bytes) override;
-  int fsync(int file) override;
+  int fsync(int) override { return fails("fsync") ? -1 : 0; }
   int close(int file) override;
-  int rename(const std::string& from, const std::string& to) override;
-  int unlink(const std::string& path) override;
-  int mkdir(const std::string& path) override;
-  int rmdir(const std::string& path) override;
+  int rename(const std::string& from, const std::string& to) override {
+    return fails("rename") ? -1 : FileCalls::rename(from, to);
+  }
+  int unlink(const std::string& path) override {
+    return fails("unlink") ? -1 : FileCalls::unlink(path);
+  }
+  int mkdir(const std::string& path) override {
+    return fails("mkdir") ? -1 : FileCalls::mkdir(path);
+  }
+  int rmdir(const std::string& path) override {
+    return fails("rmdir") ? -1 : FileCalls::rmdir(path);
+  }
 
  private:
   bool fails(const char* function);  // then errno is set
@@ -48,8 +58,7 @@ class FaultyFiles final : public FileCalls {
 // changes all but the first few. That is at least what ext4, XFS and btrfs promise.
 class RecordedFiles final : public FileCalls {
  public:
-  explicit RecordedFiles(const std::string& root);
-  ~RecordedFiles() override;
+  explicit RecordedFiles(const std::string& root) : root_(root) { add(root); }
 
   int open(const std::string& path, int flags) override;
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override;
@@ -61,7 +70,7 @@ class RecordedFiles final : public FileCalls {
   int mkdir(const std::string& path) override;
   int rmdir(const std::string& path) override;
 
-  int64_t calls() const;
+  int64_t calls() const { return int64_t(ops_.size()); }
   // The number of calls until the rename of `from` (a part of the path) was durable.
   int64_t calls_until_durable(const std::string& from) const;
   // The folder as it may be found when the power goes after the first `calls` calls. Each seed
@@ -70,9 +79,36 @@ class RecordedFiles final : public FileCalls {
                         bool syncs = true) const;
 
  private:
-  struct Model;
-  mutable std::mutex mutex_;
-  std::unique_ptr<Model> model_;
+  using Path = std::filesystem::path;
+  enum class Kind { link, unlink, write, reserve, sync };
+  struct Op {
+    Kind kind;
+    size_t inode;            // of the file, or of the folder whose names change
+    std::string name, from;  // from: the old name, if it is a rename within the folder
+    size_t target = 0;       // what `name` then is
+    int64_t at = 0;          // [B]
+    std::string data;
+  };
+  struct Inode {
+    bool folder = false;
+    std::map<std::string, size_t> names;  // of a folder, now
+    std::map<std::string, size_t> first;  // of a folder, when recording began
+    std::string content;                  // of a file, when recording began
+  };
+
+  size_t add(const Path& path);
+  size_t new_inode(bool folder) {
+    return inodes_.push_back({.folder = folder}), inodes_.size() - 1;
+  }
+  size_t inode_of(const Path& path) const;
+  void link(const Path& path, size_t inode);
+  void drop(const std::string& path);  // if it is there
+
+  std::mutex mutex_;
+  const std::string root_;
+  std::vector<Inode> inodes_;
+  std::vector<Op> ops_;
+  std::map<int, size_t> open_files_;  // inode by descriptor
 };
 
 }  // namespace zl::test

@@ -13,17 +13,6 @@
 using namespace zl;
 using namespace zl::test;
 
-TEST_CASE("zero3_hpz saves the bytes of zero3", "[stages]") {
-  const ScratchFolder scratch;
-  const auto files = [&](StageKind stage, int64_t micro_batches) {
-    TrainingSpec spec = checkpoint_spec("", stage, 4);
-    spec.engine.accumulation = micro_batches;
-    return data_files(trained(scratch, spec));
-  };
-  CHECK(files(StageKind("zero3_hpz"), 1) == files(StageKind::zero3, 1));
-  CHECK(files(StageKind("zero3_hpz"), 2) != files(StageKind::zero3, 1));  // the twin
-}
-
 TEST_CASE("a checkpoint goes through every variant, and any number of ranks, without a change",
           "[stages]") {
   const ScratchFolder scratch;
