@@ -40,26 +40,6 @@ TEST_CASE("a failure in one group over NCCL fails all ranks, and says in which",
   }
 }
 
-TEST_CASE("NCCL: a rank that stops in one group ends those that are in another", "[nccl]") {
-  const bool lagging = GENERATE(false, true);
-  const GroupCase stops{
-      "", [](Communicator& comm, Communicator& intra, Communicator& inter, Rank& rank) {
-        const Tensor t = rank.filled(8, 1);
-        comm.barrier(kName).wait();  // all have joined their groups
-        if (comm.rank() == 0) throw std::runtime_error("out of luck");
-        (comm.rank() == 1 ? intra : inter).all_reduce(t, Reduction::sum, kName).wait();
-      }};
-  const auto ended =
-      fake_outcome(4, {.lagging = lagging}, [&](Rank& rank) { run_group_case(stops, rank); });
-  CHECK(ended.thrown == "out of luck");
-  for (const size_t r : {1, 2, 3})
-    CHECK_THAT(ended.errors[r], ContainsSubstring("rank 0 stopped: out of luck"));
-  CHECK_THAT(ended.errors[3], ContainsSubstring("(call 1 of group 'inter', ranks 1 and 3)"));
-  CHECK(ended.took < 10s);
-  CHECK(ended.misuse == "");
-  CHECK(ended.aborted == 12);
-}
-
 TEST_CASE("NCCL that fails in one group ends all ranks with that cause", "[nccl]") {
   const bool lagging = GENERATE(false, true), fails = GENERATE(true, false);
   const GroupCase one{"", [](Communicator& comm, Communicator& intra, Communicator&, Rank& rank) {
