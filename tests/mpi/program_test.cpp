@@ -2,7 +2,6 @@
 // what it says where it cannot run.
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/mpi/mpirun.h"
@@ -114,56 +113,6 @@ TEST_CASE("two runs on MPI at once do not meet", "[mpi]") {
       INFO(both.err);
       CHECK(both.code == 0);
       CHECK_FALSE(contains(both.out, "the other failed"));
-    }
-}
-
-TEST_CASE("ranks on MPI whose data files differ in content are refused, equal copies are not",
-          "[mpi]") {
-  for (const Mpi& mpi : mpis()) {
-    const cli::ScratchFolder folder;
-    const std::string text(400'000, 'a');
-    const auto run = [&](const std::string& of_rank_1) {
-      for (const char* rank : {"0", "1"}) {
-        std::filesystem::create_directories(folder / rank);
-        cli::write_file(folder / rank + "/text", *rank == '0' ? text : of_rank_1);
-      }
-      return cli::shell(mpi.ranks(2) + " sh -c 'cd " + folder.path() +
-                        "/${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec $ZEROLAB train --backend mpi -q "
-                        "--data text" +
-                        kTiny + "'");
-    };
-    std::string other = text;
-    other[200'000] = 'b';
-    const Finished differ = run(other), equal = run(text);
-    INFO(mpi.start << "\n" << differ.err << equal.err);
-    CHECK(mpi.returned(differ, 2));
-    CHECK(contains(differ.err, "rank 1 was started with 'text: 400000 bytes, CRC-32C "));
-    CHECK(equal.code == 0);
-  }
-}
-
-TEST_CASE("hsdp on MPI trains if the order of sums is left to MPI", "[mpi]") {
-  for (const Mpi& mpi : mpis()) {
-    const Finished run = zerolab_on(
-        mpi, 4, "train --backend mpi --stage hsdp --set zerolab.ordered=false --sample 0" + kTiny);
-    INFO(run.err);
-    CHECK(run.code == 0);
-    CHECK(contains(run.err, "sums in MPI's own order"));
-  }
-}
-
-TEST_CASE("bench comm on MPI counts no wrong value", "[mpi]") {
-  for (const Mpi& mpi : mpis())
-    for (const std::string order : {"", " --unordered"}) {
-      const Finished run = zerolab_on(
-          mpi, 3,
-          "bench comm -q --json -e 1M -n 2 -w 1 --collective all_reduce,reduce_scatter" + order);
-      INFO(run.err);
-      REQUIRE(run.code == 0);
-      const Json report = Json::parse(run.out);
-      CHECK(report["backend"] == "mpi");
-      CHECK(report["ordered"] == order.empty());
-      for (const Json& row : report["results"]) CHECK(row["wrong"] == 0);
     }
 }
 

@@ -146,11 +146,6 @@ disturbed() {                              # $1: signal, $2: rank or "launcher",
   setsid env --default-signal=INT "$@" >"$work/out" 2>"$work/said" </dev/null &
   launcher=$!
   pid=$(process_of 1)
-  for ((i = 0; i < 300; ++i)); do          # a file that must be there before
-    compgen -G "${once:-/}" >/dev/null && break
-    sleep 0.1
-  done
-  [ "$i" -lt 300 ] || pid=''
   sleep "0.$((RANDOM % 4))"
   [ -z "$pid" ] || [ "$whom" = 1 ] || [ "$whom" = launcher ] || pid=$(process_of "$whom")
   began=${EPOCHREALTIME/./}
