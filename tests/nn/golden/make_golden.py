@@ -1,7 +1,7 @@
 # Makes gpt2.txt: python make_golden.py > gpt2.txt  (made with torch 2.15.0 on a CPU; any 2.x does)
 #
 # GPT-2 written against torch alone, in float64: the loss, all gradients, and the losses of three AdamW steps of a
-# model whose weights and tokens are a formula that golden_test.cpp computes too. All weights are multiples of 1/256
+# model whose weights and tokens are a formula that gpt_test.cpp computes too. All weights are multiples of 1/256
 # with at most 8 significant bits, so that bf16 holds them exactly.
 import math
 import torch
