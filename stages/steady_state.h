@@ -14,7 +14,7 @@ namespace zl {
 // A model on so many ranks under these options. Every unit runs once per micro-batch, blocks in the
 // order of the list, inside root.
 struct SteadyInput {
-  const Options& options;  // with ranks_per_node and replicas of the stage's groups
+  const Options& options;  // after with_groups() of stages/variants/groups.h
   int ranks;
   const std::vector<int64_t>& units;  // [n] padded size of each unit, root first
   // The first of the blocks that stay unsharded between forward and backward; units.size(): none.

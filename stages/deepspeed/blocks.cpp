@@ -57,8 +57,7 @@ void read_warmup(ConfigBlock& params, ScheduleConfig& config) {
                                    "taken, as in DeepSpeed");
 }
 
-// `flag`: of --steps, which wins.
-void read_total_steps(ConfigBlock& params, int64_t run_steps, bool flag, ScheduleConfig& config) {
+void read_total_steps(ConfigBlock& params, int64_t run_steps, ScheduleConfig& config) {
   config.total_num_steps = run_steps;
   const JsonValue* written = params.peek("total_num_steps");
   if (params.read("total_num_steps", config.total_num_steps)) {
@@ -70,8 +69,7 @@ void read_total_steps(ConfigBlock& params, int64_t run_steps, bool flag, Schedul
     params.error("total_num_steps",
                  "is required by this schedule: the step at which the rate reaches its end");
   } else if (written->is_auto()) {
-    params.note("total_num_steps",
-                str("is \"auto\": ", run_steps, flag ? ", as --steps" : ", as zerolab.steps"));
+    params.note("total_num_steps", str("is \"auto\": ", run_steps, ", the steps of this run"));
   }
 }
 
@@ -97,8 +95,7 @@ void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config) {
   params.finish(type == "sgd" ? "SGD" : "AdamW");
 }
 
-void read_scheduler(ConfigBlock scheduler, std::optional<int64_t> of_flag, const Config& run,
-                    ScheduleConfig& config) {
+void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config) {
   if (!scheduler.present()) return;
   constexpr char kTypes[] = "expected WarmupLR, WarmupDecayLR or WarmupCosineLR";
   const auto type = scheduler.get<std::string>("type");
@@ -125,8 +122,7 @@ void read_scheduler(ConfigBlock scheduler, std::optional<int64_t> of_flag, const
     params.read("warmup_min_lr", config.warmup_min_lr);
     params.read("warmup_max_lr", config.warmup_max_lr);
   }
-  if (cosine || decay)
-    read_total_steps(params, of_flag.value_or(run.steps), of_flag.has_value(), config);
+  if (cosine || decay) read_total_steps(params, run.steps, config);
   scheduler.finish();
   params.finish(*type);
 }

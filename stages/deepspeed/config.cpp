@@ -18,7 +18,6 @@ using Severity = ConfigFinding::Severity;
 using Json = JsonValue::Kind;
 
 constexpr SmallFile kFile{"configuration", 256 << 10};  // real files have a few KiB
-constexpr int64_t kDeepSpeedBucket = 500'000'000;       // [n]
 // In stage 3; read_zero() switches overlap_comm off in the others.
 constexpr Overlap kDeepSpeedOverlap{.overlap_comm = true,
                                     .prefetch_bucket_size = 50'000'000,
@@ -43,9 +42,7 @@ void convert_old_zero(JsonValue& root, Findings& findings) {
     JsonValue& zero = member.value;
     if (member.key != "zero_optimization" || zero.kind != Json::boolean) continue;
     JsonValue stage = zero;
-    stage.kind = Json::number;
-    stage.number = zero.boolean;
-    stage.text = zero.boolean ? "1" : "0";
+    stage.kind = Json::number, stage.number = zero.boolean, stage.text = zero.boolean ? "1" : "0";
     findings.add(
         Severity::warning, zero, member.key,
         str(describe(zero), " is a deprecated format: write {\"stage\": ", stage.text, "}"));
@@ -70,22 +67,35 @@ JsonValue value_of_set(const std::string& text) {
   } catch (const InputError& e) {
     if (bracket) throw;
   }
-  JsonValue value;
-  value.kind = Json::string;
-  value.text = text;
-  return value;
+  return {.kind = Json::string, .text = text};
 }
 
 // The value of `key` in the object, added if it is missing.
 JsonValue& member_of(JsonValue& object, const std::string& key, int set) {
   for (JsonMember& member : object.members)
     if (member.key == key) return member.value;
-  object.members.push_back({key, {}});
-  object.members.back().value.set = set;
+  object.members.push_back({key, {.set = set}});
   return object.members.back().value;
 }
 
-// Applies "a.b=value": replaces or adds the value and the objects around it. Throws InputError.
+// The value of "a.b" as it is so far; it and the objects around it are added if they are missing.
+// Throws InputError.
+JsonValue& value_of(const std::string& key, int set, const Findings& findings, JsonValue& root) {
+  JsonValue* object = &root;
+  for (size_t begin = 0, levels = 0;; ++levels) {
+    const size_t dot = key.find('.', begin);
+    JsonValue& member = member_of(*object, key.substr(begin, dot - begin), set);
+    if (dot == std::string::npos) return member;
+    require_input(levels < kJsonDepth, "the key has more than ", kJsonDepth, " levels");
+    if (member.is_null() || member.is_auto()) member.kind = Json::object;
+    require_input(member.kind == Json::object, in_quotes(key.substr(0, dot)), " is ",
+                  describe(member), " in ", findings.where(member), ", not an object");
+    object = &member;
+    begin = dot + 1;
+  }
+}
+
+// Applies "a.b=value". Throws InputError.
 void apply_set(const std::string& assignment, int set, const Findings& findings, JsonValue& root) {
   const size_t equals = assignment.find('=');
   const std::string key = assignment.substr(0, equals);
@@ -94,21 +104,19 @@ void apply_set(const std::string& assignment, int set, const Findings& findings,
                 in_quotes(assignment));
   JsonValue value = value_of_set(assignment.substr(equals + 1));
   set_source(value, set);
-  JsonValue* object = &root;
-  for (size_t begin = 0, levels = 0;; ++levels) {
-    const size_t dot = key.find('.', begin);
-    JsonValue& member = member_of(*object, key.substr(begin, dot - begin), set);
-    if (dot == std::string::npos) {
-      member = std::move(value);
-      return;
-    }
-    require_input(levels < kJsonDepth, "the key has more than ", kJsonDepth, " levels");
-    if (member.is_null() || member.is_auto()) member.kind = Json::object;
-    require_input(member.kind == Json::object, in_quotes(key.substr(0, dot)), " is ",
-                  describe(member), " in ", findings.where(member), ", not an object");
-    object = &member;
-    begin = dot + 1;
-  }
+  value_of(key, set, findings, root) = std::move(value);
+}
+
+// Applies a flag, with a note about another value that it replaces. Throws InputError.
+void apply_flag(const KeyFlag& given, int set, Findings& findings, JsonValue& root) {
+  const auto text = [](const JsonValue& v) { return v.text.empty() ? describe(v) : v.text; };
+  JsonValue& value = value_of(given.key, set, findings, root);
+  const std::string before = text(value), after = text(given.value);
+  if (!value.is_null() && !value.is_auto() && before != after)
+    findings.add(Severity::note, value, given.key,
+                 str(given.flag, " ", after, " replaces ", before));
+  value = given.value;
+  value.set = set;
 }
 
 // Whether absent keys take DeepSpeed's defaults.
@@ -122,21 +130,28 @@ bool read_defaults(ConfigBlock& zerolab) {
   return true;
 }
 
+// Adds an error unless the text is one of the names.
+void require_one_of(const std::vector<std::string>& names, const std::string& text,
+                    ConfigBlock& block, const char* key) {
+  std::string all;
+  for (const std::string& name : names) {
+    if (text == name) return;
+    all += (all.empty() ? "" : ", ") + name;
+  }
+  const std::string nearest = nearest_name(text, names);
+  block.error(key, str("expected one of ", all, ", not ", in_quotes(text),
+                       nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
+}
+
 // "deepspeed-2": one of the presets.
 void read_preset(ConfigBlock& zerolab, Config& config) {
   const auto text = zerolab.get<std::string>("as");
-  if (!text) return;
   std::vector<std::string> names;
-  std::string all;
   for (const Preset& preset : presets()) {
-    if (*text == preset.name) config.as = preset.name, config.stage = preset.parent;
+    if (text == preset.name) config.as = preset.name, config.stage = preset.parent;
     names.push_back(preset.name);
-    all += (all.empty() ? "" : ", ") + names.back();
   }
-  const std::string nearest = nearest_name(*text, names);
-  if (config.as.empty())
-    zerolab.error("as", str("expected one of ", all, ", not ", in_quotes(*text),
-                            nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
+  if (text) require_one_of(names, *text, zerolab, "as");
 }
 
 void read_zerolab(ConfigBlock& zerolab, Config& config) {
@@ -156,15 +171,7 @@ void read_zerolab(ConfigBlock& zerolab, Config& config) {
                  "false lets NCCL or MPI choose the order of sums, so stages agree except for "
                  "rounding; ranks without them still add in rank order");
   config.model = zerolab.get<std::string>("model");
-  const auto& names = gpt_names();
-  if (config.model && std::find(names.begin(), names.end(), *config.model) == names.end()) {
-    std::string all;
-    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-    const std::string nearest = nearest_name(*config.model, names);
-    zerolab.error("model",
-                  str("expected one of ", all, ", not ", in_quotes(*config.model),
-                      nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
-  }
+  if (config.model) require_one_of(gpt_names(), *config.model, zerolab, "model");
   config.data = zerolab.get<std::string>("data");
   if (config.data == "") zerolab.error("data", "the name is empty");
   zerolab.read("seed", config.seed);
@@ -196,7 +203,7 @@ void read_reports(ConfigBlock& top, Config& config) {
   read_monitor(top.block("tensorboard"), config.tensorboard);
 }
 
-// The file with every --set applied. A wrong --set is a finding.
+// The file with every --set and flag applied. A wrong --set is a finding.
 JsonValue read_settings(const ConfigSource& source, Findings& findings) {
   JsonValue root = read_object(source.file);
   convert_old_zero(root, findings);
@@ -210,6 +217,7 @@ JsonValue read_settings(const ConfigSource& source, Findings& findings) {
       findings.add(Severity::error, at, "", e.what());
     }
   }
+  for (const KeyFlag& flag : source.flags) apply_flag(flag, ++at.set, findings, root);
   return root;
 }
 
@@ -227,23 +235,20 @@ std::string to_string(const ConfigFinding& finding) {
 }
 
 bool LoadedConfig::ok() const {
-  return std::none_of(findings.begin(), findings.end(),
-                      [](const ConfigFinding& f) { return f.severity == Severity::error; });
+  return std::ranges::count(findings, Severity::error, &ConfigFinding::severity) == 0;
 }
 
 LoadedConfig load_config(const ConfigSource& source) {
   Findings findings(source);
   const JsonValue root = read_settings(source, findings);
   ConfigBlock top(findings, root);
-  LoadedConfig loaded;
-  loaded.ranks = source.ranks;
+  LoadedConfig loaded{.ranks = source.ranks};
   Config& config = loaded.config;
-  config.from_file = !source.file.empty() || !source.sets.empty();
   ConfigBlock zerolab = top.block("zerolab");
   loaded.deepspeed_defaults = read_defaults(zerolab);
   read_zerolab(zerolab, config);
   if (loaded.deepspeed_defaults) {
-    config.reduce_bucket_size = config.allgather_bucket_size = kDeepSpeedBucket;
+    config.reduce_bucket_size = config.allgather_bucket_size = 500'000'000;
     config.overlap = kDeepSpeedOverlap;
     config.swap = kDeepSpeedSwap;
   }
@@ -254,7 +259,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   loaded.derived = std::move(batch.derived);
   top.read("gradient_clipping", config.gradient_clipping);
   read_optimizer(top.block("optimizer"), config.optimizer);
-  read_scheduler(top.block("scheduler"), source.steps, config, config.schedule);
+  read_scheduler(top.block("scheduler"), config, config.schedule);
   read_precision(top, source.precision, config);
   read_zero(top, zerolab, source, config);
   read_activations(top.block("activation_checkpointing"), zerolab, source.ranks, config);

@@ -15,6 +15,7 @@
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "stages/deepspeed/json_text.h"
 #include "stages/options.h"
 
 namespace zl {
@@ -54,8 +55,6 @@ struct Config : Options {
   bool ordered = true;  // sum over ranks in rank order, also on NCCL
   std::optional<std::string> model, data;
   int64_t steps = 100;
-
-  bool from_file = false;  // a file or --set was given
 };
 
 // How many ranks read different sequences: all, or one for all.
@@ -72,21 +71,28 @@ struct ConfigFinding {
 std::string to_string(const ConfigFinding& finding);
 const char* name(ConfigFinding::Severity severity);
 
+// A flag that gives the value of one key, such as "--steps" that of "zerolab.steps".
+struct KeyFlag {
+  std::string flag, key;
+  JsonValue value;
+};
+
 struct ConfigSource {
-  std::string file;                          // empty: none
-  std::vector<std::string> sets;             // "a.b=value", in order
-  int ranks = 1;                             // for the batch sizes
-  std::optional<Dtype> precision;            // of a flag, which wins over the file
-  std::optional<StageKind> stage;            // likewise
-  std::optional<int64_t> steps;              // likewise
-  int64_t ranks_per_node = 0, replicas = 0;  // likewise; 0: not given
+  std::string file;               // empty: none
+  std::vector<std::string> sets;  // "a.b=value", in order
+  int ranks = 1;                  // for the batch sizes
+  std::vector<KeyFlag> flags;     // a note says which value one replaces
+  // Flags that are not the value of one key. They too win over the file.
+  std::optional<Dtype> precision;
+  std::optional<StageKind> stage;
+  int64_t ranks_per_node = 0, replicas = 0;  // 0: not given
   bool several_stages = false;  // the run compares stages: no key is an error for one of them
 };
 
 struct LoadedConfig {
   Config config;
   std::vector<ConfigFinding> findings;
-  // The source of each honoured key: "zerolab.seed" → "ds.json:9" or "--set zerolab.seed".
+  // The source of each honoured key: "zerolab.seed" → "ds.json:9", "--set zerolab.seed", "--seed".
   std::map<std::string, std::string> origins;
   std::map<std::string, std::string> automatic;  // likewise for keys that are "auto"
   std::map<std::string, std::string> derived;    // batch keys: "32 / 4 ranks / 1"
@@ -95,9 +101,9 @@ struct LoadedConfig {
   bool ok() const;                  // no finding is an error
 };
 
-// Reads the file, applies each --set and collects all findings. If one of them is an error, the
-// Config must not be used. Throws InputError if the file cannot be read or is not one JSON object
-// (comments and trailing commas are allowed).
+// Reads the file, applies each --set and flag, and collects all findings. If one of them is an
+// error, the Config must not be used. Throws InputError if the file cannot be read or is not one
+// JSON object (comments and trailing commas are allowed).
 LoadedConfig load_config(const ConfigSource& source);
 
 // A setting as `config explain` prints it.

@@ -45,7 +45,9 @@ void Findings::add(Severity severity, const JsonValue& at, const std::string& ke
 
 std::string Findings::where(const JsonValue& value) const {
   if (value.set < 0) return str(source_.file, ":", value.line);
-  const std::string& set = source_.sets[size_t(value.set)];
+  const size_t i = size_t(value.set), sets = source_.sets.size();
+  if (i >= sets) return source_.flags[i - sets].flag;
+  const std::string& set = source_.sets[i];
   return "--set " + shown_key(set.substr(0, set.find('=')));
 }
 

@@ -21,9 +21,10 @@ class Findings {
   explicit Findings(const ConfigSource& source) : source_(source) {}
 
   void add(Severity severity, const JsonValue& at, const std::string& key, const std::string& text);
-  // "ds.json:7" or "--set zero_optimization.stage".
+  // "ds.json:7", "--set zero_optimization.stage" or "--stage".
   std::string where(const JsonValue& value) const;
-  // All errors and the first notes and warnings: those of the file by line, then those of --set.
+  // All errors and the first notes and warnings: those of the file by line, then those of --set and
+  // flags.
   std::vector<ConfigFinding> take();
 
   std::map<std::string, std::string> origins, automatic;  // as in LoadedConfig
@@ -116,9 +117,7 @@ struct BatchSizes {
 BatchSizes read_batch_sizes(ConfigBlock& top, int ranks, bool file_given);
 
 void read_optimizer(ConfigBlock optimizer, OptimizerConfig& config);
-// `of_flag`: the steps of --steps, which win over run.steps.
-void read_scheduler(ConfigBlock scheduler, std::optional<int64_t> of_flag, const Config& run,
-                    ScheduleConfig& config);
+void read_scheduler(ConfigBlock scheduler, const Config& run, ScheduleConfig& config);
 // `stage`: by which keys are judged; empty: several will run. `old`: cpu_offload or
 // cpu_offload_param is true.
 void read_offload_optimizer(ConfigBlock& zero, std::optional<StageKind> stage, bool old,

@@ -122,8 +122,8 @@ Prediction predict_stage(const PredictionInput& in) {
 }  // namespace
 
 std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks,
-                                       bool reproducible) {
-  const int64_t shard_multiple = reproducible ? kernel::kSquaresBlock : 16;
+                                       const Options& options) {
+  const int64_t shard_multiple = options.reproducible ? kernel::kSquaresBlock : 16;
   std::vector<int64_t> sizes;
   for (const Unit& u : units) {
     int64_t n = 0;
@@ -175,12 +175,11 @@ ModelStates model_states(StageKind stage, double parameters, int ranks, const El
                        (shards_optimizer(stage) ? shard : parameters)};
 }
 
-SentElements sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches,
-                           bool reproducible) {
-  const double once = parameters * double(ranks - 1) / ranks, all = once * double(micro_batches),
-               reduced = shards_gradient(stage) || reproducible ? all : once;
-  if (!shards_optimizer(stage)) return {2 * reduced, 0};  // an all-reduce: reduce-scatter, gather
-  return {reduced, shards_parameter(stage) ? 2 * all : once};
+SentElements sent_elements(const Options& o, double parameters, int ranks) {
+  const double once = parameters * double(ranks - 1) / ranks, all = once * double(o.accumulation),
+               reduced = reduces_every_micro_batch(o) ? all : once;
+  if (!shards_optimizer(o.stage)) return {2 * reduced, 0};  // reduce-scatter, all-gather
+  return {reduced, shards_parameter(o.stage) ? 2 * all : once};
 }
 
 }  // namespace zl

@@ -37,7 +37,7 @@ struct PredictionInput {
 // [n] Each parameter rounded up to 16 elements, the unit to 16 * ranks, in reproducible mode to
 // 1,024 * ranks.
 std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks,
-                                       bool reproducible = false);
+                                       const Options& options = {});
 
 struct Prediction {
   // [B] of one rank in one pool; zero for activation on the device and for workspace.
@@ -90,7 +90,6 @@ struct SentElements {
   double gradient = 0, parameter = 0;  // by what is sent; their types may differ
   double total() const { return gradient + parameter; }
 };
-SentElements sent_elements(StageKind stage, double parameters, int ranks, int64_t micro_batches = 1,
-                           bool reproducible = false);
+SentElements sent_elements(const Options& options, double parameters, int ranks);
 
 }  // namespace zl

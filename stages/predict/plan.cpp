@@ -60,14 +60,15 @@ StagePlan plan_unlimited(const TrainingSpec& spec, StageKind stage, int rank) {
 
 StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
   StagePlan plan = plan_unlimited(spec, stage, rank);
-  const auto cost = [&](auto Options::*setting) -> std::optional<SettingCost> {
+  const auto add_cost = [&](const char* name, auto Options::*setting) {
     TrainingSpec without = spec;
     without.engine.*setting = {};
-    if (without.engine.*setting == spec.engine.*setting) return std::nullopt;
-    return difference(plan, plan_unlimited(without, stage, rank));
+    if (without.engine.*setting == spec.engine.*setting) return;
+    plan.costs.push_back(difference(plan, plan_unlimited(without, stage, rank)));
+    plan.costs.back().setting = name;
   };
-  plan.overlap = cost(&Options::overlap);
-  plan.reproducible = cost(&Options::reproducible);
+  add_cost("overlap", &Options::overlap);
+  add_cost("reproducible", &Options::reproducible);
   const TrainingSpec limited = with_stage(spec, stage);
   if (limited.device_memory > 0 || limited.host_memory > 0) {
     try {

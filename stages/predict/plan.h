@@ -19,11 +19,11 @@ OutOfMemoryReport out_of_memory_report(const OutOfMemory& error);
 
 // [B] of one rank by which a setting changes a plan; below 0: it saves them.
 struct SettingCost {
+  std::string setting;                                     // "overlap", as in Options
   int64_t rest = 0;                                        // of both pools
   int64_t parameter = 0, gradient = 0, communication = 0;  // at their peaks on the device
   int64_t peak_total = 0;                                  // on the device
   int64_t sent = 0;                                        // per step
-  bool nothing() const { return *this == SettingCost{}; }
   bool operator==(const SettingCost&) const = default;
 };
 
@@ -35,7 +35,7 @@ struct StagePlan {
   std::vector<MoveRow> moves;                      // likewise
   int64_t peak_total = 0, peak_host = 0, init_peak_total = 0;  // [B]
   CheckpointBytes checkpoint;
-  std::optional<SettingCost> overlap, reproducible;  // only where the spec has the setting
+  std::vector<SettingCost> costs;  // of overlap and of reproducible sums, where the spec has them
 };
 StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank);
 

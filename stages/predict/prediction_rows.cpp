@@ -30,7 +30,7 @@ PredictionInput prediction_input(const TrainingSpec& spec) {
   PredictionInput in{.options = o,
                      .ranks = spec.ranks,
                      .scratch = spec.uses_scratch(),
-                     .units = padded_unit_sizes(model->units(), spec.ranks, o.reproducible),
+                     .units = padded_unit_sizes(model->units(), spec.ranks, o),
                      .frozen = {},
                      .kept_inputs = {.elements = spec.checkpointed_rows,
                                      .dtype = o.precision,

@@ -97,6 +97,10 @@ struct Machine {
   std::string name, title;
   std::vector<std::string> sources;
   int ranks_per_node = 1;
+  // Whether so many ranks are several nodes, all of them full.
+  bool fills_nodes(int ranks) const {
+    return ranks > ranks_per_node && ranks % ranks_per_node == 0;
+  }
   RankMachine rank;
   NodeLink link;
   Host host;

@@ -72,8 +72,8 @@ double predicted_seconds(const PublishedStep& step, const Machine& machine);
 
 // The run, with all of the blocks recomputed or none. A model of Llama's kind is replaced by a GPT
 // of the same width, heads and vocabulary, with as many layers as hold the parameters of its
-// blocks.
-GptTrainingSpec training_spec(const PublishedStep& step, bool recompute, int ranks_per_node);
+// blocks. Replicas of hsdp are the machine's nodes.
+GptTrainingSpec training_spec(const PublishedStep& step, bool recompute, const Machine& machine);
 
 // ---- order -------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ void calibrate(std::vector<StepPrediction>& set) {
 
 }  // namespace
 
-GptTrainingSpec training_spec(const PublishedStep& step, bool recompute, int ranks_per_node) {
+GptTrainingSpec training_spec(const PublishedStep& step, bool recompute, const Machine& machine) {
   GptConfig shape = step.shape;
   if (step.llama) {
     const double block = 12.0 * double(shape.width) * double(shape.width);
@@ -87,10 +87,7 @@ GptTrainingSpec training_spec(const PublishedStep& step, bool recompute, int ran
   spec.engine.stage = step.stage;
   spec.engine.accumulation = step.accumulation;
   spec.engine.precision = Dtype::bf16;
-  if (step.stage == StageKind("hsdp")) {
-    spec.engine.ranks_per_node = ranks_per_node;
-    spec.engine.replicas = step.ranks / ranks_per_node;
-  }
+  if (step.stage == StageKind("hsdp")) spec.engine.ranks_per_node = machine.ranks_per_node;
   set_overlap(spec.engine, true);
   return spec;
 }
@@ -101,7 +98,7 @@ double predicted_seconds(const PublishedStep& step, const Machine& machine) {
   for (const bool recompute : {false, true}) {
     const double share = recompute ? step.recomputed : 1 - step.recomputed;
     if (share <= 0) continue;
-    const GptTrainingSpec spec = training_spec(step, recompute, machine.ranks_per_node);
+    const GptTrainingSpec spec = training_spec(step, recompute, machine);
     const StepTime time = clock_step(spec, machine);
     seconds += share * time.times.seconds;
     if (step.program == "llm-foundry") seconds += share * time.kernels.at("adamw") * kUnfused;

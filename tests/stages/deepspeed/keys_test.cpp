@@ -135,9 +135,13 @@ TEST_CASE("\"auto\" of a schedule follows the steps, and the optimizer's rate", 
     const std::string sets = "scheduler.type=" + type + "; scheduler.params.total_num_steps=auto";
     CHECK(with(sets).config.schedule.total_num_steps == 100);
     CHECK(with(sets + "; zerolab.steps=2000").config.schedule.total_num_steps == 2000);
-    const auto flag = zl::load_config({.sets = config_case::sets_of(sets), .steps = 12});
-    CHECK(says(flag, "--set ", "is \"auto\": 12, as --steps"));
-    CHECK(flag.config.steps == 100);  // the caller says that the flag replaces this
+    const zl::JsonValue twelve{.kind = zl::JsonValue::Kind::number, .number = 12, .text = "12"};
+    const auto flag = zl::load_config({.sets = config_case::sets_of(sets + "; zerolab.steps=7"),
+                                       .flags = {{"--steps", "zerolab.steps", twelve}}});
+    CHECK(says(flag, "--set ", "is \"auto\": 12, the steps of this run"));
+    CHECK(says(flag, "--set zerolab.steps: note: ", "--steps 12 replaces 7"));
+    CHECK((flag.config.steps == 12 && flag.config.schedule.total_num_steps == 12));
+    CHECK(flag.origins.at("zerolab.steps") == "--steps");
   }
   CHECK(scheduler("WarmupDecayLR", R"("total_num_steps": 5e3, "warmup_max_lr": "auto")")
             .schedule.warmup_max_lr == 0.25);

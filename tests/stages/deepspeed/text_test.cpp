@@ -89,7 +89,6 @@ TEST_CASE("--set wins over the file, creates objects, and the last one wins", "[
   CHECK(load(R"({"zero_optimization": true})", {"zero_optimization.reduce_bucket_size=9"})
             .config.stage == zl::StageKind::zero1);
   CHECK(load("", {R"(zero_optimization={"stage": 2})"}).config.stage == zl::StageKind::zero2);
-  CHECK(load("", {"zerolab.steps=3"}).config.from_file);
 }
 
 TEST_CASE("a malformed --set is an error among the others", "[stages]") {

@@ -122,9 +122,9 @@ TEST_CASE("a Llama is replaced by a GPT with the parameters of its blocks", "[st
   llama.llama = true;
   llama.parameters = 6'738'000'000;
   llama.shape = {.layers = 30, .heads = 32, .width = 4096, .block_size = 4096, .vocab = 32'000};
-  CHECK(training_spec(llama, false, 8).model.layers == 32);
+  CHECK(training_spec(llama, false, Machine{}).model.layers == 32);
   llama.llama = false;
-  CHECK(training_spec(llama, false, 8).model.layers == 30);
+  CHECK(training_spec(llama, false, Machine{}).model.layers == 30);
 }
 
 TEST_CASE("a share of recomputed blocks lies between none and all", "[stages]") {

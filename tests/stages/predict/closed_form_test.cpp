@@ -151,7 +151,7 @@ TEST_CASE("units are padded to 1,024 elements per rank in reproducible mode, els
   Gpt model(named_gpt("tiny"));
   for (const int ranks : {1, 2, 3, 5}) {
     const auto ours = padded_unit_sizes(model.units(), ranks),
-               reproducible = padded_unit_sizes(model.units(), ranks, true);
+               reproducible = padded_unit_sizes(model.units(), ranks, {.reproducible = true});
     REQUIRE(ours.size() == reproducible.size());
     for (size_t i = 0; i < ours.size(); ++i) {
       CAPTURE(ranks, i);
@@ -162,5 +162,6 @@ TEST_CASE("units are padded to 1,024 elements per rank in reproducible mode, els
     }
   }
   // tiny with 2 ranks: 9,280 and 12,704 elements (the table of models) become 10,240 and 14,336.
-  CHECK(padded_unit_sizes(model.units(), 2, true) == std::vector<int64_t>{10'240, 14'336, 14'336});
+  CHECK(padded_unit_sizes(model.units(), 2, {.reproducible = true}) ==
+        std::vector<int64_t>{10'240, 14'336, 14'336});
 }

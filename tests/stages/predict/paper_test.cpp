@@ -99,7 +99,7 @@ TEST_CASE("sent elements are 2, 2, 2 and 3 times (N-1)/N of the model, as sectio
           "[stages]") {
   const double expected[] = {2, 2, 2, 3};
   for (const StageKind stage : kStages)
-    CHECK(sent_elements(stage, 1000, 4).total() == expected[stage_number(stage)] * 750);
-  CHECK(sent_elements(StageKind::zero2, 1000, 4, 3).total() == 4 * 750);
-  CHECK(sent_elements(StageKind::zero3, 1000, 4, 3).total() == 9 * 750);
+    CHECK(sent_elements({.stage = stage}, 1000, 4).total() == expected[stage_number(stage)] * 750);
+  CHECK(sent_elements({.stage = StageKind::zero2, .accumulation = 3}, 1000, 4).total() == 4 * 750);
+  CHECK(sent_elements({.stage = StageKind::zero3, .accumulation = 3}, 1000, 4).total() == 9 * 750);
 }

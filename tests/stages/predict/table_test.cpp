@@ -111,19 +111,18 @@ GptTrainingSpec tiny() {
 TEST_CASE("plan tells what overlap, prefetch and reuse cost, and nothing without them",
           "[stages]") {
   GptTrainingSpec spec = tiny();
-  for (const StageKind stage : kStages) CHECK_FALSE(plan_stage(spec, stage, 0).overlap);
+  for (const StageKind stage : kStages) CHECK(plan_stage(spec, stage, 0).costs.empty());
   spec.engine.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
   for (const StageKind stage : kStages) {
     CAPTURE(name(stage));
     const StagePlan plan = plan_stage(spec, stage, 1);
-    REQUIRE(plan.overlap);
-    CHECK_FALSE(plan.reproducible);
-    const SettingCost& cost = *plan.overlap;
+    REQUIRE((plan.costs.size() == 1 && plan.costs[0].setting == "overlap"));
+    const SettingCost& cost = plan.costs[0];
     CHECK((cost.rest == 0 && cost.communication == 0));
     CHECK(cost.gradient == (shards_gradient(stage) ? kBlock * 4 : 0));
     CHECK(cost.parameter == (stage == StageKind::zero3 ? kBlock * 4 : 0));
     // The last block is gathered once instead of twice; half of it comes from the other rank.
     CHECK(cost.sent == (stage == StageKind::zero3 ? -kBlock / 2 * 4 : 0));
-    CHECK(cost.nothing() == !shards_gradient(stage));
+    CHECK((cost == SettingCost{.setting = "overlap"}) == !shards_gradient(stage));
   }
 }

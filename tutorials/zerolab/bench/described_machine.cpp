@@ -39,7 +39,7 @@ RunSetup setup_of(const DescribeOptions& options, const Size& size, Dtype precis
   RunOptions run = options.run;
   run.quiet = true;
   run.ranks = ranks;
-  run.precision = precision;
+  run.source.precision = precision;
   run.n_layer = size.layers, run.n_head = size.heads, run.n_embd = size.width;
   run.block_size = size.window, run.vocab_size = size.vocab;
   RunSetup setup = set_up_run(run, ranks);

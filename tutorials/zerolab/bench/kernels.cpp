@@ -24,14 +24,14 @@ constexpr KernelSizes kQuick{.rows = 64, .window = 32, .width = 64, .head = 32, 
 struct KernelOptions : RunOptions {
   std::vector<Dtype> precisions = {Dtype::f32};
   std::optional<int64_t> rows;
-  KernelOptions() { model = "gpt2"; }
+  std::string model = "gpt2";
   int64_t samples = 7;
   std::string only;
   bool quick = false;
 };
 
 KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
-  const GptConfig model = named_gpt(*options.model);
+  const GptConfig model = named_gpt(options.model);
   KernelSizes sizes = options.quick ? kQuick
                                     : KernelSizes{.window = model.block_size,
                                                   .width = model.width,
@@ -140,7 +140,7 @@ Json measure(const KernelOptions& options) {
           {"device_name", device.name()},
           {"tf32", device.tf32},
           {"threads", device.threads},
-          {"model", options.quick ? Json() : Json(*options.model)},
+          {"model", options.quick ? Json() : Json(options.model)},
           {"onednn", onednn ? Json(onednn->version()) : Json()},
           {"rows", sizes.rows},
           {"window", sizes.window},

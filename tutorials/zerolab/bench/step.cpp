@@ -42,13 +42,14 @@ constexpr Setting kSettings[] = {
     {"ranks", [](StepOptions& o, int64_t v) { o.ranks = int(v); }}};
 
 RunSetup set_up(StepOptions options) {
-  options.steps = options.timed + options.warm_up;
-  const bool names_model = options.model || options.n_layer || options.n_head || options.n_embd ||
-                           options.block_size || options.vocab_size || !options.init_from.empty() ||
-                           !options.config_file.empty();
+  options.set("--steps", "zerolab.steps", std::to_string(options.timed + options.warm_up),
+              JsonValue::Kind::number);
+  const bool names_model = options.given("--model") || options.n_layer || options.n_head ||
+                           options.n_embd || options.block_size || options.vocab_size ||
+                           !options.init_from.empty() || !options.source.file.empty();
   // On a GPU the default model is too small: it would measure the time of kernel launches.
   if (!names_model && choose_device({.device = options.device}, Dtype::f32, 1).on_gpus())
-    options.model = "gpt2";
+    options.set("--model", "zerolab.model", "gpt2");
   RunSetup setup = set_up_run(options, kDefaultRanks);
   if (options.micro_batch) setup.spec.micro_batch = *options.micro_batch;
   return setup;

@@ -61,12 +61,9 @@ void Flags::name(const std::string& flag, const std::string& type, const std::st
   });
 }
 
-void Flags::toggle(const std::string& flag, const std::string& help, bool& on) {
-  command_
-      .add_flag_callback(
-          flag, [&on] { on = true; }, help)
-      ->group(group_)
-      ->disable_flag_override();
+void Flags::toggle(const std::string& flag, const std::string& help,
+                   const std::function<void()>& set) {
+  command_.add_flag_callback(flag, set, help)->group(group_)->disable_flag_override();
 }
 
 void Flags::rest(const std::string& type, const std::string& help, std::vector<std::string>& into) {

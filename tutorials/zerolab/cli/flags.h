@@ -45,7 +45,10 @@ class Flags {
   void name(const std::string& flag, const std::string& type, const std::string& help,
             std::string& into);
   // A flag without a value.
-  void toggle(const std::string& flag, const std::string& help, bool& on);
+  void toggle(const std::string& flag, const std::string& help, const std::function<void()>& set);
+  void toggle(const std::string& flag, const std::string& help, bool& on) {
+    toggle(flag, help, [&on] { on = true; });
+  }
   // All arguments after "--", unchanged.
   void rest(const std::string& type, const std::string& help, std::vector<std::string>& into);
   // The text below the flags in --help.

@@ -25,6 +25,8 @@ size_t choose(const std::string& text, const std::vector<std::string>& words) {
   throw InputError(str("'", text, "' is none of ", joined(words), did_you_mean(text, words)));
 }
 
+using Json = JsonValue::Kind;
+
 Flags::Read count(std::optional<int64_t>& into, int64_t least = 1) {
   return [&into, least](const std::string& text) { into = read_count(text, least); };
 }
@@ -98,35 +100,51 @@ const char* precision_name(Dtype dtype) {
   return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f16 ? "fp16" : "fp32";
 }
 
+void RunOptions::set(const std::string& flag, const std::string& key, const std::string& text,
+                     Json kind) {
+  JsonValue value{.kind = kind, .boolean = text == "true"};
+  if (kind != Json::boolean) value.text = text;
+  if (kind == Json::number) value.number = std::stod(text);
+  source.flags.push_back({flag, key, std::move(value)});
+}
+
+bool RunOptions::given(std::string_view flag) const {
+  return std::ranges::any_of(source.flags, [&](const KeyFlag& f) { return f.flag == flag; });
+}
+
 void add_settings_flags(Flags& flags, RunOptions& options) {
   options.command = flags.command();
+  options.source.several_stages = options.command != "train";
   flags.name("--config", "FILE", "a DeepSpeed JSON file; 'zerolab config' checks and explains it",
-             options.config_file);
+             options.source.file);
   flags.values("--set", "KEY=VALUE",
                "one setting, named as in the file; may be given several times",
                [&](const std::string& text) {
                  const size_t equals = text.find('=');
                  require_input(equals != 0 && equals != std::string::npos, "'", text,
                                "' is not KEY=VALUE, such as gradient_clipping=1.0");
-                 options.sets.push_back(text);
+                 options.source.sets.push_back(text);
                });
   flags.value("--precision", "TYPE",
               "type of weights and activations: fp32, bf16 or fp16; the last two keep\n"
               "fp32 master weights, 2+2+12 bytes per parameter (default fp32)",
-              [&](const auto& text) { options.precision = read_precision(text); });
-  flags.toggle("--separate-master",
-               "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
-               options.separate_master);
+              [&](const auto& text) { options.source.precision = read_precision(text); });
+  flags.toggle(
+      "--separate-master", "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
+      [&] { options.set("--separate-master", "zerolab.separate_master", "true", Json::boolean); });
   flags.toggle(
       "--reproducible",
       "the same bits for every number of ranks N and of micro-batches per step A with the\n"
       "same N × A: gradients are added one after another in fp32, which costs memory and\n"
       "traffic ('zerolab plan' says how much)",
-      options.reproducible);
+      [&] { options.set("--reproducible", "zerolab.reproducible", "true", Json::boolean); });
   flags.value("--offload", "WHERE",
               "optimizer state in host memory (cpu), in a file (nvme), or none of it (none): key\n"
               "zero_optimization.offload_optimizer.device; the bits stay the same",
-              [&](const auto& text) { options.offload = read_offload(text); });
+              [&](const auto& text) {
+                options.set("--offload", "zero_optimization.offload_optimizer.device",
+                            name(read_offload(text)));
+              });
   flags.value("--nvme-path", "DIR",
               "the folder of nvme's file, which has no name and ends with the run; choose a fast\n"
               "local disk. Its space is taken before the first step",
@@ -135,15 +153,23 @@ void add_settings_flags(Flags& flags, RunOptions& options) {
       "--offload-param", "WHERE",
       "parameter shards of stage 3 in host memory (cpu), in a file (nvme) or on the device\n"
       "(none): key zero_optimization.offload_param.device; the bits stay the same",
-      [&](const auto& text) { options.offload_param = read_offload(text); });
+      [&](const auto& text) {
+        options.set("--offload-param", "zero_optimization.offload_param.device",
+                    name(read_offload(text)));
+      });
 }
 
 void add_run_flags(Flags& flags, RunOptions& options) {
   flags.group("Run");
-  flags.value("--steps", "N", "number of updates (default 100)",
-              [&](const auto& text) { options.steps = read_count(text, 1, 1'000'000'000); });
+  flags.value("--steps", "N", "number of updates (default 100)", [&](const auto& text) {
+    options.set("--steps", "zerolab.steps", std::to_string(read_count(text, 1, 1'000'000'000)),
+                Json::number);
+  });
   flags.value("--seed", "S", "seed of initial values, --shuffle and samples (default 1337)",
-              [&](const auto& text) { options.seed = read_seed(text); });
+              [&](const auto& text) {
+                options.set("--seed", "zerolab.seed", std::to_string(read_seed(text)),
+                            Json::number);
+              });
   add_settings_flags(flags, options);
 }
 
@@ -221,29 +247,31 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool s
 }
 
 void add_group_flags(Flags& flags, RunOptions& options) {
-  const auto count = [](int& into) {
-    return [&into](const std::string& text) { into = int(read_count(text, 1, 1 << 20)); };
+  const auto count = [](int64_t& into) {
+    return [&into](const std::string& text) { into = read_count(text, 1, 1 << 20); };
   };
   flags.value(
       "--ranks-per-node", "X",
       "for zero3_hpz, zero3_qgz and hsdp: X consecutive ranks are a node; must divide --ranks\n"
       "(default: half of --ranks if that is even and above 2; else required)",
-      count(options.ranks_per_node));
+      count(options.source.ranks_per_node));
   flags.value(
       "--replicas", "R",
       "for hsdp: R groups of consecutive ranks, each with one full copy of the state; must divide\n"
       "--ranks "
       "(default: one per node)",
-      count(options.replicas));
+      count(options.source.replicas));
 }
 
-void require_groups_used(const RunOptions& options, const std::vector<StageKind>& stages) {
+void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
+                         bool machine) {
   const auto any = [&](VariantGroups groups) {
     return std::ranges::any_of(stages, [&](StageKind k) { return file_of(k).groups == groups; });
   };
-  if (options.replicas > 0 && !any(VariantGroups::replicas))
+  if (source.replicas > 0 && !any(VariantGroups::replicas))
     throw UsageError("--replicas is for the stage hsdp, which is not selected; leave it out");
-  if (options.ranks_per_node > 0 && !any(VariantGroups::nodes) && !any(VariantGroups::replicas))
+  if (!machine && source.ranks_per_node > 0 && !any(VariantGroups::nodes) &&
+      !any(VariantGroups::replicas))
     throw UsageError(
         "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none is selected; "
         "leave it out");
@@ -287,7 +315,7 @@ void add_model_flags(Flags& flags, RunOptions& options) {
   flags.group("Model");
   flags.value("--model", "NAME", joined(gpt_names()) + " (default small)", [&](const auto& text) {
     choose(text, gpt_names());
-    options.model = text;
+    options.set("--model", "zerolab.model", text);
   });
   flags.value("--n-layer", "N", "transformer blocks", count(options.n_layer));
   flags.value("--n-head", "N", "attention heads; must divide --n-embd", count(options.n_head));
@@ -307,7 +335,7 @@ void add_data_flags(Flags& flags, RunOptions& options) {
               "(default: the text that comes with zerolab)",
               [&](const auto& text) {
                 require_input(!text.empty(), "the name is empty");
-                options.data = text;
+                options.set("--data", "zerolab.data", text);
               });
   flags.toggle("--shuffle", "read the sequences in an order that --seed decides", options.shuffle);
   flags.value("--eval-every", "N",

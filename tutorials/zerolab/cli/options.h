@@ -8,6 +8,7 @@
 
 #include "dist/run_ranks.h"
 #include "stages/checkpoint/checkpoint.h"
+#include "stages/deepspeed/config.h"
 #include "stages/stage.h"
 #include "stages/variants/presets.h"
 #include "tutorials/terminal/terminal.h"
@@ -23,12 +24,13 @@ struct CheckpointFlags {
   bool new_data = false;
 };
 
-// A flag that was not given is empty or has the default below.
+// A flag that was not given is empty or has the default below. Settings that a configuration can
+// have too are in `source`.
 struct RunOptions {
-  std::string command;  // "train"
-  std::optional<StageKind> stage;
+  std::string command;    // "train"
+  ConfigSource source;    // its ranks are set later
+  std::string nvme_path;  // "": not given; for each device of `source` that is nvme
   std::optional<int> ranks;
-  int ranks_per_node = 0, replicas = 0;        // of variants of stages; 0: not given
   std::vector<int> several_ranks;              // of compare: more than one number
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;                         // [s]; 0: none
@@ -41,20 +43,9 @@ struct RunOptions {
   BackendWish backend = BackendWish::automatic;
   bool check = false;  // compare the calls of all steps
 
-  std::string config_file;
-  std::vector<std::string> sets;
-  std::optional<int64_t> steps;
-  std::optional<uint64_t> seed;
-  bool separate_master = false, reproducible = false;
-  std::optional<OffloadDevice> offload, offload_param;
-  std::string nvme_path;  // "": not given
-  std::optional<Dtype> precision;
-
-  std::optional<std::string> model;
   std::optional<int64_t> n_layer, n_head, n_embd, block_size, vocab_size;
   std::string init_from;
 
-  std::optional<std::string> data;
   bool shuffle = false;
   int64_t eval_every = 0;  // steps; 0: never
 
@@ -62,6 +53,11 @@ struct RunOptions {
   CheckpointFlags checkpoint;
   bool json = false, quiet = false;
   Color color = Color::automatic;
+
+  // `flag` gives the value of `key`, as JSON has it.
+  void set(const std::string& flag, const std::string& key, const std::string& text,
+           JsonValue::Kind kind = JsonValue::Kind::string);
+  bool given(std::string_view flag) const;  // of those
 };
 
 // Lines of --help, after a list of the paper's four.
@@ -95,8 +91,10 @@ void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help
 // --ranks … --timeout
 void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
 void add_group_flags(Flags& flags, RunOptions& options);  // --ranks-per-node --replicas
-// Throws UsageError if such a flag is given and none of the stages has groups.
-void require_groups_used(const RunOptions& options, const std::vector<StageKind>& stages);
+// Throws UsageError if such a flag is given and none of the stages has groups. `machine`: the size
+// of a node is its own.
+void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
+                         bool machine = false);
 void add_link_flags(Flags& flags, RunOptions& options);  // --link-bandwidth --link-latency
 // --stages; `presets`: they may be listed too
 void add_stages_flag(Flags& flags, std::vector<StageKind>& stages,

@@ -175,7 +175,7 @@ int compare(CompareOptions options, bool& first) {
       if (std::ranges::find(options.stages, preset->parent) == options.stages.end())
         options.stages.push_back(preset->parent);
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
-  require_groups_used(options, options.stages);
+  require_groups_used(options.source, options.stages);
   require_input(options.several_ranks.empty() || options.presets.empty(),
                 "--as compares systems on one number of ranks; give --ranks one number");
   if (!options.several_ranks.empty()) return compare_ranks(options);

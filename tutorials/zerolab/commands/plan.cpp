@@ -54,8 +54,9 @@ Transport transport_of(const PlanOptions& options) {
 
 // The closed formula counts model states alone, for any model on any device.
 void refuse_flags_of_models(const PlanOptions& options) {
-  const bool sizes = options.model || options.n_layer || options.n_head || options.n_embd ||
-                     options.block_size || options.vocab_size || !options.init_from.empty();
+  const bool sizes = options.given("--model") || options.n_layer || options.n_head ||
+                     options.n_embd || options.block_size || options.vocab_size ||
+                     !options.init_from.empty();
   if (sizes)
     throw UsageError(
         "--parameters is a closed formula for any model; leave out --model, the size flags and "
@@ -192,19 +193,13 @@ GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec, i
 std::optional<Machine> planned_machine(const PlanOptions& options, GptTrainingSpec& spec) {
   const ClockFlags& flags = options.clock;
   if (flags.machine.empty()) return std::nullopt;
-  const Machine machine = take_machine(flags, options.ranks_per_node, spec);
+  const Machine machine = take_machine(flags, options.source, spec);
   const char* has = spec.device == DeviceKind::cpu ? "CPUs" : "GPUs";
   const bool as = options.as && *options.as != spec.device;
   const Transport other = spec.device == DeviceKind::cpu ? Transport::nccl : Transport::mpi;
   if (as || spec.transport == other)
     throw UsageError(str("the ranks of ", machine.name, " are ", has, ", which contradicts ",
                          as ? "--as" : "--backend", "; leave it out"));
-  std::vector<int> all = flags.sweep_ranks;
-  all.insert(all.begin(), spec.ranks);
-  for (const int ranks : all)
-    if (const int X = options.ranks_per_node; X > 0 && ranks > X && ranks % X != 0)
-      throw UsageError(
-          str("--ranks-per-node ", X, " does not divide ", ranks, " ranks into full nodes"));
   for (const std::string& file : {flags.csv, flags.trace})
     if (!file.empty()) OutputFile(file, "", flags.force);  // before the plan is made
   return machine;
@@ -229,14 +224,12 @@ int plan(PlanOptions options) {
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
-  RunOptions groups = options;
-  if (!options.clock.machine.empty()) groups.ranks_per_node = 0;  // the machine counts nodes
-  require_groups_used(groups, options.stages);
+  require_groups_used(options.source, options.stages, !options.clock.machine.empty());
   const int ranks = options.ranks.value_or(kDefaultRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
   if (options.parameters) return plan_parameters(options, loaded.config, ranks, out);
-  const ModelChoice model = choose_model(options, configured_model(options, loaded));
+  const ModelChoice model = choose_model(options, configured_model(loaded));
   GptTrainingSpec spec = planned_spec(options, spec_of(model, loaded.config), ranks);
   const std::optional<Machine> machine = planned_machine(options, spec);
   require_threads_used(spec.device, options.threads,

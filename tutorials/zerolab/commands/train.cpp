@@ -290,7 +290,7 @@ int train(TrainOptions options) {
   const bool first = is_first(process);  // else the process of rank 0 writes and prints
   if (!first) hush(options);
   const RunSetup setup = set_up_run(options, kDefaultRanks, process);
-  require_groups_used(options, {setup.spec.engine.stage});
+  require_groups_used(options.source, {setup.spec.engine.stage});
   const StageKind stage = setup.spec.engine.stage;
   const std::string note = first ? check_resume(options, setup.spec.steps) : "";
   TrainingRun run(options, setup, first, require_memory(setup, options.dry_run));
@@ -370,7 +370,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.group("Ranks");
   flags.value("--stage", "STAGE",
               "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help(),
-              [](const auto& text) { options.stage = read_stage(text); });
+              [](const auto& text) { options.source.stage = read_stage(text); });
   add_rank_flags(flags, options, kDefaultRanks);
   flags.toggle("--dry-run", "first predict the full peak, with activations, and check that it fits",
                options.dry_run);

@@ -197,8 +197,7 @@ class Advice {
 
 std::vector<StageKind> advised_stages(const GptTrainingSpec& spec, const Machine& machine) {
   std::vector<StageKind> stages(std::begin(kStages), std::end(kStages));
-  const int X = machine.ranks_per_node;
-  if (spec.ranks > X && spec.ranks % X == 0 && !spec.engine.reproducible)
+  if (machine.fills_nodes(spec.ranks) && !spec.engine.reproducible)
     stages.push_back(StageKind("hsdp"));
   return stages;
 }

@@ -138,16 +138,27 @@ std::string machine_list(bool json) {
          "./FILE.\n";
 }
 
-Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingSpec& spec) {
+void group_by_nodes(GptTrainingSpec& spec, const Machine& machine) {
+  spec.engine.ranks_per_node = machine.ranks_per_node;
+}
+
+Machine take_machine(const ClockFlags& options, const ConfigSource& source, GptTrainingSpec& spec) {
   Machine machine = find_machine(options.machine);
-  if (ranks_per_node > 0) machine.ranks_per_node = ranks_per_node;
+  std::vector<int> all = options.sweep_ranks;
+  all.insert(all.begin(), spec.ranks);
+  if (const int X = int(source.ranks_per_node); X > 0) {
+    machine.ranks_per_node = X;
+    for (const int ranks : all)
+      if (ranks > X && !machine.fills_nodes(ranks))
+        throw UsageError(
+            str("--ranks-per-node ", X, " does not divide ", ranks, " ranks into full nodes"));
+  }
   spec.device = machine.rank.device;
   if (spec.device_memory == 0) spec.device_memory = int64_t(machine.rank.memory_bytes);
   if (options.overlap) set_overlap(spec.engine, *options.overlap);
-  const int X = machine.ranks_per_node;
-  if (spec.engine.ranks_per_node == 0 && spec.engine.replicas == 0 && spec.ranks > X &&
-      spec.ranks % X == 0)
-    spec.engine.ranks_per_node = X;
+  if (spec.engine.ranks_per_node == 0 && spec.engine.replicas == 0 &&
+      machine.fills_nodes(spec.ranks))
+    group_by_nodes(spec, machine);
   return machine;
 }
 

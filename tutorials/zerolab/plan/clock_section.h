@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "stages/deepspeed/config.h"
 #include "stages/predict/clock/clock_plan.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/plan/plan_sections.h"
@@ -29,10 +30,12 @@ void require_machine(const ClockFlags& options);
 // --machines: one line for each shipped machine; or JSON.
 std::string machine_list(bool json);
 
-// With the machine's device, its memory as a limit where none is given, and the flag's overlap.
-// `ranks_per_node`: 0: the machine's. Groups of variants are nodes, but with replicas their number
-// says how large they are.
-Machine take_machine(const ClockFlags& options, int ranks_per_node, GptTrainingSpec& spec);
+// The machine of --machine, with the nodes that `source` asks for. The spec gets the machine's
+// device, its memory as a limit where none is given, and the flag's overlap. Groups of variants are
+// nodes, but with replicas their number says how large they are. Throws UsageError if the nodes
+// asked for are not full.
+Machine take_machine(const ClockFlags& options, const ConfigSource& source, GptTrainingSpec& spec);
+void group_by_nodes(GptTrainingSpec& spec, const Machine& machine);
 
 // The part of a rank in the host memory of its node, as a limit of the plan: 0 if nothing is
 // offloaded or the machine's file does not say how much there is.

@@ -13,11 +13,10 @@ namespace {
 // Groups are nodes, if there are several and all are full. hsdp may have another number of
 // replicas, which must divide the ranks. False: the ranks cannot be grouped.
 bool group_ranks(GptTrainingSpec& spec, const Machine& machine) {
-  const int X = machine.ranks_per_node;
   const bool replicas = spec.engine.stage == StageKind("hsdp") && spec.engine.replicas > 0;
   if (replicas) return spec.ranks % spec.engine.replicas == 0;
-  spec.engine.ranks_per_node = X;
-  return spec.ranks > X && spec.ranks % X == 0;
+  group_by_nodes(spec, machine);
+  return machine.fills_nodes(spec.ranks);
 }
 
 }  // namespace

@@ -22,8 +22,9 @@ ElementBytes ClosedPlan::bytes() const {
 }
 
 double ClosedPlan::sent_bytes(StageKind stage) const {
-  const SentElements sent =
-      sent_elements(stage, parameters, ranks, options.accumulation, options.reproducible);
+  Options of_stage = options;
+  of_stage.stage = stage;
+  const SentElements sent = sent_elements(of_stage, parameters, ranks);
   return sent.gradient * double(size_of(communication_type(options))) +
          sent.parameter * double(size_of(options.precision));
 }

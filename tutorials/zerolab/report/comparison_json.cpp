@@ -250,8 +250,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<Pre
     stage["communication"] = communication(p.traffic, false);
     if (!p.moves.empty()) stage["moves"] = moves_json<Json>(p.moves, 1, MoveColumns::predicted);
     stage["checkpoint"] = checkpoint_json<Json>(p.checkpoint);
-    if (p.overlap) stage["overlap_cost"] = setting_cost(*p.overlap);
-    if (p.reproducible) stage["reproducible_cost"] = setting_cost(*p.reproducible);
+    for (const SettingCost& cost : p.costs) stage[cost.setting + "_cost"] = setting_cost(cost);
     json["stages"].push_back(stage);
   }
   add_presets(json, presets);

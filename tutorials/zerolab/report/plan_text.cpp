@@ -55,11 +55,13 @@ std::string cost_text(const SettingCost& cost) {
 }
 
 // A line for each stage about what a setting costs, from predictions with and without it.
-std::string cost_lines(const std::vector<StagePlan>& plans, const char* setting,
-                       std::optional<SettingCost> StagePlan::*cost) {
+std::string cost_lines(const std::vector<StagePlan>& plans, const std::string& setting,
+                       const char* words) {
   std::string text;
   for (const StagePlan& p : plans)
-    if (p.*cost) text += str(name(p.stage), ", ", setting, ": ", cost_text(*(p.*cost)), "\n");
+    for (const SettingCost& cost : p.costs)
+      if (cost.setting == setting)
+        text += str(name(p.stage), ", ", words, ": ", cost_text(cost), "\n");
   return text.empty() ? "" : text + "\n";
 }
 
@@ -124,10 +126,7 @@ std::string checkpointed_line(const TrainingSpec& spec) {
 // The run, and what its model states take in all.
 std::string head(const GptTrainingSpec& spec, const std::string& model) {
   const OptimizerBytes state = optimizer_bytes(spec.engine.optimizer, spec.engine.precision);
-  const int64_t e = size_of(spec.engine.precision),
-                g = spec.engine.reproducible
-                        ? size_of(Dtype::f32)
-                        : size_of(spec.engine.grad_accum_dtype.value_or(spec.engine.precision));
+  const int64_t e = size_of(spec.engine.precision), g = size_of(gradient_type(spec.engine));
   std::string text = str(model, ": ", with_commas(spec.model.parameters()), " parameters, ",
                          plural(spec.ranks, "rank"),
                          compute_threads() > 1 ? str(" of ", compute_threads(), " threads") : "",
@@ -188,9 +187,8 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
   if (spec.host_memory > 0)
     table.row("fits " + human_bytes(spec.host_memory) + " of the host",
               [&](const StagePlan& p) { return fit(p.peak_host, spec.host_memory); });
-  return text + table.text() + "\n" +
-         cost_lines(plans, "overlap and prefetch", &StagePlan::overlap) +
-         cost_lines(plans, "reproducible sums", &StagePlan::reproducible);
+  return text + table.text() + "\n" + cost_lines(plans, "overlap", "overlap and prefetch") +
+         cost_lines(plans, "reproducible", "reproducible sums");
 }
 
 }  // namespace zl::cli

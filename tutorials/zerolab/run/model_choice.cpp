@@ -54,9 +54,7 @@ void require_same_sizes(const RunOptions& options, const ModelChoice& choice,
 
 ModelChoice choose_model(const RunOptions& options,
                          const std::optional<ConfiguredModel>& configured) {
-  const std::string name = options.model ? *options.model
-                           : configured  ? configured->name
-                                         : kDefaultModel;
+  const std::string name = configured ? configured->name : kDefaultModel;
   if (options.init_from.empty()) return without_file(options, name);
 
   ModelChoice choice{.name = options.init_from,
@@ -64,9 +62,10 @@ ModelChoice choose_model(const RunOptions& options,
   choice.model = choice.weights->config();
   choice.model.check();
   choice.window = options.block_size.value_or(choice.model.block_size);
-  const std::string named = options.model ? "--model " + name
-                            : configured  ? configured->where + ": model " + name
-                                          : "";
+  const std::string named = !configured ? ""
+                            : configured->where == "--model"
+                                ? "--model " + name
+                                : configured->where + ": model " + name;
   require_same_sizes(options, choice, named, name);
   return choice;
 }

@@ -16,7 +16,7 @@ struct ModelChoice {
   std::shared_ptr<const GptWeights> weights;  // to start from; null: initial values
 };
 
-// The model that a config file or --set names, and where.
+// The model that a configuration or --model names, and where: "ds.json:3", "--model".
 struct ConfiguredModel {
   std::string name, where;
 };

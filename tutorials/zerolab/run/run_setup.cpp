@@ -23,7 +23,7 @@ namespace {
 
 using Severity = ConfigFinding::Severity;
 
-// Sets `value`; adds a note if a file or --set gave another value under `key`.
+// Sets `value` as `flag` says; adds a note if a file or --set gave another value under `key`.
 template <class T, class Text>
 void replace(LoadedConfig& loaded, const std::string& flag, const std::string& key, const T& from,
              T& value, const Text& text) {
@@ -42,31 +42,35 @@ std::string precision_key(const LoadedConfig& loaded) {
   return loaded.config.precision == Dtype::f32 ? "fp16.enabled" : "bf16.enabled";
 }
 
-void apply_flags(const RunOptions& options, LoadedConfig& loaded) {
+// The flags that are not the value of one key.
+void apply_flags(const ConfigSource& source, LoadedConfig& loaded) {
   Config& config = loaded.config;
-  const auto text = [](const auto& value) { return str(value); };
   const auto stage = [](StageKind kind) { return name(kind); };
-  const auto word = [](const auto& value) { return value.value_or("nothing"); };
-  const auto on = [](bool value) { return std::string(value ? "(true)" : "false"); };
-  if (options.steps)
-    replace(loaded, "--steps", "zerolab.steps", *options.steps, config.steps, text);
-  if (options.seed) replace(loaded, "--seed", "zerolab.seed", *options.seed, config.seed, text);
-  if (options.stage)
-    replace(loaded, "--stage", "zero_optimization.stage", *options.stage, config.stage, stage);
-  const auto groups = [&](const char* flag, const char* key, int given, int64_t& value) {
-    if (given > 0) replace(loaded, flag, key, int64_t(given), value, text);
+  if (source.stage)
+    replace(loaded, "--stage", "zero_optimization.stage", *source.stage, config.stage, stage);
+  const auto groups = [&](const char* flag, const char* key, int64_t given, int64_t& value) {
+    if (given > 0) replace(loaded, flag, key, given, value, [](int64_t size) { return size; });
   };
-  groups("--ranks-per-node", "zero_optimization.zero_hpz_partition_size", options.ranks_per_node,
+  groups("--ranks-per-node", "zero_optimization.zero_hpz_partition_size", source.ranks_per_node,
          config.ranks_per_node);
-  groups("--replicas", "zerolab.replicas", options.replicas, config.replicas);
-  if (options.model) replace(loaded, "--model", "zerolab.model", options.model, config.model, word);
-  if (options.data) replace(loaded, "--data", "zerolab.data", options.data, config.data, word);
-  if (options.precision)
-    replace(loaded, "--precision", precision_key(loaded), *options.precision, config.precision,
+  groups("--replicas", "zerolab.replicas", source.replicas, config.replicas);
+  if (source.precision)
+    replace(loaded, "--precision", precision_key(loaded), *source.precision, config.precision,
             precision_name);
-  if (options.separate_master)
-    replace(loaded, "--separate-master", "zerolab.separate_master", true,
-            config.optimizer.separate_master, on);
+}
+
+// Both kinds of offload may be on the disk, with one folder.
+void add_nvme_path(const std::string& path, ConfigSource& source) {
+  const std::vector<KeyFlag> given = source.flags;
+  for (const KeyFlag& f : given)
+    if (f.flag.starts_with("--offload") && f.value.text == "nvme")
+      source.flags.push_back({"--nvme-path",
+                              f.key.substr(0, f.key.rfind('.')) + ".nvme_path",
+                              {.kind = JsonValue::Kind::string, .text = path}});
+  if (source.flags.size() == given.size())
+    throw UsageError(
+        "--nvme-path is the folder of --offload nvme or --offload-param nvme; give one of "
+        "them too, or set nvme_path in the configuration");
 }
 
 void print_findings(const std::vector<ConfigFinding>& findings, const RunOptions& options) {
@@ -210,32 +214,11 @@ std::string describe(const Link& link) {
 }  // namespace
 
 LoadedConfig load_settings(const RunOptions& options, int ranks) {
-  std::vector<std::string> sets = options.sets;
-  if (options.reproducible) sets.push_back("zerolab.reproducible=true");  // checked with the rest
-  const bool to_disk =
-      options.offload == OffloadDevice::nvme || options.offload_param == OffloadDevice::nvme;
-  if (!options.nvme_path.empty() && !to_disk)
-    throw UsageError(
-        "--nvme-path is the folder of --offload nvme or --offload-param nvme; give one of "
-        "them too, or set nvme_path in the configuration");
-  const auto offload = [&](const char* key, const std::optional<OffloadDevice>& device) {
-    if (device) sets.push_back(str("zero_optimization.", key, ".device=", name(*device)));
-    if (!options.nvme_path.empty() && device == OffloadDevice::nvme)
-      sets.push_back(
-          str("zero_optimization.", key, ".nvme_path=", in_quotes(options.nvme_path, SIZE_MAX)));
-  };
-  offload("offload_optimizer", options.offload);
-  offload("offload_param", options.offload_param);
-  LoadedConfig loaded = load_config({.file = options.config_file,
-                                     .sets = std::move(sets),
-                                     .ranks = ranks,
-                                     .precision = options.precision,
-                                     .stage = options.stage,
-                                     .steps = options.steps,
-                                     .ranks_per_node = options.ranks_per_node,
-                                     .replicas = options.replicas,
-                                     .several_stages = options.command != "train"});
-  if (loaded.ok()) apply_flags(options, loaded);
+  ConfigSource source = options.source;
+  source.ranks = ranks;
+  if (!options.nvme_path.empty()) add_nvme_path(options.nvme_path, source);
+  LoadedConfig loaded = load_config(source);
+  if (loaded.ok()) apply_flags(source, loaded);
   print_findings(loaded.findings, options);
   int64_t errors = 0;
   for (const ConfigFinding& finding : loaded.findings)
@@ -245,12 +228,9 @@ LoadedConfig load_settings(const RunOptions& options, int ranks) {
   return loaded;
 }
 
-std::optional<ConfiguredModel> configured_model(const RunOptions& options,
-                                                const LoadedConfig& loaded) {
-  if (!loaded.config.model || options.model) return std::nullopt;
-  const auto origin = loaded.origins.find("zerolab.model");
-  return ConfiguredModel{*loaded.config.model,
-                         origin == loaded.origins.end() ? "" : origin->second};
+std::optional<ConfiguredModel> configured_model(const LoadedConfig& loaded) {
+  if (!loaded.config.model) return std::nullopt;
+  return ConfiguredModel{*loaded.config.model, loaded.origins.at("zerolab.model")};
 }
 
 void note_reports_of_train(const Config& config, const char* command) {
@@ -293,7 +273,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   require_threads_used(setup.device.kind, setup.device.threads,
                        config.offload_optimizer != OffloadDevice::none);
   setup.backend = choose_backend(options, setup.device, ranks, process);
-  setup.model = choose_model(options, configured_model(options, loaded));
+  setup.model = choose_model(options, configured_model(loaded));
   if (setup.model.weights && !options.quiet)
     for (const std::string& note : setup.model.weights->info().notes)
       std::fprintf(stderr, "note: %s\n", printable(note).c_str());

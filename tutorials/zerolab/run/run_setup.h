@@ -31,9 +31,7 @@ struct RunSetup {
 // finding is an error.
 LoadedConfig load_settings(const RunOptions& options, int ranks);
 
-// The model that the file or --set names, unless --model is given.
-std::optional<ConfiguredModel> configured_model(const RunOptions& options,
-                                                const LoadedConfig& loaded);
+std::optional<ConfiguredModel> configured_model(const LoadedConfig& loaded);
 
 // The model and the settings of a run, without data, ranks and limits.
 GptTrainingSpec spec_of(const ModelChoice& model, const Config& config);
