@@ -75,7 +75,7 @@ void add_on(Backend& backend, Ranks<T>& buffers, Ranks<T>& results, What what) {
 }
 template <class T>
 void on_cpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
-  add_on(cpu_backend(), buffers, results, what);
+  add_on(reference_backend(), buffers, results, what);
 }
 template <class T>
 void on_gpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
