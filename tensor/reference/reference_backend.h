@@ -84,5 +84,7 @@ class ReferenceBackend final : public Backend {
 };
 
 Backend& reference_backend();  // stateless; never destroyed
+// As meta_backend(): a dry run that asks for the workspace of the reference.
+Backend& meta_reference_backend();
 
 }  // namespace zl
