@@ -1,4 +1,4 @@
-# Finds nlohmann-json, CLI11 and Catch2. Each is taken from the first place that has it:
+# Finds nlohmann-json, Eigen, CLI11 and Catch2. Each is taken from the first place that has it:
 #   1. a target of the embedding project
 #   2. an installed package (find_package), also below ZEROLAB_DEPS
 #   3. plain headers, or a source tree of Catch2, in or below ZEROLAB_DEPS
@@ -23,7 +23,7 @@ endif()
 function(zerolab_use_headers target header)
   file(GLOB downloaded LIST_DIRECTORIES true "${zerolab_downloads}/*/*")
   foreach(prefix IN LISTS CMAKE_PREFIX_PATH downloaded ITEMS /usr /usr/local)
-    foreach(suffix include src "")
+    foreach(suffix include include/eigen3 src "")
       if(EXISTS "${prefix}/${suffix}/${header}" AND NOT TARGET ${target})
         add_library(${target} INTERFACE IMPORTED GLOBAL)
         target_include_directories(${target} SYSTEM INTERFACE "${prefix}/${suffix}")
@@ -37,7 +37,6 @@ function(zerolab_use_catch2_sources)
   file(GLOB trees LIST_DIRECTORIES true "${deps}/*atch2*" "${zerolab_downloads}/Catch2/*")
   foreach(tree IN LISTS trees)
     if(EXISTS "${tree}/src/catch2/catch_test_macros.hpp" AND NOT TARGET Catch2::Catch2WithMain)
-      set(CMAKE_CXX_CLANG_TIDY "")
       add_subdirectory("${tree}" "${PROJECT_BINARY_DIR}/catch2" EXCLUDE_FROM_ALL)
       get_target_property(include Catch2 INTERFACE_INCLUDE_DIRECTORIES)
       set_target_properties(Catch2 PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${include}")
@@ -79,12 +78,10 @@ macro(zerolab_dependency name version target header url sha256 package)
       endif()
       find_package(${name} ${version} QUIET)
     endif()
-    if(NOT TARGET ${target})
-      if(${name} STREQUAL "Catch2")
-        zerolab_use_catch2_sources()
-      else()
-        zerolab_use_headers(${target} ${header})
-      endif()
+    if(${name} STREQUAL "Catch2")
+      zerolab_use_catch2_sources()
+    else()
+      zerolab_use_headers(${target} ${header})
     endif()
   endforeach()
 endmacro()
@@ -92,6 +89,9 @@ endmacro()
 zerolab_dependency(nlohmann_json 3.10 nlohmann_json::nlohmann_json nlohmann/json.hpp
   https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz
   d6c65aca6b1ed68e7a182f4757257b107ae403032760ed6ef121c9d55e81757d nlohmann-json3-dev)
+zerolab_dependency(Eigen3 3.4 Eigen3::Eigen Eigen/Core
+  https://gitlab.com/libeigen/eigen/-/archive/3.4.0/eigen-3.4.0.tar.gz
+  8586084f71f9bde545ee7fa6d00288b264a2b7ac3607b974e54d13e7162c1c72 libeigen3-dev)
 if(ZEROLAB_BUILD_PROGRAMS)
   zerolab_dependency(CLI11 2.1 CLI11::CLI11 CLI/CLI.hpp
     https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz

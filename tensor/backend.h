@@ -1,5 +1,5 @@
-// The kernels of one kind of device. tensor/cpu/ is the plain reference, tensor/cuda/ must agree
-// with it, and the meta backend does nothing.
+// The kernels of one kind of device. tensor/reference/ says what they compute, tensor/cpu/ and
+// tensor/cuda/ must agree with it, and the meta backend does nothing.
 //
 // Only tensor/kernels.cpp calls the kernels: kernel::matmul and its siblings check shapes, take
 // workspace from the Memory and append an event. A kernel never allocates, and does not repeat

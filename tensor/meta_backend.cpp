@@ -3,13 +3,15 @@
 
 #include "tensor/backend.h"
 #include "tensor/cuda/workspace.h"
+#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
 
 class MetaBackend final : public Backend {
  public:
-  explicit MetaBackend(DeviceKind stands_for) : stands_for_(stands_for) {}
+  // Null: stands for a GPU, which this machine need not have.
+  explicit MetaBackend(const Backend* stands_for) : stands_for_(stands_for) {}
 
   const char* name() const override { return "meta"; }
   bool holds_data() const override { return false; }
@@ -18,11 +20,11 @@ class MetaBackend final : public Backend {
   void release(void*, int64_t) noexcept override {}
   void poison(void*, int64_t) noexcept override {}
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override {
-    return stands_for_ == DeviceKind::cuda ? cuda_workspace(kernel, dims, dtype)
-                                           : cpu_backend().workspace(kernel, dims, dtype);
+    return stands_for_ ? stands_for_->workspace(kernel, dims, dtype)
+                       : cuda_workspace(kernel, dims, dtype);
   }
   int64_t padded_columns(int64_t n) const override {
-    return stands_for_ == DeviceKind::cuda ? cuda_padded_columns(n) : n;
+    return stands_for_ ? n : cuda_padded_columns(n);
   }
   void download(const Tensor& from, void*) override {
     throw std::logic_error(str("download of a tensor of shape ", to_string(from.shape()),
@@ -63,14 +65,19 @@ class MetaBackend final : public Backend {
   void move_bytes(const void*, void*, int64_t) override {}
 
  private:
-  DeviceKind stands_for_;
+  const Backend* stands_for_;
 };
 
 }  // namespace
 
 Backend& meta_backend(DeviceKind stands_for) {
-  static MetaBackend cpu(DeviceKind::cpu), cuda(DeviceKind::cuda);  // stateless
+  static MetaBackend cpu(&cpu_backend()), cuda(nullptr);  // stateless
   return stands_for == DeviceKind::cuda ? cuda : cpu;
+}
+
+Backend& meta_reference_backend() {
+  static MetaBackend reference(&reference_backend());
+  return reference;
 }
 
 }  // namespace zl

@@ -37,11 +37,11 @@ float sum_of_ranks(Communicator& comm, Device device, Backend& backend) {
 
 void cpu(Lesson& lesson) {
   const int N = lesson.ranks();
-  lesson.number("product", int64_t(ones_times_twos({DeviceKind::cpu}, cpu_backend(), 100)), 2 * 100,
-                "100 x 1 x 2, by the CPU's matmul");
+  lesson.number("product", int64_t(ones_times_twos({DeviceKind::cpu}, lesson.backend(), 100)),
+                2 * 100, "100 x 1 x 2, by the CPU's matmul");
   std::vector<int64_t> sums(static_cast<size_t>(N));
   lesson.run_ranks(N, [&](Communicator& comm) {
-    sums[size_t(comm.rank())] = int64_t(sum_of_ranks(comm, {DeviceKind::cpu}, cpu_backend()));
+    sums[size_t(comm.rank())] = int64_t(sum_of_ranks(comm, {DeviceKind::cpu}, lesson.backend()));
   });
   lesson.number("sum_of_ranks", sums.back(), N * (N + 1) / 2,
                 "1 + 2 + ... + N, by an all-reduce of threads");

@@ -10,7 +10,7 @@ using namespace zl::lesson;
 // A memory that prints what its ledger counts.
 struct PrintedMemory {
   PrintedMemory(Lesson& lesson, Communicator& comm)
-      : memory({DeviceKind::cpu}, cpu_backend(), comm.events()) {
+      : memory({DeviceKind::cpu}, lesson.backend(), comm.events()) {
     comm.events().listen([this, &lesson](const Event& e) {
       if (e.kind == EventKind::phase) lesson.say(e.what);
       if (e.kind != EventKind::allocate && e.kind != EventKind::release) return;
@@ -98,7 +98,7 @@ void peak_and_limit(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
                 "x in fp32 and y in bf16, at the same time");
 
   memory.events().set_phase("a memory with a limit of two tensors");
-  Memory small({DeviceKind::cpu}, cpu_backend(), no_listener, {.limit = 8 * R * C});
+  Memory small({DeviceKind::cpu}, lesson.backend(), no_listener, {.limit = 8 * R * C});
   const Tensor first = make(small, Dtype::f32), second = make(small, Dtype::f32);
   int64_t asked = 0;
   try {
@@ -122,7 +122,7 @@ void body(Lesson& lesson) {
   });
   std::atomic<int64_t> live = 0;
   lesson.run_ranks(int(N), [&](Communicator& comm) {
-    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+    Memory memory({DeviceKind::cpu}, lesson.backend(), comm.events());
     const Tensor mine = Tensor::empty(memory, MemoryUse::parameter, {R, C});
     live += memory.ledger().live_total();
   });

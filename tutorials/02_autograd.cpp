@@ -87,7 +87,7 @@ struct Seen {  // by one rank
 
 // One forward and backward pass of a rank's own batch, without any stage.
 void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
-  Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+  Memory memory({DeviceKind::cpu}, lesson.backend(), comm.events());
   Gpt model(model_m());
   for (Parameter& p : model.parameters()) {
     p.data = Tensor::empty(memory, MemoryUse::parameter, p.shape);
@@ -114,7 +114,7 @@ void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
 
 void body(Lesson& lesson) {
   lesson.run_ranks(1, [&](Communicator& comm) {
-    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+    Memory memory({DeviceKind::cpu}, lesson.backend(), comm.events());
     micrograd(lesson, memory);
   });
   const int N = lesson.ranks();

@@ -31,7 +31,7 @@ struct Seen {                                      // by one rank
 };
 
 void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
-  Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+  Memory memory({DeviceKind::cpu}, lesson.backend(), comm.events());
   std::string chunks;  // of the ring that --step shows
   lesson.recording().watch(comm, memory,
                            {[&] {

@@ -25,7 +25,7 @@ void sixteen_bits(Lesson& lesson) {
 void master_weights(Lesson& lesson) {
   lesson.say("\na weight of 1 after 1,024 updates of 2^-12");
   lesson.run_ranks(1, [&](Communicator& comm) {
-    Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+    Memory memory({DeviceKind::cpu}, lesson.backend(), comm.events());
     for (const auto& [type, e, m] : kFormats) {
       const std::string key = name(type);
       lesson.number(key + "_alone", after_steps(memory, type, false, 1024, 0x1p-12), 1, 0,

@@ -37,11 +37,7 @@ void make(Lesson& lesson, const Fault& fault, FaultyRun& run) {
   spec.device_memory = kLimit;
   spec.rank_options.timeout = fault.deadline;
   TrainingCallbacks callbacks;
-  callbacks.at_start = [&](Trainer& rank) {
-    const auto view =
-        recording::holdings(rank.engine().stage(), rank.model().units(), rank.comm().events());
-    if (fault.number == 4) lesson.recording().watch(rank.comm(), rank.memory(), view);
-  };
+  if (fault.number == 4) callbacks.at_start = [&](Trainer& rank) { watch(lesson, rank); };
   callbacks.after_backward = [&](Trainer& rank) {
     if (rank.comm().rank() == bad_rank(lesson, fault.number)) fault.act(rank, run);
   };

@@ -11,7 +11,6 @@
 #include "tensor/error.h"
 #include "tutorials/lesson/model_m.h"
 #include "tutorials/lesson/stepper.h"
-#include "tutorials/recording/holdings.h"
 
 namespace zl::lesson {
 

@@ -79,6 +79,7 @@ void compare(const char* what, const TrainingSpec& spec) {
               comparison.ok() ? "all promises hold" : "AT LEAST ONE PROMISE DOES NOT HOLD");
 }
 
+// use_reference(spec) computes the same by the textbook kernels of tensor/reference.
 int main() try {
   TrainingSpec mlp;
   const Parity parity;

@@ -32,8 +32,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
   const bool in_flight = spec.device == DeviceKind::cuda || spec.transport != Transport::threads ||
                          overlap.overlap_comm || overlap.prefetch_bucket_size > 0;
   const auto comm = meta_communicator(rank, spec.ranks, events, spec.uses_scratch(), in_flight);
-  Memory memory({DeviceKind::meta}, meta_backend(spec.device), events,
-                {.limit = spec.device_memory});
+  Memory memory({DeviceKind::meta}, spec.meta(), events, {.limit = spec.device_memory});
   Memory host({DeviceKind::meta}, memory.backend(), events,
               {.limit = spec.host_memory, .pool = Pool::host});
   Memory disk({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::disk});
@@ -75,7 +74,7 @@ bool formulas_apply(const TrainingSpec& real) {
   });
   end_when_interrupted(events, spec);
   const auto comm = meta_communicator(0, 1, events);
-  Memory memory({DeviceKind::meta}, meta_backend(spec.device), events);
+  Memory memory({DeviceKind::meta}, spec.meta(), events);
   Memory host({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::host});
   spec.engine.accumulation = 1;
   Memory disk({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::disk});

@@ -23,19 +23,6 @@ namespace {
 
 constexpr int64_t kCheckedSteps = 2;  // mismatched calls normally show up in the first steps
 
-std::unique_ptr<Stage> stage_of(const TrainingSpec& spec, Model& model, Communicator& comm,
-                                Memory& memory, Trainer& trainer) {
-  const Memories memories(memory, &trainer.host(), trainer.disk());
-  return spec.make_stage ? spec.make_stage(model.units(), comm, memories, spec.engine)
-                         : make_stage(model.units(), comm, memories, spec.engine);
-}
-
-Shape with_rows(int64_t rows, const Shape& row) {
-  Shape shape{rows};
-  shape.insert(shape.end(), row.begin(), row.end());
-  return shape;
-}
-
 }  // namespace
 
 std::unique_ptr<Model> TrainingSpec::new_model() const {
@@ -74,8 +61,9 @@ Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, M
                                            spec.row_of_targets() == spec.target_row),
                 "the model takes rows of shape ", to_string(spec.input_row), " and targets ",
                 to_string(spec.target_row), ", but the data has rows of another shape");
-  engine_ =
-      std::make_unique<Engine>(stage_of(spec, *model_, comm, memory, *this), spec.engine, &host);
+  const std::function<MakeStage> make = spec.make_stage ? spec.make_stage : zl::make_stage;
+  engine_ = std::make_unique<Engine>(
+      make(model_->units(), comm, Memories(memory, &host, disk), spec.engine), spec.engine, &host);
   if (spec.weights) load_weights(engine_->stage(), spec.weights);
   batches_.resize(size_t(spec.engine.accumulation), host_batch(spec.micro_batch));
 }
@@ -91,7 +79,9 @@ Engine::Forward Trainer::forward_of(const HostBatch& from, int64_t rows) {
   if (spec_.interrupted && !spec_.checkpoint.saves() && spec_.interrupted()) throw Interrupted();
   memory_.events().set_phase("data");
   const auto upload = [&](const std::vector<int32_t>& values, const Shape& row) {
-    Tensor t = Tensor::empty(memory_, MemoryUse::activation, with_rows(rows, row), Dtype::i32);
+    Shape shape = row;
+    shape.insert(shape.begin(), rows);
+    Tensor t = Tensor::empty(memory_, MemoryUse::activation, std::move(shape), Dtype::i32);
     if (spec_.data) kernel::upload<int32_t>(values, t);
     return t;
   };
@@ -216,14 +206,9 @@ void evaluate_uncounted(Trainer& trainer, StepRecord& record) {
   trainer.comm().log() = log;
 }
 
-struct Memories {
-  Memory &device, &host;
-  Memory* disk;
-};
-
 void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Communicator& comm,
               const Memories& memories, TrainingResult& result) {
-  Trainer trainer(spec, comm, memories.device, memories.host, memories.disk);
+  Trainer trainer(spec, comm, memories.device, *memories.host, memories.disk);
   TrainingCheckpoints checkpoints(trainer, callbacks.saved);
   const bool reports_here = comm.rank() == 0;
   if (reports_here) result.first_step = trainer.steps() + 1;
@@ -261,7 +246,7 @@ void train_rank(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Co
   const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
   // Opening a GPU and loading kernels may take longer than a call's deadline. all_gather_object has
   // none, so ranks wait for each other here.
-  if (spec.backends) (void)comm.all_gather_object("", "opening GPUs");
+  if (spec.backends && !spec.reference) (void)comm.all_gather_object("", "opening GPUs");
   Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events(),
                 {.limit = spec.device_memory, .poison = spec.poison});
   Memory host({DeviceKind::cpu}, backends.host ? *backends.host : cpu_backend(), comm.events(),
@@ -273,7 +258,7 @@ void train_rank(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Co
     disk.emplace(Device{DeviceKind::cpu}, file ? *file : *backends.disk, comm.events(),
                  MemoryOptions{.pool = Pool::disk});
   }
-  train_in(spec, callbacks, comm, {memory, host, disk ? &*disk : nullptr}, result);
+  train_in(spec, callbacks, comm, {memory, &host, disk ? &*disk : nullptr}, result);
   if (callbacks.freed) callbacks.freed(comm.rank(), memory);
 }
 
@@ -283,6 +268,13 @@ std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions 
   return [gpus = std::move(gpus), options](int rank) {
     return RankBackends{make_gpu_backend(gpus[size_t(rank) % gpus.size()], options),
                         make_pinned_backend()};
+  };
+}
+
+void use_reference(TrainingSpec& spec) {
+  spec.reference = true;
+  spec.backends = [](int) {
+    return RankBackends{std::make_unique<ReferenceBackend>(), std::make_unique<ReferenceBackend>()};
   };
 }
 

@@ -11,6 +11,7 @@
 #include "stages/engine.h"
 #include "stages/train/rank_report.h"
 #include "tensor/platform/gpus.h"
+#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 
@@ -52,6 +53,7 @@ struct TrainingSpec {
   Transport transport = Transport::threads;
   bool ordered_sums = true;             // false: NCCL or MPI adds in its own order
   DeviceKind device = DeviceKind::cpu;  // what the ranks compute on; likewise for a dry run
+  bool reference = false;  // on the CPU, with the kernels of tensor/reference: use_reference()
   // Makes the backends of one rank, on its own thread; empty: the CPU. A dry run needs none.
   std::function<RankBackends(int rank)> backends;
   const BatchSource* data = nullptr;  // shared by the ranks; null in a dry run
@@ -69,6 +71,9 @@ struct TrainingSpec {
   // A new model, checked. Throws InputError if there is none, std::invalid_argument as
   // check_units().
   std::unique_ptr<Model> new_model() const;
+  // What a dry run runs on, and "cpu", "cuda" or "reference".
+  Backend& meta() const { return reference ? meta_reference_backend() : meta_backend(device); }
+  const char* device_name() const { return reference ? "reference" : zl::name(device); }
   Shape row_of_inputs() const { return data ? data->input_row() : input_row; }
   Shape row_of_targets() const { return data ? data->target_row() : target_row; }
   TrainingSpec without_data() const;  // for a dry run: the same rows, and nothing is read
@@ -165,6 +170,10 @@ struct TrainingCallbacks {
 
 // Rank r on GPU gpus[r modulo their number], with pinned host memory. For TrainingSpec::backends.
 std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions options = {});
+
+// Makes the ranks, and dry runs, compute with the textbook kernels of tensor/reference: every
+// promise holds on them, in their own bits and with their own workspace.
+void use_reference(TrainingSpec& spec);
 
 // Runs spec.steps steps on all ranks. Rethrows the first error of a rank.
 TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks = {});

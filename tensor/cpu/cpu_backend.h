@@ -1,4 +1,4 @@
-// The reference kernels. Each file of this folder defines the kernels of one family; tensor/cuda/
+// The kernels of tensor/reference/, fast. A file defines the kernels of one family; tensor/cuda/
 // has files of the same names.
 #pragma once
 

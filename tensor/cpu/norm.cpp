@@ -1,5 +1,6 @@
 // The sum of squares of a gradient, for its norm. All stages add in the same order.
 #include <algorithm>
+#include <bit>
 
 #include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
@@ -10,29 +11,6 @@ namespace zl {
 namespace {
 
 constexpr int64_t kBlock = kernel::kSquaresBlock;
-
-// Adds numbers pairwise, as a balanced binary tree over them, without knowing how many will follow:
-// partial_[k] is the complete sum of 2^k numbers if bit k of count_ is set.
-class PairwiseSum {
- public:
-  void add(double value) {
-    int level = 0;
-    for (; count_ >> level & 1; ++level) value = partial_[level] + value;
-    partial_[level] = value;
-    ++count_;
-  }
-  // The value of the tree, whose missing leaves are 0. So zeros at the end do not change it.
-  double total() const {
-    double sum = 0;
-    for (int level = 0; level < 64; ++level)
-      if (count_ >> level & 1) sum = partial_[level] + sum;
-    return sum;
-  }
-
- private:
-  double partial_[64] = {};
-  uint64_t count_ = 0;
-};
 
 // The sums of squares of blocks [first, last). A shorter last block gives the bits of one that is
 // filled with zeros.
@@ -54,24 +32,27 @@ void sum_blocks(const Tensor& x, int64_t first, int64_t last, double* sums) {
 
 int64_t blocks_of(const Tensor& x) { return (x.numel() + kBlock - 1) / kBlock; }
 
-double sum_of_squares(const Tensor& x) {
+// The sum over `leaves` blocks from `first` on, a power of 2: a binary tree, whose blocks beyond
+// the end are 0.
+double sum_tree(const Tensor& x, int64_t first, int64_t leaves) {
   constexpr int64_t kAtOnce = 1024;  // [n] blocks: enough for many threads
-  double sums[kAtOnce];
-  PairwiseSum sum;
-  const int64_t blocks = blocks_of(x);
-  for (int64_t first = 0; first < blocks; first += kAtOnce) {
-    const int64_t last = std::min(blocks, first + kAtOnce);
-    sum_blocks(x, first, last, sums);
-    for (int64_t b = 0; b < last - first; ++b) sum.add(sums[b]);
-  }
-  return sum.total();
+  const int64_t last = std::min(first + leaves, blocks_of(x));
+  if (first >= last) return 0;
+  if (leaves > kAtOnce)
+    return sum_tree(x, first, leaves / 2) + sum_tree(x, first + leaves / 2, leaves / 2);
+  double sums[kAtOnce] = {};
+  sum_blocks(x, first, last, sums);
+  for (; leaves > 1; leaves /= 2)
+    for (int64_t i = 0; i < leaves / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  return sums[0];
 }
 
 }  // namespace
 
 void CpuBackend::sums_of_squares(std::span<const Tensor> xs, const Tensor& out, const Tensor&) {
   const std::span<double> sums = out.data<double>();
-  for (size_t i = 0; i < xs.size(); ++i) sums[i] = sum_of_squares(xs[i]);
+  for (size_t i = 0; i < xs.size(); ++i)
+    sums[i] = sum_tree(xs[i], 0, int64_t(std::bit_ceil(uint64_t(blocks_of(xs[i])))));
 }
 
 void CpuBackend::squares_of_blocks(const Tensor& x, const Tensor& out) {

@@ -1,9 +1,9 @@
 // Block quantisation. The largest magnitude of a group does not depend on the order in which its
 // elements are compared, so the CPU and the GPU have the same bits.
+#include "tensor/reference/quantize.h"
+
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <limits>
 
 #include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
@@ -18,31 +18,6 @@ float largest_magnitude(const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     largest = std::max(largest, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
   return std::bit_cast<float>(largest);
-}
-
-// Not subnormal, because x / scale would then be inexact or infinite.
-float scale_of(float largest, int steps) {
-  constexpr float kSmallest = std::numeric_limits<float>::min();
-  const float divided = largest / float(steps);  // NaN stays
-  return largest == 0 ? 0 : divided < kSmallest ? kSmallest : divided;
-}
-
-// One group. Codes of a scale that is not finite are 1, so that none of its elements is.
-void quantize_group(const float* x, int64_t n, float scale, int bits, uint8_t* codes) {
-  const auto code = [&](int64_t i) -> int32_t {
-    if (!std::isfinite(scale)) return 1;
-    return scale == 0 ? 0 : int32_t(std::nearbyint(x[i] / scale));
-  };
-  if (bits == 8)
-    for (int64_t i = 0; i < n; ++i) codes[i] = uint8_t(code(i));
-  else
-    for (int64_t i = 0; i < n; i += 2) codes[i / 2] = uint8_t((code(i) & 15) | (code(i + 1) << 4));
-}
-
-int32_t code_at(const uint8_t* codes, int64_t i, int bits) {
-  if (bits == 8) return int8_t(codes[i]);
-  const int32_t half = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
-  return half < 8 ? half : half - 16;
 }
 
 // Calls f(row, group of the row, first element of the group in it, elements) for every group.
@@ -67,8 +42,10 @@ void CpuBackend::quantize(const Tensor& x, const Quantized& to) {
     for_groups(x, [&](int64_t group, int64_t at, int64_t n) {
       float values[Quantized::kGroup];
       for (int64_t i = 0; i < n; ++i) values[i] = float(px[at + i]);
-      scales[group] = scale_of(largest_magnitude(values, n), to.largest());
-      quantize_group(values, n, scales[group], to.bits, codes + at * to.bits / 8);
+      const float scale = reference::scale_of(largest_magnitude(values, n), to.largest());
+      scales[group] = scale;
+      for (int64_t i = 0; i < n; ++i)
+        reference::put_code(reference::code_of(values[i], scale), codes, at + i, to.bits);
     });
   });
 }
@@ -80,7 +57,7 @@ void CpuBackend::dequantize(const Quantized& from, const Tensor& x, Write write)
     const float* scales = from.scales.data<float>().data();
     for_groups(x, [&](int64_t group, int64_t at, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        const float value = float(code_at(codes, at + i, from.bits)) * scales[group];
+        const float value = float(reference::get_code(codes, at + i, from.bits)) * scales[group];
         store(px[at + i], write == Write::set ? Compute<T>(value) : Compute<T>(px[at + i]) + value);
       }
     });

@@ -9,9 +9,8 @@ namespace zl {
 void CpuBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean,
                         double deviation, const Tensor& out) {
   for_float_type(out.dtype(), [&]<class T>(T) {
-    using F = Compute<T>;
     const PhiloxStream numbers{seed, stream};
-    const auto store = [&](T& element, double z) { element = T(F(mean + deviation * z)); };
+    const auto store = [&](T& element, double z) { element = T(Compute<T>(mean + deviation * z)); };
     T* y = out.data<T>().data();
     constexpr int64_t kNumbers = 256;  // grain: each number takes a logarithm, a root and a sine
     in_parallel(out.numel(), kNumbers, [=](int64_t i, int64_t end) {

@@ -59,9 +59,8 @@ inline auto sum_lanes(int64_t n, Term&& term) {
     for (int l = 0; l < kLanes; ++l) lane[l] += term(i + l);
   }
   for (int l = 0; i + l < n; ++l) lane[l] += term(i + l);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
+  for (int width = kLanes / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
-  }
   return lane[0];
 }
 
@@ -82,9 +81,8 @@ inline T max_lanes(int64_t n, T floor, Term&& term) {
     const T value = term(i + l);
     lane[l] = value > lane[l] ? value : lane[l];
   }
-  for (int width = kLanes / 2; width > 0; width /= 2) {
+  for (int width = kLanes / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
-  }
   return lane[0];
 }
 

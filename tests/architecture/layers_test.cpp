@@ -36,6 +36,7 @@ struct Package {
 const std::vector<Package> packages = {
     {"CUDA", "(cuda|cublas|curand|cooperative_groups|nvtx3|thrust|cub/).*",
      "(tensor/cuda|tests/cuda/on_cpu)/.*", "only in tensor/cuda/ and its tests"},
+    {"Eigen", "Eigen/.*", "(tensor/reference|tests)/.*", "only in tensor/reference/ and tests/"},
     {"NCCL", "nccl.*", "dist/nccl/.*", "only in dist/nccl/"},
     {"MPI", "mpi\\.h", "dist/mpi/mpi_plugin\\.cpp", "only in dist/mpi/mpi_plugin.cpp"},
     {"nlohmann-json", "nlohmann/.*", ".*\\.cpp", "only in .cpp files"},
@@ -126,6 +127,7 @@ TEST_CASE("the layer check lets right includes and comments pass", "[architectur
   CHECK(right("nn/gpt.cpp", "#include \"autograd/tape.h\"\n// #include \"stages/stage.h\""));
   CHECK(right("nn/gpt.cpp", "/*\n#include \"stages/stage.h\"\n*/"));
   CHECK(right("tensor/cuda/matmul.cu", "#include <cublas_v2.h>"));
+  CHECK(right("tensor/reference/product.cpp", "#include <Eigen/Core>"));
   CHECK(right("dist/nccl/nccl_communicator.cpp", "#include <nccl.h>"));
   CHECK(right("dist/mpi/mpi_plugin.cpp", "#include <mpi.h>"));
   CHECK(right("nn/formats/weights.cpp", "#include <nlohmann/json.hpp>"));

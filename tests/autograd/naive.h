@@ -6,8 +6,6 @@
 #include <numbers>
 #include <vector>
 
-#include "tests/tensor/attention_formula.h"
-
 namespace zl::naive {
 
 using Vector = std::vector<double>;
@@ -53,11 +51,31 @@ inline Vector layer_norm(const Vector& x, const Vector& weight, const Vector& bi
   return y;
 }
 
-using AttentionShape = test::attention_formula::Case;
+struct AttentionShape {
+  int64_t B, T, H, D;
+};
 
 // qkv (B, T, 3C) -> (B, T, C)
 inline Vector attention(const Vector& qkv, AttentionShape s) {
-  return reference(s, qkv, Vector(size_t(s.B * s.T * s.C()), 0.0)).y;
+  const int64_t C = s.H * s.D;
+  Vector y(qkv.size() / 3);
+  for (int64_t i = 0; i < s.B * s.T * s.H; ++i) {  // one query of one head
+    const int64_t token = i / s.H, first = token / s.T * s.T, channel = i % s.H * s.D;
+    const auto at = [&](int64_t of, int64_t part) { return (3 * of + part) * C + channel; };
+    double sum = 0;
+    Vector weighted(static_cast<size_t>(s.D));
+    for (int64_t key = first; key <= token; ++key) {
+      double score = 0;
+      for (int64_t d = 0; d < s.D; ++d)
+        score += qkv[size_t(at(token, 0) + d)] * qkv[size_t(at(key, 1) + d)];
+      const double weight = std::exp(score / std::sqrt(double(s.D)));
+      sum += weight;
+      for (int64_t d = 0; d < s.D; ++d) weighted[size_t(d)] += weight * qkv[size_t(at(key, 2) + d)];
+    }
+    for (int64_t d = 0; d < s.D; ++d)
+      y[size_t(token * C + channel + d)] = weighted[size_t(d)] / sum;
+  }
+  return y;
 }
 
 inline Vector embedding(const Vector& ids, const Vector& table, int64_t C) {

@@ -36,8 +36,9 @@ inline void assign(const Tensor& to, const std::vector<double>& from) {
 }
 
 struct Workbench {
-  EventStream events;
-  Memory memory{{}, cpu_backend(), events, {.poison = true}};
+  Backend& backend = cpu_backend();
+  EventStream events{};
+  Memory memory{{}, backend, events, {.poison = true}};
   std::deque<Parameter> parameters;
   uint64_t streams = 0;
 

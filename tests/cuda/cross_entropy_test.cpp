@@ -44,7 +44,7 @@ TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, also i
   const int64_t R = GENERATE(1, 17), V = GENERATE(1, 2, 11, 255, 256, 257, 1000);
   const Case c{R, V, dtype};
   CAPTURE(name(dtype), R, V);
-  Side cpu(cpu_backend()), gpu(test_gpu());
+  Side cpu(reference_backend()), gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) <= one_rounding(c.statistics()));
   const std::vector<double> expected = gradient(cpu, c), result = gradient(gpu, c);
   CHECK(distance(result, expected) <=
@@ -54,7 +54,7 @@ TEST_CASE("cross-entropy on the GPU is that of the CPU, and its gradient, also i
 
 TEST_CASE("the GPU adds the losses of more rows than a block has threads", "[cuda]") {
   const Case c{300, 3, Dtype::f32};
-  Side cpu(cpu_backend()), gpu(test_gpu());
+  Side cpu(reference_backend()), gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, c) - loss_of(cpu, c)) < 1e-6);
   Case other = c;
   other.targets.back() = (c.targets.back() + 1) % 3;
@@ -72,7 +72,7 @@ TEST_CASE(
   };
   const Case c = GENERATE_COPY(equal(2), equal(256), equal(50257), two(3e38, -3e38),
                                two(-3e38, 1e4), two(10000, 9992));
-  Side cpu(cpu_backend()), gpu(test_gpu());
+  Side cpu(reference_backend()), gpu(test_gpu());
   const double expected = loss_of(cpu, c);  // tests/tensor/cross_entropy_test.cpp
   CHECK(std::abs(loss_of(gpu, c) - expected) <= (expected < 1e-3 ? 3e-4 : 4e-7) * expected);
 }
@@ -107,7 +107,7 @@ TEST_CASE("another target on the GPU than on the CPU is noticed in loss and grad
   const Case c{17, 11, dtype};
   Case broken = c;
   broken.targets[16] = (broken.targets[16] + 1) % 11;
-  Side cpu(cpu_backend()), gpu(test_gpu());
+  Side cpu(reference_backend()), gpu(test_gpu());
   CHECK(std::abs(loss_of(gpu, broken) - loss_of(cpu, c)) > one_rounding(c.statistics()));
   CHECK(distance(gradient(gpu, broken), gradient(cpu, c)) > one_rounding(dtype) / 17);
 }

@@ -1,4 +1,4 @@
-// Compares the kernels of tensor/cuda with those of tensor/cpu on the same values.
+// Compares the kernels of tensor/cuda with those of tensor/reference on the same values.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "tensor/backend.h"
 #include "tensor/random.h"
+#include "tensor/reference/reference_backend.h"
 #include "tests/device.h"
 
 namespace zl::test {
@@ -111,7 +112,7 @@ inline Dtype any_float_type() { return GENERATE(from_range(kFloatTypes)); }
 // Calls the kernel layer on both sides: body(side) returns the values to compare.
 template <class Body>
 auto on_both(Body body) {
-  Side cpu(cpu_backend()), gpu(test_gpu());
+  Side cpu(reference_backend()), gpu(test_gpu());
   return std::pair{body(cpu), body(gpu)};
 }
 

@@ -192,7 +192,7 @@ TEST_CASE("a dry run of a GPU predicts the workspace of a sum of squares", "[cud
   };
   CHECK(peak(test_gpu()) == 6 * 8);
   CHECK(peak(meta_backend(DeviceKind::cuda)) == 6 * 8);
-  CHECK(peak(cpu_backend()) == 0);
+  CHECK(peak(reference_backend()) == 0);
 }
 
 TEST_CASE("on the GPU a frequent token and a thousand rare ones have the bits of the CPU",
@@ -239,7 +239,7 @@ TEST_CASE("sums in another order have other bits, so the equalities above show t
 TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to no row", "[cuda]") {
   const int64_t C = 5, V = 4;
   const std::vector<int32_t> ids{3, 4, -1, INT32_MAX, INT32_MIN, 0};
-  Side gpu(test_gpu()), cpu(cpu_backend());
+  Side gpu(test_gpu()), cpu(reference_backend());
   const Tensor y = gpu.nan({1, 6, C}, Dtype::bf16),
                table = gpu.of(random_values(V * C, 2), {V, C}, Dtype::bf16);
   kernel::embedding(gpu.of(ids, {1, 6}), table, y);
@@ -284,7 +284,7 @@ TEST_CASE("on the GPU normal numbers are those of the CPU, wherever they begin a
     const auto [cpu, gpu] = on_both([&](Side& s) { return normal_numbers(s, first, n, dtype); });
     CAPTURE(n);
     CHECK((same_bits(gpu, cpu) || (real_gpu() && distance(gpu, cpu) <= tolerance(dtype))));
-    Side side(cpu_backend());
+    Side side(reference_backend());
     const Values later = normal_numbers(side, first + 1, n, Dtype::f64);  // the twin
     CHECK((n < 31 || distance(gpu, later) > tolerance(dtype)));
   }

@@ -73,9 +73,13 @@ void add_on(Backend& backend, Ranks<T>& buffers, Ranks<T>& results, What what) {
   backend.synchronize();
   for (size_t r = 0; r < to.size(); ++r) backend.download(to[r], results[r].data());
 }
+// By the reference, and by tensor/cpu with the same bits.
 template <class T>
 void on_cpu(Ranks<T>& buffers, Ranks<T>& results, What what) {
-  add_on(cpu_backend(), buffers, results, what);
+  Ranks<T> from = buffers, to = results;
+  add_on(cpu_backend(), from, &buffers == &results ? from : to, what);
+  add_on(reference_backend(), buffers, results, what);
+  CHECK(same(&buffers == &results ? from : to, results));
 }
 template <class T>
 void on_gpu(Ranks<T>& buffers, Ranks<T>& results, What what) {

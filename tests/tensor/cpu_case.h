@@ -1,5 +1,6 @@
-// Shared by the tests of CPU kernels: a memory, tensors from values, their values in double,
-// equality of bits, guarded workspace.
+// Shared by the tests of kernels that run on the CPU, fast (tensor/cpu) or in their textbook form
+// (tensor/reference): a memory, tensors from values, their values in double, equality of bits,
+// guarded workspace.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "tensor/cpu/cpu_backend.h"
+#include "tensor/reference/reference_backend.h"
 
 namespace zl::test {
 
@@ -20,9 +22,14 @@ inline constexpr Dtype kTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f
 // Runs the test once with each of them.
 inline Dtype any_type() { return GENERATE(from_range(kTypes)); }
 
+// Runs the test once with each of the two.
+inline Backend& any_host_backend() { return *GENERATE(&cpu_backend(), &reference_backend()); }
+
 struct Cpu {
+  explicit Cpu(Backend& b = cpu_backend()) : backend(b), memory(Device{}, b, events) {}
+  Backend& backend;
   EventStream events;
-  Memory memory{Device{}, cpu_backend(), events};
+  Memory memory;
 
   Tensor empty(Shape shape, Dtype dtype) {
     return Tensor::empty(memory, MemoryUse::activation, std::move(shape), dtype);
@@ -102,7 +109,7 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
 class GuardedWorkspace {
  public:
   GuardedWorkspace(Cpu& cpu, KernelId kernel, std::vector<int64_t> dims, Dtype dtype) {
-    const int64_t bytes = cpu_backend().workspace(kernel, dims, dtype);
+    const int64_t bytes = cpu.backend.workspace(kernel, dims, dtype);
     whole_ = cpu.nan({bytes / 4 + kGuards}, Dtype::f32);
     std::fill_n(guards(), kGuards, kGuard);
     if (bytes > 0) workspace_ = whole_.slice(0, {bytes / 4});

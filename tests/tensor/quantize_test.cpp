@@ -13,7 +13,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Quantizer {
-  explicit Quantizer(int b) : bits(b) {}
+  explicit Quantizer(int b) : cpu(any_host_backend()), bits(b) {}
   Cpu cpu;
   int bits;
   Quantized of(const Tensor& x) {
@@ -123,7 +123,7 @@ TEST_CASE("quantisation refuses codes and scales of other sizes", "[tensor]") {
 }
 
 TEST_CASE("divide rounds each quotient once, which a product with 1/3 does not", "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   const Dtype dtype = any_type();
   const Tensor x = cpu.of({1, 5, 7, 11, -13}, {5}, dtype);
   kernel::divide(3, x);

@@ -56,7 +56,7 @@ TEST_CASE("uniform numbers are in [0, 1) and evenly distributed", "[tensor]") {
 TEST_CASE(
     "normal fills element i with number first + i of the stream, from any start and in any type",
     "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   const Dtype dtype = any_type();
   const PhiloxStream stream{11, fnv1a("h.0.mlp.c_fc.weight")};
   Values expected;
@@ -75,7 +75,7 @@ TEST_CASE(
 }
 
 TEST_CASE("normal supports indices beyond 32 bits", "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   const int64_t far = (int64_t(1) << 36) + 1;
   const Tensor out = cpu.nan({4}, Dtype::f64), near = cpu.nan({4}, Dtype::f64);
   kernel::normal({1, 2}, far, out);
@@ -87,7 +87,7 @@ TEST_CASE("normal supports indices beyond 32 bits", "[tensor]") {
 
 TEST_CASE("normal numbers have the moments, tails and independence of a normal distribution",
           "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   const int64_t n = 1000000;
   const Tensor t = cpu.empty({n}, Dtype::f64);
   kernel::normal({1337, 42}, 0, t);

@@ -54,7 +54,7 @@ State reference(const AdamWUpdate& u, State s, double g) {
 TEST_CASE(
     "one adamw update is algorithm 2 of the paper in every type, with and without a master copy",
     "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   // Not any_type() twice: Catch2 would take it for one generator.
   const Dtype parameter = any_type(), gradient = GENERATE(from_range(kTypes));
   const bool master = GENERATE(false, true), decoupled = GENERATE(true, false);
@@ -82,7 +82,7 @@ TEST_CASE(
 }
 
 TEST_CASE("zeros stay zero under adamw, so padding never grows", "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   const Dtype dtype = any_type();
   AdamWUpdate u = update_of(cpu, {dtype, dtype, false, 19});
   for (const Tensor* t : {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg_sq})
@@ -93,7 +93,7 @@ TEST_CASE("zeros stay zero under adamw, so padding never grows", "[tensor]") {
 }
 
 TEST_CASE("adamw refuses gradients and state that do not fit the parameter", "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   AdamWUpdate u = update_of(cpu, {});
   u.gradient = u.gradient.slice(0, {32});
   CHECK_THROWS_AS(kernel::adamw(u), std::invalid_argument);
@@ -106,7 +106,7 @@ TEST_CASE("adamw refuses gradients and state that do not fit the parameter", "[t
 
 // What sgd computes: tests/optim/formula_test.cpp.
 TEST_CASE("sgd with momentum but without a buffer is refused", "[tensor]") {
-  Cpu cpu;
+  Cpu cpu(any_host_backend());
   const Tensor four = cpu.of({1, 1, 1, 1}, {4}, Dtype::f32);
   SgdUpdate u{four, four};
   u.momentum = 0.9;

@@ -57,6 +57,21 @@ TEST_CASE("where there is no GPU, auto is the CPU and threads, and says nothing 
   CHECK_FALSE(contains(told.err, "device"));
 }
 
+TEST_CASE("--device reference trains and compares on textbook kernels, and the output says so",
+          "[zerolab]") {
+  const Json compared = timeless(kCompare + " --device reference");
+  CHECK((compared["device"] == "reference" && compared["ok"] == true));
+  Json cpu = timeless(kCompare + " --device cpu");
+  CHECK(compared["stages"] != cpu["stages"]);  // other workspace, other last bits
+  CHECK(contains(call(tiny_run(2, "--device reference")).err, "reference kernels, on one thread"));
+  const Json plan = Json::parse(document("plan --model tiny --ranks 3 --as reference"));
+  CHECK(plan["as"] == "reference");
+  CHECK(plan["stages"] != Json::parse(document("plan --model tiny --ranks 3"))["stages"]);
+  CHECK(contains(call("plan --model tiny --as reference").out, "as on the reference kernels"));
+  const Finished threads = call(kCompare + " --device reference --threads 2");
+  CHECK((threads.code == 2 && contains(threads.err, "run on one thread, so leave it out")));
+}
+
 TEST_CASE(
     "--device cuda without a GPU ends with 2 and names the problem and the cure that doctor names",
     "[zerolab]") {

@@ -18,6 +18,7 @@
 #include <mutex>
 
 #include "dist/run_ranks.h"
+#include "tensor/reference/reference_backend.h"
 #include "tutorials/lesson/options.h"
 #include "tutorials/recording/recording.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -34,6 +35,9 @@ class Lesson {
   Lesson(const About& about, Options options) : about_(about), options_(std::move(options)) {}
   int ranks() const { return options_.ranks; }
   uint64_t seed() const { return options_.seed; }
+  // What it computes on: the kernels of the CPU, or, with --device reference, their textbook form.
+  bool on_reference() const { return options_.device == "reference"; }
+  Backend& backend() const { return on_reference() ? reference_backend() : cpu_backend(); }
   // The value of a flag that About adds; of a switch 0 or 1. Throws std::out_of_range for others.
   int64_t count(const std::string& flag) const { return options_.own.at(flag); }
   bool on(const std::string& flag) const { return count(flag) > 0; }

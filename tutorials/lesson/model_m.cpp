@@ -85,10 +85,17 @@ TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers) {
   spec.micro_batch = kRowsM;
   spec.steps = 1;
   spec.ranks = lesson.ranks();
+  if (lesson.on_reference()) use_reference(spec);
   spec.run_ranks = [&lesson](int size, const auto& body, RankOptions options) {
     lesson.run_ranks(size, body, options);
   };
   return spec;
+}
+
+void watch(Lesson& lesson, Trainer& rank) {
+  lesson.recording().watch(
+      rank.comm(), rank.memory(),
+      recording::holdings(rank.engine().stage(), rank.model().units(), rank.comm().events()));
 }
 
 RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
@@ -98,11 +105,7 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
   ShardsOfRanks gradient(size_t(spec.ranks));
   TrainingCallbacks callbacks;
   callbacks.after_step = after_step;
-  callbacks.at_start = [&](Trainer& rank) {
-    const auto view =
-        recording::holdings(rank.engine().stage(), rank.model().units(), rank.comm().events());
-    if (recorded) lesson.recording().watch(rank.comm(), rank.memory(), view);
-  };
+  if (recorded) callbacks.at_start = [&](Trainer& rank) { watch(lesson, rank); };
   callbacks.after_backward = [&](Trainer& rank) {
     if (rank.steps() == 1) gradient[size_t(rank.comm().rank())] = gradient_shards(rank);
   };

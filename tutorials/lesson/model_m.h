@@ -42,6 +42,8 @@ struct RunM {
   std::vector<std::vector<float>> weights;  // by rank: the full parameters, as the rank has them
   std::vector<float> gradient;              // of the first step: the mean over ranks, unpadded
 };
+// At a rank's start: records it for --step.
+void watch(Lesson& lesson, Trainer& rank);
 // `recorded`: for --step and unit_map(). `after_step`: called on every rank.
 RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded = false,
              const std::function<void(Trainer&)>& after_step = {});

@@ -30,6 +30,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Ab
   whole_number("--ranks", options.ranks,
                {"", "N", "number of ranks, each a thread", 0, 1, about.most_ranks});
   whole_number("--seed", options.seed, {"", "S", "of the initial weights", 0, 0, INT64_MAX});
+  app.add_option("--device", options.device,
+                 "cpu, or reference: kernels in their textbook form (cpu)")
+      ->type_name("WHERE")
+      ->check(CLI::IsMember({"cpu", "reference"}).description(""));
   const auto predict = [&](const CLI::results_t& given) {
     for (const std::string& text : given) options.predictions.push_back(parse_prediction(text));
     return true;

@@ -31,6 +31,7 @@ struct About {
 struct Options {
   int ranks = 1;
   uint64_t seed = 1337;
+  std::string device = "cpu";  // or "reference"
   bool step = false, quiet = false, json = false;
   cli::Color color = cli::Color::automatic;  // of --step on a terminal
   std::vector<Prediction> predictions;

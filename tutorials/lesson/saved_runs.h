@@ -6,7 +6,6 @@
 
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tutorials/lesson/model_m.h"
-#include "tutorials/recording/holdings.h"
 
 namespace zl::lesson {
 
@@ -36,11 +35,7 @@ inline TrainingSpec spec_of(Lesson& lesson, StageKind stage, int ranks) {
 inline Bits train(Lesson& lesson, const TrainingSpec& spec, bool recorded = false) {
   Bits bits;
   TrainingCallbacks callbacks;
-  callbacks.at_start = [&](Trainer& rank) {
-    const auto view =
-        recording::holdings(rank.engine().stage(), rank.model().units(), rank.comm().events());
-    if (recorded) lesson.recording().watch(rank.comm(), rank.memory(), view);
-  };
+  if (recorded) callbacks.at_start = [&](Trainer& rank) { watch(lesson, rank); };
   callbacks.at_end = [&](Trainer& rank) {
     lesson.recording().stop(rank.comm().rank());
     std::vector<float> weights = collect_weights(rank);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tensor/error.h"
-
 namespace zl::recording {
 namespace {
 

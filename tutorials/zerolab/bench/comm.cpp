@@ -229,7 +229,7 @@ int bench_comm(CommOptions options) {
                      {"command", "bench comm"},
                      {"ok", ok},
                      {"ranks", spec.ranks},
-                     {"device", name(spec.device)},
+                     {"device", spec.device_name()},
                      {"device_name", device.name()},
                      {"backend", name(spec.transport)},
                      {"ordered", spec.ordered()},

@@ -235,6 +235,8 @@ int bench_machine(const MachineOptions& options) {
   require_input(available == 0 || array <= available / 4, "--array ", human_bytes(array),
                 " is needed three times, but only ", human_bytes(available),
                 " of memory are available; try less");
+  require_input(options.device != RunOptions::DeviceWish::reference,
+                "a machine has the speed of fast kernels; leave out --device reference");
   if (!options.save.empty()) return save(options);
   require_input(options.device == RunOptions::DeviceWish::automatic && !options.force,
                 "--device and --force are for --save FILE, which is not given");

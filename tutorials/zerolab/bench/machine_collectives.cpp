@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "dist/trace/collective_trial.h"
 #include "dist/wire.h"

@@ -40,9 +40,10 @@ Workbench::Workbench(const DeviceChoice& device)
   set_compute_threads(threads_);
 
   const int index = gpu_ ? device.gpus.at(0).index : 0;
-  if (gpu_) gpu_backend_ = make_gpu_backend(index, {.tf32 = device.tf32});
+  if (device.reference) backend_ = std::make_unique<ReferenceBackend>();
+  if (gpu_) backend_ = make_gpu_backend(index, {.tf32 = device.tf32});
   memory_ = std::make_unique<Memory>(Device{device.kind, index},
-                                     gpu_ ? *gpu_backend_ : cpu_backend(), events_);
+                                     backend_ ? *backend_ : cpu_backend(), events_);
   events_.listen([this](const Event& e) {
     if (e.kind == EventKind::kernel) counted_.operations += e.count, counted_.bytes += e.bytes;
   });

@@ -51,7 +51,7 @@ class Workbench {
  private:
   bool gpu_;
   int threads_;
-  std::unique_ptr<Backend> gpu_backend_;  // null on the CPU
+  std::unique_ptr<Backend> backend_;  // null on the CPU
   EventStream events_;
   std::unique_ptr<Memory> memory_;
   Count counted_;

@@ -106,7 +106,7 @@ Json measure(const StepOptions& options, const std::vector<StepPoint>& points) {
   Json report{{"schema", 1},
               {"command", "bench step"},
               {"ok", true},
-              {"device", name(spec.device)},
+              {"device", spec.device_name()},
               {"device_name", setup.device.name()},
               {"tf32", setup.device.tf32},
               {"threads", setup.device.threads},

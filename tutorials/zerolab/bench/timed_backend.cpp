@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <functional>
 #include <utility>
 
 namespace zl::cli {

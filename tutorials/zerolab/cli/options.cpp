@@ -31,13 +31,13 @@ Flags::Read count(std::optional<int64_t>& into, int64_t least = 1) {
   return [&into, least](const std::string& text) { into = read_count(text, least); };
 }
 
+}  // namespace
+
 // Whether a GPU can be used is checked later, so that --help does not wait for a driver.
 RunOptions::DeviceWish read_device(const std::string& text) {
   require_input(text != "meta", "meta holds no data and cannot train; 'zerolab plan' runs there");
-  return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda"}));
+  return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda", "reference"}));
 }
-
-}  // namespace
 
 std::string variants_help() {
   std::string text = "\nand variants of them:";
@@ -203,7 +203,8 @@ void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool s
 void add_device_flag(Flags& flags, RunOptions& options) {
   flags.value("--device", "WHERE",
               "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\n"
-              "With several GPUs, rank r uses GPU r modulo their number; ranks may share one.",
+              "With several GPUs, rank r uses GPU r modulo their number; ranks may share one.\n"
+              "reference: the CPU, by kernels in their textbook form (tensor/reference); slow.",
               [&](const auto& text) { options.device = read_device(text); });
 }
 

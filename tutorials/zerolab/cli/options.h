@@ -35,7 +35,7 @@ struct RunOptions {
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;                         // [s]; 0: none
   Link link;                                   // simulated, if a flag asks for it
-  enum class DeviceWish { automatic, cpu, cuda };
+  enum class DeviceWish { automatic, cpu, cuda, reference };
   DeviceWish device = DeviceWish::automatic;
   bool tf32 = false;
   int threads = 1;  // compute threads of each rank
@@ -84,6 +84,7 @@ void add_memory_flags(Flags& flags, RunOptions& options,
 // --ranks; `several`: or a list of numbers
 void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
 void add_device_flag(Flags& flags, RunOptions& options);  // --device
+RunOptions::DeviceWish read_device(const std::string& text);
 void add_threads_flag(Flags& flags, RunOptions& options);
 void add_device_flags(Flags& flags, RunOptions& options);  // … --tf32 and --threads
 void add_timeout_flag(Flags& flags, RunOptions& options);  // --timeout

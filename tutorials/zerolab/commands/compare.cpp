@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 
-#include "stages/variants/groups.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"

@@ -1,7 +1,6 @@
 // zerolab exercise pack: an archive of this source tree for students, without the answers.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
-#include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
@@ -32,24 +31,20 @@ constexpr int64_t kMostRanks = 1 << 20;  // nothing runs, so there may be many
 constexpr int64_t kDryMicroBatches = 3;  // their peaks repeat
 constexpr int64_t kLongDryRun = 2000;    // layers; shorter ones take no time
 
+using Wish = RunOptions::DeviceWish;
+
 struct PlanOptions : RunOptions {
   std::vector<StageKind> stages;  // empty: the paper's four
   std::vector<const Preset*> presets;
   std::optional<double> parameters;
-  std::optional<DeviceKind> as;
   ClockFlags clock;
 };
 
-DeviceKind read_as(const std::string& text) {
-  require_input(text == "cpu" || text == "cuda", "'", text, "' is neither cpu nor cuda");
-  return text == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
-}
-
 Transport transport_of(const PlanOptions& options) {
-  using Wish = RunOptions::BackendWish;
-  return options.backend == Wish::nccl  ? Transport::nccl
-         : options.backend == Wish::mpi ? Transport::mpi
-                                        : Transport::threads;
+  using Wanted = RunOptions::BackendWish;
+  return options.backend == Wanted::nccl  ? Transport::nccl
+         : options.backend == Wanted::mpi ? Transport::mpi
+                                          : Transport::threads;
 }
 
 // The closed formula counts model states alone, for any model on any device.
@@ -70,11 +65,11 @@ void refuse_flags_of_models(const PlanOptions& options) {
   if (options.checkpoint.save_every)
     throw UsageError(
         "--parameters has no step in which a checkpoint is saved; leave out --save-every");
-  if (options.as || transport_of(options) != Transport::threads)
+  if (options.device != Wish::automatic || transport_of(options) != Transport::threads)
     throw UsageError(
         str("--parameters counts model states alone, which do not depend on it; leave "
             "out ",
-            options.as ? "--as" : "--backend"));
+            options.device != Wish::automatic ? "--as" : "--backend"));
   if (!options.presets.empty())
     throw UsageError(str("--parameters has the paper's formulas, not those of ",
                          options.presets[0]->name, "; name a model instead, with --model"));
@@ -167,15 +162,17 @@ bool add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Ma
 // What the ranks compute on, which need not be here. Throws UsageError for a contradiction.
 DeviceKind planned_device(const PlanOptions& options) {
   const Transport transport = transport_of(options);
-  if (transport == Transport::mpi && options.as == DeviceKind::cuda)
+  const bool reference = options.device == Wish::reference;
+  if (transport == Transport::mpi && options.device == Wish::cuda)
     throw UsageError(
         "--backend mpi communicates the memory of CPUs, so --as cuda contradicts it; leave one of "
         "them out");
-  if (transport == Transport::nccl && options.as == DeviceKind::cpu)
-    throw UsageError(
-        "--backend nccl communicates GPU memory, so --as cpu contradicts it; leave one of them "
-        "out");
-  return options.as.value_or(transport == Transport::nccl ? DeviceKind::cuda : DeviceKind::cpu);
+  if (transport == Transport::nccl && (reference || options.device == Wish::cpu))
+    throw UsageError(str("--backend nccl communicates GPU memory, so --as ",
+                         reference ? "reference" : "cpu",
+                         " contradicts it; leave one of them out"));
+  return options.device == Wish::cuda || transport == Transport::nccl ? DeviceKind::cuda
+                                                                      : DeviceKind::cpu;
 }
 
 GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec, int ranks) {
@@ -184,6 +181,7 @@ GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec, i
   spec.host_memory = options.host_memory;
   spec.transport = transport_of(options);
   spec.device = planned_device(options);
+  spec.reference = options.device == Wish::reference;
   spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
   return spec;
@@ -195,7 +193,8 @@ std::optional<Machine> planned_machine(const PlanOptions& options, GptTrainingSp
   if (flags.machine.empty()) return std::nullopt;
   const Machine machine = take_machine(flags, options.source, spec);
   const char* has = spec.device == DeviceKind::cpu ? "CPUs" : "GPUs";
-  const bool as = options.as && *options.as != spec.device;
+  const bool as = options.device != Wish::automatic &&
+                  options.device != (spec.device == DeviceKind::cpu ? Wish::cpu : Wish::cuda);
   const Transport other = spec.device == DeviceKind::cpu ? Transport::nccl : Transport::mpi;
   if (as || spec.transport == other)
     throw UsageError(str("the ranks of ", machine.name, " are ", has, ", which contradicts ",
@@ -272,8 +271,8 @@ constexpr const char* kFooter =
     R"(Runs one training step of the real model under the real stage on a device that holds no data,
 as rank 0 of any number of ranks. So peaks are exact, and nothing needs the memory that it counts.
 --parameters is the closed formula of model states alone, for any model. --as changes workspace
-only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, and some kernels keep partial sums of
-other sizes.
+only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, some kernels keep partial sums of other
+sizes, and the reference keeps full matrices.
 With --save-every the peaks on the host include what a save takes there.
 With overlap, prefetch, reuse or reproducible sums, a line per stage says what they cost in bytes.
 --out DIR gets report.html, a page that plays one step of each stage, and its data report.json.
@@ -309,8 +308,8 @@ void add_plan(CLI::App& app, Invocation& invocation) {
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
   add_group_flags(flags, options);
   flags.value("--as", "WHERE",
-              "device of the ranks, cpu or cuda; it need not be here (default cpu)",
-              [](const auto& text) { options.as = read_as(text); });
+              "device of the ranks, cpu, cuda or reference; it need not be here (default cpu)",
+              [](const auto& text) { options.device = read_device(text); });
   add_threads_flag(flags, options);
   add_backend_flag(
       flags, options,

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/json_output.h"
@@ -183,7 +182,7 @@ Json settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
   const GptTrainingSpec& spec = setup.spec;
   const Config& config = setup.config;
   Json json = head("compare", spec);
-  json.update({{"device", name(spec.device)},
+  json.update({{"device", spec.device_name()},
                {"backend", name(spec.transport)},
                {"bits_promised", spec.ordered()},
                {"threads", setup.device.threads},
@@ -233,7 +232,7 @@ std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<Pre
                       const GptTrainingSpec& spec) {
   Json json = head("plan", spec);
   json["steps"] = 1;
-  json["as"] = name(spec.device);
+  json["as"] = spec.device_name();
   json["threads"] = compute_threads();
   json["backend"] = name(spec.transport);
   bool any_fits = false;

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "stages/variants/groups.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/comparison_report.h"

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "stages/predict/prediction_rows.h"
-#include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -134,7 +133,9 @@ std::string head(const GptTrainingSpec& spec, const std::string& model) {
                          " × A ", spec.engine.accumulation, ", sequences of ",
                          spec.window ? spec.window : spec.model.block_size, " tokens",
                          spec.engine.reproducible ? "; reproducible sums" : "",
-                         spec.device == DeviceKind::cuda ? "; as on GPUs" : "",
+                         spec.device == DeviceKind::cuda ? "; as on GPUs"
+                         : spec.reference                ? "; as on the reference kernels"
+                                                         : "",
                          spec.transport == Transport::nccl  ? " with NCCL"
                          : spec.transport == Transport::mpi ? "; with MPI"
                                                             : "",

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "stages/variants/groups.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/page/page.h"

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
-#include "stages/train/comparison.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -281,7 +280,7 @@ std::string json_report(const TrainReport& report) {
             {"steps", spec.steps},
             {"seed", spec.engine.seed},
             {"precision", precision_name(spec.engine.precision)}};
-  json["device"] = name(spec.device);
+  json["device"] = spec.device_name();
   if (report.setup.device.on_gpus()) json["tf32"] = report.setup.device.tf32;
   json["threads"] = report.setup.device.threads;
   json["model"] = model_json<Json>(report.setup);

@@ -15,6 +15,8 @@
 namespace zl::cli {
 namespace {
 
+using Wish = RunOptions::DeviceWish;
+
 // Whether more than 1/5 of its memory is free, so that a run may fit.
 bool has_room(const Gpu& gpu) { return gpu.problem.empty() && gpu.available > gpu.memory / 5; }
 
@@ -102,11 +104,15 @@ void say_why_not(const Gpus& found, const std::vector<Gpu>& taken, int ranks) {
 
 void require_gpu(const RunOptions& options, bool any, const std::string& problem,
                  const std::string& fix) {
-  require_input(any || options.device != RunOptions::DeviceWish::cuda, "--device cuda: ", problem,
+  require_input(any || options.device != Wish::cuda, "--device cuda: ", problem,
                 "; use --device cpu, which runs the same stages, or ", fix);
 }
 
 DeviceChoice with_options(DeviceChoice choice, const RunOptions& options, Dtype precision) {
+  choice.reference = options.device == Wish::reference;
+  require_input(!choice.reference || options.threads == 1,
+                "--threads splits the kernels of --device cpu; those of the reference run on one "
+                "thread, so leave it out");
   choice.threads = options.threads;
   choice.quiet = options.quiet;
   if (!options.tf32) return choice;
@@ -148,9 +154,8 @@ std::string DeviceChoice::name() const {
 }
 
 DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks) {
-  using Wish = RunOptions::DeviceWish;
   DeviceChoice choice;
-  if (options.device != Wish::cpu) {
+  if (options.device == Wish::automatic || options.device == Wish::cuda) {
     const Gpus found = gpus_for(ranks);
     std::vector<Gpu> gpus = usable(found, ranks);
     require_gpu(options, !gpus.empty(), problem_of(found), cure_of(found));
@@ -163,7 +168,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
 
 DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank) {
   DeviceChoice choice;
-  if (options.device != RunOptions::DeviceWish::cpu) {
+  if (options.device == Wish::automatic || options.device == Wish::cuda) {
     const Gpus found = find_gpus(0);  // opening a GPU takes memory on it
     require_gpu(options, !found.gpus.empty(), found.problem, found.cure);
     if (!options.quiet) say_why_not(found, found.gpus, 1);
@@ -185,6 +190,7 @@ void place(TrainingSpec& spec, const DeviceChoice& device) {
   set_compute_threads(device.threads);
   spec.device = device.kind;
   spec.backends = nullptr;
+  if (device.reference) use_reference(spec);
   if (!device.on_gpus()) return;
   spec.backends =
       [gpus = device.indices(), says = !device.quiet,
@@ -199,6 +205,7 @@ void place(TrainingSpec& spec, const DeviceChoice& device) {
 }
 
 std::string describe(const DeviceChoice& device, int ranks) {
+  if (device.reference) return "reference kernels, on one thread of " + device.name();
   if (!device.on_gpus()) return "cpu, " + device.name();
   const std::vector<int> indices = device.indices();
   const size_t n = indices.size();

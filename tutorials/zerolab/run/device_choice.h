@@ -11,6 +11,7 @@ namespace zl::cli {
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
+  bool reference = false;   // on the CPU, by the kernels of tensor/reference
   std::vector<Gpu> gpus;    // to be used; none on the CPU
   bool of_process = false;  // of one rank: the GPUs of the others are not known here
   bool tf32 = false;        // fp32 matrices are multiplied in TF32
@@ -32,7 +33,7 @@ struct DeviceChoice {
 // there are ranks, it says, unless quiet, why a GPU that is there cannot be used. Throws InputError
 // if cuda was asked for and no GPU is usable, or if --tf32 was and ranks compute on the CPU. Prints
 // a note, unless quiet, if --tf32 has no effect in `precision`. Throws InputError if --threads is
-// more than the cores.
+// more than the cores, or if they are given for the reference.
 DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks);
 // For one rank of several processes on this machine: the GPU of its local rank, modulo the GPUs
 // that it sees. The GPU is not opened here, so its free memory is unknown.

@@ -3,7 +3,6 @@
 // a run. Rank 0 prints lines to stderr.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

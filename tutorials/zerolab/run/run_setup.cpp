@@ -172,7 +172,7 @@ std::string settings_text(const RunOptions& options, const LoadedConfig& loaded,
   text += str("\nwindows=", setup.windows->training(), " of ", setup.spec.window,
               "\nmodel=", m.layers, " layers, ", m.heads, " heads, width ", m.width, ", ",
               m.block_size, " positions, vocabulary ", m.vocab,
-              "\ndevice=", name(setup.device.kind), "\n--shuffle=", options.shuffle,
+              "\ndevice=", setup.spec.device_name(), "\n--shuffle=", options.shuffle,
               "\n--eval-every=", options.eval_every, "\n--check=", options.check,
               "\n--timeout=", options.timeout, "\n--save-every=", setup.spec.checkpoint.save_every,
               "\n--checkpoint-writes=", name(setup.spec.checkpoint.writes),
@@ -349,7 +349,8 @@ std::string describe(const RunSetup& setup, const std::vector<StageKind>& compar
       config.recompute == Recompute::selective ? "" : str(", recompute ", name(config.recompute)),
       describe_checkpointing(config), "\n");
   text += groups_line(config, spec.ranks, compared.empty() ? std::vector{stage} : compared);
-  if (setup.device.on_gpus()) text += "device  " + describe(setup.device, spec.ranks) + "\n";
+  if (setup.device.on_gpus() || spec.reference)
+    text += "device  " + describe(setup.device, spec.ranks) + "\n";
   if (!setup.backend.on_threads())
     text += "ranks   " + describe(setup.backend, config.ordered) + "\n";
   if (spec.rank_options.link.simulated())

@@ -1,0 +1,173 @@
+// Causal attention: Vaswani et al. 2017 (arXiv:1706.03762), equation 1. A head has T queries, keys
+// and values of D channels, the rows of Q, K and V:
+//
+//   S = Q K^T / sqrt(D)     score of query i for key j; minus infinity for j > i, a later token
+//   P = softmax of each row of S:  P_ij = exp(S_ij) / sum_k exp(S_ik) = exp(S_ij - L_i)
+//   Y = P V                 a mean of the values with the weights P_i
+//
+// L_i = log sum_k exp(S_ik) is kept for backward, which computes P again instead of storing it.
+//
+// Backward: what is dQ, dK, dV, given dY?
+//
+//   Y = P V is a product, so  dV = P^T dY  and  dP = dY V^T  (matmul.cpp).
+//   The softmax of a row: raising S_ij raises P_ij by P_ij, and lowers all P_ik, k = j included, by
+//   P_ik P_ij, because the row still adds up to 1. So dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik): how
+//   much better weight j is than the mean weight. Where P_ij = 0, beyond the diagonal, dS_ij = 0.
+//   S = Q K^T / sqrt(D) is a product, so  dQ = dS K / sqrt(D)  and  dK = dS^T Q / sqrt(D).
+//
+// The heads are computed one after another, each with T by T matrices in the workspace. tensor/cpu
+// and tensor/cuda do the same in tiles, which need no such matrix.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tensor/reference/product.h"
+#include "tensor/reference/reference_backend.h"
+
+namespace zl {
+namespace {
+
+using reference::Matrix;
+using reference::product;
+using reference::transposed;
+
+// Takes matrices from the workspace, in order.
+template <class F>
+struct Space {
+  F* next;
+  Matrix<F> take(int64_t rows, int64_t columns) {
+    F* const data = next;
+    next += rows * columns;
+    return {data, rows, columns};
+  }
+};
+
+// One head's channels of a tensor whose tokens are `width` elements apart: Q, K and V of
+// (B, T, 3C), Y of (B, T, C).
+template <class T>
+struct HeadChannels {
+  T* first;
+  int64_t width;
+};
+
+template <class T, class F>
+Matrix<F> read(HeadChannels<T> from, const Matrix<F>& to) {
+  for (int64_t t = 0; t < to.rows; ++t)
+    reference::convert(from.first + t * from.width, to[t], to.columns);
+  return to;
+}
+
+template <class T, class F>
+void write(const Matrix<F>& from, HeadChannels<T> to) {
+  for (int64_t t = 0; t < from.rows; ++t)
+    reference::convert(from[t], to.first + t * to.width, from.columns);
+}
+
+template <class F>
+void scale(const Matrix<F>& m, F factor) {
+  for (int64_t i = 0; i < m.rows * m.columns; ++i) m.data[i] *= factor;
+}
+
+// S, with minus infinity beyond the diagonal.
+template <class F>
+void causal_scores(const Matrix<F>& Q, const Matrix<F>& K, const Matrix<F>& S) {
+  product(Q, transposed(K), S);
+  scale(S, 1 / std::sqrt(F(Q.columns)));
+  for (int64_t i = 0; i < S.rows; ++i)
+    std::fill(S[i] + i + 1, S[i] + S.columns, -std::numeric_limits<F>::infinity());
+}
+
+// L_i. Subtracting the largest score first keeps the exponentials from overflowing.
+template <class F>
+F log_sum_exp(const F* scores, int64_t n) {
+  const F largest = *std::max_element(scores, scores + n);
+  F sum = 0;
+  for (int64_t j = 0; j < n; ++j) sum += std::exp(scores[j] - largest);
+  return largest + std::log(sum);
+}
+
+template <class F>
+void scores_to_weights(const Matrix<F>& S, const F* L) {
+  for (int64_t i = 0; i < S.rows; ++i)
+    for (int64_t j = 0; j < S.columns; ++j) S[i][j] = std::exp(S[i][j] - L[i]);
+}
+
+template <class F>
+void softmax_backward(const Matrix<F>& P, const Matrix<F>& dP) {  // dP becomes dS
+  for (int64_t i = 0; i < P.rows; ++i) {
+    F mean = 0;
+    for (int64_t k = 0; k < P.columns; ++k) mean += P[i][k] * dP[i][k];
+    for (int64_t j = 0; j < P.columns; ++j) dP[i][j] = P[i][j] * (dP[i][j] - mean);
+  }
+}
+
+// Calls body(token, channel, head) with the first element of each head in a (B, T, C) tensor.
+template <class Body>
+void for_each_head(const AttentionSaved& saved, Body body) {
+  const int64_t B = saved.qkv.dim(0), T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3;
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < saved.heads; ++h)
+      body(b * T, h * (C / saved.heads), b * saved.heads + h);
+}
+
+}  // namespace
+
+void ReferenceBackend::attention(const AttentionSaved& saved, const Tensor& workspace) {
+  const int64_t T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, D = C / saved.heads;
+  if (saved.y.numel() == 0) return;
+  for_float_type(saved.qkv.dtype(), [&]<class S>(S) {
+    using F = Compute<S>;
+    for_each_head(saved, [&](int64_t token, int64_t channel, int64_t head) {
+      S* const qkv = saved.qkv.data<S>().data() + token * 3 * C + channel;
+      Space<F> space{static_cast<F*>(workspace.address())};
+      const auto Q = read<S>({qkv, 3 * C}, space.take(T, D)),
+                 K = read<S>({qkv + C, 3 * C}, space.take(T, D)),
+                 V = read<S>({qkv + 2 * C, 3 * C}, space.take(T, D)), Y = space.take(T, D),
+                 P = space.take(T, T);
+      F* const L = saved.log_sum_exp.data<F>().data() + head * T;
+
+      causal_scores(Q, K, P);
+      for (int64_t i = 0; i < T; ++i) L[i] = log_sum_exp(P[i], T);
+      scores_to_weights(P, L);
+      product(P, V, Y);
+
+      write<S>(Y, {saved.y.data<S>().data() + token * C + channel, C});
+    });
+  });
+}
+
+void ReferenceBackend::attention_backward(const AttentionSaved& saved, const Tensor& dy,
+                                          const Tensor& dqkv, const Tensor& workspace) {
+  const int64_t T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, D = C / saved.heads;
+  if (saved.y.numel() == 0) return;
+  for_float_type(saved.qkv.dtype(), [&]<class S>(S) {
+    using F = Compute<S>;
+    for_each_head(saved, [&](int64_t token, int64_t channel, int64_t head) {
+      S *const qkv = saved.qkv.data<S>().data() + token * 3 * C + channel,
+               *const out = dqkv.data<S>().data() + token * 3 * C + channel;
+      Space<F> space{static_cast<F*>(workspace.address())};
+      const auto Q = read<S>({qkv, 3 * C}, space.take(T, D)),
+                 K = read<S>({qkv + C, 3 * C}, space.take(T, D)),
+                 V = read<S>({qkv + 2 * C, 3 * C}, space.take(T, D)),
+                 dY = read<S>({dy.data<S>().data() + token * C + channel, C}, space.take(T, D)),
+                 dQ = space.take(T, D), dK = space.take(T, D), dV = space.take(T, D),
+                 P = space.take(T, T), dP = space.take(T, T);
+
+      causal_scores(Q, K, P);
+      scores_to_weights(P, saved.log_sum_exp.data<F>().data() + head * T);
+      product(transposed(P), dY, dV);
+      product(dY, transposed(V), dP);
+      softmax_backward(P, dP);
+      const Matrix<F>& dS = dP;
+      scale(dS, 1 / std::sqrt(F(D)));
+      product(dS, K, dQ);
+      product(transposed(dS), Q, dK);
+
+      write<S>(dQ, {out, 3 * C});
+      write<S>(dK, {out + C, 3 * C});
+      write<S>(dV, {out + 2 * C, 3 * C});
+    });
+  });
+}
+
+}  // namespace zl

@@ -1,0 +1,80 @@
+// Token and position tables. R rows (tokens of all sequences), V table rows, C channels.
+//
+//   y_r = E_id(r)                       embedding: row id(r) of the table
+//   dE_v += sum of dy_r over id(r) = v  embedding_backward
+//   y_bt = x_bt + P_t                   add_positions
+//   dP_t += sum over b of dy_bt         add_positions_backward
+//
+// The first is the product of a matrix of one-hot rows with E, so its gradient is that of a matmul
+// (matmul.cpp) without the zeros. A sum is taken in the order of the rows, in the compute type, and
+// added to the table once: a token that occurs a thousand times is rounded once.
+#include <algorithm>
+
+#include "tensor/reference/reference_backend.h"
+
+namespace zl {
+namespace {
+
+int64_t checked_id(std::span<const int32_t> ids, int64_t row, int64_t V) {
+  const int32_t id = ids[size_t(row)];
+  require(id >= 0 && id < V, "embedding: token id ", id, " of row ", row,
+          " is out of range for a table of ", V, " rows");
+  return id;
+}
+
+}  // namespace
+
+void ReferenceBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
+  const int64_t R = ids.numel(), V = table.rows(), C = y.dim(-1);
+  for_float_type(y.dtype(), [&]<class T>(T) {
+    const T* const rows = table.data<T>().data();
+    for (int64_t r = 0; r < R; ++r)
+      std::copy_n(rows + checked_id(ids.data<int32_t>(), r, V) * C, C, &y.data<T>()[size_t(r * C)]);
+  });
+}
+
+// Workspace: the sum of one token's rows (C).
+void ReferenceBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
+                                          const Tensor& workspace) {
+  const std::span<const int32_t> id = ids.data<int32_t>();
+  const int64_t R = ids.numel(), V = dtable.rows(), C = dy.dim(-1);
+  for (int64_t r = 0; r < R; ++r) checked_id(id, r, V);
+  for_float_type(dtable.dtype(), [&]<class T>(T) {
+    using F = Compute<T>;
+    F* const sum = static_cast<F*>(workspace.address());
+    const T* const terms = dy.data<T>().data();
+    for (auto first = id.begin(); first != id.end(); ++first) {
+      if (std::find(id.begin(), first, *first) != first) continue;  // this token has been summed
+      std::fill_n(sum, C, F(0));
+      for (auto same = first; same != id.end(); same = std::find(same + 1, id.end(), *first))
+        for (int64_t c = 0; c < C; ++c) sum[c] += F(terms[(same - id.begin()) * C + c]);
+      T* const row = dtable.data<T>().data() + *first * C;
+      for (int64_t c = 0; c < C; ++c) row[c] = T(F(row[c]) + sum[c]);
+    }
+  });
+}
+
+void ReferenceBackend::add_positions(const Tensor& x, const Tensor& table, const Tensor& y) {
+  for_float_type(y.dtype(), [&]<class T>(T) {
+    using F = Compute<T>;
+    const auto in = x.data<T>(), position = table.data<T>(), out = y.data<T>();
+    const size_t TC = size_t(x.dim(1) * x.dim(2));
+    for (size_t i = 0; i < out.size(); ++i) out[i] = T(F(in[i]) + F(position[i % TC]));
+  });
+}
+
+void ReferenceBackend::add_positions_backward(const Tensor& dy, const Tensor& dtable,
+                                              const Tensor&) {
+  for_float_type(dtable.dtype(), [&]<class T>(T) {
+    using F = Compute<T>;
+    const auto terms = dy.data<T>(), to = dtable.data<T>();
+    const size_t TC = size_t(dy.dim(1) * dy.dim(2));
+    for (size_t i = 0; i < TC; ++i) {
+      F sum = 0;
+      for (size_t at = i; at < terms.size(); at += TC) sum += F(terms[at]);
+      to[i] = T(F(to[i]) + sum);
+    }
+  });
+}
+
+}  // namespace zl

@@ -1,0 +1,41 @@
+// AdamW: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2. SGD with momentum: Sutskever et
+// al. 2013, section 2, as in torch.optim.SGD.
+//
+//   AdamW   m = beta1 m + (1 - beta1) g          SGD   b = momentum b + (1 - dampening) g
+//           v = beta2 v + (1 - beta2) g^2              p = p - lr b
+//           p = (1 - lr decay) p
+//             - lr (m / c1) / (sqrt(v / c2) + eps),   c = 1 - beta^step
+//
+// An update of one element needs that element alone. tensor/optimizer_math.h has it for all three
+// backends: it is short, and sharing it makes their bits equal.
+#include "tensor/optimizer_math.h"
+#include "tensor/reference/reference_backend.h"
+
+namespace zl {
+namespace {
+
+void* address(const Tensor& t) { return t.address(); }
+
+}  // namespace
+
+void ReferenceBackend::adamw(const AdamWUpdate& u) {
+  for_update_types(u, address, [&](auto weights, const auto* gradient) {
+    using F = typename decltype(weights)::F;
+    const AdamWElement<F> element(u, address(u.exp_avg), address(u.exp_avg_sq));
+    for (int64_t i = 0; i < u.parameter.numel(); ++i) element.update(i, weights, gradient);
+  });
+}
+
+void ReferenceBackend::sgd(const SgdUpdate& u) {
+  for_update_types(u, address, [&](auto weights, const auto* gradient) {
+    using F = typename decltype(weights)::F;
+    const SgdElement<F> element(u, address(u.momentum_buffer));
+    for (int64_t i = 0; i < u.parameter.numel(); ++i)
+      if (u.momentum != 0)
+        element.template update<true>(i, weights, gradient);
+      else
+        element.template update<false>(i, weights, gradient);
+  });
+}
+
+}  // namespace zl

@@ -1,0 +1,64 @@
+// Memory of the reference backend, and the workspace of its kernels: one buffer for each matrix or
+// row of sums that a formula names and that no tensor holds.
+#include "tensor/reference/reference_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace zl {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};  // [B] a cache line
+
+}  // namespace
+
+int64_t ReferenceBackend::workspace(KernelId kernel, std::span<const int64_t> dims,
+                                    Dtype dtype) const {
+  const int64_t size = size_of(compute_type(dtype));
+  const bool converts = dtype != compute_type(dtype);
+  switch (kernel) {
+    case KernelId::matmul: {  // A, B and C in fp32, if they are stored in 16 bits
+      const int64_t M = dims[0], N = dims[1], K = dims[2];
+      return converts ? size * (M * K + K * N + M * N) : 0;
+    }
+    // Of one head: Q, K, V, Y and P; in backward Q, K, V, dY, dQ, dK, dV, P and dP.
+    case KernelId::attention: return size * dims[1] * (4 * dims[3] + dims[1]);
+    case KernelId::attention_backward: return size * dims[1] * (7 * dims[3] + 2 * dims[1]);
+    case KernelId::embedding_backward: return size * dims[2];  // the sum of a token's rows
+    default: return 0;
+  }
+}
+
+void* ReferenceBackend::allocate(int64_t bytes) {
+  return ::operator new(size_t(bytes), kAlignment, std::nothrow);
+}
+
+void ReferenceBackend::release(void* segment, int64_t) noexcept {
+  ::operator delete(segment, kAlignment);
+}
+
+void ReferenceBackend::poison(void* block, int64_t bytes) noexcept {
+  constexpr uint16_t nan = 0x7ff1u;  // repeated, it is a signalling NaN in every type
+  for (int64_t i = 0; i < bytes; i += 2)
+    std::memcpy(static_cast<char*>(block) + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
+}
+
+void ReferenceBackend::upload(const void* host, const Tensor& to) {
+  move_bytes(host, to.address(), to.bytes());
+}
+
+void ReferenceBackend::download(const Tensor& from, void* host) {
+  move_bytes(from.address(), host, from.bytes());
+}
+
+void ReferenceBackend::move_bytes(const void* from, void* to, int64_t bytes) {
+  if (bytes > 0) std::memmove(to, from, size_t(bytes));
+}
+
+Backend& reference_backend() {
+  static ReferenceBackend backend;
+  return backend;
+}
+
+}  // namespace zl
