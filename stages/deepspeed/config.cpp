@@ -109,13 +109,13 @@ void apply_set(const std::string& assignment, int set, const Findings& findings,
 
 // Applies a flag, with a note about another value that it replaces. Throws InputError.
 void apply_flag(const KeyFlag& given, int set, Findings& findings, JsonValue& root) {
-  const auto text = [](const JsonValue& v) { return v.text.empty() ? describe(v) : v.text; };
   JsonValue& value = value_of(given.key, set, findings, root);
-  const std::string before = text(value), after = text(given.value);
-  if (!value.is_null() && !value.is_auto() && before != after)
+  const std::string before = value.text.empty() ? describe(value) : value.text;
+  if (!value.is_null() && !value.is_auto() && before != given.text)
     findings.add(Severity::note, value, given.key,
-                 str(given.flag, " ", after, " replaces ", before));
-  value = given.value;
+                 str(given.flag, " ", given.text, " replaces ", before));
+  value = given.is_string ? JsonValue{.kind = Json::string, .text = given.text}
+                          : parse_json(given.text, given.flag);
   value.set = set;
 }
 

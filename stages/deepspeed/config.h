@@ -15,7 +15,6 @@
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
-#include "stages/deepspeed/json_text.h"
 #include "stages/options.h"
 
 namespace zl {
@@ -73,8 +72,8 @@ const char* name(ConfigFinding::Severity severity);
 
 // A flag that gives the value of one key, such as "--steps" that of "zerolab.steps".
 struct KeyFlag {
-  std::string flag, key;
-  JsonValue value;
+  std::string flag, key, text;
+  bool is_string = true;  // else the text is JSON: a number or true
 };
 
 struct ConfigSource {

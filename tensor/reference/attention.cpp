@@ -1,22 +1,29 @@
-// Causal attention: Vaswani et al. 2017 (arXiv:1706.03762), equation 1. A head has T queries, keys
-// and values of D channels, the rows of Q, K and V:
+// Causal attention: Vaswani et al. 2017 (arXiv:1706.03762), equation 1. Each head has T queries, T
+// keys and T values of D channels: the rows of Q, K and V, which are T by D.
 //
-//   S = Q K^T / sqrt(D)     score of query i for key j; minus infinity for j > i, a later token
-//   P = softmax of each row of S:  P_ij = exp(S_ij) / sum_k exp(S_ik) = exp(S_ij - L_i)
-//   Y = P V                 a mean of the values with the weights P_i
+//   S = Q K^T / sqrt(D)      T by T: the score of query i for key j; minus infinity where j > i,
+//                            because key j is a later token
+//   P = softmax of each row  P_ij = exp(S_ij) / sum_k exp(S_ik) = exp(S_ij - L_i)
+//   Y = P V                  T by D: row i is the mean of the values, weighted by row i of P
 //
-// L_i = log sum_k exp(S_ik) is kept for backward, which computes P again instead of storing it.
+// Forward keeps L_i = log sum_k exp(S_ik), T numbers of a head, instead of P, which has T * T.
+// Backward computes P again from S and L.
 //
-// Backward: what is dQ, dK, dV, given dY?
+// Backward: given dY, what are dQ, dK and dV? Here dX is the gradient of the loss with respect to
+// X.
 //
-//   Y = P V is a product, so  dV = P^T dY  and  dP = dY V^T  (matmul.cpp).
-//   The softmax of a row: raising S_ij raises P_ij by P_ij, and lowers all P_ik, k = j included, by
-//   P_ik P_ij, because the row still adds up to 1. So dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik): how
-//   much better weight j is than the mean weight. Where P_ij = 0, beyond the diagonal, dS_ij = 0.
-//   S = Q K^T / sqrt(D) is a product, so  dQ = dS K / sqrt(D)  and  dK = dS^T Q / sqrt(D).
+//   Y_ic = sum_j P_ij V_jc is a product, so dV = P^T dY and dP = dY V^T (matmul.cpp).
+//   Adding a small e to S_ij multiplies the numerator of P_ij by 1 + e, and the sum that row i is
+//   divided by, by 1 + e P_ij. So P_ij gains e P_ij, and then every P_ik, k = j included, loses
+//   e P_ij P_ik. The chain rule adds up what these changes do to the loss:
+//     dS_ij = P_ij dP_ij - sum_k P_ij P_ik dP_ik = P_ij (dP_ij - sum_k P_ik dP_ik)
+//   which is P_ij times the amount by which dP_ij exceeds the mean of row i of dP, weighted by P.
+//   Above the diagonal P_ij = 0, so dS_ij = 0.
+//   S = Q K^T / sqrt(D) is a product, so dQ = dS K / sqrt(D) and dK = dS^T Q / sqrt(D).
 //
-// The heads are computed one after another, each with T by T matrices in the workspace. tensor/cpu
-// and tensor/cuda do the same in tiles, which need no such matrix.
+// The heads are computed one after another, in the same workspace: 4 T D + T T elements of the
+// compute type forward, 7 T D + 2 T T backward. tensor/cpu and tensor/cuda go tile by tile, and
+// need no T by T matrix.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,7 +38,7 @@ using reference::Matrix;
 using reference::product;
 using reference::transposed;
 
-// Takes matrices from the workspace, in order.
+// Hands out consecutive matrices of the workspace.
 template <class F>
 struct Space {
   F* next;
@@ -42,14 +49,15 @@ struct Space {
   }
 };
 
-// One head's channels of a tensor whose tokens are `width` elements apart: Q, K and V of
-// (B, T, 3C), Y of (B, T, C).
+// The channels of one head in a tensor of (B, T, width): width is 3C for Q, K and V, C for Y.
+// `first` is the first of them, of the first token.
 template <class T>
 struct HeadChannels {
   T* first;
   int64_t width;
 };
 
+// The rows of one head, in the compute type.
 template <class T, class F>
 Matrix<F> read(HeadChannels<T> from, const Matrix<F>& to) {
   for (int64_t t = 0; t < to.rows; ++t)
@@ -68,7 +76,7 @@ void scale(const Matrix<F>& m, F factor) {
   for (int64_t i = 0; i < m.rows * m.columns; ++i) m.data[i] *= factor;
 }
 
-// S, with minus infinity beyond the diagonal.
+// S, with minus infinity above the diagonal.
 template <class F>
 void causal_scores(const Matrix<F>& Q, const Matrix<F>& K, const Matrix<F>& S) {
   product(Q, transposed(K), S);
@@ -77,7 +85,8 @@ void causal_scores(const Matrix<F>& Q, const Matrix<F>& K, const Matrix<F>& S) {
     std::fill(S[i] + i + 1, S[i] + S.columns, -std::numeric_limits<F>::infinity());
 }
 
-// L_i. Subtracting the largest score first keeps the exponentials from overflowing.
+// L_i. The largest score is subtracted, and added again after the logarithm, so that no exponential
+// overflows. One of them is then 1, so the sum is not 0.
 template <class F>
 F log_sum_exp(const F* scores, int64_t n) {
   const F largest = *std::max_element(scores, scores + n);
@@ -87,7 +96,7 @@ F log_sum_exp(const F* scores, int64_t n) {
 }
 
 template <class F>
-void scores_to_weights(const Matrix<F>& S, const F* L) {
+void scores_to_weights(const Matrix<F>& S, const F* L) {  // S becomes P
   for (int64_t i = 0; i < S.rows; ++i)
     for (int64_t j = 0; j < S.columns; ++j) S[i][j] = std::exp(S[i][j] - L[i]);
 }
@@ -95,13 +104,14 @@ void scores_to_weights(const Matrix<F>& S, const F* L) {
 template <class F>
 void softmax_backward(const Matrix<F>& P, const Matrix<F>& dP) {  // dP becomes dS
   for (int64_t i = 0; i < P.rows; ++i) {
-    F mean = 0;
+    F mean = 0;  // weighted: the weights of a row add up to 1
     for (int64_t k = 0; k < P.columns; ++k) mean += P[i][k] * dP[i][k];
     for (int64_t j = 0; j < P.columns; ++j) dP[i][j] = P[i][j] * (dP[i][j] - mean);
   }
 }
 
-// Calls body(token, channel, head) with the first element of each head in a (B, T, C) tensor.
+// Calls body(token, channel, head) for each head of each sequence: the row of its first token in
+// (B * T, C), its first channel, and its index among all B * heads.
 template <class Body>
 void for_each_head(const AttentionSaved& saved, Body body) {
   const int64_t B = saved.qkv.dim(0), T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3;
@@ -126,7 +136,7 @@ void ReferenceBackend::attention(const AttentionSaved& saved, const Tensor& work
                  P = space.take(T, T);
       F* const L = saved.log_sum_exp.data<F>().data() + head * T;
 
-      causal_scores(Q, K, P);
+      causal_scores(Q, K, P);  // S, where P will be
       for (int64_t i = 0; i < T; ++i) L[i] = log_sum_exp(P[i], T);
       scores_to_weights(P, L);
       product(P, V, Y);
@@ -159,7 +169,7 @@ void ReferenceBackend::attention_backward(const AttentionSaved& saved, const Ten
       product(dY, transposed(V), dP);
       softmax_backward(P, dP);
       const Matrix<F>& dS = dP;
-      scale(dS, 1 / std::sqrt(F(D)));
+      scale(dS, 1 / std::sqrt(F(D)));  // of both products below
       product(dS, K, dQ);
       product(transposed(dS), Q, dK);
 

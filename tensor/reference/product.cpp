@@ -19,8 +19,9 @@ void product(const Matrix<F>& a, const Matrix<F>& b, const Matrix<F>& c, Write w
   using RowMajor = Eigen::Matrix<F, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const Eigen::Map<const RowMajor> A(a.data, a.rows, a.columns), B(b.data, b.rows, b.columns);
   Eigen::Map<RowMajor> C(c.data, c.rows, c.columns);
+  if (write == Write::set) C.setZero();
+  if (a.rows * a.columns == 0) return;  // nothing to add
   const auto multiply = [&](const auto& left, const auto& right) {
-    if (write == Write::set) C.setZero();
     for (int64_t first = 0; first < C.cols(); first += kColumns) {
       const int64_t n = std::min(kColumns, C.cols() - first);
       C.middleCols(first, n).noalias() += left * right.middleCols(first, n);

@@ -1,8 +1,8 @@
-// The product of two matrices in float or double: what Eigen computes for this backend.
+// The product of two matrices in float or double, which Eigen computes.
 //
-// The bits of a product depend on the values and the three sizes, not on addresses or on threads.
-// Eigen packs its factors into memory that it allocates itself, at most 2 MB at a time: the one
-// memory that no ledger counts.
+// Its bits depend on the values and the three sizes alone, not on addresses or threads. Eigen packs
+// the factors into memory that it allocates itself, at most 2 MB at a time: the only memory that
+// the ledger of a rank does not count.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace zl::reference {
 
-// A matrix that is stored row after row without gaps. As a factor it may stand for its transpose.
+// A view of a matrix that is stored row after row without gaps; const does not protect its
+// elements. As a factor it may stand for its transpose.
 template <class F>
 struct Matrix {
   F* data;
@@ -25,7 +26,7 @@ Matrix<F> transposed(const Matrix<F>& m) {
   return {m.data, m.rows, m.columns, Transpose::yes};
 }
 
-// c = a b, or c += a b. A sum over nothing is 0. c must not overlap a or b.
+// c = a b, or c += a b. Where the inner size is 0, a b is 0. c must not overlap a or b.
 template <class F>
 void product(const Matrix<F>& a, const Matrix<F>& b, const Matrix<F>& c, Write write = Write::set);
 

@@ -135,9 +135,8 @@ TEST_CASE("\"auto\" of a schedule follows the steps, and the optimizer's rate", 
     const std::string sets = "scheduler.type=" + type + "; scheduler.params.total_num_steps=auto";
     CHECK(with(sets).config.schedule.total_num_steps == 100);
     CHECK(with(sets + "; zerolab.steps=2000").config.schedule.total_num_steps == 2000);
-    const zl::JsonValue twelve{.kind = zl::JsonValue::Kind::number, .number = 12, .text = "12"};
     const auto flag = zl::load_config({.sets = config_case::sets_of(sets + "; zerolab.steps=7"),
-                                       .flags = {{"--steps", "zerolab.steps", twelve}}});
+                                       .flags = {{"--steps", "zerolab.steps", "12", false}}});
     CHECK(says(flag, "--set ", "is \"auto\": 12, the steps of this run"));
     CHECK(says(flag, "--set zerolab.steps: note: ", "--steps 12 replaces 7"));
     CHECK((flag.config.steps == 12 && flag.config.schedule.total_num_steps == 12));

@@ -42,8 +42,7 @@ constexpr Setting kSettings[] = {
     {"ranks", [](StepOptions& o, int64_t v) { o.ranks = int(v); }}};
 
 RunSetup set_up(StepOptions options) {
-  options.set("--steps", "zerolab.steps", std::to_string(options.timed + options.warm_up),
-              JsonValue::Kind::number);
+  options.set("--steps", "zerolab.steps", std::to_string(options.timed + options.warm_up), false);
   const bool names_model = options.given("--model") || options.n_layer || options.n_head ||
                            options.n_embd || options.block_size || options.vocab_size ||
                            !options.init_from.empty() || !options.source.file.empty();

@@ -25,8 +25,6 @@ size_t choose(const std::string& text, const std::vector<std::string>& words) {
   throw InputError(str("'", text, "' is none of ", joined(words), did_you_mean(text, words)));
 }
 
-using Json = JsonValue::Kind;
-
 Flags::Read count(std::optional<int64_t>& into, int64_t least = 1) {
   return [&into, least](const std::string& text) { into = read_count(text, least); };
 }
@@ -100,14 +98,6 @@ const char* precision_name(Dtype dtype) {
   return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f16 ? "fp16" : "fp32";
 }
 
-void RunOptions::set(const std::string& flag, const std::string& key, const std::string& text,
-                     Json kind) {
-  JsonValue value{.kind = kind, .boolean = text == "true"};
-  if (kind != Json::boolean) value.text = text;
-  if (kind == Json::number) value.number = std::stod(text);
-  source.flags.push_back({flag, key, std::move(value)});
-}
-
 bool RunOptions::given(std::string_view flag) const {
   return std::ranges::any_of(source.flags, [&](const KeyFlag& f) { return f.flag == flag; });
 }
@@ -129,15 +119,15 @@ void add_settings_flags(Flags& flags, RunOptions& options) {
               "type of weights and activations: fp32, bf16 or fp16; the last two keep\n"
               "fp32 master weights, 2+2+12 bytes per parameter (default fp32)",
               [&](const auto& text) { options.source.precision = read_precision(text); });
-  flags.toggle(
-      "--separate-master", "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
-      [&] { options.set("--separate-master", "zerolab.separate_master", "true", Json::boolean); });
+  flags.toggle("--separate-master",
+               "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
+               [&] { options.set("--separate-master", "zerolab.separate_master", "true", false); });
   flags.toggle(
       "--reproducible",
       "the same bits for every number of ranks N and of micro-batches per step A with the\n"
       "same N × A: gradients are added one after another in fp32, which costs memory and\n"
       "traffic ('zerolab plan' says how much)",
-      [&] { options.set("--reproducible", "zerolab.reproducible", "true", Json::boolean); });
+      [&] { options.set("--reproducible", "zerolab.reproducible", "true", false); });
   flags.value("--offload", "WHERE",
               "optimizer state in host memory (cpu), in a file (nvme), or none of it (none): key\n"
               "zero_optimization.offload_optimizer.device; the bits stay the same",
@@ -163,12 +153,11 @@ void add_run_flags(Flags& flags, RunOptions& options) {
   flags.group("Run");
   flags.value("--steps", "N", "number of updates (default 100)", [&](const auto& text) {
     options.set("--steps", "zerolab.steps", std::to_string(read_count(text, 1, 1'000'000'000)),
-                Json::number);
+                false);
   });
   flags.value("--seed", "S", "seed of initial values, --shuffle and samples (default 1337)",
               [&](const auto& text) {
-                options.set("--seed", "zerolab.seed", std::to_string(read_seed(text)),
-                            Json::number);
+                options.set("--seed", "zerolab.seed", std::to_string(read_seed(text)), false);
               });
   add_settings_flags(flags, options);
 }

@@ -54,9 +54,11 @@ struct RunOptions {
   bool json = false, quiet = false;
   Color color = Color::automatic;
 
-  // `flag` gives the value of `key`, as JSON has it.
+  // `flag` gives the value of `key`; `is_string` as in KeyFlag.
   void set(const std::string& flag, const std::string& key, const std::string& text,
-           JsonValue::Kind kind = JsonValue::Kind::string);
+           bool is_string = true) {
+    source.flags.push_back({flag, key, text, is_string});
+  }
   bool given(std::string_view flag) const;  // of those
 };
 

@@ -63,10 +63,9 @@ void apply_flags(const ConfigSource& source, LoadedConfig& loaded) {
 void add_nvme_path(const std::string& path, ConfigSource& source) {
   const std::vector<KeyFlag> given = source.flags;
   for (const KeyFlag& f : given)
-    if (f.flag.starts_with("--offload") && f.value.text == "nvme")
-      source.flags.push_back({"--nvme-path",
-                              f.key.substr(0, f.key.rfind('.')) + ".nvme_path",
-                              {.kind = JsonValue::Kind::string, .text = path}});
+    if (f.flag.starts_with("--offload") && f.text == "nvme")
+      source.flags.push_back(
+          {"--nvme-path", f.key.substr(0, f.key.rfind('.')) + ".nvme_path", path});
   if (source.flags.size() == given.size())
     throw UsageError(
         "--nvme-path is the folder of --offload nvme or --offload-param nvme; give one of "
