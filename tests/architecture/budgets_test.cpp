@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -19,24 +19,17 @@ struct Row {
   int64_t limit = 0;
 };
 
-std::vector<std::string> cells_of(std::string line, const std::string& separator) {
-  std::vector<std::string> cells;
-  for (size_t end; (end = line.find(separator)) != std::string::npos;) {
-    cells.push_back(line.substr(0, end));
-    line.erase(0, end + separator.size());
-  }
-  cells.push_back(line);
-  return cells;
-}
-
 std::vector<Row> rows_of(const std::string& page) {
+  static const std::regex cells("\\| (.+) \\| (.+) \\| (.+) \\| ([0-9]+) \\| [0-9]+ \\|"),
+      comma(", ");
   std::vector<Row> rows;
   for (const std::string& line : split_lines(page)) {
     if (!line.starts_with("| ") || line.starts_with("| row |")) continue;
-    const auto cells = cells_of(line.substr(2), " | ");
-    REQUIRE(cells.size() == 5);
-    const auto folders = cells_of(cells[2], ", ");
-    rows.push_back({cells[0], cells[1], {folders.begin(), folders.end()}, std::stoll(cells[3])});
+    std::smatch cell;
+    REQUIRE(std::regex_match(line, cell, cells));
+    const std::string folders = cell[3];
+    const std::sregex_token_iterator each(folders.begin(), folders.end(), comma, -1), end;
+    rows.push_back({cell[1], cell[2], {each, end}, std::stoll(cell[4])});
   }
   return rows;
 }
@@ -50,21 +43,13 @@ bool is_blank(const std::string& line) {
   return line.find_first_not_of(" \t\r") == std::string::npos;
 }
 
-struct Lines {
-  int64_t code = 0, comments = 0;
-};
-
-// A line that has code beside a comment is code.
-Lines count(const std::string& text) {
-  std::string code = text;
-  const std::string comments = comments_only(text);
-  for (size_t i = 0; i < code.size(); ++i)
-    if (comments[i] != '\n' && comments[i] != ' ') code[i] = ' ';
-  const auto whole = split_lines(text), rest = split_lines(code);
-  Lines lines;
-  for (size_t i = 0; i < whole.size(); ++i)
-    if (!is_blank(whole[i])) ++(is_blank(rest[i]) ? lines.comments : lines.code);
-  return lines;
+// The lines that are only a comment, or those that have code; neither counts blank ones.
+int64_t count(const std::string& text, bool of_comments) {
+  const auto lines = split_lines(text), comments = split_lines(comments_only(text));
+  int64_t sum = 0;
+  for (size_t i = 0; i < lines.size(); ++i)
+    sum += !is_blank(lines[i]) && (lines[i] == comments[i]) == of_comments;
+  return sum;
 }
 
 // The folder of the table that a file belongs to: its own, or the nearest above it with '/' at the
@@ -88,10 +73,10 @@ int64_t counted(const Row& row, const File& file) {
   if (row.counts == "not blank")
     return has_end(file, others) ? int64_t(lines.size()) - std::ranges::count_if(lines, is_blank)
                                  : 0;
-  if (row.counts == "code") return has_end(file, ours) ? count(file.text).code : 0;
+  if (row.counts == "code") return has_end(file, ours) ? count(file.text, false) : 0;
   REQUIRE(row.counts == "comments");
   const bool is_public = file.path.ends_with(".h") && !file.path.starts_with("tutorials/zerolab/");
-  return is_public ? count(file.text).comments : 0;
+  return is_public ? count(file.text, true) : 0;
 }
 
 // "core has 6,800 lines …, at most 6,767; the largest files: …", or "".

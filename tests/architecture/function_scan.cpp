@@ -1,6 +1,5 @@
 #include "tests/architecture/function_scan.h"
 
-#include <algorithm>
 #include <cctype>
 #include <set>
 
@@ -9,185 +8,135 @@
 namespace architecture {
 namespace {
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+struct Token {
+  std::string text;  // a name with its qualifiers ("A::~A", "public:"), or one other character
+  int line;
+};
+using Tokens = std::vector<Token>;
+
+bool in_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '~' || c == ':';
+}
+
+// Without comments, what strings hold, and preprocessor lines with their continuations.
+Tokens tokens_of(const std::string& text) {
+  Tokens tokens;
+  bool directive = false;
+  int number = 0;
+  for (const std::string& line : split_lines(code_only(text))) {
+    ++number;
+    const size_t first = line.find_first_not_of(" \t");
+    directive = directive || (first != std::string::npos && line[first] == '#');
+    for (size_t i = 0, end; !directive && i < line.size(); i = end) {
+      for (end = i + 1; end < line.size() && in_name(line[i]) && in_name(line[end]);) ++end;
+      if (std::isspace(static_cast<unsigned char>(line[i])) == 0)
+        tokens.push_back({line.substr(i, end - i), number});
+    }
+    directive = directive && line.ends_with('\\');
+  }
+  return tokens;
+}
+
+bool is_one_of(const std::string& token, const char* characters) {
+  return token.size() == 1 && std::string(characters).find(token) != std::string::npos;
+}
 
 // One past the bracket that closes the one at `open`.
-size_t after_closing(const std::string& code, size_t open) {
+size_t after_closing(const Tokens& code, size_t open) {
   int depth = 0;
   for (size_t i = open; i < code.size(); ++i) {
-    if (code[i] == '(' || code[i] == '{' || code[i] == '[') ++depth;
-    if (code[i] == ')' || code[i] == '}' || code[i] == ']') --depth;
+    depth += is_one_of(code[i].text, "({[") - is_one_of(code[i].text, ")}]");
     if (depth == 0) return i + 1;
   }
   return code.size();
 }
 
 // One past the '>' of a template argument list, or `open` + 1 if it is an operator.
-size_t after_angle(const std::string& code, size_t open) {
+size_t after_angle(const Tokens& code, size_t open) {
   int depth = 0;
-  for (size_t i = open; i < code.size(); ++i) {
-    if (code[i] == '(' || code[i] == '{' || code[i] == '[') {
-      i = after_closing(code, i) - 1;
-    } else if (code[i] == '<') {
-      ++depth;
-    } else if (code[i] == '>' && code[i - 1] != '-' && --depth == 0) {
-      return i + 1;
-    } else if (code[i] == ';' || code[i] == ')') {
-      break;
-    }
+  for (size_t i = open; i < code.size() && !is_one_of(code[i].text, ";)"); ++i) {
+    if (is_one_of(code[i].text, "({[")) i = after_closing(code, i) - 1;
+    if (code[i].text == "<") ++depth;
+    if (code[i].text == ">" && code[i - 1].text != "-" && --depth == 0) return i + 1;
   }
   return open + 1;
 }
 
-size_t skip_space(const std::string& code, size_t i) {
-  while (i < code.size() && is_space(code[i])) ++i;
-  return i;
-}
-
-std::string word_at(const std::string& code, size_t i) {
-  size_t end = i;
-  while (end < code.size() && is_word(code[end])) ++end;
-  return code.substr(i, end - i);
-}
-
-// Preprocessor lines, with their continuations, as spaces.
-std::string without_directives(std::string code) {
-  bool inside = false, at_start = true;
-  for (size_t i = 0; i < code.size(); ++i) {
-    if (code[i] == '\n') {
-      inside = inside && i > 0 && code[i - 1] == '\\';
-      at_start = true;
-      continue;
-    }
-    if (at_start && code[i] == '#') inside = true;
-    if (!is_space(code[i])) at_start = false;
-    if (inside && code[i] != '\\') code[i] = ' ';
-    if (inside && code[i] == '\\' && i + 1 < code.size() && code[i + 1] != '\n') code[i] = ' ';
-  }
-  std::replace(code.begin(), code.end(), '\\', ' ');
-  return code;
-}
-
-// Does the statement at `begin` open a namespace, class, enum or extern block?
-bool opens_scope(const std::string& code, size_t begin) {
+// Does the statement at `i` open a namespace, class, enum or extern block?
+bool opens_scope(const Tokens& code, size_t i) {
   static const std::set<std::string> scopes = {"namespace", "class", "struct",
                                                "union",     "enum",  "extern"};
   static const std::set<std::string> before = {"inline",    "typedef", "static",
                                                "constexpr", "const",   "export"};
-  size_t i = begin;
-  for (;;) {
-    i = skip_space(code, i);
-    const std::string word = word_at(code, i);
-    if (word == "template") {
-      i = after_angle(code, skip_space(code, i + word.size()));
-    } else if (before.count(word) != 0) {
-      i += word.size();
-    } else {
-      return scopes.count(word) != 0;
-    }
-  }
+  while (code[i].text == "template" || before.contains(code[i].text))
+    i = code[i].text == "template" ? after_angle(code, i + 1) : i + 1;
+  return scopes.contains(code[i].text);
 }
 
-int count_parameters(const std::string& code, size_t open) {
+int count_parameters(const Tokens& code, size_t open) {
   const size_t end = after_closing(code, open) - 1;
-  size_t i = skip_space(code, open + 1);
-  if (i >= end || (word_at(code, i) == "void" && skip_space(code, i + 4) >= end)) return 0;
-  int count = 1;
-  while (i < end) {
-    if (code[i] == '(' || code[i] == '{' || code[i] == '[') {
-      i = after_closing(code, i);
-    } else if (code[i] == '<') {
-      i = after_angle(code, i);
-    } else {
-      count += code[i] == ',' ? 1 : 0;
-      ++i;
-    }
+  if (end == open + 1 || (end == open + 2 && code[open + 1].text == "void")) return 0;
+  int commas = 0;
+  for (size_t i = open + 1; i < end;) {
+    commas += code[i].text == ",";
+    i = is_one_of(code[i].text, "({[") ? after_closing(code, i)
+        : code[i].text == "<"          ? after_angle(code, i)
+                                       : i + 1;
   }
-  return count;
+  return commas + 1;
 }
 
-// The '(' that opens the parameters of the function declared in [begin, end), or npos.
-size_t parameter_list(const std::string& code, size_t begin, size_t end) {
+// The '(' that opens the parameters of the function declared in [begin, end), or `end`.
+size_t parameter_list(const Tokens& code, size_t begin, size_t end) {
   static const std::set<std::string> not_names = {"alignas",       "decltype", "noexcept",
                                                   "requires",      "explicit", "static_assert",
                                                   "__attribute__", "return"};
   for (size_t i = begin; i < end;) {
-    const std::string word = is_word(code[i]) ? word_at(code, i) : "";
-    if (word == "operator") {
-      i = code.find('(', i + 8);
-      if (i == std::string::npos || i >= end) return std::string::npos;
-      const size_t next = skip_space(code, after_closing(code, i));  // operator()(…) has two pairs
-      return next < end && code[next] == '(' ? next : i;
+    const std::string& token = code[i].text;
+    if (token == "operator" || token.ends_with("::operator")) {
+      while (i < end && code[i].text != "(") ++i;
+      const size_t next = i < end ? after_closing(code, i) : end;  // operator()(…) has two pairs
+      return next < end && code[next].text == "(" ? next : i;
     }
-    if (!word.empty()) {
-      i += word.size();
-      const size_t open = skip_space(code, i);
-      if (open >= end || code[open] != '(') continue;
-      if (not_names.count(word) == 0) return open;
-      i = after_closing(code, open);
-    } else if (code[i] == '<') {
-      i = after_angle(code, i);
-    } else if (code[i] == '=' || code[i] == ';') {
-      return std::string::npos;  // a variable: what follows is its value
+    if (token == "=" || token == ";") return end;  // a variable: what follows is its value
+    if (in_name(token[0]) && i + 1 < end && code[i + 1].text == "(") {
+      if (!not_names.contains(token)) return i + 1;
+      i = after_closing(code, i + 1);
     } else {
-      ++i;
+      i = token == "<" ? after_angle(code, i) : i + 1;
     }
   }
-  return std::string::npos;
-}
-
-bool is_access_specifier(const std::string& word) {
-  return word == "public" || word == "protected" || word == "private";
-}
-
-std::string name_before(const std::string& code, size_t open) {
-  size_t end = open;
-  while (end > 0 && is_space(code[end - 1])) --end;
-  size_t begin = end;
-  while (begin > 0 &&
-         (is_word(code[begin - 1]) || code[begin - 1] == '~' || code[begin - 1] == ':'))
-    --begin;
-  return begin == end ? "operator" : code.substr(begin, end - begin);
+  return end;
 }
 
 }  // namespace
 
 std::vector<Function> functions(const std::string& text) {
-  const std::string code = without_directives(code_only(text));
-  const auto line_of = [&](size_t i) {
-    return static_cast<int>(
-               std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(i), '\n')) +
-           1;
-  };
+  const Tokens code = tokens_of(text);
   std::vector<Function> found;
   const auto add = [&](size_t begin, size_t end, bool defined) {
     const size_t open = parameter_list(code, begin, end);
-    if (open == std::string::npos) return;
-    const int first = line_of(begin);
-    const int lines = defined ? line_of(end - 1) - first + 1 : 0;
-    found.push_back({name_before(code, open), first, lines, count_parameters(code, open)});
+    if (open == end) return;
+    const std::string& name = code[open - 1].text;
+    const int first = code[begin].line, lines = code[end - 1].line - first + 1;
+    found.push_back({in_name(name[0]) ? name : "operator", first, defined ? lines : 0,
+                     count_parameters(code, open)});
   };
-  for (size_t i = skip_space(code, 0), begin = i; i < code.size();) {  // begin: of the statement
-    bool ended = false;
-    if (code[i] == '{' && opens_scope(code, begin)) {
-      ++i, ended = true;
-    } else if (code[i] == '{') {
+  for (size_t i = 0, begin = 0; i < code.size();) {  // begin: of the statement
+    const std::string& token = code[i].text;
+    bool ended = true;
+    if (is_one_of(token, "([") || (token == "{" && !opens_scope(code, begin))) {
       i = after_closing(code, i);
-      const size_t next = skip_space(code, i);
       // A brace before ',' or '{' belongs to a member's initialiser, one before ';' to a value.
-      ended = next >= code.size() || (code[next] != ',' && code[next] != '{' && code[next] != ';');
+      ended = token == "{" && (i == code.size() || !is_one_of(code[i].text, ",{;"));
       if (ended) add(begin, i, true);
-    } else if (code[i] == '(' || code[i] == '[') {
-      i = after_closing(code, i);
-    } else if (code[i] == ';' || code[i] == '}') {
-      if (code[i] == ';') add(begin, i, false);
-      ++i, ended = true;
     } else {
-      ended = code[i] == ':' && is_access_specifier(code.substr(begin, i - begin));
+      if (token == ";") add(begin, i, false);
+      ended = is_one_of(token, "{;}") || token == "public:" || token == "protected:" ||
+              token == "private:";
       ++i;
     }
-    if (ended) begin = i = skip_space(code, i);
+    if (ended) begin = i;
   }
   return found;
 }

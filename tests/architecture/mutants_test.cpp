@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <regex>
@@ -16,12 +15,11 @@
 namespace architecture {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr int most_lines = 6;                     // removed, and added
 const std::string ours = "zerolab's own review";  // the system of a bug that is in no report
 
 struct Patch {
-  std::string name;
+  std::string path;
   std::map<std::string, std::string> header;
   struct Hunk {
     std::string file, old_text;
@@ -30,11 +28,11 @@ struct Patch {
   int removed = 0, added = 0;
 };
 
-Patch parse(const std::string& name, const std::string& text) {
+Patch parse(const File& of) {
   static const std::regex key("([A-Z][a-z ]*): (.+)");
-  Patch patch{.name = name};
+  Patch patch{.path = of.path};
   std::string file;
-  for (const std::string& line : split_lines(text)) {
+  for (const std::string& line : split_lines(of.text)) {
     std::smatch match;
     if (line.starts_with("--- a/")) {
       file = line.substr(6);
@@ -53,26 +51,23 @@ Patch parse(const std::string& name, const std::string& text) {
 
 using TextOf = std::function<std::string(const std::string& file)>;
 
-std::vector<std::string> check_patch(const Patch& patch, const TextOf& text_of,
+std::vector<std::string> check_patch(Patch patch, const TextOf& text_of,
                                      const std::set<std::string>& tests) {
   static const std::regex with_year("[^(]+ \\(20[0-9][0-9]\\)"),
       library("(tensor|autograd|nn|optim|dist|stages)/.*\\.cpp");
   std::vector<std::string> findings;
   const auto require = [&](bool holds, const std::string& rule) {
-    if (!holds) findings.push_back("tests/mutants/" + patch.name + ".patch: " + rule);
+    if (!holds) findings.push_back(patch.path + ": " + rule);
   };
-  const auto value = [&](const char* key) {
-    const auto found = patch.header.find(key);
-    return found == patch.header.end() ? "" : found->second;
-  };
+  auto& header = patch.header;
   for (const char* key : {"Bug", "System", "Finds"})
-    require(!value(key).empty(), std::string("has no line '") + key + ": …'");
-  require(std::regex_match(value("System"), with_year), "System has no year at its end");
-  if (value("System").starts_with(ours))
-    require(value("Source").empty(), "a bug of " + ours + " has no Source");
+    require(!header[key].empty(), std::string("has no line '") + key + ": …'");
+  require(std::regex_match(header["System"], with_year), "System has no year at its end");
+  if (header["System"].starts_with(ours))
+    require(header["Source"].empty(), "a bug of " + ours + " has no Source");
   else
-    require(value("Source").starts_with("https://"), "Source is no address");
-  require(tests.contains(value("Finds")), "there is no test '" + value("Finds") + "'");
+    require(header["Source"].starts_with("https://"), "Source is no address");
+  require(tests.contains(header["Finds"]), "there is no test '" + header["Finds"] + "'");
   require(patch.removed + patch.added > 0, "changes nothing");
   require(std::max(patch.removed, patch.added) <= most_lines,
           "removes or adds more than " + std::to_string(most_lines) + " lines");
@@ -86,17 +81,6 @@ std::vector<std::string> check_patch(const Patch& patch, const TextOf& text_of,
   return findings;
 }
 
-const fs::path folder = "tests/mutants";
-
-std::vector<Patch> all_patches() {
-  std::vector<Patch> all;
-  for (const auto& entry : fs::directory_iterator(fs::path(ZEROLAB_SOURCE_DIR) / folder))
-    if (const fs::path file = entry.path().filename(); file.extension() == ".patch")
-      all.push_back(parse(file.stem().string(), read_source(folder / file)));
-  std::ranges::sort(all, {}, &Patch::name);
-  return all;
-}
-
 }  // namespace
 
 TEST_CASE("every mutant applies, says where it comes from, and names a test", "[architecture]") {
@@ -104,13 +88,10 @@ TEST_CASE("every mutant applies, says where it comes from, and names a test", "[
   for (const File& file : source_files())
     if (is_test(file))
       for (const TestCase& test : test_cases(file)) tests.insert(test.name);
-  const auto patches = all_patches();
+  const auto patches = files_below({"tests/mutants"}, {".patch"});
   CHECK(patches.size() > 10);
-  for (const Patch& patch : patches) {
-    const auto findings = check_patch(patch, read_source, tests);
-    INFO(joined(findings));
-    CHECK(findings.empty());
-  }
+  for (const File& patch : patches)
+    CHECK(joined(check_patch(parse(patch), read_source, tests)) == "");
 }
 
 TEST_CASE("a mutant without a source, a test or its lines is noticed", "[architecture]") {
@@ -119,7 +100,7 @@ TEST_CASE("a mutant without a source, a test or its lines is noticed", "[archite
       "--- a/nn/gpt.cpp\n+++ b/nn/gpt.cpp\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n";
   const auto findings = [&](const std::string& from, const std::string& to) {
     const std::string text = std::string(right).replace(right.find(from), from.size(), to);
-    return check_patch(parse("p", text),
+    return check_patch(parse({"p.patch", text}),
                        [](const std::string&) { return "zero\none\ntwo\nzero\n"; }, {"a test"});
   };
   CHECK(findings("b.", "b.").empty());

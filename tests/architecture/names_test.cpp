@@ -2,6 +2,7 @@
 // tag, and headers use the field's words.
 
 #include <catch2/catch_test_macros.hpp>
+#include <map>
 #include <regex>
 #include <string>
 #include <vector>
@@ -45,11 +46,10 @@ std::vector<std::string> check_tags(const File& file) {
 std::vector<std::string> check_test_names(const File& file) {
   static const std::regex coded("[A-Z][0-9]{1,2}[: ].*|.*\\b[EFHMN][0-9]\\b.*");
   std::vector<std::string> findings;
-  for (const TestCase& one : test_cases(file)) {
+  for (const TestCase& one : test_cases(file))
     if (std::regex_match(one.name, coded))
       findings.push_back(
           finding(file, one.line, "the name holds a code that no list in the tree explains"));
-  }
   return findings;
 }
 
@@ -59,67 +59,51 @@ std::vector<std::string> check_words(const File& file) {
       "\\b(the walk|whoever|culprit|in its stead|what became of|mailbox)\\b", std::regex::icase);
   std::vector<std::string> findings;
   if (is_test(file) || !is_header(file)) return findings;
-  const auto comments = split_lines(comments_only(file.text));
-  for (size_t i = 0; i < comments.size(); ++i) {
-    std::smatch match;
-    if (std::regex_search(comments[i], match, retired))
-      findings.push_back(finding(file, static_cast<int>(i) + 1,
-                                 "'" + match.str() + "' is not a word of the field"));
-  }
+  int line = 0;
+  std::smatch match;
+  for (const std::string& comment : split_lines(comments_only(file.text)))
+    if (++line; std::regex_search(comment, match, retired))
+      findings.push_back(finding(file, line, "'" + match.str() + "' is not a word of the field"));
   return findings;
 }
 
 }  // namespace
 
-TEST_CASE("every file name says what is inside", "[architecture]") {
-  CHECK(findings_of(check_file_name) == "");
-}
-
-TEST_CASE("each test case carries the tag of its folder and no other folder's", "[architecture]") {
-  CHECK(findings_of(check_tags) == "");
-}
-
-TEST_CASE("the name of every test is a sentence without a code", "[architecture]") {
-  CHECK(findings_of(check_test_names) == "");
-}
-
-TEST_CASE("comments of headers use the field's words", "[architecture]") {
-  CHECK(findings_of(check_words) == "");
+TEST_CASE("files and tests have right names and tags, and headers the field's words",
+          "[architecture]") {
+  for (const auto check : {check_file_name, check_tags, check_test_names, check_words})
+    CHECK(findings_of(check) == "");
 }
 
 TEST_CASE("banned file names are found as words, not as parts of words", "[architecture]") {
-  CHECK(check_file_name({"tensor/util.h", ""}).size() == 1);
-  CHECK(check_file_name({"tensor/string_utils.cpp", ""}).size() == 1);
-  CHECK(check_file_name({"stages/common.h", ""}).size() == 1);
-  CHECK(check_file_name({"nn/memory_manager.h", ""}).size() == 1);
-  CHECK(check_file_name({"nn/common_mode.h", ""}).size() == 1);
-  CHECK(check_file_name({"dist/communicator.h", ""}).empty());
-  CHECK(check_file_name({"tests/architecture/utilization_test.cpp", ""}).empty());
+  for (const char* banned : {"tensor/util.h", "tensor/string_utils.cpp", "stages/common.h",
+                             "nn/memory_manager.h", "nn/common_mode.h"})
+    CHECK(check_file_name({banned, ""}).size() == 1);
+  for (const char* right : {"dist/communicator.h", "tests/architecture/utilization_test.cpp"})
+    CHECK(check_file_name({right, ""}).empty());
 }
 
 TEST_CASE("a missing, a wrong and a second folder tag are noticed", "[architecture]") {
-  const auto wrong = [](const std::string& tags) {
-    return check_tags({"tests/nn/gpt_test.cpp", "TEST_CASE(\"a\", \"" + tags + "\") {}\n"}).size();
-  };
-  CHECK(wrong("[nn]") == 0);
-  CHECK(wrong("[nn][slow]") == 0);
-  CHECK(wrong("[.by_hand]") == 0);
-  CHECK(wrong("[slow]") == 1);
-  CHECK(wrong("[nn][dist]") == 1);
-  CHECK(wrong("[dist]") == 2);
+  for (const auto& [tags, findings] : std::map<std::string, size_t>{{"[nn]", 0},
+                                                                    {"[nn][slow]", 0},
+                                                                    {"[.by_hand]", 0},
+                                                                    {"[slow]", 1},
+                                                                    {"[nn][dist]", 1},
+                                                                    {"[dist]", 2}})
+    CHECK(check_tags({"tests/nn/gpt_test.cpp", "TEST_CASE(\"a\", \"" + tags + "\") {}\n"}).size() ==
+          findings);
 }
 
 TEST_CASE("a code in the name of a test is noticed, a type or a number is not", "[architecture]") {
-  const auto wrong = [](const std::string& name) {
-    const std::string text = "TEST_CASE(\"" + name + "\",\n \"[nn]\") {}\n";
-    return check_test_names({"tests/nn/gpt_test.cpp", text}).size() == 1;
-  };
-  CHECK(wrong("F07 parameters of no elements"));
-  CHECK(wrong("N39: decay groups"));
-  CHECK(wrong("the promise E1 holds"));
-  CHECK(!wrong("F32, F16 and BF16 are read"));
-  CHECK(!wrong("with N ranks and 3 micro-batches"));
-  CHECK(!wrong("A 2 x 2 matrix"));
+  for (const auto& [name, wrong] :
+       std::map<std::string, bool>{{"F07 parameters of no elements", true},
+                                   {"N39: decay groups", true},
+                                   {"the promise E1 holds", true},
+                                   {"F32, F16 and BF16 are read", false},
+                                   {"with N ranks and 3 micro-batches", false},
+                                   {"A 2 x 2 matrix", false}})
+    CHECK(check_test_names({"tests/nn/gpt_test.cpp", "TEST_CASE(\"" + name + "\",\n \"[nn]\") {}"})
+              .size() == wrong);
 }
 
 TEST_CASE("retired words are found in comments of headers only", "[architecture]") {

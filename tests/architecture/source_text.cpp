@@ -50,15 +50,10 @@ void for_each_quoted(const std::string& text, const std::function<void(size_t, s
   }
 }
 
-// Copies [begin, end). Both texts have the same length and the same ends of lines.
-void copy_range(const std::string& from, std::string& to, size_t begin, size_t end) {
-  for (size_t k = begin; k < end; ++k) to[k] = from[k];
-}
-
-std::string blank(const std::string& text) {
-  std::string spaces = text;
-  for (char& c : spaces) c = c == '\n' ? '\n' : ' ';
-  return spaces;
+// Spaces in [begin, end), where the ends of lines stay.
+void blank(std::string& text, size_t begin, size_t end) {
+  for (; begin < end; ++begin)
+    if (text[begin] != '\n') text[begin] = ' ';
 }
 
 // The literals from `at` on, joined, up to the first comma or bracket; moves `at` to that.
@@ -122,19 +117,22 @@ std::vector<std::string> split_lines(const std::string& text) {
 
 std::string code_only(const std::string& text) {
   std::string code = text;
-  const std::string spaces = blank(text);
   for_each_quoted(text, [&](size_t begin, size_t end) {
-    const bool comment = text[begin] == '/';  // of a literal the quotes stay
-    copy_range(spaces, code, comment ? begin : begin + 1, comment ? end : end - 1);
+    const bool literal = text[begin] != '/';  // its quotes stay
+    blank(code, begin + literal, end - literal);
   });
   return code;
 }
 
 std::string comments_only(const std::string& text) {
-  std::string comments = blank(text);
+  std::string comments = text;
+  size_t rest = 0;
   for_each_quoted(text, [&](size_t begin, size_t end) {
-    if (text[begin] == '/') copy_range(text, comments, begin, end);
+    if (text[begin] != '/') return;
+    blank(comments, rest, begin);
+    rest = end;
   });
+  blank(comments, rest, text.size());
   return comments;
 }
 
