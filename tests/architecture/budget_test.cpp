@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/architecture/function_scan.h"
 #include "tests/architecture/source_text.h"
 
 namespace architecture {

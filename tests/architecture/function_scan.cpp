@@ -1,5 +1,3 @@
-#include "tests/architecture/function_scan.h"
-
 #include <cctype>
 #include <set>
 
@@ -41,25 +39,22 @@ bool is_one_of(const std::string& token, const char* characters) {
   return token.size() == 1 && std::string(characters).find(token) != std::string::npos;
 }
 
-// One past the bracket that closes the one at `open`.
-size_t after_closing(const Tokens& code, size_t open) {
+// One past the bracket that closes the one at `open`, or the '>' that ends template arguments.
+// `open`
+// + 1 if there is none: '<' is then an operator.
+size_t after(const Tokens& code, size_t open) {
+  const bool angle = code[open].text == "<";
+  if (!angle && !is_one_of(code[open].text, "({[")) return open + 1;
   int depth = 0;
-  for (size_t i = open; i < code.size(); ++i) {
-    depth += is_one_of(code[i].text, "({[") - is_one_of(code[i].text, ")}]");
-    if (depth == 0) return i + 1;
+  for (size_t i = open; i < code.size() && !(angle && is_one_of(code[i].text, ";)")); ++i) {
+    if (angle && is_one_of(code[i].text, "({[")) i = after(code, i) - 1;
+    const std::string& token = code[i].text;
+    depth += is_one_of(token, angle ? "<" : "({[");
+    if (is_one_of(token, angle ? ">" : ")}]") && (!angle || code[i - 1].text != "-") &&
+        --depth == 0)
+      return i + 1;
   }
-  return code.size();
-}
-
-// One past the '>' of a template argument list, or `open` + 1 if it is an operator.
-size_t after_angle(const Tokens& code, size_t open) {
-  int depth = 0;
-  for (size_t i = open; i < code.size() && !is_one_of(code[i].text, ";)"); ++i) {
-    if (is_one_of(code[i].text, "({[")) i = after_closing(code, i) - 1;
-    if (code[i].text == "<") ++depth;
-    if (code[i].text == ">" && code[i - 1].text != "-" && --depth == 0) return i + 1;
-  }
-  return open + 1;
+  return angle ? open + 1 : code.size();
 }
 
 // Does the statement at `i` open a namespace, class, enum or extern block?
@@ -69,20 +64,15 @@ bool opens_scope(const Tokens& code, size_t i) {
   static const std::set<std::string> before = {"inline",    "typedef", "static",
                                                "constexpr", "const",   "export"};
   while (code[i].text == "template" || before.contains(code[i].text))
-    i = code[i].text == "template" ? after_angle(code, i + 1) : i + 1;
+    i = code[i].text == "template" ? after(code, i + 1) : i + 1;
   return scopes.contains(code[i].text);
 }
 
 int count_parameters(const Tokens& code, size_t open) {
-  const size_t end = after_closing(code, open) - 1;
+  const size_t end = after(code, open) - 1;
   if (end == open + 1 || (end == open + 2 && code[open + 1].text == "void")) return 0;
   int commas = 0;
-  for (size_t i = open + 1; i < end;) {
-    commas += code[i].text == ",";
-    i = is_one_of(code[i].text, "({[") ? after_closing(code, i)
-        : code[i].text == "<"          ? after_angle(code, i)
-                                       : i + 1;
-  }
+  for (size_t i = open + 1; i < end; i = after(code, i)) commas += code[i].text == ",";
   return commas + 1;
 }
 
@@ -95,15 +85,15 @@ size_t parameter_list(const Tokens& code, size_t begin, size_t end) {
     const std::string& token = code[i].text;
     if (token == "operator" || token.ends_with("::operator")) {
       while (i < end && code[i].text != "(") ++i;
-      const size_t next = i < end ? after_closing(code, i) : end;  // operator()(…) has two pairs
+      const size_t next = i < end ? after(code, i) : end;  // operator()(…) has two pairs
       return next < end && code[next].text == "(" ? next : i;
     }
     if (token == "=" || token == ";") return end;  // a variable: what follows is its value
     if (in_name(token[0]) && i + 1 < end && code[i + 1].text == "(") {
       if (!not_names.contains(token)) return i + 1;
-      i = after_closing(code, i + 1);
+      i = after(code, i + 1);
     } else {
-      i = token == "<" ? after_angle(code, i) : i + 1;
+      i = token == "<" ? after(code, i) : i + 1;
     }
   }
   return end;
@@ -126,7 +116,7 @@ std::vector<Function> functions(const std::string& text) {
     const std::string& token = code[i].text;
     bool ended = true;
     if (is_one_of(token, "([") || (token == "{" && !opens_scope(code, begin))) {
-      i = after_closing(code, i);
+      i = after(code, i);
       // A brace before ',' or '{' belongs to a member's initialiser, one before ';' to a value.
       ended = token == "{" && (i == code.size() || !is_one_of(code[i].text, ",{;"));
       if (ended) add(begin, i, true);

@@ -15,10 +15,6 @@
 namespace architecture {
 namespace {
 
-bool in_tree(const std::string& path) {
-  return std::filesystem::exists(std::filesystem::path(ZEROLAB_SOURCE_DIR) / path);
-}
-
 // Links of a Markdown page, and paths in backticks that begin with a folder of ours, for which
 // `exists` is false. Patterns with * are not paths.
 std::vector<std::string> missing_paths(const std::string& page,
@@ -52,6 +48,9 @@ std::multiset<std::string> test_names(const std::string& source) {
 }  // namespace
 
 TEST_CASE("README and CONTRIBUTING name only files and folders that exist", "[architecture]") {
+  const auto in_tree = [](const std::string& path) {
+    return std::filesystem::exists(std::string(ZEROLAB_SOURCE_DIR "/") + path);
+  };
   for (const char* page : {"README.md", "CONTRIBUTING.md"}) {
     INFO(page << " names what does not exist");
     CHECK(joined(missing_paths(read_source(page), in_tree)) == "");

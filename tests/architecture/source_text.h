@@ -59,4 +59,16 @@ struct TestCase {
 // All cases of the file, templates included, in order.
 std::vector<TestCase> test_cases(const File& file);
 
+struct Function {
+  std::string name;
+  int line = 0;   // where its declaration starts, from 1
+  int lines = 0;  // to its closing brace; 0 if it is only declared
+  int parameters = 0;
+};
+
+// The functions that are declared or defined in namespaces and classes, without a compiler: by the
+// rough reader of C++ in function_scan.cpp. Macros that look like functions count too (TEST_CASE);
+// lambdas belong to the function around them.
+std::vector<Function> functions(const std::string& text);
+
 }  // namespace architecture
