@@ -2,28 +2,19 @@
 # Tests of `zl test --gpu` and `--nccl`: tests/zl/gpu_test.sh [BUILD]
 # The scripts run with fakes of the program, the tests, nvidia-smi and compute-sanitizer, which pass, fail or hang. With a build in
 # BUILD, the names of tests that the scripts give to Catch2 are checked there. Exit codes: 0, 1 if a check failed.
-set -uo pipefail
-
-root=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/../..")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0 code=0
+. "$(dirname "${BASH_SOURCE[0]}")/claims.sh"
 unset CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDAARCHS
 
 # What the scripts need of a system, without its nvidia-smi.
 mkdir -p "$work/tools"
-for tool in awk bash cat cmp cut date dirname env git grep head ls mkdir nproc paste pgrep readlink realpath rm sed sleep sort tail tee \
-    timeout touch uname; do
-  ln -s "$(command -v "$tool")" "$work/tools/$tool"
-done
+for tool in awk bash cat cmp cut date dirname env git grep head ls mkdir nproc paste pgrep readlink realpath rm sed \
+  sleep sort tail tee timeout touch uname; do ln -s "$(command -v "$tool")" "$work/tools/$tool"; done
 
-check() { if "${@:2}"; then printf 'right  %s\n' "$1"; else printf 'WRONG  %s\n' "$1"; failed=1; fi; }
-shows() { grep -qE -- "$1" "$page" || { echo "'$1' is not in:"; cat "$page"; return 1; } >&2; }
 hides() { ! grep -qE -- "$1" "$page" || { echo "'$1' is in:"; cat "$page"; return 1; } >&2; }
-ends_with() { [ "$code" = "$1" ] || { echo "exit code $code:"; cat "$work/out" "$page"; return 1; } >&2; }
-in_order() {                               # $@: patterns of lines of the page
+in_order() {                               # $@: patterns of lines of the page, and those after '!' of no line
   local one line last=0
   for one in "$@"; do
+    [[ $one != !* ]] || { hides "${one#!}" || return; continue; }
     line=$(grep -nE -- "$one" "$page" | sed -n '1s/:.*//p')
     ((${line:-0} > last)) || { echo "'$one' is not after line $last of:"; cat "$page"; return 1; } >&2
     last=$line
@@ -37,9 +28,9 @@ fake() {                                   # $1: the program, in whose place thi
 }
 
 # A build and a system with $1 GPUs. Every command passes, except those that match a pattern in $work/fails or
-# $work/hangs. Those in $work/rounds have other weights.
+# $work/hangs. Those in $work/rounds have other weights. The words NAME=TEXT after $1 are such files.
 new_machine() {
-  local i peers=''
+  local i
   cat "$work/calls" >>"$work/all_calls" 2>/dev/null
   rm -rf "$work"/{build,bin,fails,hangs,rounds,warns,calls,says}
   for i in zerolab tests/unit_tests; do fake "$work/build/$i"; done
@@ -49,28 +40,27 @@ new_machine() {
   echo "  --kernel-name arg" >"$work/help"
   {
     [ "$1" = 0 ] && echo "CUDA          built in; this machine has no NVIDIA driver: ranks compute on the CPU. How to fix it: install it"
-    for ((i = 0; i < $1; ++i)); do echo "GPU $i         NVIDIA H100 80GB HBM3, 79.1 GiB"; echo "              matmul 50.1 TFLOP/s in fp32"; done
+    for ((i = 0; i < $1; ++i)); do
+      printf 'GPU %s         NVIDIA H100 80GB HBM3, 79.1 GiB\n              matmul 50.1 TFLOP/s in fp32\n' "$i"
+      echo "$i, NVIDIA H100 80GB HBM3, 9.0, 81559 MiB, $((1000 * (i % 2 + 1))) MiB, 550.54.15, Disabled, Default, Disabled" >&3
+    done
     echo "ranks         1 to 64 threads of one process"
     echo "NCCL          2.28.9, one rank per GPU: on this machine up to $1 ranks"
-  } >"$work/doctor"
-  for ((i = 0; i < $1; ++i)); do
-    echo "$i, NVIDIA H100 80GB HBM3, 9.0, 81559 MiB, $((1000 * (i % 2 + 1))) MiB, 550.54.15, Disabled, Default, Disabled"
-  done >"$work/gpus"
+  } >"$work/doctor" 3>"$work/gpus"
+  for i in "${@:2}"; do echo "${i#*=}" >"$work/${i%%=*}"; done
 }
 
-cat >"$work/acts" <<TEXT
-#!/bin/bash
-work='$work'
-TEXT
+printf '#!/bin/bash\nwork=%q\n' "$work" >"$work/acts"
 cat >>"$work/acts" <<'TEXT'
+matches() { grep -sq . "$work/$1" && grep -qE -f "$work/$1" <<<"${*:2}"; }
 echo "$* | GPUs ${CUDA_VISIBLE_DEVICES:-all} segment ${ZEROLAB_POOL_SEGMENT:-default}" >>"$work/calls"
-grep -sq . "$work/hangs" && grep -qE -f "$work/hangs" <<<"$*" && { touch "$work/hung"; sleep 100; }
-if grep -sq . "$work/fails" && grep -qE -f "$work/fails" <<<"$*"; then cat "$work/says" >&2; exit 1; fi
+matches hangs "$@" && { touch "$work/hung"; sleep 100; }
+if matches fails "$@"; then cat "$work/says" >&2; exit 1; fi
 if [[ "$* " =~ --trace\ ([^ ]*)\  && -e ${BASH_REMATCH[1]} ]]; then
   echo "${BASH_REMATCH[1]} exists" >&2     # as the program does
   exit 2
 fi
-grep -sq . "$work/warns" && grep -qE -f "$work/warns" <<<"$*" && printf 'warning: GPU 0 does not reach GPU 1\n%.0s' 1 2 >&2
+matches warns "$@" && printf 'warning: GPU 0 does not reach GPU 1\n%.0s' 1 2 >&2
 if [[ "$* " =~ --out\ ([^ ]*)\  ]]; then   # with other weights if the file `rounds` says so
   mkdir -p "${BASH_REMATCH[1]}"
   grep -sq . "$work/rounds" && grep -oE -f "$work/rounds" <<<"$*" >"${BASH_REMATCH[1]}/model.safetensors" || : >"${BASH_REMATCH[1]}/model.safetensors"
@@ -88,15 +78,15 @@ case "$*" in
   *bench\ kernels*) printf 'kernel     share of\nattention  61 %%  operations\n'; echo progress >&2 ;;
   *bench\ comm*) printf '#  size\nall_reduce\n 8192 2048 float sum 9.0 1.0 1.5 0\n 67108864 16777216 float sum 9.0 1.0 333 0\n# average bus bandwidth: 167 GB/s\n' ;;
   *compare*|*train*)
-    hash=00ff
-    grep -sq . "$work/rounds" && grep -qE -f "$work/rounds" <<<"$*" && hash=00fe
-    echo "{\"weights_hash\": \"$hash\"}" ;;
+    matches rounds "$@" && hash=00fe
+    echo "{\"weights_hash\": \"${hash:-00ff}\"}" ;;
   unit_tests*) echo 'All tests passed (12 assertions in 3 test cases)' ;;
 esac
 TEXT
 chmod +x "$work/acts"
 
-launch() {                                 # $1: cuda or nccl -> $page, $code
+launch() {                                 # $1: cuda or nccl, ${@:2}: of a new machine, or none -> $page, $code
+  [ $# = 1 ] || new_machine "${@:2}"
   page=$work/build/${1/cuda/gpu}/summary.txt
   PATH=$work/bin:$work/tools "$root/tests/$1/run" "$work/build" 7 >"$work/out" 2>&1
   code=$?
@@ -105,12 +95,10 @@ launch() {                                 # $1: cuda or nccl -> $page, $code
 # --- a machine without a GPU -------------------------------------------------------------------------------
 
 for script in cuda nccl; do
-  new_machine 0
-  launch "$script"
+  launch "$script" 0
   check "$script: without a GPU the exit code is 0" ends_with 0
-  check "$script: the page says that there is no driver" shows '^nvidia-smi +is not on PATH'
-  check "$script: and every part is skipped" hides '^(passed|FAILED) +[^d ]'
-  check "$script: with the reason" shows '^SKIPPED [^:]*: .*this machine has no NVIDIA driver$'
+  check "$script: the page says that there is no driver, and every part is skipped, with the reason" in_order \
+    '^nvidia-smi +is not on PATH' '^SKIPPED [^:]*: .*this machine has no NVIDIA driver$' '!^(passed|FAILED) +[^d ]'
   check "$script: how to fix it is said once" [ "$(grep -c 'How to fix it: install it' "$page")" = 1 ]
 done
 check "no part ran" [ "$(grep -cvE '^(zerolab (doctor|--version)|nvidia-smi)' "$work/calls")" = 0 ]
@@ -118,9 +106,9 @@ check "no part ran" [ "$(grep -cvE '^(zerolab (doctor|--version)|nvidia-smi)' "$
 new_machine 1
 sed -i '1i CUDA          not in this build (a GPU driver is here): How to fix it: install the toolkit' "$work/doctor"; sed -i '/^GPU/d' "$work/doctor"
 launch cuda
-check "how to fix it is said" shows 'How to fix it: install the toolkit'
 check "a GPU that zerolab cannot use is a failure" ends_with 1
-check "and the page says why" shows '^SKIPPED compare fp32 .*no GPU can be used: not in this build'
+check "and the page says how to fix it, and why" in_order 'How to fix it: install the toolkit' \
+  '^SKIPPED compare fp32 .*no GPU can be used: not in this build'
 
 new_machine 2
 sed -i 's/^NCCL .*/NCCL          not in this build: How to fix it: install NCCL/' "$work/doctor"
@@ -131,17 +119,16 @@ check "and the parts are skipped, with the reason" in_order 'NCCL not in this bu
 
 # --- one GPU -------------------------------------------------------------------------------------------
 
-new_machine 1
-launch cuda
+launch cuda 1
 check "with one GPU all passes" ends_with 0
 check "the page begins with the build" in_order '^started +./zl test --gpu, 20' '^zerolab +0.1.0.*commit .*built in 7 s' \
   '^CUDA part +compiled by nvcc 12.4 for 90' '^system ' 'GPU 0: NVIDIA H100.*capability 9.0.*driver 550.54.15'
-check "the order is that of the review" in_order '^passed +doctor' '^passed +compare fp32' '^SKIPPED ranks on two GPUs .*there is 1 GPU' \
-  '^passed +tests ' '^passed +bench kernels' '^passed +bench step bf16' '^passed +memcheck attention' '^passed +synccheck'
-check "what the tests counted is beside the verdict" shows '^passed +tests +[0-9]+ s  All tests passed \(12 assertions'
-check "what doctor measured is below it" shows '^ +matmul 50.1 TFLOP/s in fp32'
-check "the table of the kernels is at the end" in_order '^passed +synccheck' '^--- bench kernels' '^attention +61 % +operations'
-check "without the lines of progress" hides progress
+check "the order is that of the review, with what doctor measured and the tests counted" in_order '^passed +doctor' \
+  '^ +matmul 50.1 TFLOP/s in fp32' '^passed +compare fp32' '^SKIPPED ranks on two GPUs .*there is 1 GPU' \
+  '^passed +tests +[0-9]+ s  All tests passed \(12 assertions' '^passed +bench kernels' '^passed +bench step bf16' \
+  '^passed +memcheck attention' '^passed +synccheck'
+check "the table of the kernels is at the end, without the lines of progress" in_order '^passed +synccheck' \
+  '^--- bench kernels' '^attention +61 % +operations' '!progress'
 check "the terminal shows the same" grep -q 'attention  61 %' "$work/out"
 check "sanitizers get a segment for each block" \
   [ "$(grep -c '^compute-sanitizer.*segment 1$' "$work/calls")" = "$(grep -c '^compute-sanitizer --tool' "$work/calls")" ]
@@ -160,13 +147,14 @@ check "with one GPU processes share it, first two, then four" in_order '^passed 
   '^FAILED +a rank is stopped' '^passed +resume on 2 of 4 ranks' '^SKIPPED torchrun .*not on PATH' '^passed +compare unordered'
 check "they do so by a flag" [ "$(grep -c '^zerolab launch -n [24] --share-gpu -- ' "$work/calls")" = 9 ]
 check "all runs of several ranks on NCCL have it" [ "$(grep 'backend nccl' "$work/calls" | grep -v share-gpu | grep -cv 'ranks 1 ')" = 0 ]
-check "the page says that they share it" shows '^shared GPUs +ranks share a GPU where a part has more than 1 of them'
-check "ranks as threads on NCCL are skipped, with the reason" shows '^SKIPPED two ranks as threads .*there is 1 GPU, which ranks as threads cannot'
-check "bandwidths too" shows '^SKIPPED bench nccl .*times with several ranks mean nothing'
-check "the advice names a command that works here" shows 'try: by hand: .*launch -n 2 --share-gpu -- train'
+check "the page says that they share it" in_order '^shared GPUs +ranks share a GPU where a part has more than 1 of them'
+check "ranks as threads on NCCL are skipped, with the reason, and bandwidths" in_order \
+  '^SKIPPED two ranks as threads .*there is 1 GPU, which ranks as threads cannot' \
+  '^SKIPPED bench nccl .*times with several ranks mean nothing'
+check "the advice names a command that works here" in_order 'try: by hand: .*launch -n 2 --share-gpu -- train'
 echo 'launch -n 2.*run_nccl' >"$work/rounds"
 launch nccl
-check "a resumed run with other weights than threads is a failure" shows '^FAILED +resume on 2 of 4 ranks'
+check "a resumed run with other weights than threads is a failure" in_order '^FAILED +resume on 2 of 4 ranks'
 echo 'launch -n 4.*compare' >"$work/rounds"
 launch nccl
 check "and so are four ranks" in_order '^passed +same bits without NCCL' '^FAILED +same bits, four ranks' '^passed +resume'
@@ -177,17 +165,15 @@ check "torchrun starts ranks where it is there" in_order '^passed +torchrun' '^p
 
 # --- four GPUs -----------------------------------------------------------------------------------------
 
-new_machine 4
-launch cuda
-check "on several GPUs the topology is on the page" in_order '^GPU0 +X +NV18' '^GPU1 +NV18'
-check "without its legend" hides Legend
+launch cuda 4
+check "on several GPUs the topology is on the page, without its legend" in_order '^GPU0 +X +NV18' '^GPU1 +NV18' '!Legend'
 check "two GPUs are tested right after the first comparison" in_order '^passed +compare fp32' '^passed +ranks on two GPUs' '^passed +tests '
 check "all but that use the GPU with the most free memory" \
   [ "$(grep -E '(compare|bench|train) ' "$work/calls" | grep -cv 'GPUs 1 ')" = 0 ]
 check "the test of two GPUs sees all" grep -qE '^unit_tests ranks on two GPUs.*GPUs all' "$work/calls"
 CUDA_VISIBLE_DEVICES=2,3 launch cuda
 check "the first GPU that the user names is taken" grep -qE 'compare --device.*GPUs 2 ' "$work/calls"
-check "and the page says what the user set" shows '^environment +.*CUDA_VISIBLE_DEVICES=2,3'
+check "and the page says what the user set" in_order '^environment +.*CUDA_VISIBLE_DEVICES=2,3'
 launch nccl
 check "NCCL passes on fakes" ends_with 1
 check "except for ranks that must die" [ "$(grep '^FAILED' "$page" | cut -c9-24)" = $'a rank is killed\na rank is stoppe' ]
@@ -196,35 +182,30 @@ check "processes come before threads" in_order '^passed +two ranks as processes'
 check "two before four" in_order 'two ranks as' 'all ranks as'
 check "no rank shares a GPU where each can have one" [ "$(grep -c share-gpu "$work/calls")" = 0 ]
 check "and the page does not say so" hides '^shared GPUs'
-check "bench comm shows its bus bandwidth" shows '^passed +bench nccl .*# average bus bandwidth: 167 GB/s'
-check "and of each collective the largest size" in_order '--- bench nccl' '^all_reduce' '^ 67108864 .*333'
-check "only" hides '^ 8192 '
-check "a rank that survives is a failure" shows '^FAILED +a rank is killed'
-check "with advice" in_order '^FAILED +a rank is killed' 'try: by hand: .*launch -n 2'
+check "bench comm shows its bus bandwidth, and of each collective the largest size only" in_order '!^ 8192 ' \
+  '^passed +bench nccl .*# average bus bandwidth: 167 GB/s' '--- bench nccl' '^all_reduce' '^ 67108864 .*333'
+check "a rank that survives is a failure, with advice" in_order '^FAILED +a rank is killed' 'try: by hand: .*launch -n 2'
 
-new_machine 2
-echo 'compare.*fp32' >"$work/warns"
-launch cuda
+launch cuda 2 warns='compare.*fp32'
 check "a warning of a part that passes is on the page" in_order '^passed +compare fp32' '^--- warnings' '^warning: GPU 0 does not reach'
 check "once" [ "$(grep -c '^warning: ' "$page")" = 1 ]
 
 # --- failures ------------------------------------------------------------------------------------------
 
-fails() { new_machine 2; echo "$1" >"$work/fails"; echo "$2" >"$work/says"; launch "${3:-cuda}"; }
+fails() { launch "${3:-cuda}" 2 fails="$1" says="$2"; }
 fails 'compare.*--precision bf16' 'losses of zero2 differ'
 check "a part that fails fails the run" ends_with 1
 check "its line, what it said, what to try and the command are on the page" in_order '^FAILED +compare bf16 .*exit code 1; see compare_bf16' \
   'it said: losses of zero2 differ' "try: .*unit_tests '\[cuda\]~\[host\]'" 'again: env CUDA_VISIBLE_DEVICES=1 .*compare --device cuda .*bf16'
-check "the parts after it run" shows '^passed +compare fp16'
-new_machine 2
+check "the parts after it run" in_order '^passed +compare fp16'
+new_machine 2 host=lab-gpu7.cs.example fails='compare.*bf16' says="lab-gpu7: cannot read $work/data"
 fake "$work/bin/uname"
-echo lab-gpu7.cs.example >"$work/host"; echo 'compare.*bf16' >"$work/fails"; echo "lab-gpu7: cannot read $work/data" >"$work/says"
 HOME=$work CUDA_CACHE_PATH=$work/cache launch cuda
-check "names of home and host are replaced" in_order '^environment .*CUDA_CACHE_PATH=~/cache' 'it said: HOST: cannot read ~/data'
-check "so they are not on the page" hides "$work|lab-gpu7"
+check "names of home and host are replaced, so they are not on the page" in_order \
+  '^environment .*CUDA_CACHE_PATH=~/cache' 'it said: HOST: cannot read ~/data' "!$work|lab-gpu7"
 echo localhost >"$work/host"; echo "localhost: cannot read $work/data" >"$work/says"
 HOME='' launch cuda
-check "localhost stays, and paths if there is no home" shows "it said: localhost: cannot read $work/data"
+check "localhost stays, and paths if there is no home" in_order "it said: localhost: cannot read $work/data"
 fails 'unit_tests ranks on' 'wrong bits'
 check "wrong copies between GPUs lead to the notes on PCIe" in_order '^FAILED +ranks on two GPUs' 'try: .*topo -p2p'
 fails 'unit_tests .cuda.~' $'../../tests/cuda/norm_test.cpp:12: FAILED:\n../../tests/cuda/norm_test.cpp:12: FAILED:\nassertions: 2 | 2 failed'
@@ -248,20 +229,15 @@ out of memory|nvidia-smi names it
 Bus error|--shm-size=1g
 an illegal memory access was encountered|memcheck
 TEXT
-new_machine 2
-launch nccl
+launch nccl 2
 check "four ranks share two GPUs, two do not" [ "$(grep -- '--share-gpu' "$work/calls" | grep -cv -- '-n 4 ')" = 0 ]
-check "and the page says so" shows '^shared GPUs +ranks share a GPU where a part has more than 2'
+check "and the page says so" in_order '^shared GPUs +ranks share a GPU where a part has more than 2'
 fails 'compare.*--ranks 2' 'stuck' nccl
 check "threads that fail lead to processes" in_order '^FAILED +two ranks as threads' 'try: ranks as processes'
-new_machine 2
-echo 'backend threads' >"$work/rounds"
-launch nccl
+launch nccl 2 rounds='backend threads'
 check "other bits without NCCL are a failure" in_order '^passed +without NCCL' '^FAILED +same bits without NCCL' 'wrong copies'
-check "equal ones are not" shows '^passed +same bits, two ranks'
-new_machine 2
-echo 'launch -n 2 -- compare' >"$work/fails"; : >"$work/says"
-launch nccl
+check "equal ones are not" in_order '^passed +same bits, two ranks'
+fails 'launch -n 2 -- compare' '' nccl
 check "bits that cannot be compared are a failure" in_order '^FAILED +two ranks as processes' '^FAILED +same bits, two ranks' 'equal bits then mean'
 
 # --- time ------------------------------------------------------------------------------------------------
@@ -281,15 +257,14 @@ TEXT
 page=$work/build/limits/summary.txt
 bash "$work/limits" >/dev/null; code=$?
 check "a part is ended after its time" in_order '^FAILED +slow +[56] s  not done after 5 s' 'try: more time' 'again: sleep 100' '^passed +late'
-check "one without enough time left is skipped" shows '^SKIPPED later .*no time left'
+check "one without enough time left is skipped" in_order '^SKIPPED later .*no time left'
 check "and the run has failed" ends_with 1
 echo "ZEROLAB_CUDA_SAYS:INTERNAL=compiled by nvcc 12.4 for 75-virtual, PTX only: the driver" >"$work/build/CMakeCache.txt"
 bash "$work/limits" >/dev/null
 check "in a build that has PTX only, the driver is the first suspect" in_order '^FAILED +slow' 'try: the driver .*CUDAARCHS=86 limits'
 
 set -m                                     # else a shell that runs in the background ignores SIGINT
-new_machine 1
-echo 'bench kernels' >"$work/hangs"
+new_machine 1 hangs='bench kernels'
 page=$work/build/gpu/summary.txt
 PATH=$work/bin:$work/tools "$root/tests/cuda/run" "$work/build" >"$work/out" 2>&1 &
 for _ in {1..200}; do [ -e "$work/hung" ] || sleep 0.05; done
@@ -299,8 +274,8 @@ wait $!; code=$?
 set +m
 check "Ctrl-C ends with 130" ends_with 130
 check "at once" [ "$SECONDS" -le 5 ]
-check "what is done is on the page" in_order '^passed +compare fp32' '^stopped +bench kernels +[0-9]+ s'
-check "and nothing runs after it" hides 'bench step'
+check "what is done is on the page, and nothing runs after it" in_order \
+  '^passed +compare fp32' '^stopped +bench kernels +[0-9]+ s' '!bench step'
 
 # --- names of tests and of flags -------------------------------------------------------------------------
 

@@ -2,20 +2,21 @@
 # Tests of `zl test --mutants`: tests/zl/mutants_test.sh
 # tests/mutants/run works on a small project with the same names: a library of one file, and a unit_tests that takes the
 # options of Catch2 that the script uses. Exit codes: 0, 1 if a check failed.
-set -uo pipefail
-
-root=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/../..")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-tree=$work/tree failed=0 code=0
+. "$(dirname "${BASH_SOURCE[0]}")/claims.sh"
+tree=$work/tree page=$work/out
 mkdir -p "$tree"/{nn,tests/mutants}
 cp "$root/tests/mutants/run" "$tree/tests/mutants/run"
 
-check() { if "${@:2}"; then printf 'right  %s\n' "$1"; else printf 'WRONG  %s\n' "$1"; cat "$work/out"; failed=1; fi; }
-ends_with() { [ "$code" = "$1" ]; }
-says() { grep -qF -- "$1" "$work/out"; }
-silent_about() { ! grep -qF -- "$1" "$work/out"; }
 run() { "$tree/tests/mutants/run" "$tree/build" "$@" >"$work/out" 2>&1; code=$?; }
+
+# ran WHAT EXIT TEXTS OPTIONS…: the claim WHAT of a run, which ends with EXIT; TEXTS, which ';' separates, are for `says`
+ran() {
+  local texts
+  IFS=';' read -ra texts <<<"$3"
+  run "${@:4}"
+  as_told() { ends_with "$1" && says "${@:2}"; }
+  check "$1" as_told "$2" "${texts[@]}"
+}
 
 cat >"$tree/nn/gpt.cpp" <<'TEXT'
 // How many.
@@ -56,66 +57,40 @@ patch_of() {                               # NAME LINE [TEST [header line]]
 only() { rm -f "$tree"/tests/mutants/*.patch; patch_of "$@"; }
 
 only wrong 'return 41;'
-run
-check "a bug that the test finds" ends_with 0
-check "is found" says 'wrong: found'
-check "and counted" says '1 passed, 0 failed'
-run
-check "it is not run again" silent_about '[1/'
-check "and still counted" says '1 passed, 0 failed'
+ran "a bug that the test finds is found, and counted" 0 'wrong: found;1 passed, 0 failed'
+ran "it is not run again, and still counted" 0 '![1/;1 passed, 0 failed'
 sed -i '1i // Another comment.' "$tree/tests/unit_tests.cpp"
 check "the small project builds again" built
-run
-check "a test of the same object is not run again" silent_about '[1/'
+ran "a test of the same object is not run again" 0 '![1/'
 sed -i 's/answer() != 42/answer() < 42 || answer() > 42/' "$tree/tests/unit_tests.cpp"
 check "the small project builds with another test" built
-run
-check "a changed test is run again" says 'wrong: found'
-run --again
-check "--again repeats what was found" says '] wrong: found'
+ran "a changed test is run again" 0 'wrong: found'
+ran "--again repeats what was found" 0 '] wrong: found' --again
 patch_of wrong 'return 43;'
-run
-check "a changed patch is run again" says '[1/1] wrong: found'
+ran "a changed patch is run again" 0 '[1/1] wrong: found'
 
 only same 'return 6 * 7;'
-run
-check "a bug that no test finds" ends_with 1
-check "survives" says 'same: SURVIVES'
-check "and is counted" says '0 passed, 1 failed'
-
+ran "a bug that no test finds survives, and is counted" 1 'same: SURVIVES;0 passed, 1 failed'
 only crash '__builtin_trap();'
-run
-check "a crash is found" says 'crash: found'
-
+ran "a crash is found" 0 'crash: found'
 only elsewhere 'return 41;'
 sed -i 's/return 42/return 40/' "$tree/tests/mutants/elsewhere.patch"
-run
-check "a patch that does not apply is an error" ends_with 1
-check "that names it and its file" says 'elsewhere: does not apply to nn/gpt.cpp'
-
+ran "a patch that does not apply is an error that names it and its file" \
+  1 'elsewhere: does not apply to nn/gpt.cpp'
 only broken 'return;'
-run
-check "a patch that does not compile is an error" ends_with 1
-check "and no found bug" says 'broken: does not compile'
+ran "a patch that does not compile is an error, and no found bug" 1 'broken: does not compile'
 
 only hangs 'for (volatile int i = 0;;) (void)i;'
-run --limit 1
-check "a test that hangs is an error" ends_with 1
-check "unless the patch says so" says 'does not end'
+ran "a test that hangs is an error, unless the patch says so" 1 'does not end' --limit 1
 only hangs 'for (volatile int i = 0;;) (void)i;' '' 'Finds by: deadline'
-run --limit 1
-check "if it says so, the bug is found" ends_with 0
+ran "if it says so, the bug is found" 0 '' --limit 1
 only wrong 'return 41;' '' 'Finds by: deadline'
-run
-check "a test that ends although the patch says that it hangs is an error" ends_with 1
+ran "a test that ends although the patch says that it hangs is an error" 1 ''
 
 only wrong 'return 41;' 'never right'
-run
-check "a test that fails without the bug is an error" ends_with 1
-check "and no found bug" says 'fails without the bug'
+ran "a test that fails without the bug is an error, and no found bug" 1 'fails without the bug'
 only wrong 'return 41;' 'no test'
-run
-check "a test that is not there is an error" says 'unit_tests has no such test'
+ran "a test that is not there is an error" 1 'unit_tests has no such test'
 
 rm "$tree"/tests/mutants/*.patch
 for i in {1..9}; do patch_of "p$i" 'return 41;'; done
@@ -124,6 +99,5 @@ first=$(names 1)
 check "a sample has as many as it says" [ "$(wc -w <<<"$first")" = 3 ]
 check "one seed takes the same ones" [ "$(names 1)" = "$first" ]
 check "another takes others" [ "$(names 2) $(names 3)" != "$first $first" ]
-run p1 p10
-check "a name that is not there is an error" says 'there is no'
+ran "a name that is not there is an error" 2 'there is no' p1 p10
 exit "$failed"

@@ -3,22 +3,14 @@
 # Each test configures a small project with a fake nvcc: it refuses the host compilers that the test names, as NVIDIA's
 # crt/host_config.h does, and passes all else on to the real one. Without a real nvcc nothing is tested. Exit codes: 0, 1 if a check
 # failed.
-set -uo pipefail
-
-source=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/../..")
+. "$(dirname "${BASH_SOURCE[0]}")/claims.sh"
+page=$work/log
 real=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin command -v nvcc) ||
   { echo "not tested: there is no nvcc here"; exit 0; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0 code=0
 unset CUDAHOSTCXX CUDAARCHS CUDACXX NVCC_CCBIN NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS
 
-check() { if "${@:2}"; then printf 'right  %s\n' "$1"; else printf 'WRONG  %s\n' "$1"; failed=1; fi; }
-says() { grep -qF -- "$1" "$work/log" || { echo "'$1' is not in:"; cat "$work/log"; return 1; } >&2; }
-silent_about() { ! grep -qF -- "$1" "$work/log" || { echo "'$1' is in:"; cat "$work/log"; return 1; } >&2; }
-
 mkdir -p "$work"/{project/cmake,bin,compilers}
-cp "$source/cmake/ZerolabCuda.cmake" "$work/project/cmake"
+cp "$root/cmake/ZerolabCuda.cmake" "$work/project/cmake"
 cat >"$work/project/CMakeLists.txt" <<'TEXT'
 cmake_minimum_required(VERSION 3.22...3.31)
 project(small LANGUAGES CXX)
@@ -29,10 +21,7 @@ message("host: ${CMAKE_CUDA_HOST_COMPILER}")
 TEXT
 
 # $work/refused lists host compilers, and "default" if nvcc must not choose one. $work/without has "nvtx" if the header is missing.
-cat >"$work/bin/nvcc" <<TEXT
-#!/bin/bash
-work='$work' real='$real'
-TEXT
+printf '#!/bin/bash\nwork=%q real=%q\n' "$work" "$real" >"$work/bin/nvcc"
 cat >>"$work/bin/nvcc" <<'TEXT'
 [ "$*" != --version ] || { printf "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.0, V12.0.140\n"; exit; }
 host=default words=()
@@ -46,15 +35,13 @@ while [ $# != 0 ]; do
 done
 host=${host//\"/}
 if [[ ${words[*]} == *.cu* ]] && grep -qxF -- "${host##*/}" "$work/refused"; then
-  echo "host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!" >&2
-  exit 1
+  says="host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!"
 fi
 for word in "${words[@]}"; do
-  if [ -f "$word" ] && grep -qs nvtx "$work/without" && grep -qs '<nvtx3/' "$word"; then
-    echo "$word:1:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory" >&2
-    exit 1
-  fi
+  [ -f "$word" ] && grep -qs nvtx "$work/without" && grep -qs '<nvtx3/' "$word" &&
+    says="$word:1:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory"
 done
+[ -z "${says:-}" ] || { echo "$says" >&2; exit 1; }
 exec "$real" "-ccbin=$(cat "$work/works")" "${words[@]}"
 TEXT
 chmod +x "$work/bin/nvcc"
@@ -62,9 +49,8 @@ chmod +x "$work/bin/nvcc"
 # A host compiler that nvcc works with whatever it is called: this machine has one or two only.
 host=$(command -v g++-12 || command -v g++)
 echo "$host" >"$work/works"
-printf '#!/bin/bash\nexec "%s" "$@"\n' "$host" >"$work/compilers/g++-13"
-chmod +x "$work/compilers/g++-13"
-for name in g++-14 g++-12 g++-11 clang++; do cp "$work/compilers/g++-13" "$work/compilers/$name"; done
+printf '#!/bin/bash\nexec "%s" "$@"\n' "$host" | tee "$work/compilers"/{g++-1{1..4},clang++} >"$work/out"
+chmod +x "$work"/compilers/*
 
 # configure REFUSED… -- OPTIONS…: with g++-13 for C++ -> $code, $work/log
 configure() {
@@ -81,26 +67,24 @@ again() {
 
 # --- what is chosen, and what is said of it -----------------------------------------------------------------
 
+refused="because it refuses g++-13, for" all=(g++-13 default g++-14 g++-12 g++-11 clang++)
 configure -- "-DCMAKE_CUDA_ARCHITECTURES=80;90-virtual"
-check "nvcc gets the compiler of the C++ code" says "host: $work/compilers/g++-13"
-check "and there is nothing to say about it" says "CUDA: ON, NVTX: ON, compiled by nvcc 12.0 for 80 and 90-virtual"
-check "nor about PTX beside a real architecture" silent_about "PTX only"
+check "nvcc gets the compiler of the C++ code, nothing is said about it, nor about PTX beside a real architecture" \
+  says "host: $work/compilers/g++-13" "CUDA: ON, NVTX: ON, compiled by nvcc 12.0 for 80 and 90-virtual" "!PTX only"
 configure g++-13 -- -DCMAKE_CUDA_ARCHITECTURES=80-virtual
 check "else the one that nvcc takes by itself, and the result says why" \
-  says "compiled by nvcc 12.0 with the host compiler that it takes by itself, because it refuses g++-13, for 80-virtual"
-check "a build that has PTX only is announced" says "PTX only: the driver compiles the kernels at their first use"
-check "with what avoids it" says "CUDAARCHS=86"
-check "and where the result is kept" says "CUDA_CACHE_PATH"
+  says "compiled by nvcc 12.0 with the host compiler that it takes by itself, $refused 80-virtual"
+check "a build that has PTX only is announced, with what avoids it and where the result is kept" \
+  says "PTX only: the driver compiles the kernels at their first use" "CUDAARCHS=86" "CUDA_CACHE_PATH"
 echo nvtx >"$work/without"
+chosen=("host: $work/compilers/g++-12" "compiled by nvcc 12.0 with g++-12, $refused")
 configure g++-13 default g++-14 --
-check "else the newest that nvcc supports" says "host: $work/compilers/g++-12"
-check "and the result says which and why" says "compiled by nvcc 12.0 with g++-12, because it refuses g++-13, for"
-check "a toolkit without NVTX's header is enough" says "CUDA: ON, NVTX: OFF"
-check "the result says what is left out, and how to get it" \
-  says "without NVTX ranges for profilers: nvtx3/nvToolsExt.h is missing (apt: cuda-nvtx-12-0)"
+check "else the newest that nvcc supports, and the result says which and why" says "${chosen[@]}"
+check "a toolkit without NVTX's header is enough; the result says what is left out, and how to get it" \
+  says "CUDA: ON, NVTX: OFF" \
+  "without NVTX ranges for profilers: nvtx3/nvToolsExt.h is missing (apt: cuda-nvtx-12-0)"
 again
-check "also when the project is configured again" says "host: $work/compilers/g++-12"
-check "with the same result" says "compiled by nvcc 12.0 with g++-12, because it refuses g++-13, for"
+check "also when the project is configured again, with the same result" says "${chosen[@]}"
 sed -i 's/^\(CMAKE_CUDA\|ZEROLAB_CHOSEN\)_ARCHITECTURES:\([^=]*\)=.*/\1_ARCHITECTURES:\2=75-virtual/' \
   "$work/build/CMakeCache.txt"
 again
@@ -108,28 +92,27 @@ check "architectures that an older version chose are chosen again" says "and 80-
 configure -- -DCMAKE_CUDA_ARCHITECTURES=75-virtual
 again
 check "those that the user chose stay" says "compiled by nvcc 12.0 for 75-virtual, PTX only"
-configure g++-13 default g++-14 g++-12 g++-11 clang++ --
-check "if nvcc refuses all, the CPU is left" says "CUDA: OFF"
-check "and the result names what was tried" says "not compiled: nvcc 12.0 refuses g++-13, its default, g++-14, g++-12, g++-11, clang++"
-check "why" says "gcc versions later than 12 are not supported"
-check "and what to install" says "install g++-12"
-check "AUTO breaks no build" [ "$code" = 0 ]
+configure "${all[@]}" --
+check "if nvcc refuses all, the CPU is left; AUTO breaks no build" [ "$code" = 0 ]
+check "and the result names what was tried, why, and what to install" says "CUDA: OFF" "install g++-12" \
+  "not compiled: nvcc 12.0 refuses g++-13, its default, g++-14, g++-12, g++-11, clang++" \
+  "gcc versions later than 12 are not supported"
 CUDAHOSTCXX=$work/compilers/g++-13 configure g++-13 --
 check "a compiler that the user names is not replaced" says "not compiled: nvcc 12.0 refuses g++-13 ("
 configure g++-13 -- "-DCMAKE_CUDA_HOST_COMPILER=$work/compilers/g++-11"
 check "one that works is taken" says "host: $work/compilers/g++-11"
-configure g++-13 default g++-14 g++-12 g++-11 clang++ -- -DZEROLAB_CUDA=ON
-check "ON ends the configuration with the reason" [ "$code" != 0 ]
-check "and names it" says "ZEROLAB_CUDA is ON, but nvcc 12.0 refuses"
+configure "${all[@]}" -- -DZEROLAB_CUDA=ON
+check "ON ends the configuration" [ "$code" != 0 ]
+check "and names the reason" says "ZEROLAB_CUDA is ON, but nvcc 12.0 refuses"
 
 # --- a file without NVTX ---------------------------------------------------------------------------------
 
-ranges() {                                 # the headers of the file that uses NVTX
-  g++ -std=c++20 -xc++ -M -DZEROLAB_CUDA_ON_CPU "$@" -I"$source/tests/cuda/on_cpu" -I"$source" "$source/tensor/cuda/profiler_ranges.cu" &&
-    g++ -std=c++20 -xc++ -fsyntax-only -Wno-unknown-pragmas -DZEROLAB_CUDA_ON_CPU "$@" -I"$source/tests/cuda/on_cpu" -I"$source" \
-      "$source/tensor/cuda/profiler_ranges.cu"
+ranges() {                                 # $@: options of g++ for the file that uses NVTX
+  g++ -std=c++20 -xc++ -Wno-unknown-pragmas -DZEROLAB_CUDA_ON_CPU -I"$root/tests/cuda/on_cpu" -I"$root" \
+    "$@" "$root/tensor/cuda/profiler_ranges.cu"
 }
-check "with the header the ranges use it" grep -q nvToolsExt <(ranges -DZEROLAB_NVTX)
-check "without it the file compiles" ranges >"$work/headers"
-check "and includes none of it" [ "$(grep -c nvToolsExt "$work/headers")" = 0 ]
+check "with the header the ranges use it" grep -q nvToolsExt <(ranges -M -DZEROLAB_NVTX)
+check "and the file compiles" ranges -fsyntax-only -DZEROLAB_NVTX
+check "as it does without it" ranges -fsyntax-only
+check "and then includes none of it" [ "$(ranges -M | grep -c nvToolsExt)" = 0 ]
 exit "$failed"
