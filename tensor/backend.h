@@ -264,5 +264,6 @@ Backend& cpu_backend();
 // Holds no data and computes nothing. Answers workspace queries as the given kind of device, which
 // this machine need not have. Never destroyed.
 Backend& meta_backend(DeviceKind stands_for = DeviceKind::cpu);
+Backend& meta_reference_backend();  // likewise, as tensor/reference
 
 }  // namespace zl

@@ -10,7 +10,7 @@ namespace {
 
 class MetaBackend final : public Backend {
  public:
-  // Null: stands for a GPU, which this machine need not have.
+  // Null: a GPU, which this machine need not have.
   explicit MetaBackend(const Backend* stands_for) : stands_for_(stands_for) {}
 
   const char* name() const override { return "meta"; }

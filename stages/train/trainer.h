@@ -11,7 +11,6 @@
 #include "stages/engine.h"
 #include "stages/train/rank_report.h"
 #include "tensor/platform/gpus.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 

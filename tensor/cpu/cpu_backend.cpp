@@ -1,7 +1,5 @@
 #include "tensor/cpu/cpu_backend.h"
 
-#include <algorithm>
-#include <cstring>
 #include <new>
 
 #if defined(__linux__)
@@ -49,17 +47,6 @@ void CpuBackend::release(void* segment, int64_t bytes) noexcept {
   ::operator delete(segment, alignment(bytes));
 }
 
-void CpuBackend::poison(void* block, int64_t bytes) noexcept {
-  constexpr uint16_t nan = 0x7ff1u;  // repeated, it is a signalling NaN in every type
-  auto* p = static_cast<unsigned char*>(block);
-  for (int64_t i = 0; i < bytes; i += 2)
-    std::memcpy(p + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
-}
-
-void CpuBackend::move_bytes(const void* from, void* to, int64_t bytes) {
-  if (bytes > 0) std::memmove(to, from, size_t(bytes));
-}
-
 int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const {
   const int64_t size = size_of(compute_type(dtype));
   switch (kernel) {
@@ -73,14 +60,6 @@ int64_t CpuBackend::workspace(KernelId kernel, std::span<const int64_t> dims, Dt
     case KernelId::embedding_backward: return (dims[0] + dims[1]) * int64_t(sizeof(int32_t));
     default: return 0;
   }
-}
-
-void CpuBackend::upload(const void* host, const Tensor& to) {
-  if (to.bytes() > 0) std::memcpy(to.address(), host, size_t(to.bytes()));
-}
-
-void CpuBackend::download(const Tensor& from, void* host) {
-  if (from.bytes() > 0) std::memcpy(host, from.address(), size_t(from.bytes()));
 }
 
 Backend& cpu_backend() {

@@ -1,12 +1,12 @@
-// The kernels of tensor/reference/, fast. A file defines the kernels of one family; tensor/cuda/
-// has files of the same names.
+// The kernels of tensor/reference/, fast; what is not overridden here is the reference's. A file
+// defines the kernels of one family; tensor/cuda/ has files of the same names.
 #pragma once
 
-#include "tensor/backend.h"
+#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 
-class CpuBackend : public Backend {
+class CpuBackend : public ReferenceBackend {
  public:
   const char* name() const override { return "cpu"; }
 
@@ -14,11 +14,7 @@ class CpuBackend : public Backend {
   int64_t segment() const override;
   void* allocate(int64_t bytes) override;
   void release(void* block, int64_t bytes) noexcept override;
-  void poison(void* block, int64_t bytes) noexcept override;
   int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const override;
-  void upload(const void* host, const Tensor& to) override;
-  void download(const Tensor& from, void* host) override;
-  void move_bytes(const void* from, void* to, int64_t bytes) override;
 
   // random.cpp
   void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,

@@ -12,7 +12,7 @@
 
 namespace zl {
 
-class ReferenceBackend final : public Backend {
+class ReferenceBackend : public Backend {
  public:
   const char* name() const override { return "reference"; }
 
@@ -84,7 +84,5 @@ class ReferenceBackend final : public Backend {
 };
 
 Backend& reference_backend();  // stateless; never destroyed
-// As meta_backend(): a dry run that asks for the workspace of the reference.
-Backend& meta_reference_backend();
 
 }  // namespace zl

@@ -71,7 +71,7 @@ class Cases {
     const auto on = [prepare = std::move(prepare)](Workbench& bench, Dtype dtype) {
       return prepare({bench, dtype});
     };
-    cases_.push_back({.kernel = kernel, .shape = shape, .prepare = on, .product = {}});
+    cases_.push_back({.kernel = kernel, .shape = shape, .prepare = on});
   }
 
   void add_matmul(const std::string& name, const Product& p) {
@@ -87,7 +87,6 @@ class Cases {
                    out = make.zeros(make.padded({p.m, p.n}));
       return [=] { kernel::matmul(left, p.a, right, p.b, out); };
     });
-    cases_.back().product = p;
   }
 
   // A linear layer (in) -> (out), and its two products of backward.

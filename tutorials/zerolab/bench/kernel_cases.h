@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +31,6 @@ struct KernelCase {
   std::string kernel, shape;
   // Allocates the operands. The work keeps them alive.
   std::function<Work(Workbench&, Dtype)> prepare;
-  std::optional<Product> product;  // of a matmul
 };
 
 std::vector<KernelCase> kernel_cases(const KernelSizes& sizes);

@@ -6,7 +6,6 @@
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/kernel_cases.h"
 #include "tutorials/zerolab/bench/measure.h"
-#include "tutorials/zerolab/bench/onednn.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
@@ -62,28 +61,10 @@ struct Limits {
   double copy, operations;  // [B/s], [FLOP/s]
 };
 
-// Our product and oneDNN's of the same sizes take turns: -> oneDNN's time, and its ratio to ours,
-// above 1 if ours is faster.
-Json beside_onednn(Workbench& bench, const Work& ours, const Product& p, const OneDnn& onednn,
-                   int samples) {
-  const Tensor a = bench.noise({p.m, p.k}, Dtype::f32), b = bench.noise({p.k, p.n}, Dtype::f32),
-               out = bench.noise({p.m, p.n}, Dtype::f32);
-  const auto data = [](const Tensor& t) { return t.data<float>().data(); };
-  const Work theirs = [&] { onednn.multiply(p, data(a), data(b), data(out)); };
-  std::vector<double> seconds, ratios;
-  for (int i = 0; i < samples; ++i) {
-    const double our_time = bench.time(ours, 1).median;
-    seconds.push_back(bench.time(theirs, 1).median);
-    ratios.push_back(seconds.back() / our_time);
-  }
-  return {{"seconds", spread_of(seconds)}, {"ratio", spread_of(ratios)}};
-}
-
 struct Method {
   Workbench& bench;
   int samples;
   Limits limits;
-  const OneDnn* onednn;  // null: none
 };
 
 Json measure(const Method& with, const KernelCase& c, Dtype dtype) {
@@ -93,19 +74,16 @@ Json measure(const Method& with, const KernelCase& c, Dtype dtype) {
   const Spread seconds = with.bench.time(work, with.samples);
   const double bytes = double(count.bytes), operations = double(count.operations);
   const double copy = bytes / with.limits.copy, arithmetic = operations / with.limits.operations;
-  Json row = {{"kernel", c.kernel},
-              {"shape", c.shape},
-              {"precision", precision_name(dtype)},
-              {"operations", count.operations},
-              {"bytes", count.bytes},
-              {"seconds", seconds},
-              {"bytes_per_second", bytes / seconds.median},
-              {"operations_per_second", operations / seconds.median},
-              {"bound", copy >= arithmetic ? "copy" : "operations"},
-              {"share", std::max(copy, arithmetic) / seconds.median}};
-  if (with.onednn && c.product && dtype == Dtype::f32)
-    row["onednn"] = beside_onednn(with.bench, work, *c.product, *with.onednn, with.samples);
-  return row;
+  return {{"kernel", c.kernel},
+          {"shape", c.shape},
+          {"precision", precision_name(dtype)},
+          {"operations", count.operations},
+          {"bytes", count.bytes},
+          {"seconds", seconds},
+          {"bytes_per_second", bytes / seconds.median},
+          {"operations_per_second", operations / seconds.median},
+          {"bound", copy >= arithmetic ? "copy" : "operations"},
+          {"share", std::max(copy, arithmetic) / seconds.median}};
 }
 
 Json measure(const KernelOptions& options) {
@@ -119,8 +97,6 @@ Json measure(const KernelOptions& options) {
   Workbench bench(device);
   progress.item("copy bandwidth");
   Limits limits{.copy = bench.copy_rate(), .operations = 0};
-  std::optional<OneDnn> onednn;
-  if (!device.on_gpus() && !options.quick) onednn = OneDnn::open(device.threads);
   Json rates, kernels = Json::array();
   for (const Dtype dtype : options.precisions) {
     const char* precision = precision_name(dtype);
@@ -128,8 +104,7 @@ Json measure(const KernelOptions& options) {
     rates[precision] = limits.operations = bench.operation_rate(dtype);
     for (const KernelCase& c : cases) {
       progress.item(str(c.kernel, " ", c.shape, " in ", precision));
-      kernels.push_back(
-          measure({bench, int(options.samples), limits, onednn ? &*onednn : nullptr}, c, dtype));
+      kernels.push_back(measure({bench, int(options.samples), limits}, c, dtype));
     }
   }
   progress.clear();
@@ -141,7 +116,6 @@ Json measure(const KernelOptions& options) {
           {"tf32", device.tf32},
           {"threads", device.threads},
           {"model", options.quick ? Json() : Json(options.model)},
-          {"onednn", onednn ? Json(onednn->version()) : Json()},
           {"rows", sizes.rows},
           {"window", sizes.window},
           {"samples", options.samples},
@@ -166,23 +140,16 @@ std::string text(const Json& report) {
     head += str(", ", giga(rate), " GFLOP/s (",
                 report["device"] == "cpu" ? "multiply-adds" : "matmul", " in ", precision, ")");
   TextTable table;
-  table.row({"kernel", "shape", "type", "median", "min", "max", "GB/s", "GFLOP/s", "share", "of",
-             "oneDNN's time"});
+  table.row({"kernel", "shape", "type", "median", "min", "max", "GB/s", "GFLOP/s", "share", "of"});
   for (const Json& r : report["kernels"]) {
     const Json& seconds = r["seconds"];
     table.row({r["kernel"], r["shape"], r["precision"], short_seconds(seconds["median"]),
                short_seconds(seconds["min"]), short_seconds(seconds["max"]),
                giga(r["bytes_per_second"]), giga(r["operations_per_second"]),
-               str(int(100 * r["share"].get<double>() + 0.5), " %"), r["bound"],
-               r.contains("onednn") ? "× " + digits(r["onednn"]["ratio"]["median"].get<double>(), 3)
-                                    : "-"});
+               str(int(100 * r["share"].get<double>() + 0.5), " %"), r["bound"]});
   }
   return head + "\n\n" + table.text() +
-         (report["onednn"].is_null()
-              ? "\n"
-              : str("\nThe last column is the time of ", report["onednn"].get<std::string>(),
-                    " over ours, in turns: above 1, ours is faster.\n")) +
-         "GB/s counts each input and output once; GFLOP/s counts the arithmetic of the formula.\n"
+         "\nGB/s counts each input and output once; GFLOP/s counts the arithmetic of the formula.\n"
          "The share is of the tighter limit. More than 100 % of copy means that the data stayed "
          "in\n"
          "a cache; a larger --rows avoids that.\n";
@@ -201,8 +168,7 @@ core, with --threads N of N cores, if there are as many; GPU: the best large mat
 type). A kernel cannot be faster than the tighter limit allows; for few operations per byte that is
 the copy bandwidth. "share" is how much of that limit the kernel reaches (the roofline model,
 Williams et al. 2009). A sample repeats the kernel for at least a millisecond, after a warm-up. On
-a CPU all types compute in fp32: bf16 and fp16 save bytes, not time. Where oneDNN is installed
-(Debian's libdnnl-dev), its products of the same sizes take turns with ours, on as many threads.
+a CPU all types compute in fp32: bf16 and fp16 save bytes, not time.
 
 Examples:
   zerolab bench kernels

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tensor/cpu/compute_threads.h"
+#include "tensor/reference/reference_backend.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
