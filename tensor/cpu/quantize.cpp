@@ -44,8 +44,12 @@ void CpuBackend::quantize(const Tensor& x, const Quantized& to) {
       for (int64_t i = 0; i < n; ++i) values[i] = float(px[at + i]);
       const float scale = reference::scale_of(largest_magnitude(values, n), to.largest());
       scales[group] = scale;
-      for (int64_t i = 0; i < n; ++i)
-        reference::put_code(reference::code_of(values[i], scale), codes, at + i, to.bits);
+      const auto code = [&](int64_t i) { return reference::code_of(values[i], scale); };
+      if (to.bits == 8)
+        for (int64_t i = 0; i < n; ++i) codes[at + i] = uint8_t(code(i));
+      else  // two at a time: rows have an even number of elements
+        for (int64_t i = 0; i < n; i += 2)
+          codes[(at + i) / 2] = uint8_t((code(i) & 15) | (code(i + 1) << 4));
     });
   });
 }
