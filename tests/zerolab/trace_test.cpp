@@ -1,11 +1,10 @@
-// --trace and --memory-snapshot: a complete file at the end. Refusals: texts/refusals.txt.
+// --trace: a complete file at the end. Refusals: texts/refusals.txt.
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/dist/trace/unpickle.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
@@ -63,29 +62,11 @@ TEST_CASE("a trace of a run on disk has the disk's bytes, reads and writes", "[z
   CHECK_FALSE(counters("host.json", "--offload cpu").contains("disk memory"));
 }
 
-TEST_CASE("--memory-snapshot writes the memory of all ranks, beside a trace or alone",
-          "[zerolab]") {
+TEST_CASE("compare writes a timeline of each stage that ran", "[zerolab]") {
   const ScratchFolder folder;
-  const std::string a = folder / "a.pickle";
-  const Finished both =
-      call(kZero2 + "--json --trace " + (folder / "a.json") + " --memory-snapshot " + a);
-  REQUIRE(both.code == 0);
-  check_says(both.err, {"memory snapshot: " + a + ", for pytorch.org/memory_viz\n"});
-  const Json shot = Json::parse(zl::test::unpickled_json(read_file(a)));
-  REQUIRE(shot["device_traces"].size() == 3);
-  for (const Json& actions : shot["device_traces"]) CHECK_FALSE(actions.empty());
-  CHECK(call(kZero2 + "-q --memory-snapshot " + (folder / "b.pickle")).code == 0);
-  CHECK(files_in(folder.path()) == words("a.json a.pickle b.pickle"));
-}
-
-TEST_CASE("compare writes a timeline and a snapshot of each stage that ran", "[zerolab]") {
-  const ScratchFolder folder;
-  const Finished finished = call(kTwoStages + "--trace " + (folder / "run.json") +
-                                 " --memory-snapshot " + (folder / "c.pickle"));
+  const Finished finished = call(kTwoStages + "--trace " + (folder / "run.json"));
   CHECK(finished.code == 0);
-  CHECK(files_in(folder.path()) ==
-        words("c-ddp.pickle c-zero2.pickle run-ddp.json run-zero2.json"));
-  CHECK(read_file(folder / "c-ddp.pickle") != read_file(folder / "c-zero2.pickle"));
+  CHECK(files_in(folder.path()) == words("run-ddp.json run-zero2.json"));
   CHECK(contains(finished.err, "trace: " + (folder / "run-zero2.json")));
   const auto collectives = [&](const std::string& name) {
     std::set<std::string> all;

@@ -1,4 +1,4 @@
-// A run of zero3 whose ranks record what a timeline and a snapshot are made of.
+// A run of zero3 whose ranks record what a timeline is made of.
 #pragma once
 
 #include <string>
@@ -12,14 +12,13 @@ namespace zl::test {
 
 struct Traced {
   std::vector<RankTrace> ranks;
-  std::vector<MemoryLedger> device, host;  // by rank, when recording ended
-  std::vector<int64_t> sent;               // [B] by rank, as the log has it
+  std::vector<MemoryLedger> device;  // by rank, when recording ended
+  std::vector<int64_t> sent;         // [B] by rank, as the log has it
 };
 
 struct TracedRun {
   bool lane = false;
   int64_t capacity = 100'000;
-  bool offload = false;
 };
 
 inline Traced traced(int ranks, const TracedRun& how = {}) {
@@ -28,13 +27,11 @@ inline Traced traced(int ranks, const TracedRun& how = {}) {
       gpt_spec({.layers = 2, .heads = 2, .width = 12, .block_size = 9, .vocab = 256});
   spec.steps = 2;
   spec.engine.stage = StageKind::zero3;
-  spec.engine.offload_optimizer = how.offload ? OffloadDevice::cpu : OffloadDevice::none;
   spec.ranks = ranks;
   spec.rank_options.lane = how.lane;
   spec.data = &windows;
   const auto n = size_t(ranks);
-  Traced all{std::vector<RankTrace>(n), std::vector<MemoryLedger>(n), std::vector<MemoryLedger>(n),
-             std::vector<int64_t>(n)};
+  Traced all{std::vector<RankTrace>(n), std::vector<MemoryLedger>(n), std::vector<int64_t>(n)};
   std::vector<TraceRecorder> recorders(n, TraceRecorder(how.capacity));
   const auto begin = [&](Trainer& t) {
     TraceRecorder& own = recorders[size_t(t.comm().rank())];
@@ -46,7 +43,6 @@ inline Traced traced(int ranks, const TracedRun& how = {}) {
     recorders[rank].stop();
     all.ranks[rank] = recorders[rank].trace();
     all.device[rank] = t.memory().ledger();
-    all.host[rank] = t.host().ledger();
     for (const auto& [key, traffic] : t.comm().log().rows())
       all.sent[rank] += traffic.sent_bytes_times_n / t.comm().size();
   };

@@ -49,7 +49,7 @@ struct RunOptions {
   bool shuffle = false;
   int64_t eval_every = 0;  // steps; 0: never
 
-  std::string out, trace, memory_snapshot;  // "": none
+  std::string out, trace;  // "": none
   CheckpointFlags checkpoint;
   bool json = false, quiet = false;
   Color color = Color::automatic;

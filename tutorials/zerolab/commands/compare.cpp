@@ -41,9 +41,8 @@ class StageRecorders {
     for (const StageKind stage : all_stages()) {
       meters_.try_emplace(stage, ranks);
       timelines_.try_emplace(stage, ranks);
-      const TraceFiles files{name_for(stage, options.trace),
-                             name_for(stage, options.memory_snapshot)};
-      if (files.any()) traces_.try_emplace(stage, files, options.out, ranks, writes);
+      const std::string trace = name_for(stage, options.trace);
+      if (!trace.empty()) traces_.try_emplace(stage, trace, options.out, ranks, writes);
     }
   }
   StageHooks hooks() {
@@ -291,10 +290,6 @@ void add_compare(CLI::App& app, Invocation& invocation) {
              "new files for timelines, for ui.perfetto.dev: FILE's name with -ddp, -zero1 …\n"
              "before its ending (default: none)",
              options.trace);
-  flags.name("--memory-snapshot", "FILE",
-             "new files for the memory over time, for pytorch.org/memory_viz: FILE's name with\n"
-             "-ddp, -zero1 … before its ending (default: none)",
-             options.memory_snapshot);
   add_output_flags(flags, options);
   flags.footer(kFooter);
 }

@@ -69,8 +69,7 @@ void require_possible(const CompareOptions& options) {
                 "run it without a launcher");
   for (const auto& [flag, value] : {std::pair{"--out", &options.out},
                                     {"--baseline", &options.baseline},
-                                    {"--trace", &options.trace},
-                                    {"--memory-snapshot", &options.memory_snapshot}})
+                                    {"--trace", &options.trace}})
     require_input(value->empty(), flag,
                   " takes the results of one number of ranks; give --ranks "
                   "one number, or leave ",

@@ -387,10 +387,6 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.name("--trace", "FILE",
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",
              options.trace);
-  flags.name("--memory-snapshot", "FILE",
-             "new file for the memory of all ranks over time, for pytorch.org/memory_viz\n"
-             "(default: none)",
-             options.memory_snapshot);
   add_output_flags(flags, options);
   flags.footer(kFooter);
 }

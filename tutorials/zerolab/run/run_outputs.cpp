@@ -23,8 +23,7 @@ RunOutputs::RunOutputs(const RunOptions& options, const RunSetup& setup, bool fi
     folder_.emplace(options.out, in_place_ ? RunFolder::For::resume : RunFolder::For::train);
     metrics_.emplace(folder_->file("metrics.jsonl"), in_place_);
   }
-  const TraceFiles files{options.trace, options.memory_snapshot};
-  if (files.any()) trace.emplace(files, options.out, setup.spec.ranks, first);
+  if (!options.trace.empty()) trace.emplace(options.trace, options.out, setup.spec.ranks, first);
 }
 
 void RunOutputs::begin(int64_t steps) {
