@@ -14,21 +14,10 @@ Lane::Lane(int rank)
         run();
       }) {}
 
-int64_t Lane::add(std::function<void()> task) {
+std::future<void> Lane::add(std::function<void()> task) {
   std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
   added_.notify_one();
-  return ++count_;
-}
-
-void Lane::join(int64_t number) {
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return completed_ >= number; });
-}
-
-bool Lane::is_done(int64_t number) const {
-  std::lock_guard lock(mutex_);
-  return completed_ >= number;
+  return tasks_.emplace_back(std::move(task)).get_future();
 }
 
 void Lane::close() {
@@ -45,15 +34,11 @@ void Lane::run() {
   for (;;) {
     added_.wait(lock, [&] { return ends_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
-    {
-      const std::function<void()> task = std::move(tasks_.front());
-      tasks_.pop_front();
-      lock.unlock();
-      task();
-    }
+    std::packaged_task<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
     lock.lock();
-    ++completed_;
-    done_.notify_one();
   }
 }
 

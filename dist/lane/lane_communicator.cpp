@@ -23,38 +23,40 @@ double sent_bytes(const Call& call, int ranks) {
   return double(sent_bytes_times_n(kind, call.count * size_of(call.dtype), ranks)) / ranks;
 }
 
+// Makes the same call of another communicator.
+Work make(const Call& call, const Tensor& a, const Tensor& b, Communicator& comm) {
+  const CallName name{call.name, Purpose::check};
+  switch (call.kind) {
+    case Collective::all_reduce: return comm.all_reduce(a, call.reduction, name, b);
+    case Collective::reduce_scatter: return comm.reduce_scatter(a, call.reduction, name, b);
+    case Collective::all_gather: return comm.all_gather(a, name);
+    case Collective::broadcast: return comm.broadcast(a, call.peer, name);
+    case Collective::all_to_all: return comm.all_to_all(a, b, name);
+    case Collective::barrier: return comm.barrier(name);
+    case Collective::send: return comm.send(a, call.peer, name);
+    case Collective::receive: return comm.receive(a, call.peer, name);
+  }
+  return {};
+}
+
 }  // namespace
 
 // A call from issue to wait. Belongs to the Work that the rank has, and is destroyed on its thread.
-// The lane uses it until its task is done.
+// The lane uses it until `done` is ready.
 struct LaneCommunicator::Operation {
-  Operation(LaneCommunicator& of, const Call& call, std::function<Work()> inner_call)
-      : of(of),
-        lane(of.lane_),
-        call(call),
-        phase(of.events().phase()),
-        unit(of.events().unit()),
-        inner_call(std::move(inner_call)),
-        grouped(of.in_group_ && !call.point_to_point()),
-        deferred(call.point_to_point() || grouped) {}
-  Operation(const Operation&) = delete;
   ~Operation() {
-    if (!waited && (deferred || !lane->is_done(task))) of.drop(*this);
+    const auto is_done = [&] { return done.wait_for(nanoseconds(0)) == std::future_status::ready; };
+    if (done.valid() && (call.point_to_point() || !is_done())) of.drop(*this);
   }
 
   LaneCommunicator& of;
-  const std::shared_ptr<Lane> lane;
   const Call call;
-  const char *phase, *unit;                // in which the rank issued it
-  const std::function<Work()> inner_call;  // holds the tensors
-  const bool grouped;                      // the lane completes it at the end of the group
-  bool deferred;                           // the lane has no task yet that completes it; the rank's
-  bool waited = false;                     // by the rank
-  int64_t task = 0;                        // its last one; 0: none
-  // The lane's, until the task is done. [ns]
+  const Tensor a, b;
+  const char *phase, *unit;  // in which the rank issued it
+  std::future<void> done;    // of a send or receive: that it is posted; valid until the rank waits
+  // The lane's. [ns]
   Work work;
   int64_t began = 0, met = 0, moved = 0;
-  std::exception_ptr error;
 };
 
 LaneCommunicator::LaneCommunicator(std::unique_ptr<Communicator> inner, EventStream& events,
@@ -86,59 +88,31 @@ LaneCommunicator::~LaneCommunicator() {
   if (&all_ == this)
     lane_->close();
   else
-    lane_->join(lane_->add([] {}));
+    lane_->add([] {}).wait();
 }
 
 std::unique_ptr<Communicator> LaneCommunicator::do_split(const Split& split) {
   std::unique_ptr<Communicator> inner;  // it compares the split with that of the other ranks
-  run([&] { inner = inner_->split(split.color_of_rank, split.group.label); });
+  get(lane_->add([&] { inner = inner_->split(split.color_of_rank, split.group.label); }));
   return std::unique_ptr<Communicator>(new LaneCommunicator(*this, split, std::move(inner)));
-}
-
-void LaneCommunicator::compare_calls_only_on_timeout() {
-  run([this] { inner_->compare_calls_only_on_timeout(); });
-}
-
-void LaneCommunicator::begin_group() {
-  in_group_ = true;
-  lane_->add([this] { inner_->begin_group(); });
-}
-
-void LaneCommunicator::end_group() {
-  in_group_ = false;
-  const std::vector<Operation*> group = std::exchange(group_, {});
-  const int64_t task = lane_->add([this, group] { complete(group); });
-  for (Operation* operation : group) {
-    operation->task = task;
-    operation->deferred = false;
-  }
 }
 
 void LaneCommunicator::finish() {
   Communicator::finish();
-  run([this] { inner_->finish(); });
+  get(lane_->add([this] { inner_->finish(); }));
 }
 
-Work LaneCommunicator::issue(const Call& call, std::function<Work()> inner_call) {
-  const auto operation = std::make_shared<Operation>(*this, call, std::move(inner_call));
-  operation->task = lane_->add([this, &o = *operation, completes = !operation->deferred] {
-    begin(o);
-    if (completes) complete(o);
-  });
-  if (operation->grouped) group_.push_back(operation.get());
+Work LaneCommunicator::issue(const Call& call, const Tensor& a, const Tensor& b) {
+  const auto operation = std::shared_ptr<Operation>(
+      new Operation{*this, call, a, b, events().phase(), events().unit()});
+  operation->done =
+      lane_->add([this, &o = *operation] { carry_out(o, true, !o.call.point_to_point()); });
   return Work([this, operation] { wait(*operation); });
 }
 
 void LaneCommunicator::wait(Operation& operation) {
-  require(!operation.grouped || !operation.deferred, describe(operation.call),
-          " is waited for before its group has ended");
-  if (operation.deferred) operation.task = lane_->add([this, &operation] { complete(operation); });
-  lane_->join(operation.task);
-  operation.waited = true;
-  if (operation.error) {
-    all_.rethrown_ = true;
-    std::rethrow_exception(operation.error);
-  }
+  get(std::move(operation.done));
+  if (operation.call.point_to_point()) get(lane_->add([&] { carry_out(operation, false, true); }));
   if (operation.met) all_ranks_came(operation.call, operation.met);
   carried_out(operation.call, operation.began, operation.moved);
 }
@@ -147,69 +121,35 @@ void LaneCommunicator::drop(Operation& operation) noexcept {
   if (std::uncaught_exceptions() > 0 && !failure_.failed())
     failure_.fail(str("rank ", group().of_run(rank()), " stopped: an exception ended it while ",
                       describe(operation.call), " was in flight"));
-  std::erase(group_, &operation);
-  if (operation.deferred)  // what was posted is withdrawn on the lane
-    operation.task = lane_->add([&operation] { const Work dropped = std::move(operation.work); });
-  lane_->join(operation.task);
+  if (operation.call.point_to_point())  // what was posted is withdrawn on the lane
+    operation.done = lane_->add([&] { const Work dropped = std::move(operation.work); });
+  operation.done.wait();
 }
 
-void LaneCommunicator::run(const std::function<void()>& task) {
-  std::exception_ptr error;
-  lane_->join(lane_->add([&] {
-    try {
-      task();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }));
-  if (!error) return;
+void LaneCommunicator::get(std::future<void> done) try { done.get(); } catch (...) {
   all_.rethrown_ = true;
-  std::rethrow_exception(error);
+  throw;
 }
 
-void LaneCommunicator::label_events(const Operation& operation) {
-  EventStream& events = inner_->events();
-  if (std::strcmp(events.phase(), operation.phase) != 0) events.set_phase(operation.phase);
-  events.set_unit(operation.unit);
-}
-
-void LaneCommunicator::begin(Operation& operation) {
-  all_.current_ = &operation;
-  operation.began = now();
-  try {
-    label_events(operation);
-    operation.work = operation.inner_call();
-  } catch (...) {
-    operation.error = std::current_exception();
+void LaneCommunicator::carry_out(Operation& operation, bool begins, bool completes) {
+  struct Current {
+    Operation*& operation;
+    ~Current() { operation = nullptr; }
+  } current{all_.current_ = &operation};
+  if (begins) {
+    EventStream& events = inner_->events();
+    if (std::strcmp(events.phase(), operation.phase) != 0) events.set_phase(operation.phase);
+    events.set_unit(operation.unit);
+    operation.began = now();
+    operation.work = make(operation.call, operation.a, operation.b, *inner_);
   }
-  all_.current_ = nullptr;
+  if (!completes) return;
+  operation.work.wait();
+  pass_link(operation);
+  operation.moved = now();
 }
 
-void LaneCommunicator::complete(Operation& operation) {
-  if (operation.error) return;
-  all_.current_ = &operation;
-  try {
-    operation.work.wait();
-    pass_link(operation);
-    operation.moved = now();
-  } catch (...) {
-    operation.error = std::current_exception();
-  }
-  all_.current_ = nullptr;
-}
-
-void LaneCommunicator::complete(const std::vector<Operation*>& group) {
-  try {
-    inner_->end_group();
-  } catch (...) {
-    for (Operation* operation : group)
-      if (!operation->error) operation->error = std::current_exception();
-  }
-  for (Operation* operation : group) complete(*operation);
-}
-
-// One call after another passes the link, so the bytes of a group add up. Sleeps in slices, so that
-// a failure ends it.
+// One call after another passes the link. Sleeps in slices, so that a failure ends it.
 void LaneCommunicator::pass_link(const Operation& operation) {
   if (!link_.simulated()) return;
   constexpr double longest = 1e9;  // [s], so that nanoseconds fit
@@ -226,55 +166,10 @@ void LaneCommunicator::pass_link(const Operation& operation) {
         std::min(until, std::chrono::steady_clock::now() + std::chrono::milliseconds(50)));
 }
 
-Work LaneCommunicator::do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) {
-  return issue(call, [=, this] {
-    return inner_->all_reduce(inout, call.reduction, {call.name, Purpose::check}, start);
-  });
-}
-
-Work LaneCommunicator::do_reduce_scatter(const Tensor& full, const Tensor& start,
-                                         const Call& call) {
-  return issue(call, [=, this] {
-    return inner_->reduce_scatter(full, call.reduction, {call.name, Purpose::check}, start);
-  });
-}
-
-Work LaneCommunicator::do_all_gather(const Tensor& full, const Call& call) {
-  return issue(call, [=, this] { return inner_->all_gather(full, {call.name, Purpose::check}); });
-}
-
-Work LaneCommunicator::do_broadcast(const Tensor& inout, const Call& call) {
-  return issue(call, [=, this] {
-    return inner_->broadcast(inout, call.peer, {call.name, Purpose::check});
-  });
-}
-
-Work LaneCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) {
-  return issue(call, [=, this] {
-    return inner_->all_to_all(from, to, {call.name, Purpose::check});
-  });
-}
-
-Work LaneCommunicator::do_barrier(const Call& call) {
-  return issue(call, [=, this] { return inner_->barrier({call.name, Purpose::check}); });
-}
-
-Work LaneCommunicator::do_send(const Tensor& from, const Call& call) {
-  return issue(call, [=, this] {
-    return inner_->send(from, call.peer, {call.name, Purpose::check});
-  });
-}
-
-Work LaneCommunicator::do_receive(const Tensor& to, const Call& call) {
-  return issue(call, [=, this] {
-    return inner_->receive(to, call.peer, {call.name, Purpose::check});
-  });
-}
-
 std::vector<std::string> LaneCommunicator::do_all_gather_object(const std::string& text,
                                                                 const Call& call) {
   std::vector<std::string> all;
-  run([&] { all = inner_->all_gather_object(text, call.name); });
+  get(lane_->add([&] { all = inner_->all_gather_object(text, call.name); }));
   return all;
 }
 

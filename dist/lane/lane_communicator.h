@@ -1,11 +1,11 @@
 // A communicator whose calls another thread, the rank's lane, carries out while the rank computes.
 //
-// It works over any engine, the inner communicator. The rank checks and logs a call when it issues
-// it, so the log has the order of the program. The lane makes the same call of the inner
-// communicator and waits for it there: collectives one after another in the order of issue. A send
-// or receive is only posted in that order. It is waited for when the rank waits for it, so that two
-// ranks may both send first. Work::wait() returns when the lane has done the call, and throws what
-// the lane caught.
+// The calls are those of another engine, the inner communicator. The rank checks and logs a call
+// when it issues it, so the log has the order of the program. The lane makes the same call of the
+// inner communicator and waits for it there: collectives one after another in the order of issue,
+// also those of a group. A send or receive is only posted in that order. It is waited for when the
+// rank waits for it, so that two ranks may both send first. Work::wait() returns when the lane has
+// done the call, and throws what the lane caught.
 //
 // The tensors of a call belong to its Work, that is to the rank: the lane never allocates or frees
 // memory of a Memory, which only its rank's thread may use. So a Work that is destroyed without
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,14 +43,6 @@ class LaneCommunicator final : public Communicator {
   // outlive it.
   ~LaneCommunicator() override;
 
-  void compare_calls_only_on_timeout() override;
-  // Neither waits for the lane. It completes the calls of a group one after another when it has
-  // come to the end of the group. They may be waited for only then.
-  void begin_group() override;
-  void end_group() override;
-  int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
-    return inner_->reduction_scratch_bytes(count, dtype);
-  }
   void finish() override;
 
   // Whether the rank has got an exception of the lane.
@@ -60,41 +53,41 @@ class LaneCommunicator final : public Communicator {
 
   struct Operation;
 
-  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
-  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override;
-  Work do_all_gather(const Tensor& full, const Call& call) override;
-  Work do_broadcast(const Tensor& inout, const Call& call) override;
-  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override;
-  Work do_barrier(const Call& call) override;
-  Work do_send(const Tensor& from, const Call& call) override;
-  Work do_receive(const Tensor& to, const Call& call) override;
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
+    return issue(call, inout, start);
+  }
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
+    return issue(call, full, start);
+  }
+  Work do_all_gather(const Tensor& full, const Call& call) override { return issue(call, full); }
+  Work do_broadcast(const Tensor& inout, const Call& call) override { return issue(call, inout); }
+  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
+    return issue(call, from, to);
+  }
+  Work do_barrier(const Call& call) override { return issue(call); }
+  Work do_send(const Tensor& from, const Call& call) override { return issue(call, from); }
+  Work do_receive(const Tensor& to, const Call& call) override { return issue(call, to); }
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call& call) override;
   std::unique_ptr<Communicator> do_split(const Split& split) override;
 
   // On the rank's thread.
-  Work issue(const Call& call, std::function<Work()> inner_call);
+  Work issue(const Call& call, const Tensor& a = {}, const Tensor& b = {});
   void wait(Operation& operation);
   void drop(Operation& operation) noexcept;
-  void run(const std::function<void()>& task);  // on the lane, and returns when it is done
+  void get(std::future<void> done);  // waits, and throws what the lane caught
   // On the lane.
-  void label_events(const Operation& operation);
-  void begin(Operation& operation);
-  void complete(Operation& operation);
-  void complete(const std::vector<Operation*>& group);
+  void carry_out(Operation& operation, bool begins, bool completes);
   void pass_link(const Operation& operation);
 
   LaneCommunicator& all_;  // of all ranks: it has the lane
   const std::unique_ptr<Communicator> inner_;
   const Link link_;
   const LaneFailure failure_;
-  // The rank's.
-  bool in_group_ = false, rethrown_ = false;
-  std::vector<Operation*> group_;  // issued since begin_group()
+  bool rethrown_ = false;  // the rank's
   // The lane's.
   Operation* current_ = nullptr;
-  int64_t link_free_at_ = 0;  // [ns] when the simulated link has sent all calls so far
-  // Shared with the operations, because a Work of a collective may outlive the communicator.
-  const std::shared_ptr<Lane> lane_;
+  int64_t link_free_at_ = 0;          // [ns] when the simulated link has sent all calls so far
+  const std::shared_ptr<Lane> lane_;  // groups share it
 };
 
 }  // namespace zl
