@@ -1,6 +1,5 @@
 #include "dist/trace/flight_recorder.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -28,62 +27,42 @@ std::string human_time(int64_t nanoseconds) {
 
 int64_t FlightRecorder::begin(const Call& call, const EventStream& events, CallState state) {
   const int64_t now = steady_nanoseconds();
-  const FlightRecord record{call, events.phase(), events.unit(), state, now, now};
   std::lock_guard lock(mutex_);
-  const int64_t number = calls_++;
-  if (number < capacity_)
-    ring_.push_back(record);
-  else
-    at(number) = record;
-  if (state != CallState::posted) in_flight_ = number;
-  return number;
+  at(calls_) = {call, events.phase(), events.unit(), state, now, now};
+  if (state != CallState::posted) in_flight_ = calls_;
+  return calls_++;
 }
 
-void FlightRecorder::change(int64_t number, CallState state) {
-  const int64_t now = steady_nanoseconds();
-  std::lock_guard lock(mutex_);
+void FlightRecorder::set_state(int64_t number, CallState state) {
   if (state == CallState::waiting || state == CallState::moving)
     in_flight_ = number;
   else if (in_flight_ == number)
     in_flight_ = -1;
-  if (number < 0 || number < calls_ - capacity_ || number >= calls_) return;  // overwritten
+  if (!kept(number)) return;
   at(number).state = state;
-  at(number).changed = now;
+  at(number).changed = steady_nanoseconds();
+}
+
+void FlightRecorder::change(int64_t number, CallState state) {
+  std::lock_guard lock(mutex_);
+  set_state(number, state);
 }
 
 void FlightRecorder::fail() {
-  const int64_t now = steady_nanoseconds();
   std::lock_guard lock(mutex_);
-  if (in_flight_ < 0) return;
-  at(in_flight_).state = CallState::failed;
-  at(in_flight_).changed = now;
-  in_flight_ = -1;
+  set_state(in_flight_, CallState::failed);
 }
 
 void FlightRecorder::update(const std::vector<FlightRecord>& records, int64_t calls) {
   std::lock_guard lock(mutex_);
-  ring_.resize(size_t(std::min(calls, capacity_)));
   calls_ = calls;
   in_flight_ = -1;
   int64_t number = calls - int64_t(records.size());
   for (const FlightRecord& record : records) {
-    if (number >= std::max<int64_t>(0, calls - capacity_)) {
-      at(number) = record;
-      if (record.state == CallState::waiting || record.state == CallState::moving)
-        in_flight_ = number;
-    }
-    ++number;
+    if (record.state == CallState::waiting || record.state == CallState::moving)
+      in_flight_ = number;
+    at(number++) = record;
   }
-}
-
-void FlightRecorder::set_current(bool current) {
-  std::lock_guard lock(mutex_);
-  current_ = current;
-}
-
-bool FlightRecorder::current() const {
-  std::lock_guard lock(mutex_);
-  return current_;
 }
 
 int64_t FlightRecorder::calls() const {
@@ -94,20 +73,19 @@ int64_t FlightRecorder::calls() const {
 std::vector<FlightRecord> FlightRecorder::recent(int64_t most) const {
   std::lock_guard lock(mutex_);
   std::vector<FlightRecord> records;
-  for (int64_t i = std::max<int64_t>(0, calls_ - std::min(most, capacity_)); i < calls_; ++i)
+  for (int64_t i = std::max<int64_t>(0, calls_ - std::min(most, kCapacity)); i < calls_; ++i)
     records.push_back(at(i));
   return records;
 }
 
 std::optional<FlightRecord> FlightRecorder::last() const {
-  std::lock_guard lock(mutex_);
-  if (calls_ == 0) return {};
-  return at(calls_ - 1);
+  const std::vector<FlightRecord> one = recent(1);
+  return one.empty() ? std::nullopt : std::optional(one[0]);
 }
 
 std::optional<FlightRecord> FlightRecorder::in_flight() const {
   std::lock_guard lock(mutex_);
-  if (in_flight_ < 0 || in_flight_ < calls_ - capacity_) return {};
+  if (!kept(in_flight_)) return {};
   return at(in_flight_);
 }
 

@@ -2,6 +2,8 @@
 // that an error on one rank can say what another did last.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -24,11 +26,6 @@ struct FlightRecord {
 
 class FlightRecorder {
  public:
-  explicit FlightRecorder(int64_t capacity = 1024) : capacity_(capacity) {
-    ring_.resize(size_t(capacity));  // touches its pages now, not call by call during training
-    ring_.clear();
-  }
-
   // Records a call and returns its number.
   int64_t begin(const Call& call, const EventStream& events, CallState state);
   void change(int64_t number, CallState state);
@@ -36,7 +33,7 @@ class FlightRecorder {
   // Copies what a rank in another process recorded: its last calls, of `calls` in all. Older ones
   // are kept.
   void update(const std::vector<FlightRecord>& records, int64_t calls);
-  void set_current(bool current);
+  void set_current(bool current) { current_ = current; }
 
   int64_t calls() const;
   std::vector<FlightRecord> recent(int64_t most) const;  // oldest first
@@ -44,18 +41,21 @@ class FlightRecorder {
   // The call in which the rank is now, waiting for others or moving data.
   std::optional<FlightRecord> in_flight() const;
   // Whether the rank is still heard. Else its state is an old one, of before it died or stopped.
-  bool current() const;
+  bool current() const { return current_; }
 
  private:
-  FlightRecord& at(int64_t number) { return ring_[size_t(number % capacity_)]; }
-  const FlightRecord& at(int64_t number) const { return ring_[size_t(number % capacity_)]; }
+  static constexpr int64_t kCapacity = 1024;  // calls
 
-  const int64_t capacity_;
+  bool kept(int64_t number) const { return number >= std::max<int64_t>(0, calls_ - kCapacity); }
+  FlightRecord& at(int64_t number) { return ring_[size_t(number % kCapacity)]; }
+  const FlightRecord& at(int64_t number) const { return ring_[size_t(number % kCapacity)]; }
+  void set_state(int64_t number, CallState state);
+
   mutable std::mutex mutex_;
-  std::vector<FlightRecord> ring_;
+  std::vector<FlightRecord> ring_ = std::vector<FlightRecord>(kCapacity);
   int64_t calls_ = 0;
   int64_t in_flight_ = -1;  // its number
-  bool current_ = true;
+  std::atomic<bool> current_ = true;
 };
 
 int64_t steady_nanoseconds();

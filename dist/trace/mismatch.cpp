@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <tuple>
 
 #include "tensor/error.h"
 
@@ -65,43 +67,20 @@ std::string mismatch_text(const std::vector<const Call*>& calls) {
   return str(side(first_is_odd), " while ", side(!first_is_odd), "; ", kSameOrder);
 }
 
-namespace {
-
-std::string first_mismatch_text(const Flights& flights, const RankGroup& group) {
-  std::vector<std::vector<FlightRecord>> records;
-  // [begin, end): what each rank remembers, or has not come to yet.
-  int64_t begin = 0, end = 0;
-  for (const FlightRecorder* flight : flights) {
-    records.push_back(flight->recent(64));
-    std::erase_if(records.back(), [&](const FlightRecord& record) {
-      return record.call.point_to_point() || record.call.group != group;
-    });
-    if (records.back().empty()) continue;
-    begin = std::max(begin, records.back().front().call.sequence);
-    end = std::max(end, records.back().back().call.sequence + 1);
-  }
-  for (int64_t sequence = begin; sequence < end; ++sequence) {
-    std::vector<const Call*> calls;
-    for (const auto& of_rank : records) {
-      const auto found = std::ranges::find(
-          of_rank, sequence, [](const FlightRecord& record) { return record.call.sequence; });
-      calls.push_back(found == of_rank.end() ? nullptr : &found->call);
-    }
-    if (std::string text = mismatch_text(calls); !text.empty()) return text;
-  }
-  return "";
-}
-
-}  // namespace
-
 std::string first_mismatch_text(const Flights& flights) {
-  std::vector<RankGroup> groups;
-  for (const FlightRecorder* flight : flights)
-    for (const FlightRecord& record : flight->recent(64))
-      if (std::ranges::find(groups, record.call.group) == groups.end())
-        groups.push_back(record.call.group);
-  for (const RankGroup& group : groups)
-    if (std::string text = first_mismatch_text(flights, group); !text.empty()) return text;
+  std::vector<std::vector<FlightRecord>> records;  // by rank
+  // By group and number; in each the calls of the ranks that have come to it.
+  std::map<std::tuple<int, uint64_t, int64_t>, std::vector<const Call*>> collectives;
+  for (size_t r = 0; r < flights.size(); ++r)
+    for (const FlightRecord& record : records.emplace_back(flights[r]->recent(64))) {
+      const Call& call = record.call;
+      if (call.point_to_point()) continue;
+      auto& calls = collectives[{call.group.number, call.group.ranks, call.sequence}];
+      calls.resize(flights.size());
+      calls[r] = &call;
+    }
+  for (const auto& [number, calls] : collectives)
+    if (std::string text = mismatch_text(calls); !text.empty()) return text;
   return "";
 }
 
