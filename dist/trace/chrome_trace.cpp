@@ -1,250 +1,242 @@
 #include "dist/trace/chrome_trace.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "dist/trace/rank_timeline.h"
+#include "dist/trace/call_times.h"
 #include "tensor/error.h"
 
 namespace zl {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr int kCompute = 1, kCommunication = 2;  // tracks; further lanes follow
 
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+double microseconds(int64_t nanoseconds) { return double(nanoseconds) / 1000; }
+
+// The calls of a rank by their ends; then those that have not ended.
+std::vector<CallSpan> calls_of(const RankTrace& rank) {
+  const auto text = [&](int32_t index) { return rank.texts[size_t(index)].c_str(); };
+  OpenCalls open;
+  std::vector<CallSpan> all;
+  for (const TraceEvent& e : rank.events)
+    if (const auto ended = open.see({.nanoseconds = e.nanoseconds,
+                                     .kind = e.kind,
+                                     .group = text(e.group),
+                                     .what = text(e.what),
+                                     .detail = text(e.detail),
+                                     .bytes = e.bytes,
+                                     .count = e.count}))
+      all.push_back(*ended);
+  all.insert(all.end(), open.calls().begin(), open.calls().end());
+  return all;
 }
 
 // Writes one event after the other, in pieces of about 1 MiB.
 class TraceText {
  public:
-  explicit TraceText(const std::function<void(std::string_view)>& write) : write_(write) {
-    text_ = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+  explicit TraceText(const std::function<void(std::string_view)>& write) : write_(write) {}
+  void event(const Json& fields) {
+    text_ += std::exchange(separator_, ",\n") + text_of(fields);
+    if (text_.size() > (size_t(1) << 20)) write_(std::exchange(text_, ""));
   }
-  // `fields`: the event's, without braces.
-  void event(const std::string& fields) {
-    text_ += (first_ ? "\n{" : ",\n{") + fields + "}";
-    first_ = false;
-    if (text_.size() > (size_t(1) << 20)) flush();
-  }
-  void end(const std::string& other) {
-    text_ += "\n],\"otherData\":{" + other + "}}\n";
-    flush();
-  }
+  void end(const Json& other) { write_(text_ + "\n],\"otherData\":" + text_of(other) + "}\n"); }
 
  private:
-  void flush() {
-    write_(text_);
-    text_.clear();
+  static std::string text_of(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   const std::function<void(std::string_view)>& write_;
-  std::string text_;
-  bool first_ = true;
+  std::string text_ = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", separator_ = "\n";
 };
 
-class Drawing {
+class RankDrawing {
  public:
-  Drawing(const std::vector<RankTrace>& ranks, const std::function<void(std::string_view)>& write)
-      : ranks_(ranks), out_(write) {
-    for (const RankTrace& rank : ranks) lines_.push_back(timeline(rank));
-    bool any = false;
-    for (size_t r = 0; r < ranks.size(); ++r)
-      if (!ranks[r].events.empty())
-        zero_ = any ? std::min(zero_, lines_[r].begin) : lines_[r].begin, any = true;
+  RankDrawing(const RankTrace& trace, size_t rank, int64_t zero, TraceText& out)
+      : trace_(trace), rank_(rank), zero_(zero), out_(out) {}
+
+  // Returns the collectives of all ranks, in order. What is open when the events end, ends there.
+  std::vector<CallSpan> draw() {
+    event("M", 0, zero_, {{"name", "process_name"}, {"args", {{"name", str("rank ", rank_)}}}});
+    event("M", 0, zero_, {{"name", "process_sort_index"}, {"args", {{"sort_index", rank_}}}});
+    name_track(kCompute, "compute");
+    begin_counters();
+    for (const TraceEvent& e : trace_.events) see(e);
+    close_down_to(0, latest_);
+    std::vector<CallSpan> shared;
+    for (CallSpan& c : calls_of(trace_)) {
+      if (c.ended == 0) c.ended = latest_;
+      c.moved = c.end();
+      c.met = c.met == 0 ? c.moved : std::min(c.met, c.moved);
+      communication(c);
+      if (c.index >= 0) shared.push_back(c);
+    }
+    std::ranges::sort(shared, {}, &CallSpan::index);
+    return shared;
   }
 
-  void draw() {
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      name_tracks(r);
-      for (const Slice& slice : lines_[r].compute) compute(r, slice);
-      for (const CollectiveSlice& c : lines_[r].collectives) communication(r, c);
-      for (const int pool : {0, 1, 2}) counters(r, pool);
-      sent(r);
-      moved(r);
-    }
-    join();
-    int64_t left_out = 0;
-    for (const RankTrace& rank : ranks_) left_out += rank.left_out;
-    out_.end(str("\"ranks\":", ranks_.size(), ",\"events_left_out\":", left_out));
+  // An end of an arrow: "s" is where it begins, "f" where it points to.
+  void arrow(const char* phase, const CallSpan& call, int64_t time, int64_t id) {
+    event(phase, kCommunication + call.lane, time,
+          {{"cat", "collective"}, {"name", call.kind}, {"id", id}, {"bp", "e"}});
   }
 
  private:
-  // [us], exact to the nanosecond.
-  static std::string microseconds(int64_t nanoseconds) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%lld.%03lld", (long long)(nanoseconds / 1000),
-                  (long long)(nanoseconds % 1000));
-    return text;
+  // A slice of time on the track "compute": two do not overlap, or one contains the other.
+  struct Slice {
+    std::string category, name;  // "unit", "h.1 backward"
+    int64_t begin;               // [ns]
+    Json args = nullptr;
+  };
+
+  const std::string& text(int32_t index) const { return trace_.texts[size_t(index)]; }
+
+  void event(const char* phase, int track, int64_t time, const Json& more) {
+    Json fields = {
+        {"ph", phase}, {"pid", rank_}, {"tid", track}, {"ts", microseconds(time - zero_)}};
+    fields.update(more);
+    out_.event(fields);
   }
-  std::string at(int64_t time) const { return ",\"ts\":" + microseconds(time - zero_); }
-  static std::string track(size_t rank, int track) {
-    return str(",\"pid\":", rank, ",\"tid\":", track);
+  void name_track(int track, const std::string& name) {
+    event("M", track, zero_, {{"name", "thread_name"}, {"args", {{"name", name}}}});
   }
-  std::string during(int64_t begin, int64_t end) const {
-    return at(begin) + ",\"dur\":" + microseconds(end - begin);
+  void draw(int track, const Slice& slice, int64_t end) {
+    Json fields = {
+        {"cat", slice.category}, {"name", slice.name}, {"dur", microseconds(end - slice.begin)}};
+    if (!slice.args.is_null()) fields["args"] = slice.args;
+    event("X", track, slice.begin, fields);
   }
 
-  void name_tracks(size_t r) {
-    const auto name = [&](const char* what, int tid, const std::string& text) {
-      out_.event(str("\"ph\":\"M\",\"name\":\"", what, "\"", track(r, tid),
-                     ",\"args\":{\"name\":", quoted(text), "}"));
-    };
-    name("process_name", 0, str("rank ", r));
-    out_.event(str("\"ph\":\"M\",\"name\":\"process_sort_index\"", track(r, 0),
-                   ",\"args\":{\"sort_index\":", r, "}"));
-    name("thread_name", kCompute, "compute");
-    for (int lane = 0; lane < lines_[r].lanes; ++lane)
-      name("thread_name", kCommunication + lane,
-           lane == 0 ? "communication" : str("communication ", lane + 1));
+  void close_down_to(size_t depth, int64_t now) {
+    for (; stack_.size() > depth; stack_.pop_back()) draw(kCompute, stack_.back(), now);
+  }
+  bool top_is(std::string_view category, std::string_view ending = "") const {
+    return !stack_.empty() && stack_.back().category == category &&
+           std::string_view(stack_.back().name).ends_with(ending);
   }
 
-  void compute(size_t r, const Slice& s) {
-    const char* kinds[] = {"phase", "unit", "kernel"};
-    const std::string args =
-        s.kind == Slice::Kind::kernel
-            ? str(",\"args\":{\"operations\":", s.operations, ",\"bytes\":", s.bytes, "}")
-            : "";
-    out_.event(str("\"ph\":\"X\",\"cat\":\"", kinds[int(s.kind)], "\",\"name\":", quoted(s.name),
-                   track(r, kCompute), during(s.begin, s.end), args));
-  }
-
-  void communication(size_t r, const CollectiveSlice& c) {
-    const auto& texts = ranks_[r].texts;
-    const std::string where = track(r, kCommunication + c.lane), label = texts[size_t(c.group)],
-                      group = label.empty() ? "" : ",\"group\":" + quoted(label);
-    out_.event(str("\"ph\":\"X\",\"cat\":\"collective\",\"name\":",
-                   quoted(texts[size_t(c.kind)] + " " + texts[size_t(c.name)]), where,
-                   during(c.begin, c.end), ",\"args\":{\"kind\":", quoted(texts[size_t(c.kind)]),
-                   ",\"name\":", quoted(texts[size_t(c.name)]), group, ",\"bytes\":", c.bytes,
-                   ",\"count\":", c.count, ",\"sent_bytes\":", c.sent,
-                   ",\"waited_us\":", microseconds(c.met - c.begin),
-                   c.has_wait ? ",\"exposed_us\":" + microseconds(c.waited - c.wait) : "",
-                   ",\"index\":", c.index, "}"));
-    if (c.met > c.begin)
-      out_.event(
-          str("\"ph\":\"X\",\"cat\":\"wait\",\"name\":\"waiting\"", where, during(c.begin, c.met)));
-    if (c.has_wait) issue_and_wait(r, c);
-  }
-
-  // Of a call in flight: what the rank's own thread did for it.
-  void issue_and_wait(size_t r, const CollectiveSlice& c) {
-    const auto& texts = ranks_[r].texts;
-    const std::string call = texts[size_t(c.kind)] + " " + texts[size_t(c.name)];
-    out_.event(str("\"ph\":\"i\",\"s\":\"t\",\"cat\":\"issue\",\"name\":", quoted("issue " + call),
-                   track(r, kCompute), at(c.begin)));
-    out_.event(str("\"ph\":\"X\",\"cat\":\"exposed\",\"name\":", quoted("wait for " + call),
-                   track(r, kCompute), during(c.wait, c.waited)));
-  }
-
-  void counters(size_t r, int pool) {
-    const RankTrace& rank = ranks_[r];
-    auto live = rank.at_start[size_t(pool)];
-    const std::string pool_name = name(Pool(pool));
-    std::array<bool, kMemoryUses> used{};
-    for (size_t i = 0; i < used.size(); ++i) used[i] = live[i] != 0;
-    const auto change = [&](const TraceEvent& e) {  // of which use; -1: none of this pool
-      if ((e.kind != EventKind::allocate && e.kind != EventKind::release) ||
-          rank.texts[size_t(e.detail)] != pool_name)
-        return -1;
-      for (int i = 0; i < kMemoryUses; ++i)
-        if (rank.texts[size_t(e.what)] == name(MemoryUse(i))) return i;
-      return -1;
-    };
-    for (const TraceEvent& e : rank.events)
-      if (const int use = change(e); use >= 0) used[size_t(use)] = true;
-    if (std::ranges::none_of(used, [](bool u) { return u; }) || rank.events.empty()) return;
-    const auto say = [&](int64_t time) {
-      std::string values;
-      for (int i = 0; i < kMemoryUses; ++i)
-        if (used[size_t(i)])
-          values += str(values.empty() ? "\"" : ",\"", name(MemoryUse(i)), "\":", live[size_t(i)]);
-      out_.event(str("\"ph\":\"C\",\"name\":\"", pool_name, " memory\"", track(r, 0), at(time),
-                     ",\"args\":{", values, "}"));
-    };
-    say(lines_[r].begin);
-    for (const TraceEvent& e : rank.events) {
-      const int use = change(e);
-      if (use < 0) continue;
-      live[size_t(use)] += e.kind == EventKind::allocate ? e.bytes : -e.bytes;
-      say(e.nanoseconds);
+  // A kernel lasts until the rank's next event, except for the allocation of its workspace: on a
+  // GPU that is the time of its launch.
+  void see(const TraceEvent& e) {
+    const int64_t now = e.nanoseconds;
+    const std::string& what = text(e.what);
+    latest_ = std::max(latest_, now);
+    const bool workspace = e.kind == EventKind::allocate && what == name(MemoryUse::workspace);
+    if (top_is("kernel") && !workspace) close_down_to(stack_.size() - 1, latest_);
+    switch (e.kind) {
+      case EventKind::phase:
+        close_down_to(0, now);
+        if (!what.empty()) stack_.push_back({"phase", what, now});
+        break;
+      case EventKind::unit: unit(e); break;
+      case EventKind::kernel:
+        stack_.push_back({"kernel", what, now, {{"operations", e.count}, {"bytes", e.bytes}}});
+        break;
+      case EventKind::allocate: count(text(e.detail) + " memory", what, e.bytes, now); break;
+      case EventKind::release: count(text(e.detail) + " memory", what, -e.bytes, now); break;
+      case EventKind::move: count("moved", what, e.bytes, now); break;
+      case EventKind::collective_end: count("sent", "bytes", e.bytes, now); break;
+      default: break;
     }
   }
 
-  // What the rank has sent so far, at the end of each call.
-  void sent(size_t r) {
-    int64_t bytes = 0;
-    const auto say = [&](int64_t time) {
-      out_.event(str("\"ph\":\"C\",\"name\":\"sent\"", track(r, 0), at(time),
-                     ",\"args\":{\"bytes\":", bytes, "}"));
-    };
-    if (!lines_[r].collectives.empty()) say(lines_[r].begin);
-    for (const TraceEvent& e : ranks_[r].events) {
-      if (e.kind != EventKind::collective_end) continue;
-      bytes += e.bytes;
-      say(e.nanoseconds);
-    }
+  // The pass of a unit has a begin and an end; an update lasts until the next event.
+  void unit(const TraceEvent& e) {
+    const std::string &what = text(e.what), unit = text(e.unit) + " ";
+    if (top_is("unit", " update")) close_down_to(stack_.size() - 1, e.nanoseconds);
+    if (what == "update") stack_.push_back({"unit", unit + what, e.nanoseconds});
+    if (what.starts_with("before_"))
+      stack_.push_back({"unit", unit + what.substr(7), e.nanoseconds});
+    if (!what.starts_with("after_")) return;
+    const auto found =
+        std::ranges::find(stack_.rbegin(), stack_.rend(), unit + what.substr(6), &Slice::name);
+    if (found != stack_.rend()) close_down_to(size_t(stack_.rend() - found) - 1, e.nanoseconds);
   }
 
-  // What the rank has moved so far between memory spaces, at each move.
-  void moved(size_t r) {
-    std::array<int64_t, kMoves> bytes{};
-    const auto say = [&](int64_t time) {
-      std::string values;
-      for (int i = 0; i < kMoves; ++i)
-        values += str(i == 0 ? "\"" : ",\"", name(Move(i)), "\":", bytes[size_t(i)]);
-      out_.event(str("\"ph\":\"C\",\"name\":\"moved\"", track(r, 0), at(time), ",\"args\":{",
-                     values, "}"));
-    };
-    bool any = false;
-    for (const TraceEvent& e : ranks_[r].events) {
-      if (e.kind != EventKind::move) continue;
-      if (!std::exchange(any, true)) say(lines_[r].begin);
-      for (int i = 0; i < kMoves; ++i)
-        if (ranks_[r].texts[size_t(e.what)] == name(Move(i))) bytes[size_t(i)] += e.bytes;
-      say(e.nanoseconds);
-    }
+  void communication(const CallSpan& c) {
+    for (; lanes_ <= c.lane; ++lanes_)
+      name_track(kCommunication + lanes_,
+                 lanes_ == 0 ? "communication" : str("communication ", lanes_ + 1));
+    Json args = {{"kind", c.kind},       {"name", c.name},
+                 {"bytes", c.bytes},     {"count", c.count},
+                 {"sent_bytes", c.sent}, {"waited_us", microseconds(c.met - c.began)},
+                 {"index", c.index}};
+    if (!c.group.empty()) args["group"] = c.group;
+    if (c.wait > 0) args["exposed_us"] = microseconds(c.ended - c.wait);
+    const int track = kCommunication + c.lane;
+    const std::string call = str(c.kind, " ", c.name);
+    draw(track, {"collective", call, c.began, args}, c.moved);
+    if (c.met > c.began) draw(track, {"wait", "waiting", c.began}, c.met);
+    if (c.wait == 0) return;
+    // What the rank's own thread did for a call in flight.
+    event("i", kCompute, c.began, {{"s", "t"}, {"cat", "issue"}, {"name", "issue " + call}});
+    draw(kCompute, {"exposed", "wait for " + call, c.wait}, c.ended);
   }
 
-  // Arrows of each collective, from the rank that came last to the others.
-  void join() {
-    std::vector<std::vector<const CollectiveSlice*>> shared(lines_.size());
-    size_t common = size_t(-1);
-    for (size_t r = 0; r < lines_.size(); ++r) {
-      for (const CollectiveSlice& c : lines_[r].collectives)
-        if (c.index >= 0) shared[r].push_back(&c);
-      common = std::min(common, shared[r].size());
+  // Each counter begins with all of its series, those of memory with what is live already.
+  void begin_counters() {
+    for (size_t pool = 0; pool < trace_.at_start.size(); ++pool)
+      for (int use = 0; use < kMemoryUses; ++use)
+        if (const int64_t bytes = trace_.at_start[pool][size_t(use)]; bytes != 0)
+          counters_[str(name(Pool(pool)), " memory")][name(MemoryUse(use))] = bytes;
+    for (const TraceEvent& e : trace_.events) {
+      if (e.kind == EventKind::allocate || e.kind == EventKind::release)
+        counters_[text(e.detail) + " memory"].emplace(text(e.what), 0);
+      if (e.kind >= EventKind::collective_begin) counters_["sent"].emplace("bytes", 0);
+      for (int i = 0; i < kMoves && e.kind == EventKind::move; ++i)
+        counters_["moved"].emplace(name(Move(i)), 0);
     }
-    for (size_t i = 0; i < common && lines_.size() > 1; ++i) {
-      size_t last = 0;
-      for (size_t r = 1; r < shared.size(); ++r)
-        if (shared[r][i]->begin > shared[last][i]->begin) last = r;
-      for (size_t r = 0; r < shared.size(); ++r)
-        if (r != last) arrow(*shared[last][i], last, *shared[r][i], r);
-    }
+    if (!trace_.events.empty())
+      for (const auto& [counter, values] : counters_)
+        draw_counter(counter, trace_.events.front().nanoseconds);
+  }
+  void count(const std::string& counter, const std::string& series, int64_t bytes, int64_t now) {
+    Json& value = counters_[counter][series];
+    value = value.get<int64_t>() + bytes;
+    draw_counter(counter, now);
+  }
+  void draw_counter(const std::string& counter, int64_t now) {
+    event("C", 0, now, {{"name", counter}, {"args", counters_[counter]}});
   }
 
-  void arrow(const CollectiveSlice& from, size_t last, const CollectiveSlice& to, size_t other) {
-    const std::string same =
-        str(",\"cat\":\"collective\",\"name\":", quoted(ranks_[last].texts[size_t(from.kind)]),
-            ",\"id\":", ++arrows_);
-    out_.event("\"ph\":\"s\"" + same + track(last, kCommunication + from.lane) + at(from.begin));
-    out_.event("\"ph\":\"f\",\"bp\":\"e\"" + same + track(other, kCommunication + to.lane) +
-               at(std::clamp(from.begin, to.met, to.end)));
-  }
-
-  const std::vector<RankTrace>& ranks_;
-  std::vector<RankTimeline> lines_;
-  TraceText out_;
-  int64_t zero_ = 0, arrows_ = 0;
+  const RankTrace& trace_;
+  const size_t rank_;
+  const int64_t zero_;  // [ns]
+  TraceText& out_;
+  std::vector<Slice> stack_;  // that are open
+  std::map<std::string, Json> counters_;
+  int64_t latest_ = 0;  // [ns] of the events so far; some are reported later
+  int lanes_ = 0;
 };
 
-// When each collective ended on this rank, as far as known.
-std::vector<int64_t> ends(const RankTrace& rank) {
-  std::vector<int64_t> all;
-  for (const CollectiveSlice& c : timeline(rank).collectives)
-    if (c.index >= 0 && c.ended) all.push_back(c.end);
+// Arrows of each collective, from the rank that came last to the others.
+void join(std::vector<RankDrawing>& drawings, const std::vector<std::vector<CallSpan>>& shared) {
+  int64_t arrows = 0;
+  const auto has = [&](size_t i) {
+    return std::ranges::all_of(shared, [i](const auto& calls) { return i < calls.size(); });
+  };
+  for (size_t i = 0; drawings.size() > 1 && has(i); ++i) {
+    size_t last = 0;
+    for (size_t r = 1; r < shared.size(); ++r)
+      if (shared[r][i].began > shared[last][i].began) last = r;
+    const CallSpan& from = shared[last][i];
+    for (size_t r = 0; r < shared.size(); ++r) {
+      if (r == last) continue;
+      const CallSpan& to = shared[r][i];
+      drawings[last].arrow("s", from, from.began, ++arrows);
+      drawings[r].arrow("f", to, std::clamp(from.began, to.met, to.moved), arrows);
+    }
+  }
+}
+
+// [ns] When each collective of all ranks ended on this one, by its number, as far as known.
+std::map<int64_t, int64_t> ends(const RankTrace& rank) {
+  std::map<int64_t, int64_t> all;
+  for (const CallSpan& c : calls_of(rank))
+    if (c.index >= 0 && c.ended > 0) all[c.index] = c.end();
   return all;
 }
 
@@ -253,10 +245,11 @@ std::vector<int64_t> ends(const RankTrace& rank) {
 void align_clocks(std::vector<RankTrace>& ranks) {
   for (RankTrace& rank : ranks) {
     if (rank.machine == ranks[0].machine) continue;
-    const std::vector<int64_t> here = ends(ranks[0]), there = ends(rank);
+    const std::map<int64_t, int64_t> here = ends(ranks[0]);
     std::vector<int64_t> differences;
-    for (size_t i = 0; i < std::min(here.size(), there.size()); ++i)
-      differences.push_back(here[i] - there[i]);
+    for (const auto& [index, end] : ends(rank))
+      if (const auto same = here.find(index); same != here.end())
+        differences.push_back(same->second - end);
     if (differences.empty()) continue;
     const auto middle = differences.begin() + int64_t(differences.size() / 2);
     std::ranges::nth_element(differences, middle);
@@ -266,7 +259,20 @@ void align_clocks(std::vector<RankTrace>& ranks) {
 
 void write_chrome_trace(const std::vector<RankTrace>& ranks,
                         const std::function<void(std::string_view)>& write) {
-  Drawing(ranks, write).draw();
+  int64_t zero = INT64_MAX, left_out = 0;
+  for (const RankTrace& rank : ranks) {
+    if (!rank.events.empty()) zero = std::min(zero, rank.events.front().nanoseconds);
+    left_out += rank.left_out;
+  }
+  TraceText out(write);
+  std::vector<RankDrawing> drawings;
+  std::vector<std::vector<CallSpan>> shared;
+  for (const RankTrace& rank : ranks) {
+    drawings.emplace_back(rank, drawings.size(), zero, out);
+    shared.push_back(drawings.back().draw());
+  }
+  join(drawings, shared);
+  out.end({{"ranks", ranks.size()}, {"events_left_out", left_out}});
 }
 
 }  // namespace zl

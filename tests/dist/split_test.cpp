@@ -117,7 +117,7 @@ TEST_CASE("traces and the log of calls show the group of a call", "[dist]") {
   CHECK(in_groups == 3);
   CHECK(of_all == 3);
   CHECK(arrows == 2);  // of the call of all ranks, from the last one to the others
-  const std::string table = call_table({&times[0], &times[1], &times[2]});
+  const std::string table = call_table({times[0].calls(), times[1].calls(), times[2].calls()});
   CHECK_THAT(table, ContainsSubstring("all_gather in intra\n"));
   CHECK(times[0].calls().at({"all_gather in intra", 24}).size() == 1);
   CHECK(times[0].calls().at({"all_gather", 24}).size() == 1);

@@ -37,7 +37,7 @@ RunReports::RunReports(const RunSetup& setup, Progress* progress, bool first)
     if (!config_.comms_logger.enabled) continue;
     CallTimes::Ended ended;
     if (config_.comms_logger.verbose && &readers == &ranks_[0])
-      ended = [this](const CallTime& call) {
+      ended = [this](const CallSpan& call) {
         print(call_line(call, spec_.ranks, config_.comms_logger.debug));
       };
     readers.calls.emplace(chosen_collectives(), ended);
@@ -142,7 +142,7 @@ void RunReports::at_end(Trainer& training) {
   readers.counting = false;
   if (!readers.calls) return;
   const std::vector<std::string> all =
-      training.comm().all_gather_object(encode(*readers.calls), "comms_logger");
+      training.comm().all_gather_object(encode(readers.calls->calls()), "comms_logger");
   if (training.comm().rank() != 0) return;
   for (const std::string& bytes : all) calls_.push_back(decode_call_times(bytes));
 }
@@ -156,9 +156,7 @@ std::vector<std::string> RunReports::files() const {
 
 void RunReports::finish() {
   if (!config_.comms_logger.enabled) return;
-  std::vector<const CallTimes*> calls;
-  for (const CallTimes& of_rank : calls_) calls.push_back(&of_rank);
-  std::fputs(call_table(calls).c_str(), stderr);
+  std::fputs(call_table(calls_).c_str(), stderr);
 }
 
 }  // namespace zl::cli

@@ -53,7 +53,8 @@ class RunReports {
   Progress* progress_;
   std::vector<Readers> ranks_;
   const bool first_;
-  std::vector<CallTimes> calls_;  // of all ranks, in the process of rank 0, after the last step
+  std::vector<CallTimes::Calls>
+      calls_;  // of all ranks, in the process of rank 0, after the last step
   std::optional<CsvFiles> csv_;
   std::optional<TensorboardFile> tensorboard_;
   std::string problem_;
