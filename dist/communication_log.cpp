@@ -3,31 +3,15 @@
 namespace zl {
 
 const char* name(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::all_gather: return "all_gather";
-    case Collective::broadcast: return "broadcast";
-    case Collective::all_to_all: return "all_to_all";
-    case Collective::barrier: return "barrier";
-    case Collective::send: return "send";
-    case Collective::receive: return "receive";
-  }
-  return "?";
+  static constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                          "all_to_all", "barrier",        "send",       "receive"};
+  return names[size_t(collective)];
 }
 
 const char* name(Purpose purpose) {
-  switch (purpose) {
-    case Purpose::parameter: return "parameter";
-    case Purpose::gradient: return "gradient";
-    case Purpose::norm: return "norm";
-    case Purpose::loss: return "loss";
-    case Purpose::check: return "check";
-    case Purpose::checkpoint: return "checkpoint";
-    case Purpose::scales: return "scales";
-    case Purpose::activation: return "activation";
-  }
-  return "?";
+  static constexpr const char* names[] = {"parameter", "gradient",   "norm",   "loss",
+                                          "check",     "checkpoint", "scales", "activation"};
+  return names[size_t(purpose)];
 }
 
 int64_t sent_bytes_times_n(Collective collective, int64_t bytes, int ranks) {

@@ -1,9 +1,9 @@
 #include "dist/threads/thread_communicator.h"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include "tensor/backend.h"
 #include "tensor/error.h"
@@ -48,17 +48,6 @@ class MovesOfAllRanks {
  private:
   Tensor from_, to_;
   std::vector<SharedEvent> events_;
-};
-
-// The addresses of what is added, in order.
-class Addends {
- public:
-  void add(char* address) { addresses_[count_++] = address; }
-  std::span<char* const> all() const { return {addresses_.data(), count_}; }
-
- private:
-  std::array<char*, kMostRanks + 1> addresses_;
-  size_t count_ = 0;
 };
 
 // A send or receive of this rank until the other side has matched it or this rank gives up.
@@ -124,15 +113,16 @@ Work ThreadCommunicator::collective(const Tensor& from, const Tensor& to, const 
 // rank reads chunk r.
 Work ThreadCommunicator::do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) {
   return collective(inout, inout, call, [&](auto of_rank) {
-    Addends addends;
-    if (start.defined()) addends.add(static_cast<char*>(start.address()));
-    for (int r = 0; r < size(); ++r) addends.add(of_rank(r).to);
+    std::vector<char*> addends, sums;
+    for (int r = 0; r < size(); ++r) sums.push_back(of_rank(r).to);
+    if (start.defined()) addends.push_back(static_cast<char*>(start.address()));
+    addends.insert(addends.end(), sums.begin(), sums.end());
     const int64_t line = 64;  // [n] no two chunks share a cache line
     const int64_t chunk = ((call.count + size() - 1) / size() + line - 1) / line * line;
     const int64_t begin = std::min(rank() * chunk, call.count),
                   end = std::min(begin + chunk, call.count);
-    inout.backend().ordered_sum({addends.all(), addends.all().last(size_t(size())), begin, end,
-                                 call.dtype, call.reduction == Reduction::mean});
+    inout.backend().ordered_sum(
+        {addends, sums, begin, end, call.dtype, call.reduction == Reduction::mean});
   });
 }
 
@@ -140,12 +130,12 @@ Work ThreadCommunicator::do_reduce_scatter(const Tensor& full, const Tensor& sta
                                            const Call& call) {
   return collective(full, full, call, [&](auto of_rank) {
     const int64_t shard = call.count / size(), begin = rank() * shard;
-    Addends addends;
+    std::vector<char*> addends;
     if (start.defined())  // its first element is the shard's
-      addends.add(static_cast<char*>(start.address()) - begin * size_of(call.dtype));
-    for (int r = 0; r < size(); ++r) addends.add(of_rank(r).from);
+      addends.push_back(static_cast<char*>(start.address()) - begin * size_of(call.dtype));
+    for (int r = 0; r < size(); ++r) addends.push_back(of_rank(r).from);
     char* const result = of_rank(rank()).from;
-    full.backend().ordered_sum({addends.all(),
+    full.backend().ordered_sum({addends,
                                 {&result, 1},
                                 begin,
                                 begin + shard,
