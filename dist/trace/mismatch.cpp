@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "tensor/error.h"
 
@@ -16,55 +17,51 @@ constexpr int64_t kSlack = 500'000'000;
 
 std::string late_text(const Flights& flights, const Call& waiting, int64_t timeout, int64_t now) {
   const std::string limit = human_time(timeout);
+  const int peer = waiting.point_to_point() ? waiting.peer_of_run() : -1;
   uint64_t missing = 0;
   int ranks = 0;
-  if (waiting.point_to_point()) {
-    missing = uint64_t(1) << waiting.peer_of_run();
-  } else {
-    for (size_t r = 0; r < flights.size(); ++r) {
-      if (!waiting.group.has(int(r))) continue;
-      ++ranks;
-      const auto record = flights[r]->in_flight();
-      if (!record || record->call.point_to_point() || record->call.sequence != waiting.sequence ||
-          record->call.group != waiting.group)
-        missing |= uint64_t(1) << r;
-    }
+  std::string states;
+  for (int r = 0; r < int(flights.size()); ++r) {
+    if (peer >= 0 ? r != peer : !waiting.group.has(r)) continue;
+    ++ranks;
+    const auto record = flights[size_t(r)]->in_flight();
+    if (peer < 0 && record && !record->call.point_to_point() &&
+        record->call.sequence == waiting.sequence && record->call.group == waiting.group)
+      continue;
+    missing |= uint64_t(1) << r;
+    states += "; " + last_seen(r, *flights[size_t(r)], now);
   }
   if (missing == 0) return str("the data of ", describe(waiting), " did not move within ", limit);
-  std::string text = waiting.point_to_point()
-                         ? str("rank ", waiting.peer_of_run(), " did not match ", describe(waiting))
-                         : str("only ", ranks - std::popcount(missing), " of ", ranks,
-                               " ranks came to ", describe(waiting));
-  text += str(" within ", limit);
-  for (uint64_t left = missing; left; left &= left - 1)
-    text += "; " + last_seen(std::countr_zero(left), *flights[size_t(std::countr_zero(left))], now);
-  return text + str(". If ", ranks_text(missing), std::popcount(missing) == 1 ? " is" : " are",
-                    " only slow, raise --timeout (0 waits forever)");
+  const std::string text =
+      peer >= 0 ? str("rank ", peer, " did not match ")
+                : str("only ", ranks - std::popcount(missing), " of ", ranks, " ranks came to ");
+  return str(text, describe(waiting), " within ", limit, states, ". If ", ranks_text(missing),
+             std::popcount(missing) == 1 ? " is" : " are",
+             " only slow, raise --timeout (0 waits forever)");
 }
 
 }  // namespace
 
 std::string mismatch_text(const std::vector<const Call*>& calls) {
-  const Call *first = nullptr, *second = nullptr;
-  for (const Call* call : calls) {
-    if (!call) continue;
-    if (!first) first = call;
-    if (!second && !(*call == *first)) second = call;
-  }
-  if (!second) return "";
-  uint64_t as_first = 0, as_second = 0;
+  struct Side {
+    const Call* call = nullptr;
+    uint64_t ranks = 0;
+  } first, second;
   for (size_t r = 0; r < calls.size(); ++r) {
-    if (calls[r] && *calls[r] == *first) as_first |= uint64_t(1) << r;
-    if (calls[r] && *calls[r] == *second) as_second |= uint64_t(1) << r;
+    if (!calls[r]) continue;
+    Side& side = !first.call || *calls[r] == *first.call ? first : second;
+    if (!side.call) side.call = calls[r];
+    if (*calls[r] == *side.call) side.ranks |= uint64_t(1) << r;
   }
-  const bool reduction = first->kind == second->kind && first->reduction != second->reduction;
-  const auto side = [&](bool of_first) {
-    const uint64_t ranks = of_first ? as_first : as_second;
-    return str(ranks_text(ranks), std::popcount(ranks) == 1 ? " calls " : " call ",
-               describe(of_first ? *first : *second, reduction));
+  if (!second.call) return "";
+  if (std::popcount(first.ranks) >= std::popcount(second.ranks)) std::swap(first, second);
+  const bool reduction =
+      first.call->kind == second.call->kind && first.call->reduction != second.call->reduction;
+  const auto text = [&](const Side& side) {
+    return str(ranks_text(side.ranks), std::popcount(side.ranks) == 1 ? " calls " : " call ",
+               describe(*side.call, reduction));
   };
-  const bool first_is_odd = std::popcount(as_first) < std::popcount(as_second);
-  return str(side(first_is_odd), " while ", side(!first_is_odd), "; ", kSameOrder);
+  return str(text(first), " while ", text(second), "; ", kSameOrder);
 }
 
 std::string first_mismatch_text(const Flights& flights) {
