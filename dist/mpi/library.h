@@ -1,42 +1,36 @@
-// The MPIs of this build, and the one that started this process.
+// The MPI that this program is linked with.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "dist/mpi/api.h"
+#include "tensor/error.h"
 
 namespace zl {
 
-const char* name(MpiKind kind);  // "Open MPI", "MPICH"
-
 struct MpiInBuild {
-  MpiKind kind;
+  bool open_mpi;        // else MPICH
   std::string version;  // of the header, "4.1.4"
+  std::string mpirun;   // its path where the build found it, which may be another machine
+  const char* name() const { return open_mpi ? "Open MPI" : "MPICH"; }
 };
-// Opens nothing. Empty: MPI is not built in.
-std::vector<MpiInBuild> mpis_in_build();
+std::optional<MpiInBuild> mpi_in_build();  // none: MPI is not built in
 
 // What to do where MPI is not built in.
 inline constexpr const char* kMpiCure =
     "install Open MPI (apt: openmpi-bin libopenmpi-dev) or MPICH (apt: mpich libmpich-dev), and "
     "build again; -D ZEROLAB_MPI=ON says what is missing";
 
-// The names of this kind's mpirun, best first.
-std::vector<std::string> mpiruns(MpiKind kind);
+// Throws InputError, with the cure, if MPI is not built in.
+inline MpiInBuild require_mpi() {
+  const auto mpi = mpi_in_build();
+  require_input(mpi.has_value(), "this program was built without MPI. Cure: ", kMpiCure);
+  return *mpi;
+}
 
-using Environment = std::function<const char*(const char* name)>;  // getenv
-
-// The MPI whose launcher started this process, as its variables say; none: no MPI's did, or the
-// variables do not say which. Slurm's srun serves both.
-std::optional<MpiKind> mpi_of_launcher(const Environment& get);
-
-// Opens the MPI for this process: the launcher's, else the first that is built in and can be
-// opened. Throws InputError, with the cure, if it is not built in or cannot be opened.
-const MpiApi& load_mpi(const Environment& get);
-// This MPI. Throws likewise.
-const MpiApi& load_mpi(MpiKind kind);
+// For a program whose runs have all succeeded, at its end: without it mpirun reports an error. A
+// program that failed exits without it, since MPI would wait here for ranks that are gone. Does
+// nothing if MPI was not started. Throws CommunicationError, also if it takes more than a minute.
+void finish_mpi();
 
 }  // namespace zl

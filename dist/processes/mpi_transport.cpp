@@ -1,26 +1,20 @@
 #include "dist/processes/mpi_transport.h"
 
-#include <atomic>
-#include <cstdlib>
-
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/trace/host_id.h"
-#include "tensor/error.h"
 
 namespace zl {
 
 ProcessTransport mpi_transport(const LaunchedRank& place, const RankOptions& options,
                                bool ordered) {
-  const MpiApi& api = load_mpi([](const char* name) { return std::getenv(name); });
-  const auto inside = std::make_shared<std::atomic<const char*>>(nullptr);
+  (void)require_mpi();
   ProcessTransport transport;
-  transport.join = [=, &api](const std::string&, FingerprintCheck& others, EventStream& events) {
-    return std::make_unique<MpiCommunicator>(
-        MpiJoin{api, place.rank, place.size, options.timeout, *inside, machine_id()}, others,
-        events, ordered);
+  const MpiJoin join{place.rank, place.size, ordered, options.timeout, machine_id()};
+  transport.join = [join](const std::string&, FingerprintCheck& others, EventStream& events) {
+    return mpi_communicator(join, others, events);
   };
-  transport.where = [inside] { return where_text("MPI", *inside); };
+  transport.where = [] { return where_text("MPI", inside_mpi()); };
   return transport;
 }
 

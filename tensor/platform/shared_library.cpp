@@ -24,14 +24,13 @@ std::vector<std::string> candidates(const std::string& file, const std::string& 
 }  // namespace
 
 SharedLibrary::SharedLibrary(const std::string& name, const std::string& file,
-                             const std::string& folder, Visible visible)
+                             const std::string& folder)
     : name_(name) {
-  const int mode = RTLD_NOW | (visible == Visible::to_all ? RTLD_GLOBAL : 0);
   // A path would load a second copy if the program has loaded the library from another folder.
-  handle_ = dlopen(file.c_str(), mode | RTLD_NOLOAD);
+  handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   std::string tried;
   for (const std::string& path : candidates(file, folder)) {
-    if (handle_ || (handle_ = dlopen(path.c_str(), mode))) return;
+    if (handle_ || (handle_ = dlopen(path.c_str(), RTLD_NOW))) return;
     const char* const said = dlerror();
     const std::string why = said ? said : "";
     tried += (tried.empty() ? "" : "; ") + (why.starts_with(path) ? why : path + ": " + why);

@@ -17,12 +17,10 @@ struct LibraryError : InputError {
 // A shared library that stays open until the program ends.
 class SharedLibrary {
  public:
-  enum class Visible { to_this_program, to_all };  // to_all: libraries that are opened later see it
   // Opens `file` ("libnccl.so.2"). If the program has loaded it already, uses that; else searches
   // the folders in LD_LIBRARY_PATH, then `folder` (where the build found it), then the loader's own
   // path. Throws LibraryError, which lists what was tried.
-  SharedLibrary(const std::string& name, const std::string& file, const std::string& folder,
-                Visible visible = Visible::to_this_program);
+  SharedLibrary(const std::string& name, const std::string& file, const std::string& folder);
 
   struct Function {
     void* address;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/mpi/session.h"
+#include "dist/mpi/library.h"
 #include "dist/processes/mpi_transport.h"
 #include "dist/trace/collective_trial.h"
 #include "tensor/error.h"
@@ -211,8 +211,7 @@ int run(const std::string& which) {
   ordered_sums = !which.starts_with("without-order");
   run_process_rank(*place, kCases.at(which), options, mpi_transport(*place, options, ordered_sums),
                    {});
-  const std::string problem = finish_mpi();
-  expect(problem.empty(), problem);
+  finish_mpi();
   if (place->rank == 0) std::printf("%s is right\n", which.c_str());
   return 0;
 }

@@ -1,10 +1,10 @@
-// Runs programs under mpirun, that of each MPI that this build has.
+// Runs programs under the mpirun of the MPI that this build has.
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "dist/mpi/library.h"
 #include "tests/zerolab/process.h"
@@ -12,34 +12,27 @@
 namespace zl::test {
 
 struct Mpi {
-  MpiKind kind;
-  std::string start;  // for /bin/sh: "mpirun.mpich"
+  bool open_mpi;      // else MPICH
+  std::string start;  // for /bin/sh: "timeout 50 /usr/bin/mpirun.mpich"
   // "mpirun -n 3"
   std::string ranks(int n) const { return start + " -n " + std::to_string(n); }
   // Whether mpirun returned the code of the ranks. MPICH's kills the others when one has ended, and
   // may return their signal.
   bool returned(const cli::Finished& run, int code) const {
-    return run.code == code || (kind == MpiKind::mpich && run.code == SIGKILL);
+    return run.code == code || (!open_mpi && run.code == SIGKILL);
   }
 };
 
 // Skips the case, with the reason, if there is none.
-inline std::vector<Mpi> mpis() {
-  std::vector<Mpi> all;
-  for (const MpiInBuild& mpi : mpis_in_build()) {
-    const bool open_mpi = mpi.kind == MpiKind::open_mpi;
-    const std::string name = mpiruns(mpi.kind).front();
-    if (cli::shell("command -v " + name).code != 0) continue;
-    // If mpirun were killed by the test's time limit, its ranks would go on and hold the pipes.
-    const std::string within = "timeout -k 5 50 " + name;
-    all.push_back({mpi.kind, open_mpi
-                                 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " +
-                                       within + " --oversubscribe --bind-to none"
-                                 : within});
-  }
-  if (all.empty())
-    SKIP("no MPI is built in whose mpirun is on PATH (apt: openmpi-bin libopenmpi-dev)");
-  return all;
+inline Mpi mpi_of_build() {
+  const std::optional<MpiInBuild> mpi = mpi_in_build();
+  if (!mpi || cli::shell("command -v " + mpi->mpirun).code != 0)
+    SKIP("no MPI is built in whose mpirun is here (apt: openmpi-bin libopenmpi-dev)");
+  // If mpirun were killed by the test's time limit, its ranks would go on and hold the pipes.
+  const std::string within = "timeout -k 5 50 " + mpi->mpirun;
+  if (!mpi->open_mpi) return {false, within};
+  return {true, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + within +
+                    " --oversubscribe --bind-to none"};
 }
 
 // `mpirun -n 3 mpi_rank CASE`; `before`: variables, "NAME=VALUE ".

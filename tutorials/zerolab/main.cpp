@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "dist/mpi/session.h"
+#include "dist/mpi/library.h"
 #include "dist/nccl/errors.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/cli/failure.h"
@@ -149,8 +149,12 @@ int run(const CLI::App& app, const Invocation& invocation) {
 // that mpirun ends the other ranks, as it should after an error.
 int leave_mpi(int code) {
   if (code != kFine && code != kFailed) return code;
-  const std::string problem = finish_mpi();
-  return problem.empty() ? code : say(kCommunication, problem);
+  try {
+    finish_mpi();
+    return code;
+  } catch (const CommunicationError& e) {
+    return say(kCommunication, e.what());
+  }
 }
 
 // Checks that everything printed has arrived. A reader that went away (| head) is no error.

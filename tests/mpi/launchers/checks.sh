@@ -55,6 +55,10 @@ backends() {
   ! grep -q '^MPI .*started by' <<<"$("$build/zerolab" doctor 2>/dev/null)" || echo mpi
   [ ! -x "$build/tests/zerolab_on_fake" ] || echo nccl
 }
+# The MPI that this build is linked with: "Open MPI", "MPICH" or nothing.
+mpi_of_build() {
+  sed -nE 's/^MPI +(Open MPI|MPICH) .*/\1/p' <<<"$("$build/zerolab" doctor 2>/dev/null)"
+}
 # Not a pipe: grep ends at the first match, and pipefail would count what that does to the writer.
 has_backend() { grep -qx "$1" <<<"$(backends)"; }
 # Sets `zerolab` and `flags` to the program and the flags of a backend.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "dist/mpi/library.h"
 #include "dist/nccl/api.h"
 #include "dist/nccl/errors.h"
 #include "dist/processes/launch_environment.h"
@@ -20,7 +21,6 @@
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
-#include "tutorials/zerolab/launcher/mpirun.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -54,13 +54,13 @@ struct Diagnosis {
   std::vector<GpuRates> rates = measure_gpus();
   NcclInBuild nccl = nccl_in_build();
   std::string nccl_problem = nccl.api ? nccl_version_problem(*nccl.api) : "";
-  std::vector<std::pair<MpiInBuild, std::string>> mpis;  // and their mpirun
-  int64_t shared = shared_memory();                      // [B]
+  std::optional<MpiInBuild> mpi = mpi_in_build();
+  std::string mpirun = mpi && access(mpi->mpirun.c_str(), X_OK) == 0 ? mpi->mpirun : "";
+  int64_t shared = shared_memory();  // [B]
   LaunchEnvironment launch;
   std::string launch_problem;
 
   Diagnosis() {
-    for (const MpiInBuild& mpi : mpis_in_build()) mpis.emplace_back(mpi, mpirun_of(mpi.kind));
     try {
       launch = launch_environment([](const char* name) { return std::getenv(name); });
     } catch (const InputError& e) {
@@ -173,15 +173,12 @@ void print_ranks(const Diagnosis& d) {
                      : n == 1 ? "on this machine 1 rank, and more on several machines"
                               : str("on this machine up to ", n,
                                     " ranks, as threads or processes (--backend nccl)")));
-  std::string mpis;
-  for (const auto& [mpi, mpirun] : d.mpis)
-    mpis += str(mpis.empty() ? "" : "; ", name(mpi.kind), " ", mpi.version, ", ",
-                mpirun.empty() ? "whose mpirun is not on PATH" : "started by " + mpirun);
-  line("MPI", mpis.empty()
-                  ? str("not in this build; ranks as processes on CPUs need it. How to fix "
-                        "it: ",
-                        kMpiCure)
-                  : mpis + "; ranks as processes on CPUs (--backend mpi)");
+  line("MPI",
+       d.mpi ? str(d.mpi->name(), " ", d.mpi->version, ", ",
+                   d.mpirun.empty() ? "whose mpirun is not installed" : "started by " + d.mpirun,
+                   "; ranks as processes on CPUs (--backend mpi)")
+             : str("not in this build; ranks as processes on CPUs need it. How to fix it: ",
+                   kMpiCure));
   if (d.shared == 0)
     line("/dev/shm",
          "missing: NCCL uses it between GPUs that cannot access each other. How to fix it: mount "
@@ -268,13 +265,11 @@ Json nccl_json(const Diagnosis& d) {
 }
 
 Json mpi_json(const Diagnosis& d) {
-  Json json{{"built_in", !d.mpis.empty()},
-            {"cure", d.mpis.empty() ? Json(kMpiCure) : Json(nullptr)},
-            {"mpis", Json::array()}};
-  for (const auto& [mpi, mpirun] : d.mpis)
-    json["mpis"].push_back(
-        {{"name", name(mpi.kind)}, {"compiled_for", mpi.version}, {"mpirun", text(mpirun)}});
-  return json;
+  return {{"built_in", d.mpi.has_value()},
+          {"name", text(d.mpi ? d.mpi->name() : "")},
+          {"compiled_for", text(d.mpi ? d.mpi->version : "")},
+          {"mpirun", text(d.mpirun)},
+          {"cure", text(d.mpi ? "" : kMpiCure)}};
 }
 
 Json launch_json(const Diagnosis& d) {

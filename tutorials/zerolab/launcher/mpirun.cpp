@@ -4,14 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
+#include "dist/mpi/library.h"
 #include "tensor/error.h"
 
 namespace zl::cli {
@@ -24,53 +21,19 @@ echo $$ >"$folder/process$rank"
 if [ "$rank" = 0 ]; then exec "$@" 2>"$folder/0"; fi
 exec "$@" >"$folder/$rank" 2>&1)";
 
-std::string on_path(const std::string& program) {
-  const char* const path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (const std::string file = folder + "/" + program; access(file.c_str(), X_OK) == 0)
-      return file;
-  return "";
-}
-
-// The first line that says whose it is: "mpirun (Open MPI) 4.1.4", "HYDRA build details:".
-bool belongs_to(const std::string& mpirun, MpiKind kind) {
-  FILE* const out = popen(("'" + mpirun + "' --version 2>&1").c_str(), "r");
-  if (!out) return false;
-  std::string said;
-  for (std::array<char, 256> text; fgets(text.data(), int(text.size()), out);) said += text.data();
-  pclose(out);
-  const bool open_mpi = said.find("Open MPI") != said.npos || said.find("OpenRTE") != said.npos;
-  return open_mpi == (kind == MpiKind::open_mpi);
-}
-
 }  // namespace
 
-std::string mpirun_of(MpiKind kind) {
-  for (const std::string& name : mpiruns(kind))
-    if (const std::string path = on_path(name); !path.empty())
-      if (name != "mpirun" || belongs_to(path, kind)) return path;
-  return "";
-}
-
 std::vector<std::string> mpirun_command(int ranks) {
-  const std::vector<MpiInBuild> built = mpis_in_build();
-  require_input(!built.empty(), "this program was built without MPI. Cure: ", kMpiCure);
-  std::string missing;
-  for (const MpiInBuild& mpi : built) {
-    missing += (missing.empty() ? "" : " or ") + std::string(name(mpi.kind));
-    const std::string mpirun = mpirun_of(mpi.kind);
-    if (mpirun.empty()) continue;
-    std::vector<std::string> words{mpirun, "-n", std::to_string(ranks)};
-    if (mpi.kind == MpiKind::open_mpi) {
-      words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
-      if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
-    }
-    return words;
+  const MpiInBuild mpi = require_mpi();
+  require_input(access(mpi.mpirun.c_str(), X_OK) == 0, "this program was built with ", mpi.name(),
+                ", whose mpirun is not on this machine (", mpi.mpirun,
+                "). Cure: install it, or build again with an MPI that is here");
+  std::vector<std::string> words{mpi.mpirun, "-n", std::to_string(ranks)};
+  if (mpi.open_mpi) {
+    words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
+    if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
   }
-  throw InputError(str("this program was built with ", missing,
-                       ", and no such mpirun is on PATH. Cure: add its folder to PATH, or ",
-                       kMpiCure));
+  return words;
 }
 
 RankPipes::RankPipes(int ranks) {

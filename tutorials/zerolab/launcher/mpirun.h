@@ -1,4 +1,4 @@
-// mpirun as the starter of `zerolab launch`: which one, and where its ranks write.
+// mpirun as the starter of `zerolab launch`, and where its ranks write.
 #pragma once
 
 #include <sys/types.h>
@@ -6,18 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "dist/mpi/library.h"
-
 namespace zl::cli {
 
-// The mpirun of an MPI that this program was built with, and its flags for ranks on this machine,
-// which may be more than its cores. Throws InputError, with the cure, if MPI is not built in, or
-// its mpirun is not on PATH.
+// mpirun and its flags for ranks on this machine, which may be more than its cores. Throws
+// InputError, with the cure, if MPI is not built in, or its mpirun is not there.
 std::vector<std::string> mpirun_command(int ranks);
-
-// The path of this MPI's mpirun, if it is on PATH, or "". An mpirun of that name is asked whose it
-// is.
-std::string mpirun_of(MpiKind kind);
 
 // mpirun mixes what its ranks write. So each writes into a pipe with a name in a new folder, except
 // rank 0's stdout. The folder goes away with this object.

@@ -64,7 +64,7 @@ std::string mpi_start(const RunOptions& options) {
 bool takes_mpi(const RunOptions& options, const DeviceChoice& device, const LaunchedRank& process) {
   if (options.backend != RunOptions::BackendWish::automatic)
     return options.backend == RunOptions::BackendWish::mpi;
-  return !device.on_gpus() && serves_mpi(process) && !mpis_in_build().empty();
+  return !device.on_gpus() && serves_mpi(process) && mpi_in_build();
 }
 
 // Before NCCL is loaded, and before there is another thread.
@@ -80,10 +80,10 @@ BackendChoice choose_mpi(const RunOptions& options, const DeviceChoice& device,
   require_input(!device.on_gpus(),
                 "--backend mpi: MPI communicates the memory of CPUs here, but ranks compute on "
                 "GPUs; add --device cpu, or use --backend nccl");
-  const MpiApi& mpi = load_mpi(variable);
+  const MpiInBuild mpi = require_mpi();
   return {.transport = Transport::mpi,
           .process = process,
-          .version = str(name(mpi.kind), " ", mpi.compiled_for)};
+          .version = str(mpi.name(), " ", mpi.version)};
 }
 
 // MPI has no sums of 16-bit floats.

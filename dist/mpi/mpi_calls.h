@@ -1,0 +1,66 @@
+// All that calls MPI: its start in this process, and the messages that one call of a rank has under
+// way.
+//
+// Functions throw CommunicationError with MPI's message. None waits, except make_mpi_group(). One
+// thread at a time may be inside MPI.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dist/ordered/ordered_reduction.h"
+
+namespace zl {
+
+inline constexpr int64_t kMaxMessageBytes = int64_t(1) << 30;  // MPI counts in int
+
+struct MpiPlace {
+  int rank = -1, size = 0, largest_tag = 32767;  // every MPI has this many tags
+};
+
+// Starts MPI if no run of this process has, and says what it counts. MPI may wait for the other
+// ranks, so a separate thread calls MPI_Init_thread and, as the standard requires, MPI_Finalize.
+// Meanwhile calls `poll` again and again, which throws to give up; then MPI may be started later.
+MpiPlace start_mpi(const std::function<void()>& poll);
+
+struct MpiGroup {
+  int number = 0;            // 0: all ranks
+  std::vector<int> members;  // ranks of MPI
+  auto operator<=>(const MpiGroup&) const = default;
+};
+// Makes what sums of MPI among these ranks take. Waits for all members to call it. Groups are kept,
+// because a program has few of them.
+void make_mpi_group(const MpiGroup& group);
+
+// Posts messages of at most 1 GiB, all with one tag: MPI keeps their order between two ranks. Ranks
+// are those of the group.
+class MpiMessages final : public ChunkTransport {
+ public:
+  MpiMessages(const MpiGroup& group, int rank, int tag);
+
+  void send(const char* from, int64_t count, Dtype dtype, int to_rank) override;
+  void receive(char* to, int64_t count, Dtype dtype, int from_rank) override;
+  void all_gather(const char* from, char* to, int64_t count, Dtype dtype) override;
+  // To rank r goes what begins at from + r * stride [B], and what comes from it is part r of `to`.
+  // This rank's own part stays as it is.
+  void exchange(const char* from, int64_t stride, char* to, int64_t count, Dtype dtype);
+
+  // The sums of MPI in f32, f64 or i32, in place; that of a reduce_scatter is where the buffer
+  // begins, and `count` [n] is of a shard, of at most 1 GiB.
+  void all_reduce(char* inout, int64_t count, Dtype dtype);
+  void reduce_scatter(char* inout, int64_t count, Dtype dtype);
+
+  // Whether all have moved; they are forgotten then. Until then MPI uses the buffers, and cannot
+  // withdraw the messages. Moves data, of other messages too.
+  bool done();
+
+ private:
+  struct Requests;  // of MPI
+
+  const MpiGroup& group_;
+  const int rank_, tag_;
+  const std::shared_ptr<Requests> requests_;
+};
+
+}  // namespace zl
