@@ -18,7 +18,6 @@
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/launcher/mpirun.h"
 #include "tutorials/zerolab/launcher/process.h"
 #include "tutorials/zerolab/launcher/ranks.h"
 
@@ -107,14 +106,14 @@ int launch() {
   require_no_rank();
   LaunchPlan plan{.command = options.program,
                   .ranks = options.ranks,
-                  .grace = std::chrono::duration<double>(options.grace),
+                  .grace = std::chrono::milliseconds(int64_t(options.grace * 1000)),
                   .share_gpu = options.share_gpu};
   if (std::ranges::count(options.commands, plan.command[0]) > 0) {
     const bool mpi = has_flag(plan.command, "--backend", "mpi");
     require_input(!plan.share_gpu || (!mpi && !has_flag(plan.command, "--device", "cpu")),
                   "--share-gpu lets ranks on NCCL share a GPU, but ranks ",
                   mpi ? "on MPI" : "on --device cpu", " use none; leave one of the two out");
-    if (mpi) plan.mpirun = mpirun_command(options.ranks);
+    plan.by_mpirun = mpi;
     plan.command.insert(plan.command.begin(), own_program());
   }
   std::mt19937 random{std::random_device{}()};

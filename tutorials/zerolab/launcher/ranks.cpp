@@ -1,8 +1,10 @@
 #include "tutorials/zerolab/launcher/ranks.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -28,8 +29,14 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kBeforeKill = std::chrono::seconds(2);  // between SIGTERM and SIGKILL
 constexpr size_t kMuch = size_t(1) << 20;              // [B] of a line, and of text to be written
 
-std::string how(const ProcessEnd& end) {
-  return end.signal ? signal_name(end.signal) : str("exit code ", end.code);
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? std::string("SIG") + name : str("signal ", signal);
+}
+
+std::string how(int status) {
+  return WIFSIGNALED(status) ? signal_name(WTERMSIG(status))
+                             : str("exit code ", WEXITSTATUS(status));
 }
 
 std::string hint(int signal) {
@@ -39,49 +46,23 @@ std::string hint(int signal) {
 }
 
 // A failed communication: another rank's failure, if there is one, is its cause.
-bool follows(const ProcessEnd& end) { return end.signal == 0 && end.code == kCommunication; }
-
-// The output of one process as complete lines with a prefix. A line feed or a carriage return ends
-// a line, so that each state of a progress bar becomes a line. Lines of 1 MiB and more are cut.
-struct PrefixedLines {
-  std::string prefix, line = "";
-  bool returned = false;  // the last byte was a carriage return; with a line feed it ends one line
-  bool cut = false;       // `line` continues one that was completed
-
-  void complete(std::string& out) {
-    out += prefix + line + '\n';
-    line.clear();
-  }
-  // Appends the lines that `bytes` complete to `out`.
-  void take(std::string_view bytes, std::string& out) {
-    for (const char c : bytes) {
-      if (std::exchange(returned, c == '\r')) {
-        if (c == '\n')
-          line += '\r';
-        else if (!line.empty())
-          complete(out);
-      }
-      if (c == '\r') continue;
-      if (c != '\n') {
-        line += c;
-        if (line.size() < kMuch) continue;
-        complete(out);
-        cut = true;
-      } else {
-        if (!cut || !line.empty()) complete(out);
-        cut = false;
-      }
-    }
-  }
-};
+bool follows(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kCommunication; }
 
 struct Rank {
-  pid_t id = -1;
+  std::string name;
+  pid_t id = 0;  // 0: not known yet, of a rank that mpirun starts
   int output = -1;
   bool alive = false, ended_by_launch = false;
-  ProcessEnd end;
+  int pipe = -1;  // the write end, until the rank of mpirun has it
+  int status = 0;
   double seconds = 0;
-  PrefixedLines lines;
+  std::string line = "";  // of its output, not complete yet
+};
+
+// What those that are left get, and when.
+struct Next {
+  Clock::time_point at;
+  int signal;
 };
 
 class Ranks {
@@ -90,24 +71,18 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   ~Ranks() {  // kills ranks that still run
     signal_all(SIGKILL);
-    for (Rank& rank : ranks_) {
-      while (rank.alive && !ended(rank.id, rank.end)) usleep(1000);
-      if (rank.output >= 0) close(rank.output);
-    }
-    if (signals_ >= 0) close(signals_);
+    for (Rank& rank : ranks_)
+      while (rank.alive && !ended(rank.id, rank.status)) usleep(1000);
   }
 
   int run() {
     watch_signals();
-    if (plan_.mpirun.empty())
-      for (int r = 0; r < plan_.ranks; ++r) start(r);
-    else
-      start_by_mpirun();
+    start_all();
     while (alive() > 0) serve();
     for (Rank& rank : ranks_) {
       for (int piece = 0; rank.output >= 0 && piece < 16; ++piece)
-        take_output(rank);  // more than a pipe holds
-      if (!rank.lines.line.empty()) rank.lines.complete(text_);
+        take_output(rank);      // more than a pipe holds
+      take_text(rank, "\r\r");  // completes a line
     }
     if (cause_ && interrupts_ == 0) say(summary());
     const auto deadline = Clock::now() + kBeforeKill;  // if the reader of stderr does not read
@@ -132,81 +107,69 @@ class Ranks {
     require_input(signals_ >= 0, "signals cannot be read: ", std::strerror(errno));
   }
 
-  void start(int number) {
-    const std::string rank = std::to_string(number), size = std::to_string(plan_.ranks);
-    const bool first = number == 0;
-    ProcessPlan process{
-        .command = plan_.command,
-        .environment = {{"RANK", rank},
-                        {"WORLD_SIZE", size},
-                        {"LOCAL_RANK", rank},
-                        {"LOCAL_WORLD_SIZE", size},
-                        {"MASTER_ADDR", "127.0.0.1"},
-                        {"ZEROLAB_PORT", std::to_string(plan_.port)},
-                        {"ZEROLAB_RUN_ID", plan_.run},
-                        {"TORCHELASTIC_RUN_ID", ""}},  // this launcher is not torchrun
-        .keeps_stdin = first,
-        .keeps_stdout = first,
-        .keeps_stderr = first && terminal_.rewrites};
-    if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(number, std::getenv));
-    const StartedProcess started = start_process(process);
-    ranks_.push_back({.id = started.id,
-                      .output = started.output,
-                      .alive = true,
-                      .lines = {prefix("rank " + rank)}});
+  void start_all() {
+    const std::string size = std::to_string(plan_.ranks);
+    for (int r = 0; r < plan_.ranks && !plan_.by_mpirun; ++r) {
+      const std::string rank = std::to_string(r);
+      Rank& here = add("rank " + rank);
+      ProcessPlan process{.command = plan_.command,
+                          .environment = {{"RANK", rank},
+                                          {"WORLD_SIZE", size},
+                                          {"LOCAL_RANK", rank},
+                                          {"LOCAL_WORLD_SIZE", size},
+                                          {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
+                          .streams = {null_, here.pipe, here.pipe}};
+      if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(r, std::getenv));
+      if (r == 0) process.streams = {0, 1, terminal_.rewrites ? 2 : here.pipe};
+      start(here, process);
+    }
+    if (!plan_.by_mpirun) return;
+    // One process, mpirun, takes the place of the ranks. Its stdout is that of rank 0; of the ranks
+    // there is only what they write.
+    add("mpirun");
+    std::vector<int> pipes;
+    for (int r = 0; r < plan_.ranks; ++r) pipes.push_back(add(str("rank ", r)).pipe);
+    start(ranks_[0], {under_mpirun(plan_.command, pipes), {}, {0, 1, ranks_[0].pipe}});
   }
 
-  // One process, mpirun, takes the place of the ranks. Its stdout is that of rank 0; of the ranks
-  // there is only what they write.
-  void start_by_mpirun() {
-    pipes_ = std::make_unique<RankPipes>(plan_.ranks);
-    std::vector<std::string> command = plan_.mpirun;
-    const std::vector<std::string> program = pipes_->redirected(plan_.command);
-    command.insert(command.end(), program.begin(), program.end());
-    const StartedProcess started =
-        start_process({.command = command,
-                       .environment = {{"MASTER_ADDR", "127.0.0.1"},
-                                       {"ZEROLAB_PORT", std::to_string(plan_.port)},
-                                       {"ZEROLAB_RUN_ID", plan_.run}},
-                       .keeps_stdin = true,
-                       .keeps_stdout = true});
-    ranks_.push_back(
-        {.id = started.id, .output = started.output, .alive = true, .lines = {prefix("mpirun")}});
-    for (const int output : pipes_->read_ends())
-      ranks_.push_back({.output = output, .lines = {prefix(str("rank ", ranks_.size() - 1))}});
+  Rank& add(const std::string& name) {
+    const Pipe pipe;
+    fcntl(pipe.read, F_SETFL, O_NONBLOCK);
+    return ranks_.emplace_back(Rank{.name = name, .output = pipe.read, .pipe = pipe.write});
   }
-  // The first of ranks_.
-  int processes() const { return plan_.mpirun.empty() ? int(ranks_.size()) : 1; }
 
-  std::string prefix(const std::string& who) const {
-    return erased_line() + terminal_.dim("[" + who + "]") + " ";
+  void start(Rank& rank, ProcessPlan process) {
+    process.environment.merge(
+        std::map<std::string, std::string>{{"MASTER_ADDR", "127.0.0.1"},
+                                           {"ZEROLAB_PORT", std::to_string(plan_.port)},
+                                           {"ZEROLAB_RUN_ID", plan_.run}});
+    rank.id = start_process(process);
+    rank.alive = true;
+    close(std::exchange(rank.pipe, -1));
   }
+
+  // The processes that were started here: the first of ranks_.
+  size_t processes() const { return plan_.by_mpirun ? 1 : ranks_.size(); }
 
   // On a terminal rank 0 may be rewriting a progress line: it is erased, and redrawn by rank 0.
   std::string erased_line() const { return terminal_.rewrites ? "\r\x1b[K" : ""; }
 
-  int alive() const { return int(std::ranges::count(ranks_, true, &Rank::alive)); }
+  int64_t alive() const { return std::ranges::count(ranks_, true, &Rank::alive); }
 
-  int wait_ms() const {
-    const auto& next = terminate_at_ ? terminate_at_ : kill_at_;
-    if (alive() == 0 && end_signal_ != 0) return 100;
-    if (!next) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now());
-    return int(std::max<int64_t>(0, left.count()));
-  }
-
-  // Waits for the next event and handles it. Never blocks on a reader of stderr: while much text is
-  // waiting for it, the ranks' output is not read.
+  // Waits for the next event, at most 100 ms, and handles it. Never blocks on a reader of stderr:
+  // while much text is waiting for it, the ranks' output is not read.
   void serve() {
     std::vector<pollfd> files{{signals_, POLLIN, 0},
                               {text_.empty() ? -1 : STDERR_FILENO, POLLOUT, 0}};
     for (const Rank& rank : ranks_)
       files.push_back({text_.size() > kMuch ? -1 : rank.output, POLLIN, 0});
-    poll(files.data(), files.size(), wait_ms());
+    poll(files.data(), files.size(), 100);  // [ms]
     if (files[1].revents != 0) write_some();
     for (size_t r = 0; r < ranks_.size(); ++r)
       if (files[2 + r].revents != 0) take_output(ranks_[r]);
-    if (files[0].revents != 0) take_signals();
+    signalfd_siginfo info;
+    while (read(signals_, &info, sizeof info) == ssize_t(sizeof info))
+      take_signal(int(info.ssi_signo));
     end_in_time();
   }
 
@@ -221,14 +184,28 @@ class Ranks {
   void take_output(Rank& rank) {
     std::array<char, 65536> bytes;
     const ssize_t n = read(rank.output, bytes.data(), bytes.size());
-    if (n > 0) rank.lines.take({bytes.data(), size_t(n)}, text_);
+    std::string_view text(bytes.data(), size_t(std::max<ssize_t>(n, 0)));
+    if (n > 0 && rank.id == 0) {  // the first line of a rank of mpirun
+      rank.id = pid_t(std::atoi(bytes.data()));
+      text.remove_prefix(text.find('\n') + 1);
+      close(std::exchange(rank.pipe, -1));
+    }
+    take_text(rank, text);
     if (n == 0) close(std::exchange(rank.output, -1));
   }
 
-  void take_signals() {
-    signalfd_siginfo info;
-    while (read(signals_, &info, sizeof info) == ssize_t(sizeof info))
-      take_signal(int(info.ssi_signo));
+  // Passes complete lines on, with a prefix. A line feed or a carriage return ends a line, so that
+  // each state of a progress bar becomes a line. Lines of 1 MiB and more are cut.
+  void take_text(Rank& rank, std::string_view text) {
+    for (const char c : text) {
+      const bool ends = c == '\n', state = !ends && rank.line.ends_with('\r');
+      if (state) rank.line.pop_back();
+      if (ends || (state && !rank.line.empty()) || rank.line.size() >= kMuch) {
+        text_ += erased_line() + terminal_.dim("[" + rank.name + "]") + " " + rank.line + '\n';
+        rank.line.clear();
+      }
+      if (!ends) rank.line += c;
+    }
   }
 
   void take_signal(int number) {
@@ -239,67 +216,59 @@ class Ranks {
       return signal_all(SIGCONT);
     }
     if (number == SIGINT) {  // the terminal does not send it to other process groups
+      if (next_ && next_->signal == SIGTERM) next_.reset();
       signal_all(++interrupts_ == 1 ? SIGINT : SIGKILL);
       return signal_all(SIGCONT);  // a stopped process handles it only when it continues
     }
-    if (std::exchange(end_signal_, number) == 0) terminate(grace());
+    if (std::exchange(end_signal_, number) == 0) terminate(plan_.grace);
   }
 
-  Clock::duration grace() const { return std::chrono::duration_cast<Clock::duration>(plan_.grace); }
+  void end_later(Clock::duration later, int signal) {
+    if (!next_) next_ = Next{Clock::now() + later, signal};
+  }
 
   void terminate(Clock::duration before_kill) {
     signal_all(SIGTERM);
     signal_all(SIGCONT);
-    terminate_at_.reset();
-    kill_at_ = Clock::now() + before_kill;
+    next_ = Next{Clock::now() + before_kill, SIGKILL};
   }
 
   void take_ends() {
-    for (int r = 0; r < processes(); ++r)
-      if (ranks_[size_t(r)].alive) take_end(r);
+    for (size_t r = 0; r < processes(); ++r)
+      if (ranks_[r].alive && ended(ranks_[r].id, ranks_[r].status)) take_end(r);
     if (!ranks_.empty() && ranks_[0].alive && wants_terminal(ranks_[0].id))
       give_terminal(ranks_[0].id);
   }
 
-  void take_end(int number) {
-    Rank& rank = ranks_[size_t(number)];
-    if (!ended(rank.id, rank.end)) return;
+  void take_end(size_t number) {
+    Rank& rank = ranks_[number];
     rank.alive = false;
     rank.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (number == 0 && gave_terminal_) give_terminal(getpgrp());
-    if (interrupts_ > 0 && !kill_at_) kill_at_ = Clock::now() + grace();
-    const bool failed = rank.end.code != 0 || rank.end.signal != 0;
-    if (!failed || rank.ended_by_launch || interrupts_ > 0 || end_signal_ != 0) return;
-    if (rank.end.signal != 0)
-      say(str(who(number), " was killed by ", signal_name(rank.end.signal), hint(rank.end.signal)));
-    if (!cause_ || (follows(ranks_[size_t(*cause_)].end) && !follows(rank.end))) cause_ = number;
-    if (!terminate_at_ && !kill_at_) terminate_at_ = Clock::now() + grace();
+    if (interrupts_ > 0) end_later(plan_.grace, SIGKILL);
+    if (rank.status == 0 || rank.ended_by_launch || interrupts_ > 0 || end_signal_ != 0) return;
+    if (WIFSIGNALED(rank.status))
+      say(str(rank.name, " was killed by ", how(rank.status), hint(WTERMSIG(rank.status))));
+    if (!cause_ || (follows(ranks_[*cause_].status) && !follows(rank.status))) cause_ = number;
+    end_later(plan_.grace, SIGTERM);
   }
 
   void end_in_time() {
-    const auto now = Clock::now();
-    if (terminate_at_ && now >= *terminate_at_) {
-      terminate_at_.reset();
-      if (interrupts_ == 0) {
-        for (Rank& rank : ranks_) rank.ended_by_launch = rank.alive;
-        terminate(kBeforeKill);
-      }
-    }
-    if (!kill_at_ || now < *kill_at_) return;
-    signal_all(SIGKILL);
-    kill_at_.reset();
+    if (!next_ || Clock::now() < next_->at) return;
+    if (std::exchange(next_, {})->signal == SIGKILL) return signal_all(SIGKILL);
+    for (Rank& rank : ranks_) rank.ended_by_launch = rank.alive;
+    terminate(kBeforeKill);
   }
 
   // mpirun would pass signals on late, or others; so its ranks get them directly.
   void signal_all(int number) {
     bool any = false;
-    for (int r = 0; pipes_ && r + 1 < int(ranks_.size()); ++r) {
-      const pid_t id = ranks_[size_t(r) + 1].output >= 0 ? pipes_->process(r) : 0;
-      if (id > 0) any = kill(id, number) == 0 || any;
-    }
-    if (any && (number == SIGINT || number == SIGTERM || number == SIGHUP)) return;
     for (const Rank& rank : ranks_)
-      if (rank.alive) send_signal(rank.id, number);
+      if (!rank.alive && rank.output >= 0 && rank.id > 0 && plan_.by_mpirun)
+        any = kill(rank.id, number) == 0 || any;
+    if (any && (number == SIGINT || number == SIGTERM)) return;
+    for (const Rank& rank : ranks_)
+      if (rank.alive && kill(-rank.id, number) != 0) kill(rank.id, number);  // it has another group
   }
 
   // A process in the background is stopped when it reads from the terminal. Rank 0 may read, so it
@@ -309,7 +278,7 @@ class Ranks {
     if (!gave_terminal_ && tcgetpgrp(STDIN_FILENO) != getpgrp())
       return;  // the launcher itself is in the background
     gave_terminal_ = tcsetpgrp(STDIN_FILENO, group) == 0 && group != getpgrp();
-    if (gave_terminal_) send_signal(group, SIGCONT);
+    if (gave_terminal_) kill(-group, SIGCONT);
   }
 
   void say(const std::string& sentence) {
@@ -318,15 +287,14 @@ class Ranks {
 
   // "rank 2 failed with exit code 3 after 1.2 s; ranks 0 1: exit code 4; rank 3: ended by launch".
   std::string summary() const {
-    const Rank& cause = ranks_[size_t(*cause_)];
-    std::string text = str(who(*cause_), " failed with ", how(cause.end), " after ",
+    const Rank& cause = ranks_[*cause_];
+    std::string text = str(cause.name, " failed with ", how(cause.status), " after ",
                            format("%.1f", cause.seconds), " s");
     std::vector<std::pair<std::string, std::string>> ends;  // an end, and the ranks that have it
-    for (int r = 0; r < processes(); ++r) {
-      const Rank& rank = ranks_[size_t(r)];
-      const std::string end = rank.ended_by_launch ? "ended by launch" : how(rank.end);
-      auto same = std::ranges::find(ends, end, [](const auto& e) { return e.first; });
+    for (size_t r = 0; r < processes(); ++r) {
       if (r == *cause_) continue;
+      const std::string end = ranks_[r].ended_by_launch ? "ended by launch" : how(ranks_[r].status);
+      auto same = std::ranges::find(ends, end, [](const auto& e) { return e.first; });
       if (same == ends.end()) same = ends.insert(same, {end, ""});
       same->second += str(" ", r);
     }
@@ -335,32 +303,30 @@ class Ranks {
     return text;
   }
 
-  std::string who(int process) const {
-    return plan_.mpirun.empty() ? str("rank ", process) : "mpirun";
-  }
-
   int exit_code() const {
     if (interrupts_ > 0) return 128 + SIGINT;
     if (end_signal_ != 0) return 128 + end_signal_;
     if (!cause_) return kFine;
-    const ProcessEnd& end = ranks_[size_t(*cause_)].end;
-    if (end.signal == SIGINT) return 128 + SIGINT;                     // rank 0 had the terminal
-    const bool rank_killed = !plan_.mpirun.empty() && end.code > 128;  // by a signal
-    return end.signal != 0 || rank_killed ? int(kCommunication) : end.code;
+    const int status = ranks_[*cause_].status;
+    if (WIFSIGNALED(status))
+      return WTERMSIG(status) == SIGINT ? 128 + SIGINT
+                                        : int(kCommunication);              // it had the terminal
+    const bool rank_killed = plan_.by_mpirun && WEXITSTATUS(status) > 128;  // by a signal
+    return rank_killed ? int(kCommunication) : WEXITSTATUS(status);
   }
 
   const LaunchPlan& plan_;
   const Terminal terminal_;
+  const int null_ = open("/dev/null", O_RDWR | O_CLOEXEC);
   std::vector<Rank> ranks_;
-  std::unique_ptr<RankPipes> pipes_;  // of mpirun's ranks
-  std::string text_;                  // to be written to stderr
+  std::string text_;  // to be written to stderr
   const Clock::time_point begin_ = Clock::now();
-  int signals_ = -1;            // file descriptor from which signals are read
-  bool gave_terminal_ = false;  // to rank 0, which reads from it
-  std::optional<int> cause_;    // the rank whose failure decides the exit code
-  int interrupts_ = 0;          // number of Ctrl-C
-  int end_signal_ = 0;          // SIGTERM or SIGHUP, if one came
-  std::optional<Clock::time_point> terminate_at_, kill_at_;
+  int signals_ = -1;             // file descriptor from which signals are read
+  bool gave_terminal_ = false;   // to rank 0, which reads from it
+  std::optional<size_t> cause_;  // the rank whose failure decides the exit code
+  int interrupts_ = 0;           // number of Ctrl-C
+  int end_signal_ = 0;           // SIGTERM or SIGHUP, if one came
+  std::optional<Next> next_;
 };
 
 }  // namespace

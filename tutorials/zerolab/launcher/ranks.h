@@ -12,10 +12,9 @@ namespace zl::cli {
 
 struct LaunchPlan {
   std::vector<std::string> command;
-  // mpirun and its flags, which starts the ranks then; empty: they are started directly.
-  std::vector<std::string> mpirun = {};
+  bool by_mpirun = false;  // else the ranks are started directly
   int ranks = 1;
-  std::chrono::duration<double> grace{5};  // after the first failure, before SIGTERM to the others
+  std::chrono::milliseconds grace{5000};  // after the first failure, before SIGTERM to the others
   int port = 0;
   std::string run;         // a name that tells this run from others
   bool share_gpu = false;  // several ranks on NCCL may use one GPU
