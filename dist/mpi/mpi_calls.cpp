@@ -22,9 +22,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::atomic<const char*> inside{nullptr};  // the function of MPI that is called now
-MPI_Comm world = MPI_COMM_NULL;            // of all ranks; its errors are results
-std::map<MpiGroup, MPI_Comm> groups;
+std::atomic<const char*> inside{nullptr};             // the function of MPI that is called now
+MPI_Comm world = MPI_COMM_NULL;                       // of all ranks; its errors are results
+std::map<std::pair<int, uint64_t>, MPI_Comm> groups;  // by RankGroup's number and ranks
+
+constexpr int kGroups = 128;  // that a rank can be in without their messages being mistaken
+int tags = 1;                 // for each group and each of two kinds of calls
 
 // Calls MPI's function of this name. MPI's message is "MPI_ERR_TRUNCATE: message truncated" with
 // Open MPI, a stack of lines with MPICH.
@@ -50,11 +53,12 @@ MpiPlace start() {
   // A copy, so that no message of another library in this process is mistaken for ours. It has the
   // error handler too.
   call("MPI_Comm_dup", MPI_Comm_dup, MPI_COMM_WORLD, &world);
+  groups[{0, 0}] = world;
   MpiPlace place;
   call("MPI_Comm_rank", MPI_Comm_rank, world, &place.rank);
   call("MPI_Comm_size", MPI_Comm_size, world, &place.size);
   call("MPI_Comm_get_attr", MPI_Comm_get_attr, MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &found);
-  if (found) place.largest_tag = *largest_tag;
+  tags = (found ? *largest_tag : 32767) / 2 / kGroups;  // every MPI has this many
   return place;
 }
 
@@ -78,7 +82,7 @@ MPI_Datatype type_of(Dtype dtype) {
   return dtype == Dtype::i32 ? MPI_INT32_T : dtype == Dtype::f32 ? MPI_FLOAT : MPI_DOUBLE;
 }
 
-MPI_Comm comm_of(const MpiGroup& group) { return group.number == 0 ? world : groups.at(group); }
+MPI_Comm comm_of(const RankGroup& group) { return groups.at({group.number, group.ranks}); }
 
 template <class Post>
 void in_rounds(int64_t bytes, const Post& post) {
@@ -112,18 +116,19 @@ void finish_mpi() {
   finalized.get();
 }
 
-void make_mpi_group(const MpiGroup& group) {
-  if (groups.contains(group)) return;
+void make_mpi_group(const RankGroup& group, int size) {
+  if (groups.contains({group.number, group.ranks})) return;
+  std::vector<int> members;
+  for (int rank = 0; rank < size; ++rank) members.push_back(group.of_run(rank));
   MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
   MPI_Comm made = MPI_COMM_NULL;
   call("MPI_Comm_group", MPI_Comm_group, world, &all);
-  call("MPI_Group_incl", MPI_Group_incl, all, int(group.members.size()), group.members.data(),
-       &some);
+  call("MPI_Group_incl", MPI_Group_incl, all, size, members.data(), &some);
   call("MPI_Comm_create_group", MPI_Comm_create_group, world, some, group.number, &made);
   call("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler, made, MPI_ERRORS_RETURN);
   call("MPI_Group_free", MPI_Group_free, &all);
   call("MPI_Group_free", MPI_Group_free, &some);
-  groups[group] = made;
+  groups[{group.number, group.ranks}] = made;
 }
 
 struct MpiMessages::Requests {
@@ -136,27 +141,32 @@ struct MpiMessages::Requests {
   }
 };
 
-MpiMessages::MpiMessages(const MpiGroup& group, int rank, int tag)
-    : group_(group), rank_(rank), tag_(tag), requests_(std::make_shared<Requests>()) {}
+// Each group has its own tags, and collectives and the others, which are numbered apart.
+MpiMessages::MpiMessages(const Call& call, int rank, int size)
+    : group_(call.group),
+      rank_(rank),
+      size_(size),
+      tag_((int(call.sequence % tags) * kGroups + call.group.number % kGroups) * 2 +
+           call.point_to_point()),
+      requests_(std::make_shared<Requests>()) {}
 
 void MpiMessages::send(const char* from, int64_t count, Dtype dtype, int to_rank) {
   in_rounds(count * size_of(dtype), [&](int64_t begin, int bytes) {
-    requests_->post("MPI_Isend", MPI_Isend, from + begin, bytes, MPI_BYTE,
-                    group_.members[size_t(to_rank)], tag_, world);
+    requests_->post("MPI_Isend", MPI_Isend, from + begin, bytes, MPI_BYTE, group_.of_run(to_rank),
+                    tag_, world);
   });
 }
 
 void MpiMessages::receive(char* to, int64_t count, Dtype dtype, int from_rank) {
   in_rounds(count * size_of(dtype), [&](int64_t begin, int bytes) {
-    requests_->post("MPI_Irecv", MPI_Irecv, to + begin, bytes, MPI_BYTE,
-                    group_.members[size_t(from_rank)], tag_, world);
+    requests_->post("MPI_Irecv", MPI_Irecv, to + begin, bytes, MPI_BYTE, group_.of_run(from_rank),
+                    tag_, world);
   });
 }
 
 void MpiMessages::exchange(const char* from, int64_t stride, char* to, int64_t count, Dtype dtype) {
-  const int size = int(group_.members.size());
-  for (int i = 1; i < size; ++i) {
-    const int next = (rank_ + i) % size, last = (rank_ + size - i) % size;
+  for (int i = 1; i < size_; ++i) {
+    const int next = (rank_ + i) % size_, last = (rank_ + size_ - i) % size_;
     receive(to + last * count * size_of(dtype), count, dtype, last);
     send(from + next * stride, count, dtype, next);
   }
@@ -166,17 +176,16 @@ void MpiMessages::all_gather(const char* from, char* to, int64_t count, Dtype dt
   exchange(from, 0, to, count, dtype);
 }
 
-void MpiMessages::all_reduce(char* inout, int64_t count, Dtype dtype) {
+void MpiMessages::add(Collective kind, char* inout, int64_t count, Dtype dtype) {
+  const auto type = type_of(dtype);
   const int each = int(size_of(dtype));
+  if (kind == Collective::reduce_scatter)
+    return requests_->post("MPI_Ireduce_scatter_block", MPI_Ireduce_scatter_block, MPI_IN_PLACE,
+                           inout, int(count), type, MPI_SUM, comm_of(group_));
   in_rounds(count * each, [&](int64_t begin, int bytes) {
     requests_->post("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE, inout + begin, bytes / each,
-                    type_of(dtype), MPI_SUM, comm_of(group_));
+                    type, MPI_SUM, comm_of(group_));
   });
-}
-
-void MpiMessages::reduce_scatter(char* inout, int64_t count, Dtype dtype) {
-  requests_->post("MPI_Ireduce_scatter_block", MPI_Ireduce_scatter_block, MPI_IN_PLACE, inout,
-                  int(count), type_of(dtype), MPI_SUM, comm_of(group_));
 }
 
 // One after the other, because a request that is done becomes MPI_REQUEST_NULL, whose test is free.

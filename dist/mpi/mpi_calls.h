@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "dist/ordered/ordered_reduction.h"
 
@@ -16,7 +15,7 @@ namespace zl {
 inline constexpr int64_t kMaxMessageBytes = int64_t(1) << 30;  // MPI counts in int
 
 struct MpiPlace {
-  int rank = -1, size = 0, largest_tag = 32767;  // every MPI has this many tags
+  int rank = -1, size = 0;
 };
 
 // Starts MPI if no run of this process has, and says what it counts. MPI may wait for the other
@@ -24,20 +23,15 @@ struct MpiPlace {
 // Meanwhile calls `poll` again and again, which throws to give up; then MPI may be started later.
 MpiPlace start_mpi(const std::function<void()>& poll);
 
-struct MpiGroup {
-  int number = 0;            // 0: all ranks
-  std::vector<int> members;  // ranks of MPI
-  auto operator<=>(const MpiGroup&) const = default;
-};
-// Makes what sums of MPI among these ranks take. Waits for all members to call it. Groups are kept,
+// Makes what sums of MPI among these ranks take. Waits for all of them to call it. Groups are kept,
 // because a program has few of them.
-void make_mpi_group(const MpiGroup& group);
+void make_mpi_group(const RankGroup& group, int size);
 
-// Posts messages of at most 1 GiB, all with one tag: MPI keeps their order between two ranks. Ranks
-// are those of the group.
+// Posts the messages of a call, of at most 1 GiB, all with one tag: MPI keeps their order between
+// two ranks. Ranks are those of the call's group.
 class MpiMessages final : public ChunkTransport {
  public:
-  MpiMessages(const MpiGroup& group, int rank, int tag);
+  MpiMessages(const Call& call, int rank, int size);
 
   void send(const char* from, int64_t count, Dtype dtype, int to_rank) override;
   void receive(char* to, int64_t count, Dtype dtype, int from_rank) override;
@@ -46,10 +40,9 @@ class MpiMessages final : public ChunkTransport {
   // This rank's own part stays as it is.
   void exchange(const char* from, int64_t stride, char* to, int64_t count, Dtype dtype);
 
-  // The sums of MPI in f32, f64 or i32, in place; that of a reduce_scatter is where the buffer
-  // begins, and `count` [n] is of a shard, of at most 1 GiB.
-  void all_reduce(char* inout, int64_t count, Dtype dtype);
-  void reduce_scatter(char* inout, int64_t count, Dtype dtype);
+  // The sums of MPI for an all_reduce or reduce_scatter in f32, f64 or i32, in place. That of a
+  // reduce_scatter is where the buffer begins, and `count` [n] is of a shard, of at most 1 GiB.
+  void add(Collective kind, char* inout, int64_t count, Dtype dtype);
 
   // Whether all have moved; they are forgotten then. Until then MPI uses the buffers, and cannot
   // withdraw the messages. Moves data, of other messages too.
@@ -58,8 +51,8 @@ class MpiMessages final : public ChunkTransport {
  private:
   struct Requests;  // of MPI
 
-  const MpiGroup& group_;
-  const int rank_, tag_;
+  const RankGroup group_;
+  const int rank_, size_, tag_;
   const std::shared_ptr<Requests> requests_;
 };
 

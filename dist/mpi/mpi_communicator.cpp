@@ -17,8 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kGroups = 128;  // that a rank can be in without their messages being mistaken
-
 const Call kJoining{.kind = Collective::barrier, .name = "joining MPI", .has_deadline = false};
 
 char* at(const Tensor& tensor, int64_t element) {
@@ -28,12 +26,7 @@ char* at(const Tensor& tensor, int64_t element) {
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(const MpiJoin& join, FingerprintCheck& others, EventStream& events)
-      : Communicator(join.rank, join.size, events),
-        all_(*this),
-        others_(others),
-        timeout_(join.timeout),
-        ordered_(join.ordered) {
-    for (int r = 0; r < join.size; ++r) members_.members.push_back(r);
+      : Communicator(join.rank, join.size, events), all_(*this), others_(others), join_(join) {
     // These do not count as calls of the program, which are numbered from 1.
     machines_ = do_all_gather_object(join.machine, kJoining);
     ranks_per_machine_ = zl::ranks_per_machine(machines_);
@@ -46,7 +39,7 @@ class MpiCommunicator final : public Communicator {
 
   void compare_calls_only_on_timeout() override { others_.compare_calls_only_on_timeout(); }
   int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
-    return ordered_ ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
+    return join_.ordered ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
   }
   void require_running() override {
     if (others_.failed())
@@ -70,7 +63,7 @@ class MpiCommunicator final : public Communicator {
         : owner(owner),
           call(call),
           steps(std::move(steps)),
-          messages(owner.members_, owner.rank(), owner.tag_of(call)) {}
+          messages(call, owner.rank(), owner.size()) {}
     Operation(const Operation&) = delete;
     ~Operation() { owner.release(*this); }
 
@@ -91,14 +84,9 @@ class MpiCommunicator final : public Communicator {
     int64_t record = 0;  // in the flight recorder
   };
 
-  // A group has its own tags. MPI needs to know of it only to add.
+  // MPI needs to know of a group only to add.
   MpiCommunicator(MpiCommunicator& all, const Split& split)
-      : Communicator(all, split),
-        all_(all),
-        others_(all.others_),
-        timeout_(all.timeout_),
-        ordered_(all.ordered_),
-        members_{split.group.number, split.members} {
+      : Communicator(all, split), all_(all), others_(all.others_), join_(all.join_) {
     for (const int member : split.members) machines_.push_back(all.machines_[size_t(member)]);
     ranks_per_machine_ = zl::ranks_per_machine(machines_);
   }
@@ -106,7 +94,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> do_split(const Split& split) override {
     (void)do_all_gather_object("", split.call);
     std::unique_ptr<MpiCommunicator> group(new MpiCommunicator(*this, split));
-    if (!ordered_) in_mpi(split.call, [&] { make_mpi_group(group->members_); });
+    if (!join_.ordered) in_mpi(split.call, [&] { make_mpi_group(split.group, group->size()); });
     return group;
   }
 
@@ -116,7 +104,7 @@ class MpiCommunicator final : public Communicator {
     in_mpi(kJoining, [&] {
       place = start_mpi([&] {
         if (others_.failed()) throw CommunicationError("another rank has failed");
-        if (timeout_.count() > 0 && Clock::now() - began > timeout_)
+        if (join_.timeout.count() > 0 && Clock::now() - began > join_.timeout)
           throw CommunicationError("MPI_Init_thread did not return within " + timeout_text() +
                                    "; a slow start needs a larger --timeout");
       });
@@ -132,17 +120,10 @@ class MpiCommunicator final : public Communicator {
                     place.size == 1 ? ", so another MPI's launcher started them" : "",
                     ". Cure: start them with ", mpi.mpirun,
                     ", or under Slurm with srun --mpi=pmix or --mpi=pmi2");
-    tags_ = place.largest_tag / 2 / kGroups;
   }
 
   std::string timeout_text() const {
-    return human_time(std::chrono::nanoseconds(timeout_).count());
-  }
-
-  // Two kinds of calls, numbered apart.
-  int tag_of(const Call& call) const {
-    const int number = int(call.sequence % all_.tags_) * kGroups + call.group.number % kGroups;
-    return number * 2 + call.point_to_point();
+    return human_time(std::chrono::nanoseconds(join_.timeout).count());
   }
 
   // The first rank to fail throws its own error, the others that of the run.
@@ -177,7 +158,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   Work reduction(const Tensor& tensor, const Tensor& start, const Call& call) {
-    if (!ordered_) {
+    if (!join_.ordered) {
       require(!start.defined(), name(call.kind), " '", call.name,
               "': a sum that continues from a start needs ordered sums, and here MPI adds");
       return unordered_reduction(tensor, call);
@@ -206,10 +187,7 @@ class MpiCommunicator final : public Communicator {
                   call.name, "': MPI adds shards of up to 1 GiB, and this one has ",
                   human_bytes(count * size_of(call.dtype)), cure, "more ranks");
     const auto add = [=](MpiMessages& mpi) {
-      if (all)
-        mpi.all_reduce(at(tensor, 0), count, call.dtype);
-      else
-        mpi.reduce_scatter(at(tensor, 0), count, call.dtype);
+      mpi.add(call.kind, at(tensor, 0), count, call.dtype);
     };
     const auto place = [=, ranks = size()](MpiMessages&) {
       Backend& backend = tensor.backend();
@@ -305,7 +283,7 @@ class MpiCommunicator final : public Communicator {
       const Clock::time_point now = Clock::now();
       if (now - last > std::chrono::seconds(1)) began += now - last;  // this process was stopped
       last = now;
-      if (timeout_.count() > 0 && now - began > timeout_)
+      if (join_.timeout.count() > 0 && now - began > join_.timeout)
         fail(op.call, "the transfer was not done within " + timeout_text() +
                           ". If the ranks are only slow, raise --timeout (0 waits forever)");
       rest_after_poll(polls);
@@ -326,15 +304,12 @@ class MpiCommunicator final : public Communicator {
     if (op.call.point_to_point()) others_.withdraw(op.record, std::uncaught_exceptions() > 0);
   }
 
-  MpiCommunicator& all_;  // the communicator of all ranks, which has the last three
+  MpiCommunicator& all_;  // the communicator of all ranks, whose in_flight_ counts
   FingerprintCheck& others_;
-  const std::chrono::milliseconds timeout_;
-  const bool ordered_;
-  MpiGroup members_;
+  const MpiJoin join_;                 // of this process, also in a group
   std::vector<std::string> machines_;  // of the members
   int ranks_per_machine_ = 1;
 
-  int tags_ = 1;                       // for each group and each of two kinds of calls
   std::vector<Operation*> in_flight_;  // in the order of their calls
 };
 
