@@ -162,6 +162,14 @@ std::unique_ptr<Communicator> Communicator::split(const std::vector<int>& color_
   return do_split(split);
 }
 
+Work Communicator::do_send(const Tensor&, const Call& call) {
+  throw std::invalid_argument(
+      str(zl::name(call.kind), " '", call.name,
+          "': ranks on NCCL have collectives only; use ranks as threads, or --backend mpi"));
+}
+
+Work Communicator::do_receive(const Tensor& to, const Call& call) { return do_send(to, call); }
+
 std::unique_ptr<Communicator> Communicator::do_split(const Split&) {
   throw std::logic_error("this communicator cannot be split into groups");
 }

@@ -75,7 +75,7 @@ class Communicator {
   [[nodiscard]] Work barrier(CallName name);
   // One rank sends what another receives; no other rank takes part. Neither call blocks, so two
   // ranks may both send first; waiting blocks. Between two ranks, the first send matches the first
-  // receive, and so on.
+  // receive, and so on. Ranks on NCCL have neither.
   [[nodiscard]] Work send(const Tensor& from, int to_rank, CallName name);
   [[nodiscard]] Work receive(const Tensor& to, int from_rank, CallName name);
 
@@ -146,8 +146,9 @@ class Communicator {
   virtual Work do_broadcast(const Tensor& inout, const Call& call) = 0;
   virtual Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) = 0;
   virtual Work do_barrier(const Call& call) = 0;
-  virtual Work do_send(const Tensor& from, const Call& call) = 0;
-  virtual Work do_receive(const Tensor& to, const Call& call) = 0;
+  // By default there is none: both throw std::invalid_argument.
+  virtual Work do_send(const Tensor& from, const Call& call);
+  virtual Work do_receive(const Tensor& to, const Call& call);
   virtual std::vector<std::string> do_all_gather_object(const std::string& text,
                                                         const Call& call) = 0;
   // First compares `split.call` with that of the other ranks.

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "dist/lane/lane_communicator.h"
-#include "dist/threads/local_fingerprint_check.h"
 #include "dist/threads/thread_communicator.h"
 #include "tensor/error.h"
 
@@ -31,10 +30,8 @@ struct RankError {
 
 class Run {
  public:
-  Run(int size, const RankTransport& transport, const std::function<void(Communicator&)>& body,
-      const RankOptions& options)
+  Run(int size, const std::function<void(Communicator&)>& body, const RankOptions& options)
       : size_(size),
-        transport_(transport),
         body_(body),
         options_(options),
         rendezvous_(size, options.timeout, options.lane ? 2 * size : size) {
@@ -74,11 +71,9 @@ class Run {
 
   void run_rank(int rank) {
     pthread_setname_np(pthread_self(), str("rank ", rank).c_str());
-    LocalFingerprintCheck others(rendezvous_, rank);
     std::unique_ptr<Communicator> communicator;
     try {
-      communicator =
-          options_.lane ? with_lane(rank, others) : engine(rank, others, events_[size_t(rank)]);
+      communicator = options_.lane ? with_lane(rank) : on_threads(rank, events_[size_t(rank)]);
       body_(*communicator);
       communicator->finish();
     } catch (const std::exception& error) {
@@ -94,13 +89,12 @@ class Run {
     changed_.notify_all();
   }
 
-  std::unique_ptr<Communicator> engine(int rank, FingerprintCheck& others, EventStream& events) {
-    if (transport_.join) return transport_.join(rank, others, events);
+  std::unique_ptr<Communicator> on_threads(int rank, EventStream& events) {
     return std::make_unique<ThreadCommunicator>(rank, size_, rendezvous_, events);
   }
 
-  std::unique_ptr<Communicator> with_lane(int rank, FingerprintCheck& others) {
-    auto inner = engine(rank, others, events_of_lanes_[size_t(rank)]);
+  std::unique_ptr<Communicator> with_lane(int rank) {
+    auto inner = on_threads(rank, events_of_lanes_[size_t(rank)]);
     LaneFailure failure{.fail = [this](const std::string& why) { rendezvous_.fail(why); },
                         .failed = [this] { return rendezvous_.failed(); }};
     try {
@@ -148,12 +142,9 @@ class Run {
 
   // A thread cannot be ended from outside, so the process ends instead.
   [[noreturn]] void give_up() {
-    std::string text =
+    const std::string text =
         str(rendezvous_.failure_report(), "not all ranks ended within timeout and grace; now:\n",
             rendezvous_.report());
-    for (int r = 0; r < size_; ++r)
-      if (const std::string where = transport_.where(r); !where.empty())
-        text += str("rank ", r, " is in ", where, "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     std::_Exit(4);
@@ -168,7 +159,6 @@ class Run {
   }
 
   const int size_;
-  const RankTransport& transport_;
   const std::function<void(Communicator&)>& body_;
   const RankOptions options_;
   std::deque<EventStream> events_, events_of_lanes_;  // outlive the records in rendezvous_
@@ -184,18 +174,13 @@ class Run {
 }  // namespace
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOptions options) {
-  run_rank_threads(size, {}, body, options);
-}
-
-void run_rank_threads(int size, const RankTransport& transport,
-                      const std::function<void(Communicator&)>& body, RankOptions options) {
   require(size >= 1, "there must be at least 1 rank, not ", size);
   require(size <= kMostRanks, size, " ranks are too many for one process, which runs up to ",
           kMostRanks, " as threads; use several processes, or `plan`, which needs no ranks");
   require(options.lane || !options.link.simulated(),
           "a simulated link needs lanes; set RankOptions::lane");
   last_report.clear();
-  Run(size, transport, body, options).run();
+  Run(size, body, options).run();
 }
 
 std::string last_failure_report() { return last_report; }

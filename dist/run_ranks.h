@@ -3,14 +3,11 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "dist/communicator.h"
 
 namespace zl {
-
-class FingerprintCheck;
 
 inline constexpr int kMostRanks = 64;  // of one run: sets of ranks are masks of 64 bits
 
@@ -46,21 +43,6 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOpt
 // `body` for its own rank only.
 using RunRanks = std::function<void(int size, const std::function<void(Communicator&)>& body,
                                     RankOptions options)>;
-
-// Makes the communicators of ranks that are threads, for a transport that moves data itself. Both
-// functions may be called by several threads at once.
-struct RankTransport {
-  // Called on the rank's thread, which also destroys the result, before `others` and `events`. With
-  // RankOptions::lane another thread uses the result in between, and `events` is the lane's.
-  std::function<std::unique_ptr<Communicator>(int rank, FingerprintCheck& others,
-                                              EventStream& events)>
-      join;
-  // The function that a rank may hang in, for the report before the process exits; "" if not known.
-  std::function<std::string(int rank)> where = [](int) { return ""; };
-};
-// As run_ranks().
-void run_rank_threads(int size, const RankTransport& transport,
-                      const std::function<void(Communicator&)>& body, RankOptions options);
 
 // The report of the last failed run on this thread: the cause, and each rank's last calls, for
 // people. Empty after success.

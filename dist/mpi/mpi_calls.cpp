@@ -164,16 +164,12 @@ void MpiMessages::receive(char* to, int64_t count, Dtype dtype, int from_rank) {
   });
 }
 
-void MpiMessages::exchange(const char* from, int64_t stride, char* to, int64_t count, Dtype dtype) {
+void MpiMessages::all_gather(const char* from, char* to, int64_t count, Dtype dtype) {
   for (int i = 1; i < size_; ++i) {
     const int next = (rank_ + i) % size_, last = (rank_ + size_ - i) % size_;
     receive(to + last * count * size_of(dtype), count, dtype, last);
-    send(from + next * stride, count, dtype, next);
+    send(from, count, dtype, next);
   }
-}
-
-void MpiMessages::all_gather(const char* from, char* to, int64_t count, Dtype dtype) {
-  exchange(from, 0, to, count, dtype);
 }
 
 void MpiMessages::add(Collective kind, char* inout, int64_t count, Dtype dtype) {

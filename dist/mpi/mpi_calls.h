@@ -23,8 +23,8 @@ struct MpiPlace {
 // Meanwhile calls `poll` again and again, which throws to give up; then MPI may be started later.
 MpiPlace start_mpi(const std::function<void()>& poll);
 
-// Makes what sums of MPI among these ranks take. Waits for all of them to call it. Groups are kept,
-// because a program has few of them.
+// Makes the communicator in which MPI adds for this group. Waits for all of them to call it. Groups
+// are kept, because a program has few of them.
 void make_mpi_group(const RankGroup& group, int size);
 
 // Posts the messages of a call, of at most 1 GiB, all with one tag: MPI keeps their order between
@@ -36,9 +36,6 @@ class MpiMessages final : public ChunkTransport {
   void send(const char* from, int64_t count, Dtype dtype, int to_rank) override;
   void receive(char* to, int64_t count, Dtype dtype, int from_rank) override;
   void all_gather(const char* from, char* to, int64_t count, Dtype dtype) override;
-  // To rank r goes what begins at from + r * stride [B], and what comes from it is part r of `to`.
-  // This rank's own part stays as it is.
-  void exchange(const char* from, int64_t stride, char* to, int64_t count, Dtype dtype);
 
   // The sums of MPI for an all_reduce or reduce_scatter in f32, f64 or i32, in place. That of a
   // reduce_scatter is where the buffer begins, and `count` [n] is of a shard, of at most 1 GiB.

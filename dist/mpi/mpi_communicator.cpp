@@ -6,7 +6,7 @@
 
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_calls.h"
-#include "dist/ordered/ordered_reduction.h"
+#include "dist/ordered/steps.h"
 #include "dist/polling.h"
 #include "dist/trace/flight_recorder.h"
 #include "tensor/backend.h"
@@ -18,10 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 const Call kJoining{.kind = Collective::barrier, .name = "joining MPI", .has_deadline = false};
-
-char* at(const Tensor& tensor, int64_t element) {
-  return static_cast<char*>(tensor.address()) + element * size_of(tensor.dtype());
-}
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -51,15 +47,10 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  // A call of this rank goes through its steps one after the other, each when the messages of those
-  // before it have moved: it posts messages, or is a kernel for what came. Steps own tensors and
-  // scratch memory.
-  using Step = std::function<void(MpiMessages&)>;
-
-  // A call until its data has moved. Its Work owns it, so that no tensor outlives the rank's
-  // memory.
+  // A call of this rank until its data has moved. Its Work owns it, so that no tensor outlives the
+  // rank's memory.
   struct Operation {
-    Operation(MpiCommunicator& owner, const Call& call, std::vector<Step> steps)
+    Operation(MpiCommunicator& owner, const Call& call, Steps steps)
         : owner(owner),
           call(call),
           steps(std::move(steps)),
@@ -70,14 +61,15 @@ class MpiCommunicator final : public Communicator {
     // Goes on as far as its messages have moved.
     void progress() {
       while (!done && messages.done()) {
+        if (step > 0 && steps[step - 1].kernel) steps[step - 1].kernel();
         done = step == steps.size();
-        if (!done) steps[step++](messages);
+        if (!done) steps[step++].exchange(messages);
       }
     }
 
     MpiCommunicator& owner;
     const Call call;
-    std::vector<Step> steps;
+    Steps steps;
     size_t step = 0;  // the next
     bool done = false;
     MpiMessages messages;
@@ -126,10 +118,8 @@ class MpiCommunicator final : public Communicator {
     return human_time(std::chrono::nanoseconds(join_.timeout).count());
   }
 
-  // The first rank to fail throws its own error, the others that of the run.
   [[noreturn]] void fail(const Call& call, const std::string& why) {
-    const std::string text = str("rank ", rank(), " in ", describe(call), ": ", why);
-    if (others_.fail(text)) throw CommunicationError(text);
+    others_.fail(str("rank ", rank(), " in ", describe(call), ": ", why));
     others_.throw_failure(call);
   }
 
@@ -141,7 +131,7 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  Work issue(const Tensor& tensor, const Call& call, std::vector<Step> steps) {
+  Work issue(const Tensor& tensor, const Call& call, Steps steps) {
     Backend& backend = tensor.backend();
     require(backend.holds_data() && !backend.native_stream(Stream::communication), name(call.kind),
             " '", call.name, "': MPI moves the memory of CPUs, and this tensor is on ",
@@ -157,22 +147,14 @@ class MpiCommunicator final : public Communicator {
     return Work([op] { op->owner.wait(*op); });
   }
 
+  RankTopology topology() const { return {rank(), size(), ranks_per_machine_}; }
+
   Work reduction(const Tensor& tensor, const Tensor& start, const Call& call) {
-    if (!join_.ordered) {
-      require(!start.defined(), name(call.kind), " '", call.name,
-              "': a sum that continues from a start needs ordered sums, and here MPI adds");
-      return unordered_reduction(tensor, call);
-    }
-    const std::shared_ptr<OrderedReduction> sum =
-        ordered_reduction(tensor, start, call, {rank(), size(), ranks_per_machine_});
-    std::vector<Step> steps;
-    for (int step = 0; step < sum->steps(); ++step) {
-      steps.emplace_back([=](MpiMessages& mpi) { sum->exchange(step, mpi); });
-      steps.emplace_back([=](MpiMessages&) { sum->add(step); });
-    }
-    if (call.kind == Collective::all_reduce)
-      steps.emplace_back([=](MpiMessages& mpi) { sum->gather_sums(mpi); });
-    return issue(tensor, call, std::move(steps));
+    if (join_.ordered)
+      return issue(tensor, call, ordered_reduction_steps(tensor, start, call, topology()));
+    require(!start.defined(), name(call.kind), " '", call.name,
+            "': a sum that continues from a start needs ordered sums, and here MPI adds");
+    return unordered_reduction(tensor, call);
   }
 
   // MPI adds in place. It leaves a reduce_scatter's sum where the buffer begins.
@@ -186,17 +168,17 @@ class MpiCommunicator final : public Communicator {
     require_input(all || count * size_of(call.dtype) <= kMaxMessageBytes, name(call.kind), " '",
                   call.name, "': MPI adds shards of up to 1 GiB, and this one has ",
                   human_bytes(count * size_of(call.dtype)), cure, "more ranks");
-    const auto add = [=](MpiMessages& mpi) {
-      mpi.add(call.kind, at(tensor, 0), count, call.dtype);
+    const auto add = [=](ChunkTransport& mpi) {
+      static_cast<MpiMessages&>(mpi).add(call.kind, address_at(tensor, 0), count, call.dtype);
     };
-    const auto place = [=, ranks = size()](MpiMessages&) {
+    const auto place = [=, ranks = size()] {
       Backend& backend = tensor.backend();
-      char* const sums = at(tensor, to);
-      if (to > 0) backend.move_bytes(at(tensor, 0), sums, count * size_of(call.dtype));
+      char* const sums = address_at(tensor, to);
+      if (to > 0) backend.move_bytes(address_at(tensor, 0), sums, count * size_of(call.dtype));
       if (call.reduction == Reduction::mean)
         backend.ordered_sum({{&sums, 1}, {&sums, 1}, 0, count, call.dtype, true, ranks});
     };
-    return issue(tensor, call, {add, place});
+    return issue(tensor, call, {{add, place}});
   }
 
   Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
@@ -208,10 +190,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   Work do_all_gather(const Tensor& full, const Call& call) override {
-    const int64_t shard = call.count / size(), own = rank() * shard;
-    return issue(full, call, {[=](MpiMessages& mpi) {
-                   mpi.all_gather(at(full, own), at(full, 0), shard, call.dtype);
-                 }});
+    return issue(full, call, all_gather_steps(full, topology()));
   }
 
   // A binomial tree: after k rounds 2^k ranks have the values. Ranks count from the root here.
@@ -220,23 +199,19 @@ class MpiCommunicator final : public Communicator {
     int has = 1;  // ranks that have the values before this one sends
     while (has <= place) has *= 2;
     const auto rank_at = [=](int place) { return (place + call.peer) % ranks; };
-    const auto receive = [=](MpiMessages& mpi) {
-      if (place > 0) mpi.receive(at(inout, 0), call.count, call.dtype, rank_at(place - has / 2));
+    const auto receive = [=](ChunkTransport& mpi) {
+      if (place > 0)
+        mpi.receive(address_at(inout, 0), call.count, call.dtype, rank_at(place - has / 2));
     };
-    const auto send = [=](MpiMessages& mpi) {
+    const auto send = [=](ChunkTransport& mpi) {
       for (int next = has; place + next < ranks; next *= 2)
-        mpi.send(at(inout, 0), call.count, call.dtype, rank_at(place + next));
+        mpi.send(address_at(inout, 0), call.count, call.dtype, rank_at(place + next));
     };
-    return issue(inout, call, {receive, send});
+    return issue(inout, call, {{receive}, {send}});
   }
 
   Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
-    const int64_t shard = call.count / size(), own = rank() * shard;
-    const auto exchange = [=](MpiMessages& mpi) {
-      mpi.exchange(at(from, 0), shard * size_of(call.dtype), at(to, 0), shard, call.dtype);
-      from.backend().move_bytes(at(from, own), at(to, own), shard * size_of(call.dtype));
-    };
-    return issue(from, call, {exchange});
+    return issue(from, call, all_to_all_steps(from, to, topology()));
   }
 
   Work do_barrier(const Call& call) override {
@@ -253,14 +228,14 @@ class MpiCommunicator final : public Communicator {
   // The check of both sides and their messages go on beside each other: if the sides differ, the
   // run fails, whatever MPI does with the messages.
   Work do_send(const Tensor& from, const Call& call) override {
-    return issue(from, call, {[=](MpiMessages& mpi) {
-                   mpi.send(at(from, 0), call.count, call.dtype, call.peer);
-                 }});
+    return issue(from, call, {{[=](ChunkTransport& mpi) {
+                   mpi.send(address_at(from, 0), call.count, call.dtype, call.peer);
+                 }}});
   }
   Work do_receive(const Tensor& to, const Call& call) override {
-    return issue(to, call, {[=](MpiMessages& mpi) {
-                   mpi.receive(at(to, 0), call.count, call.dtype, call.peer);
-                 }});
+    return issue(to, call, {{[=](ChunkTransport& mpi) {
+                   mpi.receive(address_at(to, 0), call.count, call.dtype, call.peer);
+                 }}});
   }
 
   // All calls of this rank go on, until the run fails.
@@ -293,12 +268,12 @@ class MpiCommunicator final : public Communicator {
     op.steps.clear();
   }
 
-  // An operation that was not waited for fails the run, unless it has failed already. MPI cannot
-  // withdraw its messages: a send may be read by the other rank, and collectives have no cancel. So
-  // its memory is kept until the process ends.
+  // A send or receive that was not waited for fails the run; after a collective this rank's next
+  // call throws. MPI cannot withdraw the messages: a send may be read by the other rank, and
+  // collectives have no cancel. So its memory is kept until the process ends.
   void release(Operation& op) noexcept {
     if (std::erase(all_.in_flight_, &op) > 0) {
-      static auto* const kept = new std::vector<std::vector<Step>>;
+      static auto* const kept = new std::vector<Steps>;
       kept->push_back(std::move(op.steps));
     }
     if (op.call.point_to_point()) others_.withdraw(op.record, std::uncaught_exceptions() > 0);

@@ -20,9 +20,9 @@
 #include <mutex>
 #include <string>
 
-#include "dist/fingerprint_check.h"
 #include "dist/nccl/api.h"
 #include "dist/polling.h"
+#include "dist/processes/fingerprint_check.h"
 
 namespace zl {
 
@@ -34,6 +34,9 @@ struct NcclJoin {
   std::atomic<const char*>&
       inside;                // the NCCL function that the rank is in now, for reports; null: none
   std::string machine = {};  // the name of the rank's machine
+  // false: NCCL adds. That is faster for many small calls, without scratch memory, but rounding
+  // then depends on sizes and on the machine.
+  bool ordered = true;
 };
 
 class NcclHandle {
@@ -67,7 +70,7 @@ class NcclHandle {
   // Throws the CommunicationError that wait() would throw now for what has been going on since
   // `began`. Never waits for NCCL. Returns if the communicator has ended.
   void look(const char* what, Clock::time_point began);
-  // After an error. May hang if NCCL does; run_rank_threads() and run_process_rank() then end the
+  // After an error. May hang if NCCL does; run_process_rank() then ends the
   // process.
   void abort() noexcept;
 

@@ -84,7 +84,6 @@ void NcclWatchdog::require_no_failure(const Call& call) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return failure_ != Failure::is_reported; });
     if (failure_ == Failure::none) return;
-    if (first_) throw CommunicationError(text_);
   }
   others_.throw_failure(call);
 }
@@ -131,17 +130,14 @@ void NcclWatchdog::fail(const Call& call, const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     failure_ = Failure::is_reported;
-    text_ = text;
   }
-  bool first = false;
   try {
-    first = others_.fail(text);
+    others_.fail(text);
   } catch (const std::exception&) {  // no memory for the report: the others end at their deadlines
   }
   {
     const std::lock_guard lock(mutex_);
     failure_ = Failure::known;
-    first_ = first;
   }
   changed_.notify_all();
   handle_.abort();

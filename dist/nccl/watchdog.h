@@ -74,8 +74,6 @@ class NcclWatchdog {
   std::deque<Watched> operations_;  // in the order of their calls
   bool started_ = false, stopping_ = false;
   Failure failure_ = Failure::none;
-  std::string text_;    // of the failure
-  bool first_ = false;  // as FingerprintCheck::fail() says
   std::thread thread_;
 };
 

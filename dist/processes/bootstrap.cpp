@@ -12,6 +12,8 @@
 #include "dist/trace/mismatch.h"
 #include "dist/wire.h"
 #include "tensor/error.h"
+#include "tensor/printable.h"
+#include "tensor/random.h"
 
 namespace zl {
 namespace {
@@ -31,39 +33,12 @@ enum class Kind : uint8_t {
 
 // Shows that the sender knows the run's name, without the name itself.
 uint64_t proof(const std::string& run, std::string_view sender) {
-  uint64_t x = 0x9e3779b97f4a7c15u;
-  for (int round = 0; round < 4; ++round)
-    for (const std::string_view text : {std::string_view(run), sender})
-      for (const char c : text) {
-        x = (x ^ uint8_t(c)) * 0xbf58476d1ce4e5b9u;
-        x ^= x >> 29;
-      }
-  return x;
+  return fnv1a(run, fnv1a(sender, fnv1a(run)));
 }
 
 void require_not_interrupted(const BootstrapOptions& options) {
   if (options.interrupted && options.interrupted())
     throw CommunicationError("interrupted while waiting for the ranks to connect");
-}
-
-// Text from the network with control characters and changes of writing direction as escapes, so
-// that it cannot control a terminal. Line ends stay.
-std::string printable(const std::string& text) {
-  std::string safe;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = [&](size_t at) { return at < text.size() ? uint8_t(text[at]) : 0; };
-    const bool control = (byte(i) < 0x20 && text[i] != '\n') || byte(i) == 0x7f;
-    const bool direction = byte(i) == 0xe2 && ((byte(i + 1) == 0x80 && byte(i + 2) >= 0xaa) ||
-                                               (byte(i + 1) == 0x81 && byte(i + 2) >= 0xa6));
-    const bool c1 = byte(i) == 0xc2 && byte(i + 1) < 0xa0;
-    if (!control && !direction && !c1) {
-      safe += text[i];
-      continue;
-    }
-    constexpr const char* kDigits = "0123456789abcdef";
-    safe += str("\\x", kDigits[byte(i) >> 4], kDigits[byte(i) & 15]);
-  }
-  return safe;
 }
 
 // "'seed=8', and rank 0 with 'seed=7'": the first line in which two texts differ.
@@ -72,7 +47,8 @@ std::string first_difference(const std::string& ours, const std::string& theirs)
   for (;;) {
     std::string one = "nothing", other = "nothing";
     const bool any = bool(std::getline(a, one)) | bool(std::getline(b, other));
-    if (!any || one != other) return str("'", other, "', and rank 0 with '", one, "'");
+    if (!any || one != other)
+      return str("'", printable(other), "', and rank 0 with '", printable(one), "'");
   }
 }
 
@@ -171,7 +147,7 @@ class Lobby {
       if (wire.get<uint64_t>() != proof(self_.run, "other rank")) return;
       one.rank = wire.get<int>(), one.size = wire.get<int>();
       for (std::string* text : {&one.settings, &one.host, &one.machine, &one.gpu})
-        *text = printable(wire.text());
+        *text = wire.text();
     } catch (const CommunicationError&) {
       return;
     }
@@ -193,9 +169,9 @@ class Lobby {
     if (connections_[size_t(one.rank)])
       return str("two processes say that they are rank ", one.rank,
                  "; does each get its own RANK?");
-    if (one.settings != printable(self_.settings))
+    if (one.settings != self_.settings)
       return str("rank ", one.rank, " was started with ",
-                 first_difference(printable(self_.settings), one.settings),
+                 first_difference(self_.settings, one.settings),
                  "; start all ranks with the same settings and files");
     return "";
   }
@@ -225,8 +201,8 @@ class Lobby {
     for (const RankIdentity& one : ranks_) {
       if (one.gpu.empty()) continue;
       const auto [user, first] = users.try_emplace({one.host, one.machine, one.gpu}, one.rank);
-      require_input(first, "ranks ", user->second, " and ", one.rank, " both use GPU ", one.gpu,
-                    " of ", one.host,
+      require_input(first, "ranks ", user->second, " and ", one.rank, " both use GPU ",
+                    printable(one.gpu), " of ", printable(one.host),
                     ": NCCL needs one GPU per rank; start no more ranks than there are GPUs, let "
                     "them be threads (--backend threads), or test NCCL with zerolab launch "
                     "--share-gpu");

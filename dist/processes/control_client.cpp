@@ -47,7 +47,8 @@ int64_t ControlClient::require_same_call(const Call& call, const EventStream& ev
   const bool compares = !only_on_timeout_ || call.kind == Collective::barrier;
   const int64_t record = begin(call, events, compares ? CallState::waiting : CallState::posted);
   if (!compares) return record;
-  (void)enter(call, "");
+  enter(record, call);
+  (void)wait_for_all(record);
   set_state(record, CallState::moving);
   return record;
 }
@@ -55,21 +56,30 @@ int64_t ControlClient::require_same_call(const Call& call, const EventStream& ev
 std::vector<std::string> ControlClient::all_gather_object(const Call& call, const std::string& text,
                                                           const EventStream& events) {
   const int64_t record = begin(call, events, CallState::waiting);
-  const std::string texts = enter(call, text);
+  enter(record, call, text);
+  const std::string texts = wait_for_all(record);
   std::vector<std::string> all;
   for (WireReader wire(texts); !wire.at_end();) all.push_back(wire.text());
   set_state(record, CallState::done);
   return all;
 }
 
-std::string ControlClient::enter(const Call& call, const std::string& text) {
-  send(ControlMessage::enter, WireWriter().text(text).take());
+void ControlClient::enter(int64_t record, const Call& call, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    entered_[record] = {call, {}};
+  }
+  send(ControlMessage::enter, WireWriter().put(record).text(text).take());
+}
+
+std::string ControlClient::wait_for_all(int64_t record) {
   std::unique_lock lock(mutex_);
-  wait(lock, [&] { return entered_ || failed_; });
-  const auto texts = std::exchange(entered_, {});
+  wait(lock, [&] { return entered_.at(record).texts || failed_; });
+  const Entered entered = entered_.at(record);
+  if (!entered.call.point_to_point()) entered_.erase(record);
   lock.unlock();
-  if (!texts) throw_failure(call);
-  return *texts;
+  if (!entered.texts) throw_failure(entered.call);
+  return *entered.texts;
 }
 
 void ControlClient::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
@@ -84,34 +94,21 @@ void ControlClient::wait(std::unique_lock<std::mutex>& lock, const std::function
 
 int64_t ControlClient::post(const Call& call, const EventStream& events) {
   const int64_t record = begin(call, events, CallState::posted);
-  {
-    const std::lock_guard lock(mutex_);
-    posted_[record] = {call};
-  }
-  send(ControlMessage::post, WireWriter().put(record).take());
+  enter(record, call);
   return record;
 }
 
 void ControlClient::wait_for_match(int64_t record) {
   set_state(record, CallState::waiting);
   send(ControlMessage::alive, "", true);
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return posted_.at(record).matched || failed_; });
-  const Posted posted = posted_.at(record);
-  lock.unlock();
-  if (!posted.matched) throw_failure(posted.call);
+  (void)wait_for_all(record);
   set_state(record, CallState::done);
-}
-
-bool ControlClient::has_match(int64_t record) const {
-  const std::lock_guard lock(mutex_);
-  return posted_.at(record).matched;
 }
 
 void ControlClient::withdraw(int64_t record, bool unwinding) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (posted_.erase(record) == 0) return;
+    if (entered_.erase(record) == 0) return;
   }
   try {
     send(ControlMessage::withdraw, WireWriter().put(record).put(unwinding).take());
@@ -119,10 +116,9 @@ void ControlClient::withdraw(int64_t record, bool unwinding) noexcept {
   }
 }
 
-bool ControlClient::fail(const std::string& why) {
+void ControlClient::fail(const std::string& why) {
   if (!failed()) send(ControlMessage::suspect, WireWriter().text(why).take(), true);
   wait_for_failure(why);
-  return false;
 }
 
 std::string ControlClient::failure_in(const Call& call) {
@@ -215,15 +211,10 @@ void ControlClient::handle(const Message& message) {
       const std::string why = wire.text();
       return run_failed({why, wire.text()});
     }
-    case ControlMessage::entered: {
+    case ControlMessage::met: {
       const std::lock_guard lock(mutex_);
-      entered_ = message.body;
-      break;
-    }
-    case ControlMessage::matched: {
-      const std::lock_guard lock(mutex_);
-      if (const auto found = posted_.find(wire.get<int64_t>()); found != posted_.end())
-        found->second.matched = true;
+      const auto found = entered_.find(wire.get<int64_t>());
+      if (found != entered_.end()) found->second.texts = wire.text();
       break;
     }
     case ControlMessage::over: {

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "dist/fingerprint_check.h"
 #include "dist/processes/control_messages.h"
+#include "dist/processes/fingerprint_check.h"
 #include "dist/processes/socket.h"
 
 namespace zl {
@@ -35,9 +35,8 @@ class ControlClient final : public FingerprintCheck {
   void while_waiting(std::function<void()> action) override { action_ = std::move(action); }
   int64_t post(const Call& call, const EventStream& events) override;
   void wait_for_match(int64_t record) override;
-  bool has_match(int64_t record) const override;
   void withdraw(int64_t record, bool unwinding) noexcept override;
-  bool fail(const std::string& why) override;  // the server finds the cause
+  void fail(const std::string& why) override;  // the server finds the cause
   bool failed() const override { return failed_; }
 
   // The rank failed on its own. Returns when all ranks know it, or the server does not answer.
@@ -51,18 +50,19 @@ class ControlClient final : public FingerprintCheck {
   std::string report() const;
 
  private:
-  struct Posted {
+  struct Entered {
     Call call;
-    bool matched = false;
+    std::optional<std::string> texts;  // of all its ranks, when they have come
   };
 
   std::string failure_in(const Call& call) override;
   int64_t begin(const Call& call, const EventStream& events, CallState state);
+  void enter(int64_t record, const Call& call, const std::string& text = "");
+  // Returns the texts of all ranks when they have entered the call.
+  std::string wait_for_all(int64_t record);
   void serve();
   void handle(const Message& message);
   void send(ControlMessage kind, const std::string& body, bool all_records = false);
-  // Returns the texts of all ranks when they have entered the call.
-  std::string enter(const Call& call, const std::string& text);
   // Returns when `done`, which is asked under `lock`.
   void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
   void wait_for_failure(const std::string& why);
@@ -81,8 +81,7 @@ class ControlClient final : public FingerprintCheck {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::optional<std::string> entered_;
-  std::map<int64_t, Posted> posted_;  // sends and receives that were not withdrawn, by record
+  std::map<int64_t, Entered> entered_;  // by record, until the rank goes on or withdraws
   RunFailure failure_;
   bool over_ = false, lost_ = false;  // lost: the connection ended before the run
 

@@ -24,15 +24,13 @@ enum class ControlMessage : uint8_t {
   // From a rank. Each begins with encode() of its flight recorder, as a text.
   alive,     // nothing more; sent periodically, and before waiting for a match
   flight,    // the number of the request that it answers: send_flight
-  enter,     // a text: the rank waits for all ranks in its last call; the answer: entered
-  post,      // a record: a send or receive, its last call; the answer comes later: matched
+  enter,     // a record and a text: the rank has come to its last call; the answer: met
   withdraw,  // a record, whether an exception unwinds the stack
   suspect,   // why a call failed on this rank; the server finds the cause
   stopped,   // why and detail: the rank failed
   ended,     // the rank makes no more calls
   // From the server.
-  entered,      // the texts of all ranks
-  matched,      // a record
+  met,          // a record: all ranks of this call have come to it; and their texts
   failure,      // why and detail
   send_flight,  // a number; the answer: flight
   over,         // all ranks have ended well

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "dist/communicator.h"
 #include "tensor/error.h"
@@ -118,19 +119,15 @@ void ControlServer::handle(int r, const Message& message) {
   Rank& rank = ranks_[size_t(r)];
   WireReader wire(message.body);
   decode(wire.text(), texts_, rank.flight);
-  const int64_t last = rank.flight.calls() - 1;
   switch (ControlMessage(message.kind)) {
     case ControlMessage::flight: rank.answered = wire.get<int64_t>(); [[fallthrough]];
     case ControlMessage::alive:
-      if (!rank.entered) keep_answered(rank.flight);
+      if (!in_collective(r)) keep_answered(rank.flight);
       return;
-    case ControlMessage::enter:
-      if (last < 0 || !is_among(rank.flight.last()->call.group, r))
-        throw CommunicationError("it enters no call");
-      rank.entered = rank.flight.last()->call;
-      rank.text = wire.text();
-      return answer_if_all_entered(rank.entered->group);
-    case ControlMessage::post: return post(r, wire.get<int64_t>());
+    case ControlMessage::enter: {
+      const auto record = wire.get<int64_t>();
+      return enter(r, record, wire.text());
+    }
     case ControlMessage::withdraw: {
       const auto record = wire.get<int64_t>();
       return withdraw(r, record, wire.get<bool>());
@@ -149,67 +146,83 @@ bool ControlServer::is_among(const RankGroup& group, int rank) const {
   return group.has(rank) && group.ranks <= ~uint64_t(0) >> (64 - ranks_.size());
 }
 
-void ControlServer::answer_if_all_entered(const RankGroup group) {
-  std::vector<const Call*> calls(ranks_.size());
-  std::string texts;
-  for (int r = 0; r < int(ranks_.size()); ++r) {
-    const Rank& rank = ranks_[size_t(r)];
-    if (!group.has(r)) continue;
-    if (!rank.entered || rank.entered->group != group) return;
-    calls[size_t(r)] = &*rank.entered;
-    texts += WireWriter().text(rank.text).take();
+void ControlServer::enter(int rank, int64_t record, const std::string& text) {
+  const auto last = ranks_[size_t(rank)].flight.last();
+  const bool known = last && is_among(last->call.group, rank) &&
+                     (!last->call.point_to_point() ||
+                      (last->call.peer >= 0 && last->call.peer_of_run() < int(ranks_.size())));
+  if (!known) throw CommunicationError("it enters no call");
+  const std::vector<Entered*> all =
+      participants(entered_.emplace_back(Entered{rank, record, last->call, text}));
+  if (all.empty()) return;
+  std::string why, texts;
+  if (last->call.point_to_point()) {
+    why = mismatch_text(rank, last->call, all[0]->rank, all[0]->call);
+  } else {
+    std::vector<const Call*> calls(ranks_.size());
+    for (const Entered* one : all) calls[size_t(one->rank)] = &one->call;
+    why = mismatch_text(calls);
+    for (const Entered* one : all) texts += WireWriter().text(one->text).take();
   }
-  if (const std::string why = mismatch_text(calls); !why.empty()) return fail(why);
-  for (int r = 0; r < int(ranks_.size()); ++r) {
-    Rank& rank = ranks_[size_t(r)];
-    if (!group.has(r)) continue;
-    rank.entered.reset();
-    keep_answered(rank.flight);
-    if (!rank.gone) rank.connection->send(uint8_t(ControlMessage::entered), texts);
+  if (!why.empty()) return fail(why);
+  for (const Entered* one : all) {
+    Rank& met = ranks_[size_t(one->rank)];
+    if (one->call.point_to_point())
+      met.flight.change(one->record, CallState::done);
+    else
+      keep_answered(met.flight);
+    if (!met.gone)
+      met.connection->send(uint8_t(ControlMessage::met),
+                           WireWriter().put(one->record).text(texts).take());
   }
+  std::erase_if(entered_, [&](const Entered& one) { return std::ranges::count(all, &one) > 0; });
 }
 
-void ControlServer::post(int rank, int64_t record) {
-  const auto last = ranks_[size_t(rank)].flight.last();
-  if (!last || !last->call.point_to_point() || last->call.peer < 0 ||
-      !is_among(last->call.group, rank) || last->call.peer_of_run() >= int(ranks_.size()))
-    throw CommunicationError("it posts an unknown send or receive");
-  const Call& call = last->call;
-  const auto other = std::ranges::find_if(posted_, [&](const Posted& posted) {
-    return posted.rank == call.peer_of_run() && posted.call.peer_of_run() == rank &&
-           posted.call.group == call.group && posted.call.kind != call.kind;
-  });
-  if (other == posted_.end()) return posted_.push_back({rank, record, call});
-  const std::string why = mismatch_text(rank, call, other->rank, other->call);
-  if (!why.empty()) return fail(why);
-  for (const Posted& side : {Posted{rank, record, call}, *other}) {
-    Rank& matched = ranks_[size_t(side.rank)];
-    matched.flight.change(side.record, CallState::done);
-    matched.connection->send(uint8_t(ControlMessage::matched),
-                             WireWriter().put(side.record).take());
+std::vector<ControlServer::Entered*> ControlServer::participants(Entered& came) {
+  std::vector<Entered*> all;
+  const Call& call = came.call;
+  if (call.point_to_point()) {
+    const auto other = std::ranges::find_if(entered_, [&](const Entered& one) {
+      return one.call.point_to_point() && one.rank == call.peer_of_run() &&
+             one.call.peer_of_run() == came.rank && one.call.group == call.group &&
+             one.call.kind != call.kind;
+    });
+    if (other != entered_.end()) all = {&*other, &came};
+    return all;
   }
-  posted_.erase(other);
+  for (Entered& one : entered_)
+    if (!one.call.point_to_point() && one.call.group == call.group) all.push_back(&one);
+  const int size = call.group.number ? std::popcount(call.group.ranks) : int(ranks_.size());
+  if (int(all.size()) < size) return {};
+  std::ranges::sort(all, {}, &Entered::rank);
+  return all;
+}
+
+const ControlServer::Entered* ControlServer::in_collective(int rank) const {
+  const auto found = std::ranges::find_if(
+      entered_, [&](const Entered& one) { return one.rank == rank && !one.call.point_to_point(); });
+  return found == entered_.end() ? nullptr : &*found;
 }
 
 void ControlServer::withdraw(int rank, int64_t record, bool unwinding) {
-  const auto posted = std::ranges::find_if(
-      posted_, [&](const Posted& one) { return one.rank == rank && one.record == record; });
-  if (posted == posted_.end()) return;  // it has a match
+  const auto entered = std::ranges::find_if(
+      entered_, [&](const Entered& one) { return one.rank == rank && one.record == record; });
+  if (entered == entered_.end()) return;  // it has a match
   if (!unwinding)
-    fail(str("rank ", rank, " dropped the Work of ", describe(posted->call),
+    fail(str("rank ", rank, " dropped the Work of ", describe(entered->call),
              " before the other side came; call wait() on it"));
-  posted_.erase(posted);
+  entered_.erase(entered);
 }
 
 WaitingRank ControlServer::waiting(int rank) const {
-  const Rank& one = ranks_[size_t(rank)];
-  const auto record = one.flight.in_flight();
-  for (const Posted& posted : posted_)
-    if (posted.rank == rank && record && record->state == CallState::waiting &&
-        record->call == posted.call)
-      return {.call = &posted.call, .peer = posted.call.peer_of_run()};
-  if (!one.entered) return {};
-  return {.call = &*one.entered, .group = one.entered->group};
+  const auto record = ranks_[size_t(rank)].flight.in_flight();
+  for (const Entered& one : entered_)
+    if (one.rank == rank && one.call.point_to_point() && record &&
+        record->state == CallState::waiting && record->call == one.call)
+      return {.call = &one.call, .peer = one.call.peer_of_run()};
+  const Entered* const collective = in_collective(rank);
+  if (!collective) return {};
+  return {.call = &collective->call, .group = collective->call.group};
 }
 
 // Fails if a rank waits for one that has ended, or ranks wait for each other.

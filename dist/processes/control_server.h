@@ -35,16 +35,15 @@ class ControlServer {
   struct Rank {
     std::unique_ptr<Connection> connection;
     FlightRecorder flight;             // as the rank has sent it
-    std::optional<Call> entered;       // it waits there for all ranks
-    std::string text;                  // that it came with
     int64_t alive = 0;                 // [ns] when something came from it
     int64_t answered = 0;              // the last request for `flight` that it answered
     bool ended = false, gone = false;  // it makes no more calls; its connection has ended
   };
-  struct Posted {  // a send or receive without a match
+  struct Entered {  // a rank has come to this call, and others of the call have not
     int rank;
     int64_t record;
     Call call;
+    std::string text;  // that it came with
   };
   struct Suspicion {  // a failure whose cause is not known yet
     int rank;         // on which a call failed; -1: calls differ
@@ -55,8 +54,11 @@ class ControlServer {
   void serve();
   void read(int rank);
   void handle(int rank, const Message& message);
-  void answer_if_all_entered(RankGroup group);
-  void post(int rank, int64_t record);
+  void enter(int rank, int64_t record, const std::string& text);
+  // All that take part in this call: both sides of a send and receive, or all ranks of a
+  // collective. Empty while one is missing.
+  std::vector<Entered*> participants(Entered& came);
+  const Entered* in_collective(int rank) const;  // null: it waits in none
   void withdraw(int rank, int64_t record, bool unwinding);
   WaitingRank waiting(int rank) const;
   void check(int64_t now);
@@ -81,7 +83,7 @@ class ControlServer {
   const int64_t timeout_, alive_interval_;  // [ns]
   std::vector<Rank> ranks_;
   EventStream texts_{0, 16};  // keeps the texts of calls
-  std::list<Posted> posted_;
+  std::list<Entered> entered_;
   std::optional<Suspicion> suspicion_;
   int64_t asked_ = 0;  // requests for the last calls of all ranks
   int64_t last_loop_ = 0, last_alive_ = 0, last_check_ = 0;  // [ns]

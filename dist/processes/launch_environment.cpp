@@ -4,13 +4,13 @@
 
 #include <charconv>
 
+#include "dist/processes/bootstrap.h"
 #include "tensor/error.h"
 
 namespace zl {
 namespace {
 
 constexpr int kMaxSize = 65536;  // more is a mistake
-constexpr int kPorts = 20;       // rank 0 tries this many
 constexpr int kLastPort = 65535 - (kPorts - 1);
 constexpr int kDefaultPort = 29501;  // torchrun's default for MASTER_PORT, plus 1
 

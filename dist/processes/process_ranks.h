@@ -1,12 +1,12 @@
 // One rank of several processes, which find each other, compare their calls and end together. A
-// transport moves their data (nccl_transport.h, mpi_transport.h).
+// transport moves their data (dist/nccl/nccl_transport.h, dist/mpi/mpi_transport.h).
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "dist/fingerprint_check.h"
+#include "dist/processes/fingerprint_check.h"
 #include "dist/processes/launch_environment.h"
 #include "dist/run_ranks.h"
 

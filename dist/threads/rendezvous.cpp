@@ -21,7 +21,6 @@ Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, int threads)
       slots_(size_t(size)),
       arrivals_(size),
       departures_(size),
-      issued_(size),
       timeout_(timeout),
       ranks_(size_t(size)) {}
 
@@ -33,7 +32,6 @@ Rendezvous::Rendezvous(Rendezvous& run, const RankGroup& group)
       slots_(size_t(size_)),
       arrivals_(size_),
       departures_(size_),
-      issued_(size_),
       timeout_(run.timeout_) {}
 
 Rendezvous& Rendezvous::group(const RankGroup& group) {
@@ -48,7 +46,7 @@ Rendezvous& Rendezvous::group_locked(const RankGroup& group) {
   if (found != groups_.end()) return *found;
   ++may_deadlock_;
   Rendezvous& added = groups_.emplace_back(*this, group);
-  if (failed()) added.arrivals_.fail(), added.issued_.fail();
+  if (failed()) added.arrivals_.fail();
   return added;
 }
 
@@ -59,24 +57,10 @@ void Rendezvous::enter(int rank, const Contribution& contribution, const EventSt
   slot.contribution = contribution;
   slot.record = of_run(rank).flight.begin(call, events, CallState::waiting);
   const uint32_t round = arrivals_.arrive();
-  fail_if_a_rank_ended(arrivals_, round, rank, call);
+  fail_if_a_rank_ended(round, rank, call);
   if (wait_for_all(slot, round) == Gate::State::failed) throw_failure(rank, call);
   require_same_calls(rank);
   of_run(rank).flight.change(slot.record, CallState::moving);
-}
-
-int64_t Rendezvous::require_same_call(int rank, const Call& call, const EventStream& events) {
-  enter(rank, {.call = call}, events);
-  pass_departures();  // until then others read this rank's contribution
-  return slots_[size_t(rank)].record;
-}
-
-void Rendezvous::wait_for_issuers(int rank, const Call& call) {
-  const uint32_t round = issued_.arrive();
-  Gate::State state = issued_.spin(round, spins_);
-  fail_if_a_rank_ended(issued_, round, rank, call);
-  if (state == Gate::State::closed) state = issued_.wait(round);
-  if (state == Gate::State::failed) throw_failure(rank, call);
 }
 
 std::vector<std::string> Rendezvous::all_gather_object(int rank, const Call& call,
@@ -93,13 +77,9 @@ std::vector<std::string> Rendezvous::all_gather_object(int rank, const Call& cal
   return all;
 }
 
-void Rendezvous::pass_departures() noexcept {
+void Rendezvous::leave(int rank) noexcept {
   const uint32_t round = departures_.arrive();
   if (departures_.spin(round, spins_) == Gate::State::closed) departures_.wait(round);
-}
-
-void Rendezvous::leave(int rank) noexcept {
-  pass_departures();
   of_run(rank).flight.change(slots_[size_t(rank)].record, CallState::done);
 }
 
@@ -119,10 +99,9 @@ Gate::State Rendezvous::wait_for_all(Slot& slot, uint32_t round) {
 
 // A rank sets its bit after its last call. So if one is set while the round is closed, that rank
 // will not come.
-void Rendezvous::fail_if_a_rank_ended(const Gate& gate, uint32_t round, int rank,
-                                      const Call& call) {
+void Rendezvous::fail_if_a_rank_ended(uint32_t round, int rank, const Call& call) {
   const uint64_t ended = run_.ended_.load() & (group_.number ? group_.ranks : ~uint64_t(0));
-  if (ended && gate.look(round) == Gate::State::closed)
+  if (ended && arrivals_.look(round) == Gate::State::closed)
     fail(ended_text(std::countr_zero(ended), run_.flights(), group_.of_run(rank), call));
 }
 
@@ -155,8 +134,7 @@ void Rendezvous::fail_locked(const std::string& why) {
   failure_ = why;
   failure_report_ = str("communication failed: ", why, "\n", report());
   arrivals_.fail();
-  issued_.fail();
-  for (Rendezvous& group : groups_) group.arrivals_.fail(), group.issued_.fail();
+  for (Rendezvous& group : groups_) group.arrivals_.fail();
   for (RankOfRun& rank : ranks_) rank.entry_changed.notify_all();
 }
 
@@ -194,8 +172,7 @@ void Rendezvous::rank_ended(int rank) {
       fail_if_ended_locked(*entry);
     } else if (record && record->call.group.has(rank)) {
       const Rendezvous& at = group_locked(record->call.group);
-      if (at.issued_.arrived() > 0 ||
-          (record->state == CallState::waiting && at.arrivals_.arrived() > 0))
+      if (record->state == CallState::waiting && at.arrivals_.arrived() > 0)
         fail_locked(ended_text(rank, flights(), r, record->call));
     }
   }

@@ -6,8 +6,7 @@
 // before any of them has accessed a buffer. Behind the first gate ranks read and write each other's
 // buffers without waiting. A rank that fails there still comes to the second gate, so that gate
 // always opens, and no rank leaves before it does. So a rank that fails never frees memory that
-// another rank reads: failures are noticed only at a first gate. Transports that move data
-// themselves use a third gate: before ranks issue the call, and when they have.
+// another rank reads: failures are noticed only at a first gate.
 //
 // A group of ranks has a rendezvous with separate gates and queues. It shares the rest with that of
 // the run: failure, flight recorders, and which ranks have ended. Ranks are numbered as in the
@@ -55,11 +54,10 @@ struct QueueEntry {
   enum class State { posted, copying, done };
   Call call;
   int rank = 0;
-  Tensor tensor;         // keeps the memory alive while the other side may copy
-  int64_t record = 0;    // its number in the flight recorder
-  bool has_data = true;  // false: only the calls are compared, and the transport moves the data
-  SharedEvent ready;     // as in Contribution
-  SharedEvent moved;     // once done: the data has arrived from then on
+  Tensor tensor;       // keeps the memory alive while the other side may copy
+  int64_t record = 0;  // its number in the flight recorder
+  SharedEvent ready;   // as in Contribution
+  SharedEvent moved;   // once done: the data has arrived from then on
   std::atomic<State> state{State::posted};
 };
 
@@ -84,13 +82,6 @@ class Rendezvous {
   // Returns when all ranks have come here. Every enter that returned must be followed by it.
   void leave(int rank) noexcept;
 
-  // For transports that move the data themselves; these guard no buffers. As the functions of the
-  // same names in FingerprintCheck.
-  int64_t require_same_call(int rank, const Call& call, const EventStream& events);
-  void wait_for_issuers(int rank, const Call& call);  // until all ranks are here
-  void set_state(int rank, int64_t record, CallState state) {
-    ranks_[size_t(rank)].flight.change(record, state);
-  }
   std::vector<std::string> all_gather_object(int rank, const Call& call, const std::string& text,
                                              const EventStream& events);
 
@@ -138,10 +129,9 @@ class Rendezvous {
     std::atomic<int64_t> asleep_in{-1};  // the round of the first gate in which it sleeps
   };
 
-  void pass_departures() noexcept;
   RankOfRun& of_run(int rank) { return run_.ranks_[size_t(group_.of_run(rank))]; }
   Gate::State wait_for_all(Slot& slot, uint32_t round);
-  void fail_if_a_rank_ended(const Gate& gate, uint32_t round, int rank, const Call& call);
+  void fail_if_a_rank_ended(uint32_t round, int rank, const Call& call);
   void require_same_calls(int rank);
   Rendezvous& group_locked(const RankGroup& group);
   void fail_locked(const std::string& why);
@@ -159,7 +149,7 @@ class Rendezvous {
   const int size_;
   const int spins_;
   std::deque<Slot> slots_;
-  Gate arrivals_, departures_, issued_;
+  Gate arrivals_, departures_;
   std::map<std::pair<int, int>, std::vector<QueueEntry*>>
       queues_;  // unmatched, by (sender, receiver); under the run's mutex
 

@@ -9,7 +9,7 @@ namespace {
 
 // From the side that sends to the side that receives, in the communication stream of `mine`.
 void copy(QueueEntry& mine, QueueEntry& other) {
-  if (!mine.has_data || mine.call.count == 0) return;
+  if (mine.call.count == 0) return;
   const bool sends = mine.call.kind == Collective::send;
   const Tensor &from = (sends ? mine : other).tensor, &to = (sends ? other : mine).tensor;
   Backend& backend = mine.tensor.backend();

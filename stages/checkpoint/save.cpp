@@ -174,7 +174,7 @@ CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& opt
                                            chunk ? buffers_[0] : Tensor());
     });
   if (rank0_writes)
-    send_to_rank0();
+    broadcast_to_rank0();
   else if (writes == CheckpointWrites::wait)
     writer_->run(shard_pieces(), nullptr);
   else
@@ -266,28 +266,23 @@ std::vector<StatePiece> CheckpointSave::shard_pieces() {
   return all;
 }
 
-// Every rank sends its shards, unit by unit; rank 0 keeps one at a time.
-void CheckpointSave::send_to_rank0() {
-  const auto on_device = [&](const Tensor& like) {
-    return Tensor::empty(stage_.memory(), MemoryUse::communication, like.shape());
-  };
+// Unit by unit every rank broadcasts its shard, which only rank 0 keeps: NCCL has no other way to
+// bring it there. So a rank holds one shard at a time.
+void CheckpointSave::broadcast_to_rank0() {
+  Communicator& group = stage_.shard_group();
+  if (!saves_shards(stage_)) return;
   for (const UnitState& u : stage_.units())
     for (size_t f = 0; f < files_.size(); ++f) {
-      const std::string text = u.name() + " " + files_[f].name;
-      const CallName call{text, Purpose::checkpoint};
       const Tensor shard = shard_of(stage_, u, files_[f]);
       if (shard.numel() == 0) continue;
-      if (comm_.rank() == 0) writer_->write(pieces_of(u, f, 0, shard));
-      for (int r = 1; comm_.rank() == 0 && r < stage_.shard_group().size(); ++r) {
-        const Tensor received = on_device(shard);
-        comm_.receive(received, r, call).wait();
-        writer_->write(pieces_of(u, f, r, received));
+      if (writer_) writer_->write(pieces_of(u, f, 0, shard));
+      const std::string text = u.name() + " " + files_[f].name;
+      const Tensor sent = Tensor::empty(stage_.memory(), MemoryUse::communication, shard.shape());
+      for (int r = 1; r < group.size(); ++r) {
+        if (r == group.rank()) kernel::copy(shard, sent);
+        group.broadcast(sent, r, {text, Purpose::checkpoint}).wait();
+        if (writer_) writer_->write(pieces_of(u, f, r, sent));
       }
-      if (comm_.rank() == 0 || !saves_shards(stage_)) continue;
-      const bool offloaded = &shard.memory() != &stage_.memory();
-      const Tensor sent = offloaded ? on_device(shard) : shard;
-      if (offloaded) kernel::copy(shard, sent);
-      comm_.send(sent, 0, call).wait();
     }
   if (writer_) writer_->finish();
 }

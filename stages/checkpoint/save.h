@@ -57,7 +57,7 @@ class CheckpointSave {
   void begin_folder();
   bool agree_on_folder();
   std::vector<StatePiece> shard_pieces();
-  void send_to_rank0();
+  void broadcast_to_rank0();
   void describe_files(const std::vector<std::string>& checksums);
   void finish_folder();
   void on_all_ranks_or_remove(std::string_view name, const std::function<void()>& action);

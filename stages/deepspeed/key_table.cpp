@@ -280,8 +280,8 @@ constexpr ConfigKey kRows[] = {
      "the same bits for every number of ranks and of micro-batches per step with the same product: "
      "gradients are added one after another, in fp32"},
     {kOurs, "ordered", boolean, "", "true", honoured,
-     "sums over ranks in rank order; false: NCCL chooses the order, needs no scratch memory, and "
-     "results differ by rounding"},
+     "sums over ranks in rank order; false: NCCL or MPI chooses the order, needs no scratch "
+     "memory, and results differ by rounding"},
     {kOurs, "replicas", size, "", "1", honoured,
      "above 1, stage 3 is hsdp: so many groups of ranks hold the whole state each"},
     {kOurs, "separate_master", boolean, "", "false", honoured,

@@ -247,7 +247,7 @@ void train_rank(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Co
   const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
   // Opening a GPU and loading kernels may take longer than a call's deadline. all_gather_object has
   // none, so ranks wait for each other here.
-  if (spec.backends) (void)comm.all_gather_object("", "opening GPUs");
+  if (spec.backends && !spec.reference) (void)comm.all_gather_object("", "opening GPUs");
   Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events(),
                 {.limit = spec.device_memory, .poison = spec.poison});
   Memory host({DeviceKind::cpu}, backends.host ? *backends.host : cpu_backend(), comm.events(),

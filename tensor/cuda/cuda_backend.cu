@@ -6,7 +6,6 @@
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/pinned_blocks.h"
 #include "tensor/cuda/workspace.h"
-#include "tensor/platform/driver_turns.h"
 
 namespace zl::ZEROLAB_CUDA {
 namespace {
@@ -35,13 +34,10 @@ CudaBackend::CudaBackend(int device, GpuOptions options)
     throw std::runtime_error(str("GPU ", device, " is out of range: this machine has ", count));
   select_gpu(device);
   try {
-    {
-      const DriverCall allocates;
-      for (CUstream_st*& stream : streams_)
-        require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                     "cannot create a stream");
-      blas_ = make_blas(stream());
-    }
+    for (CUstream_st*& stream : streams_)
+      require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                   "cannot create a stream");
+    blas_ = make_blas(stream());
     load_ordered_sum();
     if (options_.preloads) load_attention_kernels(*options_.preloads, options_.tf32);
   } catch (...) {
@@ -55,7 +51,6 @@ CudaBackend::~CudaBackend() { release_all(); }
 void CudaBackend::release_all() noexcept {
   for (CUstream_st* stream : streams_)
     if (stream) cudaStreamSynchronize(stream);
-  const DriverCall frees;
   pinned_.reset();
   cudaFree(staging_);
   blas_.reset();
@@ -64,7 +59,6 @@ void CudaBackend::release_all() noexcept {
 }
 
 void* CudaBackend::allocate(int64_t bytes) {
-  const DriverCall allocates;
   void* segment = nullptr;
   if (cudaMalloc(&segment, size_t(bytes)) == cudaSuccess) return segment;
   cudaGetLastError();  // clears the error; Memory reports what did not fit
@@ -75,7 +69,6 @@ void* CudaBackend::allocate(int64_t bytes) {
 // (Work::wait).
 void CudaBackend::release(void* segment, int64_t) noexcept {
   for (CUstream_st* stream : streams_) cudaStreamSynchronize(stream);
-  const DriverCall frees;
   cudaFree(segment);
 }
 
@@ -101,7 +94,6 @@ PinnedBlocks::Block& PinnedBlocks::take(int64_t bytes) {
   }
   const int64_t size = int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(bytes, 256)))),
                 count = size <= kSmall ? kBlocksOfSlab : 1;
-  const DriverCall allocates;
   void* slab = nullptr;
   require_cuda(cudaHostAlloc(&slab, size_t(size * count), cudaHostAllocPortable),
                "cannot allocate pinned memory for copies");

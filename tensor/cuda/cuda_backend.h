@@ -137,9 +137,8 @@ class CudaBackend final : public Backend {
 // matmul.cu. A handle of cuBLAS, and what cuBLASLt has chosen.
 std::shared_ptr<Blas> make_blas(CUstream_st* stream);
 
-// ordered_sum.cu. Loads the kernels that are enqueued behind NCCL operations. Loading one there
-// would hold the driver's lock until that operation ends, and other ranks could not issue their
-// part.
+// ordered_sum.cu. Loads the kernels that are enqueued behind NCCL operations, so that their first
+// launch does not wait for one.
 void load_ordered_sum();
 
 // peers.cu. The GPU that has this address; -1: memory of the host.

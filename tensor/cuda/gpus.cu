@@ -4,7 +4,6 @@
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/cuda/launch.h"
-#include "tensor/platform/driver_turns.h"
 #include "tensor/platform/gpus.h"
 
 namespace zl::ZEROLAB_CUDA {
@@ -139,17 +138,13 @@ class PinnedBackend final : public CpuBackend {
  public:
   int64_t segment() const override { return GpuOptions().segment; }
   void* allocate(int64_t bytes) override {
-    const DriverCall allocates;
     void* segment = nullptr;
     if (cudaHostAlloc(&segment, size_t(bytes), cudaHostAllocPortable) == cudaSuccess)
       return segment;
     cudaGetLastError();
     return nullptr;
   }
-  void release(void* segment, int64_t) noexcept override {
-    const DriverCall frees;
-    cudaFreeHost(segment);
-  }
+  void release(void* segment, int64_t) noexcept override { cudaFreeHost(segment); }
 };
 
 }  // namespace

@@ -35,11 +35,11 @@ const std::vector<Subfolder> subfolders = {
     {"nn/formats", "tutorials/.*"},
 
     {"dist/lane", "dist/run_ranks\\.cpp"},
-    {"dist/threads", "dist/run_ranks\\.cpp|dist/processes/.*"},
-    {"dist/nccl", "dist/processes/.*|tutorials/.*"},
+    {"dist/threads", "dist/run_ranks\\.cpp"},
+    {"dist/nccl", "tutorials/.*"},
     {"dist/mpi", "dist/processes/.*|tutorials/.*"},
-    {"dist/ordered", "dist/meta_communicator\\.cpp|dist/(nccl|mpi)/.*"},
-    {"dist/processes", "tutorials/.*"},
+    {"dist/ordered", "dist/(nccl|mpi)/.*|stages/predict/.*"},
+    {"dist/processes", "dist/(nccl|mpi)/.*|tutorials/.*"},
     {"dist/trace", "dist/(threads|nccl|mpi|processes)/.*|tutorials/.*"},
 
     {"stages/schedule", "stages/[^/]*|stages/(variants|predict|train|diagnosis)/.*|tutorials/.*"},

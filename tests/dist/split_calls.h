@@ -31,8 +31,9 @@ inline double given(int rank_of_run, int64_t i) {
 }
 
 // The names of the calls whose result is wrong; "" if all are right. `members`: in the run.
-inline std::string wrong_in_group(Communicator& group, Rank& rank,
-                                  const std::vector<int>& members) {
+// `sends`: the transport has send and receive.
+inline std::string wrong_in_group(Communicator& group, Rank& rank, const std::vector<int>& members,
+                                  bool sends) {
   constexpr int64_t n = 60;
   const int me = group.rank(), size = group.size();
   const int64_t shard = n / size;
@@ -72,7 +73,7 @@ inline std::string wrong_in_group(Communicator& group, Rank& rank,
   group.all_to_all(t, to, {"e", Purpose::check}).wait();
   check("all_to_all", to, 0, n,
         [&](int64_t i) { return given(of(i / shard), me * shard + i % shard); });
-  if (size > 1) {
+  if (sends && size > 1) {
     const int next = (me + 1) % size, last = (me + size - 1) % size;
     Work sent = group.send(t, next, {"f", Purpose::check}),
          got = group.receive(to, last, {"f", Purpose::check});
@@ -88,12 +89,14 @@ inline std::string wrong_in_group(Communicator& group, Rank& rank,
 }
 
 // "" if the calls of a group are right, and would be wrong with the members of another (the twin).
-inline std::string wrong_in_split(Communicator& comm, Rank& rank, const Colors& colors) {
+inline std::string wrong_in_split(Communicator& comm, Rank& rank, const Colors& colors,
+                                  bool sends = true) {
   const auto group = comm.split(colors, "intra");
   std::vector<int> members = members_of(colors, comm.rank());
-  const std::string wrong = wrong_in_group(*group, rank, members);
+  const std::string wrong = wrong_in_group(*group, rank, members, sends);
   for (int& member : members) member = (member + 1) % (comm.size() + 1);
-  return wrong + (wrong_in_group(*group, rank, members).empty() ? "others' are right too" : "");
+  return wrong +
+         (wrong_in_group(*group, rank, members, sends).empty() ? "others' are right too" : "");
 }
 
 // Neighbours are in a group, and those of one number in another; all have calls in flight at once.
@@ -146,7 +149,7 @@ inline void run_group_case(const GroupCase& one, Rank& rank) {
   rank.comm.barrier(kName).wait();
 }
 
-inline std::vector<GroupCase> group_cases() {
+inline std::vector<GroupCase> group_cases(bool sends = true) {
   const auto mismatch = [](int64_t odd) {
     return [odd](Communicator& comm, Communicator& intra, Communicator&, Rank& r) {
       intra.all_reduce(r.empty(comm.rank() == 3 ? odd : 8), Reduction::sum, kName).wait();
@@ -172,7 +175,7 @@ inline std::vector<GroupCase> group_cases() {
   };
   const std::string call = "all_reduce 'h.1 gradient' of 8 f32 elements (call 1 of group 'int",
                     of_2_and_3 = "(call 1 of group 'intra', ranks 2 and 3)";
-  return {
+  std::vector<GroupCase> cases{
       {"a mismatch",
        mismatch(9),
        {"rank 2 calls " + call + "ra', ranks 2 and 3)",
@@ -183,13 +186,6 @@ inline std::vector<GroupCase> group_cases() {
        {"only 1 of 2 ranks came to " + call + "ra', ranks 2 and 3) within",
         "If rank 2 is only slow"},
        true},
-      {"a late sender",
-       late(true, kLate),
-       {"rank 2 did not match receive 'h.1 gradient' of 8 f32 elements from rank 2 " + of_2_and_3 +
-            " within",
-        "If rank 2 is only slow"},
-       true},
-      {"none is late", late(true, {}), {}},
       {"a circle",
        circle(true),
        {"waits in " + call + "ra', ranks ", call + "er', ranks 1 and 3); neither can go on"}},
@@ -200,6 +196,16 @@ inline std::vector<GroupCase> group_cases() {
        },
        {"rank 3 waits in all_reduce", "neither can go on"}},
   };
+  if (sends) {
+    cases.push_back({"a late sender",
+                     late(true, kLate),
+                     {"rank 2 did not match receive 'h.1 gradient' of 8 f32 elements from rank 2 " +
+                          of_2_and_3 + " within",
+                      "If rank 2 is only slow"},
+                     true});
+    cases.push_back({"none is late", late(true, {}), {}});
+  }
+  return cases;
 }
 
 }  // namespace zl::test

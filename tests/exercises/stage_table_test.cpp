@@ -34,6 +34,7 @@ TEST_CASE("a static and a shared library list the same stages", "[exercises][uns
     REQUIRE(done.code == 0);
     return cli::lines(done.out);
   };
+  link += " " ZEROLAB_MPI_LINK;  // the whole library needs it
   run(compile + " -c list.cpp -o list.o");
   run(compile + " -shared -o libshared.so" + whole + link);
   run(compile + " list.o -o with_shared -L. -lshared -Wl,-rpath,." + link);

@@ -1,8 +1,6 @@
 // Ranks on MPI that die, stop or never come, and `zerolab launch` through mpirun. The others end in
 // time and name the rank. MPICH's mpirun kills all ranks as soon as one has died, so there only the
 // end is tested.
-// The communicator on real MPI: every collective, the order of its sums, groups, calls that are
-// waited for in any order, messages larger than MPI counts, and calls that do not match.
 
 #include <signal.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dist/mpi/library.h"
-#include "dist/processes/mpi_transport.h"
+#include "dist/mpi/mpi_transport.h"
 #include "dist/trace/collective_trial.h"
 #include "tensor/error.h"
 #include "tests/dist/split_calls.h"

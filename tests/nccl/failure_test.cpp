@@ -56,36 +56,39 @@ TEST_CASE("a rank without its GPU ends all before NCCL is asked", "[nccl]") {
   FakeNccl fake;
   const NcclApi api = fake.api();
   const auto choose = [](int rank) { require(rank != 1, "there is no GPU 1"); };
-  CHECK_THROWS_WITH(run_nccl_ranks(kRanks, [](Communicator&) {}, within(kTimeout),
-                                   {.api = &api, .choose_gpu = choose}),
+  CHECK_THROWS_WITH(run_on_nccl(kRanks, [](Communicator&) {}, within(kTimeout),
+                                {.api = &api, .choose_gpu = choose}),
                     "there is no GPU 1");
   CHECK(fake.calls("ncclCommInitRankConfig") == 0);
 }
 
 TEST_CASE("a build without NCCL says what to install", "[nccl]") {
   if (nccl_compiled_for()) SKIP("NCCL is in this build");
-  CHECK_THROWS_WITH(run_nccl_ranks(1, [](Communicator&) {}),
+  CHECK_THROWS_WITH(nccl_transport({}, {}, {}),
                     ContainsSubstring("built without NCCL") && ContainsSubstring("libnccl-dev"));
 }
 
 namespace {
 
 struct Hang {
-  const char* report;
+  int rank;
+  const char* function;
   std::vector<Fault> faults;
   bool lagging;
 };
 
 const Hang kHangs[] = {
-    {"rank 1 is in ncclCommAbort",
+    {1,
+     "ncclCommAbort",
      {{"ncclGroupEnd", K::fails_later, 1, 3, R::remote_error}, {"ncclCommAbort", K::hangs, 1}},
      false},
-    {"rank 1 is in ncclCommAbort",  // on the watchdog's thread
+    {1,
+     "ncclCommAbort",  // on the watchdog's thread
      {{"ncclGroupEnd", K::stalls, 1, 5}, {"ncclCommAbort", K::hangs, 1}},
      true},
-    {"rank 2 is in ncclGroupEnd", {{"ncclGroupEnd", K::hangs, 2, 3}}, false},
-    {"rank 2 is in ncclGroupEnd", {{"ncclGroupEnd", K::hangs, 2, 3}}, true},  // beside a watchdog
-    {"rank 1 is in ncclCommInitRankConfig", {{"ncclCommInitRankConfig", K::hangs, 1}}, false}};
+    {2, "ncclGroupEnd", {{"ncclGroupEnd", K::hangs, 2, 3}}, false},
+    {2, "ncclGroupEnd", {{"ncclGroupEnd", K::hangs, 2, 3}}, true},  // beside a watchdog
+    {1, "ncclCommInitRankConfig", {{"ncclCommInitRankConfig", K::hangs, 1}}, false}};
 
 }  // namespace
 
@@ -94,12 +97,12 @@ TEST_CASE("NCCL that hangs", "[.nccl-hangs]") {
   const Hang& hang = kHangs[std::atoi(std::getenv("ZEROLAB_HANG"))];
   FakeNccl fake(hang.faults);
   const NcclApi api = fake.api();
-  run_nccl_ranks(kRanks,
-                 [&](Communicator& comm) {
-                   Rank rank(comm, {}, fake_backends(hang.lagging));
-                   program(rank, {});
-                 },
-                 {.timeout = 200ms, .grace = 100ms}, {.api = &api});
+  run_on_nccl(kRanks,
+              [&](Communicator& comm) {
+                Rank rank(comm, {}, fake_backends(hang.lagging));
+                program(rank, {});
+              },
+              {.timeout = 200ms, .grace = 100ms}, {.api = &api});
 }
 
 TEST_CASE(
@@ -108,7 +111,9 @@ TEST_CASE(
   for (size_t i = 0; i < std::size(kHangs); ++i) {
     const std::string end = end_of_case("[.nccl-hangs]", str("ZEROLAB_HANG=", i, " "));
     CAPTURE(i);
-    CHECK_THAT(end, ContainsSubstring("exit code 4") && ContainsSubstring(kHangs[i].report));
+    CHECK_THAT(end, ContainsSubstring("exit code 4") &&
+                        ContainsSubstring(str("rank ", kHangs[i].rank, ": communication failed")) &&
+                        ContainsSubstring(str("it is in ", kHangs[i].function)));
     if (i == 0) CHECK_THAT(end, ContainsSubstring("ncclRemoteError"));
   }
 }

@@ -2,8 +2,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <list>
 
-#include "dist/nccl/errors.h"
-#include "dist/nccl/nccl_communicator.h"
 #include "dist/trace/collective_trial.h"
 #include "tests/nccl/fake/fake_ranks.h"
 
@@ -23,9 +21,6 @@ class CountedCheck final : public FingerprintCheck {
     compared += !only_on_timeout_ && call.kind != Collective::barrier;
     return others_.require_same_call(call, events);
   }
-  void issue_together(const Call& call, const std::function<void()>& issue) override {
-    others_.issue_together(call, issue);
-  }
   void compare_calls_only_on_timeout() override { only_on_timeout_ = true; }
   void set_state(int64_t record, CallState state) override { others_.set_state(record, state); }
   std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
@@ -36,11 +31,10 @@ class CountedCheck final : public FingerprintCheck {
     return others_.post(call, events);
   }
   void wait_for_match(int64_t record) override { others_.wait_for_match(record); }
-  bool has_match(int64_t record) const override { return others_.has_match(record); }
   void withdraw(int64_t record, bool unwinding) noexcept override {
     others_.withdraw(record, unwinding);
   }
-  bool fail(const std::string& why) override { return others_.fail(why); }
+  void fail(const std::string& why) override { others_.fail(why); }
   bool failed() const override { return others_.failed(); }
 
  private:
@@ -55,18 +49,19 @@ class CountedCheck final : public FingerprintCheck {
 TEST_CASE("bench comm compares the calls that it checks, and none that it times", "[nccl]") {
   FakeNccl fake;
   const NcclApi api = fake.api();
-  const NcclUniqueId id = nccl_unique_id(api);
-  std::atomic<const char*> inside[2] = {nullptr, nullptr};
   std::list<CountedCheck> checks[2];
-  RankTransport transport;
-  transport.join = [&](int rank, FingerprintCheck& others, EventStream& events) {
-    return std::make_unique<NcclCommunicator>(
-        NcclJoin{api, id, rank, 2, std::chrono::seconds(20), inside[rank]},
-        checks[rank].emplace_back(others), events, true);
+  const auto counted = [&](const LaunchedRank& place) {
+    ProcessTransport transport = nccl_transport(place, {}, {.api = &api});
+    transport.join = [join = transport.join, &mine = checks[place.rank]](const std::string& welcome,
+                                                                         FingerprintCheck& others,
+                                                                         EventStream& events) {
+      return join(welcome, mine.emplace_back(others), events);
+    };
+    return transport;
   };
   std::vector<int> checked(2), timed(2);
-  run_rank_threads(
-      2, transport,
+  run_as_processes_would(
+      2,
       [&](Communicator& comm) {
         const auto r = size_t(comm.rank());
         Rank rank(comm);
@@ -78,7 +73,7 @@ TEST_CASE("bench comm compares the calls that it checks, and none that it times"
         for (int i = 0; i < 5; ++i) (void)trial.time();
         timed[r] = compared - checked[r];
       },
-      within(std::chrono::seconds(20)));
+      within(std::chrono::seconds(20)), counted);
   CHECK(checked == std::vector<int>{1, 1});
   CHECK(timed == std::vector<int>{0, 0});
   CHECK(fake.misuse() == "");

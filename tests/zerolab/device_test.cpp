@@ -88,14 +88,14 @@ TEST_CASE(
     "it likes",
     "[zerolab]") {
   const auto on_fake = [](const std::string& line) {  // with a fake where NCCL was
-    const Finished run = shell(std::string(ZEROLAB_BINARY_ON_FAKE) + " " + line);
+    const Finished run = shell(ZEROLAB_BINARY_ON_FAKE " " + line);
     INFO(run.err);
     CHECK(run.code == 0);
     return Json::parse(run.out);
   };
   const std::string compare = kCompare + " --device cpu --json ";
-  const Json a = on_fake(compare + "--backend nccl"),
-             b = on_fake(compare + "--backend nccl --set zerolab.ordered=false"),
+  const Json a = on_fake("launch -n 3 -- " + compare + "--backend nccl"),
+             b = on_fake("launch -n 3 -- " + compare + "--set zerolab.ordered=false"),
              c = on_fake(compare);
   CHECK((a["backend"] == "nccl" && b["backend"] == "nccl" && c["backend"] == "threads"));
   CHECK((a["bits_promised"] == true && b["bits_promised"] == false && c["bits_promised"] == true));
@@ -105,8 +105,8 @@ TEST_CASE(
     CHECK(communication_peak(b["stages"][i]) == communication_peak(c["stages"][i]));
   }
   const Json rates = on_fake(
-      "bench comm --backend nccl --device cpu --ranks 3 --collective "
-      "all_reduce,send_receive -f 1 -n 2 --json -q --unordered");
+      "launch -n 3 -- bench comm --backend nccl --device cpu --collective "
+      "all_reduce,all_gather -f 1 -n 2 --json -q --unordered");
   CHECK((rates["backend"] == "nccl" && rates["ordered"] == false && rates["ok"] == true &&
          rates["results"].size() == 2));
 }

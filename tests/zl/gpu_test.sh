@@ -142,14 +142,13 @@ echo "  --kernel-regex arg" >"$work/help"
 launch cuda
 check "before CUDA 12.3 its flag has another name" [ "$(races '--kernel-regex kernel_substring=zl4cuda ')" = 3 ]
 launch nccl
-check "with one GPU processes share it, first two, then four" in_order '^passed +one rank' '^passed +two ranks as processes' \
-  '^passed +same bits without NCCL' '^passed +four ranks as processes' '^passed +same bits, four ranks' '^FAILED +a rank is killed' \
+check "with one GPU ranks share it, first two, then four" in_order '^passed +one rank' '^passed +two ranks' \
+  '^passed +same bits without NCCL' '^passed +four ranks' '^passed +same bits, four ranks' '^FAILED +a rank is killed' \
   '^FAILED +a rank is stopped' '^passed +resume on 2 of 4 ranks' '^SKIPPED torchrun .*not on PATH' '^passed +compare unordered'
-check "they do so by a flag" [ "$(grep -c '^zerolab launch -n [24] --share-gpu -- ' "$work/calls")" = 9 ]
-check "all runs of several ranks on NCCL have it" [ "$(grep 'backend nccl' "$work/calls" | grep -v share-gpu | grep -cv 'ranks 1 ')" = 0 ]
+check "they do so by a flag" [ "$(grep -c '^zerolab launch -n [24] --share-gpu -- ' "$work/calls")" = 10 ]
+check "all runs of several ranks on NCCL have it" [ "$(grep 'backend nccl' "$work/calls" | grep -v share-gpu | grep -cv 'launch -n 1 ')" = 0 ]
 check "the page says that they share it" in_order '^shared GPUs +ranks share a GPU where a part has more than 1 of them'
-check "ranks as threads on NCCL are skipped, with the reason, and bandwidths" in_order \
-  '^SKIPPED two ranks as threads .*there is 1 GPU, which ranks as threads cannot' \
+check "bandwidths are skipped, with the reason" in_order \
   '^SKIPPED bench nccl .*times with several ranks mean nothing'
 check "the advice names a command that works here" in_order 'try: by hand: .*launch -n 2 --share-gpu -- train'
 echo 'launch -n 2.*run_nccl' >"$work/rounds"
@@ -177,9 +176,8 @@ check "and the page says what the user set" in_order '^environment +.*CUDA_VISIB
 launch nccl
 check "NCCL passes on fakes" ends_with 1
 check "except for ranks that must die" [ "$(grep '^FAILED' "$page" | cut -c9-24)" = $'a rank is killed\na rank is stoppe' ]
-check "processes come before threads" in_order '^passed +two ranks as processes' '^passed +two ranks as threads' \
-  '^passed +same bits, two ranks' '^passed +all ranks as processes' '^passed +all ranks as threads' '^passed +bench nccl' 'a rank is killed'
-check "two before four" in_order 'two ranks as' 'all ranks as'
+check "two ranks come before all" in_order '^passed +one rank' '^passed +two ranks' '^passed +all ranks' \
+  '^passed +same bits without NCCL' '^passed +bench nccl' 'a rank is killed'
 check "no rank shares a GPU where each can have one" [ "$(grep -c share-gpu "$work/calls")" = 0 ]
 check "and the page does not say so" hides '^shared GPUs'
 check "bench comm shows its bus bandwidth, and of each collective the largest size only" in_order '!^ 8192 ' \
@@ -232,13 +230,10 @@ TEXT
 launch nccl 2
 check "four ranks share two GPUs, two do not" [ "$(grep -- '--share-gpu' "$work/calls" | grep -cv -- '-n 4 ')" = 0 ]
 check "and the page says so" in_order '^shared GPUs +ranks share a GPU where a part has more than 2'
-fails 'compare.*--ranks 2' 'stuck' nccl
-check "threads that fail lead to processes" in_order '^FAILED +two ranks as threads' 'try: ranks as processes'
 launch nccl 2 rounds='backend threads'
 check "other bits without NCCL are a failure" in_order '^passed +without NCCL' '^FAILED +same bits without NCCL' 'wrong copies'
-check "equal ones are not" in_order '^passed +same bits, two ranks'
 fails 'launch -n 2 -- compare' '' nccl
-check "bits that cannot be compared are a failure" in_order '^FAILED +two ranks as processes' '^FAILED +same bits, two ranks' 'equal bits then mean'
+check "bits that cannot be compared are a failure" in_order '^FAILED +two ranks' '^FAILED +same bits without NCCL' 'equal bits then mean'
 
 # --- time ------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,7 @@
 // - There are two GPUs without peer access, or more (controls.h). The host faults if it uses an
 //   address in GPU memory, and a kernel or a copy that gets an address of a GPU without peer access
 //   is refused.
-// - The first launch of a kernel loads it. That waits for the GPU, and allocations wait for all
-//   GPUs, while other threads cannot call the driver. If the GPUs wait for such a thread, the
-//   emulator says so.
+// - The first launch of a kernel loads it, which waits for the GPU.
 // - Each thread keeps its last error. What goes wrong on other machines can be chosen (controls.h).
 //
 // So tests need no GPU to check kernels, their indices, barriers and shuffles, and the order

@@ -36,14 +36,8 @@ void count_staged_copy();
 // Held by calls that change what the driver knows, such as launches, copies and allocations, but
 // not by those that only wait or ask.
 std::mutex& driver();
-// Executes all work of the GPU, or of all with -1. To be called with the driver's lock, by calls
-// that wait for the GPU. If the work waits for another thread, that thread may need the driver:
-// throws std::logic_error if it does not end within 3 s.
-void drain(int gpu, const char* call);
-// As drain(), for the work of the GPU that waits for no other thread.
+// Executes all work of the GPU, or of all with -1, that waits for no other thread.
 void finish_gpu(int gpu);
-// Whether some work of the GPU, or of any with -1, waits for another thread.
-bool waits_for_other_thread(int gpu);
 int gpu_of(cudaStream_t stream);
 
 }  // namespace zl::cuda_on_cpu

@@ -65,12 +65,6 @@ void enqueue_copy(void* to, const void* from, size_t bytes, int gpu, cudaStream_
   });
 }
 
-// CUDA C++ Programming Guide, "Lazy Loading" and nccl#744: mapping and unmapping memory waits for
-// all GPUs that can access each other, with the driver's lock.
-void wait_for_all_gpus(const char* call) {
-  if (waits_for_other_thread(-1)) drain(-1, call);
-}
-
 }  // namespace
 
 int64_t pinned_bytes() { return pinned; }
@@ -87,11 +81,6 @@ void* address_for_kernels(const void* address) {
   if (!enabled(here, gpu))
     throw std::logic_error("a kernel got an address of another GPU, which its GPU cannot access");
   return loses(here, gpu) ? lost(address) : on_host(address);
-}
-
-void allocate_for_nccl() {
-  const std::lock_guard call(driver());
-  wait_for_all_gpus("NCCL allocates memory of a GPU");
 }
 
 }  // namespace zl::cuda_on_cpu
@@ -116,7 +105,6 @@ cudaError_t cudaMalloc(void** to, size_t bytes) {
   const int gpu = current_gpu();
   const std::lock_guard call(driver());
   if (const cudaError_t status = result(open_context(gpu)); status != cudaSuccess) return status;
-  wait_for_all_gpus("memory of a GPU is allocated");
   const std::lock_guard lock(mutex);
   void* const block = bytes > available(gpu) ? nullptr : allocate(bytes);
   if (!block) return result(cudaErrorMemoryAllocation);
@@ -126,38 +114,31 @@ cudaError_t cudaMalloc(void** to, size_t bytes) {
   return cudaSuccess;
 }
 
-// Waits for the GPU's work, frees, then waits for other GPUs: CUDA does not promise that they were
-// idle when the memory was freed.
+// Waits for the GPU's work, then frees.
 cudaError_t cudaFree(void* memory) {
   if (!memory) return result(cudaSuccess);
   const std::lock_guard call(driver());
   finish_gpu(gpu_of_address(memory));
-  {
-    const std::lock_guard lock(mutex);
-    const auto block = blocks.find(memory);
-    if (block == blocks.end()) return result(cudaErrorInvalidValue);
-    taken[gpu_of_address(memory)] -= block->second.bytes;
-    // Code that still reads it gets NaN.
-    std::memset(on_host(memory), 0xff, block->second.bytes);
-    blocks.erase(block);
-    std::free(on_host(memory));
-  }
-  wait_for_all_gpus("memory of a GPU is freed");
+  const std::lock_guard lock(mutex);
+  const auto block = blocks.find(memory);
+  if (block == blocks.end()) return result(cudaErrorInvalidValue);
+  taken[gpu_of_address(memory)] -= block->second.bytes;
+  // Code that still reads it gets NaN.
+  std::memset(on_host(memory), 0xff, block->second.bytes);
+  blocks.erase(block);
+  std::free(on_host(memory));
   return result(cudaSuccess);
 }
 cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned) {
   const std::lock_guard call(driver());
   if (const cudaError_t status = result(open_context(current_gpu())); status != cudaSuccess)
     return status;
-  wait_for_all_gpus("pinned memory is allocated");
   pinned += int64_t(bytes);
   *block = allocate(bytes);
   return result(*block ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeHost(void* block) {
   if (!block) return result(cudaSuccess);
-  const std::lock_guard call(driver());
-  wait_for_all_gpus("pinned memory is freed");
   std::free(block);
   return result(cudaSuccess);
 }

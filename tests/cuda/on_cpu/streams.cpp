@@ -13,10 +13,7 @@
 
 namespace {
 
-struct Work {
-  std::function<bool()> execute;  // returns whether it is done
-  bool waits_for_thread = false;  // until another thread has called something
-};
+using Work = std::function<bool()>;  // returns whether it is done
 
 // The work of a stream that is not executed yet. Events may outlive the stream and keep its queue.
 struct Queue {
@@ -24,7 +21,6 @@ struct Queue {
   const std::thread::id owner = std::this_thread::get_id();
   std::deque<Work> waiting;
   int64_t enqueued = 0, done = 0;  // [n] so far
-  int64_t waiting_for_threads = 0;
   bool busy = false;
   bool reserved = false;  // see reserve()
 };
@@ -58,18 +54,16 @@ bool run_until(Queue& queue, int64_t position) {
     const Work next = std::move(queue.waiting.front());
     struct Step {  // work that throws is done, too
       Queue& queue;
-      const Work& work;
       bool done = true;
       ~Step() {
         queue.busy = false;
         if (!done) return;
         queue.waiting.pop_front();
-        queue.waiting_for_threads -= work.waits_for_thread;
         ++queue.done;
       }
-    } step{queue, next};
+    } step{queue};
     queue.busy = true;
-    if (step.done = dead() || next.execute(); !step.done) {
+    if (step.done = dead() || next(); !step.done) {
       queue.waiting.front() = next;
       return false;
     }
@@ -94,7 +88,6 @@ void run_all() {
 
 void push(Queue& queue, Work work) {
   if (queue.reserved) throw std::logic_error("a stream is used while NCCL has not taken its group");
-  queue.waiting_for_threads += work.waits_for_thread;
   queue.waiting.push_back(std::move(work));
   ++queue.enqueued;
 }
@@ -127,16 +120,11 @@ std::mutex& driver() {
 int gpu_of(cudaStream_t stream) { return stream->queue->gpu; }
 
 void enqueue_until(cudaStream_t stream, std::function<bool()> work) {
-  push_with_driver(stream, {std::move(work), true});
+  push_with_driver(stream, std::move(work));
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
-  push_with_driver(stream, {[work = std::move(work)] { return work(), true; }});
-}
-
-bool waits_for_other_thread(int gpu) {
-  const std::lock_guard lock(mutex);
-  return !for_queues(gpu, [](const Queue& queue) { return queue.waiting_for_threads == 0; });
+  push_with_driver(stream, [work = std::move(work)] { return work(), true; });
 }
 
 // NCCL's guide, "Thread Safety" and ncclGroupEnd of communicators that do not block: until
@@ -149,22 +137,6 @@ void reserve(cudaStream_t stream, bool reserved) {
 void finish_gpu(int gpu) {
   const std::lock_guard lock(mutex);
   for_queues(gpu, [](Queue& queue) { return (void)run_until(queue, queue.enqueued), true; });
-}
-
-void drain(int gpu, const char* call) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(3);
-  for (;; std::this_thread::yield()) {
-    {
-      const std::lock_guard lock(mutex);
-      run_all();
-      if (for_queues(gpu, [](const Queue& queue) { return queue.done == queue.enqueued; })) return;
-    }
-    if (std::chrono::steady_clock::now() > limit)
-      throw std::logic_error(std::string(call) + " while work of " +
-                             (gpu < 0 ? "a GPU" : "this GPU") +
-                             " waits for another thread, which the driver lets do nothing "
-                             "meanwhile: on a real GPU this hangs");
-  }
 }
 
 }  // namespace zl::cuda_on_cpu
@@ -191,9 +163,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (event->queue)
-    push_with_driver(stream, {[queue = event->queue, position = event->position] {
-                       return run_until(*queue, position);
-                     }});
+    push_with_driver(stream, [queue = event->queue, position = event->position] {
+      return run_until(*queue, position);
+    });
   return result(cudaSuccess);
 }
 
@@ -210,7 +182,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard call(driver());
   const std::lock_guard lock(mutex);
   push(*stream->queue,
-       {[reached = event->reached] { return *reached = std::chrono::steady_clock::now(), true; }});
+       [reached = event->reached] { return *reached = std::chrono::steady_clock::now(), true; });
   event->queue = stream->queue;
   event->position = stream->queue->enqueued;
   return result(cudaSuccess);

@@ -80,7 +80,7 @@ TEST_CASE("a process that stops in a call is named before the call that waits fo
     (void)flight.begin({.kind = Collective::all_reduce, .count = 8, .sequence = 1, .name = "first"},
                        events, CallState::waiting);
     connection.send(uint8_t(ControlMessage::enter),
-                    WireWriter().text(encode(flight, 1)).text("").take());
+                    WireWriter().text(encode(flight, 1)).put(int64_t(0)).text("").take());
     std::this_thread::sleep_for(400ms);  // the others wait in "second" meanwhile
     connection.send(uint8_t(ControlMessage::alive), WireWriter().text(encode(flight, 1)).take());
   };
@@ -156,13 +156,11 @@ TEST_CASE("a process that sends invalid messages fails the run, and does nothing
   const std::string record_77 = WireWriter().put(int64_t(77)).take();
   CHECK_THAT(message(ControlMessage::withdraw, calls(0, 0), record_77),
              ContainsSubstring("rank 1: a message of another rank ends too early"));
-  CHECK_THAT(message(ControlMessage::post, calls(0, 0), record_77),
-             ContainsSubstring("rank 1: it posts an unknown send or receive"));
-  CHECK_THAT(message(ControlMessage::enter, calls(0, 0)),
+  CHECK_THAT(message(ControlMessage::enter, calls(0, 0), record_77 + WireWriter().text("").take()),
              ContainsSubstring("rank 1: it enters no call"));
   CHECK_THAT(message(ControlMessage::enter, "x"),
              ContainsSubstring("rank 1: a message of another rank ends too early"));
-  CHECK_THAT(message(ControlMessage::post, encode(flight, 1)),
+  CHECK_THAT(message(ControlMessage::enter, encode(flight, 1)),
              ContainsSubstring("rank 1: a message holds an unknown call"));
   for (const std::string& impossible : {calls(-5, 0), calls(5, uint64_t(1) << 60)})
     CHECK_THAT(message(ControlMessage::alive, impossible),
@@ -186,8 +184,6 @@ TEST_CASE("sends and receives of processes match", "[dist]") {
     const int64_t got = rank.others->post(call(Collective::receive, last, received), rank.events);
     rank.others->wait_for_match(sent);
     rank.others->wait_for_match(got);
-    if (!rank.others->has_match(sent) || !rank.others->has_match(got))
-      throw std::logic_error("no match");
     rank.others->withdraw(sent, false);
     rank.others->withdraw(got, false);
   };
@@ -237,7 +233,7 @@ TEST_CASE("calls that are compared only on timeout do not wait, and mismatches a
       rank.others->compare_calls_only_on_timeout();
       for (int i = 0; i < 30; ++i) rank.all_reduce("gradient", i == 20 && rank.rank == 2 ? 9 : 8);
       for (++called; called < kRanks;) std::this_thread::yield();
-      if (rank.rank == 1) (void)rank.others->fail("the transfer was not done");
+      if (rank.rank == 1) rank.others->fail("the transfer was not done");
       rank.all_gather_object("");
     });
     require_all_fail_with(
@@ -281,7 +277,7 @@ TEST_CASE(
       rank.all_reduce("gradient");
       if (rank.rank > 0) rank.all_reduce("gradient", rank.rank == 2 ? count : 8);
       for (++called; called < kRanks;) std::this_thread::yield();
-      if (rank.rank == 1) (void)rank.others->fail("a message is too long");
+      if (rank.rank == 1) rank.others->fail("a message is too long");
       while (!rank.others->failed()) std::this_thread::sleep_for(2ms);
       throw CommunicationError("another rank failed");
     });
@@ -301,7 +297,7 @@ TEST_CASE("a message that a process sent before it was asked for its last calls 
       [](ControlRank& rank) {
         rank.others->compare_calls_only_on_timeout();
         rank.all_reduce("gradient");
-        if (rank.rank == 2) (void)rank.others->fail("a message is too long");
+        if (rank.rank == 2) rank.others->fail("a message is too long");
         while (!rank.others->failed()) std::this_thread::sleep_for(2ms);
       },
       {.silent = 1, .before_silence = [](Connection& connection) {

@@ -1,9 +1,11 @@
-// Ranks that talk through the fake, and the same ranks as threads without it.
+// Ranks that communicate through the fake NCCL.
 #pragma once
 
 #include <memory>
+#include <thread>
 
-#include "dist/nccl/nccl_ranks.h"
+#include "dist/nccl/nccl_transport.h"
+#include "tests/dist/processes/free_ports.h"
 #include "tests/dist/ranks.h"
 #include "tests/nccl/fake/fake_nccl.h"
 
@@ -12,7 +14,6 @@ namespace zl::cuda_on_cpu {
 void enqueue_until(CUstream_st* stream, std::function<bool()> what);
 void reserve(CUstream_st* stream, bool reserved);
 void* on_host(const void* address);
-void allocate_for_nccl();
 }  // namespace zl::cuda_on_cpu
 
 namespace zl::test {
@@ -27,8 +28,7 @@ inline constexpr FakeStreams kEmulatedStreams{
         [](void* stream, std::function<bool()> work) {
           cuda_on_cpu::enqueue_until(static_cast<CUstream_st*>(stream), std::move(work));
         },
-    .on_host = cuda_on_cpu::on_host,
-    .allocate = cuda_on_cpu::allocate_for_nccl};
+    .on_host = cuda_on_cpu::on_host};
 
 // The device of a rank's tensors: the CPU, whose calls are done when they return, the CPU behind a
 // stream that lags, or the GPU that tests/cuda/on_cpu emulates, where both streams lag.
@@ -74,6 +74,52 @@ struct FakeUse {
 };
 struct FakeOutcome : Outcome, FakeUse {};
 
+// Ranks on `transport(place)` as threads of this process. All else is as between processes: how
+// they connect, compare their calls and fail. Throws what a rank threw that failed by itself, else
+// what rank 0 threw.
+inline void run_as_processes_would(
+    int size, const std::function<void(Communicator&)>& body, const RankOptions& options,
+    const std::function<ProcessTransport(const LaunchedRank&)>& transport) {
+  const int port = free_ports();
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  std::string report;
+  const auto run_rank = [&](int r) {
+    const LaunchedRank place{.rank = r,
+                             .size = size,
+                             .local_rank = r,
+                             .local_size = size,
+                             .port = port,
+                             .run = "test",
+                             .launcher = kNoLauncher};
+    try {
+      run_process_rank(place, body, options, transport(place), {});
+    } catch (...) {
+      errors[size_t(r)] = std::current_exception();
+    }
+    if (r == 0) report = last_failure_report();
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < size; ++r) threads.emplace_back(run_rank, r);
+  }
+  set_last_failure_report(report);
+  std::exception_ptr first = errors[0];
+  for (const std::exception_ptr& error : errors) try {
+      if (error) std::rethrow_exception(error);
+    } catch (const CommunicationError&) {
+    } catch (...) {
+      first = error;
+    }
+  if (first) std::rethrow_exception(first);
+}
+
+inline void run_on_nccl(int size, const std::function<void(Communicator&)>& body,
+                        const RankOptions& options, const NcclOptions& nccl) {
+  run_as_processes_would(size, body, options, [&](const LaunchedRank& place) {
+    return nccl_transport(place, options, nccl);
+  });
+}
+
 // Calls `run(size, body, options)`, which starts ranks, once or several times. Throws what it does.
 inline FakeUse with_fake(const FakeOptions& how, const std::function<void(const RunRanks&)>& run) {
   FakeNccl fake(how.faults, how.version, streams_of(how.place()));
@@ -83,7 +129,7 @@ inline FakeUse with_fake(const FakeOptions& how, const std::function<void(const 
   if (how.told && !how.machine_of.empty())
     options.machine = [&](int rank) { return str(how.machine_of[size_t(rank)]); };
   run([&](int size, const std::function<void(Communicator&)>& body,
-          const RankOptions& rank_options) { run_nccl_ranks(size, body, rank_options, options); });
+          const RankOptions& rank_options) { run_on_nccl(size, body, rank_options, options); });
   return {fake.misuse(), fake.calls("ncclCommAbort"), fake.calls("ncclCommDestroy"),
           fake.calls("ncclGroupEnd"), fake.bytes_between_machines()};
 }

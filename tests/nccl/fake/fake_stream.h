@@ -44,7 +44,6 @@ struct FakeStreams {
   // Executes `work` there until it returns true. Null: no call comes in a stream.
   void (*enqueue_until)(void* stream, std::function<bool()> work) = nullptr;
   void* (*on_host)(const void* address) = nullptr;  // null: as it is
-  void (*allocate)() = nullptr;                     // as NCCL does when a rank joins
   // Set: calls may come in any stream, and their data has moved when they return, after this has
   // executed all that the streams were given before.
   void (*finish)() = nullptr;

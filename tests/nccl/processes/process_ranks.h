@@ -1,7 +1,7 @@
 // Ranks that are processes and communicate through the fake, from bootstrap to leaving.
 #pragma once
 
-#include "dist/processes/nccl_transport.h"
+#include "dist/nccl/nccl_transport.h"
 #include "tests/dist/processes/free_ports.h"
 #include "tests/dist/ranks.h"
 #include "tests/nccl/fake/fake_nccl.h"

@@ -8,8 +8,6 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "tests/dist/exchanges.h"
-#include "tests/nccl/fake/scripts.h"
 #include "tests/stages/stage_run.h"
 
 using namespace zl;
@@ -87,15 +85,6 @@ TEST_CASE("processes on two machines have the bits and the traffic of threads", 
     spec.options.precision = Dtype::bf16;
     CHECK(said(compare_with_threads(run, spec)) == "");
   }
-}
-
-TEST_CASE("what two processes exchange arrives in its order, however they wait for it", "[nccl]") {
-  require_forks();
-  const ProcessRanks run{.timeout = 5s};
-  CHECK(said(run_as_processes(run, [](Communicator& comm, const Processes::Say& say) {
-          Rank rank(comm);
-          say(wrong_in_exchanges(rank));
-        })) == "");
 }
 
 TEST_CASE("what one process runs out of, all say, and end as one that did", "[nccl]") {
@@ -180,41 +169,4 @@ TEST_CASE("a rank ends when its launcher has ended without ending it", "[nccl]")
   require_forks();
   CHECK_THAT(end_of_rank(true), ContainsSubstring("the launcher of rank 0 (mpirun) has ended"));
   CHECK(end_of_rank(false) == "all steps done");
-}
-
-TEST_CASE("NCCL scripts, on processes", "[nccl]") {
-  require_forks();
-  constexpr auto timeout = 600ms;
-  const auto in_this_time = [&](std::string text) {
-    if (const size_t at = text.find("300 ms"); at != std::string::npos)
-      text.replace(at, 6, "600 ms");
-    return text;
-  };
-  for (const auto* scripts : {&scripts_of_joining(), &scripts_of_calls(), &scripts_of_ranks()})
-    for (const Script& script : *scripts) {
-      DYNAMIC_SECTION(script.title) {
-        const ProcessRanks run{
-            .size = kRanks, .timeout = timeout, .faults = script.faults, .ordered = script.ordered};
-        const auto ends = run_as_processes(run, [&](Communicator& comm, const Processes::Say&) {
-          Rank rank(comm);
-          program(rank, script.before);
-        });
-        const std::string all = said(ends);
-        CAPTURE(all);
-        CHECK(left_no_port(run));
-        CHECK_THAT(all, !ContainsSubstring("MISUSED"));
-        for (const std::string& part : script.says) {
-          if (part.find("the transfer was not done") == std::string::npos)
-            CHECK_THAT(all, ContainsSubstring(in_this_time(part)));
-          else
-            CHECK_THAT(all, ContainsSubstring("was not done within 600 ms") ||
-                                ContainsSubstring("moving data for"));  // whichever rank is first
-        }
-        for (const ProcessEnd& end : ends) {
-          CHECK_FALSE(end.overdue);
-          CHECK(end.signal == 0);
-          CHECK((end.code == 0) == script.says.empty());
-        }
-      }
-    }
 }

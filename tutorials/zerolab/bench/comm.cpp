@@ -218,6 +218,10 @@ int bench_comm(CommOptions options) {
   require_input(
       !backend.on_threads() || !options.unordered,
       "--unordered leaves sums to NCCL or MPI, but these ranks are threads; leave it out");
+  require_input(
+      backend.transport != Transport::nccl ||
+          !std::ranges::count(options.collectives, Collective::send, &CollectiveKind::kind),
+      "--collective send_receive: ranks on NCCL have collectives only; leave it out");
   check(options, process ? process->local_size : spec.ranks, device.on_gpus());
   place(spec, device);
   place(spec, backend, device, settings(options));
@@ -252,7 +256,7 @@ right. As in nccl-tests, 8K, 64M and 1G are powers of 1,024.
 Examples:
   zerolab bench comm
   zerolab bench comm --ranks 2 --collective all_gather,reduce_scatter --dtype bf16
-  zerolab bench comm -b 8 -e 1G -f 2 --backend nccl --ranks 8
+  zerolab launch -n 8 -- bench comm -b 8 -e 1G -f 2
 
 Exit codes: 0 fine, 1 a value was wrong, 2 usage, 3 out of memory, 4 communication, 130 Ctrl-C)";
 
@@ -295,8 +299,8 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
   options.command = "bench comm";
   add_backend_flag(
       flags, options,
-      "how ranks communicate: threads, nccl, mpi, or auto: nccl if each rank has a GPU, mpi if\n"
-      "mpirun or srun started ranks that have none (default auto)");
+      "how ranks communicate: threads, nccl or mpi (processes), or auto: threads, unless a\n"
+      "launcher started processes (default auto)");
   flags.toggle("--unordered",
                "NCCL or MPI chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
                options.unordered);

@@ -225,10 +225,9 @@ void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool s
   add_device_flags(flags, options);
   add_backend_flag(
       flags, options,
-      "how ranks communicate: threads (they read each other's memory), nccl (one GPU per\n"
-      "rank), mpi (processes on CPUs, under mpirun, srun or zerolab launch), or auto: nccl\n"
-      "if each rank has a GPU, mpi if mpirun or srun started ranks that have none\n"
-      "(default auto)");
+      "how ranks communicate: threads (they read each other's memory), nccl (processes, one\n"
+      "GPU per rank), mpi (processes on CPUs), or auto: threads, unless a launcher started\n"
+      "processes: mpirun, srun, torchrun or zerolab launch (default auto)");
   add_memory_flags(flags, options, "; beyond it: exit code 3");
   flags.toggle("--check",
                "processes compare their collectives in every step, not only in the first two",

@@ -171,8 +171,7 @@ void print_ranks(const Diagnosis& d) {
     line("NCCL", str(nccl_version(), ", one rank per GPU: ",
                      n == 0   ? "none can be used here"
                      : n == 1 ? "on this machine 1 rank, and more on several machines"
-                              : str("on this machine up to ", n,
-                                    " ranks, as threads or processes (--backend nccl)")));
+                              : str("on this machine up to ", n, " ranks, by zerolab launch")));
   line("MPI",
        d.mpi ? str(d.mpi->name(), " ", d.mpi->version, ", ",
                    d.mpirun.empty() ? "whose mpirun is not installed" : "started by " + d.mpirun,

@@ -263,8 +263,8 @@ class Ranks {
   // mpirun would pass signals on late, or others; so its ranks get them directly.
   void signal_all(int number) {
     bool any = false;
-    for (const Rank& rank : ranks_)
-      if (!rank.alive && rank.output >= 0 && rank.id > 0 && plan_.by_mpirun)
+    for (size_t r = 1; r < ranks_.size() && plan_.by_mpirun; ++r)  // the first is mpirun
+      if (const Rank& rank = ranks_[r]; !rank.alive && rank.output >= 0 && rank.id > 0)
         any = kill(rank.id, number) == 0 || any;
     if (any && (number == SIGINT || number == SIGTERM)) return;
     for (const Rank& rank : ranks_)

@@ -5,10 +5,9 @@
 #include <memory>
 
 #include "dist/mpi/library.h"
+#include "dist/mpi/mpi_transport.h"
 #include "dist/nccl/errors.h"
-#include "dist/nccl/nccl_ranks.h"
-#include "dist/processes/mpi_transport.h"
-#include "dist/processes/nccl_transport.h"
+#include "dist/nccl/nccl_transport.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/run/machine.h"
@@ -16,22 +15,17 @@
 namespace zl::cli {
 namespace {
 
-// Why NCCL cannot serve these ranks, and what to do; "" if it can.
-std::string refusal(const NcclInBuild& nccl, const DeviceChoice& device, int ranks, bool process) {
+// Why NCCL cannot serve ranks that are processes, and what to do; "" if it can. They compare their
+// GPUs when they connect.
+std::string refusal(const NcclInBuild& nccl, const DeviceChoice& device, int ranks) {
   const std::string threads =
-      process ? str("start one process with --ranks ", ranks, ", whose ranks are threads")
-              : "use --backend threads, which runs the same stages";
+      str("start one process with --ranks ", ranks, ", whose ranks are threads");
   if (!nccl.api) return nccl.problem + "; " + threads + ". How to fix it: " + nccl.cure;
   if (const std::string problem = nccl_version_problem(*nccl.api); !problem.empty())
     return problem + "; or " + threads;
-  if (!device.on_gpus())
-    return nccl.api->needs_gpu
-               ? "NCCL communicates GPU memory, but ranks compute on the CPU here; " + threads
-               : "";  // the fake NCCL of tests
-  const int gpus = int(device.gpus.size());
-  if (gpus >= ranks || process) return "";  // processes compare their GPUs when they connect
-  return str("NCCL needs a GPU for each of ", ranks, " ranks, but ", plural(gpus, "usable GPU"),
-             gpus == 1 ? " is" : " are", " here; ", threads, ", or --ranks ", gpus);
+  if (!device.on_gpus() && nccl.api->needs_gpu)  // the fake NCCL of tests does not
+    return "NCCL communicates GPU memory, but ranks compute on the CPU here; " + threads;
+  return "";
 }
 
 using MakeTransport = std::function<ProcessTransport(const LaunchedRank&, const RankOptions&)>;
@@ -59,6 +53,12 @@ std::string mpi_start(const RunOptions& options) {
   return str("start them with mpirun -n N zerolab ", options.command,
              " --backend mpi …, with srun, or with zerolab launch -n N -- ", options.command,
              " --backend mpi …");
+}
+
+// How to start ranks on NCCL.
+std::string nccl_start(const RunOptions& options) {
+  return str("start them with zerolab launch -n ", options.ranks.value_or(2), " -- ",
+             options.command, " --backend nccl …, with torchrun, srun or mpirun");
 }
 
 bool takes_mpi(const RunOptions& options, const DeviceChoice& device, const LaunchedRank& process) {
@@ -102,10 +102,12 @@ void require_mpi_adds(const TrainingSpec& spec) {
 std::optional<LaunchedRank> launched_rank(const RunOptions& options) {
   const LaunchEnvironment found = launch_environment(variable);
   if (!found.note.empty() && !options.quiet) std::fprintf(stderr, "note: %s\n", found.note.c_str());
-  const bool mpi = options.backend == RunOptions::BackendWish::mpi;
-  require_input(!mpi || found.rank, "--backend mpi: ranks are processes, and this one was started ",
-                "by no launcher; ", mpi_start(options));
-  if (!found.rank || (found.rank->size == 1 && !mpi)) return std::nullopt;
+  const bool mpi = options.backend == RunOptions::BackendWish::mpi,
+             nccl = options.backend == RunOptions::BackendWish::nccl;
+  require_input((!mpi && !nccl) || found.rank, mpi ? "--backend mpi" : "--backend nccl",
+                ": ranks are processes, and this one was started by no launcher; ",
+                mpi ? mpi_start(options) : nccl_start(options));
+  if (!found.rank || (found.rank->size == 1 && !mpi && !nccl)) return std::nullopt;
   const LaunchedRank& rank = *found.rank;
   require_input(!options.ranks || *options.ranks == rank.size, "--ranks ",
                 options.ranks.value_or(0), ", but ", rank.launcher, " started ", rank.size,
@@ -125,21 +127,14 @@ void hush(RunOptions& options) {
 
 BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks,
                              const std::optional<LaunchedRank>& process) {
-  using Wish = RunOptions::BackendWish;
   sigterm_follows_death = process && process->launcher != kNoLauncher;
   require_input(!process || !process->shares_gpu || device.on_gpus(),
                 "--share-gpu (ZEROLAB_SHARE_GPU=1) lets ranks on NCCL share a GPU, but ranks "
                 "compute on the CPU here; leave it out");
   if (process && takes_mpi(options, device, *process)) return choose_mpi(options, device, *process);
-  const bool useful = ranks > 1 && device.on_gpus();
-  if (!process &&
-      (options.backend == Wish::threads || (options.backend == Wish::automatic && !useful)))
-    return {};
-  const std::string problem = refusal(nccl_in_build(), device, ranks, process.has_value());
-  if (process)
-    require_input(problem.empty(), "ranks that are processes communicate by NCCL: ", problem);
-  require_input(problem.empty() || options.backend == Wish::automatic, "--backend nccl: ", problem);
-  if (!problem.empty()) return {};
+  if (!process) return {};
+  const std::string problem = refusal(nccl_in_build(), device, ranks);
+  require_input(problem.empty(), "ranks that are processes communicate by NCCL: ", problem);
   const std::string version = nccl_version();
   return {.transport = Transport::nccl,
           .process = process,
@@ -151,9 +146,8 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
   spec.transport = backend.transport;
   spec.run_ranks = nullptr;
   if (backend.on_threads()) return;
-  const bool shares_gpu = backend.process && backend.process->shares_gpu;
   const ProcessOptions options{.settings = settings,
-                               .gpu = shares_gpu ? "" : device.pci(),
+                               .gpu = backend.process->shares_gpu ? "" : device.pci(),
                                .interrupted = interrupt_requested};
   if (backend.transport == Transport::mpi) {
     require_mpi_adds(spec);
@@ -170,16 +164,12 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
     nccl.choose_gpu = [gpus = device.indices()](int rank) {
       select_gpu(gpus[size_t(rank) % gpus.size()]);
     };
-  if (backend.process)
-    spec.run_ranks = run_as_process(
-        *backend.process,
-        [nccl](const LaunchedRank& here, const RankOptions& ranks) {
-          return nccl_transport(here, ranks, nccl);
-        },
-        options);
-  else
-    spec.run_ranks = [nccl](int ranks, const std::function<void(Communicator&)>& body,
-                            RankOptions options) { run_nccl_ranks(ranks, body, options, nccl); };
+  spec.run_ranks = run_as_process(
+      *backend.process,
+      [nccl](const LaunchedRank& here, const RankOptions& ranks) {
+        return nccl_transport(here, ranks, nccl);
+      },
+      options);
 }
 
 std::string describe(const BackendChoice& backend, bool ordered_sums) {
@@ -189,10 +179,8 @@ std::string describe(const BackendChoice& backend, bool ordered_sums) {
       ordered_sums
           ? ", sums in rank order"
           : str(", sums in ", backend.transport == Transport::mpi ? "MPI" : "NCCL", "'s own order"),
-      backend.process ? str("; each is a process, started by ", backend.process->launcher) : "",
-      backend.process && backend.process->shares_gpu
-          ? ". They share GPUs, which tests NCCL; times mean nothing"
-          : "");
+      "; each is a process, started by ", backend.process->launcher,
+      backend.process->shares_gpu ? ". They share GPUs, which tests NCCL; times mean nothing" : "");
 }
 
 }  // namespace zl::cli

@@ -23,15 +23,15 @@ void hush(RunOptions& options);
 
 struct BackendChoice {
   Transport transport = Transport::threads;
-  std::optional<LaunchedRank> process;  // this process is one rank
+  std::optional<LaunchedRank> process;  // set unless on_threads(): this process is one rank
   std::string version;                  // "NCCL 2.28.9", "Open MPI 4.1.4"
 
   bool on_threads() const { return transport == Transport::threads; }
 };
 
-// auto takes NCCL if there are several ranks with a GPU each, or if ranks are processes; but MPI if
-// its launcher started them and they have no GPU. Throws InputError, with the reason, if NCCL or
-// MPI is needed and cannot be used.
+// Without a launcher ranks are threads. For processes, auto takes MPI if mpirun or srun started
+// them without GPUs, else NCCL. Throws InputError, with the reason, if NCCL or MPI is needed and
+// cannot be used.
 BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks,
                              const std::optional<LaunchedRank>& process = {});
 

@@ -1,4 +1,4 @@
-#include "dist/processes/mpi_transport.h"
+#include "dist/mpi/mpi_transport.h"
 
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_communicator.h"

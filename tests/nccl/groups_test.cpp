@@ -1,11 +1,9 @@
-// Two ranks exchange tensors, and calls are issued in groups, through the fake.
+// Calls that are issued together, in groups, through the fake.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <thread>
 
 #include "dist/nccl/handle.h"
-#include "tests/dist/exchanges.h"
 #include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;
@@ -13,37 +11,16 @@ using namespace zl::test;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("NCCL: what two ranks exchange arrives in its order, however they wait for it",
-          "[nccl]") {
-  const int ranks = GENERATE(2, 3, 4);
-  const bool lagging = GENERATE(false, true);
-  CAPTURE(ranks, lagging);
-  std::vector<std::string> wrong(size_t(ranks), "not said");
-  const auto ended = fake_outcome(ranks, {.lagging = lagging}, [&](Rank& rank) {
-    wrong[size_t(rank.comm.rank())] = wrong_in_exchanges(rank);
+TEST_CASE("NCCL: a send and a receive are refused at once, and say what has them", "[nccl]") {
+  const bool sends = GENERATE(false, true);
+  const auto ended = fake_outcome(2, {}, [&](Rank& rank) {
+    const Tensor t = rank.filled(8, 1);
+    const int other = 1 - rank.comm.rank();
+    (void)(sends ? rank.comm.send(t, other, kName) : rank.comm.receive(t, other, kName));
   });
-  CHECK(wrong == std::vector<std::string>(size_t(ranks)));
-  CHECK(ended.thrown + ended.misuse == "");
-}
-
-TEST_CASE("NCCL: a send and a receive that do not match, or have no answer, are errors", "[nccl]") {
-  const FakeOptions lagging{.lagging = true, .timeout = 300ms};
-  const auto differ = fake_outcome(2, lagging, [](Rank& rank) {
-    if (rank.comm.rank() == 0)
-      rank.comm.send(rank.filled(8, 1), 1, kName).wait();
-    else
-      rank.comm.receive(rank.filled(9, 1), 0, kName).wait();
-  });
-  CHECK_THAT(differ.thrown,
-             ContainsSubstring("rank 0 calls send") && ContainsSubstring("rank 1 calls receive"));
-  const auto late = fake_outcome(2, lagging, [](Rank& rank) {
-    if (rank.comm.rank() == 0)
-      rank.comm.receive(rank.filled(8, 1), 1, kName).wait();
-    else
-      std::this_thread::sleep_for(700ms);
-  });
-  CHECK_THAT(late.thrown, ContainsSubstring("did not match receive"));
-  CHECK(differ.misuse + late.misuse == "");
+  CHECK_THAT(ended.thrown, ContainsSubstring(sends ? "send 'h.1 gradient'" : "receive 'h.1 grad") &&
+                               ContainsSubstring("use ranks as threads, or --backend mpi"));
+  CHECK(ended.misuse == "");
 }
 
 TEST_CASE("NCCL: calls in a group are issued together, and have the bits of calls one by one",
@@ -86,6 +63,21 @@ TEST_CASE("NCCL: a group of reductions takes two groups of NCCL, however many th
   };
   CHECK(groups(true) == 2);
   CHECK(groups(false) == 8);
+}
+
+TEST_CASE("NCCL: what a rank runs out of in a group is the cause that all ranks get", "[nccl]") {
+  const auto ended = fake_outcome(2, {}, [](Rank& rank) {
+    const Tensor t = rank.filled(80, 1);
+    rank.comm.begin_group();
+    Work gathered = rank.comm.all_gather(t, kName);
+    if (rank.comm.rank() == 1) rank.memory.fail_at(1);  // the scratch of the sum
+    Work summed = rank.comm.all_reduce(t, Reduction::mean, kName);
+    rank.comm.end_group();
+    gathered.wait();
+    summed.wait();
+  });
+  CHECK_THAT(ended.errors[0], ContainsSubstring("rank 1 stopped") && !ContainsSubstring("issued"));
+  CHECK_THROWS_AS(std::rethrow_exception(ended.cause), OutOfMemory);
 }
 
 TEST_CASE("NCCL: waiting within a group is a mistake that is named", "[nccl]") {

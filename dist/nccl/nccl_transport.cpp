@@ -1,4 +1,4 @@
-#include "dist/processes/nccl_transport.h"
+#include "dist/nccl/nccl_transport.h"
 
 #include <atomic>
 
@@ -21,10 +21,10 @@ ProcessTransport nccl_transport(const LaunchedRank& place, const RankOptions& op
   transport.join = [=, &api](const std::string& welcome, FingerprintCheck& others,
                              EventStream& events) {
     if (nccl.choose_gpu) nccl.choose_gpu(place.rank);
-    return std::make_unique<NcclCommunicator>(
-        NcclJoin{api, WireReader(welcome).get<NcclUniqueId>(), place.rank, place.size,
-                 options.timeout, *inside, nccl.machine ? nccl.machine(place.rank) : machine_id()},
-        others, events, nccl.ordered);
+    return nccl_communicator(
+        {api, WireReader(welcome).get<NcclUniqueId>(), place.rank, place.size, options.timeout,
+         *inside, nccl.machine ? nccl.machine(place.rank) : machine_id(), nccl.ordered},
+        others, events);
   };
   transport.where = [inside] { return where_text("NCCL", *inside); };
   return transport;
