@@ -97,7 +97,8 @@ class Communicator {
   // this at the same point. Ranks that are threads go on comparing every call, which costs nothing.
   virtual void compare_calls_only_on_timeout() {}
 
-  // Calls between the two are issued together (an NCCL group). The log counts each member.
+  // Calls between the two are issued together (an NCCL group); other transports issue each at once.
+  // The log counts each member.
   virtual void begin_group() {}
   virtual void end_group() {}
 
