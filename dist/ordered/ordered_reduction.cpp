@@ -160,9 +160,4 @@ void OrderedReduction::gather_sums(ChunkTransport& transport) const {
   }
 }
 
-std::unique_ptr<OrderedReduction> ordered_reduction(const Tensor& tensor, const Tensor& start,
-                                                    const Call& call, RankTopology ranks) {
-  return std::make_unique<OrderedReduction>(tensor, start, call, ranks);
-}
-
 }  // namespace zl

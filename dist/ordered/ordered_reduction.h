@@ -23,7 +23,6 @@
 // g a chain is chosen too if it sends fewer bytes: it then saves bytes, not time.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -99,8 +98,5 @@ class OrderedReduction {
   // machine's other ranks.
   char *sum_to_send_ = nullptr, *received_ = nullptr, *values_ = nullptr;
 };
-
-std::unique_ptr<OrderedReduction> ordered_reduction(const Tensor& tensor, const Tensor& start,
-                                                    const Call& call, RankTopology ranks);
 
 }  // namespace zl

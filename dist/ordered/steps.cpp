@@ -8,7 +8,7 @@ namespace zl {
 
 Steps ordered_reduction_steps(const Tensor& tensor, const Tensor& start, const Call& call,
                               RankTopology ranks) {
-  const std::shared_ptr<OrderedReduction> sum = ordered_reduction(tensor, start, call, ranks);
+  const auto sum = std::make_shared<const OrderedReduction>(tensor, start, call, ranks);
   Steps steps;
   for (int step = 0; step < sum->steps(); ++step)
     steps.push_back(

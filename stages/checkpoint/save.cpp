@@ -269,17 +269,22 @@ std::vector<StatePiece> CheckpointSave::shard_pieces() {
 // Unit by unit every rank broadcasts its shard, which only rank 0 keeps: NCCL has no other way to
 // bring it there. So a rank holds one shard at a time.
 void CheckpointSave::broadcast_to_rank0() {
-  Communicator& group = stage_.shard_group();
   if (!saves_shards(stage_)) return;
+  Communicator& group = stage_.shard_group();
   for (const UnitState& u : stage_.units())
     for (size_t f = 0; f < files_.size(); ++f) {
       const Tensor shard = shard_of(stage_, u, files_[f]);
       if (shard.numel() == 0) continue;
       if (writer_) writer_->write(pieces_of(u, f, 0, shard));
       const std::string text = u.name() + " " + files_[f].name;
-      const Tensor sent = Tensor::empty(stage_.memory(), MemoryUse::communication, shard.shape());
+      const bool offloaded = &shard.memory() != &stage_.memory();
       for (int r = 1; r < group.size(); ++r) {
-        if (r == group.rank()) kernel::copy(shard, sent);
+        const bool mine = r == group.rank();
+        const Tensor sent =
+            mine && !offloaded
+                ? shard
+                : Tensor::empty(stage_.memory(), MemoryUse::communication, shard.shape());
+        if (mine && offloaded) kernel::copy(shard, sent);
         group.broadcast(sent, r, {text, Purpose::checkpoint}).wait();
         if (writer_) writer_->write(pieces_of(u, f, r, sent));
       }
