@@ -48,6 +48,7 @@ file(GLOB grader CONFIGURE_DEPENDS "${folder}/grader/*.cpp" "${folder}/grader/ru
   "${folder}/[0-9][0-9]_*/checks*.cpp" "${folder}/[0-9][0-9]_*/*_case.cpp")
 list(REMOVE_ITEM grader ${child} "${folder}/grader/record.cpp")
 add_library(zerolab_grader OBJECT ${grader} ${judging})
+zerolab_unity(zerolab_grader ${grader} ${judging})
 target_compile_options(zerolab_grader PRIVATE ${ZEROLAB_UNOPTIMISED})
 target_link_libraries(zerolab_grader PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 list(JOIN makers "," makers)

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/architecture/source_text.h"
+#include "tests/paths.h"
 
 namespace architecture {
 namespace {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/architecture/source_text.h"
+#include "tests/paths.h"
 
 namespace architecture {
 namespace {

@@ -9,6 +9,8 @@
 #include <regex>
 #include <sstream>
 
+#include "tests/paths.h"
+
 namespace architecture {
 namespace {
 

@@ -37,7 +37,7 @@ TEST_CASE("a build or a machine without a GPU says why and what to do", "[cuda][
   if (found.usable()) SKIP("this machine has a GPU");
   CHECK(!found.problem.empty());
   CHECK(!found.cure.empty());
-  CHECK_THROWS_AS(make_gpu_backend(0), std::runtime_error);
+  CHECK_THROWS_AS(zl::make_gpu_backend(0), std::runtime_error);
 }
 
 // TF32 is allowed, not demanded: GPUs before Ampere have none, NVIDIA_TF32_OVERRIDE=0 forbids it,

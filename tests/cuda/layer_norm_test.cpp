@@ -9,7 +9,7 @@ using namespace zl::test;
 
 namespace {
 
-struct Case {
+struct NormCase {
   int64_t R, C;
   Dtype dtype;
   double offset = 0;  // of every input, where its variance is 1
@@ -21,11 +21,11 @@ struct Case {
   }
 };
 
-struct Output {
+struct NormOutput {
   std::vector<double> y, mean, rstd;
 };
 
-Output forward(Side& s, const Case& c) {
+NormOutput forward(Side& s, const NormCase& c) {
   const LayerNormSaved saved{s.of(c.x(), {c.R, c.C}, c.dtype),
                              s.of(random_values(c.C, 2), {c.C}, c.dtype),
                              s.nan({c.R}, c.statistics()), s.nan({c.R}, c.statistics())};
@@ -39,7 +39,7 @@ struct Gradients {
 };
 
 // Backward from the statistics in `saved`. Write::set overwrites dy.
-Gradients backward(Side& s, const Case& c, const Output& saved, Write write) {
+Gradients backward(Side& s, const NormCase& c, const NormOutput& saved, Write write) {
   const LayerNormSaved tensors{
       s.of(c.x(), {c.R, c.C}, c.dtype), s.of(random_values(c.C, 2), {c.C}, c.dtype),
       s.of(saved.mean, {c.R}, c.statistics()), s.of(saved.rstd, {c.R}, c.statistics())};
@@ -71,7 +71,7 @@ double unit_roundoff(Dtype dtype) {
 // The CPU adds in 16 lanes, then pairwise. On the GPU 32 threads add packs, then pairwise. At the
 // end each side rounds to the type of dx, whose spacing stops falling at its smallest normal
 // number.
-std::vector<double> bounds_of_dx(const Case& c, const Output& saved, Write write,
+std::vector<double> bounds_of_dx(const NormCase& c, const NormOutput& saved, Write write,
                                  const std::vector<double>& expected) {
   Side side(cpu_backend());
   const auto rounded = [&](const std::vector<double>& values) {
@@ -123,10 +123,10 @@ TEST_CASE("layer norm on the GPU is that of the CPU, with its statistics", "[cud
   const Dtype dtype = any_float_type();
   for (const int64_t R : {0, 1, 7, 8, 17}) {
     for (const int64_t C : {1, 5, 31, 32, 33, 300}) {
-      const Case c{R, C, dtype};
+      const NormCase c{R, C, dtype};
       CAPTURE(name(dtype), R, C);
       Side cpu(cpu_backend()), gpu(test_gpu());
-      const Output expected = forward(cpu, c), output = forward(gpu, c);
+      const NormOutput expected = forward(cpu, c), output = forward(gpu, c);
       CHECK(distance(output.y, expected.y) <= one_rounding(dtype));
       CHECK(distance(output.mean, expected.mean) <= one_rounding(c.statistics()));
       CHECK(distance(output.rstd, expected.rstd) <= one_rounding(c.statistics()));
@@ -140,10 +140,10 @@ TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and add
   const Write write = GENERATE(Write::set, Write::add);
   for (const int64_t R : {0, 1, 17, 47, 100}) {  // from one part of the rows to six
     for (const int64_t C : {1, 5, 33, 264, 300}) {
-      const Case c{R, C, dtype};
+      const NormCase c{R, C, dtype};
       CAPTURE(name(dtype), R, C);
       Side cpu(cpu_backend()), gpu(test_gpu());
-      const Output saved = forward(cpu, c);
+      const NormOutput saved = forward(cpu, c);
       const Gradients expected = backward(cpu, c, saved, write),
                       gradients = backward(gpu, c, saved, write);
       const auto bounds = bounds_of_dx(c, saved, write, expected.dx);
@@ -155,24 +155,24 @@ TEST_CASE("the gradient of layer norm on the GPU is that of the CPU, set and add
 }
 
 TEST_CASE("layer norm on the GPU is accurate if the mean is large", "[cuda]") {
-  const Case c{3, 300, Dtype::f32, 1000};
+  const NormCase c{3, 300, Dtype::f32, 1000};
   Side cpu(cpu_backend()), gpu(test_gpu());
-  const Output expected = forward(cpu, c), output = forward(gpu, c);
+  const NormOutput expected = forward(cpu, c), output = forward(gpu, c);
   CHECK(distance(output.rstd, expected.rstd) < 1e-5);
   CHECK(distance(output.y, expected.y) < 1e-3);  // the mean has an error of 1e-4
 }
 
 TEST_CASE("one row that the GPU leaves out of layer norm and its gradients is noticed", "[cuda]") {
   const Dtype dtype = any_float_type();
-  const Case all{17, 5, dtype}, some{16, 5, dtype};
+  const NormCase all{17, 5, dtype}, some{16, 5, dtype};
   Side cpu(cpu_backend()), gpu(test_gpu());
-  Output expected = forward(cpu, all), output = forward(gpu, some);
+  NormOutput expected = forward(cpu, all), output = forward(gpu, some);
   CHECK_FALSE(distance(output.y, expected.y) <= one_rounding(dtype));  // nor have they one size
   const Gradients gradients = backward(gpu, some, output, Write::set),
                   whole = backward(cpu, all, expected, Write::set);
   CHECK(distance(gradients.dweight, whole.dweight) > one_rounding(dtype));
   CHECK(distance(gradients.dbias, whole.dbias) > one_rounding(dtype));
-  Output scaled = expected;  // by 1,000 roundings
+  NormOutput scaled = expected;  // by 1,000 roundings
   for (double& rstd : scaled.rstd) rstd *= 1 + 1000 * unit_roundoff(dtype);
   CHECK(in_bounds(backward(gpu, all, scaled, Write::set).dx, whole.dx,
                   bounds_of_dx(all, expected, Write::set, whole.dx)) > 1);

@@ -17,7 +17,7 @@ namespace {
 using Values = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct Case {
+struct MatmulCase {
   int64_t M, N, K;
   Transpose ta = Transpose::no, tb = Transpose::no;
 };
@@ -51,7 +51,8 @@ Tensor among_nan(Side& s, const Matrix& m, int64_t stored, Dtype dtype) {
 }
 
 // The result without its padding, which must be -infinity. `before`: what it is added to.
-Values product(const Case& c, const Matrix& a, const Matrix& b, const Matrix* before, Dtype dtype) {
+Values product(const MatmulCase& c, const Matrix& a, const Matrix& b, const Matrix* before,
+               Dtype dtype) {
   Side s(test_gpu());
   const auto padded = [&](int64_t n) { return test_gpu().padded_columns(n); };
   const Tensor out =
@@ -69,7 +70,7 @@ Values product(const Case& c, const Matrix& a, const Matrix& b, const Matrix* be
 }
 
 // The exact result, rounded to the type.
-Values expected(const Case& c, const Matrix& a, const Matrix& b, const Matrix* before,
+Values expected(const MatmulCase& c, const Matrix& a, const Matrix& b, const Matrix* before,
                 Dtype dtype) {
   Values values;
   for (int64_t i = 0; i < c.M; ++i)
@@ -82,7 +83,7 @@ Values expected(const Case& c, const Matrix& a, const Matrix& b, const Matrix* b
   return values;
 }
 
-void check(const Case& c) {
+void check_matmul(const MatmulCase& c) {
   require_gpu();
   const Dtype dtype = any_float_type();
   const bool adds = GENERATE(false, true);
@@ -100,21 +101,21 @@ void check(const Case& c) {
 
 TEST_CASE("on the GPU the three products of a head are exact for any vocabulary", "[cuda]") {
   const int64_t V = GENERATE(50257, 257, 15, 8, 7, 1), R = 13, C = 24;
-  SECTION("logits") { check({R, V, C, Transpose::no, Transpose::yes}); }
-  SECTION("gradient of the input") { check({R, C, V}); }
-  SECTION("gradient of the table") { check({V, C, R, Transpose::yes, Transpose::no}); }
+  SECTION("logits") { check_matmul({R, V, C, Transpose::no, Transpose::yes}); }
+  SECTION("gradient of the input") { check_matmul({R, C, V}); }
+  SECTION("gradient of the table") { check_matmul({V, C, R, Transpose::yes, Transpose::no}); }
 }
 
 TEST_CASE("on the GPU products are exact if rows, columns and depth are odd together", "[cuda]") {
   const Transpose ta = GENERATE(Transpose::no, Transpose::yes),
                   tb = GENERATE(Transpose::no, Transpose::yes);
-  check(
-      GENERATE_COPY(Case{17, 23, 29, ta, tb}, Case{9, 257, 131, ta, tb}, Case{103, 9, 7, ta, tb}));
+  check_matmul(GENERATE_COPY(MatmulCase{17, 23, 29, ta, tb}, MatmulCase{9, 257, 131, ta, tb},
+                             MatmulCase{103, 9, 7, ta, tb}));
 }
 
 TEST_CASE("products of logits have parts that cuBLAS can read 16 bytes at a time", "[cuda][host]") {
   struct Expected {
-    Case sizes;
+    MatmulCase sizes;
     int64_t products;
   };
   const Expected e = GENERATE(

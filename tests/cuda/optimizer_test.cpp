@@ -11,14 +11,14 @@ namespace {
 
 constexpr int64_t kSizes[] = {0, 1, 31, 32, 33, 255, 257, 1025};
 
-struct Case {
+struct UpdateCase {
   Dtype parameter = Dtype::f32, gradient = Dtype::f32;
   bool master = false;
   int64_t n = 1025;
   Dtype state() const { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 };
 
-AdamWUpdate adamw_of(Side& s, const Case& c) {
+AdamWUpdate adamw_of(Side& s, const UpdateCase& c) {
   std::vector<double> second = random_values(c.n, 4);
   for (double& v : second) v *= v;
   AdamWUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
@@ -36,7 +36,7 @@ std::vector<double> three_steps(AdamWUpdate u) {
   return values_of({u.parameter, u.master, u.exp_avg, u.exp_avg_sq});
 }
 
-SgdUpdate sgd_of(Side& s, const Case& c, double momentum) {
+SgdUpdate sgd_of(Side& s, const UpdateCase& c, double momentum) {
   SgdUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
               s.of(random_values(c.n, 2), {c.n}, c.gradient)};
   if (momentum != 0) u.momentum_buffer = s.nan({c.n}, c.state());

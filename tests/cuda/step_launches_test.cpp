@@ -13,6 +13,7 @@
 #include "tensor/kernels.h"
 #include "tests/cuda/on_cpu/launches.h"
 #include "tests/device.h"
+#include "tests/paths.h"
 
 using namespace zl;
 using namespace zl::test;

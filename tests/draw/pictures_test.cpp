@@ -8,6 +8,7 @@
 #include <regex>
 #include <stdexcept>
 
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace draw {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace zl::exercises {

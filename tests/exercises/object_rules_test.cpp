@@ -6,6 +6,7 @@
 
 #include "tensor/error.h"
 #include "tests/exercises/grading.h"
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/exercises/grader/rules/declarations.h"

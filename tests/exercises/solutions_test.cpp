@@ -25,6 +25,7 @@
 
 #include "tensor/error.h"
 #include "tests/exercises/grading.h"
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace zl::exercises {

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/exercises/grading.h"
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 #include "tutorials/exercises/grader/rules/cpp_tokens.h"
 

@@ -4,6 +4,7 @@
 
 #include "stages/stage_file.h"
 #include "tests/exercises/grading.h"
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace zl::exercises {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 // Each target's LLVMFuzzerTestOneInput, by the name that tests/CMakeLists.txt gives it here.
 extern "C" int fuzz_json(const uint8_t* bytes, size_t size);
 extern "C" int fuzz_safetensors(const uint8_t* bytes, size_t size);

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace golden {

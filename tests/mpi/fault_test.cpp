@@ -11,6 +11,7 @@
 
 #include "tensor/error.h"
 #include "tests/mpi/mpirun.h"
+#include "tests/paths.h"
 
 namespace zl::test {
 namespace {

@@ -1,5 +1,7 @@
 #include "tests/mpi/mpirun.h"
 
+#include "tests/paths.h"
+
 namespace zl::test {
 
 cli::Finished mpi_rank(const Mpi& mpi, int ranks, const std::string& which,

@@ -12,6 +12,7 @@
 #include "autograd/ops.h"
 #include "optim/flat_optimizer.h"
 #include "tests/nn/flat_gpt.h"
+#include "tests/paths.h"
 
 namespace zl {
 namespace {

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <regex>
 
+#include "tests/paths.h"
 #include "tests/random/configurations.h"
 #include "tests/zerolab/process.h"
 

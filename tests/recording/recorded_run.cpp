@@ -5,6 +5,8 @@
 #include <iterator>
 #include <set>
 
+#include "tests/paths.h"
+
 namespace zl::test {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace report_page {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/paths.h"
 #include "tests/report/browser.h"
 #include "tests/report/samples.h"
 #include "tests/zerolab/command.h"

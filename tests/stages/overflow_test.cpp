@@ -159,7 +159,7 @@ TEST_CASE("without the overflow check a step is made whatever its gradient is", 
 
 namespace {
 
-StageRunSpec spec_of(StageKind stage) {
+StageRunSpec overflow_spec(StageKind stage) {
   return {.stage = stage,
           .ranks = 3,
           .micro_batches = 2,
@@ -182,7 +182,7 @@ void poison_foreign_gradients(Stage& stage, OddModel& model, Communicator& comm,
 
 TEST_CASE("after the last reduce-scatter zero1 reads its own shard of the gradient only",
           "[stages]") {
-  StageRunSpec spec = spec_of(StageKind::zero1);
+  StageRunSpec spec = overflow_spec(StageKind::zero1);
   const StageRun clean = run_stage(spec);
   std::vector<int64_t> backwards(3, 0);
   spec.after_backward = [&](Stage& stage, OddModel& model, Communicator& comm, Memory&) {
@@ -200,7 +200,7 @@ TEST_CASE("after the last reduce-scatter zero1 reads its own shard of the gradie
 
 TEST_CASE("padding stays zero in every buffer after ten steps", "[stages]") {
   const StageKind stage = any_stage();
-  StageRunSpec spec = spec_of(stage);
+  StageRunSpec spec = overflow_spec(stage);
   spec.steps = 10;
   spec.options.optimizer.weight_decay = 0.1;
   spec.after_step = [&](Stage& s, OddModel& model, Communicator& comm, Memory&) {

@@ -14,7 +14,7 @@ using namespace zl::test;
 namespace {
 
 // Its units are larger than a block of the norm, so that several ranks have a part of each.
-OddModelOptions everything() {
+OddModelOptions odd_options() {
   return {.hidden = 201, .blocks = 2, .block_twice = true, .unused_parameter = true};
 }
 
@@ -23,7 +23,7 @@ StageRunSpec reproducible(StageKind stage, int ranks, int micro_batches) {
                     .ranks = ranks,
                     .micro_batches = micro_batches,
                     .steps = 3,
-                    .model = everything()};
+                    .model = odd_options()};
   spec.options.reproducible = true;
   return spec;
 }

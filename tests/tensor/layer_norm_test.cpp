@@ -10,7 +10,7 @@ using namespace zl::test;
 
 constexpr double kEps = 1e-5;
 
-struct Case {
+struct NormCase {
   int64_t R, C;
   Dtype dtype = Dtype::f32;
   Write write_dx = Write::set;
@@ -20,12 +20,12 @@ struct Inputs {
   Values x, weight, bias, dy;
 };
 
-struct Results {
+struct NormResults {
   Values y, mean, rstd, dx, dweight, dbias;
-  bool operator==(const Results&) const = default;
+  bool operator==(const NormResults&) const = default;
 };
 
-Inputs inputs(Cpu& cpu, const Case& c, double shift = 0.5) {
+Inputs inputs(Cpu& cpu, const NormCase& c, double shift = 0.5) {
   Inputs in{random_values(c.R * c.C, 1), random_values(c.C, 2), random_values(c.C, 3),
             random_values(c.R * c.C, 4)};
   for (double& v : in.x) v += shift;
@@ -38,7 +38,7 @@ Inputs inputs(Cpu& cpu, const Case& c, double shift = 0.5) {
 constexpr double kBefore = 0.25;
 Values before(int64_t n) { return Values(size_t(n), kBefore); }
 
-Results run(Cpu& cpu, const Case& c, const Inputs& in) {
+NormResults run(Cpu& cpu, const NormCase& c, const Inputs& in) {
   const Dtype statistics = statistics_type(c.dtype);
   const LayerNormSaved saved{cpu.of(in.x, {c.R, c.C}, c.dtype), cpu.of(in.weight, {c.C}, c.dtype),
                              cpu.nan({c.R}, statistics), cpu.nan({c.R}, statistics)};
@@ -56,7 +56,7 @@ Results run(Cpu& cpu, const Case& c, const Inputs& in) {
 }
 
 // By the reference in f64.
-Results exact(Case c, const Inputs& in) {
+NormResults exact(NormCase c, const Inputs& in) {
   Cpu reference(reference_backend());
   c.dtype = Dtype::f64;
   return run(reference, c, in);
@@ -70,10 +70,10 @@ TEST_CASE("layer_norm and its gradient agree with the reference in f64 in every 
   for (const Dtype dtype : kTypes) {
     for (const auto& [R, C] : sizes) {
       for (const Write write : {Write::set, Write::add}) {
-        const Case c{R, C, dtype, write};
+        const NormCase c{R, C, dtype, write};
         CAPTURE(name(dtype), R, C, write == Write::add);
         const Inputs in = inputs(cpu, c);
-        const Results expected = exact(c, in), result = run(cpu, c, in);
+        const NormResults expected = exact(c, in), result = run(cpu, c, in);
         const auto close = [&](const Values& a, const Values& b, double eps) {
           return largest_difference(a, b) <=
                  (eps + 16 * compute_epsilon(dtype) * double(R)) * std::max(1.0, size_of_values(b));
@@ -98,7 +98,7 @@ TEST_CASE("layer_norm and its gradient agree with the reference in f64 in every 
 
 TEST_CASE("layer_norm is accurate if the mean is much larger than the deviation", "[tensor]") {
   Cpu cpu(any_host_backend());
-  const Case c{2, 130};
+  const NormCase c{2, 130};
   const Inputs in = inputs(cpu, c, 1000);
   CHECK(largest_difference(run(cpu, c, in).y, exact(c, in).y) <
         1e-3);  // E[x^2] - E[x]^2 would be off by a tenth
@@ -107,14 +107,14 @@ TEST_CASE("layer_norm is accurate if the mean is much larger than the deviation"
 TEST_CASE("the bits of a row's layer_norm and dx do not depend on the other rows", "[tensor]") {
   Cpu cpu(any_host_backend());
   for (const Dtype dtype : kTypes) {
-    const Case c{9, 45, dtype}, one{1, 45, dtype};
+    const NormCase c{9, 45, dtype}, one{1, 45, dtype};
     const Inputs in = inputs(cpu, c);
-    const Results all = run(cpu, c, in);
+    const NormResults all = run(cpu, c, in);
     const auto row = [&](const Values& v, int64_t r) {
       return Values(v.begin() + r * c.C, v.begin() + (r + 1) * c.C);
     };
     for (int64_t r = 0; r < c.R; ++r) {
-      const Results alone = run(cpu, one, {row(in.x, r), in.weight, in.bias, row(in.dy, r)});
+      const NormResults alone = run(cpu, one, {row(in.x, r), in.weight, in.bias, row(in.dy, r)});
       CHECK(alone.y == row(all.y, r));
       CHECK(alone.dx == row(all.dx, r));
       CHECK(alone.y != row(all.y, (r + 1) % c.R));

@@ -13,18 +13,18 @@ using namespace zl::test;
 
 constexpr Transpose kTransposes[] = {Transpose::no, Transpose::yes};
 
-struct Problem {
+struct MatmulProblem {
   int64_t m, n, k;
   Transpose ta = Transpose::no, tb = Transpose::no;
   Write write = Write::set;
   Dtype dtype = Dtype::f32;
 };
 
-struct Inputs {
+struct MatmulInputs {
   Tensor a, b, c, bias = {};
 };
 
-Inputs inputs(Cpu& cpu, const Problem& p) {
+MatmulInputs inputs(Cpu& cpu, const MatmulProblem& p) {
   const Shape a = p.ta == Transpose::no ? Shape{p.m, p.k} : Shape{p.k, p.m};
   const Shape b = p.tb == Transpose::no ? Shape{p.k, p.n} : Shape{p.n, p.k};
   const Tensor c = p.write == Write::set ? cpu.nan({p.m, p.n}, p.dtype)
@@ -33,7 +33,7 @@ Inputs inputs(Cpu& cpu, const Problem& p) {
           cpu.of(random_values(p.k * p.n, 2), b, p.dtype), c};
 }
 
-Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
+Values multiply(Cpu& cpu, const MatmulProblem& p, const MatmulInputs& in) {
   const GuardedWorkspace workspace(cpu, KernelId::matmul, {p.m, p.n, p.k}, p.dtype);
   cpu.backend.matmul({in.a, p.ta}, {in.b, p.tb}, in.bias, in.c, p.write, workspace);
   CHECK(workspace.intact());
@@ -41,7 +41,7 @@ Values multiply(Cpu& cpu, const Problem& p, const Inputs& in) {
 }
 
 // The largest excess of |value - reference in f64| over the tolerance for rounding.
-double excess(Problem p, const Inputs& in, const Values& before, const Values& result) {
+double excess(MatmulProblem p, const MatmulInputs& in, const Values& before, const Values& result) {
   Cpu reference(reference_backend());
   const Dtype dtype = std::exchange(p.dtype, Dtype::f64);
   // The product, or, for the size of the terms that were added, that of the magnitudes.
@@ -50,8 +50,8 @@ double excess(Problem p, const Inputs& in, const Values& before, const Values& r
       for (double& v : values) v = magnitudes ? std::abs(v) : v;
       return reference.of(values, t.shape(), Dtype::f64);
     };
-    Inputs same{operand(in.a, doubles(in.a)), operand(in.b, doubles(in.b)),
-                p.write == Write::add ? operand(in.c, before) : operand(in.c, doubles(in.c))};
+    MatmulInputs same{operand(in.a, doubles(in.a)), operand(in.b, doubles(in.b)),
+                      p.write == Write::add ? operand(in.c, before) : operand(in.c, doubles(in.c))};
     if (in.bias.defined()) same.bias = operand(in.bias, doubles(in.bias));
     return multiply(reference, p, same);
   };
@@ -76,8 +76,8 @@ TEST_CASE("matmul agrees with the reference in f64 in every type, transposed or 
     for (const auto& [m, n, k] : sizes) {
       for (int variant = 0; variant < 8; ++variant) {
         const Transpose ta = kTransposes[variant & 1], tb = kTransposes[variant >> 1 & 1];
-        const Problem p{m, n, k, ta, tb, Write(variant >> 2), dtype};
-        const Inputs in = inputs(cpu, p);
+        const MatmulProblem p{m, n, k, ta, tb, Write(variant >> 2), dtype};
+        const MatmulInputs in = inputs(cpu, p);
         const Values before = doubles(in.c);
         CAPTURE(name(dtype), m, n, k, variant);
         Values result = multiply(cpu, p, in);
@@ -96,8 +96,8 @@ TEST_CASE("a bias is added to every row of a matmul, in every type and across th
                                               {65, 32, 513}, {29, 545, 7}, {260, 801, 1030}};
   for (const Dtype dtype : kTypes) {
     for (const auto& [m, n, k] : sizes) {
-      const Problem p{m, n, k, Transpose::no, kTransposes[n & 1], Write::set, dtype};
-      Inputs in = inputs(cpu, p);
+      const MatmulProblem p{m, n, k, Transpose::no, kTransposes[n & 1], Write::set, dtype};
+      MatmulInputs in = inputs(cpu, p);
       in.bias = cpu.of(random_values(n, 4), {n}, dtype);
       CAPTURE(name(dtype), m, n, k);
       const Values result = multiply(cpu, p, in);
@@ -111,11 +111,11 @@ TEST_CASE("a bias is added to every row of a matmul, in every type and across th
 TEST_CASE("matmul agrees with the reference in f64 across the edges of its blocks and panels",
           "[tensor]") {
   Cpu cpu;
-  for (const Problem& p :
-       {Problem{301, 1601, 600},
-        Problem{601, 800, 1100, Transpose::yes, Transpose::yes, Write::add},
-        Problem{600, 530, 700, Transpose::no, Transpose::yes, Write::add, Dtype::bf16}}) {
-    const Inputs in = inputs(cpu, p);
+  for (const MatmulProblem& p :
+       {MatmulProblem{301, 1601, 600},
+        MatmulProblem{601, 800, 1100, Transpose::yes, Transpose::yes, Write::add},
+        MatmulProblem{600, 530, 700, Transpose::no, Transpose::yes, Write::add, Dtype::bf16}}) {
+    const MatmulInputs in = inputs(cpu, p);
     const Values before = doubles(in.c);
     CHECK(excess(p, in, before, multiply(cpu, p, in)) <= 0);
   }
@@ -126,8 +126,8 @@ TEST_CASE("matmul with nothing to sum sets zeros or adds nothing, and may be emp
   for (const Dtype dtype : kTypes) {
     CHECK(multiply(cpu, {2, 3, 0, {}, {}, Write::set, dtype},
                    inputs(cpu, {2, 3, 0, {}, {}, Write::set, dtype})) == Values(6, 0.0));
-    const Problem add{2, 3, 0, {}, {}, Write::add, dtype};
-    const Inputs in = inputs(cpu, add);
+    const MatmulProblem add{2, 3, 0, {}, {}, Write::add, dtype};
+    const MatmulInputs in = inputs(cpu, add);
     const Values before = doubles(in.c);
     CHECK(multiply(cpu, add, in) == before);
     CHECK(multiply(cpu, {0, 3, 4, {}, {}, Write::set, dtype},
@@ -142,36 +142,36 @@ TEST_CASE("matmul with nothing to sum sets zeros or adds nothing, and may be emp
 TEST_CASE("a row of a matmul has the same bits for every number of rows", "[tensor]") {
   Cpu cpu;
   for (const Dtype dtype : kTypes) {
-    const Problem all{70, 151, 300, {}, {}, Write::set, dtype};
-    const Inputs in = inputs(cpu, all);
+    const MatmulProblem all{70, 151, 300, {}, {}, Write::set, dtype};
+    const MatmulInputs in = inputs(cpu, all);
     const Values whole = multiply(cpu, all, in);
     for (const int64_t rows : {1, 2, 3, 5, 64}) {
-      Problem some = all;
+      MatmulProblem some = all;
       some.m = rows;
       for (const int64_t first : {int64_t(0), 70 - rows}) {
-        const Inputs part{in.a.slice(first * all.k, {rows, all.k}), in.b,
-                          cpu.nan({rows, all.n}, dtype)};
+        const MatmulInputs part{in.a.slice(first * all.k, {rows, all.k}), in.b,
+                                cpu.nan({rows, all.n}, dtype)};
         const Values expected(whole.begin() + first * all.n,
                               whole.begin() + (first + rows) * all.n);
         CHECK(multiply(cpu, some, part) == expected);
       }
     }
-    const Inputs other{cpu.of(random_values(70 * 300, 9), {70, 300}, dtype), in.b,
-                       cpu.nan({70, 151}, dtype)};
+    const MatmulInputs other{cpu.of(random_values(70 * 300, 9), {70, 300}, dtype), in.b,
+                             cpu.nan({70, 151}, dtype)};
     CHECK(multiply(cpu, all, other) != whole);
   }
 }
 
 TEST_CASE("a column of a matmul has the same bits for every number of columns", "[tensor]") {
   Cpu cpu;
-  const Problem all{37, 200, 300, Transpose::no, Transpose::yes};
-  const Inputs in = inputs(cpu, all);
+  const MatmulProblem all{37, 200, 300, Transpose::no, Transpose::yes};
+  const MatmulInputs in = inputs(cpu, all);
   const Values whole = multiply(cpu, all, in);
   for (const int64_t columns : {1, 7, 8, 17, 24, 33, 65, 128}) {
-    Problem some = all;
+    MatmulProblem some = all;
     some.n = columns;
-    const Inputs part{in.a, in.b.slice(all.k, {columns, all.k}),
-                      cpu.nan({37, columns}, Dtype::f32)};  // from column 1 on
+    const MatmulInputs part{in.a, in.b.slice(all.k, {columns, all.k}),
+                            cpu.nan({37, columns}, Dtype::f32)};  // from column 1 on
     Values expected;
     for (int64_t r = 0; r < all.m; ++r)
       expected.insert(expected.end(), whole.begin() + r * 200 + 1,

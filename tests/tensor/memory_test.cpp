@@ -22,10 +22,11 @@ constexpr bool kPoolsBlocks = false;  // so that AddressSanitizer sees uses afte
 constexpr bool kPoolsBlocks = true;
 #endif
 
-struct Fixture {
+struct MemoryFixture {
   EventStream events{3};
   Memory memory;
-  explicit Fixture(MemoryOptions options = {}) : memory(Device{}, cpu_backend(), events, options) {}
+  explicit MemoryFixture(MemoryOptions options = {})
+      : memory(Device{}, cpu_backend(), events, options) {}
 };
 
 TEST_CASE("the ledger counts live and peak bytes of each use", "[tensor]") {
@@ -65,7 +66,7 @@ TEST_CASE("holders names what holds memory, largest first", "[tensor]") {
 }
 
 TEST_CASE("tensors enter and leave the ledger with their storages, to the byte", "[tensor]") {
-  Fixture f;
+  MemoryFixture f;
   Tensor a = Tensor::empty(f.memory, MemoryUse::gradient, {3, 5}, Dtype::bf16);
   {
     const Tensor b = Tensor::zeros(f.memory, MemoryUse::activation, {7}, Dtype::f64),
@@ -83,7 +84,7 @@ TEST_CASE("tensors enter and leave the ledger with their storages, to the byte",
 
 TEST_CASE("memory is aligned to 64 bytes at every size, and none is taken for 0 bytes",
           "[tensor]") {
-  Fixture f;
+  MemoryFixture f;
   for (int64_t bytes : {1, 2, 63, 64, 65, 4097}) {
     void* block = f.memory.allocate(MemoryUse::workspace, bytes);
     CHECK(reinterpret_cast<uintptr_t>(block) % 64 == 0);
@@ -95,7 +96,7 @@ TEST_CASE("memory is aligned to 64 bytes at every size, and none is taken for 0 
 
 TEST_CASE("an allocation up to the limit fits, one byte more does not and changes nothing",
           "[tensor]") {
-  Fixture f({.limit = 1000});
+  MemoryFixture f({.limit = 1000});
   const Tensor half = Tensor::empty(f.memory, MemoryUse::parameter, {125});
   {
     const Tensor rest = Tensor::empty(f.memory, MemoryUse::gradient, {125});
@@ -109,7 +110,7 @@ TEST_CASE("an allocation up to the limit fits, one byte more does not and change
 }
 
 TEST_CASE("OutOfMemory names rank, phase, unit, use, sizes, holders and what to try", "[tensor]") {
-  Fixture f({.limit = 4096});
+  MemoryFixture f({.limit = 4096});
   f.events.set_phase("backward");
   f.events.set_unit("h.3");
   const Tensor held = Tensor::empty(f.memory, MemoryUse::parameter, {768});
@@ -129,13 +130,13 @@ TEST_CASE("OutOfMemory names rank, phase, unit, use, sizes, holders and what to 
 
 TEST_CASE("an allocation that the system cannot serve is OutOfMemory, not a crash", "[tensor]") {
   if (!kPoolsBlocks) SKIP("AddressSanitizer ends the program at such a request");
-  Fixture f;
+  MemoryFixture f;
   CHECK_THROWS_AS(f.memory.allocate(MemoryUse::activation, int64_t(1) << 60), OutOfMemory);
   CHECK(f.memory.ledger().live_total() == 0);
 }
 
 TEST_CASE("fail_at fails the k-th allocation from now, once", "[tensor]") {
-  Fixture f;
+  MemoryFixture f;
   f.memory.fail_at(3);
   int failed_at = 0;
   for (int i = 1; i <= 8; ++i) {
@@ -154,7 +155,7 @@ TEST_CASE("fail_at fails the k-th allocation from now, once", "[tensor]") {
 }
 
 TEST_CASE("with poison, unwritten memory is NaN in every float type", "[tensor]") {
-  Fixture f({.poison = true});
+  MemoryFixture f({.poison = true});
   const Dtype dtype = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64);
   CAPTURE(name(dtype));
   for (int reuse = 0; reuse < 2; ++reuse) {
@@ -170,7 +171,7 @@ TEST_CASE("with poison, unwritten memory is NaN in every float type", "[tensor]"
 
 TEST_CASE("with poison, released memory is NaN", "[tensor]") {
   if (!kPoolsBlocks) SKIP("AddressSanitizer watches released memory itself");
-  Fixture f({.poison = true});
+  MemoryFixture f({.poison = true});
   Tensor t = Tensor::zeros(f.memory, MemoryUse::activation, {8});
   const float* elements = t.data<float>().data();
   CHECK(elements[7] == 0);
@@ -181,7 +182,7 @@ TEST_CASE("with poison, released memory is NaN", "[tensor]") {
 TEST_CASE("released blocks are reused in parts, and the ledger does not count what is free",
           "[tensor]") {
   if (!kPoolsBlocks) SKIP("AddressSanitizer sees uses after free only if blocks are not pooled");
-  Fixture f;
+  MemoryFixture f;
   void* first = f.memory.allocate(MemoryUse::activation, 4096);
   f.memory.release(first, MemoryUse::activation, 4096);
   CHECK(f.memory.ledger().live_total() == 0);
@@ -194,7 +195,7 @@ TEST_CASE("released blocks are reused in parts, and the ledger does not count wh
 }
 
 TEST_CASE("each allocation and release is one event with use, bytes, pool and labels", "[tensor]") {
-  Fixture f({.pool = Pool::host});
+  MemoryFixture f({.pool = Pool::host});
   f.events.set_phase("forward");
   Tensor::empty(f.memory, MemoryUse::activation, {5});
   const std::vector<Event> events = f.events.recent();
@@ -207,7 +208,7 @@ TEST_CASE("each allocation and release is one event with use, bytes, pool and la
 }
 
 TEST_CASE("an allocation whose listener throws leaves nothing behind", "[tensor]") {
-  Fixture f;
+  MemoryFixture f;
   f.events.listen([](const Event& e) {
     if (e.kind == EventKind::allocate) throw std::runtime_error("listener");
   });

@@ -10,7 +10,7 @@ using namespace zl::test;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kQuantizedInfinity = std::numeric_limits<double>::infinity();
 
 struct Quantizer {
   explicit Quantizer(int b) : cpu(any_host_backend()), bits(b) {}
@@ -90,7 +90,7 @@ TEST_CASE("halves are rounded to even codes", "[tensor]") {
 
 TEST_CASE("a group with an element that is not finite comes back as nothing finite", "[tensor]") {
   const int bits = GENERATE(8, 4);
-  const double bad = GENERATE(kInfinity, -kInfinity, std::nan(""));
+  const double bad = GENERATE(kQuantizedInfinity, -kQuantizedInfinity, std::nan(""));
   Values values = random_values(512, 2);
   values[300] = bad;
   Quantizer quantizer(bits);

@@ -11,7 +11,7 @@ namespace {
 using namespace zl;
 using namespace zl::test;
 
-struct Case {
+struct UpdateCase {
   Dtype parameter = Dtype::f32, gradient = Dtype::f32;
   bool master = false;
   int64_t n = 33;
@@ -24,7 +24,7 @@ Values squared(Values values) {
 
 // An update of n elements with random tensors; the bias corrections are those of
 // step 3.
-AdamWUpdate update_of(Cpu& cpu, const Case& c) {
+AdamWUpdate update_of(Cpu& cpu, const UpdateCase& c) {
   const Dtype state = statistics_type(c.parameter);
   AdamWUpdate u{cpu.of(random_values(c.n, 1), {c.n}, c.parameter),
                 cpu.of(random_values(c.n, 2), {c.n}, c.gradient),

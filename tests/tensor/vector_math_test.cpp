@@ -7,7 +7,7 @@
 namespace {
 
 using namespace zl;
-constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity(),
                 kNan = std::numeric_limits<float>::quiet_NaN();
 
 double relative_error(float value, double expected) {
@@ -37,10 +37,10 @@ TEST_CASE(
     "[tensor]") {
   CHECK(exp_fast(0.0f) == 1.0f);
   CHECK(exp_fast(-0.0f) == 1.0f);
-  CHECK(exp_fast(88.8f) == kInfinity);
-  CHECK(exp_fast(1e30f) == kInfinity);
-  CHECK(exp_fast(kInfinity) == kInfinity);
-  CHECK(exp_fast(-kInfinity) == 0.0f);
+  CHECK(exp_fast(88.8f) == kFloatInfinity);
+  CHECK(exp_fast(1e30f) == kFloatInfinity);
+  CHECK(exp_fast(kFloatInfinity) == kFloatInfinity);
+  CHECK(exp_fast(-kFloatInfinity) == 0.0f);
   CHECK(exp_fast(-1e30f) == 0.0f);
   CHECK(exp_fast(-100.0f) > 0.0f);
   CHECK(std::abs(double(exp_fast(-100.0f)) - std::exp(-100.0)) <= 0x1p-149);
@@ -92,7 +92,7 @@ TEST_CASE("sum_lanes depends on the order of the values, not on their addresses"
 TEST_CASE("max_lanes finds the largest term wherever it is", "[tensor]") {
   for (const int64_t n : {1, 3, 16, 17, 65}) {
     for (int64_t at = 0; at < n; ++at) {
-      CHECK(max_lanes(n, -kInfinity, [&](int64_t i) { return i == at ? 2.0f : -float(i); }) ==
+      CHECK(max_lanes(n, -kFloatInfinity, [&](int64_t i) { return i == at ? 2.0f : -float(i); }) ==
             2.0f);
     }
   }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <regex>
 
+#include "tests/paths.h"
 #include "tests/tutorials/lesson_process.h"
 #include "tests/zerolab/command.h"
 

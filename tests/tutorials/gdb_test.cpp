@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace tutorials {

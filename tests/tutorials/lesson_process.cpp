@@ -17,6 +17,8 @@
 #include <regex>
 #include <stdexcept>
 
+#include "tests/paths.h"
+
 namespace tutorials {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "stages/train/gpt_spec.h"
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace tutorials {

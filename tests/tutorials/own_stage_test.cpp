@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "stages/stage_file.h"
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 using namespace zl;

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {

@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace cli {

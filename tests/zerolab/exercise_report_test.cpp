@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
@@ -12,11 +13,11 @@ namespace cli {
 using Json = nlohmann::json;
 namespace {
 
-const std::string kSource = ZEROLAB_SOURCE_DIR;
+const std::string kReportSource = ZEROLAB_SOURCE_DIR;
 
 // Stage 1 whose `function`, a piece of zero1.cpp, first executes `statement`.
 std::string stage_with(const std::string& function, const std::string& statement) {
-  std::string text = read_file(kSource + "/stages/zero1.cpp");
+  std::string text = read_file(kReportSource + "/stages/zero1.cpp");
   const size_t at = text.find(function);
   REQUIRE(at != std::string::npos);
   text.insert(at + function.size(), " " + statement);
@@ -37,7 +38,7 @@ TEST_CASE("a name of a file or student with control characters does not break th
           "[zerolab]") {
   const ScratchFolder folder;
   const std::string file =
-      write_file(folder / "a\nb\x1b[31m.cpp", read_file(kSource + "/stages/zero1.cpp"));
+      write_file(folder / "a\nb\x1b[31m.cpp", read_file(kReportSource + "/stages/zero1.cpp"));
   const Finished odd = zerolab({"exercise", "check", "05", file});
   CAPTURE(odd.out, odd.err);
   CHECK(odd.code == 0);
@@ -92,7 +93,7 @@ TEST_CASE("a failure that repeats is shown once, and named after that", "[zerola
   const ScratchFolder folder;
   // Exercise 03, whose first group of checks has 2 ranks, with an exception for more ranks.
   const auto throwing = [&](const std::string& message) {
-    std::string text = read_file(kSource + "/tests/exercises/right/03_ring_all_reduce.cpp");
+    std::string text = read_file(kReportSource + "/tests/exercises/right/03_ring_all_reduce.cpp");
     const std::string body = "const Tensor& scratch) {";
     text.insert(
         text.find(body) + body.size(),
@@ -130,7 +131,7 @@ TEST_CASE("exercise check --step explains its letters and marks where the check 
           "[zerolab]") {
   const ScratchFolder folder;
   const std::string mark = "  <- here the check saw", frees = "    u.full_gradient = {};\n";
-  std::string text = read_file(kSource + "/stages/zero2.cpp");
+  std::string text = read_file(kReportSource + "/stages/zero2.cpp");
   REQUIRE(count(text, frees) == 1);
   const std::string keeps =
       write_file(folder / "keeps.cpp", text.erase(text.find(frees), frees.size()));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
@@ -13,8 +14,9 @@ namespace cli {
 using Json = nlohmann::json;
 namespace {
 
-const std::string kSource = ZEROLAB_SOURCE_DIR;
-const std::string kSolution = kSource + "/stages/zero1.cpp", kCheck = "exercise check 05 ";
+const std::string kExerciseSource = ZEROLAB_SOURCE_DIR;
+const std::string kExerciseSolution = kExerciseSource + "/stages/zero1.cpp",
+                  kCheck = "exercise check 05 ";
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
   const size_t at = text.find(what);
@@ -26,7 +28,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 std::string half_updates() {
   const std::string begin = "void update(UnitState& u, const Update& step) override {";
   return "#include <cstdio>\n" +
-         replaced(replaced(read_file(kSolution), "step.lr,", "step.lr * 0.5,"), begin,
+         replaced(replaced(read_file(kExerciseSolution), "step.lr,", "step.lr * 0.5,"), begin,
                   begin + " std::printf(\"\\033[31mupdate\\n\");");
 }
 
@@ -51,7 +53,7 @@ TEST_CASE("exercise list names exercises whose checks have 100 points together",
     CHECK(contains(text, exercise["title"]));
     const std::string name = exercise["name"], title = exercise["title"];
     CHECK(std::stoi(name) == ++number);
-    CHECK(lines(read_file(kSource + "/tutorials/exercises/" + name + "/task.md"))[0] ==
+    CHECK(lines(read_file(kExerciseSource + "/tutorials/exercises/" + name + "/task.md"))[0] ==
           "# Exercise " + name.substr(0, 2) + " · " + title);
     CHECK(exercise["file"] == name + ".cpp");
   }
@@ -59,7 +61,8 @@ TEST_CASE("exercise list names exercises whose checks have 100 points together",
 
 TEST_CASE("exercise start copies the task and the file, and replaces nothing", "[zerolab]") {
   const ScratchFolder folder;
-  const std::string work = folder / "my work", exercise = kSource + "/tutorials/exercises/05_zero1";
+  const std::string work = folder / "my work",
+                    exercise = kExerciseSource + "/tutorials/exercises/05_zero1";
   const Launch launch{.arguments = {"exercise", "start", "5", work},
                       .environment = {{"ZL_COMMAND", "../zl --preset course"}}};
   const Finished started = run(launch);
@@ -85,7 +88,7 @@ TEST_CASE("a file is graded with a table, what failures mean, and the next comma
   CHECK((unfinished.code == 1 && unfinished.err.empty()));
   check_says(unfinished.out, {"not written yet: ", "\n0 of 100 points", "exercise hint 05"});
 
-  const Finished right = call(kCheck + kSolution);
+  const Finished right = call(kCheck + kExerciseSolution);
   CHECK(right.code == 0);
   CHECK(contains(right.out, "\n100 of 100 points"));
   for (const char* word : {"FAILED", "next:"}) CHECK_FALSE(contains(right.out, word));
@@ -111,7 +114,8 @@ TEST_CASE("--json is a results.json of Gradescope", "[zerolab]") {
       CHECK(contains(" " + allowed + " ", " " + key + " "));
   };
   const std::string wrong = write_file(folder / "half.cpp", half_updates());
-  for (const auto& [file, code] : {std::pair{kSolution, 0}, {wrong, 1}, {folder / "none.cpp", 1}}) {
+  for (const auto& [file, code] :
+       {std::pair{kExerciseSolution, 0}, {wrong, 1}, {folder / "none.cpp", 1}}) {
     const Finished finished = call(kCheck + file + " --json -q");
     CAPTURE(file, finished.out);
     CHECK(finished.code == code);
@@ -138,17 +142,17 @@ TEST_CASE("--json is a results.json of Gradescope", "[zerolab]") {
 
 TEST_CASE("a compiler that does not work is not blamed on the student", "[zerolab]") {
   const ScratchFolder folder;
-  const Finished finished = run(
-      {.arguments = words(kCheck + kSolution + " -q"), .environment = {{"PATH", folder.path()}}});
+  const Finished finished = run({.arguments = words(kCheck + kExerciseSolution + " -q"),
+                                 .environment = {{"PATH", folder.path()}}});
   check_refused(finished, "does not work here");
   // A compiler cache that cannot be written is left out.
-  const Finished uncached = run({.arguments = words(kCheck + kSolution + " -q"),
+  const Finished uncached = run({.arguments = words(kCheck + kExerciseSolution + " -q"),
                                  .environment = {{"CCACHE_DIR", "/dev/null/cache"}}});
   CHECK(uncached.code == 0);
 }
 
 TEST_CASE("exercise hint shows one hint and the command for the next", "[zerolab]") {
-  const std::string page = read_file(kSource + "/tutorials/exercises/05_zero1/hints.md");
+  const std::string page = read_file(kExerciseSource + "/tutorials/exercises/05_zero1/hints.md");
   const int hints = int(count(page, "## Hint "));
   REQUIRE(hints >= 4);
   std::string all;
@@ -176,7 +180,8 @@ TEST_CASE("without hints.md, exercise hint and check say so", "[zerolab]") {
             folder.path() + "/exercises'");
   REQUIRE(copied.code == 0);
   const std::string json = folder / "exercises/exercises.json";
-  write_file(json, replaced(read_file(json), "\"exercises\": \"" + kSource + "/tutorials/exercises",
+  write_file(json, replaced(read_file(json),
+                            "\"exercises\": \"" + kExerciseSource + "/tutorials/exercises",
                             "\"exercises\": \"" + folder.path()));
   const auto here = [&](const std::string& words) {
     return shell("'" + folder.path() + "/zerolab' exercise " + words);

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <regex>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {

@@ -18,6 +18,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tests/paths.h"
+
 namespace cli {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {

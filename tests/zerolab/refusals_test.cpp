@@ -20,6 +20,7 @@
 #include "nn/formats/llmc.h"
 #include "stages/predict/clock/machine.h"
 #include "tensor/io/safetensors.h"
+#include "tests/paths.h"
 #include "tests/tensor/io/safetensors_case.h"
 #include "tests/zerolab/command.h"
 

@@ -24,7 +24,7 @@ Words sorted_keys(const Json& object) {
   return all;
 }
 
-const std::string kCompare = "compare --model tiny -q ";
+const std::string kComparedRun = "compare --model tiny -q ";
 
 }  // namespace
 
@@ -32,7 +32,7 @@ TEST_CASE("compare --out writes what --json prints, all steps, and one recorded 
           "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "a<b>";
-  const Json printed = Json::parse(document(kCompare + "--ranks 3 --steps 4 --out " + out)),
+  const Json printed = Json::parse(document(kComparedRun + "--ranks 3 --steps 4 --out " + out)),
              report = Json::parse(report_in(out));
   CHECK(sorted_keys(report) == words("about document failure kind metrics nonfinite_losses "
                                      "recordings sampled schema steps_asked steps_made"));
@@ -44,7 +44,7 @@ TEST_CASE("compare --out writes what --json prints, all steps, and one recorded 
   CHECK((report["failure"].is_null() && report["sampled"].empty()));
   CHECK(contains(report["about"]["command"], "zerolab compare --model tiny"));
   REQUIRE(report["recordings"].size() == 4);
-  const Json plain = Json::parse(document(kCompare + "--ranks 3 --steps 4"));
+  const Json plain = Json::parse(document(kComparedRun + "--ranks 3 --steps 4"));
   for (size_t i = 0; i < 4; ++i) {
     const Json &stage = report["document"]["stages"][i], &recording = report["recordings"][i];
     CHECK(sorted_keys(recording) == words("events rank ranks series stage step texts timed units"));
@@ -137,7 +137,7 @@ TEST_CASE("a damaged report.json, or a folder or pipe of that name, is refused w
           "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "run", path = out + "/report.json";
-  REQUIRE(call(kCompare + "--ranks 2 --steps 2 --stages zero1 --out " + out).code == 0);
+  REQUIRE(call(kComparedRun + "--ranks 2 --steps 2 --stages zero1 --out " + out).code == 0);
   const Json good = Json::parse(report_in(out));
   struct Damage {
     const char* pointer;
@@ -183,7 +183,7 @@ TEST_CASE("report exits with 74 if the page cannot be written, and keeps the old
           "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "run", page = out + "/report.html";
-  REQUIRE(call(kCompare + "--ranks 2 --steps 2 --out " + out).code == 0);
+  REQUIRE(call(kComparedRun + "--ranks 2 --steps 2 --out " + out).code == 0);
   const std::string before = read_file(page);
   check_refused(shell("ulimit -f 4; $ZEROLAB report " + out), "report.html", 74);
   CHECK(read_file(page) == before);

@@ -10,7 +10,7 @@ namespace cli {
 using Json = nlohmann::json;
 namespace {
 
-constexpr const char* kFile = R"({
+constexpr const char* kSettingsFile = R"({
   "train_micro_batch_size_per_gpu": 2,
   "zero_optimization": {"stage": 1},
   "zerolab": {"steps": 3, "seed": 5, "model": "tiny"}
@@ -28,14 +28,15 @@ Run trained(const std::string& flags) {
   return {Json::parse(finished.out), finished.err};
 }
 
-const std::string kTiny = "--model tiny --steps 1 ";
+const std::string kTinySettings = "--model tiny --steps 1 ";
 
 }  // namespace
 
 TEST_CASE("a config file beats the defaults, --set beats the file, a flag beats both",
           "[zerolab]") {
   const ScratchFolder folder;
-  const std::string file = write_file(folder / "ds.json", kFile), config = "--config " + file;
+  const std::string file = write_file(folder / "ds.json", kSettingsFile),
+                    config = "--config " + file;
   const Run from_file = trained(config);
   const Json& document = from_file.document;
   CHECK((document["steps"] == 3 && document["seed"] == 5 && document["stage"] == "zero1"));
@@ -117,10 +118,10 @@ TEST_CASE("train says what its settings are and what they replace", "[zerolab]")
       {"--set fp16.enabled=true --precision fp32",
        "--set fp16.enabled: note: --precision fp32 replaces "},
       {"--ranks 2 --set zerolab.as=fsdp2", "show what it keeps and sends; zero3 runs"}};
-  for (const auto& [flags, said] : table) check_says(trained(kTiny + flags).err, {said});
-  CHECK(trained(kTiny + table[2].first).document["tokens"] == 3 * 2 * 32);
+  for (const auto& [flags, said] : table) check_says(trained(kTinySettings + flags).err, {said});
+  CHECK(trained(kTinySettings + table[2].first).document["tokens"] == 3 * 2 * 32);
   const std::string unmatched =
-      trained(kTiny + R"(--set zerolab.no_weight_decay=["*.bias","*.bais"])").err;
+      trained(kTinySettings + R"(--set zerolab.no_weight_decay=["*.bias","*.bais"])").err;
   check_says(unmatched, {"--set zerolab.no_weight_decay: warning: \"*.bais\" matches no parameter "
                          "of tiny"});
   CHECK_FALSE(contains(unmatched, "\"*.bias\" matches"));

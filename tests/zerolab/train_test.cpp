@@ -21,7 +21,7 @@ std::vector<Ordered> metrics(const std::string& folder) {
   return steps;
 }
 
-const std::string kTiny = "train --model tiny -q ";
+const std::string kTinyRun = "train --model tiny -q ";
 const std::string kDiverges = "--set optimizer.type=SGD --set optimizer.params.lr=1e30 ";
 
 const std::string kProgress = "train --model tiny --steps 60 --sample 5";
@@ -36,8 +36,9 @@ Finished on_terminal(const std::string& more = "",
 
 TEST_CASE("train predicts by closed formulas, and activations only by a dry run", "[zerolab]") {
   for (const bool dry : {false, true}) {
-    const Finished finished = call(kTiny + "--steps 2 --ranks 3 --stage zero3 --sample 0 --json" +
-                                   (dry ? " --dry-run" : ""));
+    const Finished finished =
+        call(kTinyRun + "--steps 2 --ranks 3 --stage zero3 --sample 0 --json" +
+             (dry ? " --dry-run" : ""));
     REQUIRE(finished.code == 0);
     const Json document = Json::parse(finished.out);
     CHECK(document["memory"].size() == 3 * 6);
@@ -55,7 +56,7 @@ TEST_CASE("train predicts by closed formulas, and activations only by a dry run"
 
 TEST_CASE("where blocks are computed again together, train predicts by a dry run or not at all",
           "[zerolab]") {
-  const std::string together = kTiny +
+  const std::string together = kTinyRun +
                                "--steps 2 --ranks 3 --stage zero3 --sample 0 --json "
                                "--set activation_checkpointing.number_checkpoints=1 --set "
                                "gradient_accumulation_steps=2 ";
@@ -82,7 +83,7 @@ TEST_CASE("two steps under every stage leave the promised metrics, and the same 
     CAPTURE(stage);
     const std::string run = folder / (stage + "/with/parents");
     const Finished finished =
-        call(kTiny + "--steps 2 --ranks 2 --stage " + stage + " --out " + run);
+        call(kTinyRun + "--steps 2 --ranks 2 --stage " + stage + " --out " + run);
     REQUIRE(finished.code == 0);
     CHECK(finished.err.empty());  // -q
     CHECK(files_in(run) == words("metrics.jsonl model.safetensors report.html report.json"));
@@ -134,7 +135,7 @@ TEST_CASE("without --out nothing is written, also where a stream came closed", "
 
 TEST_CASE("an evaluation adds eval_loss to its steps and nothing else", "[zerolab]") {
   const ScratchFolder folder;
-  REQUIRE(call(kTiny + "--steps 4 --eval-every 2 --out " + (folder / "a")).code == 0);
+  REQUIRE(call(kTinyRun + "--steps 4 --eval-every 2 --out " + (folder / "a")).code == 0);
   const auto steps = metrics(folder / "a");
   for (const size_t i : {0, 2}) CHECK_FALSE(steps[i].contains("eval_loss"));
   CHECK(keys(steps[1].dump()) == words("step loss grad_norm lr tokens seconds eval_loss"));
@@ -148,7 +149,7 @@ TEST_CASE(
   const ScratchFolder folder;
   const std::string a = folder / "a", b = folder / "b";
   const Finished finished =
-      call(kTiny + "--steps 3 --stage 1 --ranks 2 --out " + a + " " + kDiverges);
+      call(kTinyRun + "--steps 3 --stage 1 --ranks 2 --out " + a + " " + kDiverges);
   REQUIRE(finished.code == 0);
   check_says(finished.out, {"gradient was not finite", "sample      none: "});
   const auto steps = metrics(a);
@@ -180,7 +181,7 @@ TEST_CASE("on a full disk training goes on, prints its report and ends with 74",
 TEST_CASE("a run goes on from another one's weights, whose sizes it takes", "[zerolab]") {
   const ScratchFolder folder;
   const std::string a = folder / "a";
-  REQUIRE(call(kTiny + "--n-layer 1 --block-size 16 --steps 5 --out " + a).code == 0);
+  REQUIRE(call(kTinyRun + "--n-layer 1 --block-size 16 --steps 5 --out " + a).code == 0);
   const std::string from = "train -q --steps 1 --sample 0 --init-from " + a + "/model.safetensors ";
   const Json same = Json::parse(document(from));
   CHECK((same["model"]["n_layer"] == 1 && same["model"]["n_head"] == 2));
@@ -202,7 +203,7 @@ TEST_CASE("size flags override single values of a named model, and of the defaul
 }
 
 TEST_CASE("the sample is the seed's and shows no byte that could control a terminal", "[zerolab]") {
-  const std::string line = kTiny + "--steps 1 --sample 200 --prompt 'Ranks '";
+  const std::string line = kTinyRun + "--steps 1 --sample 200 --prompt 'Ranks '";
   const Finished one = call(line), two = call(line);
   const auto sample = [](const std::string& out) { return out.substr(out.find("sample")); };
   CHECK(contains(one.out, "  Ranks "));

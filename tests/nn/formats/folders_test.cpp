@@ -22,7 +22,7 @@ void create(const std::string& path) {
   std::ofstream(path) << "x";
 }
 
-std::string refusal(const std::string& path) {
+std::string folder_refusal(const std::string& path) {
   return sentence_of([&] { open_weights(path); });
 }
 
@@ -48,11 +48,11 @@ TEST_CASE("in a folder model.safetensors is taken, with or without a slash at th
 
 TEST_CASE("a folder without weights is refused", "[nn]") {
   const ScratchFolder folder;
-  check_says(refusal(folder.path("")),
+  check_says(folder_refusal(folder.path("")),
              "has neither model.safetensors nor model.safetensors.index.json");
   std::filesystem::create_directory(folder.path("model.bin"));
-  check_says(refusal(folder.path("model.bin")), "has neither");
-  CHECK_FALSE(refusal(folder.path("none")).empty());
+  check_says(folder_refusal(folder.path("model.bin")), "has neither");
+  CHECK_FALSE(folder_refusal(folder.path("none")).empty());
 }
 
 TEST_CASE("in a folder of checkpoints one must be named; the highest is the example", "[nn]") {
@@ -61,12 +61,12 @@ TEST_CASE("in a folder of checkpoints one must be named; the highest is the exam
     save(folder.path(str(step, "/model.safetensors")));
   std::filesystem::create_directory(folder.path("step-999999999.new"));
   folder.write("step-999999999", "a file");
-  check_says(refusal(folder.path("")),
+  check_says(folder_refusal(folder.path("")),
              str("has 3 checkpoints and no model.safetensors; name one of them, such as '",
                  folder.path("step-100000000"), "'"));
-  CHECK(refusal(folder.path("step-100000000")).empty());
+  CHECK(folder_refusal(folder.path("step-100000000")).empty());
   save(folder.path("model.safetensors"));  // the weights at the end of the run
-  CHECK(refusal(folder.path("")).empty());
+  CHECK(folder_refusal(folder.path("")).empty());
 }
 
 TEST_CASE("a checkpoint of DeepSpeed is refused with the command that converts it", "[nn]") {
@@ -83,33 +83,34 @@ TEST_CASE("a checkpoint of DeepSpeed is refused with the command that converts i
                         str("python ", script, " ", top, " ", top, "/fp32 --safe_serialization"),
                     then = str("then give ", top, "/fp32 instead");
 
-  check_says(refusal(top), "has neither");  // nothing names the subfolder
+  check_says(folder_refusal(top), "has neither");  // nothing names the subfolder
   std::ofstream(top + "/latest") << "global_step40\n";
-  check_says(refusal(top), "checkpoint of DeepSpeed");
-  check_says(refusal(top), "zero_to_fp32.py");
-  check_says(refusal(top), module);
+  check_says(folder_refusal(top), "checkpoint of DeepSpeed");
+  check_says(folder_refusal(top), "zero_to_fp32.py");
+  check_says(folder_refusal(top), module);
   create(script);
   for (const std::string end : {"", "/"}) {
-    check_says(refusal(top + end), convert + ",");
-    check_says(refusal(top + end), then);
-    check_says(refusal(step + end), convert + " --tag global_step40,");
-    check_says(refusal(step + end), then);
+    check_says(folder_refusal(top + end), convert + ",");
+    check_says(folder_refusal(top + end), then);
+    check_says(folder_refusal(step + end), convert + " --tag global_step40,");
+    check_says(folder_refusal(step + end), then);
   }
-  check_says(refusal(step + "/mp_rank_00_model_states.pt"), convert + " --tag global_step40,");
+  check_says(folder_refusal(step + "/mp_rank_00_model_states.pt"),
+             convert + " --tag global_step40,");
   std::filesystem::remove(top + "/latest");
-  check_says(refusal(top), convert);
+  check_says(folder_refusal(top), convert);
 
   save(top + "/fp32/model.safetensors");
-  CHECK(refusal(top + "/fp32").empty());
+  CHECK(folder_refusal(top + "/fp32").empty());
   save(top + "/model.safetensors");  // somebody has converted it already
-  CHECK(refusal(top).empty());
+  CHECK(folder_refusal(top).empty());
 }
 
 TEST_CASE("a file latest that names no checkpoint does not make a folder DeepSpeed's", "[nn]") {
   const ScratchFolder folder;
   for (const char* text : {"global_step40", "", "\n", "."}) {
     folder.write("latest", text);
-    check_says(refusal(folder.path("")), "has neither");
+    check_says(folder_refusal(folder.path("")), "has neither");
   }
 }
 
@@ -118,7 +119,7 @@ TEST_CASE("a file of PyTorch is refused with the lines that convert it, whatever
   const ScratchFolder folder;
   for (const char* name : {"model.bin", "model.pt", "model.safetensors"})
     for (const std::string& bytes : {kZip, kPickle}) {
-      const std::string path = folder.write(name, bytes), sentence = refusal(path);
+      const std::string path = folder.write(name, bytes), sentence = folder_refusal(path);
       check_says(sentence, str("'", path, "' is a file of PyTorch"));
       check_says(sentence, "\n  import torch; from safetensors.torch import save_file\n");
       check_says(sentence, str("\n  path = \"", path, "\"\n"));
@@ -126,10 +127,10 @@ TEST_CASE("a file of PyTorch is refused with the lines that convert it, whatever
     }
   std::filesystem::remove(folder.path("model.safetensors"));
   const std::string path = folder.write("pytorch_model.bin", kZip);  // of a folder
-  check_says(refusal(folder.path("")), str("'", path, "' is a file of PyTorch"));
+  check_says(folder_refusal(folder.path("")), str("'", path, "' is a file of PyTorch"));
   folder.write("pytorch_model.bin.index.json",
                "{\"weight_map\": {\"wte.weight\": \"pytorch_model.bin\"}}");
-  check_says(refusal(folder.path("pytorch_model.bin.index.json")),
+  check_says(folder_refusal(folder.path("pytorch_model.bin.index.json")),
              str("'", path, "' is a file of PyTorch"));
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "tests/paths.h"
 #include "tests/stages/deepspeed/config_case.h"
 
 using config_case::errors, config_case::says;

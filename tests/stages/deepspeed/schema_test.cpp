@@ -5,6 +5,7 @@
 #include <set>
 
 #include "stages/deepspeed/keys.h"
+#include "tests/paths.h"
 #include "tests/stages/deepspeed/config_case.h"
 
 using config_case::load, config_case::sets_of, config_case::with;

@@ -16,7 +16,7 @@ using namespace zl::test;
 namespace {
 
 // A text in which few letters are frequent, so that rows of the token table are sums of many.
-Windows text_in_windows(int64_t tokens) {
+Windows letters_in_windows(int64_t tokens) {
   std::mt19937 random(1);
   std::string text;
   for (int i = 0; i < 20000; ++i) text += char('a' + random() % 5 * (random() % 5));
@@ -46,7 +46,7 @@ TEST_CASE("rounding stays within its bound for configurations drawn at random", 
                                      .width = one_of(4, 12),
                                      .block_size = T,
                                      .vocab = one_of(128, 250)});
-    const Windows windows = text_in_windows(T);
+    const Windows windows = letters_in_windows(T);
     spec.data = &windows;
     spec.steps = 1;
     spec.engine.accumulation = one_of(2, 3, 5);

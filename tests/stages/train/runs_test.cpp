@@ -72,7 +72,7 @@ namespace {
 constexpr int64_t kWindow = 5;  // [n]
 
 // 65 windows, of which the last 7 are held out. Their texts differ, and so do their losses.
-const Windows& text() {
+const Windows& varied_text() {
   static const Windows windows = [] {
     std::string text;
     for (int i = 0; i <= 65 * kWindow; ++i) text += char('a' + i * i % 23);
@@ -90,7 +90,7 @@ double loss_of_evaluation(StageKind stage, int ranks, int64_t rows) {
   spec.micro_batch = rows;
   spec.steps = 1;
   spec.eval_every = 1;
-  spec.data = &text();
+  spec.data = &varied_text();
   spec.rank_options.timeout = std::chrono::seconds(20);
   return run_training(spec).steps[0].eval_loss.value();
 }
@@ -99,7 +99,7 @@ double loss_of_evaluation(StageKind stage, int ranks, int64_t rows) {
 
 TEST_CASE("the loss of an evaluation is that of all held-out rows, on any number of ranks",
           "[stages]") {
-  REQUIRE(text().held_out() == 7);
+  REQUIRE(varied_text().held_out() == 7);
   const double row_by_row = loss_of_evaluation(StageKind::ddp, 1, 1);
   const StageKind stage = GENERATE(StageKind::ddp, StageKind::zero3);
   const int ranks = GENERATE(1, 2, 3);

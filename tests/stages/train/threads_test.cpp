@@ -13,12 +13,13 @@ using namespace zl::test;
 
 namespace {
 
-constexpr int64_t kWindow = 33;
+constexpr int64_t kThreadsWindow = 33;
 
 // Every kernel of its steps has more elements than the grain of a thread.
 GptTrainingSpec spec_of(const Windows& windows, Dtype precision) {
   GptTrainingSpec spec = gpt_spec(
-      {.layers = 2, .heads = 3, .width = 3 * 43, .block_size = kWindow, .vocab = 307}, kWindow);
+      {.layers = 2, .heads = 3, .width = 3 * 43, .block_size = kThreadsWindow, .vocab = 307},
+      kThreadsWindow);
   spec.data = &windows;
   spec.ranks = 2;
   spec.micro_batch = 5;
@@ -30,7 +31,7 @@ GptTrainingSpec spec_of(const Windows& windows, Dtype precision) {
 
 const Windows& data() {
   static const Windows windows(TokenData::of_text("markov", MarkovSource(5).generate(2000)),
-                               kWindow);
+                               kThreadsWindow);
   return windows;
 }
 
@@ -46,7 +47,7 @@ TEST_CASE("a run on three threads per rank has the bits of one thread under each
   const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16);
   CAPTURE(name(precision));
   GptTrainingSpec spec = spec_of(data(), precision);
-  REQUIRE(spec.micro_batch * kWindow * spec.model.width > 2 * kGrain);
+  REQUIRE(spec.micro_batch * kThreadsWindow * spec.model.width > 2 * kGrain);
   const Comparison alone = compare_on(spec, 1), together = compare_on(spec, 3);
   CHECK(alone.ok());
   CHECK(together.ok());  // predictions of memory are exact on any number of threads

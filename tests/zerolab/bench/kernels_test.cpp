@@ -7,6 +7,7 @@
 #include <set>
 
 #include "nn/data/corpus.h"
+#include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {

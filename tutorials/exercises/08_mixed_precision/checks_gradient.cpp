@@ -44,7 +44,7 @@ bool all_are(const Gradients& g, const Observed& seen, size_t step, const Expect
   return true;
 }
 
-double in_f16(double x) { return double(float(f16(float(x)))); }
+double through_f16(double x) { return double(float(f16(float(x)))); }
 
 std::string meaning_of(const Gradients& g, const std::function<bool(const Expected&)>& are) {
   const double right = g.clip(g.norm);
@@ -71,8 +71,8 @@ std::string meaning_of(const Gradients& g, const std::function<bool(const Expect
       return str("the gradient is ", factor,
                  " x the right one: unscaled by the scale of the next step, not by that of this "
                  "gradient");
-  if (are([&](int, double x) { return right * in_f16(x); }) ||
-      are([&](int, double x) { return in_f16(right * in_f16(x)); }))
+  if (are([&](int, double x) { return right * through_f16(x); }) ||
+      are([&](int, double x) { return through_f16(right * through_f16(x)); }))
     return "unscaled in f16, which loses small values: unscale in fp32";
   return "the optimizer gets a wrong gradient";
 }

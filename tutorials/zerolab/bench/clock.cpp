@@ -152,7 +152,7 @@ std::string order_text(const Json& order) {
              "\n  number of ranks: ", pairs("ranks"), "\n");
 }
 
-std::string text(const Json& report) {
+std::string clock_text(const Json& report) {
   return str(
       "Mean error of predicted times of collectives. own table: three terms fitted to even\n"
       "powers of two, tested on odd ones. Then from the machine's data sheet, by size.\n\n",
@@ -198,11 +198,11 @@ int bench_clock(const ClockBenchOptions& options) {
                      {"collectives", collectives_json(collective_errors(published_calls()))},
                      {"steps", steps_json(set_errors(predictions))},
                      {"order", order_json(step_order(predictions))}},
-                options.json, text);
+                options.json, clock_text);
   return 0;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kClockFooter =
     R"(The published times are in stages/predict/ground_truth, with their sources and what was left
 out. An error is |predicted / measured - 1|; a cell is its mean.
 
@@ -239,7 +239,7 @@ void add_bench_clock(CLI::App& bench, Invocation& invocation) {
   });
   flags.toggle("--force", "replace FILE if it exists", options.force);
   flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
-  flags.footer(kFooter);
+  flags.footer(kClockFooter);
 }
 
 }  // namespace zl::cli

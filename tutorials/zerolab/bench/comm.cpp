@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kDefaultRanks = 4;
+constexpr int kCommRanks = 4;
 
 struct CollectiveKind {
   const char* name;
@@ -157,7 +157,7 @@ Json measure(const CommOptions& options, const TrainingSpec& spec) {
   return results;
 }
 
-std::string text(const Json& report) {
+std::string comm_text(const Json& report) {
   const int ranks = report["ranks"];
   std::string all = str(
       "# ", ranks, ranks == 1 ? " rank; " : " ranks; ", report["description"].get<std::string>(),
@@ -208,7 +208,7 @@ int bench_comm(CommOptions options) {
   const std::optional<LaunchedRank> process = launched_rank(options);
   if (!is_first(process)) hush(options);
   TrainingSpec spec;
-  spec.ranks = process ? process->size : options.ranks.value_or(kDefaultRanks);
+  spec.ranks = process ? process->size : options.ranks.value_or(kCommRanks);
   spec.ordered_sums = !options.unordered;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
   const DeviceChoice device =
@@ -242,11 +242,11 @@ int bench_comm(CommOptions options) {
                      {"iterations", options.iterations},
                      {"warm_up", options.warm_up},
                      {"results", results}},
-                options.json, text);
+                options.json, comm_text);
   return ok ? 0 : 1;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kCommFooter =
     R"(The columns are those of nccl-tests. The size is the bytes of the unsharded side. algbw is
 the size divided by the time. busbw is algbw times an ideal ring's traffic per link: 2(N-1)/N for
 all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, else 1. In send_receive each rank
@@ -294,7 +294,7 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
               [] { return bench_comm(options); });
   add_comm_flags(flags, options);
   flags.group("Ranks");
-  add_ranks_flag(flags, options, kDefaultRanks);
+  add_ranks_flag(flags, options, kCommRanks);
   add_device_flag(flags, options);
   options.command = "bench comm";
   add_backend_flag(
@@ -306,7 +306,7 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
                options.unordered);
   add_timeout_flag(flags, options);
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kCommFooter);
 }
 
 }  // namespace zl::cli

@@ -16,7 +16,7 @@ namespace zl::cli {
 namespace {
 
 constexpr int kMostRanks = 64;  // that are threads
-constexpr int64_t kMiB = int64_t(1) << 20, kCpuMatrix = 512, kSmallMatrix = 64;
+constexpr int64_t kSmallMatrix = 64;
 
 // A model whose kernels are timed.
 struct Size {

@@ -26,8 +26,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMiB = int64_t(1) << 20;
-
 struct DiskOptions : RunOptions {
   std::string folder = ".";
   int64_t size = 128 * kMiB, sub_group = 1 << 20;
@@ -150,7 +148,7 @@ class Updates {
   std::map<std::string, std::unique_ptr<FlatOptimizer>> optimizers_;
 };
 
-struct Work {
+struct DiskWork {
   std::string name;
   std::function<double()> seconds;
   int64_t bytes;         // [B] that it moves
@@ -161,7 +159,7 @@ Json measure(const DiskOptions& options) {
   OurFile ours(options);
   OtherFile other(options);
   Updates updates(options);
-  std::vector<Work> all;
+  std::vector<DiskWork> all;
   for (const bool writes : {true, false}) {
     const std::string what = writes ? "write" : "read";
     all.push_back({what, [&, writes] { return ours.move(writes); }, options.size});
@@ -178,7 +176,7 @@ Json measure(const DiskOptions& options) {
   Progress progress(int64_t(all.size()) * (options.rounds + 1), options.quiet);
   std::map<std::string, std::vector<double>> seconds;
   for (int round = 0; round <= options.rounds; ++round)  // in turn; the first is a warm-up
-    for (const Work& work : all) {
+    for (const DiskWork& work : all) {
       if (interrupt_requested()) throw Interrupted();
       progress.item(work.name);
       const double s = work.seconds();
@@ -186,7 +184,7 @@ Json measure(const DiskOptions& options) {
     }
   progress.clear();
   Json rows;
-  for (const Work& work : all) {
+  for (const DiskWork& work : all) {
     const std::vector<double>& s = seconds[work.name];
     std::vector<double> rates, ratios;
     for (size_t i = 0; i < s.size(); ++i) {
@@ -210,7 +208,7 @@ Json measure(const DiskOptions& options) {
           {"rows", rows}};
 }
 
-std::string text(const Json& report) {
+std::string disk_text(const Json& report) {
   TextTable table;
   table.row({"", "time", "min–max", "GB/s", "of it to ours"});
   for (const Json& row : report["rows"]) {
@@ -231,11 +229,11 @@ int bench_disk(const DiskOptions& options) {
   const int64_t needed = 4 * options.size, here = free_disk_space(options.folder);
   require_input(needed <= here, options.folder, " has ", human_bytes(here),
                 " left, but four files of ", human_bytes(options.size), " are made; try less");
-  print_results(measure(options), options.json, text);
+  print_results(measure(options), options.json, disk_text);
   return 0;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kDiskFooter =
     R"(Rows:
   write, read   a file of --size, as 'offload_optimizer' to nvme moves it: 8 threads, 1 MiB each
   dd, fio       the same by these programs, if they are installed: bs=1M, direct, fio with 8 in
@@ -269,7 +267,7 @@ void add_bench_disk(CLI::App& bench, Invocation& invocation) {
   flags.value("--rounds", "N", "times that each row is measured (default 5)",
               [](const auto& text) { options.rounds = int(read_count(text, 1, 1000)); });
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kDiskFooter);
 }
 
 }  // namespace zl::cli

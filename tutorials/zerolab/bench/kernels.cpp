@@ -124,7 +124,7 @@ Json measure(const KernelOptions& options) {
           {"kernels", kernels}};
 }
 
-std::string text(const Json& report) {
+std::string kernels_text(const Json& report) {
   const auto giga = [](double per_second) {
     return per_second == 0     ? "-"
            : per_second < 1e12 ? digits(per_second / 1e9, 3)
@@ -156,11 +156,11 @@ std::string text(const Json& report) {
 }
 
 int bench_kernels(const KernelOptions& options) {
-  print_results(measure(options), options.json, text);
+  print_results(measure(options), options.json, kernels_text);
   return 0;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kKernelsFooter =
     R"(Times each kernel of a GPT's training step alone, on random data. "embedding_backward, text"
 takes the shipped text's tokens: one is frequent, and all its rows are added to one row of the
 table. First it measures two limits: copy bandwidth and peak FLOP/s (CPU: multiply-adds of one
@@ -213,7 +213,7 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
   flags.group("Where");
   add_device_flags(flags, options);
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kKernelsFooter);
 }
 
 }  // namespace zl::cli

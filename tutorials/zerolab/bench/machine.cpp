@@ -25,8 +25,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMatrix = 512, kMiB = int64_t(1) << 20;
-
 struct MachineOptions : RunOptions {
   std::optional<int> cores;
   std::optional<int64_t> array;  // [B]
@@ -57,9 +55,9 @@ std::vector<Limit> all_limits(int64_t array) {
   for (const MultiplyAddLoop& loop : multiply_add_loops())
     limits.push_back({str("multiply-adds, ", loop.name), loop.key, "operations", 0,
                       [=](const CoreRun& run) { return multiply_add_rate(loop, run); }});
-  limits.push_back({str("our matmul, ", kMatrix, " × ", kMatrix), "product", "operations",
-                    3 * 4 * kMatrix * kMatrix,
-                    [](const CoreRun& run) { return matmul_rate(kMatrix, run); }});
+  limits.push_back({str("our matmul, ", kCpuMatrix, " × ", kCpuMatrix), "product", "operations",
+                    3 * 4 * kCpuMatrix * kCpuMatrix,
+                    [](const CoreRun& run) { return matmul_rate(kCpuMatrix, run); }});
   const auto add = [&](MemoryPass pass, const std::string& where, int64_t size) {
     limits.push_back({str(name(pass), " in ", where), str(name(pass), "_", where), "bytes",
                       size * arrays_of(pass), [=](const CoreRun& run) {
@@ -138,7 +136,7 @@ Json measure(const MachineOptions& options) {
           {"hand_over_seconds", latency}};
 }
 
-std::string text(const Json& report) {
+std::string machine_text(const Json& report) {
   const auto giga = [](double per_second) { return digits(per_second / 1e9, 4); };
   const auto range = [&](const Json& s) { return giga(s["min"]) + "–" + giga(s["max"]); };
   const auto percent = [](double share) { return digits(100 * share, 3) + " %"; };
@@ -240,11 +238,11 @@ int bench_machine(const MachineOptions& options) {
   if (!options.save.empty()) return save(options);
   require_input(options.device == RunOptions::DeviceWish::automatic && !options.force,
                 "--device and --force are for --save FILE, which is not given");
-  print_results(measure(options), options.json, text);
+  print_results(measure(options), options.json, machine_text);
   return 0;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kMachineFooter =
     R"(Each rate is measured on one core, then on all cores at the same time, one thread per core:
   multiply-adds      fused multiply-adds on registers: the peak FLOP/s that a matmul can approach
   our matmul         zerolab's matmul; each core has its own matrices, as a rank has
@@ -295,7 +293,7 @@ void add_bench_machine(CLI::App& bench, Invocation& invocation) {
   add_device_flag(flags, options);
   flags.toggle("--force", "replace FILE if it exists", options.force);
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kMachineFooter);
 }
 
 }  // namespace zl::cli

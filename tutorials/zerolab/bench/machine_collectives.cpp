@@ -14,7 +14,7 @@ namespace {
 
 constexpr Collective kTimed[] = {Collective::all_reduce, Collective::reduce_scatter,
                                  Collective::all_gather};
-constexpr int64_t kLeast = 256, kFactor = 4, kWarmUp = 2;  // [B], …, calls
+constexpr int64_t kLeast = 256, kSizeFactor = 4, kWarmUp = 2;  // [B], …, calls
 constexpr double kNoLimit = 1e15;          // [B/s] the bytes of a call make no difference
 constexpr int64_t kSpreadCount = 1 << 16;  // [n]
 constexpr auto kSpreadTime = std::chrono::milliseconds(200);
@@ -50,26 +50,26 @@ void wait_until_spread(Communicator& comm, Memory& memory) {
   }
 }
 
-struct Trial {
+struct SizeTrial {
   TrialSpec spec;
   std::vector<double> seconds;
 };
 
-std::vector<Trial> all_trials(const CollectiveSizes& sizes, int ranks) {
-  std::vector<Trial> all;
+std::vector<SizeTrial> all_trials(const CollectiveSizes& sizes, int ranks) {
+  std::vector<SizeTrial> all;
   for (const Collective collective : kTimed)
-    for (int64_t bytes = kLeast; bytes <= sizes.most; bytes *= kFactor)
+    for (int64_t bytes = kLeast; bytes <= sizes.most; bytes *= kSizeFactor)
       all.push_back({{collective, bytes / 4 / ranks * ranks, Dtype::f32}, {}});
   return all;
 }
 
 // The fits. Of each size the shortest call counts: other programs can only make calls longer, and a
 // call between two ranks of which one waits for a core takes a hundred times as long as others.
-std::vector<CollectiveRow> rows_of(const std::vector<Trial>& trials, int ranks) {
+std::vector<CollectiveRow> rows_of(const std::vector<SizeTrial>& trials, int ranks) {
   std::vector<CollectiveRow> rows;
   for (const Collective collective : kTimed) {
     std::vector<TimedCall> calls;
-    for (const Trial& t : trials)
+    for (const SizeTrial& t : trials)
       if (t.spec.kind == collective)
         calls.push_back({t.spec.count * 4, std::ranges::min(t.seconds)});
     CollectiveTerms terms = fit_terms(calls, collective, ranks);
@@ -87,13 +87,13 @@ int64_t timed_sizes(const CollectiveSizes& sizes) {
 
 std::vector<CollectiveRow> time_collectives(const TrainingSpec& spec, const CollectiveSizes& sizes,
                                             const std::function<void(std::string)>& begin_trial) {
-  std::vector<Trial> trials = all_trials(sizes, spec.ranks);  // only rank 0 uses their times
+  std::vector<SizeTrial> trials = all_trials(sizes, spec.ranks);  // only rank 0 uses their times
   const auto body = [&](Communicator& comm) {
     const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends();
     Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events());
     wait_until_spread(comm, memory);
     for (int64_t round = 0; round < sizes.rounds; ++round)
-      for (Trial& trial : trials) {
+      for (SizeTrial& trial : trials) {
         if (comm.rank() == 0)
           begin_trial(str(name(trial.spec.kind), " of ", human_bytes(trial.spec.count * 4), " on ",
                           comm.size(), " ranks"));

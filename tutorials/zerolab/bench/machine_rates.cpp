@@ -92,7 +92,7 @@ Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) 
 constexpr int kChains = 12;
 
 #if defined(__x86_64__)
-const float kFactor = 0.999f, kTerm = 0.001f;  // x = 0.999 x + 0.001 stays finite
+const float kDecay = 0.999f, kTerm = 0.001f;  // x = 0.999 x + 0.001 stays finite
 
 // In assembly, because debug builds do not optimise this folder but do optimise the kernels:
 // without optimisation the compiler would keep the chains in memory. `reg` is "ymm" or "zmm".
@@ -109,7 +109,7 @@ const float kFactor = 0.999f, kTerm = 0.001f;  // x = 0.999 x + 0.001 stays fini
       ".endr\n"                                                                               \
       "sub $1, %[rounds]\n jnz 1b\n vzeroupper\n"                                             \
       : [rounds] "+r"(rounds)                                                                 \
-      : [factor] "m"(kFactor), [term] "m"(kTerm)                                              \
+      : [factor] "m"(kDecay), [term] "m"(kTerm)                                              \
       : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", \
         "xmm10", "xmm11", "xmm12", "xmm13")
 // clang-format on

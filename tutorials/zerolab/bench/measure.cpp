@@ -18,7 +18,7 @@ constexpr double kWarm = 20e-3;   // [s] before the first sample: clocks rise, p
 constexpr int kPeakSamples = 7;
 // [B] Far larger than the caches, which have 50 MB on a large GPU.
 constexpr int64_t kHostCopy = int64_t(64) << 20, kGpuCopy = int64_t(1) << 30;
-constexpr int64_t kCpuMatrix = 512, kGpuMatrices[] = {4096, 8192};
+constexpr int64_t kGpuMatrices[] = {4096, 8192};
 
 }  // namespace
 

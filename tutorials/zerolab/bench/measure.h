@@ -11,6 +11,9 @@
 
 namespace zl::cli {
 
+inline constexpr int64_t kMiB = int64_t(1) << 20;
+inline constexpr int64_t kCpuMatrix = 512;  // n of the n × n matrices that a CPU multiplies
+
 // Samples of one quantity. Reports use the median, because one interruption would move a mean.
 struct Spread {
   double median = 0, min = 0, max = 0;

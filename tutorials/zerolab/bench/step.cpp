@@ -25,7 +25,7 @@ Json profile_kernels(const StepPoint&, const StepOptions&);
 
 namespace {
 
-constexpr int kDefaultRanks = 4;
+constexpr int kStepRanks = 4;
 constexpr int64_t kMaxRanks = 64;
 
 struct Setting {
@@ -49,7 +49,7 @@ RunSetup set_up(StepOptions options) {
   // On a GPU the default model is too small: it would measure the time of kernel launches.
   if (!names_model && choose_device({.device = options.device}, Dtype::f32, 1).on_gpus())
     options.set("--model", "zerolab.model", "gpt2");
-  RunSetup setup = set_up_run(options, kDefaultRanks);
+  RunSetup setup = set_up_run(options, kStepRanks);
   if (options.micro_batch) setup.spec.micro_batch = *options.micro_batch;
   return setup;
 }
@@ -123,7 +123,7 @@ Json measure(const StepOptions& options, const std::vector<StepPoint>& points) {
   return report;
 }
 
-std::string percent(const Json& share) { return digits(100 * share.get<double>(), 3) + " %"; }
+std::string share_text(const Json& share) { return digits(100 * share.get<double>(), 3) + " %"; }
 std::string times(const Json& ratio) { return ratio.is_null() ? "-" : "× " + digits(ratio, 3); }
 int64_t largest_peak(const Json& row) {
   return std::ranges::max(row["peak_total_bytes"].get<std::vector<int64_t>>());
@@ -135,31 +135,32 @@ std::string profile_text(const Json& profile, double operation_rate, bool on_gpu
   for (const Json& k : profile["kernels"]) {
     const double seconds = k["seconds_per_step"], bytes = k["bytes_per_step"],
                  rate = k["operations_per_step"].get<double>() / seconds;
-    table.row(
-        {k["kernel"], digits(k["calls_per_step"], 4), digits(1e3 * seconds, 3),
-         percent(k["share_of_step"]), digits(1e6 * seconds / k["calls_per_step"].get<double>(), 3),
-         rate > 0 ? digits(rate / 1e9, 3) : "-", rate > 0 ? percent(rate / operation_rate) : "-",
-         bytes > 0 ? digits(bytes / seconds / 1e9, 3) : "-"});
+    table.row({k["kernel"], digits(k["calls_per_step"], 4), digits(1e3 * seconds, 3),
+               share_text(k["share_of_step"]),
+               digits(1e6 * seconds / k["calls_per_step"].get<double>(), 3),
+               rate > 0 ? digits(rate / 1e9, 3) : "-",
+               rate > 0 ? share_text(rate / operation_rate) : "-",
+               bytes > 0 ? digits(bytes / seconds / 1e9, 3) : "-"});
   }
   const Json& outside = profile["share_outside_kernels"];
   const double seconds = profile["seconds_per_step"]["median"], median = outside["median"];
-  table.row({"outside of kernels", "", digits(1e3 * median * seconds, 3), percent(median), "", "",
-             "", ""});
+  table.row({"outside of kernels", "", digits(1e3 * median * seconds, 3), share_text(median), "",
+             "", "", ""});
   const int64_t untimed = profile["untimed_calls"];
   return str(
       "\nOne rank's time in a step (", profile["steps"], " steps, ", short_seconds(seconds),
       " each):\n\n", table.text(),
       on_gpu ? "\nGaps, in which the GPU waits for the host, are outside of kernels: "
              : "\nTape, events, ledger and checks are outside of kernels: ",
-      percent(outside["min"]), " to ", percent(outside["max"]), " of a step",
+      share_text(outside["min"]), " to ", share_text(outside["max"]), " of a step",
       on_gpu ? ""
              : str(", of which reading the clock for this table takes ",
-                   percent(profile["clock_seconds_per_step"].get<double>() / seconds)),
+                   share_text(profile["clock_seconds_per_step"].get<double>() / seconds)),
       ".\n",
       untimed > 0 ? str(untimed, " kernel calls are not timed and count as outside.\n") : "");
 }
 
-std::string text(const Json& report) {
+std::string step_text(const Json& report) {
   const bool sweeps = report["results"][0].contains("sweep");
   TextTable table;
   std::vector<std::string> titles = {"stage",   "ranks",    "median", "min",
@@ -182,11 +183,12 @@ std::string text(const Json& report) {
                    " ranks: ", r["out_of_memory"].get<std::string>(), "\n");
     } else {
       const Json& seconds = r["seconds_per_step"];
-      row.insert(row.end(), {short_seconds(seconds["median"]), short_seconds(seconds["min"]),
-                             short_seconds(seconds["max"]), short_number(r["tokens_per_second"]),
-                             times(r["time_relative_to_ddp"]),
-                             times(r["time_relative_to_independent"]), percent(r["share_of_peak"]),
-                             human_bytes(largest_peak(r)), digits(r["page_faults_per_step"], 2)});
+      row.insert(row.end(),
+                 {short_seconds(seconds["median"]), short_seconds(seconds["min"]),
+                  short_seconds(seconds["max"]), short_number(r["tokens_per_second"]),
+                  times(r["time_relative_to_ddp"]), times(r["time_relative_to_independent"]),
+                  share_text(r["share_of_peak"]), human_bytes(largest_peak(r)),
+                  digits(r["page_faults_per_step"], 2)});
       if (sweeps)
         row.insert(row.end(),
                    {with_commas(r["parameters"]), times(r["time_relative_to_previous"])});
@@ -258,12 +260,12 @@ int bench_step(StepOptions options) {
     file.write(table.data(), table.size());
     file.commit();
   }
-  print_results(report, options.json, text);
+  print_results(report, options.json, step_text);
   const auto ran = [](const Json& row) { return !row.contains("out_of_memory"); };
   return std::ranges::any_of(report["results"], ran) ? 0 : 3;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kStepFooter =
     R"(Rows: one rank, which communicates nothing; then --ranks independent ranks, which show what
 ranks cost each other by sharing caches and memory; then as many ranks under ddp and each listed
 stage. Each rank has its own micro-batch, so more ranks do more work. "to independent" is the cost
@@ -325,10 +327,10 @@ void add_bench_step(CLI::App& bench, Invocation& invocation) {
     options.csv = text;
   });
   flags.toggle("--force", "replace FILE if it exists", options.force);
-  add_rank_flags(flags, options, kDefaultRanks);
+  add_rank_flags(flags, options, kStepRanks);
   add_model_flags(flags, options);
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kStepFooter);
 }
 
 }  // namespace zl::cli

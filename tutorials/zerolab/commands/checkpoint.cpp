@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kInfoFooter =
+constexpr const char* kCheckpointFooter =
     R"(DIR is a checkpoint, such as runs/a/step-00000100, or a folder of checkpoints.
 Sizes are compared with checkpoint.json; 'zerolab checkpoint verify' reads all the bytes.
 
@@ -226,7 +226,7 @@ void add_checkpoint(CLI::App& app, Invocation& invocation) {
     if (word == "verify") flags.toggle("-q,--quiet", "no progress", command->quiet);
     flags.footer(footer);
   };
-  add("info", "step, size, model, optimizer and checksums of checkpoints", kInfoFooter, info);
+  add("info", "step, size, model, optimizer and checksums of checkpoints", kCheckpointFooter, info);
   add("verify", "read everything and compare it with the checksums", kVerifyFooter, verify);
 }
 

@@ -21,7 +21,7 @@
 namespace zl::cli {
 namespace {
 
-constexpr int kDefaultRanks = 4;
+constexpr int kCompareRanks = 4;
 
 // "run.json" for zero1: "run-zero1.json"; "": "".
 std::string name_for(StageKind stage, const std::string& path) {
@@ -180,7 +180,7 @@ int compare(CompareOptions options, bool& first) {
   const std::optional<LaunchedRank> process = launched_rank(options);
   first = is_first(process);  // else the process of rank 0 writes and prints
   if (!first) hush(options);
-  const RunSetup setup = set_up_run(options, kDefaultRanks, process);
+  const RunSetup setup = set_up_run(options, kCompareRanks, process);
   std::optional<Baseline> baseline;
   if (!options.baseline.empty()) {
     baseline.emplace(options.baseline);
@@ -215,7 +215,7 @@ int compare(CompareOptions options, bool& first) {
   return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kCompareFooter =
     R"(ddp always runs first, listed or not. The bits of all losses, gradient norms and final
 weights are compared. With one micro-batch per step the four stages promise ddp's bits. With
 several, zero1 promises ddp's bits and zero3 promises zero2's: the two pairs differ by rounding
@@ -274,7 +274,7 @@ void add_compare(CLI::App& app, Invocation& invocation) {
       "systems as they are shipped, predicted beside the stages that they change: deepspeed-1,\n"
       "deepspeed-2, deepspeed-3, fsdp2, fsdp2-no-reshard, torch-ddp",
       [&](const auto& text) { options.presets = read_presets(text); });
-  add_rank_flags(flags, options, kDefaultRanks, true);
+  add_rank_flags(flags, options, kCompareRanks, true);
   add_group_flags(flags, options);
   add_link_flags(flags, options);
   add_model_flags(flags, options);
@@ -291,7 +291,7 @@ void add_compare(CLI::App& app, Invocation& invocation) {
              "before its ending (default: none)",
              options.trace);
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kCompareFooter);
 }
 
 }  // namespace zl::cli

@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kInfoFooter =
+constexpr const char* kDataFooter =
     R"(A name that ends in .bin holds tokens: llm.c's format if it starts with 20240520, else uint16
 as nanoGPT writes them. Any other file is text, and its bytes are the tokens (vocabulary 256). A
 quoted pattern means all files that match.
@@ -112,7 +112,7 @@ bool is_text(const TokenData& data) {
   return true;
 }
 
-void print_text(const DataInfo& info) {
+void print_data_text(const DataInfo& info) {
   const auto line = [](const char* what, const std::string& text) {
     std::printf("%-12s%s\n", what, printable(text).c_str());
   };
@@ -139,7 +139,7 @@ void print_text(const DataInfo& info) {
   }
 }
 
-void print_document(const DataInfo& info) {
+void print_data_document(const DataInfo& info) {
   Json files = Json::array();
   for (int file = 0; file < info.data.files(); ++file)
     files.push_back({{"file", info.data.file_name(file)},
@@ -237,7 +237,7 @@ void add_data(CLI::App& app, Invocation& invocation) {
   auto info = std::make_shared<InfoOptions>();
   Flags flags(data, invocation, "info", "files, tokens, vocabulary and windows", [info] {
     const DataInfo found = read_info(*info);
-    info->json ? print_document(found) : print_text(found);
+    info->json ? print_data_document(found) : print_data_text(found);
     return kFine;
   });
   flags.name("FILE", "", "a file or a quoted pattern (default: the text that comes with zerolab)",
@@ -245,7 +245,7 @@ void add_data(CLI::App& app, Invocation& invocation) {
   flags.value("--block-size", "T", "tokens of a sequence (default 128)",
               [info](const auto& text) { info->block_size = read_count(text, 1); });
   flags.toggle("--json", "print one JSON document instead of text", info->json);
-  flags.footer(kInfoFooter);
+  flags.footer(kDataFooter);
 
   auto options = std::make_shared<SynthOptions>();
   Flags more(data, invocation, "synth", "write text of known entropy",

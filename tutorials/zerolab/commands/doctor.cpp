@@ -201,7 +201,7 @@ void print_ranks(const Diagnosis& d) {
        "tutorials/reference/lab_machines.md");
 }
 
-void print_text(const Diagnosis& d) {
+void print_doctor_text(const Diagnosis& d) {
   std::printf("zerolab %s\n\n", kVersion);
   line("build", build());
   line("kernels", str("compiled for ", cpu_architecture(), ", which this CPU runs"));
@@ -286,7 +286,7 @@ Json launch_json(const Diagnosis& d) {
   return json;
 }
 
-void print_document(const Diagnosis& d) {
+void print_doctor_document(const Diagnosis& d) {
   print_json(Json{
       {"schema", 1},
       {"command", "doctor"},
@@ -317,7 +317,7 @@ void add_doctor(CLI::App& app, Invocation& invocation) {
   static bool json = false;
   Flags flags(app, invocation, "doctor", "what this machine can run", [] {
     const Diagnosis diagnosis;
-    json ? print_document(diagnosis) : print_text(diagnosis);
+    json ? print_doctor_document(diagnosis) : print_doctor_text(diagnosis);
     return kFine;
   });
   flags.group("Output");

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using exercises::Exercise, exercises::find_exercise;
 
-constexpr const char* kFooter =
+constexpr const char* kExerciseCheckFooter =
     R"(Compiles FILE and runs it against the checks of the exercise. Each check is a separate
 process, which may use 10 s and 2 GiB, and may not open files, start processes or connect to
 others. Checks go from easy to hard. A failed check skips the rest of its group; one of the first
@@ -271,7 +271,7 @@ int check(const CheckCommand& command) {
   return command.all.empty() ? check_one(command, exercise) : check_class(command, exercise);
 }
 
-DeviceKind read_device(const std::string& text) {
+DeviceKind read_check_device(const std::string& text) {
   require_input(text == "cpu" || text == "cuda", "'", text, "' is neither cpu nor cuda");
   return text == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
 }
@@ -286,7 +286,7 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
   flags.name("FILE", "", "the file to grade (default: NN_name.cpp in this folder)", command->file);
   flags.name("--student", "ID", "sizes, ranks and data of this student", command->student);
   flags.value("--device", "cpu|cuda", "where the checks compute (default cpu)",
-              [command](const auto& text) { command->device = read_device(text); });
+              [command](const auto& text) { command->device = read_check_device(text); });
   flags.toggle("--step", "then show the first failed check event by event (05 to 07)",
                command->step);
   flags.toggle("--json", "print Gradescope's results.json instead of text", command->json);
@@ -295,7 +295,7 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
   flags.name("--all", "DIR", "grade each subfolder of DIR", command->all);
   flags.name("--csv", "FILE", "the file that gets one row per student", command->csv);
   flags.toggle("--force", "replace the CSV file", command->force);
-  flags.footer(kFooter);
+  flags.footer(kExerciseCheckFooter);
 }
 
 }  // namespace zl::cli

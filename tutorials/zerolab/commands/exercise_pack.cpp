@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFooter =
+constexpr const char* kExercisePackFooter =
     R"(Packs the source tree from which this zerolab was built into one archive, whose top folder is
 zerolab. Solutions, variants of the stages and pages that print them are left out; stages/zero1.cpp,
 zero2.cpp and zero3.cpp are replaced by the files that students complete, so that the tree builds.
@@ -205,7 +205,7 @@ void add_exercise_pack(CLI::App& exercise, Invocation& invocation) {
   flags.toggle("--no-hints", "leave the hints out: the last ones nearly give the answer",
                command->no_hints);
   flags.toggle("--force", "replace OUT.tar.gz if it exists", command->force);
-  flags.footer(kFooter);
+  flags.footer(kExercisePackFooter);
 }
 
 }  // namespace zl::cli

@@ -126,7 +126,7 @@ int launch() {
   }
 }
 
-constexpr const char* kFooter =
+constexpr const char* kLaunchFooter =
     R"(The flags are followed by PROGRAM and its arguments; "--" may separate them. PROGRAM is a
 command of zerolab (train, compare, …), a name on PATH or a path. All that follows belongs to it.
 
@@ -197,7 +197,7 @@ void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> 
       "ranks on NCCL may share GPUs, to test NCCL on fewer GPUs than ranks; times then mean "
       "nothing",
       options.share_gpu);
-  flags.footer(kFooter);
+  flags.footer(kLaunchFooter);
 }
 
 }  // namespace zl::cli

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kInfoFooter =
+constexpr const char* kModelFooter =
     R"(FILE is what --init-from takes: a safetensors file with the names of Hugging Face's GPT-2,
 the index of several, a folder with either, or a model.bin of llm.c. Tensors do not show the number
 of heads: it comes from the metadata (n_head), from config.json or from --n-head.
@@ -53,7 +53,7 @@ std::string name_of(const GptConfig& config, bool knows_heads) {
   return "";
 }
 
-void print_text(const std::string& file, const GptWeights& weights) {
+void print_model_text(const std::string& file, const GptWeights& weights) {
   const GptConfig& c = weights.config();
   const WeightsInfo& info = weights.info();
   const auto line = [](const char* what, const std::string& text) {
@@ -77,7 +77,7 @@ void print_text(const std::string& file, const GptWeights& weights) {
     line("metadata", str(in_quotes(key), " is ", in_quotes(value)));
 }
 
-void print_document(const std::string& file, const GptWeights& weights) {
+void print_model_document(const std::string& file, const GptWeights& weights) {
   const GptConfig& c = weights.config();
   const WeightsInfo& info = weights.info();
   Json document{{"schema", 1},
@@ -103,7 +103,7 @@ void print_document(const std::string& file, const GptWeights& weights) {
 int info(const ModelOptions& options) {
   if (options.in.empty()) throw UsageError("which file? write: zerolab model info FILE");
   const auto weights = open_weights(options.in, options.heads, false);
-  (options.json ? print_document : print_text)(options.in, *weights);
+  (options.json ? print_model_document : print_model_text)(options.in, *weights);
   return kFine;
 }
 
@@ -171,7 +171,7 @@ void add_model(CLI::App& app, Invocation& invocation) {
               [options](const auto& text) { options->in = text; });
   add_common(flags, *options);
   flags.toggle("--json", "print one JSON document instead of text", options->json);
-  flags.footer(kInfoFooter);
+  flags.footer(kModelFooter);
   add_convert(model, invocation, "import", "convert the weights of another program for zerolab", R"(
   zerolab model import gpt2_124M.bin gpt2.safetensors                    # from llm.c
   zerolab model import pytorch/model.safetensors gpt2.safetensors --n-head 12

@@ -26,7 +26,7 @@
 namespace zl::cli {
 namespace {
 
-constexpr int kDefaultRanks = 4;
+constexpr int kPlanRanks = 4;
 constexpr int64_t kMostRanks = 1 << 20;  // nothing runs, so there may be many
 constexpr int64_t kDryMicroBatches = 3;  // their peaks repeat
 constexpr int64_t kLongDryRun = 2000;    // layers; shorter ones take no time
@@ -224,7 +224,7 @@ int plan(PlanOptions options) {
   const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
   require_groups_used(options.source, options.stages, !options.clock.machine.empty());
-  const int ranks = options.ranks.value_or(kDefaultRanks);
+  const int ranks = options.ranks.value_or(kPlanRanks);
   const LoadedConfig loaded = load_settings(options, ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
   if (options.parameters) return plan_parameters(options, loaded.config, ranks, out);
@@ -267,7 +267,7 @@ int plan(PlanOptions options) {
   return fits ? kFine : kOutOfMemory;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kPlanFooter =
     R"(Runs one training step of the real model under the real stage on a device that holds no data,
 as rank 0 of any number of ranks. So peaks are exact, and nothing needs the memory that it counts.
 --parameters is the closed formula of model states alone, for any model. --as changes workspace
@@ -324,7 +324,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
              "folder for report.html and report.json; must not hold a run (default: none)",
              options.out);
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kPlanFooter);
 }
 
 }  // namespace zl::cli

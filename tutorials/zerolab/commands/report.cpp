@@ -44,7 +44,7 @@ int report(const ReportCommand& command) {
   return kFine;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kReportFooter =
     R"(compare, train and plan write report.json and report.html with --out DIR. The page shows what
 was compared, plays one recorded step of each stage, and draws memory, traffic, time and training.
 It is one file and needs no network, so it can be copied.
@@ -67,7 +67,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
               [] { return report(command); });
   flags.name("DIR", "", "folder of --out of compare, train or plan", command.folder);
   flags.toggle("--json", "print the data of the page instead of writing it", command.json);
-  flags.footer(kFooter);
+  flags.footer(kReportFooter);
 }
 
 }  // namespace zl::cli

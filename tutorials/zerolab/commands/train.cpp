@@ -21,7 +21,7 @@
 namespace zl::cli {
 namespace {
 
-constexpr int kDefaultRanks = 1;
+constexpr int kTrainRanks = 1;
 
 struct TrainOptions : RunOptions {
   bool dry_run = false;
@@ -288,7 +288,7 @@ int train(TrainOptions options) {
   const std::optional<LaunchedRank> process = launched_rank(options);
   const bool first = is_first(process);  // else the process of rank 0 writes and prints
   if (!first) hush(options);
-  const RunSetup setup = set_up_run(options, kDefaultRanks, process);
+  const RunSetup setup = set_up_run(options, kTrainRanks, process);
   require_groups_used(options.source, {setup.spec.engine.stage});
   const StageKind stage = setup.spec.engine.stage;
   const std::string note = first ? check_resume(options, setup.spec.steps) : "";
@@ -326,7 +326,7 @@ void add_sample_flags(Flags& flags, TrainOptions& options) {
               [&](const auto& text) { options.top_k = read_count(text, 1); });
 }
 
-constexpr const char* kFooter =
+constexpr const char* kTrainFooter =
     R"(Settings without a flag are given by --config or --set, with DeepSpeed's names:
   train_micro_batch_size_per_gpu (B, default 4), gradient_accumulation_steps (A, default 1),
   gradient_clipping, optimizer, scheduler, fp16, bf16, communication_data_type, data_types,
@@ -370,7 +370,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.value("--stage", "STAGE",
               "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help(),
               [](const auto& text) { options.source.stage = read_stage(text); });
-  add_rank_flags(flags, options, kDefaultRanks);
+  add_rank_flags(flags, options, kTrainRanks);
   flags.toggle("--dry-run", "first predict the full peak, with activations, and check that it fits",
                options.dry_run);
   add_group_flags(flags, options);
@@ -388,7 +388,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",
              options.trace);
   add_output_flags(flags, options);
-  flags.footer(kFooter);
+  flags.footer(kTrainFooter);
 }
 
 }  // namespace zl::cli

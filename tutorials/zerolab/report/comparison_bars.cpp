@@ -8,7 +8,7 @@
 namespace zl::cli {
 namespace {
 
-constexpr int kColumns = 50;
+constexpr int kBarColumns = 50;
 
 using Parts = std::vector<BarPart>;
 
@@ -26,7 +26,7 @@ Parts by_use(const auto& bytes) {
 }
 
 // Parameters, gradients, and the rest: losses and norms.
-Parts sent(const StageOutcome& s) {
+Parts sent_parts(const StageOutcome& s) {
   Parts parts = {
       bar_part(MemoryUse::parameter, 0), bar_part(MemoryUse::gradient, 0), {0, '+', "0"}};
   for (const TrafficRow& row : s.traffic)
@@ -56,7 +56,7 @@ std::string group(const char* title, const Comparison& c, const Terminal& termin
     head += name(c.stages[i].stage);
     head.resize(8 + names + 2, ' ');
     text += head + (c.stages[i].out_of_memory ? "does not fit\n"
-                                              : bar(all[i], scale, kColumns, terminal) + "  " +
+                                              : bar(all[i], scale, kBarColumns, terminal) + "  " +
                                                     human_bytes(total(all[i])) + "\n");
   }
   return text;
@@ -74,7 +74,7 @@ std::string comparison_bars(const ComparisonReport& report, const Terminal& term
   const std::string peak = group("peak", c, terminal, [&](const StageOutcome& s) {
     return by_use([&](MemoryUse use) { return report.at_peak.at(s.stage)[size_t(use)]; });
   });
-  const std::string moved = group("sent", c, terminal, sent);
+  const std::string moved = group("sent", c, terminal, sent_parts);
   const std::string more = moved.empty() ? "" : "  " + terminal.paint("+", "0") + " norm, loss\n";
   return "  rank 0: memory in steady state and at the peak, and bytes sent per step\n" + kept +
          peak + moved + "  " + use_letters(terminal) + "\n" + more + "\n";

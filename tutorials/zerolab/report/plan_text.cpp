@@ -162,20 +162,20 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
                               MemoryUse::optimizer_state, MemoryUse::communication})
     if (const auto cell = bytes(use, &MemoryRow::predicted_rest); std::ranges::any_of(plans, cell))
       row(std::string("  ") + name(use), cell);
-  const auto rest = [](Pool pool) {
+  const auto at_rest = [](Pool pool) {
     return
         [=](const StagePlan& p) { return total_bytes(p.memory, pool, &MemoryRow::predicted_rest); };
   };
-  row("steady state", rest(Pool::device));
+  row("steady state", at_rest(Pool::device));
   for (const MemoryUse use :
        {MemoryUse::parameter, MemoryUse::gradient, MemoryUse::activation, MemoryUse::workspace})
     row(str("  ", name(use), ", at its peak"), bytes(use, &MemoryRow::predicted_peak));
   row("peak of a step", [](const StagePlan& p) { return p.peak_total; });
   if (std::ranges::any_of(plans, [](const StagePlan& p) { return p.peak_host > 0; })) {
-    row("on the host, steady state", rest(Pool::host));
+    row("on the host, steady state", at_rest(Pool::host));
     row("on the host, peak of a step", [](const StagePlan& p) { return p.peak_host; });
   }
-  if (std::ranges::any_of(plans, rest(Pool::disk))) row("on disk", rest(Pool::disk));
+  if (std::ranges::any_of(plans, at_rest(Pool::disk))) row("on disk", at_rest(Pool::disk));
   row("sent per step", sent);
   for (const Move move : moves_of(plans))
     row(str(name(move), " per step"), [move](const StagePlan& p) { return moved(p, move); });

@@ -8,7 +8,7 @@
 namespace zl::cli {
 namespace {
 
-constexpr int kColumns = 72;
+constexpr int kTimelineColumns = 72;
 constexpr size_t kMostRanks = 8;  // that are shown
 
 // [ns] How much of [begin, end) the spans cover; they do not overlap each other much.
@@ -65,9 +65,10 @@ void StepTimeline::at_end(Trainer& training) {
 
 std::string StepTimeline::line(const Rank& rank, const Span& step) {
   std::string text;
-  for (int64_t c = 0; c < kColumns; ++c) {
-    const int64_t length = step.end - step.begin, begin = step.begin + length * c / kColumns,
-                  end = step.begin + length * (c + 1) / kColumns;
+  for (int64_t c = 0; c < kTimelineColumns; ++c) {
+    const int64_t length = step.end - step.begin,
+                  begin = step.begin + length * c / kTimelineColumns,
+                  end = step.begin + length * (c + 1) / kTimelineColumns;
     const int64_t waits = covered(rank.waiting, begin, end);
     const int64_t flies = covered(rank.in_flight, begin, end);
     text += begin >= rank.end || end <= rank.begin ? ' '

@@ -14,7 +14,7 @@ const std::set<std::string> kBeforeExpressions = {"return", "throw", "else", "ca
                                                   "delete", "and",   "or",   "not",  "goto"};
 const std::set<std::string> kBeforeScopes = {"struct", "class", "union", "enum", "namespace"};
 
-bool in_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool in_identifier(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 // "zl::A<int>::f(int)" -> zl, A, f; "zl::A::" -> zl, A, "".
 std::vector<std::string> components(const std::string& name) {
@@ -25,7 +25,7 @@ std::vector<std::string> components(const std::string& name) {
     if (c == '>') --depth;
     if (depth != 0 || c == '>') continue;
     if (c == '(') break;
-    if (in_word(c))
+    if (in_identifier(c))
       all.back() += c;
     else if (c == ':' && !all.back().empty())
       all.emplace_back();

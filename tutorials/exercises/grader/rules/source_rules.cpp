@@ -52,7 +52,7 @@ const std::map<std::string, const char*> kMembers = {
 const std::set<std::string> kFileFields = {"_fileno", "_flags",  "_flags2", "_chain",   "_lock",
                                            "_offset", "_unused", "_mode",   "_unused2", "_codecvt"};
 constexpr int kMostLines = 80, kDeepest = 200;
-constexpr size_t kLongestDirective = 200, kNone = std::string::npos;
+constexpr size_t kLongestDirective = 200;
 
 const std::set<std::string> kAttributes = {"nodiscard", "maybe_unused", "likely",    "unlikely",
                                            "noreturn",  "fallthrough",  "deprecated"};
@@ -64,9 +64,9 @@ std::string list_of(const std::vector<std::string>& names) {
   return all;
 }
 
-class Rules {
+class SourceRules {
  public:
-  Rules(const Exercise& exercise, const std::string& text)
+  SourceRules(const Exercise& exercise, const std::string& text)
       : exercise_(exercise), text_(text), tokens_(tokens_of(text)) {}
 
   std::string violations() {
@@ -114,8 +114,8 @@ class Rules {
                       : c == '\r' ? "lines must end with LF or CR LF"
                                   : "remove it, or write it as \\x… in a string");
       if (c != '\n') continue;
-      const size_t last = i == 0 ? kNone : text_.find_last_not_of(" \t\r", i - 1);
-      if (last != kNone && text_[last] == '\\')
+      const size_t last = i == 0 ? std::string::npos : text_.find_last_not_of(" \t\r", i - 1);
+      if (last != std::string::npos && text_[last] == '\\')
         refuse(line,
                "a backslash at the end of a line, which joins it with the next one, in a "
                "comment too: remove it");
@@ -256,7 +256,7 @@ class Rules {
 }  // namespace
 
 std::string source_violations(const Exercise& exercise, const std::string& text) {
-  return Rules(exercise, text).violations();
+  return SourceRules(exercise, text).violations();
 }
 
 }  // namespace zl::exercises
