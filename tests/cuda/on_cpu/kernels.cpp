@@ -181,30 +181,48 @@ void wait_for_block() {
 
 std::vector<Copy>& copies_of_thread() { return block.threads[thread_index.x]->copies; }
 
-Offers offer_to_warp(const char* call, const Offer& mine) {
-  const unsigned first = thread_index.x / kWarpThreads * kWarpThreads;
+namespace {
+
+// Publishes `mine` and waits until all threads of the warp have offered. Returns the call's number.
+uint64_t offer(const char* call, const Offer& mine) {
   Block::Thread& me = *block.threads[thread_index.x];
   const uint64_t number = ++me.calls;
   me.offers[number % 2] = mine;
   me.offers[number % 2].call = call;
-  pause();  // until all threads of the warp have offered; they make their next offer elsewhere
+  pause();  // they make their next offer elsewhere
+  return number;
+}
+
+// What thread `i` of the block offered at this call.
+const Offer& offered(unsigned i, const char* call, uint64_t number) {
+  const Block::Thread& t = *block.threads[i];
+  if (t.calls < number || t.offers[number % 2].call != call)
+    throw std::logic_error(std::string("not all threads of a warp are at the same ") + call);
+  return t.offers[number % 2];
+}
+
+}  // namespace
+
+Offers offer_to_warp(const char* call, const Offer& mine) {
+  const uint64_t number = offer(call, mine);
+  const unsigned first = thread_index.x / kWarpThreads * kWarpThreads;
   Offers all{};
-  for (unsigned i = 0; i < kWarpThreads && first + i < block_size.x; ++i) {
-    const Block::Thread& t = *block.threads[first + i];
-    all[i] = &t.offers[number % 2];
-    if (t.calls < number || all[i]->call != call)
-      throw std::logic_error(std::string("not all threads of a warp are at the same ") + call);
-  }
+  for (unsigned i = 0; i < kWarpThreads && first + i < block_size.x; ++i)
+    all[i] = &offered(first + i, call, number);
   return all;
 }
 
 uint64_t exchange_in_warp(uint64_t mine, int offset) {
-  Offer offer;
-  std::memcpy(offer.words.data(), &mine, sizeof mine);
-  const Offer* other =
-      offer_to_warp("shuffle", offer)[thread_index.x % kWarpThreads ^ unsigned(offset)];
-  if (!other) throw std::logic_error("a shuffle reads a thread outside the block");
-  std::memcpy(&mine, other->words.data(), sizeof mine);
+  Offer words;
+  std::memcpy(words.words.data(), &mine, sizeof mine);
+  const uint64_t number = offer("shuffle", words);
+  const unsigned first = thread_index.x / kWarpThreads * kWarpThreads;
+  if (thread_index.x == first)  // for the whole warp, of which every thread comes here
+    for (unsigned i = first; i < std::min(first + kWarpThreads, block_size.x); ++i)
+      (void)offered(i, "shuffle", number);
+  const unsigned other = first + (thread_index.x % kWarpThreads ^ unsigned(offset));
+  if (other >= block_size.x) throw std::logic_error("a shuffle reads a thread outside the block");
+  std::memcpy(&mine, offered(other, "shuffle", number).words.data(), sizeof mine);
   return mine;
 }
 
