@@ -1,6 +1,7 @@
 // A file that extends memory: tensors of Pool::disk are in it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,20 +13,19 @@
 
 namespace zl {
 
-// A file without a name, so that nothing is left of it when the process ends, also by SIGKILL.
-// Where the file system has no such files (O_TMPFILE), it has a name for the instant in which it is
-// made. It is read and written by threads, in pieces of 1 MiB, past the page cache where the file
-// system has O_DIRECT. Every result is checked: a piece that was interrupted or came short is
-// continued, and any other failure throws OutputError with the path, the offset and what to try.
+// A file without a name, so that nothing is left of it when the process ends, also by SIGKILL: its
+// name is removed when it has been made. Each transfer is a thread that moves pieces of 1 MiB
+// through an aligned buffer, past the page cache where the file system has O_DIRECT. Every result
+// is checked: a piece that was interrupted or came short is continued, and any other failure throws
+// OutputError with the path, the offset and what to try.
 class SwapFile {
  public:
   static constexpr int64_t kPiece = 1 << 20;  // [B]
-  static constexpr int64_t kBlock = 4096;     // [B]
-  static constexpr int kThreads = 8;
+  static constexpr int64_t kBlock = 4096;     // [B] of O_DIRECT
 
   // `calls` must outlive the file. Throws OutputError if no file can be made in `folder`.
   explicit SwapFile(const std::string& folder, FileCalls& calls = system_file_calls());
-  ~SwapFile();  // waits for what is in flight
+  ~SwapFile();  // every Transfer must have ended
   SwapFile(const SwapFile&) = delete;
   SwapFile& operator=(const SwapFile&) = delete;
 
@@ -33,7 +33,7 @@ class SwapFile {
   // multiple of kBlock. So a full disk shows now, and not in the middle of a run. Throws
   // OutputError if there is no room. Call it only while nothing is in flight.
   int64_t reserve(int64_t bytes);
-  int64_t size() const;  // [B] reserved
+  int64_t size() const { return size_; }  // [B] reserved
 
   // Until Transfer::wait() has returned, the memory must stay, must not be changed, and what a read
   // fills must not be used. wait() throws what failed in flight; these throw std::invalid_argument
@@ -43,12 +43,24 @@ class SwapFile {
   std::unique_ptr<Transfer> start_read(int64_t at, std::span<std::byte> into);
   std::unique_ptr<Transfer> start_write(int64_t at, std::span<const std::byte> from);
 
-  // "O_DIRECT, aligned to 512 bytes" or "buffered, without O_DIRECT".
+  // "O_DIRECT, aligned to 4096 bytes" or "buffered, without O_DIRECT".
   std::string method() const;
 
  private:
-  class Threads;
-  std::unique_ptr<Threads> threads_;
+  class FileTransfer;
+  enum class Way { read, write };
+
+  std::unique_ptr<Transfer> start(Way way, int64_t at, std::byte* data, int64_t bytes);
+  void move(Way way, int64_t at, std::byte* data, int64_t bytes);
+  void transfer(Way way, int64_t at, std::byte* data, int64_t bytes);
+  [[noreturn]] void fail(const std::string& what, int error, const std::string& more = "") const;
+
+  FileCalls& calls_;
+  const std::string folder_;
+  int file_ = -1;
+  bool direct_ = false;
+  int64_t size_ = 0;  // [B]
+  std::atomic<bool> dropped_ = false;
 };
 
 // Keeps tensors in a SwapFile in `folder`. It moves them to and from memory, and fills them; any

@@ -4,14 +4,16 @@
 #include <vector>
 
 #include "tensor/io/disk.h"
+#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
 
 constexpr int64_t kStaged = 1 << 20;  // [B] that go through a buffer at a time
 
-// The address of a tensor is its offset in the file plus kFirst, because no address is 0.
-class DiskBackend final : public Backend {
+// The address of a tensor is its offset in the file plus kFirst, because no address is 0. Kernels
+// are refused: they ask for values, and the host cannot read a tensor on disk.
+class DiskBackend final : public ReferenceBackend {
  public:
   DiskBackend(const std::string& folder, FileCalls& calls) : file_(folder, calls) {}
 
@@ -61,46 +63,9 @@ class DiskBackend final : public Backend {
     });
   }
 
-  void add(const Tensor&, const Tensor&, const Tensor&) override { refuse(); }
-  void accumulate(const Tensor&, const Tensor&) override { refuse(); }
-  void divide(double, const Tensor&) override { refuse(); }
-  void gelu(const Tensor&, const Tensor&) override { refuse(); }
-  void gelu_backward(const Tensor&, const Tensor&, const Tensor&, Write) override { refuse(); }
-  void matmul(Factor, Factor, const Tensor&, const Tensor&, Write, const Tensor&) override {
-    refuse();
-  }
-  void sum_rows(const Tensor&, const Tensor&, const Tensor&) override { refuse(); }
-  void layer_norm(const LayerNormSaved&, const Tensor&, double, const Tensor&) override {
-    refuse();
-  }
-  void layer_norm_backward(const LayerNormSaved&, const Tensor&, const LayerNormGradients&,
-                           const Tensor&) override {
-    refuse();
-  }
-  void attention(const AttentionSaved&, const Tensor&) override { refuse(); }
-  void attention_backward(const AttentionSaved&, const Tensor&, const Tensor&,
-                          const Tensor&) override {
-    refuse();
-  }
-  void embedding(const Tensor&, const Tensor&, const Tensor&) override { refuse(); }
-  void embedding_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
-    refuse();
-  }
-  void add_positions(const Tensor&, const Tensor&, const Tensor&) override { refuse(); }
-  void add_positions_backward(const Tensor&, const Tensor&, const Tensor&) override { refuse(); }
-  void cross_entropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
-    refuse();
-  }
-  void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
-    refuse();
-  }
+  // Those that take an address as it is.
   void adamw(const AdamWUpdate&) override { refuse(); }
   void sgd(const SgdUpdate&) override { refuse(); }
-  void sums_of_squares(std::span<const Tensor>, const Tensor&, const Tensor&) override { refuse(); }
-  void squares_of_blocks(const Tensor&, const Tensor&) override { refuse(); }
-  void quantize(const Tensor&, const Quantized&) override { refuse(); }
-  void dequantize(const Quantized&, const Tensor&, Write) override { refuse(); }
-  void ordered_sum(const OrderedSum&) override { refuse(); }
   void move_bytes(const void*, void*, int64_t) override { refuse(); }
 
  private:

@@ -1,11 +1,9 @@
 #include "tensor/io/file_calls.h"
 
 #include <fcntl.h>
-#include <linux/stat.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -27,20 +25,8 @@ ssize_t FileCalls::pread(int file, void* data, size_t bytes, off_t at) {
 int FileCalls::posix_fallocate(int file, off_t at, off_t bytes) {
   return ::posix_fallocate(file, at, bytes);
 }
-int FileCalls::posix_fadvise(int file, off_t at, off_t bytes, int advice) {
-  return ::posix_fadvise(file, at, bytes, advice);
-}
-int64_t FileCalls::direct_alignment(int file) {
-  constexpr int64_t kUnknown = 4096;  // enough for the disks that there are
-#ifdef STATX_DIOALIGN                 // Linux 6.1
-  struct statx status = {};
-  if (::statx(file, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
-      (status.stx_mask & STATX_DIOALIGN) != 0)
-    return status.stx_dio_offset_align == 0
-               ? 0
-               : int64_t(std::max(status.stx_dio_offset_align, status.stx_dio_mem_align));
-#endif
-  return kUnknown;
+bool FileCalls::set_direct(int file, bool direct) {
+  return ::fcntl(file, F_SETFL, direct ? O_DIRECT : 0) == 0;
 }
 int FileCalls::fsync(int file) { return ::fsync(file); }
 int FileCalls::close(int file) { return ::close(file); }

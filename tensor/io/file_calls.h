@@ -18,11 +18,9 @@ class FileCalls {
   virtual int open(const std::string& path, int flags);
   virtual ssize_t pwrite(int file, const void* data, size_t bytes, off_t at);
   virtual ssize_t pread(int file, void* data, size_t bytes, off_t at);
-  virtual int posix_fallocate(int file, off_t at, off_t bytes);            // returns the error
-  virtual int posix_fadvise(int file, off_t at, off_t bytes, int advice);  // returns the error
-  // [B] What the file's O_DIRECT needs offsets, sizes and addresses to be multiples of. 0: it has
-  // none.
-  virtual int64_t direct_alignment(int file);
+  virtual int posix_fallocate(int file, off_t at, off_t bytes);  // returns the error
+  // Transfers past the page cache, or not. False: the file system has no O_DIRECT.
+  virtual bool set_direct(int file, bool direct);
   virtual int fsync(int file);
   virtual int close(int file);
   virtual int rename(const std::string& from, const std::string& to);

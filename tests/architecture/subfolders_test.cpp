@@ -22,7 +22,9 @@ struct Subfolder {
 // do, so that the tutorials may include every mechanism but those of the stages.
 const std::vector<Subfolder> subfolders = {
     {"tensor/cpu", "tutorials/.*"},
-    {"tensor/reference", "tensor/meta_backend\\.cpp|tensor/cpu/.*|stages/train/.*|tutorials/.*"},
+    {"tensor/reference",
+     "tensor/meta_backend\\.cpp|tensor/io/disk_backend\\.cpp|tensor/cpu/.*|stages/train/"
+     ".*|tutorials/.*"},
     {"tensor/cuda", "tensor/cuda/attention/.*"},
     {"tensor/cuda/attention", "tensor/cuda/attention\\.cu"},
     {"tensor/io",

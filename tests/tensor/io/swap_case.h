@@ -47,14 +47,13 @@ inline int64_t open_files() { return files_in("/proc/self/fd"); }
 // What the k-th call of one function does, counting from 1.
 enum class SwapFault { none, short_transfer, interrupted, io_error, no_space, end_of_file };
 
-// File calls of which one fails, or which lack O_DIRECT, files without a name or fallocate.
+// File calls of which one fails, or which lack O_DIRECT.
 class SwapCalls : public FileCalls {
  public:
   std::string function;  // "pread": the one that fails
   SwapFault fault = SwapFault::none;
   int64_t at = 1;
-  bool has_direct = true, has_unnamed = true, has_fallocate = true;
-  int64_t alignment = 0;  // [B] 0: the file system's
+  bool has_direct = true;
 
   int64_t calls(const std::string& of) {
     const std::lock_guard lock(mutex_);
@@ -62,13 +61,7 @@ class SwapCalls : public FileCalls {
   }
 
   int open(const std::string& path, int flags) override {
-    if (hits("open")) return -1;
-    if (((flags & O_DIRECT) != 0 && !has_direct) ||
-        ((flags & O_TMPFILE) == O_TMPFILE && !has_unnamed)) {
-      errno = has_unnamed ? EINVAL : EOPNOTSUPP;
-      return -1;
-    }
-    return FileCalls::open(path, flags);
+    return hits("open") ? -1 : FileCalls::open(path, flags);
   }
   ssize_t pread(int file, void* data, size_t bytes, off_t at_byte) override {
     return hits("pread") ? transfers(FileCalls::pread(file, data, part(bytes), at_byte))
@@ -79,11 +72,10 @@ class SwapCalls : public FileCalls {
                           : FileCalls::pwrite(file, data, bytes, at_byte);
   }
   int posix_fallocate(int file, off_t at_byte, off_t bytes) override {
-    if (hits("posix_fallocate")) return errno;
-    return has_fallocate ? FileCalls::posix_fallocate(file, at_byte, bytes) : EINVAL;
+    return hits("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, at_byte, bytes);
   }
-  int64_t direct_alignment(int file) override {
-    return alignment > 0 ? alignment : FileCalls::direct_alignment(file);
+  bool set_direct(int file, bool direct) override {
+    return has_direct && FileCalls::set_direct(file, direct);
   }
 
  private:
