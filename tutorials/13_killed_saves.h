@@ -57,9 +57,8 @@ class CountedFiles final : public FileCalls {
     if (first_rename_ == 0) first_rename_ = calls_.load();
     return FileCalls::rename(from, to);
   }
-  int unlink(const std::string& path) override { return next(), FileCalls::unlink(path); }
   int mkdir(const std::string& path) override { return next(), FileCalls::mkdir(path); }
-  int rmdir(const std::string& path) override { return next(), FileCalls::rmdir(path); }
+  int remove(const std::string& path) override { return next(), FileCalls::remove(path); }
 
  private:
   void next() {

@@ -135,7 +135,7 @@ void remove_path(FileCalls& calls, const std::string& path) {
     for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
       inner.push_back(entry.path().string());
   for (const std::string& name : inner) remove_path(calls, name);
-  if ((folder ? calls.rmdir(path) : calls.unlink(path)) != 0 && errno != ENOENT)
+  if (calls.remove(path) != 0 && errno != ENOENT)
     throw OutputError(str(path, ": cannot be removed: ", std::strerror(errno)));
 }
 

@@ -1,6 +1,5 @@
 #include "tensor/io/disk.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,7 +43,7 @@ SwapFile::SwapFile(const std::string& folder, FileCalls& calls) : calls_(calls),
   do file_ = calls_.open(path, O_CREAT | O_EXCL | O_RDWR);
   while (file_ < 0 && errno == EINTR);
   if (file_ < 0) fail("no file can be made for offloaded state", errno);
-  calls_.unlink(path);
+  calls_.remove(path);
   direct_ = calls_.set_direct(file_, true);
 }
 

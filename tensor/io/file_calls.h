@@ -1,10 +1,13 @@
 // The system calls that change files, and a file that is written through them.
 #pragma once
 
-#include <sys/types.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <span>
 #include <string>
 
@@ -15,18 +18,30 @@ namespace zl {
 class FileCalls {
  public:
   virtual ~FileCalls() = default;
-  virtual int open(const std::string& path, int flags);
-  virtual ssize_t pwrite(int file, const void* data, size_t bytes, off_t at);
-  virtual ssize_t pread(int file, void* data, size_t bytes, off_t at);
-  virtual int posix_fallocate(int file, off_t at, off_t bytes);  // returns the error
+  virtual int open(const std::string& path, int flags) {
+    return ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  }
+  virtual ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) {
+    return ::pwrite(file, data, bytes, at);
+  }
+  virtual ssize_t pread(int file, void* data, size_t bytes, off_t at) {
+    return ::pread(file, data, bytes, at);
+  }
+  virtual int posix_fallocate(int file, off_t at, off_t bytes) {  // returns the error
+    return ::posix_fallocate(file, at, bytes);
+  }
   // Transfers past the page cache, or not. False: the file system has no O_DIRECT.
-  virtual bool set_direct(int file, bool direct);
-  virtual int fsync(int file);
-  virtual int close(int file);
-  virtual int rename(const std::string& from, const std::string& to);
-  virtual int unlink(const std::string& path);
-  virtual int mkdir(const std::string& path);
-  virtual int rmdir(const std::string& path);
+  virtual bool set_direct(int file, bool direct) {
+    return ::fcntl(file, F_SETFL, direct ? O_DIRECT : 0) == 0;
+  }
+  virtual int fsync(int file) { return ::fsync(file); }
+  virtual int close(int file) { return ::close(file); }
+  virtual int rename(const std::string& from, const std::string& to) {
+    return std::rename(from.c_str(), to.c_str());
+  }
+  virtual int mkdir(const std::string& path) { return ::mkdir(path.c_str(), 0777); }
+  // A file, a link, or an empty folder.
+  virtual int remove(const std::string& path) { return std::remove(path.c_str()); }
 };
 FileCalls& system_file_calls();
 
@@ -36,7 +51,9 @@ FileCalls& system_file_calls();
 // fsync Failures?", USENIX ATC).
 class WrittenFile {
  public:
-  WrittenFile(FileCalls& calls, std::string path, int flags);
+  // `name`: what errors call the file, if not by its path. `note`: what they end with.
+  WrittenFile(FileCalls& calls, std::string path, int flags, const std::string& name = "",
+              const char* note = "");
   WrittenFile(WrittenFile&& other) noexcept;
   WrittenFile& operator=(WrittenFile&&) = delete;
   ~WrittenFile();
@@ -47,13 +64,14 @@ class WrittenFile {
   void sync();
   void close();
 
-  const std::string& path() const { return path_; }
+  // Throws the error of errno.
+  [[noreturn]] void fail(const char* what) const;
+  int64_t written() const { return written_; }  // [B]
 
  private:
-  [[noreturn]] void fail(const char* what) const;
-
   FileCalls* calls_;
-  std::string path_;
+  std::string name_;
+  const char* note_;
   int file_ = -1;
   int64_t written_ = 0;  // [B]
 };

@@ -1,6 +1,5 @@
 #include "tensor/io/pending_file.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,11 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <utility>
 
 #include "tensor/error.h"
 #include "tensor/random.h"
@@ -64,52 +61,37 @@ void remove_abandoned_files(const std::string& folder, FileCalls& calls) {
       continue;
     const std::string now = start_of(process);
     const bool gone = now.empty() ? ::kill(process, 0) != 0 && errno == ESRCH : now != str(began);
-    if (gone) calls.unlink(at->path().string());
+    if (gone) calls.remove(at->path().string());
   }
 }
 
-PendingFile::PendingFile(const std::string& path, FileCalls& calls) : calls_(calls), path_(path) {
+PendingFile::PendingFile(const std::string& path, FileCalls& calls)
+    : calls_(calls),
+      path_(path),
+      temporary_(temporary_beside(path)),
+      file_(calls, temporary_, O_WRONLY | O_CREAT | O_EXCL, path,
+            "; an existing file of this name is unchanged") {
   remove_abandoned_files(fs::path(path).parent_path().string(), calls);
-  do {
-    temporary_ = temporary_beside(path);
-    file_ = calls_.open(temporary_, O_WRONLY | O_CREAT | O_EXCL);
-  } while (file_ < 0 && (errno == EEXIST || errno == EINTR));
-  if (file_ < 0) fail();
 }
 
 PendingFile::~PendingFile() {
-  if (file_ >= 0) calls_.close(file_);
-  if (!temporary_.empty()) calls_.unlink(temporary_);
+  if (!temporary_.empty()) calls_.remove(temporary_);
 }
 
 void PendingFile::write(const void* data, size_t bytes) {
-  for (auto* p = static_cast<const char*>(data); bytes > 0;) {
-    const ssize_t written = calls_.pwrite(file_, p, bytes, written_);
-    if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = EIO;  // no progress, and no reason given
-    if (written <= 0) fail();
-    p += written;
-    bytes -= size_t(written);
-    written_ += written;
-  }
+  file_.write({static_cast<const std::byte*>(data), bytes}, file_.written());
 }
 
 void PendingFile::commit() {
   // The data before the name: after a power cut, `path` must not be an empty file.
-  if (calls_.fsync(file_) != 0) fail();
-  if (calls_.close(std::exchange(file_, -1)) != 0 && errno != EINTR) fail();
-  if (calls_.rename(temporary_, path_) != 0) fail();
+  file_.sync();
+  file_.close();
+  if (calls_.rename(temporary_, path_) != 0) file_.fail("cannot be written");
   temporary_.clear();
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
-  const int directory = calls_.open(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
-  if (directory < 0) return;
-  calls_.fsync(directory);  // some file systems cannot; the file itself is safe
-  calls_.close(directory);
-}
-
-void PendingFile::fail() const {
-  throw OutputError(str(path_, ": cannot be written: ", std::strerror(errno), " (after ", written_,
-                        " bytes); an existing file of this name is unchanged"));
+  try {
+    sync_folder(calls_, fs::path(path_).parent_path().string());
+  } catch (const OutputError&) {  // some file systems cannot; the file itself is safe
+  }
 }
 
 }  // namespace zl

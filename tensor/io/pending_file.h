@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 
 #include "tensor/io/file_calls.h"
@@ -30,12 +29,9 @@ class PendingFile {
   void commit();
 
  private:
-  [[noreturn]] void fail() const;
-
   FileCalls& calls_;
   std::string path_, temporary_;
-  int file_ = -1;
-  int64_t written_ = 0;  // [B]
+  WrittenFile file_;
 };
 
 }  // namespace zl

@@ -127,20 +127,15 @@ int RecordedFiles::rename(const std::string& from, const std::string& to) {
   ops_.back().from = old;
   return FileCalls::rename(from, to);
 }
-int RecordedFiles::unlink(const std::string& path) {
-  const std::lock_guard lock(mutex_);
-  drop(path);
-  return FileCalls::unlink(path);
-}
 int RecordedFiles::mkdir(const std::string& path) {
   const std::lock_guard lock(mutex_);
   link(path, new_inode(true));
   return FileCalls::mkdir(path);
 }
-int RecordedFiles::rmdir(const std::string& path) {
+int RecordedFiles::remove(const std::string& path) {
   const std::lock_guard lock(mutex_);
   drop(path);
-  return FileCalls::rmdir(path);
+  return FileCalls::remove(path);
 }
 
 int64_t RecordedFiles::calls_until_durable(const std::string& from) const {

@@ -33,14 +33,11 @@ class FaultyFiles final : public FileCalls {
   int rename(const std::string& from, const std::string& to) override {
     return fails("rename") ? -1 : FileCalls::rename(from, to);
   }
-  int unlink(const std::string& path) override {
-    return fails("unlink") ? -1 : FileCalls::unlink(path);
-  }
   int mkdir(const std::string& path) override {
     return fails("mkdir") ? -1 : FileCalls::mkdir(path);
   }
-  int rmdir(const std::string& path) override {
-    return fails("rmdir") ? -1 : FileCalls::rmdir(path);
+  int remove(const std::string& path) override {
+    return fails("remove") ? -1 : FileCalls::remove(path);
   }
 
  private:
@@ -66,9 +63,8 @@ class RecordedFiles final : public FileCalls {
   int fsync(int file) override;
   int close(int file) override;
   int rename(const std::string& from, const std::string& to) override;
-  int unlink(const std::string& path) override;
   int mkdir(const std::string& path) override;
-  int rmdir(const std::string& path) override;
+  int remove(const std::string& path) override;
 
   int64_t calls() const { return int64_t(ops_.size()); }
   // The number of calls until the rename of `from` (a part of the path) was durable.
