@@ -14,18 +14,27 @@ std::string error_of(const std::function<void()>& action) {
 }
 
 void on_all_ranks(Communicator& comm, std::string_view name, const std::function<void()>& action) {
-  std::string error;  // its kind, then its sentence
+  results_of_all_ranks(comm, name, [&] { return action(), ""; });
+}
+
+std::vector<std::string> results_of_all_ranks(Communicator& comm, std::string_view name,
+                                              const std::function<std::string()>& action) {
+  std::string mine;  // 'R', or the kind of an error, and the result or the sentence
   try {
-    action();
+    mine = "R" + action();
   } catch (const OutputError& e) {
-    error = str("O", e.what());
+    mine = str("O", e.what());
   } catch (const InputError& e) {
-    error = str("I", e.what());
+    mine = str("I", e.what());
   }
-  for (const std::string& one : comm.all_gather_object(error, name)) {
-    if (one.starts_with("O")) throw OutputError(one.substr(1));
-    if (one.starts_with("I")) throw InputError(one.substr(1));
+  std::vector<std::string> all = comm.all_gather_object(mine, name);
+  for (std::string& one : all) {
+    const char kind = one[0];
+    one.erase(0, 1);
+    if (kind == 'O') throw OutputError(one);
+    if (kind == 'I') throw InputError(one);
   }
+  return all;
 }
 
 }  // namespace zl

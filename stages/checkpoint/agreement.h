@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dist/communicator.h"
 
@@ -15,5 +16,8 @@ std::string error_of(const std::function<void()>& action);
 // Runs `action` on this rank. If it throws an InputError or OutputError on a rank, all ranks throw
 // the first rank's. Every rank must call it; other exceptions leave at once.
 void on_all_ranks(Communicator& comm, std::string_view name, const std::function<void()>& action);
+// The same, and returns what `action` returned on each rank.
+std::vector<std::string> results_of_all_ranks(Communicator& comm, std::string_view name,
+                                              const std::function<std::string()>& action);
 
 }  // namespace zl

@@ -6,7 +6,8 @@
 //
 // The files hold whole parameters without padding. So their bytes depend on the state alone: not on
 // the stage, the number of ranks or the engine that saved it, and any of them can load it. A rank
-// writes and reads only its pieces; nothing is converted or gathered.
+// writes only its pieces; a rank that loads reads the files once, checks them, and keeps its
+// pieces. Nothing is converted or gathered.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,10 @@ struct CheckpointOptions {
   // A checkpoint, or a folder of checkpoints: the newest that is complete. A folder without one:
   // the run begins at its start. Empty: the same.
   std::string resume;
-  bool new_data = false;      // resume also with other data, from their first row
-  bool rank0_writes = false;  // always so where several hosts share the folder by NFS
+  bool new_data = false;  // resume also with other data, from their first row
+  // The ranks write one after another. Always so on NFS, where a host that opens a file sees what
+  // others wrote before they closed it, and may lose what they write at the same time.
+  bool one_by_one = false;
   FileCalls* files = &system_file_calls();
 
   bool saves() const { return save_every > 0 && !folder.empty(); }

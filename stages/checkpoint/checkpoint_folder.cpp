@@ -12,7 +12,6 @@
 
 #include "stages/checkpoint/agreement.h"
 #include "tensor/error.h"
-#include "tensor/io/file_lock.h"
 #include "tensor/io/pending_file.h"
 #include "tensor/io/small_file.h"
 
@@ -40,12 +39,6 @@ bool is_stale(const std::string& name) {
 }
 
 std::string file_name(const fs::path& path) { return path.filename().string(); }
-
-void rename_to(FileCalls& calls, const std::string& from, const std::string& to) {
-  if (calls.rename(from, to) != 0)
-    throw OutputError(
-        str(from, ": cannot be renamed to ", file_name(to), ": ", std::strerror(errno)));
-}
 
 // A name for a broken checkpoint that no loader takes: "step-00000100.broken", or with a number.
 std::string name_for_broken(const std::string& path) {
@@ -139,6 +132,12 @@ void remove_path(FileCalls& calls, const std::string& path) {
     throw OutputError(str(path, ": cannot be removed: ", std::strerror(errno)));
 }
 
+void rename_path(FileCalls& calls, const std::string& from, const std::string& to) {
+  if (calls.rename(from, to) != 0)
+    throw OutputError(
+        str(from, ": cannot be renamed to ", file_name(to), ": ", std::strerror(errno)));
+}
+
 CheckpointFolder::CheckpointFolder(const CheckpointOptions& options) {
   std::error_code error;
   fs::create_directories(options.folder, error);
@@ -160,19 +159,14 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t ste
   for (const std::string& path : stale) remove_path(*options.files, path);
   for (const CheckpointPath& later : list_checkpoints(options.folder)) {
     if (later.step <= step) continue;
-    bool complete = true;
-    try {
-      read_manifest(later.path);
-    } catch (const InputError&) {
-      complete = false;
-    }
+    const bool complete = error_of([&] { read_manifest(later.path); }).empty();
     require_input(!complete, options.folder, " holds a checkpoint of step ", later.step,
                   ", but this run begins after step ", step,
                   "; resume from the newest one, or save into another folder");
     const std::string manifest = later.path + "/checkpoint.json";
     require_input(::access(manifest.c_str(), R_OK) == 0 || errno == ENOENT, manifest,
                   ": cannot be read: ", std::strerror(errno));
-    rename_to(*options.files, later.path, name_for_broken(later.path));
+    rename_path(*options.files, later.path, name_for_broken(later.path));
   }
 }
 
@@ -189,7 +183,7 @@ void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest) {
   for (size_t i = 0; int64_t(all.size() - i) >= options.keep && i < all.size(); ++i) {
     const std::string trash =
         (fs::path(options.folder) / (std::string(kTrash) + file_name(all[i].path))).string();
-    rename_to(*options.files, all[i].path, trash);
+    rename_path(*options.files, all[i].path, trash);
     remove_path(*options.files, trash);
   }
 }

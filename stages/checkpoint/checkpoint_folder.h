@@ -55,5 +55,7 @@ class CheckpointFolder {
 void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest);
 // Removes a file, a symbolic link, or a folder and what is in it. Throws OutputError.
 void remove_path(FileCalls& calls, const std::string& path);
+// Renames a file or a folder within its folder. Throws OutputError.
+void rename_path(FileCalls& calls, const std::string& from, const std::string& to);
 
 }  // namespace zl

@@ -1,18 +1,18 @@
 #include "stages/checkpoint/load.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
-#include <memory>
-#include <tuple>
+#include <ranges>
+#include <set>
 
 #include "dist/wire.h"
 #include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
-#include "stages/checkpoint/piece_checksums.h"
-#include "stages/checkpoint/writer.h"
+#include "stages/checkpoint/state_pieces.h"
+#include "stages/checkpoint/verify.h"
 #include "tensor/io/crc32c.h"
 #include "tensor/kernels.h"
 
@@ -28,17 +28,18 @@ std::string text_of(const std::map<std::string, std::string>& values) {
 }
 
 // Throws if the checkpoint is one of another model, optimizer or data set.
-void require_same_run(const Manifest& m, const Engine& engine, const Model& model,
-                      const CheckpointOptions& options, const std::string& data) {
+void require_same_run(const std::string& folder, const Manifest& m, const Engine& engine,
+                      const Model& model, const CheckpointOptions& options,
+                      const std::string& data) {
   std::map<std::string, std::string> this_model = model.metadata();
   this_model["name"] = model.name();
-  require_input(m.model == this_model, "it was trained on the model '", text_of(m.model),
+  require_input(m.model == this_model, folder, ": it was trained on the model '", text_of(m.model),
                 "', but this run trains '", text_of(this_model), "'");
   const OptimizerConfig& now = engine.options().optimizer;
-  require_input(m.optimizer.kind == now.kind, "it was trained with the optimizer '",
+  require_input(m.optimizer.kind == now.kind, folder, ": it was trained with the optimizer '",
                 describe(m.optimizer), "', but this run has '", describe(now), "'");
-  require_input(options.new_data || m.position.data == data, "its data were '", m.position.data,
-                "', but this run reads '", data,
+  require_input(options.new_data || m.position.data == data, folder, ": its data were '",
+                m.position.data, "', but this run reads '", data,
                 "'; use the same data and order, or begin other data with --new-data");
 }
 
@@ -60,147 +61,97 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
   return notes;
 }
 
-// The open files of a checkpoint, after their headers have been compared with the model's.
-class StateReader {
- public:
-  StateReader(const std::string& folder, const std::vector<StateFile>& states, const Manifest& m)
-      : states_(states) {
-    for (const StateFile& state : states) {
-      const std::string path = (fs::path(folder) / state.name).string();
-      require_input(m.files.contains(state.name), folder, ": has no ", state.name,
-                    ", which this run's optimizer needs; it was saved with ",
-                    describe(m.optimizer));
-      files_.push_back(std::make_unique<SafetensorsFile>(path));
-      compare(*files_.back(), state.layout);
+// Throws unless the file has the tensors of the layout.
+void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
+  int64_t saved = 0, here = 0;  // [n]
+  for (const SafetensorsEntry& entry : file.entries()) saved += entry.numel();
+  for (const auto& item : layout.items()) here += numel(item.shape);
+  const std::string sizes =
+      str("; the file has ", file.entries().size(), " tensors with ", saved,
+          " elements, the model ", layout.items().size(), " with ", here,
+          "; 'zerolab checkpoint verify' finds out whether the file is damaged");
+  std::set<std::string> names;
+  for (const auto& item : layout.items()) {
+    const SafetensorsEntry* entry = file.find(item.name);
+    require_input(entry != nullptr, file.path(), ": has no tensor '", item.name,
+                  "', but this model has a parameter of this name", sizes);
+    require_input(entry->shape == item.shape, file.path(), ": tensor '", item.name, "' has shape ",
+                  in_words(entry->shape), ", but this model's parameter has ",
+                  in_words(item.shape));
+    names.insert(item.name);
+  }
+  for (const SafetensorsEntry& entry : file.entries())
+    require_input(names.contains(entry.name), file.path(), ": has a tensor '", entry.name,
+                  "' of shape ", in_words(entry.shape),
+                  ", but this model has no parameter of this name", sizes);
+  require_input(file.header() == layout.header(), file.path(), ": its header (bytes 0 to ",
+                layout.header().size(),
+                ") is not the one that was saved: it was changed or damaged");
+}
+
+// The open files of a checkpoint, as far as they are this model's and optimizer's.
+std::deque<SafetensorsFile> open_files(const std::string& folder,
+                                       const std::vector<StateFile>& states, const Manifest& m) {
+  std::deque<SafetensorsFile> files;
+  for (const StateFile& state : states) {
+    require_input(m.files.contains(state.name), folder, ": has no ", state.name,
+                  ", which this run's optimizer needs; it was saved with ", describe(m.optimizer));
+    compare(files.emplace_back((fs::path(folder) / state.name).string()), state.layout);
+  }
+  for (const auto& [name, file] : m.files)
+    require_input(
+        std::ranges::find(states, name, &StateFile::name) != states.end(), folder, ": has ", name,
+        ", which this run's optimizer has no place for; it was saved with ", describe(m.optimizer));
+  return files;
+}
+
+// Reads the checkpoint, and fills all that this rank keeps.
+void read_state(Stage& stage, const std::vector<StateFile>& states, const std::string& folder,
+                const Manifest& m) {
+  const std::deque<SafetensorsFile> files = open_files(folder, states, m);
+  std::multimap<std::pair<size_t, std::string>, StatePiece> kept;
+  for (const StatePiece& piece : kept_pieces(stage, states))
+    kept.emplace(std::pair(piece.file, piece.parameter->name), piece);
+  for (size_t f = 0; f < files.size(); ++f)
+    for (const SafetensorsEntry& entry : files[f].entries()) {
+      const auto [first, last] = kept.equal_range({f, entry.name});
+      const auto pieces = std::ranges::subrange(first, last);
+      const uint32_t crc = read_tensor(files[f], entry, [&](int64_t at, const auto& bytes) {
+        const std::span chunk(reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4);
+        const int64_t begin = at / 4, end = begin + int64_t(chunk.size());  // [n]
+        for (const auto& [key, piece] : pieces) {
+          const int64_t from = std::max(begin, piece.first),
+                        n = std::min(end, piece.first + piece.values.numel()) - from;
+          if (n > 0)
+            kernel::upload_floats(chunk.subspan(size_t(from - begin), size_t(n)),
+                                  piece.values.slice(from - piece.first, {n}));
+        }
+      });
+      const std::string problem = damage(files[f], entry, m.files.at(states[f].name), crc);
+      require_input(problem.empty(), problem,
+                    "; rename this checkpoint, and --resume takes the one before it");
     }
-    for (const auto& [name, file] : m.files)
-      require_input(std::ranges::find(states, name, &StateFile::name) != states.end(), folder,
-                    ": has ", name,
-                    ", which this run's optimizer has no place for; it was saved with ",
-                    describe(m.optimizer));
-  }
-
-  // Fills the piece's tensor. Returns the CRC-32C of its bytes.
-  uint32_t read(const StatePiece& piece) {
-    const SafetensorsFile& file = *files_[piece.file];
-    const int64_t n = piece.values.numel();
-    uint32_t crc = 0;
-    for (int64_t at = 0; at < n; at += kCheckpointChunk) {
-      chunk_.resize(size_t(std::min(kCheckpointChunk, n - at)));
-      const auto bytes = std::as_writable_bytes(std::span(chunk_));
-      file.read_bytes(piece.parameter->name, 4 * (piece.first + at), bytes);
-      crc = crc32c(bytes, crc);
-      kernel::upload_floats(chunk_, piece.values.slice(at, {int64_t(chunk_.size())}));
-    }
-    return crc;
-  }
-
-  // "…/exp_avg.safetensors: tensor 'h.0.ln_1.bias' (bytes 4096 to 8192)".
-  std::string place(size_t file, const std::string& tensor) const {
-    const auto& item = states_[file].layout.item(tensor);
-    return str(files_[file]->path(), ": tensor '", tensor, "' (bytes ", item.at, " to ",
-               item.at + item.bytes(), ")");
-  }
-
- private:
-  static void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
-    int64_t saved = 0, here = 0;  // [n]
-    for (const SafetensorsEntry& entry : file.entries()) saved += entry.numel();
-    for (const auto& item : layout.items()) here += numel(item.shape);
-    const std::string sizes =
-        str("the file has ", file.entries().size(), " tensors with ", saved,
-            " elements, the model ", layout.items().size(), " with ", here,
-            "; 'zerolab checkpoint verify' finds out whether the file is damaged");
-    for (const auto& item : layout.items()) {
-      const SafetensorsEntry* entry = file.find(item.name);
-      require_input(entry != nullptr, file.path(), ": has no tensor '", item.name,
-                    "', but this model has a parameter of this name; ", sizes);
-      require_input(entry->shape == item.shape, file.path(), ": tensor '", item.name,
-                    "' has shape ", in_words(entry->shape), ", but this model's parameter has ",
-                    in_words(item.shape));
-      require_input(entry->dtype == "F32", file.path(), ": tensor '", item.name, "' is ",
-                    entry->dtype, "; checkpoints hold F32");
-    }
-    std::string header(layout.header().size(), ' ');
-    std::ifstream(file.path(), std::ios::binary).read(header.data(), int64_t(header.size()));
-    for (const SafetensorsEntry& entry : file.entries())
-      require_input(std::ranges::binary_search(layout.items(), entry.name, {},
-                                               &SafetensorsLayout::Item::name),
-                    file.path(), ": has a tensor '", entry.name, "' of shape ",
-                    in_words(entry.shape), ", but this model has no parameter of this name; ",
-                    sizes);
-    require_input(header == layout.header(), file.path(), ": its header (bytes 0 to ",
-                  header.size(), ") is not the one that was saved: it was changed or damaged");
-  }
-
-  const std::vector<StateFile>& states_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::vector<float> chunk_;
-};
-
-// The checksums of what a rank has read: of the pieces of its shard, and of other ranks' pieces.
-struct ReadPieces {
-  std::vector<PieceChecksum> own, others;
-};
-
-// Throws on all ranks if bytes that one of them read are not those that were saved.
-void require_checksums(Stage& stage, const std::vector<StateFile>& states, const Manifest& m,
-                       const StateReader& reader, const ReadPieces& read) {
-  std::vector<std::vector<PieceChecksum>> of_ranks;
-  std::map<std::tuple<uint32_t, int32_t, int64_t>, uint32_t> of_owners;
-  for (const auto& bytes : stage.comm().all_gather_object(encode(read.own), "checkpoint read")) {
-    of_ranks.push_back(decode_checksums(bytes));
-    for (const PieceChecksum& p : of_ranks.back())
-      of_owners[{p.file, p.parameter, p.first}] = p.crc;
-  }
-  const auto joined = join_checksums(stage, states, of_ranks);
-  on_all_ranks(stage.comm(), "checkpoint verified", [&] {
-    for (size_t f = 0; f < states.size(); ++f) {
-      const auto& expected = m.files.at(states[f].name).tensors;
-      for (const auto& [tensor, crc] : joined[f]) {
-        const auto at = expected.find(tensor);
-        require_input(at != expected.end() && at->second == crc, reader.place(f, tensor),
-                      " has the checksum ", crc_text(crc), ", but checkpoint.json says ",
-                      at == expected.end() ? "nothing" : crc_text(at->second),
-                      ": it was changed or damaged; rename this checkpoint, and --resume takes the "
-                      "one before it");
-      }
-    }
-    for (const PieceChecksum& p : read.others)
-      require_input(of_owners.at({p.file, p.parameter, p.first}) == p.crc,
-                    reader.place(p.file, stage.parameters()[size_t(p.parameter)]->name),
-                    ": two ranks read different bytes; do all hosts see the same folder?");
-  });
 }
 
 // What rank 0 has found, for all ranks.
-struct Choice {
-  std::string folder, manifest;
-  std::vector<std::string> rejected;
-};
-
-Choice choose(Communicator& comm, const std::string& resume) {
-  Choice choice;
-  on_all_ranks(comm, "checkpoint found", [&] {
-    if (comm.rank() != 0) return;
+NewestCheckpoint choose(Communicator& comm, const std::string& resume) {
+  const auto all = results_of_all_ranks(comm, "checkpoint chosen", [&] {
+    WireWriter found;
+    if (comm.rank() != 0) return found.take();
     const NewestCheckpoint newest = newest_checkpoint(resume);
     require_input(!newest.path.empty() || newest.rejected.empty(), "no checkpoint in ", resume,
                   " is complete: ", newest.rejected.empty() ? "" : newest.rejected.front(),
                   "; remove it to start over");
-    choice.folder = newest.path;
-    if (!newest.path.empty()) choice.manifest = manifest_text(newest.manifest);
-    choice.rejected = newest.rejected;
+    found.text(newest.path).text(newest.path.empty() ? "" : manifest_text(newest.manifest));
+    for (const std::string& rejected : newest.rejected) found.text(rejected);
+    return found.take();
   });
-  WireWriter mine;
-  mine.text(choice.folder).text(choice.manifest);
-  for (const std::string& rejected : choice.rejected) mine.text(rejected);
-  const auto all = comm.all_gather_object(mine.take(), "checkpoint chosen");
   WireReader first(all[0]);
-  choice.folder = first.text();
-  choice.manifest = first.text();
-  choice.rejected.clear();
-  while (!first.at_end()) choice.rejected.push_back(first.text());
-  return choice;
+  NewestCheckpoint newest{.path = first.text(), .manifest = {}, .rejected = {}};
+  const std::string manifest = first.text();
+  if (!newest.path.empty()) newest.manifest = parse_manifest(newest.path, manifest);
+  while (!first.at_end()) newest.rejected.push_back(first.text());
+  return newest;
 }
 
 }  // namespace
@@ -210,28 +161,16 @@ std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& mod
                                                 const std::string& data) {
   if (options.resume.empty()) return std::nullopt;
   Stage& stage = engine.stage();
-  const Choice choice = choose(stage.comm(), options.resume);
-  if (choice.folder.empty()) return std::nullopt;
-  const Manifest m = parse_manifest(choice.folder, choice.manifest);
-  const std::vector<StateFile> states = state_files(stage, model);
-  std::optional<StateReader> reader;
-  ReadPieces read;
+  const NewestCheckpoint newest = choose(stage.comm(), options.resume);
+  if (newest.path.empty()) return std::nullopt;
+  const Manifest& m = newest.manifest;
   on_all_ranks(stage.comm(), "checkpoint read", [&] {
-    try {
-      require_same_run(m, engine, model, options, data);
-    } catch (const InputError& e) {
-      throw InputError(str(choice.folder, ": ", e.what()));
-    }
-    reader.emplace(choice.folder, states, m);
-    for (const StatePiece& piece : kept_pieces(stage, states)) {
-      const uint32_t crc = reader->read(piece);
-      (piece.own ? read.own : read.others).push_back(checksum_of(stage, piece, crc));
-    }
+    require_same_run(newest.path, m, engine, model, options, data);
+    read_state(stage, state_files(stage, model), newest.path, m);
   });
-  require_checksums(stage, states, m, *reader, read);
 
-  LoadedCheckpoint loaded{.folder = choice.folder, .position = m.position, .notes = {}};
-  for (const std::string& rejected : choice.rejected)
+  LoadedCheckpoint loaded{.folder = newest.path, .position = m.position, .notes = {}};
+  for (const std::string& rejected : newest.rejected)
     loaded.notes.push_back("a newer checkpoint is not complete: " + rejected);
   std::ranges::copy(changed_settings(m, engine), std::back_inserter(loaded.notes));
   if (m.position.data != data) loaded.position.next_window = 0;

@@ -19,7 +19,8 @@ struct LoadedCheckpoint {
 };
 
 // Finds options.resume and restores weights, optimizer and loss scaler; rank 0 chooses. Nothing if
-// there is no checkpoint. Every rank must call it. `data` is this run's BatchSource::identity().
+// there is no checkpoint. Every rank must call it: each reads all files once, tensor by tensor,
+// compares their checksums, and keeps its pieces. `data` is this run's BatchSource::identity().
 // Throws InputError if the checkpoint is damaged, naming file, tensor and range, or is one of
 // another model, optimizer or data set; then the engine must not be used any more.
 std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& model,

@@ -8,19 +8,39 @@
 #include "tensor/io/json_check.h"
 
 namespace zl {
+
+// Calls `field` with the key of each setting and its value.
+template <class Config, class Field>
+void each_setting(Config& o, const Field& field) {
+  field("lr", o.lr);
+  field("weight_decay", o.weight_decay);
+  field("no_weight_decay", o.no_weight_decay);
+  field("beta1", o.beta1);
+  field("beta2", o.beta2);
+  field("eps", o.eps);
+  field("bias_correction", o.bias_correction);
+  field("decoupled", o.decoupled);
+  field("momentum", o.momentum);
+  field("dampening", o.dampening);
+  field("nesterov", o.nesterov);
+}
+inline void to_json(nlohmann::json& json, const OptimizerConfig& o) {
+  json["kind"] = o.kind == OptimizerKind::adamw ? "adamw" : "sgd";
+  each_setting(o, [&](const char* key, const auto& value) { json[key] = value; });
+}
+inline void from_json(const nlohmann::json& json, OptimizerConfig& o) {
+  const auto kind = json.at("kind").get<std::string>();
+  require_input(kind == "adamw" || kind == "sgd", "the optimizer '", kind, "' is unknown");
+  o.kind = kind == "adamw" ? OptimizerKind::adamw : OptimizerKind::sgd;
+  each_setting(o, [&](const char* key, auto& value) { value = json.value(key, value); });
+}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LossScaler::State, scale, steps, last_overflow, overflows_left);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ManifestFile, bytes, crc32c, tensors);
+
 namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr int kVersion = 1;
-
-uint32_t crc_of(const Json& text) {
-  const auto hex = text.get<std::string>();
-  uint32_t crc = 0;
-  const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), crc, 16);
-  if (error != std::errc() || end != hex.data() + hex.size() || hex.size() != 8)
-    throw InputError(str("'", hex, "' is not a checksum"));
-  return crc;
-}
 
 // The checksum of everything but the checksum itself, in one way of writing it.
 std::string own_crc(Json json) {
@@ -29,86 +49,23 @@ std::string own_crc(Json json) {
   return crc_text(crc32c(std::as_bytes(std::span(text))));
 }
 
-Json to_json(const OptimizerConfig& o) {
-  Json json{{"kind", o.kind == OptimizerKind::adamw ? "adamw" : "sgd"},
-            {"lr", o.lr},
-            {"weight_decay", o.weight_decay},
-            {"no_weight_decay", o.no_weight_decay}};
-  if (o.kind == OptimizerKind::adamw)
-    json.update({{"beta1", o.beta1},
-                 {"beta2", o.beta2},
-                 {"eps", o.eps},
-                 {"bias_correction", o.bias_correction},
-                 {"decoupled", o.decoupled}});
-  else
-    json.update({{"momentum", o.momentum}, {"dampening", o.dampening}, {"nesterov", o.nesterov}});
-  return json;
+// Their members are sorted, which the functions above need.
+template <class T>
+Json json_of(const T& value) {
+  return nlohmann::json(value);
 }
-
-OptimizerConfig optimizer_of(const Json& json) {
-  OptimizerConfig o;
-  const auto kind = json.at("kind").get<std::string>();
-  require_input(kind == "adamw" || kind == "sgd", "the optimizer '", kind, "' is unknown");
-  json.at("lr").get_to(o.lr);
-  json.at("weight_decay").get_to(o.weight_decay);
-  json.at("no_weight_decay").get_to(o.no_weight_decay);
-  if (kind == "adamw") {
-    json.at("beta1").get_to(o.beta1);
-    json.at("beta2").get_to(o.beta2);
-    json.at("eps").get_to(o.eps);
-    json.at("bias_correction").get_to(o.bias_correction);
-    json.at("decoupled").get_to(o.decoupled);
-    return o;
-  }
-  o.kind = OptimizerKind::sgd;
-  json.at("momentum").get_to(o.momentum);
-  json.at("dampening").get_to(o.dampening);
-  json.at("nesterov").get_to(o.nesterov);
-  return o;
-}
-
-Json to_json(const std::optional<LossScaler::State>& scaler) {
-  if (!scaler) return nullptr;
-  return {{"scale", scaler->scale},
-          {"steps", scaler->steps},
-          {"last_overflow", scaler->last_overflow},
-          {"overflows_left", scaler->overflows_left}};
-}
-
-std::optional<LossScaler::State> scaler_of(const Json& json) {
-  if (json.is_null()) return std::nullopt;
-  LossScaler::State state;
-  json.at("scale").get_to(state.scale);
-  json.at("steps").get_to(state.steps);
-  json.at("last_overflow").get_to(state.last_overflow);
-  json.at("overflows_left").get_to(state.overflows_left);
-  return state;
-}
-
-Json to_json(const std::map<std::string, ManifestFile>& files) {
-  Json json = Json::object();
-  for (const auto& [name, file] : files) {
-    Json tensors = Json::object();
-    for (const auto& [tensor, crc] : file.tensors) tensors[tensor] = crc_text(crc);
-    json[name] = {
-        {"bytes", file.bytes}, {"crc32c", crc_text(file.crc)}, {"tensors", std::move(tensors)}};
-  }
-  return json;
+template <class T>
+void read(const Json& json, const char* key, T& value) {
+  nlohmann::json(json.at(key)).get_to(value);
 }
 
 std::map<std::string, ManifestFile> files_of(const Json& json) {
   std::map<std::string, ManifestFile> files;
-  require_input(json.is_object() && json.contains("model.safetensors"),
-                "it names no model.safetensors");
-  for (const auto& [name, value] : json.items()) {
+  read(json, "files", files);
+  require_input(files.contains("model.safetensors"), "it names no model.safetensors");
+  for (const auto& [name, file] : files)
     require_input(name.find('/') == std::string::npos, "it names the file ", name,
                   ", which is not in its folder");
-    ManifestFile& file = files[name];
-    value.at("bytes").get_to(file.bytes);
-    file.crc = crc_of(value.at("crc32c"));
-    for (const auto& [tensor, crc] : value.at("tensors").items())
-      file.tensors[tensor] = crc_of(crc);
-  }
   return files;
 }
 
@@ -134,11 +91,11 @@ Manifest manifest_of(const Json& json) {
   m.updates = count_of(json, "updates");
   require_input(m.updates <= m.position.step, "it has ", m.updates, " updates in ", m.position.step,
                 " steps");
-  m.loss_scaler = scaler_of(json.at("loss_scaler"));
+  if (!json.at("loss_scaler").is_null()) read(json, "loss_scaler", m.loss_scaler.emplace());
   json.at("seed").get_to(m.seed);
   json.at("model").get_to(m.model);
-  m.optimizer = optimizer_of(json.at("optimizer"));
-  m.files = files_of(json.at("files"));
+  read(json, "optimizer", m.optimizer);
+  m.files = files_of(json);
   json.at("saved_by").get_to(m.saved_by);
   return m;
 }
@@ -156,12 +113,12 @@ std::string manifest_text(const Manifest& m) {
             {"step", m.position.step},
             {"updates", m.updates},
             {"next_window", m.position.next_window},
-            {"loss_scaler", to_json(m.loss_scaler)},
+            {"loss_scaler", m.loss_scaler ? json_of(*m.loss_scaler) : Json()},
             {"seed", m.seed},
             {"model", m.model},
-            {"optimizer", to_json(m.optimizer)},
+            {"optimizer", json_of(m.optimizer)},
             {"data", m.position.data},
-            {"files", to_json(m.files)},
+            {"files", json_of(m.files)},
             {"saved_by", m.saved_by}};
   json["crc32c"] = own_crc(json);
   return json.dump(2) + "\n";

@@ -14,11 +14,11 @@
 
 namespace zl {
 
-// A data file. All checksums are CRC-32C.
+// A data file. All checksums are CRC-32C, as crc_text() writes them.
 struct ManifestFile {
-  int64_t bytes = 0;                        // [B] of the whole file
-  uint32_t crc = 0;                         // of the whole file
-  std::map<std::string, uint32_t> tensors;  // the checksum of each
+  int64_t bytes = 0;                           // [B] of the whole file
+  std::string crc32c;                          // of the whole file
+  std::map<std::string, std::string> tensors;  // the checksum of each
 };
 
 struct Manifest {

@@ -3,10 +3,9 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
+#include <future>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "nn/model.h"
@@ -38,7 +37,8 @@ std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& fil
 class CheckpointSave {
  public:
   // Begins to write a temporary folder. Returns when the run may go on: with `still` until its next
-  // update, otherwise as long as it wants. Throws std::invalid_argument inside a step.
+  // update, otherwise as long as it wants. Throws std::invalid_argument inside a step. Where the
+  // folder is on NFS, the ranks write one after another, and the run waits for all of them.
   CheckpointSave(const SavedRun& run, const CheckpointOptions& options,
                  const RunPosition& position);
   ~CheckpointSave();  // without commit() the temporary folder is removed
@@ -51,16 +51,15 @@ class CheckpointSave {
   CheckpointRecord commit();
 
  private:
-  class RankWriter;
-
   CheckpointSave(const SavedRun& run, const CheckpointOptions& options, Manifest manifest);
   void begin_folder();
-  bool agree_on_folder();
   std::vector<StatePiece> shard_pieces();
-  void broadcast_to_rank0();
+  std::string write(const std::vector<StatePiece>& pieces, Backend* device);
+  uint32_t write_piece(WrittenFile& file, const StatePiece& piece, Backend* device);
   void describe_files(const std::vector<std::string>& checksums);
   void finish_folder();
-  void on_all_ranks_or_remove(std::string_view name, const std::function<void()>& action);
+  std::vector<std::string> results_or_remove(std::string_view name,
+                                             const std::function<std::string()>& action);
   void point_and_remove_older();
   void remove_temporary();
 
@@ -72,11 +71,10 @@ class CheckpointSave {
   std::vector<StateFile> files_;
   std::string folder_, temporary_;  // temporary_: empty where there is none to remove
   std::vector<Tensor> buffers_;
-  std::unique_ptr<RankWriter> writer_;  // null where rank 0 writes for this rank
-  std::thread thread_;
   bool snapshot_ = false;
-  bool renamed_ = false;  // the checkpoint has its name
-  double stall_ = 0;      // [s]
+  std::future<std::string> writing_;  // the checksums of what this rank writes
+  bool renamed_ = false;              // the checkpoint has its name
+  double stall_ = 0;                  // [s]
 };
 
 }  // namespace zl

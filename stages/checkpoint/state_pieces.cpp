@@ -1,6 +1,11 @@
 #include "stages/checkpoint/state_pieces.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+
+#include "dist/wire.h"
+#include "tensor/io/crc32c.h"
 
 namespace zl {
 namespace {
@@ -33,9 +38,14 @@ std::vector<StateFile> state_files(Stage& stage, const Model& model) {
   return files;
 }
 
-Tensor shard_of(Stage& stage, const UnitState& u, const StateFile& file) {
-  const Tensor flat = tensors_of(u, file)[0];
-  return flat.numel() == u.partition.full() ? stage.local_shard(flat) : flat;
+std::vector<Tensor> local_shards(Stage& stage, const std::vector<StateFile>& files) {
+  std::vector<Tensor> shards;
+  for (const UnitState& u : stage.units())
+    for (const StateFile& file : files) {
+      const Tensor flat = tensors_of(u, file)[0];
+      shards.push_back(flat.numel() == u.partition.full() ? stage.local_shard(flat) : flat);
+    }
+  return shards;
 }
 
 bool saves_shards(Stage& stage) { return stage.comm().rank() < stage.shard_group().size(); }
@@ -54,22 +64,32 @@ std::vector<StatePiece> pieces_of(const UnitState& u, size_t file, int owner,
 std::vector<StatePiece> kept_pieces(Stage& stage, const std::vector<StateFile>& files) {
   stage.wait_for_parameters();
   std::vector<StatePiece> all;
-  const int rank = stage.shard_group().rank(), shards = stage.shard_group().size();
-  const bool saves = saves_shards(stage);
+  const int rank = stage.shard_group().rank();
   for (const UnitState& u : stage.units())
-    for (size_t f = 0; f < files.size(); ++f) {
-      const std::vector<Tensor> tensors = tensors_of(u, files[f]);
-      for (size_t t = 0; t < tensors.size(); ++t) {
-        const bool full = tensors[t].numel() == u.partition.full();
-        const int64_t shard = u.partition.shard();
-        for (int owner = full ? 0 : rank; owner < (full ? shards : rank + 1); ++owner)
-          for (StatePiece& piece : pieces_of(
-                   u, f, owner, full ? tensors[t].slice(owner * shard, {shard}) : tensors[t])) {
-            piece.own = saves && owner == rank && t == 0;
-            all.push_back(std::move(piece));
-          }
+    for (size_t f = 0; f < files.size(); ++f)
+      for (const Tensor& kept : tensors_of(u, files[f])) {
+        const bool full = kept.numel() == u.partition.full();
+        std::ranges::move(pieces_of(u, f, full ? 0 : rank, kept), std::back_inserter(all));
       }
-    }
+  return all;
+}
+
+std::vector<std::map<std::string, uint32_t>> tensor_checksums(
+    Stage& stage, const std::vector<StateFile>& files, const std::vector<std::string>& of_ranks) {
+  std::vector<std::map<std::string, uint32_t>> all;
+  for (const StateFile& file : files)
+    for (all.emplace_back(); const SafetensorsLayout::Item& item : file.layout.items())
+      all.back()[item.name] = 0;  // of no elements
+  for (int owner = 0; owner < stage.shard_group().size(); ++owner) {
+    WireReader crcs(of_ranks[size_t(owner)]);
+    for (const UnitState& u : stage.units())
+      for (auto& file : all)
+        for (const Partition::Piece& p :
+             u.partition.pieces(owner * u.partition.shard(), u.partition.shard())) {
+          uint32_t& crc = file[p.parameter->name];
+          crc = crc32c_join(crc, crcs.get<uint32_t>(), 4 * p.count);
+        }
+  }
   return all;
 }
 

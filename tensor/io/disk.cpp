@@ -83,7 +83,6 @@ std::unique_ptr<Transfer> SwapFile::start(Way way, int64_t at, std::byte* data, 
       std::async(std::launch::async, [=, this] { move(way, at, data, bytes); }), dropped_);
 }
 
-// Piece by piece through a buffer of whole blocks, which O_DIRECT can move.
 void SwapFile::move(Way way, int64_t at, std::byte* data, int64_t bytes) {
   const std::unique_ptr<std::byte, decltype(&std::free)> blocks(
       static_cast<std::byte*>(std::aligned_alloc(kBlock, size_t(kPiece))), &std::free);

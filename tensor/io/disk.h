@@ -37,9 +37,9 @@ class SwapFile {
 
   // Until Transfer::wait() has returned, the memory must stay, must not be changed, and what a read
   // fills must not be used. wait() throws what failed in flight; these throw std::invalid_argument
-  // outside the reserved bytes. Transfers that are in flight together
-  // must not touch the same kBlock of the file if one of them writes. After a Transfer that was
-  // never waited for, the next call throws std::logic_error.
+  // outside the reserved bytes. Transfers that are in flight together must not touch the same
+  // kBlock of the file if one of them writes. After a Transfer that was never waited for, the next
+  // call throws std::logic_error.
   std::unique_ptr<Transfer> start_read(int64_t at, std::span<std::byte> into);
   std::unique_ptr<Transfer> start_write(int64_t at, std::span<const std::byte> from);
 
@@ -51,7 +51,9 @@ class SwapFile {
   enum class Way { read, write };
 
   std::unique_ptr<Transfer> start(Way way, int64_t at, std::byte* data, int64_t bytes);
+  // Runs in the transfer's thread: piece after piece, through a buffer of whole blocks.
   void move(Way way, int64_t at, std::byte* data, int64_t bytes);
+  // Whole blocks, until all of them are moved.
   void transfer(Way way, int64_t at, std::byte* data, int64_t bytes);
   [[noreturn]] void fail(const std::string& what, int error, const std::string& more = "") const;
 

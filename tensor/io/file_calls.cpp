@@ -1,7 +1,11 @@
 #include "tensor/io/file_calls.h"
 
+#include <sys/file.h>
+
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "tensor/error.h"
@@ -68,6 +72,15 @@ void WrittenFile::fail(const char* what) const {
   const int error = errno;
   throw OutputError(str(name_, ": ", what, ": ", std::strerror(error),
                         written_ > 0 ? str(" (after ", written_, " bytes)") : "", note_));
+}
+
+bool lock_against_other_processes(int file) {
+  for (int i = 0; ::flock(file, LOCK_EX | LOCK_NB) != 0; ++i) {
+    if (errno != EWOULDBLOCK) return true;
+    if (i == 20) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return true;
 }
 
 void sync_folder(FileCalls& calls, const std::string& folder) {

@@ -76,6 +76,11 @@ class WrittenFile {
   int64_t written_ = 0;  // [B]
 };
 
+// Takes flock(2) on the descriptor; it lasts until that is closed. False if another process has it.
+// A process that was killed a moment ago may still have it, so it is tried for two seconds. True
+// also where the file system has no locks.
+bool lock_against_other_processes(int file);
+
 // Makes the names in a folder durable. Throws OutputError.
 void sync_folder(FileCalls& calls, const std::string& folder);
 

@@ -147,11 +147,11 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
                   " bytes; the format allows ", kLargestHeader);
     require_input(int64_t(length) <= size - 8, path, ": the header has ", length,
                   " bytes, but only ", size - 8, " follow its length");
-    std::string text(length, ' ');
-    read_at(8, std::as_writable_bytes(std::span(text)));
+    header_.resize(8 + length);
+    read_at(0, std::as_writable_bytes(std::span(header_)));
+    const auto text = std::string_view(header_).substr(8);
     require_input(text.starts_with('{'), path,
                   ": the header does not begin with '{'; is this a safetensors file?");
-    data_begin_ = 8 + int64_t(length);
 
     check_json(text, path + ": the header", {.depth = kDeepest});
     const json header = json::parse(text);
@@ -161,7 +161,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
       else
         entries_.push_back(parse_entry(path, name, value));
     }
-    check_cover(path, entries_, size - data_begin_);
+    check_cover(path, entries_, size - int64_t(header_.size()));
   } catch (...) {
     close(file_);
     throw;
@@ -198,7 +198,7 @@ void SafetensorsFile::read_bytes(const std::string& name, int64_t first,
   const SafetensorsEntry& e = entry(name);
   require(first >= 0 && first <= e.bytes() && int64_t(out.size()) <= e.bytes() - first, "bytes [",
           first, ", +", out.size(), ") lie outside tensor '", name, "' of ", e.bytes(), " bytes");
-  read_at(data_begin_ + e.begin + first, out);
+  read_at(int64_t(header_.size()) + e.begin + first, out);
 }
 
 void SafetensorsFile::read_floats(const std::string& name, int64_t first,
@@ -219,7 +219,7 @@ void SafetensorsFile::read_floats(const std::string& name, int64_t first,
   while (!out.empty()) {
     const auto part = out.first(std::min(out.size(), size_t(kChunk)));
     bytes.resize(part.size() * size_t(size));
-    read_at(data_begin_ + e.begin + first * size, bytes);
+    read_at(int64_t(header_.size()) + e.begin + first * size, bytes);
     convert(bytes, part);
     first += int64_t(part.size());
     out = out.subspan(part.size());

@@ -40,6 +40,7 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // by name, bytewise
   const SafetensorsMetadata& metadata() const { return metadata_; }
+  const std::string& header() const { return header_; }         // all bytes before the data
   const SafetensorsEntry* find(const std::string& name) const;  // null if there is none
 
   // Reads elements [first, first + out.size()) of a tensor of F32, F16, BF16 or F64; F64 is
@@ -56,7 +57,7 @@ class SafetensorsFile {
 
   std::string path_;
   int file_ = -1;
-  int64_t data_begin_ = 0;  // [B] from the start of the file
+  std::string header_;
   std::vector<SafetensorsEntry> entries_;
   SafetensorsMetadata metadata_;
 };

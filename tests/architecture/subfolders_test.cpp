@@ -88,8 +88,6 @@ const std::vector<Exception> exceptions = {
     {"stages/predict/dry_run.h", "stages/train/trainer.h", "a dry run is a run of the trainer"},
     {"stages/predict/clock/clock_plan.h", "stages/train/gpt_spec.h",
      "it times a step of what the trainer runs"},
-    {"stages/checkpoint/save.cpp", "dist/trace/host_id.h",
-     "several hosts must not write into one file on NFS"},
     {"stages/diagnosis/plain_training.h", "stages/train/trainer.h", "it follows a training spec"},
     {"stages/diagnosis/diagnose_stage.cpp", "stages/train/gradient_bound.h",
      "it reads the gradient of a run of the trainer"},

@@ -21,14 +21,14 @@ TEST_CASE("a checkpoint goes through every variant, and any number of ranks, wit
   REQUIRE(expected.size() == 3);
   std::string last = origin;
   int round = 0;
-  for (const bool rank0_writes : {false, true})
+  for (const bool one_by_one : {false, true})
     for (const StageKind stage : {StageKind::ddp, StageKind("hsdp"), StageKind("zero3_hpz"),
                                   StageKind("zero3_qwz"), StageKind("zero3_qgz"), StageKind::zero3})
       for (const int ranks : {4, 6}) {
         TrainingSpec spec = checkpoint_spec("", stage, ranks);
-        spec.checkpoint.rank0_writes = rank0_writes;
+        spec.checkpoint.one_by_one = one_by_one;
         spec.checkpoint.writes = ranks == 6 ? CheckpointWrites::snapshot : CheckpointWrites::wait;
-        CAPTURE(name(stage), ranks, rank0_writes);
+        CAPTURE(name(stage), ranks, one_by_one);
         last = load_and_save(spec, last, scratch.path(str("round", round++)));
         REQUIRE(data_files(last) == expected);
       }

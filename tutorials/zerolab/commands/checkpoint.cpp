@@ -7,7 +7,6 @@
 
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/verify.h"
-#include "tensor/io/crc32c.h"
 #include "tensor/memory.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
@@ -99,7 +98,7 @@ Json to_json(const Found& found) {
   for (const auto& [name, file] : m.files)
     json["files"].push_back({{"name", name},
                              {"bytes", file.bytes},
-                             {"crc32c", crc_text(file.crc)},
+                             {"crc32c", file.crc32c},
                              {"tensors", file.tensors.size()}});
   return json;
 }
@@ -147,7 +146,7 @@ void print_checkpoint(const Found& found) {
   TextTable table;
   table.row({"file", "bytes", "tensors", "CRC-32C"});
   for (const auto& [name, file] : m.files)
-    table.row({name, with_commas(file.bytes), str(file.tensors.size()), crc_text(file.crc)});
+    table.row({name, with_commas(file.bytes), str(file.tensors.size()), file.crc32c});
   std::fputs(printable(table.text()).c_str(), stdout);
 }
 
