@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "nn/gpt.h"
-#include "stages/deepspeed/reader.h"
-#include "stages/stage_file.h"
-#include "stages/variants/presets.h"
+#include "stages/deepspeed/reading.h"
 #include "tensor/error.h"
 #include "tensor/io/small_file.h"
 #include "tensor/printable.h"
@@ -15,16 +12,11 @@ namespace zl {
 namespace {
 
 using Severity = ConfigFinding::Severity;
+using Otherwise = ConfigCondition::Otherwise;
 using Json = JsonValue::Kind;
 
+constexpr char kThreshold[] = "zero_optimization.stage3_param_persistence_threshold";
 constexpr SmallFile kFile{"configuration", 256 << 10};  // real files have a few KiB
-// In stage 3; read_zero() switches overlap_comm off in the others.
-constexpr Overlap kDeepSpeedOverlap{.overlap_comm = true,
-                                    .prefetch_bucket_size = 50'000'000,
-                                    .max_live_parameters = 1'000'000'000,
-                                    .max_reuse_distance = 1'000'000'000};
-constexpr Swap kDeepSpeedSwap{
-    .sub_group_size = 1'000'000'000, .pipeline_read = false, .pipeline_write = false};
 
 JsonValue read_object(const std::string& file) {
   JsonValue root;
@@ -51,23 +43,17 @@ void convert_old_zero(JsonValue& root, Findings& findings) {
   }
 }
 
-void set_source(JsonValue& value, int set) {
-  value.set = set;
-  for (JsonValue& item : value.items) set_source(item, set);
-  for (JsonMember& member : value.members) set_source(member.value, set);
-}
-
 // JSON, else a string: --set optimizer.type=AdamW needs no quotes. A text that begins with a
 // bracket must be JSON.
-JsonValue value_of_set(const std::string& text) {
+JsonValue value_of_set(const std::string& text, int set) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   const bool bracket = begin != std::string::npos && (text[begin] == '[' || text[begin] == '{');
   try {
-    return parse_json(text, "the value");
+    return parse_json(text, "the value", set);
   } catch (const InputError& e) {
     if (bracket) throw;
   }
-  return {.kind = Json::string, .text = text};
+  return {.kind = Json::string, .text = text, .set = set};
 }
 
 // The value of `key` in the object, added if it is missing.
@@ -102,8 +88,7 @@ void apply_set(const std::string& assignment, int set, const Findings& findings,
   require_input(equals != std::string::npos && ("." + key + ".").find("..") == std::string::npos,
                 "expected KEY=VALUE with a key such as zero_optimization.stage, not ",
                 in_quotes(assignment));
-  JsonValue value = value_of_set(assignment.substr(equals + 1));
-  set_source(value, set);
+  JsonValue value = value_of_set(assignment.substr(equals + 1), set);
   value_of(key, set, findings, root) = std::move(value);
 }
 
@@ -113,94 +98,9 @@ void apply_flag(const KeyFlag& given, int set, Findings& findings, JsonValue& ro
   const std::string before = value.text.empty() ? describe(value) : value.text;
   if (!value.is_null() && !value.is_auto() && before != given.text)
     findings.add(Severity::note, value, given.key,
-                 str(given.flag, " ", given.text, " replaces ", before));
-  value = given.is_string ? JsonValue{.kind = Json::string, .text = given.text}
-                          : parse_json(given.text, given.flag);
-  value.set = set;
-}
-
-// Whether absent keys take DeepSpeed's defaults.
-bool read_defaults(ConfigBlock& zerolab) {
-  if (zerolab.get<std::string>("defaults") != "deepspeed") return false;
-  zerolab.note("defaults",
-               "sets the bucket sizes (5e8), overlap_comm (in stage 3), prefetch (5e7), live "
-               "parameters, reuse distance and sub_group_size (1e9), pipeline_read and "
-               "pipeline_write (false) and gradient_clipping (1.0); DeepSpeed's "
-               "persistence thresholds count in the prediction of \"as\": \"deepspeed-3\" only");
-  return true;
-}
-
-// Adds an error unless the text is one of the names.
-void require_one_of(const std::vector<std::string>& names, const std::string& text,
-                    ConfigBlock& block, const char* key) {
-  std::string all;
-  for (const std::string& name : names) {
-    if (text == name) return;
-    all += (all.empty() ? "" : ", ") + name;
-  }
-  const std::string nearest = nearest_name(text, names);
-  block.error(key, str("expected one of ", all, ", not ", in_quotes(text),
-                       nearest.empty() ? "" : "; did you mean " + in_quotes(nearest) + "?"));
-}
-
-// "deepspeed-2": one of the presets.
-void read_preset(ConfigBlock& zerolab, Config& config) {
-  const auto text = zerolab.get<std::string>("as");
-  std::vector<std::string> names;
-  for (const Preset& preset : presets()) {
-    if (text == preset.name) config.as = preset.name, config.stage = preset.parent;
-    names.push_back(preset.name);
-  }
-  if (text) require_one_of(names, *text, zerolab, "as");
-}
-
-void read_zerolab(ConfigBlock& zerolab, Config& config) {
-  read_preset(zerolab, config);
-  zerolab.read("separate_master", config.optimizer.separate_master);
-  zerolab.read("no_weight_decay", config.optimizer.no_weight_decay);
-  zerolab.read("replicas", config.replicas);
-  zerolab.read("recompute", config.recompute);
-  zerolab.read("replicated_micro_batches", config.replicated_micro_batches);
-  zerolab.read("ordered", config.ordered);
-  zerolab.read("reproducible", config.reproducible);
-  if (config.reproducible && !config.ordered)
-    zerolab.error("reproducible",
-                  "needs sums in rank order, and \"ordered\" is false; leave one of the two out");
-  else if (!config.ordered)
-    zerolab.note("ordered",
-                 "false lets NCCL or MPI choose the order of sums, so stages agree except for "
-                 "rounding; ranks without them still add in rank order");
-  config.model = zerolab.get<std::string>("model");
-  if (config.model) require_one_of(gpt_names(), *config.model, zerolab, "model");
-  config.data = zerolab.get<std::string>("data");
-  if (config.data == "") zerolab.error("data", "the name is empty");
-  zerolab.read("seed", config.seed);
-  zerolab.read("steps", config.steps);
-  zerolab.finish();
-}
-
-void read_monitor(ConfigBlock block, Monitor& monitor) {
-  block.read("enabled", monitor.enabled);
-  block.read("output_path", monitor.output_path);
-  block.read("job_name", monitor.job_name);
-  block.finish();
-}
-
-void read_reports(ConfigBlock& top, Config& config) {
-  config.steps_per_print = top.get<int64_t>("steps_per_print");
-  top.read("wall_clock_breakdown", config.wall_clock_breakdown);
-  ConfigBlock logger = top.block("comms_logger");
-  CommsLogger& comms = config.comms_logger;
-  logger.read("enabled", comms.enabled);
-  logger.read("verbose", comms.verbose);
-  logger.read("prof_all", comms.prof_all);
-  logger.read("prof_ops", comms.prof_ops);
-  logger.read("debug", comms.debug);
-  if (comms.enabled && comms.prof_all && !comms.prof_ops.empty())
-    logger.note("prof_ops", "has no effect while prof_all is true; write \"prof_all\": false");
-  logger.finish();
-  read_monitor(top.block("csv_monitor"), config.csv_monitor);
-  read_monitor(top.block("tensorboard"), config.tensorboard);
+                 str(given.flag, " ", given.text, " replaces ", before), true);
+  value = given.is_string ? JsonValue{.kind = Json::string, .text = given.text, .set = set}
+                          : parse_json(given.text, given.flag, set);
 }
 
 // The file with every --set and flag applied. A wrong --set is a finding.
@@ -241,38 +141,84 @@ bool LoadedConfig::ok() const {
 LoadedConfig load_config(const ConfigSource& source) {
   Findings findings(source);
   const JsonValue root = read_settings(source, findings);
-  ConfigBlock top(findings, root);
   LoadedConfig loaded{.ranks = source.ranks};
   Config& config = loaded.config;
-  ConfigBlock zerolab = top.block("zerolab");
-  loaded.deepspeed_defaults = read_defaults(zerolab);
-  read_zerolab(zerolab, config);
-  if (loaded.deepspeed_defaults) {
-    config.reduce_bucket_size = config.allgather_bucket_size = 500'000'000;
-    config.overlap = kDeepSpeedOverlap;
-    config.swap = kDeepSpeedSwap;
+  const JsonValue* ours = root.find("zerolab");
+  const JsonValue* defaults = ours ? ours->find("defaults") : nullptr;
+  loaded.deepspeed_defaults = defaults && defaults->text == "deepspeed";
+  for (const ConfigKey& key : config_keys())
+    if (loaded.deepspeed_defaults && key.effect.store && !key.deepspeed.empty() &&
+        key.deepspeed != "null")
+      key.effect.store(parse_json(key.deepspeed, "schema"), config);
+  config.persistence_threshold.reset();  // the preset has its own default
+  if (!source.file.empty()) config.gradient_clipping = 1.0;
+  const Config before = config;
+  Reading reading(source, root, findings, loaded);
+  reading.read_all();
+  apply_batch_rules(reading);
+  apply_training_rules(reading);
+  apply_zero_rules(reading);
+  apply_activation_rules(reading);
+  reading.judge_unused(before);
+  if (reading.as_run().as != "deepspeed-3") {
+    config.persistence_threshold.reset();
+    loaded.origins.erase(kThreshold);
+    loaded.derived[kThreshold] = "zerolab shards every parameter";
   }
-  if (loaded.deepspeed_defaults || !source.file.empty()) config.gradient_clipping = 1.0;
-  BatchSizes batch = read_batch_sizes(top, readers(config, source.ranks), !source.file.empty());
-  config.micro_batch = batch.micro_batch;
-  config.accumulation = batch.accumulation;
-  loaded.derived = std::move(batch.derived);
-  top.read("gradient_clipping", config.gradient_clipping);
-  read_optimizer(top.block("optimizer"), config.optimizer);
-  read_scheduler(top.block("scheduler"), config, config.schedule);
-  read_precision(top, source.precision, config);
-  read_zero(top, zerolab, source, config);
-  read_activations(top.block("activation_checkpointing"), zerolab, source.ranks, config);
-  read_reports(top, config);
-  ConfigBlock tensor_parallel = top.block("tensor_parallel");
-  for (const char* name : {"tp", "tensor_parallel"}) tensor_parallel.block(name).finish();
-  tensor_parallel.finish();
-  for (const char* block : {"torch_autocast", "data_efficiency"}) top.block(block).finish();
-  top.finish();
   loaded.findings = findings.take();
-  loaded.origins = std::move(findings.origins);
-  loaded.automatic = std::move(findings.automatic);
   return loaded;
+}
+
+namespace {
+
+// Whether "enabled" of the key's block is false.
+bool is_off(const ConfigKey& key, const Config& c) {
+  const ConfigKey* on = find_config_key(key.block, "enabled");
+  return on && on->effect.show && key.key != "enabled" && on->effect.show(c) == "false";
+}
+
+// Of a key that is not given, or "auto".
+std::string default_of(const ConfigKey& key, const LoadedConfig& loaded) {
+  if (const auto derived = loaded.derived.find(key.name()); derived != loaded.derived.end())
+    return "derived: " + derived->second;
+  if (loaded.deepspeed_defaults && key.effect.store && key.defaults_differ())
+    return "default: zerolab.defaults is \"deepspeed\"";
+  return key.key == "gradient_clipping" && loaded.config.gradient_clipping > 0
+             ? "default: DeepSpeed's, as a file is given"
+             : "default";
+}
+
+std::string origin_of(const ConfigKey& key, const LoadedConfig& loaded) {
+  const std::string name = key.name();
+  if (const auto found = loaded.origins.find(name); found != loaded.origins.end())
+    return found->second;
+  const auto automatic = loaded.automatic.find(name);
+  return (automatic == loaded.automatic.end() ? "" : "auto in " + automatic->second + ": ") +
+         default_of(key, loaded);
+}
+
+}  // namespace
+
+std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
+  const Config& c = loaded.config;
+  std::vector<ConfigValue> all;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string name = key.path(), ours = key.ours();
+    ConfigValue value{
+        name, "", origin_of(key, loaded), ours, std::string(key.deepspeed), key.defaults_differ()};
+    const bool hidden =
+        is_off(key, c) ||
+        (key.when && !key.when->holds(c) &&
+         (key.when->otherwise == Otherwise::error || key.when->otherwise == Otherwise::note_range));
+    if (name == "train_batch_size")
+      value.value = std::to_string(c.micro_batch * c.accumulation * readers(c, loaded.ranks));
+    else if (name == "zerolab.defaults")
+      value.value = loaded.deepspeed_defaults ? "\"deepspeed\"" : "\"ours\"";
+    else if (key.effect.show && !hidden && !key.is_second_name())
+      value.value = key.effect.show(c);
+    if (!value.value.empty()) all.push_back(std::move(value));
+  }
+  return all;
 }
 
 int readers(const Config& config, int ranks) { return config.replicated_micro_batches ? 1 : ranks; }

@@ -62,9 +62,10 @@ int readers(const Config& config, int ranks);
 // One remark about a configuration, for people.
 struct ConfigFinding {
   enum class Severity { note, warning, error } severity;
-  std::string where;  // "ds.json:7" or "--set gradient_clipping"
-  std::string text;   // one or two sentences
-  std::string key;    // "zero_optimization.overlap_comm"; empty: none
+  std::string where;     // "ds.json:7" or "--set gradient_clipping"
+  std::string text;      // one or two sentences
+  std::string key;       // "zero_optimization.overlap_comm"; empty: none
+  bool of_flag = false;  // a flag of this run replaces the value
 };
 // One line: "ds.json:7: warning: zero_optimisation: unknown key; …".
 std::string to_string(const ConfigFinding& finding);

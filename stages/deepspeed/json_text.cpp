@@ -58,7 +58,8 @@ std::string plain_json(std::string text, const std::string& name) {
 // Builds a value from the events of the library's parser.
 class Builder {
  public:
-  Builder(const std::string& text, const std::string& name) : text_(text), name_(name), in_(text) {}
+  Builder(const std::string& text, const std::string& name, int set)
+      : text_(text), name_(name), set_(set), in_(text) {}
 
   JsonValue build() {
     nlohmann::json::sax_parse(in_, this);
@@ -115,7 +116,7 @@ class Builder {
   };
 
   JsonValue& append(JsonValue value) {
-    value.line = line();
+    value.line = line(), value.set = set_;
     if (open_.empty()) return root_ = std::move(value);
     Open& in = open_.back();
     if (in.value->kind == Kind::array) {
@@ -182,6 +183,7 @@ class Builder {
 
   const std::string& text_;  // plain JSON with at least one character that is not space
   const std::string& name_;
+  const int set_;
   std::istringstream in_;
   size_t counted_ = 0;  // characters before which line_ counts the lines
   int line_ = 1;
@@ -197,14 +199,14 @@ const JsonValue* JsonValue::find(std::string_view key) const {
   return nullptr;
 }
 
-JsonValue parse_json(std::string_view text, const std::string& name) {
+JsonValue parse_json(std::string_view text, const std::string& name, int set) {
   const size_t zero = text.find('\0');
   require_input(zero == npos, name, ":", line_at(text, std::min(zero, text.size())),
                 ": this is not text: it has zero bytes");
   const std::string plain = plain_json(std::string(text), name);
   require_input(plain.find_first_not_of(kSpace) != npos, name,
                 " is empty: a configuration is one JSON object, at least {}");
-  return Builder(plain, name).build();
+  return Builder(plain, name, set).build();
 }
 
 std::string in_quotes(std::string_view text, size_t longest) {

@@ -37,7 +37,8 @@ struct JsonMember {
 
 // Throws InputError with one sentence that starts with "name:line: " if the text is not JSON as
 // described above or has a key twice, or with "name is empty" if there is no value.
-JsonValue parse_json(std::string_view text, const std::string& name);
+// `set`: of all values.
+JsonValue parse_json(std::string_view text, const std::string& name, int set = -1);
 
 // The value in a sentence: `the string "32"`, `5.5`, `an object`. Long ones are cut.
 std::string describe(const JsonValue& value);

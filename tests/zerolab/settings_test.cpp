@@ -114,7 +114,7 @@ TEST_CASE("train says what its settings are and what they replace", "[zerolab]")
       {"--set train_micro_batch_size_per_gpu=3 --set gradient_accumulation_steps=2",
        "B 3 × A 2 × N 1"},
       {"--set bfloat16.enabled=true --precision fp32",
-       "--set bfloat16.enabled: note: --precision fp32 replaces "},
+       "--set bfloat16.enabled: note: bf16.enabled: --precision fp32 replaces "},
       {"--set fp16.enabled=true --precision fp32",
        "--set fp16.enabled: note: --precision fp32 replaces "},
       {"--ranks 2 --set zerolab.as=fsdp2", "show what it keeps and sends; zero3 runs"}};

@@ -51,9 +51,9 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
   CHECK(zl::nearest_name("smal", names) == "small");
   CHECK(zl::nearest_name("gtp2", names).empty());  // two of four
   CHECK(zl::nearest_name("x", names).empty());
-  CHECK(zl::nearest_config_key("zero_optimization", "stage3_prefech_bucket_sizes") ==
-        "stage3_prefetch_bucket_size");
-  CHECK(zl::nearest_config_key("zero_optimization", "completely_different").empty());
+  const auto keys = zl::config_names_in("zero_optimization");
+  CHECK(zl::nearest_name("stage3_prefech_bucket_sizes", keys) == "stage3_prefetch_bucket_size");
+  CHECK(zl::nearest_name("completely_different", keys).empty());
 }
 
 TEST_CASE("null means that a key is absent, which is noted where it is not DeepSpeed's default",

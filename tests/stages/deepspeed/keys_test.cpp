@@ -81,10 +81,8 @@ TEST_CASE("a weight decay that is absent is that of the class that DeepSpeed mak
   };
   for (const char* type : {"Adam", "AdamW"}) {
     CHECK(decay(type, "") == 0);
-    for (const char* on : {"true", "1", "\"yes\""})  // as Python takes it in `if`
-      CHECK(decay(type, str(R"(, "torch_adam": )", on)) == 0.01);
-    for (const char* off : {"false", "null", "0", "\"\"", "[]", "{}"})
-      CHECK(decay(type, str(R"(, "torch_adam": )", off)) == 0);
+    CHECK(decay(type, R"(, "torch_adam": true)") == 0.01);
+    CHECK(decay(type, R"(, "torch_adam": false)") == 0);
     CHECK(decay(type, R"(, "torch_adam": true, "adam_w_mode": true)") == 0.01);
     CHECK(decay(type, R"(, "torch_adam": true, "weight_decay": 0)") == 0);
     CHECK(decay(type, R"(, "torch_adam": true, "weight_decay": 0.5)") == 0.5);

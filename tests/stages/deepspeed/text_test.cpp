@@ -109,7 +109,7 @@ TEST_CASE("a malformed --set is an error among the others", "[stages]") {
        {R"(fp16= {"enabled": true, "enabled": true})",
         "error: the value:1: duplicate key \"enabled\""}});
   CHECK(with("zerolab.data=a[1]").config.data == "a[1]");
-  CHECK(says(load("", {repeated(200, "a.") + "b=1"}), "--set a.a.", "levels"));
+  CHECK(says(load("", {repeated(200, "a.") + "b=1"}), "--set \"a.a.", "levels"));
 }
 
 TEST_CASE("text that is not a JSON object is refused with one sentence and its line", "[stages]") {
