@@ -54,6 +54,10 @@ TEST_CASE("a config file beats the defaults, --set beats the file, a flag beats 
                            "--seed 6 replaces 5"});
   CHECK_FALSE(contains(trained(config + " --stage 1 --steps 3").err, "replaces"));  // the same
   CHECK(trained(config + " --steps 1 -q").err.empty());
+  // Of several notes about a file one line is printed.
+  const std::string usual =
+      ZEROLAB_SOURCE_DIR "/tests/stages/deepspeed/configs/trainer_stage3_auto.json";
+  CHECK(starting(trained(kTiny + "--config " + usual).err, usual + ": note: 6 keys").size() == 1);
 }
 
 TEST_CASE(

@@ -1,4 +1,4 @@
-// A table of text: the first column is aligned left, the others right.
+// A table of text: the first columns are aligned left, the others right.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ class TextTable {
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   void line() { rows_.push_back({}); }  // an empty line
 
-  std::string text() const {
+  std::string text(size_t left = 1) const {
     std::vector<size_t> widths;
     for (const auto& cells : rows_) {
       widths.resize(std::max(widths.size(), cells.size()));
@@ -22,7 +22,7 @@ class TextTable {
     for (const auto& cells : rows_) {
       for (size_t i = 0; i < cells.size(); ++i) {
         const std::string pad(widths[i] - columns(cells[i]), ' ');
-        all += i == 0 ? "  " + cells[i] + pad : "  " + pad + cells[i];
+        all += i < left ? "  " + cells[i] + pad : "  " + pad + cells[i];
       }
       all.erase(all.find_last_not_of(' ') + 1);
       all += "\n";

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,9 +11,11 @@
 #include "tensor/io/pending_file.h"
 #include "tensor/printable.h"
 #include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
+#include "tutorials/zerolab/cli/text_table.h"
 
 namespace zl::cli {
 namespace {
@@ -179,27 +180,10 @@ int check(const ConfigOptions& options) {
            {"findings", to_json(findings)}});
   } else {
     for (const ConfigFinding& f : findings) std::printf("%s\n", to_string(f).c_str());
-    const auto plural = [](int64_t n, const char* one) {
-      return str(n, " ", one, n == 1 ? "" : "s");
-    };
     std::printf("%s, %s, %s\n", plural(errors, "error").c_str(),
                 plural(warnings, "warning").c_str(), plural(notes, "note").c_str());
   }
   return errors == 0 ? 0 : 2;
-}
-
-// Left-aligned columns, each as wide as its widest cell.
-void print_columns(const std::vector<std::array<std::string, 4>>& rows) {
-  std::array<size_t, 4> widths{};
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i)
-      line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    line.erase(line.find_last_not_of(' ') + 1);
-    std::printf("%s\n", printable(line).c_str());
-  }
 }
 
 int explain(const ConfigOptions& options) {
@@ -208,16 +192,16 @@ int explain(const ConfigOptions& options) {
   for (const ConfigFinding& f : loaded.findings) std::fprintf(stderr, "%s\n", to_string(f).c_str());
   const int64_t errors = count(loaded.findings, Severity::error);
   const bool ok = errors == 0;
-  require_input(ok || options.json, "the settings have ", errors,
-                errors == 1 ? " error" : " errors", ", named above; nothing is explained");
-  std::vector<std::array<std::string, 4>> rows = {
-      {"key", "value", "from", "DeepSpeed's default, where it differs"}};
+  require_input(ok || options.json, "the settings have ", plural(errors, "error"),
+                ", named above; nothing is explained");
+  TextTable table;
+  table.row({"key", "value", "from", "DeepSpeed's default, where it differs"});
   Json settings = Json::array();
   const auto value = [](const std::string& json) {
     return json.empty() ? Json(nullptr) : Json::parse(json);
   };
   for (const ConfigValue& v : ok ? effective_values(loaded) : std::vector<ConfigValue>()) {
-    rows.push_back({v.key, v.value, v.origin, v.differ ? v.deepspeed : ""});
+    table.row({v.key, printable(v.value), printable(v.origin), v.differ ? v.deepspeed : ""});
     settings.push_back({{"key", v.key},
                         {"value", value(v.value)},
                         {"origin", v.origin},
@@ -234,7 +218,7 @@ int explain(const ConfigOptions& options) {
            {"settings", settings},
            {"findings", to_json(loaded.findings)}});
   } else {
-    print_columns(rows);
+    std::fputs(table.text(4).c_str(), stdout);
   }
   return ok ? 0 : 2;
 }

@@ -30,16 +30,15 @@ void replace(LoadedConfig& loaded, const std::string& flag, const std::string& k
   const auto origin = loaded.origins.find(key);
   if (origin != loaded.origins.end() && !(value == from))
     loaded.findings.push_back({Severity::note, origin->second,
-                               str(flag, " ", text(from), " replaces ", text(value)), key});
+                               str(flag, " ", text(from), " replaces ", text(value)), key, true});
   value = from;
 }
 
 // The key that decided the precision; if none did, one that is in the file and off.
 std::string precision_key(const LoadedConfig& loaded) {
-  if (loaded.config.precision == Dtype::f16) return "fp16.enabled";
-  for (const char* key : {"bfloat16.enabled", "bf16.enabled"})
-    if (loaded.origins.contains(key)) return key;
-  return loaded.config.precision == Dtype::f32 ? "fp16.enabled" : "bf16.enabled";
+  const Dtype precision = loaded.config.precision;
+  const bool bf16 = precision == Dtype::bf16 || loaded.origins.contains("bf16.enabled");
+  return bf16 && precision != Dtype::f16 ? "bf16.enabled" : "fp16.enabled";
 }
 
 // The flags that are not the value of one key.
@@ -72,8 +71,20 @@ void add_nvme_path(const std::string& path, ConfigSource& source) {
         "them too, or set nvme_path in the configuration");
 }
 
-void print_findings(const std::vector<ConfigFinding>& findings, const RunOptions& options) {
+// Several notes about the file are one line.
+void print_findings(std::vector<ConfigFinding> findings, const RunOptions& options) {
   const Terminal terminal = standard_error(options.color);
+  const std::string& file = options.source.file;
+  const auto is_of_file = [&](const ConfigFinding& f) {
+    return f.severity == Severity::note && !f.of_flag && f.where.starts_with(file + ":");
+  };
+  if (const int64_t notes = std::ranges::count_if(findings, is_of_file); notes > 1) {
+    std::erase_if(findings, is_of_file);
+    findings.push_back({Severity::note, file,
+                        str(notes, " keys have notes, which 'zerolab config check ", file,
+                            "' lists; most have no effect here"),
+                        ""});
+  }
   for (const ConfigFinding& finding : findings) {
     if (finding.severity == Severity::note && options.quiet) continue;
     const std::string line = printable(to_string(finding));
@@ -219,9 +230,8 @@ LoadedConfig load_settings(const RunOptions& options, int ranks) {
   LoadedConfig loaded = load_config(source);
   if (loaded.ok()) apply_flags(source, loaded);
   print_findings(loaded.findings, options);
-  int64_t errors = 0;
-  for (const ConfigFinding& finding : loaded.findings)
-    errors += finding.severity == Severity::error;
+  const int64_t errors =
+      std::ranges::count(loaded.findings, Severity::error, &ConfigFinding::severity);
   require_input(errors == 0, "the settings have ", plural(errors, "error"),
                 ", named above; nothing was run");
   return loaded;
