@@ -72,10 +72,4 @@ bool ended(pid_t id, int& status) {
   return true;
 }
 
-bool wants_terminal(pid_t id) {
-  siginfo_t info = {};
-  return waitid(P_PID, id_t(id), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0 &&
-         info.si_status == SIGTTIN;
-}
-
 }  // namespace zl::cli

@@ -39,7 +39,4 @@ pid_t start_process(const ProcessPlan& plan);
 // rest of its group is killed.
 bool ended(pid_t id, int& status);
 
-// Whether it was stopped since the last call because it read the terminal from the background.
-bool wants_terminal(pid_t id);
-
 }  // namespace zl::cli

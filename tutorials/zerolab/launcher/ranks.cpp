@@ -95,7 +95,7 @@ class Ranks {
   // From here on signals are read from a file descriptor, between two other events.
   void watch_signals() {
     signal(SIGCHLD, SIG_DFL);  // if it is ignored, ends of ranks are not reported
-    signal(SIGTTOU, SIG_IGN);  // so that the terminal can be taken back
+    signal(SIGTTOU, SIG_IGN);  // rank 0 writes to the terminal from its own process group
     sigset_t all;
     sigemptyset(&all);
     for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGTSTP}) sigaddset(&all, number);
@@ -120,7 +120,7 @@ class Ranks {
                                           {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
                           .streams = {null_, here.pipe, here.pipe}};
       if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(r, std::getenv));
-      if (r == 0) process.streams = {0, 1, terminal_.rewrites ? 2 : here.pipe};
+      if (r == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : here.pipe};
       start(here, process);
     }
     if (!plan_.by_mpirun) return;
@@ -129,7 +129,7 @@ class Ranks {
     add("mpirun");
     std::vector<int> pipes;
     for (int r = 0; r < plan_.ranks; ++r) pipes.push_back(add(str("rank ", r)).pipe);
-    start(ranks_[0], {under_mpirun(plan_.command, pipes), {}, {0, 1, ranks_[0].pipe}});
+    start(ranks_[0], {under_mpirun(plan_.command, pipes), {}, {stdin_, 1, ranks_[0].pipe}});
   }
 
   Rank& add(const std::string& name) {
@@ -236,15 +236,12 @@ class Ranks {
   void take_ends() {
     for (size_t r = 0; r < processes(); ++r)
       if (ranks_[r].alive && ended(ranks_[r].id, ranks_[r].status)) take_end(r);
-    if (!ranks_.empty() && ranks_[0].alive && wants_terminal(ranks_[0].id))
-      give_terminal(ranks_[0].id);
   }
 
   void take_end(size_t number) {
     Rank& rank = ranks_[number];
     rank.alive = false;
     rank.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    if (number == 0 && gave_terminal_) give_terminal(getpgrp());
     if (interrupts_ > 0) end_later(plan_.grace, SIGKILL);
     if (rank.status == 0 || rank.ended_by_launch || interrupts_ > 0 || end_signal_ != 0) return;
     if (WIFSIGNALED(rank.status))
@@ -269,16 +266,6 @@ class Ranks {
     if (any && (number == SIGINT || number == SIGTERM)) return;
     for (const Rank& rank : ranks_)
       if (rank.alive && kill(-rank.id, number) != 0) kill(rank.id, number);  // it has another group
-  }
-
-  // A process in the background is stopped when it reads from the terminal. Rank 0 may read, so it
-  // is brought to the foreground then. From then on Ctrl-C reaches rank 0 only, and its end is a
-  // failure like any other.
-  void give_terminal(pid_t group) {
-    if (!gave_terminal_ && tcgetpgrp(STDIN_FILENO) != getpgrp())
-      return;  // the launcher itself is in the background
-    gave_terminal_ = tcsetpgrp(STDIN_FILENO, group) == 0 && group != getpgrp();
-    if (gave_terminal_) kill(-group, SIGCONT);
   }
 
   void say(const std::string& sentence) {
@@ -308,21 +295,20 @@ class Ranks {
     if (end_signal_ != 0) return 128 + end_signal_;
     if (!cause_) return kFine;
     const int status = ranks_[*cause_].status;
-    if (WIFSIGNALED(status))
-      return WTERMSIG(status) == SIGINT ? 128 + SIGINT
-                                        : int(kCommunication);              // it had the terminal
-    const bool rank_killed = plan_.by_mpirun && WEXITSTATUS(status) > 128;  // by a signal
-    return rank_killed ? int(kCommunication) : WEXITSTATUS(status);
+    // mpirun returns 128 and more if a signal killed a rank.
+    const bool killed = WIFSIGNALED(status) || (plan_.by_mpirun && WEXITSTATUS(status) > 128);
+    return killed ? int(kCommunication) : WEXITSTATUS(status);
   }
 
   const LaunchPlan& plan_;
   const Terminal terminal_;
   const int null_ = open("/dev/null", O_RDWR | O_CLOEXEC);
+  // Of rank 0. A rank leads its own process group, which a terminal stops if it reads from it.
+  const int stdin_ = isatty(STDIN_FILENO) ? null_ : STDIN_FILENO;
   std::vector<Rank> ranks_;
   std::string text_;  // to be written to stderr
   const Clock::time_point begin_ = Clock::now();
   int signals_ = -1;             // file descriptor from which signals are read
-  bool gave_terminal_ = false;   // to rank 0, which reads from it
   std::optional<size_t> cause_;  // the rank whose failure decides the exit code
   int interrupts_ = 0;           // number of Ctrl-C
   int end_signal_ = 0;           // SIGTERM or SIGHUP, if one came
