@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <charconv>
+#include <string_view>
 
 #include "dist/processes/bootstrap.h"
 #include "tensor/error.h"
@@ -57,13 +58,28 @@ void require_below(const Variables& v, const char* name, int value, const char* 
                 ": ranks count from 0");
 }
 
-// A launcher's names of the four numbers.
+// A launcher's variables.
 struct Names {
+  const char *launcher, *mark;  // which only this launcher sets, of the rows after it
   const char *rank, *size, *local_rank, *local_size;
 };
 
+// The first row whose mark and rank are set counts. RANK takes precedence over Slurm, whose numbers
+// count the launchers under `srun torchrun`, and over mpirun. Cray's launcher has other names for
+// MPICH's local numbers, and PMIx another for the rank.
+constexpr Names kLaunchers[] = {
+    {"torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"zerolab launch", "ZEROLAB_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"deepspeed", "LOCAL_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"},
+    {kNoLauncher, "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpirun", "PMI_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
+    {"mpirun", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"mpirun", "PMIX_RANK", "PMIX_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+
 LaunchedRank numbers(const Variables& v, const Names& names) {
-  LaunchedRank r;
+  LaunchedRank r{.launcher = names.launcher};
   r.rank = v.needed(names.rank, names.size);
   r.size = v.needed(names.size, names.rank, 1);
   require_below(v, names.rank, r.rank, names.size, r.size);
@@ -81,33 +97,6 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
   return r;
 }
 
-// torchrun, deepspeed, zerolab launch, and scripts that set the same variables. They take
-// precedence over Slurm, whose numbers count the launchers under `srun torchrun`.
-LaunchedRank by_torchrun(const Variables& v) {
-  const bool deepspeed = !v.has("LOCAL_WORLD_SIZE") && v.has("LOCAL_SIZE");
-  LaunchedRank r = numbers(
-      v, {"RANK", "WORLD_SIZE", "LOCAL_RANK", deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE"});
-  r.launcher = v.has("TORCHELASTIC_RUN_ID") ? "torchrun"
-               : v.has("ZEROLAB_RUN_ID")    ? "zerolab launch"
-               : deepspeed                  ? "deepspeed"
-                                            : kNoLauncher;
-  if (r.launcher != "torchrun") return r;
-  r.run = v.text("TORCHELASTIC_RUN_ID");
-  if (r.run == "none")
-    r.run +=
-        "-" + v.text("MASTER_PORT");  // torchrun's default: the same for all runs of this machine
-  if (v.has("TORCHELASTIC_RESTART_COUNT")) r.run += "." + v.text("TORCHELASTIC_RESTART_COUNT");
-  return r;
-}
-
-LaunchedRank by_open_mpi(const Variables& v) {
-  LaunchedRank r = numbers(v, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
-  r.launcher = "mpirun";
-  r.run = v.text(v.has("PMIX_NAMESPACE") ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid");
-  return r;
-}
-
 // The process that started the ranks of this machine, which is at the other end of their PMI_FD.
 std::string starter(const Variables& v) {
   ucred process{};
@@ -118,16 +107,19 @@ std::string starter(const Variables& v) {
   return process.pid > 0 ? str("process ", process.pid) : "";
 }
 
-// MPICH and Intel MPI, and Cray's launcher, which has other names for the local numbers.
-LaunchedRank by_mpich(const Variables& v) {
-  const char* rank = v.has("PMI_RANK") || !v.has("PMIX_RANK") ? "PMI_RANK" : "PMIX_RANK";
-  const bool cray = !v.has("MPI_LOCALRANKID") && v.has("PMI_LOCAL_RANK");
-  LaunchedRank r = cray ? numbers(v, {rank, "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"})
-                        : numbers(v, {rank, "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
-  r.launcher = "mpirun";
-  r.run = v.text("PMIX_NAMESPACE");
-  if (r.run.empty() && r.local_size == r.size) r.run = starter(v);  // MPICH names no run
-  return r;
+std::string run(const Variables& v, const LaunchedRank& r) {
+  if (r.launcher == "srun") return v.text("SLURM_JOB_ID") + "." + v.text("SLURM_STEP_ID");
+  if (r.launcher == "torchrun") {
+    std::string run = v.text("TORCHELASTIC_RUN_ID");
+    // torchrun's default is the same for all runs of this machine.
+    if (run == "none") run += "-" + v.text("MASTER_PORT");
+    const std::string restarts = v.text("TORCHELASTIC_RESTART_COUNT");
+    return restarts.empty() ? run : run + "." + restarts;
+  }
+  if (r.launcher != "mpirun") return "";
+  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"})
+    if (v.has(name)) return v.text(name);
+  return r.local_size == r.size ? starter(v) : "";  // MPICH names no run
 }
 
 // "node01" of "node[01-04,7],other".
@@ -192,7 +184,6 @@ LaunchedRank by_srun(const Variables& v) {
                 v.assignment(list), " and ", v.assignment("SLURM_STEP_NUM_TASKS"),
                 " contradict each other");
   r.launcher = "srun";
-  r.run = v.text("SLURM_JOB_ID") + "." + v.text("SLURM_STEP_ID");
   return r;
 }
 
@@ -227,17 +218,14 @@ int port(const Variables& v) {
   return kDefaultPort;
 }
 
-// Under srun PMI's variables count only if they differ from the step's.
-bool mpich_started(const Variables& v) {
-  if (!v.has("PMI_RANK") && !v.has("PMI_SIZE") && !v.has("PMIX_RANK")) return false;
-  return !v.has("SLURM_STEP_NUM_TASKS") ||
-         (v.has("PMI_SIZE") && v.text("PMI_SIZE") != v.text("SLURM_STEP_NUM_TASKS"));
-}
-
 std::optional<LaunchedRank> launched(const Variables& v) {
-  if (v.has("RANK")) return by_torchrun(v);
-  if (v.has("OMPI_COMM_WORLD_RANK") || v.has("OMPI_COMM_WORLD_SIZE")) return by_open_mpi(v);
-  if (mpich_started(v)) return by_mpich(v);
+  // Under srun PMI's variables count only if they differ from the step's.
+  const std::string tasks = v.text("SLURM_STEP_NUM_TASKS"), of_pmi = v.text("PMI_SIZE");
+  const bool pmi_of_srun = !tasks.empty() && (of_pmi.empty() || of_pmi == tasks);
+  for (const Names& names : kLaunchers) {
+    const bool pmi = std::string_view(names.rank).starts_with("PMI");
+    if (v.has(names.mark) && v.has(names.rank) && !(pmi && pmi_of_srun)) return numbers(v, names);
+  }
   if (v.number("SLURM_STEP_NUM_TASKS", 1).value_or(1) > 1) return by_srun(v);
   return std::nullopt;
 }
@@ -256,7 +244,7 @@ LaunchEnvironment launch_environment(const Environment& get) {
                 " ranks. Cure: unset WORLD_SIZE");
   if (found.rank) {
     LaunchedRank& r = *found.rank;
-    if (v.has("ZEROLAB_RUN_ID")) r.run = v.text("ZEROLAB_RUN_ID");
+    r.run = v.has("ZEROLAB_RUN_ID") ? v.text("ZEROLAB_RUN_ID") : run(v, r);
     r.shares_gpu = v.number("ZEROLAB_SHARE_GPU", 0, 1).value_or(0) == 1;
     r.address = address(v, r);
     r.port = port(v);
