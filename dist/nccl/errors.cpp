@@ -45,17 +45,10 @@ constexpr KnownError kKnownErrors[] = {
 }  // namespace
 
 const char* name(NcclResult result) {
-  switch (result) {
-    case NcclResult::success: return "ncclSuccess";
-    case NcclResult::unhandled_cuda_error: return "ncclUnhandledCudaError";
-    case NcclResult::system_error: return "ncclSystemError";
-    case NcclResult::internal_error: return "ncclInternalError";
-    case NcclResult::invalid_argument: return "ncclInvalidArgument";
-    case NcclResult::invalid_usage: return "ncclInvalidUsage";
-    case NcclResult::remote_error: return "ncclRemoteError";
-    case NcclResult::in_progress: return "ncclInProgress";
-  }
-  return "an unknown result";
+  constexpr const char* kNames[] = {
+      "ncclSuccess",         "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError",
+      "ncclInvalidArgument", "ncclInvalidUsage",       "ncclRemoteError", "ncclInProgress"};
+  return size_t(result) < std::size(kNames) ? kNames[size_t(result)] : "an unknown result";
 }
 
 std::string nccl_cure(NcclResult result, std::string_view said) {

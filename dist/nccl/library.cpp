@@ -1,6 +1,8 @@
 // The table of dist/nccl/api.h, filled with libnccl's functions. The only file that sees nccl.h.
 #include <nccl.h>
 
+#include <cstring>
+
 #include "dist/nccl/api.h"
 #include "tensor/platform/shared_library.h"
 
@@ -57,80 +59,65 @@ ncclComm_t raw(NcclComm* comm) { return reinterpret_cast<ncclComm_t>(comm); }
 cudaStream_t raw_stream(NcclStream stream) { return static_cast<cudaStream_t>(stream.stream); }
 ncclDataType_t raw_type(const NcclData& data) { return ncclDataType_t(data.type); }
 
-NcclResult get_version(int* version) { return NcclResult(nccl().ncclGetVersion(version)); }
-const char* get_error_string(NcclResult result) {
-  return nccl().ncclGetErrorString(ncclResult_t(result));
-}
-const char* get_last_error(NcclComm* comm) { return nccl().ncclGetLastError(raw(comm)); }
-NcclResult get_unique_id(NcclUniqueId* id) {
-  return NcclResult(nccl().ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id->bytes)));
+template <auto function>
+NcclResult sum(const NcclData& data, NcclStream stream) {
+  return NcclResult((nccl().*function)(data.from, data.to, data.count, raw_type(data), ncclSum,
+                                       raw(stream.comm), raw_stream(stream)));
 }
 
-NcclResult comm_init_rank(NcclComm** comm, int ranks, const NcclUniqueId& id, int rank) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclUniqueId raw_id;
-  for (size_t i = 0; i < sizeof id.bytes; ++i) raw_id.internal[i] = id.bytes[i];
-  return NcclResult(nccl().ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm), ranks,
-                                                  raw_id, rank, &config));
-}
-
-NcclResult comm_get_async_error(NcclComm* comm, NcclResult* state) {
-  ncclResult_t raw_state = ncclSuccess;
-  const ncclResult_t result = nccl().ncclCommGetAsyncError(raw(comm), &raw_state);
-  *state = NcclResult(raw_state);
-  return NcclResult(result);
-}
-
-NcclResult comm_finalize(NcclComm* comm) { return NcclResult(nccl().ncclCommFinalize(raw(comm))); }
-NcclResult comm_destroy(NcclComm* comm) { return NcclResult(nccl().ncclCommDestroy(raw(comm))); }
-NcclResult comm_abort(NcclComm* comm) { return NcclResult(nccl().ncclCommAbort(raw(comm))); }
-NcclResult group_start() { return NcclResult(nccl().ncclGroupStart()); }
-NcclResult group_end() { return NcclResult(nccl().ncclGroupEnd()); }
-
-NcclResult all_reduce(const NcclData& data, NcclStream stream) {
-  return NcclResult(nccl().ncclAllReduce(data.from, data.to, data.count, raw_type(data), ncclSum,
-                                         raw(stream.comm), raw_stream(stream)));
-}
-NcclResult reduce_scatter(const NcclData& data, NcclStream stream) {
-  return NcclResult(nccl().ncclReduceScatter(data.from, data.to, data.count, raw_type(data),
-                                             ncclSum, raw(stream.comm), raw_stream(stream)));
-}
-NcclResult all_gather(const NcclData& data, NcclStream stream) {
-  return NcclResult(nccl().ncclAllGather(data.from, data.to, data.count, raw_type(data),
-                                         raw(stream.comm), raw_stream(stream)));
-}
-NcclResult broadcast(const NcclData& data, int root, NcclStream stream) {
-  return NcclResult(nccl().ncclBroadcast(data.from, data.to, data.count, raw_type(data), root,
-                                         raw(stream.comm), raw_stream(stream)));
-}
-NcclResult send(const NcclData& data, int peer, NcclStream stream) {
-  return NcclResult(nccl().ncclSend(data.from, data.count, raw_type(data), peer, raw(stream.comm),
-                                    raw_stream(stream)));
-}
-NcclResult receive(const NcclData& data, int peer, NcclStream stream) {
-  return NcclResult(nccl().ncclRecv(data.to, data.count, raw_type(data), peer, raw(stream.comm),
-                                    raw_stream(stream)));
-}
-
-constexpr NcclApi kTable{.compiled_for = NCCL_VERSION_CODE,
-                         .get_version = get_version,
-                         .get_error_string = get_error_string,
-                         .get_last_error = get_last_error,
-                         .get_unique_id = get_unique_id,
-                         .comm_init_rank = comm_init_rank,
-                         .comm_get_async_error = comm_get_async_error,
-                         .comm_finalize = comm_finalize,
-                         .comm_destroy = comm_destroy,
-                         .comm_abort = comm_abort,
-                         .group_start = group_start,
-                         .group_end = group_end,
-                         .all_reduce = all_reduce,
-                         .reduce_scatter = reduce_scatter,
-                         .all_gather = all_gather,
-                         .broadcast = broadcast,
-                         .send = send,
-                         .receive = receive};
+const NcclApi kTable{
+    .compiled_for = NCCL_VERSION_CODE,
+    .get_version = [](int* version) { return NcclResult(nccl().ncclGetVersion(version)); },
+    .get_error_string =
+        [](NcclResult result) { return nccl().ncclGetErrorString(ncclResult_t(result)); },
+    .get_last_error = [](NcclComm* comm) { return nccl().ncclGetLastError(raw(comm)); },
+    .get_unique_id =
+        [](NcclUniqueId* id) {
+          return NcclResult(nccl().ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id)));
+        },
+    .comm_init_rank =
+        [](NcclComm** comm, int ranks, const NcclUniqueId& id, int rank) {
+          ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+          config.blocking = 0;
+          ncclUniqueId raw_id;
+          std::memcpy(&raw_id, &id, sizeof id);
+          return NcclResult(nccl().ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm),
+                                                          ranks, raw_id, rank, &config));
+        },
+    .comm_get_async_error =
+        [](NcclComm* comm, NcclResult* state) {
+          ncclResult_t raw_state = ncclSuccess;
+          const ncclResult_t result = nccl().ncclCommGetAsyncError(raw(comm), &raw_state);
+          *state = NcclResult(raw_state);
+          return NcclResult(result);
+        },
+    .comm_finalize = [](NcclComm* comm) { return NcclResult(nccl().ncclCommFinalize(raw(comm))); },
+    .comm_destroy = [](NcclComm* comm) { return NcclResult(nccl().ncclCommDestroy(raw(comm))); },
+    .comm_abort = [](NcclComm* comm) { return NcclResult(nccl().ncclCommAbort(raw(comm))); },
+    .group_start = [] { return NcclResult(nccl().ncclGroupStart()); },
+    .group_end = [] { return NcclResult(nccl().ncclGroupEnd()); },
+    .all_reduce = sum<&Library::ncclAllReduce>,
+    .reduce_scatter = sum<&Library::ncclReduceScatter>,
+    .all_gather =
+        [](const NcclData& data, NcclStream stream) {
+          return NcclResult(nccl().ncclAllGather(data.from, data.to, data.count, raw_type(data),
+                                                 raw(stream.comm), raw_stream(stream)));
+        },
+    .broadcast =
+        [](const NcclData& data, int root, NcclStream stream) {
+          return NcclResult(nccl().ncclBroadcast(data.from, data.to, data.count, raw_type(data),
+                                                 root, raw(stream.comm), raw_stream(stream)));
+        },
+    .send =
+        [](const NcclData& data, int peer, NcclStream stream) {
+          return NcclResult(nccl().ncclSend(data.from, data.count, raw_type(data), peer,
+                                            raw(stream.comm), raw_stream(stream)));
+        },
+    .receive =
+        [](const NcclData& data, int peer, NcclStream stream) {
+          return NcclResult(nccl().ncclRecv(data.to, data.count, raw_type(data), peer,
+                                            raw(stream.comm), raw_stream(stream)));
+        }};
 
 }  // namespace
 
