@@ -14,7 +14,6 @@
 
 #include "dist/communicator.h"
 #include "dist/mpi/library.h"
-#include "dist/mpi/mpi_communicator.h"
 #include "tensor/error.h"
 
 namespace zl {

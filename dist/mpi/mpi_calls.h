@@ -14,6 +14,9 @@ namespace zl {
 
 inline constexpr int64_t kMaxMessageBytes = int64_t(1) << 30;  // MPI counts in int
 
+// The function of MPI that this process is in, for reports; null: none.
+const char* inside_mpi();
+
 struct MpiPlace {
   int rank = -1, size = 0;
 };

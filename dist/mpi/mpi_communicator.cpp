@@ -1,14 +1,13 @@
-#include "dist/mpi/mpi_communicator.h"
-
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_calls.h"
-#include "dist/ordered/steps.h"
+#include "dist/mpi/mpi_transport.h"
 #include "dist/polling.h"
+#include "dist/processes/process_communicator.h"
 #include "dist/trace/flight_recorder.h"
+#include "dist/trace/host_id.h"
 #include "tensor/backend.h"
 #include "tensor/error.h"
 
@@ -19,13 +18,23 @@ using Clock = std::chrono::steady_clock;
 
 const Call kJoining{.kind = Collective::barrier, .name = "joining MPI", .has_deadline = false};
 
-class MpiCommunicator final : public Communicator {
+// A call, as the message that a sender sends before its data.
+std::string announcement(const Call& call) {
+  std::string text = describe(call);
+  text.resize(256);
+  return text;
+}
+
+class MpiCommunicator final : public ProcessCommunicator {
  public:
-  MpiCommunicator(const MpiJoin& join, FingerprintCheck& others, EventStream& events)
-      : Communicator(join.rank, join.size, events), all_(*this), others_(others), join_(join) {
+  MpiCommunicator(const LaunchedRank& place, std::chrono::milliseconds timeout, bool ordered,
+                  ControlClient& others, EventStream& events)
+      : ProcessCommunicator(place.rank, place.size, events, others, ordered, "MPI"),
+        all_(*this),
+        timeout_(timeout) {
     // These do not count as calls of the program, which are numbered from 1.
-    machines_ = do_all_gather_object(join.machine, kJoining);
-    ranks_per_machine_ = zl::ranks_per_machine(machines_);
+    machines_ = do_all_gather_object(machine_id(), kJoining);
+    ranks_.per_machine = ranks_per_machine(machines_);
     start();
     others_.while_waiting([this] { progress(); });
   }
@@ -33,14 +42,6 @@ class MpiCommunicator final : public Communicator {
     if (&all_ == this) others_.while_waiting({});
   }
 
-  void compare_calls_only_on_timeout() override { others_.compare_calls_only_on_timeout(); }
-  int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
-    return join_.ordered ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
-  }
-  void require_running() override {
-    if (others_.failed())
-      others_.throw_failure({.kind = Collective::barrier, .name = "reading results"});
-  }
   void finish() override {
     Communicator::finish();
     (void)all_gather_object("", "leaving MPI");
@@ -78,15 +79,15 @@ class MpiCommunicator final : public Communicator {
 
   // MPI needs to know of a group only to add.
   MpiCommunicator(MpiCommunicator& all, const Split& split)
-      : Communicator(all, split), all_(all), others_(all.others_), join_(all.join_) {
+      : ProcessCommunicator(all, split), all_(all), timeout_(all.timeout_) {
     for (const int member : split.members) machines_.push_back(all.machines_[size_t(member)]);
-    ranks_per_machine_ = zl::ranks_per_machine(machines_);
+    ranks_.per_machine = ranks_per_machine(machines_);
   }
 
   std::unique_ptr<Communicator> do_split(const Split& split) override {
     (void)do_all_gather_object("", split.call);
     std::unique_ptr<MpiCommunicator> group(new MpiCommunicator(*this, split));
-    if (!join_.ordered) in_mpi(split.call, [&] { make_mpi_group(split.group, group->size()); });
+    if (!ordered_) in_mpi(split.call, [&] { make_mpi_group(split.group, group->size()); });
     return group;
   }
 
@@ -96,7 +97,7 @@ class MpiCommunicator final : public Communicator {
     in_mpi(kJoining, [&] {
       place = start_mpi([&] {
         if (others_.failed()) throw CommunicationError("another rank has failed");
-        if (join_.timeout.count() > 0 && Clock::now() - began > join_.timeout)
+        if (timeout_.count() > 0 && Clock::now() - began > timeout_)
           throw CommunicationError("MPI_Init_thread did not return within " + timeout_text() +
                                    "; a slow start needs a larger --timeout");
       });
@@ -115,11 +116,11 @@ class MpiCommunicator final : public Communicator {
   }
 
   std::string timeout_text() const {
-    return human_time(std::chrono::nanoseconds(join_.timeout).count());
+    return human_time(std::chrono::nanoseconds(timeout_).count());
   }
 
   [[noreturn]] void fail(const Call& call, const std::string& why) {
-    others_.fail(str("rank ", rank(), " in ", describe(call), ": ", why));
+    others_.fail(str("rank ", call.group.of_run(rank()), " in ", describe(call), ": ", why));
     others_.throw_failure(call);
   }
 
@@ -131,34 +132,22 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  Work issue(const Tensor& tensor, const Call& call, Steps steps) {
+  Work issue(const Tensor& tensor, const Call& call, Steps steps) override {
     Backend& backend = tensor.backend();
     require(backend.holds_data() && !backend.native_stream(Stream::communication), name(call.kind),
             " '", call.name, "': MPI moves the memory of CPUs, and this tensor is on ",
             backend.name());
-    if (call.count == 0) steps.clear();
-    const bool alone = call.point_to_point();
+    if (call.count == 0 && !call.point_to_point()) steps.clear();
     const auto op = std::make_shared<Operation>(*this, call, std::move(steps));
-    op->record = alone ? others_.post(call, events()) : others_.require_same_call(call, events());
-    if (!alone) all_ranks_came(call);
+    op->record = others_.require_same_call(call, events());
+    if (!call.point_to_point()) all_ranks_came(call);
     all_.in_flight_.push_back(op.get());
     in_mpi(call, [&] { op->progress(); });
-    if (!alone) others_.set_state(op->record, CallState::posted);
+    others_.set_state(op->record, CallState::posted);
     return Work([op] { op->owner.wait(*op); });
   }
 
-  RankTopology topology() const { return {rank(), size(), ranks_per_machine_}; }
-
-  Work reduction(const Tensor& tensor, const Tensor& start, const Call& call) {
-    if (join_.ordered)
-      return issue(tensor, call, ordered_reduction_steps(tensor, start, call, topology()));
-    require(!start.defined(), name(call.kind), " '", call.name,
-            "': a sum that continues from a start needs ordered sums, and here MPI adds");
-    return unordered_reduction(tensor, call);
-  }
-
-  // MPI adds in place. It leaves a reduce_scatter's sum where the buffer begins.
-  Work unordered_reduction(const Tensor& tensor, const Call& call) {
+  Step unordered_sum(const Tensor& tensor, const Call& call) override {
     const bool all = call.kind == Collective::all_reduce;
     const int64_t count = all ? call.count : call.count / size(), to = all ? 0 : rank() * count;
     const std::string cure = "; leave sums to zerolab (\"zerolab\": {\"ordered\": true}), or use ";
@@ -171,26 +160,12 @@ class MpiCommunicator final : public Communicator {
     const auto add = [=](ChunkTransport& mpi) {
       static_cast<MpiMessages&>(mpi).add(call.kind, address_at(tensor, 0), count, call.dtype);
     };
-    const auto place = [=, ranks = size()] {
-      Backend& backend = tensor.backend();
-      char* const sums = address_at(tensor, to);
-      if (to > 0) backend.move_bytes(address_at(tensor, 0), sums, count * size_of(call.dtype));
-      if (call.reduction == Reduction::mean)
-        backend.ordered_sum({{&sums, 1}, {&sums, 1}, 0, count, call.dtype, true, ranks});
+    const auto place = [=] {
+      if (to > 0)
+        tensor.backend().move_bytes(address_at(tensor, 0), address_at(tensor, to),
+                                    count * size_of(call.dtype));
     };
-    return issue(tensor, call, {{add, place}});
-  }
-
-  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
-    return reduction(inout, start, call);
-  }
-
-  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
-    return reduction(full, start, call);
-  }
-
-  Work do_all_gather(const Tensor& full, const Call& call) override {
-    return issue(full, call, all_gather_steps(full, topology()));
+    return {add, place};
   }
 
   // A binomial tree: after k rounds 2^k ranks have the values. Ranks count from the root here.
@@ -210,32 +185,31 @@ class MpiCommunicator final : public Communicator {
     return issue(inout, call, {{receive}, {send}});
   }
 
-  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
-    return issue(from, call, all_to_all_steps(from, to, topology()));
-  }
-
-  Work do_barrier(const Call& call) override {
-    others_.set_state(others_.require_same_call(call, events()), CallState::done);
-    all_ranks_came(call);
-    return {};
-  }
-
-  std::vector<std::string> do_all_gather_object(const std::string& text,
-                                                const Call& call) override {
-    return others_.all_gather_object(call, text, events());
-  }
-
-  // The check of both sides and their messages go on beside each other: if the sides differ, the
-  // run fails, whatever MPI does with the messages.
   Work do_send(const Tensor& from, const Call& call) override {
+    const auto mine = std::make_shared<const std::string>(announcement(call));
     return issue(from, call, {{[=](ChunkTransport& mpi) {
+                   mpi.send(mine->data(), int64_t(mine->size()), Dtype::u8, call.peer);
                    mpi.send(address_at(from, 0), call.count, call.dtype, call.peer);
                  }}});
   }
   Work do_receive(const Tensor& to, const Call& call) override {
-    return issue(to, call, {{[=](ChunkTransport& mpi) {
-                   mpi.receive(address_at(to, 0), call.count, call.dtype, call.peer);
-                 }}});
+    Call other = call;
+    other.kind = Collective::send, other.peer = rank();
+    const std::string expected = announcement(other);
+    const auto theirs = std::make_shared<std::string>(expected.size(), '\0');
+    const auto hear = [=](ChunkTransport& mpi) {
+      mpi.receive(theirs->data(), int64_t(theirs->size()), Dtype::u8, call.peer);
+    };
+    const auto compare = [=] {
+      if (*theirs != expected)
+        throw CommunicationError(str("rank ", other.peer_of_run(), " calls ", describe(call),
+                                     " while rank ", call.peer_of_run(), " calls ", theirs->c_str(),
+                                     "; between two ranks the first send matches the first "
+                                     "receive, with the same name, type and count"));
+    };
+    return issue(to, call, {{hear, compare}, {[=](ChunkTransport& mpi) {
+                              mpi.receive(address_at(to, 0), call.count, call.dtype, call.peer);
+                            }}});
   }
 
   // All calls of this rank go on, until the run fails.
@@ -245,11 +219,8 @@ class MpiCommunicator final : public Communicator {
   }
 
   void wait(Operation& op) {
-    if (op.call.point_to_point()) {
-      others_.wait_for_match(op.record);
-      all_ranks_came(op.call);
-    }
-    others_.set_state(op.record, CallState::moving);
+    const bool alone = op.call.point_to_point();  // then the server sees that it takes too long
+    others_.set_state(op.record, alone ? CallState::waiting : CallState::moving);
     Clock::time_point began = Clock::now(), last = began;
     for (int polls = 1;; ++polls) {
       if (others_.failed()) others_.throw_failure(op.call);
@@ -258,41 +229,44 @@ class MpiCommunicator final : public Communicator {
       const Clock::time_point now = Clock::now();
       if (now - last > std::chrono::seconds(1)) began += now - last;  // this process was stopped
       last = now;
-      if (join_.timeout.count() > 0 && now - began > join_.timeout)
+      if (!alone && timeout_.count() > 0 && now - began > timeout_)
         fail(op.call, "the transfer was not done within " + timeout_text() +
                           ". If the ranks are only slow, raise --timeout (0 waits forever)");
       rest_after_poll(polls);
     }
+    if (alone) all_ranks_came(op.call);
     others_.set_state(op.record, CallState::done);
     std::erase(all_.in_flight_, &op);
     op.steps.clear();
   }
 
-  // A send or receive that was not waited for fails the run; after a collective this rank's next
-  // call throws. MPI cannot withdraw the messages: a send may be read by the other rank, and
-  // collectives have no cancel. So its memory is kept until the process ends.
+  // An operation that was not waited for; this rank's next call throws. MPI cannot withdraw the
+  // messages: a send may be read by the other rank, and collectives have no cancel. So its memory
+  // is kept until the process ends.
   void release(Operation& op) noexcept {
     if (std::erase(all_.in_flight_, &op) > 0) {
       static auto* const kept = new std::vector<Steps>;
       kept->push_back(std::move(op.steps));
     }
-    if (op.call.point_to_point()) others_.withdraw(op.record, std::uncaught_exceptions() > 0);
   }
 
   MpiCommunicator& all_;  // the communicator of all ranks, whose in_flight_ counts
-  FingerprintCheck& others_;
-  const MpiJoin join_;                 // of this process, also in a group
+  const std::chrono::milliseconds timeout_;
   std::vector<std::string> machines_;  // of the members
-  int ranks_per_machine_ = 1;
 
   std::vector<Operation*> in_flight_;  // in the order of their calls
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> mpi_communicator(const MpiJoin& join, FingerprintCheck& others,
-                                               EventStream& events) {
-  return std::make_unique<MpiCommunicator>(join, others, events);
+ProcessTransport mpi_transport(const LaunchedRank& place, const RankOptions& options,
+                               bool ordered) {
+  ProcessTransport transport;
+  transport.join = [=](ControlClient& others, EventStream& events) {
+    return std::make_unique<MpiCommunicator>(place, options.timeout, ordered, others, events);
+  };
+  transport.where = [] { return where_text("MPI", inside_mpi()); };
+  return transport;
 }
 
 }  // namespace zl

@@ -1,4 +1,22 @@
-// MPI between ranks that are processes on CPUs.
+// Ranks that are processes on CPUs, with MPI moving their data.
+//
+// MPI moves bytes, in messages of at most 1 GiB, and by default adds nothing: reductions are those
+// of dist/ordered/, in rank order, with the bits of ranks that are threads. `ordered = false` lets
+// MPI add f32, f64 and i32, and promises rounding only.
+//
+// Ranks first check that they all make the same call, as on NCCL
+// (dist/processes/control_client.h). A call posts its messages and returns. They move while a
+// rank is inside MPI, and it is there only while it waits: in `Work::wait()`, or for the others to
+// come to a call. So overlapping communication with computation hides little here, which is true of
+// most programs on MPI. While a rank waits, all its calls go on, also through their kernels, so
+// ranks may wait for them in any order. No function of MPI that is used here blocks, except the one
+// that makes a group in which MPI adds: between polls a rank sees whether another one has failed,
+// or its time is over.
+//
+// After a failure a rank never calls MPI again. Its unfinished calls keep their memory until the
+// process ends: other ranks may still read what it sends, and MPI cannot withdraw a send or a
+// collective. It does not call MPI_Abort either, which would kill the ranks before they have said
+// why.
 #pragma once
 
 #include "dist/processes/process_ranks.h"
@@ -6,7 +24,10 @@
 namespace zl {
 
 // `ordered`: sums in rank order; else MPI adds, equal but for rounding. Throws InputError if MPI is
-// not built in. A program that has run on MPI calls finish_mpi() at its end (dist/mpi/library.h).
+// not built in, and when ranks join if it disagrees with the launcher about rank or size. Its
+// communicator is there when all ranks have started MPI, and its finish() returns when all ranks
+// have come there; it waits for them without a deadline. A program that has run on MPI calls
+// finish_mpi() at its end (dist/mpi/library.h).
 ProcessTransport mpi_transport(const LaunchedRank& place, const RankOptions& options, bool ordered);
 
 }  // namespace zl

@@ -1,6 +1,6 @@
 // A build without MPI says so.
 #include "dist/mpi/library.h"
-#include "dist/mpi/mpi_communicator.h"
+#include "dist/mpi/mpi_transport.h"
 
 namespace zl {
 
@@ -8,11 +8,9 @@ std::optional<MpiInBuild> mpi_in_build() { return std::nullopt; }
 
 void finish_mpi() {}
 
-const char* inside_mpi() { return nullptr; }
-
-std::unique_ptr<Communicator> mpi_communicator(const MpiJoin&, FingerprintCheck&, EventStream&) {
+ProcessTransport mpi_transport(const LaunchedRank&, const RankOptions&, bool) {
   (void)require_mpi();
-  return nullptr;
+  return {};
 }
 
 }  // namespace zl

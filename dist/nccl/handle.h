@@ -5,30 +5,42 @@
 // over. A communicator that ends well is finalized and destroyed, else it is aborted: one of the
 // two, once.
 //
-// Two threads use it. The rank's thread calls everything; its watchdog (dist/nccl/watchdog.h) calls
-// only look() and abort(). NCCL allows one thread at a time in a communicator, and also
-// ncclCommGetAsyncError changes it. So they take turns: the rank has the turn from the begin of a
-// group until NCCL has taken it, and look() asks NCCL nothing while the rank has it. abort() waits
-// for the turn, but no longer than a second: a rank that is still inside NCCL then hangs there, and
-// only an abort can free it. The mutex guards who has the turn, and is never held inside NCCL.
+// Work::wait() does not wait for the data, so the rank's thread cannot notice that an operation on
+// a GPU hangs: it may compute, or be blocked in a synchronisation with its GPU. So a second thread,
+// the watchdog, looks at the operations that are not done. If NCCL reports an error, another rank
+// fails, or the time of an operation is over, it fails the run with the operation's name, and
+// aborts the communicator. Then NCCL's kernels end, and so do streams and hosts that wait for them.
+// What they then have computed is garbage. So the failure is known before the abort: the rank's
+// next call throws it. The watchdog starts with the first operation. Operations on a device without
+// streams are done when they are issued, and have none.
+//
+// NCCL allows one thread at a time in a communicator, and also ncclCommGetAsyncError changes it. So
+// the two threads take turns: the rank has the turn from the begin of a group until NCCL has taken
+// it, and the watchdog asks NCCL nothing while the rank has it. abort() waits for the turn, but no
+// longer than a second: a rank that is still inside NCCL then hangs there, and only an abort can
+// free it.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "dist/nccl/api.h"
 #include "dist/polling.h"
-#include "dist/processes/fingerprint_check.h"
+#include "dist/processes/control_client.h"
+#include "tensor/backend.h"
 
 namespace zl {
 
 struct NcclJoin {
   const NcclApi& api;
-  NcclUniqueId id;
   int rank, size;
   std::chrono::milliseconds timeout;  // of each wait; 0: none
   std::atomic<const char*>&
@@ -43,57 +55,74 @@ class NcclHandle {
  public:
   using Clock = std::chrono::steady_clock;
 
-  NcclHandle(const NcclJoin& join, const FingerprintCheck& others);
+  // An operation that was issued at `began`. It is done when its event is.
+  struct Watched {
+    Call call;
+    int64_t record = 0;  // in the flight recorder
+    std::shared_ptr<const StreamEvent> moved;
+    Clock::time_point began;
+  };
+
+  NcclHandle(const NcclJoin& join, ControlClient& others);
   ~NcclHandle();  // aborts unless it has ended
   NcclHandle(const NcclHandle&) = delete;
 
-  // Returns when all ranks have joined and are connected with each other. Throws
-  // CommunicationError, also if another rank fails meanwhile.
-  void join(const NcclJoin& join);
+  // All that follows is called on the rank's thread, and throws CommunicationError.
 
-  NcclComm* comm() const;  // throws CommunicationError if it has ended
-  bool ended() const;
-
+  // Returns when all ranks have joined and are connected with each other.
+  void join(const NcclUniqueId& id);
+  NcclComm* comm() const;  // throws if it has ended
+  bool ended() const { return !comm_; }
   // Issues the calls that `calls` makes as one group, and returns when NCCL has taken it: from then
-  // on other work may be enqueued on the stream. Throws CommunicationError.
+  // on other work may be enqueued on the stream.
   void group(const std::function<void()>& calls);
-  // Calls one NCCL function within a group. Throws CommunicationError unless the result is success
-  // or in_progress.
+  // Calls one NCCL function within a group. Throws unless the result is success or in_progress.
   void take(const char* function, const std::function<NcclResult()>& ask) const;
-  // Returns when `done`. Throws CommunicationError.
-  void wait(const char* what, const std::function<bool()>& done);
 
-  // To be called when no rank makes any more calls, and after the watchdog has ended. Throws
-  // CommunicationError.
+  void watch(Watched operation, Backend& backend);  // which recorded the event
+  // The rank has waited for the operation: from now on it is moving, until it is done.
+  void waited_for(int64_t record);
+  void wait_for_operations();  // all of them
+  // To be called when no rank makes any more calls.
   void finish();
 
-  // Throws the CommunicationError that wait() would throw now for what has been going on since
-  // `began`. Never waits for NCCL. Returns if the communicator has ended.
-  void look(const char* what, Clock::time_point began);
-  // After an error. May hang if NCCL does; run_process_rank() then ends the
-  // process.
+  // Fails the run, aborts, and throws.
+  [[noreturn]] void fail(const Call& call, const std::string& why);
+  // After an error. May hang if NCCL does; run_process_rank() then ends the process.
   void abort() noexcept;
 
  private:
-  class Turn;
-  void connect(const NcclJoin& join);
+  void connect();
   NcclResult call(const char* function, const std::function<NcclResult()>& ask) const;
-  NcclResult state(NcclComm* comm) const;
-  void poll(NcclComm* comm, const char* what, const std::function<bool()>& done) const;
-  void require_no_error(NcclComm* comm, const char* what, NcclResult state) const;
-  void require_in_time(const char* what, Clock::time_point began) const;
-  void throw_remote_error() const;
   void require_taken(const char* function, NcclResult result, NcclComm* comm) const;
+  bool is_idle(NcclComm* comm, const char* what) const;
+  void await_report() const;
+  void require_in_time(const char* what, Clock::time_point began) const;
+  // Returns when NCCL is idle, and `done`.
+  void poll(
+      const char* what, const std::function<bool()>& done = [] { return true; }) const;
 
-  const NcclApi& api_;
-  const FingerprintCheck& others_;
-  const std::chrono::milliseconds timeout_;
-  std::atomic<const char*>& inside_;
+  // Of the watchdog.
+  void run();
+  bool look();  // false: the run has failed
+  void report(const Call& call, const std::string& why) noexcept;
+  Clock::duration until_next_look() const;
+  std::optional<Watched> oldest() const;  // of the operations that are not known to be done
+  void set_done(int64_t record);
+  void stop();
 
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable turn_ended_;
-  bool taken_ = false;  // one of the two threads has the turn
-  NcclComm* comm_ = nullptr;
+  const NcclJoin join_;
+  ControlClient& others_;
+  const Clock::duration interval_;  // of the watchdog's looks
+
+  std::mutex turn_;  // of the thread that is inside NCCL
+  std::atomic<NcclComm*> comm_{nullptr};
+
+  mutable std::mutex mutex_;  // guards these
+  std::condition_variable stopped_;
+  std::deque<Watched> operations_;  // in the order of their calls
+  bool stopping_ = false;
+  std::thread watchdog_;
 };
 
 }  // namespace zl

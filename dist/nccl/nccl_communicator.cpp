@@ -1,5 +1,3 @@
-#include "dist/nccl/nccl_communicator.h"
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -8,8 +6,10 @@
 #include <utility>
 
 #include "dist/nccl/errors.h"
-#include "dist/nccl/watchdog.h"
-#include "dist/ordered/steps.h"
+#include "dist/nccl/handle.h"
+#include "dist/nccl/nccl_transport.h"
+#include "dist/processes/process_communicator.h"
+#include "dist/trace/host_id.h"
 #include "dist/wire.h"
 #include "tensor/backend.h"
 #include "tensor/error.h"
@@ -28,15 +28,6 @@ NcclType nccl_type(Dtype dtype) {
   }
   throw std::invalid_argument("NCCL has no such type");
 }
-
-// A rank's place in NCCL's communicator of these ranks. That of a group lives until all ranks
-// finish.
-struct Membership {
-  Membership(const NcclJoin& join, FingerprintCheck& others)
-      : handle(join, others), watchdog(join, handle, others) {}
-  NcclHandle handle;
-  NcclWatchdog watchdog;
-};
 
 // The messages of one call, on the communication stream of its tensors.
 class Messages final : public ChunkTransport {
@@ -75,15 +66,13 @@ class Messages final : public ChunkTransport {
   Backend& backend_;
 };
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public ProcessCommunicator {
  public:
-  NcclCommunicator(const NcclJoin& join, FingerprintCheck& others, EventStream& events)
-      : Communicator(join.rank, join.size, events),
+  NcclCommunicator(const NcclJoin& join, ControlClient& others, EventStream& events)
+      : ProcessCommunicator(join.rank, join.size, events, others, join.ordered, "NCCL"),
         join_(join),
-        others_(others),
-        memberships_{std::make_shared<Membership>(join, others)},
-        handle_(memberships_.back()->handle),
-        watchdog_(memberships_.back()->watchdog) {
+        handles_{std::make_shared<NcclHandle>(join, others)},
+        handle_(*handles_.back()) {
     this->join();
   }
 
@@ -92,30 +81,13 @@ class NcclCommunicator final : public Communicator {
     in_group_ = false;
     if (!group_.empty()) issue(std::exchange(group_, {}));
   }
-  void compare_calls_only_on_timeout() override { others_.compare_calls_only_on_timeout(); }
-  int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
-    return join_.ordered ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
-  }
-  void require_running() override { require_no_failure("reading results"); }
 
   void finish() override {
     Communicator::finish();
-    for (const auto& one : memberships_) {
-      NcclWatchdog& watchdog = one->watchdog;
-      for (auto last = watchdog.oldest(); last; last = watchdog.oldest()) {
-        try {
-          one->handle.wait("the transfer", [&] { return last->moved->done(); });
-        } catch (const std::exception& error) {
-          fail(last->call, error.what());
-        }
-        watchdog.set_done(last->record);
-      }
-    }
+    for (const auto& handle : handles_) handle->wait_for_operations();
     (void)all_gather_object("", "leaving NCCL");
-    for (const auto& one : memberships_) one->watchdog.stop();
-    require_no_failure("leaving NCCL");
     join_or_leave("leaving NCCL", [&] {
-      for (const auto& one : memberships_) one->handle.finish();
+      for (const auto& handle : handles_) handle->finish();
     });
   }
 
@@ -138,48 +110,47 @@ class NcclCommunicator final : public Communicator {
     State state = State::done;  // nothing to end before the ranks have checked the call
   };
 
+  // NCCL's communicator of a group lives until all ranks finish.
   NcclCommunicator(NcclCommunicator& all, const Split& split, const NcclJoin& join)
-      : Communicator(all, split),
+      : ProcessCommunicator(all, split),
         join_(join),
-        others_(all.others_),
-        memberships_{std::make_shared<Membership>(join, others_)},
-        handle_(memberships_.back()->handle),
-        watchdog_(memberships_.back()->watchdog) {
+        handles_{std::make_shared<NcclHandle>(join, others_)},
+        handle_(*handles_.back()) {
     this->join();
-    all.memberships_.insert(all.memberships_.end() - 1, memberships_.back());
+    all.handles_.insert(all.handles_.end() - 1, handles_.back());
   }
 
   std::unique_ptr<Communicator> do_split(const Split& split) override {
     (void)do_all_gather_object("", split.call);
-    const bool first = split.members.front() == rank();
     NcclJoin join = join_;
-    if (first) join.id = nccl_unique_id(join_.api);
-    const Call telling{.kind = Collective::barrier, .name = "the id of NCCL", .group = split.group};
-    const std::string id =
-        others_.all_gather_object(telling, WireWriter().put(join.id).take(), events()).front();
-    join.id = WireReader(id).get<NcclUniqueId>();
     join.rank = int(std::ranges::find(split.members, rank()) - split.members.begin());
     join.size = int(split.members.size());
     return std::unique_ptr<Communicator>(new NcclCommunicator(*this, split, join));
   }
 
   void join() {
-    // These do not count as calls of the program, which are numbered from 1.
+    // This does not count as a call of the program, which are numbered from 1.
     const Call joining{.kind = Collective::barrier,
                        .name = "joining NCCL",
                        .has_deadline = false,
                        .group = group()};
-    ranks_.per_machine = ranks_per_machine(do_all_gather_object(join_.machine, joining));
-    join_or_leave(joining.name, [&] { handle_.join(join_); });
-  }
-
-  void require_no_failure(std::string_view doing) {
-    for (const auto& one : memberships_)
-      one->watchdog.require_no_failure({.kind = Collective::barrier, .name = doing});
+    NcclUniqueId id;  // that of the first rank counts
+    if (rank() == 0) id = nccl_unique_id(join_.api);
+    std::vector<std::string> machines;
+    const std::string mine = WireWriter().put(id).text(join_.machine).take();
+    for (const std::string& text : do_all_gather_object(mine, joining)) {
+      WireReader wire(text);
+      const auto of_rank = wire.get<NcclUniqueId>();
+      if (machines.empty()) id = of_rank;
+      machines.push_back(wire.text());
+    }
+    ranks_.per_machine = ranks_per_machine(machines);
+    join_or_leave(joining.name, [&] { handle_.join(id); });
   }
 
   void join_or_leave(std::string_view doing, const std::function<void()>& action) {
     try {
+      require_no_failure(doing);
       action();
     } catch (const CommunicationError& error) {
       // Before this rank leaves, which the others would see.
@@ -189,27 +160,7 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  [[noreturn]] void fail(const Call& call, const std::string& why) {
-    watchdog_.require_no_failure(call);  // it knows the operation that failed first
-    const std::string text =
-        str("rank ", group().of_run(rank()), " in ", describe(call), ": ", why);
-    others_.fail(text);
-    handle_.abort();
-    others_.throw_failure(call);
-  }
-
-  // A rank whose check fails leaves NCCL at once.
-  void check(const Call& call, const std::function<void()>& others_call) {
-    watchdog_.require_no_failure(call);
-    try {
-      others_call();
-    } catch (const CommunicationError&) {
-      handle_.abort();
-      throw;
-    }
-  }
-
-  Work start(const Tensor& tensor, const Call& call, Steps steps) {
+  Work issue(const Tensor& tensor, const Call& call, Steps steps) override {
     Backend& backend = tensor.backend();
     require(backend.holds_data() &&
                 (!join_.api.needs_gpu || backend.native_stream(Stream::communication)),
@@ -217,7 +168,7 @@ class NcclCommunicator final : public Communicator {
             "': NCCL moves the memory of GPUs, and this tensor is on ", backend.name());
     if (call.count == 0) steps.clear();
     const auto op = std::make_shared<Operation>(*this, call, backend, std::move(steps));
-    check(call, [&] { op->record = others_.require_same_call(call, events()); });
+    op->record = others_.require_same_call(call, events());
     op->state = Operation::State::checked;
     all_ranks_came(call);
     group_.push_back(op.get());
@@ -225,71 +176,29 @@ class NcclCommunicator final : public Communicator {
     return Work([op] { op->owner.complete(*op); });
   }
 
-  Work reduction(const Tensor& tensor, const Tensor& first_addend, const Call& call) {
-    if (join_.ordered)
-      return start(tensor, call, ordered_reduction_steps(tensor, first_addend, call, ranks_));
-    require(!first_addend.defined(), name(call.kind), " '", call.name,
-            "': a sum that continues from a start needs ordered sums, and here NCCL adds");
-    return start(tensor, call, {unordered_reduction(tensor, call)});
-  }
-
-  // NCCL adds into the part that is this rank's result, and a kernel divides it.
-  Step unordered_reduction(const Tensor& tensor, const Call& call) {
+  Step unordered_sum(const Tensor& tensor, const Call& call) override {
     const bool all = call.kind == Collective::all_reduce;
     const int64_t count = all ? call.count : call.count / size();
-    char *const from = address_at(tensor, 0), *const sums =
-                                                  address_at(tensor, all ? 0 : rank() * count);
-    Step step{[=](ChunkTransport& to) {
-      static_cast<Messages&>(to).add(all, from, sums, count, tensor.dtype());
+    char* const sums = address_at(tensor, all ? 0 : rank() * count);
+    return {[=](ChunkTransport& to) {
+      static_cast<Messages&>(to).add(all, address_at(tensor, 0), sums, count, tensor.dtype());
     }};
-    if (call.reduction == Reduction::mean)
-      step.kernel = [=, ranks = size()] {
-        tensor.backend().ordered_sum(
-            {{&sums, 1}, {&sums, 1}, 0, count, tensor.dtype(), true, ranks});
-      };
-    return step;
   }
 
-  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
-    return reduction(inout, start, call);
-  }
-  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
-    return reduction(full, start, call);
-  }
-  Work do_all_gather(const Tensor& full, const Call& call) override {
-    return start(full, call, all_gather_steps(full, ranks_));
-  }
   Work do_broadcast(const Tensor& inout, const Call& call) override {
-    return start(inout, call, {{[=](ChunkTransport& to) {
+    return issue(inout, call, {{[=](ChunkTransport& to) {
                    static_cast<Messages&>(to).broadcast(address_at(inout, 0), inout.numel(),
                                                         inout.dtype(), call.peer);
                  }}});
   }
-  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
-    return start(from, call, all_to_all_steps(from, to, ranks_));
-  }
-  Work do_barrier(const Call& call) override {
-    check(call,
-          [&] { others_.set_state(others_.require_same_call(call, events()), CallState::done); });
-    all_ranks_came(call);
-    return {};
-  }
-  std::vector<std::string> do_all_gather_object(const std::string& text,
-                                                const Call& call) override {
-    std::vector<std::string> all;
-    check(call, [&] { all = others_.all_gather_object(call, text, events()); });
-    return all;
-  }
 
   void issue(const std::vector<Operation*>& operations) {
-    const Call& first = operations.front()->call;
-    watchdog_.require_no_failure(first);
     try {
-      if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
+      (void)handle_.comm();
       enqueue(operations);
     } catch (const std::exception& error) {
       for (Operation* op : operations) op->state = Operation::State::issued;  // a part of it may be
-      fail(first, error.what());
+      handle_.fail(operations.front()->call, error.what());
     }
   }
 
@@ -320,7 +229,7 @@ class NcclCommunicator final : public Communicator {
       op->moved = op->backend.record_event(Stream::communication);
       op->state = Operation::State::issued;
       others_.set_state(op->record, CallState::posted);
-      if (op->moved) watchdog_.watch({op->call, op->record, op->moved, began}, op->backend);
+      if (op->moved) handle_.watch({op->call, op->record, op->moved, began}, op->backend);
     }
   }
 
@@ -332,13 +241,13 @@ class NcclCommunicator final : public Communicator {
     require(op.state != Operation::State::checked, describe(op.call),
             " is waited for before its group has ended");
     try {
-      if (handle_.ended()) throw CommunicationError("this rank has left NCCL");
-      if (op.moved) watchdog_.waited_for(op.record);
+      (void)handle_.comm();
+      if (op.moved) handle_.waited_for(op.record);
       op.backend.wait_event(Stream::compute, op.moved.get());
     } catch (const std::exception& error) {
-      fail(op.call, error.what());
+      handle_.fail(op.call, error.what());
     }
-    watchdog_.require_no_failure(op.call);  // what has moved may be garbage
+    if (others_.failed()) others_.throw_failure(op.call);  // what has moved may be garbage
     if (!op.moved) others_.set_state(op.record, CallState::done);
     op.state = Operation::State::done;
     op.steps.clear();
@@ -350,6 +259,7 @@ class NcclCommunicator final : public Communicator {
   // stream; after half a second the GPU itself hangs.
   void release(Operation& op) noexcept {
     try {
+      if (others_.failed()) handle_.abort();
       if (op.state == Operation::State::checked && std::uncaught_exceptions() == 0)
         others_.fail(str("rank ", group().of_run(rank()), " has not issued ", describe(op.call)));
       if (op.state == Operation::State::issued && !handle_.ended()) complete(op);
@@ -368,21 +278,29 @@ class NcclCommunicator final : public Communicator {
   }
 
   const NcclJoin join_;
-  FingerprintCheck& others_;
-  std::vector<std::shared_ptr<Membership>>
-      memberships_;     // of all ranks: of each group, then its own
-  NcclHandle& handle_;  // of the last one
-  NcclWatchdog& watchdog_;
-  RankTopology ranks_{rank(), size(), 1};
+  std::vector<std::shared_ptr<NcclHandle>> handles_;  // of all ranks: of each group, then its own
+  NcclHandle& handle_;                                // the last one
   bool in_group_ = false;
   std::vector<Operation*> group_;  // to be issued at the end of the group, in order
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> nccl_communicator(const NcclJoin& join, FingerprintCheck& others,
-                                                EventStream& events) {
-  return std::make_unique<NcclCommunicator>(join, others, events);
+ProcessTransport nccl_transport(const LaunchedRank& place, const RankOptions& options,
+                                const NcclOptions& nccl) {
+  const NcclApi& api = require_nccl(nccl.api);
+  const auto inside = std::make_shared<std::atomic<const char*>>(nullptr);
+  ProcessTransport transport;
+  transport.join = [=, &api](ControlClient& others, EventStream& events) {
+    if (nccl.choose_gpu) nccl.choose_gpu(place.rank);
+    const NcclJoin join{api,         place.rank,
+                        place.size,  options.timeout,
+                        *inside,     nccl.machine ? nccl.machine(place.rank) : machine_id(),
+                        nccl.ordered};
+    return std::make_unique<NcclCommunicator>(join, others, events);
+  };
+  transport.where = [inside] { return where_text("NCCL", *inside); };
+  return transport;
 }
 
 }  // namespace zl

@@ -44,11 +44,10 @@ int64_t ControlClient::begin(const Call& call, const EventStream& events, CallSt
 }
 
 int64_t ControlClient::require_same_call(const Call& call, const EventStream& events) {
-  const bool compares = !only_on_timeout_ || call.kind == Collective::barrier;
-  const int64_t record = begin(call, events, compares ? CallState::waiting : CallState::posted);
-  if (!compares) return record;
-  enter(record, call);
-  (void)wait_for_all(record);
+  if (call.point_to_point() || (only_on_timeout_ && call.kind != Collective::barrier))
+    return begin(call, events, CallState::posted);
+  const int64_t record = begin(call, events, CallState::waiting);
+  (void)meet(call, "");
   set_state(record, CallState::moving);
   return record;
 }
@@ -56,90 +55,55 @@ int64_t ControlClient::require_same_call(const Call& call, const EventStream& ev
 std::vector<std::string> ControlClient::all_gather_object(const Call& call, const std::string& text,
                                                           const EventStream& events) {
   const int64_t record = begin(call, events, CallState::waiting);
-  enter(record, call, text);
-  const std::string texts = wait_for_all(record);
+  const std::string texts = meet(call, text);
   std::vector<std::string> all;
   for (WireReader wire(texts); !wire.at_end();) all.push_back(wire.text());
   set_state(record, CallState::done);
   return all;
 }
 
-void ControlClient::enter(int64_t record, const Call& call, const std::string& text) {
-  {
-    const std::lock_guard lock(mutex_);
-    entered_[record] = {call, {}};
-  }
-  send(ControlMessage::enter, WireWriter().put(record).text(text).take());
-}
-
-std::string ControlClient::wait_for_all(int64_t record) {
+std::string ControlClient::meet(const Call& call, const std::string& text) {
+  send(ControlMessage::enter, WireWriter().text(text).take());
+  const auto done = [this] { return texts_ || failed_; };
   std::unique_lock lock(mutex_);
-  wait(lock, [&] { return entered_.at(record).texts || failed_; });
-  const Entered entered = entered_.at(record);
-  if (!entered.call.point_to_point()) entered_.erase(record);
-  lock.unlock();
-  if (!entered.texts) throw_failure(entered.call);
-  return *entered.texts;
-}
-
-void ControlClient::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
-  if (!action_) return changed_.wait(lock, done);
+  if (!action_) changed_.wait(lock, done);
   for (int polls = 1; !done(); ++polls) {
     lock.unlock();
     action_();
     lock.lock();
     changed_.wait_for(lock, std::max(pause_after_poll(polls), 10us), done);
   }
+  const auto texts = std::exchange(texts_, {});
+  lock.unlock();
+  if (!texts) throw_failure(call);
+  return *texts;
 }
 
-int64_t ControlClient::post(const Call& call, const EventStream& events) {
-  const int64_t record = begin(call, events, CallState::posted);
-  enter(record, call);
-  return record;
-}
-
-void ControlClient::wait_for_match(int64_t record) {
-  set_state(record, CallState::waiting);
-  send(ControlMessage::alive, "", true);
-  (void)wait_for_all(record);
-  set_state(record, CallState::done);
-}
-
-void ControlClient::withdraw(int64_t record, bool unwinding) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (entered_.erase(record) == 0) return;
-  }
-  try {
-    send(ControlMessage::withdraw, WireWriter().put(record).put(unwinding).take());
-  } catch (const std::exception&) {  // no memory: the connection ends soon
-  }
-}
-
-void ControlClient::fail(const std::string& why) {
-  if (!failed()) send(ControlMessage::suspect, WireWriter().text(why).take(), true);
-  wait_for_failure(why);
-}
-
-std::string ControlClient::failure_in(const Call& call) {
+void ControlClient::throw_failure(const Call& call) {
   flight_.fail();
-  return str("rank ", rank_, " in ", describe(call), ": ", failure().why);
+  throw CommunicationError(str("rank ", rank_, " in ", describe(call), ": ", failure().why));
 }
 
-void ControlClient::stopped(const RunFailure& failure) {
-  if (!failed_)
-    send(ControlMessage::stopped, WireWriter().text(failure.why).text(failure.detail).take(), true);
-  wait_for_failure(failure.why);
-}
-
-void ControlClient::ended() { send(ControlMessage::ended, "", true); }
-
-void ControlClient::wait_for_failure(const std::string& why) {
+void ControlClient::fail(const RunFailure& failure, bool find_cause) {
+  if (!failed())
+    send(ControlMessage::failed,
+         WireWriter().text(failure.why).text(failure.detail).put(find_cause).take(), true);
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, kVerdict, [&] { return failed_.load(); })) return;
   lock.unlock();
-  lose_server(str(why, "; and rank 0 does not answer"));
+  lose_server(str(failure.why, "; and rank 0 does not answer"));
 }
+
+void ControlClient::wait_for_start(const std::function<bool()>& interrupted) {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, 20ms, [this] { return started_ || failed_; })) {
+    if (!interrupted || !interrupted()) continue;
+    lock.unlock();
+    return stopped({kInterrupted, ""});
+  }
+}
+
+void ControlClient::ended() { send(ControlMessage::ended, "", true); }
 
 void ControlClient::run_failed(const RunFailure& failure) {
   const std::lock_guard lock(mutex_);
@@ -213,13 +177,13 @@ void ControlClient::handle(const Message& message) {
     }
     case ControlMessage::met: {
       const std::lock_guard lock(mutex_);
-      const auto found = entered_.find(wire.get<int64_t>());
-      if (found != entered_.end()) found->second.texts = wire.text();
+      texts_ = wire.text();
       break;
     }
+    case ControlMessage::started:
     case ControlMessage::over: {
       const std::lock_guard lock(mutex_);
-      over_ = true;
+      (message.kind == uint8_t(ControlMessage::over) ? over_ : started_) = true;
       break;
     }
     default: return;

@@ -1,11 +1,13 @@
-// One rank's end of the control connection, at which it compares its calls with those of other
-// processes.
+// How a rank that is a process checks, before its data moves, that all ranks make the same call.
+//
+// NCCL and MPI move data themselves and never notice that ranks make different calls. So ranks that
+// are processes compare their collectives over a connection to the control server in rank 0's
+// process. Functions that wait throw CommunicationError if the run has failed.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,36 +15,52 @@
 #include <thread>
 #include <vector>
 
+#include "dist/communicator.h"
 #include "dist/processes/control_messages.h"
-#include "dist/processes/fingerprint_check.h"
 #include "dist/processes/socket.h"
 
 namespace zl {
 
-class ControlClient final : public FingerprintCheck {
+class ControlClient {
  public:
   // `timeout` of a sign of life of the server; 0: none.
   ControlClient(int rank, std::unique_ptr<Connection> connection,
                 std::chrono::milliseconds timeout);
-  ~ControlClient() override;
+  ~ControlClient();
+  ControlClient(const ControlClient&) = delete;
 
-  // The FingerprintCheck of the rank, for the rank's thread.
-  int64_t require_same_call(const Call& call, const EventStream& events) override;
-  void set_state(int64_t record, CallState state) override { flight_.change(record, state); }
+  // For the rank's thread.
+
+  // Returns when all ranks have come to the same collective. After compare_calls_only_on_timeout()
+  // it returns at once, unless the call is a barrier. Of a send or receive it never waits: the
+  // transport matches the two. Returns the call's number in the rank's flight recorder.
+  int64_t require_same_call(const Call& call, const EventStream& events);
   std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
-                                             const EventStream& events) override;
-  void compare_calls_only_on_timeout() override { only_on_timeout_ = true; }
-  void while_waiting(std::function<void()> action) override { action_ = std::move(action); }
-  int64_t post(const Call& call, const EventStream& events) override;
-  void wait_for_match(int64_t record) override;
-  void withdraw(int64_t record, bool unwinding) noexcept override;
-  void fail(const std::string& why) override;  // the server finds the cause
-  bool failed() const override { return failed_; }
+                                             const EventStream& events);
+  // As Communicator::compare_calls_only_on_timeout().
+  void compare_calls_only_on_timeout() { only_on_timeout_ = true; }
+  // `action` is polled while the rank waits here, for a transport that moves data only in its own
+  // calls. It may throw. Empty: no polling.
+  void while_waiting(std::function<void()> action) { action_ = std::move(action); }
 
+  // For other threads too, such as a watchdog.
+
+  void set_state(int64_t record, CallState state) { flight_.change(record, state); }
+  // A call failed on this rank. The server finds the cause, and all ranks report it, in their
+  // current or next call. Returns when this rank knows it.
+  void fail(const std::string& why) { fail({why, ""}, true); }
+  bool failed() const { return failed_; }
+  // The text of the run's failure for this rank, which is in `call`.
+  [[noreturn]] void throw_failure(const Call& call);
+
+  // For the owner of the process.
+
+  // Returns when all ranks have come, or the run has failed. Polls `interrupted`, which makes it
+  // fail.
+  void wait_for_start(const std::function<bool()>& interrupted);
   // The rank failed on its own. Returns when all ranks know it, or the server does not answer.
-  void stopped(const RunFailure& failure);
+  void stopped(const RunFailure& failure) { fail(failure, false); }
   void ended();  // the rank makes no more calls; to be called last
-
   // Whether all ranks have ended well, or this one knows that the run failed.
   bool over() const;
   RunFailure failure() const;
@@ -50,22 +68,13 @@ class ControlClient final : public FingerprintCheck {
   std::string report() const;
 
  private:
-  struct Entered {
-    Call call;
-    std::optional<std::string> texts;  // of all its ranks, when they have come
-  };
-
-  std::string failure_in(const Call& call) override;
   int64_t begin(const Call& call, const EventStream& events, CallState state);
-  void enter(int64_t record, const Call& call, const std::string& text = "");
-  // Returns the texts of all ranks when they have entered the call.
-  std::string wait_for_all(int64_t record);
+  // Returns the texts of all ranks when they have come to this rank's last call.
+  std::string meet(const Call& call, const std::string& text);
+  void fail(const RunFailure& failure, bool find_cause);
   void serve();
   void handle(const Message& message);
   void send(ControlMessage kind, const std::string& body, bool all_records = false);
-  // Returns when `done`, which is asked under `lock`.
-  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
-  void wait_for_failure(const std::string& why);
   void run_failed(const RunFailure& failure);
   void lose_server(const std::string& why);
 
@@ -81,9 +90,9 @@ class ControlClient final : public FingerprintCheck {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::map<int64_t, Entered> entered_;  // by record, until the rank goes on or withdraws
+  std::optional<std::string> texts_;  // of all ranks, when they have come to this rank's last call
   RunFailure failure_;
-  bool over_ = false, lost_ = false;  // lost: the connection ended before the run
+  bool started_ = false, over_ = false, lost_ = false;  // lost: the connection ended before the run
 
   std::jthread thread_;
 };

@@ -7,27 +7,11 @@
 namespace zl {
 namespace {
 
-Call get_call(WireReader& wire, EventStream& texts) {
-  Call call;
-  call.kind = wire.get<Collective>();
-  call.dtype = wire.get<Dtype>();
-  call.reduction = wire.get<Reduction>();
-  call.peer = wire.get<int>();
-  call.count = wire.get<int64_t>();
-  call.sequence = wire.get<int64_t>();
-  call.has_deadline = wire.get<bool>();
-  call.group.number = wire.get<int>();
-  call.group.ranks = wire.get<uint64_t>();
-  const std::string text = wire.text();
-  call.name = {texts.keep(text), text.size()};
-  const std::string label = wire.text();
-  call.group.label = {texts.keep(label), label.size()};
-  const bool known = call.kind >= Collective::all_reduce && call.kind <= Collective::receive &&
-                     call.dtype >= Dtype::f32 && call.dtype <= Dtype::u8 && call.peer >= -1 &&
-                     call.peer < kMostRanks && call.group.number >= 0 &&
-                     (call.group.number == 0 || call.peer < std::popcount(call.group.ranks));
-  if (!known) throw CommunicationError("a message holds an unknown call");
-  return call;
+bool known(const Call& call) {
+  return call.kind >= Collective::all_reduce && call.kind <= Collective::receive &&
+         call.dtype >= Dtype::f32 && call.dtype <= Dtype::u8 && call.peer >= -1 &&
+         call.peer < kMostRanks && call.group.number >= 0 &&
+         (call.group.number == 0 || call.peer < std::popcount(call.group.ranks));
 }
 
 }  // namespace
@@ -38,12 +22,12 @@ std::string encode(const FlightRecorder& flight, int64_t most) {
   WireWriter wire;
   wire.put(flight.calls()).put(uint64_t(records.size()));
   for (const FlightRecord& record : records) {
-    const Call& call = record.call;
-    wire.put(call.kind).put(call.dtype).put(call.reduction).put(call.peer).put(call.count);
-    wire.put(call.sequence).put(call.has_deadline).put(call.group.number);
-    wire.put(call.group.ranks).text(call.name).text(call.group.label);
+    FlightRecord sent = record;  // without its texts, which follow
+    sent.call.name = sent.call.group.label = {};
+    sent.phase = sent.unit = nullptr;
+    sent.began = now - record.began, sent.changed = now - record.changed;
+    wire.put(sent).text(record.call.name).text(record.call.group.label);
     wire.text(record.phase).text(record.unit);
-    wire.put(record.state).put(now - record.began).put(now - record.changed);
   }
   return wire.take();
 }
@@ -55,13 +39,16 @@ void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight
   if (calls < flight.calls() || count > uint64_t(kAllRecords) || count > uint64_t(calls))
     throw CommunicationError("a message holds an impossible number of calls");
   std::vector<FlightRecord> records;
+  const auto text = [&] {
+    const std::string text = wire.text();
+    return std::string_view(texts.keep(text), text.size());
+  };
   for (uint64_t left = count; left > 0; --left) {
-    FlightRecord record{.call = get_call(wire, texts)};
-    record.phase = texts.keep(wire.text());
-    record.unit = texts.keep(wire.text());
-    record.state = wire.get<CallState>();
-    record.began = now - wire.get<int64_t>();
-    record.changed = now - wire.get<int64_t>();
+    auto record = wire.get<FlightRecord>();
+    record.call.name = text(), record.call.group.label = text();
+    record.phase = text().data(), record.unit = text().data();
+    record.began = now - record.began, record.changed = now - record.changed;
+    if (!known(record.call)) throw CommunicationError("a message holds an unknown call");
     records.push_back(record);
   }
   flight.update(records, calls);

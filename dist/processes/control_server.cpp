@@ -12,16 +12,8 @@ namespace zl {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// How long the server waits for the last calls of all ranks, to find a cause and to report them.
-constexpr int64_t kToFindCause = 300 * kMillisecond, kToReport = 150 * kMillisecond;
-constexpr int64_t kToRead = 300 * kMillisecond;  // for the ranks to read why the run failed
-
-// A rank that waits in a collective was answered: its last message was sent before the answer came.
-void keep_answered(FlightRecorder& flight) {
-  const auto record = flight.in_flight();
-  if (record && record->state == CallState::waiting && !record->call.point_to_point())
-    flight.change(flight.calls() - 1, CallState::moving);
-}
+constexpr int64_t kToAnswer = 300 * kMillisecond;  // for the ranks to send their last calls
+constexpr int64_t kToRead = 300 * kMillisecond;    // for the ranks to read why the run failed
 
 // Without a call: 0 in the group of all ranks.
 Call last_collective(const FlightRecorder& flight) {
@@ -40,21 +32,36 @@ int64_t last_collective(const FlightRecorder& flight, const RankGroup& group) { 
 
 }  // namespace
 
-ControlServer::ControlServer(std::vector<std::unique_ptr<Connection>> connections,
-                             std::chrono::milliseconds timeout)
+ControlServer::ControlServer(const RankIdentity& self, const BootstrapOptions& options,
+                             std::unique_ptr<Connection> own, std::chrono::milliseconds timeout)
     : timeout_(std::chrono::nanoseconds(timeout).count()),
       alive_interval_(std::chrono::nanoseconds(alive_interval(timeout)).count()),
-      ranks_(connections.size()) {
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    ranks_[r].connection = std::move(connections[r]);
-    ranks_[r].alive = steady_nanoseconds();
-  }
+      ranks_(size_t(self.size)) {
+  lobby_.emplace(self, options,
+                 [this](int rank, auto connection) { add(rank, std::move(connection)); });
+  add(0, std::move(own));
   thread_ = std::jthread([this] { serve(); });
 }
 
 ControlServer::~ControlServer() {
   closing_ = true;
   thread_.join();
+}
+
+void ControlServer::add(int rank, std::unique_ptr<Connection> connection) {
+  ranks_[size_t(rank)].connection = std::move(connection);
+  ranks_[size_t(rank)].alive = steady_nanoseconds();
+  ranks_[size_t(rank)].gone = false;
+}
+
+void ControlServer::let_in() try {
+  if (!lobby_->look()) return;
+  lobby_.reset();
+  broadcast(ControlMessage::started, "");
+} catch (const InputError& error) {
+  fail(RunFailure{error.what(), kInputFailure});
+} catch (const CommunicationError& error) {
+  fail(error.what());
 }
 
 void ControlServer::serve() {
@@ -69,15 +76,16 @@ void ControlServer::serve() {
     (void)::poll(waiting.data(), waiting.size(), 5);
     for (int r = 0; r < int(ranks_.size()); ++r)
       if (!ranks_[size_t(r)].gone) read(r);
+    if (lobby_ && !failed()) let_in();
     const int64_t now = steady_nanoseconds();
     check(now);
-    judge(now);
     publish(now);
     if (!closing_) continue;
-    if (!over_ && publish_at_ == 0) fail("rank 0 has ended");
+    if (!over_ && !failing_) fail("rank 0 has ended");
     if (over_ && close_at == 0) {
       close_at = now + kToRead;
-      for (const Rank& rank : ranks_) rank.connection->finish_sending();
+      for (const Rank& rank : ranks_)
+        if (!rank.gone) rank.connection->finish_sending();
     }
     if (over_ && (all_gone() || now > close_at)) return;
   }
@@ -120,121 +128,60 @@ void ControlServer::handle(int r, const Message& message) {
   WireReader wire(message.body);
   decode(wire.text(), texts_, rank.flight);
   switch (ControlMessage(message.kind)) {
-    case ControlMessage::flight: rank.answered = wire.get<int64_t>(); [[fallthrough]];
-    case ControlMessage::alive:
-      if (!in_collective(r)) keep_answered(rank.flight);
-      return;
-    case ControlMessage::enter: {
-      const auto record = wire.get<int64_t>();
-      return enter(r, record, wire.text());
-    }
-    case ControlMessage::withdraw: {
-      const auto record = wire.get<int64_t>();
-      return withdraw(r, record, wire.get<bool>());
-    }
-    case ControlMessage::suspect: return suspect(r, wire.text());
-    case ControlMessage::stopped: {
-      const std::string why = wire.text();
-      return fail({why, wire.text()});
+    case ControlMessage::alive: return;
+    case ControlMessage::flight: rank.answered = wire.get<int64_t>(); return;
+    case ControlMessage::enter: return enter(r, wire.text());
+    case ControlMessage::failed: {
+      const std::string why = wire.text(), detail = wire.text();
+      return wire.get<bool>() ? fail({why, ""}, Failing::Cause::missing_rank, r)
+                              : fail({why, detail});
     }
     case ControlMessage::ended: rank.ended = true; return;
     default: throw CommunicationError("it sends an unknown message");
   }
 }
 
-bool ControlServer::is_among(const RankGroup& group, int rank) const {
-  return group.has(rank) && group.ranks <= ~uint64_t(0) >> (64 - ranks_.size());
-}
-
-void ControlServer::enter(int rank, int64_t record, const std::string& text) {
-  const auto last = ranks_[size_t(rank)].flight.last();
-  const bool known = last && is_among(last->call.group, rank) &&
-                     (!last->call.point_to_point() ||
-                      (last->call.peer >= 0 && last->call.peer_of_run() < int(ranks_.size())));
-  if (!known) throw CommunicationError("it enters no call");
-  const std::vector<Entered*> all =
-      participants(entered_.emplace_back(Entered{rank, record, last->call, text}));
-  if (all.empty()) return;
-  std::string why, texts;
-  if (last->call.point_to_point()) {
-    why = mismatch_text(rank, last->call, all[0]->rank, all[0]->call);
-  } else {
-    std::vector<const Call*> calls(ranks_.size());
-    for (const Entered* one : all) calls[size_t(one->rank)] = &one->call;
-    why = mismatch_text(calls);
-    for (const Entered* one : all) texts += WireWriter().text(one->text).take();
+void ControlServer::enter(int r, const std::string& text) {
+  const auto last = ranks_[size_t(r)].flight.last();
+  const uint64_t all = ~uint64_t(0) >> (64 - ranks_.size());
+  if (!last || last->call.point_to_point() || !last->call.group.has(r) ||
+      last->call.group.ranks > all)
+    throw CommunicationError("it enters no call");
+  const RankGroup& group = last->call.group;
+  ranks_[size_t(r)].entered = Entered{last->call, text};
+  std::vector<const Call*> calls(ranks_.size());
+  std::string texts;
+  int missing = std::popcount(group.number ? group.ranks : all);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const auto& entered = ranks_[i].entered;
+    if (!entered || entered->call.group != group) continue;
+    calls[i] = &entered->call;
+    texts += WireWriter().text(entered->text).take();
+    --missing;
   }
-  if (!why.empty()) return fail(why);
-  for (const Entered* one : all) {
-    Rank& met = ranks_[size_t(one->rank)];
-    if (one->call.point_to_point())
-      met.flight.change(one->record, CallState::done);
-    else
-      keep_answered(met.flight);
-    if (!met.gone)
-      met.connection->send(uint8_t(ControlMessage::met),
-                           WireWriter().put(one->record).text(texts).take());
+  if (missing > 0) return;
+  if (const std::string why = mismatch_text(calls); !why.empty()) return fail(why);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (!calls[i]) continue;
+    Rank& rank = ranks_[i];
+    rank.entered.reset();
+    rank.flight.change(rank.flight.calls() - 1, CallState::moving);
+    if (!rank.gone)
+      rank.connection->send(uint8_t(ControlMessage::met), WireWriter().text(texts).take());
   }
-  std::erase_if(entered_, [&](const Entered& one) { return std::ranges::count(all, &one) > 0; });
-}
-
-std::vector<ControlServer::Entered*> ControlServer::participants(Entered& came) {
-  std::vector<Entered*> all;
-  const Call& call = came.call;
-  if (call.point_to_point()) {
-    const auto other = std::ranges::find_if(entered_, [&](const Entered& one) {
-      return one.call.point_to_point() && one.rank == call.peer_of_run() &&
-             one.call.peer_of_run() == came.rank && one.call.group == call.group &&
-             one.call.kind != call.kind;
-    });
-    if (other != entered_.end()) all = {&*other, &came};
-    return all;
-  }
-  for (Entered& one : entered_)
-    if (!one.call.point_to_point() && one.call.group == call.group) all.push_back(&one);
-  const int size = call.group.number ? std::popcount(call.group.ranks) : int(ranks_.size());
-  if (int(all.size()) < size) return {};
-  std::ranges::sort(all, {}, &Entered::rank);
-  return all;
-}
-
-const ControlServer::Entered* ControlServer::in_collective(int rank) const {
-  const auto found = std::ranges::find_if(
-      entered_, [&](const Entered& one) { return one.rank == rank && !one.call.point_to_point(); });
-  return found == entered_.end() ? nullptr : &*found;
-}
-
-void ControlServer::withdraw(int rank, int64_t record, bool unwinding) {
-  const auto entered = std::ranges::find_if(
-      entered_, [&](const Entered& one) { return one.rank == rank && one.record == record; });
-  if (entered == entered_.end()) return;  // it has a match
-  if (!unwinding)
-    fail(str("rank ", rank, " dropped the Work of ", describe(entered->call),
-             " before the other side came; call wait() on it"));
-  entered_.erase(entered);
-}
-
-WaitingRank ControlServer::waiting(int rank) const {
-  const auto record = ranks_[size_t(rank)].flight.in_flight();
-  for (const Entered& one : entered_)
-    if (one.rank == rank && one.call.point_to_point() && record &&
-        record->state == CallState::waiting && record->call == one.call)
-      return {.call = &one.call, .peer = one.call.peer_of_run()};
-  const Entered* const collective = in_collective(rank);
-  if (!collective) return {};
-  return {.call = &collective->call, .group = collective->call.group};
 }
 
 // Fails if a rank waits for one that has ended, or ranks wait for each other.
 void ControlServer::check_waiting() {
   std::vector<WaitingRank> all;
-  for (int r = 0; r < int(ranks_.size()); ++r) all.push_back(waiting(r));
+  for (const Rank& rank : ranks_) {
+    WaitingRank& one = all.emplace_back();
+    if (rank.entered) one = {.call = &rank.entered->call, .group = rank.entered->call.group};
+  }
   for (int ended = 0; ended < int(all.size()); ++ended)
-    for (int r = 0; r < int(all.size()) && ranks_[size_t(ended)].ended; ++r) {
-      const WaitingRank& one = all[size_t(r)];
-      if (one.call && (one.peer >= 0 ? one.peer == ended : one.group.has(ended)))
-        fail(ended_text(ended, flights(), r, *one.call));
-    }
+    for (int r = 0; r < int(all.size()) && ranks_[size_t(ended)].ended; ++r)
+      if (all[size_t(r)].call && all[size_t(r)].group.has(ended))
+        fail(ended_text(ended, flights(), r, *all[size_t(r)].call));
   fail(deadlock_text(all));
 }
 
@@ -254,13 +201,13 @@ void ControlServer::check(int64_t now) {
     if (now - rank.alive > 3 * alive_interval_) rank.flight.set_current(false);
   check_waiting();
   const std::string overdue = overdue_text(flights(), timeout_, resumed_);
-  check_silence(now, !overdue.empty() || (suspicion_ && suspicion_->rank >= 0));
+  check_silence(now, !overdue.empty() || (failing_ && failing_->rank >= 0));
   fail(overdue);
   if (failed()) return;
-  if (suspicion_)
-    repeat_question();  // a late rank may come to the call in which the others differ
+  if (failing_)  // a late rank may come to the call in which the others differ
+    broadcast(ControlMessage::send_flight, WireWriter().put(asked_).take());
   else if (!first_mismatch_text(flights()).empty())
-    suspect(-1, "");
+    fail({}, Failing::Cause::mismatch);
 }
 
 // That a rank is silent says more than the calls that wait for it, and they may have waited for
@@ -277,26 +224,6 @@ void ControlServer::check_silence(int64_t now, bool others_wait) {
   }
 }
 
-void ControlServer::suspect(int rank, const std::string& why) {
-  if (failed() || (suspicion_ && (rank < 0 || suspicion_->rank >= 0))) return;
-  suspicion_ = {rank, why, steady_nanoseconds() + kToFindCause};
-  ask_for_flights();
-}
-
-// A rank that died, and made the call fail, is noticed meanwhile.
-void ControlServer::judge(int64_t now) {
-  if (!suspicion_ || failed()) return;
-  const bool mismatch = suspicion_->rank < 0;
-  if (now < suspicion_->until && (mismatch || !all_answered())) return;
-  std::string cause = first_mismatch_text(flights());
-  if (cause.empty() && !mismatch) cause = missing_text(suspicion_->rank);
-  if (mismatch || cause.empty())
-    fail(cause + suspicion_->why);
-  else
-    fail(str(cause, ". So ", suspicion_->why));
-  suspicion_.reset();
-}
-
 std::string ControlServer::missing_text(int rank) const {
   const Call last = last_collective(ranks_[size_t(rank)].flight);
   std::string text;
@@ -308,43 +235,45 @@ std::string ControlServer::missing_text(int rank) const {
   return text;
 }
 
-// Tells all ranks how the run ended.
+// A failure whose cause is known takes the place of one whose cause is not.
+void ControlServer::fail(const RunFailure& failure, Failing::Cause cause, int rank) {
+  const bool empty = failure.why.empty() && cause == Failing::Cause::known;
+  if (over_ || empty || (failing_ && failing_->cause <= cause)) return;
+  failing_ = Failing{failure, cause, rank, steady_nanoseconds() + kToAnswer};
+  broadcast(ControlMessage::send_flight, WireWriter().put(++asked_).take());
+}
+
+std::string ControlServer::found_cause() const {
+  const std::string why = failing_->failure.why;
+  std::string cause = first_mismatch_text(flights());
+  const int rank = failing_->rank;
+  const auto call = rank < 0 ? std::nullopt : ranks_[size_t(rank)].flight.in_flight();
+  if (cause.empty() && rank >= 0 && !(call && call->call.point_to_point()))
+    cause = missing_text(rank);
+  return cause.empty() || why.empty() ? cause + why : str(cause, ". So ", why);
+}
+
+// Tells all ranks how the run ended. A rank that died, and made the call of another one fail, is
+// noticed before.
 void ControlServer::publish(int64_t now) {
   if (over_) return;
-  if (publish_at_ > 0 && (all_answered() || now > publish_at_)) {
-    const RunFailure why = failure();
-    std::string report = str("communication failed: ", why.why, "\n");
-    for (int r = 0; r < int(ranks_.size()); ++r)
-      report += flight_report(r, ranks_[size_t(r)].flight, ranks_[size_t(r)].ended, now);
-    {
-      const std::lock_guard lock(mutex_);
-      report_ = report;
-    }
-    broadcast(ControlMessage::failure, WireWriter().text(why.why).text(why.detail).take());
-    over_ = true;
-  } else if (publish_at_ == 0 && std::ranges::all_of(ranks_, &Rank::ended)) {
-    broadcast(ControlMessage::over, "");
-    over_ = true;
+  if (!failing_) {
+    over_ = std::ranges::all_of(ranks_, &Rank::ended);
+    if (over_) broadcast(ControlMessage::over, "");
+    return;
   }
-}
-
-void ControlServer::fail(const RunFailure& failure) {
-  if (failure.why.empty() || failed() || over_) return;
+  const bool waits_for_more = failing_->cause == Failing::Cause::mismatch || !all_answered();
+  if (waits_for_more && now < failing_->until) return;
+  const std::string why = failed() ? failing_->failure.why : found_cause();
+  std::string report = str("communication failed: ", why, "\n");
+  for (int r = 0; r < int(ranks_.size()); ++r)
+    report += flight_report(r, ranks_[size_t(r)].flight, ranks_[size_t(r)].ended, now);
   {
     const std::lock_guard lock(mutex_);
-    failure_ = failure;
+    report_ = report;
   }
-  publish_at_ = steady_nanoseconds() + kToReport;
-  ask_for_flights();
-}
-
-void ControlServer::ask_for_flights() {
-  ++asked_;
-  repeat_question();
-}
-
-void ControlServer::repeat_question() {
-  broadcast(ControlMessage::send_flight, WireWriter().put(asked_).take());
+  broadcast(ControlMessage::failure, WireWriter().text(why).text(failing_->failure.detail).take());
+  over_ = true;
 }
 
 bool ControlServer::all_answered() const {
@@ -362,11 +291,6 @@ Flights ControlServer::flights() const {
   Flights all;
   for (const Rank& rank : ranks_) all.push_back(&rank.flight);
   return all;
-}
-
-RunFailure ControlServer::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
 }
 
 std::string ControlServer::report() const {

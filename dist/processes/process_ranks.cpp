@@ -11,7 +11,6 @@
 #include <optional>
 #include <thread>
 
-#include "dist/processes/bootstrap.h"
 #include "dist/processes/control_client.h"
 #include "dist/processes/control_server.h"
 #include "dist/trace/host_id.h"
@@ -36,8 +35,12 @@ std::string detail_of(const std::exception& error) {
       .take();
 }
 
-[[noreturn]] void throw_detail(const std::string& detail) {
-  WireReader wire(detail);
+// Nothing if there is none.
+void throw_failure(const RunFailure& failure) {
+  if (failure.why.empty()) return;
+  if (failure.detail.empty()) throw CommunicationError(failure.why);
+  if (failure.detail == kInputFailure) throw InputError(failure.why);
+  WireReader wire(failure.detail);
   const std::string what = wire.text();
   const int rank = wire.get<int>();
   const Pool pool = wire.get<Pool>();
@@ -58,18 +61,16 @@ class ProcessRun {
     const BootstrapOptions bootstrap{place.address, place.port, at_least(1s), process.interrupted};
     std::unique_ptr<Connection> connection;
     if (place.rank == 0) {
-      welcome_ = transport.welcome();
-      auto connections = accept_ranks(self, bootstrap, welcome_);
       auto [near, far] = socket_pair();
-      connections[0] = std::make_unique<Connection>(std::move(near));
       connection = std::make_unique<Connection>(std::move(far));
-      server_ = std::make_unique<ControlServer>(std::move(connections), at_least(500ms));
+      server_ = std::make_unique<ControlServer>(
+          self, bootstrap, std::make_unique<Connection>(std::move(near)), at_least(500ms));
     } else {
-      Welcome welcome = connect_to_rank_0(self, bootstrap);
-      welcome_ = welcome.welcome;
-      connection = std::move(welcome.connection);
+      connection = find_rank_0(self, bootstrap);
     }
     client_ = std::make_unique<ControlClient>(place.rank, std::move(connection), at_least(500ms));
+    client_->wait_for_start(process.interrupted);
+    throw_failure(client_->failure());
   }
 
   void run(const std::function<void(Communicator&)>& body) {
@@ -81,9 +82,8 @@ class ProcessRun {
     set_last_failure_report(failure.why.empty() ? "" : report());
     client_.reset();
     server_.reset();
-    if (!failure.detail.empty()) throw_detail(failure.detail);
-    if (error_) std::rethrow_exception(error_);
-    if (!failure.why.empty()) throw CommunicationError(failure.why);
+    if (failure.detail.empty() && error_) std::rethrow_exception(error_);
+    throw_failure(failure);
   }
 
  private:
@@ -96,7 +96,7 @@ class ProcessRun {
     pthread_setname_np(pthread_self(), str("rank ", place_.rank).c_str());
     std::unique_ptr<Communicator> communicator;
     try {
-      communicator = transport_.join(welcome_, *client_, events_);
+      communicator = transport_.join(*client_, events_);
       body(*communicator);
       communicator->finish();
     } catch (const std::exception& error) {
@@ -152,7 +152,6 @@ class ProcessRun {
   const LaunchedRank& place_;
   const RankOptions& options_;
   const ProcessTransport& transport_;
-  std::string welcome_;
   EventStream events_;                     // outlives the records that point into it
   std::unique_ptr<ControlServer> server_;  // on rank 0
   std::unique_ptr<ControlClient> client_;

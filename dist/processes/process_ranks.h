@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "dist/processes/fingerprint_check.h"
+#include "dist/processes/control_client.h"
 #include "dist/processes/launch_environment.h"
 #include "dist/run_ranks.h"
 
@@ -24,12 +24,8 @@ std::string where_text(const char* library, const char* function);
 
 // Makes the communicator of the rank.
 struct ProcessTransport {
-  // Called on rank 0 before the ranks connect: what all ranks need to join.
-  std::function<std::string()> welcome = [] { return std::string(); };
   // Called on the rank's thread, which also destroys the result, before `others` and `events`.
-  std::function<std::unique_ptr<Communicator>(const std::string& welcome, FingerprintCheck& others,
-                                              EventStream& events)>
-      join;
+  std::function<std::unique_ptr<Communicator>(ControlClient& others, EventStream& events)> join;
   // What a rank that hangs is in, for the report before the process exits.
   std::function<std::string()> where;
 };

@@ -21,11 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kGreeting = "zerolab rank 4\n";  // changes with the messages
+constexpr std::string_view kGreeting = "zerolab rank 5\n";  // changes with the messages
 constexpr std::string_view kName = "zerolab rank ";
-constexpr uint64_t kLongest = uint64_t(1) << 32;       // [B] of a message
-constexpr uint64_t kLongestFirst = uint64_t(1) << 20;  // of the first, maybe from another program
-constexpr size_t kHeader = 1 + sizeof(uint64_t);       // kind and length
+constexpr uint64_t kLongest = uint64_t(1) << 32;  // [B] of a message
+constexpr size_t kHeader = 1 + sizeof(uint64_t);  // kind and length
 constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 bool try_again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -193,12 +192,12 @@ bool Connection::take(Message& message) {
   if (bytes_.size() < kHeader) return false;
   uint64_t length = 0;
   std::memcpy(&length, bytes_.data() + 1, sizeof length);
-  if (length > (known_ ? kLongest : kLongestFirst)) foreign_ = true;
+  if (length > kLongest) foreign_ = true;
   if (foreign_ || bytes_.size() - kHeader < length) return false;
   message.kind = uint8_t(bytes_[0]);
   message.body = bytes_.substr(kHeader, length);
   bytes_.erase(0, kHeader + length);
-  return known_ = true;
+  return true;
 }
 
 Connection::State Connection::receive(Message& message, Deadline deadline) {

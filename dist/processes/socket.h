@@ -86,7 +86,6 @@ class Connection {
   std::string bytes_;  // received, and not taken yet
   int64_t received_ = 0;
   bool greeted_ = false, foreign_ = false, other_version_ = false;
-  bool known_ = false;  // a complete message has come
 };
 
 }  // namespace zl

@@ -40,7 +40,7 @@ const std::vector<Subfolder> subfolders = {
     {"dist/threads", "dist/run_ranks\\.cpp"},
     {"dist/nccl", "tutorials/.*"},
     {"dist/mpi", "dist/processes/.*|tutorials/.*"},
-    {"dist/ordered", "dist/(nccl|mpi)/.*|stages/predict/.*"},
+    {"dist/ordered", "dist/(nccl|mpi|processes)/.*|stages/predict/.*"},
     {"dist/processes", "dist/(nccl|mpi)/.*|tutorials/.*"},
     {"dist/trace", "dist/(threads|nccl|mpi|processes)/.*|tutorials/.*"},
 

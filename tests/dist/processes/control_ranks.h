@@ -25,7 +25,7 @@ struct ControlRank {
   int rank;
   std::unique_ptr<ControlServer> server;  // on rank 0
   std::unique_ptr<ControlClient> client;
-  ControlClient* others = nullptr;  // the client, as a FingerprintCheck
+  ControlClient* others = nullptr;  // the client
   EventStream events{0, 64};
   int64_t sequence = 0;
   bool dies = false;  // its connection ends without notice, as that of a process that is killed
@@ -60,12 +60,23 @@ inline RankIdentity identity(int rank, int size) {
       .run = "", .rank = rank, .size = size, .settings = "", .host = "", .machine = "", .gpu = ""};
 }
 
-// The connections of rank 0's server, and the client of rank 0 itself.
-inline std::unique_ptr<ControlClient> add_rank_0(
-    std::vector<std::unique_ptr<Connection>>& connections, std::chrono::milliseconds timeout) {
-  auto [near, far] = socket_pair();
-  connections[0] = std::make_unique<Connection>(std::move(near));
-  return std::make_unique<ControlClient>(0, std::make_unique<Connection>(std::move(far)), timeout);
+// The client of a rank, when all have come or the run has failed; on rank 0 also the server.
+inline std::unique_ptr<ControlClient> connect(const RankIdentity& self,
+                                              const BootstrapOptions& where,
+                                              std::chrono::milliseconds timeout,
+                                              std::unique_ptr<ControlServer>& server) {
+  std::unique_ptr<Connection> connection;
+  if (self.rank == 0) {
+    auto [near, far] = socket_pair();
+    connection = std::make_unique<Connection>(std::move(far));
+    server = std::make_unique<ControlServer>(
+        self, where, std::make_unique<Connection>(std::move(near)), timeout);
+  } else {
+    connection = find_rank_0(self, where);
+  }
+  auto client = std::make_unique<ControlClient>(self.rank, std::move(connection), timeout);
+  client->wait_for_start(where.interrupted);
+  return client;
 }
 
 inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& body,
@@ -100,16 +111,20 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
   for (int r = 0; r < kRanks; ++r)
     ranks.emplace_back([&, r] {
       ControlRank rank{.rank = r};
-      if (r == 0) {
-        auto connections = accept_ranks(identity(r, kRanks), where, "");
-        if (r == how.silent) return stay_silent();
-        rank.client = add_rank_0(connections, how.timeout);
-        rank.server = std::make_unique<ControlServer>(std::move(connections), how.timeout);
-      } else {
-        auto connection = connect_to_rank_0(identity(r, kRanks), where).connection;
-        if (r == how.silent) return how.before_silence(*connection), stay_silent();
-        rank.client = std::make_unique<ControlClient>(r, std::move(connection), how.timeout);
+      const RankIdentity self = identity(r, kRanks);
+      if (r == how.silent && r == 0) {
+        std::vector<std::unique_ptr<Connection>> others;
+        Lobby lobby(self, where, [&](int, auto one) { others.push_back(std::move(one)); });
+        while (!lobby.look()) std::this_thread::sleep_for(1ms);
+        for (const auto& other : others) other->send(uint8_t(ControlMessage::started), "");
+        return stay_silent();
       }
+      if (r == how.silent) {
+        const auto connection = find_rank_0(self, where);
+        how.before_silence(*connection);
+        return stay_silent();
+      }
+      rank.client = connect(self, where, how.timeout, rank.server);
       work(rank, body, outcomes[size_t(r)]);
       ++ended;
     });
