@@ -33,7 +33,6 @@ endfunction()
 
 file(GLOB exercises RELATIVE "${folder}" CONFIGURE_DEPENDS "${folder}/[0-9][0-9]_*/measure.cpp")
 list(TRANSFORM exercises REPLACE "/.*" "")
-set(makers "")
 foreach(name IN LISTS exercises)
   file(GLOB measuring CONFIGURE_DEPENDS "${folder}/${name}/measure*.cpp" "${folder}/${name}/*_case.cpp")
   zerolab_exercise(${name} ${measuring})

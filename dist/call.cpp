@@ -15,10 +15,6 @@ int RankGroup::of_run(int rank) const {
   return std::countr_zero(left);
 }
 
-int RankGroup::in_group(int rank) const {
-  return number == 0 ? rank : std::popcount(ranks & ((uint64_t(1) << rank) - 1));
-}
-
 std::string ranks_text(uint64_t ranks) {
   std::string text = std::popcount(ranks) == 1 ? "rank " : "ranks ";
   for (int left = std::popcount(ranks); ranks; ranks &= ranks - 1, --left)

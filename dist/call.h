@@ -25,8 +25,7 @@ struct RankGroup {
 
   bool operator==(const RankGroup&) const = default;
   bool has(int rank_of_run) const { return number == 0 || (ranks >> rank_of_run & 1); }
-  int of_run(int rank) const;  // the number in the run of a rank of the group, and back
-  int in_group(int rank_of_run) const;
+  int of_run(int rank) const;  // the number in the run of a rank of the group
 };
 
 struct Call {

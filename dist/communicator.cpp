@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
 
 #include "tensor/error.h"
 
@@ -10,113 +9,90 @@ namespace zl {
 
 namespace {
 
-// "all_gather 'h.3 parameter': ", the beginning of errors about arguments.
-std::string intro(const Call& call, CallName name) {
-  return str(zl::name(call.kind), " '", name.text, "': ");
+bool has_shards(Collective kind) {
+  return kind == Collective::reduce_scatter || kind == Collective::all_gather ||
+         kind == Collective::all_to_all;
 }
 
-void require_equal_shards(const Call& call, const Tensor& full, int size, CallName name) {
-  if (!full.defined() || full.numel() % size == 0) return;
-  const int64_t padded = (full.numel() / size + 1) * size;
-  require(false, intro(call, name), full.numel(), " elements cannot be divided among ", size,
-          " ranks; pad to ", padded);
-}
-
-void require_rank(const Call& call, int rank, int size, CallName name) {
-  require(rank >= 0 && rank < size, intro(call, name), "rank ", rank,
-          " is out of range: there are ", size, " ranks, 0 to ", size - 1);
-}
-
-void require_addable(const Call& call, const Tensor& tensor, CallName name) {
-  require(!tensor.defined() || call.reduction == Reduction::sum || is_float(tensor.dtype()),
-          intro(call, name),
-          "the mean of integers is not an integer; use the sum, or a float type");
-}
-
-void require_start(const Call& call, const Tensor& tensor, int shards, const Tensor& start,
-                   CallName name) {
-  if (!start.defined() || !tensor.defined()) return;
-  require(call.reduction == Reduction::sum, intro(call, name),
-          "a mean cannot continue from a start; "
-          "use the sum, and divide when everything is added");
-  require(start.dtype() == tensor.dtype() && start.numel() * shards == tensor.numel(),
-          intro(call, name), "the start is ", start.numel(), " ", zl::name(start.dtype()),
-          " elements and the sum ", tensor.numel() / shards, " ", zl::name(tensor.dtype()),
+void check_disjoint(const Tensor& from, const Tensor& to, const std::string& intro) {
+  require(to.defined(), intro, "the tensor to receive into is undefined");
+  require(from.dtype() == to.dtype() && from.numel() == to.numel(), intro, "from is ", from.numel(),
+          " ", name(from.dtype()), " elements and to is ", to.numel(), " ", name(to.dtype()),
           "; they must be alike");
-}
-
-void require_disjoint(const Call& call, const Tensor& from, const Tensor& to, CallName name) {
-  if (!from.defined() || !to.defined()) return;
-  require(from.dtype() == to.dtype() && from.numel() == to.numel(), intro(call, name), "from is ",
-          from.numel(), " ", zl::name(from.dtype()), " elements and to is ", to.numel(), " ",
-          zl::name(to.dtype()), "; they must be alike");
   const auto *a = static_cast<const char*>(from.address()),
              *b = static_cast<const char*>(to.address());
   const std::less<const char*> before;
-  require(!a || !b || !before(a, b + to.bytes()) || !before(b, a + from.bytes()), intro(call, name),
+  require(!a || !b || !before(a, b + to.bytes()) || !before(b, a + from.bytes()), intro,
           "from and to overlap; they must not share memory");
+}
+
+// `other`: what a sum starts with, or what an all_to_all receives into. `intro`: "all_gather
+// 'h.3 parameter': ".
+void check_arguments(const Call& call, const Tensor& tensor, const Tensor& other, int ranks,
+                     const std::string& intro) {
+  if (call.kind == Collective::barrier) return;
+  require(tensor.defined(), intro, "the tensor is undefined; was its unit resharded?");
+  const int64_t n = tensor.numel(), padded = (n / ranks + 1) * ranks;
+  require(!has_shards(call.kind) || n % ranks == 0, intro, n, " elements cannot be divided among ",
+          ranks, " ranks; pad to ", padded);
+  if (call.point_to_point() || call.kind == Collective::broadcast)
+    require(call.peer >= 0 && call.peer < ranks, intro, "rank ", call.peer,
+            " is out of range: there are ", ranks, " ranks, 0 to ", ranks - 1);
+  require(call.reduction == Reduction::sum || is_float(tensor.dtype()), intro,
+          "the mean of integers is not an integer; use the sum, or a float type");
+  if (call.kind == Collective::all_to_all) return check_disjoint(tensor, other, intro);
+  if (!other.defined()) return;
+  require(call.reduction == Reduction::sum, intro,
+          "a mean cannot continue from a start; use the sum, and divide when everything is added");
+  const int64_t sums = has_shards(call.kind) ? n / ranks : n;
+  require(other.dtype() == tensor.dtype() && other.numel() == sums, intro, "the start is ",
+          other.numel(), " ", name(other.dtype()), " elements and the sum ", sums, " ",
+          name(tensor.dtype()), "; they must be alike");
 }
 
 }  // namespace
 
 Work Communicator::all_reduce(const Tensor& inout, Reduction reduction, CallName name,
                               const Tensor& start) {
-  Call call{.kind = Collective::all_reduce, .reduction = reduction};
-  require_addable(call, inout, name);
-  require_start(call, inout, 1, start, name);
-  call = begin(call, inout, name);
+  const Call call =
+      begin({.kind = Collective::all_reduce, .reduction = reduction}, inout, name, start);
   return end(call, do_all_reduce(inout, start, call));
 }
 
 Work Communicator::reduce_scatter(const Tensor& full, Reduction reduction, CallName name,
                                   const Tensor& start) {
-  Call call{.kind = Collective::reduce_scatter, .reduction = reduction};
-  require_addable(call, full, name);
-  require_equal_shards(call, full, size_, name);
-  require_start(call, full, size_, start, name);
-  call = begin(call, full, name);
+  const Call call =
+      begin({.kind = Collective::reduce_scatter, .reduction = reduction}, full, name, start);
   return end(call, do_reduce_scatter(full, start, call));
 }
 
 Work Communicator::all_gather(const Tensor& full, CallName name) {
-  Call call{.kind = Collective::all_gather};
-  require_equal_shards(call, full, size_, name);
-  call = begin(call, full, name);
+  const Call call = begin({.kind = Collective::all_gather}, full, name);
   return end(call, do_all_gather(full, call));
 }
 
 Work Communicator::broadcast(const Tensor& inout, int root, CallName name) {
-  Call call{.kind = Collective::broadcast, .peer = root};
-  require_rank(call, root, size_, name);
-  call = begin(call, inout, name);
+  const Call call = begin({.kind = Collective::broadcast, .peer = root}, inout, name);
   return end(call, do_broadcast(inout, call));
 }
 
 Work Communicator::all_to_all(const Tensor& from, const Tensor& to, CallName name) {
-  Call call{.kind = Collective::all_to_all};
-  require(to.defined(), intro(call, name), "the tensor to receive into is undefined");
-  require_equal_shards(call, from, size_, name);
-  require_disjoint(call, from, to, name);
-  call = begin(call, from, name);
+  const Call call = begin({.kind = Collective::all_to_all}, from, name, to);
   return end(call, do_all_to_all(from, to, call));
 }
 
 Work Communicator::barrier(CallName name) {
-  const Call call = begin({.kind = Collective::barrier}, nullptr, 0, name);
+  const Call call = begin({.kind = Collective::barrier}, {}, name);
   return end(call, do_barrier(call));
 }
 
 Work Communicator::send(const Tensor& from, int to_rank, CallName name) {
-  Call call{.kind = Collective::send, .peer = to_rank};
-  require_rank(call, to_rank, size_, name);
-  call = begin(call, from, name);
+  const Call call = begin({.kind = Collective::send, .peer = to_rank}, from, name);
   return end(call, do_send(from, call));
 }
 
 Work Communicator::receive(const Tensor& to, int from_rank, CallName name) {
-  Call call{.kind = Collective::receive, .peer = from_rank};
-  require_rank(call, from_rank, size_, name);
-  call = begin(call, to, name);
+  const Call call = begin({.kind = Collective::receive, .peer = from_rank}, to, name);
   return end(call, do_receive(to, call));
 }
 
@@ -168,8 +144,6 @@ Work Communicator::do_send(const Tensor&, const Call& call) {
           "': ranks on NCCL have collectives only; use ranks as threads, or --backend mpi"));
 }
 
-Work Communicator::do_receive(const Tensor& to, const Call& call) { return do_send(to, call); }
-
 std::unique_ptr<Communicator> Communicator::do_split(const Split&) {
   throw std::logic_error("this communicator cannot be split into groups");
 }
@@ -179,19 +153,18 @@ void Communicator::finish() {
   require_none_dropped();
 }
 
-Call Communicator::begin(Call call, const Tensor& tensor, CallName name) {
-  require(tensor.defined(), intro(call, name), "the tensor is undefined; was its unit resharded?");
-  call.dtype = tensor.dtype();
-  call.count = tensor.numel();
-  // A lane's inner communicator has other events than the memory, which the rank's thread uses.
-  Memory& memory = tensor.memory();
-  return begin(call, &memory.events() == &events_ ? &memory : nullptr, tensor.bytes(), name);
-}
-
-Call Communicator::begin(Call call, Memory* memory, int64_t bytes, CallName name) {
+Call Communicator::begin(Call call, const Tensor& tensor, CallName name, const Tensor& other) {
+  check_arguments(call, tensor, other, size_, str(zl::name(call.kind), " '", name.text, "': "));
   require_none_dropped();
-  const char* kept = events_.keep(name.text);
-  call.name = {kept, name.text.size()};
+  Memory* memory = nullptr;
+  if (tensor.defined()) {
+    call.dtype = tensor.dtype();
+    call.count = tensor.numel();
+    // A lane's inner communicator has other events than the memory, which the rank's thread uses.
+    if (&tensor.memory().events() == &events_) memory = &tensor.memory();
+  }
+  const int64_t bytes = call.count * size_of(call.dtype);
+  call.name = {events_.keep(name.text), name.text.size()};
   call.group = group_;
   call.sequence =
       ++(call.point_to_point() ? point_to_point_[{call.kind, call.peer}] : collectives_);
@@ -210,19 +183,19 @@ int64_t Communicator::append(EventKind kind, const Call& call, int64_t bytes, in
   return now;
 }
 
-Communicator::Operation* Communicator::find(const Call& call) {
+std::shared_ptr<Communicator::Operation> Communicator::find(const Call& call) {
   const auto found = std::ranges::find_if(
       run_.in_flight_, [&](const auto& operation) { return operation->call == call; });
-  return found == run_.in_flight_.end() ? nullptr : found->get();
+  return found == run_.in_flight_.end() ? nullptr : *found;
 }
 
 void Communicator::all_ranks_came(const Call& call, int64_t at) {
   const int64_t now = append(EventKind::collective_met, call, 0, at);
-  if (Operation* operation = find(call)) operation->all_came = now;
+  if (const auto operation = find(call)) operation->all_came = now;
 }
 
 void Communicator::carried_out(const Call& call, int64_t began, int64_t moved) {
-  Operation* const operation = find(call);
+  const auto operation = find(call);
   if (!operation) return;
   operation->began = began;
   operation->moved = append(EventKind::collective_moved, call, 0, moved);
@@ -264,8 +237,7 @@ struct Communicator::TransportWork {
 // A transport that has moved the data already ends the call here; its Work must be waited for all
 // the same, so that programs behave alike on every transport. The run owns the operation.
 Work Communicator::end(const Call& call, Work work) {
-  const auto operation = *std::ranges::find_if(
-      run_.in_flight_, [&](const auto& operation) { return operation->call == call; });
+  const auto operation = find(call);
   operation->returned = true;
   const bool complete = !work.pending();
   if (complete) end_event(*operation);
@@ -278,14 +250,8 @@ Work Communicator::end(const Call& call, Work work) {
     if (!operation || (transfer && !work))
       throw CommunicationError(
           "wait() on a Work whose run, or the memory of its tensors, has ended; call it before");
-    struct Erase {
-      Communicator& of;
-      const Operation* operation;
-      ~Erase() {
-        std::erase_if(of.run_.in_flight_,
-                      [&](const auto& other) { return other.get() == operation; });
-      }
-    } erase{*this, operation.get()};
+    const std::shared_ptr<void> erases(  // at the end
+        nullptr, [&](void*) { std::erase(run_.in_flight_, operation); });
     if (!work) return;
     operation->wait_began = append(EventKind::collective_wait, operation->call);
     work->wait();

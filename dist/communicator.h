@@ -149,17 +149,18 @@ class Communicator {
   virtual Work do_barrier(const Call& call) = 0;
   // By default there is none: both throw std::invalid_argument.
   virtual Work do_send(const Tensor& from, const Call& call);
-  virtual Work do_receive(const Tensor& to, const Call& call);
+  virtual Work do_receive(const Tensor& to, const Call& call) { return do_send(to, call); }
   virtual std::vector<std::string> do_all_gather_object(const std::string& text,
                                                         const Call& call) = 0;
   // First compares `split.call` with that of the other ranks.
   virtual std::unique_ptr<Communicator> do_split(const Split& split);
 
-  Call begin(Call call, const Tensor& tensor, CallName name);
-  Call begin(Call call, Memory* memory, int64_t bytes, CallName name);
+  // Checks the arguments, and then tells all that observe calls: the log, the events, and what is
+  // in flight. `other`: the start of a sum, or the receiving tensor of an all_to_all.
+  Call begin(Call call, const Tensor& tensor, CallName name, const Tensor& other = {});
   Work end(const Call& call, Work work);
   void end_event(const Operation& operation);
-  Operation* find(const Call& call);  // null: not in flight
+  std::shared_ptr<Operation> find(const Call& call);  // null: not in flight
   void require_none_dropped() const;
 
   int64_t append(EventKind kind, const Call& call, int64_t bytes = 0, int64_t at = 0);

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 
 #include "dist/communicator.h"
 
@@ -11,13 +13,21 @@ namespace zl {
 
 inline constexpr int kMostRanks = 64;  // of one run: sets of ranks are masks of 64 bits
 
-// A link that each rank sends over, simulated: a call is done no earlier than latency + sent bytes
-// / bandwidth after all ranks have come to it and the calls before it have been sent.
-struct Link {
-  double bandwidth = 0;  // [B/s] of each rank; 0: no limit
-  double latency = 0;    // [s] of each call
-  bool simulated() const { return bandwidth > 0 || latency > 0; }
+// How a second thread of a rank takes part in the failure of its run. Any thread may call both.
+struct SharedFailure {
+  std::function<void(const std::string& why)> fail;  // ends the calls of all ranks
+  std::function<bool()> failed;
 };
+
+// A thread of a rank, with this name. Throws CommunicationError that says what to do if the system
+// gives no more threads.
+std::jthread start_thread(const std::string& name, std::function<void()> run);
+
+// Makes a rank's communicator around that of the threads, `inner`, on the rank's thread. `events`
+// is the rank's; those of `inner` are used by no other thread. Both event streams outlive the
+// result.
+using MakeLane = std::function<std::unique_ptr<Communicator>(
+    std::unique_ptr<Communicator> inner, EventStream& events, SharedFailure failure)>;
 
 struct RankOptions {
   // How long a rank waits for the others in one call. 0: forever (gdb, --step).
@@ -26,10 +36,9 @@ struct RankOptions {
   // end before the process prints the report and exits with 4. Without a timeout it never does.
   std::chrono::milliseconds grace = std::chrono::seconds(30);
   int64_t event_capacity = 4096;
-  // A second thread per rank, its lane, carries out the calls while the rank computes (dist/lane/).
-  // Without it a call is complete when it returns.
-  bool lane = false;
-  Link link;  // needs the lane
+  // A second thread per rank, its lane, carries out the calls while the rank computes: own_lane()
+  // of dist/lane/. Without it a call is complete when it returns.
+  MakeLane lane;
 };
 
 // Runs `body` once per rank, each on its own thread named "rank r", and returns when all have

@@ -13,7 +13,7 @@ using namespace zl::recording;
 TrainingSpec spec_of(Lesson& lesson, StageKind stage, const Overlap& overlap) {
   TrainingSpec spec = training_m(lesson, stage, lesson.count("--layers"));
   spec.engine.overlap = overlap;
-  spec.rank_options.lane = true;  // a second thread of each rank carries out its calls
+  spec.rank_options.lane = own_lane();  // a second thread of each rank carries out its calls
   return spec;
 }
 SizesM sizes_of(const Lesson& lesson) { return sizes_m(lesson.ranks(), lesson.count("--layers")); }
@@ -103,7 +103,7 @@ void times(Lesson& lesson) {
     TrainingSpec spec = spec_of(lesson, StageKind::zero3, {});
     if (on) spec.engine.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1};
     spec.run_ranks = [&](int size, const auto& body, RankOptions options) {
-      options.link.latency = double(latency) / 1000;
+      options.lane = own_lane({.latency = double(latency) / 1000});
       lesson.run_ranks(size, body, options);
     };
     spec.steps = 3, spec.micro_batch = 64;

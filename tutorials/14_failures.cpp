@@ -1,5 +1,5 @@
 // Which rank failed, in which call, and why? Five faults are made on purpose; the answers are in
-// what the program reports. The flight recorder is dist/trace/flight_recorder.h.
+// what the program reports. The flight recorder is dist/flight_recorder.h.
 #include <random>
 
 #include "tutorials/14_faulty_runs.h"

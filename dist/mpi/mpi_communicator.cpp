@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "dist/flight_recorder.h"
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_calls.h"
 #include "dist/mpi/mpi_transport.h"
-#include "dist/polling.h"
+#include "dist/ordered/polling.h"
 #include "dist/processes/process_communicator.h"
-#include "dist/trace/flight_recorder.h"
 #include "dist/trace/host_id.h"
 #include "tensor/backend.h"
 #include "tensor/error.h"

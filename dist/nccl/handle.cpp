@@ -4,8 +4,8 @@
 #include <future>
 #include <utility>
 
+#include "dist/flight_recorder.h"
 #include "dist/nccl/errors.h"
-#include "dist/trace/flight_recorder.h"
 #include "tensor/error.h"
 
 namespace zl {

@@ -33,7 +33,7 @@
 #include <thread>
 
 #include "dist/nccl/api.h"
-#include "dist/polling.h"
+#include "dist/ordered/polling.h"
 #include "dist/processes/control_client.h"
 #include "tensor/backend.h"
 

@@ -9,8 +9,8 @@
 #include "dist/nccl/handle.h"
 #include "dist/nccl/nccl_transport.h"
 #include "dist/processes/process_communicator.h"
+#include "dist/processes/wire.h"
 #include "dist/trace/host_id.h"
-#include "dist/wire.h"
 #include "tensor/backend.h"
 #include "tensor/error.h"
 

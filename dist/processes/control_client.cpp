@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dist/polling.h"
+#include "dist/ordered/polling.h"
 #include "tensor/error.h"
 
 namespace zl {

@@ -18,8 +18,8 @@
 #include <chrono>
 #include <string>
 
-#include "dist/trace/flight_recorder.h"
-#include "dist/wire.h"
+#include "dist/flight_recorder.h"
+#include "dist/processes/wire.h"
 
 namespace zl {
 

@@ -173,16 +173,14 @@ void ControlServer::enter(int r, const std::string& text) {
 
 // Fails if a rank waits for one that has ended, or ranks wait for each other.
 void ControlServer::check_waiting() {
-  std::vector<WaitingRank> all;
+  Waits waits;
+  uint64_t ended = 0;
   for (const Rank& rank : ranks_) {
-    WaitingRank& one = all.emplace_back();
-    if (rank.entered) one = {.call = &rank.entered->call, .group = rank.entered->call.group};
+    ended |= uint64_t(rank.ended) << waits.size();
+    waits.emplace_back();
+    if (rank.entered) waits.back() = rank.entered->call;
   }
-  for (int ended = 0; ended < int(all.size()); ++ended)
-    for (int r = 0; r < int(all.size()) && ranks_[size_t(ended)].ended; ++r)
-      if (all[size_t(r)].call && all[size_t(r)].group.has(ended))
-        fail(ended_text(ended, flights(), r, *all[size_t(r)].call));
-  fail(deadlock_text(all));
+  fail(stuck_text(waits, ended, flights()));
 }
 
 void ControlServer::check(int64_t now) {

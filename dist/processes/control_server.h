@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "dist/mismatch.h"
 #include "dist/processes/bootstrap.h"
 #include "dist/processes/control_messages.h"
 #include "dist/processes/socket.h"
-#include "dist/trace/mismatch.h"
 
 namespace zl {
 

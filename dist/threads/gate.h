@@ -31,19 +31,13 @@ class Gate {
       return round_in(word);
     }
   }
-  State look(uint32_t round) const { return state_in(word_.load(), round); }
-  // Looks up to `times` times before giving up; for ranks that each have a core.
-  State spin(uint32_t round, int times) const {
-    State state = look(round);
-    for (; times > 0 && state == State::closed; --times, state = look(round)) spin_pause();
-    return state;
-  }
-  // Sleeps until the round is open or failed.
-  State wait(uint32_t round) const {
-    for (;;) {
+  // Returns when the round is open or failed. Looks `spins` times before it sleeps, for ranks that
+  // each have a core.
+  State wait(uint32_t round, int spins) const {
+    for (;; --spins) {
       const uint32_t word = word_.load();
       if (const State state = state_in(word, round); state != State::closed) return state;
-      word_.wait(word);
+      spins > 0 ? spin_pause() : word_.wait(word);
     }
   }
   void fail() {
@@ -51,8 +45,6 @@ class Gate {
     word_.notify_all();
   }
   bool failed() const { return word_.load() & kFailed; }
-  uint32_t round() const { return round_in(word_.load()); }
-  int arrived() const { return int(word_.load() & kArrived); }
 
  private:
   static constexpr uint32_t kArrived = 0x7f, kFailed = 0x80000000u, kRound = 0x7fffff80u;

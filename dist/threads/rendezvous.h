@@ -8,6 +8,10 @@
 // always opens, and no rank leaves before it does. So a rank that fails never frees memory that
 // another rank reads: failures are noticed only at a first gate.
 //
+// Calls that differ are seen at the gate. That a call will never be complete, because a rank has
+// ended, comes too late, or waits for this one elsewhere, no waiting rank can see: another thread
+// looks at the flight recorders of all ranks for it, and fails the run (check()).
+//
 // A group of ranks has a rendezvous with separate gates and queues. It shares the rest with that of
 // the run: failure, flight recorders, and which ranks have ended. Ranks are numbered as in the
 // group, and in texts as in the run.
@@ -31,12 +35,16 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/run_ranks.h"
+#include "dist/mismatch.h"
 #include "dist/threads/gate.h"
-#include "dist/trace/mismatch.h"
 #include "tensor/backend.h"
 
 namespace zl {
+
+// What ranks throw in a call when the run has failed. run_ranks() tells it from a rank's own error.
+struct RunHasFailed : CommunicationError {
+  using CommunicationError::CommunicationError;
+};
 
 using SharedEvent = std::shared_ptr<const StreamEvent>;
 
@@ -94,74 +102,53 @@ class Rendezvous {
   // a match this fails the run, unless an exception unwinds the stack.
   void withdraw(QueueEntry& entry, bool unwinding = std::uncaught_exceptions() > 0) noexcept;
 
-  // All ranks report the first failure, in their current or next call. Returns whether this is the
-  // first.
-  bool fail(const std::string& why);
-  // The text of the failure for this rank, which is in `call`.
-  std::string failure_in(int rank, const Call& call);
-  [[noreturn]] void throw_failure(int rank, const Call& call) {
-    throw CommunicationError(failure_in(rank, call));
-  }
+  // All ranks report the first failure, in their current or next call. Any thread may call it.
+  void fail(const std::string& why);
+  [[noreturn]] void throw_failure(int rank, const Call& call);
   bool failed() const { return arrivals_.failed(); }
 
   // The rest is for the rendezvous of all ranks.
-  bool has_reported(int rank) const { return ranks_[size_t(rank)].reported; }  // the failure
-  // The rank makes no more calls. Ranks that wait for it fail.
-  void rank_ended(int rank);
-  // Fails if a rank has waited too long. To be called periodically by a thread that is no rank.
-  void check_deadlines();
+  void rank_ended(int rank) { ended_ |= uint64_t(1) << rank; }  // it makes no more calls
+  // Fails if a rank waits for one that has ended, for one that waits for it, or for too long. To be
+  // called periodically, and when a rank has ended, by a thread that is no rank.
+  void check();
 
-  std::string failure() const;
-  std::string failure_report() const;  // the calls of all ranks at the failure
-  std::string report() const;          // and now
+  struct Failure {
+    std::string why, report;  // and the calls of all ranks at the failure
+  };
+  Failure failure() const;
+  std::string report() const;  // the calls of all ranks now
 
  private:
-  struct alignas(64) RankOfRun {
-    bool reported = false;
-    FlightRecorder flight;
-    const QueueEntry* awaited = nullptr;    // under mutex_
-    std::condition_variable entry_changed;  // with mutex_
-  };
   struct alignas(64) Slot {  // one per rank
     Contribution contribution;
     SharedEvent moved;
     int64_t record = 0;
-    std::atomic<int64_t> asleep_in{-1};  // the round of the first gate in which it sleeps
   };
 
-  RankOfRun& of_run(int rank) { return run_.ranks_[size_t(group_.of_run(rank))]; }
-  Gate::State wait_for_all(Slot& slot, uint32_t round);
-  void fail_if_a_rank_ended(uint32_t round, int rank, const Call& call);
+  FlightRecorder& flight(int rank) { return run_.flights_[size_t(group_.of_run(rank))]; }
   void require_same_calls(int rank);
-  Rendezvous& group_locked(const RankGroup& group);
-  void fail_locked(const std::string& why);
   void copy_locked(QueueEntry& entry, QueueEntry& other, std::unique_lock<std::mutex>& lock);
-  void fail_if_ended_locked(const QueueEntry& entry);
-  void fail_if_deadlocked_locked();
-  WaitingRank waiting_locked(int rank) const;
-  std::vector<WaitingRank> waiting_locked() const;
-  Flights flights() const;
-  bool has_ended(int rank) const { return ended_.load() >> rank & 1; }
   std::vector<QueueEntry*>& queue(const QueueEntry& entry);
 
   Rendezvous& run_;  // that of all ranks
   const RankGroup group_;
   const int size_;
   const int spins_;
-  std::deque<Slot> slots_;
-  Gate arrivals_, departures_;
+  std::deque<Slot> slots_ = std::deque<Slot>(size_t(size_));
+  Gate arrivals_{size_}, departures_{size_};
   std::map<std::pair<int, int>, std::vector<QueueEntry*>>
       queues_;  // unmatched, by (sender, receiver); under the run's mutex
 
   // The rest is used in the rendezvous of all ranks only.
   const std::chrono::milliseconds timeout_;
-  std::deque<RankOfRun> ranks_;
-  std::atomic<uint64_t> ended_{0};    // one bit per rank
-  std::atomic<int> may_deadlock_{0};  // groups, and ranks that wait for a match
+  std::deque<FlightRecorder> flights_;  // by rank
+  std::atomic<uint64_t> ended_{0};      // one bit per rank
 
   mutable std::mutex mutex_;  // guards the queues, the groups and the failure
   std::list<Rendezvous> groups_;
-  std::string failure_, failure_report_;
+  Failure failure_;
+  std::condition_variable entry_changed_;  // of all ranks
 };
 
 }  // namespace zl

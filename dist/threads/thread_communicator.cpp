@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <memory>
 #include <vector>
 
 #include "tensor/backend.h"
@@ -32,171 +31,183 @@ void wait_event_or_give_up(Backend& backend, const SharedEvent& event) noexcept 
 
 // What a collective keeps until its Work is waited for or dropped: its buffers, and the events that
 // the compute stream then waits for.
-class MovesOfAllRanks {
- public:
-  MovesOfAllRanks(const Tensor& from, const Tensor& to) : from_(from), to_(to) {}
-  MovesOfAllRanks(const MovesOfAllRanks&) = delete;
+struct MovesOfAllRanks {
   ~MovesOfAllRanks() {
-    for (const SharedEvent& moved : events_) wait_event_or_give_up(to_.backend(), moved);
+    for (const SharedEvent& moved : events) wait_event_or_give_up(to.backend(), moved);
   }
-  void add(SharedEvent moved) { events_.push_back(std::move(moved)); }
   void wait() {
-    for (const SharedEvent& moved : events_) to_.backend().wait_event(Stream::compute, moved.get());
-    events_.clear();
+    for (const SharedEvent& moved : events) to.backend().wait_event(Stream::compute, moved.get());
+    events.clear();
   }
-
- private:
-  Tensor from_, to_;
-  std::vector<SharedEvent> events_;
+  Tensor from, to;
+  std::vector<SharedEvent> events;
 };
 
-// A send or receive of this rank until the other side has matched it or this rank gives up.
-struct PostedEntry {
-  PostedEntry(Rendezvous& rendezvous, int rank, const Tensor& tensor, const Call& call)
-      : rendezvous(rendezvous), entry{.call = call, .rank = rank, .tensor = tensor} {
-    entry.ready = tensor.backend().record_event(Stream::compute);
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(int rank, int size, Rendezvous& rendezvous, EventStream& events)
+      : Communicator(rank, size, events), rendezvous_(rendezvous) {}
+  ThreadCommunicator(ThreadCommunicator& all, const Split& split)
+      : Communicator(all, split), rendezvous_(all.rendezvous_.group(split.group)) {}
+
+ private:
+  // Every rank publishes its buffers, `move(contributions)` reads and writes those of all ranks,
+  // then all leave together. This holds also if a listener of the event stream or a GPU throws:
+  // then this rank leaves with that error, after its streams have waited for what other ranks do
+  // with its buffers, and has published the event of what it did with theirs.
+  template <class Move>
+  Work collective(const Tensor& from, const Tensor& to, const Call& call, Move move) {
+    Backend& backend = to.defined() ? to.backend() : cpu_backend();
+    rendezvous_.enter(
+        rank(),
+        {call, address_of(from, call), address_of(to, call), backend.record_event(Stream::compute)},
+        events());
+    std::exception_ptr error;
+    SharedEvent moved;
+    const auto attempt = [&error](const auto& action) {
+      try {
+        action();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    };
+    attempt([&] {
+      all_ranks_came(call);
+      for (int r = 0; r < size(); ++r)
+        backend.wait_event(Stream::communication, rendezvous_.contribution(r).ready.get());
+      move([this](int r) -> const Contribution& { return rendezvous_.contribution(r); });
+    });
+    attempt([&] { moved = backend.record_event(Stream::communication); });
+    if (error) attempt([&] { backend.synchronize(); });  // also if no event was recorded
+    rendezvous_.set_moved(rank(), std::move(moved));
+    rendezvous_.leave(rank());
+    std::shared_ptr<MovesOfAllRanks> moves;
+    for (int r = 0; r < size(); ++r) {
+      if (!rendezvous_.moved(r)) continue;  // a rank on the CPU, which has moved already
+      if (!moves) moves.reset(new MovesOfAllRanks{from, to, {}});
+      moves->events.push_back(rendezvous_.moved(r));
+    }
+    if (error) std::rethrow_exception(error);
+    if (!moves) return {};
+    return Work([moves] { moves->wait(); });
   }
-  PostedEntry(const PostedEntry&) = delete;
-  ~PostedEntry() {
-    rendezvous.withdraw(entry);
-    wait_event_or_give_up(entry.tensor.backend(), entry.moved);
+
+  // Rank r adds chunk r of all buffers and writes the sum into all of them: one pass, and no other
+  // rank reads chunk r.
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
+    return collective(inout, inout, call, [&](auto of_rank) {
+      std::vector<char*> addends, sums;
+      for (int r = 0; r < size(); ++r) sums.push_back(of_rank(r).to);
+      if (start.defined()) addends.push_back(static_cast<char*>(start.address()));
+      addends.insert(addends.end(), sums.begin(), sums.end());
+      const int64_t line = 64;  // [n] no two chunks share a cache line
+      const int64_t chunk = ((call.count + size() - 1) / size() + line - 1) / line * line;
+      const int64_t begin = std::min(rank() * chunk, call.count),
+                    end = std::min(begin + chunk, call.count);
+      inout.backend().ordered_sum(
+          {addends, sums, begin, end, call.dtype, call.reduction == Reduction::mean});
+    });
   }
-  Rendezvous& rendezvous;
-  QueueEntry entry;
+
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
+    return collective(full, full, call, [&](auto of_rank) {
+      const int64_t shard = call.count / size(), begin = rank() * shard;
+      std::vector<char*> addends;
+      if (start.defined())  // its first element is the shard's
+        addends.push_back(static_cast<char*>(start.address()) - begin * size_of(call.dtype));
+      for (int r = 0; r < size(); ++r) addends.push_back(of_rank(r).from);
+      char* const result = of_rank(rank()).from;
+      full.backend().ordered_sum({addends,
+                                  {&result, 1},
+                                  begin,
+                                  begin + shard,
+                                  call.dtype,
+                                  call.reduction == Reduction::mean});
+    });
+  }
+
+  Work do_all_gather(const Tensor& full, const Call& call) override {
+    return collective(full, full, call, [&](auto of_rank) {
+      const int64_t shard = full.bytes() / size();
+      for (int i = 1; i < size();
+           ++i) {  // from the next rank on, so that not all read the same one
+        const int r = (rank() + i) % size();
+        full.backend().move_bytes(of_rank(r).from + r * shard, of_rank(rank()).to + r * shard,
+                                  shard);
+      }
+    });
+  }
+
+  Work do_broadcast(const Tensor& inout, const Call& call) override {
+    return collective(inout, inout, call, [&](auto of_rank) {
+      if (rank() != call.peer)
+        inout.backend().move_bytes(of_rank(call.peer).from, of_rank(rank()).to, inout.bytes());
+    });
+  }
+
+  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
+    return collective(from, to, call, [&](auto of_rank) {
+      const int64_t shard = from.bytes() / size();
+      for (int i = 0; i < size(); ++i) {
+        const int r = (rank() + i) % size();
+        from.backend().move_bytes(of_rank(r).from + rank() * shard, of_rank(rank()).to + r * shard,
+                                  shard);
+      }
+    });
+  }
+
+  Work do_barrier(const Call& call) override {
+    return collective({}, {}, call, [](auto) {});
+  }
+
+  std::unique_ptr<Communicator> do_split(const Split& split) override {
+    (void)do_all_gather_object("", split.call);
+    return std::make_unique<ThreadCommunicator>(*this, split);
+  }
+
+  Work point_to_point(const Tensor& tensor, const Call& call) {
+    (void)address_of(tensor, call);
+    const auto give_up = [&rendezvous = rendezvous_](QueueEntry* entry) {
+      rendezvous.withdraw(*entry);
+      wait_event_or_give_up(entry->tensor.backend(), entry->moved);
+      delete entry;
+    };
+    const std::shared_ptr<QueueEntry> entry(
+        new QueueEntry{.call = call,
+                       .rank = rank(),
+                       .tensor = tensor,
+                       .ready = tensor.backend().record_event(Stream::compute)},
+        give_up);
+    rendezvous_.post(*entry, events());
+    const auto arrived = [this, entry, call] {
+      entry->tensor.backend().wait_event(Stream::compute, entry->moved.get());
+      all_ranks_came(call);
+    };
+    if (entry->state == QueueEntry::State::done) {
+      arrived();
+      return {};
+    }
+    return Work([this, entry, arrived] {
+      rendezvous_.wait_for_match(*entry);
+      arrived();
+    });
+  }
+
+  Work do_send(const Tensor& from, const Call& call) override { return point_to_point(from, call); }
+  Work do_receive(const Tensor& to, const Call& call) override { return point_to_point(to, call); }
+  std::vector<std::string> do_all_gather_object(const std::string& text,
+                                                const Call& call) override {
+    return rendezvous_.all_gather_object(rank(), call, text, events());
+  }
+
+  Rendezvous& rendezvous_;  // of these ranks
 };
 
 }  // namespace
 
-// Every rank publishes its buffers, `move(contributions)` reads and writes those of all ranks, then
-// all leave together. This holds also if a listener of the event stream or a GPU throws: then this
-// rank leaves with that error, after its streams have waited for what other ranks do with its
-// buffers, and has published the event of what it did with theirs.
-template <class Move>
-Work ThreadCommunicator::collective(const Tensor& from, const Tensor& to, const Call& call,
-                                    Move move) {
-  Backend& backend = to.defined() ? to.backend() : cpu_backend();
-  rendezvous_.enter(
-      rank(),
-      {call, address_of(from, call), address_of(to, call), backend.record_event(Stream::compute)},
-      events());
-  std::exception_ptr error;
-  SharedEvent moved;
-  const auto attempt = [&error](const auto& action) {
-    try {
-      action();
-    } catch (...) {
-      if (!error) error = std::current_exception();
-    }
-  };
-  attempt([&] {
-    all_ranks_came(call);
-    for (int r = 0; r < size(); ++r)
-      backend.wait_event(Stream::communication, rendezvous_.contribution(r).ready.get());
-    move([this](int r) -> const Contribution& { return rendezvous_.contribution(r); });
-  });
-  attempt([&] { moved = backend.record_event(Stream::communication); });
-  if (error) attempt([&] { backend.synchronize(); });  // also if no event was recorded
-  rendezvous_.set_moved(rank(), std::move(moved));
-  rendezvous_.leave(rank());
-  std::shared_ptr<MovesOfAllRanks> moves;
-  for (int r = 0; r < size(); ++r) {
-    if (!rendezvous_.moved(r)) continue;  // a rank on the CPU, which has moved already
-    if (!moves) moves = std::make_shared<MovesOfAllRanks>(from, to);
-    moves->add(rendezvous_.moved(r));
-  }
-  if (error) std::rethrow_exception(error);
-  if (!moves) return {};
-  return Work([moves] { moves->wait(); });
-}
-
-// Rank r adds chunk r of all buffers and writes the sum into all of them: one pass, and no other
-// rank reads chunk r.
-Work ThreadCommunicator::do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) {
-  return collective(inout, inout, call, [&](auto of_rank) {
-    std::vector<char*> addends, sums;
-    for (int r = 0; r < size(); ++r) sums.push_back(of_rank(r).to);
-    if (start.defined()) addends.push_back(static_cast<char*>(start.address()));
-    addends.insert(addends.end(), sums.begin(), sums.end());
-    const int64_t line = 64;  // [n] no two chunks share a cache line
-    const int64_t chunk = ((call.count + size() - 1) / size() + line - 1) / line * line;
-    const int64_t begin = std::min(rank() * chunk, call.count),
-                  end = std::min(begin + chunk, call.count);
-    inout.backend().ordered_sum(
-        {addends, sums, begin, end, call.dtype, call.reduction == Reduction::mean});
-  });
-}
-
-Work ThreadCommunicator::do_reduce_scatter(const Tensor& full, const Tensor& start,
-                                           const Call& call) {
-  return collective(full, full, call, [&](auto of_rank) {
-    const int64_t shard = call.count / size(), begin = rank() * shard;
-    std::vector<char*> addends;
-    if (start.defined())  // its first element is the shard's
-      addends.push_back(static_cast<char*>(start.address()) - begin * size_of(call.dtype));
-    for (int r = 0; r < size(); ++r) addends.push_back(of_rank(r).from);
-    char* const result = of_rank(rank()).from;
-    full.backend().ordered_sum({addends,
-                                {&result, 1},
-                                begin,
-                                begin + shard,
-                                call.dtype,
-                                call.reduction == Reduction::mean});
-  });
-}
-
-Work ThreadCommunicator::do_all_gather(const Tensor& full, const Call& call) {
-  return collective(full, full, call, [&](auto of_rank) {
-    const int64_t shard = full.bytes() / size();
-    for (int i = 1; i < size(); ++i) {  // from the next rank on, so that not all read the same one
-      const int r = (rank() + i) % size();
-      full.backend().move_bytes(of_rank(r).from + r * shard, of_rank(rank()).to + r * shard, shard);
-    }
-  });
-}
-
-Work ThreadCommunicator::do_broadcast(const Tensor& inout, const Call& call) {
-  return collective(inout, inout, call, [&](auto of_rank) {
-    if (rank() != call.peer)
-      inout.backend().move_bytes(of_rank(call.peer).from, of_rank(rank()).to, inout.bytes());
-  });
-}
-
-Work ThreadCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) {
-  return collective(from, to, call, [&](auto of_rank) {
-    const int64_t shard = from.bytes() / size();
-    for (int i = 0; i < size(); ++i) {
-      const int r = (rank() + i) % size();
-      from.backend().move_bytes(of_rank(r).from + rank() * shard, of_rank(rank()).to + r * shard,
-                                shard);
-    }
-  });
-}
-
-Work ThreadCommunicator::do_barrier(const Call& call) {
-  return collective({}, {}, call, [](auto) {});
-}
-
-std::unique_ptr<Communicator> ThreadCommunicator::do_split(const Split& split) {
-  (void)do_all_gather_object("", split.call);
-  return std::unique_ptr<Communicator>(new ThreadCommunicator(*this, split));
-}
-
-Work ThreadCommunicator::point_to_point(const Tensor& tensor, const Call& call) {
-  (void)address_of(tensor, call);
-  const auto posted = std::make_shared<PostedEntry>(rendezvous_, rank(), tensor, call);
-  rendezvous_.post(posted->entry, events());
-  const auto arrived = [this, posted, call] {
-    posted->entry.tensor.backend().wait_event(Stream::compute, posted->entry.moved.get());
-    all_ranks_came(call);
-  };
-  if (posted->entry.state == QueueEntry::State::done) {
-    arrived();
-    return {};
-  }
-  return Work([this, posted, arrived] {
-    rendezvous_.wait_for_match(posted->entry);
-    arrived();
-  });
+std::unique_ptr<Communicator> thread_communicator(int rank, int size, Rendezvous& rendezvous,
+                                                  EventStream& events) {
+  return std::make_unique<ThreadCommunicator>(rank, size, rendezvous, events);
 }
 
 }  // namespace zl

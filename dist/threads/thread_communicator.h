@@ -6,40 +6,15 @@
 // (dist/threads/rendezvous.h).
 #pragma once
 
-#include "dist/communicator.h"
+#include <memory>
+
 #include "dist/threads/rendezvous.h"
 
 namespace zl {
 
-class ThreadCommunicator final : public Communicator {
- public:
-  ThreadCommunicator(int rank, int size, Rendezvous& rendezvous, EventStream& events)
-      : Communicator(rank, size, events), rendezvous_(rendezvous) {}
-
- private:
-  ThreadCommunicator(ThreadCommunicator& all, const Split& split)
-      : Communicator(all, split), rendezvous_(all.rendezvous_.group(split.group)) {}
-
-  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
-  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override;
-  Work do_all_gather(const Tensor& full, const Call& call) override;
-  Work do_broadcast(const Tensor& inout, const Call& call) override;
-  Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override;
-  Work do_barrier(const Call& call) override;
-  Work do_send(const Tensor& from, const Call& call) override { return point_to_point(from, call); }
-  Work do_receive(const Tensor& to, const Call& call) override { return point_to_point(to, call); }
-  std::vector<std::string> do_all_gather_object(const std::string& text,
-                                                const Call& call) override {
-    return rendezvous_.all_gather_object(rank(), call, text, events());
-  }
-
-  std::unique_ptr<Communicator> do_split(const Split& split) override;
-
-  template <class Move>
-  Work collective(const Tensor& from, const Tensor& to, const Call& call, Move move);
-  Work point_to_point(const Tensor& tensor, const Call& call);
-
-  Rendezvous& rendezvous_;  // of these ranks
-};
+// That of one rank, for the rank's thread. `rendezvous` is of all ranks; it and `events`, which its
+// flight recorders refer to, must outlive the result.
+std::unique_ptr<Communicator> thread_communicator(int rank, int size, Rendezvous& rendezvous,
+                                                  EventStream& events);
 
 }  // namespace zl

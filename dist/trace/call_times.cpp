@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "dist/communication_log.h"
-#include "dist/wire.h"
+#include "dist/processes/wire.h"
 #include "tensor/error.h"
 
 namespace zl {

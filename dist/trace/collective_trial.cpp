@@ -1,6 +1,6 @@
 #include "dist/trace/collective_trial.h"
 
-#include "dist/trace/flight_recorder.h"
+#include "dist/flight_recorder.h"
 #include "tensor/error.h"
 #include "tensor/kernels.h"
 

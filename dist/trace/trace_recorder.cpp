@@ -1,7 +1,7 @@
 #include "dist/trace/trace_recorder.h"
 
+#include "dist/processes/wire.h"
 #include "dist/trace/host_id.h"
-#include "dist/wire.h"
 
 namespace zl {
 

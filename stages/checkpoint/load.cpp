@@ -8,7 +8,7 @@
 #include <ranges>
 #include <set>
 
-#include "dist/wire.h"
+#include "dist/processes/wire.h"
 #include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/state_pieces.h"

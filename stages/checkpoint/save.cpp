@@ -11,7 +11,7 @@
 #include <iterator>
 #include <utility>
 
-#include "dist/wire.h"
+#include "dist/processes/wire.h"
 #include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/io/crc32c.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "dist/wire.h"
+#include "dist/processes/wire.h"
 #include "tensor/io/crc32c.h"
 
 namespace zl {

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "dist/meta_communicator.h"
-#include "dist/ordered/ordered_reduction.h"
+#include "dist/ordered/meta_communicator.h"
 #include "stages/checkpoint/save.h"
 
 namespace zl {
@@ -32,8 +31,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
   const Overlap& overlap = spec.engine.overlap;
   const bool in_flight = spec.device == DeviceKind::cuda || spec.transport != Transport::threads ||
                          overlap.overlap_comm || overlap.prefetch_bucket_size > 0;
-  const auto comm = meta_communicator(rank, spec.ranks, events,
-                                      spec.uses_scratch() ? ordered_scratch : nullptr, in_flight);
+  const auto comm = meta_communicator(rank, spec.ranks, events, spec.uses_scratch(), in_flight);
   Memory memory({DeviceKind::meta}, spec.meta(), events, {.limit = spec.device_memory});
   Memory host({DeviceKind::meta}, memory.backend(), events,
               {.limit = spec.host_memory, .pool = Pool::host});

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "dist/wire.h"
+#include "dist/processes/wire.h"
 #include "stages/schedule/full_parameters.h"
 #include "tensor/kernels.h"
 

@@ -1,6 +1,6 @@
 #include "stages/train/rank_report.h"
 
-#include "dist/wire.h"
+#include "dist/processes/wire.h"
 
 namespace zl {
 

@@ -283,16 +283,15 @@ RankOptions rank_options(const TrainingSpec& spec) {
   RankOptions options = spec.rank_options;
   const bool on_cpu =
       !spec.run_ranks && spec.transport == Transport::threads && spec.device == DeviceKind::cpu;
-  require_input(on_cpu || !options.link.simulated(),
+  require_input(on_cpu || !spec.link.simulated(),
                 "a link is simulated only between ranks that are threads on the CPU, not between ",
                 spec.device != DeviceKind::cpu      ? "GPUs"
                 : spec.transport == Transport::nccl ? "ranks on NCCL"
                 : spec.transport == Transport::mpi  ? "ranks on MPI"
                                                     : "ranks of another engine");
   const Overlap& overlap = spec.engine.overlap;
-  if (on_cpu &&
-      (overlap.overlap_comm || overlap.prefetch_bucket_size > 0 || options.link.simulated()))
-    options.lane = true;
+  if (on_cpu && (overlap.overlap_comm || overlap.prefetch_bucket_size > 0 || spec.link.simulated()))
+    options.lane = own_lane(spec.link);
   return options;
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "dist/run_ranks.h"
+#include "dist/lane/lane.h"
 #include "nn/model.h"
 #include "stages/checkpoint/load.h"
 #include "stages/engine.h"
@@ -47,6 +47,7 @@ struct TrainingSpec {
   int64_t device_memory = 0, host_memory = 0;  // [B] limits of each rank; 0: none
   bool poison = false;                         // fresh and freed memory is NaN (tests)
   RankOptions rank_options;                    // lanes are switched on by zl::rank_options()
+  Link link;                                   // simulated, between ranks with lanes
   RunRanks run_ranks;  // makes the ranks; empty: threads that read each other's memory
   // The transport of `run_ranks`; predictions assume it too.
   Transport transport = Transport::threads;

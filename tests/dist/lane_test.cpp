@@ -9,9 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "dist/lane/lane_communicator.h"
-#include "dist/meta_communicator.h"
-#include "dist/ordered/ordered_reduction.h"
+#include "dist/ordered/meta_communicator.h"
 #include "tests/dist/ranks.h"
 
 using namespace zl;
@@ -178,15 +176,10 @@ TEST_CASE("calls of a group are issued together and waited for later", "[dist]")
 
 TEST_CASE("lanes have names, and an engine that allocates is refused", "[dist]") {
   EventStream rank_events, lane_events;
-  CHECK_THROWS_WITH(
-      LaneCommunicator(meta_communicator(0, 2, lane_events, ordered_scratch), rank_events, {},
-                       {.fail = [](const std::string&) {}, .failed = [] { return false; }}),
-      ContainsSubstring("scratch memory"));
-  CHECK_NOTHROW(
-      LaneCommunicator(meta_communicator(0, 2, lane_events), rank_events, {},
-                       {.fail = [](const std::string&) {}, .failed = [] { return false; }}));
-  CHECK_THROWS_WITH(run_ranks(1, [](Communicator&) {}, {.link = {.latency = 1e-3}}),
-                    ContainsSubstring("RankOptions::lane"));
+  const SharedFailure failure{.fail = [](const std::string&) {}, .failed = [] { return false; }};
+  CHECK_THROWS_WITH(own_lane()(meta_communicator(0, 2, lane_events, true), rank_events, failure),
+                    ContainsSubstring("scratch memory"));
+  CHECK_NOTHROW(own_lane()(meta_communicator(0, 2, lane_events), rank_events, failure));
 }
 
 namespace {

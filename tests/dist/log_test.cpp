@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
-#include "dist/meta_communicator.h"
+#include "dist/ordered/meta_communicator.h"
 #include "tests/dist/ranks.h"
 
 using namespace zl;

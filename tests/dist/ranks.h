@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/run_ranks.h"
+#include "dist/lane/lane.h"
 #include "tensor/backend.h"
 #include "tests/device.h"
 
@@ -106,7 +106,7 @@ inline RankOptions within(std::chrono::milliseconds timeout) {
 // Ranks with a lane each.
 inline RankOptions lanes(std::chrono::milliseconds timeout = std::chrono::seconds(20),
                          const Link& link = {}) {
-  return {.timeout = timeout, .event_capacity = 64, .lane = true, .link = link};
+  return {.timeout = timeout, .event_capacity = 64, .lane = own_lane(link)};
 }
 
 template <class T>

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "dist/meta_communicator.h"
+#include "dist/ordered/meta_communicator.h"
 #include "dist/trace/call_times.h"
 #include "dist/trace/chrome_trace.h"
 #include "tests/dist/ranks.h"

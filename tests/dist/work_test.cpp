@@ -9,8 +9,7 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "dist/meta_communicator.h"
-#include "dist/ordered/ordered_reduction.h"
+#include "dist/ordered/meta_communicator.h"
 #include "tests/dist/ranks.h"
 
 using namespace zl;
@@ -118,7 +117,7 @@ TEST_CASE("a dropped Work is an error in a dry run too", "[dist]") {
   EventStream events;
   Memory memory({DeviceKind::meta}, meta_backend(), events);
   const bool scratch = GENERATE(false, true);
-  const auto comm = meta_communicator(0, 2, events, scratch ? ordered_scratch : nullptr);
+  const auto comm = meta_communicator(0, 2, events, scratch);
   const Tensor t = Tensor::empty(memory, MemoryUse::gradient, {8}, Dtype::f32);
   { const Work dropped = comm->all_reduce(t, Reduction::sum, kName); }
   CHECK(memory.ledger().live(MemoryUse::communication) == 0);
@@ -129,7 +128,7 @@ TEST_CASE("several reductions may be in flight, and each has its own times", "[d
   const bool reversed = GENERATE(false, true);
   EventStream events;
   Memory memory({DeviceKind::meta}, meta_backend(), events);
-  const auto comm = meta_communicator(1, 3, events, ordered_scratch);
+  const auto comm = meta_communicator(1, 3, events, true);
   const Tensor a = Tensor::empty(memory, MemoryUse::gradient, {30}, Dtype::f32),
                b = Tensor::empty(memory, MemoryUse::gradient, {60}, Dtype::f32);
   std::vector<Event> seen;

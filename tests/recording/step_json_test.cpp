@@ -108,7 +108,8 @@ TEST_CASE("the bytes of the recorded ends are the traffic of a step", "[recordin
   for (const StageKind stage : kStages)
     for (const bool overlap : {false, true}) {
       StageRunSpec spec = two_steps(stage);
-      spec.options.overlap.overlap_comm = spec.rank_options.lane = overlap;
+      spec.options.overlap.overlap_comm = overlap;
+      if (overlap) spec.rank_options.lane = own_lane();
       const RecordedRun run = record(spec);
       const Json step = json_of(run);
       const CommunicationLog& log = run.result.ranks[0].log;
@@ -123,7 +124,7 @@ TEST_CASE("the recorded cells say what the stage holds at each event", "[recordi
   for (const StageKind stage : kStages) {
     StageRunSpec spec = two_steps(stage);
     spec.options.overlap = {.overlap_comm = true, .prefetch_bucket_size = 600};
-    spec.rank_options.lane = true;
+    spec.rank_options.lane = own_lane();
     const RecordedRun run = record(spec);
     const Json step = json_of(run);
     for (size_t r = 0; r < 3; ++r) {
@@ -142,7 +143,8 @@ TEST_CASE("the recorded cells say what the stage holds at each event", "[recordi
 
 TEST_CASE("each call has its begin and its end, and was waited for in between", "[recording]") {
   StageRunSpec spec = two_steps(StageKind::zero2);
-  spec.options.overlap.overlap_comm = spec.rank_options.lane = true;
+  spec.options.overlap.overlap_comm = true;
+  spec.rank_options.lane = own_lane();
   const Json step = json_of(record(spec));
   const Json &events = step["events"], &rank = step["rank"][1];
   int open_at_begin = 0, open_at_end = 0;
@@ -254,11 +256,11 @@ std::vector<Case> cases() {
   buckets.options.reduce_bucket_size = buckets.options.allgather_bucket_size = 400;
   StageRunSpec& overlap = add("overlap and prefetch");
   overlap.micro_batches = 2;
-  overlap.rank_options.lane = true;
+  overlap.rank_options.lane = own_lane();
   overlap.options.overlap = {.overlap_comm = true, .prefetch_bucket_size = 600};
   StageRunSpec& reuse = add("overlap, buckets and reuse");
   reuse.model.blocks = 4;
-  reuse.rank_options.lane = true;
+  reuse.rank_options.lane = own_lane();
   reuse.options.reduce_bucket_size = 700;
   reuse.options.overlap = {.overlap_comm = true, .max_reuse_distance = 1'000};
   add("prefetch without a lane").options.overlap.prefetch_bucket_size = 600;

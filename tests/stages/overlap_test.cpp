@@ -138,7 +138,7 @@ struct Watched {
 Watched watch(StageRunSpec spec) {
   Watched watched;
   std::unique_ptr<InFlight> seen;
-  spec.rank_options.lane = true;
+  spec.rank_options.lane = own_lane();
   spec.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory&) {
     if (comm.rank() == 1) seen = std::make_unique<InFlight>(comm.events());
   };

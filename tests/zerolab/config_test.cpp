@@ -40,7 +40,8 @@ TEST_CASE("config check prints findings in the order of the file, counts them, a
   const Words expected = {
       ":2: error: train_batch_size: 30 cannot be split over 4 ranks",
       ":3: error: gradient_clipping: expected a number",
-      ":4: error: optimizer.type: expected one of \"Adam\", \"AdamW\", \"SGD\", not the string",
+      ":4: error: optimizer.type: expected one of \"Adam\", \"AdamW\", \"SGD\", not the string "
+      "\"Lamb\"",
       ":5: warning: zero_optimisation: unknown key",
       ":7: error: zero_optimization.stage: expected a whole number from 0 to 3, not 4",
       ":8: error: zero_optimization.overlap_com: unknown key; did you mean \"overlap_comm\"?",

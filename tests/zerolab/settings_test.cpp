@@ -57,7 +57,9 @@ TEST_CASE("a config file beats the defaults, --set beats the file, a flag beats 
   // Of several notes about a file one line is printed.
   const std::string usual =
       ZEROLAB_SOURCE_DIR "/tests/stages/deepspeed/configs/trainer_stage3_auto.json";
-  CHECK(starting(trained(kTiny + "--config " + usual).err, usual + ": note: 6 keys").size() == 1);
+  CHECK(
+      starting(trained(kTinySettings + "--config " + usual).err, usual + ": note: 6 keys").size() ==
+      1);
 }
 
 TEST_CASE(

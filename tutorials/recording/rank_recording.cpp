@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "dist/processes/wire.h"
 #include "dist/trace/host_id.h"
-#include "dist/wire.h"
 
 namespace zl::recording {
 namespace {

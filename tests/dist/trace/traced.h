@@ -28,7 +28,7 @@ inline Traced traced(int ranks, const TracedRun& how = {}) {
   spec.steps = 2;
   spec.engine.stage = StageKind::zero3;
   spec.ranks = ranks;
-  spec.rank_options.lane = how.lane;
+  if (how.lane) spec.rank_options.lane = own_lane();
   spec.data = &windows;
   const auto n = size_t(ranks);
   Traced all{std::vector<RankTrace>(n), std::vector<MemoryLedger>(n), std::vector<int64_t>(n)};

@@ -58,11 +58,11 @@ TEST_CASE("ranks have lanes where calls may be in flight on the CPU, and nowhere
   spec.engine.overlap.max_reuse_distance = 1;  // units that are kept need none
   spec.engine.overlap.max_live_parameters = 1'000'000;
   CHECK_FALSE(rank_options(spec).lane);
-  SECTION("the caller asks for them") { spec.rank_options.lane = true; }
+  SECTION("the caller asks for them") { spec.rank_options.lane = own_lane(); }
   SECTION("reductions are in flight") { spec.engine.overlap.overlap_comm = true; }
   SECTION("units are unsharded ahead") { spec.engine.overlap.prefetch_bucket_size = 1; }
-  SECTION("the link has a bandwidth") { spec.rank_options.link.bandwidth = 1e6; }
-  SECTION("the link has a latency") { spec.rank_options.link.latency = 1e-3; }
+  SECTION("the link has a bandwidth") { spec.link.bandwidth = 1e6; }
+  SECTION("the link has a latency") { spec.link.latency = 1e-3; }
   CHECK(rank_options(spec).lane);
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("NCCL and GPUs have no lane, and a simulated link is refused there", "
   spec.device = nccl ? DeviceKind::cpu : DeviceKind::cuda;
   spec.engine.overlap.overlap_comm = true;
   CHECK_FALSE(rank_options(spec).lane);
-  spec.rank_options.link.latency = 1e-3;
+  spec.link.latency = 1e-3;
   CHECK_THROWS_AS(rank_options(spec), InputError);
   CHECK_THROWS_WITH(rank_options(spec), ContainsSubstring(nccl ? "NCCL" : "GPUs"));
 }
@@ -86,11 +86,11 @@ TEST_CASE("lanes and links change no bit, byte or call of a training run", "[sta
   const Run without = run_of(spec);
   CHECK(without.waits == 0);
   CHECK(without.time.hidden() == 0);
-  spec.rank_options.lane = true;
+  spec.rank_options.lane = own_lane();
   const Run with = run_of(spec);
   CHECK(with == without);
   CHECK(with.waits > 0);
-  spec.rank_options.link = {.bandwidth = 50e6, .latency = 20e-6};
+  spec.link = {.bandwidth = 50e6, .latency = 20e-6};
   CHECK(run_of(spec) == without);
   spec.engine.seed += 1;  // the twin
   CHECK_FALSE(run_of(spec) == without);

@@ -1,7 +1,7 @@
 // A run of the library's schedule, on the meta backend, by a stage that notes what it is asked for.
 #include <algorithm>
 
-#include "dist/meta_communicator.h"
+#include "dist/ordered/meta_communicator.h"
 #include "stages/predict/peaks.h"
 #include "stages/schedule/full_parameters.h"
 #include "tensor/backend.h"

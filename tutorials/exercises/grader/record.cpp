@@ -1,6 +1,6 @@
 #include "tutorials/exercises/grader/record.h"
 
-#include "dist/wire.h"
+#include "dist/processes/wire.h"
 #include "tensor/error.h"
 
 namespace zl::exercises {

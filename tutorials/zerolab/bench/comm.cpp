@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "dist/processes/wire.h"
 #include "dist/trace/call_times.h"
 #include "dist/trace/collective_trial.h"
-#include "dist/wire.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/measure.h"
 #include "tutorials/zerolab/cli/comma_list.h"

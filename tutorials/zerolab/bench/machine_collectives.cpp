@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "dist/processes/wire.h"
 #include "dist/trace/collective_trial.h"
-#include "dist/wire.h"
 #include "stages/predict/clock/collective_fit.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/run_ranks.h"
+#include "dist/lane/lane.h"
 #include "stages/checkpoint/checkpoint.h"
 #include "stages/deepspeed/config.h"
 #include "stages/stage.h"

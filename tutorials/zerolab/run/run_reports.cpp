@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "dist/trace/flight_recorder.h"
+#include "dist/flight_recorder.h"
 #include "tensor/error.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/run/run_folder.h"

@@ -307,7 +307,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   spec.check_calls = options.check;
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
-  spec.rank_options.link = options.link;
+  spec.link = options.link;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
   spec.data = setup.windows.get();
   spec.eval_every = options.eval_every;
@@ -362,8 +362,7 @@ std::string describe(const RunSetup& setup, const std::vector<StageKind>& compar
     text += "device  " + describe(setup.device, spec.ranks) + "\n";
   if (!setup.backend.on_threads())
     text += "ranks   " + describe(setup.backend, config.ordered) + "\n";
-  if (spec.rank_options.link.simulated())
-    text += "link    simulated: " + describe(spec.rank_options.link) + "\n";
+  if (spec.link.simulated()) text += "link    simulated: " + describe(spec.link) + "\n";
   return printable(text + "update  " + update_line(config) + "\n");
 }
 

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "dist/trace/flight_recorder.h"
+#include "dist/flight_recorder.h"
 
 namespace zl {
-
-inline constexpr const char* kSameOrder = "all ranks must make the same calls in the same order";
 
 using Flights = std::vector<const FlightRecorder*>;  // by rank
 
@@ -23,26 +22,16 @@ std::string first_mismatch_text(const Flights& flights);
 // A send and a receive that met: why they do not match; "" if they do.
 std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other);
 
-// `ended` makes no more calls, while `rank` waits for it in `waiting`. Names all ranks that wait
-// for it.
-std::string ended_text(int ended, const Flights& flights, int rank, const Call& waiting);
-
 // Which ranks are missing in a call that has waited longer than `timeout` [ns]; "" if none has.
 // Waits count from `since` [ns] at the earliest.
 std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since);
 
-// A rank that waits for others to come to its call.
-struct WaitingRank {
-  const Call* call = nullptr;  // null: it does not wait
-  int peer = -1;               // of a send or receive: the rank that it waits for, in the run
-  RankGroup group = {};        // of a collective: it waits for those of them that wait elsewhere
-  int64_t round = 0;           // tells one wait from the next
-  bool operator==(const WaitingRank&) const = default;
-};
+// The call in which each rank waits for others to come; none: it does not wait.
+using Waits = std::vector<std::optional<Call>>;
 
-// Which of the ranks wait for each other in a circle, or for one that does: forever. Reads no call.
-uint64_t deadlocked(const std::vector<WaitingRank>& ranks);
-// The text of such a deadlock; "" if there is none.
-std::string deadlock_text(const std::vector<WaitingRank>& ranks);
+// Why ranks wait forever: for one that makes no more calls (a bit in `ended`), or for each other in
+// a circle, such as one in a send while the other is in a collective; "" if none does. Calls must
+// be those of one moment. The text names all ranks that wait for an ended one, and two of a circle.
+std::string stuck_text(const Waits& waits, uint64_t ended, const Flights& flights);
 
 }  // namespace zl

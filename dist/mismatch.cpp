@@ -1,10 +1,9 @@
-#include "dist/trace/mismatch.h"
+#include "dist/mismatch.h"
 
 #include <algorithm>
 #include <bit>
 #include <map>
 #include <tuple>
-#include <utility>
 
 #include "tensor/error.h"
 
@@ -15,6 +14,16 @@ namespace {
 // finds.
 constexpr int64_t kSlack = 500'000'000;
 
+// Whether a rank takes part in the call, or is the other side of a send or receive.
+bool needs(const Call& call, int rank) {
+  return call.point_to_point() ? call.peer_of_run() == rank : call.group.has(rank);
+}
+
+// Whether calls meet, so that the ranks in them do not wait for each other.
+bool meet(const Call& a, const Call& b) {
+  return !a.point_to_point() && !b.point_to_point() && a.group == b.group;
+}
+
 std::string late_text(const Flights& flights, const Call& waiting, int64_t timeout, int64_t now) {
   const std::string limit = human_time(timeout);
   const int peer = waiting.point_to_point() ? waiting.peer_of_run() : -1;
@@ -22,11 +31,10 @@ std::string late_text(const Flights& flights, const Call& waiting, int64_t timeo
   int ranks = 0;
   std::string states;
   for (int r = 0; r < int(flights.size()); ++r) {
-    if (peer >= 0 ? r != peer : !waiting.group.has(r)) continue;
+    if (!needs(waiting, r)) continue;
     ++ranks;
     const auto record = flights[size_t(r)]->in_flight();
-    if (peer < 0 && record && !record->call.point_to_point() &&
-        record->call.sequence == waiting.sequence && record->call.group == waiting.group)
+    if (record && meet(record->call, waiting) && record->call.sequence == waiting.sequence)
       continue;
     missing |= uint64_t(1) << r;
     states += "; " + last_seen(r, *flights[size_t(r)], now);
@@ -61,7 +69,8 @@ std::string mismatch_text(const std::vector<const Call*>& calls) {
     return str(ranks_text(side.ranks), std::popcount(side.ranks) == 1 ? " calls " : " call ",
                describe(*side.call, reduction));
   };
-  return str(text(first), " while ", text(second), "; ", kSameOrder);
+  return str(text(first), " while ", text(second),
+             "; all ranks must make the same calls in the same order");
 }
 
 std::string first_mismatch_text(const Flights& flights) {
@@ -91,28 +100,6 @@ std::string mismatch_text(int rank, const Call& call, int other_rank, const Call
              "type and count");
 }
 
-std::string ended_text(int ended, const Flights& flights, int rank, const Call& waiting) {
-  std::vector<std::pair<Call, uint64_t>> waits{{waiting, uint64_t(1) << rank}};
-  for (size_t r = 0; r < flights.size(); ++r) {
-    const auto record = flights[r]->in_flight();
-    if (!record || int(r) == ended) continue;
-    const Call& call = record->call;
-    const bool needs = call.point_to_point() ? call.peer_of_run() == ended : call.group.has(ended);
-    const auto same = std::ranges::find(waits, call, &std::pair<Call, uint64_t>::first);
-    if (same != waits.end())
-      same->second |= uint64_t(1) << r;
-    else if (needs && record->state == CallState::waiting && int(r) != rank)
-      waits.emplace_back(call, uint64_t(1) << r);
-  }
-  std::string text = str("rank ", ended, " has ended");
-  for (const auto& [call, ranks] : waits)
-    text += str(&call == &waits.front().first ? ", while " : " and ", ranks_text(ranks),
-                std::popcount(ranks) == 1 ? " waits" : " wait", " for it in ", describe(call));
-  return text + str("; ", last_seen(ended, *flights[size_t(ended)], steady_nanoseconds()),
-                    ". Its own output may say why it ended; if it shows no error, the rank "
-                    "probably left a loop earlier than the others");
-}
-
 std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since) {
   const int64_t now = steady_nanoseconds();
   if (timeout <= 0) return "";
@@ -128,47 +115,64 @@ std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since)
 
 namespace {
 
-// One bit for each rank that waits itself.
-uint64_t waits_for(const std::vector<WaitingRank>& ranks, size_t rank) {
-  const WaitingRank& here = ranks[rank];
-  uint64_t others = 0;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    const WaitingRank& there = ranks[r];
-    const bool elsewhere = there.peer >= 0 || there.group != here.group;
-    if (here.call && there.call && r != rank &&
-        (here.peer >= 0 ? here.peer == int(r) : here.group.has(int(r)) && elsewhere))
-      others |= uint64_t(1) << r;
+std::string ended_text(int ended, const Waits& waits, const Flights& flights) {
+  std::vector<std::pair<Call, uint64_t>> calls;  // and the ranks that wait in them
+  for (size_t r = 0; r < waits.size(); ++r) {
+    if (!waits[r] || !needs(*waits[r], ended)) continue;
+    auto same = std::ranges::find(calls, *waits[r], &std::pair<Call, uint64_t>::first);
+    if (same == calls.end()) same = calls.insert(same, {*waits[r], 0});
+    same->second |= uint64_t(1) << r;
   }
+  if (calls.empty()) return "";
+  std::string text = str("rank ", ended, " has ended");
+  for (const auto& [call, ranks] : calls)
+    text += str(&call == &calls.front().first ? ", while " : " and ", ranks_text(ranks),
+                std::popcount(ranks) == 1 ? " waits" : " wait", " for it in ", describe(call));
+  return text + str("; ", last_seen(ended, *flights[size_t(ended)], steady_nanoseconds()),
+                    ". Its own output may say why it ended; if it shows no error, the rank "
+                    "probably left a loop earlier than the others");
+}
+
+// The ranks for which a rank waits, and which wait elsewhere.
+uint64_t waits_for(const Waits& waits, size_t rank) {
+  uint64_t others = 0;
+  for (size_t r = 0; r < waits.size(); ++r)
+    if (waits[rank] && waits[r] && r != rank && needs(*waits[rank], int(r)) &&
+        !meet(*waits[rank], *waits[r]))
+      others |= uint64_t(1) << r;
   return others;
+}
+
+std::string circle_text(const Waits& waits) {
+  uint64_t stuck = ~uint64_t(0) >> (64 - waits.size());
+  for (uint64_t before = 0; before != stuck;) {
+    before = stuck;
+    for (size_t r = 0; r < waits.size(); ++r)
+      if (!(waits_for(waits, r) & stuck)) stuck &= ~(uint64_t(1) << r);
+  }
+  if (!stuck) return "";
+  const auto next = [&](size_t rank) {
+    return size_t(std::countr_zero(waits_for(waits, rank) & stuck));
+  };
+  const auto alone = [&](size_t r) { return waits[r]->point_to_point(); };
+  const auto goes_to_all = [&](size_t r) { return alone(r) && !alone(next(r)); };
+  auto rank = size_t(std::countr_zero(stuck));
+  for (size_t i = 0; i < waits.size(); ++i) rank = next(rank);  // into the circle
+  for (size_t i = 0; i < waits.size() && !goes_to_all(rank); ++i) rank = next(rank);
+  const bool all_pairs = alone(rank) && !goes_to_all(rank);
+  return str("rank ", rank, " waits in ", describe(*waits[rank]), " while rank ", next(rank),
+             " waits in ", describe(*waits[next(rank)]),
+             all_pairs ? ", and so on in a circle; let one of them send what the other receives"
+                       : "; neither can go on");
 }
 
 }  // namespace
 
-uint64_t deadlocked(const std::vector<WaitingRank>& ranks) {
-  uint64_t stuck = ~uint64_t(0) >> (64 - ranks.size());
-  for (uint64_t before = 0; before != stuck;) {
-    before = stuck;
-    for (size_t r = 0; r < ranks.size(); ++r)
-      if (!(waits_for(ranks, r) & stuck)) stuck &= ~(uint64_t(1) << r);
-  }
-  return stuck;
-}
-
-std::string deadlock_text(const std::vector<WaitingRank>& ranks) {
-  const uint64_t stuck = deadlocked(ranks);
-  if (!stuck) return "";
-  const auto next = [&](size_t rank) {
-    return size_t(std::countr_zero(waits_for(ranks, rank) & stuck));
-  };
-  const auto goes_to_all = [&](size_t r) { return ranks[r].peer >= 0 && ranks[next(r)].peer < 0; };
-  auto rank = size_t(std::countr_zero(stuck));
-  for (size_t i = 0; i < ranks.size(); ++i) rank = next(rank);  // into the circle
-  for (size_t i = 0; i < ranks.size() && !goes_to_all(rank); ++i) rank = next(rank);
-  const bool all_pairs = ranks[rank].peer >= 0 && !goes_to_all(rank);
-  return str("rank ", rank, " waits in ", describe(*ranks[rank].call), " while rank ", next(rank),
-             " waits in ", describe(*ranks[next(rank)].call),
-             all_pairs ? ", and so on in a circle; let one of them send what the other receives"
-                       : "; neither can go on");
+std::string stuck_text(const Waits& waits, uint64_t ended, const Flights& flights) {
+  for (; ended; ended &= ended - 1)
+    if (std::string text = ended_text(std::countr_zero(ended), waits, flights); !text.empty())
+      return text;
+  return circle_text(waits);
 }
 
 }  // namespace zl

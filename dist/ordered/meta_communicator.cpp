@@ -1,7 +1,8 @@
-#include "dist/meta_communicator.h"
+#include "dist/ordered/meta_communicator.h"
 
 #include <utility>
 
+#include "dist/ordered/ordered_reduction.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -9,8 +10,7 @@ namespace {
 
 class MetaCommunicator final : public Communicator {
  public:
-  MetaCommunicator(int rank, int size, EventStream& events, ScratchOfReduction scratch,
-                   bool in_flight)
+  MetaCommunicator(int rank, int size, EventStream& events, bool scratch, bool in_flight)
       : Communicator(rank, size, events),
         scratch_(scratch),
         in_flight_(in_flight),
@@ -29,7 +29,7 @@ class MetaCommunicator final : public Communicator {
   }
 
   int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
-    return scratch_ ? scratch_(count, rank(), size()) * size_of(dtype) : 0;
+    return scratch_ ? ordered_scratch(count, rank(), size()) * size_of(dtype) : 0;
   }
 
  private:
@@ -75,7 +75,7 @@ class MetaCommunicator final : public Communicator {
     return std::make_unique<MetaCommunicator>(*this, split);
   }
 
-  const ScratchOfReduction scratch_;
+  const bool scratch_;
   const bool in_flight_;
   const std::shared_ptr<Issued> issued_;
 };
@@ -83,7 +83,7 @@ class MetaCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> meta_communicator(int rank, int size, EventStream& events,
-                                                ScratchOfReduction scratch, bool in_flight) {
+                                                bool scratch, bool in_flight) {
   require(size >= 1, "a dry run needs at least 1 rank, not ", size);
   require(rank >= 0 && rank < size, "rank ", rank, " is out of range: there are ", size,
           " ranks, 0 to ", size - 1);

@@ -35,7 +35,10 @@ class FlightRecorder {
   void update(const std::vector<FlightRecord>& records, int64_t calls);
   void set_current(bool current) { current_ = current; }
 
-  int64_t calls() const;
+  int64_t calls() const {
+    std::lock_guard lock(mutex_);
+    return calls_;
+  }
   std::vector<FlightRecord> recent(int64_t most) const;  // oldest first
   std::optional<FlightRecord> last() const;
   // The call in which the rank is now, waiting for others or moving data.

@@ -1,4 +1,4 @@
-#include "dist/trace/flight_recorder.h"
+#include "dist/flight_recorder.h"
 
 #include <chrono>
 #include <cstdio>
@@ -63,11 +63,6 @@ void FlightRecorder::update(const std::vector<FlightRecord>& records, int64_t ca
       in_flight_ = number;
     at(number++) = record;
   }
-}
-
-int64_t FlightRecorder::calls() const {
-  std::lock_guard lock(mutex_);
-  return calls_;
 }
 
 std::vector<FlightRecord> FlightRecorder::recent(int64_t most) const {
