@@ -61,7 +61,7 @@ bool Lobby::look() {
     Message message, none;
     const State state = one.connection->receive(message, Clock::now());
     other_version_ = other_version_ || state == State::other_version;
-    // One that was not answered in time has gone, and comes again.
+    // One that gave up waiting has disconnected, and will connect again.
     if (state == State::message && message.kind == uint8_t(ControlMessage::hello) &&
         one.connection->receive(none, Clock::now()) == State::waiting)
       admit(std::move(one.connection), message);
@@ -182,6 +182,7 @@ std::unique_ptr<Connection> find_rank_0(const RankIdentity& self, const Bootstra
   for (std::chrono::milliseconds pause = 20ms;;
        pause = std::min<std::chrono::milliseconds>(pause * 2, 500ms)) {
     for (int port = options.port; port < options.port + kPorts; ++port) {
+      if (Clock::now() >= deadline && !why.empty()) break;
       if (options.interrupted && options.interrupted()) throw CommunicationError(kInterrupted);
       const Deadline until = std::min<Deadline>(deadline, Clock::now() + kFirstMessage);
       if (auto connection = ask(self, options.address, port, until, why)) return connection;

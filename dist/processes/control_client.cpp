@@ -116,7 +116,7 @@ void ControlClient::run_failed(const RunFailure& failure) {
 void ControlClient::lose_server(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
-    lost_ = !over_ && !failed_;
+    lost_ |= !over_ && !failed_;
   }
   run_failed({why, ""});
 }

@@ -50,7 +50,7 @@ class ControlClient {
   // current or next call. Returns when this rank knows it.
   void fail(const std::string& why) { fail({why, ""}, true); }
   bool failed() const { return failed_; }
-  // The text of the run's failure for this rank, which is in `call`.
+  // Throws the run's failure for this rank, which is in `call`.
   [[noreturn]] void throw_failure(const Call& call);
 
   // For the owner of the process.

@@ -8,9 +8,9 @@
 // of all. A rank whose call fails, or that throws, sends `failed`. The server then asks all ranks
 // for their last calls by `send_flight`, and each answers with `flight`. In these it looks for the
 // cause: calls that differ, or a rank that did not come. A rank that is dead or stopped does not
-// answer, so it waits 300 ms at most. Then all ranks get `failure`, with the same text. A rank that
-// makes no more calls sends `ended`. When all have, they get `over`. Meanwhile both sides send
-// `alive` and `server_alive`; a connection that ends before `ended` means that the process has
+// answer, so the server waits 300 ms at most. Then all ranks get `failure`, with the same text. A
+// rank that makes no more calls sends `ended`. When all have, they get `over`. Meanwhile both sides
+// send `alive` and `server_alive`; a connection that ends before `ended` means that the process has
 // died.
 #pragma once
 

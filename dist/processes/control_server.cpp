@@ -30,6 +30,13 @@ int64_t last_collective(const FlightRecorder& flight, const RankGroup& group) { 
   return last;
 }
 
+// A rank that waits in a collective was answered: its last message was sent before the answer came.
+void keep_answered(FlightRecorder& flight) {
+  const auto record = flight.in_flight();
+  if (record && record->state == CallState::waiting && !record->call.point_to_point())
+    flight.change(flight.calls() - 1, CallState::moving);
+}
+
 }  // namespace
 
 ControlServer::ControlServer(const RankIdentity& self, const BootstrapOptions& options,
@@ -128,8 +135,10 @@ void ControlServer::handle(int r, const Message& message) {
   WireReader wire(message.body);
   decode(wire.text(), texts_, rank.flight);
   switch (ControlMessage(message.kind)) {
-    case ControlMessage::alive: return;
-    case ControlMessage::flight: rank.answered = wire.get<int64_t>(); return;
+    case ControlMessage::flight: rank.answered = wire.get<int64_t>(); [[fallthrough]];
+    case ControlMessage::alive:
+      if (!rank.entered) keep_answered(rank.flight);
+      return;
     case ControlMessage::enter: return enter(r, wire.text());
     case ControlMessage::failed: {
       const std::string why = wire.text(), detail = wire.text();
@@ -204,8 +213,8 @@ void ControlServer::check(int64_t now) {
   if (failed()) return;
   if (failing_)  // a late rank may come to the call in which the others differ
     broadcast(ControlMessage::send_flight, WireWriter().put(asked_).take());
-  else if (!first_mismatch_text(flights()).empty())
-    fail({}, Failing::Cause::mismatch);
+  else if (const std::string text = first_mismatch_text(flights()); !text.empty())
+    fail({text, ""}, Failing::Cause::mismatch);
 }
 
 // That a rank is silent says more than the calls that wait for it, and they may have waited for
@@ -244,6 +253,8 @@ void ControlServer::fail(const RunFailure& failure, Failing::Cause cause, int ra
 std::string ControlServer::found_cause() const {
   const std::string why = failing_->failure.why;
   std::string cause = first_mismatch_text(flights());
+  // The ranks may have gone on, until nobody remembers the call in which they differed.
+  if (failing_->cause == Failing::Cause::mismatch) return cause.empty() ? why : cause;
   const int rank = failing_->rank;
   const auto call = rank < 0 ? std::nullopt : ranks_[size_t(rank)].flight.in_flight();
   if (cause.empty() && rank >= 0 && !(call && call->call.point_to_point()))

@@ -27,7 +27,7 @@ class ProcessCommunicator : public Communicator {
         ordered_(all.ordered_),
         library_(all.library_) {}
 
-  // Carries out a call after its ranks have checked it.
+  // Checks a call with the other ranks, and carries it out.
   virtual Work issue(const Tensor& tensor, const Call& call, Steps steps) = 0;
   // The library adds, in place. It leaves a reduce_scatter's sum in the local shard.
   virtual Step unordered_sum(const Tensor& tensor, const Call& call) = 0;

@@ -37,8 +37,9 @@ struct CheckpointOptions {
   // the run begins at its start. Empty: the same.
   std::string resume;
   bool new_data = false;  // resume also with other data, from their first row
-  // The ranks write one after another. Always so on NFS, where a host that opens a file sees what
-  // others wrote before they closed it, and may lose what they write at the same time.
+  // The ranks write one after another. Always so if any host reaches the folder by NFS, where a
+  // host that opens a file sees only what others had written when they closed it, and may lose what
+  // they write at the same time.
   bool one_by_one = false;
   FileCalls* files = &system_file_calls();
 

@@ -100,13 +100,14 @@ CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& opt
                                const RunPosition& position)
     : CheckpointSave(run, options, manifest_of(run, position)) {
   stage_.memory().events().set_phase("checkpoint");
-  const std::string begun = results_or_remove("checkpoint begins", [&] {
-    if (comm_.rank() != 0) return std::string();
-    begin_folder();
+  // The host of rank 0 may have the disk that the others reach by NFS.
+  const std::vector<std::string> begun = results_or_remove("checkpoint begins", [&] {
+    if (comm_.rank() == 0) begin_folder();
     return (options_.one_by_one || on_nfs(options_.folder) ? "1" : "0") + temporary_;
-  })[0];
-  temporary_ = begun.substr(1);
-  const bool one_by_one = begun[0] == '1';
+  });
+  temporary_ = begun[0].substr(1);
+  const bool one_by_one =
+      std::ranges::any_of(begun, [](const std::string& of_rank) { return of_rank[0] == '1'; });
   const CheckpointWrites writes = one_by_one ? CheckpointWrites::wait : options.writes;
   buffers_ =
       save_buffers(stage_, files_, run.host, writes, stage_.memory().backend().host_addressable());
@@ -127,7 +128,9 @@ CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& opt
 CheckpointSave::~CheckpointSave() { remove_temporary(); }
 
 void CheckpointSave::remove_temporary() {
-  if (writing_.valid()) writing_.wait();
+  const bool begun = writing_.valid() &&
+                     writing_.wait_for(std::chrono::seconds(0)) != std::future_status::deferred;
+  if (begun) writing_.wait();  // one that waits for its turn never begins
   if (comm_.rank() != 0 || temporary_.empty()) return;
   (void)error_of([&] { remove_path(*options_.files, temporary_); });  // or the next run does
   temporary_.clear();

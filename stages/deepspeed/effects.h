@@ -191,7 +191,9 @@ constexpr ConfigEffect kSentType = shown_as<&Config::communication_data_type>(
 constexpr ConfigEffect kSumType =
     shown_as<&Config::grad_accum_dtype>([](Of c) { return json(gradient_type(c)); });
 constexpr ConfigEffect kPersistence = shown_as<&Config::persistence_threshold>(
-    [](Of c) { return json(c.persistence_threshold.value_or(0)); });
+    [](Of c) {  // DeepSpeed's own, in its preset (stages/predict/preset_forms.cpp)
+      return json(c.persistence_threshold.value_or(c.as == "deepspeed-3" ? 100'000 : 0));
+    });
 constexpr ConfigEffect kCheckpoints = shown_as<&Config::checkpoints>(
     [](Of c) { return c.checkpoints > 0 ? json(c.checkpoints) : "null"; });
 constexpr ConfigEffect kAs =

@@ -239,7 +239,7 @@ const ConfigKey kRows[] = {
     {kOffloadParam, "buffer_count", size, "5", none(), kNoBuffers},
     {kOffloadParam, "buffer_size", size, "100000000", none(), kNoBuffers},
     {kOffloadParam, "max_in_cpu", size, "1000000000", none(), kNoBuffers},
-    {"", "aio", object, "null", none(), "8 threads of a rank read and write pieces of 1 MiB"},
+    {"", "aio", object, "null", none(), "each transfer is a thread, in pieces of 1 MiB"},
 
     {"", "steps_per_print", count, "", at<&Config::steps_per_print>, "steps between printed lines"},
     {"", "wall_clock_breakdown", boolean, "false", at<&Config::wall_clock_breakdown>,

@@ -104,10 +104,16 @@ void SwapFile::move(Way way, int64_t at, std::byte* data, int64_t bytes) {
 
 void SwapFile::transfer(Way way, int64_t at, std::byte* data, int64_t bytes) {
   const bool writes = way == Way::write;
+  bool buffered = false;
   for (int without_progress = 0; bytes > 0;) {
     const ssize_t n = writes ? calls_.pwrite(file_, data, size_t(bytes), at)
                              : calls_.pread(file_, data, size_t(bytes), at);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL && !buffered) {  // O_DIRECT has larger blocks here
+      buffered = true, direct_ = false;
+      calls_.set_direct(file_, false);
+      continue;
+    }
     // O_DIRECT goes on where a block begins.
     const int64_t moved = n == bytes ? n : n / kBlock * kBlock;
     without_progress = moved == 0 ? without_progress + 1 : 0;

@@ -15,7 +15,8 @@ namespace zl {
 
 // A file without a name, so that nothing is left of it when the process ends, also by SIGKILL: its
 // name is removed when it has been made. Each transfer is a thread that moves pieces of 1 MiB
-// through an aligned buffer, past the page cache where the file system has O_DIRECT. Every result
+// through an aligned buffer, past the page cache where the file system has O_DIRECT for blocks of
+// this size. Every result
 // is checked: a piece that was interrupted or came short is continued, and any other failure throws
 // OutputError with the path, the offset and what to try.
 class SwapFile {
@@ -60,7 +61,7 @@ class SwapFile {
   FileCalls& calls_;
   const std::string folder_;
   int file_ = -1;
-  bool direct_ = false;
+  std::atomic<bool> direct_ = false;
   int64_t size_ = 0;  // [B]
   std::atomic<bool> dropped_ = false;
 };

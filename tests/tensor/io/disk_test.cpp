@@ -50,6 +50,20 @@ TEST_CASE("a swap file gives back what was written, with and without O_DIRECT", 
   if (!calls.has_direct) CHECK_FALSE(direct);
 }
 
+TEST_CASE("a swap file does without O_DIRECT whose blocks are larger than its own", "[tensor]") {
+  const FastFolder folder;
+  SwapCalls calls;
+  calls.has_large_blocks = true;
+  SwapFile file(folder.path(""), calls);
+  const std::vector<std::byte> written = random_bytes(10'000);
+  std::vector<std::byte> read(written.size());
+  CHECK(file.reserve(20'000) == 0);
+  file.start_write(777, written)->wait();
+  file.start_read(777, read)->wait();
+  CHECK(read == written);
+  CHECK(file.method() == "buffered, without O_DIRECT");
+}
+
 TEST_CASE("new space of a swap file is zeros, and writes change only their bytes", "[tensor]") {
   const FastFolder folder;
   SwapFile file(folder.path(""));

@@ -54,6 +54,7 @@ class SwapCalls : public FileCalls {
   SwapFault fault = SwapFault::none;
   int64_t at = 1;
   bool has_direct = true;
+  bool has_large_blocks = false;  // O_DIRECT refuses those of a swap file
 
   int64_t calls(const std::string& of) {
     const std::lock_guard lock(mutex_);
@@ -64,10 +65,12 @@ class SwapCalls : public FileCalls {
     return hits("open") ? -1 : FileCalls::open(path, flags);
   }
   ssize_t pread(int file, void* data, size_t bytes, off_t at_byte) override {
+    if (has_large_blocks && direct_) return errno = EINVAL, -1;
     return hits("pread") ? transfers(FileCalls::pread(file, data, part(bytes), at_byte))
                          : FileCalls::pread(file, data, bytes, at_byte);
   }
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at_byte) override {
+    if (has_large_blocks && direct_) return errno = EINVAL, -1;
     return hits("pwrite") ? transfers(FileCalls::pwrite(file, data, part(bytes), at_byte))
                           : FileCalls::pwrite(file, data, bytes, at_byte);
   }
@@ -75,10 +78,12 @@ class SwapCalls : public FileCalls {
     return hits("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, at_byte, bytes);
   }
   bool set_direct(int file, bool direct) override {
+    direct_ = direct && has_direct;
     return has_direct && FileCalls::set_direct(file, direct);
   }
 
  private:
+  std::atomic<bool> direct_ = false;
   bool hits(const std::string& called) {
     const std::lock_guard lock(mutex_);
     if (++calls_[called] != at || called != function || fault == SwapFault::none) return false;

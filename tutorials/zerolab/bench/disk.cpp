@@ -235,7 +235,7 @@ int bench_disk(const DiskOptions& options) {
 
 constexpr const char* kDiskFooter =
     R"(Rows:
-  write, read   a file of --size, as 'offload_optimizer' to nvme moves it: 8 threads, 1 MiB each
+  write, read   a file of --size, as 'offload_optimizer' to nvme moves it: a thread each, by 1 MiB
   dd, fio       the same by these programs, if they are installed: bs=1M, direct, fio with 8 in
                 flight
   update        of as many fp32 parameters as have their AdamW moments in --size: in memory, and

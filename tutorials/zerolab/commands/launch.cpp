@@ -133,8 +133,9 @@ command of zerolab (train, compare, …), a name on PATH or a path. All that fol
 Each process gets its rank and the address of rank 0 in RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, ZEROLAB_PORT and ZEROLAB_RUN_ID. The stdout of rank 0 is passed on
 unchanged. All other output goes to stderr, in complete lines that begin with "[rank 2] ". On a
-terminal, rank 0 writes to it directly, so that its progress stays one line. Rank 0 reads stdin if
-that is no terminal. When a rank ends, the processes left in its process group are killed.
+terminal, rank 0 writes to it directly, so that its progress stays one line. Rank 0 gets stdin
+unless that is a terminal; the others read nothing. When a rank ends, the processes left in its
+process group are killed.
 
 When a process fails, the others have --grace seconds to end with their own error. Then they get
 SIGTERM, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. SIGTERM is
