@@ -24,9 +24,15 @@ bool meet(const Call& a, const Call& b) {
   return !a.point_to_point() && !b.point_to_point() && a.group == b.group;
 }
 
-std::string late_text(const Flights& flights, const Call& waiting, int64_t timeout, int64_t now) {
+// Whether a rank that is in `call` has come to `waiting`, in which `rank` is.
+bool has_come(const Call& call, const Call& waiting, int rank) {
+  if (call.sequence != waiting.sequence || call.group != waiting.group) return false;
+  if (!waiting.point_to_point()) return !call.point_to_point();
+  return call.point_to_point() && call.kind != waiting.kind && call.peer_of_run() == rank;
+}
+
+std::string late_text(const Flights& flights, int rank, const Call& waiting, int64_t timeout) {
   const std::string limit = human_time(timeout);
-  const int peer = waiting.point_to_point() ? waiting.peer_of_run() : -1;
   uint64_t missing = 0;
   int ranks = 0;
   std::string states;
@@ -34,15 +40,15 @@ std::string late_text(const Flights& flights, const Call& waiting, int64_t timeo
     if (!needs(waiting, r)) continue;
     ++ranks;
     const auto record = flights[size_t(r)]->in_flight();
-    if (record && meet(record->call, waiting) && record->call.sequence == waiting.sequence)
-      continue;
+    if (record && has_come(record->call, waiting, rank)) continue;
     missing |= uint64_t(1) << r;
-    states += "; " + last_seen(r, *flights[size_t(r)], now);
+    states += "; " + last_seen(r, *flights[size_t(r)], steady_nanoseconds());
   }
   if (missing == 0) return str("the data of ", describe(waiting), " did not move within ", limit);
   const std::string text =
-      peer >= 0 ? str("rank ", peer, " did not match ")
-                : str("only ", ranks - std::popcount(missing), " of ", ranks, " ranks came to ");
+      waiting.point_to_point()
+          ? str("rank ", waiting.peer_of_run(), " did not match ")
+          : str("only ", ranks - std::popcount(missing), " of ", ranks, " ranks came to ");
   return str(text, describe(waiting), " within ", limit, states, ". If ", ranks_text(missing),
              std::popcount(missing) == 1 ? " is" : " are",
              " only slow, raise --timeout (0 waits forever)");
@@ -94,8 +100,12 @@ std::string mismatch_text(int rank, const Call& call, int other_rank, const Call
   if (call.dtype == other.dtype && call.count == other.count && call.sequence == other.sequence &&
       call.name == other.name)
     return "";
-  return str("rank ", rank, " calls ", describe(call), " while rank ", other_rank, " calls ",
-             describe(other),
+  return unmatched_text(rank, describe(call), other_rank, describe(other));
+}
+
+std::string unmatched_text(int rank, const std::string& call, int other_rank,
+                           const std::string& other) {
+  return str("rank ", rank, " calls ", call, " while rank ", other_rank, " calls ", other,
              "; between two ranks the first send matches the first receive, with the same name, "
              "type and count");
 }
@@ -103,12 +113,12 @@ std::string mismatch_text(int rank, const Call& call, int other_rank, const Call
 std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since) {
   const int64_t now = steady_nanoseconds();
   if (timeout <= 0) return "";
-  for (const FlightRecorder* flight : flights) {
-    const auto record = flight->in_flight();
+  for (size_t r = 0; r < flights.size(); ++r) {
+    const auto record = flights[r]->in_flight();
     if (!record || !record->call.has_deadline) continue;
     const int64_t limit = timeout + (record->state == CallState::moving ? kSlack : 0);
     if (now - std::max(record->changed, since) > limit)
-      return late_text(flights, record->call, timeout, now);
+      return late_text(flights, int(r), record->call, timeout);
   }
   return "";
 }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "dist/flight_recorder.h"
+#include "dist/mismatch.h"
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_calls.h"
 #include "dist/mpi/mpi_transport.h"
@@ -200,12 +201,12 @@ class MpiCommunicator final : public ProcessCommunicator {
     const auto hear = [=](ChunkTransport& mpi) {
       mpi.receive(theirs->data(), int64_t(theirs->size()), Dtype::u8, call.peer);
     };
-    const auto compare = [=] {
-      if (*theirs != expected)
-        throw CommunicationError(str("rank ", other.peer_of_run(), " calls ", describe(call),
-                                     " while rank ", call.peer_of_run(), " calls ", theirs->c_str(),
-                                     "; between two ranks the first send matches the first "
-                                     "receive, with the same name, type and count"));
+    const auto compare = [=, this] {
+      if (*theirs == expected) return;
+      others_.stopped(
+          {unmatched_text(other.peer_of_run(), describe(call), call.peer_of_run(), theirs->c_str()),
+           ""});
+      others_.throw_failure(call);
     };
     return issue(to, call, {{hear, compare}, {[=](ChunkTransport& mpi) {
                               mpi.receive(address_at(to, 0), call.count, call.dtype, call.peer);

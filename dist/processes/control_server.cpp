@@ -253,7 +253,7 @@ void ControlServer::fail(const RunFailure& failure, Failing::Cause cause, int ra
 std::string ControlServer::found_cause() const {
   const std::string why = failing_->failure.why;
   std::string cause = first_mismatch_text(flights());
-  // The ranks may have gone on, until nobody remembers the call in which they differed.
+  // The ranks may have gone on for so long that no record has the call in which they differed.
   if (failing_->cause == Failing::Cause::mismatch) return cause.empty() ? why : cause;
   const int rank = failing_->rank;
   const auto call = rank < 0 ? std::nullopt : ranks_[size_t(rank)].flight.in_flight();

@@ -60,7 +60,7 @@ void require_below(const Variables& v, const char* name, int value, const char* 
 
 // A launcher's variables.
 struct Names {
-  const char *launcher, *mark;  // which only this launcher sets, of the rows after it
+  const char *launcher, *mark;  // a variable that no launcher in a later row sets
   const char *rank, *size, *local_rank, *local_size;
 };
 

@@ -16,7 +16,8 @@ void ProcessCommunicator::require_no_failure(std::string_view doing) const {
 Work ProcessCommunicator::reduction(const Tensor& tensor, const Tensor& start, const Call& call) {
   if (ordered_) return issue(tensor, call, ordered_reduction_steps(tensor, start, call, ranks_));
   require(!start.defined(), name(call.kind), " '", call.name,
-          "': a sum that continues from a start needs ordered sums, and here ", library_, " adds");
+          "': a sum that continues from a start needs ordered sums, and here ", transport_,
+          " adds");
   Step step = unordered_sum(tensor, call);
   if (call.reduction == Reduction::mean)
     step.kernel = [=, sum = step.kernel, ranks = size(), rank = rank()] {

@@ -17,15 +17,15 @@ class ProcessCommunicator : public Communicator {
   void require_running() override { require_no_failure("reading results"); }
 
  protected:
-  // `ordered`: sums in rank order; else `library` adds.
+  // `ordered`: sums in rank order; else the transport of this name adds.
   ProcessCommunicator(int rank, int size, EventStream& events, ControlClient& others, bool ordered,
-                      const char* library)
-      : Communicator(rank, size, events), others_(others), ordered_(ordered), library_(library) {}
+                      const char* name)
+      : Communicator(rank, size, events), others_(others), ordered_(ordered), transport_(name) {}
   ProcessCommunicator(ProcessCommunicator& all, const Split& split)
       : Communicator(all, split),
         others_(all.others_),
         ordered_(all.ordered_),
-        library_(all.library_) {}
+        transport_(all.transport_) {}
 
   // Checks a call with the other ranks, and carries it out.
   virtual Work issue(const Tensor& tensor, const Call& call, Steps steps) = 0;
@@ -35,7 +35,7 @@ class ProcessCommunicator : public Communicator {
   void require_no_failure(std::string_view doing) const;
   ControlClient& others_;
   const bool ordered_;
-  const char* const library_;
+  const char* const transport_;
   RankTopology ranks_{rank(), size(), 1};
 
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call& call) override;

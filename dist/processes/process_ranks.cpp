@@ -25,14 +25,9 @@ using namespace std::chrono_literals;
 std::string detail_of(const std::exception& error) {
   const auto* memory = dynamic_cast<const OutOfMemory*>(&error);
   if (!memory) return "";
-  return WireWriter()
-      .text(memory->what())
-      .put(memory->rank)
-      .put(memory->pool)
-      .text(memory->phase)
-      .text(memory->unit)
-      .put(memory->asked)
-      .take();
+  WireWriter wire;
+  wire.text(memory->what()).put(memory->rank).put(memory->pool);
+  return wire.text(memory->phase).text(memory->unit).put(memory->asked).take();
 }
 
 // Nothing if there is none.

@@ -60,9 +60,9 @@ std::vector<std::string> Rendezvous::all_gather_object(int rank, const Call& cal
                                                        const std::string& text,
                                                        const EventStream& events) {
   enter(rank, {.call = call, .text = &text}, events);
-  const std::shared_ptr<void> leaves(nullptr, [&](void*) { leave(rank); });  // at the end
   std::vector<std::string> all;
   for (const Slot& slot : slots_) all.push_back(*slot.contribution.text);
+  leave(rank);
   return all;
 }
 
@@ -109,8 +109,8 @@ std::string Rendezvous::report() const {
   return text;
 }
 
-// Ranks go on meanwhile. Those that wait in the same call twice waited in it between the two looks,
-// all at that time. A rank that has ended never comes to the call of one that waits: no rank leaves
+// Ranks go on meanwhile. Those that are seen in the same call in both looks all waited between the
+// looks. A rank that has ended never comes to the call of one that waits: no rank leaves
 // a collective before all have stopped waiting in it.
 void Rendezvous::check() {
   if (failed()) return;

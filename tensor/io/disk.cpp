@@ -90,15 +90,14 @@ void SwapFile::move(Way way, int64_t at, std::byte* data, int64_t bytes) {
   for (int64_t n = 0; bytes > 0; at += n, data += n, bytes -= n) {
     n = std::min(bytes, round_up(at + 1, kPiece) - at);
     const int64_t begin = at / kBlock * kBlock, end = round_up(at + n, kBlock);
-    std::byte* const here = blocks.get() + (at - begin);
-    if (way == Way::read || begin != at || end != at + n)
-      transfer(Way::read, begin, blocks.get(), end - begin);
-    if (way == Way::read) {
-      std::memcpy(data, here, size_t(n));
-    } else {
-      std::memcpy(here, data, size_t(n));
-      transfer(Way::write, begin, blocks.get(), end - begin);
-    }
+    const bool whole = begin == at && end == at + n;
+    const bool aligned = whole && reinterpret_cast<uintptr_t>(data) % kBlock == 0;
+    std::byte* const buffer = aligned ? data : blocks.get();
+    std::byte* const here = buffer + (at - begin);
+    if (way == Way::read || !whole) transfer(Way::read, begin, buffer, end - begin);
+    if (way == Way::read && !aligned) std::memcpy(data, here, size_t(n));
+    if (way == Way::write && !aligned) std::memcpy(here, data, size_t(n));
+    if (way == Way::write) transfer(Way::write, begin, buffer, end - begin);
   }
 }
 

@@ -13,12 +13,12 @@
 
 namespace zl {
 
-// A file without a name, so that nothing is left of it when the process ends, also by SIGKILL: its
-// name is removed when it has been made. Each transfer is a thread that moves pieces of 1 MiB
-// through an aligned buffer, past the page cache where the file system has O_DIRECT for blocks of
-// this size. Every result
-// is checked: a piece that was interrupted or came short is continued, and any other failure throws
-// OutputError with the path, the offset and what to try.
+// A file whose name is removed as soon as it is made, so that nothing is left of it when the
+// process ends, also by SIGKILL. Each transfer is a thread that moves pieces of 1 MiB, through an
+// aligned buffer where the memory is not aligned, past the page cache where the file system has
+// O_DIRECT for blocks of this size. Every result is checked: a piece that was interrupted or came
+// short is continued, and any other failure throws OutputError with the path, the offset and what
+// to try.
 class SwapFile {
  public:
   static constexpr int64_t kPiece = 1 << 20;  // [B]

@@ -1,4 +1,6 @@
 // Ranks that do not make the same calls: all of them get an error at once that names both sides.
+#include "dist/mismatch.h"
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -175,4 +177,18 @@ TEST_CASE("arguments that cannot be right on this rank are its own error, before
     });
     CHECK_THAT(text, ContainsSubstring(part));
   }
+}
+
+TEST_CASE("a send and a receive that met and take too long are not reported as missing", "[dist]") {
+  const bool met = GENERATE(true, false);
+  EventStream events(0, 16);
+  FlightRecorder sender, receiver;
+  Call call{.kind = Collective::send, .peer = 1, .count = 4, .sequence = 3, .name = "x"};
+  sender.begin(call, events, CallState::waiting);
+  call.kind = Collective::receive, call.peer = met ? 0 : 2;
+  receiver.begin(call, events, CallState::waiting);
+  const int64_t before = steady_nanoseconds();
+  while (steady_nanoseconds() == before) continue;
+  CHECK_THAT(overdue_text({&sender, &receiver}, 1, 0),
+             ContainsSubstring(met ? "the data of send 'x'" : "rank 1 did not match send 'x'"));
 }
