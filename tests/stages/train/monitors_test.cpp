@@ -6,8 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "stages/train/csv_files.h"
-#include "stages/train/tensorboard_file.h"
+#include "stages/train/deepspeed_reports.h"
 #include "tests/stages/train/event_file.h"
 #include "tests/tensor/io/safetensors_case.h"
 

@@ -99,7 +99,7 @@ void RunReports::on_step(const StepRecord& record) {
   skipped_ += record.skipped;
   const double next_lr = rank0_->engine().learning_rate();
   std::optional<StepTimes> times;
-  if (ranks_[0].phases) times = step_times(ranks_[0].phases->take());
+  if (ranks_[0].phases) times = ranks_[0].phases->take();
   if (progress_ != nullptr && config_.steps_per_print &&
       record.step % *config_.steps_per_print == 0)
     print(deepspeed_line(record.step, skipped_, next_lr, config_.optimizer));
