@@ -6,9 +6,7 @@
 #include <numeric>
 
 #include "nn/data/windows.h"
-#include "stages/train/training_checkpoints.h"
 #include "stages/weights.h"
-#include "tensor/io/disk.h"
 #include "tensor/kernels.h"
 #include "tensor/printable.h"
 #include "tensor/random.h"
@@ -19,12 +17,6 @@ namespace zl {
 const char* name(Transport transport) {
   return transport == Transport::nccl ? "nccl" : transport == Transport::mpi ? "mpi" : "threads";
 }
-
-namespace {
-
-constexpr int64_t kCheckedSteps = 2;  // mismatched calls normally show up in the first steps
-
-}  // namespace
 
 std::unique_ptr<Model> TrainingSpec::new_model() const {
   require_input(make_model != nullptr, "a run needs a model: set TrainingSpec::make_model");
@@ -48,12 +40,7 @@ TrainingSpec TrainingSpec::without_data() const {
 
 Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host,
                  Memory* disk)
-    : spec_(spec),
-      comm_(comm),
-      memory_(memory),
-      host_(host),
-      disk_(disk),
-      model_(spec.new_model()) {
+    : spec_(spec), comm_(comm), memories_(memory, &host, disk), model_(spec.new_model()) {
   require_input(spec.micro_batch > 0, "a micro-batch needs at least one row, not ",
                 spec.micro_batch);
   require_input(!spec.engine.reproducible || spec.ordered(),
@@ -63,41 +50,38 @@ Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, M
                 "the model takes rows of shape ", to_string(spec.input_row), " and targets ",
                 to_string(spec.target_row), ", but the data has rows of another shape");
   const std::function<MakeStage> make = spec.make_stage ? spec.make_stage : zl::make_stage;
-  engine_ = std::make_unique<Engine>(
-      make(model_->units(), comm, Memories(memory, &host, disk), spec.engine), spec.engine, &host);
+  engine_ = std::make_unique<Engine>(make(model_->units(), comm, memories_, spec.engine),
+                                     spec.engine, &host);
   if (spec.weights) load_weights(engine_->stage(), spec.weights);
-  batches_.resize(size_t(spec.engine.accumulation), host_batch(spec.micro_batch));
+  batches_.resize(size_t(spec.engine.accumulation), host_batch(spec, spec.micro_batch));
 }
 
-// A dry run moves no data, so it holds none.
-Trainer::HostBatch Trainer::host_batch(int64_t rows) const {
-  if (!spec_.data) return {};
-  return {std::vector<int32_t>(size_t(rows * numel(spec_.row_of_inputs()))),
-          std::vector<int32_t>(size_t(rows * numel(spec_.row_of_targets())))};
+HostBatch host_batch(const TrainingSpec& spec, int64_t rows) {
+  if (!spec.data) return {};
+  return {std::vector<int32_t>(size_t(rows * numel(spec.row_of_inputs()))),
+          std::vector<int32_t>(size_t(rows * numel(spec.row_of_targets())))};
+}
+
+Batch upload(const TrainingSpec& spec, const HostBatch& batch, int64_t rows, Memory& memory) {
+  const auto tensor = [&](const std::vector<int32_t>& values, Shape shape) {
+    shape.insert(shape.begin(), rows);
+    Tensor t = Tensor::empty(memory, MemoryUse::activation, std::move(shape), Dtype::i32);
+    if (spec.data) kernel::upload<int32_t>(values, t);
+    return t;
+  };
+  return {tensor(batch.inputs, spec.row_of_inputs()), tensor(batch.targets, spec.row_of_targets())};
 }
 
 Engine::Forward Trainer::forward_of(const HostBatch& from, int64_t rows) {
   if (spec_.interrupted && !spec_.checkpoint.saves() && spec_.interrupted()) throw Interrupted();
-  memory_.events().set_phase("data");
-  const auto upload = [&](const std::vector<int32_t>& values, const Shape& row) {
-    Shape shape = row;
-    shape.insert(shape.begin(), rows);
-    Tensor t = Tensor::empty(memory_, MemoryUse::activation, std::move(shape), Dtype::i32);
-    if (spec_.data) kernel::upload<int32_t>(values, t);
-    return t;
-  };
-  const Batch batch{upload(from.inputs, spec_.row_of_inputs()),
-                    upload(from.targets, spec_.row_of_targets())};
-  return [this, batch](Tape* tape, UnitObserver& observer) {
+  memory().events().set_phase("data");
+  return [this, batch = upload(spec_, from, rows, memory())](Tape* tape, UnitObserver& observer) {
     return model_->loss(tape, observer, batch);
   };
 }
 
 RunPosition Trainer::position() const {
-  return {.step = steps_,
-          .next_window = next_window_,
-          .micro_batch = spec_.micro_batch,
-          .data = spec_.data ? spec_.data->identity() : ""};
+  return {steps_, next_window_, spec_.micro_batch, spec_.data ? spec_.data->identity() : ""};
 }
 
 void Trainer::restore(const RunPosition& position) {
@@ -115,12 +99,12 @@ StepRecord Trainer::step(const std::function<void()>& after_backward) {
     spec_.data->fill_rows(next_window_ + order.index(0, a, rank) * B, batch.inputs, batch.targets);
   }
   next_window_ += A * N * B;
-  StepRecord record{.step = ++steps_,
-                    .lr = engine_->learning_rate(),
-                    .tokens = A * B * N * numel(spec_.row_of_inputs())};
+  StepRecord record;
+  record.step = ++steps_;
+  record.lr = engine_->learning_rate();
+  record.tokens = A * B * N * numel(spec_.row_of_inputs());
   if (spec_.engine.precision == Dtype::f16) record.loss_scale = engine_->loss_scale();
   const auto begin = std::chrono::steady_clock::now();
-  StepResult result;
   for (const HostBatch& batch : batches_) {
     {
       const Engine::Forward forward = forward_of(batch, B);  // holds the batch until after backward
@@ -128,14 +112,11 @@ StepRecord Trainer::step(const std::function<void()>& after_backward) {
       engine_->backward(loss);
     }
     if (after_backward) after_backward();
-    if (const auto stepped = engine_->step()) result = *stepped;
+    if (const auto stepped = engine_->step()) static_cast<StepResult&>(record) = *stepped;
   }
-  memory_.backend().synchronize();  // a GPU may still be computing
+  memory().backend().synchronize();  // a GPU may still be computing
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   record.loss = engine_->loss_of_step();
-  record.grad_norm = result.grad_norm;
-  record.skipped = result.skipped;
-  record.nonfinite = result.nonfinite;
   return record;
 }
 
@@ -149,33 +130,29 @@ double Trainer::evaluate() {
     const int64_t first = (round * N + comm_.rank()) * B;
     const bool counts = first < all;
     const int64_t rows = std::min(all, counts ? std::min(B, all - first) : B);
-    HostBatch batch = host_batch(rows);
+    HostBatch batch = host_batch(spec_, rows);
     spec_.data->fill_held_out(counts ? first : 0, batch.inputs, batch.targets);
     const double loss = engine_->evaluate(forward_of(batch, rows));
     losses.push_back(counts ? loss * double(rows) : 0);
   }
-  return sum_in_order(losses) / double(all);
-}
-
-double Trainer::sum_in_order(const std::vector<double>& losses) {
+  const CallName name{"loss", Purpose::loss};
   if (!spec_.engine.reproducible)
-    return sum_over_ranks(comm_, memory_, std::accumulate(losses.begin(), losses.end(), 0.0),
-                          {"loss", Purpose::loss});
-  const std::vector<double> all =
-      RankNumbers(comm_, memory_, losses, {"loss", Purpose::loss}).wait();
-  double sum = 0;
+    return sum_over_ranks(comm_, memory(), std::accumulate(losses.begin(), losses.end(), 0.0),
+                          name) /
+           double(all);
+  const std::vector<double> of_ranks = RankNumbers(comm_, memory(), losses, name).wait();
+  double sum = 0;  // in the order of the rows
   for (size_t i = 0; i < losses.size(); ++i)
-    for (size_t r = i; r < all.size(); r += losses.size()) sum += all[r];
-  return sum;
+    for (size_t r = i; r < of_ranks.size(); r += losses.size()) sum += of_ranks[r];
+  return sum / double(all);
 }
 
 RankReport report(Trainer& trainer, int64_t init_peak_total) {
-  return {.rest = trainer.memory().ledger(),
-          .host = trainer.host().ledger(),
-          .disk = trainer.disk() ? trainer.disk()->ledger() : MemoryLedger(),
-          .init_peak_total = init_peak_total,
-          .log = trainer.comm().log(),
-          .moves = trainer.comm().events().moves()};
+  RankReport report{trainer.memory().ledger(), trainer.host().ledger(), {}, init_peak_total};
+  if (trainer.disk()) report.disk = trainer.disk()->ledger();
+  report.log = trainer.comm().log();
+  report.moves = trainer.comm().events().moves();
+  return report;
 }
 
 int64_t begin_counting(Trainer& trainer) {
@@ -187,83 +164,6 @@ int64_t begin_counting(Trainer& trainer) {
   trainer.comm().events().moves().clear();
   return init_peak;
 }
-
-namespace {
-
-// What `action` moves is not counted in a step.
-template <class Action>
-void without_moves(EventStream& events, const Action& action) {
-  const MoveLog moves = events.moves();
-  action();
-  events.moves() = moves;
-}
-
-// An evaluation is not counted in a step's memory and traffic.
-void evaluate_uncounted(Trainer& trainer, StepRecord& record) {
-  const MemoryLedger ledger = trainer.memory().ledger();
-  const CommunicationLog log = trainer.comm().log();
-  without_moves(trainer.comm().events(), [&] { record.eval_loss = trainer.evaluate(); });
-  trainer.memory().ledger() = ledger;
-  trainer.comm().log() = log;
-}
-
-void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Communicator& comm,
-              const Memories& memories, TrainingResult& result) {
-  Trainer trainer(spec, comm, memories.device, *memories.host, memories.disk);
-  TrainingCheckpoints checkpoints(trainer, callbacks.saved);
-  const bool reports_here = comm.rank() == 0;
-  if (reports_here) result.first_step = trainer.steps() + 1;
-  if (reports_here && checkpoints.loaded() && callbacks.resumed)
-    callbacks.resumed(*checkpoints.loaded());
-  const int64_t init_peak = begin_counting(trainer);
-  const auto call = [&](const std::function<void(Trainer&)>& callback) {
-    if (callback) callback(trainer);
-  };
-  call(callbacks.at_start);
-  for (int64_t made = 1; trainer.steps() < spec.steps; ++made) {
-    StepRecord record = trainer.step([&] {
-      call(callbacks.after_backward);
-      checkpoints.after_backward();
-    });
-    if (made == kCheckedSteps && !spec.check_calls) comm.compare_calls_only_on_timeout();
-    if (spec.eval_every > 0 && record.step % spec.eval_every == 0)
-      evaluate_uncounted(trainer, record);
-    comm.require_running();  // else the record may hold garbage
-    call(callbacks.after_step);
-    if (reports_here) result.steps.push_back(record);
-    if (reports_here && callbacks.on_step) callbacks.on_step(record);
-    without_moves(comm.events(), [&] { checkpoints.after_step(); });
-  }
-  without_moves(comm.events(), [&] { checkpoints.at_end(); });
-  const auto reports = comm.all_gather_object(encode(report(trainer, init_peak)), "report");
-  if (reports_here)
-    for (const std::string& bytes : reports) result.ranks.push_back(decode_report(bytes));
-  call(callbacks.at_end);
-}
-
-void train_rank(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Communicator& comm,
-                TrainingResult& result) {
-  if (spec.device == DeviceKind::cuda) annotate_for_profilers(comm.events());
-  const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
-  // Opening a GPU and loading kernels may take longer than a call's deadline. all_gather_object has
-  // none, so ranks wait for each other here.
-  if (spec.backends && !spec.reference) (void)comm.all_gather_object("", "opening GPUs");
-  Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events(),
-                {.limit = spec.device_memory, .poison = spec.poison});
-  Memory host({DeviceKind::cpu}, backends.host ? *backends.host : cpu_backend(), comm.events(),
-              {.limit = spec.host_memory, .poison = spec.poison, .pool = Pool::host});
-  std::unique_ptr<Backend> file;
-  std::optional<Memory> disk;
-  if (needs_disk(spec.engine)) {
-    if (!backends.disk) file = make_disk_backend(spec.engine.nvme_path);
-    disk.emplace(Device{DeviceKind::cpu}, file ? *file : *backends.disk, comm.events(),
-                 MemoryOptions{.pool = Pool::disk});
-  }
-  train_in(spec, callbacks, comm, {memory, &host, disk ? &*disk : nullptr}, result);
-  if (callbacks.freed) callbacks.freed(comm.rank(), memory);
-}
-
-}  // namespace
 
 std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions options) {
   return [gpus = std::move(gpus), options](int rank) {
@@ -293,18 +193,6 @@ RankOptions rank_options(const TrainingSpec& spec) {
   if (on_cpu && (overlap.overlap_comm || overlap.prefetch_bucket_size > 0 || spec.link.simulated()))
     options.lane = own_lane(spec.link);
   return options;
-}
-
-TrainingResult run_training(const TrainingSpec& spec, const TrainingCallbacks& callbacks) {
-  require_input(spec.data != nullptr, "a training run needs data: set TrainingSpec::data");
-  require_input(spec.eval_every == 0 || spec.data->held_out() > 0, "an evaluation every ",
-                spec.eval_every, " steps needs held-out rows, but the data has none");
-  TrainingResult result;
-  const RunRanks& run = spec.run_ranks ? spec.run_ranks : RunRanks(run_ranks);
-  run(
-      spec.ranks, [&](Communicator& comm) { train_rank(spec, callbacks, comm, result); },
-      rank_options(spec));
-  return result;
 }
 
 std::vector<float> collect_weights(Trainer& trainer) {

@@ -9,7 +9,6 @@
 #include "nn/model.h"
 #include "stages/checkpoint/load.h"
 #include "stages/engine.h"
-#include "stages/train/rank_report.h"
 #include "tensor/platform/gpus.h"
 
 namespace zl {
@@ -89,18 +88,22 @@ struct TrainingSpec {
 // threads on the CPU have lanes; throws InputError if the others shall have a simulated link.
 RankOptions rank_options(const TrainingSpec& spec);
 
+// Rows of Batch::inputs and Batch::targets on the host. A dry run moves no data, so it holds none.
+struct HostBatch {
+  std::vector<int32_t> inputs, targets;
+};
+HostBatch host_batch(const TrainingSpec& spec, int64_t rows);
+Batch upload(const TrainingSpec& spec, const HostBatch& batch, int64_t rows, Memory& memory);
+
 // One line of metrics.jsonl.
-struct StepRecord {
-  int64_t step = 0;      // from 1
-  double loss = 0;       // mean over the step's global batch, before the update
-  double grad_norm = 0;  // before clipping
+struct StepRecord : StepResult {
+  int64_t step = 0;  // from 1
+  double loss = 0;   // mean over the step's global batch, before the update
   double lr = 0;
   int64_t tokens = 0;  // elements of all ranks' inputs; replicated ones once
   double seconds = 0;  // of forward, backward and update; with uploads; without reading data,
                        // logging, evaluation
-  bool skipped = false;
-  std::optional<double> loss_scale;            // of this step; in f16 only
-  std::optional<NonfiniteGradient> nonfinite;  // where the norm is not finite
+  std::optional<double> loss_scale;  // of this step; in f16 only
   std::optional<double> eval_loss;
 };
 
@@ -127,32 +130,37 @@ class Trainer {
   Model& model() { return *model_; }
   Engine& engine() { return *engine_; }
   Communicator& comm() { return comm_; }
-  Memory& memory() { return memory_; }  // of the device
-  Memory& host() { return host_; }
-  Memory* disk() { return disk_; }  // null: nothing is stored on disk
+  Memory& memory() { return memories_.device; }
+  Memory& host() { return *memories_.host; }
+  Memory* disk() { return memories_.disk; }  // null: nothing is stored on disk
 
  private:
-  struct HostBatch {
-    std::vector<int32_t> inputs, targets;
-  };
-  HostBatch host_batch(int64_t rows) const;
-  // Of all ranks' passes; in reproducible mode in the order of the rows.
-  double sum_in_order(const std::vector<double>& losses);
   Engine::Forward forward_of(const HostBatch& batch, int64_t rows);
 
   const TrainingSpec& spec_;
   Communicator& comm_;
-  Memory &memory_, &host_;
-  Memory* disk_;
+  const Memories memories_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   int64_t steps_ = 0, next_window_ = 0;
   std::vector<HostBatch> batches_;  // of a step's micro-batches, allocated once
 };
 
+// The memory and the traffic of one rank in a run.
+struct RankReport {
+  // Live bytes after the last step, before anything is freed; peaks of steps 1…n. Of the device,
+  // the host and the disk pool.
+  MemoryLedger rest, host, disk;
+  const MemoryLedger& of(Pool pool) const {
+    return pool == Pool::device ? rest : pool == Pool::host ? host : disk;
+  }
+  int64_t init_peak_total = 0;  // [B] highest while the stage was allocated and initialised
+  CommunicationLog log;         // of the steps, without evaluations
+  MoveLog moves;                // of the steps, without evaluations and saves of checkpoints
+};
+
 // On the process that has rank 0; other processes get nothing.
 struct TrainingResult {
-  int64_t first_step = 1;         // after those of the checkpoint that the run began with
   std::vector<StepRecord> steps;  // rank 0's; equal on all ranks but for seconds
   std::vector<RankReport> ranks;
 };
