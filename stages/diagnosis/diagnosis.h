@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "stages/diagnosis/flat_layout.h"
 #include "stages/diagnosis/plain_training.h"
 
 namespace zl {
@@ -41,9 +40,8 @@ FlatValues full_parameters(Stage& stage);
 // Runs one step of `spec` under its stage and one of the plain loop, and says what is wrong with
 // the stage. A gradient with the loop's bits is right; only then the weights are judged, because
 // Adam makes a large difference of a rounding error. Empty where the first step is right, and where
-// the two cannot be compared: in f16,
-// with other types for gradients, in reproducible mode, with weights from a file, with ranks in
-// other processes.
+// the two cannot be compared: in f16, with other types for gradients, in reproducible mode, with
+// ranks in other processes.
 Diagnosis diagnose_stage(const TrainingSpec& spec);
 
 }  // namespace zl

@@ -1,7 +1,10 @@
 #include "stages/diagnosis/plain_training.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdio>
+#include <string_view>
 
 #include "optim/clip.h"
 #include "tensor/kernels.h"
@@ -9,154 +12,190 @@
 
 namespace zl {
 
-// One unit, laid out as the design says: parameters at multiples of 16 elements, the unit padded to
-// a multiple of 16 per rank.
-struct PlainTraining::FlatUnit {
-  Unit* unit = nullptr;
-  std::vector<int64_t> offsets;
-  int64_t size = 0;
-  Tensor weights, gradient, sum;  // backward fills `gradient`; `sum` is the step's
-  std::unique_ptr<FlatOptimizer> optimizer;
-};
+FlatLayout::FlatLayout(const std::vector<Unit>& units, int ranks) : ranks_(ranks) {
+  for (const Unit& unit : units) {
+    units_.push_back({unit.name, size_, Partition(unit, ranks)});
+    size_ += units_.back().partition.full();
+  }
+}
+
+std::string FlatLayout::text(int64_t position) const {
+  for (const UnitRange& unit : units_) {
+    if (position >= unit.begin + unit.partition.full()) continue;
+    const auto pieces = unit.partition.pieces(position - unit.begin, 1);
+    if (pieces.empty()) return "the padding of unit " + unit.name;
+    return str(pieces[0].parameter->name, "[", pieces[0].first, "] of unit ", unit.name);
+  }
+  return "an element after the last unit";
+}
+
+FlatValues FlatLayout::shards(const FlatValues& full, int rank) const {
+  FlatValues values;
+  for (const UnitRange& unit : units_) {
+    const int64_t n = unit.partition.shard(), begin = unit.begin + rank * n;
+    values.insert(values.end(), full.begin() + begin, full.begin() + begin + n);
+  }
+  return values;
+}
+
+FlatValues FlatLayout::full(const std::vector<FlatValues>& shards) const {
+  FlatValues values;
+  for (const UnitRange& unit : units_)
+    for (const FlatValues& of_rank : shards) {
+      const auto first = of_rank.begin() + unit.begin / ranks_;
+      values.insert(values.end(), first, first + unit.partition.shard());
+    }
+  return values;
+}
+
+int64_t FlatLayout::position(int rank, int64_t i) const {
+  for (const UnitRange& unit : units_) {
+    const int64_t n = unit.partition.shard();
+    if (i < n) return unit.begin + rank * n + i;
+    i -= n;
+  }
+  return size_;
+}
+
+std::string compared(double is, double must) {
+  char numbers[128], ratio[64] = "";
+  std::snprintf(numbers, sizeof numbers, " is %.9g, must be %.9g", is, must);
+  if (must != 0) std::snprintf(ratio, sizeof ratio, " (ratio %.4g)", is / must);
+  return std::string(numbers) + (std::string_view(ratio) == " (ratio 1)" ? "" : ratio);
+}
+
+std::string first_difference(const FlatLayout& layout, const FlatValues& values,
+                             const FlatValues& expected, int rank) {
+  size_t first = 0, count = 0;
+  for (size_t i = values.size(); i-- > 0;)
+    if (std::bit_cast<uint32_t>(values[i]) != std::bit_cast<uint32_t>(expected[i]))
+      first = i, ++count;
+  if (count == 0) return "";
+  return str(layout.text(int64_t(first)), " on rank ", rank,
+             compared(double(values[first]), double(expected[first])), "; ", count, " of ",
+             values.size(), " elements differ");
+}
 
 namespace {
-
-int64_t padded(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 void append(FlatValues& to, const FlatValues& values) {
   to.insert(to.end(), values.begin(), values.end());
 }
 
-double weight_decay(const OptimizerConfig& config, const std::string& parameter) {
-  for (const std::string& glob : config.no_weight_decay)
-    if (matches_glob(glob, parameter)) return 0;
-  return config.weight_decay;
+std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, Memory& memory, const Options& o) {
+  const int64_t n = u.partition.full();
+  std::vector<ParameterGroup> groups;
+  for (const Partition::Piece& piece : u.partition.pieces(0, n)) {
+    const bool exempt = std::ranges::any_of(
+        o.optimizer.no_weight_decay,
+        [&](const std::string& glob) { return matches_glob(glob, piece.parameter->name); });
+    groups.push_back({.begin = groups.empty() ? 0 : groups.back().end,
+                      .end = piece.at + piece.count,
+                      .weight_decay = exempt ? 0 : o.optimizer.weight_decay,
+                      .frozen = !piece.parameter->requires_grad});
+  }
+  if (!groups.empty()) groups.back().end = n;
+  return make_optimizer(memory, n, o.precision, o.optimizer, std::move(groups));
 }
 
 }  // namespace
 
-AddFirst adds_first(StageKind stage) {
-  return shards_gradient(stage) ? AddFirst::ranks : AddFirst::micro_batches;
-}
-
 PlainTraining::PlainTraining(const TrainingSpec& spec)
     : spec_(spec),
+      loss_scale_(spec.engine.precision == Dtype::f16 || spec.engine.loss_scale.static_scale > 0
+                      ? LossScaler(spec.engine.loss_scale).scale()
+                      : 1),
       backends_(spec.backends ? spec.backends(0) : RankBackends{}),
       memory_({spec.device}, backends_.device ? *backends_.device : cpu_backend(), events_),
-      model_(spec.new_model()) {
+      model_(spec.new_model()),
+      units_(model_->units().size()) {
   const Options& o = spec.engine;
-  require_input(o.precision != Dtype::f16 && !o.grad_accum_dtype && !o.communication_data_type,
-                "the plain loop has no loss scale and no gradients of another type");
-  for (Unit& unit : model_->units()) {
-    FlatUnit& u = units_.emplace_back();
-    u.unit = &unit;
-    std::vector<ParameterGroup> groups;
-    for (const Parameter* p : unit.parameters) {
-      u.offsets.push_back(padded(u.size, 16));
-      u.size = u.offsets.back() + p->numel();
-      groups.push_back({.begin = groups.empty() ? 0 : groups.back().end,
-                        .end = u.size,
-                        .weight_decay = weight_decay(o.optimizer, p->name),
-                        .frozen = !p->requires_grad});
-    }
-    u.size = padded(u.size, 16 * spec.ranks);
-    if (!groups.empty()) groups.back().end = u.size;
-    u.weights = Tensor::zeros(memory_, MemoryUse::parameter, {u.size}, o.precision);
-    u.gradient = Tensor::zeros(memory_, MemoryUse::gradient, {u.size}, o.precision);
-    u.sum = Tensor::zeros(memory_, MemoryUse::gradient, {u.size}, o.precision);
-    u.optimizer = make_optimizer(memory_, u.size, o.precision, o.optimizer, std::move(groups));
-    for (size_t i = 0; i < unit.parameters.size(); ++i) {
-      Parameter& p = *unit.parameters[i];
-      const auto view = [&](const Tensor& flat) { return flat.slice(u.offsets[i], {p.numel()}); };
-      for (const Tensor& flat : {u.weights, u.optimizer->master()}) {
-        if (!flat.defined()) continue;
-        if (p.initial_deviation == 0)
-          kernel::fill(p.initial_mean, view(flat));
-        else
-          kernel::normal({o.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation}, 0,
-                         view(flat));
-      }
-      p.data = view(u.weights).view(p.shape);
-      p.grad = view(u.gradient).view(p.shape);
-      p.usable = false;
-    }
+  for (size_t i = 0; i < units_.size(); ++i) {
+    UnitState& u = units_[i];
+    u.unit = &model_->units()[i];
+    u.partition = Partition(*u.unit, spec.ranks);
+    const auto zeros = [&](MemoryUse use, Dtype type) {
+      return Tensor::zeros(memory_, use, {u.partition.full()}, type);
+    };
+    u.full_parameter = zeros(MemoryUse::parameter, o.precision);
+    u.full_gradient = zeros(MemoryUse::gradient, o.precision);
+    u.buffers.of_backward = zeros(MemoryUse::gradient, o.precision);
+    u.buffers.accumulator = zeros(MemoryUse::gradient, compute_type(o.precision));
+    u.optimizer = new_optimizer(u, memory_, o);
+    u.visit_weights(0, [&](const Partition::Piece& piece, const Tensor& values) {
+      const Parameter& p = *piece.parameter;
+      if (spec.weights)
+        kernel::upload_floats(spec.weights(p), values);
+      else if (p.initial_deviation == 0)
+        kernel::fill(p.initial_mean, values);
+      else
+        kernel::normal({o.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation}, 0, values);
+    });
+    u.bind_parameters(u.full_parameter);
+    u.bind_gradients(u.buffers.of_backward);
   }
 }
 
 PlainTraining::~PlainTraining() {
-  for (FlatUnit& u : units_)
-    for (Parameter* p : u.unit->parameters) p->data = p->grad = {};
+  for (UnitState& u : units_) u.bind_parameters({}), u.bind_gradients({});
 }
 
-// Adds the gradient of micro-batch j to every unit's. Returns its loss.
-double PlainTraining::backward(int64_t j) {
-  const int64_t rows = spec_.micro_batch;
-  std::vector<int32_t> inputs(size_t(rows * numel(spec_.row_of_inputs())));
-  std::vector<int32_t> targets(size_t(rows * numel(spec_.row_of_targets())));
-  spec_.data->fill_rows(j * rows, inputs, targets);
-  const auto upload = [&](const std::vector<int32_t>& from, Shape row) {
-    row.insert(row.begin(), rows);
-    const Tensor t = Tensor::empty(memory_, MemoryUse::activation, row, Dtype::i32);
-    kernel::upload<int32_t>(from, t);
-    return t;
-  };
+// Adds the gradient of a micro-batch to every unit's. Returns its loss.
+double PlainTraining::backward(int64_t a, int r) {
+  if (spec_.interrupted && spec_.interrupted()) throw Interrupted();
+  const int64_t rows = spec_.micro_batch, in_order = steps_ * spec_.engine.accumulation + a;
+  const bool replicated = spec_.engine.replicated_micro_batches;
+  HostBatch batch = host_batch(spec_, rows);
+  spec_.data->fill_rows((replicated ? in_order : in_order * spec_.ranks + r) * rows, batch.inputs,
+                        batch.targets);
   Tape tape;
   UnitObserver none;
-  const Var loss = model_->loss(
-      &tape, none,
-      {upload(inputs, spec_.row_of_inputs()), upload(targets, spec_.row_of_targets())});
+  const Var loss = model_->loss(&tape, none, upload(spec_, batch, rows, memory_));
   const double value = kernel::read(loss.value(), 0);
   Tensor seed = Tensor::empty(memory_, MemoryUse::activation, {1}, loss.value().dtype());
-  kernel::fill(1, seed);
+  kernel::fill(loss_scale_, seed);
   tape.backward(loss, seed);
   return value;
 }
 
-// The gradient since the last call; clears it.
-FlatValues PlainTraining::take_gradient() {
+FlatValues PlainTraining::gradient(int64_t a, int r) {
+  backward(a, r);
   FlatValues all;
-  for (FlatUnit& u : units_) {
-    append(all, kernel::download_floats(u.gradient));
-    kernel::fill(0, u.gradient);
+  for (UnitState& u : units_) {
+    append(all, kernel::download_floats(u.buffers.of_backward));
+    kernel::fill(0, u.buffers.of_backward);
   }
   return all;
 }
 
-// Sums in fp32 in rank order, divided once, rounded to the gradient's type: as a collective does.
-void PlainTraining::add_mean(const std::vector<FlatValues>& of_ranks) {
-  FlatValues mean(of_ranks[0].size(), 0.0f);
-  for (size_t i = 0; i < mean.size(); ++i) {
-    for (const FlatValues& rank : of_ranks) mean[i] += rank[i];
-    mean[i] /= float(spec_.ranks);
-  }
-  int64_t begin = 0;
-  for (FlatUnit& u : units_) {
-    const Tensor rounded = Tensor::empty(memory_, MemoryUse::gradient, {u.size}, u.sum.dtype());
-    kernel::upload_floats(std::span(mean).subspan(size_t(begin), size_t(u.size)), rounded);
-    kernel::accumulate(rounded, u.sum);
-    begin += u.size;
-  }
+std::vector<std::vector<FlatValues>> PlainTraining::gradients_alone() {
+  std::vector<std::vector<FlatValues>> alone(size_t(spec_.engine.accumulation));
+  for (size_t a = 0; a < alone.size(); ++a)
+    for (int r = 0; r < spec_.ranks; ++r) alone[a].push_back(gradient(int64_t(a), r));
+  return alone;
 }
 
 // All micro-batches of a step. Returns the mean loss.
 double PlainTraining::add_gradients() {
   const int64_t A = spec_.engine.accumulation, N = spec_.ranks;
-  for (FlatUnit& u : units_) kernel::fill(0, u.sum);
+  for (UnitState& u : units_) kernel::fill(0, u.full_gradient);
   std::vector<double> losses(size_t(N), 0);
-  const auto run = [&](int64_t a, int64_t r) {
-    losses[size_t(r)] += backward((steps_ * A + a) * N + r);
-  };
-  std::vector<FlatValues> of_ranks(static_cast<size_t>(N));
-  if (adds_first(spec_.engine.stage) == AddFirst::micro_batches) {
-    for (int64_t r = 0; r < N; ++r) {
-      for (int64_t a = 0; a < A; ++a) run(a, r);
-      of_ranks[size_t(r)] = take_gradient();
+  // The micro-batches that each rank adds before the ranks are added.
+  const int64_t together = shards_gradient(spec_.engine.stage) ? 1 : A;
+  for (int64_t first = 0; first < A; first += together) {
+    for (size_t r = 0; r < losses.size(); ++r) {
+      for (int64_t a = first; a < first + together; ++a) losses[r] += backward(a, int(r));
+      for (UnitState& u : units_) {
+        kernel::accumulate(u.buffers.of_backward, u.buffers.accumulator);
+        kernel::fill(0, u.buffers.of_backward);
+      }
     }
-    add_mean(of_ranks);
-  } else {
-    for (int64_t a = 0; a < A; ++a) {
-      for (int64_t r = 0; r < N; ++r) run(a, r), of_ranks[size_t(r)] = take_gradient();
-      add_mean(of_ranks);
+    // A sum in fp32, divided once, rounded to the gradient's type: as a collective does.
+    for (UnitState& u : units_) {
+      kernel::divide(double(N), u.buffers.accumulator);
+      kernel::copy(u.buffers.accumulator, u.buffers.of_backward);
+      kernel::accumulate(u.buffers.of_backward, u.full_gradient);
+      kernel::fill(0, u.buffers.accumulator), kernel::fill(0, u.buffers.of_backward);
     }
   }
   double sum = 0;
@@ -164,28 +203,16 @@ double PlainTraining::add_gradients() {
   return sum / double(N);
 }
 
-std::vector<std::vector<FlatValues>> PlainTraining::gradients_alone() {
-  const int64_t A = spec_.engine.accumulation, N = spec_.ranks;
-  std::vector<std::vector<FlatValues>> alone;
-  for (int64_t a = 0; a < A; ++a) {
-    std::vector<FlatValues>& of_ranks = alone.emplace_back();
-    for (int64_t r = 0; r < N; ++r) {
-      backward((steps_ * A + a) * N + r);
-      of_ranks.push_back(take_gradient());
-    }
-  }
-  return alone;
-}
-
 // By rank, then unit; in blocks of 1,024 elements from the start of each shard.
 double PlainTraining::squared_norm() const {
   double sum = 0;
   for (int64_t r = 0; r < spec_.ranks; ++r) {
     double of_rank = 0;
-    for (const FlatUnit& u : units_) {
-      const int64_t shard = u.size / spec_.ranks;
-      const Tensor square = Tensor::empty(u.sum.memory(), MemoryUse::workspace, {1}, Dtype::f64);
-      kernel::sum_of_squares(u.sum.slice(r * shard, {shard}), square);
+    for (const UnitState& u : units_) {
+      const int64_t n = u.partition.shard();
+      const Tensor square =
+          Tensor::empty(u.full_gradient.memory(), MemoryUse::workspace, {1}, Dtype::f64);
+      kernel::sum_of_squares(u.full_gradient.slice(r * n, {n}), square);
       of_rank += kernel::read(square, 0);
     }
     sum += of_rank;
@@ -193,33 +220,26 @@ double PlainTraining::squared_norm() const {
   return sum;
 }
 
-void PlainTraining::update(double norm, double lr) {
-  const double divisor = double(spec_.engine.accumulation);
-  const float scale = float(clip_factor(norm, spec_.engine.gradient_clipping) / divisor);
-  for (FlatUnit& u : units_) u.optimizer->update(u.weights, u.sum, lr, scale);
-}
-
 PlainStep PlainTraining::step(double lr) {
+  const Options& o = spec_.engine;
+  require_input(o.precision != Dtype::f16 && !o.grad_accum_dtype && !o.communication_data_type,
+                "the plain loop has no loss scale and no gradients of another type");
   PlainStep result;
   result.loss = add_gradients();
-  result.grad_norm = std::sqrt(squared_norm()) / double(spec_.engine.accumulation);
-  for (const FlatUnit& u : units_) append(result.gradient, kernel::download_floats(u.sum));
-  update(result.grad_norm, lr);
+  const double divisor = double(o.accumulation) * loss_scale_;
+  result.grad_norm = std::sqrt(squared_norm()) / divisor;
+  const float scale = float(clip_factor(result.grad_norm, o.gradient_clipping) / divisor);
+  for (const UnitState& u : units_) {
+    append(result.gradient, kernel::download_floats(u.full_gradient));
+    u.optimizer->update(u.full_parameter, u.full_gradient, lr, scale);
+  }
   ++steps_;
   return result;
 }
 
 FlatValues PlainTraining::weights() const {
   FlatValues all;
-  for (const FlatUnit& u : units_) append(all, kernel::download_floats(u.weights));
-  return all;
-}
-
-FlatValues PlainTraining::master() const {
-  FlatValues all;
-  for (const FlatUnit& u : units_)
-    append(all, kernel::download_floats(u.optimizer->master().defined() ? u.optimizer->master()
-                                                                        : u.weights));
+  for (const UnitState& u : units_) append(all, kernel::download_floats(u.full_parameter));
   return all;
 }
 

@@ -1,8 +1,8 @@
 #include "stages/train/comparison.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "stages/predict/dry_run.h"
 #include "stages/variants/groups.h"
@@ -10,29 +10,12 @@
 namespace zl {
 namespace {
 
-// From totals of a run to numbers of one step; exact() compares totals before this.
-void per_step(StageKind stage, std::vector<TrafficRow>& rows, const StepCount& count) {
-  for (TrafficRow& r : rows) {
-    const int64_t steps = std::max<int64_t>(1, count.with(stage, r.purpose));
-    for (int64_t* value : {&r.calls, &r.elements, &r.sent, &r.predicted_calls,
-                           &r.predicted_elements, &r.predicted_sent})
-      *value /= steps;
-  }
-}
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
-}
-
 bool same_bits(const StageOutcome& a, const StageOutcome& b) {
-  if (a.steps.size() != b.steps.size() || a.weights.size() != b.weights.size()) return false;
-  for (size_t i = 0; i < a.steps.size(); ++i)
-    if (!same_bits(a.steps[i].loss, b.steps[i].loss) ||
-        !same_bits(a.steps[i].grad_norm, b.steps[i].grad_norm))
-      return false;
-  return std::equal(a.weights.begin(), a.weights.end(), b.weights.begin(), [](float x, float y) {
-    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
-  });
+  const auto same = [](const auto& x, const auto& y) { return std::memcmp(&x, &y, sizeof x) == 0; };
+  return std::ranges::equal(a.weights, b.weights, same) &&
+         std::ranges::equal(a.steps, b.steps, [&](const StepRecord& x, const StepRecord& y) {
+           return same(x.loss, y.loss) && same(x.grad_norm, y.grad_norm);
+         });
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -44,11 +27,12 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   return largest;
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const size_t n = values.size();
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+double median_seconds(const std::vector<StepRecord>& steps) {
+  std::vector<double> seconds;
+  for (const StepRecord& step : steps) seconds.push_back(step.seconds);
+  std::ranges::sort(seconds);
+  const size_t n = seconds.size();
+  return n == 0 ? 0 : (seconds[(n - 1) / 2] + seconds[n / 2]) / 2;
 }
 
 // Whether zero2 and zero3 may differ from ddp and zero1 by rounding: they add ranks before
@@ -78,108 +62,34 @@ std::vector<StageKind> to_run(std::vector<StageKind> stages, const TrainingSpec&
   return stages;
 }
 
-using OnStep = std::function<void(StageKind, const StepRecord&)>;
+// Whether the first step's gradient may differ from ddp's, within a bound.
+bool is_bounded(StageKind stage, const TrainingSpec& spec) {
+  return spec.ordered() && stage != StageKind("zero3_qwz") &&
+         (orders_differ(spec) || !promises_bits(stage));
+}
 
-// The stages of one comparison, run one after another.
-class Runs {
- public:
-  Runs(const TrainingSpec& spec, const std::vector<StageKind>& stages, const OnStep& on_step,
-       const StageHooks& hooks)
-      : spec_(spec), on_step_(on_step), hooks_(hooks), of_ddp_(size_t(spec.ranks)) {
-    any_bounded_ = std::ranges::any_of(stages, [this](StageKind stage) { return bounded(stage); });
+// Puts the shards of ranks in other processes beside rank 0's.
+void gather(Trainer& trainer, std::vector<FlatValues>& shards) {
+  const size_t rank = size_t(trainer.comm().rank());
+  const auto all = trainer.comm().all_gather_object(
+      {reinterpret_cast<const char*>(shards[rank].data()), shards[rank].size() * sizeof(float)},
+      "gradient shards");
+  for (size_t r = 0; rank == 0 && r < all.size(); ++r) {
+    shards[r].resize(all[r].size() / sizeof(float));
+    std::memcpy(shards[r].data(), all[r].data(), all[r].size());
   }
+}
 
-  StageOutcome run(StageKind stage) {
-    StageOutcome outcome{.stage = stage};
-    const TrainingSpec spec = with_stage(spec_, stage);
-    try {
-      if (bounded(stage) && stage != StageKind::ddp && ddp_ran_ && magnitudes_.empty())
-        magnitudes_ = gradient_magnitudes(spec_);
-      const TrainingResult result = run_training(spec, callbacks(outcome));
-      ddp_ran_ = ddp_ran_ || stage == StageKind::ddp;
-      if (!result.ranks.empty()) measure(spec, result, outcome);  // else rank 0's process has it
-    } catch (const OutOfMemory& e) {
-      outcome.out_of_memory = out_of_memory_report(e);
-      outcome.weights.clear();
-    }
-    return outcome;
-  }
-
- private:
-  // Whether the first step's gradient may differ from ddp's, within a bound.
-  bool bounded(StageKind stage) const {
-    if (!spec_.ordered() || stage == StageKind("zero3_qwz")) return false;
-    if (stage == StageKind::ddp && any_bounded_) return true;
-    return orders_differ(spec_) || !promises_bits(stage);
-  }
-
-  TrainingCallbacks callbacks(StageOutcome& outcome) {
-    const StageKind stage = outcome.stage;
-    auto gradient = std::make_shared<ShardsOfRanks>(size_t(spec_.ranks));  // of the first step
-    return {.at_start =
-                [this, stage](Trainer& trainer) {
-                  if (hooks_.at_start) hooks_.at_start(stage, trainer);
-                },
-            .after_backward =
-                [this, stage, gradient](Trainer& trainer) {
-                  if (bounded(stage) && trainer.steps() == 1 &&
-                      trainer.engine().is_gradient_accumulation_boundary())
-                    (*gradient)[size_t(trainer.comm().rank())] = gradient_shards(trainer);
-                },
-            .after_step =
-                [this, stage](Trainer& trainer) {
-                  if (hooks_.after_step) hooks_.after_step(stage, trainer);
-                },
-            .on_step =
-                [this, stage](const StepRecord& record) {
-                  if (on_step_) on_step_(stage, record);
-                },
-            .at_end =
-                [this, stage, gradient, &outcome](Trainer& trainer) {
-                  if (hooks_.at_end) hooks_.at_end(stage, trainer);
-                  std::vector<float> weights = collect_weights(trainer);
-                  const bool first = trainer.comm().rank() == 0;
-                  if (first) outcome.weights = std::move(weights);
-                  if (stage == StageKind("zero3_qwz")) {
-                    const double part = weights_part_of_bound(trainer);
-                    if (first) outcome.weights_part_of_bound = part;
-                  }
-                  if (!bounded(stage)) return;
-                  const auto deviation = judge(trainer, (*gradient)[size_t(trainer.comm().rank())]);
-                  if (first) outcome.gradient_deviation = deviation;
-                }};
-  }
-
-  // Keeps ddp's gradient and compares the others with it. Empty: ddp did not fit.
-  std::optional<GradientDeviation> judge(Trainer& trainer, std::vector<float>& gradient) {
-    std::vector<float>& of_ddp = of_ddp_[size_t(trainer.comm().rank())];
-    if (trainer.spec().engine.stage == StageKind::ddp) of_ddp = std::move(gradient);
-    if (trainer.spec().engine.stage == StageKind::ddp || of_ddp.empty()) return std::nullopt;
-    return largest_deviation(trainer, gradient, of_ddp, magnitudes_[size_t(trainer.comm().rank())]);
-  }
-
-  void measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcome& outcome);
-
-  const TrainingSpec& spec_;
-  const OnStep& on_step_;
-  const StageHooks& hooks_;
-  ShardsOfRanks of_ddp_;
-  const bool formulas_apply_ = formulas_apply(spec_);
-  std::vector<GradientMagnitudes> magnitudes_;  // made when ddp has run, before the stage after it
-  bool ddp_ran_ = false, any_bounded_ = false;
-};
-
-void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcome& outcome) {
+void measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcome& outcome) {
   outcome.steps = result.steps;
   outcome.weights_hash = weights_hash(outcome.weights);
-  std::vector<double> seconds;
-  for (const StepRecord& r : result.steps) seconds.push_back(r.seconds);
-  outcome.seconds_per_step = median(seconds);
+  outcome.seconds_per_step = median_seconds(result.steps);
   const StepCount steps = count(result.steps);
+  const bool by_formulas = formulas_apply(spec);
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport& measured = result.ranks[size_t(rank)];
     const RankReport dry = dry_run(spec, rank);
-    const Prediction prediction = predict(spec, dry, formulas_apply_);
+    const Prediction prediction = predict(spec, dry, by_formulas);
     std::ranges::copy(memory_rows(rank, measured, prediction, dry),
                       std::back_inserter(outcome.memory));
     outcome.peak_total.push_back(measured.rest.peak_total());
@@ -193,34 +103,85 @@ void Runs::measure(const TrainingSpec& spec, const TrainingResult& result, Stage
     if (rank == 0) outcome.traffic = rows;
     std::ranges::copy(move_rows(rank, measured.moves, prediction, steps),
                       std::back_inserter(outcome.moves));
-    const TimeSpent time = measured.log.total_time();
-    const auto per_step = [&](int64_t nanoseconds) {
-      return double(nanoseconds) * 1e-9 / double(std::max<int64_t>(1, steps.steps));
-    };
-    outcome.waiting.push_back(per_step(time.waited));
-    outcome.communicating.push_back(per_step(time.nanoseconds));
-    outcome.hidden.push_back(per_step(time.hidden()));
-    outcome.exposed.push_back(per_step(time.exposed));
+    outcome.communication.push_back(measured.log.total_time());
   }
-  per_step(spec.engine.stage, outcome.traffic, steps);
+  // From totals of the run, which exact() compares, to numbers of one step.
+  for (TrafficRow& r : outcome.traffic)
+    for (int64_t* value : {&r.calls, &r.elements, &r.sent, &r.predicted_calls,
+                           &r.predicted_elements, &r.predicted_sent})
+      *value /= std::max<int64_t>(1, steps.with(spec.engine.stage, r.purpose));
 }
 
-int64_t parameter_count(const TrainingSpec& spec) {
-  int64_t n = 0;
+// Runs one stage. `gradient`, if there is one: gets the first step's in full. Only the process of
+// rank 0 gets results.
+StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callbacks,
+                       FlatValues* gradient) {
+  StageOutcome outcome{.stage = spec.engine.stage};
+  std::vector<FlatValues> shards(size_t(spec.ranks));
+  TrainingCallbacks all = callbacks;
+  all.after_backward = [&](Trainer& t) {
+    if (callbacks.after_backward) callbacks.after_backward(t);
+    if (gradient && t.steps() == 1 && t.engine().is_gradient_accumulation_boundary())
+      shards[size_t(t.comm().rank())] = gradient_shards(t);
+  };
+  all.at_end = [&](Trainer& t) {
+    if (callbacks.at_end) callbacks.at_end(t);
+    std::vector<float> weights = collect_weights(t);
+    const bool quantizes_weights = outcome.stage == StageKind("zero3_qwz");
+    const double part = quantizes_weights ? weights_part_of_bound(t) : 0;
+    if (gradient && spec.run_ranks) gather(t, shards);
+    if (t.comm().rank() != 0) return;
+    outcome.weights = std::move(weights);
+    if (quantizes_weights) outcome.weights_part_of_bound = part;
+  };
+  try {
+    const TrainingResult result = run_training(spec, all);
+    if (result.ranks.empty()) return outcome;
+    measure(spec, result, outcome);
+    if (gradient) *gradient = FlatLayout(spec.new_model()->units(), spec.ranks).full(shards);
+  } catch (const OutOfMemory& e) {
+    outcome.out_of_memory = out_of_memory_report(e);
+    outcome.weights.clear();
+  }
+  return outcome;
+}
+
+// `gradients`: of each stage, ddp first; empty where there is none to be judged.
+void judge_gradients(const TrainingSpec& spec, const std::vector<FlatValues>& gradients,
+                     std::vector<StageOutcome>& stages) {
   const auto model = spec.new_model();
-  for (const Unit& u : model->units()) n += u.numel();
-  return n;
+  const FlatLayout layout(model->units(), spec.ranks);
+  std::optional<GradientMagnitudes> magnitudes;
+  for (size_t i = 1; i < stages.size() && !gradients[0].empty(); ++i) {
+    if (gradients[i].empty()) continue;
+    if (!magnitudes) magnitudes = gradient_magnitudes(spec);
+    stages[i].gradient_deviation = largest_deviation(with_stage(spec, stages[i].stage), layout,
+                                                     gradients[i], gradients[0], *magnitudes);
+  }
 }
 
-bool has_wrong_values(const StageOutcome& s) {
-  return !s.out_of_memory && (!s.bitwise_equal || !s.gradient_within_bound());
+void compare_bits(const TrainingSpec& spec, std::vector<StageOutcome>& stages) {
+  const StageOutcome& ddp = stages.front();
+  for (StageOutcome& s : stages) {
+    if (s.out_of_memory) continue;
+    const auto reference = std::ranges::find_if(stages, [&](const StageOutcome& other) {
+      return !other.out_of_memory && promise_the_same(s.stage, other.stage, spec);
+    });  // at the latest this is s itself
+    s.promised_equal_to = reference->stage;
+    s.bitwise_equal = same_bits(s, *reference);
+    s.bitwise_equal_to_ddp = !ddp.out_of_memory && same_bits(s, ddp);
+    s.max_abs_difference_to_ddp =
+        ddp.out_of_memory ? std::nan("") : largest_difference(s.weights, ddp.weights);
+  }
 }
 
 // Every stage is judged by itself: the wrong one may be ddp, which the others are compared with.
-void diagnose(const TrainingSpec& spec, Comparison& comparison) {
-  if (!comparison.bits_promised || std::ranges::none_of(comparison.stages, has_wrong_values))
-    return;
-  for (StageOutcome& s : comparison.stages)
+void diagnose(const TrainingSpec& spec, std::vector<StageOutcome>& stages) {
+  const auto has_wrong_values = [](const StageOutcome& s) {
+    return !s.out_of_memory && (!s.bitwise_equal || !s.gradient_within_bound());
+  };
+  if (!spec.ordered() || std::ranges::none_of(stages, has_wrong_values)) return;
+  for (StageOutcome& s : stages)
     if (!s.out_of_memory && bits_of(s.stage) != VariantBits::lossy)
       s.diagnosis = diagnose_stage(with_stage(spec, s.stage));
 }
@@ -259,28 +220,24 @@ bool Comparison::ok() const {
 }
 
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
-                          const OnStep& on_step, const StageHooks& hooks) {
-  Comparison comparison{
-      .stages = {}, .parameters = parameter_count(spec), .bits_promised = spec.ordered()};
+                          const TrainingCallbacks& callbacks) {
+  Comparison comparison{.stages = {}, .parameters = 0, .bits_promised = spec.ordered()};
+  const auto model = spec.new_model();
+  for (const Unit& u : model->units()) comparison.parameters += u.numel();
   const std::vector<StageKind> all = to_run(stages, spec);
-  Runs runs(spec, all, on_step, hooks);
+  const bool any_bounded =
+      std::ranges::any_of(all, [&](StageKind stage) { return is_bounded(stage, spec); });
+  std::vector<FlatValues> gradients;
   for (const StageKind stage : all) {
-    comparison.stages.push_back(runs.run(stage));
+    FlatValues& gradient = gradients.emplace_back();
+    const bool judged = stage == StageKind::ddp ? any_bounded : is_bounded(stage, spec);
+    comparison.stages.push_back(
+        run_stage(with_stage(spec, stage), callbacks, judged ? &gradient : nullptr));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
   }
-  const StageOutcome& ddp = comparison.stages.front();
-  for (StageOutcome& s : comparison.stages) {
-    if (s.out_of_memory) continue;
-    const auto reference = std::ranges::find_if(comparison.stages, [&](const StageOutcome& other) {
-      return !other.out_of_memory && promise_the_same(s.stage, other.stage, spec);
-    });  // at the latest this is s itself
-    s.promised_equal_to = reference->stage;
-    s.bitwise_equal = same_bits(s, *reference);
-    s.bitwise_equal_to_ddp = !ddp.out_of_memory && same_bits(s, ddp);
-    s.max_abs_difference_to_ddp =
-        ddp.out_of_memory ? std::nan("") : largest_difference(s.weights, ddp.weights);
-  }
-  diagnose(spec, comparison);
+  judge_gradients(spec, gradients, comparison.stages);
+  compare_bits(spec, comparison.stages);
+  diagnose(spec, comparison.stages);
   return comparison;
 }
 

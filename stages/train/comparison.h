@@ -2,7 +2,6 @@
 // sends.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -26,12 +25,11 @@ struct StageOutcome {
   std::vector<int64_t> peak_host, predicted_peak_host;
   std::vector<TrafficRow> traffic;  // of rank 0
   bool traffic_equal_on_all_ranks = true;
-  std::vector<MoveRow> moves;   // of all ranks and all steps
-  double seconds_per_step = 0;  // median
-  std::vector<double> waiting;  // [s] per step that each rank waits for the others
-  // [s] Per step and rank: in communication, and of that hidden behind computation, and exposed,
-  // that is with nothing else to do.
-  std::vector<double> communicating, hidden, exposed;
+  std::vector<MoveRow> moves;            // of all ranks and all steps
+  double seconds_per_step = 0;           // median
+  std::vector<TimeSpent> communication;  // of each rank, in all steps
+  // [s] per step that each rank waits for the others: for callers that measure it.
+  std::vector<double> waiting;
 
   // Of the stages that ran and promise the same bits, the first; itself if there is no other, or if
   // a variant does not promise bits.
@@ -64,18 +62,11 @@ struct Comparison {
   bool ok() const;
 };
 
-// Called on every rank of every stage that runs: before its first step, after each, and after its
-// last.
-struct StageHooks {
-  std::function<void(StageKind, Trainer&)> at_start, after_step, at_end;
-};
-
 // Runs `spec` once per stage, ddp first and always. With several micro-batches per step stages that
 // shard gradients bring zero2, because they promise the same bits, and zero2 alone brings zero3;
 // the first step's gradient of each stage must be within rounding of ddp's. Stages that do not fit
-// the spec's memory are reported as such.
+// the spec's memory are reported as such. `callbacks`: of every run; Trainer::spec() tells which.
 Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stages,
-                          const std::function<void(StageKind, const StepRecord&)>& on_step = {},
-                          const StageHooks& hooks = {});
+                          const TrainingCallbacks& callbacks = {});
 
 }  // namespace zl

@@ -8,7 +8,8 @@
 //   each value of the gradient buffer after an op has added to it, beginning with a micro-batch
 //     (zero2, v), and after the earlier micro-batches (ddp, P + v);
 //   the sums over micro-batches of the means over ranks, and conversions for communication.
-// The first are measured, by a run that reads the buffer before each addition and after the last.
+// The first are measured, by a plain loop that reads the buffer before each addition and after the
+// last.
 // So a tied weight whose parts cancel, or one that is used fifty times, gets what it needs. Ops sum
 // in fp32 and round to the buffer's type once. A matmul adds one number per 512 rows
 // (tensor/cpu/gemm.h); the values between them, which are not measured, count four times as much as
@@ -18,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "stages/train/trainer.h"
+#include "stages/diagnosis/plain_training.h"
 
 namespace zl {
 
@@ -31,33 +32,30 @@ struct GradientDeviation {
   double value = 0, value_of_ddp = 0;
 };
 
-// By rank. Vectors of ranks in other processes are empty.
-using ShardsOfRanks = std::vector<std::vector<float>>;
-
-// Of the first step, over micro-batches; means over ranks; in the order of gradient_shards().
+// Of the first step, over micro-batches; means over ranks, times the loss scale.
 struct GradientMagnitudes {
-  std::vector<float> sum;  // of |g| of each micro-batch, computed alone
+  FlatValues sum;  // of |g| of each micro-batch, computed alone
   // Of all that is rounded: |v| and |P + v|, with P the sum of the earlier micro-batches, the sums
   // of the means over ranks, and conversions.
-  std::vector<float> rounded;
+  FlatValues rounded;
 };
 
 // This rank's shards of the step's gradient, padded, all units in order: the mean over ranks,
 // summed over micro-batches, times the loss scale. Read them after the last backward and before the
-// update.
-std::vector<float> gradient_shards(Trainer& trainer);
+// update. FlatLayout::full() puts those of all ranks together.
+FlatValues gradient_shards(Trainer& trainer);
 
-// By rank; one more run of the ranks.
-std::vector<GradientMagnitudes> gradient_magnitudes(const TrainingSpec& spec);
+// By the plain loop, which computes on the device of rank 0.
+GradientMagnitudes gradient_magnitudes(const TrainingSpec& spec);
+
+// Judges each parameter in the shard of each rank by itself. All values are full.
+GradientDeviation largest_deviation(const TrainingSpec& spec, const FlatLayout& layout,
+                                    const FlatValues& gradient, const FlatValues& of_ddp,
+                                    const GradientMagnitudes& magnitudes);
 
 // In zero3_qwz, after a step: the largest distance of an element of the gathered weights from the
 // shard's, as a part of what 8 bits allow: half a scale, and rounding. The same on every rank,
 // which must all call it. [n] of a rank's shard are compared by that rank.
 double weights_part_of_bound(Trainer& trainer);
-
-// All three are this rank's. Every rank must call it; all get the worst of all ranks.
-GradientDeviation largest_deviation(Trainer& trainer, const std::vector<float>& gradient,
-                                    const std::vector<float>& of_ddp,
-                                    const GradientMagnitudes& magnitudes);
 
 }  // namespace zl

@@ -89,7 +89,7 @@ const std::vector<Exception> exceptions = {
     {"stages/predict/clock/clock_plan.h", "stages/train/gpt_spec.h",
      "it times a step of what the trainer runs"},
     {"stages/diagnosis/plain_training.h", "stages/train/trainer.h", "it follows a training spec"},
-    {"stages/diagnosis/diagnose_stage.cpp", "stages/train/gradient_bound.h",
+    {"stages/diagnosis/diagnosis.cpp", "stages/train/gradient_bound.h",
      "it reads the gradient of a run of the trainer"},
     {"stages/predict/prediction_rows.h", "stages/train/trainer.h",
      "it shows what the trainer reports"},

@@ -28,7 +28,7 @@ struct Gradients {
       for (int r = 0; r < ranks; ++r) {
         FlatValues values(size_t(layout.size()), 0.0f);
         for (size_t i = 0; i < values.size(); ++i)
-          if (layout.place(int64_t(i)))
+          if (!layout.text(int64_t(i)).starts_with("the padding"))
             values[i] = float(3 * (int(i * 7 + size_t(a) * 31 + size_t(r) * 17) % 23 - 11));
         alone.back().push_back(values);
       }

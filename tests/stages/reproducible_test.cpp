@@ -114,7 +114,7 @@ TEST_CASE("reproducible: gradients are added one after another, as a plain loop 
       const FlatLayout::UnitRange& range = layout.units()[u];
       const int64_t shard = state.partition.shard();
       const std::vector<float> values = kernel::download_floats(s.gradient_shard(state));
-      for (int64_t i = 0; i < shard && shard + i < range.size; ++i) {
+      for (int64_t i = 0; i < shard && shard + i < range.partition.full(); ++i) {
         const size_t at = size_t(range.begin + shard + i);
         ++checked;
         wrong += values[size_t(i)] != sum[at];

@@ -26,19 +26,17 @@ std::string in_65_tokens(std::string_view text) {
 }
 
 // The unpadded values of all units in order, from the shards of all ranks.
-std::vector<float> without_padding(const TrainingSpec& spec, const ShardsOfRanks& shards) {
+std::vector<float> without_padding(const TrainingSpec& spec,
+                                   const std::vector<FlatValues>& shards) {
   std::vector<float> all;
-  int64_t begin = 0;  // of the unit in the shards of a rank
   const auto model = spec.new_model();
-  for (const Unit& unit : model->units()) {
-    const Partition partition(unit, spec.ranks);
-    std::vector<float> full;
-    for (const std::vector<float>& rank : shards)
-      full.insert(full.end(), rank.begin() + begin, rank.begin() + begin + partition.shard());
-    for (const Partition::Piece& piece : partition.pieces(0, partition.full()))
-      all.insert(all.end(), full.begin() + piece.at, full.begin() + piece.at + piece.count);
-    begin += partition.shard();
-  }
+  const FlatLayout layout(model->units(), spec.ranks);
+  const FlatValues full = layout.full(shards);
+  for (const FlatLayout::UnitRange& unit : layout.units())
+    for (const Partition::Piece& piece : unit.partition.pieces(0, unit.partition.full())) {
+      const auto first = full.begin() + unit.begin + piece.at;
+      all.insert(all.end(), first, first + piece.count);
+    }
   return all;
 }
 
@@ -102,7 +100,7 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
              const std::function<void(Trainer&)>& after_step) {
   RunM run;
   run.weights.resize(size_t(spec.ranks));
-  ShardsOfRanks gradient(size_t(spec.ranks));
+  std::vector<FlatValues> gradient(size_t(spec.ranks));
   TrainingCallbacks callbacks;
   callbacks.after_step = after_step;
   if (recorded) callbacks.at_start = [&](Trainer& rank) { watch(lesson, rank); };
@@ -135,10 +133,8 @@ Deviation deviation_from_ddp(Lesson& lesson, TrainingSpec spec, const RunM& run)
   spec.engine.stage = StageKind::ddp;
   spec.make_stage = {};
   const double additions = double(spec.engine.accumulation * spec.ranks);
-  ShardsOfRanks sums;
-  for (const GradientMagnitudes& of_rank : gradient_magnitudes(spec)) sums.push_back(of_rank.sum);
   return {distance(run.gradient, train_m(lesson, spec).gradient),
-          2 * additions * 0x1p-24 * norm(without_padding(spec, sums))};
+          2 * additions * 0x1p-24 * norm(gradient_magnitudes(spec).sum)};
 }
 
 int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks) {

@@ -94,13 +94,14 @@ struct Group {
 };
 
 double part_of_bound(Trainer& trainer, float of_ddp, const std::function<void(Group)>& spoil) {
-  std::vector<float> gradient(gradient_shards(trainer).size(), of_ddp);
-  std::vector<float> ddp = gradient, magnitude = gradient;
+  const FlatLayout layout(trainer.model().units(), 1);
+  FlatValues gradient(size_t(layout.size()), of_ddp), ddp = gradient, magnitude = gradient;
   const auto group = [](std::vector<float>& of) {
     return std::span(of).subspan(size_t(kGroup), size_t(kGroup));
   };
   spoil({group(gradient), group(ddp), group(magnitude)});
-  return largest_deviation(trainer, gradient, ddp, {magnitude, magnitude}).part_of_bound;
+  return largest_deviation(trainer.spec(), layout, gradient, ddp, {magnitude, magnitude})
+      .part_of_bound;
 }
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

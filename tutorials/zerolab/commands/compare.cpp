@@ -45,17 +45,21 @@ class StageRecorders {
       if (!trace.empty()) traces_.try_emplace(stage, trace, options.out, ranks, writes);
     }
   }
-  StageHooks hooks() {
+  TrainingCallbacks callbacks() {
     return {.at_start =
-                [this](StageKind stage, Trainer& training) {
+                [this](Trainer& training) {
+                  const StageKind stage = training.spec().engine.stage;
+                  if (training.comm().rank() == 0) running_ = stage;
                   meters_.at(stage).at_start(training);
                   timelines_.at(stage).at_start(training);
                   if (!traces_.empty()) traces_.at(stage).at_start(training);
                   page_.at_start(training);
                 },
-            .after_step = [this](StageKind, Trainer& training) { page_.after_step(training); },
+            .after_step = [this](Trainer& training) { page_.after_step(training); },
+            .on_step = [this](const StepRecord& record) { page_.on_step(running_, record); },
             .at_end =
-                [this](StageKind stage, Trainer& training) {
+                [this](Trainer& training) {
+                  const StageKind stage = training.spec().engine.stage;
                   timelines_.at(stage).at_end(training);
                   meters_.at(stage).at_end(training);
                   if (!traces_.empty()) traces_.at(stage).at_end(training);
@@ -96,30 +100,31 @@ class StageRecorders {
   std::map<StageKind, StepTimeline> timelines_;
   std::map<StageKind, RunTrace> traces_;
   RunPage& page_;
+  StageKind running_;  // on rank 0
 };
 
 }  // namespace
 
-Comparison run_stages(const CompareOptions& options, const RunSetup& setup, const StageHooks& hooks,
-                      const std::function<void(StageKind, const StepRecord&)>& on_step) {
+Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
+                      const TrainingCallbacks& callbacks) {
   const Terminal terminal = standard_error(options.color);
   std::optional<Progress> progress;
   std::optional<StageKind> running;
-  const auto after_step = [&](StageKind stage, const StepRecord& record) {
-    if (on_step) on_step(stage, record);
+  TrainingCallbacks all = callbacks;
+  all.on_step = [&](const StepRecord& record) {
+    if (callbacks.on_step) callbacks.on_step(record);
     if (progress) progress->step(record);
   };
-  StageHooks with_progress = hooks;  // it begins before the first step, so that its ETA is right
-  with_progress.at_start = [&](StageKind stage, Trainer& trainer) {
-    if (hooks.at_start) hooks.at_start(stage, trainer);
+  all.at_start = [&](Trainer& trainer) {  // before the first step, so that its ETA is right
+    if (callbacks.at_start) callbacks.at_start(trainer);
     if (trainer.comm().rank() != 0) return;
-    running = stage;
+    running = trainer.spec().engine.stage;
     if (options.quiet) return;
-    progress.reset();  // ends the line of the stage before
-    progress.emplace(terminal, setup.spec.steps, name(stage));
+    // This first ends the line of the stage before.
+    progress.emplace(terminal, setup.spec.steps, name(*running));
   };
   try {
-    return compare_stages(setup.spec, options.stages, after_step, with_progress);
+    return compare_stages(setup.spec, options.stages, all);
   } catch (const Interrupted&) {
     progress.reset();
     throw InterruptedRun(str(interrupted_by(interrupt_signal()),
@@ -150,11 +155,8 @@ void print_and_write(const CompareOptions& options, const ComparisonReport& repo
 // The comparison; if it fails, the page shows how far it came.
 Comparison run_with_page(const CompareOptions& options, const RunSetup& setup,
                          StageRecorders& recorders, RunPage& page) {
-  const auto on_step = [&](StageKind stage, const StepRecord& record) {
-    page.on_step(stage, record);
-  };
   try {
-    return run_stages(options, setup, recorders.hooks(), on_step);
+    return run_stages(options, setup, recorders.callbacks());
   } catch (const InterruptedRun& e) {
     const bool written = page.write_failure(e.text, RunEnd::interrupted);
     throw InterruptedRun(e.text + (written ? "; " + page.file() + " shows the steps so far"

@@ -15,11 +15,9 @@ struct CompareOptions : RunOptions {
   std::vector<const Preset*> presets;  // of --as
 };
 
-// compare_stages() with progress on stderr; `on_step` on rank 0 after each step. Throws
-// InterruptedRun, "interrupted while zero1 ran".
+// compare_stages() with progress on stderr. Throws InterruptedRun, "interrupted while zero1 ran".
 Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
-                      const StageHooks& hooks = {},
-                      const std::function<void(StageKind, const StepRecord&)>& on_step = {});
+                      const TrainingCallbacks& callbacks = {});
 
 // compare --reproducible --ranks 1,2,3: prints one row per number of ranks, with a hash of each
 // stage's losses, norms and weights. Returns the exit code. Throws InputError.

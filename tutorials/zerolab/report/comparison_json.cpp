@@ -74,11 +74,12 @@ void add_presets(Json& json, const std::vector<PresetPlan>& presets) {
 // Per step, by rank.
 Json communication_time(const StageOutcome& s) {
   Json list = Json::array();
-  for (size_t r = 0; r < s.communicating.size(); ++r)
-    list.push_back({{"rank", r},
-                    {"seconds", s.communicating[r]},
-                    {"hidden_seconds", s.hidden[r]},
-                    {"exposed_seconds", s.exposed[r]}});
+  const double per_step = 1e-9 / double(s.steps.size());
+  for (const TimeSpent& time : s.communication)
+    list.push_back({{"rank", list.size()},
+                    {"seconds", double(time.nanoseconds) * per_step},
+                    {"hidden_seconds", double(time.hidden()) * per_step},
+                    {"exposed_seconds", double(time.exposed) * per_step}});
   return list;
 }
 

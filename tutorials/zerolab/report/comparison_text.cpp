@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <functional>
 
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -86,20 +86,21 @@ std::string waiting(const StageOutcome& s) {
              " (", most - s.waiting.begin(), ")");
 }
 
-// [ms] The mean over the ranks.
-std::string mean_of_ranks(const std::vector<double>& seconds) {
-  if (seconds.empty()) return "-";
-  return milliseconds(std::accumulate(seconds.begin(), seconds.end(), 0.0) /
-                      double(seconds.size()));
+// [ms] per step, the mean over the ranks.
+template <class Part>
+auto mean_of_ranks(Part part) {
+  return [part](const StageOutcome& s) {
+    double sum = 0;
+    for (const TimeSpent& time : s.communication) sum += double(std::invoke(part, time)) * 1e-9;
+    return milliseconds(sum / double(s.communication.size() * s.steps.size()));
+  };
 }
 
 // With lanes: how much of the communication cost no time.
 void overlap_rows(Table& table) {
-  row(table, "ms in communication (mean of ranks)",
-      [](const StageOutcome& s) { return mean_of_ranks(s.communicating); });
-  row(table, "  hidden behind computation",
-      [](const StageOutcome& s) { return mean_of_ranks(s.hidden); });
-  row(table, "  exposed", [](const StageOutcome& s) { return mean_of_ranks(s.exposed); });
+  row(table, "ms in communication (mean of ranks)", mean_of_ranks(&TimeSpent::nanoseconds));
+  row(table, "  hidden behind computation", mean_of_ranks(&TimeSpent::hidden));
+  row(table, "  exposed", mean_of_ranks(&TimeSpent::exposed));
 }
 
 std::string deviation(StageKind stage, const GradientDeviation& d) {
