@@ -38,10 +38,15 @@ struct Monitor {
 // What the engine takes, and what programs read beside it.
 struct Config : Options {
   // A step of one rank takes `accumulation` micro-batches of `micro_batch` sequences.
-  int64_t micro_batch = 4;  // train_micro_batch_size_per_gpu
-  std::string as;           // the preset of "zerolab", which is predicted; "": none
+  int64_t micro_batch = 4;       // train_micro_batch_size_per_gpu
+  int64_t train_batch_size = 0;  // as it is given; 0: not at all
+  std::string as;                // the preset of "zerolab", which is predicted; "": none
   std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3
   int64_t checkpoints = 0;  // number_checkpoints, which implies Recompute::full; 0: each block
+
+  // As they are given; `stage` and `nvme_path` are what the run has.
+  bool zero_quantized_weights = false, zero_quantized_gradients = false;
+  std::string param_nvme_path;  // of offload_param
 
   // Reports
   std::optional<int64_t> steps_per_print;  // at least 1
@@ -51,7 +56,8 @@ struct Config : Options {
 
   // "zerolab"
   Recompute recompute = Recompute::selective;
-  bool ordered = true;  // sum over ranks in rank order, also on NCCL
+  bool ordered = true;            // sum over ranks in rank order, also on NCCL
+  std::string defaults = "ours";  // of absent keys
   std::optional<std::string> model, data;
   int64_t steps = 100;
 };
@@ -66,6 +72,7 @@ struct ConfigFinding {
   std::string text;      // one or two sentences
   std::string key;       // "zero_optimization.overlap_comm"; empty: none
   bool of_flag = false;  // a flag of this run replaces the value
+  int line = 0;          // of the file; findings about --set and flags come last
 };
 // One line: "ds.json:7: warning: zero_optimisation: unknown key; …".
 std::string to_string(const ConfigFinding& finding);
@@ -97,8 +104,7 @@ struct LoadedConfig {
   std::map<std::string, std::string> automatic;  // likewise for keys that are "auto"
   std::map<std::string, std::string> derived;    // batch keys: "32 / 4 ranks / 1"
   int ranks = 1;
-  bool deepspeed_defaults = false;  // absent keys take DeepSpeed's defaults
-  bool ok() const;                  // no finding is an error
+  bool ok() const;  // no finding is an error
 };
 
 // Reads the file, applies each --set and flag, and collects all findings. If one of them is an

@@ -1,8 +1,10 @@
-// What a row of the schema does: how a value becomes a member of Config and JSON again, and when
-// the key is used. Only key_table.cpp needs it.
+// What the rows of the schema are made of: types of values, how a value becomes a member of Config
+// and JSON again, and when a key is used. Only key_table.cpp needs it.
 #pragma once
 
 #include <algorithm>
+#include <charconv>
+#include <concepts>
 #include <type_traits>
 
 #include "nn/gpt.h"
@@ -13,32 +15,10 @@
 
 namespace zl::effects {
 
-using enum ConfigUse;
-using Kind = ConfigType::Kind;
-using Otherwise = ConfigCondition::Otherwise;
+using Json = JsonValue::Kind;
+using Value = const JsonValue&;
+using Of = const Config&;
 using Texts = std::vector<std::string>;
-
-constexpr double kNoLimit = ConfigType::kNoLimit;
-constexpr ConfigType boolean{Kind::boolean}, text{Kind::text}, texts{Kind::texts},
-    object{Kind::object}, any{Kind::any}, integer{Kind::whole}, number{Kind::number};
-constexpr ConfigType size{Kind::whole, 0, kNoLimit}, count{Kind::whole, 1, kNoLimit};
-constexpr ConfigType nonnegative{Kind::number, 0, kNoLimit}, fraction{Kind::number, 0, 1};
-constexpr ConfigType stages{Kind::whole, 0, 3}, power{Kind::whole, -126, 126};
-constexpr ConfigType betas{Kind::betas}, seed{Kind::seed, 0};
-// No product of batch sizes overflows.
-constexpr ConfigType batch{Kind::whole, 1, 1 << 20}, batches{Kind::whole, 1, 1ll << 52};
-constexpr ConfigType choice(std::string_view choices) {
-  return {.kind = Kind::choice, .choices = choices};
-}
-constexpr ConfigType device = choice("none cpu nvme");
-constexpr char kTypes[] =
-    "fp32 float32 float torch.float32 fp16 float16 half torch.float16 bf16 bfloat16 torch.bfloat16";
-constexpr ConfigType a_model{.kind = Kind::choice, .names = [] { return gpt_names(); }};
-constexpr ConfigType a_preset{.kind = Kind::choice, .names = [] {
-                                Texts names;
-                                for (const Preset& p : presets()) names.push_back(p.name);
-                                return names;
-                              }};
 
 // The names of an enumeration, in its order.
 template <class E>
@@ -46,168 +26,242 @@ constexpr const char* kNames[4] = {};
 template <>
 constexpr const char* kNames<OffloadDevice>[] = {"none", "cpu", "nvme"};
 template <>
-constexpr const char* kNames<Recompute>[] = {"none", "selective", "full"};
-template <>
 constexpr const char* kNames<WarmupType>[] = {"log", "linear"};
 template <>
-constexpr const char* kNames<ScheduleKind>[] = {nullptr, "WarmupLR", "WarmupDecayLR",
-                                                "WarmupCosineLR"};
+constexpr const char* kNames<Recompute>[] = {"none", "selective", "full"};
+template <>
+constexpr const char* kNames<Dtype>[] = {"fp32", "bf16", "fp16"};
+template <>
+constexpr const char* kNames<ScheduleKind>[] = {"", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
 
-inline void set(const JsonValue& value, bool& to) { to = value.boolean; }
-inline void set(const JsonValue& value, int& to) { to = int(*to_whole(value)); }
-inline void set(const JsonValue& value, int64_t& to) { to = *to_whole(value); }
-inline void set(const JsonValue& value, uint64_t& to) { to = to_seed(value); }
-inline void set(const JsonValue& value, double& to) { to = value.number; }
-inline void set(const JsonValue& value, std::string& to) { to = value.text; }
-inline void set(const JsonValue& value, Dtype& to) {
-  std::string name = lower_case(value.text);
-  if (name.starts_with("torch.")) name.erase(0, 6);
-  const bool half = name == "fp16" || name == "float16" || name == "half";
-  to = half ? Dtype::f16 : name.starts_with("b") ? Dtype::bf16 : Dtype::f32;
+// set() of each type of a member: sets it if the value fits, and says which values do. If the value
+// does not fit, the member has any value.
+inline ConfigFit set(Value v, bool& to) {
+  to = v.is_true();
+  return {v.kind == Json::boolean, "true or false"};
 }
-inline void set(const JsonValue& value, Texts& to) {  // one string or an array
+inline ConfigFit set(Value v, double& to) {
+  to = v.number;
+  return {v.kind == Json::number, "a number"};
+}
+inline ConfigFit set(Value v, uint64_t& to) {
+  const char* end = v.text.data() + v.text.size();
+  const auto [stop, error] = std::from_chars(v.text.data(), end, to);
+  return {v.kind == Json::number && stop == end && error == std::errc(),
+          "a whole number from 0 to 2^64 - 1"};
+}
+template <std::integral T>
+ConfigFit set(Value v, T& to) {
+  const auto whole = to_whole(v);
+  to = T(whole.value_or(0));
+  return {whole.has_value(), "a whole number"};
+}
+inline ConfigFit set(Value v, std::string& to) {
+  to = v.text;
+  return {v.kind == Json::string && to.find('\0') == to.npos, "a string without zero bytes"};
+}
+inline ConfigFit set(Value v, Texts& to) {  // one string too
   to.clear();
-  if (value.kind == JsonValue::Kind::string) to.push_back(value.text);
-  for (const JsonValue& item : value.items) to.push_back(item.text);
+  if (v.kind == Json::string) to.push_back(v.text);
+  for (const JsonValue& item : v.items)
+    if (item.kind == Json::string) to.push_back(item.text);
+  return {!to.empty() ? to.size() >= v.items.size() : v.kind == Json::array && v.items.empty(),
+          "an array of strings"};
 }
-inline void set(const JsonValue& value, Recompute& to) {
-  to = value.boolean || value.text == "full" ? Recompute::full
-       : value.text == "selective"           ? Recompute::selective
-                                             : Recompute::none;
+// `i`: the place of the value among the names.
+inline ConfigFit one_of(const std::string& value, const Texts& names, size_t& i, bool any_case) {
+  const auto shape = [&](const std::string& s) { return any_case ? lower_case(s) : s; };
+  for (i = 0; i < names.size() && shape(names[i]) != shape(value);) ++i;
+  std::string all;
+  for (const std::string& name : names)
+    if (!name.empty()) all += (all.empty() ? "one of " : ", ") + in_quotes(name);
+  return {i < names.size() && !value.empty(), all, names};
 }
 template <class E>
-void set(const JsonValue& value, E& to) {
-  for (int i = 0; i < int(std::size(kNames<E>)); ++i)
-    if (kNames<E>[i] && value.text == kNames<E>[i]) to = E(i);
+requires std::is_enum_v<E> ConfigFit set(Value v, E& to) {
+  size_t i = 0;
+  const Texts names{std::begin(kNames<E>), std::end(kNames<E>)};
+  const ConfigFit fit = one_of(v.text, names, i, std::is_same_v<E, Dtype>);
+  to = E(i);
+  return fit;
+}
+inline ConfigFit set(Value v, Recompute& to) {
+  if (v.kind != Json::boolean) return set<Recompute>(v, to);
+  to = v.is_true() ? Recompute::full : Recompute::none;
+  return {true, ""};
 }
 template <class T>
-void set(const JsonValue& value, std::optional<T>& to) {
-  set(value, to.emplace());
+ConfigFit set(Value v, std::optional<T>& to) {
+  return set(v, to.emplace());
 }
 
-inline std::string json(bool on) { return on ? "true" : "false"; }
-inline std::string json(int number) { return std::to_string(number); }
-inline std::string json(int64_t number) { return std::to_string(number); }
-inline std::string json(uint64_t number) { return std::to_string(number); }
-inline std::string json(double number) { return shortest(number); }
-inline std::string json(const std::string& text) { return in_quotes(text, text.size()); }
-inline std::string json(const char* text) { return in_quotes(text); }
-inline std::string json(Dtype type) {
-  return json(type == Dtype::f16 ? "fp16" : type == Dtype::bf16 ? "bf16" : "fp32");
+// The JSON of a member. An empty text is null.
+template <class T>
+std::string json(const T& value) {
+  if constexpr (std::is_same_v<T, bool>)
+    return value ? "true" : "false";
+  else if constexpr (std::is_enum_v<T>)
+    return json(std::string(kNames<T>[int(value)]));
+  else if constexpr (std::is_integral_v<T>)
+    return std::to_string(value);
+  else if constexpr (std::is_floating_point_v<T>)
+    return shortest(value);
+  else
+    return std::string_view(value).empty() ? "null" : in_quotes(value, std::string::npos);
 }
 inline std::string json(const Texts& texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + json(text);
   return "[" + all + "]";
 }
-template <class E>
-requires std::is_enum_v<E> std::string json(E value) {
-  return kNames<E>[int(value)] ? json(kNames<E>[int(value)]) : "null";
-}
 template <class T>
 std::string json(const std::optional<T>& value) {
   return value ? json(*value) : "null";
 }
 
-// An honoured key of the member that `path` leads to: &Config::optimizer, &OptimizerConfig::lr.
+// The member that `path` leads to: &Config::optimizer, &OptimizerConfig::lr.
 template <auto... path>
-constexpr ConfigEffect at{honoured, "",
-                          [](const JsonValue& v, Config& c) { set(v, (c.*....*path)); },
-                          [](const Config& c) { return json((c.*....*path)); }};
-// Honoured by a rule.
-constexpr ConfigEffect shown(std::string (*show)(const Config&)) {
-  return {honoured, "", nullptr, show};
+constexpr ConfigMember at{[](Value v, Config& c) { return set(v, (c.*....*path)); },
+                          [](Of c) { return json((c.*....*path)); }};
+// One with a range.
+template <int64_t least, int64_t most, auto... path>
+constexpr ConfigMember within{
+    [](Value v, Config& c) { return in_range(set(v, (c.*....*path)), v, least, most); },
+    at<path...>.show};
+template <int64_t least, auto... path>
+constexpr ConfigMember at_least = within<least, kNoLimit, path...>;
+template <auto... path>
+constexpr ConfigMember count_or_null{at_least<1, path...>.store, [](Of c) {
+                                       return (c.*....*path) > 0 ? json((c.*....*path)) : "null";
+                                     }};
+// A key that a rule reads. It is checked here, and nothing is stored.
+template <class T>
+constexpr ConfigMember by_rule(std::string (*show)(Of) = nullptr) {
+  return {[](Value v, Config&) {
+            T ignored{};
+            return set(v, ignored);
+          },
+          show};
 }
-constexpr ConfigEffect by_rule{honoured};
-constexpr ConfigEffect none(std::string_view ours = "") { return {noted, ours}; }
-constexpr ConfigEffect no(std::string_view ours = "") { return {refused, ours}; }
-constexpr ConfigEffect gone{dead};
-
-// What uses a key, and what is said where nothing does.
-using Of = const Config&;
-template <auto kind>
-constexpr ConfigCondition of_optimizer{
-    [](Of c) { return c.optimizer.kind == kind; },
-    "is no parameter of this optimizer (DeepSpeed refuses it); leave it out", Otherwise::error};
-template <auto... kinds>
-constexpr ConfigCondition of_schedule{
-    [](Of c) { return ((c.schedule.kind == kinds) || ...); },
-    "is no parameter of this scheduler (DeepSpeed refuses it); leave it out", Otherwise::error};
-template <auto device>
-constexpr ConfigCondition of_nvme{[](Of c) { return c.*device == OffloadDevice::nvme; },
-                                  "it is for the device nvme", Otherwise::note};
-constexpr ConfigCondition kDynamic{
-    [](Of c) { return c.precision == Dtype::f16 && c.loss_scale.static_scale == 0; },
-    "it is for fp16 with a dynamic loss scale", Otherwise::note_range};
-constexpr ConfigCondition kStage3{[](Of c) { return shards_parameter(c.stage); },
-                                  "it is for stage 3, where parameters are sharded",
-                                  Otherwise::note_other_values};
-constexpr ConfigCondition kThreshold{
-    [](Of c) { return c.as == "deepspeed-3"; },
-    "every parameter is sharded, whatever its size. It counts only in what compare and plan "
-    "predict of \"as\": \"deepspeed-3\"",
-    Otherwise::note_other_values};
-
-constexpr ConfigEffect kType{
-    honoured, "",
-    [](const JsonValue& v, Config& c) {
-      c.optimizer.kind = lower_case(v.text) == "sgd" ? OptimizerKind::sgd : OptimizerKind::adamw;
-    },
-    [](Of c) {
-      return json(c.optimizer.kind == OptimizerKind::sgd ? "SGD"
-                  : c.optimizer.decoupled                ? "AdamW"
-                                                         : "Adam");
-    }};
-constexpr ConfigEffect kBetas{
-    honoured, "",
-    [](const JsonValue& v, Config& c) {
-      c.optimizer.beta1 = v.items[0].number, c.optimizer.beta2 = v.items[1].number;
-    },
-    [](Of c) { return str("[", json(c.optimizer.beta1), ", ", json(c.optimizer.beta2), "]"); }};
-constexpr ConfigEffect kStage{
-    honoured, "", [](const JsonValue& v, Config& c) { c.stage = kStages[*to_whole(v)]; },
-    [](Of c) { return json(stage_number(c.stage)); }};
-// Whether the run has this value.
-template <auto member, auto value>
-constexpr ConfigEffect is = shown([](Of c) { return json(c.*member == value); });
-// A folder of nvme, where the device of this member is nvme.
-template <auto member>
-constexpr ConfigEffect folder_of = shown([](Of c) {
-  return c.*member == OffloadDevice::nvme ? json(c.nvme_path) : "null";
-});
-// Members whose JSON is not their value.
-template <auto member>
-constexpr ConfigEffect shown_as(std::string (*show)(Of)) {
-  return {honoured, "", at<member>.store, show};
-}
+template <Dtype type>
+constexpr ConfigMember is = by_rule<bool>([](Of c) { return json(c.precision == type); });
 // A size of groups, for which 0 and 1 mean none.
 template <auto member>
-constexpr ConfigEffect groups = shown_as<member>([](Of c) {
-  return json(std::max<int64_t>(1, c.*member));
-});
-
-constexpr ConfigEffect kSentType = shown_as<&Config::communication_data_type>(
-    [](Of c) { return json(c.communication_data_type.value_or(gradient_type(c))); });
-constexpr ConfigEffect kSumType =
-    shown_as<&Config::grad_accum_dtype>([](Of c) { return json(gradient_type(c)); });
-constexpr ConfigEffect kPersistence = shown_as<&Config::persistence_threshold>(
+constexpr ConfigMember groups{at_least<0, member>.store,
+                              [](Of c) { return json(std::max<int64_t>(1, c.*member)); }};
+// A name of a list.
+template <auto member, auto names>
+constexpr ConfigMember named{[](Value v, Config& c) {
+                               size_t i = 0;
+                               c.*member = v.text;
+                               return one_of(v.text, names(), i, false);
+                             },
+                             at<member>.show};
+inline Texts preset_names() {
+  Texts names;
+  for (const Preset& p : presets()) names.push_back(p.name);
+  return names;
+}
+constexpr ConfigMember kModel{named<&Config::model, gpt_names>.store,
+                              [](Of c) { return json(c.model.value_or("small")); }};
+// Gradients are communicated in the type in which they accumulate unless a key says otherwise, and
+// accumulate in their own; the values that a run has are shown.
+constexpr ConfigMember kSentType{
+    at<&Config::communication_data_type>.store,
+    [](Of c) { return json(c.communication_data_type.value_or(gradient_type(c))); }};
+constexpr ConfigMember kSumType{at<&Config::grad_accum_dtype>.store,
+                                [](Of c) { return json(gradient_type(c)); }};
+// "Adam" means AdamW unless adam_w_mode is false.
+constexpr ConfigMember kType{
+    [](Value v, Config& c) {
+      size_t i = 0;
+      const ConfigFit fit = one_of(v.text, {"Adam", "AdamW", "SGD"}, i, true);
+      c.optimizer.kind = i == 2 ? OptimizerKind::sgd : OptimizerKind::adamw;
+      return fit;
+    },
+    [](Of c) {
+      const bool sgd = c.optimizer.kind == OptimizerKind::sgd;
+      return json(sgd ? "SGD" : c.optimizer.decoupled ? "AdamW" : "Adam");
+    }};
+constexpr ConfigMember kBetas{
+    [](Value v, Config& c) {
+      const bool fits = v.items.size() == 2 && std::ranges::all_of(v.items, [](Value i) {
+                          return i.kind == Json::number && i.number >= 0 && i.number < 1;
+                        });
+      if (fits) c.optimizer.beta1 = v.items[0].number, c.optimizer.beta2 = v.items[1].number;
+      return ConfigFit{fits, "an array of two numbers from 0 to below 1"};
+    },
+    [](Of c) { return str("[", json(c.optimizer.beta1), ", ", json(c.optimizer.beta2), "]"); }};
+constexpr ConfigMember kLossScale{
+    [](Value v, Config& c) {
+      const double n = c.loss_scale.static_scale = v.number;
+      // The scale and its reciprocal must be normal fp32 numbers.
+      return ConfigFit{v.kind == Json::number && (n == 0 || (n >= 0x1p-126 && n <= 0x1p126)),
+                       "0 or a number from 2^-126 to 2^126"};
+    },
+    [](Of c) { return json(c.loss_scale.static_scale); }};
+constexpr ConfigMember kMinScale{// DeepSpeed's are whole
+                                 [](Value v, Config& c) {
+                                   int64_t scale = 0;
+                                   const ConfigFit fit = in_range(set(v, scale), v, 0, kNoLimit);
+                                   c.loss_scale.min_scale = double(scale);
+                                   return fit;
+                                 },
+                                 [](Of c) { return json(c.loss_scale.min_scale); }};
+constexpr ConfigMember kStage{[](Value v, Config& c) {
+                                int64_t stage = 0;
+                                const ConfigFit fit = in_range(set(v, stage), v, 0, 3);
+                                if (fit.fits) c.stage = kStages[stage];
+                                return fit;
+                              },
+                              [](Of c) { return json(stage_number(c.stage)); }};
+constexpr ConfigMember kPersistence{
+    at_least<0, &Config::persistence_threshold>.store,
     [](Of c) {  // DeepSpeed's own, in its preset (stages/predict/preset_forms.cpp)
       return json(c.persistence_threshold.value_or(c.as == "deepspeed-3" ? 100'000 : 0));
-    });
-constexpr ConfigEffect kCheckpoints = shown_as<&Config::checkpoints>(
-    [](Of c) { return c.checkpoints > 0 ? json(c.checkpoints) : "null"; });
-constexpr ConfigEffect kAs =
-    shown_as<&Config::as>([](Of c) { return c.as.empty() ? "null" : json(c.as); });
-constexpr ConfigEffect kModel =
-    shown_as<&Config::model>([](Of c) { return json(c.model.value_or("small")); });
-constexpr ConfigEffect kTotalSteps{
-    honoured, "", at<&Config::schedule, &ScheduleConfig::total_num_steps>.store, [](Of c) {
-      return c.schedule.total_num_steps > 0 ? json(c.schedule.total_num_steps) : "null";
     }};
-constexpr ConfigEffect kDefaults{honoured, "\"ours\""};
-constexpr ConfigEffect kQuantizedWeights =
-    shown([](Of c) { return json(c.stage == StageKind("zero3_qwz")); });
-constexpr ConfigEffect kQuantizedGradients =
-    shown([](Of c) { return json(c.stage == StageKind("zero3_qgz")); });
+
+// What uses a key, and what is said where nothing does.
+constexpr char kOther[] = "is no parameter of this type (DeepSpeed refuses it); leave it out";
+constexpr char kDisk[] = "it is for the device nvme";
+using Condition = ConfigCondition;
+using enum Condition::Otherwise;
+using enum ScheduleKind;
+// DeepSpeed passes parameters on to the class of the type, which knows only its own.
+constexpr Condition only(bool (*holds)(Of)) { return {holds, kOther, error}; }
+constexpr Condition kAdam = only([](Of c) { return c.optimizer.kind == OptimizerKind::adamw; });
+constexpr Condition kSgd = only([](Of c) { return c.optimizer.kind == OptimizerKind::sgd; });
+template <auto... kinds>
+constexpr Condition of = only([](Of c) { return ((c.schedule.kind == kinds) || ...); });
+constexpr Condition kAnySchedule = of<warmup, warmup_decay, warmup_cosine>,
+                    kRates = of<warmup, warmup_decay>, kEnds = of<warmup_decay, warmup_cosine>,
+                    kRatios = of<warmup_cosine>;
+constexpr Condition kNvme{[](Of c) { return c.offload_optimizer == OffloadDevice::nvme; }, kDisk,
+                          note};
+constexpr Condition kNvmeParam{[](Of c) { return c.offload_param == OffloadDevice::nvme; }, kDisk,
+                               note};
+constexpr Condition kDynamic{
+    [](Of c) { return c.precision == Dtype::f16 && c.loss_scale.static_scale == 0; },
+    "it is for fp16 with a dynamic loss scale"};
+constexpr Condition kStage3{[](Of c) { return shards_parameter(c.stage); },
+                            "it is for stage 3, where parameters are sharded"};
+constexpr Condition kThreshold{
+    [](Of c) { return c.as == "deepspeed-3"; },
+    "every parameter is sharded, whatever its size. It counts only in what compare and plan "
+    "predict of \"as\": \"deepspeed-3\""};
+constexpr Condition kProfOps{[](Of c) { return !c.comms_logger.prof_all; },
+                             "prof_all is true; write \"prof_all\": false"};
+// bf16 keeps 8 significant bits of a sum and fp16 11, but reproducible sums need fp32's 24.
+constexpr Condition kFp32Sums{
+    [](Of c) {
+      constexpr auto fp32 = Dtype::f32;
+      return !c.reproducible || (c.communication_data_type.value_or(fp32) == fp32 &&
+                                 c.grad_accum_dtype.value_or(fp32) == fp32);
+    },
+    "zerolab.reproducible adds in fp32; leave it out or write \"fp32\"", error};
+constexpr Condition kReplicated{
+    [](Of c) { return c.replicated_micro_batches; },
+    "ranks read different micro-batches, so none holds a copy to leave out; \"zerolab\": "
+    "{\"replicated_micro_batches\": true} gives all the same"};
 
 }  // namespace zl::effects

@@ -1,9 +1,9 @@
 #include "stages/deepspeed/json_text.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <unordered_map>
 
 #include "tensor/error.h"
 #include "tensor/printable.h"
@@ -12,220 +12,168 @@ namespace zl {
 namespace {
 
 constexpr auto npos = std::string_view::npos;
-constexpr std::string_view kSpace = " \t\r\n", kBrackets = "{}[],:";
-constexpr std::string_view kEndOfWord = " \t\r\n{}[],:\"";
 using Kind = JsonValue::Kind;
+using Json = nlohmann::json;  // reads single words and strings here
 
-int line_at(std::string_view text, size_t at) {
-  return 1 + int(std::count(text.begin(), text.begin() + long(at), '\n'));
-}
-
-// The end of the comment that starts at `at`; `at` if none does.
-size_t end_of_comment(std::string_view text, size_t at, const std::string& name) {
-  const std::string_view rest = text.substr(at);
-  if (rest.starts_with("//") || rest[0] == '#') return std::min(text.find('\n', at), text.size());
-  if (!rest.starts_with("/*")) return at;
-  const size_t end = text.find("*/", at + 2);
-  require_input(end != npos, name, ":", line_at(text, at),
-                ": this comment has no end: */ is missing");
-  return end + 2;
-}
-
-// The end of the string that starts at `at`, or of the line that it does not end on.
-size_t end_of_string(std::string_view text, size_t at) {
-  for (++at; at < text.size() && text[at] != '"' && text[at] != '\n'; ++at) at += text[at] == '\\';
-  return std::min(at + 1, text.size());
-}
-
-// The text as plain JSON: comments and trailing commas become spaces, line breaks stay.
-std::string plain_json(std::string text, const std::string& name) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.replace(0, 3, 3, ' ');  // a byte order mark
-  size_t comma = npos;  // of a comma after a value that only space has followed so far
-  char last = ',';      // the last character that is not space
-  for (size_t at = 0, end = 0; at < text.size(); at = end) {
-    end = end_of_comment(text, at, name);
-    for (size_t i = at; i < end; ++i) text[i] = text[i] == '\n' ? '\n' : ' ';
-    if (end > at) continue;
-    end = text[at] == '"' ? end_of_string(text, at) : at + 1;
-    if (kSpace.find(text[at]) != npos) continue;
-    if (comma != npos && (text[at] == '}' || text[at] == ']')) text[comma] = ' ';
-    comma = text[at] == ',' && std::string_view(",:{[").find(last) == npos ? at : npos;
-    last = text[at];
-  }
-  return text;
-}
-
-// Builds a value from the events of the library's parser.
-class Builder {
+class Reader {
  public:
-  Builder(const std::string& text, const std::string& name, int set)
-      : text_(text), name_(name), set_(set), in_(text) {}
+  Reader(std::string_view text, const std::string& name, int set)
+      : text_(text), name_(name), set_(set) {}
 
-  JsonValue build() {
-    nlohmann::json::sax_parse(in_, this);
-    return std::move(root_);
-  }
-
-  bool null() { return add({}); }
-  bool boolean(bool value) { return add({.kind = Kind::boolean, .boolean = value}); }
-  bool number_integer(int64_t value) { return number_float(double(value), std::to_string(value)); }
-  bool number_unsigned(uint64_t value) {
-    return number_float(double(value), std::to_string(value));
-  }
-  bool number_float(double value, const std::string& text) {
-    return add({.kind = Kind::number, .number = value, .text = text});
-  }
-  bool string(const std::string& text) { return add({.kind = Kind::string, .text = text}); }
-  bool binary(const nlohmann::json::binary_t&) { return false; }  // JSON has none
-  bool start_object(size_t) { return open(Kind::object); }
-  bool start_array(size_t) { return open(Kind::array); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
-
-  bool key(const std::string& key) {
-    Open& object = open_.back();
-    object.key = key;
-    object.key_line = line();
-    const auto [first, is_new] = object.lines.emplace(key, object.key_line);
-    require_input(is_new, name_, ":", object.key_line, ": duplicate key ", in_quotes(key),
-                  "; the first is in line ", first->second);
-    return true;
-  }
-
-  // `position`: the number of characters read.
-  [[noreturn]] bool parse_error(size_t position, const std::string&,
-                                const nlohmann::json::exception& e) {
-    const std::string_view what = e.what();
-    size_t begin = std::min(position, text_.size()) - 1;
-    const int line = line_at(text_, begin);
-    // A bracket that is not expected is a word; otherwise the library stopped inside the word.
-    const bool bracket = kBrackets.find(text_[begin]) != npos && what.find("unexpected") != npos;
-    while (!bracket && begin > 0 && kEndOfWord.find(text_[begin - 1]) == npos) --begin;
-    const size_t end = std::min(text_.find_first_of(kEndOfWord, begin), text_.size());
-    const std::string word(text_.substr(begin, std::max<size_t>(end - begin, 1)));
-    throw InputError(str(name_, ":", line, ": ", problem(what, word)));
+  JsonValue read() {
+    if (text_.find('\0') != npos) fail("this is not text: it has zero bytes");
+    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark
+    skip_space();
+    require_input(at_ < text_.size(), name_,
+                  " is empty: a configuration is one JSON object, at least {}");
+    JsonValue root = read_value("");
+    if (at_ < text_.size()) fail("expected the end of the text after the JSON value", not_word());
+    return root;
   }
 
  private:
-  // An array or object that has not ended.
-  struct Open {
-    JsonValue* value;
-    std::string key = {};  // the last one of an object
-    int key_line = 0;
-    std::unordered_map<std::string, int> lines = {};  // of the keys
-  };
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw InputError(str(name_, ":", line_, ": ", parts...));
+  }
 
-  JsonValue& append(JsonValue value) {
-    value.line = line(), value.set = set_;
-    if (open_.empty()) return root_ = std::move(value);
-    Open& in = open_.back();
-    if (in.value->kind == Kind::array) {
-      in.value->items.push_back(std::move(value));
-      return in.value->items.back();
+  // Comments count as space. No other text has line ends.
+  void skip_space() {
+    while (at_ < text_.size()) {
+      const std::string_view rest = text_.substr(at_);
+      size_t length = std::string_view(" \t\r\n").find(rest[0]) == npos ? 0 : 1;
+      if (rest.starts_with("//") || rest[0] == '#') length = std::min(rest.find('\n'), rest.size());
+      if (rest.starts_with("/*")) length = rest.find("*/", 2);
+      if (length == npos) fail("this comment has no end: */ is missing");
+      if (length == 0) return;
+      length += rest.starts_with("/*") ? 2 : 0;
+      line_ += int(std::count(rest.begin(), rest.begin() + long(length), '\n'));
+      at_ += length;
     }
-    value.line = in.key_line;
-    in.value->members.push_back({in.key, std::move(value)});
-    return in.value->members.back().value;
   }
 
-  bool add(JsonValue value) {
-    append(std::move(value));
-    return true;
+  // What is here: all characters up to space or one that has a meaning in JSON, or that character.
+  std::string_view word() const {
+    const size_t end = std::min(text_.find_first_of(" \t\r\n{}[],:\"/#", at_), text_.size());
+    return text_.substr(at_, std::max<size_t>(end - at_, 1));
+  }
+  std::string not_word() const { return ", not " + in_quotes(word()); }
+
+  // The next character. `opened`: the innermost array or object.
+  char peek(const std::string& opened) const {
+    if (at_ == text_.size()) fail("the text ends inside ", opened);
+    return text_[at_];
   }
 
-  bool open(Kind kind) {
-    require_input(open_.size() < kJsonDepth, name_, ":", line(), ": more than ", kJsonDepth,
-                  " brackets are open here; a configuration needs 5");
-    open_.push_back({&append({.kind = kind})});
-    return true;
+  JsonValue read_value(const std::string& opened) {
+    JsonValue value{.line = line_, .set = set_};
+    const char first = peek(opened);
+    if (first == '{' || first == '[')
+      read_items(value);
+    else if (first == '"')
+      value.kind = Kind::string, value.text = read_string();
+    else
+      read_word(value);
+    skip_space();
+    return value;
   }
 
-  bool close() {
-    open_.pop_back();
-    return true;
+  void read_items(JsonValue& list) {
+    const bool object = text_[at_++] == '{';
+    const char end = object ? '}' : ']';
+    const std::string opened =
+        str(object ? "the object" : "the array", " that line ", list.line, " opens");
+    list.kind = object ? Kind::object : Kind::array;
+    if (++depth_ > kJsonDepth)
+      fail("more than ", kJsonDepth, " brackets are open here; a configuration needs 5");
+    std::map<std::string, int> lines;  // of the keys
+    for (skip_space(); peek(opened) != end;) {
+      const int line = line_;
+      const std::string key = object ? read_key(opened) : "";
+      const auto [first, is_new] = lines.emplace(key, line);
+      if (object && !is_new)
+        fail("duplicate key ", in_quotes(key), "; the first is in line ", first->second);
+      list.items.push_back(read_value(opened));
+      list.items.back().key = key, list.items.back().line = line;
+      if (peek(opened) == ',')
+        ++at_, skip_space();
+      else if (text_[at_] != end)
+        fail("expected \",\" or \"", end, "\" inside ", opened, not_word());
+    }
+    ++at_, --depth_;
   }
 
-  // The line of the last character that the parser has read.
-  int line() {
-    const auto at = size_t(in_.rdbuf()->pubseekoff(0, std::ios::cur, std::ios::in));
-    line_ += int(std::count(text_.begin() + long(counted_), text_.begin() + long(at), '\n'));
-    counted_ = at;
-    return line_;
+  std::string read_key(const std::string& opened) {
+    if (text_[at_] != '"')
+      fail("expected a key in double quotes", not_word(),
+           " (HJSON without quotes is not supported)");
+    const std::string key = read_string();
+    skip_space();
+    if (peek(opened) != ':') fail("expected \":\" after the key ", in_quotes(key), not_word());
+    ++at_, skip_space();
+    return key;
   }
 
-  // One sentence, from what the library says about the grammar.
-  std::string problem(std::string_view what, const std::string& word) const {
-    const auto says = [&](const char* part) { return what.find(part) != npos; };
-    if (says("invalid string"))
-      return "this string does not end on its line, or has a wrong escape (\\), a control "
-             "character or bytes that are not UTF-8";
-    if (says("number overflow")) return in_quotes(word) + " is too large for a number";
-    const bool object = !open_.empty() && open_.back().value->kind == Kind::object;
-    const std::string opened = open_.empty()
-                                   ? ""
-                                   : str(object ? "the object" : "the array", " that line ",
-                                         open_.back().value->line, " opens");
-    if (says("unexpected end of input")) return "the text ends inside " + opened;
-    const std::string came = ", not " + in_quotes(word);
-    if (says("object key"))
-      return str("expected a key in double quotes", came,
-                 " (HJSON without quotes is not supported)");
-    if (says("object separator"))
-      return "expected \":\" after the key " + in_quotes(open_.back().key) + came;
-    if (says("; expected end of input"))
-      return "expected the end of the text after the JSON value" + came;
-    const bool number = std::string_view("+-.0123456789").find(word[0]) != npos;
-    const bool complete = !number || nlohmann::json::accept(word);  // 01 is not
-    if (complete && (says("parsing object") || says("parsing array")))
-      return str("expected \",\" or \"", object ? '}' : ']', "\" inside ", opened, came);
-    return "expected true, false, null, a number or a string in double quotes" + came;
+  std::string read_string() {
+    size_t end = at_ + 1;
+    while (end < text_.size() && text_[end] != '"' && text_[end] != '\n')
+      end += text_[end] == '\\' ? 2 : 1;
+    const Json string = Json::parse(text_.substr(at_, end + 1 - at_), nullptr, false);
+    if (!string.is_string())
+      fail(
+          "this string does not end on its line, or has a wrong escape (\\), a control "
+          "character or bytes that are not UTF-8");
+    at_ = end + 1;
+    return string;
   }
 
-  const std::string& text_;  // plain JSON with at least one character that is not space
+  // A number, true, false or null.
+  void read_word(JsonValue& value) {
+    value.text = word();
+    const Json json = Json::parse(value.text, nullptr, false);
+    const char* end = value.text.data() + value.text.size();
+    const auto [stop, error] = std::from_chars(value.text.data(), end, value.number);
+    if (json.is_discarded() && error == std::errc::result_out_of_range && stop == end)
+      fail(in_quotes(value.text), " is too large for a number");
+    if (json.is_discarded())
+      fail("expected true, false, null, a number or a string in double quotes", not_word());
+    if (json.is_number()) value.kind = Kind::number, value.number = json;
+    if (json.is_boolean()) value.kind = Kind::boolean;
+    at_ += value.text.size();
+  }
+
+  const std::string_view text_;
   const std::string& name_;
   const int set_;
-  std::istringstream in_;
-  size_t counted_ = 0;  // characters before which line_ counts the lines
-  int line_ = 1;
-  JsonValue root_;
-  std::vector<Open> open_;
+  size_t at_ = 0;
+  int line_ = 1, depth_ = 0;
 };
 
 }  // namespace
 
-const JsonValue* JsonValue::find(std::string_view key) const {
-  for (const JsonMember& member : members)
-    if (member.key == key) return &member.value;
+const JsonValue* JsonValue::find(std::string_view name) const {
+  for (const JsonValue& item : items)
+    if (kind == Kind::object && item.key == name) return &item;
   return nullptr;
 }
 
 JsonValue parse_json(std::string_view text, const std::string& name, int set) {
-  const size_t zero = text.find('\0');
-  require_input(zero == npos, name, ":", line_at(text, std::min(zero, text.size())),
-                ": this is not text: it has zero bytes");
-  const std::string plain = plain_json(std::string(text), name);
-  require_input(plain.find_first_not_of(kSpace) != npos, name,
-                " is empty: a configuration is one JSON object, at least {}");
-  return Builder(plain, name, set).build();
+  return Reader(text, name, set).read();
 }
 
 std::string in_quotes(std::string_view text, size_t longest) {
   // Half a character at the cut, or bytes that are not UTF-8, become U+FFFD.
-  const nlohmann::json shown = std::string(text.substr(0, longest));
-  std::string s = shown.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const Json shown = std::string(text.substr(0, longest));
+  std::string s = shown.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > longest) s.insert(s.size() - 1, "…");
   return printable(s);
 }
 
 std::string describe(const JsonValue& value) {
-  switch (value.kind) {
-    case Kind::null: return "null";
-    case Kind::boolean: return value.boolean ? "true" : "false";
-    case Kind::number: return value.text.size() <= 48 ? value.text : value.text.substr(0, 48) + "…";
-    case Kind::string: return "the string " + in_quotes(value.text);
-    case Kind::object: return "an object";
-    case Kind::array: break;
-  }
+  if (value.kind == Kind::string) return "the string " + in_quotes(value.text);
+  if (value.kind == Kind::object) return "an object";
+  if (value.kind != Kind::array)
+    return value.text.size() <= 48 ? value.text : value.text.substr(0, 48) + "…";
   std::string items;
   for (const JsonValue& item : value.items) {
     if (items.size() > 48) return "an array [" + items + ", …]";

@@ -12,27 +12,20 @@
 
 namespace zl {
 
-struct JsonMember;
-
 struct JsonValue {
   enum class Kind { null, boolean, number, string, array, object };
   Kind kind = Kind::null;
-  bool boolean = false;
+  std::string text;  // the characters of a string; other values as they were written
   double number = 0;
-  std::string text;                 // the characters of a string; a number as it was written
-  std::vector<JsonValue> items;     // of an array
-  std::vector<JsonMember> members;  // of an object, in the order of the text
-  int line = 0;                     // from 1; a member has the line of its key
-  int set = -1;                     // index of the --set that gave the value; -1: the file
+  std::string key;               // of a member of an object
+  std::vector<JsonValue> items;  // of an array or an object, in the order of the text
+  int line = 0;                  // from 1; a member has the line of its key
+  int set = -1;                  // index of the --set that gave the value; -1: the file
 
-  const JsonValue* find(std::string_view key) const;  // the first member of that name, or null
-  bool is_null() const { return kind == Kind::null; }
+  const JsonValue* find(std::string_view key) const;  // the member of that name, or null
+  bool is_true() const { return kind != Kind::object && text == "true"; }
   bool is_auto() const { return kind == Kind::string && text == "auto"; }
-};
-
-struct JsonMember {
-  std::string key;
-  JsonValue value;
+  bool is_absent() const { return kind == Kind::null || is_auto(); }
 };
 
 // Throws InputError with one sentence that starts with "name:line: " if the text is not JSON as

@@ -25,8 +25,7 @@ TEST_CASE(
   CHECK(says(loaded,
              "ds.json:2: warning: lr: unknown key; it belongs in \"optimizer.params\" (DeepSpeed "
              "ignores it)"));
-  CHECK(says(loaded,
-             "ds.json:3: note: comet: has no effect: --out writes each step to metrics.jsonl"));
+  CHECK(says(loaded, "ds.json:3: note: comet: has no effect: zerolab has no such mechanism"));
   CHECK(says(loaded, "ds.json:3: warning: entirely_else: unknown key (DeepSpeed ignores it)"));
   CHECK(says(loaded,
              "ds.json:4: error: zero_optimization.aio: unknown key; it belongs at the top level "
@@ -51,27 +50,37 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
   CHECK(zl::nearest_name("smal", names) == "small");
   CHECK(zl::nearest_name("gtp2", names).empty());  // two of four
   CHECK(zl::nearest_name("x", names).empty());
-  const auto keys = zl::config_names_in("zero_optimization");
+  std::vector<std::string> keys;
+  for (const zl::ConfigKey& key : zl::config_keys())
+    if (key.block == "zero_optimization") keys.emplace_back(key.key);
   CHECK(zl::nearest_name("stage3_prefech_bucket_sizes", keys) == "stage3_prefetch_bucket_size");
   CHECK(zl::nearest_name("completely_different", keys).empty());
 }
 
-TEST_CASE("null means that a key is absent, which is noted where it is not DeepSpeed's default",
-          "[stages]") {
-  for (const char* key :
-       {"fp16", "fp16.enabled", "bfloat16", "zero_optimization", ".stage", "comms_logger",
-        "csv_monitor", "tensorboard", "optimizer", "optimizer.params.lr", "scheduler",
-        "gradient_clipping", "gradient_predivide_factor", "wall_clock_breakdown", "data_types",
-        "tensor_parallel", "train_batch_size", "steps_per_print", "communication_data_type"}) {
-    const std::string set = str(key, "=null");
-    check({{set.c_str(), "note: is null: taken as absent"}});
-    CHECK(with(set).findings.size() == 1);
-  }
-  check({{".overlap_comm=null", ""},
-         {".zenflow=null", ""},
-         {".offload_optimizer=null", ""},
-         {"log_level=null", ""},
-         {"vocabulary_size=null", ""}});
+TEST_CASE("null means that a key is absent", "[stages]") {
+  for (const char* key : {"fp16",
+                          "fp16.enabled",
+                          "bfloat16",
+                          "zero_optimization",
+                          ".stage",
+                          ".overlap_comm",
+                          ".zenflow",
+                          ".offload_optimizer",
+                          "comms_logger",
+                          "csv_monitor",
+                          "tensorboard",
+                          "optimizer.params.lr",
+                          "gradient_clipping",
+                          "gradient_predivide_factor",
+                          "log_level",
+                          "wall_clock_breakdown",
+                          "data_types",
+                          "tensor_parallel",
+                          "train_batch_size",
+                          "steps_per_print",
+                          "communication_data_type",
+                          "vocabulary_size"})
+    check({{str(key, "=null").c_str(), ""}});
 }
 
 TEST_CASE("no number of unread keys hides an error, in any block", "[stages]") {
@@ -83,15 +92,12 @@ TEST_CASE("no number of unread keys hides an error, in any block", "[stages]") {
   const auto top = load("{" + unknown(80) +
                         R"("amp": {"enabled": true}, )"
                         R"("gradient_allreduce_op": "sum", "train_batch_size": 4})");
-  CHECK((errors(top) == 2 && top.findings.size() == 53));
+  CHECK((errors(top) == 2 && top.findings.size() == 82));
   CHECK(says(top, "ds.json:1: error: amp: DeepSpeed 0.19.8 refuses a file with this key"));
   CHECK(says(top, "ds.json:1: error: gradient_allreduce_op: cannot be honoured"));
-  CHECK(says(top, "ds.json:1: warning: 30 more notes and warnings are left out"));
   const auto zero =
       load("{\"train_batch_size\": 4, \"zero_optimization\": {" + unknown(80) + "\"stage\": 1}}");
   CHECK((errors(zero) == 80 && zero.findings.size() == 80));
-  CHECK(says(load("{" + unknown(51) + "\"train_batch_size\": 4}"),
-             "ds.json:1: warning: 1 more notes and warnings are left out"));
 }
 
 TEST_CASE("a finding is one line without control characters or marks of writing direction",

