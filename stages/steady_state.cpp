@@ -10,10 +10,10 @@ namespace {
 
 // How often a call is made for a unit in a step. In reproducible mode every micro-batch is reduced.
 // A unit without parameters has no gradient and no update.
-int64_t times(const SteadyInput& in, const UnitCall& call, size_t unit) {
+int64_t times(const SteadyInput& in, const UnitCall& call, size_t unit, size_t first_kept) {
   const int64_t micro_batches = in.options.accumulation;
   if (call.per == Per::forward) return micro_batches;
-  if (call.per == Per::backward) return unit > 0 && unit < in.first_kept ? micro_batches : 0;
+  if (call.per == Per::backward) return unit > 0 && unit < first_kept ? micro_batches : 0;
   if (call.per == Per::never || in.units[unit] == 0) return 0;
   const bool each = in.options.reproducible && call.purpose == Purpose::gradient;
   return call.per == Per::micro_batch || each ? micro_batches : 1;
@@ -59,6 +59,18 @@ int64_t SteadyInput::elements(Part part) const {
                                     : 0;
 }
 
+// Between the forward and the backward pass of a block, the blocks after it run twice: it stays if
+// they are few, and if all the blocks that then stay fit. Both conditions are easier for later
+// blocks, so the last ones stay.
+size_t first_kept_block(const std::vector<int64_t>& units, const Overlap& o) {
+  size_t first = units.size();
+  for (int64_t after = 0, kept; first > 1; --first, after = kept) {
+    kept = after + units[first - 1];
+    if (2 * after >= o.max_reuse_distance || units[0] + kept > o.max_live_parameters) break;
+  }
+  return first;
+}
+
 bool reduces_every_micro_batch(const Options& o) {
   return o.reproducible || std::ranges::any_of(file_of(o.stage).calls, [](const UnitCall& call) {
            return call.purpose == Purpose::gradient && call.per == Per::micro_batch;
@@ -75,9 +87,11 @@ SteadyBytes steady_bytes(const SteadyInput& in) {
 
 CommunicationLog steady_traffic(const SteadyInput& in) {
   CommunicationLog log;
+  const size_t first_kept = first_kept_block(in.units, in.options.overlap);
   for (const UnitCall& call : file_of(in.options.stage).calls)
     for (size_t unit = 0; unit < in.units.size(); ++unit)
-      for (int64_t t = times(in, call, unit); t > 0; --t) add_calls(log, in, call, in.units[unit]);
+      for (int64_t t = times(in, call, unit, first_kept); t > 0; --t)
+        add_calls(log, in, call, in.units[unit]);
   add_numbers(log, in);
   return log;
 }

@@ -17,13 +17,15 @@ struct SteadyInput {
   const Options& options;  // after with_groups() of stages/variants/groups.h
   int ranks;
   const std::vector<int64_t>& units;  // [n] padded size of each unit, root first
-  // The first of the blocks that stay unsharded between forward and backward; units.size(): none.
-  size_t first_kept;
 
   // Of a unit: each rank keeps one, and each replica all of them.
   int shards() const { return ranks / int(std::max<int64_t>(1, options.replicas)); }
   int64_t elements(Part part) const;  // [n] of a rank, of all units
 };
+
+// The first of the blocks that stay unsharded between forward and backward; units.size(): none.
+// `units`: [n] as in SteadyInput.
+size_t first_kept_block(const std::vector<int64_t>& units, const Overlap& overlap);
 
 // Whether gradients of micro-batches are reduced one by one, and freed then, as the stage declares;
 // in reproducible mode always.

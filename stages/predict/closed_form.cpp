@@ -2,23 +2,17 @@
 
 #include <algorithm>
 
-#include "stages/predict/move_forms.h"
+#include "optim/swapped_state.h"
 #include "stages/predict/peaks.h"
-#include "stages/predict/variant_forms.h"
 #include "stages/steady_state.h"
 #include "stages/variants/groups.h"
+#include "tensor/backend.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 namespace {
 
-int64_t largest_block(const std::vector<int64_t>& units) {
-  return units.size() > 1 ? *std::max_element(units.begin() + 1, units.end()) : 0;
-}
-
-SteadyInput steady_input(const PredictionInput& in) {
-  return {in.options, in.ranks, in.units, first_reused_block(in.units, in.options.overlap)};
-}
+SteadyInput steady_input(const PredictionInput& in) { return {in.options, in.ranks, in.units}; }
 
 // Whether a reduction takes a copy of the gradient in another type. A full gradient that would be
 // freed after the reduction is then freed when it is issued. Quantised codes are no such copy.
@@ -28,95 +22,197 @@ bool converts(const PredictionInput& in) {
   return communication_type(o) != (reduces_every_micro_batch(o) ? o.precision : gradient_type(o));
 }
 
-// [B] The most that collectives need beside the tensors of the model: one bucket of gradients, or
-// the doubles of the norm or of the loss. A bucket in flight may need copies in another type,
-// scratch for the shards of the other ranks, and a copy of the offloaded shard that its sum
-// continues.
-int64_t peak_communication(const PredictionInput& in, const CommunicationLog& traffic,
-                           bool gradient_shard_on_host) {
-  const Options& o = in.options;
-  const int64_t element = size_of(communication_type(o));
-  const auto of_reduction = [&](int64_t n) {
-    const int64_t shard = n / in.shards();
-    int64_t elements = 0;
-    if (converts(in)) elements += n;
-    if (in.scratch) elements += shard * (in.shards() - 1);
-    if (o.reproducible && gradient_shard_on_host) elements += shard;
-    return elements * element;
+// ---- what a rank moves -------------------------------------------------------------------------
+
+// Where a rank's optimizer computes, also with state on disk; its gradient shards or gradients; its
+// parameter shards or parameters.
+Pool optimizer_pool(const Options& o) { return offloads_optimizer(o) ? Pool::host : Pool::device; }
+Pool gradient_pool(const Options& o) {
+  return shards_gradient(o.stage) ? optimizer_pool(o) : Pool::device;
+}
+Pool parameter_pool(const Options& o) {
+  if (!offloads_parameter(o)) return Pool::device;
+  return o.offload_param == OffloadDevice::nvme ? Pool::disk : Pool::host;
+}
+
+// Whether a rank's optimizer state is on disk.
+bool is_swapped(const PredictionInput& in) {
+  return offloads_optimizer(in.options) && in.options.offload_optimizer == OffloadDevice::nvme &&
+         in.optimizer().state + in.optimizer().master > 0;
+}
+
+// Adds moves of this rank's shard of units [first, last), `bytes` per element.
+void add_shards(MoveLog& log, Move move, const PredictionInput& in, int64_t bytes, size_t first = 0,
+                size_t last = SIZE_MAX) {
+  for (size_t i = first; i < last && i < in.units.size(); ++i)
+    log.add(move, in.units[i] / in.shards() * bytes);
+}
+
+Move move_between(Pool from, Pool to) {
+  return to == Pool::disk     ? Move::disk_write
+         : from == Pool::disk ? Move::disk_read
+         : to == Pool::device ? Move::host_to_device
+                              : Move::device_to_host;
+}
+
+// Forward gathers every unit. Backward gathers the blocks that did not stay; a secondary
+// shard is on the device.
+void add_unshards(MoveLog& log, const PredictionInput& in) {
+  const int64_t element = size_of(in.options.precision);
+  const Move move = move_between(parameter_pool(in.options), Pool::device);
+  add_shards(log, move, in, element);
+  const StageFile& stage = file_of(in.options.stage);
+  if (stage.secondary != Part::none || !stage.gathers_for_backward()) return;
+  add_shards(log, move, in, element, 1, first_kept_block(in.units, in.options.overlap));
+}
+
+// Adds a move for each chunk of a unit, of n elements together.
+void add_chunks(MoveLog& log, Move move, const PredictionInput& in, int64_t n, int64_t bytes,
+                int64_t times = 1) {
+  const int64_t chunk = is_swapped(in) ? swap_plan(in.options.swap, n).chunk : n;
+  for (int64_t at = 0; at < n; at += chunk) log.add(move, std::min(chunk, n - at) * bytes, times);
+}
+
+// Each tensor of the state is read and written once, with its padding.
+void add_swaps(MoveLog& log, const PredictionInput& in) {
+  const int64_t bytes = size_of(compute_type(in.options.precision)),
+                tensors = (in.optimizer().state + in.optimizer().master) / bytes;
+  for (const int64_t unit : in.units)
+    for (const Move move : {Move::disk_read, Move::disk_write})
+      add_chunks(log, move, in, swap_plan(in.options.swap, unit / in.shards()).stored, bytes,
+                 tensors);
+}
+
+void add_update(MoveLog& log, const PredictionInput& in, Dtype gradient) {
+  const Pool optimizer = optimizer_pool(in.options), gradients = gradient_pool(in.options),
+             parameters = parameter_pool(in.options);
+  const auto add = [&](size_t unit, Pool from, Pool to, Dtype type) {
+    if (from != to)
+      add_chunks(log, move_between(from, to), in, in.units[unit] / in.shards(), size_of(type));
   };
-  int64_t most = of_reduction(largest_bucket(in.units, o.reduce_bucket_size));
-  if (bits_of(o.stage) == VariantBits::lossy) most = peak_in_flight(in, of_reduction);
-  for (const UnitCall& call : file_of(o.stage).calls)
-    if (call.among == Among::inter && call.bits == 0)
-      most =
-          std::max(most, element * peak_across(in, gradient_shard_on_host ||
-                                                       communication_type(o) != gradient_type(o)));
+  if (is_swapped(in)) add_swaps(log, in);
+  for (size_t i = 0; i < in.units.size(); ++i) {
+    // Without master weights an update reads the parameters. With them it only writes them, but
+    // for frozen ones, which it leaves as they are.
+    if (in.optimizer().master == 0 || (i < in.frozen.size() && in.frozen[i]))
+      add(i, parameters, optimizer, in.options.precision);
+    add(i, optimizer, parameters, in.options.precision);
+    add(i, gradients, optimizer, gradient);
+  }
+}
+
+bool gathers_inputs(const PredictionInput& in) {
+  return in.options.partition_activations && in.ranks > 1;
+}
+
+// [n] that this rank keeps of an input of n elements.
+int64_t kept_part(const PredictionInput& in, int64_t n) {
+  return gathers_inputs(in) ? (n + in.ranks - 1) / in.ranks : n;
+}
+
+// Sets `moves` and `update_moves`.
+void add_moves(Prediction& p, const PredictionInput& in) {
+  const Options& o = in.options;
+  const bool gradient_on_host = gradient_pool(o) == Pool::host;
+  const int64_t accumulated = size_of(gradient_type(o)),
+                communicated = size_of(communication_type(o));
+  for (int64_t a = 0; a < o.accumulation; ++a) {
+    for (const int64_t n : in.kept_inputs)  // each kept byte, to the host and back
+      for (const Move move : {Move::device_to_host, Move::host_to_device})
+        if (o.cpu_checkpointing) p.moves.add(move, kept_part(in, n) * size_of(o.precision));
+    if (offloads_parameter(o)) add_unshards(p.moves, in);
+    if (!gradient_on_host) continue;
+    if (o.reproducible)  // the sum continues from the shard
+      add_shards(p.moves, Move::host_to_device, in, accumulated);
+    const bool quantised = file_of(o.stage).quantised(Purpose::gradient);
+    add_shards(p.moves, Move::device_to_host, in, quantised ? size_of(Dtype::f32) : communicated);
+  }
+  for (const UnitCall& call : file_of(o.stage).calls) {  // replicas add their shards
+    if (!gradient_on_host || call.among != Among::inter || call.per != Per::step) continue;
+    add_shards(p.moves, Move::host_to_device, in, accumulated);
+    add_shards(p.moves, Move::device_to_host, in, communicated);
+  }
+  add_update(p.update_moves, in, gradient_type(o));
+  p.moves.add(p.update_moves);
+}
+
+// ---- peaks -------------------------------------------------------------------------------------
+
+// [n] Of the scales of `rows` rows of n elements.
+int64_t scales(int64_t rows, int64_t n) {
+  return rows * ((n + Quantized::kGroup - 1) / Quantized::kGroup);
+}
+
+// [B] What the reduction of a unit takes in zero3_qgz (Passes::reduction): what is sent and what is
+// received inside the node, the fp32 sum for each node, what is sent and received between nodes,
+// the sum.
+std::vector<int64_t> quantized_reduction(const PredictionInput& in, int64_t full) {
+  const int64_t n = full / in.ranks, nodes = in.ranks / in.options.ranks_per_node,
+                inside = full / 2 + 4 * scales(in.ranks, n),
+                between = nodes * n / 2 + 4 * scales(nodes, n), sums = 4 * nodes * n;
+  return {2 * inside, -inside,  sums,  -inside,  between, -sums,
+          between,    -between, 4 * n, -between, -4 * n};
+}
+
+// A collective may need copies in another type, scratch for the shards of the other ranks, and a
+// copy of the offloaded shard that its sum continues.
+PassPeaks pass_peaks(const PredictionInput& in) {
+  const Options& o = in.options;
+  const StageFile& stage = file_of(o.stage);
+  Passes passes{in.units, o.overlap, o.reduce_bucket_size, converts(in)};
+  passes.reduction = [&](int64_t n) -> std::vector<int64_t> {
+    if (stage.quantised(Purpose::gradient)) return quantized_reduction(in, n);
+    const int64_t shard = n / in.shards();
+    int64_t elements = converts(in) ? n : 0;
+    if (in.scratch) elements += shard * (in.shards() - 1);
+    if (o.reproducible && gradient_pool(o) == Pool::host) elements += shard;
+    const int64_t bytes = elements * size_of(communication_type(o));
+    return {bytes, -bytes};
+  };
+  if (stage.quantised(Purpose::parameter))
+    passes.gather = [&](int64_t n) { return n + 4 * scales(in.ranks, n / in.ranks); };
+  return peaks_of(passes);
+}
+
+// [B] The most that collectives need beside the tensors of the model: what is in flight for one
+// micro-batch, the sum of one unit's shard over replicas, or the doubles of the norm or of the
+// loss.
+int64_t peak_communication(const PredictionInput& in, const PassPeaks& peaks,
+                           const CommunicationLog& traffic) {
+  const Options& o = in.options;
+  int64_t most = peaks.in_flight;
+  for (const UnitCall& call : file_of(o.stage).calls) {
+    if (call.among != Among::inter || call.bits > 0) continue;
+    const bool copied = gradient_pool(o) == Pool::host || communication_type(o) != gradient_type(o);
+    for (const int64_t full : in.units) {
+      const int64_t shard = full / o.ranks_per_node,
+                    scratch = in.scratch ? shard / o.replicas * (o.replicas - 1) : 0;
+      most = std::max(most, ((copied ? shard : 0) + scratch) * size_of(communication_type(o)));
+    }
+  }
   for (const auto& [key, t] : traffic.rows())
     if (key.purpose == Purpose::norm || key.purpose == Purpose::loss)
       most = std::max(most, t.elements * 8);
   return most;
 }
 
-// [B] The most that full gradients take beside what is kept.
-int64_t peak_full_gradient_bytes(const PredictionInput& in) {
+// [n] The most that full gradients take beside what is kept.
+int64_t peak_full_gradients(const PredictionInput& in, const PassPeaks& peaks) {
   const Options& o = in.options;
-  int64_t elements = 0;
-  if (reduces_every_micro_batch(o))
-    elements = peak_full_gradients(in.units, o.reduce_bucket_size,
-                                   o.overlap.overlap_comm && !converts(in));
-  else if (gradient_type(o) != o.precision)  // one buffer per unit, added as soon as it is complete
-    elements = in.units[0] + largest_block(in.units);
-  return elements * size_of(o.precision);
+  if (reduces_every_micro_batch(o)) return peaks.gradients;
+  if (gradient_type(o) == o.precision) return 0;
+  // One buffer per unit, added as soon as it is complete.
+  int64_t block = 0;
+  for (size_t i = 1; i < in.units.size(); ++i) block = std::max(block, in.units[i]);
+  return in.units[0] + block;
 }
 
 // [n] Full parameters that a rank has beside its shards. A stage that makes no call of its own for
 // backward keeps them from forward on.
-int64_t peak_unsharded(const PredictionInput& in) {
+int64_t peak_unsharded(const PredictionInput& in, const PassPeaks& peaks) {
   const StageFile& stage = file_of(in.options.stage);
   if (stage.parameter == Part::full) return 0;
-  if (!stage.gathers_for_backward()) return steady_input(in).elements(Part::full);
-  return peak_full_parameters(in.units, in.options.overlap);
-}
-
-Prediction predict_stage(const PredictionInput& in) {
-  const Options& o = in.options;
-  const SteadyBytes kept = steady_bytes(steady_input(in));
-  Prediction p;
-  const auto set = [](Prediction::PoolBytes& pool, MemoryUse use, int64_t rest,
-                      int64_t more_at_peak = 0) {
-    pool.rest[size_t(use)] = rest;
-    pool.peak[size_t(use)] = rest + more_at_peak;
-  };
-  const auto on_device = [](bool elsewhere, int64_t bytes) { return elsewhere ? 0 : bytes; };
-  const bool offloads = offloads_optimizer(o), parameter_elsewhere = offloads_parameter(o);
-  const int64_t secondary =
-      steady_input(in).elements(file_of(o.stage).secondary) * size_of(o.precision);
-  if (parameter_elsewhere)
-    set(o.offload_param == OffloadDevice::nvme ? p.disk : p.host, MemoryUse::parameter,
-        kept.parameter - secondary);
-  set(p.device, MemoryUse::parameter,
-      secondary + on_device(parameter_elsewhere, kept.parameter - secondary),
-      peak_unsharded(in) * size_of(o.precision));
-
-  const bool gradient_shard_on_host = offloads && shards_gradient(o.stage);
-  if (gradient_shard_on_host) set(p.host, MemoryUse::gradient, kept.gradient);
-  set(p.device, MemoryUse::gradient, on_device(gradient_shard_on_host, kept.gradient),
-      peak_full_gradient_bytes(in));
-
-  Prediction::PoolBytes& optimizer_pool = offloads ? p.host : p.device;
-  const bool swapped = offloads && o.offload_optimizer == OffloadDevice::nvme;
-  const SwappedElements on_disk = swapped ? swapped_elements(in) : SwappedElements{};
-  for (const auto& [use, bytes] : {std::pair{MemoryUse::optimizer_state, in.optimizer().state},
-                                   {MemoryUse::master_weights, in.optimizer().master}}) {
-    set(optimizer_pool, use, swapped ? 0 : kept.optimizer_elements * bytes,
-        on_disk.in_memory * bytes);
-    set(p.disk, use, on_disk.stored * bytes);
-  }
-  p.traffic = steady_traffic(steady_input(in));
-  set(p.device, MemoryUse::communication, 0,
-      peak_communication(in, p.traffic, gradient_shard_on_host));
-  add_moves(p, in);
-  return p;
+  return stage.gathers_for_backward() ? peaks.parameters : steady_input(in).elements(Part::full);
 }
 
 }  // namespace
@@ -138,28 +234,78 @@ bool has_closed_formula(MemoryUse use, Pool pool) {
   return use != MemoryUse::workspace;
 }
 
-Prediction predict(const PredictionInput& input) {
-  PredictionInput in = input;
+Prediction predict(PredictionInput in) {
   in.options = with_groups(in.options, in.ranks);
-  Prediction p = predict_stage(in);
-  if (in.kept_inputs.on_host)
-    p.host.peak[size_t(MemoryUse::activation)] = kept_bytes(in.kept_inputs);
-  for (int64_t a = 0; a < in.options.accumulation; ++a) {
-    add_input_moves(p.moves, in.kept_inputs);
-    add_input_gathers(p.traffic, in.kept_inputs);
+  const Options& o = in.options;
+  const SteadyInput steady = steady_input(in);
+  const SteadyBytes kept = steady_bytes(steady);
+  const PassPeaks peaks = pass_peaks(in);
+  const int64_t secondary = steady.elements(file_of(o.stage).secondary) * size_of(o.precision);
+  Prediction p;
+  const auto add = [&](Pool pool, MemoryUse use, int64_t rest, int64_t more_at_peak = 0) {
+    Prediction::PoolBytes& to = pool == Pool::device ? p.device
+                                : pool == Pool::host ? p.host
+                                                     : p.disk;
+    to.rest[size_t(use)] += rest;
+    to.peak[size_t(use)] += rest + more_at_peak;
+  };
+  add(parameter_pool(o), MemoryUse::parameter, kept.parameter - secondary);
+  add(Pool::device, MemoryUse::parameter, secondary,
+      peak_unsharded(in, peaks) * size_of(o.precision));
+  add(gradient_pool(o), MemoryUse::gradient, kept.gradient);
+  add(Pool::device, MemoryUse::gradient, 0, peak_full_gradients(in, peaks) * size_of(o.precision));
+  // [n] On disk (Swap) shards are rounded up to blocks of 1,024 elements, and an update holds up to
+  // three chunks of sub_group_size, rounded likewise.
+  int64_t stored = 0, in_memory = 0;
+  for (const int64_t unit : in.units) {
+    if (unit == 0 || !is_swapped(in)) continue;
+    const SwapPlan plan = swap_plan(o.swap, unit / in.shards());
+    stored += plan.stored;
+    in_memory = std::max(in_memory, plan.buffers * plan.chunk);
   }
+  for (const auto& [use, bytes] : {std::pair{MemoryUse::optimizer_state, in.optimizer().state},
+                                   {MemoryUse::master_weights, in.optimizer().master}}) {
+    add(optimizer_pool(o), use, is_swapped(in) ? 0 : kept.optimizer_elements * bytes,
+        in_memory * bytes);
+    add(Pool::disk, use, stored * bytes);
+  }
+  p.traffic = steady_traffic(steady);
+  add(Pool::device, MemoryUse::communication, 0, peak_communication(in, peaks, p.traffic));
+  if (o.cpu_checkpointing) add(Pool::host, MemoryUse::activation, 0, kept_bytes(in));
+  for (int64_t a = 0; a < o.accumulation; ++a) add_input_gathers(p.traffic, in);
+  add_moves(p, in);
   return p;
 }
 
-CheckpointBytes checkpoint_bytes(const PredictionInput& input, DeviceKind device) {
+int64_t kept_bytes(const PredictionInput& in) {
+  int64_t elements = 0;
+  for (const int64_t n : in.kept_inputs) elements += kept_part(in, n);
+  return elements * size_of(in.options.precision);
+}
+
+int64_t returned_bytes(const PredictionInput& in) {
+  if (!gathers_inputs(in) && !in.options.cpu_checkpointing) return 0;
+  int64_t most = 0;
+  for (const int64_t n : in.kept_inputs) most = std::max(most, kept_part(in, n));
+  return (gathers_inputs(in) ? in.ranks : 1) * most * size_of(in.options.precision);
+}
+
+void add_input_gathers(CommunicationLog& log, const PredictionInput& in) {
+  if (!gathers_inputs(in)) return;
+  for (const int64_t n : in.kept_inputs) {
+    const int64_t all = in.ranks * kept_part(in, n);
+    log.add(Collective::all_gather, Purpose::activation, all, all * size_of(in.options.precision),
+            in.ranks);
+  }
+}
+
+CheckpointBytes checkpoint_bytes(PredictionInput in, DeviceKind device) {
   constexpr int64_t kBuffer = 1 << 20;  // [B]
-  PredictionInput in = input;
   in.options = with_groups(in.options, in.ranks);
   const Options& o = in.options;
   const int64_t each = 4 + in.optimizer().state;
   const bool master = in.optimizer().master > 0;
-  const bool parameter_on_disk = offloads_parameter(o) && o.offload_param == OffloadDevice::nvme,
-             on_disk = is_swapped(in) || (parameter_on_disk && !master);
+  const bool on_disk = is_swapped(in) || (parameter_pool(o) == Pool::disk && !master);
   const bool all_on_host = o.offload_optimizer == OffloadDevice::cpu && shards_optimizer(o.stage) &&
                            (master || offloads_parameter(o));
   return {.disk = each * in.parameters,

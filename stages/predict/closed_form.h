@@ -2,9 +2,12 @@
 //
 // They assume that every unit runs once per micro-batch, blocks in the order of the list, inside
 // root. Nothing here runs a stage or reads a ledger, so a prediction cannot agree with a
-// measurement by sharing its mistake. Activations, workspace and the total peak have no closed
-// form; the dry run predicts those (stages/predict/dry_run.h). Source: Rajbhandari et al. 2020,
-// "ZeRO" (arXiv:1910.02054), sections 3.1, 5 and 7, with our padding.
+// measurement by sharing its mistake. The one rule that a running stage shares says which blocks
+// stay unsharded between forward and backward (first_kept_block() of stages/steady_state.h).
+//
+// Activations, workspace and the total peak have no closed form; the dry run predicts those
+// (stages/predict/dry_run.h). Source: Rajbhandari et al. 2020, "ZeRO" (arXiv:1910.02054), sections
+// 3.1, 5 and 7, with our padding.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +16,6 @@
 
 #include "dist/communication_log.h"
 #include "nn/unit.h"
-#include "stages/predict/kept_inputs.h"
 #include "stages/stage_file.h"
 #include "tensor/moves.h"
 
@@ -23,10 +25,12 @@ struct PredictionInput {
   Options options;
   int ranks = 1;
   bool scratch = false;  // sums over ranks first receive the other ranks' values, as with NCCL
-  std::vector<int64_t> units;  // [n] padded size of each unit, root first
-  std::vector<bool> frozen;    // of each unit: whether one of its parameters is; empty: none is
-  int64_t parameters = 0;      // [n] of all units without padding; only checkpoints need it
-  KeptInputs kept_inputs;      // none: backward keeps all activations, or nothing is known
+  std::vector<int64_t> units;     // [n] padded size of each unit, root first
+  std::vector<bool> frozen = {};  // of each unit: whether one of its parameters is; empty: none is
+  int64_t parameters = 0;         // [n] of all units without padding; only checkpoints need it
+  // [n] of each input of a micro-batch that waits for backward, because its unit is checkpointed;
+  // none: backward keeps all activations, or nothing is known.
+  std::vector<int64_t> kept_inputs;
 
   // [B] of the optimizer, per parameter.
   OptimizerBytes optimizer() const { return optimizer_bytes(options.optimizer, options.precision); }
@@ -40,7 +44,8 @@ std::vector<int64_t> padded_unit_sizes(const std::vector<Unit>& units, int ranks
                                        const Options& options = {});
 
 struct Prediction {
-  // [B] of one rank in one pool; zero for activation on the device and for workspace.
+  // [B] of one rank in one pool; by the formulas alone zero for activation on the device and for
+  // workspace, which the dry run predicts.
   struct PoolBytes {
     std::array<int64_t, kMemoryUses> rest{}, peak{};
     int64_t rest_of(MemoryUse use) const { return rest[size_t(use)]; }
@@ -53,11 +58,30 @@ struct Prediction {
   // Of one rank and step: of a step that updates, and with purpose `check` of one whose gradient is
   // not finite.
   CommunicationLog traffic;
-  // Of one rank and step that updates, and the part of it that a skipped step does not make.
+  // Of one rank and step that updates, because shards are offloaded or inputs wait on the host
+  // (tensor/moves.h says what a move is); and the part of it that a skipped step does not make.
+  // A unit of n padded elements has shards of n/N. Per micro-batch, an offloaded parameter shard is
+  // copied to the device before each all-gather of the unit, and a reduced gradient is added to an
+  // offloaded gradient shard. An update moves what is not in the memory of the optimizer, and moves
+  // updated parameters back: ZeRO-Offload, Ren et al. 2021 (arXiv:2101.06840), section 4;
+  // ZeRO-Infinity, Rajbhandari et al. 2021 (arXiv:2104.07857), section 5.
   MoveLog moves, update_moves;
 };
 // Throws InputError if the stage has no such groups of ranks.
-Prediction predict(const PredictionInput& input);
+Prediction predict(PredictionInput input);
+
+// ---- the inputs that checkpointed units keep for backward (nn/unit.h) --------------------------
+
+// [B] of one rank between forward and backward, of all inputs together: n elements each, or with
+// partition_activations ceil(n / N). On the device, or with cpu_checkpointing on the host.
+int64_t kept_bytes(const PredictionInput& in);
+// [B] on the device while backward uses one that does not stay there: N * ceil(n / N) elements, or
+// n; the largest. 0: they stay.
+int64_t returned_bytes(const PredictionInput& in);
+// The all-gathers of a micro-batch.
+void add_input_gathers(CommunicationLog& log, const PredictionInput& in);
+
+// ---- checkpoints, and the paper's own terms ----------------------------------------------------
 
 // [B] of a checkpoint. Its tensors are fp32: the weights, and the state of the optimizer.
 struct CheckpointBytes {
@@ -66,7 +90,7 @@ struct CheckpointBytes {
   // its shard; otherwise, where a part of the state is on a GPU or on disk, a buffer.
   int64_t snapshot = 0, buffer = 0;
 };
-CheckpointBytes checkpoint_bytes(const PredictionInput& input, DeviceKind device);
+CheckpointBytes checkpoint_bytes(PredictionInput input, DeviceKind device);
 
 // Whether the closed formulas say anything about a use. Of activations, those on the host: only
 // inputs wait there.

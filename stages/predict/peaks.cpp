@@ -1,71 +1,100 @@
 #include "stages/predict/peaks.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
+
+#include "stages/steady_state.h"
 
 namespace zl {
+namespace {
 
-// Between the forward and the backward pass of a block, the blocks after it run twice: it stays if
-// they are few, and if all the blocks that then stay fit. Both conditions are easier for later
-// blocks, so the last ones stay.
-size_t first_reused_block(const std::vector<int64_t>& units, const Overlap& overlap) {
-  size_t first = units.size();
-  for (int64_t after = 0; first > 1; --first) {
-    const int64_t kept = after + units[first - 1];
-    if (2 * after >= overlap.max_reuse_distance) break;
-    if (units[0] + kept > overlap.max_live_parameters) break;
-    after = kept;
+class Walk {
+ public:
+  explicit Walk(const Passes& in) : in_(in), states_(in.units.size()) {}
+
+  PassPeaks peaks() {
+    const size_t last = states_.size() - 1, kept = first_kept_block(in_.units, in_.overlap);
+    for (size_t u = 0; u <= last; ++u) {
+      use(u, [last](size_t v) { return v < last ? v + 1 : 0; });
+      if (u > 0 && u < kept) reshard(u);
+    }
+    const auto before = [last](size_t v) { return v == 0 ? last : v - 1; };
+    use(0, before);
+    gradients_.change(in_.units[0]);
+    for (size_t u = last; u > 0; --u) {
+      use(u, before);
+      gradients_.change(in_.units[u]);
+      reduce(u);
+      reshard(u);
+    }
+    reduce(0);
+    wait();
+    return {parameters_.most, gradients_.most, in_flight_.most};
   }
-  return first;
-}
 
-// The full blocks at any time are neighbours a … b, beside root. In the forward pass a runs and the
-// rest is in flight; in the backward pass b runs. Either way prefetch goes on to the far end while
-// the blocks between the ends are fewer elements than prefetch_bucket_size, and while all fits. One
-// block alone may be larger than the limit. When the backward pass begins, the reused blocks are
-// there together.
-int64_t peak_full_parameters(const std::vector<int64_t>& units, const Overlap& overlap) {
-  const int64_t reused = std::accumulate(
-      units.begin() + std::ptrdiff_t(first_reused_block(units, overlap)), units.end(), int64_t(0));
-  int64_t most = reused;
-  for (size_t a = 1; a < units.size(); ++a) {
-    int64_t run = units[a], between = 0;
-    most = std::max(most, run);
-    for (size_t b = a + 1; b < units.size(); ++b) {
-      run += units[b];
-      if (between >= overlap.prefetch_bucket_size) break;
-      if (units[0] + run > overlap.max_live_parameters) break;
-      most = std::max(most, run);
-      between += units[b];
+ private:
+  enum class State { sharded, in_flight, unsharded };
+  struct Amount {
+    int64_t now = 0, most = 0;
+    void change(int64_t by) { most = std::max(most, now += by); }
+  };
+
+  void gather(size_t u) {
+    in_flight_.change(in_.gather(in_.units[u]));
+    parameters_.change(in_.units[u]);
+    states_[u] = State::in_flight;
+  }
+  void reshard(size_t u) {
+    parameters_.change(-in_.units[u]);
+    states_[u] = State::sharded;
+  }
+
+  // Unit u is unsharded, then those that come next: `next` gives 0 after the last.
+  template <class Next>
+  void use(size_t u, Next next) {
+    if (states_[u] == State::sharded) gather(u);
+    if (states_[u] == State::in_flight) in_flight_.change(-in_.gather(in_.units[u]));
+    states_[u] = State::unsharded;
+    int64_t ahead = 0;
+    for (size_t v = next(u); v != 0 && ahead < in_.overlap.prefetch_bucket_size; v = next(v)) {
+      if (states_[v] == State::sharded) {
+        if (in_.units[v] > in_.overlap.max_live_parameters - parameters_.now) return;
+        gather(v);
+      }
+      ahead += in_.units[v];
     }
   }
-  return units[0] + most;
-}
 
-// Root's gradient exists during the whole backward pass, and beside it the blocks of the bucket
-// that backward fills. A bucket in flight is waited for when the next one is full: until then there
-// are two.
-int64_t peak_full_gradients(const std::vector<int64_t>& units, int64_t bucket,
-                            bool kept_in_flight) {
-  int64_t filling = 0, in_flight = 0, peak = units[0];
-  for (size_t i = units.size(); i-- > 1;) {
-    filling += units[i];
-    peak = std::max(peak, units[0] + in_flight + filling);
-    if (filling < bucket) continue;
-    in_flight = kept_in_flight ? filling : 0;
-    filling = 0;
+  // Unit u joins a bucket, which is issued when it is full. One is in flight at most.
+  void reduce(size_t u) {
+    bucket_.push_back(in_.units[u]);
+    filling_ += in_.units[u];
+    if (filling_ < in_.bucket && u > 0) return;
+    wait();
+    filling_ = 0;
+    for (const int64_t n : reducing_ = std::exchange(bucket_, {})) {
+      in_flight_.change(in_.reduction(n)[0]);
+      if (in_.freed_when_issued) gradients_.change(-n);
+    }
+    if (!in_.overlap.overlap_comm) wait();
   }
-  return peak;
-}
+  void wait() {
+    for (const int64_t n : std::exchange(reducing_, {})) {
+      const std::vector<int64_t> changes = in_.reduction(n);
+      for (size_t i = 1; i < changes.size(); ++i) in_flight_.change(changes[i]);
+      if (!in_.freed_when_issued) gradients_.change(-n);
+    }
+  }
 
-int64_t largest_bucket(const std::vector<int64_t>& units, int64_t bucket) {
-  int64_t filling = 0, largest = 0;
-  for (size_t i = units.size(); i-- > 0;) {
-    filling += units[i];
-    largest = std::max(largest, filling);
-    if (filling >= bucket) filling = 0;
-  }
-  return largest;
-}
+  const Passes& in_;
+  std::vector<State> states_;
+  std::vector<int64_t> bucket_, reducing_;  // [n] of each unit
+  int64_t filling_ = 0;                     // [n] of the bucket
+  Amount parameters_, gradients_, in_flight_;
+};
+
+}  // namespace
+
+PassPeaks peaks_of(const Passes& passes) { return Walk(passes).peaks(); }
 
 }  // namespace zl

@@ -1,5 +1,7 @@
 #include "stages/schedule/full_parameters.h"
 
+#include "stages/steady_state.h"
+
 namespace zl {
 namespace {
 
@@ -12,20 +14,10 @@ void start_unshard(Stage& stage, UnitState& u) {
   u.unshard_work = stage.unshard(u);
 }
 
-// The last units, as many as max_reuse_distance and max_live_parameters allow. Between its forward
-// and its backward pass the units behind a unit are used twice.
-int first_kept_unit(const std::vector<UnitState>& units, const Overlap& overlap) {
-  int first = int(units.size());
-  int64_t behind = 0, live = units[0].partition.full();
-  while (first > 1) {
-    const UnitState& u = units[size_t(first - 1)];
-    const int64_t n = shards_parameters(u) ? u.partition.full() : 0;
-    if (2 * behind >= overlap.max_reuse_distance || live + n > overlap.max_live_parameters) break;
-    behind += n;
-    live += n;
-    --first;
-  }
-  return first;
+size_t first_kept(const std::vector<UnitState>& units, const Overlap& overlap) {
+  std::vector<int64_t> sizes;
+  for (const UnitState& u : units) sizes.push_back(u.partition.full());
+  return first_kept_block(sizes, overlap);
 }
 
 }  // namespace
@@ -51,7 +43,7 @@ void reshard(Stage& stage, UnitState& u) {
 FullParameters::FullParameters(Stage& stage)
     : stage_(stage),
       units_(stage.units()),
-      first_kept_(first_kept_unit(units_, stage.options().overlap)) {}
+      first_kept_(first_kept(units_, stage.options().overlap)) {}
 
 void FullParameters::before_forward(UnitState& u) {
   unshard(stage_, u);
@@ -66,7 +58,8 @@ void FullParameters::before_backward(UnitState& u) {
 // Backward needs root at once, because it begins with root's output head. A unit that runs inside
 // itself is still needed too.
 void FullParameters::after_forward(UnitState& u) {
-  if (u.running == 0 && !stays_for_backward(u)) reshard(stage_, u);
+  const bool kept = u.unit->index == 0 || size_t(u.unit->index) >= first_kept_;
+  if (u.running == 0 && !(kept && u.forward_passes > 0)) reshard(stage_, u);
 }
 
 void FullParameters::after_backward(UnitState& u) {
@@ -79,11 +72,6 @@ void FullParameters::end_forward() {
 
 void FullParameters::end_backward() {
   for (UnitState& u : units_) after_backward(u);
-}
-
-bool FullParameters::stays_for_backward(const UnitState& u) const {
-  const bool kept = u.unit->index == 0 || u.unit->index >= first_kept_;
-  return kept && u.forward_passes > 0;
 }
 
 UnitState* FullParameters::next_in_forward(const UnitState& u) {

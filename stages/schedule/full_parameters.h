@@ -36,11 +36,10 @@ class FullParameters {
   using Next = UnitState* (FullParameters::*)(const UnitState& u);
   void prefetch(const UnitState& u, Next next);
   int64_t live() const;  // [n] of the units that are unsharded or unsharding
-  bool stays_for_backward(const UnitState& u) const;
 
   Stage& stage_;
   std::vector<UnitState>& units_;
-  int first_kept_;  // units from this index on stay unsharded between forward and backward
+  const size_t first_kept_;  // blocks from here on stay unsharded between forward and backward
 };
 
 }  // namespace zl

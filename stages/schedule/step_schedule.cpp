@@ -125,9 +125,8 @@ StepResult StepSchedule::step(const StepInput& input, const std::function<void()
   events().set_phase("step");
   StepResult result;
   const double divisor = stage_.gradients_added(input.micro_batches) * input.scale;
-  result.grad_norm = gradient_norm(stage_) / divisor;
-  if (std::isnan(result.grad_norm))
-    result.grad_norm = std::nan("");  // one bit pattern for all NaNs
+  const double norm = gradient_norm(stage_) / divisor;
+  result.grad_norm = std::isnan(norm) ? std::nan("") : norm;  // one bit pattern for all NaNs
   const bool finite = std::isfinite(result.grad_norm);
   if (!finite) result.nonfinite = nonfinite_.find();
   nonfinite_.clear();
@@ -163,7 +162,9 @@ void StepSchedule::gather_updated() {
     if (u->unshard_work.pending()) u->parameters = ParameterState::unsharding;
   }
   stage_.comm().end_group();
-  if (!stage_.options().overlap.overlap_comm) stage_.wait_for_parameters();
+  if (stage_.options().overlap.overlap_comm) return;
+  for (UnitState* u : bucket.units)
+    if (u->parameters == ParameterState::unsharding) unshard(stage_, *u);
 }
 
 }  // namespace zl

@@ -90,8 +90,7 @@ void measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcom
     const RankReport& measured = result.ranks[size_t(rank)];
     const RankReport dry = dry_run(spec, rank);
     const Prediction prediction = predict(spec, dry, by_formulas);
-    std::ranges::copy(memory_rows(rank, measured, prediction, dry),
-                      std::back_inserter(outcome.memory));
+    std::ranges::copy(memory_rows(rank, measured, prediction), std::back_inserter(outcome.memory));
     outcome.peak_total.push_back(measured.rest.peak_total());
     outcome.predicted_peak_total.push_back(dry.rest.peak_total());
     outcome.init_peak_total.push_back(measured.init_peak_total);
@@ -140,7 +139,7 @@ StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callba
     measure(spec, result, outcome);
     if (gradient) *gradient = FlatLayout(spec.new_model()->units(), spec.ranks).full(shards);
   } catch (const OutOfMemory& e) {
-    outcome.out_of_memory = out_of_memory_report(e);
+    outcome.out_of_memory = e;
     outcome.weights.clear();
   }
   return outcome;

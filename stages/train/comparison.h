@@ -14,8 +14,8 @@ namespace zl {
 
 struct StageOutcome {
   StageKind stage;
-  bool listed = true;  // false: it ran only for others to be compared with it
-  std::optional<OutOfMemoryReport> out_of_memory;  // then nothing below is set
+  bool listed = true;                        // false: it ran only for others to be compared with it
+  std::optional<OutOfMemory> out_of_memory;  // then nothing below is set
   std::vector<StepRecord> steps;
   std::vector<float> weights;
   uint64_t weights_hash = 0;

@@ -13,12 +13,9 @@ std::string counted(int64_t count, const char* what) {
 
 // `groups`: what the ranks are divided into, such as "3 replicas".
 void require_divides(StageKind kind, int64_t count, const std::string& groups, int ranks) {
-  std::vector<int> divisors;
-  for (int d = 1; d <= ranks; ++d)
-    if (ranks % d == 0) divisors.push_back(d);
   std::string use;
-  for (size_t i = 0; i < divisors.size(); ++i)
-    use += str(i == 0 ? "" : i + 1 == divisors.size() ? " or " : ", ", divisors[i]);
+  for (int d = 1; d <= ranks; ++d)
+    if (ranks % d == 0) use += str(d == 1 ? "" : d == ranks ? " or " : ", ", d);
   require_input(count >= 1 && ranks % count == 0, name(kind), ": ", counted(ranks, "rank"),
                 " cannot be divided into ", groups, "; use ", use);
 }

@@ -20,20 +20,15 @@ int64_t groups_of(int64_t n) { return (n + Quantized::kGroup - 1) / Quantized::k
 
 Quantized new_quantized(Memory& memory, const Shape& shape, int bits) {
   const int64_t rows = shape[0], n = shape[1];
-  Quantized q;
-  q.bits = bits;
-  q.codes = Tensor::empty(memory, MemoryUse::communication, {rows, n * bits / 8}, Dtype::u8);
-  q.scales = Tensor::empty(memory, MemoryUse::communication, {rows, groups_of(n)}, Dtype::f32);
-  return q;
+  const auto empty = [&](int64_t columns, Dtype type) {
+    return Tensor::empty(memory, MemoryUse::communication, {rows, columns}, type);
+  };
+  return {bits, empty(n * bits / 8, Dtype::u8), empty(groups_of(n), Dtype::f32)};
 }
 
 Quantized rows(const Quantized& all, int64_t first, int64_t count) {
   const auto of = [&](const Tensor& t) { return t.slice(first * t.dim(-1), {count, t.dim(-1)}); };
-  Quantized q;
-  q.bits = all.bits;
-  q.codes = of(all.codes);
-  q.scales = of(all.scales);
-  return q;
+  return {all.bits, of(all.codes), of(all.scales)};
 }
 
 Tensor sum_of_ranks(Quantized received, const Shape& shape, int64_t ranks) {

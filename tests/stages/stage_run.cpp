@@ -6,7 +6,7 @@
 #include <iterator>
 #include <map>
 
-#include "stages/predict/prediction_rows.h"
+#include "stages/predict/plan.h"
 #include "stages/variants/groups.h"
 #include "stages/weights.h"
 #include "tensor/kernels.h"

@@ -23,17 +23,19 @@ Json plan_document(const std::string& flags) { return Json::parse(document(kPlan
 
 }  // namespace
 
-TEST_CASE("plan --machine takes the fastest stage that fits, not the first", "[zerolab]") {
+TEST_CASE("plan --machine takes the fastest stage where the clock can tell", "[zerolab]") {
   const std::string flags = "--model gpt2-xl --ranks 8 --machine a100-80gb --overlap on";
   const Json stages = plan_document(flags)["stages"];
   const auto& fastest = *std::ranges::min_element(
       stages, {}, [](const Json& s) { return s["seconds_per_step"].get<double>(); });
-  REQUIRE(stages[0]["fits"] == true);
-  REQUIRE(fastest["stage"] != stages[0]["stage"]);
   const std::string text = plan(flags).out;
-  CHECK(contains(text, "\nTake " + fastest["stage"].get<std::string>() +
-                           ": it is the fastest that fits, with "));
-  CHECK_FALSE(contains(text, "the first that fits"));
+  CHECK(contains(text,
+                 "\n" + fastest["stage"].get<std::string>() + " is the fastest that fits, with "));
+  CHECK(contains(text, " longer, which is within the expected error.\n"));
+  CHECK_FALSE(contains(text, "Take "));
+  // Over Ethernet zero3 takes a third longer than zero1.
+  CHECK(contains(plan("--model gpt2-xl --ranks 64 --machine h100-pcie --stages zero1,zero3").out,
+                 "\nTake zero1: it is the fastest that fits, with "));
   // Without a machine there are no times.
   const std::string none = plan("--model gpt2-xl --ranks 8 --device-memory 80GB").out;
   CHECK(contains(none, "the first that fits"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "stages/predict/closed_form.h"
 #include "stages/predict/dry_run.h"
@@ -10,12 +11,6 @@
 #include "tensor/random.h"
 
 namespace zl {
-
-double model_operations_per_token(const GptTrainingSpec& spec) {
-  const GptConfig& m = spec.model;
-  const int64_t window = spec.window ? spec.window : m.block_size;
-  return 6 * double(m.parameters()) + 12 * double(m.layers) * double(m.width) * double(window);
-}
 
 double slowest(const Stragglers& stragglers, int ranks) {
   if (stragglers.deviation <= 0) return 1;
@@ -46,13 +41,19 @@ const char* name(Shortage shortage) {
 
 void set_overlap(Options& options, bool on) {
   options.overlap = {};
-  if (!on) return;
-  options.overlap.overlap_comm = true;
-  options.overlap.prefetch_bucket_size = 1;  // until the next unit is there
-  options.overlap.max_reuse_distance = 1;    // backward begins with the last unit
+  if (on)  // prefetch until the next unit is there; backward begins with the last unit
+    options.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
 }
 
 namespace {
+
+// Operations for one token of a step: 6 for each parameter, and 12 * layers * width * window for
+// attention, without a discount for the causal mask and without recomputation.
+double model_operations_per_token(const GptTrainingSpec& spec) {
+  const GptConfig& m = spec.model;
+  const int64_t window = spec.window ? spec.window : m.block_size;
+  return 6 * double(m.parameters()) + 12 * double(m.layers) * double(m.width) * double(window);
+}
 
 // Whether calls run beside kernels. On a CPU a thread carries them out, which needs a second core
 // for each rank.
@@ -90,16 +91,36 @@ StepTime clock_step(const GptTrainingSpec& real, const Machine& machine,
   StepTime time{.times = clock.step(spec.engine.accumulation),
                 .kernels = clock.kernels(),
                 .calls = clock.calls(),
-                .spans = clock.spans()};
-  time.tokens = spec.engine.accumulation * spec.micro_batch * window;
+                .spans = clock.spans(),
+                .tokens = spec.engine.accumulation * spec.micro_batch * window,
+                .device_peak = dry.rest.peak_total(),
+                .host_peak = dry.host.peak_total(),
+                .disk_peak = dry.disk.peak_total()};
   const double peak =
       spec.engine.precision == Dtype::f32 ? machine.rank.f32_flops : machine.rank.half_flops;
-  time.device_peak = dry.rest.peak_total();
-  time.host_peak = dry.host.peak_total();
-  time.disk_peak = dry.disk.peak_total();
-  time.flops = model_operations_per_token(spec) * time.tokens_per_second();
-  if (peak > 0) time.mfu = time.flops / peak;
+  if (peak > 0) time.mfu = model_operations_per_token(spec) * time.tokens_per_second() / peak;
   return time;
+}
+
+MachineData machine_data(const Machine& machine) {
+  if (!machine.rank.kernels.empty()) return MachineData::measured;
+  for (const char* kind : {"a100-80gb", "h100-sxm"}) {
+    const RankMachine fitted = find_machine(kind).rank;
+    const auto key = [](const RankMachine& r) {
+      return std::tie(r.half_flops, r.matmul, r.memory, r.streaming, r.attention);
+    };
+    // Of one kind of GPU, which may have more memory or less.
+    if (key(machine.rank) == key(fitted)) return MachineData::fitted;
+  }
+  return MachineData::data_sheet;
+}
+
+ExpectedError expected_step_error(MachineData data, int ranks) {
+  constexpr int kFew = 16, kMany = 128, kMostPublished = 2048;
+  const size_t column = ranks <= kFew ? 0 : ranks <= kMany ? 1 : 2;
+  // Measured kernels: as steps that are calibrated on one step.
+  constexpr double kErrors[3][3] = {{0.07, 0.07, 0.09}, {0.22, 0.07, 0.16}, {0.13, 0.13, 0.16}};
+  return {.error = kErrors[size_t(data)][column], .order_only = ranks > kMostPublished};
 }
 
 }  // namespace zl

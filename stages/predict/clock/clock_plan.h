@@ -20,8 +20,8 @@ struct StepTime {
   int64_t tokens = 0;                            // of a rank and step
   // [B] As the dry run says, of one rank.
   int64_t device_peak = 0, host_peak = 0, disk_peak = 0;
-  double flops = 0;  // [1/s] of a rank, as Chowdhery et al. 2022 (arXiv:2204.02311), appendix B
-  double mfu = 0;    // flops over the peak of the spec's precision
+  // As Chowdhery et al. 2022 (arXiv:2204.02311), appendix B, over the peak of the spec's precision.
+  double mfu = 0;
   double tokens_per_second() const {
     return times.seconds > 0 ? double(tokens) / times.seconds : 0;
   }
@@ -39,14 +39,30 @@ enum class Shortage { none, device_memory, host_memory, disk };
 Shortage shortage(const StepTime& time, const GptTrainingSpec& spec, const Machine& machine);
 const char* name(Shortage shortage);  // "device memory"
 
-// Operations for one token of a step: 6 for each parameter, and 12 * layers * width * window for
-// attention, without a discount for the causal mask and without recomputation.
-double model_operations_per_token(const GptTrainingSpec& spec);
-
 // The factor of the slowest of so many ranks.
 double slowest(const Stragglers& stragglers, int ranks);
 
 // With overlap_comm and the next unit prefetched, or with neither.
 void set_overlap(Options& options, bool on);
+
+// ---- how wrong it may be: as beside published times (tutorials/reference/clock.md) -------------
+
+// Where a machine's rates come from.
+enum class MachineData {
+  measured,    // kernels measured on it (`zerolab bench machine --save`)
+  fitted,      // its shares are fitted to published steps of its kind of GPU
+  data_sheet,  // peaks, with shares that are carried over from another kind
+};
+MachineData machine_data(const Machine& machine);
+
+// Mean of |predicted / measured - 1|, by the number of ranks: up to 16, up to 128, and more. A step
+// on measured kernels is as wrong as published steps that one step of their set calibrates.
+struct ExpectedError {
+  double error = 0;
+  // Trust only which of two runs is faster. No published step without tensor or pipeline
+  // parallelism has so many ranks.
+  bool order_only = false;
+};
+ExpectedError expected_step_error(MachineData data, int ranks);
 
 }  // namespace zl

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "tensor/error.h"
 
 namespace zl {
 namespace {
@@ -65,19 +68,17 @@ CollectiveTerms two_level_terms(const Machine& m, const RankPlaces& at) {
   return t;
 }
 
-bool alike(Collective a, Collective b) {
-  const auto shards = [](Collective c) {
-    return c == Collective::all_gather || c == Collective::reduce_scatter;
-  };
-  return a == b || (shards(a) && shards(b));
+bool moves_shards(Collective c) {
+  return c == Collective::all_gather || c == Collective::reduce_scatter;
 }
 
 // A measured row of these places; the same collective before its sibling.
 const CollectiveRow* measured(const Machine& m, Collective collective, const RankPlaces& at) {
   const CollectiveRow* found = nullptr;
   for (const CollectiveRow& row : m.collectives)
-    if (row.ranks == at.ranks && row.nodes == at.nodes && alike(row.collective, collective) &&
-        (!found || row.collective == collective))
+    if (row.ranks == at.ranks && row.nodes == at.nodes &&
+        (row.collective == collective ||
+         (!found && moves_shards(row.collective) && moves_shards(collective))))
       found = &row;
   return found;
 }
@@ -113,15 +114,12 @@ RankPlaces places_of_groups(const Machine& m, int ranks, int each) {
   for (int first = 0; first < ranks; first += each) {
     const int end = first + each, nodes = (end - 1) / per_node - first / per_node + 1;
     if (nodes < most.nodes || nodes == 1) continue;
+    if (nodes > most.nodes) most = {.ranks = each, .nodes = nodes, .fewest = each};
     // On its first and its last node the group may have neighbours.
     const int on_first = per_node - first % per_node,
               on_last = end - (end - 1) / per_node * per_node;
-    const bool shared = on_first < per_node || (on_last < per_node && end < ranks);
-    most = {
-        .ranks = each,
-        .nodes = nodes,
-        .sharing = std::max(nodes == most.nodes ? most.sharing : 1, shared ? 2 : 1),
-        .fewest = std::min(nodes == most.nodes ? most.fewest : each, std::min(on_first, on_last))};
+    if (on_first < per_node || (on_last < per_node && end < ranks)) most.sharing = 2;
+    most.fewest = std::min({most.fewest, on_first, on_last});
   }
   return most;
 }
@@ -148,6 +146,40 @@ double collective_seconds(const Machine& m, Collective collective, int64_t bytes
                           const RankPlaces& at) {
   if (at.ranks < 2) return 0;
   return seconds_of(collective_model(m, collective, bytes, at).terms, collective, bytes, at.ranks);
+}
+
+CollectiveTerms fit_terms(std::span<const TimedCall> calls, Collective collective, int ranks) {
+  require(!calls.empty(), "fit_terms: there are no calls");
+  // In these units the unknowns are of the same size for every table.
+  constexpr double kRoot = 1e-3, kBytes = 1e-6;
+  double a[3][3] = {}, b[3] = {}, x[3] = {};  // the normal equations a x = b
+  for (const TimedCall& call : calls) {
+    require(call.bytes > 0 && call.seconds > 0, "fit_terms: ", call.bytes, " B in ", call.seconds,
+            " s");
+    const double microseconds = 1e6 * call.seconds,
+                 row[3] = {1 / microseconds, kRoot * fill_root(call.bytes) / microseconds,
+                           kBytes * double(call.bytes) / microseconds};
+    for (int i = 0; i < 3; ++i) {
+      b[i] += row[i];
+      for (int j = 0; j < 3; ++j) a[i][j] += row[i] * row[j];
+    }
+  }
+  // Coordinate descent: of one unknown after another the best value of at least 0. Published tables
+  // take at most 211 passes.
+  constexpr int kPasses = 100'000;
+  bool changes = true;
+  for (int pass = 0; changes && pass < kPasses; ++pass) {
+    changes = false;
+    for (int i = 0; i < 3; ++i) {
+      const double rest = b[i] - a[i][0] * x[0] - a[i][1] * x[1] - a[i][2] * x[2],
+                   before = std::exchange(x[i], std::max(0.0, x[i] + rest / a[i][i]));
+      changes = changes || std::abs(x[i] - before) > 1e-12 * x[i];
+    }
+  }
+  const double seconds_per_byte = 1e-6 * kBytes * x[2];
+  return {.alpha = 1e-6 * x[0],
+          .root = 1e-6 * kRoot * x[1],
+          .bus = seconds_per_byte > 0 ? link_factor(collective, ranks) / seconds_per_byte : 0};
 }
 
 }  // namespace zl

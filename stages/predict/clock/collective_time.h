@@ -4,11 +4,11 @@
 // NCCL's tuning model (src/graph/tuning.cc): in one node a ring, or sums in the switch (NVLS);
 // between nodes a ring, or two levels for all-reduce, whichever is faster for the size of the call.
 // Each rank of a node has its own ports. The time is that of three terms, because
-// NCCL's own two are up to twice as fast as measurements between 1 and 256 MiB (`zerolab bench
-// clock`).
+// NCCL's own two are up to twice as fast as measurements between 1 and 256 MiB.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "stages/predict/clock/machine.h"
 
@@ -45,5 +45,18 @@ double link_factor(Collective collective, int ranks);
 // [s] `bytes`: of the unsharded side.
 double collective_seconds(const Machine& machine, Collective collective, int64_t bytes,
                           const RankPlaces& places);
+
+// ---- the three terms of measured calls ---------------------------------------------------------
+
+struct TimedCall {
+  int64_t bytes = 0;  // of the unsharded side
+  double seconds = 0;
+};
+
+// The terms of at least 0, found by coordinate descent, with the smallest sum of squares of
+// relative errors, because the times of one table span five powers of ten. A term that is not
+// needed is 0. Throws std::invalid_argument unless there are calls and all of their bytes and
+// seconds are positive.
+CollectiveTerms fit_terms(std::span<const TimedCall> calls, Collective collective, int ranks);
 
 }  // namespace zl

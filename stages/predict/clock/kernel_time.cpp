@@ -8,8 +8,13 @@
 namespace zl {
 namespace {
 
-bool multiplies_matrices(std::string_view kernel) { return kernel == "matmul"; }
 bool is_attention(std::string_view kernel) { return kernel.starts_with("attention"); }
+
+// At x, between two points: the logarithm of y is linear in that of x.
+double between(std::pair<double, double> a, std::pair<double, double> b, double x) {
+  const double part = std::log(x / a.first) / std::log(b.first / a.first);
+  return a.second * std::pow(b.second / a.second, part);
+}
 
 // What a kernel's time grows with.
 double size_of(double operations, double bytes) { return std::max({operations, bytes, 1.0}); }
@@ -26,8 +31,7 @@ double interpolated(const KernelTimes& times, const KernelWork& work) {
     return is_attention(work.kernel) ? per_size(*above) * size : above->seconds;
   if (above == points.end()) return per_size(points.back()) * size;
   const auto below = above - 1;
-  const double share = std::log(here / place(*below)) / std::log(place(*above) / place(*below));
-  return size * per_size(*below) * std::pow(per_size(*above) / per_size(*below), share);
+  return size * between({place(*below), per_size(*below)}, {place(*above), per_size(*above)}, here);
 }
 
 // The measurements of the kernel with the number of ranks nearest to `work.ranks`, and among them
@@ -53,15 +57,14 @@ std::optional<double> measured_seconds(const RankMachine& rank, const KernelWork
   if (!below) return {};
   const double first = interpolated(*below, work);
   if (below->shape == above->shape || below->shape == 0) return first;
-  const double share = std::log(double(shape_of(work)) / below->shape) /
-                       std::log(double(above->shape) / below->shape);
-  return first * std::pow(interpolated(*above, work) / first, share);
+  return between({double(below->shape), first}, {double(above->shape), interpolated(*above, work)},
+                 shape_of(work));
 }
 
 }  // namespace
 
 int shape_of(const KernelWork& work) {
-  return is_attention(work.kernel) ? work.head : multiplies_matrices(work.kernel) ? work.rows : 0;
+  return is_attention(work.kernel) ? work.head : work.kernel == "matmul" ? work.rows : 0;
 }
 
 double place_of(std::string_view kernel, double operations, double bytes) {
@@ -81,8 +84,7 @@ double share_of(const std::vector<Efficiency>& rows, double size) {
   if (above == rows.begin()) return rows.front().share;
   if (above == rows.end()) return rows.back().share;
   const Efficiency& below = *(above - 1);
-  const double part = std::log(size / below.size) / std::log(above->size / below.size);
-  return below.share * std::pow(above->share / below.share, part);
+  return between({below.size, below.share}, {above->size, above->share}, size);
 }
 
 bool time_grows(const std::vector<Efficiency>& rows) {
@@ -100,7 +102,7 @@ double kernel_seconds(const RankMachine& rank, const KernelWork& work) {
       work.bytes > 0 ? work.bytes / (rank.memory_bandwidth * share_of(shares, work.bytes)) : 0;
   // Other kernels compute in fp32 outside of the matrix units, and are limited by memory.
   double share = 0;
-  if (multiplies_matrices(work.kernel)) share = share_of(rank.matmul, work.operations);
+  if (work.kernel == "matmul") share = share_of(rank.matmul, work.operations);
   if (is_attention(work.kernel)) share = rank.attention;
   if (share == 0) return memory;
   const double peak = work.type == Dtype::f32 ? rank.f32_flops : rank.half_flops;

@@ -17,6 +17,7 @@ namespace zl {
 // The share of a peak rate that work of `size` operations or bytes reaches.
 struct Efficiency {
   double size = 0, share = 1;
+  bool operator==(const Efficiency&) const = default;
 };
 
 // One kernel on one rank, measured at several sizes.
@@ -112,7 +113,7 @@ struct Machine {
 
 // Throws InputError with one sentence that begins with `where` if the text is no such description.
 Machine read_machine(const std::string& text, const std::string& where);
-std::string machine_json(const Machine& machine);
+std::string machine_json(Machine machine);
 
 // Those that are shipped, by name; their texts are compiled in.
 const std::vector<Machine>& shipped_machines();

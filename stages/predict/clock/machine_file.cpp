@@ -1,6 +1,7 @@
 // Machines as JSON: reading, with one sentence for each mistake, and writing.
 
 #include <cmath>
+#include <functional>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -8,6 +9,7 @@
 #include "stages/predict/clock/kernel_time.h"
 #include "tensor/error.h"
 #include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 #include "tensor/printable.h"
 
 namespace zl {
@@ -27,33 +29,116 @@ constexpr Quantity kNumber{"", 0, 1e15}, kSeconds{" of seconds", 0, 1},
 constexpr Quantity kWork{"", 0, 1e24}, kTime{" of seconds", 1e-12, 1e6};  // of one kernel
 constexpr Quantity at_least(double least, Quantity q = kNumber) { return {q.of, least, q.most}; }
 
-constexpr const char* kLinks[] = {"nvswitch", "nvlink", "pcie", "memory"};
+const char* name(NodeLink::Kind kind) {
+  constexpr const char* names[] = {"nvswitch", "nvlink", "pcie", "memory"};
+  return names[size_t(kind)];
+}
 
-// One object of the description. Every key must be read, and every key that is there be known.
-class Reader {
+// One object of the description, which is read or written. Every key must be read, and every key
+// that is there be known.
+class Part {
  public:
-  Reader(const Json& json, std::string path, const std::string& where)
-      : json_(json), path_(std::move(path)), where_(where) {
-    require_input(json.is_object(), where_, ": ", path_.empty() ? "the text" : path_,
+  enum class Missing { refused, keeps, unknown };  // unknown: 0, which may also be written
+  // To be written to; to be read from where `where` is not empty.
+  Part(Json& json, std::string path, const std::string& where)
+      : json_(json), path_(std::move(path)), where_(where), reads_(!where.empty()) {
+    require_input(!reads_ || json.is_object(), where_, ": ", path_.empty() ? "the text" : path_,
                   " must be an object");
+  }
+  // Of what is read; an error names the key's place.
+  void require(bool right, const std::string& key, const auto&... text) const {
+    require_input(!reads_ || right, where_, ": ", at(key), text...);
   }
   // Called at the end.
   void require_all_known() const {
+    std::string list;
+    for (const std::string& key : known_) list += (list.empty() ? "" : ", ") + key;
     for (const auto& [key, value] : json_.items())
-      require_input(known_.count(key) != 0, where_, ": ", at(key),
-                    " is not a key of a machine; known here are ", list());
+      require(known_.count(key) != 0, key, " is not a key of a machine; known here are ", list);
   }
-  const Json* find(const char* key) {
+  void version(const char* key, int version) {
+    if (!reads_) json_[key] = version;
+    require(get(key) == version, key, " must be ", version, ", not ", get(key).dump());
+  }
+  // Whether an optional key is there, or has to be written.
+  bool has(const char* key, bool written) {
     known_.insert(key);
-    const auto found = json_.find(key);
-    return found == json_.end() ? nullptr : &*found;
+    return reads_ ? json_.contains(key) : written;
   }
-  const Json& get(const char* key) {
-    const Json* value = find(key);
-    require_input(value, where_, ": ", at(key), " is missing");
-    return *value;
+  void text(const char* key, std::string& value) {
+    if (!reads_) return void(json_[key] = value);
+    value = text(get(key), at(key));
   }
-  std::string text(const char* key) { return text(get(key), at(key)); }
+  void texts(const char* key, std::vector<std::string>& texts) {
+    if (!reads_) return void(json_[key] = texts);
+    const Json& list = get(key);
+    require(list.is_array() && !list.empty(), key,
+            " must be a list that says where the numbers come from");
+    for (const Json& one : list) texts.push_back(text(one, "a source"));
+  }
+  void number(const char* key, double& value, Quantity q, Missing missing = Missing::refused) {
+    if (!reads_) return void(json_[key] = value);
+    if (missing != Missing::refused && !has(key, false)) return;
+    const Json& found = get(key);
+    if (missing == Missing::unknown && found == 0) return;
+    value = found.is_number() ? found.get<double>() : q.least - 1;
+    const bool large = value > q.most;
+    require(value >= q.least && !large, key, " must be a number", q.of,
+            large ? " of at most " : " of at least ", large ? q.most : q.least, ", not ",
+            found.dump());
+  }
+  void share(const char* key, double& value) {
+    number(key, value, kNumber, Missing::keeps);
+    require(value <= 2, key, " is a share of a rate, so ", value, " is too large");
+  }
+  void count(const char* key, int& value, int least) {
+    if (!reads_) return void(json_[key] = value);
+    double n = 0;
+    number(key, n, at_least(least));
+    require(n == std::floor(n) && n <= 1 << 20, key, " must be a whole number up to 1048576, not ",
+            n);
+    value = int(n);
+  }
+  template <class T>
+  void one_of(const char* key, T& value, std::initializer_list<T> values) {
+    if (!reads_) return void(json_[key] = name(value));
+    const std::string text = this->text(get(key), at(key));
+    std::string list;
+    for (const T& one : values) {
+      if (text == name(one)) return void(value = one);
+      const bool first = &one == values.begin(), last = &one + 1 == values.end();
+      list += str(first ? "" : last ? " or " : ", ", name(one));
+    }
+    require(false, key, " must be ", list, ", not ", text);
+  }
+  template <class T>
+  void object(const char* key, T& value) {
+    Part part(reads_ ? get(key) : json_[key], at(key), where_);
+    fields(part, value);
+    part.require_all_known();
+  }
+  // `check`: called after each item that is read. No item if the key is absent.
+  template <class T>
+  void list(const char* key, std::vector<T>& items, const std::function<void(Part&)>& check) {
+    if (!reads_) json_[key] = Json::array();
+    if (!has(key, true)) return;
+    require(json_[key].is_array(), key, " must be a list");
+    const size_t size = reads_ ? json_[key].size() : items.size();
+    for (size_t i = 0; i < size; ++i) {
+      Part item(json_[key][i], str(at(key), "[", i, "]"), where_);
+      fields(item, reads_ ? items.emplace_back() : items[i]);
+      if (reads_) check(item);
+      item.require_all_known();
+    }
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  std::string at(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+  Json& get(const char* key) {
+    require(has(key, true), key, " is missing");
+    return json_[key];
+  }
   std::string text(const Json& value, const std::string& name) const {
     require_input(value.is_string() && !value.get<std::string>().empty(), where_, ": ", name,
                   " must be a text, not ", value.dump());
@@ -62,290 +147,173 @@ class Reader {
                   " has characters that control a terminal: ", printable(text));
     return text;
   }
-  double number(const char* key, Quantity q) { return number(get(key), at(key), q); }
-  double number(const char* key, Quantity q, double otherwise) {
-    const Json* value = find(key);
-    return value ? number(*value, at(key), q) : otherwise;
-  }
-  // As number(), but 0, which says that it is unknown, is right too.
-  double number_if_known(const char* key, Quantity q) {
-    const Json* value = find(key);
-    return !value || *value == 0 ? 0 : number(*value, at(key), q);
-  }
-  double number(const Json& value, const std::string& name, Quantity q) const {
-    const double number = value.is_number() ? value.get<double>() : q.least - 1;
-    require_input(number >= q.least, where_, ": ", name, " must be a number", q.of, " of at least ",
-                  q.least, ", not ", value.dump());
-    require_input(number <= q.most, where_, ": ", name, " must be a number", q.of, " of at most ",
-                  q.most, ", not ", value.dump());
-    return number;
-  }
-  double share(const char* key, double otherwise) {
-    const double value = number(key, kNumber, otherwise);
-    require_input(value <= 2, where_, ": ", at(key), " is a share of a rate, so ", value,
-                  " is too large");
-    return value;
-  }
-  int count(const char* key, int least) {
-    const double value = number(key, at_least(least));
-    require_input(value == std::floor(value) && value <= 1 << 20, where_, ": ", at(key),
-                  " must be a whole number up to 1048576, not ", value);
-    return int(value);
-  }
-  Reader object(const char* key) { return {get(key), at(key), where_}; }
-  // Calls `read` with each object of an array; none if the key is absent.
-  void each(const char* key, const auto& read) {
-    const Json* list = find(key);
-    if (!list) return;
-    require_input(list->is_array(), where_, ": ", at(key), " must be a list");
-    for (size_t i = 0; i < list->size(); ++i) {
-      Reader item((*list)[i], str(at(key), "[", i, "]"), where_);
-      read(item);
-      item.require_all_known();
-    }
-  }
-  std::string at(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
-  const std::string& where() const { return where_; }
 
- private:
-  std::string list() const {
-    std::string text;
-    for (const std::string& key : known_) text += (text.empty() ? "" : ", ") + key;
-    return text;
-  }
-
-  const Json& json_;
+  Json& json_;
   std::string path_;
   const std::string& where_;
+  const bool reads_;
   std::set<std::string> known_;
 };
 
-std::vector<Efficiency> read_efficiency(Reader& in, const char* key) {
-  std::vector<Efficiency> rows;
-  in.each(key, [&](Reader& row) {
-    rows.push_back({row.number("size", at_least(1, kWork)), row.number("share", at_least(1e-6))});
-    require_input(rows.size() == 1 || rows.back().size > rows[rows.size() - 2].size, row.where(),
-                  ": ", row.at("size"), " must be larger than in the row before");
-    require_input(time_grows(rows), row.where(), ": ", row.at("share"),
-                  " grows faster than the size, so larger work would take less time");
+// ---- the keys of each part ---------------------------------------------------------------------
+
+void fields(Part& io, Efficiency& row) {
+  io.number("size", row.size, at_least(1, kWork));
+  io.number("share", row.share, at_least(1e-6));
+}
+
+void efficiency(Part& io, const char* key, std::vector<Efficiency>& rows) {
+  io.list(key, rows, [&](const Part& row) {
+    row.require(rows.size() == 1 || rows.back().size > rows[rows.size() - 2].size, "size",
+                " must be larger than in the row before");
+    row.require(time_grows(rows), "share",
+                " grows faster than the size, so larger work would take less time");
   });
-  return rows;
 }
 
-Dtype read_type(Reader& in) {
-  const std::string text = in.text("type");
-  for (const Dtype type : {Dtype::f32, Dtype::bf16, Dtype::f16})
-    if (text == name(type)) return type;
-  throw InputError(str(in.where(), ": ", in.at("type"), " must be f32, bf16 or f16, not ", text));
+void fields(Part& io, KernelTimes::Point& point) {
+  io.number("operations", point.operations, kWork);
+  io.number("bytes", point.bytes, kWork);
+  io.number("seconds", point.seconds, kTime);
 }
 
-std::vector<KernelTimes> read_kernels(Reader& in) {
-  std::vector<KernelTimes> all;
-  in.each("kernels", [&](Reader& row) {
-    KernelTimes times{.kernel = row.text("kernel"),
-                      .type = read_type(row),
-                      .ranks = row.count("ranks", 1),
-                      .points = {},
-                      .shape = row.find("shape") ? row.count("shape", 1) : 0};
-    row.each("points", [&](Reader& point) {
-      times.points.push_back({point.number("operations", kWork), point.number("bytes", kWork),
-                              point.number("seconds", kTime)});
-      const auto place = [&](const KernelTimes::Point& p) {
-        return place_of(times.kernel, p.operations, p.bytes);
-      };
-      const size_t n = times.points.size();
-      require_input(n < 2 || place(times.points[n - 1]) > place(times.points[n - 2]), row.where(),
-                    ": the points of ", times.kernel, " must be sorted by size, and its point ", n,
-                    " is not");
+void fields(Part& io, KernelTimes& times) {
+  io.text("kernel", times.kernel);
+  io.one_of("type", times.type, {Dtype::f32, Dtype::bf16, Dtype::f16});
+  io.count("ranks", times.ranks, 1);
+  if (io.has("shape", times.shape > 0)) io.count("shape", times.shape, 1);
+  io.list("points", times.points, [&](const Part& in) {
+    const auto place = [&](const KernelTimes::Point& p) {
+      return place_of(times.kernel, p.operations, p.bytes);
+    };
+    const size_t n = times.points.size();
+    require_input(n < 2 || place(times.points[n - 1]) > place(times.points[n - 2]), in.where(),
+                  ": the points of ", times.kernel, " must be sorted by size, and its point ", n,
+                  " is not");
+  });
+}
+
+void fields(Part& io, RankMachine& rank) {
+  io.one_of("device", rank.device, {DeviceKind::cuda, DeviceKind::cpu});
+  io.number("memory_bytes", rank.memory_bytes, kBytes);
+  io.number("memory_bandwidth", rank.memory_bandwidth, kRate);
+  io.number("f32_flops", rank.f32_flops, kOperations);
+  io.number("half_flops", rank.half_flops, kOperations);
+  efficiency(io, "matmul", rank.matmul);
+  efficiency(io, "memory", rank.memory);
+  efficiency(io, "streaming", rank.streaming);
+  io.share("attention", rank.attention);
+  io.require(rank.attention > 0, "attention", " must be more than 0");
+  io.number("vector_rate", rank.vector_rate, kOperations, Part::Missing::unknown);
+  io.number("launch_seconds", rank.launch, kSeconds);
+  io.list("kernels", rank.kernels, [&](const Part& in) {
+    in.require(!rank.kernels.back().points.empty(), "points", " is empty");
+  });
+}
+
+void fields(Part& io, NodeLink& link) {
+  using enum NodeLink::Kind;
+  io.one_of("kind", link.kind, {nvswitch, nvlink, pcie, memory});
+  io.number("bandwidth", link.bandwidth, kRate);
+  io.share("ring", link.ring);
+  if (io.has("switch_sums", link.switch_sums > 0)) io.share("switch_sums", link.switch_sums);
+  if (link.switch_sums > 0) io.count("switch_sums_from", link.switch_sums_from, 2);
+}
+
+void fields(Part& io, Host& host) {
+  io.number("link_bandwidth", host.link_bandwidth, kRate);
+  io.number("memory_bandwidth", host.memory_bandwidth, kRate);
+  io.number("memory_bytes", host.memory_bytes, kBytes, Part::Missing::unknown);
+  io.number("disk_bytes", host.disk_bytes, kBytes, Part::Missing::unknown);
+  io.number("disk_read", host.disk_read, kRate, Part::Missing::unknown);
+  io.number("disk_write", host.disk_write, kRate, Part::Missing::unknown);
+}
+
+void fields(Part& io, Network& network) {
+  io.text("kind", network.kind);
+  io.count("ports", network.ports, 1);
+  io.number("bandwidth", network.bandwidth, kRate);
+  io.share("sums", network.sums);
+  io.share("gathers", network.gathers);
+  io.number("hop_seconds", network.hop, kSeconds, Part::Missing::keeps);
+  if (io.has("ports_per_rank", true)) io.count("ports_per_rank", network.ports_per_rank, 1);
+}
+
+void fields(Part& io, CollectiveRow& row) {
+  io.one_of("collective", row.collective,
+            {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+             Collective::broadcast});
+  io.count("ranks", row.ranks, 2);
+  io.count("nodes", row.nodes, 1);
+  io.number("alpha_seconds", row.terms.alpha, kSeconds);
+  io.number("root_seconds", row.terms.root, kSeconds);
+  io.number("bus_bandwidth", row.terms.bus, kRate);
+}
+
+void fields(Part& io, Machine& m) {
+  io.version("schema", 1);
+  io.text("name", m.name);
+  io.text("title", m.title);
+  io.texts("sources", m.sources);
+  io.count("ranks_per_node", m.ranks_per_node, 1);
+  io.number("contention", m.contention, {"", 1, 10}, Part::Missing::keeps);
+  io.object("rank", m.rank);
+  io.object("link", m.link);
+  if (io.has("host", m.host.link_bandwidth > 0)) io.object("host", m.host);
+  if (io.has("network", m.network.ports > 0)) io.object("network", m.network);
+  if (io.has("collectives", !m.collectives.empty()))
+    io.list("collectives", m.collectives, [&](const Part& in) {
+      const CollectiveRow& row = m.collectives.back();
+      in.require(row.nodes <= row.ranks, "nodes", " is ", row.nodes, ", more than its ", row.ranks,
+                 " ranks");
     });
-    require_input(!times.points.empty(), row.where(), ": ", row.at("points"), " is empty");
-    all.push_back(std::move(times));
-  });
-  return all;
-}
-
-RankMachine read_rank(Reader in) {
-  RankMachine rank;
-  const std::string device = in.text("device");
-  require_input(device == "cuda" || device == "cpu", in.where(), ": ", in.at("device"),
-                " must be cuda or cpu, not ", device);
-  rank.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
-  rank.memory_bytes = in.number("memory_bytes", kBytes);
-  rank.memory_bandwidth = in.number("memory_bandwidth", kRate);
-  rank.f32_flops = in.number("f32_flops", kOperations);
-  rank.half_flops = in.number("half_flops", kOperations);
-  rank.matmul = read_efficiency(in, "matmul");
-  rank.memory = read_efficiency(in, "memory");
-  rank.streaming = read_efficiency(in, "streaming");
-  rank.attention = in.share("attention", rank.attention);
-  require_input(rank.attention > 0, in.where(), ": ", in.at("attention"), " must be more than 0");
-  rank.vector_rate = in.number_if_known("vector_rate", kOperations);
-  rank.launch = in.number("launch_seconds", kSeconds);
-  rank.kernels = read_kernels(in);
-  in.require_all_known();
-  return rank;
-}
-
-NodeLink read_link(Reader in) {
-  NodeLink link;
-  const std::string kind = in.text("kind");
-  const auto found = std::ranges::find(kLinks, kind);
-  require_input(found != std::end(kLinks), in.where(), ": ", in.at("kind"),
-                " must be nvswitch, nvlink, pcie or memory, not ", kind);
-  link.kind = NodeLink::Kind(found - std::begin(kLinks));
-  link.bandwidth = in.number("bandwidth", kRate);
-  link.ring = in.share("ring", link.ring);
-  link.switch_sums = in.share("switch_sums", 0);
-  if (link.switch_sums > 0) link.switch_sums_from = in.count("switch_sums_from", 2);
-  in.require_all_known();
-  return link;
-}
-
-Host read_host(Reader in) {
-  const Host host{.link_bandwidth = in.number("link_bandwidth", kRate),
-                  .memory_bandwidth = in.number("memory_bandwidth", kRate),
-                  .memory_bytes = in.number_if_known("memory_bytes", kBytes),
-                  .disk_bytes = in.number_if_known("disk_bytes", kBytes),
-                  .disk_read = in.number_if_known("disk_read", kRate),
-                  .disk_write = in.number_if_known("disk_write", kRate)};
-  in.require_all_known();
-  return host;
-}
-
-Network read_network(Reader in, int ranks_per_node) {
-  Network network;
-  network.kind = in.text("kind");
-  network.ports = in.count("ports", 1);
-  network.bandwidth = in.number("bandwidth", kRate);
-  network.sums = in.share("sums", network.sums);
-  network.gathers = in.share("gathers", network.gathers);
-  network.hop = in.number("hop_seconds", kSeconds, network.hop);
-  network.ports_per_rank = in.find("ports_per_rank")
-                               ? in.count("ports_per_rank", 1)
-                               : (network.ports + ranks_per_node - 1) / ranks_per_node;
-  in.require_all_known();
-  return network;
-}
-
-std::vector<CollectiveRow> read_collectives(Reader& in) {
-  std::vector<CollectiveRow> rows;
-  in.each("collectives", [&](Reader& row) {
-    const std::string collective = row.text("collective");
-    CollectiveRow read{.ranks = row.count("ranks", 2), .nodes = row.count("nodes", 1)};
-    int kind = 0;
-    while (kind <= int(Collective::broadcast) && collective != name(Collective(kind))) ++kind;
-    require_input(kind <= int(Collective::broadcast), row.where(), ": ", row.at("collective"),
-                  " must be all_reduce, reduce_scatter, all_gather or broadcast, not ", collective);
-    require_input(read.nodes <= read.ranks, row.where(), ": ", row.at("nodes"), " is ", read.nodes,
-                  ", more than its ", read.ranks, " ranks");
-    read.collective = Collective(kind);
-    read.terms = {row.number("alpha_seconds", kSeconds), row.number("root_seconds", kSeconds),
-                  row.number("bus_bandwidth", kRate)};
-    rows.push_back(read);
-  });
-  return rows;
-}
-
-Json parsed(const std::string& text, const std::string& where) {
-  require_input(!text.empty(), where, " is empty");
-  check_json(text, where, {.comments = true});
-  return Json::parse(text, nullptr, true, true);
-}
-
-Json efficiency_json(const std::vector<Efficiency>& rows) {
-  Json list = Json::array();
-  for (const Efficiency& row : rows) list.push_back({{"size", row.size}, {"share", row.share}});
-  return list;
-}
-
-Json kernels_json(const std::vector<KernelTimes>& all) {
-  Json list = Json::array();
-  for (const KernelTimes& times : all) {
-    Json points = Json::array();
-    for (const KernelTimes::Point& p : times.points)
-      points.push_back({{"operations", p.operations}, {"bytes", p.bytes}, {"seconds", p.seconds}});
-    Json row{{"kernel", times.kernel}, {"type", name(times.type)}, {"ranks", times.ranks}};
-    if (times.shape > 0) row["shape"] = times.shape;
-    row["points"] = points;
-    list.push_back(row);
-  }
-  return list;
-}
-
-Json rank_json(const RankMachine& rank) {
-  return {{"device", name(rank.device)},
-          {"memory_bytes", rank.memory_bytes},
-          {"memory_bandwidth", rank.memory_bandwidth},
-          {"f32_flops", rank.f32_flops},
-          {"half_flops", rank.half_flops},
-          {"matmul", efficiency_json(rank.matmul)},
-          {"memory", efficiency_json(rank.memory)},
-          {"streaming", efficiency_json(rank.streaming)},
-          {"attention", rank.attention},
-          {"vector_rate", rank.vector_rate},
-          {"launch_seconds", rank.launch},
-          {"kernels", kernels_json(rank.kernels)}};
 }
 
 }  // namespace
 
 Machine read_machine(const std::string& text, const std::string& where) {
-  const Json json = parsed(text, where);
-  Reader in(json, "", where);
+  require_input(!text.empty(), where, " is empty");
+  check_json(text, where, {.comments = true});
+  Json json = Json::parse(text, nullptr, true, true);
+  Part in(json, "", where);
   Machine m;
-  require_input(in.get("schema") == 1, where, ": schema must be 1, not ", in.get("schema").dump());
-  m.name = in.text("name");
-  m.title = in.text("title");
-  const Json& sources = in.get("sources");
-  require_input(sources.is_array() && !sources.empty(), where,
-                ": sources must be a list that says where the numbers come from");
-  for (const Json& source : sources) m.sources.push_back(in.text(source, "a source"));
-  m.ranks_per_node = in.count("ranks_per_node", 1);
-  m.contention = in.number("contention", {"", 1, 10}, m.contention);
-  m.rank = read_rank(in.object("rank"));
-  m.link = read_link(in.object("link"));
-  if (in.find("host")) m.host = read_host(in.object("host"));
-  if (in.find("network")) m.network = read_network(in.object("network"), m.ranks_per_node);
-  m.collectives = read_collectives(in);
+  m.network.ports_per_rank = 0;
+  fields(in, m);
   in.require_all_known();
+  if (m.network.ports_per_rank == 0)
+    m.network.ports_per_rank =
+        std::max(1, (m.network.ports + m.ranks_per_node - 1) / m.ranks_per_node);
   return m;
 }
 
-std::string machine_json(const Machine& m) {
-  Json link{
-      {"kind", kLinks[int(m.link.kind)]}, {"bandwidth", m.link.bandwidth}, {"ring", m.link.ring}};
-  if (m.link.switch_sums > 0)
-    link.update(
-        {{"switch_sums", m.link.switch_sums}, {"switch_sums_from", m.link.switch_sums_from}});
-  Json json{{"schema", 1},
-            {"name", m.name},
-            {"title", m.title},
-            {"sources", m.sources},
-            {"ranks_per_node", m.ranks_per_node},
-            {"contention", m.contention},
-            {"rank", rank_json(m.rank)},
-            {"link", link}};
-  if (m.host.link_bandwidth > 0)
-    json["host"] = {
-        {"link_bandwidth", m.host.link_bandwidth}, {"memory_bandwidth", m.host.memory_bandwidth},
-        {"memory_bytes", m.host.memory_bytes},     {"disk_bytes", m.host.disk_bytes},
-        {"disk_read", m.host.disk_read},           {"disk_write", m.host.disk_write}};
-  if (m.network.ports > 0)
-    json["network"] = {{"kind", m.network.kind},
-                       {"ports", m.network.ports},
-                       {"bandwidth", m.network.bandwidth},
-                       {"sums", m.network.sums},
-                       {"gathers", m.network.gathers},
-                       {"hop_seconds", m.network.hop},
-                       {"ports_per_rank", m.network.ports_per_rank}};
-  for (const CollectiveRow& row : m.collectives)
-    json["collectives"].push_back({{"collective", name(row.collective)},
-                                   {"ranks", row.ranks},
-                                   {"nodes", row.nodes},
-                                   {"alpha_seconds", row.terms.alpha},
-                                   {"root_seconds", row.terms.root},
-                                   {"bus_bandwidth", row.terms.bus}});
+std::string machine_json(Machine m) {
+  Json json = Json::object();
+  const std::string writes;
+  Part out(json, "", writes);
+  fields(out, m);
   return json.dump(2) + "\n";
+}
+
+const std::vector<Machine>& shipped_machines() {
+  static const std::vector<Machine> machines = [] {
+    std::vector<Machine> all;
+    for (const std::string& text : shipped_machine_texts())
+      all.push_back(read_machine(text, "a shipped machine"));
+    return all;
+  }();
+  return machines;
+}
+
+Machine find_machine(const std::string& name_or_path) {
+  std::string known;
+  for (const Machine& m : shipped_machines()) {
+    if (m.name == name_or_path) return m;
+    known += (known.empty() ? "" : ", ") + m.name;
+  }
+  const bool is_path = name_or_path.find_first_of("/.") != std::string::npos;
+  require_input(is_path, "there is no machine '", name_or_path, "'; known are ", known,
+                ". A file is given as a path, such as ./machine.json");
+  return read_machine(read_small_file(name_or_path, {"machine", 16 << 20}), name_or_path);
 }
 
 }  // namespace zl

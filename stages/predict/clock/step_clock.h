@@ -2,7 +2,7 @@
 // machine.
 //
 // Three lanes. The host launches kernels and calls, in program order. The compute stream runs the
-// kernels. Each communicator runs its calls in the order of their issue (calls_in_flight.h). A
+// kernels. Each communicator runs its calls in the order of their issue (CallsInFlight). A
 // kernel begins when it is launched, the kernel before has ended, and every call that the program
 // has waited for has ended. A call begins when it is issued, everything before it on the compute
 // stream is done, and the call before it on its communicator has ended. The host waits for the
@@ -12,17 +12,66 @@
 // before has ended. Unless other threads carry out the calls, it also waits for each call at once.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "stages/predict/clock/calls_in_flight.h"
 #include "stages/predict/clock/collective_time.h"
 #include "stages/predict/clock/kernel_time.h"
 #include "tensor/events.h"
 
 namespace zl {
+
+// Collectives in flight on the links of one node: which of them runs when, and how fast.
+//
+// Calls of one communicator run one after another, in the order in which they are issued. Calls of
+// several communicators run at the same time, and those that use the same link divide its
+// bandwidth.
+class CallsInFlight {
+ public:
+  enum class Link { node, network };
+  struct Call {
+    std::string communicator;  // the label of its group; "": all ranks
+    std::string what, unit;    // as its event says
+    double latency = 0;        // [s] which no other call makes longer
+    double transfer = 0;       // [s] with the link for itself
+    Link link = Link::node;
+  };
+  struct Span {
+    int64_t number = 0;
+    Call call;                   // until it has ended its latency and transfer are what is left
+    double begin = -1, end = 0;  // [s]; begin < 0: it waits behind another call
+  };
+
+  // Returns the call's number, from 0. `at` [s] must not be earlier than that of the call before.
+  int64_t issue(Call call, double at);
+  // [s] When the call ends, if no other call is issued.
+  double end_of(int64_t number) const;
+  // [s] When the last call ends.
+  double end_of_all() const;
+  // [s] In which at least one call runs, until then.
+  double busy_until(double end) const;
+  // Of calls that ended before the last issue, and of the others as they will end.
+  std::vector<Span> spans() const;
+
+ private:
+  // The calls at one time.
+  struct Queues {
+    double now = 0;
+    std::map<std::string, std::deque<Span>> of;
+
+    // Until `until`, or until no call is left.
+    void advance(double until, const std::function<void(const Span&)>& ended);
+  };
+
+  std::vector<Span> later() const;  // calls that have not ended, as they will
+
+  Queues queues_;
+  std::vector<Span> ended_;
+  int64_t issued_ = 0;
+};
 
 struct ClockOptions {
   int ranks = 1;
@@ -38,9 +87,8 @@ struct ClockOptions {
 // nothing but wait for calls. `communication` is the time in which a call runs.
 struct ClockTimes {
   double seconds = 0, compute = 0, launches = 0, communication = 0, exposed = 0;
-  ClockTimes operator-(const ClockTimes& other) const;
-  ClockTimes operator+(const ClockTimes& other) const;
-  ClockTimes operator*(double times) const;
+  ClockTimes plus(const ClockTimes& other, double times) const;
+  ClockTimes operator-(const ClockTimes& other) const { return plus(other, -1); }
 };
 
 // What ran on a lane: a kernel on "compute", a call on "calls" or on that of its group.
@@ -51,7 +99,8 @@ struct ClockSpan {
 
 class StepClock {
  public:
-  StepClock(const Machine& machine, const ClockOptions& options);
+  StepClock(const Machine& machine, const ClockOptions& options)
+      : machine_(machine), options_(options) {}
 
   void see(const Event& event);  // a listener of the rank's stream
   // After the last step: its end, as the begin of a next step would be. The phase "report" does
@@ -69,19 +118,16 @@ class StepClock {
 
  private:
   struct Issued {
-    std::string name, group, collective, unit;
+    std::string name;
     int64_t number = -1;  // in flight; -1: not issued yet
-    double latency = 0, transfer = 0;
-    bool between_nodes = false;
+    CallsInFlight::Call call;
   };
 
   void see_phase(const Event& event);
-  void see_unit(const Event& event);
   void see_kernel(const Event& event);
   void see_move(const Event& event);
   void see_call(const Event& event);
   void issue_met();
-  void begin_step();
   void launch();
   void run(const char* what, const char* unit, double seconds, bool launched);
   double slowed(double begin, double seconds) const;
@@ -95,11 +141,10 @@ class StepClock {
   std::vector<size_t> met_;         // of calls_open_: they will be issued together
   double host_ = 0, compute_ = 0;   // [s] until when these lanes are busy
   double waited_ = 0;               // [s] the end of the calls that the program has waited for
-  double busy_ = 0, launches_ = 0, exposed_ = 0;
+  double launches_ = 0, exposed_ = 0;
   bool after_step_ = true, updates_ = false, finished_ = false;
   std::vector<ClockTimes> marks_;  // at the begin of each micro-batch of the step, and at its end
   std::vector<ClockSpan> kernels_of_step_;
-  std::vector<ClockSpan> call_of_number_;  // all that were issued; without times
   std::map<std::string, double> kernels_, calls_;
 };
 

@@ -5,7 +5,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
-#include "stages/predict/clock/collective_fit.h"
 #include "stages/predict/clock/collective_time.h"
 
 using namespace zl;
@@ -204,19 +203,6 @@ TEST_CASE("measured rows come before the model, for their ranks and nodes only",
           seconds(model, Collective::all_reduce, ranks));
 }
 
-TEST_CASE("an all-reduce of two nodes may exceed the network's bandwidth, one of many may not",
-          "[stages][clock]") {
-  // 8 x 50 GB/s. Vultr's B200: 718 GB/s on 2 nodes (nccl-tests); AWS p6: 382 GB/s on 4.
-  const Machine m = modelled("b200");
-  const auto bus = [&](int ranks) {
-    return collective_model(m, Collective::all_reduce, 4096 * MiB, places_of(m, ranks)).terms.bus;
-  };
-  CHECK(bus(16) == Approx(718e9).epsilon(0.05));
-  CHECK(bus(32) == Approx(382e9).epsilon(0.05));
-  CHECK(bus(1024) < 400e9);
-  CHECK(collective_model(m, Collective::all_gather, MiB, places_of(m, 16)).terms.bus ==
-        Approx(308e9).epsilon(0.05));
-}
 TEST_CASE("the fit finds the terms that times were made from, and needs sizes and times",
           "[stages][clock]") {
   CHECK(fill_root(MiB) == 1024);  // pipelines fill up to 128 MiB

@@ -8,25 +8,9 @@
 #include <cmath>
 
 #include "stages/predict/clock/machine.h"
-#include "stages/predict/clock/spec_sheet.h"
 
 using namespace zl;
 using Catch::Approx;
-
-namespace {
-
-RankMachine gpu(double half_flops, double vector_rate, double matmul, double attention) {
-  RankMachine rank;
-  rank.memory_bandwidth = half_flops / 200;
-  rank.half_flops = half_flops;
-  rank.vector_rate = vector_rate;
-  rank.matmul = {{0, matmul}};
-  rank.memory = {{0, 0.5}};
-  rank.attention = attention;
-  return rank;
-}
-
-}  // namespace
 
 TEST_CASE("a kernel takes the longer of its operations and its bytes", "[stages][clock]") {
   RankMachine rank{.memory_bandwidth = 10, .f32_flops = 100, .half_flops = 1000};
@@ -124,23 +108,4 @@ TEST_CASE("between two sizes the time per operation is interpolated, and so it i
   CHECK(seconds("attention", 80, 10, 32) == Approx(40));
   CHECK(seconds("attention", 80, 10, 8) == Approx(80));
   CHECK(seconds("attention", 80, 10, 128) == Approx(20));
-}
-
-TEST_CASE("the softmax is carried over by the rate of ordinary instructions", "[stages][clock]") {
-  // At the old peak attention takes 4 per operation: 1.25 in matmuls, 2.75 in the softmax. The new
-  // kind has 3 times the peak and 1.5 times the instructions, so the softmax takes 5.5.
-  const RankMachine old = gpu(100e12, 10e12, 0.8, 0.25), fresh = gpu(300e12, 15e12, 1, 1);
-  const RankMachine carried = with_shares_of(fresh, old);
-  CHECK(carried.attention == Approx(1 / (1.25 + 5.5)));
-  CHECK(carried.matmul.front().share == 0.8);
-  CHECK(carried.memory.front().share == 0.5);
-  CHECK(carried.half_flops == 300e12);  // the peaks stay its own
-  CHECK(carried.memory_bandwidth == 1.5e12);
-
-  RankMachine unknown = fresh;
-  unknown.vector_rate = 0;
-  CHECK(with_shares_of(unknown, old).attention == 0.25);
-  // A kind that grows in all rates alike has the same shares.
-  CHECK(with_shares_of(gpu(200e12, 20e12, 1, 1), old).attention == Approx(0.25));
-  CHECK(with_shares_of(gpu(200e12, 10e12, 1, 1), old).attention < 0.2);
 }

@@ -7,7 +7,7 @@
 #include "nn/gpt.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/predict/dry_run.h"
-#include "stages/predict/prediction_rows.h"
+#include "stages/predict/plan.h"
 #include "stages/train/gpt_spec.h"
 #include "tensor/kernels.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"

@@ -1,10 +1,9 @@
 // The closed formulas of moves, counted on paper: units of 4, 2, 3 and 1 times U, and GPT-2.
 // tests/stages/offload_test.cpp holds runs in every precision, type and schedule against them.
-#include "stages/predict/move_forms.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "nn/gpt.h"
+#include "stages/predict/closed_form.h"
 
 using namespace zl;
 

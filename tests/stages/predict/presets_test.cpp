@@ -61,10 +61,6 @@ int64_t at_rest(const PresetPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("the model of the measurements has 10,844,160 parameters", "[stages]") {
-  CHECK(model_m().model.parameters() == kParameters);
-}
-
 TEST_CASE("presets send what was measured, in thousandths of a byte per parameter", "[stages]") {
   struct Row {
     const char* preset;

@@ -6,6 +6,7 @@
 
 #include "nn/gpt.h"
 #include "stages/variants/groups.h"
+#include "tests/nn/scratch_folder.h"
 #include "tests/stages/stage_run.h"
 
 using namespace zl;
@@ -156,12 +157,7 @@ TEST_CASE("groups that do not divide the ranks are refused with the numbers", "[
                        ranks);
   };
   const auto said = [&](const char* stage, int ranks, int64_t of_node, int64_t replicas) {
-    try {
-      groups(stage, ranks, of_node, replicas);
-      return std::string();
-    } catch (const InputError& e) {
-      return std::string(e.what());
-    }
+    return sentence_of([&] { groups(stage, ranks, of_node, replicas); });
   };
   CHECK(said("zero3_hpz", 8, 3, 0) ==
         "zero3_hpz: 8 ranks cannot be divided into nodes of 3; use 1, 2, 4 or 8");

@@ -1,4 +1,4 @@
-// bench kernels, comm, disk and clock: documents, tables, files. Speed is not tested.
+// bench kernels, comm and disk: documents, tables, files. Speed is not tested.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -134,44 +134,6 @@ TEST_CASE("bench disk times reads, writes and updates, and leaves nothing", "[ze
   for (const char* name :
        {"write", "read", "update in memory", "update on disk, serial", "update on disk, pipelined"})
     CHECK(std::ranges::count(names, name) == 1);
-}
-
-TEST_CASE("bench clock's page quotes its text, --json has errors by table and set, --csv each step",
-          "[zerolab]") {
-  const ScratchFolder scratch;
-  const std::string csv = scratch / "steps.csv";
-  const Finished finished = call("bench clock --csv " + csv);
-  REQUIRE((finished.code == 0 && finished.err.empty()));
-  // All but the last line, which names the file, is what a reader of the page gets.
-  const std::string page = read_file(ZEROLAB_SOURCE_DIR "/tutorials/reference/clock.md");
-  const std::string begin = "`$ zerolab bench clock`\n\n```\n";
-  const size_t from = page.find(begin) + begin.size();
-  REQUIRE(from != page.npos + begin.size());
-  const std::string quoted = page.substr(from, page.find("```", from) - from);
-  CHECK(finished.out == quoted);
-
-  const Json json = Json::parse(document("bench clock"));
-  CHECK((json["command"] == "bench clock" && json["ok"] == true));
-  int rows = 0;
-  for (const Json& set : json["steps"]["sets"]) {
-    CAPTURE(set.dump());
-    rows += set["spec_sheet"]["rows"].get<int>();
-    CHECK(set["calibrated"]["rows"] == set["spec_sheet"]["rows"].get<int>() - 1);
-    CHECK(set["calibrated_on"]["ranks"] > 0);
-    CHECK(contains(quoted, set["program"].get<std::string>()));
-  }
-  const auto table = lines(read_file(csv));
-  CHECK(table.size() == size_t(rows) + 1);
-  for (const std::string& line : table) CHECK(count(line, ",") == count(table[0], ","));
-
-  int calls = 0, all = 0;
-  for (const Json& system : json["collectives"]["tables"])
-    for (const Json& size : system["spec_sheet"])
-      if (!size["error"].is_null()) calls += size["error"]["rows"].get<int>();
-  for (const Json& size : json["collectives"]["total"]["spec_sheet"])
-    all += size["error"]["rows"].get<int>();
-  CHECK(calls == all);
-  CHECK(all > 300);
 }
 
 }  // namespace cli

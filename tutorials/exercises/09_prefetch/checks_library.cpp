@@ -98,7 +98,7 @@ LibraryRun library_run(const PrefetchTask& task) {
 int64_t right_peak(const PrefetchTask& task) {
   std::vector<int64_t> units;
   for (const int u : task.forward) units.push_back(task.full[size_t(u)]);
-  return peak_full_parameters(units, overlap_of(task));
+  return peaks_of({units, overlap_of(task)}).parameters;
 }
 
 }  // namespace zl::exercises::prefetch_checks

@@ -7,7 +7,6 @@
 
 namespace zl::cli {
 
-void add_bench_clock(CLI::App& bench, Invocation& invocation);
 void add_bench_comm(CLI::App& bench, Invocation& invocation);
 void add_bench_disk(CLI::App& bench, Invocation& invocation);
 void add_bench_kernels(CLI::App& bench, Invocation& invocation);

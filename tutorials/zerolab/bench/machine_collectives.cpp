@@ -5,7 +5,7 @@
 
 #include "dist/processes/wire.h"
 #include "dist/trace/collective_trial.h"
-#include "stages/predict/clock/collective_fit.h"
+#include "stages/predict/clock/collective_time.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
 

@@ -55,17 +55,19 @@ class Advice {
     std::ranges::stable_sort(tried_, {}, [](const Settings& s) { return s.time.times.seconds; });
     const auto best = std::ranges::find_if(tried_, &Settings::fits);
     if (best == tried_.end()) return {"advice", none_fits(), "null"};
-    std::string all = str("\n", options_.overlap.value_or(true) ? "With" : "Without",
-                          " overlap, the fastest that fits ", gibibytes(spec_.device_memory), ": ",
-                          cli::text(*best), ": ", milliseconds(best->time.times.seconds), " ms, ",
-                          short_number(best->time.tokens_per_second()),
-                          " tokens per second and rank, ", gibibytes(best->time.device_peak),
-                          tried_.size() == 1 ? ".\n" : ".\nWhy others lose:\n");
+    const double error = expected_step_error(machine_data(machine_), spec_.ranks).error;
+    std::string all =
+        str("\n", options_.overlap.value_or(true) ? "With" : "Without",
+            " overlap, the fastest that fits ", gibibytes(spec_.device_memory), ": ",
+            cli::text(*best), ": ", milliseconds(best->time.times.seconds), " ms, ",
+            short_number(best->time.tokens_per_second()), " tokens per second and rank, ",
+            gibibytes(best->time.device_peak), tried_.size() == 1 ? ".\n" : ".\nThe next:\n");
     nlohmann::ordered_json json{{"fastest", json_of(*best)},
                                 {"others", nlohmann::ordered_json::array()}};
     for (const Settings& s : tried_) {
       if (&s == &*best || json["others"].size() == kOthers) continue;
-      const std::string why = reason(s, *best);
+      const bool within = s.fits && s.time.times.seconds < (1 + error) * best->time.times.seconds;
+      const std::string why = reason(s, *best) + (within ? "; within the expected error" : "");
       all += str("  ", cli::text(s), ": ", why, ".\n");
       json["others"].push_back(json_of(s));
       json["others"].back()["reason"] = why;

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "stages/predict/clock/expected_error.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/progress.h"
@@ -82,21 +81,31 @@ std::string verdict(const StageClock& clock, bool several_nodes) {
       "; ", limit_text(clock, several_nodes), ".\n");
 }
 
-// The fastest stage that fits; "" if none does, which the plan says.
-std::string choice(const std::vector<StageClock>& clocks) {
+// The fastest stage that fits, unless the clock cannot tell it from others. "" if none fits, which
+// the plan says.
+std::string choice(const std::vector<StageClock>& clocks, double error) {
   std::vector<const StageClock*> fit;
   for (const StageClock& c : clocks)
     if (c.lacks == Shortage::none) fit.push_back(&c);
   if (fit.empty()) return "";
   const auto seconds = [](const StageClock* c) { return c->as_configured.times.seconds; };
   std::ranges::stable_sort(fit, {}, seconds);
-  const std::string text = str("Take ", name(fit[0]->stage), ": it is the ",
-                               fit.size() == 1 ? "only one listed" : "fastest", " that fits, with ",
-                               milliseconds_of(seconds(fit[0])), " for a step");
+  const std::string first = name(fit[0]->stage), time = milliseconds_of(seconds(fit[0]));
+  const auto longer = [&](size_t i) { return seconds(fit[i]) / seconds(fit[0]) - 1; };
+  std::string text =
+      str("Take ", first, ": it is the ", fit.size() == 1 ? "only one listed" : "fastest",
+          " that fits, with ", time, " for a step");
   if (fit.size() == 1) return text + ".\n";
-  const double longer = seconds(fit[1]) / seconds(fit[0]) - 1;
-  return text + str("; ", name(fit[1]->stage), " is next and takes ",
-                    longer < 0.0005 ? "as long" : percent(longer) + " longer", ".\n");
+  if (longer(1) >= error)
+    return text +
+           str("; ", name(fit[1]->stage), " is next and takes ", percent(longer(1)), " longer.\n");
+  std::string others;
+  size_t alike = 1;
+  for (; alike < fit.size() && longer(alike) < error; ++alike)
+    others += str(alike == 1 ? "" : ", ", name(fit[alike]->stage));
+  return str(first, " is the fastest that fits, with ", time,
+             " for a step, but the clock cannot tell it from ", others, ": at most ",
+             percent(longer(alike - 1)), " longer, which is within the expected error.\n");
 }
 
 Json times_json(const StepTime& time) {
@@ -217,12 +226,12 @@ std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingS
   table.row("tokens per second and rank",
             [](const StageClock& c) { return short_number(c.as_configured.tokens_per_second()); });
   table.row("MFU", [](const StageClock& c) { return percent(c.as_configured.mfu); });
-  text += table.text() + "\n" + choice(clocks);
-  for (const StageClock& clock : clocks) text += verdict(clock, nodes > 1);
   const ExpectedError expected = expected_step_error(machine_data(machine), spec.ranks);
+  text += table.text() + "\n" + choice(clocks, expected.error);
+  for (const StageClock& clock : clocks) text += verdict(clock, nodes > 1);
   return text + str("Expected error of these times: ", percent(expected.error),
                     expected.order_only ? "; on so many ranks trust only their order" : "",
-                    " (zerolab bench clock).\n");
+                    " (tutorials/reference/clock.md).\n");
 }
 
 void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,

@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include "stages/predict/clock/expected_error.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/text_table.h"

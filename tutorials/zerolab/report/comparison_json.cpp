@@ -24,7 +24,7 @@ std::string hexadecimal(uint64_t value) {
   return text;
 }
 
-Json out_of_memory(const OutOfMemoryReport& o) {
+Json out_of_memory(const OutOfMemory& o) {
   return {{"rank", o.rank},
           {"pool", name(o.pool)},
           {"unit", o.unit},

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "stages/predict/prediction_rows.h"
+#include "stages/predict/plan.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/report/comparison_report.h"
@@ -105,18 +105,18 @@ namespace {
 
 // What waits for backward, by the closed formulas; "" where no input is checkpointed.
 std::string checkpointed_line(const TrainingSpec& spec) {
-  const KeptInputs inputs = prediction_input(spec).kept_inputs;
-  if (inputs.elements.empty()) return "";
+  const PredictionInput in = prediction_input(spec);
+  if (in.kept_inputs.empty()) return "";
   CommunicationLog log;
-  add_input_gathers(log, inputs);
+  add_input_gathers(log, in);
   int64_t sent = 0;
   for (const auto& [key, traffic] : log.rows()) sent += traffic.sent_bytes();
   std::string text =
-      str("activation checkpointing: ", plural(int64_t(inputs.elements.size()), "input"),
-          " of a micro-batch, ", with_commas(kept_bytes(inputs)), " B of a rank, ",
-          inputs.elements.size() == 1 ? "waits" : "wait", " for backward on the ",
-          inputs.on_host ? "host" : "device");
-  if (const int64_t bytes = returned_bytes(inputs); bytes > 0)
+      str("activation checkpointing: ", plural(int64_t(in.kept_inputs.size()), "input"),
+          " of a micro-batch, ", with_commas(kept_bytes(in)), " B of a rank, ",
+          in.kept_inputs.size() == 1 ? "waits" : "wait", " for backward on the ",
+          in.options.cpu_checkpointing ? "host" : "device");
+  if (const int64_t bytes = returned_bytes(in); bytes > 0)
     text += str("; one that comes back takes ", with_commas(bytes), " B");
   if (sent > 0) text += str("; a rank sends ", with_commas(sent), " B per micro-batch for them");
   return text + "\n";

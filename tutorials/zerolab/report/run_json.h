@@ -2,7 +2,7 @@
 // JSON library stays out of headers.
 #pragma once
 
-#include "stages/predict/prediction_rows.h"
+#include "stages/predict/plan.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
