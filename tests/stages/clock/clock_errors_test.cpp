@@ -195,8 +195,7 @@ TEST_CASE("the measured collectives of shipped machines are fits of the publishe
   CHECK(rows >= 15);
 }
 
-// A point is a hundredth.
-TEST_CASE("expected errors are those of the published times, to a point", "[stages][clock]") {
+TEST_CASE("expected errors are those of the published times, to a hundredth", "[stages][clock]") {
   const int most[] = {16, 128, 1 << 20}, ranks[] = {8, 128, 512};
   for (size_t column = 0; column < 3; ++column) {
     const StepErrors errors = errors_of_steps([&](const PublishedStep& s) {

@@ -1,5 +1,4 @@
-// Times that others measured and published, and what the clock says of them. The tables are
-// collectives.csv and steps.csv; their first lines say what was left out.
+// Times that others measured and published (stages/predict/published), and what the clock says.
 #pragma once
 
 #include <string>
