@@ -2,7 +2,7 @@
 # with the result and its reason. AUTO never breaks a build for the CPU: nvcc is tried in a separate
 # project before its language is enabled here.
 set(ZEROLAB_CUDA AUTO CACHE STRING
-  "The part for NVIDIA GPUs: AUTO (where it can be built), ON (error with a fix if unavailable), OFF")
+  "The part for NVIDIA GPUs: AUTO (where there is a GPU or a chosen architecture), ON (error with a fix if unavailable), OFF")
 set_property(CACHE ZEROLAB_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT ZEROLAB_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "ZEROLAB_CUDA must be AUTO, ON or OFF, not '${ZEROLAB_CUDA}'")
@@ -37,9 +37,9 @@ function(zerolab_find_nvcc)
   set(why "${why}" PARENT_SCOPE)
 endfunction()
 
-# The user's architectures, else those of the GPUs here, else PTX, which the driver compiles for its GPU
-# at the first use and keeps. A list of real ones would cost minutes on a machine without a GPU. PTX for
-# 8.0 beside the oldest has the instructions for tensor cores of tensor/cuda/attention/mma.h.
+# The user's architectures, else those of the GPUs here. Without any AUTO leaves the part out; ON takes PTX, which
+# the driver compiles for its GPU at the first use and keeps. PTX for 8.0 beside the oldest has the instructions for
+# tensor cores of tensor/cuda/attention/mma.h.
 # The choice is made again each time cmake runs, because the machine or the rules may have changed.
 function(zerolab_choose_architectures)
   if(DEFINED CACHE{ZEROLAB_CHOSEN_ARCHITECTURES} AND
@@ -74,7 +74,11 @@ function(zerolab_choose_architectures)
     endforeach()
     list(REMOVE_DUPLICATES chosen)
   endif()
-  if(NOT chosen)
+  if(NOT chosen AND ZEROLAB_CUDA STREQUAL "AUTO")
+    set(why "there is nvcc ${toolkit}, but no GPU; CUDAARCHS=90 (the compute capability of the GPU that it is for) \
+or ZEROLAB_CUDA=ON builds it all the same" PARENT_SCOPE)
+    return()
+  elseif(NOT chosen)
     set(chosen ${oldest}-virtual)
     if(oldest LESS 80)
       list(APPEND chosen 80-virtual)
@@ -84,12 +88,12 @@ function(zerolab_choose_architectures)
   set(ZEROLAB_CHOSEN_ARCHITECTURES "${chosen}" CACHE INTERNAL "What was chosen without the user")
 endfunction()
 
-# -> whether nvcc compiles `code`, with a host compiler or with nvcc's default ("default"), and what it said.
+# -> whether nvcc compiles `code`, with a host compiler or with nvcc's default ("default" or ""), and what it said.
 function(zerolab_try_nvcc code host)
   set(trial "${PROJECT_BINARY_DIR}/CMakeFiles/zerolab_nvcc.cu")
   file(WRITE "${trial}" "${code}\n")
   set(with "-ccbin=${host}")
-  if(host STREQUAL "default")
+  if(host MATCHES "^(default)?$")
     set(with "")
   endif()
   execute_process(COMMAND "${nvcc}" -std=c++20 ${with} -c "${trial}" -o "${trial}.o"
@@ -169,7 +173,7 @@ else()
     if(CMAKE_CUDA_ARCHITECTURES)
       set(ENV{CUDAARCHS} "${CMAKE_CUDA_ARCHITECTURES}")   # for the trial, which does not see our variables
     endif()
-    if(NOT nvcc STREQUAL ZEROLAB_NVCC_TRIED)
+    if(NOT why AND NOT nvcc STREQUAL ZEROLAB_NVCC_TRIED)
       unset(CMAKE_CUDA_COMPILER CACHE)
       unset(CMAKE_CUDA_COMPILER)
       zerolab_choose_host_compiler()
@@ -179,7 +183,7 @@ else()
         check_language(CUDA)
       endif()
     endif()
-    if(CMAKE_CUDA_COMPILER)
+    if(CMAKE_CUDA_COMPILER AND NOT why)
       set(ZEROLAB_NVCC_TRIED "${nvcc}" CACHE INTERNAL "The nvcc that check_language() found to work")
       enable_language(CUDA)
     else()
@@ -217,11 +221,7 @@ if(ZEROLAB_HAVE_CUDA)
 keeps them in ~/.nv, or in CUDA_CACHE_PATH where HOME cannot be written; CUDAARCHS=86 (the GPU's compute capability) avoids it")
   endif()
   # NVIDIA's packages have the header apart from nvcc.
-  set(host default)
-  if(CMAKE_CUDA_HOST_COMPILER)
-    set(host "${CMAKE_CUDA_HOST_COMPILER}")
-  endif()
-  zerolab_try_nvcc("#include <nvtx3/nvToolsExt.h>" "${host}")
+  zerolab_try_nvcc("#include <nvtx3/nvToolsExt.h>" "${CMAKE_CUDA_HOST_COMPILER}")
   if(NOT failed)
     set(ZEROLAB_HAVE_NVTX ON)
   else()

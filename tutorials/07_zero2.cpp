@@ -1,7 +1,6 @@
 // ZeRO stage 2: why can it need more memory than stage 1? The library's version is
 // stages/zero2.cpp.
 #include <algorithm>
-#include <cmath>
 
 #include "stages/predict/dry_run.h"
 #include "tensor/error.h"

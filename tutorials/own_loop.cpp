@@ -1,5 +1,6 @@
 // Your own training loop: initialize, then forward, backward and step by hand. A small GPT learns
-// text under each of the four stages, on three ranks that are threads. Run it as
+// text under each of the four stages, on three ranks that are threads. It links the core alone
+// (zerolab_core), so its kernels are those of the reference. Run it as
 // ./build/default/tutorials/own_loop.
 #include <cstdio>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "nn/gpt.h"
 #include "stages/engine.h"
 #include "tensor/kernels.h"
+#include "tensor/reference/reference_backend.h"
 
 using namespace zl;
 
@@ -40,7 +42,7 @@ struct Trained {
 
 // What one rank does. Every rank makes the same calls in the same order, on different rows.
 Trained train(Communicator& comm, StageKind stage) {
-  Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
+  Memory memory({DeviceKind::cpu}, reference_backend(), comm.events());
   Gpt model({.layers = 2, .heads = 2, .width = 32, .block_size = kTokens});
   Options options;
   options.stage = stage;

@@ -51,23 +51,32 @@ class ControlServer {
     int64_t until;                                             // [ns]
   };
 
+  // The thread. It ends when all ranks know how the run ended and have had time to read it.
   void serve();
+  // Admits ranks, and tells them to start when none is missing.
   void let_in();
   void add(int rank, std::unique_ptr<Connection> connection);
+  // All messages that have come from the rank. A connection that ends before the rank has is its
+  // death.
   void read(int rank);
   void handle(int rank, const Message& message);
+  // The rank has come to a collective. Answers all of its group when the last one has.
   void enter(int rank, const std::string& text);
+  // Fails the run if a rank waits forever or too long, is silent, or made another call.
   void check(int64_t now);
   void check_waiting();
   void check_silence(int64_t now, bool others_wait);
   void fail(const RunFailure& failure, Failing::Cause cause = Failing::Cause::known, int rank = -1);
   void fail(const std::string& why) { fail(RunFailure{why, ""}); }
   bool failed() const { return failing_ && failing_->cause == Failing::Cause::known; }
+  // Tells all ranks how the run ended; if it failed, once they have answered or had time to.
   void publish(int64_t now);
   std::string found_cause() const;
   bool all_answered() const;  // or are gone
+  // No connection is left.
   bool all_gone() const;
   void broadcast(ControlMessage kind, const std::string& body);
+  // What the ranks have sent of their calls.
   Flights flights() const;
   // Ranks that have not come to the last collective of `rank`; "" if all have.
   std::string missing_text(int rank) const;

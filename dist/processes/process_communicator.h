@@ -32,15 +32,18 @@ class ProcessCommunicator : public Communicator {
   // The library adds, in place. It leaves a reduce_scatter's sum in the local shard.
   virtual Step unordered_sum(const Tensor& tensor, const Call& call) = 0;
 
+  // Throws CommunicationError with the cause if the run has failed, and with what was being done.
   void require_no_failure(std::string_view doing) const;
   ControlClient& others_;
   const bool ordered_;
   const char* const transport_;
   RankTopology ranks_{rank(), size(), 1};
 
+  // Small values, which go through rank 0's server instead of the transport.
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call& call) override;
 
  private:
+  // Steps of an ordered sum, or the transport's sum and then the division of a mean.
   Work reduction(const Tensor& tensor, const Tensor& start, const Call& call);
   Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override;
   Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override;

@@ -12,14 +12,18 @@
 
 namespace zl {
 
+// The bytes do not say what they are: they are read in the order and with the types in which they
+// were written.
 class WireWriter {
  public:
+  // The bytes of a value without pointers.
   template <class T>
   WireWriter& put(const T& value) {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>);
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     return *this;
   }
+  // Its size [8 B], then its characters.
   WireWriter& text(std::string_view value) {
     put(uint64_t(value.size()));
     bytes_.append(value);
@@ -31,7 +35,7 @@ class WireWriter {
   std::string bytes_;
 };
 
-// Throws CommunicationError where the bytes end too early.
+// The bytes must outlive it. Throws CommunicationError where they end too early.
 class WireReader {
  public:
   explicit WireReader(std::string_view bytes) : bytes_(bytes) {}

@@ -57,7 +57,7 @@ class ThreadCommunicator final : public Communicator {
   // with its buffers, and has published the event of what it did with theirs.
   template <class Move>
   Work collective(const Tensor& from, const Tensor& to, const Call& call, Move move) {
-    Backend& backend = to.defined() ? to.backend() : cpu_backend();
+    Backend& backend = to.backend();
     rendezvous_.enter(
         rank(),
         {call, address_of(from, call), address_of(to, call), backend.record_event(Stream::compute)},
@@ -157,7 +157,9 @@ class ThreadCommunicator final : public Communicator {
   }
 
   Work do_barrier(const Call& call) override {
-    return collective({}, {}, call, [](auto) {});
+    (void)do_all_gather_object("", call);
+    all_ranks_came(call);
+    return {};
   }
 
   std::unique_ptr<Communicator> do_split(const Split& split) override {

@@ -85,11 +85,13 @@ requires std::is_enum_v<E> ConfigFit set(Value v, E& to) {
   to = E(i);
   return fit;
 }
+// Also as a boolean: all blocks, or none.
 inline ConfigFit set(Value v, Recompute& to) {
   if (v.kind != Json::boolean) return set<Recompute>(v, to);
   to = v.is_true() ? Recompute::full : Recompute::none;
   return {true, ""};
 }
+// A member that the file may leave without a value.
 template <class T>
 ConfigFit set(Value v, std::optional<T>& to) {
   return set(v, to.emplace());

@@ -4,9 +4,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
-#include "autograd/gradient_check.h"
 #include "autograd/ops.h"
 #include "tensor/random.h"
+#include "tests/autograd/gradient_check.h"
 #include "tests/autograd/workbench.h"
 
 namespace zl {

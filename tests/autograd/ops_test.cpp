@@ -9,7 +9,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "autograd/gradient_check.h"
+#include "tests/autograd/gradient_check.h"
 #include "tests/autograd/naive.h"
 #include "tests/autograd/workbench.h"
 

@@ -93,18 +93,17 @@ TEST_CASE("on a GPU overlap and reproducible sums keep bits and bytes", "[cuda][
     return spec;
   };
   const StageRun alone = run_stage(with_ranks(StageKind::ddp, 1, true));
-  for (const StageKind stage : kStages)
-    for (const bool offload : {false, true}) {
-      CAPTURE(name(stage), offload);
-      StageRunSpec spec = with_ranks(stage, 3, true);
-      spec.offload = offload;
-      spec.options.overlap = {
-          .overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
-      spec.run = run_ranks;  // without lanes: a GPU has streams
-      const StageRun run = run_stage(spec);
-      CHECK(run.same_bits(alone));
-      CHECK(off_the_prediction(spec, run) == "");
-      spec.options.reproducible = false;
-      CHECK(run_stage(spec).same_bits(run_stage(with_ranks(stage, 3, false))));
-    }
+  for (const StageKind stage : kStages) {
+    CAPTURE(name(stage));
+    StageRunSpec spec = with_ranks(stage, 3, true);
+    spec.offload = stage == StageKind::zero1 || stage == StageKind::zero3;
+    spec.options.overlap = {
+        .overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
+    spec.run = run_ranks;  // without lanes: a GPU has streams
+    const StageRun run = run_stage(spec);
+    CHECK(run.same_bits(alone));
+    CHECK(off_the_prediction(spec, run) == "");
+    spec.options.reproducible = false;
+    CHECK(run_stage(spec).same_bits(run_stage(with_ranks(stage, 3, false))));
+  }
 }

@@ -7,8 +7,8 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "autograd/gradient_check.h"
 #include "autograd/ops.h"
+#include "tests/autograd/gradient_check.h"
 #include "tests/autograd/workbench.h"
 
 namespace zl {

@@ -52,6 +52,7 @@ TEST_CASE("the loop by hand trains as the trainer does, under all four stages", 
   spec.engine.reproducible = true;
   spec.steps = 20;
   spec.ranks = 3;
+  use_reference(spec);  // the program links the core alone
   const TrainingResult trained = run_training(spec);
   const auto printed = [](double loss) {
     char text[32];

@@ -42,9 +42,10 @@ for word in "${words[@]}"; do
     says="$word:1:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory"
 done
 [ -z "${says:-}" ] || { echo "$says" >&2; exit 1; }
+[[ ${words[*]} != *zerolab_nvcc.cu* ]] || exit 0   # a trial, in seconds less than the real one
 exec "$real" "-ccbin=$(cat "$work/works")" "${words[@]}"
 TEXT
-chmod +x "$work/bin/nvcc"
+printf '#!/bin/bash\n[ ! -e "%s/gpu" ] || { echo 9.0; exit; }\nexit 9\n' "$work" >"$work/bin/nvidia-smi"; chmod +x "$work"/bin/*
 
 # A host compiler that nvcc works with whatever it is called: this machine has one or two only.
 host=$(command -v g++-12 || command -v g++)
@@ -68,6 +69,13 @@ again() {
 # --- what is chosen, and what is said of it -----------------------------------------------------------------
 
 refused="because it refuses g++-13, for" all=(g++-13 default g++-14 g++-12 g++-11 clang++)
+configure --
+check "without a GPU or a chosen architecture the part is left out, and the result says what builds it" \
+  says "CUDA: OFF" "not compiled: there is nvcc 12.0, but no GPU; CUDAARCHS=90" "or ZEROLAB_CUDA=ON builds it all the same"
+touch "$work/gpu"; again
+check "where there is a GPU it is built for that" says "CUDA: ON" "compiled by nvcc 12.0 for 90"
+rm "$work/gpu"; again
+check "and left out again once there is none" says "CUDA: OFF" "but no GPU"
 configure -- "-DCMAKE_CUDA_ARCHITECTURES=80;90-virtual"
 check "nvcc gets the compiler of the C++ code, nothing is said about it, nor about PTX beside a real architecture" \
   says "host: $work/compilers/g++-13" "CUDA: ON, NVTX: ON, compiled by nvcc 12.0 for 80 and 90-virtual" "!PTX only"
@@ -78,7 +86,7 @@ check "a build that has PTX only is announced, with what avoids it and where the
   says "PTX only: the driver compiles the kernels at their first use" "CUDAARCHS=86" "CUDA_CACHE_PATH"
 echo nvtx >"$work/without"
 chosen=("host: $work/compilers/g++-12" "compiled by nvcc 12.0 with g++-12, $refused")
-configure g++-13 default g++-14 --
+configure g++-13 default g++-14 -- -DZEROLAB_CUDA=ON
 check "else the newest that nvcc supports, and the result says which and why" says "${chosen[@]}"
 check "a toolkit without NVTX's header is enough; the result says what is left out, and how to get it" \
   says "CUDA: ON, NVTX: OFF" \
@@ -92,6 +100,7 @@ check "architectures that an older version chose are chosen again" says "and 80-
 configure -- -DCMAKE_CUDA_ARCHITECTURES=75-virtual
 again
 check "those that the user chose stay" says "compiled by nvcc 12.0 for 75-virtual, PTX only"
+export CUDAARCHS=80
 configure "${all[@]}" --
 check "if nvcc refuses all, the CPU is left; AUTO breaks no build" [ "$code" = 0 ]
 check "and the result names what was tried, why, and what to install" says "CUDA: OFF" "install g++-12" \

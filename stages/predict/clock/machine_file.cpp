@@ -36,11 +36,11 @@ const char* name(NodeLink::Kind kind) {
 
 // One object of the description, which is read or written. Every key must be read, and every key
 // that is there be known.
-class Part {
+class Section {
  public:
   enum class Missing { refused, keeps, unknown };  // unknown: 0, which may also be written
   // To be written to; to be read from where `where` is not empty.
-  Part(Json& json, std::string path, const std::string& where)
+  Section(Json& json, std::string path, const std::string& where)
       : json_(json), path_(std::move(path)), where_(where), reads_(!where.empty()) {
     require_input(!reads_ || json.is_object(), where_, ": ", path_.empty() ? "the text" : path_,
                   " must be an object");
@@ -113,19 +113,19 @@ class Part {
   }
   template <class T>
   void object(const char* key, T& value) {
-    Part part(reads_ ? get(key) : json_[key], at(key), where_);
+    Section part(reads_ ? get(key) : json_[key], at(key), where_);
     fields(part, value);
     part.require_all_known();
   }
   // `check`: called after each item that is read. No item if the key is absent.
   template <class T>
-  void list(const char* key, std::vector<T>& items, const std::function<void(Part&)>& check) {
+  void list(const char* key, std::vector<T>& items, const std::function<void(Section&)>& check) {
     if (!reads_) json_[key] = Json::array();
     if (!has(key, true)) return;
     require(json_[key].is_array(), key, " must be a list");
     const size_t size = reads_ ? json_[key].size() : items.size();
     for (size_t i = 0; i < size; ++i) {
-      Part item(json_[key][i], str(at(key), "[", i, "]"), where_);
+      Section item(json_[key][i], str(at(key), "[", i, "]"), where_);
       fields(item, reads_ ? items.emplace_back() : items[i]);
       if (reads_) check(item);
       item.require_all_known();
@@ -157,13 +157,13 @@ class Part {
 
 // ---- the keys of each part ---------------------------------------------------------------------
 
-void fields(Part& io, Efficiency& row) {
+void fields(Section& io, Efficiency& row) {
   io.number("size", row.size, at_least(1, kWork));
   io.number("share", row.share, at_least(1e-6));
 }
 
-void efficiency(Part& io, const char* key, std::vector<Efficiency>& rows) {
-  io.list(key, rows, [&](const Part& row) {
+void efficiency(Section& io, const char* key, std::vector<Efficiency>& rows) {
+  io.list(key, rows, [&](const Section& row) {
     row.require(rows.size() == 1 || rows.back().size > rows[rows.size() - 2].size, "size",
                 " must be larger than in the row before");
     row.require(time_grows(rows), "share",
@@ -171,18 +171,18 @@ void efficiency(Part& io, const char* key, std::vector<Efficiency>& rows) {
   });
 }
 
-void fields(Part& io, KernelTimes::Point& point) {
+void fields(Section& io, KernelTimes::Point& point) {
   io.number("operations", point.operations, kWork);
   io.number("bytes", point.bytes, kWork);
   io.number("seconds", point.seconds, kTime);
 }
 
-void fields(Part& io, KernelTimes& times) {
+void fields(Section& io, KernelTimes& times) {
   io.text("kernel", times.kernel);
   io.one_of("type", times.type, {Dtype::f32, Dtype::bf16, Dtype::f16});
   io.count("ranks", times.ranks, 1);
   if (io.has("shape", times.shape > 0)) io.count("shape", times.shape, 1);
-  io.list("points", times.points, [&](const Part& in) {
+  io.list("points", times.points, [&](const Section& in) {
     const auto place = [&](const KernelTimes::Point& p) {
       return place_of(times.kernel, p.operations, p.bytes);
     };
@@ -193,7 +193,7 @@ void fields(Part& io, KernelTimes& times) {
   });
 }
 
-void fields(Part& io, RankMachine& rank) {
+void fields(Section& io, RankMachine& rank) {
   io.one_of("device", rank.device, {DeviceKind::cuda, DeviceKind::cpu});
   io.number("memory_bytes", rank.memory_bytes, kBytes);
   io.number("memory_bandwidth", rank.memory_bandwidth, kRate);
@@ -204,14 +204,14 @@ void fields(Part& io, RankMachine& rank) {
   efficiency(io, "streaming", rank.streaming);
   io.share("attention", rank.attention);
   io.require(rank.attention > 0, "attention", " must be more than 0");
-  io.number("vector_rate", rank.vector_rate, kOperations, Part::Missing::unknown);
+  io.number("vector_rate", rank.vector_rate, kOperations, Section::Missing::unknown);
   io.number("launch_seconds", rank.launch, kSeconds);
-  io.list("kernels", rank.kernels, [&](const Part& in) {
+  io.list("kernels", rank.kernels, [&](const Section& in) {
     in.require(!rank.kernels.back().points.empty(), "points", " is empty");
   });
 }
 
-void fields(Part& io, NodeLink& link) {
+void fields(Section& io, NodeLink& link) {
   using enum NodeLink::Kind;
   io.one_of("kind", link.kind, {nvswitch, nvlink, pcie, memory});
   io.number("bandwidth", link.bandwidth, kRate);
@@ -220,26 +220,26 @@ void fields(Part& io, NodeLink& link) {
   if (link.switch_sums > 0) io.count("switch_sums_from", link.switch_sums_from, 2);
 }
 
-void fields(Part& io, Host& host) {
+void fields(Section& io, Host& host) {
   io.number("link_bandwidth", host.link_bandwidth, kRate);
   io.number("memory_bandwidth", host.memory_bandwidth, kRate);
-  io.number("memory_bytes", host.memory_bytes, kBytes, Part::Missing::unknown);
-  io.number("disk_bytes", host.disk_bytes, kBytes, Part::Missing::unknown);
-  io.number("disk_read", host.disk_read, kRate, Part::Missing::unknown);
-  io.number("disk_write", host.disk_write, kRate, Part::Missing::unknown);
+  io.number("memory_bytes", host.memory_bytes, kBytes, Section::Missing::unknown);
+  io.number("disk_bytes", host.disk_bytes, kBytes, Section::Missing::unknown);
+  io.number("disk_read", host.disk_read, kRate, Section::Missing::unknown);
+  io.number("disk_write", host.disk_write, kRate, Section::Missing::unknown);
 }
 
-void fields(Part& io, Network& network) {
+void fields(Section& io, Network& network) {
   io.text("kind", network.kind);
   io.count("ports", network.ports, 1);
   io.number("bandwidth", network.bandwidth, kRate);
   io.share("sums", network.sums);
   io.share("gathers", network.gathers);
-  io.number("hop_seconds", network.hop, kSeconds, Part::Missing::keeps);
+  io.number("hop_seconds", network.hop, kSeconds, Section::Missing::keeps);
   if (io.has("ports_per_rank", true)) io.count("ports_per_rank", network.ports_per_rank, 1);
 }
 
-void fields(Part& io, CollectiveRow& row) {
+void fields(Section& io, CollectiveRow& row) {
   io.one_of("collective", row.collective,
             {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
              Collective::broadcast});
@@ -250,19 +250,19 @@ void fields(Part& io, CollectiveRow& row) {
   io.number("bus_bandwidth", row.terms.bus, kRate);
 }
 
-void fields(Part& io, Machine& m) {
+void fields(Section& io, Machine& m) {
   io.version("schema", 1);
   io.text("name", m.name);
   io.text("title", m.title);
   io.texts("sources", m.sources);
   io.count("ranks_per_node", m.ranks_per_node, 1);
-  io.number("contention", m.contention, {"", 1, 10}, Part::Missing::keeps);
+  io.number("contention", m.contention, {"", 1, 10}, Section::Missing::keeps);
   io.object("rank", m.rank);
   io.object("link", m.link);
   if (io.has("host", m.host.link_bandwidth > 0)) io.object("host", m.host);
   if (io.has("network", m.network.ports > 0)) io.object("network", m.network);
   if (io.has("collectives", !m.collectives.empty()))
-    io.list("collectives", m.collectives, [&](const Part& in) {
+    io.list("collectives", m.collectives, [&](const Section& in) {
       const CollectiveRow& row = m.collectives.back();
       in.require(row.nodes <= row.ranks, "nodes", " is ", row.nodes, ", more than its ", row.ranks,
                  " ranks");
@@ -275,7 +275,7 @@ Machine read_machine(const std::string& text, const std::string& where) {
   require_input(!text.empty(), where, " is empty");
   check_json(text, where, {.comments = true});
   Json json = Json::parse(text, nullptr, true, true);
-  Part in(json, "", where);
+  Section in(json, "", where);
   Machine m;
   m.network.ports_per_rank = 0;
   fields(in, m);
@@ -289,7 +289,7 @@ Machine read_machine(const std::string& text, const std::string& where) {
 std::string machine_json(Machine m) {
   Json json = Json::object();
   const std::string writes;
-  Part out(json, "", writes);
+  Section out(json, "", writes);
   fields(out, m);
   return json.dump(2) + "\n";
 }

@@ -29,7 +29,8 @@ constexpr int kShownLines = 25;
 constexpr std::chrono::seconds kPatience{60};
 constexpr int64_t kLargestObject = 32 << 20, kLargestProgram = 512 << 20;  // [B]
 constexpr char kSource[] = "student.cpp", kObject[] = "student.o", kProgram[] = "program",
-               kDependencies[] = "student.d";
+               kDependencies[] = "student.d",
+               kHowToFix[] = "How to fix it: './zl build', or install zerolab";
 
 ChildLimits of_compiler(const std::string& folder, int64_t largest_file) {
   return {.time = kPatience,
@@ -198,14 +199,13 @@ Toolchain find_toolchain() {
     if (fs::exists(path)) return read_toolchain(path.string());
   }
   throw InputError(str("the exercises are not built: there is no exercises/exercises.json in ",
-                       program.string(), ". How to fix it: './zl build', or install zerolab"));
+                       program.string(), ". ", kHowToFix));
 }
 
 BuiltProgram build(const Exercise& exercise, const std::string& file, const Toolchain& toolchain,
                    const std::string& folder, const std::function<bool()>& interrupted) {
   const std::string text = read_text(file);
-  BuiltProgram built;
-  built.refused = source_violations(exercise, text);
+  BuiltProgram built{.refused = source_violations(exercise, text)};
   if (!built.refused.empty()) return built;
 
   // A copy in a folder without headers: quotes would find those beside the file first. The same
@@ -216,15 +216,15 @@ BuiltProgram build(const Exercise& exercise, const std::string& file, const Tool
   built.refused = object_violations(exercise, folder + "/" + kObject, text);
   if (!built.refused.empty()) return built;
 
-  std::vector<std::string> command = {toolchain.compiler, kObject};
-  for (const std::string& item : toolchain.link)
+  std::vector<std::string> command = {toolchain.compiler, "-o", kProgram, kObject};
+  for (const std::string& item : toolchain.link) {
     command.push_back(replaced(item, "{exercise}", exercise.name));
-  append(command, {"-o", kProgram});
+    require_input(!command.back().ends_with(".a") || fs::exists(command.back()),
+                  "the exercises are not built: there is no ", command.back(), ". ", kHowToFix);
+  }
   const ChildEnd end = run_child(command, of_compiler(folder, kLargestProgram), interrupted);
-  if (failed(end))
-    built.refused = link_failure(end, file);
-  else
-    built.path = folder + "/" + kProgram;
+  if (failed(end)) built.refused = link_failure(end, file);
+  if (built.refused.empty()) built.path = folder + "/" + kProgram;
   return built;
 }
 
