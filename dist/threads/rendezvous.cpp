@@ -60,9 +60,9 @@ std::vector<std::string> Rendezvous::all_gather_object(int rank, const Call& cal
                                                        const std::string& text,
                                                        const EventStream& events) {
   enter(rank, {.call = call, .text = &text}, events);
+  const std::shared_ptr<void> leaves(nullptr, [&](void*) { leave(rank); });  // at the end
   std::vector<std::string> all;
   for (const Slot& slot : slots_) all.push_back(*slot.contribution.text);
-  leave(rank);
   return all;
 }
 

@@ -65,7 +65,7 @@ inline ConfigFit set(Value v, Texts& to) {  // one string too
   if (v.kind == Json::string) to.push_back(v.text);
   for (const JsonValue& item : v.items)
     if (item.kind == Json::string) to.push_back(item.text);
-  return {!to.empty() ? to.size() >= v.items.size() : v.kind == Json::array && v.items.empty(),
+  return {v.kind == Json::string || (v.kind == Json::array && to.size() == v.items.size()),
           "an array of strings"};
 }
 // `i`: the place of the value among the names.
@@ -87,9 +87,10 @@ requires std::is_enum_v<E> ConfigFit set(Value v, E& to) {
 }
 // Also as a boolean: all blocks, or none.
 inline ConfigFit set(Value v, Recompute& to) {
-  if (v.kind != Json::boolean) return set<Recompute>(v, to);
-  to = v.is_true() ? Recompute::full : Recompute::none;
-  return {true, ""};
+  const ConfigFit fit = set<Recompute>(v, to);
+  const bool boolean = v.kind == Json::boolean;
+  if (boolean) to = v.is_true() ? Recompute::full : Recompute::none;
+  return {fit.fits || boolean, fit.type + ", true or false", fit.choices};
 }
 // A member that the file may leave without a value.
 template <class T>
@@ -187,9 +188,8 @@ constexpr ConfigMember kType{
     }};
 constexpr ConfigMember kBetas{
     [](Value v, Config& c) {
-      const bool fits = v.items.size() == 2 && std::ranges::all_of(v.items, [](Value i) {
-                          return i.kind == Json::number && i.number >= 0 && i.number < 1;
-                        });
+      bool fits = v.kind == Json::array && v.items.size() == 2;
+      for (Value i : v.items) fits &= i.kind == Json::number && i.number >= 0 && i.number < 1;
       if (fits) c.optimizer.beta1 = v.items[0].number, c.optimizer.beta2 = v.items[1].number;
       return ConfigFit{fits, "an array of two numbers from 0 to below 1"};
     },

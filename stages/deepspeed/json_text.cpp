@@ -52,8 +52,10 @@ class Reader {
     }
   }
 
-  // What is here: all characters up to space or one that has a meaning in JSON, or that character.
+  // What is here: a string without its quotes, or all characters up to space or one that has a
+  // meaning in JSON, or that character.
   std::string_view word() const {
+    if (text_[at_] == '"') return text_.substr(at_ + 1, text_.find('"', at_ + 1) - at_ - 1);
     const size_t end = std::min(text_.find_first_of(" \t\r\n{}[],:\"/#", at_), text_.size());
     return text_.substr(at_, std::max<size_t>(end - at_, 1));
   }

@@ -86,7 +86,7 @@ const ConfigKey kHonoured[] = {
      "last step of the schedule; \"auto\": the run's steps", &kEnds},
     {kSchedule, "warmup_min_ratio", at<kScheduler, &S::warmup_min_ratio>, "0",
      "start of warm-up as a fraction of the optimizer's rate", &kRatios},
-    {kSchedule, "cos_min_ratio", at<kScheduler, &S::cos_min_ratio>, "0.0001",
+    {kSchedule, "cos_min_ratio", at<kScheduler, &S::cos_min_ratio>, "1e-04",
      "end of the cosine as a fraction of the optimizer's rate", &kRatios},
 
     {"fp16", "enabled", is<Dtype::f16>, "false", "all tensors of the model are fp16"},

@@ -68,10 +68,10 @@ std::optional<int64_t> to_whole(const JsonValue& value) {
 }
 
 ConfigFit store(const ConfigKey& key, const JsonValue& value, Config& config) {
-  JsonValue read = value;
-  if (is_typed_block(key.block) && (value.text == "true" || value.text == "false"))
-    read.kind = JsonValue::Kind::boolean;
-  return key.member.store(read, config);
+  const ConfigFit fit = key.member.store(value, config);
+  const bool is_word = value.text == "true" || value.text == "false";
+  if (fit.fits || !is_word || !is_typed_block(key.block)) return fit;
+  return key.member.store({.kind = JsonValue::Kind::boolean, .text = value.text}, config);
 }
 
 std::string misfit(const ConfigFit& fit, const JsonValue& value) {

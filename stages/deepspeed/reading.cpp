@@ -155,28 +155,28 @@ Config Reading::as_run() const {
 void Reading::walk(const JsonValue& object, const std::string& path, const std::string& block) {
   const JsonValue* type = object.find("type");
   const bool has_no_type = block == "scheduler" && (!type || type->is_absent());
-  for (const JsonValue& member : object.items) {
-    const std::string written = joined(path, member.key.empty() ? "\"\"" : member.key),
-                      key = first_name(block, member.key), name = joined(block, key);
-    const ConfigKey* row = find_config_key(block, key);
-    if (!row && !is_config_block(name)) {
-      unknown(member, written, block);
-      continue;
+  for (const bool is_type : {true, false})  // the type says which parameters there are
+    for (const JsonValue& member : object.items) {
+      if ((&member == type) != is_type) continue;
+      const std::string written = joined(path, member.key.empty() ? "\"\"" : member.key),
+                        key = first_name(block, member.key), name = joined(block, key);
+      const ConfigKey* row = find_config_key(block, key);
+      const bool is_known = (row || is_config_block(name)) && member.key.find('.') == key.npos;
+      if (!is_known) unknown(member, written, block);
+      if (!is_known || member.kind == Json::null) continue;
+      const auto [seen, is_new] = seen_.emplace(name, Seen{row, &member, written});
+      if (!is_new)
+        add_at(member, Severity::error, written,
+               str("is the same key as ", seen->second.path, "; leave one of the two out"));
+      else if (member.is_auto())
+        loaded.automatic[name] = where(member);
+      else if (row)
+        read(name, seen->second);
+      else if (member.kind != Json::object)
+        error(name, seen->second.wrong = "expected an object, not " + describe(member));
+      else if (key != "params" || !(has_no_type || is_wrong(block + ".type")))
+        walk(member, written, name);
     }
-    const auto [seen, is_new] = seen_.emplace(name, Seen{row, &member, written});
-    if (!is_new)
-      add_at(member, Severity::error, written,
-             str("is the same key as ", seen->second.path, "; leave one of the two out"));
-    else if (member.is_auto())
-      loaded.automatic[name] = where(member);
-    else if (row && !member.is_absent())
-      read(name, seen->second);
-    else if (!member.is_absent() && member.kind != Json::object)
-      error(name, seen->second.wrong = "expected an object, not " + describe(member));
-    else if (!member.is_absent() &&
-             !(key == "params" && (has_no_type || is_wrong(block + ".type"))))
-      walk(member, written, name);
-  }
 }
 
 void Reading::read(const std::string& name, Seen& seen) {

@@ -26,7 +26,7 @@ class Reading {
   void judge_unused(const Config& defaults);
 
   const JsonValue& root() const { return root_; }
-  // Whether the key is there; also as null or "auto".
+  // Whether the key is there and not null; also as "auto".
   bool has(const std::string& name) const { return seen_.contains(name); }
   bool is_auto(const std::string& name) const {
     return has(name) && seen_.at(name).value->is_auto();
@@ -61,7 +61,7 @@ class Reading {
     const ConfigKey* key;  // null: a block
     const JsonValue* value;
     std::string path;        // as it is written: "bfloat16.enabled" of the name "bf16.enabled"
-    std::string wrong = "";  // why it does not fit; null and "auto" fit
+    std::string wrong = "";  // why it does not fit; "auto" fits
   };
   void add_at(const JsonValue& at, Severity severity, const std::string& key,
               const std::string& text, bool of_flag = false);

@@ -53,9 +53,9 @@ void apply_batch(Reading& r) {
   const int64_t train = c.train_batch_size;
   if (train == 0) {
     const std::string product =
-                          str(c.micro_batch, " * ", c.accumulation, " * ", count_ranks(ranks)),
-                      taken = str("zerolab takes ", product, " = ",
-                                  c.micro_batch * c.accumulation * ranks);
+        str(c.micro_batch, " * ", c.accumulation, " * ", count_ranks(ranks));
+    const std::string taken =
+        str("zerolab takes ", product, " = ", c.micro_batch * c.accumulation * ranks);
     derived[kTrain] = product;
     if (micro || r.source.file.empty()) return;
     if (r.is_auto(kTrain) || r.is_auto(kMicro))
@@ -112,10 +112,7 @@ void apply_total_steps(Reading& r) {
   if (!r.has(key))
     r.error(key, "is required by this schedule: the step at which the rate reaches its end");
   else if (r.is_auto(key))
-    r.note(key, str("is \"auto\": ", s.total_num_steps, ", the steps of this run",
-                    s.total_num_steps < s.warmup_num_steps
-                        ? str("; all of them are warm-up, which has ", s.warmup_num_steps)
-                        : ""));
+    r.note(key, str("is \"auto\": ", s.total_num_steps, ", the steps of this run"));
 }
 
 void apply_scheduler(Reading& r) {
@@ -142,6 +139,8 @@ void apply_precision(Reading& r) {
   const std::string sum = "data_types.grad_accum_dtype";
   const Dtype precision = r.as_run().precision;
   if (precision != Dtype::f16) c.loss_scale = {};
+  if (c.loss_scale.min_scale < 1)  // files that scale nothing have 0
+    r.error("fp16.min_loss_scale", "must be at least 1 where losses are scaled");
   if (c.grad_accum_dtype.value_or(Dtype::f32) != Dtype::f32 && c.grad_accum_dtype != precision)
     r.error(sum, str(r.value(sum)->text, " is neither fp32 nor the type of this run's gradients"));
 }
@@ -278,8 +277,7 @@ void apply_activations(Reading& r) {
       !(c.partition_activations && c.replicated_micro_batches))
     return;
   if (r.value(recompute) && c.recompute != Recompute::full)
-    r.error(recompute, str("is \"", name(c.recompute),
-                           "\", and activation_checkpointing needs "
+    r.error(recompute, str("is \"", name(c.recompute), "\", and activation_checkpointing needs ",
                            "\"full\"; write that, or leave one of the two out"));
   c.recompute = Recompute::full;
   r.loaded.derived[recompute] = "activation_checkpointing asks for it";

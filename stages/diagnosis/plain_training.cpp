@@ -82,6 +82,7 @@ void append(FlatValues& to, const FlatValues& values) {
   to.insert(to.end(), values.begin(), values.end());
 }
 
+// Says again which parameters decay: what judges the stages shares no rule with them.
 std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, Memory& memory, const Options& o) {
   const int64_t n = u.partition.full();
   std::vector<ParameterGroup> groups;
@@ -96,6 +97,10 @@ std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, Memory& memory,
   }
   if (!groups.empty()) groups.back().end = n;
   return make_optimizer(memory, n, o.precision, o.optimizer, std::move(groups));
+}
+
+Tensor zeros(const UnitState& u, Memory& memory, MemoryUse use, Dtype type) {
+  return Tensor::zeros(memory, use, {u.partition.full()}, type);
 }
 
 }  // namespace
@@ -114,13 +119,8 @@ PlainTraining::PlainTraining(const TrainingSpec& spec)
     UnitState& u = units_[i];
     u.unit = &model_->units()[i];
     u.partition = Partition(*u.unit, spec.ranks);
-    const auto zeros = [&](MemoryUse use, Dtype type) {
-      return Tensor::zeros(memory_, use, {u.partition.full()}, type);
-    };
-    u.full_parameter = zeros(MemoryUse::parameter, o.precision);
-    u.full_gradient = zeros(MemoryUse::gradient, o.precision);
-    u.buffers.of_backward = zeros(MemoryUse::gradient, o.precision);
-    u.buffers.accumulator = zeros(MemoryUse::gradient, compute_type(o.precision));
+    u.full_parameter = zeros(u, memory_, MemoryUse::parameter, o.precision);
+    u.buffers.of_backward = zeros(u, memory_, MemoryUse::gradient, o.precision);
     u.optimizer = new_optimizer(u, memory_, o);
     u.visit_weights(0, [&](const Partition::Piece& piece, const Tensor& values) {
       const Parameter& p = *piece.parameter;
@@ -178,7 +178,12 @@ std::vector<std::vector<FlatValues>> PlainTraining::gradients_alone() {
 // All micro-batches of a step. Returns the mean loss.
 double PlainTraining::add_gradients() {
   const int64_t A = spec_.engine.accumulation, N = spec_.ranks;
-  for (UnitState& u : units_) kernel::fill(0, u.full_gradient);
+  const Dtype type = spec_.engine.precision;
+  for (UnitState& u : units_) {  // gradient() needs neither
+    u.full_gradient = u.buffers.accumulator = {};
+    u.full_gradient = zeros(u, memory_, MemoryUse::gradient, type);
+    u.buffers.accumulator = zeros(u, memory_, MemoryUse::gradient, compute_type(type));
+  }
   std::vector<double> losses(size_t(N), 0);
   // The micro-batches that each rank adds before the ranks are added.
   const int64_t together = shards_gradient(spec_.engine.stage) ? 1 : A;

@@ -9,8 +9,7 @@ namespace zl {
 
 RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
                    const std::function<void(Trainer&)>& at_start,
-                   const EventStream::Listener& listener) {
-  constexpr int kSteps = 3;
+                   const EventStream::Listener& listener, int steps) {
   TrainingSpec spec = real.without_data();
   spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
   EventStream events(rank, 256);
@@ -36,10 +35,10 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
         trainer.engine().is_gradient_accumulation_boundary())
       saved.clear();
   };
-  for (int step = 1; step <= kSteps; ++step) {
-    if (step == kSteps) comm->log().clear(), events.moves().clear();  // those of one step
+  for (int step = 1; step <= steps; ++step) {
+    if (step == steps) comm->log().clear(), events.moves().clear();  // those of one step
     trainer.step(before_update);
-    if (!spec.checkpoint.saves() || step + 1 != kSteps) continue;
+    if (!spec.checkpoint.saves() || step + 1 != steps) continue;
     Stage& stage = trainer.engine().stage();
     saved = save_buffers(stage, state_files(stage, trainer.model()), host, spec.checkpoint.writes,
                          spec.device == DeviceKind::cpu);
@@ -59,14 +58,13 @@ bool formulas_apply(const TrainingSpec& real) {
   spec.ranks = 1;
   spec.device_memory = spec.host_memory = 0;
   spec.checkpoint = {};
-  std::string passes;  // of the first step
-  bool stepped = false;
-  dry_run(spec, 0, 1, {}, [&](const Event& e) {
-    stepped = stepped || e.phase == std::string_view("step");
+  std::string passes;
+  const auto listener = [&](const Event& e) {
     const bool again = e.what == std::string_view("before_forward");  // also in backward
-    if (e.kind == EventKind::unit && !stepped && (again || e.phase == std::string_view("forward")))
+    if (e.kind == EventKind::unit && (again || e.phase == std::string_view("forward")))
       passes += str(e.what, " ", e.unit, "; ");
-  });
+  };
+  dry_run(spec, 0, 1, {}, listener, 1);
   std::string expected;
   const auto model = spec.new_model();
   for (const Unit& u : model->units()) {

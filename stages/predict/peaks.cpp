@@ -8,9 +8,9 @@
 namespace zl {
 namespace {
 
-class Walk {
+class MicroBatch {
  public:
-  explicit Walk(const Passes& in) : in_(in), states_(in.units.size()) {}
+  explicit MicroBatch(const Passes& in) : in_(in), states_(in.units.size()) {}
 
   PassPeaks peaks() {
     const size_t last = states_.size() - 1, kept = first_kept_block(in_.units, in_.overlap);
@@ -95,6 +95,6 @@ class Walk {
 
 }  // namespace
 
-PassPeaks peaks_of(const Passes& passes) { return Walk(passes).peaks(); }
+PassPeaks peaks_of(const Passes& passes) { return MicroBatch(passes).peaks(); }
 
 }  // namespace zl

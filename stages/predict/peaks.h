@@ -1,5 +1,5 @@
-// The most that full buffers of a rank take at one time, and what is in flight beside them: a walk
-// over the program points of one micro-batch, by the sizes of the units alone.
+// The most that full buffers of a rank take at one time, and what is in flight beside them: one
+// micro-batch, program point by program point, by the sizes of the units alone.
 //
 // Every unit runs once per pass: forward root, then the blocks in order; backward root, then the
 // blocks in reverse. Root stays for both passes.

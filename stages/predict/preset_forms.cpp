@@ -137,8 +137,9 @@ Shipped flat_zero(const Sizing& s, bool stage_2) {
   all.set(MemoryUse::parameter, full * s.element, full * s.element);
   all.set_optimizer(s, shard);
 
-  // The full gradient and, when it is reduced, the own part; before that, where micro-batches are
-  // accumulated in another type, what backward fills. At the update: the own part and its copy.
+  // The full gradient and, when it is reduced, the local shard; before that, where micro-batches
+  // are accumulated in another type, what backward fills. At the update: the local shard and its
+  // copy.
   const int64_t of_full = stage_2 ? s.element : s.gradient,
                 beside = of_full == s.element ? 0 : full * s.element;
   all.set(MemoryUse::gradient, 0,
@@ -151,9 +152,9 @@ Shipped flat_zero(const Sizing& s, bool stage_2) {
     if (all.buckets.empty() || all.buckets.back() + n > s.bucket()) all.buckets.push_back(0);
     all.buckets.back() += n;
   }
-  // The bucket, whole; a copy of a larger parameter.
-  const int64_t whole = (s.options.overlap.overlap_comm ? 2 : 1) * s.bucket();
-  all.set(MemoryUse::communication, 0, (whole + copied(s, all.buckets, of_full)) * s.sent);
+  // The full bucket, or two with overlap_comm; a copy of a larger parameter.
+  const int64_t buckets = (s.options.overlap.overlap_comm ? 2 : 1) * s.bucket();
+  all.set(MemoryUse::communication, 0, (buckets + copied(s, all.buckets, of_full)) * s.sent);
 
   for (int64_t a = 0; a < (stage_2 ? s.options.accumulation : 1); ++a)
     all.add(Collective::all_reduce, Purpose::gradient, all.buckets, s);

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "stages/predict/dry_run.h"
-#include "stages/variants/groups.h"
 
 namespace zl {
 namespace {
@@ -80,12 +79,12 @@ void gather(Trainer& trainer, std::vector<FlatValues>& shards) {
   }
 }
 
-void measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcome& outcome) {
+void measure(const TrainingSpec& spec, const TrainingResult& result, bool by_formulas,
+             StageOutcome& outcome) {
   outcome.steps = result.steps;
   outcome.weights_hash = weights_hash(outcome.weights);
   outcome.seconds_per_step = median_seconds(result.steps);
   const StepCount steps = count(result.steps);
-  const bool by_formulas = formulas_apply(spec);
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const RankReport& measured = result.ranks[size_t(rank)];
     const RankReport dry = dry_run(spec, rank);
@@ -111,10 +110,10 @@ void measure(const TrainingSpec& spec, const TrainingResult& result, StageOutcom
       *value /= std::max<int64_t>(1, steps.with(spec.engine.stage, r.purpose));
 }
 
-// Runs one stage. `gradient`, if there is one: gets the first step's in full. Only the process of
-// rank 0 gets results.
+// Runs one stage. `gradient`, if there is one: gets the first step's in full, if that is run. Only
+// the process of rank 0 gets results.
 StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callbacks,
-                       FlatValues* gradient) {
+                       bool by_formulas, FlatValues* gradient) {
   StageOutcome outcome{.stage = spec.engine.stage};
   std::vector<FlatValues> shards(size_t(spec.ranks));
   TrainingCallbacks all = callbacks;
@@ -136,8 +135,9 @@ StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callba
   try {
     const TrainingResult result = run_training(spec, all);
     if (result.ranks.empty()) return outcome;
-    measure(spec, result, outcome);
-    if (gradient) *gradient = FlatLayout(spec.new_model()->units(), spec.ranks).full(shards);
+    measure(spec, result, by_formulas, outcome);
+    if (gradient && !shards[0].empty())
+      *gradient = FlatLayout(spec.new_model()->units(), spec.ranks).full(shards);
   } catch (const OutOfMemory& e) {
     outcome.out_of_memory = e;
     outcome.weights.clear();
@@ -226,12 +226,13 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
   const std::vector<StageKind> all = to_run(stages, spec);
   const bool any_bounded =
       std::ranges::any_of(all, [&](StageKind stage) { return is_bounded(stage, spec); });
+  const bool by_formulas = formulas_apply(spec);
   std::vector<FlatValues> gradients;
   for (const StageKind stage : all) {
     FlatValues& gradient = gradients.emplace_back();
     const bool judged = stage == StageKind::ddp ? any_bounded : is_bounded(stage, spec);
     comparison.stages.push_back(
-        run_stage(with_stage(spec, stage), callbacks, judged ? &gradient : nullptr));
+        run_stage(with_stage(spec, stage), callbacks, by_formulas, judged ? &gradient : nullptr));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
   }
   judge_gradients(spec, gradients, comparison.stages);

@@ -7,10 +7,8 @@ GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window, Recompute recom
   GptTrainingSpec spec;
   spec.model = model;
   spec.window = window ? window : model.block_size;
-  spec.recompute = recompute;
   require_input(spec.window <= model.block_size, "a window of ", spec.window,
                 " tokens does not fit block-size ", model.block_size);
-  spec.checkpoints = checkpoints;
   spec.make_model = [=] { return std::make_unique<Gpt>(model, recompute, checkpoints); };
   if (recompute == Recompute::full)
     spec.checkpointed_rows.assign(size_t(checkpoints > 0 ? checkpoints : model.layers),

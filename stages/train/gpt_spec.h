@@ -10,12 +10,11 @@ namespace zl {
 struct GptTrainingSpec : TrainingSpec {
   GptConfig model;
   int64_t window = 0;  // tokens of a row
-  Recompute recompute = Recompute::selective;
-  int64_t checkpoints = 0;  // as Gpt's constructor takes them
 };
 
 // The model's part of a spec: make_model and the rows, sequences of `window` tokens (0:
-// block_size). Throws InputError if they do not fit the model.
+// block_size). `recompute` and `checkpoints`: as Gpt's constructor takes them. Throws InputError if
+// the rows do not fit the model.
 GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window = 0,
                          Recompute recompute = Recompute::selective, int64_t checkpoints = 0);
 

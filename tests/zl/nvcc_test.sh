@@ -71,11 +71,11 @@ again() {
 refused="because it refuses g++-13, for" all=(g++-13 default g++-14 g++-12 g++-11 clang++)
 configure --
 check "without a GPU or a chosen architecture the part is left out, and the result says what builds it" \
-  says "CUDA: OFF" "not compiled: there is nvcc 12.0, but no GPU; CUDAARCHS=90" "or ZEROLAB_CUDA=ON builds it all the same"
+  says "CUDA: OFF" "not compiled: there is nvcc 12.0, and nvidia-smi lists no GPU that it compiles for; CUDAARCHS=90" "or ZEROLAB_CUDA=ON builds it all the same"
 touch "$work/gpu"; again
 check "where there is a GPU it is built for that" says "CUDA: ON" "compiled by nvcc 12.0 for 90"
 rm "$work/gpu"; again
-check "and left out again once there is none" says "CUDA: OFF" "but no GPU"
+check "and left out again once there is none" says "CUDA: OFF" "lists no GPU"
 configure -- "-DCMAKE_CUDA_ARCHITECTURES=80;90-virtual"
 check "nvcc gets the compiler of the C++ code, nothing is said about it, nor about PTX beside a real architecture" \
   says "host: $work/compilers/g++-13" "CUDA: ON, NVTX: ON, compiled by nvcc 12.0 for 80 and 90-virtual" "!PTX only"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <tuple>
 
-#include "stages/predict/closed_form.h"
 #include "stages/predict/dry_run.h"
 #include "stages/variants/groups.h"
 #include "tensor/error.h"

@@ -1,12 +1,16 @@
 // Keys without effect and unknown keys are findings, each with its line. That all errors of a file
 // are reported at once: tests/zerolab/config_test.cpp.
 
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
 #include "stages/deepspeed/keys.h"
 #include "tests/stages/deepspeed/config_case.h"
 
+using Catch::Matchers::ContainsSubstring;
 using config_case::check, config_case::errors, config_case::joined, config_case::lines,
     config_case::load, config_case::says, config_case::sets_of, config_case::with;
-using zl::str;
+using zl::Dtype, zl::str;
 
 TEST_CASE(
     "a key without effect is a note, an unknown key a warning or an error with the nearest key",
@@ -132,4 +136,37 @@ TEST_CASE("a finding is one line without control characters or marks of writing 
   for (const auto& loaded : {load("{\"" + key + "\": 1, \"train_batch_size\": 4}"),
                              load("", {key + "=1"}), load("", {key + ".=1"})})
     for (const std::string& line : lines(loaded)) CHECK(line.size() < 400);
+}
+
+TEST_CASE("null is absent, the order of members says nothing, and a dot in a name is no block",
+          "[stages]") {
+  const auto finds = [](const std::string& text) {
+    return joined(load(R"({"train_batch_size": 4, )" + text + "}"));
+  };
+  for (const char* fine : {R"("bf16": null, "bfloat16": {"enabled": true})", R"("scheduler": null)",
+                           R"("zero_optimization": {"stage": 3, "prefetch_bucket_size": null,
+            "stage3_prefetch_bucket_size": 5})",
+                           R"("csv_monitor": {"enabled": true, "job_name": "true"})",
+                           R"("zerolab": {"recompute": true})"}) {
+    CAPTURE(fine);
+    CHECK(finds(fine) == "");
+  }
+  CHECK(load(R"({"train_batch_size": 4, "bf16": null, "bfloat16": {"enabled": true}})")
+            .config.precision == Dtype::bf16);
+  const std::string type = R"("type": "Lamb")",
+                    params = R"("params": {"amsgrad": true, "lr": "x", "betas": [1]})";
+  CHECK(finds("\"optimizer\": {" + type + ", " + params + "}") ==
+        finds("\"optimizer\": {" + params + ", " + type + "}"));
+  const std::pair<const char*, const char*> table[] = {
+      {R"("optimizer.params": {"lr": 3})", "warning: optimizer.params: unknown key"},
+      {R"("optimizer": {"params": {"betas": {"a": 0.9, "b": 0.95}}})", "expected an array"},
+      {R"("zerolab": {"no_weight_decay": {"a": "b"}})", "expected an array of strings"},
+      {R"("fp16": {"enabled": true, "min_loss_scale": 0})",
+       "must be at least 1 where losses are scaled"},
+      {R"("zerolab": {"recompute": 5})", "\"full\", true or false, not 5"}};
+  for (const auto& [text, said] : table) {
+    CAPTURE(text);
+    CHECK_THAT(finds(text), ContainsSubstring(said));
+  }
+  CHECK_THROWS_WITH(load(R"({"a": 1 "b": 2})"), ContainsSubstring(R"(not "b")"));
 }

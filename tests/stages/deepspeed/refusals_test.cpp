@@ -50,7 +50,8 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
        "error: expected one of \"fp32\", \"bf16\", \"fp16\", not the string \"int8\""},
       {"zerolab.sed=3", "error: unknown key; did you mean \"seed\"?"},
       {"zerolab.model=smal", "error: expected one of \"tiny\", \"small\", "},
-      {"zerolab.recompute=0", "error: expected one of \"none\", \"selective\", \"full\", not 0"},
+      {"zerolab.recompute=0",
+       "error: expected one of \"none\", \"selective\", \"full\", true or false, not 0"},
       {"zerolab.no_weight_decay=[\"a\", 1]",
        "error: expected an array of strings, not an array [the string \"a\", 1]"},
       {"comms_logger.prof_ops=3", "error: expected an array of strings, not 3"},
@@ -102,7 +103,7 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
   check({{(window + "0").c_str(), "error: expected a whole number of at least 1, not 0"},
          {(window + "50").c_str(), ""},
          {fixed.c_str(), "note: has no effect: it is for fp16 with a dynamic loss scale"},
-         {"fp16.min_loss_scale=0", ""},  // the scaler of a run that uses it refuses 0
+         {"fp16.min_loss_scale=0", ""},  // nothing is scaled
          {"fp16.min_loss_scale=0.5", "error: expected a whole number of at least 0, not 0.5"}});
   check({
       {"fp16.enabled=true; fp16.loss_scale=8.5e37", ""},

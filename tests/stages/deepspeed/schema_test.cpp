@@ -150,12 +150,11 @@ TEST_CASE("a good value of an honoured number has no finding", "[stages]") {
 
 TEST_CASE("a number in quotes is none, and \"true\" counts where DeepSpeed declares types",
           "[stages]") {
-  for (
-      const std::string& taken : sets_of(
-          R"(.stage=2.0; .reduce_bucket_size=5e8; fp16.hysteresis=3; fp16.loss_scale=128; )"
-          R"(fp16={"enabled": "true"}; .overlap_comm="false"; .stage3_module_granularity_threshold=-1; )"
-          R"(.offload_optimizer.ratio=1; train_batch_size=32.0; )"
-          R"(communication_data_type="FP16"; zerolab.recompute="full")")) {
+  for (const std::string& taken :
+       sets_of(R"(.stage=2.0; .reduce_bucket_size=5e8; fp16.hysteresis=3; fp16.loss_scale=128; )"
+               R"(fp16={"enabled": "true"}; .overlap_comm="false"; train_batch_size=32.0; )"
+               R"(.stage3_module_granularity_threshold=-1; .offload_optimizer.ratio=1; )"
+               R"(communication_data_type="FP16"; zerolab.recompute="full")")) {
     CAPTURE(taken);
     CHECK(load("", {taken}).ok());
   }

@@ -1,4 +1,4 @@
-// The walk over a micro-batch's program points against closed formulas, on random units.
+// Peaks at a micro-batch's program points against closed formulas, on random units.
 
 #include "stages/predict/peaks.h"
 

@@ -239,6 +239,17 @@ TEST_CASE("a model whose units run twice is predicted in steps that overflow, to
   CHECK(count(comparison.stages[0].steps).nonfinite > 0);
 }
 
+TEST_CASE("a comparison without a step has no gradient to judge", "[stages]") {
+  GptTrainingSpec spec = three_micro_batches(text());
+  spec.steps = 0;
+  const Comparison compared = compare_stages(spec, {StageKind::zero2, StageKind::zero3});
+  REQUIRE(compared.stages.size() == 3);
+  for (const StageOutcome& stage : compared.stages) {
+    CHECK_FALSE(stage.gradient_deviation);
+    CHECK(stage.bitwise_equal);
+  }
+}
+
 TEST_CASE(
     "a run without data or with rows of another shape is refused, and so is an evaluation without "
     "held-out rows",

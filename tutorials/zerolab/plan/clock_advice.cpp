@@ -61,7 +61,7 @@ class Advice {
             " overlap, the fastest that fits ", gibibytes(spec_.device_memory), ": ",
             cli::text(*best), ": ", milliseconds(best->time.times.seconds), " ms, ",
             short_number(best->time.tokens_per_second()), " tokens per second and rank, ",
-            gibibytes(best->time.device_peak), tried_.size() == 1 ? ".\n" : ".\nThe next:\n");
+            gibibytes(best->time.device_peak), tried_.size() == 1 ? ".\n" : ".\nOthers:\n");
     nlohmann::ordered_json json{{"fastest", json_of(*best)},
                                 {"others", nlohmann::ordered_json::array()}};
     for (const Settings& s : tried_) {

@@ -86,7 +86,7 @@ std::string sample_text(const TextSample& sample) {
 std::optional<Prediction> prediction_of(const TrainReport& report) {
   const GptTrainingSpec& spec = report.setup.spec;
   if (report.dry) return predict(spec, *report.dry, formulas_apply(spec));
-  if (spec.checkpoints > 0) return std::nullopt;
+  if (report.setup.config.checkpoints > 0) return std::nullopt;
   return predict(prediction_input(spec));
 }
 
