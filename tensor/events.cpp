@@ -21,7 +21,9 @@ const char* name(EventKind kind) {
 }
 
 EventStream::EventStream(int rank, int64_t capacity)
-    : rank_(rank), ring_(size_t(std::max<int64_t>(capacity, 1))) {}
+    : rank_(rank), capacity_(size_t(std::max<int64_t>(capacity, 1))) {
+  ring_.reserve(capacity_);  // pages of events that never happen are never touched
+}
 
 void EventStream::set_phase(std::string_view phase) {
   phase_ = keep(phase);
@@ -34,7 +36,8 @@ int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int
                             const char* detail, int64_t at) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   if (at == 0) at = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-  Event& event = ring_[size_t(appended_) % ring_.size()];
+  if (ring_.size() < capacity_) ring_.emplace_back();
+  Event& event = ring_[size_t(appended_) % capacity_];
   event = {.sequence = appended_++,
            .nanoseconds = at,
            .kind = kind,
@@ -57,8 +60,8 @@ void EventStream::move(Move move, int64_t bytes) {
 
 std::vector<Event> EventStream::recent() const {
   std::vector<Event> events;
-  const int64_t first = std::max<int64_t>(0, appended_ - int64_t(ring_.size()));
-  for (int64_t i = first; i < appended_; ++i) events.push_back(ring_[size_t(i) % ring_.size()]);
+  const int64_t first = std::max<int64_t>(0, appended_ - int64_t(capacity_));
+  for (int64_t i = first; i < appended_; ++i) events.push_back(ring_[size_t(i) % capacity_]);
   return events;
 }
 

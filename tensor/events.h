@@ -82,6 +82,7 @@ class EventStream {
 
  private:
   int rank_;
+  size_t capacity_;
   std::vector<Event> ring_;
   int64_t appended_ = 0;
   const char* phase_ = "";

@@ -39,9 +39,9 @@ void ReferenceBackend::release(void* segment, int64_t) noexcept {
 }
 
 void ReferenceBackend::poison(void* block, int64_t bytes) noexcept {
-  constexpr uint16_t nan = 0x7ff1u;  // repeated, it is a signalling NaN in every type
-  for (int64_t i = 0; i < bytes; i += 2)
-    std::memcpy(static_cast<char*>(block) + i, &nan, size_t(std::min<int64_t>(2, bytes - i)));
+  constexpr uint64_t nan = 0x7ff1'7ff1'7ff1'7ff1u;  // a signalling NaN in every type
+  for (int64_t i = 0; i < bytes; i += 8)
+    std::memcpy(static_cast<char*>(block) + i, &nan, size_t(std::min<int64_t>(8, bytes - i)));
 }
 
 // Done when they return, also in a backend whose move_bytes is only enqueued.

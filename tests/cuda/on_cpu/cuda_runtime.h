@@ -29,7 +29,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-#define __shared__ static thread_local  // one block at a time on each thread
+#define __shared__ static  // one block at a time in a process
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -127,7 +127,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 namespace zl::cuda_on_cpu {
 
 // The indices of the thread that runs now.
-extern constinit thread_local dim3 thread_index, block_index, block_size, grid_size;
+extern dim3 thread_index, block_index, block_size, grid_size;
 // Runs the other threads of the block until all have reached this call.
 void wait_for_block();
 // Returns the `mine` of thread `lane ^ offset` of the warp at the same call.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@
 
 namespace zl::cuda_on_cpu {
 
-constinit thread_local dim3 thread_index, block_index, block_size, grid_size;
+dim3 thread_index, block_index, block_size, grid_size;
 constinit thread_local Launches launches;
 
 namespace {
@@ -39,7 +40,7 @@ struct Block {
   struct Thread {
     Continuation here{};
     ucontext_t first{};
-    std::vector<char> stack = std::vector<char>(kStack);
+    std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStack);
     bool begun = false, done = false, waits_for_block = false;
     std::array<Offer, 2> offers;  // at this call of the warp and at the one before
     uint64_t calls = 0;
@@ -60,7 +61,10 @@ struct Block {
   void run(unsigned n, const std::function<void()>& f);
 };
 
-thread_local Block block;
+// Kernels of all threads run one after the other. Shared memory of their own would be 1.6 MB that
+// each start of a thread clears, whether it runs a kernel or not.
+std::mutex one_kernel;
+Block block;
 
 void pause() {
   if (block.alone)
@@ -88,8 +92,8 @@ Block::Thread& Block::thread(unsigned i) {
 
 [[gnu::noinline]] void begin(Block::Thread& t) {
   getcontext(&t.first);
-  t.first.uc_stack.ss_sp = t.stack.data();
-  t.first.uc_stack.ss_size = t.stack.size();
+  t.first.uc_stack.ss_sp = t.stack.get();
+  t.first.uc_stack.ss_size = kStack;
   t.first.uc_link = nullptr;
   makecontext(&t.first, thread_main, 0);
   setcontext(&t.first);
@@ -261,6 +265,7 @@ void store_16_bytes(uint4 bits, void* to) {
 void run(unsigned blocks, unsigned threads, const std::function<void()>& body) {
   may_die_at_kernel();
   if (dead()) return;
+  const std::lock_guard lock(one_kernel);
   block_size = {threads, 1, 1};
   grid_size = {blocks, 1, 1};
   for (unsigned b = 0; b < blocks; ++b) {
