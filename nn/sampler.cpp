@@ -39,11 +39,7 @@ std::vector<float> next_logits(Gpt& model, UnitObserver& observer, Memory& memor
   const Tensor ids =
       Tensor::empty(memory, MemoryUse::activation, {1, int64_t(sequence.size())}, Dtype::i32);
   kernel::upload(sequence, ids);
-  const Tensor logits = model.next_token_logits(observer, ids);
-  if (logits.dtype() == Dtype::f32) return kernel::download<float>(logits);
-  const Tensor wide = Tensor::empty(memory, MemoryUse::activation, logits.shape(), Dtype::f32);
-  kernel::copy(logits, wide);
-  return kernel::download<float>(wide);
+  return kernel::download_floats(model.next_token_logits(observer, ids));
 }
 
 }  // namespace

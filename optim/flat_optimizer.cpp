@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "optim/adamw.h"
-#include "optim/sgd.h"
 #include "optim/swapped_state.h"
 #include "tensor/kernels.h"
 
@@ -49,8 +47,16 @@ FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
   }
   require(covered == numel, "parameter groups cover ", covered, " of ", numel, " elements");
   merge_groups();
-  if (keeps_master(config_, parameters))
-    master_ = state_[add_state("master_weights", MemoryUse::master_weights)].tensor;
+  if (keeps_master(config_, parameters)) {
+    add_state("master_weights", MemoryUse::master_weights);
+    master_ = state_[0].tensor;
+  }
+  if (config_.kind == OptimizerKind::adamw) {
+    add_state("exp_avg", MemoryUse::optimizer_state);
+    add_state("exp_avg_sq", MemoryUse::optimizer_state);
+  } else if (config_.momentum != 0) {
+    add_state("momentum_buffer", MemoryUse::optimizer_state);
+  }
 }
 
 // Adjacent groups that have the same settings become one: a kernel updates each group.
@@ -67,12 +73,11 @@ void FlatOptimizer::merge_groups() {
   groups_ = std::move(merged);
 }
 
-size_t FlatOptimizer::add_state(const char* name, MemoryUse use) {
+void FlatOptimizer::add_state(const char* name, MemoryUse use) {
   const Dtype type = compute_type(parameters_);
   stored_.push_back(swap_.disk ? new_swapped(*swap_.disk, use, numel_, type)
                                : Tensor::zeros(memory_, use, {numel_}, type));
   state_.push_back({name, stored_.back().slice(0, {numel_})});
-  return state_.size() - 1;
 }
 
 void FlatOptimizer::for_each_part(const Range& range,
@@ -85,7 +90,6 @@ void FlatOptimizer::for_each_part(const Range& range,
   }
 }
 
-// The master weights are the first state, if there are any.
 Tensor FlatOptimizer::master_of(const Range& range, const Part& part) const {
   return master_.defined() ? part.of(range.state[0]) : Tensor();
 }
@@ -123,11 +127,14 @@ void FlatOptimizer::update_range(Range range, double lr, float gradient_scale) {
   if (copy_gradients) range.gradients = workspace_like(gradients);
   const bool frozen = std::any_of(groups_.begin(), groups_.end(),
                                   [](const ParameterGroup& group) { return group.frozen; });
-  // With a master copy and nothing frozen, step() writes every parameter and reads none.
+  // With a master copy and nothing frozen, this writes every parameter and reads none.
   const bool reads_parameters = !master_.defined() || frozen;
   if (copy_parameters && reads_parameters) kernel::copy(parameters, range.parameters);
   if (copy_gradients) kernel::copy(gradients, range.gradients);
-  step(range, lr, gradient_scale);
+  if (config_.kind == OptimizerKind::sgd)
+    sgd(range, lr, gradient_scale);
+  else
+    adamw(range, lr, gradient_scale);
   if (copy_parameters) kernel::copy(range.parameters, parameters);
 }
 
@@ -148,9 +155,8 @@ std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dty
                                               const OptimizerConfig& config,
                                               std::vector<ParameterGroup> groups,
                                               const Swap& swap) {
-  if (config.kind == OptimizerKind::sgd)
-    return std::make_unique<FlatSgd>(memory, numel, parameters, config, std::move(groups), swap);
-  return std::make_unique<FlatAdamW>(memory, numel, parameters, config, std::move(groups), swap);
+  return std::make_unique<FlatOptimizer>(memory, numel, parameters, config, std::move(groups),
+                                         swap);
 }
 
 OptimizerBytes optimizer_bytes(const OptimizerConfig& config, Dtype parameters) {

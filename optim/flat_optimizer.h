@@ -54,7 +54,9 @@ struct OptimizerState {
 
 class FlatOptimizer {
  public:
-  virtual ~FlatOptimizer() = default;
+  // As make_optimizer().
+  FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
+                std::vector<ParameterGroup> groups, const Swap& swap);
 
   // One step of all n elements. gradients (n) are first multiplied by `gradient_scale`.
   //
@@ -81,17 +83,18 @@ class FlatOptimizer {
   const Tensor& master() const { return master_; }
   int64_t numel() const { return numel_; }
 
- protected:
-  FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-                std::vector<ParameterGroup> groups, const Swap& swap);
-  // Allocates a tensor of the state, (n) zeros. Its number is that of the calls before.
-  size_t add_state(const char* name, MemoryUse use = MemoryUse::optimizer_state);
+ private:
+  void add_state(const char* name, MemoryUse use);  // (n) zeros
+  void merge_groups();
+  // Throws std::invalid_argument unless both have the range's number of elements, and the
+  // parameters its type.
+  void require_range(const Tensor& parameters, const Tensor& gradients) const;
 
   // Elements [begin, begin + n) of what an update touches. All tensors, (n), are in one memory.
   struct Range {
     int64_t begin = 0;
     Tensor parameters, gradients;
-    std::vector<Tensor> state;  // by the numbers of add_state()
+    std::vector<Tensor> state;  // in the order of state()
   };
   // The elements of a range that have one group's settings.
   struct Part {
@@ -101,24 +104,22 @@ class FlatOptimizer {
   };
   // Calls `update` with each part whose parameters are not frozen.
   void for_each_part(const Range& range, const std::function<void(const Part&)>& update) const;
-  // The arithmetic of update(); steps() includes this step.
-  virtual void step(const Range& range, double lr, float gradient_scale) = 0;
   Tensor master_of(const Range& range, const Part& part) const;  // undefined if there is none
-
-  OptimizerConfig config_;
-
- private:
-  void merge_groups();
-  // Throws std::invalid_argument unless both have the range's number of elements, and the
-  // parameters its type.
-  void require_range(const Tensor& parameters, const Tensor& gradients) const;
   void update_range(Range range, double lr, float gradient_scale);
+  // The arithmetic of update(); steps() includes this step.
+  // AdamW: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2.
+  void adamw(const Range& range, double lr, float gradient_scale) const;
+  // SGD with momentum and Nesterov momentum, as in torch.optim.SGD: Sutskever et al. 2013, "On the
+  // importance of initialization and momentum in deep learning", section 2.
+  void sgd(const Range& range, double lr, float gradient_scale) const;
+
   bool in_other_memory(const Tensor& t) const { return &t.memory() != &memory_; }
   Tensor workspace_like(const Tensor& t) const;  // in this memory; uninitialised
   bool is_swapped() const { return swap_.disk && !stored_.empty(); }
 
+  OptimizerConfig config_;
   std::vector<ParameterGroup> groups_;  // covers [0, numel)
-  Tensor master_;
+  Tensor master_;                       // the first state, if it is defined
   Memory& memory_;
   Swap swap_;
   int64_t numel_, steps_ = 0;

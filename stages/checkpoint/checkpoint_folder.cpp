@@ -5,40 +5,45 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 
 #include "stages/checkpoint/agreement.h"
 #include "tensor/error.h"
-#include "tensor/io/pending_file.h"
 #include "tensor/io/small_file.h"
 
 namespace zl {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kStep = "step-", kTrash = ".trash-";
+constexpr const char* kTrash = ".trash-";
 constexpr size_t kLargestManifest = 256 << 20;  // [B]
+
+std::string step_name(int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
+  return text;
+}
 
 // The number in "step-00000100"; nothing for any other name.
 std::optional<int64_t> step_of(const std::string& name) {
-  int64_t step = 0;
-  if (!name.starts_with(kStep) || name.size() < kStep.size() + 8) return std::nullopt;
-  const char *begin = name.data() + kStep.size(), *end = name.data() + name.size();
-  const auto [at, error] = std::from_chars(begin, end, step);
-  if (error != std::errc() || at != end || step < 0) return std::nullopt;
-  return step;
+  long long step = -1;
+  const bool is = std::sscanf(name.c_str(), "step-%lld", &step) == 1 && name == step_name(step);
+  return is && step >= 0 ? std::optional<int64_t>(step) : std::nullopt;
 }
 
 // Whether an interrupted save or removal left it.
 bool is_stale(const std::string& name) {
-  return (name.starts_with(kStep) && name.find(".tmp-") != std::string::npos) ||
+  return (name.starts_with("step-") && name.find(".tmp-") != std::string::npos) ||
          name.starts_with(kTrash);
 }
 
-std::string file_name(const fs::path& path) { return path.filename().string(); }
+// The last name, also of "runs/a/".
+std::string file_name(const fs::path& path) {
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
 
 // A name for a broken checkpoint that no loader takes: "step-00000100.broken", or with a number.
 std::string name_for_broken(const std::string& path) {
@@ -47,22 +52,21 @@ std::string name_for_broken(const std::string& path) {
   return name;
 }
 
-// A descriptor that holds the folder's lock until it is closed; -1 if the folder cannot be opened.
-int locked(const std::string& folder) {
-  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0 || lock_against_other_processes(file)) return file;
-  ::close(file);
-  throw InputError(str(folder,
-                       ": another process saves checkpoints into it; wait for its end, or "
-                       "choose another folder"));
+// Creates a folder of checkpoints, so that its name is durable.
+const std::string& created(const CheckpointOptions& options) {
+  std::error_code error;
+  fs::create_directories(options.folder, error);
+  if (error) throw OutputError(str(options.folder, ": cannot be created: ", error.message()));
+  (void)error_of([&] {  // its name may be new
+    sync_folder(*options.files, fs::absolute(options.folder).parent_path().string());
+  });
+  return options.folder;
 }
 
 }  // namespace
 
 std::string checkpoint_path(const std::string& folder, int64_t step) {
-  std::string digits = std::to_string(step);
-  digits.insert(0, digits.size() < 8 ? 8 - digits.size() : 0, '0');
-  return (fs::path(folder) / (std::string(kStep) + digits)).string();
+  return (fs::path(folder) / step_name(step)).string();
 }
 
 std::vector<CheckpointPath> list_checkpoints(const std::string& folder) {
@@ -80,8 +84,7 @@ std::vector<CheckpointPath> list_checkpoints(const std::string& folder) {
 }
 
 bool is_checkpoint(const std::string& path) {
-  fs::path given = fs::path(path).lexically_normal();
-  if (!given.has_filename()) given = given.parent_path();  // "step-00000100/"
+  const fs::path given = fs::path(path).lexically_normal();
   std::error_code error;
   return fs::exists(given / "checkpoint.json", error) || step_of(file_name(given)).has_value();
 }
@@ -90,7 +93,7 @@ Manifest read_manifest(const std::string& checkpoint) {
   const fs::path folder(checkpoint), path = folder / "checkpoint.json";
   Manifest manifest =
       parse_manifest(path.string(), read_small_file(path.string(), {"manifest", kLargestManifest}));
-  const auto step = step_of(file_name(folder.has_filename() ? folder : folder.parent_path()));
+  const auto step = step_of(file_name(folder));
   require_input(!step || *step == manifest.position.step, path.string(), ": is of step ",
                 manifest.position.step, ", but the folder is named ", file_name(folder));
   std::error_code error;
@@ -122,12 +125,9 @@ NewestCheckpoint newest_checkpoint(const std::string& path) {
 
 void remove_path(FileCalls& calls, const std::string& path) {
   std::error_code error;
-  const bool folder = fs::is_directory(fs::symlink_status(path, error));
-  std::vector<std::string> inner;
-  if (folder)
+  if (fs::is_directory(fs::symlink_status(path, error)))
     for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
-      inner.push_back(entry.path().string());
-  for (const std::string& name : inner) remove_path(calls, name);
+      remove_path(calls, entry.path().string());
   if (calls.remove(path) != 0 && errno != ENOENT)
     throw OutputError(str(path, ": cannot be removed: ", std::strerror(errno)));
 }
@@ -138,25 +138,14 @@ void rename_path(FileCalls& calls, const std::string& from, const std::string& t
         str(from, ": cannot be renamed to ", file_name(to), ": ", std::strerror(errno)));
 }
 
-CheckpointFolder::CheckpointFolder(const CheckpointOptions& options) {
-  std::error_code error;
-  fs::create_directories(options.folder, error);
-  if (error) throw OutputError(str(options.folder, ": cannot be created: ", error.message()));
-  (void)error_of([&] {  // its name may be new
-    sync_folder(*options.files, fs::absolute(options.folder).parent_path().string());
-  });
-  lock_ = locked(options.folder);
-}
-
-// It delegates, so that the destructor ends the lock if something throws below.
 CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t step)
-    : CheckpointFolder(options) {
+    : lock_(system_file_calls(), created(options), O_RDONLY | O_DIRECTORY) {
+  require_input(lock_against_other_processes(lock_.descriptor()), options.folder,
+                ": another process saves checkpoints into it; wait for its end, or choose another "
+                "folder");
   std::error_code error;
-  remove_abandoned_files(options.folder, *options.files);
-  std::vector<std::string> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(options.folder, error))
-    if (is_stale(file_name(entry.path()))) stale.push_back(entry.path().string());
-  for (const std::string& path : stale) remove_path(*options.files, path);
+    if (is_stale(file_name(entry.path()))) remove_path(*options.files, entry.path().string());
   for (const CheckpointPath& later : list_checkpoints(options.folder)) {
     if (later.step <= step) continue;
     const bool complete = error_of([&] { read_manifest(later.path); }).empty();
@@ -170,10 +159,6 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t ste
   }
 }
 
-CheckpointFolder::~CheckpointFolder() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
 // A folder is renamed before it is emptied, so that a half-empty one never has a checkpoint's name.
 void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest) {
   std::vector<CheckpointPath> all = list_checkpoints(options.folder);
@@ -182,7 +167,7 @@ void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest) {
   });
   for (size_t i = 0; int64_t(all.size() - i) >= options.keep && i < all.size(); ++i) {
     const std::string trash =
-        (fs::path(options.folder) / (std::string(kTrash) + file_name(all[i].path))).string();
+        (fs::path(options.folder) / (kTrash + file_name(all[i].path))).string();
     rename_path(*options.files, all[i].path, trash);
     remove_path(*options.files, trash);
   }

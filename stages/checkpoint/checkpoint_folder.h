@@ -40,14 +40,9 @@ class CheckpointFolder {
   // saves into it or a complete checkpoint of a later step is there, OutputError if it cannot be
   // changed.
   CheckpointFolder(const CheckpointOptions& options, int64_t step);
-  ~CheckpointFolder();
-  CheckpointFolder(const CheckpointFolder&) = delete;
-  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
 
  private:
-  explicit CheckpointFolder(const CheckpointOptions& options);  // creates and locks it
-
-  int lock_ = -1;
+  const WrittenFile lock_;  // holds the folder's flock until it is destroyed
 };
 
 // Removes the oldest checkpoints until `keep` are left, but never the one of `newest`. Symbolic

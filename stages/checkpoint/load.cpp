@@ -6,9 +6,7 @@
 #include <iterator>
 #include <map>
 #include <ranges>
-#include <set>
 
-#include "dist/processes/wire.h"
 #include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/state_pieces.h"
@@ -47,14 +45,14 @@ void require_same_run(const std::string& folder, const Manifest& m, const Engine
 std::vector<std::string> changed_settings(const Manifest& m, const Engine& engine) {
   std::vector<std::string> notes;
   const Options& now = engine.options();
-  if (describe(m.optimizer) != describe(now.optimizer))
-    notes.push_back(str("the checkpoint was saved with ", describe(m.optimizer),
-                        "; this run goes on with ", describe(now.optimizer)));
+  const auto compare = [&](const std::string& key, const auto& saved, const auto& value) {
+    if (saved != value)
+      notes.push_back(
+          str("the checkpoint was saved with ", key, saved, "; this run goes on with ", value));
+  };
+  compare("", describe(m.optimizer), describe(now.optimizer));
   for (const auto& [key, value] : update_settings(now))
-    if (const auto saved = m.saved_by.find(key);
-        saved != m.saved_by.end() && saved->second != value)
-      notes.push_back(str("the checkpoint was saved with ", key, " ", saved->second,
-                          "; this run goes on with ", value));
+    if (m.saved_by.contains(key)) compare(key + " ", m.saved_by.at(key), value);
   if (m.seed != now.seed)
     notes.push_back(str("the checkpoint was saved with seed ", m.seed, "; this run has seed ",
                         now.seed, ", which changes no weights"));
@@ -65,23 +63,21 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
 void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
   int64_t saved = 0, here = 0;  // [n]
   for (const SafetensorsEntry& entry : file.entries()) saved += entry.numel();
-  for (const auto& item : layout.items()) here += numel(item.shape);
+  for (const SafetensorsEntry& entry : layout.entries()) here += entry.numel();
   const std::string sizes =
       str("; the file has ", file.entries().size(), " tensors with ", saved,
-          " elements, the model ", layout.items().size(), " with ", here,
+          " elements, the model ", layout.entries().size(), " with ", here,
           "; 'zerolab checkpoint verify' finds out whether the file is damaged");
-  std::set<std::string> names;
-  for (const auto& item : layout.items()) {
-    const SafetensorsEntry* entry = file.find(item.name);
-    require_input(entry != nullptr, file.path(), ": has no tensor '", item.name,
+  for (const SafetensorsEntry& wanted : layout.entries()) {
+    const SafetensorsEntry* entry = file.find(wanted.name);
+    require_input(entry != nullptr, file.path(), ": has no tensor '", wanted.name,
                   "', but this model has a parameter of this name", sizes);
-    require_input(entry->shape == item.shape, file.path(), ": tensor '", item.name, "' has shape ",
-                  in_words(entry->shape), ", but this model's parameter has ",
-                  in_words(item.shape));
-    names.insert(item.name);
+    require_input(entry->shape == wanted.shape, file.path(), ": tensor '", wanted.name,
+                  "' has shape ", in_words(entry->shape), ", but this model's parameter has ",
+                  in_words(wanted.shape));
   }
   for (const SafetensorsEntry& entry : file.entries())
-    require_input(names.contains(entry.name), file.path(), ": has a tensor '", entry.name,
+    require_input(layout.find(entry.name), file.path(), ": has a tensor '", entry.name,
                   "' of shape ", in_words(entry.shape),
                   ", but this model has no parameter of this name", sizes);
   require_input(file.header() == layout.header(), file.path(), ": its header (bytes 0 to ",
@@ -110,47 +106,39 @@ void read_state(Stage& stage, const std::vector<StateFile>& states, const std::s
                 const Manifest& m) {
   const std::deque<SafetensorsFile> files = open_files(folder, states, m);
   std::multimap<std::pair<size_t, std::string>, StatePiece> kept;
-  for (const StatePiece& piece : kept_pieces(stage, states))
+  stage.wait_for_parameters();
+  for (const StatePiece& piece : state_pieces(stage, states, StatePart::kept))
     kept.emplace(std::pair(piece.file, piece.parameter->name), piece);
-  for (size_t f = 0; f < files.size(); ++f)
-    for (const SafetensorsEntry& entry : files[f].entries()) {
+  for (size_t f = 0; f < files.size(); ++f) {
+    const auto fill = [&](const SafetensorsEntry& entry, int64_t at, const auto& bytes) {
+      const std::span chunk(reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4);
+      const int64_t begin = at / 4, end = begin + int64_t(chunk.size());  // [n]
       const auto [first, last] = kept.equal_range({f, entry.name});
-      const auto pieces = std::ranges::subrange(first, last);
-      const uint32_t crc = read_tensor(files[f], entry, [&](int64_t at, const auto& bytes) {
-        const std::span chunk(reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4);
-        const int64_t begin = at / 4, end = begin + int64_t(chunk.size());  // [n]
-        for (const auto& [key, piece] : pieces) {
-          const int64_t from = std::max(begin, piece.first),
-                        n = std::min(end, piece.first + piece.values.numel()) - from;
-          if (n > 0)
-            kernel::upload_floats(chunk.subspan(size_t(from - begin), size_t(n)),
-                                  piece.values.slice(from - piece.first, {n}));
-        }
-      });
-      const std::string problem = damage(files[f], entry, m.files.at(states[f].name), crc);
-      require_input(problem.empty(), problem,
-                    "; rename this checkpoint, and --resume takes the one before it");
-    }
+      for (const auto& [key, piece] : std::ranges::subrange(first, last)) {
+        const int64_t from = std::max(begin, piece.first),
+                      n = std::min(end, piece.first + piece.values.numel()) - from;
+        if (n > 0)
+          kernel::upload_floats(chunk.subspan(size_t(from - begin), size_t(n)),
+                                piece.values.slice(from - piece.first, {n}));
+      }
+    };
+    const auto problems = read_and_verify(files[f], m.files.at(states[f].name), fill);
+    if (!problems.empty())
+      throw InputError(
+          str(problems[0], "; rename this checkpoint, and --resume takes the one before it"));
+  }
 }
 
-// What rank 0 has found, for all ranks.
+// What rank 0 has found; the other ranks get its path.
 NewestCheckpoint choose(Communicator& comm, const std::string& resume) {
-  const auto all = results_of_all_ranks(comm, "checkpoint chosen", [&] {
-    WireWriter found;
-    if (comm.rank() != 0) return found.take();
-    const NewestCheckpoint newest = newest_checkpoint(resume);
+  NewestCheckpoint newest;
+  newest.path = results_of_all_ranks(comm, "checkpoint chosen", [&] {
+    if (comm.rank() == 0) newest = newest_checkpoint(resume);
     require_input(!newest.path.empty() || newest.rejected.empty(), "no checkpoint in ", resume,
                   " is complete: ", newest.rejected.empty() ? "" : newest.rejected.front(),
                   "; remove it to start over");
-    found.text(newest.path).text(newest.path.empty() ? "" : manifest_text(newest.manifest));
-    for (const std::string& rejected : newest.rejected) found.text(rejected);
-    return found.take();
-  });
-  WireReader first(all[0]);
-  NewestCheckpoint newest{.path = first.text(), .manifest = {}, .rejected = {}};
-  const std::string manifest = first.text();
-  if (!newest.path.empty()) newest.manifest = parse_manifest(newest.path, manifest);
-  while (!first.at_end()) newest.rejected.push_back(first.text());
+    return newest.path;
+  })[0];
   return newest;
 }
 
@@ -161,10 +149,11 @@ std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& mod
                                                 const std::string& data) {
   if (options.resume.empty()) return std::nullopt;
   Stage& stage = engine.stage();
-  const NewestCheckpoint newest = choose(stage.comm(), options.resume);
+  NewestCheckpoint newest = choose(stage.comm(), options.resume);
   if (newest.path.empty()) return std::nullopt;
-  const Manifest& m = newest.manifest;
+  Manifest& m = newest.manifest;
   on_all_ranks(stage.comm(), "checkpoint read", [&] {
+    if (stage.comm().rank() != 0) m = read_manifest(newest.path);
     require_same_run(newest.path, m, engine, model, options, data);
     read_state(stage, state_files(stage, model), newest.path, m);
   });

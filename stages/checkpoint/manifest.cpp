@@ -49,25 +49,8 @@ std::string own_crc(Json json) {
   return crc_text(crc32c(std::as_bytes(std::span(text))));
 }
 
-// Their members are sorted, which the functions above need.
-template <class T>
-Json json_of(const T& value) {
-  return nlohmann::json(value);
-}
-template <class T>
-void read(const Json& json, const char* key, T& value) {
-  nlohmann::json(json.at(key)).get_to(value);
-}
-
-std::map<std::string, ManifestFile> files_of(const Json& json) {
-  std::map<std::string, ManifestFile> files;
-  read(json, "files", files);
-  require_input(files.contains("model.safetensors"), "it names no model.safetensors");
-  for (const auto& [name, file] : files)
-    require_input(name.find('/') == std::string::npos, "it names the file ", name,
-                  ", which is not in its folder");
-  return files;
-}
+// A value whose members are sorted, which the functions above need.
+using Sorted = nlohmann::json;
 
 int64_t count_of(const Json& json, const char* key) {
   const Json& value = json.at(key);
@@ -91,13 +74,23 @@ Manifest manifest_of(const Json& json) {
   m.updates = count_of(json, "updates");
   require_input(m.updates <= m.position.step, "it has ", m.updates, " updates in ", m.position.step,
                 " steps");
-  if (!json.at("loss_scaler").is_null()) read(json, "loss_scaler", m.loss_scaler.emplace());
+  if (const Json& scaler = json.at("loss_scaler"); !scaler.is_null())
+    m.loss_scaler = Sorted(scaler).get<LossScaler::State>();
   json.at("seed").get_to(m.seed);
   json.at("model").get_to(m.model);
-  read(json, "optimizer", m.optimizer);
-  m.files = files_of(json);
+  Sorted(json.at("optimizer")).get_to(m.optimizer);
+  Sorted(json.at("files")).get_to(m.files);
+  require_input(m.files.contains("model.safetensors"), "it names no model.safetensors");
+  for (const auto& [name, file] : m.files)
+    require_input(name.find('/') == std::string::npos, "it names the file ", name,
+                  ", which is not in its folder");
   json.at("saved_by").get_to(m.saved_by);
   return m;
+}
+
+std::string number(double x) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, x).ptr};
 }
 
 }  // namespace
@@ -113,12 +106,12 @@ std::string manifest_text(const Manifest& m) {
             {"step", m.position.step},
             {"updates", m.updates},
             {"next_window", m.position.next_window},
-            {"loss_scaler", m.loss_scaler ? json_of(*m.loss_scaler) : Json()},
+            {"loss_scaler", m.loss_scaler ? Sorted(*m.loss_scaler) : Sorted()},
             {"seed", m.seed},
             {"model", m.model},
-            {"optimizer", json_of(m.optimizer)},
+            {"optimizer", Sorted(m.optimizer)},
             {"data", m.position.data},
-            {"files", json_of(m.files)},
+            {"files", Sorted(m.files)},
             {"saved_by", m.saved_by}};
   json["crc32c"] = own_crc(json);
   return json.dump(2) + "\n";
@@ -149,15 +142,6 @@ std::string describe(const OptimizerConfig& o) {
     text += str(&glob == &o.no_weight_decay[0] ? " except " : " ", glob);
   return text;
 }
-
-namespace {
-
-std::string number(double x) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, x).ptr};
-}
-
-}  // namespace
 
 std::string describe(const ScheduleConfig& s, double lr, const char* warmup) {
   if (s.kind == ScheduleKind::constant) return number(lr);

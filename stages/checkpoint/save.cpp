@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <filesystem>
-#include <iterator>
+#include <map>
 #include <utility>
 
 #include "dist/processes/wire.h"
@@ -55,68 +56,56 @@ Manifest manifest_of(const SavedRun& run, const RunPosition& position) {
 }  // namespace
 
 const char* name(CheckpointWrites writes) {
-  switch (writes) {
-    case CheckpointWrites::wait: return "wait";
-    case CheckpointWrites::still: return "still";
-    case CheckpointWrites::snapshot: return "snapshot";
-  }
-  return "?";
+  constexpr const char* names[] = {"wait", "still", "snapshot"};
+  return names[size_t(writes)];
 }
 
 std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& files, Memory& host,
                                  CheckpointWrites writes, bool host_reads) {
-  const std::vector<Tensor> shards = local_shards(stage, files);
-  const auto on_disk = [](const Tensor& t) { return t.memory().pool() == Pool::disk; };
-  std::vector<Tensor> buffers;
-  if (writes != CheckpointWrites::snapshot) {
-    if (!host_reads || std::ranges::any_of(shards, on_disk))
-      buffers.push_back(Tensor::empty(host, MemoryUse::workspace, {kCheckpointChunk}));
-    return buffers;
+  const auto on_disk = [](const StatePiece& p) { return p.values.memory().pool() == Pool::disk; };
+  int64_t n = 0;
+  if (writes == CheckpointWrites::snapshot) {
+    for (const UnitState& u : stage.units()) n += int64_t(files.size()) * u.partition.shard();
+  } else {
+    const auto pieces = state_pieces(stage, files, StatePart::shard);
+    if (host_reads && std::ranges::none_of(pieces, on_disk)) return {};
+    n = kCheckpointChunk;
   }
   // One block, so that each save takes the pages of the one before: parts that are placed anew
   // touch other pages of the pool's segments, and the process grows beyond what is counted.
-  int64_t n = 0, at = 0;
-  for (const Tensor& shard : shards) n += shard.numel();
-  const Tensor all = Tensor::empty(host, MemoryUse::workspace, {n});
-  for (const Tensor& shard : shards) {
-    buffers.push_back(all.slice(std::exchange(at, at + shard.numel()), shard.shape()));
-    kernel::copy(shard, buffers.back());
-  }
-  return buffers;
+  return {Tensor::empty(host, MemoryUse::workspace, {n})};
+}
+
+CheckpointSave::TemporaryFolder::~TemporaryFolder() {
+  if (is_mine && !path.empty())
+    (void)error_of([&] { remove_path(calls, path); });  // or the next run does
 }
 
 CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& options,
-                               Manifest manifest)
+                               const RunPosition& position)
     : comm_(run.engine.stage().comm()),
-      stage_(run.engine.stage()),
       options_(options),
       begin_(std::chrono::steady_clock::now()),
-      manifest_(std::move(manifest)),
-      files_(state_files(stage_, run.model)),
-      folder_(checkpoint_path(options.folder, manifest_.position.step)) {}
-
-// It delegates, so that the destructor removes the folder if something throws below.
-CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& options,
-                               const RunPosition& position)
-    : CheckpointSave(run, options, manifest_of(run, position)) {
-  stage_.memory().events().set_phase("checkpoint");
+      manifest_(manifest_of(run, position)),
+      files_(state_files(run.engine.stage(), run.model)),
+      folder_(checkpoint_path(options.folder, position.step)),
+      temporary_{*options.files, comm_.rank() == 0} {
+  Stage& stage = run.engine.stage();
+  stage.memory().events().set_phase("checkpoint");
   // The host of rank 0 may have the disk that the others reach by NFS.
-  const std::vector<std::string> begun = results_or_remove("checkpoint begins", [&] {
+  const std::vector<std::string> begun = on_ranks("checkpoint begins", [&] {
     if (comm_.rank() == 0) begin_folder();
-    return (options_.one_by_one || on_nfs(options_.folder) ? "1" : "0") + temporary_;
+    return (options_.one_by_one || on_nfs(options_.folder) ? "1" : "0") + temporary_.path;
   });
-  temporary_ = begun[0].substr(1);
+  temporary_.path = begun[0].substr(1);
   const bool one_by_one =
       std::ranges::any_of(begun, [](const std::string& of_rank) { return of_rank[0] == '1'; });
   const CheckpointWrites writes = one_by_one ? CheckpointWrites::wait : options.writes;
-  buffers_ =
-      save_buffers(stage_, files_, run.host, writes, stage_.memory().backend().host_addressable());
-  stage_.memory().backend().synchronize();  // the last update and the copies are complete
-  snapshot_ = writes == CheckpointWrites::snapshot;
   const bool waits = writes == CheckpointWrites::wait;
-  writing_ = std::async(
-      waits ? std::launch::deferred : std::launch::async,
-      [this, pieces = shard_pieces(), device = run.device] { return write(pieces, device); });
+  writing_ = std::async(waits ? std::launch::deferred : std::launch::async,
+                        [this, mine = pieces(stage, run.host, writes), device = run.device] {
+                          return write(mine, device);
+                        });
   if (waits && !one_by_one) writing_.wait();
   for (int r = 0; one_by_one && r < comm_.size(); ++r) {
     if (r == comm_.rank()) writing_.wait();
@@ -125,99 +114,80 @@ CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& opt
   stall_ = seconds_since(begin_);
 }
 
-CheckpointSave::~CheckpointSave() { remove_temporary(); }
-
-void CheckpointSave::remove_temporary() {
-  const bool begun = writing_.valid() &&
-                     writing_.wait_for(std::chrono::seconds(0)) != std::future_status::deferred;
-  if (begun) writing_.wait();  // one that waits for its turn never begins
-  if (comm_.rank() != 0 || temporary_.empty()) return;
-  (void)error_of([&] { remove_path(*options_.files, temporary_); });  // or the next run does
-  temporary_.clear();
-}
-
-// Rank 0: the folder with files of their final sizes, so that a full disk shows before any rank
-// writes.
+// Rank 0: the folder that all ranks write into.
 void CheckpointSave::begin_folder() {
-  FileCalls& calls = *options_.files;
   if (fs::exists(folder_))
     throw OutputError(str(folder_, ": exists already, and no checkpoint is overwritten"));
   const auto nonce = std::chrono::system_clock::now().time_since_epoch().count();
-  const std::string name = str(folder_, ".tmp-", ::getpid(), "-", nonce);
-  if (calls.mkdir(name) != 0)
-    throw OutputError(str(name, ": cannot be created: ", std::strerror(errno)));
-  temporary_ = name;
-  for (const StateFile& state : files_) {
-    WrittenFile file(calls, (fs::path(temporary_) / state.name).string(),
-                     O_WRONLY | O_CREAT | O_EXCL);
-    file.reserve(state.layout.bytes());
-    file.write(std::as_bytes(std::span(state.layout.header())), 0);
-    file.close();
-  }
+  const std::string path = str(folder_, ".tmp-", ::getpid(), "-", nonce);
+  if (options_.files->mkdir(path) != 0)
+    throw OutputError(str(path, ": cannot be created: ", std::strerror(errno)));
+  temporary_.path = path;
 }
 
-// After an error of a rank, all ranks throw it, and no temporary folder is left.
-std::vector<std::string> CheckpointSave::results_or_remove(
-    std::string_view name, const std::function<std::string()>& action) {
-  try {
-    return results_of_all_ranks(comm_, name, [&] {
-      std::string result;
-      const std::string error = error_of([&] { result = action(); });
-      if (!error.empty())
-        throw OutputError(
-            str("the checkpoint of step ", manifest_.position.step,
-                renamed_ ? " is written, but may be lost with the power: " : " was not saved: ",
-                comm_.size() > 1 ? str("rank ", comm_.rank(), ": ") : "", error));
-      return result;
-    });
-  } catch (const OutputError&) {
-    remove_temporary();
-    throw;
-  }
+// An error of a rank is thrown by all ranks.
+std::vector<std::string> CheckpointSave::on_ranks(std::string_view name,
+                                                  const std::function<std::string()>& action) {
+  return results_of_all_ranks(comm_, name, [&] {
+    try {
+      return action();
+    } catch (const std::exception& error) {
+      throw OutputError(
+          str("the checkpoint of step ", manifest_.position.step,
+              renamed_ ? " is written, but may be lost with the power: " : " was not saved: ",
+              comm_.size() > 1 ? str("rank ", comm_.rank(), ": ") : "", error.what()));
+    }
+  });
 }
 
-// What this rank writes, from its shards or from their copies.
-std::vector<StatePiece> CheckpointSave::shard_pieces() {
+// What this rank writes: its shard or a copy of it. Of several replicas, the first one writes.
+std::vector<StatePiece> CheckpointSave::pieces(Stage& stage, Memory& host,
+                                               CheckpointWrites writes) {
+  Backend& device = stage.memory().backend();
+  buffers_ = save_buffers(stage, files_, host, writes, device.host_addressable());
   std::vector<StatePiece> all;
-  if (!saves_shards(stage_)) return all;
-  const std::vector<Tensor> shards = snapshot_ ? buffers_ : local_shards(stage_, files_);
-  auto shard = shards.begin();
-  for (const UnitState& u : stage_.units())
-    for (size_t f = 0; f < files_.size(); ++f)
-      std::ranges::move(pieces_of(u, f, comm_.rank(), *shard++), std::back_inserter(all));
+  if (comm_.rank() < stage.shard_group().size())
+    all = state_pieces(stage, files_, StatePart::shard);
+  int64_t at = 0;  // [n]
+  for (StatePiece& piece : all) {
+    if (writes != CheckpointWrites::snapshot) break;
+    const Tensor copy = buffers_[0].slice(at, piece.values.shape());
+    kernel::copy(std::exchange(piece.values, copy), copy);
+    at += copy.numel();
+  }
+  device.synchronize();  // the last update and the copies are complete
   return all;
 }
 
+// Rank 0 writes the headers too. `device`, if it is not null, reads values on the device instead of
+// their own backend. Returns file, tensor, bytes and CRC-32C of each piece.
 std::string CheckpointSave::write(const std::vector<StatePiece>& pieces, Backend* device) {
-  std::vector<WrittenFile> open;
-  for (const StateFile& file : files_)
-    open.emplace_back(*options_.files, (fs::path(temporary_) / file.name).string(), O_WRONLY);
-  WireWriter checksums;
-  for (const StatePiece& piece : pieces)
-    checksums.put(write_piece(open[piece.file], piece, device));
-  for (WrittenFile& file : open) file.sync(), file.close();
-  return checksums.take();
-}
-
-// Returns the CRC-32C. `device`, if it is not null, reads values on the device instead of their
-// own backend.
-uint32_t CheckpointSave::write_piece(WrittenFile& file, const StatePiece& piece, Backend* device) {
-  int64_t to = files_[piece.file].layout.item(piece.parameter->name).at + 4 * piece.first;
-  uint32_t crc = 0;
-  for (int64_t at = 0, n = piece.values.numel(); at < n; at += kCheckpointChunk) {
-    const Tensor chunk = piece.values.slice(at, {std::min(kCheckpointChunk, n - at)});
-    Backend& backend = chunk.backend();
-    const bool reads = backend.host_addressable();
-    const Tensor here = reads ? chunk : buffers_[0].slice(0, chunk.shape());
-    if (!reads)
-      (device && chunk.memory().pool() == Pool::device ? *device : backend)
-          .download(chunk, here.address());
-    const auto bytes = std::as_bytes(here.data<float>());
-    crc = crc32c(bytes, crc);
-    file.write(bytes, to);
-    to += chunk.bytes();
+  std::deque<WrittenFile> open;
+  for (const StateFile& file : files_) {
+    open.emplace_back(*options_.files, str(temporary_.path, "/", file.name), O_WRONLY | O_CREAT);
+    if (comm_.rank() == 0) open.back().write(std::as_bytes(std::span(file.layout.header())), 0);
   }
-  return crc;
+  WireWriter written;
+  for (const auto& [file, parameter, first, values] : pieces) {
+    const SafetensorsLayout& layout = files_[file].layout;
+    const int64_t to = layout.position(*layout.find(parameter->name)) + 4 * first;
+    uint32_t crc = 0;
+    for (int64_t at = 0, n = values.numel(); at < n; at += kCheckpointChunk) {
+      const Tensor chunk = values.slice(at, {std::min(kCheckpointChunk, n - at)});
+      Backend& backend = chunk.backend();
+      const bool reads = backend.host_addressable();
+      const Tensor here = reads ? chunk : buffers_[0].slice(0, chunk.shape());
+      if (!reads)
+        (device && chunk.memory().pool() == Pool::device ? *device : backend)
+            .download(chunk, here.address());
+      const auto bytes = std::as_bytes(here.data<float>());
+      crc = crc32c(bytes, crc);
+      open[file].write(bytes, to + 4 * at);
+    }
+    written.put(file).text(parameter->name).put(values.bytes()).put(crc);
+  }
+  for (WrittenFile& file : open) file.sync(), file.close();
+  return written.take();
 }
 
 bool CheckpointSave::written() const {
@@ -226,12 +196,18 @@ bool CheckpointSave::written() const {
 
 CheckpointRecord CheckpointSave::commit() {
   const auto waits = std::chrono::steady_clock::now();
-  const auto checksums = results_or_remove("checkpoint written", [&] { return writing_.get(); });
-  const std::string problem = results_or_remove("checkpoint complete", [&]() -> std::string {
+  const auto written = on_ranks("checkpoint written", [&] { return writing_.get(); });
+  const std::string problem = on_ranks("checkpoint complete", [&]() -> std::string {
     if (comm_.rank() != 0) return "";
-    describe_files(checksums);
-    finish_folder();
-    return error_of([&] { point_and_remove_older(); });
+    describe_files(written);
+    name_folder();
+    return error_of([&] {  // only now that the new one is durable
+      PendingFile latest((fs::path(options_.folder) / "latest").string(), *options_.files);
+      const std::string name = fs::path(folder_).filename().string() + "\n";
+      latest.write(name.data(), name.size());
+      latest.commit();
+      remove_old_checkpoints(options_, manifest_.position.step);
+    });
   })[0];
   buffers_.clear();
   return {.folder = folder_,
@@ -242,47 +218,44 @@ CheckpointRecord CheckpointSave::commit() {
           .problem = problem};
 }
 
-// Rank 0: sizes and checksums for the manifest.
-void CheckpointSave::describe_files(const std::vector<std::string>& checksums) {
-  const auto tensors = tensor_checksums(stage_, files_, checksums);
+// Rank 0: sizes and checksums for the manifest. The ranks hold the parts of a tensor in order.
+void CheckpointSave::describe_files(const std::vector<std::string>& of_ranks) {
+  std::map<std::pair<size_t, std::string>, uint32_t> tensors;  // 0: of no elements
+  for (const std::string& of_rank : of_ranks)
+    for (WireReader pieces(of_rank); !pieces.at_end();) {
+      const auto file = pieces.get<size_t>();
+      uint32_t& crc = tensors[{file, pieces.text()}];
+      const auto bytes = pieces.get<int64_t>();
+      crc = crc32c_join(crc, pieces.get<uint32_t>(), bytes);
+    }
   for (size_t f = 0; f < files_.size(); ++f) {
     const SafetensorsLayout& layout = files_[f].layout;
     ManifestFile& file = manifest_.files[files_[f].name];
-    file.bytes = layout.bytes();
+    file.bytes = int64_t(layout.header().size());
     uint32_t whole = crc32c(std::as_bytes(std::span(layout.header())));
-    for (const SafetensorsLayout::Item& item : layout.items()) {
-      const uint32_t crc = tensors[f].at(item.name);
-      file.tensors[item.name] = crc_text(crc);
-      whole = crc32c_join(whole, crc, item.bytes());
+    for (const SafetensorsEntry& entry : layout.entries()) {
+      const uint32_t crc = tensors[{f, entry.name}];
+      file.tensors[entry.name] = crc_text(crc);
+      file.bytes += entry.bytes();
+      whole = crc32c_join(whole, crc, entry.bytes());
     }
     file.crc32c = crc_text(whole);
   }
 }
 
 // Rank 0: the folder gets its name when all of it is durable.
-void CheckpointSave::finish_folder() {
+void CheckpointSave::name_folder() {
   FileCalls& calls = *options_.files;
   const std::string text = manifest_text(manifest_);
-  WrittenFile file(calls, (fs::path(temporary_) / "checkpoint.json").string(),
-                   O_WRONLY | O_CREAT | O_EXCL);
+  WrittenFile file(calls, temporary_.path + "/checkpoint.json", O_WRONLY | O_CREAT | O_EXCL);
   file.write(std::as_bytes(std::span(text)), 0);
   file.sync();
   file.close();
-  sync_folder(calls, temporary_);
-  rename_path(calls, temporary_, folder_);
-  temporary_.clear();
+  sync_folder(calls, temporary_.path);
+  rename_path(calls, temporary_.path, folder_);
+  temporary_.path.clear();
   renamed_ = true;
   sync_folder(calls, options_.folder);
-}
-
-// Only now that the new one is durable.
-void CheckpointSave::point_and_remove_older() {
-  FileCalls& calls = *options_.files;
-  PendingFile latest((fs::path(options_.folder) / "latest").string(), calls);
-  const std::string name = fs::path(folder_).filename().string() + "\n";
-  latest.write(name.data(), name.size());
-  latest.commit();
-  remove_old_checkpoints(options_, manifest_.position.step);
 }
 
 }  // namespace zl

@@ -25,15 +25,15 @@ struct SavedRun {
   Backend* device = nullptr;
 };
 
-// What a save allocates in `host` until it is committed: a snapshot of this rank's shard, in the
-// order of the units and their files; or, where the host cannot read the device's memory
-// (`host_reads`), a buffer; or nothing.
+// What a save allocates in `host` until it is committed: room for a snapshot of this rank's shard,
+// with its padding; otherwise nothing where the host can read the whole shard, or one buffer.
+// `host_reads`: whether it can read the device's memory.
 std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& files, Memory& host,
                                  CheckpointWrites writes, bool host_reads);
 
 // One save by one rank; all ranks make the same calls, between two steps. Every function throws
-// OutputError on all ranks if the checkpoint cannot be written on one; then the folder holds what
-// it held before.
+// OutputError on all ranks if the checkpoint cannot be written on one; without a commit() that
+// returns, the destructor leaves in the folder what it held before.
 class CheckpointSave {
  public:
   // Begins to write a temporary folder. Returns when the run may go on: with `still` until its next
@@ -41,7 +41,6 @@ class CheckpointSave {
   // folder is on NFS, the ranks write one after another, and the run waits for all of them.
   CheckpointSave(const SavedRun& run, const CheckpointOptions& options,
                  const RunPosition& position);
-  ~CheckpointSave();  // without commit() the temporary folder is removed
   CheckpointSave(const CheckpointSave&) = delete;
   CheckpointSave& operator=(const CheckpointSave&) = delete;
 
@@ -51,30 +50,33 @@ class CheckpointSave {
   CheckpointRecord commit();
 
  private:
-  CheckpointSave(const SavedRun& run, const CheckpointOptions& options, Manifest manifest);
+  // Where the ranks write. Rank 0 makes it, and removes it unless it has become the checkpoint.
+  struct TemporaryFolder {
+    ~TemporaryFolder();
+    FileCalls& calls;
+    bool is_mine;        // of rank 0
+    std::string path{};  // empty where there is none
+  };
+
   void begin_folder();
-  std::vector<StatePiece> shard_pieces();
+  std::vector<StatePiece> pieces(Stage& stage, Memory& host, CheckpointWrites writes);
   std::string write(const std::vector<StatePiece>& pieces, Backend* device);
-  uint32_t write_piece(WrittenFile& file, const StatePiece& piece, Backend* device);
-  void describe_files(const std::vector<std::string>& checksums);
-  void finish_folder();
-  std::vector<std::string> results_or_remove(std::string_view name,
-                                             const std::function<std::string()>& action);
-  void point_and_remove_older();
-  void remove_temporary();
+  void describe_files(const std::vector<std::string>& of_ranks);
+  void name_folder();
+  std::vector<std::string> on_ranks(std::string_view name,
+                                    const std::function<std::string()>& action);
 
   Communicator& comm_;
-  Stage& stage_;
   const CheckpointOptions options_;
   const std::chrono::steady_clock::time_point begin_;
   Manifest manifest_;
-  std::vector<StateFile> files_;
-  std::string folder_, temporary_;  // temporary_: empty where there is none to remove
+  const std::vector<StateFile> files_;
+  const std::string folder_;
+  TemporaryFolder temporary_;
   std::vector<Tensor> buffers_;
-  bool snapshot_ = false;
-  std::future<std::string> writing_;  // the checksums of what this rank writes
   bool renamed_ = false;              // the checkpoint has its name
   double stall_ = 0;                  // [s]
+  std::future<std::string> writing_;  // what this rank wrote; ends before the rest is destroyed
 };
 
 }  // namespace zl

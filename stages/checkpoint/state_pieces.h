@@ -1,7 +1,6 @@
 // The tensors of a run's state as a checkpoint stores them: by file, parameter and range.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -23,9 +22,6 @@ std::vector<StateFile> state_files(Stage& stage, const Model& model);
 // [n] elements that are read and written at a time.
 inline constexpr int64_t kCheckpointChunk = 1 << 18;
 
-// This rank's shards, (shard), in the order of the units and their files.
-std::vector<Tensor> local_shards(Stage& stage, const std::vector<StateFile>& files);
-
 // A part of one parameter, in one file.
 struct StatePiece {
   size_t file = 0;                       // index of its StateFile
@@ -33,17 +29,13 @@ struct StatePiece {
   int64_t first = 0;                     // [n] element of the parameter
   Tensor values;                         // (n) part of a flat tensor
 };
-// Whether this rank writes its shards: of several replicas, the first does.
-bool saves_shards(Stage& stage);
-
-// The pieces in `values`, (shard): the shard of rank `owner`.
-std::vector<StatePiece> pieces_of(const UnitState& u, size_t file, int owner, const Tensor& values);
-// The pieces of everything that this rank keeps. Weights that are kept in two types are two pieces.
-std::vector<StatePiece> kept_pieces(Stage& stage, const std::vector<StateFile>& files);
-
-// The checksum of each tensor of each file, by name, from those of each rank's pieces: uint32_t by
-// uint32_t in the order of the units, their files and pieces_of() them.
-std::vector<std::map<std::string, uint32_t>> tensor_checksums(
-    Stage& stage, const std::vector<StateFile>& files, const std::vector<std::string>& of_ranks);
+// Which pieces; padding is in none. Both are in the order of the units and their files.
+// `shard`: what this rank saves. The shards of a shard group are the state, each element once. Of
+// several groups, which are replicas, the first one writes.
+// `kept`: everything that this rank keeps, which a load fills. Weights that are kept in two types
+// are two pieces.
+enum class StatePart { shard, kept };
+std::vector<StatePiece> state_pieces(Stage& stage, const std::vector<StateFile>& files,
+                                     StatePart part);
 
 }  // namespace zl

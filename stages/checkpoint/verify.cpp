@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/io/crc32c.h"
 
@@ -12,72 +13,57 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 20;  // [B]
 
-using Read = std::function<void(int64_t bytes)>;
+}  // namespace
 
-void verify_file(const std::string& path, const ManifestFile& expected, const Read& read,
-                 std::vector<std::string>& problems) {
-  const SafetensorsFile file(path);
-  const size_t before = problems.size(), begin = file.header().size();
+std::vector<std::string> read_and_verify(const SafetensorsFile& file, const ManifestFile& expected,
+                                         const TakeChunk& take) {
+  std::vector<std::string> problems;
+  std::vector<std::byte> chunk;
   uint32_t whole = crc32c(std::as_bytes(std::span(file.header())));
-  read(int64_t(begin));
   for (const SafetensorsEntry& entry : file.entries()) {
-    const uint32_t crc = read_tensor(file, entry, [&](int64_t, std::span<const std::byte> chunk) {
-      read(int64_t(chunk.size()));
-    });
+    uint32_t crc = 0;
+    for (int64_t at = 0; at < entry.bytes(); at += kChunk) {
+      chunk.resize(size_t(std::min(kChunk, entry.bytes() - at)));
+      file.read_bytes(entry.name, at, chunk);
+      crc = crc32c(chunk, crc);
+      take(entry, at, chunk);
+    }
     whole = crc32c_join(whole, crc, entry.bytes());
-    const std::string problem = damage(file, entry, expected, crc);
-    if (!problem.empty()) problems.push_back(problem);
+    const auto saved = expected.tensors.find(entry.name);
+    const std::string says = saved == expected.tensors.end() ? "nothing" : saved->second;
+    if (says != crc_text(crc))
+      problems.push_back(str(file.path(), ": tensor '", entry.name, "' (bytes ",
+                             file.position(entry), " to ", file.position(entry) + entry.bytes(),
+                             ") was changed or damaged: its checksum is ", crc_text(crc),
+                             ", but checkpoint.json says ", says));
   }
   for (const auto& [name, crc] : expected.tensors)
     if (!file.find(name))
-      problems.push_back(str(path, ": has no tensor '", name, "', which checkpoint.json lists"));
-  if (crc_text(whole) != expected.crc32c && problems.size() == before)
-    problems.push_back(str(path, ": the header (bytes 0 to ", begin, ") was changed or damaged"));
-}
-
-}  // namespace
-
-uint32_t read_tensor(const SafetensorsFile& file, const SafetensorsEntry& entry,
-                     const std::function<void(int64_t, std::span<const std::byte>)>& take) {
-  std::vector<std::byte> chunk;
-  uint32_t crc = 0;
-  for (int64_t at = 0; at < entry.bytes(); at += kChunk) {
-    chunk.resize(size_t(std::min(kChunk, entry.bytes() - at)));
-    file.read_bytes(entry.name, at, chunk);
-    crc = crc32c(chunk, crc);
-    take(at, chunk);
-  }
-  return crc;
-}
-
-std::string damage(const SafetensorsFile& file, const SafetensorsEntry& entry,
-                   const ManifestFile& expected, uint32_t crc) {
-  const auto saved = expected.tensors.find(entry.name);
-  const std::string says = saved == expected.tensors.end() ? "nothing" : saved->second;
-  const int64_t data = int64_t(file.header().size());
-  return says == crc_text(crc)
-             ? ""
-             : str(file.path(), ": tensor '", entry.name, "' (bytes ", data + entry.begin, " to ",
-                   data + entry.end, ") was changed or damaged: its checksum is ", crc_text(crc),
-                   ", but checkpoint.json says ", says);
+      problems.push_back(
+          str(file.path(), ": has no tensor '", name, "', which checkpoint.json lists"));
+  if (crc_text(whole) != expected.crc32c && problems.empty())
+    problems.push_back(str(file.path(), ": the header (bytes 0 to ", file.header().size(),
+                           ") was changed or damaged"));
+  return problems;
 }
 
 std::vector<std::string> verify_checkpoint(const std::string& checkpoint,
                                            const std::function<void(int64_t, int64_t)>& progress) {
   std::vector<std::string> problems;
   Manifest manifest;
-  try {
-    manifest = read_manifest(checkpoint);
-  } catch (const InputError& error) {
-    return {error.what()};
-  }
+  const std::string broken = error_of([&] { manifest = read_manifest(checkpoint); });
+  if (!broken.empty()) return {broken};
   int64_t done = 0;
-  const auto read = [&](int64_t bytes) {
-    done += bytes;
+  const auto read = [&](size_t bytes) {
+    done += int64_t(bytes);
     if (progress) progress(done, manifest.bytes());
   };
-  for (const auto& [name, file] : manifest.files) try {
-      verify_file((fs::path(checkpoint) / name).string(), file, read, problems);
+  for (const auto& [name, expected] : manifest.files) try {
+      const SafetensorsFile file((fs::path(checkpoint) / name).string());
+      read(file.header().size());
+      const auto found = read_and_verify(
+          file, expected, [&](const auto&, int64_t, const auto& chunk) { read(chunk.size()); });
+      problems.insert(problems.end(), found.begin(), found.end());
     } catch (const InputError& error) {
       problems.push_back(error.what());
     }

@@ -32,15 +32,12 @@ bool near(std::span<const float> a, std::span<const float> b, double tolerance) 
 
 // What values that are not finite mean; "" if all are finite.
 std::string meaning_of_infinite(const char* what, const std::vector<FlatValues>& all) {
-  const auto any = [&](auto is) {
-    return std::ranges::any_of(
-        all, [&](const FlatValues& values) { return std::ranges::any_of(values, is); });
-  };
-  if (any([](float v) { return std::isnan(v); }))
-    return str(what, " NaN: memory is used that was never written, or was freed");
-  if (any([](float v) { return std::isinf(v); }))
-    return str(what, " infinite values: a division by 0, or a factor that is too large");
-  return "";
+  bool nan = false, infinite = false;
+  for (const FlatValues& values : all)
+    for (const float v : values) nan |= std::isnan(v), infinite |= std::isinf(v);
+  return nan        ? str(what, " NaN: memory is used that was never written, or was freed")
+         : infinite ? str(what, " infinite values: a division by 0, or a factor that is too large")
+                    : "";
 }
 
 // A mistake, and what it makes of a gradient: `part` of the gradient of micro-batch a on rank r is
@@ -77,18 +74,17 @@ double reduced_in_place(int left, bool own, double factor) {
   return sum;
 }
 
+// Those of ranks, which with one rank make the right gradient; then those of micro-batches, if
+// there are several.
 std::vector<Mistake> mistakes(int N, int A) {
   const double mean = 1.0 / N;
-  std::vector<Mistake> all;
-  if (N > 1)
-    all = {{"each rank has the gradient of its local data only: it was never reduced",
-            [](int, int r, int mine) { return r == mine; }},
-           {"each rank has 1/N of its local gradient: no other rank's was added",
-            [=](int, int r, int mine) { return r == mine ? mean : 0; }},
-           {"every rank has the gradient of rank 0's data: a broadcast, not a reduction",
-            [](int, int r, int) { return r == 0; }}};
-  if (A == 1) return all;
-  const std::vector<Mistake> of_micro_batches = {
+  std::vector<Mistake> all = {
+      {"each rank has the gradient of its local data only: it was never reduced",
+       [](int, int r, int mine) { return r == mine; }},
+      {"each rank has 1/N of its local gradient: no other rank's was added",
+       [=](int, int r, int mine) { return r == mine ? mean : 0; }},
+      {"every rank has the gradient of rank 0's data: a broadcast, not a reduction",
+       [](int, int r, int) { return r == 0; }},
       {"only the last micro-batch's gradient is there: the others were overwritten, "
        "copied instead of accumulated",
        [=](int a, int, int) { return a == A - 1 ? mean : 0; }},
@@ -105,7 +101,7 @@ std::vector<Mistake> mistakes(int N, int A) {
       {"reduced with the last micro-batch only: the gradients of this rank's earlier "
        "micro-batches were never reduced",
        [=](int a, int r, int mine) { return a == A - 1 ? mean : double(r == mine); }}};
-  all.insert(all.end(), of_micro_batches.begin(), of_micro_batches.end());
+  if (A == 1) all.erase(all.begin() + 3, all.end());
   return all;
 }
 
@@ -141,9 +137,7 @@ std::string shards_taken(const GradientCase& c, const FlatValues& mean,
   std::vector<std::string> right, others;
   bool all_first = true;
   for (int r = 0; r < N; ++r) {
-    FlatValues own(mean.size());
-    for (const std::vector<FlatValues>& of_ranks : c.alone)
-      for (size_t i = 0; i < own.size(); ++i) own[i] += of_ranks[size_t(r)][i];
+    const FlatValues own = gradient_with(c, {"", [=](int, int of, int) { return of == r; }});
     const auto takes = [&](int s) {
       return near(shards[size_t(r)], c.layout.shards(mean, s), c.tolerance) ||
              (s != r && near(shards[size_t(r)], c.layout.shards(own, s), c.tolerance));
@@ -173,40 +167,40 @@ double common_factor(std::span<const float> a, std::span<const float> b) {
 std::string meaning_of(const GradientCase& c, const FlatValues& mean,
                        const std::vector<FlatValues>& shards) {
   const FlatValues all = c.layout.full(shards);
-  const auto in_unit = [](const FlatValues& from, const FlatLayout::UnitRange& u) {
-    return std::span(from).subspan(size_t(u.begin), size_t(u.partition.full()));
+  using Units = std::vector<FlatLayout::UnitRange>;
+  const auto in = [](const Units& units, const FlatValues& from) {
+    FlatValues values;
+    for (const FlatLayout::UnitRange& u : units)
+      values.insert(values.end(), from.begin() + u.begin,
+                    from.begin() + u.begin + u.partition.full());
+    return values;
   };
-  std::vector<std::string> wrong;
+  Units wrong;
+  std::vector<std::string> names;
   for (const FlatLayout::UnitRange& u : c.layout.units())
-    if (!near(in_unit(all, u), in_unit(mean, u), c.tolerance)) wrong.push_back(u.name);
+    if (!near(in({u}, all), in({u}, mean), c.tolerance))
+      wrong.push_back(u), names.push_back(u.name);
   if (wrong.empty()) return "";
   const std::string where =
-      wrong.size() == c.layout.units().size() ? "" : "in " + list(wrong) + " only: ";
+      wrong.size() == c.layout.units().size() ? "" : "in " + list(names) + " only: ";
   if (const std::string infinite = meaning_of_infinite("the gradient has", shards);
       !infinite.empty())
     return where + infinite;
-  const auto in_wrong_units = [&](const FlatValues& from) {
-    FlatValues values;
-    for (const FlatLayout::UnitRange& u : c.layout.units())
-      if (std::ranges::count(wrong, u.name) > 0)
-        values.insert(values.end(), in_unit(from, u).begin(), in_unit(from, u).end());
-    return values;
-  };
-  const FlatValues values = in_wrong_units(all), right = in_wrong_units(mean);
-  const int N = c.layout.ranks(), A = int(c.alone.size());
   // The nearest: a factor of all elements that are not tiny, or a mistake.
-  const double factor = common_factor(values, right);
+  const FlatValues values = in(wrong, all), right = in(wrong, mean);
   std::string nearest;
-  double distance_of_nearest = std::numeric_limits<double>::infinity();
-  if (const double d = distance(values, right, factor);
-      d <= std::max(1e-3, c.tolerance) * std::abs(factor) * norm(right))
-    nearest = meaning_of_factor(factor, N, A), distance_of_nearest = d;
-  for (const Mistake& mistake : mistakes(N, A)) {
-    const FlatValues with = in_wrong_units(gradient_with(c, mistake));
-    if (const double d = distance(values, with);
-        d < distance_of_nearest && near(values, with, c.tolerance))
-      nearest = mistake.meaning, distance_of_nearest = d;
-  }
+  double least = std::numeric_limits<double>::infinity();
+  const auto consider = [&](const std::string& meaning, const FlatValues& expected, double factor,
+                            double tolerance) {
+    const double d = distance(values, expected, factor);
+    if (d < least && d <= tolerance * std::abs(factor) * norm(expected))
+      nearest = meaning, least = d;
+  };
+  const int N = c.layout.ranks(), A = int(c.alone.size());
+  const double factor = common_factor(values, right);
+  consider(meaning_of_factor(factor, N, A), right, factor, std::max(1e-3, c.tolerance));
+  for (const Mistake& mistake : mistakes(N, A))
+    consider(mistake.meaning, in(wrong, gradient_with(c, mistake)), 1, c.tolerance);
   if (!nearest.empty()) return where + nearest;
   if (const std::string taken = shards_taken(c, mean, shards); !taken.empty()) return taken;
   return where.empty() ? "the gradient differs from ddp's" : where + "it differs from ddp's";
@@ -216,35 +210,31 @@ std::string meaning_of(const WeightsCase& c, const std::vector<FlatValues>& of_r
   if (const std::string infinite = meaning_of_infinite("the parameters have", of_ranks);
       !infinite.empty())
     return infinite;
-  const auto is = [](const FlatValues& what) {
-    return [&what](const FlatValues& weights) { return weights == what; };
-  };
-  if (std::ranges::all_of(of_ranks, is(c.before)))
+  if (std::ranges::count(of_ranks, c.before) == std::ssize(of_ranks))
     return "no parameter has changed: the update does not reach the parameters";
   const int N = c.layout.ranks();
-  const auto has = [&](int r, int owner, const FlatValues& what) {
-    return near(c.layout.shards(of_ranks[size_t(r)], owner), c.layout.shards(what, owner),
-                c.tolerance);
+  const auto has = [&](int rank, int owner, bool updated) {
+    return near(c.layout.shards(of_ranks[size_t(rank)], owner),
+                c.layout.shards(updated ? c.after : c.before, owner), c.tolerance);
   };
-  bool own_new = true, own_old = true, in_shards = true;  // and other shards old, and new
-  std::vector<std::string> changed;                       // shards that are new on all ranks
-  for (int owner = 0; owner < N; ++owner) {
-    bool all_new = true, all_old = true;
-    for (int r = 0; r < N; ++r) {
-      const bool is_new = has(r, owner, c.after), is_old = has(r, owner, c.before);
-      all_new = all_new && is_new, all_old = all_old && is_old;
-      own_new = own_new && (r == owner ? is_new : is_old);
-      own_old = own_old && (r == owner ? is_old : is_new);
-    }
-    if (all_new) changed.push_back(str(owner));
-    in_shards = in_shards && (all_new || all_old);
-  }
-  if (N > 1 && own_new)
+  // Whether each rank has the updated values of just those shards that `updated` names.
+  const auto updated_are = [&](auto updated) {
+    for (int i = 0; i < N * N; ++i)
+      if (!has(i / N, i % N, updated(i / N, i % N))) return false;
+    return N > 1;
+  };
+  if (updated_are([](int rank, int owner) { return owner == rank; }))
     return "each rank has the new values of its local shard only: the updated parameters were "
            "not all-gathered after the update";
-  if (N > 1 && own_old)
+  if (updated_are([](int rank, int owner) { return owner != rank; }))
     return "each rank has the new values of the other ranks, but the old ones of its local shard";
-  if (N > 1 && in_shards && !changed.empty())
+  std::vector<std::string> changed;
+  for (int owner = 0; owner < N; ++owner)
+    if (has(0, owner, true)) changed.push_back(str(owner));
+  const auto has_changed = [&](int, int owner) {
+    return std::ranges::count(changed, str(owner)) > 0;
+  };
+  if (!changed.empty() && updated_are(has_changed))
     return changed == std::vector<std::string>{"0"}
                ? "only the first shard has changed: every rank updates the shard of rank 0"
                : str("only the shards of ranks ", list(changed), " have changed: not every rank ",
@@ -317,7 +307,7 @@ Diagnosis diagnose_stage(const TrainingSpec& spec) {
   };
   const double lr = run_training(once, callbacks).steps[0].lr;
   PlainTraining plain(once);
-  const FlatLayout layout(plain.model().units(), spec.ranks);
+  const FlatLayout& layout = plain.layout();
   const auto alone = plain.gradients_alone();
   const FlatValues before = plain.weights();
   const PlainStep right = plain.step(lr);

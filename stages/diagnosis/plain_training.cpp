@@ -15,7 +15,11 @@ namespace zl {
 FlatLayout::FlatLayout(const std::vector<Unit>& units, int ranks) : ranks_(ranks) {
   for (const Unit& unit : units) {
     units_.push_back({unit.name, size_, Partition(unit, ranks)});
-    size_ += units_.back().partition.full();
+    const Partition& partition = units_.back().partition;
+    for (size_t i = 0; i < unit.parameters.size(); ++i)
+      parameters_.push_back(
+          {unit.parameters[i], 0, size_ + partition.offset(i), unit.parameters[i]->numel()});
+    size_ += partition.full();
   }
 }
 
@@ -76,17 +80,11 @@ std::string first_difference(const FlatLayout& layout, const FlatValues& values,
              values.size(), " elements differ");
 }
 
-namespace {
-
-void append(FlatValues& to, const FlatValues& values) {
-  to.insert(to.end(), values.begin(), values.end());
-}
-
 // Says again which parameters decay: what judges the stages shares no rule with them.
-std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, Memory& memory, const Options& o) {
-  const int64_t n = u.partition.full();
+std::unique_ptr<FlatOptimizer> PlainTraining::new_optimizer() {
+  const Options& o = spec_.engine;
   std::vector<ParameterGroup> groups;
-  for (const Partition::Piece& piece : u.partition.pieces(0, n)) {
+  for (const Partition::Piece& piece : layout_.parameters()) {
     const bool exempt = std::ranges::any_of(
         o.optimizer.no_weight_decay,
         [&](const std::string& glob) { return matches_glob(glob, piece.parameter->name); });
@@ -95,15 +93,13 @@ std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, Memory& memory,
                       .weight_decay = exempt ? 0 : o.optimizer.weight_decay,
                       .frozen = !piece.parameter->requires_grad});
   }
-  if (!groups.empty()) groups.back().end = n;
-  return make_optimizer(memory, n, o.precision, o.optimizer, std::move(groups));
+  if (!groups.empty()) groups.back().end = layout_.size();
+  return make_optimizer(memory_, layout_.size(), o.precision, o.optimizer, std::move(groups));
 }
 
-Tensor zeros(const UnitState& u, Memory& memory, MemoryUse use, Dtype type) {
-  return Tensor::zeros(memory, use, {u.partition.full()}, type);
+Tensor PlainTraining::zeros(MemoryUse use, Dtype type) {
+  return Tensor::zeros(memory_, use, {layout_.size()}, type);
 }
-
-}  // namespace
 
 PlainTraining::PlainTraining(const TrainingSpec& spec)
     : spec_(spec),
@@ -113,34 +109,29 @@ PlainTraining::PlainTraining(const TrainingSpec& spec)
       backends_(spec.backends ? spec.backends(0) : RankBackends{}),
       memory_({spec.device}, backends_.device ? *backends_.device : cpu_backend(), events_),
       model_(spec.new_model()),
-      units_(model_->units().size()) {
-  const Options& o = spec.engine;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    UnitState& u = units_[i];
-    u.unit = &model_->units()[i];
-    u.partition = Partition(*u.unit, spec.ranks);
-    u.full_parameter = zeros(u, memory_, MemoryUse::parameter, o.precision);
-    u.buffers.of_backward = zeros(u, memory_, MemoryUse::gradient, o.precision);
-    u.optimizer = new_optimizer(u, memory_, o);
-    u.visit_weights(0, [&](const Partition::Piece& piece, const Tensor& values) {
-      const Parameter& p = *piece.parameter;
+      layout_(model_->units(), spec.ranks),
+      parameters_(zeros(MemoryUse::parameter, spec.engine.precision)),
+      of_backward_(zeros(MemoryUse::gradient, spec.engine.precision)),
+      optimizer_(new_optimizer()) {
+  for (const Partition::Piece& piece : layout_.parameters()) {
+    Parameter& p = *piece.parameter;
+    p.data = parameters_.slice(piece.at, p.shape);
+    p.grad = of_backward_.slice(piece.at, p.shape);
+    for (const Tensor& stored : {parameters_, optimizer_->master()}) {
+      if (!stored.defined()) continue;
+      const Tensor values = stored.slice(piece.at, p.shape);
       if (spec.weights)
         kernel::upload_floats(spec.weights(p), values);
       else if (p.initial_deviation == 0)
         kernel::fill(p.initial_mean, values);
       else
-        kernel::normal({o.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation}, 0, values);
-    });
-    u.bind_parameters(u.full_parameter);
-    u.bind_gradients(u.buffers.of_backward);
+        kernel::normal({spec.engine.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation}, 0,
+                       values);
+    }
   }
 }
 
-PlainTraining::~PlainTraining() {
-  for (UnitState& u : units_) u.bind_parameters({}), u.bind_gradients({});
-}
-
-// Adds the gradient of a micro-batch to every unit's. Returns its loss.
+// Adds the gradient of a micro-batch. Returns its loss.
 double PlainTraining::backward(int64_t a, int r) {
   if (spec_.interrupted && spec_.interrupted()) throw Interrupted();
   const int64_t rows = spec_.micro_batch, in_order = steps_ * spec_.engine.accumulation + a;
@@ -160,12 +151,9 @@ double PlainTraining::backward(int64_t a, int r) {
 
 FlatValues PlainTraining::gradient(int64_t a, int r) {
   backward(a, r);
-  FlatValues all;
-  for (UnitState& u : units_) {
-    append(all, kernel::download_floats(u.buffers.of_backward));
-    kernel::fill(0, u.buffers.of_backward);
-  }
-  return all;
+  FlatValues values = kernel::download_floats(of_backward_);
+  kernel::fill(0, of_backward_);
+  return values;
 }
 
 std::vector<std::vector<FlatValues>> PlainTraining::gradients_alone() {
@@ -175,33 +163,27 @@ std::vector<std::vector<FlatValues>> PlainTraining::gradients_alone() {
   return alone;
 }
 
-// All micro-batches of a step. Returns the mean loss.
+// All micro-batches of a step, into gradient_. Returns the mean loss.
 double PlainTraining::add_gradients() {
   const int64_t A = spec_.engine.accumulation, N = spec_.ranks;
   const Dtype type = spec_.engine.precision;
-  for (UnitState& u : units_) {  // gradient() needs neither
-    u.full_gradient = u.buffers.accumulator = {};
-    u.full_gradient = zeros(u, memory_, MemoryUse::gradient, type);
-    u.buffers.accumulator = zeros(u, memory_, MemoryUse::gradient, compute_type(type));
-  }
+  gradient_ = {};
+  gradient_ = zeros(MemoryUse::gradient, type);
+  const Tensor of_ranks = zeros(MemoryUse::gradient, compute_type(type));
   std::vector<double> losses(size_t(N), 0);
   // The micro-batches that each rank adds before the ranks are added.
   const int64_t together = shards_gradient(spec_.engine.stage) ? 1 : A;
   for (int64_t first = 0; first < A; first += together) {
     for (size_t r = 0; r < losses.size(); ++r) {
       for (int64_t a = first; a < first + together; ++a) losses[r] += backward(a, int(r));
-      for (UnitState& u : units_) {
-        kernel::accumulate(u.buffers.of_backward, u.buffers.accumulator);
-        kernel::fill(0, u.buffers.of_backward);
-      }
+      kernel::accumulate(of_backward_, of_ranks);
+      kernel::fill(0, of_backward_);
     }
     // A sum in fp32, divided once, rounded to the gradient's type: as a collective does.
-    for (UnitState& u : units_) {
-      kernel::divide(double(N), u.buffers.accumulator);
-      kernel::copy(u.buffers.accumulator, u.buffers.of_backward);
-      kernel::accumulate(u.buffers.of_backward, u.full_gradient);
-      kernel::fill(0, u.buffers.accumulator), kernel::fill(0, u.buffers.of_backward);
-    }
+    kernel::divide(double(N), of_ranks);
+    kernel::copy(of_ranks, of_backward_);
+    kernel::accumulate(of_backward_, gradient_);
+    kernel::fill(0, of_ranks), kernel::fill(0, of_backward_);
   }
   double sum = 0;
   for (const double loss : losses) sum += loss / double(A);
@@ -210,14 +192,13 @@ double PlainTraining::add_gradients() {
 
 // By rank, then unit; in blocks of 1,024 elements from the start of each shard.
 double PlainTraining::squared_norm() const {
+  const Tensor square = Tensor::empty(gradient_.memory(), MemoryUse::workspace, {1}, Dtype::f64);
   double sum = 0;
   for (int64_t r = 0; r < spec_.ranks; ++r) {
     double of_rank = 0;
-    for (const UnitState& u : units_) {
+    for (const FlatLayout::UnitRange& u : layout_.units()) {
       const int64_t n = u.partition.shard();
-      const Tensor square =
-          Tensor::empty(u.full_gradient.memory(), MemoryUse::workspace, {1}, Dtype::f64);
-      kernel::sum_of_squares(u.full_gradient.slice(r * n, {n}), square);
+      kernel::sum_of_squares(gradient_.slice(u.begin + r * n, {n}), square);
       of_rank += kernel::read(square, 0);
     }
     sum += of_rank;
@@ -234,18 +215,12 @@ PlainStep PlainTraining::step(double lr) {
   const double divisor = double(o.accumulation) * loss_scale_;
   result.grad_norm = std::sqrt(squared_norm()) / divisor;
   const float scale = float(clip_factor(result.grad_norm, o.gradient_clipping) / divisor);
-  for (const UnitState& u : units_) {
-    append(result.gradient, kernel::download_floats(u.full_gradient));
-    u.optimizer->update(u.full_parameter, u.full_gradient, lr, scale);
-  }
+  result.gradient = kernel::download_floats(gradient_);
+  optimizer_->update(parameters_, gradient_, lr, scale);
   ++steps_;
   return result;
 }
 
-FlatValues PlainTraining::weights() const {
-  FlatValues all;
-  for (const UnitState& u : units_) append(all, kernel::download_floats(u.full_parameter));
-  return all;
-}
+FlatValues PlainTraining::weights() const { return kernel::download_floats(parameters_); }
 
 }  // namespace zl

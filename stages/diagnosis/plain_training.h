@@ -35,11 +35,14 @@ class FlatLayout {
     Partition partition;
   };
   const std::vector<UnitRange>& units() const { return units_; }
+  // Every parameter in full, at its position in the flat values.
+  const std::vector<Partition::Piece>& parameters() const { return parameters_; }
   int64_t size() const { return size_; }  // [n] with padding
   int ranks() const { return ranks_; }
 
  private:
   std::vector<UnitRange> units_;
+  std::vector<Partition::Piece> parameters_;
   int ranks_;
   int64_t size_ = 0;
 };
@@ -60,7 +63,6 @@ class PlainTraining {
  public:
   // What `spec` describes, on the device of rank 0. `spec` must outlive it.
   explicit PlainTraining(const TrainingSpec& spec);
-  ~PlainTraining();
 
   // One step. ddp and zero1 add micro-batches before ranks, zero2 and zero3 ranks before
   // micro-batches: it adds as spec.engine.stage does. Throws InputError for settings that it does
@@ -72,8 +74,11 @@ class PlainTraining {
   FlatValues weights() const;                              // as the model uses them
 
   Model& model() { return *model_; }
+  const FlatLayout& layout() const { return layout_; }  // of all that is flat
 
  private:
+  Tensor zeros(MemoryUse use, Dtype type);  // of all units
+  std::unique_ptr<FlatOptimizer> new_optimizer();
   double backward(int64_t a, int r);
   double add_gradients();
   double squared_norm() const;
@@ -83,10 +88,11 @@ class PlainTraining {
   const RankBackends backends_;
   EventStream events_;
   Memory memory_;
-  std::unique_ptr<Model> model_;
-  // Nothing is sharded. Backward adds to buffers.of_backward, ranks to buffers.accumulator;
-  // full_gradient is the step's.
-  std::vector<UnitState> units_;
+  std::unique_ptr<Model> model_;  // its parameters point into memory_
+  const FlatLayout layout_;
+  // Flat, of all units: nothing is sharded. Backward adds to of_backward_; gradient_ is the step's.
+  Tensor parameters_, of_backward_, gradient_;
+  std::unique_ptr<FlatOptimizer> optimizer_;
   int64_t steps_ = 0;
 };
 

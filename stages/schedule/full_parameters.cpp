@@ -45,16 +45,6 @@ FullParameters::FullParameters(Stage& stage)
       units_(stage.units()),
       first_kept_(first_kept(units_, stage.options().overlap)) {}
 
-void FullParameters::before_forward(UnitState& u) {
-  unshard(stage_, u);
-  prefetch(u, &FullParameters::next_in_forward);
-}
-
-void FullParameters::before_backward(UnitState& u) {
-  unshard(stage_, u);
-  prefetch(u, &FullParameters::next_in_backward);
-}
-
 // Backward needs root at once, because it begins with root's output head. A unit that runs inside
 // itself is still needed too.
 void FullParameters::after_forward(UnitState& u) {
@@ -74,28 +64,23 @@ void FullParameters::end_backward() {
   for (UnitState& u : units_) after_backward(u);
 }
 
-UnitState* FullParameters::next_in_forward(const UnitState& u) {
-  const size_t next = size_t(u.unit->index) + 1;
-  return next < units_.size() ? &units_[next] : nullptr;
-}
-
-UnitState* FullParameters::next_in_backward(const UnitState& u) {
-  const size_t next = u.unit->index == 0 ? units_.size() - 1 : size_t(u.unit->index) - 1;
-  return next > 0 ? &units_[next] : nullptr;
-}
-
-void FullParameters::prefetch(const UnitState& u, Next next) {
-  const Overlap& overlap = stage_.options().overlap;
+// Root is first in both directions, so that the walk over the other units ends where it is again.
+void FullParameters::unshard_and_prefetch(UnitState& u, int direction) {
+  unshard(stage_, u);
   if (!shards_parameters(u)) return;
+  const Overlap& overlap = stage_.options().overlap;
+  const int units = int(units_.size());
+  const auto next = [=](const UnitState& v) { return (v.unit->index + direction + units) % units; };
   int64_t ahead = 0;
-  UnitState* v = (this->*next)(u);
-  for (; v && ahead < overlap.prefetch_bucket_size; v = (this->*next)(*v)) {
-    if (!shards_parameters(*v)) continue;
-    const int64_t n = v->partition.full();
-    if (v->parameters == ParameterState::sharded) {
+  for (int i = next(u); i != 0 && ahead < overlap.prefetch_bucket_size;
+       i = next(units_[size_t(i)])) {
+    UnitState& v = units_[size_t(i)];
+    if (!shards_parameters(v)) continue;
+    const int64_t n = v.partition.full();
+    if (v.parameters == ParameterState::sharded) {
       if (n > overlap.max_live_parameters - live()) return;
-      stage_.announce(*v, "prefetch");
-      start_unshard(stage_, *v);
+      stage_.announce(v, "prefetch");
+      start_unshard(stage_, v);
     }
     ahead += n;
   }

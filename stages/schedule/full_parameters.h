@@ -20,8 +20,8 @@ class FullParameters {
   explicit FullParameters(Stage& stage);  // must outlive this
 
   // `u` is about to be used: unshards it, then starts to unshard the units that come next.
-  void before_forward(UnitState& u);
-  void before_backward(UnitState& u);
+  void before_forward(UnitState& u) { unshard_and_prefetch(u, 1); }
+  void before_backward(UnitState& u) { unshard_and_prefetch(u, -1); }
   // `u` has been used, and is not used any more in this pass.
   void after_forward(UnitState& u);
   void after_backward(UnitState& u);
@@ -30,11 +30,8 @@ class FullParameters {
   void end_backward();
 
  private:
-  // Root is first in both passes. Null: no unit comes after `u`.
-  UnitState* next_in_forward(const UnitState& u);
-  UnitState* next_in_backward(const UnitState& u);
-  using Next = UnitState* (FullParameters::*)(const UnitState& u);
-  void prefetch(const UnitState& u, Next next);
+  // `direction`: 1 or -1, in which the units of the list come next.
+  void unshard_and_prefetch(UnitState& u, int direction);
   int64_t live() const;  // [n] of the units that are unsharded or unsharding
 
   Stage& stage_;

@@ -7,10 +7,20 @@
 
 #include <vector>
 
-#include "stages/schedule/bucket.h"
 #include "stages/stage.h"
 
 namespace zl {
+
+// Units whose communications are issued together.
+struct Bucket {
+  std::vector<UnitState*> units;
+  int64_t elements = 0;  // [n] padded
+
+  void add(UnitState& u) {
+    units.push_back(&u);
+    elements += u.partition.full();
+  }
+};
 
 class GradientReductions {
  public:

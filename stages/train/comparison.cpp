@@ -67,18 +67,6 @@ bool is_bounded(StageKind stage, const TrainingSpec& spec) {
          (orders_differ(spec) || !promises_bits(stage));
 }
 
-// Puts the shards of ranks in other processes beside rank 0's.
-void gather(Trainer& trainer, std::vector<FlatValues>& shards) {
-  const size_t rank = size_t(trainer.comm().rank());
-  const auto all = trainer.comm().all_gather_object(
-      {reinterpret_cast<const char*>(shards[rank].data()), shards[rank].size() * sizeof(float)},
-      "gradient shards");
-  for (size_t r = 0; rank == 0 && r < all.size(); ++r) {
-    shards[r].resize(all[r].size() / sizeof(float));
-    std::memcpy(shards[r].data(), all[r].data(), all[r].size());
-  }
-}
-
 void measure(const TrainingSpec& spec, const TrainingResult& result, bool by_formulas,
              StageOutcome& outcome) {
   outcome.steps = result.steps;
@@ -112,8 +100,8 @@ void measure(const TrainingSpec& spec, const TrainingResult& result, bool by_for
 
 // Runs one stage. `gradient`, if there is one: gets the first step's in full, if that is run. Only
 // the process of rank 0 gets results.
-StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callbacks,
-                       bool by_formulas, FlatValues* gradient) {
+StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
+                       const TrainingCallbacks& callbacks, bool by_formulas, FlatValues* gradient) {
   StageOutcome outcome{.stage = spec.engine.stage};
   std::vector<FlatValues> shards(size_t(spec.ranks));
   TrainingCallbacks all = callbacks;
@@ -127,7 +115,10 @@ StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callba
     std::vector<float> weights = collect_weights(t);
     const bool quantizes_weights = outcome.stage == StageKind("zero3_qwz");
     const double part = quantizes_weights ? weights_part_of_bound(t) : 0;
-    if (gradient && spec.run_ranks) gather(t, shards);
+    if (gradient && spec.run_ranks) {  // ranks may be in other processes
+      auto of_ranks = of_all_ranks(t.comm(), shards[size_t(t.comm().rank())]);
+      if (t.comm().rank() == 0) shards = std::move(of_ranks);
+    }
     if (t.comm().rank() != 0) return;
     outcome.weights = std::move(weights);
     if (quantizes_weights) outcome.weights_part_of_bound = part;
@@ -136,8 +127,7 @@ StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callba
     const TrainingResult result = run_training(spec, all);
     if (result.ranks.empty()) return outcome;
     measure(spec, result, by_formulas, outcome);
-    if (gradient && !shards[0].empty())
-      *gradient = FlatLayout(spec.new_model()->units(), spec.ranks).full(shards);
+    if (gradient && !shards[0].empty()) *gradient = layout.full(shards);
   } catch (const OutOfMemory& e) {
     outcome.out_of_memory = e;
     outcome.weights.clear();
@@ -146,10 +136,8 @@ StageOutcome run_stage(const TrainingSpec& spec, const TrainingCallbacks& callba
 }
 
 // `gradients`: of each stage, ddp first; empty where there is none to be judged.
-void judge_gradients(const TrainingSpec& spec, const std::vector<FlatValues>& gradients,
-                     std::vector<StageOutcome>& stages) {
-  const auto model = spec.new_model();
-  const FlatLayout layout(model->units(), spec.ranks);
+void judge_gradients(const TrainingSpec& spec, const FlatLayout& layout,
+                     const std::vector<FlatValues>& gradients, std::vector<StageOutcome>& stages) {
   std::optional<GradientMagnitudes> magnitudes;
   for (size_t i = 1; i < stages.size() && !gradients[0].empty(); ++i) {
     if (gradients[i].empty()) continue;
@@ -223,6 +211,7 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
   Comparison comparison{.stages = {}, .parameters = 0, .bits_promised = spec.ordered()};
   const auto model = spec.new_model();
   for (const Unit& u : model->units()) comparison.parameters += u.numel();
+  const FlatLayout layout(model->units(), spec.ranks);
   const std::vector<StageKind> all = to_run(stages, spec);
   const bool any_bounded =
       std::ranges::any_of(all, [&](StageKind stage) { return is_bounded(stage, spec); });
@@ -231,11 +220,11 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
   for (const StageKind stage : all) {
     FlatValues& gradient = gradients.emplace_back();
     const bool judged = stage == StageKind::ddp ? any_bounded : is_bounded(stage, spec);
-    comparison.stages.push_back(
-        run_stage(with_stage(spec, stage), callbacks, by_formulas, judged ? &gradient : nullptr));
+    comparison.stages.push_back(run_stage(with_stage(spec, stage), layout, callbacks, by_formulas,
+                                          judged ? &gradient : nullptr));
     comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
   }
-  judge_gradients(spec, gradients, comparison.stages);
+  judge_gradients(spec, layout, gradients, comparison.stages);
   compare_bits(spec, comparison.stages);
   diagnose(spec, comparison.stages);
   return comparison;

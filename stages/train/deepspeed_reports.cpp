@@ -21,45 +21,35 @@ namespace zl {
 
 // ---- wall_clock_breakdown ---------------------------------------------------------------------
 
+// What has passed since the event before belongs to a call if that event began or awaited it, or if
+// this one ends a part of it. A rank that computes while calls are in flight is in none of them.
 void PhaseTimes::see(const Event& event) {
-  // The state since the event before lasted until now.
-  double* const phase = phase_ == "forward"    ? &times_.forward
-                        : phase_ == "backward" ? &times_.backward
-                        : phase_ == "step"     ? &times_.step
-                                               : nullptr;
-  const double passed = double(event.nanoseconds - last_) / 1e6;
-  const auto reduces = [](const Call& c) { return c.occupies && c.reduces; };
-  if (phase) *phase += passed;
-  if (phase && std::ranges::any_of(calls_, &Call::occupies)) times_.communication += passed;
-  if (phase == &times_.backward)
-    (std::ranges::any_of(calls_, reduces) ? times_.backward_allreduce : times_.backward_inner) +=
-        passed;
-  last_ = event.nanoseconds;
+  using enum EventKind;
+  const bool ends_part = event.kind == collective_met || event.kind == collective_moved ||
+                         event.kind == collective_end;
+  const std::string_view call = ends_part ? event.what : within_;
+  double* const of_phase = phase_ == "forward"    ? &times_.forward
+                           : phase_ == "backward" ? &times_.backward
+                           : phase_ == "step"     ? &times_.step
+                                                  : nullptr;
+  if (of_phase) {
+    const double passed = double(event.nanoseconds - last_.nanoseconds) / 1e6;
+    const bool reduces = call == "all_reduce" || call == "reduce_scatter";
+    *of_phase += passed;
+    if (!call.empty()) times_.communication += passed;
+    if (phase_ == "backward")
+      (reduces ? times_.backward_allreduce : times_.backward_inner) += passed;
+  }
+  last_ = event;
   if (event.kind == EventKind::phase) phase_ = event.what;
-  see_call(event);
-}
-
-// A rank that computes while calls are in flight is in none of them until it waits for one.
-void PhaseTimes::see_call(const Event& event) {
-  const std::string_view what = event.what;
-  if (event.kind == EventKind::kernel || event.kind == EventKind::unit)
-    for (Call& call : calls_) call.occupies = false;
-  if (event.kind == EventKind::collective_begin)
-    calls_.push_back({event.what, event.detail, what == "all_reduce" || what == "reduce_scatter"});
-  if (event.kind != EventKind::collective_wait && event.kind != EventKind::collective_end) return;
-  const auto call = std::ranges::find_if(calls_, [&](const Call& c) {
-    return what == c.kind && std::string_view(event.detail) == c.name &&
-           (event.kind == EventKind::collective_end || !c.waits);
-  });
-  if (call == calls_.end()) return;
-  if (event.kind == EventKind::collective_end)
-    calls_.erase(call);
-  else
-    call->occupies = call->waits = true;
+  if (event.kind == collective_begin || event.kind == collective_wait)
+    within_ = event.what;
+  else if (event.kind == collective_end || event.kind == kernel || event.kind == unit)
+    within_ = {};
 }
 
 StepTimes PhaseTimes::take() {
-  phase_.clear();
+  phase_ = {};
   return std::exchange(times_, {});
 }
 
@@ -87,20 +77,17 @@ MonitorFile::MonitorFile(const char* key, const Monitor& monitor, const std::str
       open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
   require_input(file >= 0, key, ": ", path_, " cannot be written to: ", std::strerror(errno));
   file_.reset(fdopen(file, "a"));
+  std::setbuf(file_.get(), nullptr);
 }
 
 void MonitorFile::append(const std::string& bytes, int64_t samples) {
   const int file = fileno(file_.get());
   const off_t before = lseek(file, 0, SEEK_END);
-  for (size_t written = 0; written < bytes.size();) {
-    const ssize_t n = write(file, bytes.data() + written, bytes.size() - written);
-    if (n > 0) written += size_t(n);
-    if (n > 0 || (n < 0 && errno == EINTR)) continue;
-    const int reason = errno;
-    if (before >= 0) (void)!ftruncate(file, before);
-    throw OutputError(
-        str(path_, " cannot be written after ", samples, " samples: ", std::strerror(reason)));
-  }
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return;
+  const int reason = errno;
+  if (before >= 0) (void)!ftruncate(file, before);
+  throw OutputError(
+      str(path_, " cannot be written after ", samples, " samples: ", std::strerror(reason)));
 }
 
 // ---- csv_monitor -----------------------------------------------------------------------------

@@ -35,18 +35,10 @@ class PhaseTimes {
   StepTimes take();
 
  private:
-  struct Call {
-    const char *kind, *name;
-    bool reduces;
-    bool occupies = true;  // the rank does nothing else
-    bool waits = false;
-  };
-  void see_call(const Event& event);
-
   StepTimes times_;
-  std::string phase_;        // the current one
-  int64_t last_ = 0;         // [ns] of the last event
-  std::vector<Call> calls_;  // that have begun and not ended
+  Event last_;               // whose strings its stream owns
+  std::string_view phase_;   // the current one
+  std::string_view within_;  // the kind of the call that the rank began or waits for, and is in
 };
 
 // "time (ms) | fwd: 9.06 | bwd: 25.61 | bwd_inner: 22.40 | bwd_allreduce: 3.21 | step: 4.10 |

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "dist/processes/wire.h"
 #include "stages/schedule/full_parameters.h"
 #include "tensor/kernels.h"
 
@@ -19,15 +18,10 @@ struct Grain {
 
 // Of the coarsest types that gradients pass through.
 Grain grain(const Options& o) {
-  Grain coarsest;
-  for (const Dtype type : {o.precision, gradient_type(o), communication_type(o)}) {
-    const Grain of_type = type == Dtype::bf16  ? Grain{0x1p-8, 0x1p-133}
-                          : type == Dtype::f16 ? Grain{0x1p-11, 0x1p-24}
-                                               : Grain{0x1p-24, 0x1p-149};
-    coarsest = {std::max(coarsest.unit_roundoff, of_type.unit_roundoff),
-                std::max(coarsest.smallest, of_type.smallest)};
-  }
-  return coarsest;
+  const Dtype types[] = {o.precision, gradient_type(o), communication_type(o)};
+  const bool bf16 = std::ranges::count(types, Dtype::bf16) > 0,
+             f16 = std::ranges::count(types, Dtype::f16) > 0;
+  return {bf16 ? 0x1p-8 : f16 ? 0x1p-11 : 0x1p-24, f16 ? 0x1p-24 : bf16 ? 0x1p-133 : 0x1p-149};
 }
 
 constexpr double kConversions = 8;  // to and from the types of communication and accumulation
@@ -102,6 +96,14 @@ bool Bound::overflows(size_t i, float gradient, float of_ddp) const {
 
 }  // namespace
 
+std::vector<FlatValues> of_all_ranks(Communicator& comm, std::span<const float> values) {
+  std::vector<FlatValues> all;
+  for (const std::string& bytes : comm.all_gather_object(
+           {reinterpret_cast<const char*>(values.data()), values.size_bytes()}, "gradient shards"))
+    std::memcpy(all.emplace_back(bytes.size() / sizeof(float)).data(), bytes.data(), bytes.size());
+  return all;
+}
+
 // Of a replica's shard, a rank takes the part that it has where all ranks are one replica: part i
 // of N. Rank y * p + x holds parts x * R to x * R + R - 1, and sends part x * R + y.
 FlatValues gradient_shards(Trainer& trainer) {
@@ -110,14 +112,11 @@ FlatValues gradient_shards(Trainer& trainer) {
   FlatValues all;
   for (const UnitState& u : stage.units()) {
     FlatValues shard = kernel::download_floats(stage.gradient_shard(u));
-    if (R > 1) {
-      const size_t n = shard.size() / size_t(R);
-      const char* sent = reinterpret_cast<const char*>(shard.data() + size_t(rank / p) * n);
-      const auto parts =
-          stage.comm().all_gather_object({sent, n * sizeof(float)}, "gradient shards");
-      shard.resize(n);
-      std::memcpy(shard.data(), parts[size_t(rank % R * p + rank / R)].data(), n * sizeof(float));
-    }
+    const size_t n = shard.size() / size_t(R);
+    if (R > 1)
+      shard = of_all_ranks(
+          stage.comm(),
+          std::span(shard).subspan(size_t(rank / p) * n, n))[size_t(rank % R * p + rank / R)];
     all.insert(all.end(), shard.begin(), shard.end());
   }
   return all;
@@ -145,31 +144,26 @@ double weights_part_of_bound(Trainer& trainer) {
       }
     }
   }
-  for (const std::string& bytes :
-       trainer.comm().all_gather_object(WireWriter().put(most).take(), "largest deviation"))
-    most = std::max(most, WireReader(bytes).get<double>());
-  return most;
+  return std::ranges::max(
+      RankNumbers(stage.comm(), stage.memory(), most, {"largest deviation", Purpose::check})
+          .wait());
 }
 
 GradientMagnitudes gradient_magnitudes(const TrainingSpec& spec) {
   PlainTraining plain(spec);
-  const FlatLayout layout(plain.model().units(), spec.ranks);
-  const FlatValues zeros(size_t(layout.size()), 0.0f);
-  GradientMagnitudes mean{zeros, zeros}, of_rank;
-  FlatValues earlier;  // the sum of the earlier micro-batches
+  const FlatValues zeros(size_t(plain.layout().size()), 0.0f);
+  GradientMagnitudes all{zeros, zeros}, of_rank;
+  FlatValues earlier;  // the sum of the rank's earlier micro-batches
   // Values of the buffer from element `first` on. Nothing has been added to one that is 0.
   const auto see = [&](size_t first, const FlatValues& values) {
     for (size_t i = 0; i < values.size(); ++i)
       if (const float v = values[i]; v != 0)
         of_rank.rounded[first + i] += std::abs(v) + std::abs(earlier[first + i] + v);
   };
-  for (const FlatLayout::UnitRange& u : layout.units())
-    for (const Partition::Piece& piece : u.partition.pieces(0, u.partition.full())) {
-      const size_t first = size_t(u.begin + piece.at);
-      piece.parameter->before_addition = [&see, p = piece.parameter, first] {
-        see(first, kernel::download_floats(p->grad));
-      };
-    }
+  for (const Partition::Piece& piece : plain.layout().parameters())
+    piece.parameter->before_addition = [&see, &piece] {
+      see(size_t(piece.at), kernel::download_floats(piece.parameter->grad));
+    };
   for (int r = 0; r < spec.ranks; ++r) {
     of_rank = {zeros, zeros}, earlier = zeros;
     for (int64_t a = 0; a < spec.engine.accumulation; ++a) {
@@ -183,11 +177,11 @@ GradientMagnitudes gradient_magnitudes(const TrainingSpec& spec) {
       }
     }
     for (size_t i = 0; i < zeros.size(); ++i)
-      mean.sum[i] += of_rank.sum[i], mean.rounded[i] += of_rank.rounded[i];
+      all.sum[i] += of_rank.sum[i], all.rounded[i] += of_rank.rounded[i];
   }
-  for (FlatValues* values : {&mean.sum, &mean.rounded})
+  for (FlatValues* values : {&all.sum, &all.rounded})
     for (float& value : *values) value /= float(spec.ranks);
-  return mean;
+  return all;
 }
 
 namespace {

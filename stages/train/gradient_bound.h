@@ -16,6 +16,7 @@
 // the last one. A parameter is judged by its 2-norm.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct GradientMagnitudes {
 // summed over micro-batches, times the loss scale. Read them after the last backward and before the
 // update. FlatLayout::full() puts those of all ranks together.
 FlatValues gradient_shards(Trainer& trainer);
+
+// The shards that the ranks pass, by rank. Every rank must call it.
+std::vector<FlatValues> of_all_ranks(Communicator& comm, std::span<const float> shards);
 
 // By the plain loop, which computes on the device of rank 0.
 GradientMagnitudes gradient_magnitudes(const TrainingSpec& spec);

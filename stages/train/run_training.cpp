@@ -50,8 +50,6 @@ class TrainingCheckpoints {
   const std::optional<LoadedCheckpoint> loaded;
 
  private:
-  void save();
-
   Trainer& trainer_;
   const CheckpointOptions& options_;
   const std::function<void(const CheckpointRecord&)>& saved_;
@@ -59,18 +57,6 @@ class TrainingCheckpoints {
   std::unique_ptr<Backend> device_;         // for a thread that reads a GPU's memory
   std::unique_ptr<CheckpointSave> saving_;
 };
-
-void TrainingCheckpoints::save() {
-  commit();
-  const TrainingSpec& spec = trainer_.spec();
-  const bool needs_device = options_.writes == CheckpointWrites::still && spec.backends &&
-                            !trainer_.memory().backend().host_addressable();
-  if (needs_device && !device_) device_ = spec.backends(trainer_.comm().rank()).device;
-  saving_ = std::make_unique<CheckpointSave>(
-      SavedRun{trainer_.engine(), trainer_.model(), trainer_.host(), device_.get()}, options_,
-      trainer_.position());
-  if (options_.writes == CheckpointWrites::wait) commit();
-}
 
 void TrainingCheckpoints::after_step() {
   if (!options_.saves()) return;
@@ -83,12 +69,19 @@ void TrainingCheckpoints::after_step() {
     any_ends |= rank[0] == 'e';
     all_written &= rank[1] == 'w';
   }
-  if (saving_ && all_written) commit();
-  const int64_t step = trainer_.steps();
-  if (any_ends || step % options_.save_every == 0 || step == spec.steps) save();
-  if (!any_ends || step == spec.steps) return;
+  if (all_written) commit();
+  const bool is_last = trainer_.steps() == spec.steps;
+  if (!any_ends && !is_last && trainer_.steps() % options_.save_every != 0) return;
   commit();
-  throw Interrupted();
+  const bool needs_device = options_.writes == CheckpointWrites::still && spec.backends &&
+                            !trainer_.memory().backend().host_addressable();
+  if (needs_device && !device_) device_ = spec.backends(trainer_.comm().rank()).device;
+  saving_ = std::make_unique<CheckpointSave>(
+      SavedRun{trainer_.engine(), trainer_.model(), trainer_.host(), device_.get()}, options_,
+      trainer_.position());
+  const bool stops = any_ends && !is_last;
+  if (stops || options_.writes == CheckpointWrites::wait) commit();
+  if (stops) throw Interrupted();
 }
 
 // The report as bytes, to send to another process.
@@ -108,16 +101,10 @@ RankReport decode_report(const std::string& bytes) {
                     wire.get<int64_t>()};
   report.moves = wire.get<MoveLog>();
   CommunicationLog::Rows rows;
-  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) {
-    TrafficKey key{.collective = wire.get<Collective>(), .purpose = wire.get<Purpose>()};
-    key.group = wire.text();
-    rows[key] = wire.get<Traffic>();
-  }
+  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left)
+    rows.insert({{wire.get<Collective>(), wire.get<Purpose>(), wire.text()}, wire.get<Traffic>()});
   CommunicationLog::Times times;
-  while (!wire.at_end()) {
-    const auto collective = wire.get<Collective>();
-    times[collective] = wire.get<TimeSpent>();
-  }
+  while (!wire.at_end()) times.insert({wire.get<Collective>(), wire.get<TimeSpent>()});
   report.log = {std::move(rows), std::move(times)};
   return report;
 }

@@ -135,12 +135,9 @@ double Trainer::evaluate() {
     const double loss = engine_->evaluate(forward_of(batch, rows));
     losses.push_back(counts ? loss * double(rows) : 0);
   }
-  const CallName name{"loss", Purpose::loss};
-  if (!spec_.engine.reproducible)
-    return sum_over_ranks(comm_, memory(), std::accumulate(losses.begin(), losses.end(), 0.0),
-                          name) /
-           double(all);
-  const std::vector<double> of_ranks = RankNumbers(comm_, memory(), losses, name).wait();
+  if (!spec_.engine.reproducible) losses = {std::accumulate(losses.begin(), losses.end(), 0.0)};
+  const std::vector<double> of_ranks =
+      RankNumbers(comm_, memory(), losses, {"loss", Purpose::loss}).wait();
   double sum = 0;  // in the order of the rows
   for (size_t i = 0; i < losses.size(); ++i)
     for (size_t r = i; r < of_ranks.size(); r += losses.size()) sum += of_ranks[r];

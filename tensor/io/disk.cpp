@@ -12,15 +12,14 @@
 
 #include "tensor/error.h"
 #include "tensor/io/pending_file.h"
+#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
 
 constexpr const char* kTry = "; free some space, or name another folder as nvme_path";
 
-}  // namespace
-
-class SwapFile::FileTransfer final : public Transfer {
+class FileTransfer final : public Transfer {
  public:
   FileTransfer(std::future<void> moved, std::atomic<bool>& dropped)
       : moved_(std::move(moved)), dropped_(dropped) {}
@@ -37,6 +36,8 @@ class SwapFile::FileTransfer final : public Transfer {
   std::future<void> moved_;
   std::atomic<bool>& dropped_;
 };
+
+}  // namespace
 
 SwapFile::SwapFile(const std::string& folder, FileCalls& calls) : calls_(calls), folder_(folder) {
   const std::string path = temporary_beside(folder + "/swap");
@@ -69,64 +70,57 @@ int64_t SwapFile::reserve(int64_t bytes) {
 }
 
 std::unique_ptr<Transfer> SwapFile::start_read(int64_t at, std::span<std::byte> into) {
-  return start(Way::read, at, into.data(), int64_t(into.size()));
+  return start(false, at, into.data(), int64_t(into.size()));
 }
 std::unique_ptr<Transfer> SwapFile::start_write(int64_t at, std::span<const std::byte> from) {
-  return start(Way::write, at, const_cast<std::byte*>(from.data()), int64_t(from.size()));
+  return start(true, at, const_cast<std::byte*>(from.data()), int64_t(from.size()));
 }
 
-std::unique_ptr<Transfer> SwapFile::start(Way way, int64_t at, std::byte* data, int64_t bytes) {
+std::unique_ptr<Transfer> SwapFile::start(bool writes, int64_t at, std::byte* data, int64_t bytes) {
   if (dropped_) throw std::logic_error("a transfer from or to the disk was never waited for");
   require(at >= 0 && at + bytes <= size_, "the swap file has ", size_, " bytes, not [", at, ", ",
           at + bytes, ")");
   return std::make_unique<FileTransfer>(
-      std::async(std::launch::async, [=, this] { move(way, at, data, bytes); }), dropped_);
+      std::async(std::launch::async, [=, this] { move(writes, at, data, bytes); }), dropped_);
 }
 
-void SwapFile::move(Way way, int64_t at, std::byte* data, int64_t bytes) {
+void SwapFile::move(bool writes, int64_t at, std::byte* data, int64_t bytes) {
   const std::unique_ptr<std::byte, decltype(&std::free)> blocks(
       static_cast<std::byte*>(std::aligned_alloc(kBlock, size_t(kPiece))), &std::free);
   if (!blocks) throw std::bad_alloc();
   for (int64_t n = 0; bytes > 0; at += n, data += n, bytes -= n) {
-    n = std::min(bytes, round_up(at + 1, kPiece) - at);
+    n = std::min(bytes, kPiece - at % kPiece);
     const int64_t begin = at / kBlock * kBlock, end = round_up(at + n, kBlock);
     const bool whole = begin == at && end == at + n;
     const bool aligned = whole && reinterpret_cast<uintptr_t>(data) % kBlock == 0;
     std::byte* const buffer = aligned ? data : blocks.get();
     std::byte* const here = buffer + (at - begin);
-    if (way == Way::read || !whole) transfer(Way::read, begin, buffer, end - begin);
-    if (way == Way::read && !aligned) std::memcpy(data, here, size_t(n));
-    if (way == Way::write && !aligned) std::memcpy(here, data, size_t(n));
-    if (way == Way::write) transfer(Way::write, begin, buffer, end - begin);
+    if (!writes || !whole) move_blocks(false, begin, buffer, end - begin);
+    if (!aligned) std::memcpy(writes ? here : data, writes ? data : here, size_t(n));
+    if (writes) move_blocks(true, begin, buffer, end - begin);
   }
 }
 
-void SwapFile::transfer(Way way, int64_t at, std::byte* data, int64_t bytes) {
-  const bool writes = way == Way::write;
-  bool buffered = false;
-  for (int without_progress = 0; bytes > 0;) {
-    const ssize_t n = writes ? calls_.pwrite(file_, data, size_t(bytes), at)
-                             : calls_.pread(file_, data, size_t(bytes), at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EINVAL && !buffered) {  // O_DIRECT has larger blocks here
-      buffered = true, direct_ = false;
-      calls_.set_direct(file_, false);
-      continue;
-    }
-    // O_DIRECT goes on where a block begins.
-    const int64_t moved = n == bytes ? n : n / kBlock * kBlock;
-    without_progress = moved == 0 ? without_progress + 1 : 0;
-    if (n <= 0 || without_progress == 16) {
-      const int error = n < 0 ? errno : EIO;
-      fail(str(bytes, " bytes of offloaded state cannot be ", writes ? "written to" : "read from",
-               " offset ", at),
-           error,
-           n == 0 && !writes ? str("; the swap file, of ", size_, " bytes, ends before")
-           : error == ENOSPC ? kTry
+void SwapFile::move_blocks(bool writes, int64_t at, std::byte* blocks, int64_t bytes) {
+  const int64_t moved = move_all(bytes, [&](int64_t done) {
+    const auto call = [&] {
+      return writes ? calls_.pwrite(file_, blocks + done, size_t(bytes - done), at + done)
+                    : calls_.pread(file_, blocks + done, size_t(bytes - done), at + done);
+    };
+    const ssize_t n = call();
+    if (n >= 0 || errno != EINVAL) return n;
+    direct_ = false;  // O_DIRECT has larger blocks here, or a call came short inside a block
+    calls_.set_direct(file_, false);
+    return call();
+  });
+  if (moved == bytes) return;
+  const int error = errno;
+  fail(str(bytes - moved, " bytes of offloaded state cannot be ",
+           writes ? "written to" : "read from", " offset ", at + moved),
+       error != 0 ? error : EIO,
+       error == 0 && !writes ? str("; the swap file, of ", size_, " bytes, ends before")
+       : error == ENOSPC     ? kTry
                              : "; the log of the kernel (dmesg) may say why");
-    }
-    data += moved, at += moved, bytes -= moved;
-  }
 }
 
 void SwapFile::fail(const std::string& what, int error, const std::string& more) const {
@@ -135,6 +129,102 @@ void SwapFile::fail(const std::string& what, int error, const std::string& more)
 
 std::string SwapFile::method() const {
   return direct_ ? str("O_DIRECT, aligned to ", kBlock, " bytes") : "buffered, without O_DIRECT";
+}
+
+namespace {
+
+// The address of a tensor is its offset in the file plus kFirst, because no address is 0. Kernels
+// are refused: they ask for values, and the host cannot read a tensor on disk.
+class DiskBackend final : public ReferenceBackend {
+ public:
+  DiskBackend(const std::string& folder, FileCalls& calls) : file_(folder, calls) {}
+
+  const char* name() const override { return "disk"; }
+  bool host_addressable() const override { return false; }
+  void* allocate(int64_t bytes) override {
+    return reinterpret_cast<void*>(uintptr_t(file_.reserve(bytes)) + kFirst);
+  }
+  void release(void*, int64_t) noexcept override {}  // the file ends with the backend
+  void poison(void*, int64_t) noexcept override {}
+  int64_t workspace(KernelId, std::span<const int64_t>, Dtype) const override { return 0; }
+
+  void upload(const void* host, const Tensor& to) override {
+    start_write(to, static_cast<const std::byte*>(host))->wait();
+  }
+  void download(const Tensor& from, void* host) override {
+    start_read(from, static_cast<std::byte*>(host))->wait();
+  }
+  void copy(const Tensor& from, const Tensor& to) override {
+    require(from.dtype() == to.dtype(), "a tensor on disk is copied without a cast");
+    if (other(from, to).backend().host_addressable()) return start_copy(from, to)->wait();
+    in_pieces(from, [&](int64_t at, const Tensor& part) {
+      from.backend().download(from.slice(at, part.shape()), part.address());
+      to.backend().upload(part.address(), to.slice(at, part.shape()));
+    });
+  }
+  std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) override {
+    if (!other(from, to).backend().host_addressable()) return Backend::start_copy(from, to);
+    return is_here(from) ? start_read(from, static_cast<std::byte*>(to.address()))
+                         : start_write(to, static_cast<const std::byte*>(from.address()));
+  }
+
+  void fill(double value, const Tensor& out) override {
+    in_pieces(out, [&](int64_t at, const Tensor& part) {
+      cpu_backend().fill(value, part);
+      upload(part.address(), out.slice(at, part.shape()));
+    });
+  }
+  void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
+              const Tensor& out) override {
+    in_pieces(out, [&](int64_t at, const Tensor& part) {
+      cpu_backend().normal(seed, stream, first + at, mean, deviation, part);
+      upload(part.address(), out.slice(at, part.shape()));
+    });
+  }
+
+  // Those that take an address as it is.
+  void adamw(const AdamWUpdate&) override { refuse(); }
+  void sgd(const SgdUpdate&) override { refuse(); }
+  void move_bytes(const void*, void*, int64_t) override { refuse(); }
+
+ private:
+  static constexpr uintptr_t kFirst = SwapFile::kBlock;
+
+  [[noreturn]] static void refuse() {
+    throw std::logic_error("a tensor on disk is copied to memory before it is computed with");
+  }
+  bool is_here(const Tensor& t) const { return &t.backend() == this; }
+  const Tensor& other(const Tensor& a, const Tensor& b) const { return is_here(a) ? b : a; }
+  static int64_t offset(const Tensor& t) {
+    if (t.numel() == 0) return 0;  // it has no address
+    return int64_t(reinterpret_cast<uintptr_t>(t.address()) - kFirst);
+  }
+  std::unique_ptr<Transfer> start_read(const Tensor& from, std::byte* host) {
+    return file_.start_read(offset(from), {host, size_t(from.bytes())});
+  }
+  std::unique_ptr<Transfer> start_write(const Tensor& to, const std::byte* host) {
+    return file_.start_write(offset(to), {host, size_t(to.bytes())});
+  }
+
+  // Calls `visit` with a tensor on the host for each piece of a tensor.
+  template <class Visit>
+  void in_pieces(const Tensor& t, const Visit& visit) {
+    const int64_t each = SwapFile::kPiece / size_of(t.dtype());
+    for (int64_t at = 0; at < t.numel(); at += each) {
+      const int64_t n = std::min(each, t.numel() - at);
+      visit(at, Tensor::empty(staging_, MemoryUse::workspace, {n}, t.dtype()));
+    }
+  }
+
+  SwapFile file_;
+  EventStream events_{0, 1};
+  Memory staging_{Device{}, cpu_backend(), events_};
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_disk_backend(const std::string& folder, FileCalls& calls) {
+  return std::make_unique<DiskBackend>(folder, calls);
 }
 
 int64_t free_disk_space(const std::string& folder) {

@@ -14,11 +14,11 @@
 namespace zl {
 
 // A file whose name is removed as soon as it is made, so that nothing is left of it when the
-// process ends, also by SIGKILL. Each transfer is a thread that moves pieces of 1 MiB, through an
-// aligned buffer where the memory is not aligned, past the page cache where the file system has
-// O_DIRECT for blocks of this size. Every result is checked: a piece that was interrupted or came
-// short is continued, and any other failure throws OutputError with the path, the offset and what
-// to try.
+// process ends, also by SIGKILL. Each transfer is a thread that moves pieces of 1 MiB through an
+// aligned buffer, past the page cache where the file system has O_DIRECT for blocks of this size.
+// Every result is checked: a piece that was interrupted or came short is continued, and any other
+// failure throws OutputError with the path, the offset and what to try. Where O_DIRECT turns out to
+// need larger blocks, or a transfer comes short inside a block, the file goes on without it.
 class SwapFile {
  public:
   static constexpr int64_t kPiece = 1 << 20;  // [B]
@@ -48,14 +48,10 @@ class SwapFile {
   std::string method() const;
 
  private:
-  class FileTransfer;
-  enum class Way { read, write };
-
-  std::unique_ptr<Transfer> start(Way way, int64_t at, std::byte* data, int64_t bytes);
+  std::unique_ptr<Transfer> start(bool writes, int64_t at, std::byte* data, int64_t bytes);
   // Runs in the transfer's thread: piece after piece, through a buffer of whole blocks.
-  void move(Way way, int64_t at, std::byte* data, int64_t bytes);
-  // Whole blocks, until all of them are moved.
-  void transfer(Way way, int64_t at, std::byte* data, int64_t bytes);
+  void move(bool writes, int64_t at, std::byte* data, int64_t bytes);
+  void move_blocks(bool writes, int64_t at, std::byte* blocks, int64_t bytes);
   [[noreturn]] void fail(const std::string& what, int error, const std::string& more = "") const;
 
   FileCalls& calls_;

@@ -17,55 +17,36 @@ FileCalls& system_file_calls() {
   return calls;
 }
 
-WrittenFile::WrittenFile(FileCalls& calls, std::string path, int flags, const std::string& name,
-                         const char* note)
-    : calls_(&calls), name_(name.empty() ? path : name), note_(note) {
-  do file_ = calls_->open(path, flags);
+WrittenFile::WrittenFile(FileCalls& calls, const std::string& path, int flags,
+                         const std::string& name, const char* note)
+    : calls_(calls), name_(name.empty() ? path : name), note_(note) {
+  do file_ = calls_.open(path, flags);
   while (file_ < 0 && errno == EINTR);
   if (file_ < 0) fail("cannot be written");
 }
 
-WrittenFile::WrittenFile(WrittenFile&& other) noexcept
-    : calls_(other.calls_),
-      name_(std::move(other.name_)),
-      note_(other.note_),
-      file_(std::exchange(other.file_, -1)),
-      written_(other.written_) {}
-
 WrittenFile::~WrittenFile() {
-  if (file_ >= 0) calls_->close(file_);
-}
-
-void WrittenFile::reserve(int64_t bytes) {
-  if (bytes == 0) return;
-  int error = 0;
-  do error = calls_->posix_fallocate(file_, 0, bytes);
-  while (error == EINTR);
-  if (error == 0) return;
-  errno = error;
-  fail(str("cannot get ", bytes, " bytes of disk space").c_str());
+  if (file_ >= 0) calls_.close(file_);
 }
 
 void WrittenFile::write(std::span<const std::byte> bytes, int64_t at) {
-  while (!bytes.empty()) {
-    const ssize_t n = calls_->pwrite(file_, bytes.data(), bytes.size(), at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = EIO;  // no progress, and no reason given
-    if (n <= 0) fail("cannot be written");
-    bytes = bytes.subspan(size_t(n));
-    at += n;
-    written_ += n;
-  }
+  const int64_t n = move_all(int64_t(bytes.size()), [&](int64_t done) {
+    return calls_.pwrite(file_, bytes.data() + done, bytes.size() - size_t(done), at + done);
+  });
+  written_ += n;
+  if (n == int64_t(bytes.size())) return;
+  if (errno == 0) errno = EIO;  // no progress, and no reason given
+  fail("cannot be written");
 }
 
 void WrittenFile::sync() {
-  if (calls_->fsync(file_) != 0) fail("cannot be made durable (fsync)");
+  if (calls_.fsync(file_) != 0) fail("cannot be made durable (fsync)");
 }
 
 // On Linux the descriptor is closed also when close() was interrupted.
 void WrittenFile::close() {
   const int file = std::exchange(file_, -1);
-  if (calls_->close(file) != 0 && errno != EINTR) fail("cannot be closed");
+  if (calls_.close(file) != 0 && errno != EINTR) fail("cannot be closed");
 }
 
 void WrittenFile::fail(const char* what) const {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -45,6 +46,21 @@ class FileCalls {
 };
 FileCalls& system_file_calls();
 
+// Calls `move(done)` until all `bytes` are moved; an interrupted or a short call is continued.
+// Returns how many were moved: fewer at an error, which errno says, or at the end of a file, where
+// errno is 0.
+template <class Move>
+int64_t move_all(int64_t bytes, const Move& move) {
+  int64_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = move(done);
+    if (n == 0) errno = 0;
+    if (n == 0 || (n < 0 && errno != EINTR)) break;
+    if (n > 0) done += n;
+  }
+  return done;
+}
+
 // An open file. Every failure throws OutputError with the path, the reason and the bytes written.
 // Writing goes on after an interrupted or a short write. A failed fsync is never tried again:
 // Linux forgets the failure and drops the data (Rebello et al. 2020, "Can Applications Recover from
@@ -52,26 +68,25 @@ FileCalls& system_file_calls();
 class WrittenFile {
  public:
   // `name`: what errors call the file, if not by its path. `note`: what they end with.
-  WrittenFile(FileCalls& calls, std::string path, int flags, const std::string& name = "",
+  WrittenFile(FileCalls& calls, const std::string& path, int flags, const std::string& name = "",
               const char* note = "");
-  WrittenFile(WrittenFile&& other) noexcept;
-  WrittenFile& operator=(WrittenFile&&) = delete;
   ~WrittenFile();
+  WrittenFile(const WrittenFile&) = delete;
+  WrittenFile& operator=(const WrittenFile&) = delete;
 
-  // Takes `bytes` of disk space from the start of the file on, so that a full disk shows now.
-  void reserve(int64_t bytes);
   void write(std::span<const std::byte> bytes, int64_t at);
   void sync();
   void close();
 
   // Throws the error of errno.
   [[noreturn]] void fail(const char* what) const;
+  int descriptor() const { return file_; }
   int64_t written() const { return written_; }  // [B]
 
  private:
-  FileCalls* calls_;
-  std::string name_;
-  const char* note_;
+  FileCalls& calls_;
+  const std::string name_;
+  const char* const note_;
   int file_ = -1;
   int64_t written_ = 0;  // [B]
 };

@@ -18,10 +18,14 @@ class Check : public nlohmann::detail::json_sax_acceptor<json> {
   Check(std::string_view text, const std::string& name, int depth)
       : text_(text), name_(name), depth_(size_t(depth)) {}
 
-  bool start_object(size_t) { return open(); }
-  bool start_array(size_t) { return open(); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
+  bool start_object(size_t) {
+    require_input(open_.size() < depth_, name_, " is nested deeper than ", depth_, " levels");
+    open_.emplace_back();
+    return true;
+  }
+  bool start_array(size_t n) { return start_object(n); }
+  bool end_object() { return open_.pop_back(), true; }
+  bool end_array() { return end_object(); }
 
   bool key(const std::string& key) {
     require_input(open_.back().insert(key).second, name_, ": the name ", json(key).dump(),
@@ -39,16 +43,6 @@ class Check : public nlohmann::detail::json_sax_acceptor<json> {
   }
 
  private:
-  bool open() {
-    require_input(open_.size() < depth_, name_, " is nested deeper than ", depth_, " levels");
-    open_.emplace_back();
-    return true;
-  }
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
-
   const std::string_view text_;
   const std::string& name_;
   const size_t depth_;

@@ -34,20 +34,10 @@ std::string prefix() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code error;
-  std::ostringstream name;
-  name << ".zerolab-" << std::hex
-       << fnv1a(boot + fs::read_symlink("/proc/self/ns/pid", error).string()) << '-';
-  return name.str();
+  return str(".zerolab-", fnv1a(boot + fs::read_symlink("/proc/self/ns/pid", error).string()), '-');
 }
 
-}  // namespace
-
-std::string temporary_beside(const std::string& path) {
-  static std::atomic<int> number{0};  // several ranks may write at the same time
-  const std::string name = str(prefix(), ::getpid(), '-', start_of(::getpid()), '-', number++);
-  return (fs::path(path).parent_path() / name).string();
-}
-
+// Removes what processes left that have ended, for example by SIGKILL.
 void remove_abandoned_files(const std::string& folder, FileCalls& calls) {
   const std::string seen = prefix();
   std::error_code error;
@@ -63,6 +53,14 @@ void remove_abandoned_files(const std::string& folder, FileCalls& calls) {
     const bool gone = now.empty() ? ::kill(process, 0) != 0 && errno == ESRCH : now != str(began);
     if (gone) calls.remove(at->path().string());
   }
+}
+
+}  // namespace
+
+std::string temporary_beside(const std::string& path) {
+  static std::atomic<int> number{0};  // several ranks may write at the same time
+  const std::string name = str(prefix(), ::getpid(), '-', start_of(::getpid()), '-', number++);
+  return (fs::path(path).parent_path() / name).string();
 }
 
 PendingFile::PendingFile(const std::string& path, FileCalls& calls)

@@ -10,14 +10,12 @@ namespace zl {
 
 // A new name in the folder of `path`: ".zerolab-", and which process it belongs to.
 std::string temporary_beside(const std::string& path);
-// Removes files with such names in a folder if their process has ended, for example by SIGKILL.
-// Those of another host, boot or container stay: this one does not see their processes.
-void remove_abandoned_files(const std::string& folder, FileCalls& calls = system_file_calls());
 
 // Writes a temporary file in the folder of `path`; commit() renames it. So `path` is at every time
 // the old file or the complete new one, also after Ctrl-C. Without commit() the destructor removes
-// the temporary file, and after a crash the next PendingFile in that folder. Throws OutputError if
-// the file cannot be written.
+// the temporary file. After a crash the next PendingFile in that folder does; files of another
+// host, boot or container stay, because this one does not see their processes. Throws OutputError
+// if the file cannot be written.
 class PendingFile {
  public:
   explicit PendingFile(const std::string& path, FileCalls& calls = system_file_calls());

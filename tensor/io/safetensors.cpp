@@ -1,6 +1,5 @@
 #include "tensor/io/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,8 +11,10 @@
 
 #include "tensor/dtype.h"
 #include "tensor/error.h"
+#include "tensor/io/file_calls.h"
 #include "tensor/io/file_kind.h"
 #include "tensor/io/json_check.h"
+#include "tensor/io/pending_file.h"
 
 namespace zl {
 namespace {
@@ -25,7 +26,7 @@ using nlohmann::json;
 
 constexpr int64_t kLargestHeader = 100'000'000;  // [B], the limit of the format
 constexpr int kDeepest = 3;                      // {name: {"shape": [n]}}
-constexpr int64_t kChunk = 1 << 16;              // [n] elements converted at a time
+constexpr int64_t kChunk = 1 << 16;  // [n] elements that are converted or written at a time
 const char* const kMetadata = "__metadata__";
 
 // Bits of an element; 0 for a type that is not in the format.
@@ -93,23 +94,20 @@ SafetensorsMetadata parse_metadata(const std::string& path, const json& value) {
 }
 
 // Throws unless the tensors cover each of the `size` bytes of data exactly once.
-void check_cover(const std::string& path, const std::vector<SafetensorsEntry>& entries,
-                 int64_t size) {
-  std::vector<const SafetensorsEntry*> order;
-  for (const SafetensorsEntry& e : entries) order.push_back(&e);
-  std::ranges::sort(order, {},
-                    [](const SafetensorsEntry* e) { return std::pair(e->begin, e->end); });
+void check_cover(const std::string& path, std::vector<SafetensorsEntry> entries, int64_t size) {
+  std::ranges::sort(entries, {},
+                    [](const SafetensorsEntry& e) { return std::pair(e.begin, e.end); });
   int64_t covered = 0;
   std::string before = "the start";
-  for (const SafetensorsEntry* e : order) {
-    require_input(e->end <= size, path, ": tensor '", e->name, "' ends at byte ", e->end,
+  for (const SafetensorsEntry& e : entries) {
+    require_input(e.end <= size, path, ": tensor '", e.name, "' ends at byte ", e.end,
                   " of the data, but the file has ", size, " of them");
-    require_input(e->begin >= covered, path, ": tensor '", e->name, "' begins at byte ", e->begin,
+    require_input(e.begin >= covered, path, ": tensor '", e.name, "' begins at byte ", e.begin,
                   " and overlaps ", before, ", which ends at ", covered);
-    require_input(e->begin == covered, path, ": bytes ", covered, " to ", e->begin, " between ",
-                  before, " and tensor '", e->name, "' belong to no tensor");
-    covered = e->end;
-    before = str("tensor '", e->name, "'");
+    require_input(e.begin == covered, path, ": bytes ", covered, " to ", e.begin, " between ",
+                  before, " and tensor '", e.name, "' belong to no tensor");
+    covered = e.end;
+    before = str("tensor '", e.name, "'");
   }
   require_input(covered == size, path, ": bytes ", covered, " to ", size, " after ", before,
                 " belong to no tensor");
@@ -138,39 +136,32 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   const int64_t size = status.st_size;
   require_input(size >= 8, path, ": has ", size,
                 " bytes; a safetensors file begins with 8 bytes for the length of its header");
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  require_input(file_ >= 0, path, ": cannot be opened: ", system_error());
-  try {
-    uint64_t length = 0;
-    read_at(0, std::as_writable_bytes(std::span(&length, 1)));
-    require_input(length <= uint64_t(kLargestHeader), path, ": the header has ", length,
-                  " bytes; the format allows ", kLargestHeader);
-    require_input(int64_t(length) <= size - 8, path, ": the header has ", length,
-                  " bytes, but only ", size - 8, " follow its length");
-    header_.resize(8 + length);
-    read_at(0, std::as_writable_bytes(std::span(header_)));
-    const auto text = std::string_view(header_).substr(8);
-    require_input(text.starts_with('{'), path,
-                  ": the header does not begin with '{'; is this a safetensors file?");
+  file_.reset(std::fopen(path.c_str(), "rbe"));
+  require_input(file_ != nullptr, path, ": cannot be opened: ", system_error());
+  uint64_t length = 0;
+  read_at(0, std::as_writable_bytes(std::span(&length, 1)));
+  require_input(length <= uint64_t(kLargestHeader), path, ": the header has ", length,
+                " bytes; the format allows ", kLargestHeader);
+  require_input(int64_t(length) <= size - 8, path, ": the header has ", length, " bytes, but only ",
+                size - 8, " follow its length");
+  header_.resize(8 + length);
+  read_at(0, std::as_writable_bytes(std::span(header_)));
+  const auto text = std::string_view(header_).substr(8);
+  require_input(text.starts_with('{'), path,
+                ": the header does not begin with '{'; is this a safetensors file?");
 
-    check_json(text, path + ": the header", {.depth = kDeepest});
-    const json header = json::parse(text);
-    for (const auto& [name, value] : header.items()) {
-      if (name == kMetadata)
-        metadata_ = parse_metadata(path, value);
-      else
-        entries_.push_back(parse_entry(path, name, value));
-    }
-    check_cover(path, entries_, size - int64_t(header_.size()));
-  } catch (...) {
-    close(file_);
-    throw;
+  check_json(text, path + ": the header", {.depth = kDeepest});
+  const json header = json::parse(text);
+  for (const auto& [name, value] : header.items()) {
+    if (name == kMetadata)
+      metadata_ = parse_metadata(path, value);
+    else
+      entries_.push_back(parse_entry(path, name, value));
   }
+  check_cover(path, entries_, size - int64_t(header_.size()));
 }
 
-SafetensorsFile::~SafetensorsFile() { close(file_); }
-
-const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
+const SafetensorsEntry* SafetensorsLayout::find(const std::string& name) const {
   const auto found = std::ranges::lower_bound(entries_, name, {}, &SafetensorsEntry::name);
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
@@ -182,15 +173,15 @@ const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
 }
 
 void SafetensorsFile::read_at(int64_t position, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t got = pread(file_, out.data(), out.size(), position);
-    if (got < 0 && errno == EINTR) continue;
-    require_input(got >= 0, path_, ": cannot be read at byte ", position, ": ", system_error());
-    require_input(got > 0, path_, ": ends at byte ", position,
-                  "; it became shorter while it was read");
-    position += got;
-    out = out.subspan(size_t(got));
-  }
+  const int64_t read = move_all(int64_t(out.size()), [&](int64_t done) {
+    return pread(fileno(file_.get()), out.data() + done, out.size() - size_t(done),
+                 position + done);
+  });
+  if (read == int64_t(out.size())) return;
+  require_input(errno == 0, path_, ": cannot be read at byte ", position + read, ": ",
+                system_error());
+  throw InputError(
+      str(path_, ": ends at byte ", position + read, "; it became shorter while it was read"));
 }
 
 void SafetensorsFile::read_bytes(const std::string& name, int64_t first,
@@ -198,7 +189,7 @@ void SafetensorsFile::read_bytes(const std::string& name, int64_t first,
   const SafetensorsEntry& e = entry(name);
   require(first >= 0 && first <= e.bytes() && int64_t(out.size()) <= e.bytes() - first, "bytes [",
           first, ", +", out.size(), ") lie outside tensor '", name, "' of ", e.bytes(), " bytes");
-  read_at(int64_t(header_.size()) + e.begin + first, out);
+  read_at(position(e) + first, out);
 }
 
 void SafetensorsFile::read_floats(const std::string& name, int64_t first,
@@ -219,7 +210,7 @@ void SafetensorsFile::read_floats(const std::string& name, int64_t first,
   while (!out.empty()) {
     const auto part = out.first(std::min(out.size(), size_t(kChunk)));
     bytes.resize(part.size() * size_t(size));
-    read_at(int64_t(header_.size()) + e.begin + first * size, bytes);
+    read_at(position(e) + first * size, bytes);
     convert(bytes, part);
     first += int64_t(part.size());
     out = out.subspan(part.size());
@@ -230,6 +221,63 @@ std::vector<float> SafetensorsFile::read_floats(const std::string& name) const {
   std::vector<float> values(size_t(entry(name).numel()));
   read_floats(name, 0, values);
   return values;
+}
+
+// ---- writing ---------------------------------------------------------------------------------
+
+SafetensorsLayout::SafetensorsLayout(std::vector<std::pair<std::string, Shape>> tensors,
+                                     const SafetensorsMetadata& metadata)
+    : metadata_(metadata) {
+  std::ranges::sort(tensors);
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  int64_t end = 0;
+  for (auto& [name, shape] : tensors) {
+    require(name != kMetadata, "safetensors: no tensor can have the name ", kMetadata);
+    require(entries_.empty() || entries_.back().name != name,
+            "safetensors: two tensors have the name '", name, "'");
+    require(std::ranges::none_of(shape, [](int64_t d) { return d < 0; }), "safetensors: '", name,
+            "' has shape ", to_string(shape));
+    const int64_t begin = std::exchange(end, end + 4 * numel(shape));
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, end}}};
+    entries_.push_back({std::move(name), "F32", std::move(shape), begin, end});
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception& error) {
+    throw std::invalid_argument(
+        str("safetensors: names and metadata must be UTF-8: ", error.what()));
+  }
+  // Padded with spaces, so that the data begin at a multiple of 8 bytes.
+  text.resize(size_t(round_up(int64_t(text.size()), 8)), ' ');
+  const uint64_t length = text.size();
+  header_.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  header_ += text;
+}
+
+void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
+                       const SafetensorsMetadata& metadata) {
+  std::ranges::sort(tensors, {}, &SafetensorsSource::name);
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const SafetensorsSource& t : tensors) {
+    require(t.read != nullptr, "write_safetensors: '", t.name, "' has no values");
+    shapes.emplace_back(t.name, t.shape);
+  }
+  const SafetensorsLayout layout(std::move(shapes), metadata);
+
+  PendingFile file(path);
+  file.write(layout.header().data(), layout.header().size());
+  std::vector<float> values;
+  for (const SafetensorsSource& t : tensors) {
+    const int64_t n = numel(t.shape);
+    for (int64_t first = 0; first < n; first += kChunk) {
+      values.resize(size_t(std::min(kChunk, n - first)));
+      t.read(first, values);
+      file.write(values.data(), values.size() * sizeof(float));
+    }
+  }
+  file.commit();
 }
 
 }  // namespace zl

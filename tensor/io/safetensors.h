@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,19 +31,35 @@ struct SafetensorsEntry {
   int64_t bytes() const { return end - begin; }
 };
 
-// An open file. Several threads may read it at the same time.
-class SafetensorsFile {
+// Where everything is in a file.
+class SafetensorsLayout {
  public:
-  explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  // Of a file that has F32 tensors in byte order of their names: the same tensors always give the
+  // same bytes. Throws std::invalid_argument for names that occur twice or are not UTF-8.
+  explicit SafetensorsLayout(std::vector<std::pair<std::string, Shape>> tensors,
+                             const SafetensorsMetadata& metadata = {});
 
-  const std::string& path() const { return path_; }
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // by name, bytewise
   const SafetensorsMetadata& metadata() const { return metadata_; }
   const std::string& header() const { return header_; }         // all bytes before the data
   const SafetensorsEntry* find(const std::string& name) const;  // null if there is none
+  // [B] from the start of the file to the first byte of a tensor.
+  int64_t position(const SafetensorsEntry& e) const { return int64_t(header_.size()) + e.begin; }
+
+ protected:
+  SafetensorsLayout() = default;
+
+  std::string header_;
+  std::vector<SafetensorsEntry> entries_;
+  SafetensorsMetadata metadata_;
+};
+
+// An open file. Several threads may read it at the same time.
+class SafetensorsFile : public SafetensorsLayout {
+ public:
+  explicit SafetensorsFile(const std::string& path);
+
+  const std::string& path() const { return path_; }
 
   // Reads elements [first, first + out.size()) of a tensor of F32, F16, BF16 or F64; F64 is
   // rounded. Throws InputError if the tensor is missing or of another type, std::invalid_argument
@@ -56,35 +74,7 @@ class SafetensorsFile {
   void read_at(int64_t position, std::span<std::byte> out) const;
 
   std::string path_;
-  int file_ = -1;
-  std::string header_;
-  std::vector<SafetensorsEntry> entries_;
-  SafetensorsMetadata metadata_;
-};
-
-// Where everything is in a file of F32 tensors. The same tensors always give the same bytes.
-class SafetensorsLayout {
- public:
-  struct Item {
-    std::string name;
-    Shape shape;
-    int64_t at = 0;  // [B] from the start of the file
-    int64_t bytes() const { return 4 * numel(shape); }
-  };
-  // The file has the tensors in byte order of their names. Throws std::invalid_argument for names
-  // that occur twice or are not UTF-8.
-  explicit SafetensorsLayout(std::vector<std::pair<std::string, Shape>> tensors,
-                             const SafetensorsMetadata& metadata = {});
-
-  const std::string& header() const { return header_; }  // all bytes before the first tensor
-  const std::vector<Item>& items() const { return items_; }
-  const Item& item(const std::string& name) const;  // throws std::invalid_argument
-  int64_t bytes() const { return bytes_; }          // [B] of the whole file
-
- private:
-  std::string header_;
-  std::vector<Item> items_;
-  int64_t bytes_ = 0;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, std::fclose};
 };
 
 // One F32 tensor to write. `read` fills `out` with the elements from `first` on. It is called with

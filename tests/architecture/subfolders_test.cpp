@@ -22,8 +22,7 @@ struct Subfolder {
 // do, so that the tutorials may include every mechanism but those of the stages.
 const std::vector<Subfolder> subfolders = {
     {"tensor/cpu", "tutorials/.*"},
-    {"tensor/reference",
-     "tensor/(cpu|meta)/.*|tensor/io/disk_backend\\.cpp|stages/train/.*|tutorials/.*"},
+    {"tensor/reference", "tensor/(cpu|meta)/.*|tensor/io/disk\\.cpp|stages/train/.*|tutorials/.*"},
     {"tensor/cuda", "tensor/(cuda/attention|meta)/.*"},  // a dry run asks for workspaces
     {"tensor/cuda/attention", "tensor/cuda/attention\\.cu"},
     {"tensor/io",

@@ -29,7 +29,7 @@ list(REMOVE_ITEM private stages/deepspeed/config.h)
 if(private)
   message(FATAL_ERROR "these headers are private, and must not be installed: ${private}")
 endif()
-foreach(header tensor/tensor.h autograd/ops.h nn/unit.h optim/adamw.h dist/run_ranks.h stages/engine.h
+foreach(header tensor/tensor.h autograd/ops.h nn/unit.h optim/flat_optimizer.h dist/run_ranks.h stages/engine.h
     stages/deepspeed/config.h)
   if(NOT header IN_LIST headers)
     message(FATAL_ERROR "${header} is not installed")

@@ -61,8 +61,7 @@ struct Block {
   void run(unsigned n, const std::function<void()>& f);
 };
 
-// Kernels of all threads run one after the other. Shared memory of their own would be 1.6 MB that
-// each start of a thread clears, whether it runs a kernel or not.
+// Kernels run one after the other: each thread's own shared memory would take 1.6 MB to clear.
 std::mutex one_kernel;
 Block block;
 

@@ -36,9 +36,6 @@ ssize_t FaultyFiles::pwrite(int file, const void* data, size_t bytes, off_t at) 
   if (fails("pwrite")) return -1;
   return FileCalls::pwrite(file, data, std::exchange(is_short_, false) ? bytes / 2 : bytes, at);
 }
-int FaultyFiles::posix_fallocate(int file, off_t at, off_t bytes) {
-  return fails("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, at, bytes);
-}
 int FaultyFiles::close(int file) {
   const bool failed = fails("close");
   const int error = errno;
@@ -100,11 +97,6 @@ ssize_t RecordedFiles::pwrite(int file, const void* data, size_t bytes, off_t at
   ops_.push_back({Kind::write, open_files_.at(file), "", "", 0, at,
                   std::string(static_cast<const char*>(data), bytes)});
   return FileCalls::pwrite(file, data, bytes, at);
-}
-int RecordedFiles::posix_fallocate(int file, off_t at, off_t bytes) {
-  const std::lock_guard lock(mutex_);
-  ops_.push_back({Kind::reserve, open_files_.at(file), "", "", 0, at + bytes});
-  return FileCalls::posix_fallocate(file, at, bytes);
 }
 int RecordedFiles::close(int file) {
   const std::lock_guard lock(mutex_);
@@ -173,8 +165,6 @@ void RecordedFiles::after_power_loss(int64_t calls, uint64_t seed, const std::st
           content.resize(std::max(content.size(), size_t(op.at) + at + part.size()));
           content.replace(size_t(op.at) + at, part.size(), part);
         }
-      } else if (op.kind == Kind::reserve) {
-        if (durable || random() % 2) content.resize(std::max(content.size(), size_t(op.at)));
       } else if (durable || !(lost = lost || random() % 4 == 0)) {
         if (!op.from.empty()) names.back().erase(op.from);
         if (op.kind == Kind::link) names.back()[op.name] = op.target;

@@ -27,7 +27,6 @@ class FaultyFiles final : public FileCalls {
     return fails("open") ? -1 : FileCalls::open(path, flags);
   }
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override;
-  int posix_fallocate(int file, off_t at, off_t bytes) override;
   int fsync(int) override { return fails("fsync") ? -1 : 0; }
   int close(int file) override;
   int rename(const std::string& from, const std::string& to) override {
@@ -59,7 +58,6 @@ class RecordedFiles final : public FileCalls {
 
   int open(const std::string& path, int flags) override;
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override;
-  int posix_fallocate(int file, off_t at, off_t bytes) override;
   int fsync(int file) override;
   int close(int file) override;
   int rename(const std::string& from, const std::string& to) override;
@@ -76,7 +74,7 @@ class RecordedFiles final : public FileCalls {
 
  private:
   using Path = std::filesystem::path;
-  enum class Kind { link, unlink, write, reserve, sync };
+  enum class Kind { link, unlink, write, sync };
   struct Op {
     Kind kind;
     size_t inode;            // of the file, or of the folder whose names change
