@@ -4,7 +4,6 @@
 #include "tests/device.h"
 
 namespace zl::cuda_on_cpu {
-
 Gpus find_gpus(int) { return {}; }
 std::unique_ptr<Backend> make_gpu_backend(int, GpuOptions) {
   throw std::logic_error("these tests were built without the emulated GPU");

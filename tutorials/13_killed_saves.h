@@ -47,9 +47,6 @@ class CountedFiles final : public FileCalls {
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override {
     return next(), FileCalls::pwrite(file, data, bytes, at);
   }
-  int posix_fallocate(int file, off_t at, off_t bytes) override {
-    return next(), FileCalls::posix_fallocate(file, at, bytes);
-  }
   int fsync(int) override { return next(), 0; }
   int close(int file) override { return next(), FileCalls::close(file); }
   int rename(const std::string& from, const std::string& to) override {

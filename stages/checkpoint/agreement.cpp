@@ -22,8 +22,10 @@ std::vector<std::string> results_of_all_ranks(Communicator& comm, std::string_vi
   std::string mine;  // 'R', or the kind of an error, and the result or the sentence
   try {
     mine = "R" + action();
+  } catch (const OutputError& e) {
+    mine = str("O", e.what());
   } catch (const InputError& e) {
-    mine = str(dynamic_cast<const OutputError*>(&e) ? "O" : "I", e.what());
+    mine = str("I", e.what());
   }
   std::vector<std::string> all = comm.all_gather_object(mine, name);
   for (std::string& one : all) {

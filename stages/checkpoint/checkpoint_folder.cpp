@@ -45,6 +45,13 @@ std::string file_name(const fs::path& path) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
+// Listed before any is removed: NFS may skip names in a folder that changes meanwhile.
+std::vector<fs::path> entries(const fs::path& folder) {
+  std::error_code error;
+  const fs::directory_iterator all(folder, error);
+  return {begin(all), end(all)};
+}
+
 // A name for a broken checkpoint that no loader takes: "step-00000100.broken", or with a number.
 std::string name_for_broken(const std::string& path) {
   std::string name = path + ".broken";
@@ -126,8 +133,7 @@ NewestCheckpoint newest_checkpoint(const std::string& path) {
 void remove_path(FileCalls& calls, const std::string& path) {
   std::error_code error;
   if (fs::is_directory(fs::symlink_status(path, error)))
-    for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
-      remove_path(calls, entry.path().string());
+    for (const fs::path& inner : entries(path)) remove_path(calls, inner.string());
   if (calls.remove(path) != 0 && errno != ENOENT)
     throw OutputError(str(path, ": cannot be removed: ", std::strerror(errno)));
 }
@@ -143,9 +149,8 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t ste
   require_input(lock_against_other_processes(lock_.descriptor()), options.folder,
                 ": another process saves checkpoints into it; wait for its end, or choose another "
                 "folder");
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(options.folder, error))
-    if (is_stale(file_name(entry.path()))) remove_path(*options.files, entry.path().string());
+  for (const fs::path& entry : entries(options.folder))
+    if (is_stale(file_name(entry))) remove_path(*options.files, entry.string());
   for (const CheckpointPath& later : list_checkpoints(options.folder)) {
     if (later.step <= step) continue;
     const bool complete = error_of([&] { read_manifest(later.path); }).empty();

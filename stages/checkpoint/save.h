@@ -26,14 +26,15 @@ struct SavedRun {
 };
 
 // What a save allocates in `host` until it is committed: room for a snapshot of this rank's shard,
-// with its padding; otherwise nothing where the host can read the whole shard, or one buffer.
+// with its padding; otherwise one buffer, or nothing where the host can read the whole shard.
 // `host_reads`: whether it can read the device's memory.
 std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& files, Memory& host,
                                  CheckpointWrites writes, bool host_reads);
 
 // One save by one rank; all ranks make the same calls, between two steps. Every function throws
 // OutputError on all ranks if the checkpoint cannot be written on one; without a commit() that
-// returns, the destructor leaves in the folder what it held before.
+// returns, the destructor leaves in the folder what it held before. If another rank still writes
+// then, the next save removes what is left.
 class CheckpointSave {
  public:
   // Begins to write a temporary folder. Returns when the run may go on: with `still` until its next

@@ -64,7 +64,7 @@ void FullParameters::end_backward() {
   for (UnitState& u : units_) after_backward(u);
 }
 
-// Root is first in both directions, so that the walk over the other units ends where it is again.
+// Root is first in both directions: after the last of the other units, the next one is root.
 void FullParameters::unshard_and_prefetch(UnitState& u, int direction) {
   unshard(stage_, u);
   if (!shards_parameters(u)) return;

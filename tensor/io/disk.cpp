@@ -108,8 +108,9 @@ void SwapFile::move_blocks(bool writes, int64_t at, std::byte* blocks, int64_t b
                     : calls_.pread(file_, blocks + done, size_t(bytes - done), at + done);
     };
     const ssize_t n = call();
+    if (n >= kBlock) return n - n % kBlock;  // O_DIRECT goes on where a block begins
     if (n >= 0 || errno != EINVAL) return n;
-    direct_ = false;  // O_DIRECT has larger blocks here, or a call came short inside a block
+    direct_ = false;  // O_DIRECT has larger blocks here, or a call moved less than one
     calls_.set_direct(file_, false);
     return call();
   });

@@ -14,11 +14,12 @@
 namespace zl {
 
 // A file whose name is removed as soon as it is made, so that nothing is left of it when the
-// process ends, also by SIGKILL. Each transfer is a thread that moves pieces of 1 MiB through an
-// aligned buffer, past the page cache where the file system has O_DIRECT for blocks of this size.
-// Every result is checked: a piece that was interrupted or came short is continued, and any other
-// failure throws OutputError with the path, the offset and what to try. Where O_DIRECT turns out to
-// need larger blocks, or a transfer comes short inside a block, the file goes on without it.
+// process ends, also by SIGKILL. Each transfer is a thread that moves pieces of 1 MiB, through an
+// aligned buffer where the memory is not aligned, past the page cache where the file system has
+// O_DIRECT for blocks of this size. Every result is checked: a piece that was interrupted or came
+// short is continued, and any other failure throws OutputError with the path, the offset and what
+// to try. Where O_DIRECT turns out to need larger blocks, or a call moves less than one, the file
+// goes on without it.
 class SwapFile {
  public:
   static constexpr int64_t kPiece = 1 << 20;  // [B]
