@@ -16,6 +16,7 @@
 
 #include "tensor/error.h"
 #include "tensor/io/crc32c.h"
+#include "tensor/io/file_calls.h"
 
 namespace zl {
 
@@ -33,14 +34,14 @@ void PhaseTimes::see(const Event& event) {
                            : phase_ == "step"     ? &times_.step
                                                   : nullptr;
   if (of_phase) {
-    const double passed = double(event.nanoseconds - last_.nanoseconds) / 1e6;
+    const double passed = double(event.nanoseconds - last_) / 1e6;
     const bool reduces = call == "all_reduce" || call == "reduce_scatter";
     *of_phase += passed;
     if (!call.empty()) times_.communication += passed;
     if (phase_ == "backward")
       (reduces ? times_.backward_allreduce : times_.backward_inner) += passed;
   }
-  last_ = event;
+  last_ = event.nanoseconds;
   if (event.kind == EventKind::phase) phase_ = event.what;
   if (event.kind == collective_begin || event.kind == collective_wait)
     within_ = event.what;
@@ -77,13 +78,15 @@ MonitorFile::MonitorFile(const char* key, const Monitor& monitor, const std::str
       open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
   require_input(file >= 0, key, ": ", path_, " cannot be written to: ", std::strerror(errno));
   file_.reset(fdopen(file, "a"));
-  std::setbuf(file_.get(), nullptr);
 }
 
 void MonitorFile::append(const std::string& bytes, int64_t samples) {
   const int file = fileno(file_.get());
   const off_t before = lseek(file, 0, SEEK_END);
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return;
+  const int64_t written = move_all(int64_t(bytes.size()), [&](int64_t done) {
+    return write(file, bytes.data() + done, bytes.size() - size_t(done));
+  });
+  if (written == int64_t(bytes.size())) return;
   const int reason = errno;
   if (before >= 0) (void)!ftruncate(file, before);
   throw OutputError(

@@ -36,8 +36,8 @@ class PhaseTimes {
 
  private:
   StepTimes times_;
-  Event last_;               // whose strings its stream owns
-  std::string_view phase_;   // the current one
+  int64_t last_ = 0;         // [ns] of the last event
+  std::string_view phase_;   // the current one; the events' stream owns the text of both
   std::string_view within_;  // the kind of the call that the rank began or waits for, and is in
 };
 
