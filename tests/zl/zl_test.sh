@@ -234,7 +234,7 @@ add_executable(main main.cpp)
 target_include_directories(main PRIVATE "${PROJECT_SOURCE_DIR}")
 TEXT
     (
-      export CCACHE_DIR=$work/cache CCACHE_CONFIGPATH=$work/no.conf
+      export CCACHE_DIR=$work/cache CCACHE_CONFIGPATH=$work/no.conf; unset CCACHE_DISABLE
       cmake -S "$work/$clone" -B "$work/$clone/build" -G Ninja && ccache -z &&
         cmake --build "$work/$clone/build" && ccache --print-stats
     ) >"$work/$clone/log" 2>&1
