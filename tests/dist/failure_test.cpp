@@ -177,7 +177,7 @@ TEST_CASE("all ranks that wait for one that has ended are named, and none called
               "rank 3 waits for it in receive 'h.1 gradient' of 8 f32 elements from rank 1"));
 }
 
-TEST_CASE("a late rank is named when the deadline passes", "[dist]") {
+TEST_CASE("a late rank is named when the deadline passes", "[dist][times]") {
   const int at = GENERATE(0, 1, 2, 3, 4, 5);
   CAPTURE(at);
   std::vector<std::chrono::steady_clock::duration> waited(3);

@@ -214,7 +214,7 @@ std::pair<double, TimeSpent> four_rounds(bool overlap, const Link& link, bool gr
 
 }  // namespace
 
-TEST_CASE("a link delays each call, and computation hides the delay", "[dist]") {
+TEST_CASE("a link delays each call, and computation hides the delay", "[dist][times]") {
   // Each of 2 ranks sends 2 (N - 1) / N = 1 times the 2,000 B, twice.
   const Link link = GENERATE(Link{.bandwidth = 4000 / kLinkTime}, Link{.latency = kLinkTime / 2},
                              Link{.bandwidth = 8000 / kLinkTime, .latency = kLinkTime / 4});

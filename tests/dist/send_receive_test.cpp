@@ -55,7 +55,7 @@ TEST_CASE("a send and a receive that do not match are an error on all ranks", "[
 TEST_CASE(
     "a receive without an answer ends at the deadline, at the end of the other rank, or at its "
     "error",
-    "[dist]") {
+    "[dist][times]") {
   const auto run = [](std::chrono::milliseconds timeout,
                       const std::function<void(Communicator&)>& other) {
     return outcome(
