@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "dist/call.h"
-#include "dist/communication_log.h"
 #include "dist/work.h"
 #include "tensor/tensor.h"
 

@@ -1,17 +1,10 @@
 #include "dist/flight_recorder.h"
 
-#include <chrono>
 #include <cstdio>
 
 #include "tensor/error.h"
 
 namespace zl {
-
-int64_t steady_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string human_time(int64_t nanoseconds) {
   const double seconds = double(nanoseconds) * 1e-9;

@@ -61,7 +61,6 @@ class FlightRecorder {
   std::atomic<bool> current_ = true;
 };
 
-int64_t steady_nanoseconds();
 std::string human_time(int64_t nanoseconds);  // "3.1 s", "120 ms"
 
 // "rank 1 was last seen in all_reduce 'h.2 gradient' of 96 f32 elements (call 41), left it 3.1 s

@@ -35,11 +35,7 @@ void GptConfig::check() const {
 }
 
 namespace {
-struct NamedGpt {
-  const char* name;
-  GptConfig config;
-};
-constexpr NamedGpt kNamed[] = {
+constexpr std::pair<const char*, GptConfig> kNamed[] = {
     {"tiny", {2, 2, 32, 32, 256}},
     {"small", {4, 4, 128, 128, 256}},
     {"gpt2", {12, 12, 768, 1024, 50257}},
@@ -52,7 +48,7 @@ constexpr NamedGpt kNamed[] = {
 const std::vector<std::string>& gpt_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
-    for (const NamedGpt& n : kNamed) list.emplace_back(n.name);
+    for (const auto& [name, config] : kNamed) list.emplace_back(name);
     return list;
   }();
   return names;
@@ -60,9 +56,9 @@ const std::vector<std::string>& gpt_names() {
 
 GptConfig named_gpt(const std::string& name) {
   std::string known;
-  for (const NamedGpt& n : kNamed) {
-    if (name == n.name) return n.config;
-    known += str(known.empty() ? "" : ", ", n.name);
+  for (const auto& [each, config] : kNamed) {
+    if (name == each) return config;
+    known += str(known.empty() ? "" : ", ", each);
   }
   throw InputError(str("there is no model '", name, "'; known are ", known));
 }

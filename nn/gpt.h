@@ -14,8 +14,8 @@
 namespace zl {
 
 struct GptConfig {
-  int64_t layers = 4, heads = 4, width = 128, block_size = 128,
-          vocab = 256;  // C = width, T = block_size, V = vocab
+  // C = width, T = block_size, V = vocab
+  int64_t layers = 4, heads = 4, width = 128, block_size = 128, vocab = 256;
   bool operator==(const GptConfig&) const = default;
 
   int64_t parameters() const;  // [n]
@@ -65,8 +65,8 @@ class Gpt final : public Model {
   Unit& add_unit(std::string name);
   void add_parameter(Unit& unit, const std::string& name, Shape shape, double mean,
                      double deviation);
-  Var hidden(Tape* tape, UnitObserver& observer,
-             const Tensor& ids);                          // (B, T, C) after the last norm
+  // (B, T, C) after the last norm
+  Var hidden(Tape* tape, UnitObserver& observer, const Tensor& ids);
   Var block(Tape* tape, Unit& unit, const Var& x) const;  // (B, T, C) -> (B, T, C)
   // The same of blocks [begin, end), of which every activation is kept.
   Var blocks(Tape* tape, UnitObserver& observer, int64_t begin, int64_t end, Var x);

@@ -48,12 +48,11 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
   check(options);
   require(!logits.empty() && index >= 0, "sample_token: cannot draw number ", index, " from ",
           logits.size(), " logits");
-  const bool numbers =
-      std::none_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
-  const auto top = numbers ? std::max_element(logits.begin(), logits.end()) : logits.begin();
-  require_input(numbers && std::isfinite(*top),
-                "the model's logits are not finite, so no token can be sampled: has training "
-                "diverged?");
+  const auto top = std::ranges::max_element(logits);
+  require_input(
+      std::isfinite(*top) && std::ranges::none_of(logits, [](float x) { return std::isnan(x); }),
+      "the model's logits are not finite, so no token can be sampled: has training "
+      "diverged?");
   if (options.temperature == 0) return int32_t(top - logits.begin());
 
   const std::vector<int32_t> tokens = candidates(logits, options.top_k);

@@ -1,8 +1,5 @@
 #include "nn/unit.h"
 
-#include <memory>
-#include <optional>
-
 namespace zl {
 
 int64_t Unit::numel() const {
@@ -11,21 +8,20 @@ int64_t Unit::numel() const {
   return n;
 }
 
-RunningUnit::RunningUnit(Unit& unit) : unit_(unit) {
-  ++unit_.running;
-  for (Parameter* p : unit_.parameters) p->usable = true;
-}
-
-RunningUnit::~RunningUnit() {
-  if (--unit_.running > 0) return;
-  for (Parameter* p : unit_.parameters) p->usable = false;
+std::shared_ptr<void> make_usable(Unit& unit) {
+  ++unit.running;
+  for (Parameter* p : unit.parameters) p->usable = true;
+  return {nullptr, [&unit](void*) {
+            if (--unit.running > 0) return;
+            for (Parameter* p : unit.parameters) p->usable = false;
+          }};
 }
 
 // The backward pass reaches the hooks in reverse: the one after `forward` begins it, the one before
 // `forward` ends it. Both share `backward`, so that it also ends if a backward function throws.
 Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function<Var()>& forward) {
   observer.before_forward(unit, tape != nullptr);
-  const auto backward = std::make_shared<std::optional<RunningUnit>>();
+  const auto backward = std::make_shared<std::shared_ptr<void>>();
   if (tape)
     tape->hook([&, backward] {
       backward->reset();
@@ -33,13 +29,13 @@ Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function
     });
   Var y;
   {
-    const RunningUnit running(unit);
+    const auto running = make_usable(unit);
     y = forward();
   }
   if (tape)
     tape->hook([&, backward] {
       observer.before_backward(unit);
-      backward->emplace(unit);
+      *backward = make_usable(unit);
     });
   observer.after_forward(unit);
   return y;

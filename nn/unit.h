@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,16 +48,8 @@ Var run_unit(Tape* tape, UnitObserver& observer, Unit& unit, const std::function
 Var checkpointed(Tape* tape, UnitObserver& observer, const Var& x,
                  const std::function<Var(Tape*, const Var&)>& forward);
 
-// Makes the unit's parameters usable while it lives. Units nest; a unit may run inside itself.
-class RunningUnit {
- public:
-  explicit RunningUnit(Unit& unit);
-  ~RunningUnit();
-  RunningUnit(const RunningUnit&) = delete;
-  RunningUnit& operator=(const RunningUnit&) = delete;
-
- private:
-  Unit& unit_;
-};
+// Makes the unit's parameters usable while the result lives. Units nest; a unit may run inside
+// itself.
+std::shared_ptr<void> make_usable(Unit& unit);
 
 }  // namespace zl

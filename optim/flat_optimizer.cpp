@@ -1,6 +1,7 @@
 #include "optim/flat_optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "optim/swapped_state.h"
 #include "tensor/kernels.h"
@@ -26,27 +27,47 @@ void check(const OptimizerConfig& c) {
 
 }  // namespace
 
+bool matches_glob(std::string_view glob, std::string_view name) {
+  size_t g = 0, n = 0, star = std::string_view::npos, tried = 0;
+  while (n < name.size()) {
+    if (g < glob.size() && glob[g] == '*') {
+      star = g++;  // the star matches no text first
+      tried = n;
+    } else if (g < glob.size() && (glob[g] == '?' || glob[g] == name[n])) {
+      ++g, ++n;
+    } else if (star != std::string_view::npos) {
+      g = star + 1;  // the last star matches one more character
+      n = ++tried;
+    } else {
+      return false;
+    }
+  }
+  while (g < glob.size() && glob[g] == '*') ++g;
+  return g == glob.size();
+}
+
 FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
                              const OptimizerConfig& config, std::vector<ParameterGroup> groups,
                              const Swap& swap)
-    : config_(config),
-      groups_(std::move(groups)),
-      memory_(memory),
-      swap_(swap),
-      numel_(numel),
-      parameters_(parameters) {
+    : config_(config), memory_(memory), swap_(swap), numel_(numel), parameters_(parameters) {
   check(config_);
   require(numel >= 0 && is_float(parameters), "an optimizer cannot update ", numel,
           " parameters of ", name(parameters));
-  if (groups_.empty()) groups_ = {{0, numel, config_.weight_decay}};
+  if (groups.empty()) groups = {{0, numel, config_.weight_decay}};
   int64_t covered = 0;
-  for (const ParameterGroup& r : groups_) {
-    require(r.begin == covered && r.end >= r.begin, "parameter group [", r.begin, ", ", r.end,
-            ") must begin at ", covered, ", the end of the previous group");
-    covered = r.end;
+  for (const ParameterGroup& group : groups) {
+    require(group.begin == covered && group.end >= group.begin, "parameter group [", group.begin,
+            ", ", group.end, ") must begin at ", covered, ", the end of the previous group");
+    covered = group.end;
+    // Adjacent groups that have the same settings become one: a kernel updates each group.
+    const bool same = !groups_.empty() && groups_.back().weight_decay == group.weight_decay &&
+                      groups_.back().frozen == group.frozen;
+    if (same)
+      groups_.back().end = group.end;
+    else
+      groups_.push_back(group);
   }
   require(covered == numel, "parameter groups cover ", covered, " of ", numel, " elements");
-  merge_groups();
   if (keeps_master(config_, parameters)) {
     add_state("master_weights", MemoryUse::master_weights);
     master_ = state_[0].tensor;
@@ -59,47 +80,11 @@ FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
   }
 }
 
-// Adjacent groups that have the same settings become one: a kernel updates each group.
-void FlatOptimizer::merge_groups() {
-  std::vector<ParameterGroup> merged;
-  for (const ParameterGroup& group : groups_) {
-    const bool same = !merged.empty() && merged.back().weight_decay == group.weight_decay &&
-                      merged.back().frozen == group.frozen;
-    if (same)
-      merged.back().end = group.end;
-    else
-      merged.push_back(group);
-  }
-  groups_ = std::move(merged);
-}
-
 void FlatOptimizer::add_state(const char* name, MemoryUse use) {
   const Dtype type = compute_type(parameters_);
   stored_.push_back(swap_.disk ? new_swapped(*swap_.disk, use, numel_, type)
                                : Tensor::zeros(memory_, use, {numel_}, type));
   state_.push_back({name, stored_.back().slice(0, {numel_})});
-}
-
-void FlatOptimizer::for_each_part(const Range& range,
-                                  const std::function<void(const Part&)>& update) const {
-  const int64_t end = range.begin + range.parameters.numel();
-  for (const ParameterGroup& group : groups_) {
-    const int64_t first = std::max(group.begin, range.begin);
-    const int64_t n = std::min(group.end, end) - first;
-    if (n > 0 && !group.frozen) update({group, first - range.begin, n});
-  }
-}
-
-Tensor FlatOptimizer::master_of(const Range& range, const Part& part) const {
-  return master_.defined() ? part.of(range.state[0]) : Tensor();
-}
-
-void FlatOptimizer::require_range(const Tensor& parameters, const Tensor& gradients) const {
-  require(parameters.numel() == numel_ && parameters.dtype() == parameters_ &&
-              gradients.numel() == numel_,
-          "this optimizer updates ", numel_, " parameters of ", name(parameters_), ", not ",
-          parameters.numel(), " of ", name(parameters.dtype()), " by ", gradients.numel(),
-          " gradients");
 }
 
 Tensor FlatOptimizer::workspace_like(const Tensor& t) const {
@@ -108,7 +93,11 @@ Tensor FlatOptimizer::workspace_like(const Tensor& t) const {
 
 void FlatOptimizer::update(const Tensor& parameters, const Tensor& gradients, double lr,
                            float gradient_scale) {
-  require_range(parameters, gradients);
+  require(parameters.numel() == numel_ && parameters.dtype() == parameters_ &&
+              gradients.numel() == numel_,
+          "this optimizer updates ", numel_, " parameters of ", name(parameters_), ", not ",
+          parameters.numel(), " of ", name(parameters.dtype()), " by ", gradients.numel(),
+          " gradients");
   ++steps_;
   if (!is_swapped()) return update_range({0, parameters, gradients, stored_}, lr, gradient_scale);
   update_swapped(stored_, memory_, swap_, [&](int64_t begin, const std::vector<Tensor>& chunks) {
@@ -125,17 +114,56 @@ void FlatOptimizer::update_range(Range range, double lr, float gradient_scale) {
   const bool copy_gradients = in_other_memory(gradients);
   if (copy_parameters) range.parameters = workspace_like(parameters);
   if (copy_gradients) range.gradients = workspace_like(gradients);
-  const bool frozen = std::any_of(groups_.begin(), groups_.end(),
-                                  [](const ParameterGroup& group) { return group.frozen; });
+  const bool frozen = std::ranges::any_of(groups_, &ParameterGroup::frozen);
   // With a master copy and nothing frozen, this writes every parameter and reads none.
   const bool reads_parameters = !master_.defined() || frozen;
   if (copy_parameters && reads_parameters) kernel::copy(parameters, range.parameters);
   if (copy_gradients) kernel::copy(gradients, range.gradients);
-  if (config_.kind == OptimizerKind::sgd)
-    sgd(range, lr, gradient_scale);
-  else
-    adamw(range, lr, gradient_scale);
+  update_groups(range, lr, gradient_scale);
   if (copy_parameters) kernel::copy(range.parameters, parameters);
+}
+
+void FlatOptimizer::update_groups(const Range& range, double lr, float gradient_scale) const {
+  const OptimizerConfig& c = config_;
+  const auto correction = [&](double beta) {
+    return c.bias_correction ? 1 - std::pow(beta, double(steps_)) : 1;
+  };
+  for (const ParameterGroup& group : groups_) {
+    const int64_t begin = std::max<int64_t>(0, group.begin - range.begin),
+                  end = std::min(group.end - range.begin, range.parameters.numel());
+    if (begin >= end || group.frozen) continue;
+    const auto part = [=](const Tensor& t) { return t.slice(begin, {end - begin}); };
+    const Tensor parameter = part(range.parameters), gradient = part(range.gradients),
+                 master = master_.defined() ? part(range.state[0]) : Tensor();
+    const size_t first = master_.defined();
+    if (c.kind == OptimizerKind::sgd)
+      kernel::sgd({.parameter = parameter,
+                   .gradient = gradient,
+                   .momentum_buffer = c.momentum != 0 ? part(range.state[first]) : Tensor(),
+                   .master = master,
+                   .gradient_scale = gradient_scale,
+                   .lr = lr,
+                   .momentum = c.momentum,
+                   .dampening = c.dampening,
+                   .weight_decay = group.weight_decay,
+                   .nesterov = c.nesterov,
+                   .first_step = steps_ == 1});
+    else
+      kernel::adamw({.parameter = parameter,
+                     .gradient = gradient,
+                     .exp_avg = part(range.state[first]),
+                     .exp_avg_sq = part(range.state[first + 1]),
+                     .master = master,
+                     .gradient_scale = gradient_scale,
+                     .lr = lr,
+                     .beta1 = c.beta1,
+                     .beta2 = c.beta2,
+                     .eps = c.eps,
+                     .weight_decay = group.weight_decay,
+                     .correction1 = correction(c.beta1),
+                     .correction2 = correction(c.beta2),
+                     .decoupled = c.decoupled});
+  }
 }
 
 void FlatOptimizer::skip_update(const Memory& parameters, const Tensor& gradients) const {

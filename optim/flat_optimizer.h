@@ -5,9 +5,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "optim/parameter_groups.h"
 #include "tensor/tensor.h"
 
 namespace zl {
@@ -44,6 +44,16 @@ struct Swap {
   bool pipeline_read = true, pipeline_write = true;
   bool operator==(const Swap&) const = default;
 };
+
+// Elements [begin, end) of a flat range with the same settings, as a parameter group of torch.
+struct ParameterGroup {
+  int64_t begin, end;  // [n]
+  double weight_decay;
+  bool frozen = false;  // never updated; the state is allocated all the same
+};
+
+// Whether `name`, of a parameter, matches `glob`: * any text, ? one character.
+bool matches_glob(std::string_view glob, std::string_view name);
 
 // A tensor of an optimizer's state. The name is torch's: "exp_avg", "exp_avg_sq" or
 // "momentum_buffer"; or "master_weights".
@@ -84,34 +94,20 @@ class FlatOptimizer {
   int64_t numel() const { return numel_; }
 
  private:
-  void add_state(const char* name, MemoryUse use);  // (n) zeros
-  void merge_groups();
-  // Throws std::invalid_argument unless both have the range's number of elements, and the
-  // parameters its type.
-  void require_range(const Tensor& parameters, const Tensor& gradients) const;
-
   // Elements [begin, begin + n) of what an update touches. All tensors, (n), are in one memory.
   struct Range {
     int64_t begin = 0;
     Tensor parameters, gradients;
     std::vector<Tensor> state;  // in the order of state()
   };
-  // The elements of a range that have one group's settings.
-  struct Part {
-    const ParameterGroup& group;
-    int64_t at, n;  // [n] in the range
-    Tensor of(const Tensor& range) const { return range.slice(at, {n}); }
-  };
-  // Calls `update` with each part whose parameters are not frozen.
-  void for_each_part(const Range& range, const std::function<void(const Part&)>& update) const;
-  Tensor master_of(const Range& range, const Part& part) const;  // undefined if there is none
+  void add_state(const char* name, MemoryUse use);  // (n) zeros
   void update_range(Range range, double lr, float gradient_scale);
-  // The arithmetic of update(); steps() includes this step.
+  // The arithmetic of update(); steps() includes this step. One kernel for each group of the range
+  // whose parameters are not frozen.
   // AdamW: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2.
-  void adamw(const Range& range, double lr, float gradient_scale) const;
   // SGD with momentum and Nesterov momentum, as in torch.optim.SGD: Sutskever et al. 2013, "On the
   // importance of initialization and momentum in deep learning", section 2.
-  void sgd(const Range& range, double lr, float gradient_scale) const;
+  void update_groups(const Range& range, double lr, float gradient_scale) const;
 
   bool in_other_memory(const Tensor& t) const { return &t.memory() != &memory_; }
   Tensor workspace_like(const Tensor& t) const;  // in this memory; uninitialised

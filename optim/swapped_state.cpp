@@ -20,54 +20,6 @@ void wait(Transfers& transfers) {
   }
 }
 
-// One update's pass over the state. Chunk k uses buffer k modulo their number.
-class Pass {
- public:
-  Pass(const std::vector<Tensor>& stored, Memory& memory, const Swap& swap)
-      : stored_(stored),
-        plan_(swap_plan(swap, stored[0].numel())),
-        buffers_(new_swap_buffers(stored, memory, swap)),
-        reads_(buffers_.size()),
-        writes_(buffers_.size()) {}
-
-  int64_t chunks() const { return (plan_.stored + plan_.chunk - 1) / plan_.chunk; }
-  int64_t begin(int64_t k) const { return k * plan_.chunk; }
-
-  // A buffer is filled again when its last chunk has been written.
-  void start_read(int64_t k) {
-    finish_write(k);
-    const std::vector<Tensor> chunk = buffer(k);
-    for (size_t i = 0; i < chunk.size(); ++i)
-      reads_[slot(k)].push_back(kernel::start_copy(on_disk(k, i), chunk[i]));
-  }
-  void finish_read(int64_t k) { wait(reads_[slot(k)]); }
-  void start_write(int64_t k) {
-    const std::vector<Tensor> chunk = buffer(k);
-    for (size_t i = 0; i < chunk.size(); ++i)
-      writes_[slot(k)].push_back(kernel::start_copy(chunk[i], on_disk(k, i)));
-  }
-  void finish_write(int64_t k) { wait(writes_[slot(k)]); }
-  void finish() {
-    for (Transfers& writes : writes_) wait(writes);
-  }
-
-  std::vector<Tensor> buffer(int64_t k) const {
-    std::vector<Tensor> chunk;
-    for (const Tensor& t : buffers_[slot(k)]) chunk.push_back(t.slice(0, {size(k)}));
-    return chunk;
-  }
-
- private:
-  size_t slot(int64_t k) const { return size_t(k) % buffers_.size(); }
-  int64_t size(int64_t k) const { return std::min(plan_.chunk, plan_.stored - begin(k)); }
-  Tensor on_disk(int64_t k, size_t i) const { return stored_[i].slice(begin(k), {size(k)}); }
-
-  const std::vector<Tensor>& stored_;
-  SwapPlan plan_;
-  SwapBuffers buffers_;                    // outlive the transfers, whose destructors wait
-  std::vector<Transfers> reads_, writes_;  // by buffer
-};
-
 }  // namespace
 
 SwapPlan swap_plan(const Swap& swap, int64_t n) {
@@ -95,17 +47,34 @@ SwapBuffers new_swap_buffers(const std::vector<Tensor>& stored, Memory& memory, 
 void update_swapped(const std::vector<Tensor>& stored, Memory& memory, const Swap& swap,
                     const UpdateChunk& update) {
   if (stored.empty() || stored[0].numel() == 0) return;
-  Pass pass(stored, memory, swap);
-  const int64_t chunks = pass.chunks();
+  const SwapPlan plan = swap_plan(swap, stored[0].numel());
+  const int64_t chunks = (plan.stored + plan.chunk - 1) / plan.chunk;
+  const SwapBuffers buffers = new_swap_buffers(stored, memory, swap);
+  // By buffer; the buffers outlive them, because their destructors wait.
+  std::vector<Transfers> reads(buffers.size()), writes(buffers.size());
+  const auto slot = [&](int64_t k) { return size_t(k) % buffers.size(); };  // chunk k's buffer
+  const auto part = [&](const Tensor& t, int64_t begin, int64_t k) {
+    return t.slice(begin, {std::min(plan.chunk, plan.stored - k * plan.chunk)});
+  };
+  const auto on_disk = [&](int64_t k, size_t i) { return part(stored[i], k * plan.chunk, k); };
+  const auto in_memory = [&](int64_t k, size_t i) { return part(buffers[slot(k)][i], 0, k); };
+  const auto start_read = [&](int64_t k) {
+    wait(writes[slot(k)]);  // a buffer is filled again when its last chunk has been written
+    for (size_t i = 0; i < stored.size(); ++i)
+      reads[slot(k)].push_back(kernel::start_copy(on_disk(k, i), in_memory(k, i)));
+  };
   for (int64_t k = 0; k < chunks; ++k) {
-    if (k == 0 || !swap.pipeline_read) pass.start_read(k);
-    if (swap.pipeline_read && k + 1 < chunks) pass.start_read(k + 1);
-    pass.finish_read(k);
-    update(pass.begin(k), pass.buffer(k));
-    pass.start_write(k);
-    if (!swap.pipeline_write) pass.finish_write(k);
+    if (k == 0 || !swap.pipeline_read) start_read(k);
+    if (swap.pipeline_read && k + 1 < chunks) start_read(k + 1);
+    wait(reads[slot(k)]);
+    std::vector<Tensor> chunk;
+    for (size_t i = 0; i < stored.size(); ++i) chunk.push_back(in_memory(k, i));
+    update(k * plan.chunk, chunk);
+    for (size_t i = 0; i < stored.size(); ++i)
+      writes[slot(k)].push_back(kernel::start_copy(chunk[i], on_disk(k, i)));
+    if (!swap.pipeline_write) wait(writes[slot(k)]);
   }
-  pass.finish();
+  for (Transfers& last : writes) wait(last);
 }
 
 }  // namespace zl

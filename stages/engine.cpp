@@ -53,7 +53,7 @@ double Engine::evaluate(const Forward& build) {
 void Engine::backward(Var& loss) {
   require(!backward_done_ && loss.tape() == &tape_,
           "backward: this loss does not come from the last forward()");
-  losses_.push_back(kernel::start_download<float>(loss.value()));
+  losses_.push_back(kernel::start_download(loss.value()));
   const Var from = std::exchange(loss, {});
   schedule_.backward(tape_, from, loss_scale(), micro_batch_ + 1 == options_.accumulation);
   backward_done_ = true;
@@ -80,7 +80,7 @@ std::optional<StepResult> Engine::step() {
 // the loss of each micro-batch.
 void Engine::gather_losses() {
   std::vector<double> mine;
-  for (kernel::Download<float>& loss : losses_) mine.push_back(double(loss.wait()[0]));
+  for (kernel::Download& loss : losses_) mine.push_back(loss.wait()[0]);
   losses_.clear();
   if (!options_.reproducible)
     mine = {std::accumulate(mine.begin(), mine.end(), 0.0) / double(options_.accumulation)};

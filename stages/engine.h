@@ -76,9 +76,9 @@ class Engine {
   std::optional<LossScaler> scaler_;  // f16, or another type with a static scale
   Tape tape_;  // one for all micro-batches: it keeps the room it has grown to
   int64_t micro_batch_ = 0, updates_ = 0;
-  bool backward_done_ = true;                    // of the last forward
-  std::vector<kernel::Download<float>> losses_;  // of this step's micro-batches
-  RankNumbers rank_losses_;                      // of the last step; see gather_losses()
+  bool backward_done_ = true;             // of the last forward
+  std::vector<kernel::Download> losses_;  // of this step's micro-batches
+  RankNumbers rank_losses_;               // of the last step; see gather_losses()
 };
 
 // Allocates parameters, gradients and optimizer state as options.stage says. `host`: memory for

@@ -55,7 +55,9 @@ struct Overlap {
 
 // Where shards are kept that the device does not need all the time.
 enum class OffloadDevice { none, cpu, nvme };
-const char* name(OffloadDevice device);
+constexpr const char* name(OffloadDevice device) {
+  return device == OffloadDevice::none ? "none" : device == OffloadDevice::cpu ? "cpu" : "nvme";
+}
 
 // The settings of a run under any stage. DeepSpeed's JSON configuration is read into one
 // (stages/deepspeed/config.h), flags change it, and a program may fill it in by hand. The names are

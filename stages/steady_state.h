@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "dist/communication_log.h"
+#include "dist/call.h"
 #include "stages/stage_file.h"
 
 namespace zl {

@@ -1,6 +1,6 @@
 #include "stages/weights.h"
 
-#include "stages/schedule/full_parameters.h"
+#include "stages/schedule/step_schedule.h"
 #include "tensor/kernels.h"
 
 namespace zl {

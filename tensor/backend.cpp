@@ -11,24 +11,16 @@
 namespace zl {
 namespace {
 
-class FinishedCopy final : public HostCopy {
- public:
-  explicit FinishedCopy(int64_t bytes) : bytes_(size_t(bytes)) {}
-  void* data() { return bytes_.data(); }
-  const void* wait() override { return bytes_.data(); }
-
- private:
-  std::vector<std::byte> bytes_;
+struct FinishedCopy final : HostCopy {
+  const void* wait() override { return bytes.data(); }
+  std::vector<std::byte> bytes;
 };
 
-class FinishedTransfer final : public Transfer {
- public:
+struct FinishedTransfer final : Transfer {
   void wait() override {
-    if (std::exchange(waited_, true)) throw std::logic_error("a transfer was waited for twice");
+    if (std::exchange(waited, true)) throw std::logic_error("a transfer was waited for twice");
   }
-
- private:
-  bool waited_ = false;
+  bool waited = false;
 };
 
 }  // namespace
@@ -39,8 +31,9 @@ std::unique_ptr<Transfer> Backend::start_copy(const Tensor& from, const Tensor& 
 }
 
 std::unique_ptr<HostCopy> Backend::start_download(const Tensor& from) {
-  auto copy = std::make_unique<FinishedCopy>(from.bytes());
-  download(from, copy->data());
+  auto copy = std::make_unique<FinishedCopy>();
+  copy->bytes.resize(size_t(from.bytes()));
+  download(from, copy->bytes.data());
   return copy;
 }
 

@@ -20,6 +20,11 @@ const char* name(EventKind kind) {
   return names[size_t(kind)];
 }
 
+int64_t steady_nanoseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 EventStream::EventStream(int rank, int64_t capacity)
     : rank_(rank), capacity_(size_t(std::max<int64_t>(capacity, 1))) {
   ring_.reserve(capacity_);  // pages of events that never happen are never touched
@@ -34,12 +39,10 @@ const char* EventStream::keep(std::string_view text) { return kept_.emplace(text
 
 int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int64_t count,
                             const char* detail, int64_t at) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  if (at == 0) at = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   if (ring_.size() < capacity_) ring_.emplace_back();
   Event& event = ring_[size_t(appended_) % capacity_];
   event = {.sequence = appended_++,
-           .nanoseconds = at,
+           .nanoseconds = at ? at : steady_nanoseconds(),
            .kind = kind,
            .phase = phase_,
            .unit = unit_,

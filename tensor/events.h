@@ -32,6 +32,9 @@ enum class EventKind {
 };
 const char* name(EventKind kind);
 
+// [ns] Now, by the steady clock.
+int64_t steady_nanoseconds();
+
 struct Event {
   int64_t sequence = 0;     // counts from 0, never skips
   int64_t nanoseconds = 0;  // steady clock

@@ -2,8 +2,6 @@
 
 #include <initializer_list>
 
-#include "tensor/kernel_event.h"
-
 namespace zl::kernel {
 namespace {
 
@@ -13,7 +11,7 @@ void record(const char* what, const Tensor& out, int64_t operations,
             std::initializer_list<const Tensor*> touched) {
   int64_t bytes = 0;
   for (const Tensor* t : touched) bytes += t->bytes();
-  append_kernel(out.memory(), what, bytes, operations);
+  out.memory().append_kernel(what, bytes, operations);
 }
 
 void require_same(const char* what, const Tensor& a, const Tensor& b) {
@@ -29,13 +27,10 @@ void require_statistics(const char* what, const Tensor& t, int64_t n, Dtype rows
 }
 
 // The kernel's workspace, in the memory of `out`; undefined if it needs none.
-Tensor workspace(KernelId kernel, std::span<const int64_t> dims, const Tensor& out) {
+Tensor workspace(KernelId kernel, const std::vector<int64_t>& dims, const Tensor& out) {
   const int64_t bytes = out.backend().workspace(kernel, dims, out.dtype());
   if (bytes == 0) return {};
   return Tensor::empty(out.memory(), MemoryUse::workspace, {(bytes + 3) / 4}, Dtype::f32);
-}
-Tensor workspace(KernelId kernel, std::initializer_list<int64_t> dims, const Tensor& out) {
-  return workspace(kernel, std::span(dims.begin(), dims.size()), out);
 }
 
 void require_ids(const char* what, const Tensor& ids) {
@@ -306,7 +301,7 @@ void sums_of_squares(std::span<const Tensor> xs, const Tensor& out) {
     operations += 2 * x.numel();
     bytes += x.bytes();
   }
-  append_kernel(out.memory(), "sums_of_squares", bytes, operations);
+  out.memory().append_kernel("sums_of_squares", bytes, operations);
   out.backend().sums_of_squares(xs, out, workspace(KernelId::sums_of_squares, sizes, out));
 }
 

@@ -30,22 +30,20 @@ std::vector<T> download(const Tensor& from);
 // The same for fp32 on the host and any float type in the tensor.
 void upload_floats(std::span<const float> host, const Tensor& to);
 std::vector<float> download_floats(const Tensor& from);
-// A copy to the host that is in flight; on meta it is `on_meta` for each element.
-template <class T>
+// A copy of f32 or f64 to the host that is in flight; on meta it is `on_meta` for each element.
 class Download {
  public:
   Download() = default;
-  const std::vector<T>& wait();  // by element; waits for the device at most once
+  const std::vector<double>& wait();  // by element; waits for the device at most once
 
  private:
-  template <class U>
-  friend Download<U> start_download(const Tensor& from, U on_meta);
+  friend Download start_download(const Tensor& from, double on_meta);
   std::unique_ptr<HostCopy> copy_;
-  std::vector<T> values_;
+  bool is_f32_ = false;
+  std::vector<double> values_;
 };
-// Starts a download after all earlier work of the device, without waiting. T: float or double.
-template <class T>
-Download<T> start_download(const Tensor& from, T on_meta = T(0));
+// Starts a download after all earlier work of the device, without waiting.
+Download start_download(const Tensor& from, double on_meta = 0);
 // The value of a scalar. On meta it is `on_meta`, so that a dry run takes the full path of a step.
 double read(const Tensor& scalar, double on_meta);
 // Elements [first, first + numel) of the normal stream.

@@ -124,6 +124,13 @@ class Memory {
     std::erase_if(users_, [=](const auto& kept) { return kept.get() == user; });
   }
 
+  // The event of a kernel that writes into this memory: its floating-point operations, and the
+  // bytes that it reads and writes. The event's detail is the pool: "" on the device.
+  void append_kernel(const char* what, int64_t bytes, int64_t operations = 0) {
+    events_.append(EventKind::kernel, what, bytes, operations,
+                   pool() == Pool::device ? "" : name(pool()));
+  }
+
   // Tests: the k-th allocation from now (counting from 1) throws OutOfMemory. 0 switches it off.
   void fail_at(int64_t k) { fail_in_ = k; }
   int64_t allocations() const { return allocations_; }  // since construction

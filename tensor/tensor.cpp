@@ -45,10 +45,10 @@ Tensor Tensor::slice(int64_t begin, Shape shape) const {
   return t;
 }
 
-Shape Tensor::checked_view(Shape shape) const {
+Tensor Tensor::view(Shape shape) const {
   require(zl::numel(shape) == numel_, "a tensor of shape ", in_words(shape_),
           " cannot be viewed as ", in_words(shape));
-  return shape;
+  return slice(0, std::move(shape));
 }
 
 void* Tensor::host_address() const {

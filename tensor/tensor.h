@@ -70,11 +70,10 @@ class Tensor {
   // Elements [begin, begin + numel(shape)) of the flat tensor, in the same storage.
   Tensor slice(int64_t begin, Shape shape) const;
   // The same elements in another shape.
-  Tensor view(Shape shape) const { return slice(0, checked_view(std::move(shape))); }
+  Tensor view(Shape shape) const;
 
  private:
   void* host_address() const;
-  Shape checked_view(Shape shape) const;
   std::shared_ptr<Storage> storage_;
   int64_t offset_ = 0, numel_ = 0;  // [n]
   Shape shape_;

@@ -1,9 +1,8 @@
 // Copies between tensors in any memories, which are counted as moves, and transfers between the
 // host and tensors on any device.
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
-#include "tensor/kernel_event.h"
 #include "tensor/kernels.h"
 
 namespace zl::kernel {
@@ -34,8 +33,8 @@ Backend& copying_backend(const Tensor& from, const Tensor& to) {
 }
 
 void transfer(const Tensor& from, const Tensor& to) {
-  append_kernel(to.memory(), &from.memory() != &to.memory() ? "transfer" : "copy",
-                from.bytes() + to.bytes());
+  to.memory().append_kernel(&from.memory() != &to.memory() ? "transfer" : "copy",
+                            from.bytes() + to.bytes());
   if (from.numel() > 0) copying_backend(from, to).copy(from, to);  // nothing has no address on disk
 }
 
@@ -65,7 +64,7 @@ std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) {
   require(from.numel() == to.numel() && from.dtype() == to.dtype(),
           "start_copy: ", in_words(from.shape()), " ", name(from.dtype()), " does not match ",
           in_words(to.shape()), " ", name(to.dtype()));
-  append_kernel(to.memory(), "transfer", from.bytes() + to.bytes());
+  to.memory().append_kernel("transfer", from.bytes() + to.bytes());
   count_move(from, to);
   return copying_backend(from, to).start_copy(from, to);
 }
@@ -75,7 +74,7 @@ void accumulate(const Tensor& from, const Tensor& into) {
           "accumulate: ", in_words(from.shape()), " ", name(from.dtype()), " cannot be added to ",
           in_words(into.shape()), " ", name(into.dtype()));
   if (&from.memory() != &into.memory()) return accumulate(copy_to_memory_of(into, from), into);
-  append_kernel(into.memory(), "accumulate", from.bytes() + into.bytes(), into.numel());
+  into.memory().append_kernel("accumulate", from.bytes() + into.bytes(), into.numel());
   into.backend().accumulate(from, into);
 }
 
@@ -84,7 +83,7 @@ void upload(std::span<const T> host, const Tensor& to) {
   require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(),
           " elements of ", name(dtype_of<T>), " do not fit into ", to_string(to.shape()), " ",
           name(to.dtype()));
-  append_kernel(to.memory(), "upload", to.bytes());
+  to.memory().append_kernel("upload", to.bytes());
   to.backend().upload(host.data(), to);
 }
 
@@ -93,34 +92,33 @@ std::vector<T> download(const Tensor& from) {
   require(from.dtype() == dtype_of<T>, "download<", name(dtype_of<T>), ">() of a tensor of ",
           name(from.dtype()));
   std::vector<T> host(size_t(from.numel()));
-  append_kernel(from.memory(), "download", from.bytes());
+  from.memory().append_kernel("download", from.bytes());
   from.backend().download(from, host.data());
   return host;
 }
 
-template <class T>
-Download<T> start_download(const Tensor& from, T on_meta) {
-  require(from.dtype() == dtype_of<T>, "start_download<", name(dtype_of<T>), ">() of a tensor of ",
-          name(from.dtype()));
-  Download<T> started;
+Download start_download(const Tensor& from, double on_meta) {
+  Download started;
+  started.is_f32_ = from.dtype() == Dtype::f32;
+  require(started.is_f32_ || from.dtype() == Dtype::f64,
+          "start_download: the values are f32 or f64, not ", name(from.dtype()));
   started.values_.assign(size_t(from.numel()), on_meta);
   if (!from.backend().holds_data()) return started;
-  append_kernel(from.memory(), "download", from.bytes());
+  from.memory().append_kernel("download", from.bytes());
   started.copy_ = from.backend().start_download(from);
   return started;
 }
 
-template <class T>
-const std::vector<T>& Download<T>::wait() {
-  if (const auto copy = std::exchange(copy_, nullptr); copy && !values_.empty())
-    std::memcpy(values_.data(), copy->wait(), values_.size() * sizeof(T));
+const std::vector<double>& Download::wait() {
+  const auto copy = std::exchange(copy_, nullptr);
+  if (!copy || values_.empty()) return values_;
+  const void* const host = copy->wait();
+  if (is_f32_)
+    std::copy_n(static_cast<const float*>(host), values_.size(), values_.begin());
+  else
+    std::copy_n(static_cast<const double*>(host), values_.size(), values_.begin());
   return values_;
 }
-
-template class Download<float>;
-template class Download<double>;
-template Download<float> start_download<float>(const Tensor&, float);
-template Download<double> start_download<double>(const Tensor&, double);
 
 #define ZL_INSTANTIATE(T)                                     \
   template void upload<T>(std::span<const T>, const Tensor&); \

@@ -1,5 +1,5 @@
 // Overlap and prefetch: what is in flight while a rank computes, and what does that cost? The
-// library's versions are stages/schedule/gradient_reductions.cpp and full_parameters.cpp.
+// library's versions are in stages/schedule/step_schedule.cpp.
 #include <algorithm>
 
 #include "stages/predict/dry_run.h"

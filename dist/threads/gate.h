@@ -49,9 +49,8 @@ class Gate {
  private:
   static constexpr uint32_t kArrived = 0x7f, kFailed = 0x80000000u, kRound = 0x7fffff80u;
   static uint32_t round_in(uint32_t word) { return (word & kRound) >> 7; }
-  static uint32_t next_round(uint32_t word) {
-    return ((word & kRound) + kArrived + 1) & kRound;
-  }  // 2^24 of them
+  // There are 2^24 rounds.
+  static uint32_t next_round(uint32_t word) { return ((word & kRound) + kArrived + 1) & kRound; }
   static State state_in(uint32_t word, uint32_t round) {
     if (round_in(word) != round) return State::open;
     return word & kFailed ? State::failed : State::closed;

@@ -137,8 +137,8 @@ class Rendezvous {
   const int spins_;
   std::deque<Slot> slots_ = std::deque<Slot>(size_t(size_));
   Gate arrivals_{size_}, departures_{size_};
-  std::map<std::pair<int, int>, std::vector<QueueEntry*>>
-      queues_;  // unmatched, by (sender, receiver); under the run's mutex
+  // Unmatched, by (sender, receiver); under the run's mutex.
+  std::map<std::pair<int, int>, std::vector<QueueEntry*>> queues_;
 
   // The rest is used in the rendezvous of all ranks only.
   const std::chrono::milliseconds timeout_;

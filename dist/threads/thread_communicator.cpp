@@ -129,8 +129,7 @@ class ThreadCommunicator final : public Communicator {
   Work do_all_gather(const Tensor& full, const Call& call) override {
     return collective(full, full, call, [&](auto of_rank) {
       const int64_t shard = full.bytes() / size();
-      for (int i = 1; i < size();
-           ++i) {  // from the next rank on, so that not all read the same one
+      for (int i = 1; i < size(); ++i) {  // from the next rank on: not all read the same one
         const int r = (rank() + i) % size();
         full.backend().move_bytes(of_rank(r).from + r * shard, of_rank(rank()).to + r * shard,
                                   shard);

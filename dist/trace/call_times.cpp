@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <numeric>
 
-#include "dist/communication_log.h"
+#include "dist/call.h"
 #include "dist/processes/wire.h"
 #include "tensor/error.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "stages/schedule/full_parameters.h"
+#include "stages/schedule/step_schedule.h"
 #include "stages/train/gradient_bound.h"
 #include "tensor/kernels.h"
 

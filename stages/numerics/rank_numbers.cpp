@@ -33,7 +33,7 @@ RankNumbers::RankNumbers(Communicator& comm, Memory& memory, double mine, CallNa
 void RankNumbers::start_download() {
   if (!all_.defined()) return;
   gathered_.wait();
-  numbers_ = kernel::start_download<double>(all_, on_meta_);
+  numbers_ = kernel::start_download(all_, on_meta_);
   all_ = {};
 }
 

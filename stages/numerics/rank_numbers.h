@@ -28,7 +28,7 @@ class RankNumbers {
   Tensor all_;     // (ranks * n) f64, until the copy has started
   Work gathered_;  // behind all_, so that it is destroyed first
   double on_meta_ = 0;
-  kernel::Download<double> numbers_;
+  kernel::Download numbers_;
 };
 
 // The sum of one number per rank. Every rank must call it; waits.

@@ -14,7 +14,7 @@
 #include <array>
 #include <vector>
 
-#include "dist/communication_log.h"
+#include "dist/call.h"
 #include "nn/unit.h"
 #include "stages/stage_file.h"
 #include "tensor/moves.h"

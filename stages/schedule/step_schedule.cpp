@@ -4,15 +4,106 @@
 #include <utility>
 
 #include "optim/clip.h"
-#include "stages/numerics/gradient_norm.h"
+#include "stages/steady_state.h"
 #include "tensor/kernels.h"
 
 namespace zl {
 
+// ---- full parameters -------------------------------------------------------------------------
+
+namespace {
+
+// In the other stages full parameters always exist, but may be stale while an all-gather is in
+// flight.
+bool shards_parameters(const UnitState& u) { return u.parameter_shard.defined(); }
+
+void start_unshard(Stage& stage, UnitState& u) {
+  u.parameters = ParameterState::unsharding;
+  u.unshard_work = stage.unshard(u);
+}
+
+size_t first_kept(const std::vector<UnitState>& units, const Overlap& overlap) {
+  std::vector<int64_t> sizes;
+  for (const UnitState& u : units) sizes.push_back(u.partition.full());
+  return first_kept_block(sizes, overlap);
+}
+
+}  // namespace
+
+void unshard(Stage& stage, UnitState& u) {
+  if (u.parameters == ParameterState::sharded) start_unshard(stage, u);
+  if (u.parameters == ParameterState::unsharding) {
+    u.unshard_work.wait();
+    require(u.full_parameter.defined(), "unshard: unit ", u.name(), " has no full_parameter");
+    u.parameters = ParameterState::unsharded;
+    u.bind_parameters(u.full_parameter);
+  }
+}
+
+void reshard(Stage& stage, UnitState& u) {
+  if (!shards_parameters(u) || u.parameters == ParameterState::sharded) return;
+  u.unshard_work.wait();  // of a unit that was unsharded unnecessarily
+  u.bind_parameters({});
+  stage.reshard(u);
+  u.parameters = ParameterState::sharded;
+}
+
+FullParameters::FullParameters(Stage& stage)
+    : stage_(stage),
+      units_(stage.units()),
+      first_kept_(first_kept(units_, stage.options().overlap)) {}
+
+// Backward needs root at once, because it begins with root's output head. A unit that runs inside
+// itself is still needed too.
+void FullParameters::after_forward(UnitState& u) {
+  const bool kept = u.unit->index == 0 || size_t(u.unit->index) >= first_kept_;
+  if (u.running == 0 && !(kept && u.forward_passes > 0)) reshard(stage_, u);
+}
+
+void FullParameters::after_backward(UnitState& u) {
+  if (u.running == 0) reshard(stage_, u);
+}
+
+void FullParameters::end_forward() {
+  for (UnitState& u : units_) after_forward(u);
+}
+
+void FullParameters::end_backward() {
+  for (UnitState& u : units_) after_backward(u);
+}
+
+// Root is first in both directions: after the last of the other units, the next one is root.
+void FullParameters::unshard_and_prefetch(UnitState& u, int direction) {
+  unshard(stage_, u);
+  if (!shards_parameters(u)) return;
+  const Overlap& overlap = stage_.options().overlap;
+  const int units = int(units_.size());
+  const auto next = [=](const UnitState& v) { return (v.unit->index + direction + units) % units; };
+  int64_t ahead = 0;
+  for (int i = next(u); i != 0 && ahead < overlap.prefetch_bucket_size;
+       i = next(units_[size_t(i)])) {
+    UnitState& v = units_[size_t(i)];
+    if (!shards_parameters(v)) continue;
+    const int64_t n = v.partition.full();
+    if (v.parameters == ParameterState::sharded) {
+      if (n > overlap.max_live_parameters - live()) return;
+      stage_.announce(v, "prefetch");
+      start_unshard(stage_, v);
+    }
+    ahead += n;
+  }
+}
+
+int64_t FullParameters::live() const {
+  int64_t n = 0;
+  for (const UnitState& u : units_)
+    if (shards_parameters(u) && u.parameters != ParameterState::sharded) n += u.partition.full();
+  return n;
+}
+
 // ---- the passes of a unit --------------------------------------------------------------------
 
-StepSchedule::StepSchedule(Stage& stage)
-    : stage_(stage), parameters_(stage), reductions_(stage), nonfinite_(stage) {}
+StepSchedule::StepSchedule(Stage& stage) : stage_(stage), parameters_(stage), nonfinite_(stage) {}
 
 void StepSchedule::enter(UnitState& u, const char* event) {
   stage_.announce(u, event);
@@ -81,7 +172,40 @@ void StepSchedule::gradient_complete(UnitState& u) {
   nonfinite_.check(u);
   stage_.end_backward(u);
   u.reduces_with_last = !stage_.reduces_now(last_micro_batch_);
-  if (!u.reduces_with_last) reductions_.add(u);
+  if (!u.reduces_with_last) reduce(u);
+}
+
+// ---- reductions ------------------------------------------------------------------------------
+
+void StepSchedule::reduce(UnitState& u) {
+  complete_.add(u);
+  if (complete_.elements >= stage_.options().reduce_bucket_size) reduce_bucket();
+}
+
+void StepSchedule::reduce_bucket() {
+  wait_for_reductions();
+  const Bucket bucket = std::exchange(complete_, {});
+  stage_.comm().begin_group();
+  for (UnitState* u : bucket.units) {
+    stage_.announce(*u, "reduce");
+    in_flight_.push_back({u, stage_.reduce_gradient(*u)});
+  }
+  stage_.comm().end_group();
+  if (!stage_.options().overlap.overlap_comm) wait_for_reductions();
+}
+
+void StepSchedule::wait_for_reductions() {
+  for (Reduction& reduction : in_flight_) {
+    events().set_unit(reduction.unit->name());
+    reduction.work.wait();
+    stage_.finish_reduction(*reduction.unit);
+  }
+  in_flight_.clear();
+}
+
+void StepSchedule::finish_reductions() {
+  if (!complete_.units.empty()) reduce_bucket();
+  wait_for_reductions();
 }
 
 // ---- a step ----------------------------------------------------------------------------------
@@ -97,7 +221,7 @@ void StepSchedule::backward(Tape& tape, const Var& loss, double scale, bool last
   tape.backward(loss, std::move(seed));
   backward_runs_ = false;
   parameters_.end_backward();
-  reductions_.finish();
+  finish_reductions();
   if (last) reduce_earlier();
   if (last) reduce_across();
   events().set_unit("");
@@ -107,9 +231,8 @@ void StepSchedule::backward(Tape& tape, const Var& loss, double scale, bool last
 // Units whose gradient comes from earlier micro-batches of the step only.
 void StepSchedule::reduce_earlier() {
   for (size_t i = stage_.units().size(); i-- > 0;)
-    if (std::exchange(stage_.units()[i].reduces_with_last, false))
-      reductions_.add(stage_.units()[i]);
-  reductions_.finish();
+    if (std::exchange(stage_.units()[i].reduces_with_last, false)) reduce(stage_.units()[i]);
+  finish_reductions();
 }
 
 // Also units that only earlier micro-batches used: every rank makes the same calls.

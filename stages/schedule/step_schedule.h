@@ -8,12 +8,14 @@
 //   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
 //             bucket, whose after_update runs when it is full, and at the end.
 // Each communication is waited for at once, unless Options::overlap lets it be in flight:
-// full_parameters.h and gradient_reductions.h say until when. Updated parameters are then waited
-// for before their unit's next forward pass.
+// FullParameters and Bucket say until when. Updated parameters are then waited for before their
+// unit's next forward pass.
 //
 // Each recorded forward pass of a unit adds one to a counter, each backward pass subtracts one. At
 // zero the unit's gradient is complete, also if the unit runs twice, a parameter is unused or a
 // weight is tied.
+//
+// tutorials/reference/internals.md follows one step through all files, function by function.
 #pragma once
 
 #include <functional>
@@ -21,12 +23,62 @@
 #include <vector>
 
 #include "nn/unit.h"
-#include "stages/numerics/nonfinite.h"
-#include "stages/schedule/full_parameters.h"
-#include "stages/schedule/gradient_reductions.h"
+#include "stages/numerics/gradient_norm.h"
 #include "stages/schedule/input_keepers.h"
+#include "stages/stage.h"
 
 namespace zl {
+
+// Starts the all-gather if there is none, waits for it, and binds the parameters.
+void unshard(Stage& stage, UnitState& u);
+void reshard(Stage& stage, UnitState& u);
+
+// When units are unsharded and resharded: right before and after their use, or as
+// Options::overlap allows.
+//
+// Units are used in the order of their list: forward 1, 2, …, L inside root, backward L, …, 1. A
+// model that uses them otherwise is correct too, but unshards units unnecessarily. All points at
+// which an all-gather is issued or waited for depend on sizes alone, never on when it completes. So
+// peaks of memory are exact, and all ranks make the same calls.
+class FullParameters {
+ public:
+  explicit FullParameters(Stage& stage);  // must outlive this
+
+  // `u` is about to be used: unshards it, then starts to unshard the units that come next.
+  void before_forward(UnitState& u) { unshard_and_prefetch(u, 1); }
+  void before_backward(UnitState& u) { unshard_and_prefetch(u, -1); }
+  // `u` has been used, and is not used any more in this pass.
+  void after_forward(UnitState& u);
+  void after_backward(UnitState& u);
+  // A pass has ended: reshards what it did not use. Units that wait for backward stay.
+  void end_forward();
+  void end_backward();
+
+ private:
+  // `direction`: 1 or -1, in which the units of the list come next.
+  void unshard_and_prefetch(UnitState& u, int direction);
+  int64_t live() const;  // [n] of the units that are unsharded or unsharding
+
+  Stage& stage_;
+  std::vector<UnitState>& units_;
+  const size_t first_kept_;  // blocks from here on stay unsharded between forward and backward
+};
+
+// Units whose communications are issued together: which gradients are reduced together, and which
+// updated parameters are gathered.
+//
+// With overlap_comm one bucket's reduction is in flight while backward fills the next bucket. It is
+// waited for before the next one is issued, and at the end of backward. So at most two buckets of
+// full gradients exist at one time, beside root's.
+struct Bucket {
+  std::vector<UnitState*> units;
+  int64_t elements = 0;  // [n] padded
+
+  void add(UnitState& u) {
+    units.push_back(&u);
+    elements += u.partition.full();
+  }
+};
 
 struct StepInput {
   double lr = 0;
@@ -67,6 +119,10 @@ class StepSchedule final : public UnitObserver {
   void enter(UnitState& u, const char* event);
   void leave();
   void gradient_complete(UnitState& u);
+  void reduce(UnitState& u);  // its gradient is complete; when its bucket is full
+  void reduce_bucket();
+  void wait_for_reductions();
+  void finish_reductions();  // reduces what is left; returns when every reduction has finished
   void reduce_earlier();
   void reduce_across();
   void update(UnitState& u, const Update& step);
@@ -74,10 +130,14 @@ class StepSchedule final : public UnitObserver {
 
   Stage& stage_;
   FullParameters parameters_;
-  GradientReductions reductions_;
   NonfiniteSearch nonfinite_;
   InputKeeper keep_input_;
-  Bucket updated_;
+  Bucket complete_, updated_;  // gradients that are not reduced yet, parameters not gathered
+  struct Reduction {
+    UnitState* unit;
+    Work work;
+  };
+  std::vector<Reduction> in_flight_;  // of one bucket
   bool last_micro_batch_ = true, backward_runs_ = false;
   int64_t micro_batch_ = 0;                // counts backward()
   std::vector<const UnitState*> running_;  // units whose passes are under way, innermost last

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "stages/schedule/full_parameters.h"
+#include "stages/schedule/step_schedule.h"
 #include "tensor/kernels.h"
 
 namespace zl {

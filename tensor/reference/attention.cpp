@@ -49,26 +49,18 @@ struct Space {
   }
 };
 
-// The channels of one head in a tensor of (B, T, width): width is 3C for Q, K and V, C for Y.
-// `first` is the first of them, of the first token.
-template <class T>
-struct HeadChannels {
-  T* first;
-  int64_t width;
-};
-
-// The rows of one head, in the compute type.
+// The channels of one head in a tensor of (B, T, width), where width is 3C for Q, K and V, and C
+// for Y: `first` is the first of them, of the first token. Reads its rows, in the compute type.
 template <class T, class F>
-Matrix<F> read(HeadChannels<T> from, const Matrix<F>& to) {
-  for (int64_t t = 0; t < to.rows; ++t)
-    reference::convert(from.first + t * from.width, to[t], to.columns);
+Matrix<F> read(const T* first, int64_t width, const Matrix<F>& to) {
+  for (int64_t t = 0; t < to.rows; ++t) reference::convert(first + t * width, to[t], to.columns);
   return to;
 }
 
 template <class T, class F>
-void write(const Matrix<F>& from, HeadChannels<T> to) {
+void write(const Matrix<F>& from, T* first, int64_t width) {
   for (int64_t t = 0; t < from.rows; ++t)
-    reference::convert(from[t], to.first + t * to.width, from.columns);
+    reference::convert(from[t], first + t * width, from.columns);
 }
 
 template <class F>
@@ -130,9 +122,8 @@ void ReferenceBackend::attention(const AttentionSaved& saved, const Tensor& work
     for_each_head(saved, [&](int64_t token, int64_t channel, int64_t head) {
       S* const qkv = saved.qkv.data<S>().data() + token * 3 * C + channel;
       Space<F> space{static_cast<F*>(workspace.address())};
-      const auto Q = read<S>({qkv, 3 * C}, space.take(T, D)),
-                 K = read<S>({qkv + C, 3 * C}, space.take(T, D)),
-                 V = read<S>({qkv + 2 * C, 3 * C}, space.take(T, D)), Y = space.take(T, D),
+      const auto Q = read(qkv, 3 * C, space.take(T, D)), K = read(qkv + C, 3 * C, space.take(T, D)),
+                 V = read(qkv + 2 * C, 3 * C, space.take(T, D)), Y = space.take(T, D),
                  P = space.take(T, T);
       F* const L = saved.log_sum_exp.data<F>().data() + head * T;
 
@@ -141,7 +132,7 @@ void ReferenceBackend::attention(const AttentionSaved& saved, const Tensor& work
       scores_to_weights(P, L);
       product(P, V, Y);
 
-      write<S>(Y, {saved.y.data<S>().data() + token * C + channel, C});
+      write(Y, saved.y.data<S>().data() + token * C + channel, C);
     });
   });
 }
@@ -156,10 +147,9 @@ void ReferenceBackend::attention_backward(const AttentionSaved& saved, const Ten
       S *const qkv = saved.qkv.data<S>().data() + token * 3 * C + channel,
                *const out = dqkv.data<S>().data() + token * 3 * C + channel;
       Space<F> space{static_cast<F*>(workspace.address())};
-      const auto Q = read<S>({qkv, 3 * C}, space.take(T, D)),
-                 K = read<S>({qkv + C, 3 * C}, space.take(T, D)),
-                 V = read<S>({qkv + 2 * C, 3 * C}, space.take(T, D)),
-                 dY = read<S>({dy.data<S>().data() + token * C + channel, C}, space.take(T, D)),
+      const auto Q = read(qkv, 3 * C, space.take(T, D)), K = read(qkv + C, 3 * C, space.take(T, D)),
+                 V = read(qkv + 2 * C, 3 * C, space.take(T, D)),
+                 dY = read(dy.data<S>().data() + token * C + channel, C, space.take(T, D)),
                  dQ = space.take(T, D), dK = space.take(T, D), dV = space.take(T, D),
                  P = space.take(T, T), dP = space.take(T, T);
 
@@ -173,9 +163,9 @@ void ReferenceBackend::attention_backward(const AttentionSaved& saved, const Ten
       product(dS, K, dQ);
       product(transposed(dS), Q, dK);
 
-      write<S>(dQ, {out, 3 * C});
-      write<S>(dK, {out + C, 3 * C});
-      write<S>(dV, {out + 2 * C, 3 * C});
+      write(dQ, out, 3 * C);
+      write(dK, out + C, 3 * C);
+      write(dV, out + 2 * C, 3 * C);
     });
   });
 }

@@ -80,8 +80,8 @@ void ReferenceBackend::squares_of_blocks(const Tensor& x, const Tensor& out) {
 }
 
 void ReferenceBackend::ordered_sum(const OrderedSum& what) {
-  if (what.buffers.size() < 2 && what.added < 2)
-    return;  // the sum and the mean of one value are the value, which is in place
+  // The sum and the mean of one value are the value, which is in place.
+  if (what.buffers.size() < 2 && what.added < 2) return;
   if (what.dtype == Dtype::i32) return add_in_order<int32_t>(what);
   for_float_type(what.dtype, [&]<class T>(T) { add_in_order<T>(what); });
 }

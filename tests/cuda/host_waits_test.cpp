@@ -65,10 +65,10 @@ TEST_CASE("a download that was started arrives in order, while later work is und
   EventStream events;
   Memory memory({DeviceKind::cuda}, *gpu, events);
   const Tensor t = Tensor::zeros(memory, MemoryUse::workspace, {3}, Dtype::f64);
-  std::vector<kernel::Download<double>> started;
+  std::vector<kernel::Download> started;
   for (int i = 0; i < 5; ++i) {
     kernel::fill(i, t);
-    started.push_back(kernel::start_download<double>(t));
+    started.push_back(kernel::start_download(t));
   }
   const int64_t before = gpu->host_waits();
   CHECK(started[4].wait() == std::vector<double>{4, 4, 4});

@@ -24,8 +24,8 @@ constexpr GptConfig kOdd = {.layers = 3, .heads = 3, .width = 21, .block_size = 
 
 // All rows of logits of one window, op by op, all parameters open: the formula of GPT-2 once more.
 Tensor full_logits(Gpt& gpt, const Tensor& ids) {
-  std::deque<RunningUnit> open;
-  for (Unit& u : gpt.units()) open.emplace_back(u);
+  std::vector<std::shared_ptr<void>> open;
+  for (Unit& u : gpt.units()) open.push_back(make_usable(u));
   const auto p = [&](size_t unit, size_t i) {
     return Var::parameter(nullptr, *gpt.units()[unit].parameters[i]);
   };

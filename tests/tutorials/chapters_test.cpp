@@ -153,25 +153,21 @@ TEST_CASE("every lesson has a chapter with its questions and their answers", "[t
   }
 }
 
-TEST_CASE("every chapter begins with the text that explains it in plain words", "[tutorials]") {
+TEST_CASE(
+    "every chapter begins with the text in plain words, and quotes no source without its name",
+    "[tutorials]") {
   for (const auto& chapter : chapters()) {
     const std::string text = cli::read_file(chapter);
     CAPTURE(chapter.filename().string());
     const size_t link = text.find("In plain words first: [");
     CHECK(link < text.find("## "));
     CHECK(cli::contains(text, "](../nn/data/corpus/"));
+    for (const char* unnamed : {"the articles", "One article", "a published tutorial", "A table"})
+      CHECK_FALSE(cli::contains(text, unnamed));
   }
   const std::string guide = cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/README.md");
   for (const auto& text : std::filesystem::directory_iterator(ZEROLAB_SOURCE_DIR "/nn/data/corpus"))
     CHECK(cli::contains(guide, "](../nn/data/corpus/" + text.path().filename().string() + ")"));
-}
-
-TEST_CASE("no chapter quotes sources that it does not name", "[tutorials]") {
-  for (const auto& chapter : chapters()) {
-    CAPTURE(chapter.filename().string());
-    for (const char* unnamed : {"the articles", "One article", "a published tutorial", "A table"})
-      CHECK_FALSE(cli::contains(cli::read_file(chapter), unnamed));
-  }
 }
 
 TEST_CASE("the check of quotes notices a changed number, a missing line and one too many",

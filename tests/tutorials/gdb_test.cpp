@@ -1,37 +1,39 @@
 // The guide to gdb in tutorials/gdb/README.md works: ranks have names, and the printers show
-// tensors and parameters.
+// tensors and parameters. And a step calls what the page about it lists.
 
 #include <catch2/catch_test_macros.hpp>
+#include <regex>
 
 #include "tests/paths.h"
 #include "tests/zerolab/command.h"
 
 namespace tutorials {
+namespace {
 
-TEST_CASE("gdb stops on one rank and shows its tensors", "[tutorials]") {
+std::string gdb_prints(const std::string& script) {
   if (cli::shell("gdb --version").code != 0) SKIP("there is no gdb");
   const cli::ScratchFolder folder;
-  const std::string script = cli::write_file(folder / "script", R"(
-set pagination off
-set confirm off
-source )" ZEROLAB_SOURCE_DIR R"(/tutorials/gdb/zerolab.py
-break look if comm.rank_ == 1
-run
-info threads
-print half
-print gone
-print parameter
-kill
-)");
+  const std::string file =
+      cli::write_file(folder / "script", "set pagination off\nset confirm off\n" + script);
   const cli::Finished gdb =
-      cli::shell("gdb -q -nx -batch -x " + script + " " ZEROLAB_TUTORIALS "/shown_in_gdb");
-  CAPTURE(gdb.out, gdb.err);
-  if (cli::contains(gdb.err, "ptrace: Operation not permitted"))
-    SKIP("this container does not allow gdb");
-  CHECK(cli::contains(gdb.out, "\"rank 1\" hit Breakpoint 1"));
-  for (const char* rank : {"\"rank 0\"", "\"rank 2\""}) CHECK(cli::contains(gdb.out, rank));
-  cli::check_says(gdb.out,
-                  {"Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, "
+      cli::shell("gdb -q -nx -batch -x " + file + " " ZEROLAB_TUTORIALS "/shown_in_gdb");
+  UNSCOPED_INFO(gdb.out << gdb.err);
+  if (cli::contains(gdb.err, "ptrace: Operation not permitted")) SKIP("gdb is not allowed here");
+  return gdb.out;
+}
+
+std::string page(const std::string& name) { return cli::read_file(ZEROLAB_SOURCE_DIR "/" + name); }
+
+}  // namespace
+
+TEST_CASE("gdb stops on one rank and shows its tensors", "[tutorials]") {
+  const std::string out = gdb_prints("source " ZEROLAB_SOURCE_DIR
+                                     "/tutorials/gdb/zerolab.py\nbreak look if comm.rank_ == 1\n"
+                                     "run\ninfo threads\nprint half\nprint gone\nprint parameter\n"
+                                     "kill\n");
+  cli::check_says(out,
+                  {"\"rank 1\" hit Breakpoint 1", "\"rank 0\"", "\"rank 2\"",
+                   "Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, "
                    "1.5, 1.5, 1.5, ...}",
                    "= Tensor, undefined",
                    "Parameter h.0.ln_1.weight, usable = {data = Tensor (3) f32, 12 B of "
@@ -41,14 +43,39 @@ kill
 
 TEST_CASE("the guide to gdb prints members and calls no function", "[tutorials]") {
   int prints = 0;
-  for (const std::string& line :
-       cli::lines(cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/gdb/README.md"))) {
+  for (const std::string& line : cli::lines(page("tutorials/gdb/README.md"))) {
     const size_t print = line.find("(gdb) print ");
     if (print == std::string::npos) continue;
     ++prints;
     CHECK_FALSE(cli::contains(line.substr(print + 6), "("));
   }
   CHECK(prints >= 2);
+}
+
+// In the page's table, functions follow their file, and a step calls all of them in this order.
+TEST_CASE("a step calls the functions that internals.md lists, in their order", "[tutorials]") {
+  const std::string internals = page("tutorials/reference/internals.md");
+  const size_t begin = internals.find("| leg | "), end = internals.find("\n\n", begin);
+  static const std::regex quoted("`([^`]+)`");
+  std::string table = internals.substr(begin, end - begin), file, listed, entered;
+  std::string script = "break second_step\nrun step\n";
+  int files = 0;
+  for (std::sregex_iterator at(table.begin(), table.end(), quoted), none; at != none; ++at) {
+    const std::string text = (*at)[1];
+    if (text.ends_with(".cpp")) {
+      file = page(text);
+      ++files;
+      continue;
+    }
+    CAPTURE(text);
+    CHECK(cli::contains(file, text.substr(text.rfind(':') + 1) + "("));
+    listed += "calls " + text + "\n";
+    script += "tbreak " + text + "\ncommands\nsilent\necho calls " + text + "\\n\ncontinue\nend\n";
+  }
+  for (const std::string& line : cli::lines(gdb_prints(script + "continue\n")))
+    if (line.starts_with("calls ")) entered += line + "\n";
+  CHECK(entered == listed);
+  CHECK(cli::contains(internals, std::to_string(files) + " changes of file"));
 }
 
 }  // namespace tutorials

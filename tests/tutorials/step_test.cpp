@@ -13,16 +13,17 @@ namespace {
 const std::string kKeys = "[n]ext  [b]ack  [u]nit  [m]emory  [c]ommunication  [?] help  [q]uit";
 
 std::string next_picture(LessonOnTerminal& lesson) { return lesson.until(kKeys); }
+std::string press(LessonOnTerminal& lesson, const char* key) {
+  lesson.press(key);
+  return next_picture(lesson);
+}
 
 // Presses `key` until the picture contains `text`, beginning with `picture`, the one that is shown
 // now, or with the first one. Returns that picture.
 std::string until_event(LessonOnTerminal& lesson, const std::string& text, std::string picture = "",
                         const char* key = "n") {
   if (picture.empty()) picture = next_picture(lesson);
-  while (!cli::contains(picture, text)) {
-    lesson.press(key);
-    picture = next_picture(lesson);
-  }
+  while (!cli::contains(picture, text)) picture = press(lesson, key);
   return picture;
 }
 
@@ -40,8 +41,7 @@ TEST_CASE("--step goes from event to event to the end and counts them", "[tutori
   CHECK(cli::contains(picture, "event 1 of 40: data"));
   int losses = 0;  // the all-gather of the losses is issued before the updates
   for (int event = 2; event <= 40; ++event) {
-    lesson.press("n");
-    picture = next_picture(lesson);
+    picture = press(lesson, "n");
     CAPTURE(picture);
     losses += cli::contains(picture, "all_gather 'loss'");
     REQUIRE(cli::contains(picture, "event " + std::to_string(event) + " of 40: "));
@@ -62,12 +62,10 @@ TEST_CASE("--step shows every rank: full parameters while a unit runs, a shard o
   LessonOnTerminal lesson("08_zero3", {"--ranks", "3", "--step"});
   const std::string picture = until_event(lesson, "h.1   after_forward");
   CAPTURE(picture);
-  cli::check_says(picture, {"   root  # / /   # / /   # / /", "   h.0   / / /   / / /   / / /",
-                            " > h.1   # / /   # / /   # / /"});
-  for (const char* rank : {"rank 0 |PPP", "rank 1 |PPP", "rank 2 |PPP"})
-    CHECK(cli::contains(picture, rank));
-  lesson.press("n");
-  CHECK(cli::contains(next_picture(lesson), "h.1   / / /   / / /   / / /"));
+  cli::check_says(picture,
+                  {"   root  # / /   # / /   # / /", "   h.0   / / /   / / /   / / /",
+                   " > h.1   # / /   # / /   # / /", "rank 0 |PPP", "rank 1 |PPP", "rank 2 |PPP"});
+  CHECK(cli::contains(press(lesson, "n"), "h.1   / / /   / / /   / / /"));
 }
 
 TEST_CASE("--step tells stale parameters and unreduced gradients from valid ones", "[tutorials]") {
@@ -79,8 +77,7 @@ TEST_CASE("--step tells stale parameters and unreduced gradients from valid ones
   CHECK(cli::contains(picture, "   root  # + /"));  // backward still adds to it
   picture = until_event(lesson, "all_gather 'h.1 parameter' begins", picture);
   CHECK(cli::contains(picture, " > h.1   ~*0 /"));  // updated: the other slices are in flight
-  lesson.press("n");
-  CHECK(cli::contains(next_picture(lesson), " > h.1   # 0 /"));
+  CHECK(cli::contains(press(lesson, "n"), " > h.1   # 0 /"));
 }
 
 TEST_CASE("--step draws all bars of a run to one scale, which it prints", "[tutorials]") {
@@ -113,48 +110,37 @@ TEST_CASE("--step shows what each rank has sent, and the steps of the ring", "[t
 TEST_CASE("b goes back, ? lists the keys, and an unknown key says so", "[tutorials]") {
   LessonOnTerminal lesson("06_zero1", {"--ranks", "2", "--step"});
   next_picture(lesson);
-  lesson.press("b");
-  CHECK(cli::contains(next_picture(lesson), "this is the first event"));
-  lesson.press("n");
-  CHECK(cli::contains(next_picture(lesson), "event 2 of "));
-  lesson.press("b");
-  CHECK(cli::contains(next_picture(lesson), "event 1 of "));
-  lesson.press("?");
-  CHECK(cli::contains(next_picture(lesson), "b: event before"));
-  lesson.press("x");
-  CHECK(cli::contains(next_picture(lesson), "'x' does nothing"));
+  CHECK(cli::contains(press(lesson, "b"), "this is the first event"));
+  CHECK(cli::contains(press(lesson, "n"), "event 2 of "));
+  CHECK(cli::contains(press(lesson, "b"), "event 1 of "));
+  CHECK(cli::contains(press(lesson, "?"), "b: event before"));
+  CHECK(cli::contains(press(lesson, "x"), "'x' does nothing"));
 }
 
 TEST_CASE("u goes on to another unit, m and c add what they name", "[tutorials]") {
   LessonOnTerminal lesson("08_zero3", {"--ranks", "2", "--step"});
   until_event(lesson, "h.0   before_forward", "", "u");
-  lesson.press("u");
-  std::string picture = next_picture(lesson);
+  std::string picture = press(lesson, "u");
   CHECK(cli::contains(picture, "h.1   before_forward"));
   CHECK_FALSE(cli::contains(picture, "memory [B]"));
-  lesson.press("m");
-  picture = next_picture(lesson);
+  picture = press(lesson, "m");
   CHECK(cli::contains(picture, "h.1   before_forward"));  // the same event
   cli::check_says(picture, {"memory [B]", "optimizer_state"});
-  lesson.press("c");
-  picture = next_picture(lesson);
+  picture = press(lesson, "c");
   CHECK_FALSE(cli::contains(picture, "memory [B]"));
   CHECK(cli::contains(picture, "all_gather, parameter"));
-  lesson.press("c");
-  CHECK_FALSE(cli::contains(next_picture(lesson), "all_gather, parameter"));
+  CHECK_FALSE(cli::contains(press(lesson, "c"), "all_gather, parameter"));
 }
 
 TEST_CASE("--step draws over its last picture on 80 x 24, with 4 ranks, 4 units and each panel",
           "[tutorials]") {
   LessonOnTerminal lesson("08_zero3", {"--ranks", "4", "--layers", "3", "--step"});
   std::string picture = next_picture(lesson);
-  for (const char* unit : {"root", "h.0", "h.1", "h.2"})
-    CHECK(cli::contains(picture, "   " + std::string(unit)));
+  cli::check_says(picture, {"   root", "   h.0", "   h.1", "   h.2"});
   picture.erase(0, picture.find("event 1 of "));
   auto height = std::count(picture.begin(), picture.end(), '\n') + 1;
   for (const char* key : {"n", "m", "n", "?", "c", "n", "x", "u"}) {
-    lesson.press(key);
-    picture = lesson.until(kKeys);
+    picture = press(lesson, key);
     CAPTURE(key, picture);
     const std::string over = "\x1b[" + std::to_string(height) + "F\x1b[J";
     REQUIRE(cli::contains(picture, over));
@@ -173,10 +159,7 @@ TEST_CASE("colours of --step change nothing else, and NO_COLOR and --color switc
     arguments.insert(arguments.end(), more.begin(), more.end());
     LessonOnTerminal lesson("06_zero1", arguments, colors);
     std::string all = next_picture(lesson);
-    for (int i = 0; i < 30; ++i) {
-      lesson.press("n");
-      all += next_picture(lesson);
-    }
+    for (int i = 0; i < 30; ++i) all += press(lesson, "n");
     return all;
   };
   const std::string plain = pictures({}, false), colored = pictures({}, true);

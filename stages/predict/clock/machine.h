@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/communication_log.h"
+#include "dist/call.h"
 #include "tensor/backend.h"
 #include "tensor/dtype.h"
 
@@ -80,7 +80,7 @@ struct Network {
 };
 
 // t = alpha + root * sqrt(S) + S * factor / bus, for S bytes of the unsharded side and the factor
-// of nccl-tests (sent_bytes_times_n of dist/communication_log.h). The second term is for pipelines
+// of nccl-tests (sent_bytes_times_n of dist/call.h). The second term is for pipelines
 // that fill, and grows no more from 128 MiB on.
 struct CollectiveTerms {
   double alpha = 0;  // [s]

@@ -6,7 +6,7 @@
 
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/load.h"
-#include "stages/schedule/full_parameters.h"
+#include "stages/schedule/step_schedule.h"
 #include "stages/variants/groups.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "nn/data/windows.h"
-#include "stages/schedule/full_parameters.h"
+#include "stages/schedule/step_schedule.h"
 #include "stages/train/gpt_spec.h"
 #include "stages/train/gradient_bound.h"
 #include "stages/weights.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <map>
 
-#include "dist/communication_log.h"
+#include "dist/call.h"
 #include "tensor/error.h"
 #include "tutorials/exercises/04_ddp/observed.h"
 

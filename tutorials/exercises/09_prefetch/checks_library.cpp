@@ -3,7 +3,7 @@
 
 #include "dist/ordered/meta_communicator.h"
 #include "stages/predict/peaks.h"
-#include "stages/schedule/full_parameters.h"
+#include "stages/schedule/step_schedule.h"
 #include "tensor/backend.h"
 #include "tutorials/exercises/09_prefetch/schedules.h"
 

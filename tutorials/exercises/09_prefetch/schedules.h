@@ -12,7 +12,7 @@ using Entries = std::vector<ScheduleEntry>;
 
 bool same(const Entries& a, const Entries& b);
 
-// A run of stages/schedule/full_parameters.h on units of these sizes, and the peak of full
+// A run of FullParameters (stages/schedule/) on units of these sizes, and the peak of full
 // parameters [n] that the rank's ledger has counted.
 struct LibraryRun {
   Entries entries;

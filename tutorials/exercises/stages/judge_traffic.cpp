@@ -2,7 +2,7 @@
 #include <cmath>
 #include <map>
 
-#include "dist/communication_log.h"
+#include "dist/call.h"
 #include "tutorials/exercises/stages/judge_sizes.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
