@@ -2,8 +2,8 @@
 // ranks? Checkpoints are stages/checkpoint/.
 #include <set>
 
+#include "stages/checkpoint/load.h"
 #include "stages/checkpoint/save.h"
-#include "stages/checkpoint/verify.h"
 #include "tensor/io/safetensors.h"
 #include "tutorials/13_killed_saves.h"
 #include "tutorials/lesson/saved_runs.h"

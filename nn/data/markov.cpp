@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tensor/error.h"
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 #include "tensor/random.h"
 
 namespace zl {

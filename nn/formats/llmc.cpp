@@ -9,8 +9,8 @@
 
 #include "tensor/dtype.h"
 #include "tensor/error.h"
+#include "tensor/io/file_calls.h"
 #include "tensor/io/file_kind.h"
-#include "tensor/io/pending_file.h"
 
 namespace zl {
 

@@ -302,17 +302,17 @@ std::unique_ptr<GptWeights> open_weights(const std::string& path, std::optional<
 void save_safetensors_weights(const std::string& path, const GptConfig& config,
                               const ParameterValues& values) {
   Gpt model(config);
-  std::vector<SafetensorsSource> sources;
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const Parameter& p : model.parameters()) shapes.emplace_back(p.name, p.shape);
+  const SafetensorsLayout layout(shapes, {{"format", "pt"}, {"n_head", str(config.heads)}});
   std::vector<float> current;  // the parameter that is being written
-  for (const Parameter& p : model.parameters())
-    sources.push_back(
-        {p.name, p.shape, [&current, &values, &p](int64_t first, std::span<float> out) {
-           if (first == 0) current = values(p.name);
-           require(int64_t(current.size()) == p.numel(), "parameter '", p.name, "' has ", p.numel(),
-                   " values, but ", current.size(), " were given");
-           std::copy_n(current.begin() + first, out.size(), out.begin());
-         }});
-  write_safetensors(path, std::move(sources), {{"format", "pt"}, {"n_head", str(config.heads)}});
+  write_safetensors(path, layout,
+                    [&](const SafetensorsEntry& p, int64_t first, std::span<float> out) {
+                      if (first == 0) current = values(p.name);
+                      require(int64_t(current.size()) == p.numel(), "parameter '", p.name, "' has ",
+                              p.numel(), " values, but ", current.size(), " were given");
+                      std::copy_n(current.begin() + first, out.size(), out.begin());
+                    });
 }
 
 }  // namespace zl

@@ -1,15 +1,31 @@
-// Loading a checkpoint into an engine of any stage and number of ranks.
+// Loading a checkpoint into an engine of any stage and number of ranks, and reading one to compare
+// it with its checksums.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "nn/model.h"
-#include "stages/checkpoint/checkpoint.h"
+#include "stages/checkpoint/manifest.h"
 #include "stages/engine.h"
+#include "tensor/io/safetensors.h"
 
 namespace zl {
+
+// Reads all tensors of a file in chunks, and passes each chunk to `take`, with its first byte in
+// the tensor. Returns what differs from the checksums, one sentence each, naming file, tensor and
+// range. Throws InputError if the file cannot be read.
+using TakeChunk =
+    std::function<void(const SafetensorsEntry&, int64_t at, std::span<const std::byte>)>;
+std::vector<std::string> read_and_verify(const SafetensorsFile& file, const ManifestFile& expected,
+                                         const TakeChunk& take);
+
+// What is wrong with a checkpoint, in such sentences; empty: nothing. `progress` is called with the
+// bytes read and the bytes of all files [B]; it may throw.
+std::vector<std::string> verify_checkpoint(
+    const std::string& checkpoint, const std::function<void(int64_t, int64_t)>& progress = {});
 
 struct LoadedCheckpoint {
   std::string folder;

@@ -9,31 +9,13 @@
 
 namespace zl {
 
-// Calls `field` with the key of each setting and its value.
-template <class Config, class Field>
-void each_setting(Config& o, const Field& field) {
-  field("lr", o.lr);
-  field("weight_decay", o.weight_decay);
-  field("no_weight_decay", o.no_weight_decay);
-  field("beta1", o.beta1);
-  field("beta2", o.beta2);
-  field("eps", o.eps);
-  field("bias_correction", o.bias_correction);
-  field("decoupled", o.decoupled);
-  field("momentum", o.momentum);
-  field("dampening", o.dampening);
-  field("nesterov", o.nesterov);
-}
-inline void to_json(nlohmann::json& json, const OptimizerConfig& o) {
-  json["kind"] = o.kind == OptimizerKind::adamw ? "adamw" : "sgd";
-  each_setting(o, [&](const char* key, const auto& value) { json[key] = value; });
-}
-inline void from_json(const nlohmann::json& json, OptimizerConfig& o) {
-  const auto kind = json.at("kind").get<std::string>();
-  require_input(kind == "adamw" || kind == "sgd", "the optimizer '", kind, "' is unknown");
-  o.kind = kind == "adamw" ? OptimizerKind::adamw : OptimizerKind::sgd;
-  each_setting(o, [&](const char* key, auto& value) { value = json.value(key, value); });
-}
+constexpr OptimizerKind kUnknown = OptimizerKind(-1);  // any other name
+NLOHMANN_JSON_SERIALIZE_ENUM(OptimizerKind, {{kUnknown, nullptr},
+                                             {OptimizerKind::adamw, "adamw"},
+                                             {OptimizerKind::sgd, "sgd"}});
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerConfig, kind, lr, weight_decay, no_weight_decay, beta1,
+                                   beta2, eps, bias_correction, decoupled, momentum, dampening,
+                                   nesterov);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LossScaler::State, scale, steps, last_overflow, overflows_left);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ManifestFile, bytes, crc32c, tensors);
 
@@ -79,6 +61,7 @@ Manifest manifest_of(const Json& json) {
   json.at("seed").get_to(m.seed);
   json.at("model").get_to(m.model);
   Sorted(json.at("optimizer")).get_to(m.optimizer);
+  require_input(m.optimizer.kind != kUnknown, "its optimizer is unknown");
   Sorted(json.at("files")).get_to(m.files);
   require_input(m.files.contains("model.safetensors"), "it names no model.safetensors");
   for (const auto& [name, file] : m.files)

@@ -1,4 +1,13 @@
 // checkpoint.json: everything in a checkpoint but the tensors, and the checksums of its files.
+//
+//   zerolab                   the version of this format, 1
+//   step, updates             steps made, and those of them that were not skipped
+//   data, next_window         which data, and the first row that was not read yet
+//   loss_scaler               its state in fp16, otherwise null
+//   model, optimizer, seed    a resume compares them with its own
+//   files                     of each: its bytes, its checksum, and those of its tensors
+//   saved_by                  stage, ranks and settings of the run that saved it, for people
+//   crc32c                    the checksum of all of the above
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 #include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/io/crc32c.h"
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 #include "tensor/kernels.h"
 
 namespace zl {

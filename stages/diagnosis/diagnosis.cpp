@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <limits>
 #include <span>
 
 #include "stages/schedule/step_schedule.h"
@@ -74,52 +73,41 @@ double reduced_in_place(int left, bool own, double factor) {
   return sum;
 }
 
-// Those of ranks, which with one rank make the right gradient; then those of micro-batches, if
-// there are several.
+// Those that multiply the right gradient, then those of ranks, then those of micro-batches. With
+// one rank or micro-batch some of them yield the right gradient, which is not asked about.
 std::vector<Mistake> mistakes(int N, int A) {
   const double mean = 1.0 / N;
-  std::vector<Mistake> all = {
-      {"each rank has the gradient of its local data only: it was never reduced",
-       [](int, int r, int mine) { return r == mine; }},
-      {"each rank has 1/N of its local gradient: no other rank's was added",
-       [=](int, int r, int mine) { return r == mine ? mean : 0; }},
-      {"every rank has the gradient of rank 0's data: a broadcast, not a reduction",
-       [](int, int r, int) { return r == 0; }},
-      {"only the last micro-batch's gradient is there: the others were overwritten, "
-       "copied instead of accumulated",
-       [=](int a, int, int) { return a == A - 1 ? mean : 0; }},
-      {"only the first micro-batch's gradient is there",
-       [=](int a, int, int) { return a == 0 ? mean : 0; }},
-      {"grows with each micro-batch: the full gradient is not freed or cleared after "
-       "it was reduced, so the next reduction adds it again",
-       [=](int a, int, int) { return (A - a) * mean; }},
-      {"the full gradient is reduced after every micro-batch, and what was reduced "
-       "before is reduced again",
-       [=](int a, int r, int mine) { return reduced_in_place(A - a, r == mine, mean); }},
-      {"what was reduced before is reduced again after every micro-batch, as a sum",
-       [=](int a, int r, int mine) { return reduced_in_place(A - a, r == mine, 1); }},
-      {"reduced with the last micro-batch only: the gradients of this rank's earlier "
-       "micro-batches were never reduced",
-       [=](int a, int r, int mine) { return a == A - 1 ? mean : double(r == mine); }}};
-  if (A == 1) all.erase(all.begin() + 3, all.end());
-  return all;
-}
-
-// What a factor of the right gradient means.
-std::string meaning_of_factor(double factor, int N, int A) {
-  const auto is = [&](double right) { return std::abs(factor / right - 1) <= 1e-3; };
-  if (factor == 0) return "every gradient is zero: nothing was reduced, or the result was not kept";
-  if (N > 1 && is(N))
-    return str("every gradient is ", N, ".00 x ddp's: a sum over ranks, not a mean");
-  if (N > 1 && is(1.0 / N))
-    return str("every gradient is 1/", N, " of ddp's: it is divided by the number of ranks twice");
-  if (A > 1 && is(1.0 / A))
-    return str("every gradient is 1/", A, " of ddp's: the update already divides by the number of ",
-               "micro-batches");
-  if (is(2)) return "every gradient is 2.00 x ddp's: it was added twice";
-  char text[64];
-  std::snprintf(text, sizeof text, "every gradient is %.4g x ddp's", factor);
-  return text;
+  const auto times = [=](double factor) { return [=](int, int, int) { return factor * mean; }; };
+  return {{"every gradient is zero: nothing was reduced, or the result was not kept", times(0)},
+          {str("every gradient is ", N, ".00 x ddp's: a sum over ranks, not a mean"), times(N)},
+          {str("every gradient is 1/", N, " of ddp's: it is divided by the number of ranks twice"),
+           times(mean)},
+          {str("every gradient is 1/", A, " of ddp's: the update already divides by the number of ",
+               "micro-batches"),
+           times(1.0 / A)},
+          {"every gradient is 2.00 x ddp's: it was added twice", times(2)},
+          {"each rank has the gradient of its local data only: it was never reduced",
+           [](int, int r, int mine) { return r == mine; }},
+          {"each rank has 1/N of its local gradient: no other rank's was added",
+           [=](int, int r, int mine) { return r == mine ? mean : 0; }},
+          {"every rank has the gradient of rank 0's data: a broadcast, not a reduction",
+           [](int, int r, int) { return r == 0; }},
+          {"only the last micro-batch's gradient is there: the others were overwritten, "
+           "copied instead of accumulated",
+           [=](int a, int, int) { return a == A - 1 ? mean : 0; }},
+          {"only the first micro-batch's gradient is there",
+           [=](int a, int, int) { return a == 0 ? mean : 0; }},
+          {"grows with each micro-batch: the full gradient is not freed or cleared after "
+           "it was reduced, so the next reduction adds it again",
+           [=](int a, int, int) { return (A - a) * mean; }},
+          {"the full gradient is reduced after every micro-batch, and what was reduced "
+           "before is reduced again",
+           [=](int a, int r, int mine) { return reduced_in_place(A - a, r == mine, mean); }},
+          {"what was reduced before is reduced again after every micro-batch, as a sum",
+           [=](int a, int r, int mine) { return reduced_in_place(A - a, r == mine, 1); }},
+          {"reduced with the last micro-batch only: the gradients of this rank's earlier "
+           "micro-batches were never reduced",
+           [=](int a, int r, int mine) { return a == A - 1 ? mean : double(r == mine); }}};
 }
 
 std::string list(const std::vector<std::string>& names) {
@@ -167,41 +155,39 @@ double common_factor(std::span<const float> a, std::span<const float> b) {
 std::string meaning_of(const GradientCase& c, const FlatValues& mean,
                        const std::vector<FlatValues>& shards) {
   const FlatValues all = c.layout.full(shards);
-  using Units = std::vector<FlatLayout::UnitRange>;
-  const auto in = [](const Units& units, const FlatValues& from) {
-    FlatValues values;
-    for (const FlatLayout::UnitRange& u : units)
-      values.insert(values.end(), from.begin() + u.begin,
-                    from.begin() + u.begin + u.partition.full());
-    return values;
+  const auto in = [](const FlatLayout::UnitRange& unit, const FlatValues& full) {
+    return std::span(full).subspan(size_t(unit.begin), size_t(unit.partition.full()));
   };
-  Units wrong;
+  std::vector<FlatLayout::UnitRange> wrong;
   std::vector<std::string> names;
   for (const FlatLayout::UnitRange& u : c.layout.units())
-    if (!near(in({u}, all), in({u}, mean), c.tolerance))
-      wrong.push_back(u), names.push_back(u.name);
+    if (!near(in(u, all), in(u, mean), c.tolerance)) wrong.push_back(u), names.push_back(u.name);
   if (wrong.empty()) return "";
   const std::string where =
       wrong.size() == c.layout.units().size() ? "" : "in " + list(names) + " only: ";
   if (const std::string infinite = meaning_of_infinite("the gradient has", shards);
       !infinite.empty())
     return where + infinite;
-  // The nearest: a factor of all elements that are not tiny, or a mistake.
-  const FlatValues values = in(wrong, all), right = in(wrong, mean);
-  std::string nearest;
-  double least = std::numeric_limits<double>::infinity();
-  const auto consider = [&](const std::string& meaning, const FlatValues& expected, double factor,
-                            double tolerance) {
-    const double d = distance(values, expected, factor);
-    if (d < least && d <= tolerance * std::abs(factor) * norm(expected))
-      nearest = meaning, least = d;
+  // How far the wrong units are from factor * expected, in parts of that: the one that is furthest.
+  const auto deviation = [&](const FlatValues& expected, double factor) {
+    double most = 0;
+    for (const FlatLayout::UnitRange& u : wrong)
+      if (const double d = distance(in(u, all), in(u, expected), factor); d > 0)
+        most = std::max(most, d / (std::abs(factor) * norm(in(u, expected))));
+    return most;
   };
-  const int N = c.layout.ranks(), A = int(c.alone.size());
-  const double factor = common_factor(values, right);
-  consider(meaning_of_factor(factor, N, A), right, factor, std::max(1e-3, c.tolerance));
-  for (const Mistake& mistake : mistakes(N, A))
-    consider(mistake.meaning, in(wrong, gradient_with(c, mistake)), 1, c.tolerance);
+  std::string nearest;
+  double least = c.tolerance;
+  for (const Mistake& mistake : mistakes(c.layout.ranks(), int(c.alone.size())))
+    if (const double d = deviation(gradient_with(c, mistake), 1); d < least)
+      nearest = mistake.meaning, least = d;
   if (!nearest.empty()) return where + nearest;
+  const double factor = common_factor(in(wrong[0], all), in(wrong[0], mean));
+  if (deviation(mean, factor) <= std::max(1e-3, c.tolerance)) {
+    char text[64];
+    std::snprintf(text, sizeof text, "every gradient is %.4g x ddp's", factor);
+    return where + text;
+  }
   if (const std::string taken = shards_taken(c, mean, shards); !taken.empty()) return taken;
   return where.empty() ? "the gradient differs from ddp's" : where + "it differs from ddp's";
 }

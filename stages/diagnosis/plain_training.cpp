@@ -16,21 +16,18 @@ FlatLayout::FlatLayout(const std::vector<Unit>& units, int ranks) : ranks_(ranks
   for (const Unit& unit : units) {
     units_.push_back({unit.name, size_, Partition(unit, ranks)});
     const Partition& partition = units_.back().partition;
-    for (size_t i = 0; i < unit.parameters.size(); ++i)
-      parameters_.push_back(
-          {unit.parameters[i], 0, size_ + partition.offset(i), unit.parameters[i]->numel()});
+    for (Partition::Piece piece : partition.pieces(0, partition.full()))
+      piece.at += size_, parameters_.push_back(piece);
     size_ += partition.full();
   }
 }
 
 std::string FlatLayout::text(int64_t position) const {
-  for (const UnitRange& unit : units_) {
-    if (position >= unit.begin + unit.partition.full()) continue;
-    const auto pieces = unit.partition.pieces(position - unit.begin, 1);
-    if (pieces.empty()) return "the padding of unit " + unit.name;
-    return str(pieces[0].parameter->name, "[", pieces[0].first, "] of unit ", unit.name);
-  }
-  return "an element after the last unit";
+  const auto after = std::ranges::upper_bound(units_, position, {}, &UnitRange::begin);
+  const UnitRange& unit = *std::prev(after);
+  const auto pieces = unit.partition.pieces(position - unit.begin, 1);
+  if (pieces.empty()) return "the padding of unit " + unit.name;
+  return str(pieces[0].parameter->name, "[", pieces[0].first, "] of unit ", unit.name);
 }
 
 FlatValues FlatLayout::shards(const FlatValues& full, int rank) const {

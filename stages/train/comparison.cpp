@@ -98,16 +98,16 @@ void measure(const TrainingSpec& spec, const TrainingResult& result, bool by_for
       *value /= std::max<int64_t>(1, steps.with(spec.engine.stage, r.purpose));
 }
 
-// Runs one stage. `gradient`, if there is one: gets the first step's in full, if that is run. Only
-// the process of rank 0 gets results.
+// Runs one stage, with the gradient of the first step if it is `bounded`. Only the process of rank
+// 0 gets results.
 StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
-                       const TrainingCallbacks& callbacks, bool by_formulas, FlatValues* gradient) {
+                       const TrainingCallbacks& callbacks, bool by_formulas, bool bounded) {
   StageOutcome outcome{.stage = spec.engine.stage};
   std::vector<FlatValues> shards(size_t(spec.ranks));
   TrainingCallbacks all = callbacks;
   all.after_backward = [&](Trainer& t) {
     if (callbacks.after_backward) callbacks.after_backward(t);
-    if (gradient && t.steps() == 1 && t.engine().is_gradient_accumulation_boundary())
+    if (bounded && t.steps() == 1 && t.engine().is_gradient_accumulation_boundary())
       shards[size_t(t.comm().rank())] = gradient_shards(t);
   };
   all.at_end = [&](Trainer& t) {
@@ -115,7 +115,7 @@ StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
     std::vector<float> weights = collect_weights(t);
     const bool quantizes_weights = outcome.stage == StageKind("zero3_qwz");
     const double part = quantizes_weights ? weights_part_of_bound(t) : 0;
-    if (gradient && spec.run_ranks) {  // ranks may be in other processes
+    if (bounded && spec.run_ranks) {  // ranks may be in other processes
       auto of_ranks = of_all_ranks(t.comm(), shards[size_t(t.comm().rank())]);
       if (t.comm().rank() == 0) shards = std::move(of_ranks);
     }
@@ -127,7 +127,7 @@ StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
     const TrainingResult result = run_training(spec, all);
     if (result.ranks.empty()) return outcome;
     measure(spec, result, by_formulas, outcome);
-    if (gradient && !shards[0].empty()) *gradient = layout.full(shards);
+    if (!shards[0].empty()) outcome.gradient = layout.full(shards);
   } catch (const OutOfMemory& e) {
     outcome.out_of_memory = e;
     outcome.weights.clear();
@@ -135,15 +135,15 @@ StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
   return outcome;
 }
 
-// `gradients`: of each stage, ddp first; empty where there is none to be judged.
 void judge_gradients(const TrainingSpec& spec, const FlatLayout& layout,
-                     const std::vector<FlatValues>& gradients, std::vector<StageOutcome>& stages) {
+                     std::vector<StageOutcome>& stages) {
+  const FlatValues& of_ddp = stages.front().gradient;
   std::optional<GradientMagnitudes> magnitudes;
-  for (size_t i = 1; i < stages.size() && !gradients[0].empty(); ++i) {
-    if (gradients[i].empty()) continue;
+  for (StageOutcome& s : stages) {
+    if (s.stage == StageKind::ddp || of_ddp.empty() || s.gradient.empty()) continue;
     if (!magnitudes) magnitudes = gradient_magnitudes(spec);
-    stages[i].gradient_deviation = largest_deviation(with_stage(spec, stages[i].stage), layout,
-                                                     gradients[i], gradients[0], *magnitudes);
+    s.gradient_deviation =
+        largest_deviation(with_stage(spec, s.stage), layout, s.gradient, of_ddp, *magnitudes);
   }
 }
 
@@ -216,15 +216,13 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
   const bool any_bounded =
       std::ranges::any_of(all, [&](StageKind stage) { return is_bounded(stage, spec); });
   const bool by_formulas = formulas_apply(spec);
-  std::vector<FlatValues> gradients;
   for (const StageKind stage : all) {
-    FlatValues& gradient = gradients.emplace_back();
-    const bool judged = stage == StageKind::ddp ? any_bounded : is_bounded(stage, spec);
-    comparison.stages.push_back(run_stage(with_stage(spec, stage), layout, callbacks, by_formulas,
-                                          judged ? &gradient : nullptr));
-    comparison.stages.back().listed = std::ranges::find(stages, stage) != stages.end();
+    const bool bounded = stage == StageKind::ddp ? any_bounded : is_bounded(stage, spec);
+    comparison.stages.push_back(
+        run_stage(with_stage(spec, stage), layout, callbacks, by_formulas, bounded));
+    comparison.stages.back().listed = std::ranges::count(stages, stage) > 0;
   }
-  judge_gradients(spec, layout, gradients, comparison.stages);
+  judge_gradients(spec, layout, comparison.stages);
   compare_bits(spec, comparison.stages);
   diagnose(spec, comparison.stages);
   return comparison;

@@ -1,4 +1,11 @@
-// The system calls that change files, and a file that is written through them.
+// The system calls that change files, a file that is written through them, and one that gets its
+// final name only when it is complete.
+//
+// What survives a loss of power: the bytes of a file after fsync of the file, its name after fsync
+// of its folder. A rename replaces a name in one step, so the name is that of the old file or of
+// the new one. A call may be interrupted (EINTR) or move fewer bytes than asked: it is repeated for
+// what is left. Any other failure, such as a full disk (ENOSPC), is thrown with its path and
+// reason.
 #pragma once
 
 #include <fcntl.h>
@@ -89,6 +96,31 @@ class WrittenFile {
   const char* const note_;
   int file_ = -1;
   int64_t written_ = 0;  // [B]
+};
+
+// A name in the folder of `path` that no other process takes: ".zerolab-", and whose it is. A file
+// of this name that exists already was left by an ended process that had the same number.
+std::string temporary_beside(const std::string& path);
+
+// Writes a temporary file in the folder of `path`; commit() renames it. So `path` is at every time
+// the old file or the complete new one, also after Ctrl-C. Without commit() the destructor removes
+// the temporary file. After a crash the next PendingFile in that folder does; files of another
+// host, boot or container stay, because this one does not see their processes. Throws OutputError
+// if the file cannot be written.
+class PendingFile {
+ public:
+  explicit PendingFile(const std::string& path, FileCalls& calls = system_file_calls());
+  ~PendingFile();
+  PendingFile(const PendingFile&) = delete;
+  PendingFile& operator=(const PendingFile&) = delete;
+
+  void write(const void* data, size_t bytes);
+  void commit();
+
+ private:
+  FileCalls& calls_;
+  std::string path_, temporary_;
+  WrittenFile file_;
 };
 
 // Takes flock(2) on the descriptor; it lasts until that is closed. False if another process has it.

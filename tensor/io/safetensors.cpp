@@ -14,7 +14,6 @@
 #include "tensor/io/file_calls.h"
 #include "tensor/io/file_kind.h"
 #include "tensor/io/json_check.h"
-#include "tensor/io/pending_file.h"
 
 namespace zl {
 namespace {
@@ -98,19 +97,15 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry> entries,
   std::ranges::sort(entries, {},
                     [](const SafetensorsEntry& e) { return std::pair(e.begin, e.end); });
   int64_t covered = 0;
-  std::string before = "the start";
+  std::string before = "the data begin";
   for (const SafetensorsEntry& e : entries) {
-    require_input(e.end <= size, path, ": tensor '", e.name, "' ends at byte ", e.end,
-                  " of the data, but the file has ", size, " of them");
-    require_input(e.begin >= covered, path, ": tensor '", e.name, "' begins at byte ", e.begin,
-                  " and overlaps ", before, ", which ends at ", covered);
-    require_input(e.begin == covered, path, ": bytes ", covered, " to ", e.begin, " between ",
-                  before, " and tensor '", e.name, "' belong to no tensor");
+    require_input(e.begin == covered, path, ": tensor '", e.name, "' begins at byte ", e.begin,
+                  " of the data; expected ", covered, ", where ", before);
     covered = e.end;
-    before = str("tensor '", e.name, "'");
+    before = str("tensor '", e.name, "' ends");
   }
-  require_input(covered == size, path, ": bytes ", covered, " to ", size, " after ", before,
-                " belong to no tensor");
+  require_input(covered == size, path, ": the tensors end at byte ", covered,
+                " of the data, but the file has ", size, " bytes of them");
 }
 
 std::string system_error() { return std::strerror(errno); }
@@ -256,27 +251,18 @@ SafetensorsLayout::SafetensorsLayout(std::vector<std::pair<std::string, Shape>> 
   header_ += text;
 }
 
-void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
-                       const SafetensorsMetadata& metadata) {
-  std::ranges::sort(tensors, {}, &SafetensorsSource::name);
-  std::vector<std::pair<std::string, Shape>> shapes;
-  for (const SafetensorsSource& t : tensors) {
-    require(t.read != nullptr, "write_safetensors: '", t.name, "' has no values");
-    shapes.emplace_back(t.name, t.shape);
-  }
-  const SafetensorsLayout layout(std::move(shapes), metadata);
-
+void write_safetensors(
+    const std::string& path, const SafetensorsLayout& layout,
+    const std::function<void(const SafetensorsEntry&, int64_t first, std::span<float> out)>& read) {
   PendingFile file(path);
   file.write(layout.header().data(), layout.header().size());
   std::vector<float> values;
-  for (const SafetensorsSource& t : tensors) {
-    const int64_t n = numel(t.shape);
-    for (int64_t first = 0; first < n; first += kChunk) {
+  for (const SafetensorsEntry& e : layout.entries())
+    for (int64_t first = 0, n = e.numel(); first < n; first += kChunk) {
       values.resize(size_t(std::min(kChunk, n - first)));
-      t.read(first, values);
+      read(e, first, values);
       file.write(values.data(), values.size() * sizeof(float));
     }
-  }
   file.commit();
 }
 

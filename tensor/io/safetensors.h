@@ -77,18 +77,13 @@ class SafetensorsFile : public SafetensorsLayout {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, std::fclose};
 };
 
-// One F32 tensor to write. `read` fills `out` with the elements from `first` on. It is called with
-// consecutive ranges, so writing a model needs no second copy in memory.
-struct SafetensorsSource {
-  std::string name;
-  Shape shape;
-  std::function<void(int64_t first, std::span<float> out)> read;
-};
-
-// Writes a file through PendingFile: `path` is at every time the old file or the complete new one.
-// Throws InputError if the file cannot be written, what `read` throws, and std::invalid_argument
-// for names that occur twice or are not UTF-8.
-void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
-                       const SafetensorsMetadata& metadata = {});
+// Writes a file of F32 tensors in the order of the layout, through PendingFile: `path` is at every
+// time the old file or the complete new one.
+// `read` fills `out` with the elements of a tensor from `first` on. It is called with consecutive
+// ranges, so writing a model needs no second copy in memory. Throws OutputError if the file cannot
+// be written, and what `read` throws.
+void write_safetensors(
+    const std::string& path, const SafetensorsLayout& layout,
+    const std::function<void(const SafetensorsEntry&, int64_t first, std::span<float> out)>& read);
 
 }  // namespace zl

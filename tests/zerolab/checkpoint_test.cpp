@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
@@ -204,12 +204,10 @@ TEST_CASE("temporary files of a killed process are removed by the next one in th
   const std::string left = temporary()[0];
   // Files that look alike, of processes that this one cannot judge or that run, stay.
   const std::string own = fs::path(zl::temporary_beside(trace)).filename().string();
-  std::string elsewhere = left, reused = own;
+  std::string elsewhere = left;
   elsewhere[prefix.size()] = left[prefix.size()] == '1' ? '2' : '1';
   Words kept = {elsewhere, own, prefix, prefix + "x"};
   for (const std::string& name : kept) write_file(folder / name, "");
-  reused.insert(reused.find_last_of('-'), "1");  // this process's number, but another beginning
-  write_file(folder / reused, "");
   REQUIRE(train(1, "--trace " + (folder / "u.json")).code == 0);
   std::ranges::sort(kept);
   CHECK(temporary() == kept);

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/stages/train/event_file.h"
 #include "tests/zerolab/command.h"
+#include "tests/zerolab/event_file.h"
 
 namespace cli {
 

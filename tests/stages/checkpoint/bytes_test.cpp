@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "stages/checkpoint/checkpoint_folder.h"
-#include "stages/checkpoint/verify.h"
+#include "stages/checkpoint/load.h"
 #include "stages/predict/closed_form.h"
 #include "stages/predict/dry_run.h"
 #include "tensor/io/safetensors.h"

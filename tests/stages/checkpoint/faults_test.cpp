@@ -15,7 +15,7 @@
 #include <random>
 
 #include "stages/checkpoint/checkpoint_folder.h"
-#include "stages/checkpoint/verify.h"
+#include "stages/checkpoint/load.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 #include "tests/stages/checkpoint/file_faults.h"
 #include "tests/stages/odd_model.h"

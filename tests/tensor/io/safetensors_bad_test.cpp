@@ -109,13 +109,11 @@ std::vector<Bad> bad_tensors() {
       {"size and dtype differ", one("'F64'", "[2]", "[0,8]"), "takes 16 bytes"},
       {"half a byte", one("'F4'", "[17]", "[0,8]"), "takes 8 bytes"},
       {"beyond the end", one("'F32'", "[4]", "[0,16]"),
-       "ends at byte 16 of the data, but the file has 8"},
-      {"truncated data", two("[0,4]", "[4,8]", 7),
-       "'b' ends at byte 8 of the data, but the file has 7"},
-      {"surplus data", two("[0,4]", "[4,8]", 9),
-       "bytes 8 to 9 after tensor 'b' belong to no tensor"},
+       "the tensors end at byte 16 of the data, but the file has 8"},
+      {"truncated data", two("[0,4]", "[4,8]", 7), "end at byte 8 of the data, but the file has 7"},
+      {"surplus data", two("[0,4]", "[4,8]", 9), "end at byte 8 of the data, but the file has 9"},
       {"data without tensors", with_header("{}", "x"),
-       "bytes 0 to 1 after the start belong to no tensor"},
+       "end at byte 0 of the data, but the file has 1"},
   };
 }
 
@@ -123,12 +121,11 @@ std::vector<Bad> bad_tensors() {
 std::vector<Bad> bad_covers() {
   return {
       {"overlap", two("[0,4]", "[2,6]"),
-       "'b' begins at byte 2 and overlaps tensor 'a', which ends at 4"},
-      {"same bytes twice", two("[0,4]", "[0,4]", 4), "overlaps"},
-      {"hole", two("[0,4]", "[6,10]", 10),
-       "bytes 4 to 6 between tensor 'a' and tensor 'b' belong to no tensor"},
+       "'b' begins at byte 2 of the data; expected 4, where tensor 'a' ends"},
+      {"same bytes twice", two("[0,4]", "[0,4]", 4), "begins at byte 0 of the data; expected 4"},
+      {"hole", two("[0,4]", "[6,10]", 10), "begins at byte 6 of the data; expected 4"},
       {"hole at the start", two("[2,6]", "[6,10]", 10),
-       "bytes 0 to 2 between the start and tensor 'a'"},
+       "begins at byte 2 of the data; expected 0, where the data begin"},
   };
 }
 

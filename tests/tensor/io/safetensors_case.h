@@ -32,6 +32,22 @@ inline std::string with_header(const std::string& header, const std::string& dat
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
 }
 
+// A tensor to write, in any order; `read` as that of the library's function.
+struct SafetensorsSource {
+  std::string name;
+  Shape shape;
+  std::function<void(int64_t first, std::span<float> out)> read;
+};
+inline void write_safetensors(const std::string& path, const std::vector<SafetensorsSource>& all,
+                              const SafetensorsMetadata& metadata = {}) {
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const SafetensorsSource& s : all) shapes.emplace_back(s.name, s.shape);
+  const auto read = [&](const SafetensorsEntry& e, int64_t first, std::span<float> out) {
+    std::ranges::find(all, e.name, &SafetensorsSource::name)->read(first, out);
+  };
+  zl::write_safetensors(path, SafetensorsLayout(shapes, metadata), read);
+}
+
 // A source of `values`, which must outlive it.
 inline SafetensorsSource safetensors_source(std::string name, Shape shape,
                                             std::span<const float> values) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "tensor/error.h"
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 
 namespace zl::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/checkpoint/checkpoint_folder.h"
-#include "stages/checkpoint/verify.h"
+#include "stages/checkpoint/load.h"
 #include "tensor/memory.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/deepspeed/keys.h"
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 #include "tensor/printable.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/number_text.h"

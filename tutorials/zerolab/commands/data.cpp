@@ -13,7 +13,7 @@
 #include "nn/data/token_data.h"
 #include "nn/gpt.h"
 #include "stages/train/trainer.h"
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 #include "tensor/memory.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"

@@ -14,7 +14,6 @@
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/io/file_calls.h"
 #include "tensor/io/json_check.h"
-#include "tensor/io/pending_file.h"
 #include "tutorials/zerolab/cli/output_file.h"
 
 namespace zl::cli {

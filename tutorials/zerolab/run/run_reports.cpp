@@ -118,7 +118,7 @@ void RunReports::monitor(const StepRecord& record, double next_lr,
   if (record.eval_loss) values.emplace_back("eval_loss", *record.eval_loss);
   if (times)
     values.insert(values.end(), {{"elapsed_time_ms_forward", times->forward},
-                                 {"elapsed_time_ms_backward", times->backward},
+                                 {"elapsed_time_ms_backward", times->backward()},
                                  {"elapsed_time_ms_backward_inner", times->backward_inner},
                                  {"elapsed_time_ms_backward_allreduce", times->backward_allreduce},
                                  {"elapsed_time_ms_step", times->step}});

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "dist/trace/call_times.h"
-#include "stages/train/deepspeed_reports.h"
+#include "stages/train/phase_times.h"
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/run/monitor_files.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {

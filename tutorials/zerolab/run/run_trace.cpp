@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "dist/trace/chrome_trace.h"
-#include "tensor/io/pending_file.h"
+#include "tensor/io/file_calls.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/run/run_folder.h"
 

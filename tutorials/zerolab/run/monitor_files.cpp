@@ -1,4 +1,4 @@
-#include "stages/train/deepspeed_reports.h"
+#include "tutorials/zerolab/run/monitor_files.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,59 +12,12 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "tensor/error.h"
 #include "tensor/io/crc32c.h"
 #include "tensor/io/file_calls.h"
 
-namespace zl {
-
-// ---- wall_clock_breakdown ---------------------------------------------------------------------
-
-// What has passed since the event before belongs to a call if that event began or awaited it, or if
-// this one ends a part of it. A rank that computes while calls are in flight is in none of them.
-void PhaseTimes::see(const Event& event) {
-  using enum EventKind;
-  const bool ends_part = event.kind == collective_met || event.kind == collective_moved ||
-                         event.kind == collective_end;
-  const std::string_view call = ends_part ? event.what : within_;
-  double* const of_phase = phase_ == "forward"    ? &times_.forward
-                           : phase_ == "backward" ? &times_.backward
-                           : phase_ == "step"     ? &times_.step
-                                                  : nullptr;
-  if (of_phase) {
-    const double passed = double(event.nanoseconds - last_) / 1e6;
-    const bool reduces = call == "all_reduce" || call == "reduce_scatter";
-    *of_phase += passed;
-    if (!call.empty()) times_.communication += passed;
-    if (phase_ == "backward")
-      (reduces ? times_.backward_allreduce : times_.backward_inner) += passed;
-  }
-  last_ = event.nanoseconds;
-  if (event.kind == EventKind::phase) phase_ = event.what;
-  if (event.kind == collective_begin || event.kind == collective_wait)
-    within_ = event.what;
-  else if (event.kind == collective_end || event.kind == kernel || event.kind == unit)
-    within_ = {};
-}
-
-StepTimes PhaseTimes::take() {
-  phase_ = {};
-  return std::exchange(times_, {});
-}
-
-std::string time_line(const StepTimes& t) {
-  char line[200];
-  std::snprintf(line, sizeof line,
-                "time (ms) | fwd: %.2f | bwd: %.2f | bwd_inner: %.2f | bwd_allreduce: %.2f | step: "
-                "%.2f | comm: %.2f",
-                t.forward, t.backward, t.backward_inner, t.backward_allreduce, t.step,
-                t.communication);
-  return line;
-}
-
-// ---- files -----------------------------------------------------------------------------------
+namespace zl::cli {
 
 MonitorFile::MonitorFile(const char* key, const Monitor& monitor, const std::string& name) {
   const auto folder = std::filesystem::path(monitor.output_path) / monitor.job_name;
@@ -185,4 +138,4 @@ void TensorboardFile::add(const std::string& value, int64_t samples, double numb
                samples);
 }
 
-}  // namespace zl
+}  // namespace zl::cli

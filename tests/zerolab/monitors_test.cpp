@@ -6,11 +6,12 @@
 #include <cmath>
 #include <filesystem>
 
-#include "stages/train/deepspeed_reports.h"
-#include "tests/stages/train/event_file.h"
 #include "tests/tensor/io/safetensors_case.h"
+#include "tests/zerolab/event_file.h"
+#include "tutorials/zerolab/run/monitor_files.h"
 
 using namespace zl;
+using namespace zl::cli;
 using Catch::Matchers::ContainsSubstring;
 using zl::test::Folder, zl::test::read_bytes, zl::test::read_event_file;
 
@@ -32,7 +33,7 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("csv_monitor's files are those that DeepSpeed writes, byte for byte", "[stages]") {
+TEST_CASE("csv_monitor's files are those that DeepSpeed writes, byte for byte", "[zerolab]") {
   const Folder folder;
   const Monitor monitor{.enabled = true, .output_path = folder / "logs/of mine", .job_name = "gpt"};
   {
@@ -55,7 +56,7 @@ TEST_CASE("csv_monitor's files are those that DeepSpeed writes, byte for byte", 
   CHECK_THROWS_AS(again.add("train_loss", 32, 1.0), std::invalid_argument);
 }
 
-TEST_CASE("a csv file that cannot be written is refused before any time is spent", "[stages]") {
+TEST_CASE("a csv file that cannot be written is refused before any time is spent", "[zerolab]") {
   const Folder folder;
   zl::test::write_bytes(folder / "file", "x");
   const auto open = [&](const std::string& path, const std::string& job) {
@@ -67,7 +68,7 @@ TEST_CASE("a csv file that cannot be written is refused before any time is spent
                     ContainsSubstring("cannot be written to: Is a directory"));
 }
 
-TEST_CASE("numbers stand there as Python prints them", "[stages]") {
+TEST_CASE("numbers stand there as Python prints them", "[zerolab]") {
   // clang-format off
   for (const auto& [number, text] : std::vector<std::pair<double, std::string>>{
            {0, "0.0"}, {1, "1.0"}, {-2.5, "-2.5"}, {0.1, "0.1"}, {1.0 / 3, "0.3333333333333333"},
@@ -77,7 +78,7 @@ TEST_CASE("numbers stand there as Python prints them", "[stages]") {
     CHECK(python_number(number) == text);
 }
 
-TEST_CASE("a scalar's frame has the bytes that TensorBoard 2.21 itself writes", "[stages]") {
+TEST_CASE("a scalar's frame has the bytes that TensorBoard 2.21 itself writes", "[zerolab]") {
   const std::string theirs = from_hex(
       "2700000000000000bbe1b1460900000000004a934010ac022a190a170a10547261696e2f53616d706c65732f6c72"
       "156f12833a6b2c2128");
@@ -85,7 +86,7 @@ TEST_CASE("a scalar's frame has the bytes that TensorBoard 2.21 itself writes", 
   CHECK(tfrecord(scalar_event(1234.5, 301, "Train/Samples/lr", 0.001f)) != theirs);
 }
 
-TEST_CASE("tensorboard's file has DeepSpeed's name, folder, tags and x axis", "[stages]") {
+TEST_CASE("tensorboard's file has DeepSpeed's name, folder, tags and x axis", "[zerolab]") {
   const Folder folder;
   const Monitor monitor{.enabled = true, .output_path = folder / "logs", .job_name = "a job"};
   {
@@ -116,7 +117,7 @@ TEST_CASE("tensorboard's file has DeepSpeed's name, folder, tags and x axis", "[
 }
 
 TEST_CASE("a tensorboard folder that cannot be made is refused before any time is spent",
-          "[stages]") {
+          "[zerolab]") {
   const Folder folder;
   zl::test::write_bytes(folder / "file", "x");
   CHECK_THROWS_WITH(

@@ -1,6 +1,5 @@
-// What DeepSpeed's keys wall_clock_breakdown, csv_monitor and tensorboard report: the time of each
-// phase of a step, read from a rank's events, and files that grow while a run trains. A value of
-// these is "lr", "train_loss", …; x is the number of samples so far.
+// The files that DeepSpeed's keys csv_monitor and tensorboard ask for; they grow while a run
+// trains. A value is "lr", "train_loss", …; samples are counted from the start of the run.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +10,8 @@
 #include <vector>
 
 #include "stages/deepspeed/config.h"
-#include "tensor/events.h"
 
-namespace zl {
-
-// One step in milliseconds, by the names of DeepSpeed's timers, and `comm`, which is ours: every
-// collective of the step.
-struct StepTimes {
-  double forward = 0, backward = 0;
-  // backward = inner + allreduce; the latter also for reduce-scatters.
-  double backward_inner = 0, backward_allreduce = 0;
-  double step = 0;
-  double communication = 0;
-};
-
-class PhaseTimes {
- public:
-  // A listener of one rank's stream.
-  void see(const Event& event);
-  // The times since the last take(). A phase lasts from its event to the next phase's; the current
-  // one ends with the last event, so that time between two steps is not counted. Time inside a
-  // group of collectives counts once. A call in flight counts only while the rank waits for it.
-  StepTimes take();
-
- private:
-  StepTimes times_;
-  int64_t last_ = 0;         // [ns] of the last event
-  std::string_view phase_;   // the current one; the events' stream owns the text of both
-  std::string_view within_;  // the kind of the call that the rank began or waits for, and is in
-};
-
-// "time (ms) | fwd: 9.06 | bwd: 25.61 | bwd_inner: 22.40 | bwd_allreduce: 3.21 | step: 4.10 |
-// comm: 5.20"
-std::string time_line(const StepTimes& times);
+namespace zl::cli {
 
 // A file in the folder "<output_path>/<job_name>", which is created. As in DeepSpeed an empty
 // output_path is the working directory.
@@ -110,4 +78,4 @@ std::string scalar_event(double seconds, int64_t step, const std::string& tag, f
 // The frame of an Event.
 std::string tfrecord(std::string_view event);
 
-}  // namespace zl
+}  // namespace zl::cli
