@@ -74,7 +74,7 @@ double reduced_in_place(int left, bool own, double factor) {
 }
 
 // Those that multiply the right gradient, then those of ranks, then those of micro-batches. With
-// one rank or micro-batch some of them yield the right gradient, which is not asked about.
+// one rank or micro-batch some of them yield the right gradient: those are no mistakes.
 std::vector<Mistake> mistakes(int N, int A) {
   const double mean = 1.0 / N;
   const auto times = [=](double factor) { return [=](int, int, int) { return factor * mean; }; };
@@ -177,13 +177,16 @@ std::string meaning_of(const GradientCase& c, const FlatValues& mean,
     return most;
   };
   std::string nearest;
-  double least = c.tolerance;
-  for (const Mistake& mistake : mistakes(c.layout.ranks(), int(c.alone.size())))
-    if (const double d = deviation(gradient_with(c, mistake), 1); d < least)
-      nearest = mistake.meaning, least = d;
+  const double tolerance = std::max(1e-3, c.tolerance);  // other mistakes are further away
+  double least = tolerance;
+  for (const Mistake& mistake : mistakes(c.layout.ranks(), int(c.alone.size()))) {
+    const FlatValues expected = gradient_with(c, mistake);
+    const double d = deviation(expected, 1);
+    if (d < least && expected != mean) nearest = mistake.meaning, least = d;
+  }
   if (!nearest.empty()) return where + nearest;
   const double factor = common_factor(in(wrong[0], all), in(wrong[0], mean));
-  if (deviation(mean, factor) <= std::max(1e-3, c.tolerance)) {
+  if (deviation(mean, factor) <= tolerance) {
     char text[64];
     std::snprintf(text, sizeof text, "every gradient is %.4g x ddp's", factor);
     return where + text;
