@@ -208,6 +208,7 @@ TEST_CASE("functions are seen, with their parameters and lines, and nothing else
       {"#define F(a, b) \\\n  void g(a) { b }\nvoid h();", "h/0/0"},
       {"const char* s = R\"(void f() {)\";\nvoid h(std::vector<int> v = {1, 2});", "h/1/0"},
       {"enum class E { a, b };\nusing F = int;", ""},
+      {"NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(A, a, b);\nvoid f(int a);", "f/1/0"},
       // Operators and unusual declarations are.
       {"bool operator<(const A& a, const A& b);", "operator/2/0"},
       {"struct A { int operator()(int a) const; };", "operator/1/0"},

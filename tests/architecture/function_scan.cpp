@@ -78,9 +78,10 @@ int count_parameters(const Tokens& code, size_t open) {
 
 // The '(' that opens the parameters of the function declared in [begin, end), or `end`.
 size_t parameter_list(const Tokens& code, size_t begin, size_t end) {
-  static const std::set<std::string> not_names = {"alignas",       "decltype", "noexcept",
-                                                  "requires",      "explicit", "static_assert",
-                                                  "__attribute__", "return"};
+  static const std::set<std::string> not_names = {
+      "alignas",       "decltype", "noexcept",
+      "requires",      "explicit", "static_assert",
+      "__attribute__", "return",   "NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE"};  // names members
   for (size_t i = begin; i < end;) {
     const std::string& token = code[i].text;
     if (token == "operator" || token.ends_with("::operator")) {
