@@ -60,14 +60,18 @@ TEST_CASE("a batch that cannot be split is refused with arithmetic and advice", 
   };
   for (const Case& c : std::vector<Case>{
            {30, 0, 0, "30 cannot be split over 4 ranks: 30 / 4 = 7 remainder 2", "Use 28 or 32"},
-           {4, 8, 0, "4 cannot be split over micro-batches of 8 on 4 ranks: 4 / 32 = 0 remainder 4",
+           {4, 8, 0,
+            "4 cannot be split over 8 (train_micro_batch_size_per_gpu) * 4 ranks: 4 / 32 = 0 "
+            "remainder 4",
             "Use 32"},
            {32, 4, 4,
             "32 is not 4 (train_micro_batch_size_per_gpu) * 4 (gradient_accumulation_steps) * 4 "
             "ranks = 64",
             "Use 64, leave one of the three out, or run with --ranks 2"},
            {30, 4, 0, "30 / 16 = 1 remainder 14", "Use 16 or 32"},
-           {30, 0, 2, "30 cannot be split over 2 micro-batches on 4 ranks: 30 / 8 = 3 remainder 6",
+           {30, 0, 2,
+            "30 cannot be split over 2 (gradient_accumulation_steps) * 4 ranks: 30 / 8 = 3 "
+            "remainder 6",
             "Use 24 or 32"},
            {2, 0, 0, "2 / 4 = 0 remainder 2", "Use 4"},
            {1000, 1, 1, "", "Use 4, leave one of the three out"},

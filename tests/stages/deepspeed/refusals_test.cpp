@@ -10,10 +10,9 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
   check({
       {"gradient_clipping=-1", "error: expected a number of at least 0, not -1"},
       {"gradient_clipping=true", "error: expected a number of at least 0, not true"},
-      {"fp16.enabled=true; fp16.loss_scale=-1",
-       "error: expected 0 or a number from 2^-126 to 2^126, not -1"},
+      {"fp16.enabled=true; fp16.loss_scale=-1", "error: expected a number of at least 0, not -1"},
       {"optimizer=\"Adam\"", "error: expected an object, not the string \"Adam\""},
-      {"optimizer.params=[]", "error: expected an object, not an empty array"},
+      {"optimizer.params=[]", "error: expected an object, not an array []"},
       {"scheduler=true", "error: expected an object, not true"},
       {"optimizer.type=3", "error: expected one of \"Adam\", \"AdamW\", \"SGD\", not 3"},
       {"csv_monitor.job_name=3", "error: expected a string without zero bytes, not 3"},
@@ -51,9 +50,9 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
       {"zerolab.sed=3", "error: unknown key; did you mean \"seed\"?"},
       {"zerolab.model=smal", "error: expected one of \"tiny\", \"small\", "},
       {"zerolab.recompute=0",
-       "error: expected one of \"none\", \"selective\", \"full\", true or false, not 0"},
+       "error: expected one of \"none\", \"selective\", \"full\", \"false\", \"true\", not 0"},
       {"zerolab.no_weight_decay=[\"a\", 1]",
-       "error: expected an array of strings, not an array [the string \"a\", 1]"},
+       "error: expected an array of strings, not an array [\"a\", 1]"},
       {"comms_logger.prof_ops=3", "error: expected an array of strings, not 3"},
       {"zerolab.seed=-1", "error: expected a whole number from 0 to 2^64 - 1, not -1"},
       {"zerolab.seed=18446744073709551616",
@@ -161,7 +160,7 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
   };
   CHECK(said(high, "has no effect: all of the optimizer state is offloaded"));
   CHECK(said(other, "a rank makes one file"));
-  CHECK(said(".stage=2; .offload_param.device=cpu", "in stage 3 only"));
+  CHECK(said(".stage=2; .offload_param.device=cpu", "has no effect: it is for stage 3"));
   CHECK(with(".stage=2; .offload_param.device=cpu").ok());
   for (const char* key : {".nvme_path=/fast", ".pipeline_read=true", ".pipeline_write=true"})
     CHECK(said(str(".stage=2; .offload_optimizer.device=cpu; .offload_optimizer", key),
