@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "stages/deepspeed/reading.h"
-#include "tensor/error.h"
 #include "tensor/printable.h"
 
 namespace zl {
@@ -11,15 +10,11 @@ namespace {
 
 using Severity = ConfigFinding::Severity;
 
-constexpr char kThreshold[] = "zero_optimization.stage3_param_persistence_threshold";
-
 // `differ`: DeepSpeed's default is another.
 std::string origin_of(const std::string& key, const LoadedConfig& loaded, bool differ) {
-  if (const auto given = loaded.origins.find(key); given != loaded.origins.end())
-    return given->second;
-  const auto automatic = loaded.automatic.find(key), derived = loaded.derived.find(key);
+  const auto automatic = loaded.automatic.find(key), origin = loaded.origins.find(key);
   return str(automatic == loaded.automatic.end() ? "" : "auto in " + automatic->second + ": ",
-             derived != loaded.derived.end() ? "derived: " + derived->second
+             origin != loaded.origins.end() ? origin->second
              : differ && loaded.config.defaults == "deepspeed"
                  ? "default: zerolab.defaults is \"deepspeed\""
                  : "default");
@@ -44,33 +39,20 @@ bool LoadedConfig::ok() const {
 
 LoadedConfig load_config(const ConfigSource& source) {
   LoadedConfig loaded;
-  Config& config = loaded.config;
-  Reading reading(source, loaded);
+  Reading reading{source, loaded};
   reading.read_text();
-  const JsonValue* ours = reading.root().find("zerolab");
+  const JsonValue* ours = reading.root.find("zerolab");
   const JsonValue* defaults = ours ? ours->find("defaults") : nullptr;
-  const bool theirs = defaults && defaults->text == "deepspeed";
-  for (const ConfigKey& key : config_keys(config))
-    if (theirs && !key.deepspeed.empty() && key.deepspeed != "null")
+  for (const ConfigKey& key : reading.keys)
+    if (defaults && defaults->text == "deepspeed" && !key.deepspeed.empty())
       key.member.store(parse_json(key.deepspeed, "the table"));
-  config.persistence_threshold.reset();  // the preset has its own default
   if (!source.file.empty()) {
-    config.gradient_clipping = 1.0;
-    loaded.derived["gradient_clipping"] = "DeepSpeed's default, as a file is given";
+    loaded.config.gradient_clipping = 1.0;
+    reading.derive("gradient_clipping", "DeepSpeed's default, as a file is given");
   }
-  Config before = config;
-  reading.read_keys();
+  reading.walk(reading.root, "", "");
   apply_rules(reading);
-  reading.judge_unused(before);
-  if (reading.as_run().as != "deepspeed-3") {
-    config.persistence_threshold.reset();
-    loaded.origins.erase(kThreshold);
-    loaded.derived[kThreshold] = "zerolab shards every parameter";
-  }
-  if (config.partition_activations && !config.replicated_micro_batches) {
-    config.partition_activations = false;
-    loaded.origins.erase("activation_checkpointing.partition_activations");
-  }
+  reading.judge_unused();
   std::ranges::stable_sort(loaded.findings, {}, &ConfigFinding::line);
   return loaded;
 }
@@ -79,11 +61,10 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
   Config config = loaded.config, defaults;
   const std::vector<ConfigKey> keys = config_keys(config), ours = config_keys(defaults);
   std::vector<ConfigValue> all;
-  std::string_view off;  // the block that "enabled", its first key, switches off
+  std::string_view off = "none";  // the block that "enabled", its first key, switches off
   for (size_t i = 0; i < keys.size(); ++i) {
     const ConfigKey& key = keys[i];
-    const bool used = key.when.holds || key.when.otherwise != ConfigCondition::Otherwise::error;
-    if (!key.member.show || !used || (key.block == off && !off.empty())) continue;
+    if (!key.member.show || key.effect.use == ConfigUse::refused || key.block == off) continue;
     const std::string value = key.value(), path = key.path(), default_value = ours[i].value();
     const bool differ = !key.deepspeed.empty() && key.deepspeed != default_value;
     if (key.key == "enabled" && value == "false") off = key.block;

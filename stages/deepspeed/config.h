@@ -97,9 +97,9 @@ struct LoadedConfig {
   Config config;
   std::vector<ConfigFinding> findings;
   // The source of each honoured key: "zerolab.seed" → "ds.json:9", "--set zerolab.seed", "--seed".
+  // Of one that follows from others: "derived: 32 / 4 ranks / 1".
   std::map<std::string, std::string> origins;
   std::map<std::string, std::string> automatic;  // likewise for keys that are "auto"
-  std::map<std::string, std::string> derived;    // batch keys: "32 / 4 ranks / 1"
   bool ok() const;                               // no finding is an error
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
@@ -80,13 +79,11 @@ struct Reader {
     list.kind = object ? Kind::object : Kind::array;
     if (++depth > kJsonDepth)
       fail("more than ", kJsonDepth, " brackets are open here; a configuration needs 5");
-    std::map<std::string, int> lines;  // of the keys
     for (skip_space(); peek(opened) != end;) {
       JsonValue item = value_here();
       if (object) item.key = read_key(opened);
-      const auto [first, is_new] = lines.emplace(item.key, item.line);
-      if (object && !is_new)
-        fail("duplicate key ", in_quotes(item.key), "; the first is in line ", first->second);
+      if (const JsonValue* first = list.find(item.key))
+        fail("duplicate key ", in_quotes(item.key), "; the first is in line ", first->line);
       read_value(item, opened);
       list.items.push_back(std::move(item));
       if (peek(opened) == ',')
@@ -124,19 +121,25 @@ struct Reader {
 
   // A number, true, false or null.
   void read_word(JsonValue& value) {
-    value.text = word();
-    const Json json = Json::parse(value.text, nullptr, false);
-    const char* end = value.text.data() + value.text.size();
-    const auto [stop, error] = std::from_chars(value.text.data(), end, value.number);
-    if (json.is_discarded() && error == std::errc::result_out_of_range && stop == end)
-      fail(in_quotes(value.text), " is too large for a number");
+    const std::string& text = value.text = word();
+    const Json json = Json::parse(text, nullptr, false);
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value.number);
+    if (json.is_discarded() && read.ec == std::errc::result_out_of_range)
+      fail(in_quotes(text), " is too large for a number");
     if (json.is_discarded())
       fail("expected true, false, null, a number or a string in double quotes", not_word());
     if (json.is_number()) value.kind = Kind::number, value.number = json;
     if (json.is_boolean()) value.kind = Kind::boolean;
-    at += value.text.size();
+    at += text.size();
   }
 };
+
+// A text of at most `longest` bytes, which ends between two characters of UTF-8.
+std::string cut(std::string_view text, size_t longest) {
+  if (text.size() <= longest) return std::string(text);
+  while (longest > 0 && (text[longest] & 0xC0) == 0x80) --longest;
+  return str(text.substr(0, longest), "…");
+}
 
 }  // namespace
 
@@ -160,20 +163,14 @@ JsonValue parse_json(std::string_view text, const std::string& name, const std::
   return root;
 }
 
-std::string in_quotes(std::string_view text, size_t longest) {
-  // Half a character at the cut, or bytes that are not UTF-8, become U+FFFD.
-  const Json shown = std::string(text.substr(0, longest));
-  std::string s = shown.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > longest) s.insert(s.size() - 1, "…");
-  return printable(s);
+std::string in_quotes(std::string_view text, size_t longest) {  // U+FFFD: bytes that are not UTF-8
+  return printable(Json(cut(text, longest)).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string describe(const JsonValue& value) {
   if (value.kind == Kind::string) return "the string " + in_quotes(value.text);
   if (value.kind == Kind::object) return "an object";
-  const bool is_long = value.text.size() > 48;
-  const std::string shown = printable(value.text.substr(0, 48)) + (is_long ? "…" : "");
-  return value.kind == Kind::array ? "an array " + shown : shown;
+  return printable((value.kind == Kind::array ? "an array " : "") + cut(value.text, 48));
 }
 
 }  // namespace zl

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <numeric>
 
 #include "tensor/error.h"
@@ -14,23 +13,17 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-std::string shortest(double number) {
-  char text[40];
-  return std::string(text, std::to_chars(text, text + sizeof text, number).ptr);
-}
-
-ConfigFit in_range(ConfigFit fit, const JsonValue& value, int64_t least, int64_t most) {
-  const double n = value.number;
-  fit.fits = fit.fits && n >= double(least) && (most == kMost || n <= double(most));
-  fit.type += most < kMost ? str(" from ", least, " to ", most) : str(" of at least ", least);
-  return fit;
+bool in_range(double number, int64_t least, int64_t most) {
+  return number >= double(least) && (most == kMost || number <= double(most));
 }
 
 std::string ConfigKey::path() const { return block.empty() ? key : block + "." + key; }
 
-std::string ConfigKey::type() const { return member.store ? member.store({}).type : "anything"; }
+std::string ConfigKey::type() const { return member.store ? member.store({}) : "anything"; }
 
-std::string ConfigKey::value() const { return member.show ? member.show() : std::string(always); }
+std::string ConfigKey::value() const {
+  return member.show ? member.show() : std::string(effect.always);
+}
 
 const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view block,
                           std::string_view key) {
@@ -43,8 +36,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   size_t distance = 3;
   std::string nearest;
   for (const std::string& other : names) {
-    const size_t longer = std::max(name.size(), other.size());
-    if (longer - std::min(name.size(), other.size()) >= distance) continue;
+    const auto [shorter, longer] = std::minmax({name.size(), other.size()});
+    if (longer - shorter >= distance) continue;
     // Levenshtein's distance: insertions, deletions and replacements, row by row.
     std::vector<size_t> row(other.size() + 1);
     std::iota(row.begin(), row.end(), size_t(0));
@@ -65,24 +58,27 @@ std::string config_keys_table() {
   const auto cell = [](std::string_view json) { return json.empty() ? "–" : str("`", json, "`"); };
   Config defaults;
   const auto keys = config_keys(defaults);
-  std::string text, names;
-  for (size_t i = 0; keys[i].use != ConfigUse::block; ++i) {
-    const ConfigKey &k = keys[i], &next = keys[i + 1];
-    if (k.use != ConfigUse::honoured) {  // a row has all keys of a reason
-      names += str(names.empty() ? "" : ", ", "`", k.path(), "`");
-      if (next.reason == k.reason && next.always == k.always) continue;
-      text +=
-          str("| ", names, " | ", cell(k.always), " | ", use[int(k.use)], ": ", k.reason, " |\n");
-      names.clear();
-      continue;
-    }
-    if (i == 0 || keys[i - 1].block != k.block)
-      text += str(i == 0 ? "" : "\n", "### ", k.block.empty() ? "Top level" : cell(k.block),
-                  "\n\n| key | type | DeepSpeed's default | ours |\n|---|---|---|---|\n");
-    text += str("| `", k.key, "` | ", k.type(), " | ", cell(k.deepspeed), " | ", cell(k.value()),
-                " |\n");
-    if (next.use != ConfigUse::honoured)
-      text += "\n### Keys without effect\n\n| keys | ours | why |\n|---|---|---|\n";
+  std::string text, section, names;
+  for (size_t i = 0; keys[i].effect.use != ConfigUse::block; ++i) {
+    const ConfigKey& k = keys[i];
+    const ConfigKey::Effect &effect = k.effect, &next = keys[i + 1].effect;
+    const bool member = bool(k.member.store);
+    const std::string here = !member           ? "Keys without effect"
+                             : k.block.empty() ? "Top level"
+                                               : cell(k.block);
+    if (here != section)
+      text += str(section.empty() ? "" : "\n", "### ", here, "\n\n",
+                  member ? "| key | type | DeepSpeed's default | ours |\n|---|---|---|---|\n"
+                         : "| keys | ours | why |\n|---|---|---|\n");
+    section = here;
+    names += str(names.empty() ? "" : ", ", "`", member ? k.key : k.path(), "`");
+    // A row has all keys of a reason.
+    if (!member && next.reason == effect.reason && next.always == effect.always) continue;
+    text += "| " + names + " | ";
+    text +=
+        member ? str(k.type(), " | ", cell(k.deepspeed), " | ", cell(k.value()), " |\n")
+               : str(cell(effect.always), " | ", use[int(effect.use)], ": ", effect.reason, " |\n");
+    names.clear();
   }
   return text;
 }

@@ -2,10 +2,11 @@
 // it takes, the member of a Config that it sets and DeepSpeed's default, or the reason why it has
 // no effect.
 //
-// Reading, checking, `config explain` and the table in tutorials/reference/configuration.md all use
-// these rows, so they cannot disagree.
+// Reading, checking, `config explain` and the tables in tutorials/reference/configuration.md all
+// use these rows, so they cannot disagree.
 #pragma once
 
+#include <charconv>
 #include <functional>
 #include <limits>
 #include <string>
@@ -21,47 +22,32 @@ namespace zl {
 enum class ConfigUse {
   honoured,
   noted,    // a note: no effect, for a reason
-  refused,  // an error: the key would change results, and zerolab cannot honour it
+  refused,  // an error: the key would change results, or contradicts another
   dead,     // DeepSpeed 0.19.8 itself refuses the key: an error, or a warning if it is off
   block     // an object; other rows have its keys
 };
 
-// Whether an honoured key is used, and what gives the reason where it is given otherwise: an error,
-// a note, or a note if its value is another than the default.
-struct ConfigCondition {
-  bool holds = true;
-  std::string_view reason = "";
-  enum class Otherwise { error, note, note_other_values } otherwise = Otherwise::note_other_values;
-};
-
-// Whether a value has the type of a member and is in its range; for a sentence, which values do and
-// are.
-struct ConfigFit {
-  bool fits;
-  std::string type;  // "a whole number", "one of "log", "linear""
-  std::vector<std::string> choices = {};
-};
-
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-// Of a number: whether it is in a range too.
-ConfigFit in_range(ConfigFit fit, const JsonValue& value, int64_t least, int64_t most);
-
 // A member of one Config, which must outlive this.
 struct ConfigMember {
-  std::function<ConfigFit(const JsonValue&)> store;  // sets it to a value that fits
-  std::function<std::string()> show;  // its JSON. Empty: it only changes another key's default
+  // Sets it to the value and returns ""; else returns which values fit: "a whole number of at
+  // least 1". null fits none.
+  std::function<std::string(const JsonValue&)> store;
+  std::function<std::string()> show;    // its JSON. Empty: it only changes another key's default
+  std::vector<std::string> names = {};  // the choices, if these are names
 };
 
 // A row. What a key sets is said in tutorials/reference/configuration.md, in the last column.
 struct ConfigKey {
   std::string key;                  // "lr"
-  ConfigMember member = {};         // none of a key without effect
+  ConfigMember member = {};         // none of a key that never has an effect
   std::string_view deepspeed = "";  // DeepSpeed's default as JSON; "": none
-  ConfigCondition when = {};
-  ConfigUse use = ConfigUse::honoured;
-  // Of a key without effect: the value that says what zerolab always does, which needs no finding;
-  // and why there is no effect.
-  std::string_view always = "", reason = "";
+  struct Effect {
+    ConfigUse use = ConfigUse::honoured;
+    std::string reason = "";  // why it is not honoured
+    // Of a key without a member: the value that says what zerolab always does, which needs no
+    // finding.
+    std::string_view always = "";
+  } effect = {};
   std::string block = "";  // "optimizer.params"; "": the top level
 
   std::string path() const;   // "optimizer.params.lr"
@@ -71,7 +57,7 @@ struct ConfigKey {
 
 // All keys in the order of the documentation, then the blocks, which are keys of the object around
 // them: a name that is close to a block's is found as any other. Members are those of `config`,
-// which must outlive the rows; conditions are as it is now. key_table.cpp has the rows.
+// which must outlive the rows; effects are as it is now. key_table.cpp has the rows.
 std::vector<ConfigKey> config_keys(Config& config);
 // Null: unknown.
 const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view block,
@@ -79,10 +65,17 @@ const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view b
 // As Markdown: a table for each block, and one of the keys without effect.
 std::string config_keys_table();
 
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();  // of a range: no limit
+bool in_range(double number, int64_t least, int64_t most);
+
 // The closest of `names`, at most two edits away; "" if there is none.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names);
 
 std::string lower_case(std::string text);
-std::string shortest(double number);  // with the fewest digits that read back as the same number
+// With the fewest digits that read back as the same number.
+std::string shortest(auto number) {
+  char text[40];
+  return std::string(text, std::to_chars(text, text + sizeof text, number).ptr);
+}
 
 }  // namespace zl

@@ -8,7 +8,6 @@
 #include "stages/deepspeed/reading.h"
 #include "stages/stage_file.h"
 #include "stages/variants/presets.h"
-#include "tensor/error.h"
 
 namespace zl {
 namespace {
@@ -21,55 +20,45 @@ using enum ConfigFinding::Severity;
 constexpr char kTrain[] = "train_batch_size", kMicro[] = "train_micro_batch_size_per_gpu";
 constexpr char kAccumulation[] = "gradient_accumulation_steps";
 
-std::string count_ranks(int64_t ranks) { return str(ranks, ranks == 1 ? " rank" : " ranks"); }
-
-// Why train_batch_size is not what one step of all ranks takes, and what to write. Both flags: the
-// key is given, so that the product must be train_batch_size.
-std::string contradiction(const Config& c, bool micro, bool accumulation, int64_t ranks) {
-  const int64_t train = c.train_batch_size,
-                per_rank = (micro ? c.micro_batch : 1) * (accumulation ? c.accumulation : 1),
-                unit = per_rank * ranks, below = train / unit * unit;
-  const std::string product =
-      str(micro ? str(c.micro_batch, " (", kMicro, ") * ") : "",
-          accumulation ? str(c.accumulation, " (", kAccumulation, ") * ") : "", count_ranks(ranks));
-  if (!micro || !accumulation)
-    return str(train, " cannot be split over ", product, ": ", train, " / ", unit, " = ",
-               train / unit, " remainder ", train % unit, ". Use ",
-               below > 0 ? str(below, " or ") : "", below + unit);
-  const bool other_ranks = train % per_rank == 0 && train / per_rank <= kMostRanks;
-  return str(train, " is not ", product, " = ", unit, ". Use ", unit,
-             ", leave one of the three out",
-             other_ranks ? str(", or run with --ranks ", train / per_rank) : "");
-}
-
 void apply_batch(Reading& r) {
   for (const char* key : {kTrain, kMicro, kAccumulation})
     if (r.is_wrong(key)) return;  // arithmetic with it would only confuse
   Config& c = r.config;
-  auto& derived = r.loaded.derived;
   const int64_t ranks = readers(c, r.source.ranks), train = c.train_batch_size, most = 1 << 20;
   const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation);
+  const std::string over = str(ranks, ranks == 1 ? " rank" : " ranks");
   if (train == 0) {
+    const std::string product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
     c.train_batch_size = c.micro_batch * c.accumulation * ranks;
-    derived[kTrain] = str(c.micro_batch, " * ", c.accumulation, " * ", count_ranks(ranks));
-    const std::string taken = str("; zerolab takes ", derived[kTrain], " = ", c.train_batch_size);
-    if (micro || r.source.file.empty()) return;
-    if (r.is_auto(kTrain) || r.is_auto(kMicro))
-      r.add(note, kTrain, "this and ", kMicro, " are \"auto\" or absent", taken);
-    else
-      r.add(warning, kTrain, "neither this nor ", kMicro,
-            " is given, and DeepSpeed refuses such a file", taken);
+    r.derive(kTrain, product);
+    const bool automatic = r.is_auto(kTrain) || r.is_auto(kMicro);
+    if (!micro && !r.source.file.empty())
+      r.add(
+          automatic ? note : warning, kTrain, "this and ", kMicro,
+          automatic ? " are \"auto\" or absent" : " are absent, and DeepSpeed refuses such a file",
+          "; zerolab takes ", product, " = ", c.train_batch_size);
     return;
   }
+  // What is given makes steps of multiples of this.
+  const int64_t per_rank = (micro ? c.micro_batch : 1) * (accumulation ? c.accumulation : 1),
+                unit = per_rank * ranks, below = train / unit * unit;
+  const std::string factors =
+      str(unit, ": ", over, micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
+          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "", ". Use ");
   if (!micro) {
     c.micro_batch = train / ranks / c.accumulation;
-    derived[kMicro] = str(train, " / ", count_ranks(ranks), " / ", c.accumulation);
+    r.derive(kMicro, train, " / ", over, " / ", c.accumulation);
   } else if (!accumulation) {
     c.accumulation = train / c.micro_batch / ranks;
-    derived[kAccumulation] = str(train, " / ", c.micro_batch, " / ", count_ranks(ranks));
+    r.derive(kAccumulation, train, " / ", c.micro_batch, " / ", over);
   }
-  if (train != c.micro_batch * c.accumulation * ranks)
-    r.add(error, kTrain, contradiction(c, micro, accumulation, ranks));
+  const bool other_ranks = train % per_rank == 0 && train / per_rank <= kMostRanks;
+  if (micro && accumulation && train != unit)
+    r.add(error, kTrain, train, " is not ", factors, unit, ", leave one of the three out",
+          other_ranks ? str(", or run with --ranks ", train / per_rank) : "");
+  else if (train % unit != 0)
+    r.add(error, kTrain, train, " is not a multiple of ", factors,
+          below > 0 ? str(below, " or ") : "", below + unit);
   else if (std::max(c.micro_batch, c.accumulation) > most)
     r.add(error, kTrain, train, " is more than ", most, " for ", micro ? kAccumulation : kMicro);
 }
@@ -78,13 +67,9 @@ void apply_optimizer(Reading& r) {
   OptimizerConfig& o = r.config.optimizer;
   const std::string params = "optimizer.params.", torch = params + "torch_adam",
                     decay = params + "weight_decay";
-  const JsonValue* type = r.value("optimizer.type");
-  if (r.has("optimizer") && r.is_in_file(*r.root().find("optimizer")) && !r.has("optimizer.type"))
+  const JsonValue *block = r.value("optimizer"), *type = r.value("optimizer.type");
+  if (block && r.is_in_file(*block) && !r.has("optimizer.type"))
     r.add(note, "optimizer.type", "is absent: zerolab takes AdamW, DeepSpeed no optimizer");
-  if (o.kind == OptimizerKind::sgd && o.nesterov && (o.momentum == 0 || o.dampening != 0))
-    r.add(error, params + "nesterov",
-          "Nesterov momentum requires a momentum and zero dampening; momentum is ", o.momentum,
-          " and dampening ", o.dampening);
   if (!o.decoupled && (!type || lower_case(type->text) == "adamw")) {  // "Adam" means AdamW too
     o.decoupled = true;
     r.add(warning, params + "adam_w_mode",
@@ -98,7 +83,6 @@ void apply_optimizer(Reading& r) {
 
 void apply_scheduler(Reading& r) {
   ScheduleConfig& s = r.config.schedule;
-  auto& derived = r.loaded.derived;
   const bool warmup = s.kind == ScheduleKind::warmup;
   const std::string most = "scheduler.params.warmup_max_lr",
                     total = "scheduler.params.total_num_steps";
@@ -107,7 +91,7 @@ void apply_scheduler(Reading& r) {
   if (s.kind == ScheduleKind::constant) return;
   if (!warmup && !r.value(total)) {
     s.total_num_steps = r.config.steps;
-    derived[total] = "the run's steps";
+    r.derive(total, "the run's steps");
     if (r.is_auto(total))
       r.add(note, total, "is \"auto\": ", s.total_num_steps, ", the steps of this run");
     else if (!r.is_wrong(total))
@@ -115,14 +99,13 @@ void apply_scheduler(Reading& r) {
   }
   if (r.value(most) || !(warmup || r.is_auto(most))) return;
   s.warmup_max_lr = r.config.optimizer.lr;  // WarmupDecayLR's default is 0.001
-  derived[most] = "the optimizer's rate";
+  r.derive(most, "the optimizer's rate");
 }
 
 void apply_precision(Reading& r) {
   Config& c = r.config;
-  const bool fp16 = r.is_on("fp16.enabled"), bf16 = r.is_on("bf16.enabled");
-  if (fp16 && bf16) r.add(error, "bf16.enabled", "fp16 is enabled too; leave one of the two out");
-  c.precision = bf16 ? Dtype::bf16 : fp16 ? Dtype::f16 : Dtype::f32;
+  if (r.is_on("fp16.enabled") && r.is_on("bf16.enabled"))
+    r.add(error, "bf16.enabled", "fp16 is enabled too; leave one of the two out");
   const char* automatic = r.is_auto("bf16.enabled") ? "bf16.enabled" : "fp16.enabled";
   if (r.is_auto(automatic) && c.precision == Dtype::f32 && !r.source.precision)
     r.add(note, automatic, "is \"auto\": fp32 is taken; --precision chooses another type");
@@ -143,6 +126,10 @@ const std::string kZero = "zero_optimization.";
 // A preset chooses the stage that it changes.
 void apply_preset(Reading& r) {
   Config& c = r.config;
+  if (r.as_run().as != "deepspeed-3") {
+    c.persistence_threshold.reset();
+    r.derive(kZero + "stage3_param_persistence_threshold", "zerolab shards every parameter");
+  }
   const Preset* preset = find_preset(c.as);
   if (preset == nullptr) return;
   if (r.value(kZero + "stage") && c.stage != preset->parent)
@@ -150,10 +137,8 @@ void apply_preset(Reading& r) {
           "\", which is a stage ", stage_number(preset->parent), "; leave one of the two out");
   c.stage = preset->parent;
   if (!r.source.several_stages)
-    r.add(note, "zerolab.as", c.as,
-          " is predicted, not run: 'zerolab compare' and 'zerolab plan' show what it keeps and "
-          "sends; ",
-          name(r.as_run().stage), " runs");
+    r.add(note, "zerolab.as", c.as, " is predicted, not run: 'zerolab compare' and 'zerolab plan' ",
+          "show what it keeps and sends; ", name(r.as_run().stage), " runs");
 }
 
 // Each key of ZeRO++ and HSDP makes stage 3 the variant of that name. A flag for the stage wins,
@@ -162,52 +147,38 @@ void apply_variants(Reading& r) {
   Config& c = r.config;
   const ConfigSource& s = r.source;
   if (c.ranks_per_node == 1) c.ranks_per_node = 0;  // DeepSpeed's 1: off
-  const bool flag = s.stage && !s.several_stages;
-  const bool stage_3 = c.stage == StageKind::zero3 && !flag && c.as.empty();
-  const std::string runs =
-      s.several_stages ? "several stages run" : str(name(r.as_run().stage), " runs");
-  // --stage of a variant with groups takes its size here.
-  const VariantGroups taken = flag ? file_of(*s.stage).groups : VariantGroups::none;
-  const bool hpz = c.ranks_per_node > 0 && taken == VariantGroups::none,
-             hsdp = c.replicas > 1 && taken != VariantGroups::replicas;
-  const int keys = c.zero_quantized_weights + c.zero_quantized_gradients + hpz + hsdp;
-  const auto select = [&](const std::string& key, StageKind kind, int64_t group = 1) {
-    if (flag && *s.stage == kind) return;
-    if (stage_3 && keys > 1)
-      r.add(error, key,
-            "zerolab has a stage for each of these keys, and none for several together; keep one, "
-            "or give --stage ",
-            name(kind));
-    else if (!stage_3 || s.several_stages)
-      r.add(note, key, "has no effect: ", runs, "; it selects ", name(kind), " in stage 3");
-    else if (c.stage = kind; s.ranks > 1 && s.ranks % group != 0)
+  if (c.stage != StageKind::zero3 || !c.as.empty() || (s.stage && !s.several_stages)) return;
+  std::string first;
+  // `group` divides the ranks.
+  const auto choose = [&](bool given, const std::string& key, const char* stage, int64_t group) {
+    if (!given) return;
+    if (!first.empty())
+      return r.add(error, key, "there is a stage for this key and one for ", first,
+                   ", but none for both; keep one, or give --stage ", stage);
+    first = key;
+    if (s.several_stages) return;
+    c.stage = StageKind(stage);
+    if (s.ranks > 1 && s.ranks % group != 0)
       r.add(error, key, group, " does not divide ", s.ranks, " ranks");
   };
-  if (c.zero_quantized_weights) select(kZero + "zero_quantized_weights", StageKind("zero3_qwz"));
-  if (c.zero_quantized_gradients)
-    select(kZero + "zero_quantized_gradients", StageKind("zero3_qgz"));
-  if (hpz)
-    select(kZero + "zero_hpz_partition_size", StageKind("zero3_hpz"),
-           s.ranks_per_node > 0 ? s.ranks_per_node : c.ranks_per_node);
-  if (hsdp) select("zerolab.replicas", StageKind("hsdp"), s.replicas > 0 ? s.replicas : c.replicas);
-}
-
-// The name that offload_optimizer had: "cpu" if it is on.
-void apply_cpu_offload(Reading& r) {
-  const std::string key = kZero + "cpu_offload";
-  if (!r.value(key)) return;
-  if (r.has(kZero + "offload_optimizer"))
-    return r.add(error, key, "leave it out: offload_optimizer replaces it, and is given too");
-  const OffloadDevice device = r.is_on(key) ? OffloadDevice::cpu : OffloadDevice::none;
-  r.add(warning, key, "is deprecated: write \"offload_optimizer\": {\"device\": \"", name(device),
-        "\"}");
-  r.config.offload_optimizer = device;
-  r.loaded.origins[kZero + "offload_optimizer.device"] = r.value(key)->where + ": " + key;
+  choose(c.zero_quantized_weights, kZero + "zero_quantized_weights", "zero3_qwz", 1);
+  choose(c.zero_quantized_gradients, kZero + "zero_quantized_gradients", "zero3_qgz", 1);
+  choose(c.ranks_per_node > 0, kZero + "zero_hpz_partition_size", "zero3_hpz",
+         s.ranks_per_node > 0 ? s.ranks_per_node : c.ranks_per_node);
+  choose(c.replicas > 1, "zerolab.replicas", "hsdp", s.replicas > 0 ? s.replicas : c.replicas);
 }
 
 void apply_offload(Reading& r) {
   Config& c = r.config;
-  const std::string optimizer = kZero + "offload_optimizer", param = kZero + "offload_param";
+  const std::string optimizer = kZero + "offload_optimizer", param = kZero + "offload_param",
+                    old = kZero + "cpu_offload";  // the name that offload_optimizer had
+  if (r.value(old) && r.has(optimizer)) {
+    r.add(error, old, "leave it out: offload_optimizer replaces it, and is given too");
+  } else if (r.value(old)) {
+    r.add(warning, old, "is deprecated: write \"offload_optimizer\": {\"device\": \"",
+          name(c.offload_optimizer), "\"}");
+    r.loaded.origins[optimizer + ".device"] = r.value(old)->where + ": " + old;
+  }
   const auto check_folder = [&](const std::string& block, OffloadDevice device, std::string& path) {
     if (device != OffloadDevice::nvme)
       path.clear();
@@ -230,16 +201,16 @@ void apply_offload(Reading& r) {
 void apply_activations(Reading& r) {
   Config& c = r.config;
   const std::string recompute = "zerolab.recompute";
-  if (const auto misfit = activations_misfit(c, 1); !misfit.empty())
-    r.add(error, "zerolab.replicated_micro_batches", misfit);
-  if (!c.cpu_checkpointing && c.checkpoints == 0 &&
-      !(c.partition_activations && c.replicated_micro_batches))
-    return;
+  if (c.partition_activations && !c.replicated_micro_batches) {
+    c.partition_activations = false;
+    r.loaded.origins.erase("activation_checkpointing.partition_activations");
+  }
+  if (!c.cpu_checkpointing && c.checkpoints == 0 && !c.partition_activations) return;
   if (r.value(recompute) && c.recompute != Recompute::full)
     r.add(error, recompute, "is \"", name(c.recompute), "\", and activation_checkpointing needs ",
           "\"full\"; write that, or leave one of the two out");
   c.recompute = Recompute::full;
-  r.loaded.derived[recompute] = "activation_checkpointing asks for it";
+  r.derive(recompute, "activation_checkpointing asks for it");
 }
 
 }  // namespace
@@ -250,9 +221,8 @@ void apply_rules(Reading& r) {
     r.add(note, "zerolab.ordered",
           "false lets NCCL or MPI choose the order of sums, so stages agree except for rounding; "
           "ranks without them still add in rank order");
-  for (const auto apply :
-       {apply_batch, apply_optimizer, apply_scheduler, apply_precision, apply_preset,
-        apply_variants, apply_cpu_offload, apply_offload, apply_activations})
+  for (const auto apply : {apply_batch, apply_optimizer, apply_scheduler, apply_precision,
+                           apply_preset, apply_variants, apply_offload, apply_activations})
     apply(r);
   // Absent and null mean DeepSpeed's default: true in stage 3 and false elsewhere.
   if (c.defaults == "deepspeed" && !r.value(kZero + "overlap_comm"))

@@ -61,28 +61,12 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
 }
 
 TEST_CASE("null means that a key is absent", "[stages]") {
-  for (const char* key : {"fp16",
-                          "fp16.enabled",
-                          "bfloat16",
-                          "zero_optimization",
-                          ".stage",
-                          ".overlap_comm",
-                          ".zenflow",
-                          ".offload_optimizer",
-                          "comms_logger",
-                          "csv_monitor",
-                          "tensorboard",
-                          "optimizer.params.lr",
-                          "gradient_clipping",
-                          "gradient_predivide_factor",
-                          "log_level",
-                          "wall_clock_breakdown",
-                          "data_types",
-                          "tensor_parallel",
-                          "train_batch_size",
-                          "steps_per_print",
-                          "communication_data_type",
-                          "vocabulary_size"})
+  for (const std::string& key :
+       sets_of("fp16; fp16.enabled; bfloat16; zero_optimization; .stage; .overlap_comm; .zenflow; "
+               ".offload_optimizer; comms_logger; csv_monitor; tensorboard; optimizer.params.lr; "
+               "gradient_clipping; gradient_predivide_factor; log_level; wall_clock_breakdown; "
+               "data_types; tensor_parallel; train_batch_size; steps_per_print; "
+               "communication_data_type; vocabulary_size"))
     check({{str(key, "=null").c_str(), ""}});
 }
 

@@ -233,7 +233,7 @@ TEST_CASE("offload_optimizer is honoured for the devices \"cpu\" and \"nvme\"", 
     CHECK(config_of(str(".stage=2; .offload_optimizer", value)).offload_optimizer == device);
   const auto ddp = with(".stage=0; .offload_optimizer.device=cpu");
   CHECK((ddp.ok() && ddp.config.offload_optimizer == OffloadDevice::cpu));
-  CHECK(says(ddp, "--set ", "note: has no effect: ddp keeps"));
+  CHECK(says(ddp, "--set ", "note: has no effect: ddp offloads nothing"));
   const Config disk = config_of(
       ".stage=2; .offload_optimizer.device=nvme; .offload_optimizer.nvme_path=/fast; "
       ".sub_group_size=5000; .offload_optimizer.pipeline_write=false");

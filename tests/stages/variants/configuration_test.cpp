@@ -64,7 +64,7 @@ TEST_CASE("two keys of variants together are errors, as are groups that do not d
     CAPTURE(sets);
     const LoadedConfig loaded = load(sets);
     CHECK_FALSE(loaded.ok());
-    CHECK(says(loaded, "none for several together; keep one"));
+    CHECK(says(loaded, "but none for both; keep one"));
     ConfigSource compared{.file = "", .sets = sets, .ranks = 8, .several_stages = true};
     compared.sets.insert(compared.sets.begin(), "zero_optimization.stage=3");
     CHECK_FALSE(load_config(compared).ok());
