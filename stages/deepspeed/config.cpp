@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "stages/deepspeed/reading.h"
-#include "tensor/error.h"
 #include "tensor/printable.h"
 
 namespace zl {
@@ -11,30 +10,14 @@ namespace {
 
 using Severity = ConfigFinding::Severity;
 
-constexpr char kThreshold[] = "zero_optimization.stage3_param_persistence_threshold";
-
-// Whether "enabled" of the key's block is false.
-bool is_off(const ConfigKey& key, const Config& c) {
-  const ConfigKey* on = find_config_key(key.block, "enabled");
-  return on && on->member.show && key.key != "enabled" && on->member.show(c) == "false";
-}
-
-bool defaults_differ(const ConfigKey& key) {
-  return !key.ours().empty() && !key.deepspeed.empty() && key.ours() != key.deepspeed;
-}
-
-std::string origin_of(const ConfigKey& key, const LoadedConfig& loaded) {
-  const auto text = [name = key.path()](const auto& of, const char* before, const char* after) {
-    const auto found = of.find(name);
-    return found == of.end() ? "" : before + found->second + after;
-  };
-  if (const auto given = text(loaded.origins, "", ""); !given.empty()) return given;
-  std::string origin = text(loaded.derived, "derived: ", "");
-  if (origin.empty())
-    origin = loaded.config.defaults == "deepspeed" && defaults_differ(key)
+// `differ`: DeepSpeed's default is another.
+std::string origin_of(const std::string& key, const LoadedConfig& loaded, bool differ) {
+  const auto automatic = loaded.automatic.find(key), origin = loaded.origins.find(key);
+  return str(automatic == loaded.automatic.end() ? "" : "auto in " + automatic->second + ": ",
+             origin != loaded.origins.end() ? origin->second
+             : differ && loaded.config.defaults == "deepspeed"
                  ? "default: zerolab.defaults is \"deepspeed\""
-                 : "default";
-  return text(loaded.automatic, "auto in ", ": ") + origin;
+                 : "default");
 }
 
 }  // namespace
@@ -55,52 +38,38 @@ bool LoadedConfig::ok() const {
 }
 
 LoadedConfig load_config(const ConfigSource& source) {
-  LoadedConfig loaded{.ranks = source.ranks};
-  Config& config = loaded.config;
-  Reading reading(source, loaded);
+  LoadedConfig loaded;
+  Reading reading{source, loaded};
   reading.read_text();
-  const JsonValue* ours = reading.root().find("zerolab");
+  const JsonValue* ours = reading.root.find("zerolab");
   const JsonValue* defaults = ours ? ours->find("defaults") : nullptr;
-  const bool theirs = defaults && defaults->text == "deepspeed";
-  for (const ConfigKey& key : config_keys())
-    if (theirs && !key.deepspeed.empty() && key.deepspeed != "null")
-      key.member.store(parse_json(key.deepspeed, "schema"), config);
-  config.persistence_threshold.reset();  // the preset has its own default
+  for (const ConfigKey& key : reading.keys)
+    if (defaults && defaults->text == "deepspeed" && !key.deepspeed.empty())
+      key.member.store(parse_json(key.deepspeed, "the table"));
   if (!source.file.empty()) {
-    config.gradient_clipping = 1.0;
-    loaded.derived["gradient_clipping"] = "DeepSpeed's default, as a file is given";
+    loaded.config.gradient_clipping = 1.0;
+    reading.derive("gradient_clipping", "DeepSpeed's default, as a file is given");
   }
-  const Config before = config;
-  reading.read_keys();
+  reading.walk(reading.root, "", "");
   apply_rules(reading);
-  reading.judge_unused(before);
-  if (reading.as_run().as != "deepspeed-3") {
-    config.persistence_threshold.reset();
-    loaded.origins.erase(kThreshold);
-    loaded.derived[kThreshold] = "zerolab shards every parameter";
-  }
-  if (config.partition_activations && !config.replicated_micro_batches) {
-    config.partition_activations = false;
-    loaded.origins.erase("activation_checkpointing.partition_activations");
-  }
+  reading.judge_unused();
   std::ranges::stable_sort(loaded.findings, {}, &ConfigFinding::line);
   return loaded;
 }
 
 std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
-  const Config& c = loaded.config;
+  Config config = loaded.config, defaults;
+  const std::vector<ConfigKey> keys = config_keys(config), ours = config_keys(defaults);
   std::vector<ConfigValue> all;
-  for (const ConfigKey& key : config_keys()) {
-    std::string value;
-    if (key.path() == "train_batch_size")
-      value = std::to_string(c.micro_batch * c.accumulation * readers(c, loaded.ranks));
-    else if (key.member.show && !is_off(key, c) &&
-             (!key.when || key.when->otherwise != ConfigCondition::Otherwise::error ||
-              key.when->holds(c)))
-      value = key.member.show(c);
-    if (!value.empty())
-      all.push_back({key.path(), value, origin_of(key, loaded), key.ours(),
-                     std::string(key.deepspeed), defaults_differ(key)});
+  std::string_view off = "none";  // the block that "enabled", its first key, switches off
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const ConfigKey& key = keys[i];
+    if (!key.member.show || key.effect.use == ConfigUse::refused || key.block == off) continue;
+    const std::string value = key.value(), path = key.path(), default_value = ours[i].value();
+    const bool differ = !key.deepspeed.empty() && key.deepspeed != default_value;
+    if (key.key == "enabled" && value == "false") off = key.block;
+    all.push_back({path, value, origin_of(path, loaded, differ), default_value,
+                   std::string(key.deepspeed), differ});
   }
   return all;
 }

@@ -12,9 +12,6 @@
 #include <vector>
 
 #include "nn/gpt.h"
-#include "optim/flat_optimizer.h"
-#include "optim/loss_scaler.h"
-#include "optim/schedule.h"
 #include "stages/options.h"
 
 namespace zl {
@@ -39,7 +36,7 @@ struct Monitor {
 struct Config : Options {
   // A step of one rank takes `accumulation` micro-batches of `micro_batch` sequences.
   int64_t micro_batch = 4;       // train_micro_batch_size_per_gpu
-  int64_t train_batch_size = 0;  // as it is given; 0: not at all
+  int64_t train_batch_size = 0;  // of a step of all ranks; 0 before the file is read
   std::string as;                // the preset of "zerolab", which is predicted; "": none
   std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3
   int64_t checkpoints = 0;  // number_checkpoints, which implies Recompute::full; 0: each block
@@ -100,11 +97,10 @@ struct LoadedConfig {
   Config config;
   std::vector<ConfigFinding> findings;
   // The source of each honoured key: "zerolab.seed" → "ds.json:9", "--set zerolab.seed", "--seed".
+  // Of one that follows from others: "derived: 32 / 4 ranks / 1".
   std::map<std::string, std::string> origins;
   std::map<std::string, std::string> automatic;  // likewise for keys that are "auto"
-  std::map<std::string, std::string> derived;    // batch keys: "32 / 4 ranks / 1"
-  int ranks = 1;
-  bool ok() const;  // no finding is an error
+  bool ok() const;                               // no finding is an error
 };
 
 // Reads the file, applies each --set and flag, and collects all findings. If one of them is an
@@ -122,8 +118,8 @@ struct ConfigValue {
   bool differ = false;    // both defaults exist and differ
 };
 
-// The honoured keys that this configuration uses (AdamW uses no momentum), and keys without effect
-// yet whose default differs from DeepSpeed's; in the order of the schema.
+// The honoured keys that this configuration uses (AdamW uses no momentum), in the order of the
+// table.
 std::vector<ConfigValue> effective_values(const LoadedConfig& loaded);
 
 }  // namespace zl

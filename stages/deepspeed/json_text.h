@@ -15,12 +15,12 @@ namespace zl {
 struct JsonValue {
   enum class Kind { null, boolean, number, string, array, object };
   Kind kind = Kind::null;
-  std::string text;  // the characters of a string; other values as they were written
+  std::string text;  // the characters of a string; others as they were written, objects not at all
   double number = 0;
   std::string key;               // of a member of an object
   std::vector<JsonValue> items;  // of an array or an object, in the order of the text
   int line = 0;                  // from 1; a member has the line of its key
-  int set = -1;                  // index of the --set that gave the value; -1: the file
+  std::string where;             // "ds.json:7", or the --set or flag that gave the value
 
   const JsonValue* find(std::string_view key) const;  // the member of that name, or null
   bool is_true() const { return kind != Kind::object && text == "true"; }
@@ -30,8 +30,8 @@ struct JsonValue {
 
 // Throws InputError with one sentence that starts with "name:line: " if the text is not JSON as
 // described above or has a key twice, or with "name is empty" if there is no value.
-// `set`: of all values.
-JsonValue parse_json(std::string_view text, const std::string& name, int set = -1);
+// `where`: of all values; empty: "name:line" of each.
+JsonValue parse_json(std::string_view text, const std::string& name, const std::string& where = "");
 
 // The value in a sentence: `the string "32"`, `5.5`, `an object`. Long ones are cut.
 std::string describe(const JsonValue& value);

@@ -1,4 +1,4 @@
-// Reads a configuration key by key, as its row of the schema says. A value of the wrong type or
+// Reads a configuration key by key, as its row of the table says. A value of the wrong type or
 // range and a key that nothing uses become findings, so no key is accepted and ignored.
 #pragma once
 
@@ -7,74 +7,68 @@
 
 #include "stages/deepspeed/config.h"
 #include "stages/deepspeed/keys.h"
+#include "tensor/error.h"
 
 namespace zl {
 
 // One reading of all keys. Keys go by their first names, such as "optimizer.params.lr".
-class Reading {
- public:
+struct Reading {
   using Severity = ConfigFinding::Severity;
-  // `loaded` has the defaults; what is read goes there.
-  Reading(const ConfigSource& source, LoadedConfig& loaded)
-      : source(source), loaded(loaded), config(loaded.config) {}
 
   // Reads the file, and applies each --set and flag to it. A wrong --set is a finding.
   void read_text();
-  // Stores every value that fits its key, with findings about the others.
-  void read_keys() { walk(root_, "", ""); }
+  // Stores every value that fits its key, with findings about the others. `block`: the name of the
+  // block that has the path.
+  void walk(const JsonValue& object, const std::string& path, const std::string& block);
   // Findings about values that nothing uses in the run that the settings give.
-  void judge_unused(const Config& defaults);
+  void judge_unused();
 
-  const JsonValue& root() const { return root_; }
   // Whether the key is there and not null; also as "auto".
-  bool has(const std::string& name) const { return seen_.contains(name); }
-  bool is_auto(const std::string& name) const {
-    return has(name) && seen_.at(name).value->is_auto();
-  }
-  bool is_wrong(const std::string& name) const {
-    return has(name) && !seen_.at(name).wrong.empty();
-  }
-  // The value if it is given and fits; else null.
+  bool has(const std::string& name) const { return seen.contains(name); }
+  bool is_auto(const std::string& name) const { return loaded.automatic.contains(name); }
+  bool is_wrong(const std::string& name) const { return has(name) && seen.at(name).wrong; }
+  // The value if it is given and fits; else null, also if it is "auto", so that a rule can take the
+  // default of a key that is absent.
   const JsonValue* value(const std::string& name) const;
   bool is_on(const std::string& name) const { return value(name) && value(name)->is_true(); }
-  // "ds.json:7", "--set zero_optimization.stage" or "--stage".
-  std::string where(const JsonValue& value) const;
+  // Else --set or a flag gives it.
+  bool is_in_file(const JsonValue& value) const {
+    return value.where.starts_with(source.file + ":");
+  }
 
   // A finding at the key; if that is absent, at the block.
-  void add(Severity severity, const std::string& name, const std::string& text);
-  void error(const std::string& name, const std::string& text) { add(Severity::error, name, text); }
-  void warn(const std::string& name, const std::string& text) {
-    add(Severity::warning, name, text);
+  void add(Severity severity, const std::string& name, const auto&... text) {
+    add_text(severity, name, str(text...));
   }
-  void note(const std::string& name, const std::string& text) { add(Severity::note, name, text); }
+  void add_text(Severity severity, const std::string& name, const std::string& text);
+  void add_at(const JsonValue& at, Severity severity, const std::string& key,
+              const std::string& text, bool of_flag = false);
+  // `config explain` prints that the value of a key follows from others.
+  void derive(const std::string& name, const auto&... from) {
+    loaded.origins[name] = str("derived: ", from...);
+  }
 
   // The settings of the run: flags win over the file. Where several stages run, those of the stage
   // that uses most keys.
   Config as_run() const;
 
-  const ConfigSource& source;
-  LoadedConfig& loaded;
-  Config& config;
-
- private:
+  // A key that is there. Its value is what read_text() read.
   struct Seen {
-    const ConfigKey* key;  // null: a block
     const JsonValue* value;
-    std::string path;        // as it is written: "bfloat16.enabled" of the name "bf16.enabled"
-    std::string wrong = "";  // why it does not fit; "auto" fits
+    std::string path;         // as it is written: "bfloat16.enabled" of the name "bf16.enabled"
+    bool wrong = false;       // it has an error, such as a value that does not fit
+    bool is_default = false;  // as if it were absent
   };
-  void add_at(const JsonValue& at, Severity severity, const std::string& key,
-              const std::string& text, bool of_flag = false);
-  JsonValue& value_at(const std::string& key, int set);
-  void put(const std::string& key, JsonValue value);
-  void apply_set(const std::string& assignment, int set);
-  // `block`: the name of the block that has the path.
-  void walk(const JsonValue& object, const std::string& path, const std::string& block);
-  void read(const std::string& name, Seen& seen);
+  void store(const std::string& name, const ConfigKey& key, Seen& given);
+  JsonValue& value_at(const std::string& key, const std::string& where);
   void unknown(const JsonValue& member, const std::string& path, const std::string& block);
 
-  JsonValue root_{.kind = JsonValue::Kind::object};
-  std::map<std::string, Seen> seen_;
+  const ConfigSource& source;
+  LoadedConfig& loaded;  // has the defaults; what is read goes there
+  Config& config = loaded.config;
+  JsonValue root{.kind = JsonValue::Kind::object};
+  const std::vector<ConfigKey> keys = config_keys(loaded.config);
+  std::map<std::string, Seen> seen = {};
 };
 
 // What one row cannot say, because it depends on other keys (stages/deepspeed/rules.cpp).

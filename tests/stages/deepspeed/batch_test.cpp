@@ -48,7 +48,7 @@ TEST_CASE("without either size zerolab takes 4 and warns, because DeepSpeed refu
     CHECK((loaded.ok() && loaded.config.micro_batch == 4));
     CHECK(loaded.config.accumulation == (accumulation == 0 ? 1 : 2));
     CHECK(says(loaded, "ds.json:1: warning: train_batch_size: ",
-               "neither this nor train_micro_batch_size_per_gpu is given, and DeepSpeed refuses"));
+               "this and train_micro_batch_size_per_gpu are absent, and DeepSpeed refuses"));
     CHECK(says(loaded, "ds.json:1: warning: ", accumulation == 0 ? "= 16" : "= 32"));
   }
 }
@@ -59,17 +59,17 @@ TEST_CASE("a batch that cannot be split is refused with arithmetic and advice", 
     std::string arithmetic, advice;
   };
   for (const Case& c : std::vector<Case>{
-           {30, 0, 0, "30 cannot be split over 4 ranks: 30 / 4 = 7 remainder 2", "Use 28 or 32"},
-           {4, 8, 0, "4 cannot be split over micro-batches of 8 on 4 ranks: 4 / 32 = 0 remainder 4",
+           {30, 0, 0, "30 is not a multiple of 4: 4 ranks.", "Use 28 or 32"},
+           {4, 8, 0, "4 is not a multiple of 32: 4 ranks * 8 (train_micro_batch_size_per_gpu).",
             "Use 32"},
            {32, 4, 4,
-            "32 is not 4 (train_micro_batch_size_per_gpu) * 4 (gradient_accumulation_steps) * 4 "
-            "ranks = 64",
+            "32 is not 64: 4 ranks * 4 (train_micro_batch_size_per_gpu) * 4 "
+            "(gradient_accumulation_steps).",
             "Use 64, leave one of the three out, or run with --ranks 2"},
-           {30, 4, 0, "30 / 16 = 1 remainder 14", "Use 16 or 32"},
-           {30, 0, 2, "30 cannot be split over 2 micro-batches on 4 ranks: 30 / 8 = 3 remainder 6",
+           {30, 4, 0, "30 is not a multiple of 16: 4 ranks * 4", "Use 16 or 32"},
+           {30, 0, 2, "30 is not a multiple of 8: 4 ranks * 2 (gradient_accumulation_steps).",
             "Use 24 or 32"},
-           {2, 0, 0, "2 / 4 = 0 remainder 2", "Use 4"},
+           {2, 0, 0, "2 is not a multiple of 4: 4 ranks", "Use 4"},
            {1000, 1, 1, "", "Use 4, leave one of the three out"},
            {5, 1'048'576, 0, "", "Use 4194304"}}) {
     CAPTURE(c.train, c.micro, c.accumulation);
@@ -106,7 +106,7 @@ TEST_CASE("the number of ranks decides whether a batch can be split evenly", "[s
     CHECK(loaded.config.micro_batch * ranks == 32);
   }
   CHECK_FALSE(load(R"({"train_batch_size": 32})", {}, 3).ok());
-  CHECK(says(load(batch_file(8, 2, 1), {}, 1), kError + "8 is not 2", "1 rank = 2"));
+  CHECK(says(load(batch_file(8, 2, 1), {}, 1), kError + "8 is not 2: 1 rank * 2"));
   // Replicated micro-batches count once.
   std::vector<std::string> sets{"train_batch_size=12", "train_micro_batch_size_per_gpu=3"};
   CHECK(load("", sets, 2).config.accumulation == 2);

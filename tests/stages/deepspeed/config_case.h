@@ -6,9 +6,17 @@
 #include <vector>
 
 #include "stages/deepspeed/config.h"
+#include "stages/deepspeed/keys.h"
 #include "tests/nn/scratch_folder.h"
 
 namespace config_case {
+
+// The table of keys, with the defaults as values.
+inline const std::vector<zl::ConfigKey>& keys() {
+  static zl::Config defaults;
+  static const std::vector<zl::ConfigKey> all = zl::config_keys(defaults);
+  return all;
+}
 
 // Loads a file of this text, or none if it is "". The file is called "ds.json" in what comes back.
 inline zl::LoadedConfig load(const std::string& text, const std::vector<std::string>& sets = {},

@@ -4,7 +4,6 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "stages/deepspeed/keys.h"
 #include "tests/stages/deepspeed/config_case.h"
 
 using Catch::Matchers::ContainsSubstring;
@@ -55,35 +54,19 @@ TEST_CASE("the nearest name is at most two edits away and shares more than half"
   CHECK(zl::nearest_name("gtp2", names).empty());  // two of four
   CHECK(zl::nearest_name("x", names).empty());
   std::vector<std::string> keys;
-  for (const zl::ConfigKey& key : zl::config_keys())
+  for (const zl::ConfigKey& key : config_case::keys())
     if (key.block == "zero_optimization") keys.emplace_back(key.key);
   CHECK(zl::nearest_name("stage3_prefech_bucket_sizes", keys) == "stage3_prefetch_bucket_size");
   CHECK(zl::nearest_name("completely_different", keys).empty());
 }
 
 TEST_CASE("null means that a key is absent", "[stages]") {
-  for (const char* key : {"fp16",
-                          "fp16.enabled",
-                          "bfloat16",
-                          "zero_optimization",
-                          ".stage",
-                          ".overlap_comm",
-                          ".zenflow",
-                          ".offload_optimizer",
-                          "comms_logger",
-                          "csv_monitor",
-                          "tensorboard",
-                          "optimizer.params.lr",
-                          "gradient_clipping",
-                          "gradient_predivide_factor",
-                          "log_level",
-                          "wall_clock_breakdown",
-                          "data_types",
-                          "tensor_parallel",
-                          "train_batch_size",
-                          "steps_per_print",
-                          "communication_data_type",
-                          "vocabulary_size"})
+  for (const std::string& key :
+       sets_of("fp16; fp16.enabled; bfloat16; zero_optimization; .stage; .overlap_comm; .zenflow; "
+               ".offload_optimizer; comms_logger; csv_monitor; tensorboard; optimizer.params.lr; "
+               "gradient_clipping; gradient_predivide_factor; log_level; wall_clock_breakdown; "
+               "data_types; tensor_parallel; train_batch_size; steps_per_print; "
+               "communication_data_type; vocabulary_size"))
     check({{str(key, "=null").c_str(), ""}});
 }
 
@@ -163,7 +146,7 @@ TEST_CASE("null is absent, the order of members says nothing, and a dot in a nam
       {R"("zerolab": {"no_weight_decay": {"a": "b"}})", "expected an array of strings"},
       {R"("fp16": {"enabled": true, "min_loss_scale": 0})",
        "must be at least 1 where losses are scaled"},
-      {R"("zerolab": {"recompute": 5})", "\"full\", true or false, not 5"}};
+      {R"("zerolab": {"recompute": 5})", "\"full\", \"false\", \"true\", not 5"}};
   for (const auto& [text, said] : table) {
     CAPTURE(text);
     CHECK_THAT(finds(text), ContainsSubstring(said));

@@ -163,7 +163,7 @@ TEST_CASE("bucket sizes are whole numbers in any notation, and 5e8 as DeepSpeed'
   const auto loaded = zero_of(R"("allgather_bucket_size": 7)", R"("defaults": "deepspeed")");
   CHECK((loaded.config.reduce_bucket_size == 500'000'000 &&
          loaded.config.allgather_bucket_size == 7));
-  CHECK(says(loaded, "ds.json:1: note: zerolab.defaults: ", "persistence thresholds count in"));
+  CHECK(loaded.findings.empty());
   CHECK(config_of("zerolab.defaults=ours").reduce_bucket_size == 1);
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("offload_optimizer is honoured for the devices \"cpu\" and \"nvme\"", 
     CHECK(config_of(str(".stage=2; .offload_optimizer", value)).offload_optimizer == device);
   const auto ddp = with(".stage=0; .offload_optimizer.device=cpu");
   CHECK((ddp.ok() && ddp.config.offload_optimizer == OffloadDevice::cpu));
-  CHECK(says(ddp, "--set ", "offload_optimizer: has an effect in stages 1 to 3"));
+  CHECK(says(ddp, "--set ", "note: has no effect: ddp offloads nothing"));
   const Config disk = config_of(
       ".stage=2; .offload_optimizer.device=nvme; .offload_optimizer.nvme_path=/fast; "
       ".sub_group_size=5000; .offload_optimizer.pipeline_write=false");
@@ -316,7 +316,7 @@ TEST_CASE("DeepSpeed's defaults overlap in stage 3 alone, prefetch 5e7 and keep 
   CHECK(overlap(R"("stage": 3, "max_reuse_distance": 0)").max_reuse_distance == 0);
   CHECK(zero_of(R"("stage": 3, "overlap_comm": null)").config.overlap == Overlap{});
   const auto loaded = zero_of(R"("stage": 3)", theirs);
-  CHECK(loaded.findings.size() == 1);
+  CHECK(loaded.findings.empty());
   for (const auto& [key, value] :
        {std::pair{"overlap_comm", "true"}, {"stage3_max_live_parameters", "1000000000"}})
     CHECK(origin(loaded, str("zero_optimization.", key)) ==

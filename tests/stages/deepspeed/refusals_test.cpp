@@ -10,10 +10,9 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
   check({
       {"gradient_clipping=-1", "error: expected a number of at least 0, not -1"},
       {"gradient_clipping=true", "error: expected a number of at least 0, not true"},
-      {"fp16.enabled=true; fp16.loss_scale=-1",
-       "error: expected 0 or a number from 2^-126 to 2^126, not -1"},
+      {"fp16.enabled=true; fp16.loss_scale=-1", "error: expected a number of at least 0, not -1"},
       {"optimizer=\"Adam\"", "error: expected an object, not the string \"Adam\""},
-      {"optimizer.params=[]", "error: expected an object, not an empty array"},
+      {"optimizer.params=[]", "error: expected an object, not an array []"},
       {"scheduler=true", "error: expected an object, not true"},
       {"optimizer.type=3", "error: expected one of \"Adam\", \"AdamW\", \"SGD\", not 3"},
       {"csv_monitor.job_name=3", "error: expected a string without zero bytes, not 3"},
@@ -51,9 +50,9 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
       {"zerolab.sed=3", "error: unknown key; did you mean \"seed\"?"},
       {"zerolab.model=smal", "error: expected one of \"tiny\", \"small\", "},
       {"zerolab.recompute=0",
-       "error: expected one of \"none\", \"selective\", \"full\", true or false, not 0"},
+       "error: expected one of \"none\", \"selective\", \"full\", \"false\", \"true\", not 0"},
       {"zerolab.no_weight_decay=[\"a\", 1]",
-       "error: expected an array of strings, not an array [the string \"a\", 1]"},
+       "error: expected an array of strings, not an array [\"a\", 1]"},
       {"comms_logger.prof_ops=3", "error: expected an array of strings, not 3"},
       {"zerolab.seed=-1", "error: expected a whole number from 0 to 2^64 - 1, not -1"},
       {"zerolab.seed=18446744073709551616",
@@ -115,7 +114,7 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
       {"fp16.fp16_master_weights_and_grads=true", "error: cannot be honoured: "},
       {"bf16.bf16_master_weights_and_grads=true", "error: cannot be honoured: "},
       {"bf16.bf16_optimizer_states=true", "error: cannot be honoured: "},
-      {"torch_autocast.enabled=true", "error: cannot be honoured: "},
+      {"torch_autocast={\"enabled\": true}", "error: cannot be honoured: "},
       {"fp16.fp16_master_weights_and_grads=false", ""},
       {"bf16.bf16_master_weights_and_grads=false", ""},
       {"bf16.bf16_optimizer_states=false", ""},
@@ -161,9 +160,9 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
   };
   CHECK(said(high, "has no effect: all of the optimizer state is offloaded"));
   CHECK(said(other, "a rank makes one file"));
-  CHECK(said(".stage=2; .offload_param.device=cpu", "in stage 3 only"));
+  CHECK(said(".stage=2; .offload_param.device=cpu", "has no effect: it is for stage 3"));
   CHECK(with(".stage=2; .offload_param.device=cpu").ok());
-  for (const char* key : {".nvme_path=/fast", ".pipeline_read=true", ".pipeline_write=true"})
+  for (const char* key : {".nvme_path=/fast", ".pipeline_read=false", ".pipeline_write=false"})
     CHECK(said(str(".stage=2; .offload_optimizer.device=cpu; .offload_optimizer", key),
                "has no effect: it is for the device nvme"));
   const std::string quantized = ".stage=3; .offload_param.device=cpu; .zero_quantized_weights=true";
@@ -232,20 +231,13 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
       {".mics_shard_size=-1", "warning: DeepSpeed 0.19.8 refuses"},
       {R"(comms_logger={"enabled": true, "prof_ops": ["all_reduce"]})",
        "note: comms_logger.prof_ops: has no effect: prof_all is true"},
-      {R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 1}})", ""},
-      {"tensor_parallel.tp_size=1", "error: unknown key; it belongs in \"tensor_parallel.tp\""},
-      {"tensor_parallel.tp.size=1", "error: unknown key"},
-      {"tensor_parallel.dtype=fp16", "error: DeepSpeed 0.19.8 refuses a file with this key"},
+      {R"(tensor_parallel={"autotp_size": 2})",
+       "error: cannot be honoured: there is no tensor parallelism"},
+      {"tensor_parallel={}", ""},
       {"csv_monitor.enable=true", "error: unknown key"},
       {"tensorboard.enable=true", "error: unknown key"},
       {"comms_logger.enable=true", "error: unknown key"},
-      {"tensor_parallel.tp.enable=true", "error: unknown key"},
   });
-  for (const char* set :
-       {R"(tensor_parallel={"autotp_size": 2})", R"(tensor_parallel={"tp": {"tp_size": 2}})"}) {
-    check({{set, "error: "}});
-    CHECK(says(with(set), "--set ", "_size: cannot be honoured: there is no tensor parallelism"));
-  }
   CHECK(says(with("amp.enabled=true"), "--set amp",
              "error: amp: DeepSpeed 0.19.8 refuses a file with this key; leave it out: DeepSpeed "
              "removed Apex AMP"));
