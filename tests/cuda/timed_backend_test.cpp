@@ -15,19 +15,14 @@
 using namespace zl;
 using namespace zl::test;
 using cli::TimedBackend;
+using cli::TimedBy;
 using cli::TimedKernel;
+using cli::TimedStep;
 
 namespace {
 
-// The timed calls of each step, and its seconds.
-struct TimedRun {
-  std::vector<std::vector<TimedKernel>> calls;
-  std::vector<double> seconds;
-  int64_t untimed = 0;
-};
-
 // Trains with ddp on one rank, with 2 sequences of 8 bytes.
-TimedRun train(int64_t layers) {
+std::vector<TimedStep> train(int64_t layers) {
   GptTrainingSpec spec =
       gpt_spec({.layers = layers, .heads = 2, .width = 16, .block_size = 8, .vocab = 128});
   const Windows data(TokenData::of_text("text", std::string(default_corpus())), 8);
@@ -36,30 +31,8 @@ TimedRun train(int64_t layers) {
   spec.ranks = 1;
   spec.steps = 3;
   spec.device = DeviceKind::cuda;
-  TimedBackend* timed = nullptr;  // it lives as long as the run
-  spec.backends = [&timed, where = on_test_gpus()](int rank) {
-    RankBackends all = where(rank);
-    auto made = std::make_unique<TimedBackend>(std::move(all.device));
-    timed = made.get();
-    all.device = std::move(made);
-    return all;
-  };
-  TimedRun run;
-  TrainingCallbacks callbacks;
-  callbacks.at_start = [&](Trainer& training) {
-    training.memory().events().listen([&timed](const Event& e) {
-      if (e.kind == EventKind::kernel) timed->announce(e);
-    });
-    timed->begin();
-  };
-  callbacks.on_step = [&](const StepRecord& record) {
-    run.calls.push_back(timed->calls());
-    run.seconds.push_back(record.seconds);
-    run.untimed += timed->untimed();
-    timed->begin();
-  };
-  run_training(spec, callbacks);
-  return run;
+  spec.backends = on_test_gpus();
+  return time_kernels(spec, TimedBy::device, 0, [] {});
 }
 
 std::map<std::string, int64_t> counts(const std::vector<TimedKernel>& calls) {
@@ -76,11 +49,12 @@ std::map<std::string, int64_t> counts(const std::vector<TimedKernel>& calls) {
 TEST_CASE("each kernel of a step on a GPU is timed, and together they take no longer than the step",
           "[cuda]") {
   require_gpu();
-  const TimedRun run = train(2), one_layer = train(1);
-  CHECK(run.untimed == 0);
+  const auto steps = train(2), one_layer = train(1);
+  REQUIRE(steps.size() == 3);
   for (size_t step = 0; step < 3; ++step) {
     CAPTURE(step);
-    auto calls = counts(run.calls[step]);
+    CHECK(steps[step].untimed == 0);
+    auto calls = counts(steps[step].calls);
     // Four matmuls of each block and the head's, in forward and for two gradients each.
     CHECK(calls["matmuls"] == 3 * (4 * 2 + 1));
     CHECK(calls["matmul A·B 16×48×16"] == 2);    // queries, keys and values
@@ -93,15 +67,15 @@ TEST_CASE("each kernel of a step on a GPU is timed, and together they take no lo
     CHECK(calls["cross_entropy_backward"] == 1);
     CHECK(calls["ordered_sum"] >= 3);  // of each unit's gradient
     double sum = 0, of_matmuls = 0;
-    for (const TimedKernel& call : run.calls[step]) {
+    for (const TimedKernel& call : steps[step].calls) {
       CHECK(call.seconds >= 0);
       sum += call.seconds;
       if (call.event == "matmul") of_matmuls += call.seconds;
     }
     CHECK(of_matmuls > 0);
     CHECK(sum > of_matmuls);
-    CHECK(sum <= run.seconds[step]);
-    CHECK(counts(one_layer.calls[step])["matmuls"] == 3 * (4 * 1 + 1));  // the twin
+    CHECK(sum <= steps[step].seconds);
+    CHECK(counts(one_layer[step].calls)["matmuls"] == 3 * (4 * 1 + 1));  // the twin
   }
 }
 

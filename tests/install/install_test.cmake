@@ -45,6 +45,7 @@ step("${WORK}/installed/own_model")
 if(EXISTS "${WORK}/prefix/bin/zerolab")
   file(RENAME "${WORK}/prefix" "${WORK}/moved")
   set(program "${WORK}/moved/bin/zerolab")
+  step(${program} bench comm --ranks 1 -f 1 -n 1)
   step(${program} exercise start 05 "${WORK}/homework")
   execute_process(COMMAND ${program} exercise check 05 "${WORK}/homework" -q
     RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)

@@ -8,7 +8,7 @@
 
 #include "tests/tensor/io/safetensors_case.h"
 #include "tests/zerolab/event_file.h"
-#include "tutorials/zerolab/run/monitor_files.h"
+#include "tutorials/zerolab/monitors/monitor_files.h"
 
 using namespace zl;
 using namespace zl::cli;

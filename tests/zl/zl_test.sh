@@ -35,6 +35,7 @@ endif()
 set(ZEROLAB_CUDA_SAYS "not compiled" CACHE INTERNAL "")
 add_executable(zerolab_cli main.cpp)
 add_custom_target(zerolab_exercises)
+add_executable(zerolab_bench EXCLUDE_FROM_ALL main.cpp)
 set_target_properties(zerolab_cli PROPERTIES OUTPUT_NAME zerolab)
 add_executable(05_lesson main.cpp)
 set_target_properties(05_lesson PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tutorials")
@@ -147,6 +148,9 @@ printf '#include <%s>\n' cstdio cstdlib >"$tree/main.cpp"
 echo 'int main() { std::puts(std::getenv("ZL_COMMAND")); }' >>"$tree/main.cpp"
 zl "the program learns how zl was called" 0 "=$tree/zl" exercise
 check "a tree with tests is built in build/default" [ -x "$tree/build/default/zerolab" ]
+check "without the program of bench" [ ! -e "$tree/build/default/zerolab_bench" ]
+zl "which bench builds, also below launch" 0 - launch -n 2 -- bench comm
+check "beside the first program" [ -x "$tree/build/default/zerolab_bench" ]
 zl "and with which preset" 0 "=$tree/zl --preset course" --preset course exercise
 rm -r "$tree/tests" "$tree/build"
 zl "a tree without tests needs no word about the preset" 0 "=$tree/zl" exercise

@@ -13,6 +13,7 @@
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/cli/removed.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/commands/command.h"
 #include "tutorials/zerolab/commands/launch.h"
@@ -91,7 +92,9 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::string where = root ? app.get_name() : path_of(app).substr(app.get_name().size() + 1);
   const auto commands = command_names(command), rest = app.remaining(true);
   if (!rest.empty()) {
-    const std::string word = rest.front().substr(0, rest.front().find('='));
+    const std::string word = rest.front().substr(0, rest.front().find('=')),
+                      removed = was_removed(root ? word : where + " " + word);
+    if (!removed.empty()) return removed;
     if (word.starts_with("-"))
       return where + " has no flag '" + word + "'" + did_you_mean(word, flag_names(command));
     if (!commands.empty())
@@ -223,6 +226,9 @@ int main(int argc, char** argv) {
                                 zl::cpu_architecture() + ", but this CPU has no " + missing +
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
+  if (argc > 1 && argv[1] == std::string_view("bench"))
+    if (const std::string problem = become_bench(argv); !problem.empty())
+      return say(kUsage, problem);
   watch_signals();
   return parse_and_run(take_launched_program(argc, argv), argv);
 }

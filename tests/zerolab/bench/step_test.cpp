@@ -1,9 +1,8 @@
-// bench step: rows relative to each other, independent ranks, rounds, memory after warm-up, sweeps,
-// the profile of kernels. Speed is not tested.
+// bench step: rows relative to each other, independent ranks, rounds, the profile of kernels. Speed
+// is not tested.
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/zerolab/command.h"
 
@@ -16,16 +15,6 @@ const std::string kStep = "bench step --model tiny -q ",
                   kTwo = kStep + "--ranks 2 --steps 3 --warm-up 1 ";
 
 Json rows_of(const std::string& line) { return Json::parse(document(line))["results"]; }
-
-std::vector<Words> cells(const std::string& csv) {
-  std::vector<Words> all;
-  for (const std::string& line : lines(csv)) {
-    all.emplace_back();
-    std::istringstream in(line);
-    for (std::string cell; std::getline(in, cell, ',');) all.back().push_back(cell);
-  }
-  return all;
-}
 
 // "STAGE RANKS" of each row.
 Words names(const Json& rows) {
@@ -118,63 +107,6 @@ TEST_CASE("a ratio has one sample per round, and there are at most as many round
   CHECK(range(three)["min"] != range(three)["max"]);
   CHECK(Json::parse(document(kStep + "--ranks 1 --stages ddp --steps 2 --rounds 9"))["rounds"] ==
         2);
-}
-
-TEST_CASE("a first step touches more new pages than a step after warm-up", "[zerolab]") {
-#if defined(__SANITIZE_ADDRESS__)
-  SKIP("under AddressSanitizer blocks are not pooled, so that a use after release is detected");
-#endif
-  const Json warm = rows_of(kStep + "--ranks 2 --steps 4 --warm-up 2 --rounds 2"),
-             cold = rows_of(kStep + "--ranks 2 --steps 1 --warm-up 0");
-  for (size_t i = 0; i < warm.size(); ++i) {
-    const Json& row = warm[i];
-    CAPTURE(row.dump());
-    CHECK(row["page_faults_per_step"] >= 0.0);
-    if (!row["peak_resident_bytes"].is_null())
-      CHECK(row["peak_resident_bytes"] >= row["resident_bytes_before"]);
-    CHECK(cold[i]["page_faults_per_step"] > row["page_faults_per_step"]);
-  }
-}
-
-TEST_CASE("a sweep has rows for each value, in the table, in --json and in --csv", "[zerolab]") {
-  const ScratchFolder folder;
-  const std::string file = folder / "sizes.csv",
-                    line = kStep +
-                           "--ranks 1 --stages ddp --steps 2 --sweep n_layer=1,3 --sweep "
-                           "block-size=16 --csv " +
-                           file;
-  const Json rows = rows_of(line);
-  const auto csv = cells(read_file(file));
-  REQUIRE((rows.size() == 3 && csv.size() == 4));
-  REQUIRE(csv[0].size() == csv[1].size());
-  CHECK(csv[0][0] == "setting");
-  const auto column = [&](size_t row, const std::string& name) {
-    for (size_t i = 0; i < csv[0].size(); ++i)
-      if (csv[0][i] == name) return csv[row + 1].at(i);
-    return std::string("no such column");
-  };
-  const Words settings = words("n_layer n_layer block_size"), values = words("1 3 16");
-  for (size_t i = 0; i < rows.size(); ++i) {
-    CHECK(rows[i]["sweep"]["setting"] == settings[i]);
-    CHECK(column(i, "setting") == settings[i]);
-    CHECK(column(i, "value") == values[i]);
-    CHECK(column(i, "parameters") == std::to_string(integer(rows[i]["parameters"])));
-    CHECK(column(i, "tokens") == std::to_string(integer(rows[i]["tokens_per_step"])));
-    CHECK(column(i, "peak_bytes") == std::to_string(integer(rows[i]["peak_total_bytes"][0])));
-  }
-  // A block of width 32 has 12·32² weights of matrices and 13·32 other parameters. Shorter
-  // sequences have fewer tokens.
-  CHECK(rows[1]["parameters"] == integer(rows[0]["parameters"]) + 2 * (12 * 32 * 32 + 13 * 32));
-  CHECK(rows[0]["tokens_per_step"] == 4 * 32);
-  CHECK(rows[2]["tokens_per_step"] == 4 * 16);
-  const Finished table = call(line + " --force");
-  CHECK(table.code == 0);
-  check_says(table.out, {"n_layer=3", "block_size=16", "grows", "parameters"});
-  CHECK_FALSE(contains(call(kStep + "--ranks 1 --steps 1").out, "grows"));
-
-  const Json ranks = rows_of(kStep + "--stages ddp --steps 2 --sweep ranks=1,2");
-  CHECK(names(ranks) == words("'ddp 1' 'ddp 1' 'independent 2' 'ddp 2'"));
-  for (size_t i = 0; i < ranks.size(); ++i) CHECK(ranks[i]["sweep"]["value"] == (i == 0 ? 1 : 2));
 }
 
 TEST_CASE(

@@ -6,14 +6,14 @@
 namespace zl::cli {
 
 void add_bench(CLI::App& app, Invocation& invocation) {
-  CLI::App& bench =
-      *app.add_subcommand("bench", "speed of the machine, collectives, kernels and steps");
+  CLI::App& bench = *app.add_subcommand("bench", kBenchDescription);
   bench.require_subcommand(1);
   add_bench_machine(bench, invocation);
   add_bench_comm(bench, invocation);
-  add_bench_disk(bench, invocation);
   add_bench_kernels(bench, invocation);
   add_bench_step(bench, invocation);
 }
+
+std::string become_bench(char**) { return ""; }
 
 }  // namespace zl::cli

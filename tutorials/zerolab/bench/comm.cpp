@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "dist/processes/wire.h"
 #include "dist/trace/call_times.h"
-#include "dist/trace/collective_trial.h"
+#include "tutorials/zerolab/bench/collectives.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/measure.h"
 #include "tutorials/zerolab/cli/comma_list.h"
-#include "tutorials/zerolab/cli/interrupt.h"
-#include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/backend_choice.h"
@@ -41,20 +38,15 @@ struct CommOptions : RunOptions {
   std::vector<const CollectiveKind*> collectives = {&kCollectives[0]};
   int64_t min = 8 << 10, max = 64 << 20;  // [B]
   int64_t factor = 4;                     // from one size to the next
-  int64_t iterations = 20, warm_up = 5;
+  TrialOptions trials;
   Dtype dtype = Dtype::f32;
-  bool check = true, unordered = false;
+  bool unordered = false;
 };
 
 const CollectiveKind* read_collective(const std::string& word) {
-  std::string all;
   std::vector<std::string> names;
-  for (const CollectiveKind& c : kCollectives) {
-    if (word == c.name) return &c;
-    all += (all.empty() ? "" : ", ") + std::string(c.name);
-    names.emplace_back(c.name);
-  }
-  throw InputError(str("'", word, "' is none of ", all, did_you_mean(word, names)));
+  for (const CollectiveKind& c : kCollectives) names.emplace_back(c.name);
+  return &kCollectives[choose(word, names)];
 }
 
 // As nccl-tests reads sizes: 8K and 64M are powers of 1,024. Also accepts the sizes of zerolab.
@@ -69,102 +61,52 @@ const char* type_name(Dtype type) {
   return type == Dtype::bf16 ? "bfloat16" : type == Dtype::f16 ? "half" : "float";
 }
 
-struct Trial {
-  const CollectiveKind& collective;
-  TrialSpec spec;
-  int64_t bytes() const { return spec.count * size_of(spec.dtype); }
-};
-
-std::vector<Trial> all_trials(const CommOptions& options, int ranks) {
-  std::vector<Trial> all;
+std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
+  std::vector<TimedTrial> all;
   for (const CollectiveKind* collective : options.collectives) {
     require_input(collective->kind != Collective::send || ranks > 1,
                   "send_receive needs at least 2 ranks, one to send and one to receive");
     const size_t before = all.size();
-    for (int64_t bytes = options.min; bytes <= options.max; bytes *= options.factor) {
+    for (const int64_t bytes : sizes_between(options.min, options.max, options.factor)) {
       int64_t count = bytes / size_of(options.dtype);
       if (collective->slices) count = count / ranks * ranks;
-      if (count > 0) all.push_back({*collective, {collective->kind, count, options.dtype}});
-      if (options.factor == 1 || bytes > options.max / options.factor) break;
+      if (count > 0) all.push_back({{collective->kind, count, options.dtype}});
     }
     require_input(all.size() > before, "no size from --min-bytes to --max-bytes has an element of ",
-                  type_name(options.dtype), " for each of ", ranks, ranks == 1 ? " rank" : " ranks",
+                  type_name(options.dtype), " for each of ", plural(ranks, "rank"),
                   "; try larger sizes");
   }
   return all;
 }
 
-// One rank's part of one trial. Rank 0 gets the results of all ranks, others get null.
-Json measure(const Trial& trial, const CommOptions& options, Communicator& comm, Memory& memory) {
-  CollectiveTrial collective(trial.spec, comm, memory);
-  int64_t wrong = 0;
-  if (options.check) {
-    collective.fill();
-    collective.call();
-    wrong = collective.wrong();
-  }
-  collective.clear();
-  WireWriter wire;  // the number of wrong values, and [ns] of each call
-  wire.put(wrong);
-  for (int64_t i = -options.warm_up; i < options.iterations; ++i) {
-    if (interrupt_requested()) throw Interrupted();
-    const int64_t nanoseconds = collective.time();
-    if (i >= 0) wire.put(nanoseconds);
-  }
-  const std::vector<std::string> all = comm.all_gather_object(wire.take(), "measured");
-  if (comm.rank() != 0) return nullptr;
-  std::vector<double> slowest(size_t(options.iterations), 0.0);  // [s] of each call, over the ranks
-  wrong = 0;
-  for (const std::string& part : all) {
-    WireReader reader(part);
-    wrong += reader.get<int64_t>();
-    for (double& seconds : slowest)
-      seconds = std::max(seconds, 1e-9 * double(reader.get<int64_t>()));
-  }
-  const Spread seconds = spread_of(std::move(slowest));
+const CollectiveKind& kind_of(const TimedTrial& trial) {
+  return *std::ranges::find(kCollectives, trial.spec.kind, &CollectiveKind::kind);
+}
+
+Json row(const TimedTrial& trial, const CommOptions& options, int ranks) {
+  const CollectiveKind& collective = kind_of(trial);
+  const Spread seconds = spread_of(trial.seconds);
   const Bandwidth bits =  // [Gbit/s]
-      bandwidth(name(trial.spec.kind), trial.bytes(), 1e9 * seconds.median, comm.size());
-  return {{"collective", trial.collective.name},
+      bandwidth(name(trial.spec.kind), trial.bytes(), 1e9 * seconds.median, ranks);
+  return {{"collective", collective.name},
           {"bytes", trial.bytes()},
           {"elements", trial.spec.count},
           {"type", type_name(trial.spec.dtype)},
-          {"in_place", trial.collective.in_place},
-          {"reduction", trial.collective.sums ? Json("sum") : Json(nullptr)},
+          {"in_place", collective.in_place},
+          {"reduction", collective.sums ? Json("sum") : Json(nullptr)},
           {"seconds", seconds},
           {"algorithm_bytes_per_second", 1e9 * bits.algorithm / 8},
           {"bus_bytes_per_second", 1e9 * bits.bus / 8},
-          {"wrong", options.check ? Json(wrong) : Json(nullptr)}};
-}
-
-Json measure(const CommOptions& options, const TrainingSpec& spec) {
-  const std::vector<Trial> trials = all_trials(options, spec.ranks);
-  // Only rank 0 uses these two.
-  Progress progress(int64_t(trials.size()), options.quiet);
-  Json results = Json::array();
-  const auto body = [&](Communicator& comm) {
-    const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
-    Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events());
-    for (const Trial& trial : trials) {
-      if (comm.rank() == 0)
-        progress.item(str(trial.collective.name, " of ", human_bytes(trial.bytes())));
-      Json row = measure(trial, options, comm, memory);
-      if (comm.rank() == 0) results.push_back(std::move(row));
-    }
-  };
-  spec.run_ranks ? spec.run_ranks(spec.ranks, body, spec.rank_options)
-                 : run_ranks(spec.ranks, body, spec.rank_options);
-  progress.clear();
-  return results;
+          {"wrong", options.trials.check ? Json(trial.wrong) : Json(nullptr)}};
 }
 
 std::string comm_text(const Json& report) {
-  const int ranks = report["ranks"];
-  std::string all = str(
-      "# ", ranks, ranks == 1 ? " rank; " : " ranks; ", report["description"].get<std::string>(),
-      "\n# in place, except all_to_all and send_receive; time of the slowest rank, median of ",
-      report["iterations"], " calls after ", report["warm_up"], "; GB = 1e9 bytes\n#\n",
-      "#       size         count      type   redop     time   algbw   busbw #wrong\n"
-      "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)\n");
+  std::string all =
+      str("# ", plural(report["ranks"], "rank"), "; ", report["description"].get<std::string>(),
+          "\n# in place, except all_to_all and send_receive; time of the slowest rank, median of ",
+          report["iterations"], " calls after ", report["warm_up"], "; GB = 1e9 bytes\n#\n",
+          "#       size         count      type   redop     time   algbw   busbw #wrong\n"
+          "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)\n");
   std::string before;
   double sum = 0;
   for (const Json& r : report["results"]) {
@@ -173,13 +115,11 @@ std::string comm_text(const Json& report) {
     before = collective;
     const double rate = r["algorithm_bytes_per_second"], bus = r["bus_bytes_per_second"];
     sum += bus;
-    char line[160];
-    std::snprintf(line, sizeof line, "%12lld%14lld%10s%8s%9.1f%8.2f%8.2f%7s\n",
-                  r["bytes"].get<long long>(), r["elements"].get<long long>(), type.c_str(),
+    all += format("%12lld%14lld%10s%8s%9.1f%8.2f%8.2f%7s\n", r["bytes"].get<long long>(),
+                  r["elements"].get<long long>(), type.c_str(),
                   r["reduction"].is_null() ? "none" : "sum",
                   1e6 * r["seconds"]["median"].get<double>(), rate / 1e9, bus / 1e9,
                   r["wrong"].is_null() ? "N/A" : wrong.c_str());
-    all += line;
   }
   return all +
          str("# average bus bandwidth: ", digits(sum / 1e9 / double(report["results"].size()), 3),
@@ -189,7 +129,7 @@ std::string comm_text(const Json& report) {
 // Settings that must be equal in all processes of a run.
 std::string settings(const CommOptions& o) {
   std::string text = str("bench comm ", int(o.dtype), " ", o.min, " ", o.max, " ", o.factor, " ",
-                         o.iterations, " ", o.warm_up, " ", o.check, o.unordered);
+                         o.trials.calls, " ", o.trials.warm_up, " ", o.trials.check, o.unordered);
   for (const CollectiveKind* collective : o.collectives) text += str(" ", collective->name);
   return text;
 }
@@ -225,10 +165,19 @@ int bench_comm(CommOptions options) {
   check(options, process ? process->local_size : spec.ranks, device.on_gpus());
   place(spec, device);
   place(spec, backend, device, settings(options));
-  const Json results = measure(options, spec);
+  std::vector<TimedTrial> trials = all_trials(options, spec.ranks);
+  Progress progress(std::ssize(trials), options.quiet);
+  time_trials(trials, spec, options.trials, [&](const TimedTrial& t) {
+    progress.item(str(kind_of(t).name, " of ", human_bytes(t.bytes())));
+  });
+  progress.clear();
   if (!is_first(process)) return 0;
-  const bool ok = !options.check ||
-                  std::ranges::all_of(results, [](const Json& row) { return row["wrong"] == 0; });
+  bool ok = true;
+  Json results = Json::array();
+  for (const TimedTrial& trial : trials) {
+    ok = ok && trial.wrong == 0;
+    results.push_back(row(trial, options, spec.ranks));
+  }
   print_results(Json{{"schema", 1},
                      {"command", "bench comm"},
                      {"ok", ok},
@@ -239,8 +188,8 @@ int bench_comm(CommOptions options) {
                      {"ordered", spec.ordered()},
                      {"description", str(describe(backend, spec.ordered_sums), "; ",
                                          describe(device, spec.ranks))},
-                     {"iterations", options.iterations},
-                     {"warm_up", options.warm_up},
+                     {"iterations", options.trials.calls},
+                     {"warm_up", options.trials.warm_up},
                      {"results", results}},
                 options.json, comm_text);
   return ok ? 0 : 1;
@@ -279,11 +228,11 @@ void add_comm_flags(Flags& flags, CommOptions& options) {
   flags.value("-d,--dtype", "TYPE", "fp32, bf16 or fp16 (default fp32)",
               [&](const auto& text) { options.dtype = read_precision(text); });
   flags.value("-n,--iterations", "N", "timed calls (default 20)",
-              [&](const auto& text) { options.iterations = read_count(text, 1, 1'000'000); });
+              [&](const auto& text) { options.trials.calls = read_count(text, 1, 1'000'000); });
   flags.value("-w,--warm-up", "N", "calls before the timed ones (default 5)",
-              [&](const auto& text) { options.warm_up = read_count(text, 0, 1'000'000); });
+              [&](const auto& text) { options.trials.warm_up = read_count(text, 0, 1'000'000); });
   flags.value("-c,--check", "0|1", "check the values of one call (default 1)",
-              [&](const auto& text) { options.check = read_count(text, 0, 1) == 1; });
+              [&](const auto& text) { options.trials.check = read_count(text, 0, 1) == 1; });
 }
 
 }  // namespace

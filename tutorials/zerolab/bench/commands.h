@@ -8,7 +8,6 @@
 namespace zl::cli {
 
 void add_bench_comm(CLI::App& bench, Invocation& invocation);
-void add_bench_disk(CLI::App& bench, Invocation& invocation);
 void add_bench_kernels(CLI::App& bench, Invocation& invocation);
 void add_bench_machine(CLI::App& bench, Invocation& invocation);
 void add_bench_step(CLI::App& bench, Invocation& invocation);

@@ -1,22 +1,31 @@
 #include "tutorials/zerolab/bench/described_machine.h"
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <span>
 #include <utility>
 
 #include "stages/predict/clock/clock_plan.h"
+#include "stages/predict/clock/collective_time.h"
+#include "stages/predict/clock/kernel_time.h"
 #include "tensor/cpu/cpu_backend.h"
-#include "tutorials/zerolab/bench/machine_collectives.h"
-#include "tutorials/zerolab/bench/machine_rates.h"
-#include "tutorials/zerolab/bench/measure.h"
-#include "tutorials/zerolab/bench/timed_steps.h"
+#include "tensor/io/disk.h"
+#include "tutorials/zerolab/bench/collectives.h"
+#include "tutorials/zerolab/bench/timed_backend.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/run/machine.h"
+#include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
 namespace {
 
 constexpr int kMostRanks = 64;  // that are threads
-constexpr int64_t kSmallMatrix = 64;
+constexpr int64_t kWarmUp = 2;  // steps
+constexpr Collective kTimed[] = {Collective::all_reduce, Collective::reduce_scatter,
+                                 Collective::all_gather};
+constexpr double kNoLimit = 1e15;  // [B/s] the bytes of a call make no difference
 
 // A model whose kernels are timed.
 struct Size {
@@ -35,8 +44,7 @@ constexpr Size kGpuSizes[] = {{2, 2, 32, 32, 256, 4},
                               {4, 12, 768, 1024, 50257, 4},
                               {2, 16, 2048, 2048, 8192, 2}};
 
-RunSetup setup_of(const DescribeOptions& options, const Size& size, Dtype precision, int ranks) {
-  RunOptions run = options.run;
+RunSetup setup_of(RunOptions run, const Size& size, Dtype precision, int ranks) {
   run.quiet = true;
   run.ranks = ranks;
   run.source.precision = precision;
@@ -65,59 +73,103 @@ std::vector<Efficiency> shares(const RankMachine& rank, const char* kernel, Dtyp
   return rows;
 }
 
+constexpr double kSamePlace = 1.02;  // points whose places differ by less are one point
+
+using Points = std::vector<KernelTimes::Point>;
+
+// Sorted; each point is the mean of those at its place. The three directions of a matmul have one
+// place, and are as frequent as each other in a step.
+Points by_place(const std::string& kernel, Points all) {
+  const auto place = [&](const KernelTimes::Point& p) {
+    return place_of(kernel, p.operations, p.bytes);
+  };
+  std::ranges::sort(all, {}, place);
+  Points merged;
+  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    KernelTimes::Point sum;
+    for (const double limit = place(all[begin]) * kSamePlace;
+         end < all.size() && place(all[end]) <= limit; ++end)
+      sum = {sum.operations + all[end].operations, sum.bytes + all[end].bytes,
+             sum.seconds + all[end].seconds};
+    const auto n = double(end - begin);
+    merged.push_back({std::round(sum.operations / n), std::round(sum.bytes / n),
+                      std::round(1e12 * sum.seconds / n) / 1e12});
+  }
+  return merged;
+}
+
+// Of each kernel and shape.
+using PointsOfKernels = std::map<std::pair<std::string, int>, Points>;
+
+// Adds the kernels of equal steps, each with its median time. `head`, `rows`: of the model and its
+// micro-batch, as in KernelWork.
+void add(PointsOfKernels& points, const std::vector<TimedStep>& steps, int head, int rows) {
+  const std::vector<TimedKernel>& calls = steps.front().calls;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string& kernel = calls[i].event;
+    if (kernel.empty() || kernel == "transfer") continue;
+    std::vector<double> seconds;
+    for (const TimedStep& step : steps) {
+      require(step.calls.size() == calls.size() && step.calls[i].event == kernel,
+              "two steps call different kernels: ", step.calls[i].event, " and ", kernel);
+      seconds.push_back(step.calls[i].seconds);
+    }
+    points[{kernel, shape_of({.kernel = kernel, .head = head, .rows = rows})}].push_back(
+        {double(calls[i].operations), double(calls[i].bytes),
+         std::max(spread_of(std::move(seconds)).median, 1e-9)});
+  }
+}
+
 class Description {
  public:
-  explicit Description(const DescribeOptions& options)
+  explicit Description(const MachineOptions& options)
       : options_(options),
-        device_(choose_device(options.run, Dtype::f32, kMostRanks)),
+        device_(choose_device(options, Dtype::f32, kMostRanks)),
         gpu_(device_.on_gpus()),
-        ranks_(gpu_ ? int(device_.gpus.size()) : std::min(options.cores, kMostRanks)),
-        count_(options.quick ? StepCount{2, 2} : StepCount{}),
-        collectives_(options.quick ? CollectiveSizes{kMiB, 2, 2} : CollectiveSizes()),
-        sizes_(gpu_ ? std::vector<Size>(std::begin(kGpuSizes), std::end(kGpuSizes))
-                    : std::vector<Size>(std::begin(kCpuSizes), std::end(kCpuSizes))) {
-    if (options.quick) sizes_.resize(2);
+        ranks_(gpu_ ? int(device_.gpus.size()) : std::min(options.cores.cores, kMostRanks)),
+        timed_steps_(options.quick ? 2 : 5),
+        trials_{options.quick ? 2 : 8, options.quick ? 2 : 5, 2, false},
+        bytes_(sizes_between(256, (options.quick ? 1 : 32) * kMiB, 4)),
+        types_{Dtype::f32} {
+    const std::span<const Size> all = gpu_ ? std::span<const Size>(kGpuSizes) : kCpuSizes;
+    sizes_.assign(all.begin(), options.quick ? all.begin() + 2 : all.end());
+    if (!options.quick) types_.push_back(Dtype::bf16);
+    if (!gpu_ && ranks_ > 1) together_.push_back(ranks_);
+    for (int n = 2; n < ranks_; n = n < 8 ? n + 1 : 2 * n) groups_.push_back(n);
+    if (ranks_ > 1) groups_.push_back(ranks_);
   }
 
   Machine measure() {
-    Progress progress(items(), options_.run.quiet);
+    Progress progress(items(), options_.quiet);
     begin_ = [&](const std::string& what) { progress.item(what); };
     names();
     begin_("peak FLOP/s");
     peaks();
     begin_("memory");
     memory();
-    for (const Dtype type : types()) {
-      kernels(type, 1);
-      if (!gpu_ && ranks_ > 1) kernels(type, ranks_);
-    }
+    for (const Dtype type : types_)
+      for (const int ranks : together_) kernels(type, ranks);
     launch();
     shares_of_peaks();
-    for (const int ranks : rank_counts()) collectives(ranks);
+    for (const int ranks : groups_) collectives(ranks);
     link();
+    if (!options_.folder.empty()) disk();
     progress.clear();
     return std::move(machine_);
   }
 
  private:
   RankMachine& rank() { return machine_.rank; }
-  std::vector<Dtype> types() const {
-    return options_.quick ? std::vector{Dtype::f32} : std::vector{Dtype::f32, Dtype::bf16};
-  }
-  std::vector<int> rank_counts() const {
-    std::vector<int> all;
-    for (int n = 2; n <= ranks_; n = n < 8 ? n + 1 : 2 * n) all.push_back(n);
-    if (ranks_ > 1 && all.back() != ranks_) all.push_back(ranks_);
-    return all;
-  }
   int64_t items() const {
-    const int64_t runs = !gpu_ && ranks_ > 1 ? 2 : 1;
-    return 3 + std::ssize(types()) * runs * std::ssize(sizes_) * count_.all() +
-           std::ssize(rank_counts()) * timed_sizes(collectives_);
+    return 3 + !options_.folder.empty() +
+           std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) *
+               (kWarmUp + timed_steps_) +
+           std::ssize(groups_) * trials_.rounds * std::ssize(kTimed) * std::ssize(bytes_);
   }
 
   void names() {
-    machine_.name = options_.name;
+    const std::string stem = std::filesystem::path(options_.save).stem();
+    machine_.name = stem.empty() ? "machine" : stem;
     machine_.title = str(ranks_,
                          gpu_          ? " × "
                          : ranks_ == 1 ? " core of "
@@ -144,52 +196,63 @@ class Description {
 
   // A copy moves each byte twice: it is read, and written.
   void memory() {
-    const CoreRun all{options_.cores, options_.samples, options_.quick ? 1e-3 : 0.01};
     Host& host = machine_.host;
-    host.memory_bandwidth = memory_rate(MemoryPass::copy, options_.array, all).median;
+    host.memory_bandwidth = memory_rate(MemoryPass::copy, options_.array, options_.cores).median;
     rank().memory_bandwidth = host.memory_bandwidth / ranks_;
     host.link_bandwidth = rank().memory_bandwidth / 2;
     if (!gpu_) return;
     Workbench bench(device_);
     const std::unique_ptr<Backend> pinned = make_pinned_backend();
     Memory pinned_memory({DeviceKind::cpu}, *pinned, bench.memory().events(), {.pool = Pool::host});
-    rank().memory_bandwidth = 2 * copy_rate(bench, bench.memory(), options_.quick ? 1 : 512);
-    host.link_bandwidth = copy_rate(bench, pinned_memory, options_.quick ? 1 : 64);
+    rank().memory_bandwidth = bench.copy_rate();
+    host.link_bandwidth = bench.copy_rate(pinned_memory, 64 * kMiB);
   }
 
-  // [B/s] from there to the device.
-  double copy_rate(Workbench& bench, Memory& from, int64_t mebibytes) {
-    const int64_t elements = mebibytes * kMiB / 4;
-    const Tensor there = Tensor::zeros(from, MemoryUse::workspace, {elements}),
-                 here = Tensor::zeros(bench.memory(), MemoryUse::workspace, {elements});
-    const auto copy = [&] { kernel::copy(there, here); };
-    return double(here.bytes()) / bench.time(copy, options_.samples).median;
-  }
-
+  // With zero3, which has the kernels of the other stages too; the second micro-batch adds to
+  // gradients. On a CPU a kernel's time is that in which its thread had a core, so other programs
+  // hardly change it.
   void kernels(Dtype type, int ranks) {
-    KernelPoints points;
+    PointsOfKernels points;
     for (const Size& size : sizes_) {
       const RunSetup setup = setup_of(options_, size, type, ranks);
+      GptTrainingSpec spec = setup.spec;
+      spec.engine.stage = StageKind::zero3;
+      spec.engine.accumulation = 2;
+      spec.steps = kWarmUp + timed_steps_;
       const std::string what = str("kernels in ", precision_name(type), " at width ", size.width,
-                                   ", ", ranks, ranks == 1 ? " rank" : " ranks");
-      points.add(time_kernels(setup, count_, [&] { begin_(what); }), int(size.width / size.heads),
-                 int(size.batch * size.window));
+                                   ", ", plural(ranks, "rank"));
+      add(points,
+          time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp,
+                       [&] { begin_(what); }),
+          int(size.width / size.heads), int(size.batch * size.window));
     }
-    for (KernelTimes& times : points.times(type, ranks)) rank().kernels.push_back(std::move(times));
+    for (const auto& [of, all] : points)
+      rank().kernels.push_back({.kernel = of.first,
+                                .type = type,
+                                .ranks = ranks,
+                                .points = by_place(of.first, all),
+                                .shape = of.second});
   }
 
-  // [s] A launch, so that the clock predicts a step of the smallest model as it is measured. On a
+  // [s] A launch, so that the clock predicts a step of the smallest model as it is measured: the
+  // lower quartile, because the steps are short, and other programs can only make them longer. On a
   // CPU the rest of such a step is in kernels. On a GPU its kernels are shorter than their
   // launches.
   void launch() {
     const RunSetup setup = setup_of(options_, sizes_.front(), Dtype::f32, 1);
+    GptTrainingSpec spec = setup.spec;
+    spec.engine.stage = StageKind::ddp;
+    spec.steps = kWarmUp + 20 * timed_steps_;
     begin_("launches");
-    const double seconds = time_step(setup, {.timed = 20 * count_.timed}, [] {});
+    std::vector<double> seconds;
+    for (const StepRecord& step : run_training(spec).steps) seconds.push_back(step.seconds);
+    const auto quartile = seconds.begin() + kWarmUp + 5 * timed_steps_;
+    std::nth_element(seconds.begin() + kWarmUp, quartile, seconds.end());
     rank().launch = 1;
     const double launches = clock_step(setup.spec, machine_).times.launches;
     rank().launch = 0;
     const double kernels = gpu_ ? 0 : clock_step(setup.spec, machine_).times.seconds;
-    rank().launch = std::max(0.0, seconds - kernels) / launches;
+    rank().launch = std::max(0.0, *quartile - kernels) / launches;
   }
 
   // For kernels and precisions that are not measured.
@@ -207,10 +270,23 @@ class Description {
       rank().attention = std::max(rank().attention, row.share);
   }
 
+  // Of each size the shortest call counts: other programs can only make calls longer, and a call
+  // between two ranks of which one waits for a core takes a hundred times as long as others.
   void collectives(int ranks) {
     const RunSetup setup = setup_of(options_, sizes_.front(), Dtype::f32, ranks);
-    for (const CollectiveRow& row : time_collectives(setup.spec, collectives_, begin_))
-      machine_.collectives.push_back(row);
+    for (const Collective kind : kTimed) {
+      std::vector<TimedTrial> trials;
+      for (const int64_t bytes : bytes_)
+        trials.push_back({{kind, bytes / 4 / ranks * ranks, Dtype::f32}});
+      time_trials(trials, setup.spec, trials_, [&](const TimedTrial& t) {
+        begin_(str(name(kind), " of ", human_bytes(t.bytes()), " on ", ranks, " ranks"));
+      });
+      std::vector<TimedCall> calls;
+      for (const TimedTrial& t : trials) calls.push_back({t.bytes(), std::ranges::min(t.seconds)});
+      CollectiveTerms terms = fit_terms(calls, kind, ranks);
+      if (terms.bus == 0) terms.bus = kNoLimit;
+      machine_.collectives.push_back({.collective = kind, .ranks = ranks, .terms = terms});
+    }
   }
 
   // What is not measured, such as a broadcast, is as fast as the slowest of what is.
@@ -223,19 +299,31 @@ class Description {
         machine_.link.bandwidth = row.terms.bus;
   }
 
-  const DescribeOptions options_;
+  void disk() {
+    begin_("disk");
+    const DiskRates rates =
+        disk_rates(options_.folder, options_.disk_file(), options_.cores.samples);
+    machine_.host.disk_bytes = double(free_disk_space(options_.folder));
+    machine_.host.disk_write = rates.write.median, machine_.host.disk_read = rates.read.median;
+  }
+
+  const MachineOptions options_;
   const DeviceChoice device_;
   const bool gpu_;
   const int ranks_;  // of the node
-  const StepCount count_;
-  const CollectiveSizes collectives_;
+  const int64_t timed_steps_;
+  const TrialOptions trials_;
+  const std::vector<int64_t> bytes_;  // of a trial of a collective
   std::vector<Size> sizes_;
+  std::vector<Dtype> types_;
+  std::vector<int> together_{1};                   // ranks that compute at the same time
+  std::vector<int> groups_;                        // ranks between which collectives are timed
   std::function<void(const std::string&)> begin_;  // called when a measurement begins
   Machine machine_;
 };
 
 }  // namespace
 
-Machine describe_machine(const DescribeOptions& options) { return Description(options).measure(); }
+Machine describe_machine(const MachineOptions& options) { return Description(options).measure(); }
 
 }  // namespace zl::cli

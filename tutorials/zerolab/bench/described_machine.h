@@ -4,20 +4,23 @@
 #include <string>
 
 #include "stages/predict/clock/machine.h"
+#include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/options.h"
 
 namespace zl::cli {
 
-struct DescribeOptions {
-  RunOptions run;      // --device, --quiet, --timeout
-  std::string name;    // of the machine
-  int cores = 1;       // that compute at the same time, if the ranks compute on the CPU
-  int64_t array = 0;   // [B] of the arrays that measure the memory's bandwidth
-  int samples = 7;     // of each rate
-  bool quick = false;  // small models and few samples: a test that it runs, not how fast
+// The flags of 'zerolab bench machine'.
+struct MachineOptions : RunOptions {
+  CoreRun cores{.cores = 0, .samples = 15};  // 0: all
+  int64_t array = 0;                         // [B] of each large array; 0: by the memory
+  std::string folder;                        // on the disk; "": none is measured
+  std::string save;                          // the file of the description; "": none
+  bool quick = false, force = false;
+  int64_t disk_file() const { return (quick ? 4 : 128) * kMiB; }  // [B]
 };
 
-// Throws Interrupted, InputError if the ranks' device cannot be used, and any error of a rank.
-Machine describe_machine(const DescribeOptions& options);
+// The options without zeros. Throws Interrupted, InputError if the ranks' device cannot be used,
+// and any error of a rank.
+Machine describe_machine(const MachineOptions& options);
 
 }  // namespace zl::cli

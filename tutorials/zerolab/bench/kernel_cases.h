@@ -14,17 +14,9 @@ namespace zl::cli {
 
 using Work = std::function<void()>;
 
-// The defaults are GPT-2 124M's, except for the number of rows.
+// `rows`: B·T. `window`: T; divides rows.
 struct KernelSizes {
-  int64_t rows = 1024;    // B·T
-  int64_t window = 1024;  // T; divides rows
-  int64_t width = 768, head = 64, vocab = 50257;
-};
-
-// (m, k)(k, n); an operand is stored transposed if its flag says so.
-struct Product {
-  int64_t m, k, n;
-  Transpose a, b;
+  int64_t rows, window, width, head, vocab;
 };
 
 struct KernelCase {

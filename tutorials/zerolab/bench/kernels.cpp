@@ -18,32 +18,28 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr int64_t kCpuRows = 256, kGpuRows = 8192;
-constexpr KernelSizes kQuick{.rows = 64, .window = 32, .width = 64, .head = 32, .vocab = 509};
 
 struct KernelOptions : RunOptions {
   std::vector<Dtype> precisions = {Dtype::f32};
-  std::optional<int64_t> rows;
+  int64_t rows = 0;  // 0: by the device
   std::string model = "gpt2";
   int64_t samples = 7;
   std::string only;
-  bool quick = false;
 };
 
 KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
   const GptConfig model = named_gpt(options.model);
-  KernelSizes sizes = options.quick ? kQuick
-                                    : KernelSizes{.window = model.block_size,
-                                                  .width = model.width,
-                                                  .head = model.width / model.heads,
-                                                  .vocab = model.vocab};
-  sizes.rows = options.rows.value_or(options.quick      ? kQuick.rows
-                                     : device.on_gpus() ? kGpuRows
-                                                        : kCpuRows);
-  sizes.window = std::min(sizes.rows, sizes.window);
-  require_input(sizes.rows % sizes.window == 0, "--rows ", sizes.rows,
-                " is not a multiple of the sequence length, ", sizes.window, " tokens; try ",
-                sizes.rows / sizes.window * sizes.window);
-  return sizes;
+  const int64_t rows = options.rows       ? options.rows
+                       : device.on_gpus() ? kGpuRows
+                                          : kCpuRows,
+                window = std::min(rows, model.block_size);
+  require_input(rows % window == 0, "--rows ", rows, " is not a multiple of the sequence length, ",
+                window, " tokens; try ", rows / window * window);
+  return {.rows = rows,
+          .window = window,
+          .width = model.width,
+          .head = model.width / model.heads,
+          .vocab = model.vocab};
 }
 
 std::vector<KernelCase> chosen_cases(const KernelSizes& sizes, const std::string& only) {
@@ -61,19 +57,13 @@ struct Limits {
   double copy, operations;  // [B/s], [FLOP/s]
 };
 
-struct Method {
-  Workbench& bench;
-  int samples;
-  Limits limits;
-};
-
-Json measure(const Method& with, const KernelCase& c, Dtype dtype) {
+Json measure(Workbench& bench, const KernelCase& c, Dtype dtype, int samples, Limits limits) {
   if (interrupt_requested()) throw Interrupted();
-  const Work work = c.prepare(with.bench, dtype);
-  const Workbench::Count count = with.bench.count(work);
-  const Spread seconds = with.bench.time(work, with.samples);
-  const double bytes = double(count.bytes), operations = double(count.operations);
-  const double copy = bytes / with.limits.copy, arithmetic = operations / with.limits.operations;
+  const Work work = c.prepare(bench, dtype);
+  const Workbench::Count count = bench.count(work);
+  const Spread seconds = bench.time(work, samples);
+  const auto bytes = double(count.bytes), operations = double(count.operations);
+  const double copy = bytes / limits.copy, arithmetic = operations / limits.operations;
   return {{"kernel", c.kernel},
           {"shape", c.shape},
           {"precision", precision_name(dtype)},
@@ -104,7 +94,7 @@ Json measure(const KernelOptions& options) {
     rates[precision] = limits.operations = bench.operation_rate(dtype);
     for (const KernelCase& c : cases) {
       progress.item(str(c.kernel, " ", c.shape, " in ", precision));
-      kernels.push_back(measure({bench, int(options.samples), limits}, c, dtype));
+      kernels.push_back(measure(bench, c, dtype, int(options.samples), limits));
     }
   }
   progress.clear();
@@ -115,7 +105,7 @@ Json measure(const KernelOptions& options) {
           {"device_name", device.name()},
           {"tf32", device.tf32},
           {"threads", device.threads},
-          {"model", options.quick ? Json() : Json(options.model)},
+          {"model", options.model},
           {"rows", sizes.rows},
           {"window", sizes.window},
           {"samples", options.samples},
@@ -163,10 +153,9 @@ int bench_kernels(const KernelOptions& options) {
 constexpr const char* kKernelsFooter =
     R"(Times each kernel of a GPT's training step alone, on random data. "embedding_backward, text"
 takes the shipped text's tokens: one is frequent, and all its rows are added to one row of the
-table. First it measures two limits: copy bandwidth and peak FLOP/s (CPU: multiply-adds of one
-core, with --threads N of N cores, if there are as many; GPU: the best large matmul of that
-type). A kernel cannot be faster than the tighter limit allows; for few operations per byte that is
-the copy bandwidth. "share" is how much of that limit the kernel reaches (the roofline model,
+table. A kernel cannot be faster than the tighter of two limits: copy bandwidth, and peak FLOP/s
+(CPU: multiply-adds of one core, with --threads N of N cores, if there are as many; GPU: the best
+large matmul of that type). "share" is how much of it the kernel reaches (the roofline model,
 Williams et al. 2009). A sample repeats the kernel for at least a millisecond, after a warm-up. On
 a CPU all types compute in fp32: bf16 and fp16 save bytes, not time.
 
@@ -209,7 +198,6 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
               [](const auto& text) { options.samples = read_count(text, 1, 1000); });
   flags.value("--only", "TEXT", "kernels whose name contains TEXT, such as matmul",
               [](const auto& text) { options.only = text; });
-  flags.toggle("--quick", "tiny sizes: a test that it runs, not how fast", options.quick);
   flags.group("Where");
   add_device_flags(flags, options);
   add_output_flags(flags, options);

@@ -1,20 +1,14 @@
-// zerolab bench machine: CPU limits, on one core and on all cores together.
+// zerolab bench machine: CPU limits, on one core and on all cores together; and the disk.
 
 #include "tutorials/zerolab/run/machine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tensor/cpu/cpu_backend.h"
+#include "tensor/io/disk.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/described_machine.h"
-#include "tutorials/zerolab/bench/machine_rates.h"
-#include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
@@ -25,14 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct MachineOptions : RunOptions {
-  std::optional<int> cores;
-  std::optional<int64_t> array;  // [B]
-  int samples = 15;
-  bool quick = false, force = false;
-  std::string save;  // the file of the description; "": none
-};
-
 // A rate that is measured on one core, then on all cores together.
 struct Limit {
   std::string name, key;  // in the table, in JSON
@@ -41,54 +27,39 @@ struct Limit {
   std::function<Spread(const CoreRun&)> measure;
 };
 
-// [B] Far larger than the caches, but only a part of the available memory.
-int64_t array_size(const MachineOptions& options) {
-  if (options.array) return *options.array;
-  if (options.quick) return 4 * kMiB;
-  const int64_t wanted = std::clamp(8 * cache_bytes(3), 64 * kMiB, 512 * kMiB),
-                available = available_memory();
-  return available > 0 ? std::clamp(available / 12, kMiB, wanted) : wanted;
-}
-
 std::vector<Limit> all_limits(int64_t array) {
   std::vector<Limit> limits;
-  for (const MultiplyAddLoop& loop : multiply_add_loops())
-    limits.push_back({str("multiply-adds, ", loop.name), loop.key, "operations", 0,
-                      [=](const CoreRun& run) { return multiply_add_rate(loop, run); }});
+  if (multiply_add_peak() > 0)
+    limits.push_back({"multiply-adds", "multiply_add", "operations", 0, multiply_add_rate});
   limits.push_back({str("our matmul, ", kCpuMatrix, " × ", kCpuMatrix), "product", "operations",
                     3 * 4 * kCpuMatrix * kCpuMatrix,
                     [](const CoreRun& run) { return matmul_rate(kCpuMatrix, run); }});
-  const auto add = [&](MemoryPass pass, const std::string& where, int64_t size) {
-    limits.push_back({str(name(pass), " in ", where), str(name(pass), "_", where), "bytes",
-                      size * arrays_of(pass), [=](const CoreRun& run) {
-                        return memory_rate(pass, where == "L2" ? size * run.cores : size, run);
-                      }});
+  const auto add = [&](MemoryPass pass, const std::string& name, int arrays) {
+    limits.push_back({name + " in memory", name + "_memory", "bytes", arrays * array,
+                      [=](const CoreRun& run) { return memory_rate(pass, array, run); }});
   };
-  for (const MemoryPass pass : {MemoryPass::copy, MemoryPass::triad, MemoryPass::read})
-    add(pass, "memory", array);
-  // Three arrays fill three quarters of each core's L2 cache, or three eighths of the shared L3.
-  if (const int64_t l2 = cache_bytes(2); l2 > 0) add(MemoryPass::triad, "L2", l2 / 4);
-  if (const int64_t l3 = cache_bytes(3); l3 > 0) add(MemoryPass::triad, "L3", l3 / 8);
-  limits.push_back({"first touch of memory", "first_touch", "bytes", array / 4,
-                    [=](const CoreRun& run) { return first_touch_rate(array / 4, run); }});
+  add(MemoryPass::copy, "copy", 2);
+  add(MemoryPass::triad, "triad", 3);
   return limits;
 }
 
-// "always", "madvise" or "never"; null if the system does not say.
-Json huge_pages() {
-  std::ifstream in("/sys/kernel/mm/transparent_hugepage/enabled");
-  for (std::string word; in >> word;)
-    if (word.starts_with('[') && word.ends_with(']')) return word.substr(1, word.size() - 2);
-  return nullptr;
+Json disk_json(const MachineOptions& options, Progress& progress) {
+  if (options.folder.empty()) return nullptr;
+  progress.item("disk");
+  const DiskRates rates = disk_rates(options.folder, options.disk_file(), options.cores.samples);
+  return {{"folder", options.folder},
+          {"method", rates.method},
+          {"size_bytes", options.disk_file()},
+          {"write_bytes_per_second", rates.write},
+          {"read_bytes_per_second", rates.read}};
 }
 
 Json measure(const MachineOptions& options) {
-  const int cores = options.cores.value_or(usable_cores());
-  const int64_t array = array_size(options);
-  const bool several = cores > 1;
-  const std::vector<Limit> limits = all_limits(array);
-  Progress progress(int64_t(limits.size()) * (several ? 2 : 1) + (several ? 2 : 0), options.quiet);
-  Json rows, latency = Json::object(), share;
+  const bool several = options.cores.cores > 1;
+  const std::vector<Limit> limits = all_limits(options.array);
+  Progress progress(std::ssize(limits) * (several ? 2 : 1) + 2 * several + !options.folder.empty(),
+                    options.quiet);
+  Json rows, latencies = Json::object(), share;
   double peak[2] = {}, matmul[2] = {};  // [FLOP/s] on one core, on all cores
   for (const Limit& limit : limits) {
     Json row{{"what", limit.key},
@@ -97,23 +68,26 @@ Json measure(const MachineOptions& options) {
              {"over_bytes", limit.bytes}};
     Spread rate;
     for (const bool all : {false, true}) {
-      const CoreRun run{all ? cores : 1, options.samples, options.quick ? 1e-3 : 0.01};
+      CoreRun run = options.cores;
+      if (!all) run.cores = 1;
       if (!all || several) {
-        progress.item(str(limit.name, ", ", run.cores, all ? " cores" : " core"));
+        progress.item(str(limit.name, ", ", plural(run.cores, "core")));
         rate = limit.measure(run);
       }
       row[all ? "all_cores" : "one_core"] = rate;
       if (limit.key == "product") matmul[all] = rate.median;
-      if (limit.key.starts_with("multiply_add")) peak[all] = std::max(peak[all], rate.max);
+      if (limit.bytes == 0) peak[all] = std::max(peak[all], rate.max);
     }
     rows.push_back(row);
   }
-  if (several) {
-    progress.item("latency to a thread that spins");
-    latency["spinning"] = spinning_latency(options.samples, options.quick ? 100 : 10'000);
-    progress.item("latency to a thread that sleeps");
-    latency["sleeping"] = sleeping_latency(options.samples, options.quick ? 20 : 1'000);
+  for (const bool sleeping : {false, true}) {
+    if (!several) break;
+    const std::string how = sleeping ? "sleeping" : "spinning";
+    progress.item(str("latency to a ", how, " thread"));
+    const int rounds = (sleeping ? 1'000 : 10'000) / (options.quick ? 50 : 1);
+    latencies[how] = latency(sleeping, options.cores.samples, rounds);
   }
+  const Json disk = disk_json(options, progress);
   progress.clear();
   for (const bool all : {false, true})
     share[all ? "all_cores" : "one_core"] =
@@ -124,69 +98,62 @@ Json measure(const MachineOptions& options) {
           {"device_name", cpu_model()},
           {"kernels", cpu_architecture()},
           {"optimised", optimised_build()},
-          {"cores", cores},
-          {"samples", options.samples},
-          {"array_bytes", array},
-          {"cache_bytes", {{"L2", cache_bytes(2)}, {"L3", cache_bytes(3)}}},
-          {"page_bytes", sysconf(_SC_PAGESIZE)},
-          {"huge_pages", huge_pages()},
+          {"cores", options.cores.cores},
+          {"samples", options.cores.samples},
+          {"array_bytes", options.array},
           {"operations_per_second", peak[0] > 0 ? Json(peak[0]) : Json(nullptr)},
           {"product_share_of_peak", share},
           {"limits", rows},
-          {"hand_over_seconds", latency}};
+          {"hand_over_seconds", latencies},
+          {"disk", disk}};
 }
 
 std::string machine_text(const Json& report) {
-  const auto giga = [](double per_second) { return digits(per_second / 1e9, 4); };
-  const auto range = [&](const Json& s) { return giga(s["min"]) + "–" + giga(s["max"]); };
-  const auto percent = [](double share) { return digits(100 * share, 3) + " %"; };
-  const auto bytes = [](const Json& n) { return n > 0 ? human_bytes(n) : "-"; };
-  const bool several = report["cores"] > 1;
-  const std::string cores = str(report["cores"], several ? " cores" : " core");
+  const auto giga = [](const Json& rate, const char* of) {
+    return digits(rate[of].get<double>() / 1e9, 4);
+  };
+  const auto range = [&](const Json& s) { return giga(s, "min") + "–" + giga(s, "max"); };
+  const int cores = report["cores"];
   TextTable table;
   std::vector<std::string> titles = {"", "data", "", "1 core", "min–max"};
-  if (several) titles.insert(titles.end(), {cores, "min–max", "speedup"});
+  if (cores > 1) titles.insert(titles.end(), {plural(cores, "core"), "min–max", "speedup"});
   table.row(titles);
   for (const Json& limit : report["limits"]) {
-    const Json &one = limit["one_core"], &all = limit["all_cores"];
-    std::vector<std::string> row = {limit["name"], bytes(limit["over_bytes"]),
+    const Json &one = limit["one_core"], &all = limit["all_cores"], &data = limit["over_bytes"];
+    std::vector<std::string> row = {limit["name"], data > 0 ? human_bytes(data) : "-",
                                     limit["counts"] == "bytes" ? "GB/s" : "GFLOP/s",
-                                    giga(one["median"]), range(one)};
+                                    giga(one, "median"), range(one)};
     const double speedup = all["median"].get<double>() / one["median"].get<double>();
-    if (several)
-      row.insert(row.end(), {giga(all["median"]), range(all), "× " + digits(speedup, 3)});
+    if (cores > 1)
+      row.insert(row.end(), {giga(all, "median"), range(all), "× " + digits(speedup, 3)});
     table.row(row);
   }
-  const Json &cache = report["cache_bytes"], &share = report["product_share_of_peak"];
   std::string tail;
-  if (!share["one_core"].is_null())
-    tail = str("Our matmul reaches ", percent(share["one_core"]), " of the multiply-adds' best ",
-               "sample on one core, ", percent(share["all_cores"]), " on ", cores, ".\n");
+  for (const auto& [where, share] : report["product_share_of_peak"].items())
+    if (!share.is_null() && (cores > 1 || where == "one_core"))
+      tail += str("Our matmul reaches ", digits(100 * share.get<double>(), 3),
+                  " % of the multiply-adds' best sample on ",
+                  where == "one_core" ? "one core" : "all cores", ".\n");
   for (const auto& [how, seconds] : report["hand_over_seconds"].items())
     tail += str("Latency to a ", how, " thread on another core: ", short_seconds(seconds["median"]),
                 " (", short_seconds(seconds["min"]), " to ", short_seconds(seconds["max"]), ").\n");
-  return str(report["device_name"].get<std::string>(), ", ", cores, "; L2 ", bytes(cache["L2"]),
-             " per core, L3 ", bytes(cache["L3"]), "; pages of ", bytes(report["page_bytes"]),
+  if (const Json& disk = report["disk"]; !disk.is_null())
+    tail += str("A file of ", human_bytes(disk["size_bytes"]), " in ",
+                disk["folder"].get<std::string>(), ", ", disk["method"].get<std::string>(),
+                ": written at ", giga(disk["write_bytes_per_second"], "median"), " GB/s (",
+                range(disk["write_bytes_per_second"]), "), read at ",
+                giga(disk["read_bytes_per_second"], "median"), " (",
+                range(disk["read_bytes_per_second"]), ").\n");
+  return str(report["device_name"].get<std::string>(), ", ", plural(cores, "core"),
              "\nkernels compiled for ", report["kernels"].get<std::string>(), "; median of ",
              report["samples"], " samples, and their range\n",
              report["optimised"].get<bool>() ? "" : "this is a debug build: its loops are slower\n",
              "\n", table.text(), "\n", tail);
 }
 
-// The processes that want a core: those of other programs are the ones before we begin.
-void note_other_programs(const MachineOptions& options) {
-  double load = 0;
-  if (options.quiet || getloadavg(&load, 1) != 1 || load < 0.5) return;
-  std::fprintf(stderr,
-               "note: other programs keep %s of %d cores busy. Times of kernels hardly change, but "
-               "calls between ranks take longer\n",
-               digits(load, 2).c_str(), usable_cores());
-}
-
 std::string saved_text(const Json& report) {
   const Json &machine = report["machine"], &rank = machine["rank"];
-  const std::string file = report["saved"], title = machine["title"];
-  const int ranks = machine["ranks_per_node"];
+  const std::string file = report["saved"];
   TextTable table;
   table.row({"collective", "ranks", "latency", "bus bandwidth"});
   for (const Json& row : machine.value("collectives", Json::array()))
@@ -194,45 +161,48 @@ std::string saved_text(const Json& report) {
                digits(row["bus_bandwidth"].get<double>() / 1e9, 3) + " GB/s"});
   size_t points = 0;
   for (const Json& kernel : rank["kernels"]) points += kernel["points"].size();
-  return str("wrote ", file, ": ", title,
+  return str("wrote ", file, ": ", machine["title"].get<std::string>(),
              "\n\na rank: ", digits(rank["f32_flops"].get<double>() / 1e9, 4), " GFLOP/s in fp32, ",
              digits(rank["memory_bandwidth"].get<double>() / 1e9, 3), " GB/s of memory, ",
              short_seconds(rank["launch_seconds"]), " beside each kernel\n", points,
-             " times of kernels in training steps\n\n", ranks > 1 ? table.text() + "\n" : "",
-             "Use it: zerolab plan --model small --ranks ", ranks, " --machine ",
-             file.find_first_of("/.") == file.npos ? "./" : "", file, "\n");
+             " times of kernels in training steps\n\n",
+             machine.contains("collectives") ? table.text() + "\n" : "",
+             "Use it: zerolab plan --model small --ranks ", machine["ranks_per_node"],
+             " --machine ", file.find_first_of("/.") == file.npos ? "./" : "", file, "\n");
 }
 
 int save(const MachineOptions& options) {
   OutputFile file(options.save, "", options.force);
-  note_other_programs(options);
-  const std::string stem = std::filesystem::path(options.save).stem();
-  const Machine machine = describe_machine({.run = options,
-                                            .name = stem.empty() ? "machine" : stem,
-                                            .cores = options.cores.value_or(usable_cores()),
-                                            .array = array_size(options),
-                                            .samples = options.samples,
-                                            .quick = options.quick});
-  const std::string json = machine_json(machine);
-  file.write_text(json);
+  const std::string machine = machine_json(describe_machine(options));
+  file.write_text(machine);
   file.commit();
   print_results(Json{{"schema", 1},
                      {"command", "bench machine"},
                      {"ok", true},
                      {"saved", options.save},
-                     {"machine", Json::parse(json)}},
+                     {"machine", Json::parse(machine)}},
                 options.json, saved_text);
   return 0;
 }
 
-int bench_machine(const MachineOptions& options) {
-  const int wanted = options.cores.value_or(1), usable = usable_cores();
-  require_input(wanted <= usable, "--cores ", wanted, ": this process may run on ", usable,
-                usable == 1 ? " core" : " cores", "; more threads would take turns on them");
-  const int64_t available = available_memory(), array = array_size(options);
-  require_input(available == 0 || array <= available / 4, "--array ", human_bytes(array),
-                " is needed three times, but only ", human_bytes(available),
-                " of memory are available; try less");
+int bench_machine(MachineOptions options) {
+  const int usable = usable_cores();
+  if (options.cores.cores == 0) options.cores.cores = usable;
+  require_input(options.cores.cores <= usable, "--cores ", options.cores.cores,
+                ": this process may run on ", plural(usable, "core"),
+                "; more threads would take turns on them");
+  options.cores.seconds = options.quick ? 1e-3 : 0.01;
+  const int64_t available = available_memory(), large = (options.quick ? 4 : 256) * kMiB;
+  if (options.array == 0)
+    options.array = available > 0 ? std::clamp(available / 12, kMiB, large) : large;
+  require_input(available == 0 || options.array <= available / 4, "--array ",
+                human_bytes(options.array), " is needed three times, but only ",
+                human_bytes(available), " of memory are available; try less");
+  if (!options.folder.empty()) {
+    const int64_t here = free_disk_space(options.folder), file = options.disk_file();
+    require_input(file <= here, options.folder, " has ", human_bytes(here), " left, but a file of ",
+                  human_bytes(file), " is made");
+  }
   require_input(options.device != RunOptions::DeviceWish::reference,
                 "a machine has the speed of fast kernels; leave out --device reference");
   if (!options.save.empty()) return save(options);
@@ -244,47 +214,49 @@ int bench_machine(const MachineOptions& options) {
 
 constexpr const char* kMachineFooter =
     R"(Each rate is measured on one core, then on all cores at the same time, one thread per core:
-  multiply-adds      fused multiply-adds on registers: the peak FLOP/s that a matmul can approach
-  our matmul         zerolab's matmul; each core has its own matrices, as a rank has
-  copy, triad, read  b = a, c = a + s·b, and reading alone, over large arrays that the cores divide
-                     among them; bytes count as in STREAM. The triad also runs within L2 and L3.
-  first touch        writing pages of fresh memory, which the system must find and clear
+  multiply-adds  fused multiply-adds on registers: the peak FLOP/s that a matmul can approach
+  our matmul     zerolab's matmul; each core has its own matrices, as a rank has
+  copy, triad    b = a and c = a + s·b over large arrays that the cores divide among them; bytes
+                 count as in STREAM
 Latency is half of a round trip of one word between two cores; a collective pays it several times.
 If all cores together reach much less than their number times one core, they share what is measured,
 or another program is running.
 
+--dir also measures a file in DIR, as 'offload_optimizer' to nvme moves it. A file of a virtual
+machine says little about an NVMe disk: the host caches it.
+
 --save measures what the clock of 'zerolab plan' needs to predict the time of a step here: kernels
 in training steps of models of several sizes, on one rank and on as many ranks as cores, in fp32 and
-bf16; all_reduce, reduce_scatter and all_gather between 2 … all ranks; memory. The ranks are threads
-on the CPU, or the GPUs with --device cuda and where there are GPUs. Disks are left out.
+bf16; all_reduce, reduce_scatter and all_gather between 2 … all ranks; memory, and with --dir the
+disk. The ranks are threads on the CPU, or the GPUs with --device cuda and where there are GPUs.
 
 Examples:
   zerolab bench machine
-  zerolab bench machine --samples 25 --json > limits.json
+  zerolab bench machine --dir /local_nvme --json > limits.json
   zerolab bench machine --save ./here.json && zerolab plan --model small --machine ./here.json
-  taskset -c 0-7 zerolab bench machine
 
-Exit codes: 0 fine, 2 usage, 74 FILE cannot be written, 130 Ctrl-C)";
+Exit codes: 0 fine, 2 usage or no room, 74 FILE cannot be written or the disk failed, 130 Ctrl-C)";
 
 }  // namespace
 
 void add_bench_machine(CLI::App& bench, Invocation& invocation) {
   static MachineOptions options;
   Flags flags(bench, invocation, "machine",
-              "CPU limits: peak FLOP/s, memory bandwidth, core-to-core latency",
+              "CPU limits: peak FLOP/s, memory bandwidth, core-to-core latency; the disk",
               [] { return bench_machine(options); });
   flags.group("What");
   flags.value("--cores", "N", "cores that work at the same time (default all of this process)",
-              [](const auto& text) { options.cores = int(read_count(text, 1, 1024)); });
+              [](const auto& text) { options.cores.cores = int(read_count(text, 1, 1024)); });
   flags.value("--array", "SIZE",
-              "size of each large array (default 8 times the L3 cache, 64 MiB to 512 MiB)",
+              "size of each large array (default 256 MiB, or a twelfth of the available memory)",
               [](const auto& text) {
                 options.array = read_size(text);
-                require_input(*options.array >= kMiB, "'", text,
+                require_input(options.array >= kMiB, "'", text,
                               "' is less than 1 MiB and would stay in a cache");
               });
+  flags.name("--dir", "DIR", "also measure the disk that has this folder", options.folder);
   flags.value("--samples", "N", "samples of each limit (default 15)",
-              [](const auto& text) { options.samples = int(read_count(text, 1, 1000)); });
+              [](const auto& text) { options.cores.samples = int(read_count(text, 1, 1000)); });
   flags.toggle("--quick", "short samples and small arrays: a test that it runs, not how fast",
                options.quick);
   flags.group("A description for 'zerolab plan --machine FILE'");

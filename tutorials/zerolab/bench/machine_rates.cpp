@@ -2,23 +2,17 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <bit>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <fstream>
 #include <future>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <thread>
 
+#include "tensor/io/disk.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 
 namespace zl::cli {
@@ -87,11 +81,10 @@ Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) 
   return spread_of(std::move(rates));
 }
 
+#if defined(__x86_64__)
 // Independent chains of multiply-adds: enough to hide a latency of 4 or 5 cycles on cores that
 // begin two per cycle.
 constexpr int kChains = 12;
-
-#if defined(__x86_64__)
 const float kDecay = 0.999f, kTerm = 0.001f;  // x = 0.999 x + 0.001 stays finite
 
 // In assembly, because debug builds do not optimise this folder but do optimise the kernels:
@@ -121,29 +114,7 @@ __attribute__((target("avx512f"))) void multiply_add_512(int64_t rounds) {
   ZL_MULTIPLY_ADD_LOOP("zmm");
 }
 #undef ZL_MULTIPLY_ADD_LOOP
-
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#define FOR_AVX2 __attribute__((target("avx2")))
-#else
-bool has_avx2() { return false; }
-#define FOR_AVX2
 #endif
-
-// These loops are compiled twice: for AVX2 and for any CPU.
-[[gnu::always_inline]] inline void triad_loop(float* __restrict c, const float* __restrict a,
-                                              const float* __restrict b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) c[i] = a[i] + 0.5f * b[i];
-}
-// Exclusive or, because a compiler may not vectorise a sum of floats.
-[[gnu::always_inline]] inline uint32_t read_loop(const float* a, int64_t n) {
-  uint32_t all = 0;
-  for (int64_t i = 0; i < n; ++i) all ^= std::bit_cast<uint32_t>(a[i]);
-  return all;
-}
-FOR_AVX2 void triad_avx2(float* c, const float* a, const float* b, int64_t n) {
-  triad_loop(c, a, b, n);
-}
-FOR_AVX2 uint32_t read_avx2(const float* a, int64_t n) { return read_loop(a, n); }
 
 // Tensors of zeros that one thread allocates and writes first.
 struct ThreadTensors {
@@ -155,93 +126,51 @@ struct ThreadTensors {
   std::vector<Tensor> at;  // destroyed before their memory
 };
 
-void run_pass(MemoryPass pass, const std::vector<Tensor>& arrays) {
-  float* x[3] = {};
-  for (size_t i = 0; i < arrays.size(); ++i) x[i] = arrays[i].data<float>().data();
+void run_pass(const std::vector<Tensor>& arrays) {  // two of a copy, three of a triad
+  const float *a = arrays[0].data<float>().data(), *b = arrays[1].data<float>().data();
+  float* out = arrays.back().data<float>().data();
   const int64_t n = arrays[0].numel();
-  if (pass == MemoryPass::copy) {
-    std::memcpy(x[1], x[0], size_t(n) * sizeof(float));
-  } else if (pass == MemoryPass::triad) {
-    has_avx2() ? triad_avx2(x[2], x[0], x[1], n) : triad_loop(x[2], x[0], x[1], n);
-  } else {
-    [[maybe_unused]] volatile uint32_t keep = has_avx2() ? read_avx2(x[0], n) : read_loop(x[0], n);
+  if (arrays.size() == 2) {
+    std::memcpy(out, a, size_t(n) * sizeof(float));
+    return;
   }
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = a[i] + 0.5f * b[i];
 }
 
 // The last round that one of two threads may begin. The other thread sets it.
-struct SpinningTurn {
+struct Turn {
   alignas(64) std::atomic<int> turn{0};
-  void set(int round) { turn.store(round, std::memory_order_release); }
-  void wait(int round) {
+  void set(int round, bool sleeping) {
+    turn.store(round, std::memory_order_release);
+    if (sleeping) turn.notify_one();
+  }
+  void wait(int round, bool sleeping) {
+    if (sleeping) turn.wait(round - 1, std::memory_order_acquire);
     for (int i = 1; turn.load(std::memory_order_acquire) != round; ++i)
       if (i % 100'000 == 0) std::this_thread::yield();  // both threads may be on one core
   }
 };
-struct SleepingTurn {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int turn = 0;
-  void set(int round) {
-    {
-      const std::lock_guard lock(mutex);
-      turn = round;
-    }
-    changed.notify_one();
-  }
-  void wait(int round) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return turn == round; });
-  }
-};
-
-// Each sample is `rounds` round trips between two cores. One before the first is not counted.
-template <class Turn>
-Spread latency(int samples, int rounds) {
-  std::vector<double> seconds;
-  for (int sample = 0; sample <= samples; ++sample) {
-    if (interrupt_requested()) throw Interrupted();
-    Turn first, second;
-    std::thread other([&] {
-      stay_on_core(1);
-      for (int i = 1; i <= rounds; ++i) second.wait(i), first.set(i);
-    });
-    std::thread one([&] {
-      stay_on_core(0);
-      const auto begin = Clock::now();
-      for (int i = 1; i <= rounds; ++i) second.set(i), first.wait(i);
-      if (sample > 0) seconds.push_back(seconds_between(begin, Clock::now()) / (2.0 * rounds));
-    });
-    one.join();
-    other.join();
-  }
-  return spread_of(std::move(seconds));
-}
 
 }  // namespace
 
-std::vector<MultiplyAddLoop> multiply_add_loops() {
-  std::vector<MultiplyAddLoop> loops;
+Spread multiply_add_rate([[maybe_unused]] const CoreRun& run) {
 #if defined(__x86_64__)
-  if (has_avx2()) loops.push_back({"AVX2", "multiply_add_avx2", 8, multiply_add_256});
-  if (__builtin_cpu_supports("avx512f"))
-    loops.push_back({"AVX-512", "multiply_add_avx512", 16, multiply_add_512});
-#endif
-  return loops;
-}
-
-Spread multiply_add_rate(const MultiplyAddLoop& loop, const CoreRun& run) {
   constexpr int64_t rounds = 20'000;
-  return rate_on_cores(run, [&]() -> Piece {
-    return [&] { return loop.run(rounds), 2.0 * loop.floats * kChains * rounds; };
-  });
+  const bool wide = __builtin_cpu_supports("avx512f");
+  if (wide || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")))
+    return rate_on_cores(run, [&]() -> Piece {
+      return [&] {
+        wide ? multiply_add_512(rounds) : multiply_add_256(rounds);
+        return 2.0 * (wide ? 16 : 8) * kChains * rounds;
+      };
+    });
+#endif
+  return {};
 }
 
 double multiply_add_peak(int cores) {
-  double peak = 0;
-  for (const MultiplyAddLoop& loop : multiply_add_loops())
-    peak = std::max(peak,
-                    multiply_add_rate(loop, {.cores = cores, .samples = 25, .seconds = 1e-3}).max);
-  return peak;
+  return multiply_add_rate({.cores = cores, .samples = 25, .seconds = 1e-3}).max;
 }
 
 Spread matmul_rate(int64_t n, const CoreRun& run) {
@@ -254,48 +183,67 @@ Spread matmul_rate(int64_t n, const CoreRun& run) {
   });
 }
 
-int arrays_of(MemoryPass pass) {
-  return pass == MemoryPass::copy ? 2 : pass == MemoryPass::triad ? 3 : 1;
-}
-
-const char* name(MemoryPass pass) {
-  return pass == MemoryPass::copy ? "copy" : pass == MemoryPass::triad ? "triad" : "read";
-}
-
 Spread memory_rate(MemoryPass pass, int64_t array, const CoreRun& run) {
   const int64_t elements = std::max<int64_t>(array / int64_t(sizeof(float)) / run.cores, 1);
+  const int arrays = pass == MemoryPass::copy ? 2 : 3;
   return rate_on_cores(run, [=]() -> Piece {
-    const auto x = std::make_shared<ThreadTensors>(Shape{elements}, arrays_of(pass));
+    const auto x = std::make_shared<ThreadTensors>(Shape{elements}, arrays);
     return [=] {
-      run_pass(pass, x->at);
-      return double(arrays_of(pass)) * double(elements) * sizeof(float);
+      run_pass(x->at);
+      return double(arrays) * double(elements) * sizeof(float);
     };
   });
 }
 
-Spread first_touch_rate(int64_t bytes, const CoreRun& run) {
-  const int64_t page = sysconf(_SC_PAGESIZE), part = std::max(bytes / run.cores, page);
-  return rate_on_cores(run, [=]() -> Piece {
-    return [=] {
-      void* fresh =
-          mmap(nullptr, size_t(part), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (fresh == MAP_FAILED) throw std::bad_alloc();
-      for (int64_t at = 0; at < part; at += page) static_cast<volatile char*>(fresh)[at] = 1;
-      munmap(fresh, size_t(part));
-      return double(part);
-    };
-  });
+Spread latency(bool sleeping, int samples, int rounds) {
+  std::vector<double> seconds;
+  for (int sample = 0; sample <= samples; ++sample) {  // the first is not counted
+    if (interrupt_requested()) throw Interrupted();
+    Turn first, second;
+    std::thread other([&] {
+      stay_on_core(1);
+      for (int i = 1; i <= rounds; ++i) second.wait(i, sleeping), first.set(i, sleeping);
+    });
+    std::thread one([&] {
+      stay_on_core(0);
+      const auto begin = Clock::now();
+      for (int i = 1; i <= rounds; ++i) second.set(i, sleeping), first.wait(i, sleeping);
+      if (sample > 0) seconds.push_back(seconds_between(begin, Clock::now()) / (2.0 * rounds));
+    });
+    one.join();
+    other.join();
+  }
+  return spread_of(std::move(seconds));
 }
 
-Spread spinning_latency(int samples, int rounds) { return latency<SpinningTurn>(samples, rounds); }
-Spread sleeping_latency(int samples, int rounds) { return latency<SleepingTurn>(samples, rounds); }
-
-// From /sys, because sysconf() may count a shared cache once for each core. index2 is the L2 cache.
-int64_t cache_bytes(int level) {
-  int64_t kib = 0;
-  std::ifstream(str("/sys/devices/system/cpu/cpu0/cache/index", level, "/size")) >> kib;  // "1024K"
-  const int64_t other = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
-  return kib > 0 ? kib * 1024 : std::max<int64_t>(0, other);
+DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples) {
+  constexpr int64_t chunk = 8 * kMiB;
+  SwapFile file(folder);
+  file.reserve(bytes);
+  std::vector<std::byte> buffers[2] = {std::vector(chunk, std::byte(1)),
+                                       std::vector(chunk, std::byte(1))};
+  const auto pass = [&](bool writes) {
+    std::unique_ptr<Transfer> last;
+    for (int64_t at = 0; at < bytes; at += chunk) {
+      const auto part = std::span(buffers[at / chunk % 2]).first(std::min(chunk, bytes - at));
+      auto next = writes ? file.start_write(at, part) : file.start_read(at, part);
+      if (last) last->wait();
+      last = std::move(next);
+    }
+    last->wait();
+  };
+  const auto rate = [&](bool writes) {
+    std::vector<double> rates;
+    for (int sample = 0; sample <= samples; ++sample) {  // the first is not counted
+      if (interrupt_requested()) throw Interrupted();
+      const auto begin = Clock::now();
+      pass(writes);
+      if (sample > 0) rates.push_back(double(bytes) / seconds_between(begin, Clock::now()));
+    }
+    return spread_of(std::move(rates));
+  };
+  const Spread write = rate(true);
+  return {.method = file.method(), .write = write, .read = rate(false)};
 }
 
 }  // namespace zl::cli

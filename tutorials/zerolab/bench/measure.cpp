@@ -79,12 +79,13 @@ Tensor Workbench::noise(Shape shape, Dtype dtype) {
   return t;
 }
 
-double Workbench::copy_rate() {
-  const int64_t elements = (gpu_ ? kGpuCopy : kHostCopy) / 4;
-  const Tensor from = Tensor::zeros(memory(), MemoryUse::activation, {elements}),
-               to = Tensor::zeros(memory(), MemoryUse::activation, {elements});
-  return 2.0 * double(from.bytes()) / time([&] { kernel::copy(from, to); }, kPeakSamples).min;
+double Workbench::copy_rate(Memory& from, int64_t bytes) {
+  const Tensor there = Tensor::zeros(from, MemoryUse::activation, {bytes / 4}),
+               here = Tensor::zeros(memory(), MemoryUse::activation, {bytes / 4});
+  return double(here.bytes()) / time([&] { kernel::copy(there, here); }, kPeakSamples).min;
 }
+
+double Workbench::copy_rate() { return 2 * copy_rate(memory(), gpu_ ? kGpuCopy : kHostCopy); }
 
 double Workbench::matmul_rate(int64_t n, Dtype dtype) {
   const Tensor a = noise({n, n}, dtype), b = noise({n, n}, dtype), out = noise({n, n}, dtype);

@@ -4,42 +4,24 @@
 #include "tutorials/zerolab/bench/step.h"
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 
-#include "tensor/io/file_calls.h"
 #include "tutorials/zerolab/bench/commands.h"
-#include "tutorials/zerolab/cli/comma_list.h"
-#include "tutorials/zerolab/cli/nearest.h"
-#include "tutorials/zerolab/cli/output_file.h"
+#include "tutorials/zerolab/bench/measure.h"
+#include "tutorials/zerolab/bench/timed_backend.h"
+#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
-
-using Json = nlohmann::ordered_json;
-template <>
-Json measure_steps(const StepOptions&, const std::vector<StepPoint>&);
-template <>
-Json profile_kernels(const StepPoint&, const StepOptions&);
-
 namespace {
 
-constexpr int kStepRanks = 4;
-constexpr int64_t kMaxRanks = 64;
+using Json = nlohmann::ordered_json;
 
-struct Setting {
-  const char* name;
-  void (*set)(StepOptions& options, int64_t value);
-};
-constexpr Setting kSettings[] = {
-    {"n_layer", [](StepOptions& o, int64_t v) { o.n_layer = v; }},
-    {"n_head", [](StepOptions& o, int64_t v) { o.n_head = v; }},
-    {"n_embd", [](StepOptions& o, int64_t v) { o.n_embd = v; }},
-    {"block_size", [](StepOptions& o, int64_t v) { o.block_size = v; }},
-    {"vocab_size", [](StepOptions& o, int64_t v) { o.vocab_size = v; }},
-    {"micro_batch", [](StepOptions& o, int64_t v) { o.micro_batch = v; }},
-    {"ranks", [](StepOptions& o, int64_t v) { o.ranks = int(v); }}};
+constexpr int kStepRanks = 4;
 
 RunSetup set_up(StepOptions options) {
   options.set("--steps", "zerolab.steps", std::to_string(options.timed + options.warm_up), false);
@@ -54,54 +36,135 @@ RunSetup set_up(StepOptions options) {
   return setup;
 }
 
-// "n_layer=1,2,4". Throws InputError if the setting is unknown or a value is repeated.
-Sweep read_sweep(const std::string& text) {
-  const size_t equals = std::min(text.find('='), text.size());
-  Sweep sweep{.setting = text.substr(0, equals), .set = nullptr, .values = {}};
-  std::ranges::replace(sweep.setting, '-', '_');  // the flags have dashes
-  std::vector<std::string> known;
-  std::string all;
-  for (const Setting& s : kSettings) {
-    if (sweep.setting == s.name) sweep.set = s.set;
-    known.emplace_back(s.name), all += (all.empty() ? "" : ", ") + known.back();
+// ---- JSON --------------------------------------------------------------------------------------
+
+// The ratio of each round's median to that of the row with as many ranks of ddp, or so many
+// independent ones; null if it did not run.
+void add_ratio(Json& json, const StepRow& row, const StepRows& all, bool independent) {
+  const std::string key = independent ? "time_relative_to_independent" : "time_relative_to_ddp";
+  json[key] = json[key + "_range"] = nullptr;
+  for (const StepRow& other : all.rows) {
+    if (other.independent != independent || other.stage != StageKind::ddp ||
+        other.ranks != row.ranks || row.ranks != all.rows.back().ranks ||
+        !other.out_of_memory.empty())
+      continue;
+    std::vector<double> ratios;
+    for (size_t i = 0; i < row.rounds.size(); ++i)
+      ratios.push_back(spread_of(row.rounds[i]).median / spread_of(other.rounds[i]).median);
+    const Spread ratio = spread_of(std::move(ratios));
+    json[key] = ratio.median;
+    json[key + "_range"] = {{"min", ratio.min}, {"max", ratio.max}};
   }
-  require_input(sweep.set, "'", sweep.setting, "' cannot be swept; the settings are ", all,
-                did_you_mean(sweep.setting, known));
-  require_input(equals + 1 < text.size(), "'", text, "' has no values; write ", sweep.setting,
-                "=1,2,4");
-  for (const std::string& word : comma_list(text.substr(equals + 1))) {
-    const int64_t value = read_count(word, 1, sweep.setting == "ranks" ? kMaxRanks : 1 << 20);
-    require_input(std::ranges::count(sweep.values, value) == 0, "'", text, "' has ", value,
-                  " twice");
-    sweep.values.push_back(value);
-  }
-  return sweep;
 }
 
-// All points, opened and checked before anything runs. An error names the sweep that led to it.
-std::vector<StepPoint> step_points(const StepOptions& options) {
-  std::vector<StepPoint> points;
-  if (options.sweeps.empty()) points.push_back({.setting = "", .setup = set_up(options)});
-  for (const Sweep& sweep : options.sweeps) {
-    require_input(std::ranges::count(options.sweeps, sweep.setting, &Sweep::setting) == 1,
-                  "--sweep ", sweep.setting, " is given twice; write all values in one");
-    for (const int64_t value : sweep.values) {
-      StepOptions changed = options;
-      sweep.set(changed, value);
-      changed.quiet = options.quiet || !points.empty();  // the notes are the same for all points
-      try {
-        points.push_back({.setting = sweep.setting, .value = value, .setup = set_up(changed)});
-      } catch (const InputError& e) {
-        throw InputError(str("--sweep ", sweep.setting, "=", value, ": ", e.what()));
-      }
+Json row_json(const StepRow& row, const StepRows& all, const RunSetup& setup) {
+  Json json{{"stage", row.name()},
+            {"ranks", row.ranks},
+            {"micro_batch", setup.spec.micro_batch},
+            {"window", setup.spec.window},
+            {"parameters", setup.spec.model.parameters()}};
+  if (!row.out_of_memory.empty()) {
+    json["out_of_memory"] = row.out_of_memory;
+    return json;
+  }
+  std::vector<double> steps;
+  for (const auto& round : row.rounds) steps.insert(steps.end(), round.begin(), round.end());
+  const Spread seconds = spread_of(std::move(steps));
+  const int places = setup.device.places(row.ranks);
+  const auto known = [&](int64_t n) { return row.peak_resident > 0 ? Json(n) : Json(nullptr); };
+  json["seconds_per_step"] = seconds;
+  json["tokens_per_second"] = double(row.tokens) / seconds.median;
+  for (const bool independent : {false, true}) add_ratio(json, row, all, independent);
+  json.update({{"operations_per_step", row.operations},
+               {"places", places},
+               {"share_of_peak", row.operations / seconds.median / (all.operation_rate * places)},
+               {"peak_total_bytes", row.peak},
+               {"tokens_per_step", row.tokens},
+               {"peak_resident_bytes", known(row.peak_resident)},
+               {"resident_bytes_before", known(row.resident_before)}});
+  return json;
+}
+
+// [s] per call, outside of the kernel's own time.
+double clock_seconds(const GptTrainingSpec& spec) {
+  constexpr int calls = 1000;
+  TimedBackend timed(spec.backends ? spec.backends(0).device : nullptr);
+  std::vector<double> samples;
+  for (int sample = 0; sample < 9; ++sample) {
+    timed.begin();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) timed.move_bytes(nullptr, nullptr, 0);
+    std::chrono::duration<double> all = std::chrono::steady_clock::now() - begin;
+    for (const TimedKernel& call : timed.calls())
+      all -= std::chrono::duration<double>(call.seconds);
+    samples.push_back(all.count() / calls);
+  }
+  return spread_of(std::move(samples)).median;
+}
+
+// The longest first. `seconds`: [s] of all `steps`.
+Json kernels_json(const std::vector<TimedStep>& steps, double seconds) {
+  struct Total {
+    int64_t calls = 0, operations = 0, bytes = 0;
+    double seconds = 0;
+  };
+  std::map<std::string, Total> totals;
+  for (const TimedStep& step : steps)
+    for (const TimedKernel& call : step.calls) {
+      Total& total = totals[call.name];
+      ++total.calls, total.seconds += call.seconds;
+      total.operations += call.operations, total.bytes += call.bytes;
     }
-  }
-  return points;
+  std::vector<std::pair<std::string, Total>> sorted(totals.begin(), totals.end());
+  std::ranges::stable_sort(sorted, std::greater(), [](const auto& a) { return a.second.seconds; });
+  const auto n = double(steps.size());
+  Json json = Json::array();
+  for (const auto& [name, total] : sorted)
+    json.push_back({{"kernel", name},
+                    {"calls_per_step", double(total.calls) / n},
+                    {"seconds_per_step", total.seconds / n},
+                    {"share_of_step", total.seconds / seconds},
+                    {"operations_per_step", double(total.operations) / n},
+                    {"bytes_per_step", double(total.bytes) / n}});
+  return json;
 }
 
-Json measure(const StepOptions& options, const std::vector<StepPoint>& points) {
-  const RunSetup& setup = points.front().setup;
+// The time in each kernel and outside of all kernels: steps of ddp on one rank, which communicates
+// nothing.
+Json profile_json(const StepOptions& options, const RunSetup& setup) {
+  GptTrainingSpec spec = one_rank(setup.spec);
+  spec.engine.stage = StageKind::ddp;
+  spec.steps = options.warm_up + options.timed;
+  Progress progress(spec.steps, options.quiet);
+  int64_t begun = 0, untimed = 0, calls = 0;
+  const std::vector<TimedStep> steps = time_kernels(spec, TimedBy::device, options.warm_up, [&] {
+    progress.item(str("profile, step ", ++begun));
+  });
+  progress.clear();
+  double sum = 0;                        // [s]
+  std::vector<double> seconds, outside;  // of each step: [s], share outside of kernels
+  for (const TimedStep& step : steps) {
+    double inside = 0;
+    for (const TimedKernel& call : step.calls) inside += call.seconds;
+    sum += step.seconds, untimed += step.untimed, calls += std::ssize(step.calls);
+    seconds.push_back(step.seconds);
+    outside.push_back(1 - inside / step.seconds);
+  }
+  return {{"stage", "ddp"},
+          {"ranks", 1},
+          {"steps", options.timed},
+          {"seconds_per_step", spread_of(std::move(seconds))},
+          {"share_outside_kernels", spread_of(std::move(outside))},
+          {"untimed_calls", untimed},
+          {"kernels", kernels_json(steps, sum)},
+          {"clock_seconds_per_step", clock_seconds(spec) * double(calls) / double(options.timed)}};
+}
+
+Json measure(const StepOptions& options, const RunSetup& setup) {
   const GptTrainingSpec& spec = setup.spec;
+  const StepRows all = measure_steps(options, setup);
+  Json rows = Json::array();
+  for (const StepRow& row : all.rows) rows.push_back(row_json(row, all, setup));
   Json report{{"schema", 1},
               {"command", "bench step"},
               {"ok", true},
@@ -117,17 +180,17 @@ Json measure(const StepOptions& options, const std::vector<StepPoint>& points) {
               {"window", spec.window},
               {"steps", options.timed},
               {"warm_up", options.warm_up},
-              {"rounds", options.rounds}};
-  report.update(measure_steps<Json>(options, points));
-  if (options.profile) report["profile"] = profile_kernels<Json>(points.front(), options);
+              {"rounds", options.rounds},
+              {"operations_per_second", all.operation_rate},
+              {"results", rows}};
+  if (options.profile) report["profile"] = profile_json(options, setup);
   return report;
 }
 
+// ---- text --------------------------------------------------------------------------------------
+
 std::string share_text(const Json& share) { return digits(100 * share.get<double>(), 3) + " %"; }
 std::string times(const Json& ratio) { return ratio.is_null() ? "-" : "× " + digits(ratio, 3); }
-int64_t largest_peak(const Json& row) {
-  return std::ranges::max(row["peak_total_bytes"].get<std::vector<int64_t>>());
-}
 
 std::string profile_text(const Json& profile, double operation_rate, bool on_gpu) {
   TextTable table;
@@ -161,105 +224,52 @@ std::string profile_text(const Json& profile, double operation_rate, bool on_gpu
 }
 
 std::string step_text(const Json& report) {
-  const bool sweeps = report["results"][0].contains("sweep");
+  const bool on_gpu = report["device"] == "cuda";
   TextTable table;
-  std::vector<std::string> titles = {"stage",   "ranks",    "median", "min",
-                                     "max",     "tokens/s", "to ddp", "to independent",
-                                     "of peak", "memory",   "faults"};
-  if (sweeps)
-    titles.insert(titles.begin(), "sweep"), titles.insert(titles.end(), {"parameters", "grows"});
-  table.row(titles);
+  table.row({"stage", "ranks", "median", "min", "max", "tokens/s", "to ddp", "to independent",
+             "of peak", "memory"});
   std::string unfit;
   for (const Json& r : report["results"]) {
     const std::string stage = r["stage"], ranks = r["ranks"].dump(),
-                      point = sweeps ? str(r["sweep"]["setting"].get<std::string>(), "=",
-                                           r["sweep"]["value"])
-                                     : "";
-    std::vector<std::string> row = {stage == "independent" ? "no communication" : stage, ranks};
-    if (sweeps) row.insert(row.begin(), point);
+                      shown = stage == "independent" ? "no communication" : stage;
     if (r.contains("out_of_memory")) {
-      row.push_back("-");
-      unfit += str(point, sweeps ? ", " : "", stage, " with ", ranks,
-                   " ranks: ", r["out_of_memory"].get<std::string>(), "\n");
-    } else {
-      const Json& seconds = r["seconds_per_step"];
-      row.insert(row.end(),
-                 {short_seconds(seconds["median"]), short_seconds(seconds["min"]),
-                  short_seconds(seconds["max"]), short_number(r["tokens_per_second"]),
-                  times(r["time_relative_to_ddp"]), times(r["time_relative_to_independent"]),
-                  share_text(r["share_of_peak"]), human_bytes(largest_peak(r)),
-                  digits(r["page_faults_per_step"], 2)});
-      if (sweeps)
-        row.insert(row.end(),
-                   {with_commas(r["parameters"]), times(r["time_relative_to_previous"])});
-    }
-    table.row(row);
-  }
-  const double rate = report["operations_per_second"];
-  return str(
-      report["model"].get<std::string>(), sweeps ? " and others: " : ": ",
-      with_commas(report["parameters"]), " parameters, ", report["precision"].get<std::string>(),
-      "; B ", report["micro_batch"], " × A ", report["accumulation"], ", T ", report["window"],
-      "; ", report["device_name"].get<std::string>(),
-      report["tf32"].get<bool>() ? ", fp32 matmuls and attention in TF32" : "", "\nmedian of ",
-      report["steps"], " steps in ", report["rounds"], " rounds, after ", report["warm_up"],
-      " in each; peak: ", digits(rate / 1e9, 4), " GFLOP/s of ",
-      report["device"] != "cpu" ? "a GPU"
-      : report["threads"] == 1  ? "a core"
-                                : str(std::min(report["threads"].get<int>(), usable_cores()),
-                                      " cores, for ", report["threads"], " threads of a rank"),
-      "\n\n", table.text(), "\n", unfit,
-      "Each rank has its own micro-batch. 'zerolab bench step --help' explains the columns.\n",
-      report.contains("profile") ? profile_text(report["profile"], rate, report["device"] != "cpu")
-                                 : "");
-}
-
-std::string csv(const Json& report) {
-  std::string text =
-      "setting,value,stage,ranks,micro_batch,window,parameters,tokens,seconds_median,seconds_min,"
-      "seconds_max,tokens_per_second,share_of_peak,time_relative_to_ddp,"
-      "time_relative_to_independent,peak_bytes,page_faults\n";
-  for (const Json& r : report["results"]) {
-    const bool swept = r.contains("sweep");
-    text += str(swept ? r["sweep"]["setting"].get<std::string>() : "", ",",
-                swept ? r["sweep"]["value"].dump() : "", ",", r["stage"].get<std::string>());
-    for (const char* key : {"ranks", "micro_batch", "window", "parameters"})
-      text += "," + r[key].dump();
-    if (r.contains("out_of_memory")) {
-      text += std::string(10, ',') + "\n";
+      table.row({shown, ranks, "-"});
+      unfit += stage + " with " + ranks + " ranks: " + r["out_of_memory"].get<std::string>() + "\n";
       continue;
     }
     const Json& seconds = r["seconds_per_step"];
-    text += "," + r["tokens_per_step"].dump();
-    for (const Json& value :
-         {seconds["median"], seconds["min"], seconds["max"], r["tokens_per_second"],
-          r["share_of_peak"], r["time_relative_to_ddp"], r["time_relative_to_independent"]})
-      text += "," + (value.is_null() ? "" : digits(value, 6));
-    text += str(",", largest_peak(r), ",", digits(r["page_faults_per_step"], 6), "\n");
+    const auto peaks = r["peak_total_bytes"].get<std::vector<int64_t>>();
+    table.row({shown, ranks, short_seconds(seconds["median"]), short_seconds(seconds["min"]),
+               short_seconds(seconds["max"]), short_number(r["tokens_per_second"]),
+               times(r["time_relative_to_ddp"]), times(r["time_relative_to_independent"]),
+               share_text(r["share_of_peak"]), human_bytes(std::ranges::max(peaks))});
   }
-  return text;
+  const double rate = report["operations_per_second"];
+  const int threads = report["threads"];
+  return str(
+      report["model"].get<std::string>(), ": ", with_commas(report["parameters"]), " parameters, ",
+      report["precision"].get<std::string>(), "; B ", report["micro_batch"], " × A ",
+      report["accumulation"], ", T ", report["window"], "; ",
+      report["device_name"].get<std::string>(),
+      report["tf32"].get<bool>() ? ", fp32 matmuls and attention in TF32" : "", "\nmedian of ",
+      report["steps"], " steps in ", report["rounds"], " rounds, after ", report["warm_up"],
+      " in each; peak: ", digits(rate / 1e9, 4), " GFLOP/s of ",
+      on_gpu ? "a GPU"
+      : threads == 1
+          ? "a core"
+          : str(std::min(threads, usable_cores()), " cores, for ", threads, " threads of a rank"),
+      "\n\n", table.text(), "\n", unfit,
+      "Each rank has its own micro-batch. 'zerolab bench step --help' explains the columns.\n",
+      report.contains("profile") ? profile_text(report["profile"], rate, on_gpu) : "");
 }
 
 int bench_step(StepOptions options) {
   options.rounds = std::min(options.rounds, options.timed);
-  require_input(!options.profile || options.sweeps.empty(),
-                "--profile measures one model; leave out --sweep");
-  require_input(!options.force || !options.csv.empty(),
-                "--force replaces the file of --csv, which is not given");
-  if (!options.csv.empty()) require_output_file(options.csv, "", options.force);
-  const std::vector<StepPoint> points = step_points(options);
-  const RunSetup& setup = points.front().setup;
+  const RunSetup setup = set_up(options);
   require_input(!options.profile || setup.spec.engine.offload_optimizer == OffloadDevice::none,
                 "--profile times kernels on the device; leave out offload_optimizer");
   if (!options.quiet) note_reports_of_train(setup.config, "bench step");
-  if (!options.csv.empty()) PendingFile{options.csv};  // fails now if the file cannot be written
-  const Json report = measure(options, points);
-  if (!options.csv.empty()) {
-    const std::string table = csv(report);
-    PendingFile file(options.csv);
-    file.write(table.data(), table.size());
-    file.commit();
-  }
+  const Json report = measure(options, setup);
   print_results(report, options.json, step_text);
   const auto ran = [](const Json& row) { return !row.contains("out_of_memory"); };
   return std::ranges::any_of(report["results"], ran) ? 0 : 3;
@@ -270,7 +280,7 @@ constexpr const char* kStepFooter =
 ranks cost each other by sharing caches and memory; then as many ranks under ddp and each listed
 stage. Each rank has its own micro-batch, so more ranks do more work. "to independent" is the cost
 of communication, "to ddp" that of a stage. Memory is the largest peak of a rank, with what is
-offloaded to the host; faults are pages that a step touches for the first time.
+offloaded to the host.
 Every row runs in each of --rounds rounds, for its part of --steps, so that other load on the
 machine affects all rows alike. A ratio is the median of the rounds' ratios. The first --warm-up
 steps of a row in a round are not timed.
@@ -279,9 +289,7 @@ activation checkpointing, relative to the best rate measured on the device (mode
 Chowdhery et al. 2022). With --threads N a rank's peak is that of N cores, or of all. Ranks whose
 threads exceed the number of cores, or on one GPU, share its peak.
 
-A sweep gives one setting several values: n_layer, n_head, n_embd, block_size, vocab_size,
-micro_batch or ranks. All others stay as the flags say. "grows" is the time relative to the previous
-value. --profile adds the time in each kernel on one rank (M×N×K of each matmul), and the rest:
+--profile adds the time in each kernel on one rank (M×N×K of each matmul), and the rest:
 tape, events and ledger, or on a GPU the gaps between kernels. A GPU's times are by its own clock.
 
 Examples:
@@ -289,8 +297,6 @@ Examples:
   zerolab bench step --model tiny --ranks 2 --stages zero2,zero3 --steps 20
   zerolab bench step --ranks 1 --stages ddp --profile
   zerolab bench step --ranks 1 --stages ddp --threads 2
-  zerolab bench step --ranks 1 --stages ddp --sweep n_layer=1,2,4,8 --csv sizes.csv
-  zerolab bench step --sweep ranks=1,2,4 --rounds 5 --csv ranks.csv
   zerolab bench step --model gpt2 --precision bf16 --micro-batch 8 --device cuda
   zerolab bench step --model gpt2 --micro-batch 8 --device cuda --ranks 1 --stages ddp --profile
 
@@ -318,15 +324,6 @@ void add_bench_step(CLI::App& bench, Invocation& invocation) {
   flags.toggle("--profile", "also the time in each kernel, and outside of kernels",
                options.profile);
   add_settings_flags(flags, options);
-  flags.group("Sizes");
-  flags.values("--sweep", "NAME=LIST",
-               "several values of one setting, such as n_layer=1,2,4; may be given several times",
-               [](const auto& text) { options.sweeps.push_back(read_sweep(text)); });
-  flags.value("--csv", "FILE", "also write one line per row to FILE", [](const auto& text) {
-    require_input(!text.empty(), "the name is empty");
-    options.csv = text;
-  });
-  flags.toggle("--force", "replace FILE if it exists", options.force);
   add_rank_flags(flags, options, kStepRanks);
   add_model_flags(flags, options);
   add_output_flags(flags, options);

@@ -1,55 +1,46 @@
-// 'zerolab bench step': its settings and its measurements. These are templates, defined for
-// nlohmann::ordered_json, so that the JSON library stays out of headers.
+// 'zerolab bench step': its settings and its measurements.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tutorials/zerolab/bench/measure.h"
-#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
-
-struct StepOptions;
-
-// One setting with several values; all other settings are as the flags say.
-struct Sweep {
-  std::string setting;  // "n_layer"
-  void (*set)(StepOptions& options, int64_t value);
-  std::vector<int64_t> values;
-};
 
 struct StepOptions : RunOptions {
   std::vector<StageKind> stages = {kStages, kStages + 4};
   std::optional<int64_t> micro_batch;
   int64_t timed = 10, warm_up = 2;  // steps of a row, over all rounds; steps before them per round
   int64_t rounds = 3;               // at most `timed`
-  std::vector<Sweep> sweeps;
-  std::string csv;  // the file; "": none
-  bool force = false, profile = false;
+  bool profile = false;
 };
 
-// One model with its settings.
-struct StepPoint {
-  std::string setting;  // the swept setting; "": none
-  int64_t value = 0;
-  RunSetup setup;
-  std::string label() const { return setting.empty() ? "" : str(setting, "=", value, ", "); }
+// `ranks` ranks of one stage, or `ranks` independent runs of one rank at the same time.
+struct StepRow {
+  StageKind stage = StageKind::ddp;
+  int ranks = 1;
+  bool independent = false;
+
+  std::string out_of_memory{};                // why it did not run; then the rest is unset
+  std::vector<std::vector<double>> rounds{};  // [s] of each timed step
+  int64_t tokens = 0;                         // per step, over all ranks
+  double operations = 0;                      // [FLOP] per step, over all ranks
+  std::vector<int64_t> peak{};                // [B] per rank, device and host together
+  // [B] of the whole process: the maximum over the rounds, and before that round began. 0: unknown.
+  int64_t peak_resident = 0, resident_before = 0;
+
+  const char* name() const { return independent ? "independent" : zl::name(stage); }
 };
 
-// Measures every row once per round. Returns the keys operations_per_second (the peak of a
-// place: a GPU, or a core for each thread of a rank) and results. Rows of a point: one rank,
-// independent ranks, ddp, the other stages. A row that does not fit has the reason instead of
-// numbers. Throws Interrupted, and any other error of a rank.
-template <class Json>
-Json measure_steps(const StepOptions& options, const std::vector<StepPoint>& points);
+struct StepRows {
+  std::vector<StepRow> rows;  // one rank, independent ranks, ddp, the other stages
+  double operation_rate = 0;  // [FLOP/s] the peak of a GPU, or of a core for each thread of a rank
+};
 
-// The time in each kernel and outside of all kernels: options.warm_up + options.timed steps of ddp
-// on one rank, which communicates nothing.
-template <class Json>
-Json profile_kernels(const StepPoint& point, const StepOptions& options);
+// Measures every row once per round. Throws Interrupted, and any error of a rank but OutOfMemory.
+StepRows measure_steps(const StepOptions& options, const RunSetup& setup);
 
 // The same training on one rank, a thread of this process.
 GptTrainingSpec one_rank(GptTrainingSpec spec);

@@ -50,8 +50,7 @@ const std::vector<TimedKernel>& TimedBackend::calls() {
   return calls_;
 }
 
-template <class Work>
-void TimedBackend::timed(std::string name, const Work& work, Stream stream) {
+void TimedBackend::timed(std::string name, const std::function<void()>& work, Stream stream) {
   if (!timing_) return work();
   TimedKernel call = std::exchange(announced_, false) ? std::move(next_) : TimedKernel();
   call.name = std::move(name);
@@ -60,70 +59,9 @@ void TimedBackend::timed(std::string name, const Work& work, Stream stream) {
     work();
     call.seconds = thread_seconds() - begin - nothing_;
   } else {
-    clocks_.push_back(inner_.timing(stream, std::cref(work)));
+    clocks_.push_back(inner_.timing(stream, work));
   }
   calls_.push_back(std::move(call));
-}
-
-#define ZL_TIMED(kernel, parameters, arguments)       \
-  void TimedBackend::kernel parameters {              \
-    timed(#kernel, [&] { inner_.kernel arguments; }); \
-  }
-ZL_TIMED(fill, (double value, T out), (value, out))
-ZL_TIMED(copy, (T from, T to), (from, to))
-ZL_TIMED(upload, (const void* host, T to), (host, to))
-ZL_TIMED(download, (T from, void* host), (from, host))
-ZL_TIMED(normal, (uint64_t seed, uint64_t stream, int64_t i, double mean, double deviation, T out),
-         (seed, stream, i, mean, deviation, out))
-ZL_TIMED(add, (T a, T b, T y), (a, b, y))
-ZL_TIMED(accumulate, (T from, T into), (from, into))
-ZL_TIMED(divide, (double divisor, T x), (divisor, x))
-ZL_TIMED(gelu, (T x, T y), (x, y))
-ZL_TIMED(gelu_backward, (T x, T dy, T dx, Write write), (x, dy, dx, write))
-ZL_TIMED(sum_rows, (T x, T out, T workspace), (x, out, workspace))
-ZL_TIMED(layer_norm, (const LayerNormSaved& s, T bias, double eps, T y), (s, bias, eps, y))
-ZL_TIMED(layer_norm_backward,
-         (const LayerNormSaved& s, T dy, const LayerNormGradients& out, T workspace),
-         (s, dy, out, workspace))
-ZL_TIMED(attention, (const AttentionSaved& s, T workspace), (s, workspace))
-ZL_TIMED(attention_backward, (const AttentionSaved& s, T dy, T dqkv, T workspace),
-         (s, dy, dqkv, workspace))
-ZL_TIMED(embedding, (T ids, T table, T y), (ids, table, y))
-ZL_TIMED(embedding_backward, (T ids, T dy, T dt, T workspace), (ids, dy, dt, workspace))
-ZL_TIMED(add_positions, (T x, T table, T y), (x, table, y))
-ZL_TIMED(add_positions_backward, (T dy, T dt, T workspace), (dy, dt, workspace))
-ZL_TIMED(cross_entropy, (T logits, T targets, T loss, T workspace),
-         (logits, targets, loss, workspace))
-ZL_TIMED(cross_entropy_backward, (T logits, T targets, T dloss, T dlogits),
-         (logits, targets, dloss, dlogits))
-ZL_TIMED(adamw, (const AdamWUpdate& update), (update))
-ZL_TIMED(sgd, (const SgdUpdate& update), (update))
-ZL_TIMED(sums_of_squares, (std::span<const Tensor> xs, T out, T workspace), (xs, out, workspace))
-ZL_TIMED(squares_of_blocks, (T x, T out), (x, out))
-ZL_TIMED(quantize, (T x, const Quantized& to), (x, to))
-ZL_TIMED(dequantize, (const Quantized& from, T x, Write write), (from, x, write))
-#undef ZL_TIMED
-
-void TimedBackend::ordered_sum(const OrderedSum& sum) {
-  timed(
-      "ordered_sum", [&] { inner_.ordered_sum(sum); }, Stream::communication);
-}
-
-void TimedBackend::move_bytes(const void* from, void* to, int64_t bytes) {
-  timed(
-      "move_bytes", [&] { inner_.move_bytes(from, to, bytes); }, Stream::communication);
-}
-
-std::unique_ptr<Transfer> TimedBackend::start_copy(T from, T to) {
-  std::unique_ptr<Transfer> transfer;
-  timed("copy", [&] { transfer = inner_.start_copy(from, to); });
-  return transfer;
-}
-
-std::unique_ptr<HostCopy> TimedBackend::start_download(T from) {
-  std::unique_ptr<HostCopy> copy;
-  timed("download", [&] { copy = inner_.start_download(from); });
-  return copy;
 }
 
 // A layer multiplies by its weight as stored in forward, by its transpose for the input's gradient,
@@ -137,6 +75,40 @@ void TimedBackend::matmul(Factor a, Factor b, T bias, T out, Write write, T work
                 k = turned ? b.tensor.dim(-1) : b.tensor.rows();
   timed(str(name, " ", out.rows(), "×", n, "×", k),
         [&] { inner_.matmul(a, b, bias, out, write, workspace); });
+}
+
+std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up,
+                                    const std::function<void()>& begin_step) {
+  std::vector<TimedBackend*> of_ranks(size_t(spec.ranks));  // they live as long as the run
+  spec.backends = [&of_ranks, clock, inner = spec.backends](int rank) {
+    RankBackends all = inner ? inner(rank) : RankBackends();
+    auto timed = std::make_unique<TimedBackend>(std::move(all.device), clock);
+    of_ranks[size_t(rank)] = timed.get();
+    all.device = std::move(timed);
+    return all;
+  };
+  std::vector<TimedStep> steps;
+  TrainingCallbacks callbacks;
+  callbacks.at_start = [&](Trainer& training) {
+    TimedBackend& mine = *of_ranks[size_t(training.comm().rank())];
+    mine.begin();
+    training.memory().events().listen([&mine](const Event& e) {
+      if (e.kind == EventKind::kernel) mine.announce(e);
+    });
+    if (training.comm().rank() == 0) begin_step();
+  };
+  callbacks.after_step = [&](Trainer& training) {
+    if (const int rank = training.comm().rank(); rank > 0) of_ranks[size_t(rank)]->begin();
+  };
+  callbacks.on_step = [&](const StepRecord& record) {
+    TimedBackend& mine = *of_ranks[0];
+    steps.push_back({record.seconds, mine.calls(), mine.untimed()});
+    mine.begin();
+    if (std::ssize(steps) < spec.steps) begin_step();
+  };
+  run_training(spec, callbacks);
+  steps.erase(steps.begin(), steps.begin() + warm_up);
+  return steps;
 }
 
 }  // namespace zl::cli

@@ -4,12 +4,12 @@
 // kernel that the GPU must wait for includes a part of its launch.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tensor/backend.h"
-#include "tensor/events.h"
+#include "stages/train/gpt_spec.h"
 
 namespace zl::cli {
 
@@ -64,46 +64,65 @@ class TimedBackend final : public Backend {
     return inner_.timing(stream, work);
   }
 
-  // The kernels.
+  // The kernels: a matmul's name has its sizes, all others have their own.
   using T = const Tensor&;
-  void fill(double value, T out) override;
-  void copy(T from, T to) override;
-  std::unique_ptr<Transfer> start_copy(T from, T to) override;
-  void upload(const void* host, T to) override;
-  void download(T from, void* host) override;
-  std::unique_ptr<HostCopy> start_download(T from) override;
-  void normal(uint64_t seed, uint64_t stream, int64_t i, double mean, double deviation,
-              T out) override;
-  void add(T a, T b, T y) override;
-  void accumulate(T from, T into) override;
-  void divide(double divisor, T x) override;
-  void gelu(T x, T y) override;
-  void gelu_backward(T x, T dy, T dx, Write write) override;
   void matmul(Factor a, Factor b, T bias, T out, Write write, T workspace) override;
-  void sum_rows(T x, T out, T workspace) override;
-  void layer_norm(const LayerNormSaved& saved, T bias, double eps, T y) override;
-  void layer_norm_backward(const LayerNormSaved& saved, T dy, const LayerNormGradients& out,
-                           T workspace) override;
-  void attention(const AttentionSaved& saved, T workspace) override;
-  void attention_backward(const AttentionSaved& saved, T dy, T dqkv, T workspace) override;
-  void embedding(T ids, T table, T y) override;
-  void embedding_backward(T ids, T dy, T dtable, T workspace) override;
-  void add_positions(T x, T table, T y) override;
-  void add_positions_backward(T dy, T dtable, T workspace) override;
-  void cross_entropy(T logits, T targets, T loss, T workspace) override;
-  void cross_entropy_backward(T logits, T targets, T dloss, T dlogits) override;
-  void adamw(const AdamWUpdate& update) override;
-  void sgd(const SgdUpdate& update) override;
-  void sums_of_squares(std::span<const Tensor> xs, T out, T workspace) override;
-  void squares_of_blocks(T x, T out) override;
-  void quantize(T x, const Quantized& to) override;
-  void dequantize(const Quantized& from, T x, Write write) override;
-  void ordered_sum(const OrderedSum& sum) override;
-  void move_bytes(const void* from, void* to, int64_t bytes) override;
+  std::unique_ptr<Transfer> start_copy(T from, T to) override {
+    std::unique_ptr<Transfer> transfer;
+    timed("copy", [&] { transfer = inner_.start_copy(from, to); });
+    return transfer;
+  }
+  std::unique_ptr<HostCopy> start_download(T from) override {
+    std::unique_ptr<HostCopy> copy;
+    timed("download", [&] { copy = inner_.start_download(from); });
+    return copy;
+  }
+#define ZL_TIMED_ON(stream, kernel, parameters, arguments)          \
+  void kernel parameters override {                                 \
+    timed(                                                          \
+        #kernel, [&] { inner_.kernel arguments; }, Stream::stream); \
+  }
+#define ZL_TIMED(kernel, parameters, arguments) ZL_TIMED_ON(compute, kernel, parameters, arguments)
+  ZL_TIMED(fill, (double value, T out), (value, out))
+  ZL_TIMED(copy, (T from, T to), (from, to))
+  ZL_TIMED(upload, (const void* host, T to), (host, to))
+  ZL_TIMED(download, (T from, void* host), (from, host))
+  ZL_TIMED(normal, (uint64_t seed, uint64_t stream, int64_t i, double mean, double sigma, T out),
+           (seed, stream, i, mean, sigma, out))
+  ZL_TIMED(add, (T a, T b, T y), (a, b, y))
+  ZL_TIMED(accumulate, (T from, T into), (from, into))
+  ZL_TIMED(divide, (double divisor, T x), (divisor, x))
+  ZL_TIMED(gelu, (T x, T y), (x, y))
+  ZL_TIMED(gelu_backward, (T x, T dy, T dx, Write write), (x, dy, dx, write))
+  ZL_TIMED(sum_rows, (T x, T out, T workspace), (x, out, workspace))
+  ZL_TIMED(layer_norm, (const LayerNormSaved& s, T bias, double eps, T y), (s, bias, eps, y))
+  ZL_TIMED(layer_norm_backward,
+           (const LayerNormSaved& s, T dy, const LayerNormGradients& out, T workspace),
+           (s, dy, out, workspace))
+  ZL_TIMED(attention, (const AttentionSaved& s, T workspace), (s, workspace))
+  ZL_TIMED(attention_backward, (const AttentionSaved& s, T dy, T dqkv, T workspace),
+           (s, dy, dqkv, workspace))
+  ZL_TIMED(embedding, (T ids, T table, T y), (ids, table, y))
+  ZL_TIMED(embedding_backward, (T ids, T dy, T dt, T workspace), (ids, dy, dt, workspace))
+  ZL_TIMED(add_positions, (T x, T table, T y), (x, table, y))
+  ZL_TIMED(add_positions_backward, (T dy, T dt, T workspace), (dy, dt, workspace))
+  ZL_TIMED(cross_entropy, (T logits, T targets, T loss, T workspace),
+           (logits, targets, loss, workspace))
+  ZL_TIMED(cross_entropy_backward, (T logits, T targets, T dloss, T dlogits),
+           (logits, targets, dloss, dlogits))
+  ZL_TIMED(adamw, (const AdamWUpdate& update), (update))
+  ZL_TIMED(sgd, (const SgdUpdate& update), (update))
+  ZL_TIMED(sums_of_squares, (std::span<const Tensor> xs, T out, T workspace), (xs, out, workspace))
+  ZL_TIMED(squares_of_blocks, (T x, T out), (x, out))
+  ZL_TIMED(quantize, (T x, const Quantized& to), (x, to))
+  ZL_TIMED(dequantize, (const Quantized& from, T x, Write write), (from, x, write))
+  ZL_TIMED_ON(communication, ordered_sum, (const OrderedSum& sum), (sum))
+  ZL_TIMED_ON(communication, move_bytes, (const void* from, void* to, int64_t n), (from, to, n))
+#undef ZL_TIMED
+#undef ZL_TIMED_ON
 
  private:
-  template <class Work>
-  void timed(std::string name, const Work& work, Stream stream = Stream::compute);
+  void timed(std::string name, const std::function<void()>& work, Stream stream = Stream::compute);
 
   const std::unique_ptr<Backend> owned_;
   Backend& inner_;
@@ -115,5 +134,17 @@ class TimedBackend final : public Backend {
   bool timing_ = false, announced_ = false;
   int64_t untimed_ = 0;
 };
+
+// A training step of rank 0, where caches and memory are as in a run.
+struct TimedStep {
+  double seconds = 0;              // of the whole step
+  std::vector<TimedKernel> calls;  // in the order of the step
+  int64_t untimed = 0;             // kernel events whose kernel was not timed
+};
+
+// Trains as `spec` says, with the kernels of every rank timed, and returns the steps after the
+// first `warm_up`. `begin_step` is called on rank 0 before each step. Rethrows any error of a rank.
+std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up,
+                                    const std::function<void()>& begin_step);
 
 }  // namespace zl::cli

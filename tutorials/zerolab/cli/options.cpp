@@ -18,18 +18,17 @@ std::string joined(const std::vector<std::string>& words) {
   return all;
 }
 
-// One of several words, or a sentence that lists them.
-size_t choose(const std::string& text, const std::vector<std::string>& words) {
-  for (size_t i = 0; i < words.size(); ++i)
-    if (words[i] == text) return i;
-  throw InputError(str("'", text, "' is none of ", joined(words), did_you_mean(text, words)));
-}
-
 Flags::Read count(std::optional<int64_t>& into, int64_t least = 1) {
   return [&into, least](const std::string& text) { into = read_count(text, least); };
 }
 
 }  // namespace
+
+size_t choose(const std::string& text, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i)
+    if (words[i] == text) return i;
+  throw InputError(str("'", text, "' is none of ", joined(words), did_you_mean(text, words)));
+}
 
 // Whether a GPU can be used is checked later, so that --help does not wait for a driver.
 RunOptions::DeviceWish read_device(const std::string& text) {

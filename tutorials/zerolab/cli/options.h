@@ -62,6 +62,8 @@ struct RunOptions {
   bool given(std::string_view flag) const;  // of those
 };
 
+// The index of `text` among `words`. Throws InputError that lists them if it is none.
+size_t choose(const std::string& text, const std::vector<std::string>& words);
 // Lines of --help, after a list of the paper's four.
 std::string variants_help();
 // "zero2" or "2". Throws InputError with the list otherwise.

@@ -11,7 +11,7 @@
 #include "stages/train/phase_times.h"
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/progress.h"
-#include "tutorials/zerolab/run/monitor_files.h"
+#include "tutorials/zerolab/monitors/monitor_files.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {

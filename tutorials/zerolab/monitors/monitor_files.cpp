@@ -1,4 +1,4 @@
-#include "tutorials/zerolab/run/monitor_files.h"
+#include "tutorials/zerolab/monitors/monitor_files.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,0 +1,27 @@
+// What replaces commands and flags that were removed: the only table of them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace zl::cli {
+
+inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
+    {"draw", "the pictures are SVG files below tutorials/, edited by hand"},
+    {"bench clock", "tutorials/reference/clock.md has the errors of predictions"},
+    {"bench disk", "use 'zerolab bench machine --dir DIR'"},
+    {"bench random", "use './zl test --random N'"},
+    {"bench kernels --quick", "use '--model tiny --rows 64'"},
+    {"bench step --sweep", "run 'zerolab bench step' once for each value"},
+    {"bench step --csv", "use --json"}};
+
+// "'bench disk' was removed; use …", or "".
+inline std::string was_removed(std::string_view command) {
+  for (const auto& [removed, instead] : kRemoved)
+    if (command == removed)
+      return "'" + std::string(removed) + "' was removed; " + std::string(instead);
+  return "";
+}
+
+}  // namespace zl::cli
