@@ -32,7 +32,6 @@ bool has_come(const Call& call, const Call& waiting, int rank) {
 }
 
 std::string late_text(const Flights& flights, int rank, const Call& waiting, int64_t timeout) {
-  const std::string limit = human_time(timeout);
   uint64_t missing = 0;
   int ranks = 0;
   std::string states;
@@ -44,12 +43,13 @@ std::string late_text(const Flights& flights, int rank, const Call& waiting, int
     missing |= uint64_t(1) << r;
     states += "; " + last_seen(r, *flights[size_t(r)], steady_nanoseconds());
   }
-  if (missing == 0) return str("the data of ", describe(waiting), " did not move within ", limit);
   const std::string text =
-      waiting.point_to_point()
+      missing == 0 ? str("rank ", rank, " in ")
+      : waiting.point_to_point()
           ? str("rank ", waiting.peer_of_run(), " did not match ")
           : str("only ", ranks - std::popcount(missing), " of ", ranks, " ranks came to ");
-  return str(text, describe(waiting), " within ", limit, states, ". If ", ranks_text(missing),
+  return str(text, describe(waiting), missing == 0 ? ": the transfer was not done" : "", " within ",
+             human_time(timeout), states, ". If ", missing == 0 ? "the ranks" : ranks_text(missing),
              std::popcount(missing) == 1 ? " is" : " are",
              " only slow, raise --timeout (0 waits forever)");
 }

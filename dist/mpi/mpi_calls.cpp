@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <future>
 #include <map>
 #include <thread>
@@ -115,19 +116,12 @@ void finish_mpi() {
   finalized.get();
 }
 
-void make_mpi_group(const RankGroup& group, int size) {
-  if (groups.contains({group.number, group.ranks})) return;
-  std::vector<int> members;
-  for (int rank = 0; rank < size; ++rank) members.push_back(group.of_run(rank));
-  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
-  MPI_Comm made = MPI_COMM_NULL;
-  call("MPI_Comm_group", MPI_Comm_group, world, &all);
-  call("MPI_Group_incl", MPI_Group_incl, all, size, members.data(), &some);
-  call("MPI_Comm_create_group", MPI_Comm_create_group, world, some, group.number, &made);
-  call("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler, made, MPI_ERRORS_RETURN);
-  call("MPI_Group_free", MPI_Group_free, &all);
-  call("MPI_Group_free", MPI_Group_free, &some);
-  groups[{group.number, group.ranks}] = made;
+// Another run of this process may have had a group of this number and these ranks.
+void make_mpi_group(const RankGroup& group) {
+  MPI_Comm& comm = groups.try_emplace({group.number, group.ranks}, MPI_COMM_NULL).first->second;
+  if (comm != MPI_COMM_NULL) call("MPI_Comm_free", MPI_Comm_free, &comm);
+  call("MPI_Comm_split", MPI_Comm_split, world, std::countr_zero(group.ranks), 0, &comm);
+  call("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler, comm, MPI_ERRORS_RETURN);
 }
 
 struct MpiMessages::Requests {

@@ -26,9 +26,9 @@ struct MpiPlace {
 // Meanwhile calls `poll` again and again, which throws to give up; then MPI may be started later.
 MpiPlace start_mpi(const std::function<void()>& poll);
 
-// Makes the communicator in which MPI adds for this group. Waits for all of them to call it. Groups
-// are kept, because a program has few of them.
-void make_mpi_group(const RankGroup& group, int size);
+// Makes the communicators in which MPI adds for the groups of a split, of which this rank has one.
+// All ranks of the run call it, each with its group, and it waits for all of them.
+void make_mpi_group(const RankGroup& group);
 
 // Posts the messages of a call, of at most 1 GiB, all with one tag: MPI keeps their order between
 // two ranks. Ranks are those of the call's group.

@@ -1,5 +1,7 @@
 #include "dist/nccl/errors.h"
 
+#include <string_view>
+
 #include "dist/communicator.h"
 #include "tensor/error.h"
 
@@ -14,33 +16,33 @@ struct KnownError {
 // The first match counts. The messages are those of NCCL 2.28 and of the CUDA driver.
 constexpr KnownError kKnownErrors[] = {
     {"Duplicate GPU",
-     "NCCL takes every GPU once: start no more ranks than there are GPUs; several ranks on one GPU "
-     "work as threads without NCCL"},
-    {"invalid device ordinal",
-     "there is no GPU of that number: start fewer ranks, or look at CUDA_VISIBLE_DEVICES"},
-    {"driver version is insufficient",
-     "there is no driver, or it is older than the CUDA that NCCL was built with: update the "
-     "driver, or take the NCCL of an older CUDA"},
+     "start no more ranks than there are GPUs; several on one GPU work as threads without NCCL"},
+    {"invalid device ordinal", "start fewer ranks, or look at CUDA_VISIBLE_DEVICES"},
+    {"driver version is insufficient", "update the driver, or take the NCCL of an older CUDA"},
     {"No route to host",
-     "the ranks' machines do not reach each other over this interface: set NCCL_SOCKET_IFNAME to "
-     "one that does, and open the firewall between them"},
+     "set NCCL_SOCKET_IFNAME to an interface over which the machines reach each other, and open "
+     "the firewall between them"},
     {"Connection refused",
-     "the rank that made the id has ended, or a firewall is in the way: look at the first error of "
-     "rank 0"},
+     "look at the first error of rank 0, which may have ended; else a firewall is in the way"},
     {"no socket interface found",
      "set NCCL_SOCKET_IFNAME to an interface that is up, such as eth0, or lo within one machine"},
     {"ismatched NCCL version",
-     "all ranks must load the same libnccl: compare what `zerolab doctor` says on all machines, "
-     "and their LD_LIBRARY_PATH"},
+     "all ranks must load the same libnccl: compare what `zerolab doctor` says on all machines"},
     {"shared memory",
      "/dev/shm is too small or forbidden: in a container give --shm-size=1g, else set "
      "NCCL_SHM_DISABLE=1"},
-    {"out of memory",
-     "NCCL found no memory for its buffers: leave it some by smaller micro-batches, or set "
-     "NCCL_BUFFSIZE=1048576"},
+    {"out of memory", "leave NCCL memory by smaller micro-batches, or set NCCL_BUFFSIZE=1048576"},
     {"illegal memory access",
-     "a kernel before this call went wrong: run again with CUDA_LAUNCH_BLOCKING=1"},
-};
+     "a kernel before this call went wrong: run again with CUDA_LAUNCH_BLOCKING=1"}};
+
+// By what NCCL said last, and by the kind of the error.
+std::string cure(NcclResult result, std::string_view said) {
+  for (const KnownError& known : kKnownErrors)
+    if (said.find(known.said) != std::string_view::npos) return known.cure;
+  if (result == NcclResult::remote_error)
+    return "another rank or its machine has died: look for the first error among the other ranks";
+  return "run again with NCCL_DEBUG=INFO, and look for the first WARN";
+}
 
 }  // namespace
 
@@ -49,14 +51,6 @@ const char* name(NcclResult result) {
       "ncclSuccess",         "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError",
       "ncclInvalidArgument", "ncclInvalidUsage",       "ncclRemoteError", "ncclInProgress"};
   return size_t(result) < std::size(kNames) ? kNames[size_t(result)] : "an unknown result";
-}
-
-std::string nccl_cure(NcclResult result, std::string_view said) {
-  for (const KnownError& known : kKnownErrors)
-    if (said.find(known.said) != std::string_view::npos) return known.cure;
-  if (result == NcclResult::remote_error)
-    return "another rank or its machine has died: look for the first error among the other ranks";
-  return "run again with NCCL_DEBUG=INFO, and look for the first WARN";
 }
 
 std::string nccl_error_text(const NcclApi& api, const char* function, NcclResult result,
@@ -69,7 +63,7 @@ std::string nccl_error_text(const NcclApi& api, const char* function, NcclResult
   std::string text =
       str(function, " gave ", name(result), " (", meaning ? meaning : "no text", ")");
   if (!said.empty()) text += str(", and NCCL said: ", said);
-  return str(text, ". Cure: ", nccl_cure(result, said));
+  return str(text, ". Cure: ", cure(result, said));
 }
 
 std::string nccl_version_text(int code) {
@@ -96,13 +90,6 @@ const NcclApi& require_nccl(const NcclApi* given) {
   if (const std::string problem = nccl_version_problem(*api); !problem.empty())
     throw InputError(problem);
   return *api;
-}
-
-NcclUniqueId nccl_unique_id(const NcclApi& api) {
-  NcclUniqueId id;
-  if (const NcclResult result = api.get_unique_id(&id); result != NcclResult::success)
-    throw CommunicationError(nccl_error_text(api, "ncclGetUniqueId", result, nullptr));
-  return id;
 }
 
 }  // namespace zl

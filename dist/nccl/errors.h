@@ -2,14 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "dist/nccl/api.h"
 
 namespace zl {
-
-// How to fix an error, by its kind and by what NCCL said last.
-std::string nccl_cure(NcclResult result, std::string_view said);
 
 // "ncclSend gave ncclSystemError (unhandled system error), and NCCL said: connect: No route to
 // host. Cure: …". `comm` may be null.
@@ -25,8 +21,5 @@ std::string nccl_version_problem(const NcclApi& api);
 // `given`, or if that is null the library, which it opens. Throws InputError if there is none, or
 // it is too old.
 const NcclApi& require_nccl(const NcclApi* given);
-
-// For all ranks of one communicator. Throws CommunicationError.
-NcclUniqueId nccl_unique_id(const NcclApi& api);
 
 }  // namespace zl

@@ -13,20 +13,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often the watchdog looks: often enough that a deadline is kept, and seldom enough to cost
-// nothing.
-NcclHandle::Clock::duration interval_for(std::chrono::milliseconds timeout) {
-  return timeout.count() > 0 ? std::clamp<std::chrono::milliseconds>(timeout / 16, 1ms, 100ms)
-                             : 100ms;
-}
+constexpr auto kInterval = 10ms;  // between two looks of the watchdog: long enough to cost nothing
+constexpr int64_t kToReport = 300'000'000;  // [ns] for a rank that has gone to say why
 
 }  // namespace
 
-NcclHandle::NcclHandle(const NcclJoin& join, ControlClient& others)
-    : join_(join), others_(others), interval_(interval_for(join.timeout)) {}
+NcclHandle::NcclHandle(const NcclJoin& join, int rank, int size, ControlClient& others)
+    : join_(join),
+      rank_(rank),
+      size_(size),
+      timeout_(std::chrono::nanoseconds(join.timeout).count()),
+      others_(others) {}
 
 NcclHandle::~NcclHandle() {
-  stop();
+  watchdog_ = {};  // ends it
   abort();
 }
 
@@ -34,12 +34,11 @@ NcclHandle::~NcclHandle() {
 void NcclHandle::join(const NcclUniqueId& id) {
   constexpr const char* kFunction = "ncclCommInitRankConfig";
   NcclComm* comm = nullptr;
-  const NcclResult result =
-      call(kFunction, [&] { return join_.api.comm_init_rank(&comm, join_.size, id, join_.rank); });
+  const NcclResult result = call(kFunction, join_.api.comm_init_rank, &comm, size_, id, rank_);
   comm_ = comm;
-  require_taken(kFunction, result, comm);
+  require_taken(kFunction, result);
   poll(kFunction);
-  if (join_.size > 1) connect();
+  if (size_ > 1) connect();
 }
 
 // NCCL connects two ranks in the first group in which they send or receive, and that group waits
@@ -47,16 +46,18 @@ void NcclHandle::join(const NcclUniqueId& id) {
 // could deadlock. Sends of no elements connect too: taskAppend in NCCL's src/enqueue.cc (2.14
 // to 2.28) discards only empty collectives.
 void NcclHandle::connect() {
-  const NcclData nothing{nullptr, nullptr, 0, NcclType::float32};
-  const NcclStream stream{comm_, nullptr};
-  group([&] {
-    for (int i = 1; i < join_.size; ++i) {
-      const int next = (join_.rank + i) % join_.size,
-                last = (join_.rank + join_.size - i) % join_.size;
-      take("ncclSend", [&] { return join_.api.send(nothing, next, stream); });
-      take("ncclRecv", [&] { return join_.api.receive(nothing, last, stream); });
+  group(nullptr, [&] {
+    for (int i = 1; i < size_; ++i) {
+      send(nullptr, 0, Dtype::f32, (rank_ + i) % size_);
+      receive(nullptr, 0, Dtype::f32, (rank_ + size_ - i) % size_);
     }
   });
+}
+
+NcclUniqueId NcclHandle::unique_id() const {
+  NcclUniqueId id;
+  take("ncclGetUniqueId", join_.api.get_unique_id, &id);
+  return id;
 }
 
 NcclComm* NcclHandle::comm() const {
@@ -65,48 +66,31 @@ NcclComm* NcclHandle::comm() const {
   return comm;
 }
 
-// Says for reports where the rank is. If two threads are inside NCCL, it names the function that
-// was called first: there NCCL hangs.
-NcclResult NcclHandle::call(const char* function, const std::function<NcclResult()>& ask) const {
-  const char* none = nullptr;
-  const bool first = join_.inside.compare_exchange_strong(none, function);
-  const NcclResult result = ask();
-  if (first) join_.inside = nullptr;
-  return result;
-}
-
-void NcclHandle::take(const char* function, const std::function<NcclResult()>& ask) const {
-  require_taken(function, call(function, ask), comm_);
-}
-
-void NcclHandle::require_taken(const char* function, NcclResult result, NcclComm* comm) const {
+void NcclHandle::require_taken(const char* function, NcclResult result) const {
   if (result != NcclResult::success && result != NcclResult::in_progress)
-    throw CommunicationError(nccl_error_text(join_.api, function, result, comm));
+    throw CommunicationError(nccl_error_text(join_.api, function, result, comm_));
 }
 
-void NcclHandle::group(const std::function<void()>& calls) {
+void NcclHandle::group(void* stream, const std::function<void()>& calls) {
   const std::lock_guard turn(turn_);
   (void)comm();
+  stream_ = stream;
   take("ncclGroupStart", join_.api.group_start);
   try {
     calls();
   } catch (...) {
-    (void)call("ncclGroupEnd",
-               join_.api.group_end);  // an open group would take this thread's next calls
+    // An open group would take this thread's next calls.
+    (void)call("ncclGroupEnd", join_.api.group_end);
     throw;
   }
   take("ncclGroupEnd", join_.api.group_end);
   poll("ncclGroupEnd");
 }
 
-void NcclHandle::poll(const char* what, const std::function<bool()>& done) const {
+void NcclHandle::poll(const char* what) const {
   NcclComm* const comm = this->comm();
-  Clock::time_point began = Clock::now(), last = began;
-  for (int polls = 1;; ++polls) {
-    const Clock::time_point now = Clock::now();
-    if (now - last > 1s) began += now - last;  // this process was stopped meanwhile
-    last = now;
-    if (is_idle(comm, what) && done()) return;
+  const int64_t began = running_nanoseconds();
+  for (int polls = 1; !is_idle(comm, what); ++polls) {
     require_in_time(what, began);
     rest_after_poll(polls);
   }
@@ -114,33 +98,25 @@ void NcclHandle::poll(const char* what, const std::function<bool()>& done) const
 
 // Whether NCCL has nothing in progress.
 bool NcclHandle::is_idle(NcclComm* comm, const char* what) const {
-  constexpr const char* kFunction = "ncclCommGetAsyncError";
   NcclResult state = NcclResult::success;
-  require_taken(kFunction,
-                call(kFunction, [&] { return join_.api.comm_get_async_error(comm, &state); }),
-                comm);
-  if (state == NcclResult::remote_error) await_report();
-  require_taken(what, state, comm);
+  take("ncclCommGetAsyncError", join_.api.comm_get_async_error, comm, &state);
+  // Another rank has gone and is about to report why, which says more than NCCL can.
+  const auto most = timeout_ > 0 ? std::min<int64_t>(kToReport, timeout_ / 8) : kToReport;
+  for (const int64_t began = running_nanoseconds();
+       state == NcclResult::remote_error && running_nanoseconds() - began < most;
+       std::this_thread::sleep_for(1ms))
+    others_.require_running();
+  require_taken(what, state);
   return state == NcclResult::success;
 }
 
-// Another rank has gone and is about to report why, which says more than NCCL can. Returns if it
-// does not.
-void NcclHandle::await_report() const {
-  constexpr std::chrono::milliseconds most{300};
-  const Clock::time_point until =
-      Clock::now() + (join_.timeout.count() > 0 ? std::min(most, join_.timeout / 8) : most);
-  while (!others_.failed() && Clock::now() < until) std::this_thread::sleep_for(1ms);
-  if (others_.failed()) throw CommunicationError("another rank has failed");
-}
-
-void NcclHandle::require_in_time(const char* what, Clock::time_point began) const {
-  if (others_.failed()) throw CommunicationError("another rank has failed");
-  if (join_.timeout.count() > 0 && Clock::now() - began > join_.timeout)
-    throw CommunicationError(str(
-        what, " was not done within ", human_time(std::chrono::nanoseconds(join_.timeout).count()),
-        ". If the GPUs are only slow, raise --timeout (0 waits forever); else run again with "
-        "NCCL_DEBUG=INFO, and look for the first WARN"));
+void NcclHandle::require_in_time(const char* what, int64_t began) const {
+  others_.require_running();
+  if (timeout_ > 0 && running_nanoseconds() - began > timeout_)
+    throw CommunicationError(
+        str(what, " was not done within ", human_time(timeout_),
+            ". If the GPUs are only slow, raise --timeout (0 waits forever); else run again with "
+            "NCCL_DEBUG=INFO, and look for the first WARN"));
 }
 
 // Returns when the watchdog no longer uses the backend, which may end before it.
@@ -148,9 +124,8 @@ void NcclHandle::watch(Watched operation, Backend& backend) {
   if (!watchdog_.joinable()) {
     std::packaged_task<void()> select([&] { backend.select_for_this_thread(); });
     auto selected = select.get_future();
-    watchdog_ = std::thread([this, select = std::move(select)]() mutable {
-      select();
-      run();
+    watchdog_ = std::jthread([this, select = std::move(select)](std::stop_token stop) mutable {
+      for (select(); !stop.stop_requested() && look();) std::this_thread::sleep_for(kInterval);
     });
     selected.get();
   }
@@ -177,35 +152,7 @@ void NcclHandle::set_done(int64_t record) {
 }
 
 void NcclHandle::wait_for_operations() {
-  for (auto one = oldest(); one; one = oldest()) {
-    try {
-      const std::lock_guard turn(turn_);
-      poll("the transfer", [&] { return one->moved->done(); });
-    } catch (const std::exception& error) {
-      fail(one->call, error.what());
-    }
-    set_done(one->record);
-  }
-}
-
-// Its sentence says more than that of a rank that comes to the next call and misses this one, so it
-// must not be late.
-NcclHandle::Clock::duration NcclHandle::until_next_look() const {
-  if (join_.timeout.count() <= 0 || operations_.empty()) return interval_;
-  const Clock::duration left = operations_.front().began + join_.timeout - Clock::now();
-  return std::clamp<Clock::duration>(left, 1ms, interval_);
-}
-
-void NcclHandle::run() {
-  do {
-    std::unique_lock lock(mutex_);
-    const Clock::time_point before = Clock::now();
-    if (stopped_.wait_for(lock, until_next_look(), [this] { return stopping_; })) return;
-    // A process that was stopped meanwhile is not blamed for it.
-    const Clock::duration slept = Clock::now() - before;
-    if (slept > interval_ + 1s)
-      for (Watched& operation : operations_) operation.began += slept;
-  } while (look());
+  for (int polls = 1; look() && oldest(); ++polls) rest_after_poll(polls);
 }
 
 // Asks without the mutex: CUDA may make it wait for a synchronisation of the rank's thread.
@@ -219,7 +166,7 @@ bool NcclHandle::look() {
         return true;
       }
     } catch (const std::exception& error) {
-      report(one->call, error.what());
+      others_.fail(one->call, error.what());
       abort();
       return false;
     }
@@ -228,46 +175,21 @@ bool NcclHandle::look() {
   return true;
 }
 
-void NcclHandle::report(const Call& call, const std::string& why) noexcept try {
-  others_.fail(str("rank ", call.group.of_run(join_.rank), " in ", describe(call), ": ", why));
-} catch (const std::exception&) {  // no memory for the report: the others end at their deadlines
-}
-
-void NcclHandle::fail(const Call& call, const std::string& why) {
-  report(call, why);
-  abort();
-  others_.throw_failure(call);
-}
-
-void NcclHandle::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  stopped_.notify_all();
-  if (watchdog_.joinable()) watchdog_.join();
-}
-
 void NcclHandle::finish() {
-  stop();
+  watchdog_ = {};
   if (!comm_) return;
-  take("ncclCommFinalize", [&] { return join_.api.comm_finalize(comm_); });
+  take("ncclCommFinalize", join_.api.comm_finalize, comm());
   poll("ncclCommFinalize");
   NcclComm* const comm = comm_.exchange(nullptr);  // from here there is nothing to abort
-  require_taken("ncclCommDestroy",
-                call("ncclCommDestroy", [&] { return join_.api.comm_destroy(comm); }), nullptr);
+  take("ncclCommDestroy", join_.api.comm_destroy, comm);
 }
 
 void NcclHandle::abort() noexcept {
-  NcclComm* comm = nullptr;
-  {
-    std::unique_lock turn(turn_, std::defer_lock);
-    for (int tries = 0; comm_ && !turn.try_lock() && tries < 1000; ++tries)
-      std::this_thread::sleep_for(1ms);
-    comm = comm_.exchange(nullptr);
-  }
-  if (!comm) return;
-  (void)call("ncclCommAbort", [&] { return join_.api.comm_abort(comm); });  // there was an error
+  if (!comm_) return;
+  std::unique_lock turn(turn_, 1s);
+  NcclComm* const comm = comm_.exchange(nullptr);
+  if (turn) turn.unlock();
+  if (comm) (void)call("ncclCommAbort", join_.api.comm_abort, comm);  // there was an error
 }
 
 }  // namespace zl

@@ -23,7 +23,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -33,6 +32,7 @@
 #include <thread>
 
 #include "dist/nccl/api.h"
+#include "dist/ordered/ordered_reduction.h"
 #include "dist/ordered/polling.h"
 #include "dist/processes/control_client.h"
 #include "tensor/backend.h"
@@ -41,88 +41,122 @@ namespace zl {
 
 struct NcclJoin {
   const NcclApi& api;
-  int rank, size;
   std::chrono::milliseconds timeout;  // of each wait; 0: none
-  std::atomic<const char*>&
-      inside;                // the NCCL function that the rank is in now, for reports; null: none
+  // The function of NCCL that the rank is in now, for reports; null: none.
+  std::atomic<const char*>& inside;
   std::string machine = {};  // the name of the rank's machine
   // false: NCCL adds. That is faster for many small calls, without scratch memory, but rounding
   // then depends on sizes and on the machine.
   bool ordered = true;
 };
 
-class NcclHandle {
+class NcclHandle final : public ChunkTransport {
  public:
-  using Clock = std::chrono::steady_clock;
-
   // An operation that was issued at `began`. It is done when its event is.
   struct Watched {
     Call call;
     int64_t record = 0;  // in the flight recorder
     std::shared_ptr<const StreamEvent> moved;
-    Clock::time_point began;
+    int64_t began;  // running_nanoseconds()
   };
 
-  NcclHandle(const NcclJoin& join, ControlClient& others);
-  ~NcclHandle();  // aborts unless it has ended
+  NcclHandle(const NcclJoin& join, int rank, int size, ControlClient& others);
+  ~NcclHandle() override;  // aborts unless it has ended
   NcclHandle(const NcclHandle&) = delete;
 
   // All that follows is called on the rank's thread, and throws CommunicationError.
 
   // Returns when all ranks have joined and are connected with each other.
   void join(const NcclUniqueId& id);
-  NcclComm* comm() const;  // throws if it has ended
   bool ended() const { return !comm_; }
-  // Issues the calls that `calls` makes as one group, and returns when NCCL has taken it: from then
-  // on other work may be enqueued on the stream.
-  void group(const std::function<void()>& calls);
-  // Calls one NCCL function within a group. Throws unless the result is success or in_progress.
-  void take(const char* function, const std::function<NcclResult()>& ask) const;
+  NcclUniqueId unique_id() const;  // a new one, for all ranks of a communicator
+  // Issues the calls that `calls` makes as one group on the stream, and returns when NCCL has taken
+  // it: from then on other work may be enqueued there.
+  void group(void* stream, const std::function<void()>& calls);
+
+  // The calls of a group.
+  void send(const char* from, int64_t count, Dtype dtype, int to_rank) override {
+    post("ncclSend", join_.api.send, from, size_t(count), type_of(dtype), to_rank);
+  }
+  void receive(char* to, int64_t count, Dtype dtype, int from_rank) override {
+    post("ncclRecv", join_.api.receive, to, size_t(count), type_of(dtype), from_rank);
+  }
+  void all_gather(const char* from, char* to, int64_t count, Dtype dtype) override {
+    post("ncclAllGather", join_.api.all_gather, from, to, size_t(count), type_of(dtype));
+  }
+  void broadcast(char* inout, int64_t count, Dtype dtype, int root) {
+    post("ncclBroadcast", join_.api.broadcast, inout, inout, size_t(count), type_of(dtype), root);
+  }
+  // NCCL adds, in the order that it likes; `all`: all_reduce, else reduce_scatter.
+  void add(bool all, const char* from, char* to, int64_t count, Dtype dtype) {
+    const auto function = all ? join_.api.all_reduce : join_.api.reduce_scatter;
+    post(all ? "ncclAllReduce" : "ncclReduceScatter", function, from, to, size_t(count),
+         type_of(dtype), NcclOperator::sum);
+  }
 
   void watch(Watched operation, Backend& backend);  // which recorded the event
   // The rank has waited for the operation: from now on it is moving, until it is done.
   void waited_for(int64_t record);
-  void wait_for_operations();  // all of them
+  // Returns when all are done, or the run has failed.
+  void wait_for_operations();
   // To be called when no rank makes any more calls.
   void finish();
 
-  // Fails the run, aborts, and throws.
-  [[noreturn]] void fail(const Call& call, const std::string& why);
+  // ControlClient::carry_out(), which aborts if the run has failed.
+  void carry_out(const Call& call, const std::function<void()>& action) {
+    others_.carry_out(call, action, [this] { abort(); });
+  }
   // After an error. May hang if NCCL does; run_process_rank() then ends the process.
   void abort() noexcept;
 
  private:
+  static NcclType type_of(Dtype dtype) {
+    constexpr NcclType kTypes[] = {NcclType::float32, NcclType::bfloat16, NcclType::float16,
+                                   NcclType::float64, NcclType::int32,    NcclType::uint8};
+    return kTypes[size_t(dtype)];
+  }
   void connect();
-  NcclResult call(const char* function, const std::function<NcclResult()>& ask) const;
-  void require_taken(const char* function, NcclResult result, NcclComm* comm) const;
+  // Says for reports where the rank is. If two threads are inside NCCL, that is the function that
+  // was called first: there NCCL hangs.
+  template <class Function, class... Arguments>
+  NcclResult call(const char* name, Function function, Arguments... arguments) const {
+    const char* none = nullptr;
+    const bool first = join_.inside.compare_exchange_strong(none, name);
+    const NcclResult result = function(arguments...);
+    if (first) join_.inside = nullptr;
+    return result;
+  }
+  // Throws unless the result is success or in_progress.
+  template <class Function, class... Arguments>
+  void take(const char* name, Function function, Arguments... arguments) const {
+    require_taken(name, call(name, function, arguments...));
+  }
+  template <class Function, class... Arguments>
+  void post(const char* name, Function function, Arguments... arguments) const {
+    take(name, function, arguments..., comm(), stream_);
+  }
+  NcclComm* comm() const;  // throws if it has ended
+  void require_taken(const char* function, NcclResult result) const;
   bool is_idle(NcclComm* comm, const char* what) const;
-  void await_report() const;
-  void require_in_time(const char* what, Clock::time_point began) const;
-  // Returns when NCCL is idle, and `done`.
-  void poll(
-      const char* what, const std::function<bool()>& done = [] { return true; }) const;
+  void require_in_time(const char* what, int64_t began) const;
+  void poll(const char* what) const;  // returns when NCCL is idle
 
-  // Of the watchdog.
-  void run();
-  bool look();  // false: the run has failed
-  void report(const Call& call, const std::string& why) noexcept;
-  Clock::duration until_next_look() const;
+  bool look();                            // at the operations; false: the run has failed
   std::optional<Watched> oldest() const;  // of the operations that are not known to be done
   void set_done(int64_t record);
-  void stop();
 
   const NcclJoin join_;
+  const int rank_, size_;
+  const int64_t timeout_;  // [ns]
   ControlClient& others_;
-  const Clock::duration interval_;  // of the watchdog's looks
 
-  std::mutex turn_;  // of the thread that is inside NCCL
+  std::timed_mutex turn_;   // of the thread that is inside NCCL
+  void* stream_ = nullptr;  // of the group
   std::atomic<NcclComm*> comm_{nullptr};
 
-  mutable std::mutex mutex_;  // guards these
-  std::condition_variable stopped_;
+  mutable std::mutex mutex_;        // guards the operations
   std::deque<Watched> operations_;  // in the order of their calls
-  bool stopping_ = false;
-  std::thread watchdog_;
+  std::jthread watchdog_;
 };
 
 }  // namespace zl

@@ -2,13 +2,12 @@
 // checks that all were started alike.
 //
 // It leaves nothing behind: no file, and the port is free when all have come. It recognizes other
-// programs, other versions of zerolab and ranks of other runs. That prevents accidents; it is no
-// cryptography.
+// programs, other versions of zerolab and ranks of other runs, and goes on to the next port. That
+// prevents accidents; it is no cryptography.
 #pragma once
 
 #include <chrono>
 #include <functional>
-#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +22,7 @@ struct BootstrapOptions {
   std::string address;                   // of rank 0
   int port = 0;                          // the first
   std::chrono::milliseconds timeout{0};  // until all have come; 0: none
-  std::function<bool()> interrupted;     // polled while a rank looks for rank 0
+  std::function<bool()> interrupted;     // polled while ranks wait for each other
 };
 
 // What a rank tells rank 0 about itself.
@@ -35,42 +34,18 @@ struct RankIdentity {
   std::string gpu;            // no two ranks of a machine may use the same; "" for none
 };
 
-// Where rank 0 lets the other ranks in.
-class Lobby {
- public:
-  using LetIn = std::function<void(int rank, std::unique_ptr<Connection> connection)>;
-  // Listens. Throws CommunicationError if no port is free.
-  Lobby(const RankIdentity& self, const BootstrapOptions& options, LetIn let_in);
+using Connections = std::vector<std::unique_ptr<Connection>>;  // by rank
 
-  // Lets ranks in that have come, and returns whether all have. Never waits. Throws
-  // CommunicationError with the missing ranks when the time is over, InputError if ranks were
-  // started differently.
-  bool look();
+// Both return when all ranks have come. If ranks were started differently (settings, number of
+// ranks, two of one number, two on one GPU), both throw InputError; if one has not come in time, or
+// has died, CommunicationError. All ranks that have come throw the same text. After a death rank 0
+// waits for the others 2 s at most, so that they hear of it.
 
- private:
-  struct Stranger {
-    std::unique_ptr<Connection> connection;
-    Deadline until;
-  };
-
-  void admit(std::unique_ptr<Connection> connection, const Message& message);
-  std::string problem_of(const RankIdentity& one) const;
-  uint64_t missing() const;
-  std::string missing_text() const;
-  void require_distinct_gpus() const;
-
-  const BootstrapOptions options_;
-  const LetIn let_in_;
-  const Deadline deadline_;
-  Socket listener_;
-  int port_ = 0;
-  std::list<Stranger> strangers_;
-  std::vector<RankIdentity> ranks_;  // those that have come
-  bool other_version_ = false;
-};
-
-// On the others: the connection to rank 0, which has let this rank in. Throws CommunicationError if
-// rank 0 cannot be found in time, and what rank 0 says if it refuses this rank.
+// On rank 0: listens, and returns the connections of the others. Throws CommunicationError if no
+// port is free.
+Connections let_ranks_in(const RankIdentity& self, const BootstrapOptions& options);
+// On the others: the connection to rank 0, which goes on to the control server. Throws
+// CommunicationError, which says what was found at the ports, if rank 0 is not there in time.
 std::unique_ptr<Connection> find_rank_0(const RankIdentity& self, const BootstrapOptions& options);
 
 }  // namespace zl

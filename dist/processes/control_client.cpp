@@ -79,28 +79,42 @@ std::string ControlClient::meet(const Call& call, const std::string& text) {
   return *texts;
 }
 
+// A call without a number, such as "joining NCCL", is not the program's.
+std::string ControlClient::place(const Call& call) const {
+  const std::string doing = call.sequence > 0 ? "in " + describe(call) : std::string(call.name);
+  return str("rank ", rank_, " ", doing, ": ");
+}
+
 void ControlClient::throw_failure(const Call& call) {
   flight_.fail();
-  throw CommunicationError(str("rank ", rank_, " in ", describe(call), ": ", failure().why));
+  throw CommunicationError(place(call) + failure().why);
+}
+
+void ControlClient::fail(const Call& call, const std::string& why) { fail(place(call) + why); }
+
+void ControlClient::require_running() const {
+  if (failed()) throw CommunicationError("another rank has failed");
+}
+
+void ControlClient::carry_out(const Call& call, const std::function<void()>& action,
+                              const std::function<void()>& then_leave) {
+  try {
+    require_running();
+    return action();
+  } catch (const std::exception& error) {
+    fail(call, error.what());
+  }
+  if (then_leave) then_leave();
+  throw_failure(call);
 }
 
 void ControlClient::fail(const RunFailure& failure, bool find_cause) {
   if (!failed())
-    send(ControlMessage::failed,
-         WireWriter().text(failure.why).text(failure.detail).put(find_cause).take(), true);
+    send(ControlMessage::failed, encode(failure) + WireWriter().put(find_cause).take(), true);
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, kVerdict, [&] { return failed_.load(); })) return;
   lock.unlock();
-  lose_server(str(failure.why, "; and rank 0 does not answer"));
-}
-
-void ControlClient::wait_for_start(const std::function<bool()>& interrupted) {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, 20ms, [this] { return started_ || failed_; })) {
-    if (!interrupted || !interrupted()) continue;
-    lock.unlock();
-    return stopped({kInterrupted, ""});
-  }
+  server_lost(str(failure.why, "; and rank 0 does not answer"));
 }
 
 void ControlClient::ended() { send(ControlMessage::ended, "", true); }
@@ -113,12 +127,8 @@ void ControlClient::run_failed(const RunFailure& failure) {
   changed_.notify_all();
 }
 
-void ControlClient::lose_server(const std::string& why) {
-  {
-    const std::lock_guard lock(mutex_);
-    lost_ |= !over_ && !failed_;
-  }
-  run_failed({why, ""});
+void ControlClient::server_lost(const std::string& why) {
+  run_failed({why, "", flight_report(rank_, flight_, false, steady_nanoseconds())});
 }
 
 bool ControlClient::over() const {
@@ -131,38 +141,28 @@ RunFailure ControlClient::failure() const {
   return failure_;
 }
 
-std::string ControlClient::report() const {
-  const std::lock_guard lock(mutex_);
-  return lost_ ? flight_report(rank_, flight_, false, steady_nanoseconds()) : "";
-}
-
 void ControlClient::serve() {
-  int64_t heard = steady_nanoseconds(), last_alive = 0, last_loop = 0;
+  int64_t heard = running_nanoseconds(), last_alive = 0;
   while (!closing_) {
     try {
       Message message;
       const int64_t before = connection_->received();
       const auto state = connection_->receive(message, std::chrono::steady_clock::now() + 20ms);
-      const int64_t now = steady_nanoseconds();
-      if (connection_->received() > before || was_stopped(last_loop, now)) heard = now;
-      last_loop = now;
+      const int64_t now = running_nanoseconds();
+      if (connection_->received() > before) heard = now;
       if (state == Connection::State::message)
         handle(message);
       else if (state == Connection::State::ended)
-        return lose_server(
-            "rank 0 has died: its process ended without notice (killed, out of memory, or by its "
-            "own exit())");
+        return server_lost(died_text(0));
       else if (state != Connection::State::waiting)
-        return lose_server("rank 0 sends what is no message");
-      if (timeout_ > 0 && now - heard > timeout_)
-        return lose_server(str("rank 0 has given no sign of life for ", human_time(now - heard),
-                               ": its process is stopped, or its machine or the network is gone"));
+        return server_lost("rank 0 sends what is no message");
+      if (timeout_ > 0 && now - heard > timeout_) return server_lost(silent_text(0, now - heard));
       if (now - last_alive > alive_interval_) {
         last_alive = now;
-        send(ControlMessage::alive, "", true);
+        say_alive();
       }
     } catch (const std::exception& error) {
-      return lose_server(str("rank 0: ", error.what()));
+      return server_lost(str("rank 0: ", error.what()));
     }
   }
 }
@@ -170,25 +170,24 @@ void ControlClient::serve() {
 void ControlClient::handle(const Message& message) {
   WireReader wire(message.body);
   switch (ControlMessage(message.kind)) {
-    case ControlMessage::send_flight: return send(ControlMessage::flight, message.body, true);
-    case ControlMessage::failure: {
-      const std::string why = wire.text();
-      return run_failed({why, wire.text()});
-    }
+    case ControlMessage::send_flight: asked_ = wire.get<int64_t>(); return say_alive();
+    case ControlMessage::failure: return run_failed(decode_failure(wire));
     case ControlMessage::met: {
       const std::lock_guard lock(mutex_);
       texts_ = wire.text();
-      break;
+      return changed_.notify_all();
     }
-    case ControlMessage::started:
     case ControlMessage::over: {
       const std::lock_guard lock(mutex_);
-      (message.kind == uint8_t(ControlMessage::over) ? over_ : started_) = true;
-      break;
+      over_ = true;
+      return;
     }
     default: return;
   }
-  changed_.notify_all();
+}
+
+void ControlClient::say_alive() {
+  send(ControlMessage::alive, WireWriter().put(asked_).take(), true);
 }
 
 }  // namespace zl

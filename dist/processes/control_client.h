@@ -3,6 +3,9 @@
 // NCCL and MPI move data themselves and never notice that ranks make different calls. So ranks that
 // are processes compare their collectives over a connection to the control server in rank 0's
 // process. Functions that wait throw CommunicationError if the run has failed.
+//
+// A thread of its own reads what the server sends, answers it, and shows that this process is
+// alive. It also notices that rank 0 has died or is silent.
 #pragma once
 
 #include <atomic>
@@ -48,35 +51,38 @@ class ControlClient {
   void set_state(int64_t record, CallState state) { flight_.change(record, state); }
   // A call failed on this rank. The server finds the cause, and all ranks report it, in their
   // current or next call. Returns when this rank knows it.
-  void fail(const std::string& why) { fail({why, ""}, true); }
+  void fail(const std::string& why) { fail({why}, true); }
+  void fail(const Call& call, const std::string& why);  // names the rank and the call
   bool failed() const { return failed_; }
+  void require_running() const;  // throws CommunicationError if the run has failed
+  // Does what belongs to `call`. If that throws, or the run has failed, fails the run, calls
+  // `then_leave`, which others may notice, and throws the run's failure.
+  void carry_out(const Call& call, const std::function<void()>& action,
+                 const std::function<void()>& then_leave = {});
   // Throws the run's failure for this rank, which is in `call`.
   [[noreturn]] void throw_failure(const Call& call);
 
   // For the owner of the process.
 
-  // Returns when all ranks have come, or the run has failed. Polls `interrupted`, which makes it
-  // fail.
-  void wait_for_start(const std::function<bool()>& interrupted);
   // The rank failed on its own. Returns when all ranks know it, or the server does not answer.
   void stopped(const RunFailure& failure) { fail(failure, false); }
   void ended();  // the rank makes no more calls; to be called last
   // Whether all ranks have ended well, or this one knows that the run failed.
   bool over() const;
   RunFailure failure() const;
-  // This rank's last calls, if the server can no longer report those of all ranks; else "".
-  std::string report() const;
 
  private:
   int64_t begin(const Call& call, const EventStream& events, CallState state);
+  std::string place(const Call& call) const;
   // Returns the texts of all ranks when they have come to this rank's last call.
   std::string meet(const Call& call, const std::string& text);
   void fail(const RunFailure& failure, bool find_cause);
   void serve();
   void handle(const Message& message);
+  void say_alive();
   void send(ControlMessage kind, const std::string& body, bool all_records = false);
   void run_failed(const RunFailure& failure);
-  void lose_server(const std::string& why);
+  void server_lost(const std::string& why);
 
   const int rank_;
   const int64_t timeout_, alive_interval_;  // [ns]
@@ -92,7 +98,8 @@ class ControlClient {
   std::condition_variable changed_;
   std::optional<std::string> texts_;  // of all ranks, when they have come to this rank's last call
   RunFailure failure_;
-  bool started_ = false, over_ = false, lost_ = false;  // lost: the connection ended before the run
+  bool over_ = false;
+  int64_t asked_ = 0;  // the last send_flight; of the thread
 
   std::jthread thread_;
 };

@@ -1,8 +1,11 @@
 #include "dist/processes/control_messages.h"
 
 #include <bit>
+#include <mutex>
+#include <utility>
 
 #include "dist/run_ranks.h"
+#include "tensor/error.h"
 
 namespace zl {
 namespace {
@@ -15,6 +18,57 @@ bool known(const Call& call) {
 }
 
 }  // namespace
+
+int64_t running_nanoseconds() {
+  static std::mutex mutex;
+  static int64_t last = 0, stopped = 0;
+  const std::lock_guard lock(mutex);
+  const int64_t now = steady_nanoseconds(), since = now - std::exchange(last, now);
+  if (since > 1'000'000'000) stopped += since;
+  return now - stopped;
+}
+
+std::string died_text(int rank) {
+  return str("rank ", rank,
+             " has died: its process ended without notice (killed, out of memory, or by its own "
+             "exit())");
+}
+
+std::string silent_text(int rank, int64_t silence) {
+  return str("rank ", rank, " has given no sign of life for ", human_time(silence),
+             ": its process is stopped, or its machine or the network is gone");
+}
+
+std::string encode(const RunFailure& failure) {
+  return WireWriter().text(failure.why).text(failure.detail).text(failure.report).take();
+}
+
+RunFailure decode_failure(WireReader& wire) {
+  RunFailure failure;
+  for (std::string* text : {&failure.why, &failure.detail, &failure.report}) *text = wire.text();
+  if (failure.why.empty()) throw CommunicationError("a message holds a failure without a reason");
+  return failure;
+}
+
+std::string detail_of(const std::exception& error) {
+  const auto* memory = dynamic_cast<const OutOfMemory*>(&error);
+  if (!memory) return "";
+  WireWriter wire;
+  wire.text(memory->what()).put(memory->rank).put(memory->pool);
+  return wire.text(memory->phase).text(memory->unit).put(memory->asked).take();
+}
+
+void throw_failure(const RunFailure& failure) {
+  if (failure.why.empty()) return;
+  if (failure.detail.empty()) throw CommunicationError(failure.why);
+  if (failure.detail == kInputFailure) throw InputError(failure.why);
+  WireReader wire(failure.detail);
+  const std::string what = wire.text();
+  const int rank = wire.get<int>();
+  const Pool pool = wire.get<Pool>();
+  const std::string phase = wire.text(), unit = wire.text();
+  throw OutOfMemory(what, rank, pool, phase, unit, wire.get<int64_t>());
+}
 
 std::string encode(const FlightRecorder& flight, int64_t most) {
   const std::vector<FlightRecord> records = flight.recent(most);

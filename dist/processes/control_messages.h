@@ -3,15 +3,15 @@
 // Over it ranks compare calls, report errors, and show that they are alive. So rank 0 notices a
 // rank that dies or stops, and if that is rank 0, all notice it.
 //
-// A rank connects and sends `hello`. Rank 0 answers `accepted`, and `started` when all have come.
-// At a collective a rank sends `enter`. When all of its ranks have, each gets `met`, with the texts
-// of all. A rank whose call fails, or that throws, sends `failed`. The server then asks all ranks
-// for their last calls by `send_flight`, and each answers with `flight`. In these it looks for the
-// cause: calls that differ, or a rank that did not come. A rank that is dead or stopped does not
-// answer, so the server waits 300 ms at most. Then all ranks get `failure`, with the same text. A
-// rank that makes no more calls sends `ended`. When all have, they get `over`. Meanwhile both sides
-// send `alive` and `server_alive`; a connection that ends before `ended` means that the process has
-// died.
+// A rank connects and sends `hello`. Rank 0 answers `alive` if it is of this run, and `started`
+// when all have come. At a collective a rank sends `enter`. When all of its ranks have, each gets
+// `met`, with the texts of all. A rank whose call fails, or that throws, sends `failed`. The server
+// then asks all ranks for their last calls by `send_flight`, and each answers with `alive`. In
+// these it looks for the cause: calls that differ, or a rank that did not come. A rank that is dead
+// or stopped does not answer, so the server waits 300 ms at most. Then all ranks get `failure`,
+// with the same text. A rank that makes no more calls sends `ended`. When all have, they get
+// `over`. Meanwhile both sides send `alive`; a connection that ends before `ended` means that the
+// process has died.
 #pragma once
 
 #include <algorithm>
@@ -25,32 +25,36 @@ namespace zl {
 
 // Why a run failed, for all its ranks.
 struct RunFailure {
-  std::string why;     // "" if it has not failed
-  std::string detail;  // kInputFailure, or an OutOfMemory as bytes, which every rank throws
-                       // (dist/processes/process_ranks.cpp); mostly ""
+  std::string why;          // "" if it has not failed
+  std::string detail = "";  // mostly ""; kInputFailure; an OutOfMemory as bytes: all ranks throw it
+  std::string report = "";  // rank 0: the last calls of all ranks; a rank that lost it: its own
 };
 inline constexpr const char* kInputFailure = "input";  // all ranks throw InputError
 inline constexpr const char* kInterrupted = "interrupted while waiting for the ranks to connect";
+std::string died_text(int rank);
+std::string silent_text(int rank, int64_t silence);  // [ns]
 
 enum class ControlMessage : uint8_t {
-  // Before the run (dist/processes/bootstrap.h): a rank asks to be let in; the answer of rank 0,
-  // which is a failure if the rank was started differently; and all have come.
+  // Before the run (dist/processes/bootstrap.h): a rank asks to be let in, and the answers of rank
+  // 0 are alive and then started. If one has not come, or was started differently, it is a failure.
   hello,
-  accepted,
   started,
   // From a rank. Each begins with encode() of its flight recorder, as a text.
-  alive,   // nothing more; sent periodically
-  flight,  // the number of the request that it answers: send_flight
+  alive,   // the number of the last send_flight, which it answers; also sent periodically
   enter,   // a text: the rank has come to its last call, a collective; the answer: met
-  failed,  // why and detail, and whether the server is to find the cause: the rank failed
+  failed,  // a failure, and whether the server is to find the cause: the rank failed
   ended,   // the rank makes no more calls
-  // From the server.
+  // From the server, which sends alive too, with nothing.
   met,          // all ranks have come to this rank's last call: their texts
-  failure,      // why and detail
-  send_flight,  // a number; the answer: flight
-  over,         // all ranks have ended well
-  server_alive
+  failure,      // a failure
+  send_flight,  // a number; the answer: alive
+  over          // all ranks have ended well
 };
+
+std::string encode(const RunFailure& failure);
+RunFailure decode_failure(WireReader& wire);         // throws CommunicationError
+std::string detail_of(const std::exception& error);  // that a rank threw: of its failure
+void throw_failure(const RunFailure& failure);       // nothing if there is none
 
 // The last calls of a rank, with times as ages, because clocks of two machines differ.
 std::string encode(const FlightRecorder& flight, int64_t most);
@@ -66,10 +70,9 @@ inline std::chrono::milliseconds alive_interval(std::chrono::milliseconds timeou
                              : milliseconds(1000);
 }
 
-// Whether this process was stopped (Ctrl-Z, a debugger) since `last` [ns], the time of a check that
-// is made every few milliseconds. Then no other rank is late.
-inline bool was_stopped(int64_t last, int64_t now) {
-  return last > 0 && now - last > 1'000'000'000;
-}
+// [ns] A clock that stands still while this process is stopped (Ctrl-Z, a debugger), because no
+// other rank is late then. A thread of the process must ask every few milliseconds, as
+// ControlClient's does.
+int64_t running_nanoseconds();
 
 }  // namespace zl

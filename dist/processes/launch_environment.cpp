@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 
 #include <charconv>
+#include <cstdio>
+#include <sstream>
 #include <string_view>
 
 #include "dist/processes/bootstrap.h"
@@ -14,6 +16,13 @@ namespace {
 constexpr int kMaxSize = 65536;  // more is a mistake
 constexpr int kLastPort = 65535 - (kPorts - 1);
 constexpr int kDefaultPort = 29501;  // torchrun's default for MASTER_PORT, plus 1
+
+std::optional<int> whole_number(const std::string& text) {
+  int number = 0;
+  const char* const all = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), all, number);
+  return error == std::errc() && end == all ? std::optional(number) : std::nullopt;
+}
 
 // The environment. An empty variable counts as not set.
 class Variables {
@@ -29,11 +38,9 @@ class Variables {
   std::optional<int> number(const char* name, int least = 0, int most = kMaxSize) const {
     const std::string value = text(name);
     if (value.empty()) return std::nullopt;
-    int number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    require_input(error == std::errc() && end == value.data() + value.size() && number >= least &&
-                      number <= most,
-                  name, " is '", value, "', which is no whole number from ", least, " to ", most);
+    const auto number = whole_number(value);
+    require_input(number && *number >= least && *number <= most, name, " is '", value,
+                  "', which is no whole number from ", least, " to ", most);
     return number;
   }
   // A number that must be set because `because` is.
@@ -63,6 +70,8 @@ struct Names {
   const char *launcher, *mark;  // a variable that no launcher in a later row sets
   const char *rank, *size, *local_rank, *local_size;
 };
+// How many ranks run on each machine, as a list.
+constexpr const char* kTasks = "SLURM_STEP_TASKS_PER_NODE";
 
 // The first row whose mark and rank are set counts. RANK takes precedence over Slurm, whose numbers
 // count the launchers under `srun torchrun`, and over mpirun. Cray's launcher has other names for
@@ -77,6 +86,25 @@ constexpr Names kLaunchers[] = {
     {"mpirun", "PMI_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
     {"mpirun", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"mpirun", "PMIX_RANK", "PMIX_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+constexpr Names kSrun{"srun",          "SLURM_STEP_NUM_TASKS",
+                      "SLURM_PROCID",  "SLURM_STEP_NUM_TASKS",
+                      "SLURM_LOCALID", kTasks};
+
+// 4 of "2(x3),4" for machine 3, machines counted from 0.
+int tasks_on(const Variables& v, int machine) {
+  std::istringstream list(v.text(kTasks));
+  int left = machine;
+  for (std::string entry; std::getline(list, entry, ',');) {
+    int tasks = 0, machines = 1, end = 0;
+    (void)std::sscanf(entry.c_str(), "%d%n(x%d)%n", &tasks, &end, &machines, &end);
+    if (size_t(end) != entry.size() || tasks < 1 || machines < 1) break;
+    if ((left -= machines) < 0) return tasks;
+  }
+  throw InputError(str(kTasks, " is '", v.text(kTasks),
+                       "', which is no list such as 4(x2),1, or has "
+                       "no entry for machine ",
+                       machine, " (SLURM_NODEID)"));
+}
 
 LaunchedRank numbers(const Variables& v, const Names& names) {
   LaunchedRank r{.launcher = names.launcher};
@@ -90,7 +118,8 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
       ", this process's number on its machine and how many run there. Cure: set them too");
   if (!local) return r;
   r.local_rank = v.needed(names.local_rank, names.local_size);
-  r.local_size = v.needed(names.local_size, names.local_rank, 1);
+  r.local_size = names.local_size == kTasks ? tasks_on(v, v.needed("SLURM_NODEID", kTasks))
+                                            : v.needed(names.local_size, names.local_rank, 1);
   require_below(v, names.local_rank, r.local_rank, names.local_size, r.local_size);
   require_input(r.local_size <= r.size, v.assignment(names.local_size), " is more than ",
                 v.assignment(names.size));
@@ -101,10 +130,9 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
 std::string starter(const Variables& v) {
   ucred process{};
   socklen_t size = sizeof process;
-  const std::string fd = v.text("PMI_FD");
-  if (fd.empty() || fd.find_first_not_of("0123456789") != fd.npos || fd.size() > 6) return "";
-  if (::getsockopt(std::stoi(fd), SOL_SOCKET, SO_PEERCRED, &process, &size) != 0) return "";
-  return process.pid > 0 ? str("process ", process.pid) : "";
+  const int fd = whole_number(v.text("PMI_FD")).value_or(-1);
+  const int error = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &process, &size);
+  return error == 0 && process.pid > 0 ? str("process ", process.pid) : "";
 }
 
 std::string run(const Variables& v, const LaunchedRank& r) {
@@ -123,68 +151,15 @@ std::string run(const Variables& v, const LaunchedRank& r) {
 }
 
 // "node01" of "node[01-04,7],other".
-std::string first_host(const std::string& list) {
-  std::string host;
-  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
-    if (list[i] != '[') {
-      host += list[i];
-      continue;
-    }
-    const size_t close = list.find(']', i);
-    require_input(close != std::string::npos && close > i + 1, "SLURM_STEP_NODELIST is '", list,
+std::string first_host(std::string list) {
+  const std::string given = list;
+  for (size_t open; (open = list.substr(0, list.find(',')).find('[')) != list.npos;) {
+    const size_t close = list.find(']', open), end = list.find_first_of("-,]", open);
+    require_input(close != list.npos && close > open + 1, "SLURM_STEP_NODELIST is '", given,
                   "', which is no list of machines. Cure: set MASTER_ADDR to rank 0's machine");
-    host += list.substr(i + 1, list.find_first_of("-,]", i) - i - 1);
-    i = close;
+    list.replace(open, close - open + 1, list.substr(open + 1, end - open - 1));
   }
-  return host;
-}
-
-// 4 of "2(x3),4" for machine 3, machines counted from 0.
-int tasks_on(const Variables& v, const char* name, int machine) {
-  const std::string list = v.text(name);
-  const char *at = list.data(), *end = at + list.size();
-  const auto read = [&](int& number) {
-    const auto [next, error] = std::from_chars(at, end, number);
-    require_input(error == std::errc() && number >= 1 && number <= kMaxSize, name, " is '", list,
-                  "', which is no list such as 4(x2),1");
-    at = next;
-  };
-  for (int before = 0; at < end;) {
-    int tasks = 0, machines = 1;
-    read(tasks);
-    if (end - at > 2 && at[0] == '(' && at[1] == 'x') {
-      at += 2;
-      read(machines);
-      if (at < end && *at == ')') ++at;
-    }
-    before += machines;
-    if (machine < before) return tasks;
-    require_input(at == end || *at == ',', name, " is '", list,
-                  "', which is no list such as 4(x2),1");
-    if (at < end) ++at;
-  }
-  throw InputError(
-      str(name, " is '", list, "', which has no machine ", machine, " that SLURM_NODEID names"));
-}
-
-LaunchedRank by_srun(const Variables& v) {
-  LaunchedRank r;
-  r.size = *v.number("SLURM_STEP_NUM_TASKS", 1);
-  r.rank = v.needed("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
-  r.local_rank = v.needed("SLURM_LOCALID", "SLURM_STEP_NUM_TASKS");
-  const int machine = v.needed("SLURM_NODEID", "SLURM_STEP_NUM_TASKS");
-  const char* list =
-      v.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
-  require_input(v.has(list), v.assignment("SLURM_STEP_NUM_TASKS"),
-                " is set, but not SLURM_STEP_TASKS_PER_NODE, how many run on each machine");
-  r.local_size = tasks_on(v, list, machine);
-  require_below(v, "SLURM_PROCID", r.rank, "SLURM_STEP_NUM_TASKS", r.size);
-  require_input(r.local_rank < r.local_size && r.local_size <= r.size,
-                v.assignment("SLURM_LOCALID"), ", ", v.assignment("SLURM_NODEID"), ", ",
-                v.assignment(list), " and ", v.assignment("SLURM_STEP_NUM_TASKS"),
-                " contradict each other");
-  r.launcher = "srun";
-  return r;
+  return list.substr(0, list.find(','));
 }
 
 std::string address(const Variables& v, const LaunchedRank& r) {
@@ -208,13 +183,10 @@ int port(const Variables& v) {
   if (const auto own = v.number("ZEROLAB_PORT", 1024, kLastPort)) return *own;
   if (const auto master = v.number("MASTER_PORT", 1, 65535))
     return *master < kLastPort ? *master + 1 : *master - kPorts;
-  const std::string job = v.text("SLURM_JOB_ID");
-  int last = 0;
-  const std::string digits = job.substr(job.size() < 4 ? 0 : job.size() - 4);
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), last);
   // As in Lightning: each job has its port, below those that the system assigns.
-  if (!job.empty() && error == std::errc() && end == digits.data() + digits.size() && last >= 0)
-    return 15000 + last;
+  const std::string job = v.text("SLURM_JOB_ID");
+  if (!job.empty() && job.find_first_not_of("0123456789") == job.npos)
+    return 15000 + std::stoi(job.substr(job.size() < 4 ? 0 : job.size() - 4));
   return kDefaultPort;
 }
 
@@ -226,7 +198,7 @@ std::optional<LaunchedRank> launched(const Variables& v) {
     const bool pmi = std::string_view(names.rank).starts_with("PMI");
     if (v.has(names.mark) && v.has(names.rank) && !(pmi && pmi_of_srun)) return numbers(v, names);
   }
-  if (v.number("SLURM_STEP_NUM_TASKS", 1).value_or(1) > 1) return by_srun(v);
+  if (v.number("SLURM_STEP_NUM_TASKS", 1).value_or(1) > 1) return numbers(v, kSrun);
   return std::nullopt;
 }
 

@@ -1,6 +1,5 @@
 #include "dist/processes/process_ranks.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,28 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// An OutOfMemory as bytes, which every rank throws; "" for other errors.
-std::string detail_of(const std::exception& error) {
-  const auto* memory = dynamic_cast<const OutOfMemory*>(&error);
-  if (!memory) return "";
-  WireWriter wire;
-  wire.text(memory->what()).put(memory->rank).put(memory->pool);
-  return wire.text(memory->phase).text(memory->unit).put(memory->asked).take();
-}
-
-// Nothing if there is none.
-void throw_failure(const RunFailure& failure) {
-  if (failure.why.empty()) return;
-  if (failure.detail.empty()) throw CommunicationError(failure.why);
-  if (failure.detail == kInputFailure) throw InputError(failure.why);
-  WireReader wire(failure.detail);
-  const std::string what = wire.text();
-  const int rank = wire.get<int>();
-  const Pool pool = wire.get<Pool>();
-  const std::string phase = wire.text(), unit = wire.text();
-  throw OutOfMemory(what, rank, pool, phase, unit, wire.get<int64_t>());
-}
-
 class ProcessRun {
  public:
   ProcessRun(const LaunchedRank& place, const RankOptions& options,
@@ -54,29 +31,20 @@ class ProcessRun {
     const RankIdentity self{place.run,   place.rank, place.size, process.settings,
                             host_name(), boot_id(),  process.gpu};
     const BootstrapOptions bootstrap{place.address, place.port, at_least(1s), process.interrupted};
-    std::unique_ptr<Connection> connection;
-    if (place.rank == 0) {
-      auto [near, far] = socket_pair();
-      connection = std::make_unique<Connection>(std::move(far));
-      server_ = std::make_unique<ControlServer>(
-          self, bootstrap, std::make_unique<Connection>(std::move(near)), at_least(500ms));
-    } else {
-      connection = find_rank_0(self, bootstrap);
-    }
-    client_ = std::make_unique<ControlClient>(place.rank, std::move(connection), at_least(500ms));
-    client_->wait_for_start(process.interrupted);
-    throw_failure(client_->failure());
+    client_ = std::make_unique<ControlClient>(
+        place.rank, connect_ranks(self, bootstrap, at_least(500ms), server_), at_least(500ms));
   }
 
   void run(const std::function<void(Communicator&)>& body) {
     {
-      const std::jthread rank([this, &body] { run_rank(body); });
+      const std::jthread rank =
+          start_thread(str("rank ", place_.rank), [this, &body] { run_rank(body); });
       watch();
     }
     const RunFailure failure = client_->failure();
-    set_last_failure_report(failure.why.empty() ? "" : report());
+    set_last_failure_report(failure.report);
     client_.reset();
-    server_.reset();
+    server_ = {};
     if (failure.detail.empty() && error_) std::rethrow_exception(error_);
     throw_failure(failure);
   }
@@ -88,7 +56,6 @@ class ProcessRun {
   }
 
   void run_rank(const std::function<void(Communicator&)>& body) {
-    pthread_setname_np(pthread_self(), str("rank ", place_.rank).c_str());
     std::unique_ptr<Communicator> communicator;
     try {
       communicator = transport_.join(*client_, events_);
@@ -120,8 +87,7 @@ class ProcessRun {
       if (ended_ && over) return;
       if (!over && is_launcher && ::getppid() != launcher)
         client_->stopped({str("the launcher of rank ", place_.rank, " (", place_.launcher,
-                              ") has ended without ending its ranks"),
-                          ""});
+                              ") has ended without ending its ranks")});
       if (options_.timeout.count() <= 0 || client_->failure().why.empty()) continue;
       const auto now = std::chrono::steady_clock::now();
       if (!failed_at) failed_at = now;
@@ -129,16 +95,14 @@ class ProcessRun {
     }
   }
 
-  std::string report() const {
-    const std::string own = client_->report();  // the server's, if it still answers
-    return server_ && own.empty() ? server_->report() : own;
-  }
-
   // A thread cannot be ended from outside, so the process exits.
   [[noreturn]] void give_up() {
-    const std::string text = str(
-        "rank ", place_.rank, ": communication failed: ", client_->failure().why, "\n", report(),
-        "this rank did not end within timeout and grace; it is ", transport_.where(), "\n");
+    const RunFailure failure = client_->failure();
+    const char* const function = transport_.inside();
+    const std::string text =
+        str("rank ", place_.rank, ": communication failed: ", failure.why, "\n", failure.report,
+            "this rank did not end within timeout and grace; it is ", function ? "in " : "outside ",
+            function ? function : transport_.library, "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     std::_Exit(4);
@@ -147,18 +111,14 @@ class ProcessRun {
   const LaunchedRank& place_;
   const RankOptions& options_;
   const ProcessTransport& transport_;
-  EventStream events_;                     // outlives the records that point into it
-  std::unique_ptr<ControlServer> server_;  // on rank 0
+  EventStream events_;   // outlives the records that point into it
+  std::jthread server_;  // on rank 0
   std::unique_ptr<ControlClient> client_;
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;  // written by the rank's thread before ended_
 };
 
 }  // namespace
-
-std::string where_text(const char* library, const char* function) {
-  return function ? str("in ", function) : str("outside ", library);
-}
 
 void run_process_rank(const LaunchedRank& place, const std::function<void(Communicator&)>& body,
                       const RankOptions& options, const ProcessTransport& transport,

@@ -19,15 +19,13 @@ struct ProcessOptions {
   std::function<bool()> interrupted;  // polled while the ranks connect
 };
 
-// "in MPI_Irecv", "outside MPI" if `function` is null.
-std::string where_text(const char* library, const char* function);
-
 // Makes the communicator of the rank.
 struct ProcessTransport {
   // Called on the rank's thread, which also destroys the result, before `others` and `events`.
   std::function<std::unique_ptr<Communicator>(ControlClient& others, EventStream& events)> join;
-  // What a rank that hangs is in, for the report before the process exits.
-  std::function<std::string()> where;
+  // The function of the library that a rank is in, for the report if it hangs there; null: none.
+  std::function<const char*()> inside;
+  const char* library = "";  // "NCCL"
 };
 
 // Runs `body` as the rank that a launcher made of this process, and returns when all ranks have

@@ -19,11 +19,11 @@
 namespace zl {
 namespace {
 
+using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kGreeting = "zerolab rank 5\n";  // changes with the messages
+constexpr std::string_view kGreeting = "zerolab rank 6\n";  // changes with the messages
 constexpr std::string_view kName = "zerolab rank ";
-constexpr uint64_t kLongest = uint64_t(1) << 32;  // [B] of a message
 constexpr size_t kHeader = 1 + sizeof(uint64_t);  // kind and length
 constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
@@ -32,12 +32,11 @@ bool try_again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EI
 // Whether `events` came before the deadline.
 bool wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        std::min(deadline, Clock::now() + std::chrono::seconds(1)) - Clock::now());
+    const auto left = std::clamp<Clock::duration>(deadline - Clock::now(), 0s, 1s);
     pollfd waiting{fd, events, 0};
-    const int ready = ::poll(&waiting, 1, int(std::max<int64_t>(left.count(), 0)));
-    if (ready > 0) return true;
-    if ((ready < 0 && errno != EINTR) || Clock::now() >= deadline) return false;
+    if (::poll(&waiting, 1, int(std::chrono::ceil<std::chrono::milliseconds>(left).count())) > 0)
+      return true;
+    if (Clock::now() >= deadline) return false;
   }
 }
 
@@ -57,18 +56,22 @@ bool connects(const Socket& socket, const addrinfo& to, Deadline deadline) {
   return error == 0;
 }
 
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+// None if it has no address: then `why` says so.
+Addresses look_up(const char* host, int port, int flags, std::string& why) {
+  addrinfo wanted{}, *list = nullptr;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = flags;
+  if (const int error = ::getaddrinfo(host, std::to_string(port).c_str(), &wanted, &list))
+    why = str("'", host ? host : "", "' has no address: ", ::gai_strerror(error));
+  return Addresses(list, ::freeaddrinfo);
+}
+
 }  // namespace
 
 Deadline deadline_in(std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? Clock::now() + timeout : Deadline::max();
-}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  if (this != &other) {
-    close();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
 }
 
 void Socket::close() {
@@ -77,27 +80,26 @@ void Socket::close() {
 
 // IPv6 sockets take IPv4 connections too; some machines have only IPv4.
 Socket listen_on(int port, Reach reach) {
-  Socket socket(reach == Reach::everywhere ? ::socket(AF_INET6, kKind, 0) : -1);
-  const bool v6 = socket.open();
-  if (!v6) socket = Socket(::socket(AF_INET, kKind, 0));
-  if (!socket.open())
-    throw CommunicationError(str("the system gives no socket: ", std::strerror(errno)));
+  std::string why;
+  const Addresses all =
+      look_up(reach == Reach::everywhere ? nullptr : "127.0.0.1", port, AI_PASSIVE, why);
   const int on = 1, off = 0;  // soon after another run the port counts as used
-  (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (v6) (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  sockaddr_in6 any6{};
-  any6.sin6_family = AF_INET6, any6.sin6_port = htons(uint16_t(port)), any6.sin6_addr = in6addr_any;
-  sockaddr_in any4{};
-  any4.sin_family = AF_INET, any4.sin_port = htons(uint16_t(port));
-  any4.sin_addr.s_addr = htonl(reach == Reach::everywhere ? INADDR_ANY : INADDR_LOOPBACK);
-  const auto* address =
-      v6 ? reinterpret_cast<const sockaddr*>(&any6) : reinterpret_cast<const sockaddr*>(&any4);
-  if (::bind(socket.fd(), address, v6 ? sizeof any6 : sizeof any4) == 0 &&
-      ::listen(socket.fd(), 128) == 0)
-    return socket;
-  if (errno == EADDRINUSE) return {};
+  for (const int family : {AF_INET6, AF_INET})
+    for (const addrinfo* at = all.get(); at; at = at->ai_next) {
+      if (at->ai_family != family) continue;
+      Socket socket(::socket(family, kKind, 0));
+      if (socket.open()) {
+        (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        if (::bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 &&
+            ::listen(socket.fd(), 128) == 0)
+          return socket;
+        if (errno == EADDRINUSE) return {};
+      }
+      why = std::strerror(errno);
+    }
   throw CommunicationError(
-      str("rank 0 cannot listen on port ", port, ": ", std::strerror(errno),
+      str("rank 0 cannot listen on port ", port, ": ", why,
           "; set ZEROLAB_PORT to a port that this user may use, such as 29600"));
 }
 
@@ -108,17 +110,10 @@ Socket accept_from(const Socket& listener) {
 }
 
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why) {
-  addrinfo wanted{}, *list = nullptr;
-  wanted.ai_socktype = SOCK_STREAM;
-  const std::string service = std::to_string(port);
-  if (const int error = ::getaddrinfo(address.c_str(), service.c_str(), &wanted, &list)) {
-    why = str("'", address, "' has no address: ", ::gai_strerror(error));
-    return {};
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(list, ::freeaddrinfo);
+  const Addresses all = look_up(address.c_str(), port, 0, why);
   int addresses = 0;
-  for (const addrinfo* to = list; to; to = to->ai_next) ++addresses;
-  for (const addrinfo* to = list; to; to = to->ai_next, --addresses) {
+  for (const addrinfo* to = all.get(); to; to = to->ai_next) ++addresses;
+  for (const addrinfo* to = all.get(); to; to = to->ai_next, --addresses) {
     // An address that drops packets must leave time for the others.
     const Deadline part = Clock::now() + (deadline - Clock::now()) / addresses;
     Socket socket(::socket(to->ai_family, kKind, 0));
@@ -138,7 +133,9 @@ std::pair<Socket, Socket> socket_pair() {
   return {Socket(fds[0]), Socket(fds[1])};
 }
 
-Connection::Connection(Socket socket) : socket_(std::move(socket)), unsent_(kGreeting) { flush(); }
+Connection::Connection(Socket socket) : socket_(std::move(socket)), unsent_(kGreeting) {
+  (void)flush();
+}
 
 void Connection::send(uint8_t kind, std::string_view body) {
   const std::lock_guard lock(mutex_);
@@ -146,16 +143,16 @@ void Connection::send(uint8_t kind, std::string_view body) {
   unsent_.push_back(char(kind));
   unsent_.append(reinterpret_cast<const char*>(&length), sizeof length);
   unsent_.append(body);
-  flush_locked();
+  (void)flush_locked();
 }
 
-void Connection::flush() {
+bool Connection::flush() {
   const std::lock_guard lock(mutex_);
-  flush_locked();
+  return flush_locked();
 }
 
 // If the connection is gone, receive() reports that.
-void Connection::flush_locked() {
+bool Connection::flush_locked() {
   size_t done = 0;
   while (done < unsent_.size()) {
     const ssize_t sent =
@@ -168,43 +165,34 @@ void Connection::flush_locked() {
       break;
   }
   unsent_.erase(0, done);
+  return unsent_.empty();
 }
 
-bool Connection::has_unsent() const {
-  const std::lock_guard lock(mutex_);
-  return !unsent_.empty();
-}
-
-void Connection::finish_sending() {
-  flush();
-  (void)::shutdown(socket_.fd(), SHUT_WR);
-}
-
-bool Connection::take(Message& message) {
+bool Connection::take(Message& message, uint64_t longest) {
   if (!greeted_) {
     const size_t most = std::min(bytes_.size(), kGreeting.size());
-    foreign_ = bytes_.compare(0, most, kGreeting, 0, most) != 0;
-    other_version_ = foreign_ && bytes_.starts_with(kName);
-    if (foreign_ || bytes_.size() < kGreeting.size()) return false;
+    if (bytes_.compare(0, most, kGreeting, 0, most) != 0)
+      other_ = bytes_.starts_with(kName) ? State::other_version : State::foreign;
+    if (other_ || bytes_.size() < kGreeting.size()) return false;
     bytes_.erase(0, kGreeting.size());
     greeted_ = true;
   }
   if (bytes_.size() < kHeader) return false;
   uint64_t length = 0;
   std::memcpy(&length, bytes_.data() + 1, sizeof length);
-  if (length > kLongest) foreign_ = true;
-  if (foreign_ || bytes_.size() - kHeader < length) return false;
+  if (length > longest) other_ = State::foreign;
+  if (other_ || bytes_.size() - kHeader < length) return false;
   message.kind = uint8_t(bytes_[0]);
   message.body = bytes_.substr(kHeader, length);
   bytes_.erase(0, kHeader + length);
   return true;
 }
 
-Connection::State Connection::receive(Message& message, Deadline deadline) {
+Connection::State Connection::receive(Message& message, Deadline deadline, uint64_t longest) {
   const int64_t before = received_;
   for (;;) {
-    if (take(message)) return State::message;
-    if (foreign_) return other_version_ ? State::other_version : State::foreign;
+    if (take(message, longest)) return State::message;
+    if (other_) return *other_;
     if (received_ > before && Clock::now() >= deadline) return State::waiting;
     char piece[65536];
     const ssize_t got = ::recv(socket_.fd(), piece, sizeof piece, 0);
@@ -213,10 +201,9 @@ Connection::State Connection::receive(Message& message, Deadline deadline) {
       received_ += got;
     } else if (got == 0 || !try_again()) {
       return State::ended;
-    } else if (!wait_for(socket_.fd(), POLLIN | (has_unsent() ? POLLOUT : 0), deadline)) {
+    } else if (!wait_for(socket_.fd(), flush() ? POLLIN : POLLIN | POLLOUT, deadline)) {
       return State::waiting;
     }
-    flush();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,7 +22,7 @@ class Socket {
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept;
+  Socket& operator=(Socket other) noexcept { return std::swap(fd_, other.fd_), *this; }
   ~Socket() { close(); }
 
   int fd() const { return fd_; }
@@ -65,27 +66,26 @@ class Connection {
 
   // Never blocks: sends what the system takes now, and the rest in flush() and receive().
   void send(uint8_t kind, std::string_view body);
-  void flush();
-  bool has_unsent() const;
-  // Returns the next message, and waits for it until the deadline.
-  State receive(Message& message, Deadline deadline);
+  bool flush();  // whether the system has taken all
+  // Returns the next message, and waits for it until the deadline. One of more than `longest` [B]
+  // is foreign.
+  State receive(Message& message, Deadline deadline, uint64_t longest = uint64_t(1) << 32);
 
   const Socket& socket() const { return socket_; }
   int64_t received() const { return received_; }  // [B] so far, also of incomplete messages
-  void finish_sending();  // the other side reads what was sent, then the end
-  void close() { socket_.close(); }
 
  private:
-  void flush_locked();
-  bool take(Message& message);
+  bool flush_locked();
+  bool take(Message& message, uint64_t longest);
 
   Socket socket_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::string unsent_;  // under mutex_
 
   std::string bytes_;  // received, and not taken yet
   int64_t received_ = 0;
-  bool greeted_ = false, foreign_ = false, other_version_ = false;
+  bool greeted_ = false;
+  std::optional<State> other_;  // foreign or other_version, if the other side is
 };
 
 }  // namespace zl

@@ -190,5 +190,5 @@ TEST_CASE("a send and a receive that met and take too long are not reported as m
   const int64_t before = steady_nanoseconds();
   while (steady_nanoseconds() == before) continue;
   CHECK_THAT(overdue_text({&sender, &receiver}, 1, 0),
-             ContainsSubstring(met ? "the data of send 'x'" : "rank 1 did not match send 'x'"));
+             ContainsSubstring(met ? "rank 0 in send 'x'" : "rank 1 did not match send 'x'"));
 }

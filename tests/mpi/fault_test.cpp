@@ -11,7 +11,6 @@
 
 #include "tensor/error.h"
 #include "tests/mpi/mpirun.h"
-#include "tests/paths.h"
 
 namespace zl::test {
 namespace {

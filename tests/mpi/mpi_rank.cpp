@@ -238,17 +238,12 @@ int run(const std::string& which) {
 }  // namespace zl::test
 
 int main(int, char** argv) {
-  int code = 70;
   try {
     return zl::test::run(argv[1] ? argv[1] : "");
-  } catch (const zl::test::Wrong& error) {
-    std::fprintf(stderr, "%s\n", error.what()), code = 1;
-  } catch (const zl::InputError& error) {
-    std::fprintf(stderr, "%s\n", error.what()), code = 2;
-  } catch (const zl::CommunicationError& error) {
-    std::fprintf(stderr, "%s\n", error.what()), code = 4;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
+    if (dynamic_cast<const zl::test::Wrong*>(&error)) return 1;
+    if (dynamic_cast<const zl::InputError*>(&error)) return 2;
+    return dynamic_cast<const zl::CommunicationError*>(&error) ? 4 : 70;
   }
-  return code;
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "dist/mpi/library.h"
+#include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
 namespace zl::test {
@@ -36,8 +37,10 @@ inline Mpi mpi_of_build() {
 }
 
 // `mpirun -n 3 mpi_rank CASE`; `before`: variables, "NAME=VALUE ".
-cli::Finished mpi_rank(const Mpi& mpi, int ranks, const std::string& which,
-                       const std::string& before = "");
+inline cli::Finished mpi_rank(const Mpi& mpi, int ranks, const std::string& which,
+                              const std::string& before = "") {
+  return cli::shell(before + mpi.ranks(ranks) + " " + ZEROLAB_MPI_RANK + " " + which, 120);
+}
 
 // `mpirun -n 3 zerolab …`
 inline cli::Finished zerolab_on(const Mpi& mpi, int ranks, const std::string& arguments,

@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "dist/nccl/handle.h"
+#include "dist/ordered/polling.h"
 #include "tests/nccl/fake/fake_ranks.h"
 
 using namespace zl;

@@ -282,6 +282,12 @@ TEST_CASE("a reader that goes away does not hold the ranks up", "[zerolab]") {
   const Finished slow =
       shell("\"$ZEROLAB\" launch -n 2 sh -c 'seq 100000 >&2' 2>&1 | { sleep 0.5; wc -l; }");
   CHECK(slow.out == "200000\n");
+  const ScratchFolder folder;  // one that stops does not hold up a signal
+  const Finished stopped = shell("mkfifo " + folder / "err" + "; exec 4<>" + folder / "err" +
+                                 "; timeout --preserve-status -k 9 2 \"$ZEROLAB\" launch -n 2 "
+                                 "--grace 1 sh -c 'seq 1000000 >&2' "
+                                 "2>&4 4>&-; echo $?");
+  CHECK(stopped.out == "143\n");
 }
 
 }  // namespace cli

@@ -2,7 +2,6 @@
 #include "dist/processes/bootstrap.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +20,8 @@ using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using test::free_ports;
 
+constexpr const char* kSettings = "steps=2\nseed=7\n";
+
 // The result of one rank.
 struct Came {
   std::string error;
@@ -29,7 +30,7 @@ struct Came {
 
 Came come(const RankIdentity& self, const BootstrapOptions& where) {
   try {
-    std::unique_ptr<ControlServer> server;
+    std::jthread server;
     const auto client = test::connect(self, where, 10s, server);
     if (client->failure().why.empty()) client->ended();
     while (!client->over()) std::this_thread::sleep_for(1ms);
@@ -55,19 +56,19 @@ std::vector<Came> come_all(std::vector<RankIdentity> ranks, const BootstrapOptio
 
 std::vector<RankIdentity> identities(int size) {
   std::vector<RankIdentity> all;
-  for (int r = 0; r < size; ++r)
-    all.push_back({.run = "a",
-                   .rank = r,
-                   .size = size,
-                   .settings = "steps=2\nseed=7\n",
-                   .host = "here",
-                   .machine = "",
-                   .gpu = ""});
+  for (int r = 0; r < size; ++r) all.push_back({"a", r, size, kSettings, "here", "", ""});
   return all;
 }
 
 BootstrapOptions at(int port, std::chrono::milliseconds timeout = 10s) {
   return {.address = "127.0.0.1", .port = port, .timeout = timeout, .interrupted = {}};
+}
+
+Socket connected(int port) {
+  std::string why;
+  for (;;)
+    if (Socket socket = connect_to("127.0.0.1", port, deadline_in(1s), why); socket.open())
+      return socket;
 }
 
 void send_bytes(const Socket& socket, const std::string& bytes) {
@@ -103,10 +104,7 @@ TEST_CASE("all ranks find rank 0 in any order, and the port is free afterwards",
   for (const int size : {1, 2, 5}) {
     auto ranks = identities(size);
     std::ranges::reverse(ranks);  // rank 0 last
-    const auto came = come_all(ranks, where);
-    for (int i = 0; i < size; ++i) {
-      CHECK(came[size_t(i)].error == "");
-    }
+    for (const Came& one : come_all(ranks, where)) CHECK(one.error == "");
     CHECK(listen_on(where.port).open());
   }
 }
@@ -118,6 +116,36 @@ TEST_CASE("a rank that is missing is named on all others", "[dist]") {
     CHECK_THAT(one.error,
                ContainsSubstring("rank 0 waited 300 ms") && ContainsSubstring("missing: rank 2"));
     CHECK_FALSE(one.input);
+  }
+}
+
+// Rank 1 comes and goes, rank 3 never comes.
+TEST_CASE("a rank that dies while others connect is named by all that have come", "[dist]") {
+  for (const auto timeout : {0ms, 20'000ms}) {
+    const BootstrapOptions where = at(free_ports(), timeout);
+    const std::jthread rank_1([port = where.port] {
+      Connection one(connected(port));
+      WireWriter hello;
+      hello.put(1).put(4).text("a").text(kSettings).text("here").text("").text("");
+      one.send(uint8_t(ControlMessage::hello), hello.take());
+      Message let_in;
+      (void)one.receive(let_in, deadline_in(10s));
+    });
+    for (const Came& one : come_all({identities(4)[0], identities(4)[2]}, where))
+      CHECK_THAT(one.error, ContainsSubstring("rank 1 has died"));
+  }
+}
+
+TEST_CASE("a stranger that is silent must go, and one that sends too much goes at once", "[dist]") {
+  const BootstrapOptions where = at(free_ports(), 4s);
+  const std::jthread rank_0([&] { (void)come(identities(2)[0], where); });
+  const std::string huge = std::string("zerolab rank 6\n\0", 16) + std::string(8, '\x7f');
+  for (const auto& [bytes, most] : {std::pair{huge, 1000ms}, {std::string(), 2800ms}}) {
+    const Socket socket = connected(where.port);
+    send_bytes(socket, bytes);
+    const auto began = std::chrono::steady_clock::now();
+    for (char c; ::recv(socket.fd(), &c, 1, 0) != 0;) std::this_thread::sleep_for(1ms);
+    CHECK(std::chrono::steady_clock::now() - began < most);
   }
 }
 
@@ -189,6 +217,8 @@ TEST_CASE("other programs are recognized, on either side", "[dist]") {
   }
   SECTION("some come to rank 0") {
     std::atomic<bool> over{false};
+    const std::string words[] = {"", "GET / HTTP/1.1\r\n\r\n",
+                                 std::string("zerolab rank 6\n\0\x05\0\0\0\0\0\0\0hello", 29)};
     std::jthread visitors([&] {
       std::vector<Socket> kept;
       for (int i = 0; !over; ++i) {
@@ -196,16 +226,11 @@ TEST_CASE("other programs are recognized, on either side", "[dist]") {
         Socket socket = connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + 1s, why);
         std::this_thread::sleep_for(5ms);
         if (!socket.open()) continue;
-        const std::string word = i % 3 == 0 ? ""
-                                 : i % 3 == 1
-                                     ? "GET / HTTP/1.1\r\n\r\n"
-                                     : std::string("zerolab rank 5\n\0\x05\0\0\0\0\0\0\0hello", 29);
-        send_bytes(socket, word);
+        send_bytes(socket, words[i % 3]);
         kept.push_back(std::move(socket));
       }
     });
-    auto ranks = identities(3);
-    const auto came = come_all(ranks, at(port));
+    const auto came = come_all(identities(3), at(port));
     over = true;
     for (const Came& one : came) CHECK(one.error == "");
   }

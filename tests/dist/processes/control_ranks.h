@@ -23,7 +23,7 @@ inline constexpr int kRanks = 3;
 
 struct ControlRank {
   int rank;
-  std::unique_ptr<ControlServer> server;  // on rank 0
+  std::jthread server;  // on rank 0
   std::unique_ptr<ControlClient> client;
   ControlClient* others = nullptr;  // the client
   EventStream events{0, 64};
@@ -55,28 +55,15 @@ struct Options {
   std::function<void(Connection&)> before_silence = [](Connection&) {};
 };
 
-inline RankIdentity identity(int rank, int size) {
-  return {
-      .run = "", .rank = rank, .size = size, .settings = "", .host = "", .machine = "", .gpu = ""};
-}
+inline RankIdentity identity(int rank, int size) { return {"", rank, size, "", "", "", ""}; }
 
-// The client of a rank, when all have come or the run has failed; on rank 0 also the server.
+// The client of a rank, when all have come; on rank 0 also the server.
 inline std::unique_ptr<ControlClient> connect(const RankIdentity& self,
                                               const BootstrapOptions& where,
                                               std::chrono::milliseconds timeout,
-                                              std::unique_ptr<ControlServer>& server) {
-  std::unique_ptr<Connection> connection;
-  if (self.rank == 0) {
-    auto [near, far] = socket_pair();
-    connection = std::make_unique<Connection>(std::move(far));
-    server = std::make_unique<ControlServer>(
-        self, where, std::make_unique<Connection>(std::move(near)), timeout);
-  } else {
-    connection = find_rank_0(self, where);
-  }
-  auto client = std::make_unique<ControlClient>(self.rank, std::move(connection), timeout);
-  client->wait_for_start(where.interrupted);
-  return client;
+                                              std::jthread& server) {
+  return std::make_unique<ControlClient>(self.rank, connect_ranks(self, where, timeout, server),
+                                         timeout);
 }
 
 inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& body,
@@ -94,7 +81,7 @@ inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& bod
   outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - began);
   outcome.failure = rank.client->failure().why;
-  outcome.report = rank.server ? rank.server->report() : rank.client->report();
+  outcome.report = rank.client->failure().report;
 }
 
 // Runs `body` on all ranks, and returns when the run has ended for all.
@@ -113,10 +100,7 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
       ControlRank rank{.rank = r};
       const RankIdentity self = identity(r, kRanks);
       if (r == how.silent && r == 0) {
-        std::vector<std::unique_ptr<Connection>> others;
-        Lobby lobby(self, where, [&](int, auto one) { others.push_back(std::move(one)); });
-        while (!lobby.look()) std::this_thread::sleep_for(1ms);
-        for (const auto& other : others) other->send(uint8_t(ControlMessage::started), "");
+        const Connections others = let_ranks_in(self, where);
         return stay_silent();
       }
       if (r == how.silent) {

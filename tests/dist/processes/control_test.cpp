@@ -82,7 +82,8 @@ TEST_CASE("a process that stops in a call is named before the call that waits fo
     connection.send(uint8_t(ControlMessage::enter),
                     WireWriter().text(encode(flight, 1)).text("").take());
     std::this_thread::sleep_for(400ms);  // the others wait in "second" meanwhile
-    connection.send(uint8_t(ControlMessage::alive), WireWriter().text(encode(flight, 1)).take());
+    connection.send(uint8_t(ControlMessage::alive),
+                    WireWriter().text(encode(flight, 1)).put(int64_t(0)).take());
   };
   const auto outcomes = run_control(
       [&](ControlRank& rank) {
@@ -134,7 +135,7 @@ TEST_CASE("a process that sends invalid messages fails the run, and does nothing
       send(*found);
       std::this_thread::sleep_for(300ms);
     });
-    std::unique_ptr<ControlServer> server;
+    std::jthread server;
     const auto client = connect(identity(0, 2), where, 5s, server);
     for (int i = 0; i < 2000 && !client->over(); ++i) std::this_thread::sleep_for(1ms);
     return client->failure().why;
@@ -260,12 +261,12 @@ TEST_CASE("a message that a process sent before it was asked for its last calls 
                     Connection::State::message &&
                 ControlMessage(asked.kind) != ControlMessage::send_flight) {
          }
-         send(ControlMessage::alive, "");
+         send(ControlMessage::alive, WireWriter().put(int64_t(0)).take());
          std::this_thread::sleep_for(60ms);
          (void)flight.begin(
              {.kind = Collective::all_reduce, .count = 9, .sequence = 1, .name = "gradient"},
              events, CallState::posted);
-         send(ControlMessage::flight, asked.body);
+         send(ControlMessage::alive, asked.body);
        }});
   require_all_fail_with(outcomes, "rank 1 calls all_reduce 'gradient' of 9 f32 elements (call 1)",
                         1);

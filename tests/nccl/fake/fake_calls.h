@@ -12,6 +12,14 @@
 
 namespace zl::test {
 
+// The buffers of a call; a send has no `to`, a receive no `from`.
+struct NcclData {
+  const void* from;
+  void* to;
+  size_t count;  // [n] as nccl.h counts it for that call
+  NcclType type;
+};
+
 struct AskedOfNccl {
   Collective kind;  // barrier: the end, when no rank will ask for anything any more
   NcclData data;

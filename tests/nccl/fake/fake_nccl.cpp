@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <tuple>
 
 #include "tensor/error.h"
 
@@ -52,7 +53,7 @@ thread_local Group group;
 
 struct FakeNccl::Functions {
   static NcclResult get_version(int* version) {
-    return *version = current.load()->version_, NcclResult::success;
+    return *version = current.load()->where_.version, NcclResult::success;
   }
   static const char* get_error_string(NcclResult result) {
     return result == NcclResult::remote_error ? "remote process exited or there was a network error"
@@ -78,7 +79,7 @@ struct FakeNccl::Functions {
     return NcclResult::success;
   }
 
-  static NcclResult comm_init_rank(NcclComm** comm, int ranks, const NcclUniqueId& id, int rank) {
+  static NcclResult comm_init_rank(NcclComm** comm, int ranks, NcclUniqueId id, int rank) {
     FakeNccl& fake = *current;
     Lock lock(fake.mutex_);
     const std::string name(id.bytes, strnlen(id.bytes, sizeof id.bytes));
@@ -90,7 +91,7 @@ struct FakeNccl::Functions {
     if (const NcclResult result = fake.enter("ncclCommInitRankConfig", &joining, lock);
         result != NcclResult::success)
       return result;
-    if (fake.processes_)
+    if (fake.where_.processes)
       joining.wire = std::make_unique<SocketWire>(name, rank, ranks);
     else
       joining.wire = std::make_unique<MemoryWire>(fake.hubs_[{name, ranks}], rank, ranks);
@@ -161,14 +162,22 @@ struct FakeNccl::Functions {
     return result == NcclResult::success ? fake.post(*ended.comm, ended.calls, lock) : result;
   }
 
-  static NcclResult ask(const char* function, AskedOfNccl call, NcclStream stream) {
+  static const char* name_of(Collective kind) {
+    return kind == Collective::all_reduce       ? "ncclAllReduce"
+           : kind == Collective::reduce_scatter ? "ncclReduceScatter"
+           : kind == Collective::all_gather     ? "ncclAllGather"
+           : kind == Collective::broadcast      ? "ncclBroadcast"
+           : kind == Collective::send           ? "ncclSend"
+                                                : "ncclRecv";
+  }
+  static NcclResult ask(AskedOfNccl call, NcclComm& comm) {
+    const char* const function = name_of(call.kind);
     FakeNccl& fake = *current;
     const FakeStreams& streams = fake.streams_;
     if (streams.on_host) call.data.from = streams.on_host(call.data.from);
     if (streams.on_host) call.data.to = streams.on_host(call.data.to);
-    call.stream = streams.finish ? nullptr : stream.stream;
+    if (streams.finish) call.stream = nullptr;
     Lock lock(fake.mutex_);
-    NcclComm& comm = *stream.comm;
     if (const NcclResult result = fake.enter(function, &comm, lock); result != NcclResult::success)
       return result;
     const bool has_peer = call.kind == Collective::broadcast || between_two(call.kind);
@@ -183,42 +192,26 @@ struct FakeNccl::Functions {
     group.calls.push_back(call);
     return NcclResult::success;
   }
-  static NcclResult all_reduce(const NcclData& data, NcclStream stream) {
-    return ask("ncclAllReduce", {Collective::all_reduce, data, -1}, stream);
+  // `rest`: the operator or the root, if there is one, then comm and stream.
+  template <Collective kind, class... Rest>
+  static NcclResult of_all(const void* from, void* to, size_t count, NcclType type, Rest... rest) {
+    const std::tuple given(rest...);
+    AskedOfNccl call{kind, {from, to, count, type}, -1, std::get<void*>(given)};
+    if constexpr (kind == Collective::broadcast) call.peer = std::get<int>(given);
+    return ask(call, *std::get<NcclComm*>(given));
   }
-  static NcclResult reduce_scatter(const NcclData& data, NcclStream stream) {
-    return ask("ncclReduceScatter", {Collective::reduce_scatter, data, -1}, stream);
+  static NcclResult send(const void* from, size_t count, NcclType type, int peer, NcclComm* comm,
+                         void* stream) {
+    return ask({Collective::send, {from, nullptr, count, type}, peer, stream}, *comm);
   }
-  static NcclResult all_gather(const NcclData& data, NcclStream stream) {
-    return ask("ncclAllGather", {Collective::all_gather, data, -1}, stream);
-  }
-  static NcclResult broadcast(const NcclData& data, int root, NcclStream stream) {
-    return ask("ncclBroadcast", {Collective::broadcast, data, root}, stream);
-  }
-  static NcclResult send(const NcclData& data, int peer, NcclStream stream) {
-    return ask("ncclSend", {Collective::send, data, peer}, stream);
-  }
-  static NcclResult receive(const NcclData& data, int peer, NcclStream stream) {
-    return ask("ncclRecv", {Collective::receive, data, peer}, stream);
+  static NcclResult receive(void* to, size_t count, NcclType type, int peer, NcclComm* comm,
+                            void* stream) {
+    return ask({Collective::receive, {nullptr, to, count, type}, peer, stream}, *comm);
   }
 };
 
-FakeNccl::FakeNccl(std::vector<Fault> faults, int version, const FakeStreams& streams)
-    : processes_(false),
-      deaths_(Deaths::unnoticed),
-      version_(version),
-      streams_(streams),
-      script_(std::move(faults)) {
-  FakeNccl* none = nullptr;
-  require(current.compare_exchange_strong(none, this), "there is another fake NCCL");
-}
-
-FakeNccl::FakeNccl(std::vector<Fault> faults, Deaths deaths, const FakeStreams& streams)
-    : processes_(true),
-      deaths_(deaths),
-      version_(22809),
-      streams_(streams),
-      script_(std::move(faults)) {
+FakeNccl::FakeNccl(Where where, std::vector<Fault> faults, const FakeStreams& streams)
+    : where_(where), streams_(streams), script_(std::move(faults)) {
   FakeNccl* none = nullptr;
   require(current.compare_exchange_strong(none, this), "there is another fake NCCL");
 }
@@ -240,10 +233,10 @@ NcclApi FakeNccl::api() const {
           .comm_abort = F::comm_abort,
           .group_start = F::group_start,
           .group_end = F::group_end,
-          .all_reduce = F::all_reduce,
-          .reduce_scatter = F::reduce_scatter,
-          .all_gather = F::all_gather,
-          .broadcast = F::broadcast,
+          .all_reduce = F::of_all<Collective::all_reduce>,
+          .reduce_scatter = F::of_all<Collective::reduce_scatter>,
+          .all_gather = F::of_all<Collective::all_gather>,
+          .broadcast = F::of_all<Collective::broadcast>,
           .send = F::send,
           .receive = F::receive};
 }
@@ -336,7 +329,7 @@ void FakeNccl::move() {
 bool FakeNccl::in_progress(NcclComm& comm) {
   move();
   if (comm.trouble.never || comm.trouble.slow > 0) return true;
-  if (comm.wire && comm.wire->lost() && deaths_ == Deaths::noticed &&
+  if (comm.wire && comm.wire->lost() && where_.deaths == Deaths::noticed &&
       comm.trouble.error == NcclResult::success)
     comm.trouble.error = NcclResult::remote_error;
   if (comm.trouble.error != NcclResult::success) return false;

@@ -64,9 +64,11 @@ class FakeNccl {
  public:
   // For ranks that are threads of this process.
   explicit FakeNccl(std::vector<Fault> faults = {}, int version = 22809,
-                    const FakeStreams& streams = kLaggingStreams);
+                    const FakeStreams& streams = kLaggingStreams)
+      : FakeNccl(Where{.version = version}, std::move(faults), streams) {}
   // For ranks that are processes, or threads that meet as processes do.
-  FakeNccl(std::vector<Fault> faults, Deaths deaths, const FakeStreams& streams = {});
+  FakeNccl(std::vector<Fault> faults, Deaths deaths, const FakeStreams& streams = {})
+      : FakeNccl(Where{.processes = true, .deaths = deaths}, std::move(faults), streams) {}
   ~FakeNccl();  // one at a time in a process: the table's functions know no other way to find it
   FakeNccl(const FakeNccl&) = delete;
 
@@ -88,6 +90,12 @@ class FakeNccl {
   struct Functions;  // what the table points to
 
  private:
+  struct Where {
+    bool processes = false;
+    Deaths deaths = Deaths::unnoticed;
+    int version = 22809;
+  };
+  FakeNccl(Where where, std::vector<Fault> faults, const FakeStreams& streams);
   using Lock = std::unique_lock<std::mutex>;
   NcclResult enter(const char* function, NcclComm* comm, Lock& lock);
   NcclResult post(NcclComm& comm, const std::vector<AskedOfNccl>& calls, Lock& lock);
@@ -99,9 +107,7 @@ class FakeNccl {
   void note(const std::string& misuse) { misuse_ += misuse + "; "; }
   void count_bytes(const NcclComm& comm, const AskedOfNccl& call);
 
-  const bool processes_;
-  const Deaths deaths_;
-  const int version_;
+  const Where where_;
   const FakeStreams streams_;
   mutable std::mutex mutex_;  // guards all below, and the bytes that are moved
   std::map<std::pair<std::string, int>, MemoryWire::Hub>

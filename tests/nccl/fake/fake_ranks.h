@@ -84,13 +84,7 @@ inline void run_as_processes_would(
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   std::string report;
   const auto run_rank = [&](int r) {
-    const LaunchedRank place{.rank = r,
-                             .size = size,
-                             .local_rank = r,
-                             .local_size = size,
-                             .port = port,
-                             .run = "test",
-                             .launcher = kNoLauncher};
+    const LaunchedRank place{r, size, r, size, "127.0.0.1", port, "test", kNoLauncher};
     try {
       run_process_rank(place, body, options, transport(place), {});
     } catch (...) {

@@ -40,7 +40,6 @@ struct Ranks {
     }
     return states;
   }
-  NcclStream stream(size_t rank) const { return {comms[rank], nullptr}; }
   void abort(size_t rank) {
     CHECK(api.comm_abort(std::exchange(comms[rank], nullptr)) == R::success);
   }
@@ -53,25 +52,27 @@ struct Ranks {
 
 std::vector<R> all(size_t ranks, R result) { return std::vector<R>(ranks, result); }
 
-NcclData floats(std::vector<float>& values, size_t count) {
-  return {values.data(), values.data(), count, NcclType::float32};
-}
-
 // A call, and how rank 1 makes another one.
 struct Odd {
   Collective kind = Collective::all_reduce;
   size_t count = 9;
   NcclType type = NcclType::float32;
-  int root = 0;
+  int root = 0;  // or the other rank
 };
 
-R ask(const NcclApi& api, const Odd& how, std::vector<float>& values, NcclStream stream) {
-  NcclData data = floats(values, how.count);
-  data.type = how.type;
-  if (how.kind == Collective::all_reduce) return api.all_reduce(data, stream);
-  if (how.kind == Collective::reduce_scatter) return api.reduce_scatter(data, stream);
-  if (how.kind == Collective::all_gather) return api.all_gather(data, stream);
-  return api.broadcast(data, how.root, stream);
+R ask(const NcclApi& api, const Odd& how, std::vector<float>& values, NcclComm* comm,
+      void* stream = nullptr) {
+  float* const data = values.data();
+  const auto [kind, count, type, root] = how;
+  if (kind == Collective::all_reduce)
+    return api.all_reduce(data, data, count, type, NcclOperator::sum, comm, stream);
+  if (kind == Collective::reduce_scatter)
+    return api.reduce_scatter(data, data, count, type, NcclOperator::sum, comm, stream);
+  if (kind == Collective::all_gather) return api.all_gather(data, data, count, type, comm, stream);
+  if (kind == Collective::broadcast)
+    return api.broadcast(data, data, count, type, root, comm, stream);
+  if (kind == Collective::send) return api.send(data, count, type, root, comm, stream);
+  return api.receive(data, count, type, root, comm, stream);
 }
 
 // What has become of the calls of three ranks; `odd` is rank 1's.
@@ -80,7 +81,7 @@ std::vector<R> after(const Odd& usual, const Odd& odd, bool processes) {
   CHECK(ranks.settled() == all(3, R::success));
   std::vector<std::vector<float>> values(3, std::vector<float>(30));
   for (size_t r = 0; r < 3; ++r)
-    CHECK(ask(ranks.api, r == 1 ? odd : usual, values[r], ranks.stream(r)) == R::in_progress);
+    CHECK(ask(ranks.api, r == 1 ? odd : usual, values[r], ranks.comms[r]) == R::in_progress);
   return ranks.settled();
 }
 
@@ -104,14 +105,16 @@ TEST_CASE("in the fake calls that do not fit never complete, on no rank", "[nccl
 }
 
 TEST_CASE("the fake receives nothing of another count, and needs every rank", "[nccl]") {
+  using C = Collective;
+  constexpr NcclType type = NcclType::float32;
   const bool processes = GENERATE(false, true);
-  for (const size_t count : {7, 8}) {
+  for (const size_t count : {size_t(7), size_t(8)}) {
     Ranks two(2, processes);
     std::vector<float> from(8, 1), to(8);
     CHECK(two.settled() == all(2, R::success));
-    CHECK(two.api.send(floats(from, 8), 1, two.stream(0)) == R::in_progress);
+    CHECK(ask(two.api, {C::send, 8, type, 1}, from, two.comms[0]) == R::in_progress);
     CHECK(two.settled()[0] == R::in_progress);  // its first one, which connects
-    CHECK(two.api.receive(floats(to, count), 0, two.stream(1)) == R::in_progress);
+    CHECK(ask(two.api, {C::receive, count, type, 0}, to, two.comms[1]) == R::in_progress);
     CHECK((two.settled()[1] == R::success) == (count == 8));
     CHECK((to == from) == (count == 8));
   }
@@ -120,7 +123,7 @@ TEST_CASE("the fake receives nothing of another count, and needs every rank", "[
     std::vector<float> values(9);
     CHECK(three.settled() == all(3, R::success));
     for (const size_t r : {0, 2})
-      CHECK(three.api.all_reduce(floats(values, 9), three.stream(r)) == R::in_progress);
+      CHECK(ask(three.api, {}, values, three.comms[r]) == R::in_progress);
     CHECK(three.settled()[2] == R::in_progress);
   }
   Ranks none(0, processes);
@@ -142,13 +145,14 @@ TEST_CASE("a rank of the fake that is gone is a remote error to the others, or n
   std::vector<std::vector<float>> values(3, std::vector<float>(9));
   CHECK(ranks.settled() == all(3, R::success));
   for (const size_t r : {0, 2})
-    CHECK(ranks.api.all_reduce(floats(values[r], 9), ranks.stream(r)) == R::in_progress);
+    CHECK(ask(ranks.api, {}, values[r], ranks.comms[r]) == R::in_progress);
   CHECK(ranks.settled()[0] == R::in_progress);
   ranks.abort(1);
   CHECK(ranks.settled() == all(2, deaths == Deaths::noticed ? R::remote_error : R::in_progress));
 }
 
 TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
+  using C = Collective;
   const bool processes = GENERATE(false, true);
   Ranks none(0, processes);
   const FakeNccl& fake = none.fake;
@@ -160,15 +164,16 @@ TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
   CHECK(fake.misuse() == "");
   CHECK(api.comm_init_rank(&first, 2, id, 0) == R::in_progress);
   std::vector<float> values(4);
-  CHECK(api.all_reduce(floats(values, 4), {first, nullptr}) == R::in_progress);
+  CHECK(ask(api, {.count = 4}, values, first) == R::in_progress);
   CHECK_THAT(fake.misuse(), ContainsSubstring("ncclAllReduce while another call is in progress") &&
                                 ContainsSubstring("rank 0 was ended 0 times"));
-  CHECK(api.send(floats(values, 4), 2, {first, nullptr}) == R::invalid_argument);
+  CHECK(ask(api, {C::send, 4, NcclType::float32, 2}, values, first) == R::invalid_argument);
   if (processes) {
-    CHECK(api.send(floats(values, 4), 1, {first, &values}) == R::invalid_argument);
+    CHECK(ask(api, {C::send, 4, NcclType::float32, 1}, values, first, &values) ==
+          R::invalid_argument);
     CHECK_THAT(fake.misuse(), ContainsSubstring("ncclSend in a stream"));
   }
-  std::thread([&] { (void)api.all_reduce(floats(values, 4), {first, nullptr}); }).join();
+  std::thread([&] { (void)ask(api, {.count = 4}, values, first); }).join();
   CHECK_THAT(fake.misuse(), ContainsSubstring("ncclAllReduce on another thread"));
   CHECK(api.comm_init_rank(&second, 2, id, 0) == R::invalid_usage);
   CHECK_THAT(fake.misuse(), ContainsSubstring("two ranks 0"));
@@ -180,7 +185,7 @@ TEST_CASE("the fake notes what NCCL does not allow", "[nccl]") {
   CHECK_THAT(fake.misuse(), ContainsSubstring("destroyed before it was finalised"));
   CHECK(api.comm_abort(first) == R::success);
   CHECK(api.comm_abort(first) == R::success);
-  CHECK(api.all_reduce(floats(values, 4), {first, nullptr}) == R::invalid_argument);
+  CHECK(ask(api, {.count = 4}, values, first) == R::invalid_argument);
   R state = R::success;
   CHECK(api.comm_get_async_error(first, &state) == R::invalid_argument);
   CHECK_THAT(fake.misuse(), ContainsSubstring("aborted after its end") &&
@@ -193,9 +198,10 @@ TEST_CASE("the fake takes a group after some polls, and keeps its stream until t
   CHECK(one.state(0) == R::success);
   LaggingCpu gpu;
   std::vector<float> values(4);
-  const NcclStream stream{one.comms[0], gpu.native_stream(Stream::communication)};
+  void* const stream = gpu.native_stream(Stream::communication);
   CHECK(one.api.group_start() == R::success);
-  CHECK(one.api.all_gather(floats(values, 4), stream) == R::success);
+  CHECK(ask(one.api, {.kind = Collective::all_gather, .count = 4}, values, one.comms[0], stream) ==
+        R::success);
   CHECK(one.api.group_end() == R::in_progress);
   const auto refusal = ContainsSubstring("while NCCL has not taken its group");
   for (int polls = 0; polls < 3; ++polls) {

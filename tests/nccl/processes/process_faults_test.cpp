@@ -77,7 +77,6 @@ std::chrono::milliseconds survive(const Fault1& f) {
     CAPTURE(r, describe(end));
     CHECK_FALSE(end.overdue);
     CHECK(end.code == kCommunication);
-    // Before all have connected, a rank that died is only missing.
     CHECK_THAT(end.said, ContainsSubstring(str("rank ", f.rank)));
     last = std::max(last, end.after - at);
   }

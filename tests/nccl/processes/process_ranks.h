@@ -29,13 +29,7 @@ inline NcclOptions nccl_options(const ProcessRanks& run, const NcclApi& api) {
 // Is this rank of the run.
 inline void start_rank(const ProcessRanks& run, int rank, const NcclApi& api,
                        const std::function<void(Communicator&)>& body, const RankOptions& options) {
-  const LaunchedRank place{.rank = rank,
-                           .size = run.size,
-                           .local_rank = rank,
-                           .local_size = run.size,
-                           .port = run.port,
-                           .run = "test",
-                           .launcher = "a test"};
+  const LaunchedRank place{rank, run.size, rank, run.size, "127.0.0.1", run.port, "test", "a test"};
   run_process_rank(place, body, options, nccl_transport(place, options, nccl_options(run, api)),
                    {});
 }

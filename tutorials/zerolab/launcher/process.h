@@ -1,5 +1,5 @@
-// A process that `zerolab launch` starts. It leads its own process group, and the system kills it
-// if the launcher dies.
+// A process that `zerolab launch` starts: a rank, or the mpirun that starts the ranks. It leads its
+// own process group, and the system kills it if the launcher dies.
 #pragma once
 
 #include <sys/types.h>
@@ -38,5 +38,13 @@ pid_t start_process(const ProcessPlan& plan);
 // Whether the process has ended, and how, as waitpid() says it. If so, it is waited for, and the
 // rest of its group is killed.
 bool ended(pid_t id, int& status);
+
+// mpirun and its arguments for ranks on this machine, which may be more than its cores. mpirun
+// mixes what its ranks write. So each rank first redirects its output, except rank 0's stdout, to
+// its own of these pipes of this process, and writes its process's number as the first line. Then
+// it becomes `program`. Throws InputError, with the cure, if MPI is not built in, or its mpirun is
+// not there.
+std::vector<std::string> under_mpirun(const std::vector<std::string>& program,
+                                      const std::vector<int>& pipes);
 
 }  // namespace zl::cli

@@ -19,7 +19,6 @@
 #include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/launcher/mpirun.h"
 #include "tutorials/zerolab/launcher/process.h"
 
 namespace zl::cli {
