@@ -48,11 +48,12 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
   check(options);
   require(!logits.empty() && index >= 0, "sample_token: cannot draw number ", index, " from ",
           logits.size(), " logits");
-  const auto top = std::ranges::max_element(logits);
+  // NaN has no order.
+  const bool comparable = std::ranges::none_of(logits, [](float x) { return std::isnan(x); });
+  const auto top = comparable ? std::ranges::max_element(logits) : logits.begin();
   require_input(
-      std::isfinite(*top) && std::ranges::none_of(logits, [](float x) { return std::isnan(x); }),
-      "the model's logits are not finite, so no token can be sampled: has training "
-      "diverged?");
+      comparable && std::isfinite(*top),
+      "the model's logits are not finite, so no token can be sampled: has training diverged?");
   if (options.temperature == 0) return int32_t(top - logits.begin());
 
   const std::vector<int32_t> tokens = candidates(logits, options.top_k);
@@ -83,8 +84,7 @@ std::vector<int32_t> generate(Gpt& model, UnitObserver& observer, Memory& memory
     text.push_back(
         sample_token(next_logits(model, observer, memory, std::span(text).last(seen)), options, i));
   }
-  text.erase(text.begin(), text.begin() + std::ptrdiff_t(prompt.size()));
-  return text;
+  return {text.begin() + std::ptrdiff_t(prompt.size()), text.end()};
 }
 
 }  // namespace zl

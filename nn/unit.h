@@ -50,6 +50,6 @@ Var checkpointed(Tape* tape, UnitObserver& observer, const Var& x,
 
 // Makes the unit's parameters usable while the result lives. Units nest; a unit may run inside
 // itself.
-std::shared_ptr<void> make_usable(Unit& unit);
+[[nodiscard]] std::shared_ptr<void> make_usable(Unit& unit);
 
 }  // namespace zl

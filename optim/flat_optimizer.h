@@ -2,7 +2,6 @@
 // is elementwise, so updating a range gives the same bits as updating the full unit and slicing it.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -8,11 +8,12 @@
 namespace zl {
 namespace {
 
-void require_loss(const Var& loss, const char* from) {
+// `what`: the beginning of the message.
+void require_loss(const Var& loss, const char* what) {
   const Tensor& value = loss.value();
-  require(value.defined(), from, ": the function returned no loss");
-  require(value.numel() == 1 && value.dtype() == Dtype::f32, from, ": the function returned ",
-          name(value.dtype()), " values of shape ", in_words(value.shape()),
+  require(value.defined(), what, " no loss");
+  require(value.numel() == 1 && value.dtype() == Dtype::f32, what, " ", name(value.dtype()),
+          " values of shape ", in_words(value.shape()),
           ", not a loss: return the mean over the micro-batch, one number in f32, such as "
           "cross_entropy(logits, targets)");
 }
@@ -35,7 +36,7 @@ Var Engine::forward(const Forward& build) {
   backward_done_ = false;
   stage_->memory().events().set_phase("forward");
   Var loss = build(&tape_, schedule_);
-  require_loss(loss, "forward");
+  require_loss(loss, "forward: the function returned");
   require(
       loss.needs_gradient() && std::ranges::any_of(stage_->parameters(), &Parameter::requires_grad),
       "forward: there is nothing to train: the loss depends on no parameter, or only on frozen "
@@ -46,13 +47,14 @@ Var Engine::forward(const Forward& build) {
 double Engine::evaluate(const Forward& build) {
   stage_->memory().events().set_phase("evaluate");
   const Var loss = build(nullptr, schedule_);
-  require_loss(loss, "evaluate");
+  require_loss(loss, "evaluate: the function returned");
   return kernel::read(loss.value(), 0);
 }
 
 void Engine::backward(Var& loss) {
   require(!backward_done_ && loss.tape() == &tape_,
           "backward: this loss does not come from the last forward()");
+  require_loss(loss, "backward: it is called with");
   losses_.push_back(kernel::start_download(loss.value()));
   const Var from = std::exchange(loss, {});
   schedule_.backward(tape_, from, loss_scale(), micro_batch_ + 1 == options_.accumulation);

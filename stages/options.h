@@ -117,6 +117,7 @@ inline Dtype communication_type(const Options& o) {
 }
 
 // Why these settings of activations contradict each other, and what to try; "": they do not.
+// Defined in stages/stage_file.cpp, beside check().
 std::string activations_misfit(const Options& options, int ranks);
 
 }  // namespace zl

@@ -30,7 +30,8 @@ std::vector<T> download(const Tensor& from);
 // The same for fp32 on the host and any float type in the tensor.
 void upload_floats(std::span<const float> host, const Tensor& to);
 std::vector<float> download_floats(const Tensor& from);
-// A copy of f32 or f64 to the host that is in flight; on meta it is `on_meta` for each element.
+// A copy of f32 or f64 to the host that is in flight; on meta it is `on_meta` for each element. Of
+// either type wait() returns f64.
 class Download {
  public:
   Download() = default;

@@ -8,8 +8,8 @@
 //   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
 //             bucket, whose after_update runs when it is full, and at the end.
 // Each communication is waited for at once, unless Options::overlap lets it be in flight:
-// FullParameters and Bucket say until when. Updated parameters are then waited for before their
-// unit's next forward pass.
+// FullParameters and StepSchedule::in_flight_ say until when. Updated parameters are then waited
+// for before their unit's next forward pass.
 //
 // Each recorded forward pass of a unit adds one to a counter, each backward pass subtracts one. At
 // zero the unit's gradient is complete, also if the unit runs twice, a parameter is unused or a
@@ -66,10 +66,6 @@ class FullParameters {
 
 // Units whose communications are issued together: which gradients are reduced together, and which
 // updated parameters are gathered.
-//
-// With overlap_comm one bucket's reduction is in flight while backward fills the next bucket. It is
-// waited for before the next one is issued, and at the end of backward. So at most two buckets of
-// full gradients exist at one time, beside root's.
 struct Bucket {
   std::vector<UnitState*> units;
   int64_t elements = 0;  // [n] padded
@@ -115,11 +111,16 @@ class StepSchedule final : public UnitObserver {
   Kept keep_input(Tensor x) override;
 
  private:
+  struct Reduction {
+    UnitState* unit;
+    Work work;
+  };
+
   EventStream& events() { return stage_.memory().events(); }
   void enter(UnitState& u, const char* event);
   void leave();
   void gradient_complete(UnitState& u);
-  void reduce(UnitState& u);  // its gradient is complete; when its bucket is full
+  void reduce(UnitState& u);  // its gradient is complete: reduces it when its bucket is full
   void reduce_bucket();
   void wait_for_reductions();
   void finish_reductions();  // reduces what is left; returns when every reduction has finished
@@ -133,11 +134,10 @@ class StepSchedule final : public UnitObserver {
   NonfiniteSearch nonfinite_;
   InputKeeper keep_input_;
   Bucket complete_, updated_;  // gradients that are not reduced yet, parameters not gathered
-  struct Reduction {
-    UnitState* unit;
-    Work work;
-  };
-  std::vector<Reduction> in_flight_;  // of one bucket
+  // Of one bucket. With overlap_comm they are in flight while backward fills the next bucket, and
+  // are waited for before the next ones are issued, and at the end of backward. So at most two
+  // buckets of full gradients exist at one time, beside root's.
+  std::vector<Reduction> in_flight_;
   bool last_micro_batch_ = true, backward_runs_ = false;
   int64_t micro_batch_ = 0;                // counts backward()
   std::vector<const UnitState*> running_;  // units whose passes are under way, innermost last

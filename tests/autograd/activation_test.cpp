@@ -34,22 +34,21 @@ struct Stack {
 }  // namespace
 
 TEST_CASE(
-    "a forward pass keeps what the ops document; without a tape only its result, of two at most",
+    "without a tape a forward pass keeps only its result; with one it keeps what the ops document",
     "[autograd]") {
   Workbench bench;
   const Stack stack(bench);
   const auto input = [&] { return Var::constant(nullptr, bench.normal({R, C}, Dtype::f32)); };
+  Tape tape;
   Var y = stack.run(nullptr, input());
   CHECK(bench.activation_bytes() == kActivation);
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) <= 3 * kActivation);
-  Tape tape;
   y = stack.run(&tape, input());
   // Each linear keeps x, each gelu its input; the last value is held by y alone.
   CHECK(bench.activation_bytes() == (4 + 4 + 1) * kActivation);
 }
 
-TEST_CASE("recomputed outputs are not kept: one temporary at a time, freed before dx",
-          "[autograd]") {
+TEST_CASE("recomputed outputs are not kept: one at a time, freed before dx", "[autograd]") {
   Workbench bench;
   const Stack stack(bench, Output::recomputed);
   Var x = Var::constant(nullptr, bench.normal({R, C}, Dtype::f32));
@@ -61,8 +60,7 @@ TEST_CASE("recomputed outputs are not kept: one temporary at a time, freed befor
   const int64_t before = bench.activation_bytes();
   bench.memory.ledger().reset_peak();
   tape.backward(y, std::move(seed));
-  // The last gelu frees its input and works in place. Then the last linear allocates its x again,
-  // frees it, and allocates dx.
+  // The last gelu frees its input and works in place. The last linear has its x again, then dx.
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) == before);
   CHECK(bench.activation_bytes() == kActivation);  // y
 }
@@ -83,14 +81,11 @@ TEST_CASE("activations are freed during the backward pass", "[autograd]") {
   bench.memory.ledger().reset_peak();
   const int64_t before = bench.activation_bytes();
   tape.backward(from, std::move(seed));
-  // At the mark after layer i: the result, the running gradient, and two activations of each layer
-  // below.
+  // At the mark after layer i: result, running gradient, two activations of each layer below.
   CHECK(before == (8 + 1 + 1) * kActivation);
-  CHECK(live ==
-        std::vector<int64_t>{10 * kActivation, 8 * kActivation, 6 * kActivation, 4 * kActivation});
+  CHECK(live == std::vector{10 * kActivation, 8 * kActivation, 6 * kActivation, 4 * kActivation});
   CHECK(bench.activation_bytes() == kActivation);  // from
-  // gelu works in place; a linear needs the gradient of its input in addition to that of its
-  // output.
+  // gelu works in place; a linear needs the gradient of its input beside that of its output.
   CHECK(bench.memory.ledger().peak(MemoryUse::activation) <= before + kActivation);
 }
 
@@ -107,8 +102,7 @@ TEST_CASE("an activation that no op captured is freed with its last handle", "[a
   CHECK(bench.activation_bytes() - before == 2 * kActivation);  // gelu keeps its input
 }
 
-TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is empty",
-          "[autograd]") {
+TEST_CASE("if any allocation fails, nothing leaks and the tape is empty", "[autograd]") {
   Workbench bench;
   const Output output = GENERATE(Output::kept, Output::recomputed);
   const Stack stack(bench, output);
@@ -138,8 +132,7 @@ TEST_CASE("whichever allocation fails in backward, nothing leaks and the tape is
   CHECK(failures > 20);
 }
 
-TEST_CASE("a backward function or a mark that throws empties the tape and frees what it held",
-          "[autograd]") {
+TEST_CASE("a throw in backward empties the tape and frees what it held", "[autograd]") {
   Workbench bench;
   const Stack stack(bench);
   const int64_t baseline = bench.activation_bytes();

@@ -22,9 +22,8 @@ void check_refused(const std::string& lesson, const std::string& arguments,
 }  // namespace
 
 TEST_CASE("a lesson refuses values and flags that make no sense, in one sentence", "[tutorials]") {
-  check_refused("07_zero2", "--ranks 0", "--ranks: Value 0 not in range");
-  check_refused("07_zero2", "--ranks 9", "--ranks: Value 9 not in range");
-  check_refused("07_zero2", "--ranks 3x", "--ranks: Value 3x not in range");
+  for (const std::string n : {"0", "9", "3x"})
+    check_refused("07_zero2", "--ranks " + n, "--ranks: Value " + n + " not in range");
   check_refused("07_zero2", "--ranks", "--ranks: 1 required N missing");
   check_refused("07_zero2", "--layers=13", "--layers: Value 13 not in range");
   check_refused("07_zero2", "--micro-batches 1.5", "--micro-batches: Value 1.5 not in range");
@@ -82,13 +81,15 @@ TEST_CASE("a wrong prediction gets its error and the formula", "[tutorials]") {
                                  "0 of your 2 predictions are right"});
 }
 
-TEST_CASE("a prediction of a bound is right from what was measured up to the bound",
-          "[tutorials]") {
+TEST_CASE("a bound is predicted right from what was measured up to it", "[tutorials]") {
   // The largest loss scale that fits is 2^16; the bound is 16 + log2 128 = 23.
   for (const int said : {0, 15, 16, 20, 23, 24, 39}) {
     const std::string number = std::to_string(said);
-    CHECK(cli::contains(run_lesson("09_precision", "--predict first_that_fits=" + number).out,
-                        "you said " + number + ": right.") == (said >= 16 && said <= 23));
+    const std::string out = run_lesson("09_precision", "--predict first_that_fits=" + number).out;
+    CAPTURE(out);
+    const bool right = said >= 16 && said <= 23;
+    CHECK(cli::contains(out, "you said " + number + ": right.") == right);
+    CHECK(cli::contains(out, ": right.") == right);
   }
 }
 
@@ -111,8 +112,7 @@ TEST_CASE("--predict asks before it shows the number", "[tutorials]") {
       out, {"you said 7,168: right.", "1 of your 1 predictions is right\nRESULT 06_zero1 PASS"});
 }
 
-TEST_CASE("an answer that is not a number is asked for again; Enter alone skips the number",
-          "[tutorials]") {
+TEST_CASE("an answer that is no number is asked for again; Enter skips", "[tutorials]") {
   const std::string again = run_lesson("06_zero1", "--predict owned", "seven\n7168\n").out;
   cli::check_says(again, {"'seven' is not a number", "you said 7,168: right."});
   const std::string skipped = run_lesson("06_zero1", "--predict owned", "\n").out;
@@ -127,8 +127,7 @@ TEST_CASE("--predict alone asks for every number; the end of stdin is no answer"
                         "2 of your 2 predictions are right"});
 }
 
-TEST_CASE("with --json the questions go to stderr and the answers into the document",
-          "[tutorials]") {
+TEST_CASE("with --json questions go to stderr, answers into the document", "[tutorials]") {
   const cli::Finished finished =
       run_lesson("06_zero1", "--json --predict owned --predict padding=1", "7168\n");
   const nlohmann::json document = nlohmann::json::parse(finished.out);

@@ -14,23 +14,31 @@ std::string gdb_prints(const std::string& script) {
   if (cli::shell("gdb --version").code != 0) SKIP("there is no gdb");
   const cli::ScratchFolder folder;
   const std::string file =
-      cli::write_file(folder / "script", "set pagination off\nset confirm off\n" + script);
+      cli::write_file(folder / "script", "set environment ASAN_OPTIONS detect_leaks=0\n" + script);
   const cli::Finished gdb =
       cli::shell("gdb -q -nx -batch -x " + file + " " ZEROLAB_TUTORIALS "/shown_in_gdb");
-  UNSCOPED_INFO(gdb.out << gdb.err);
   if (cli::contains(gdb.err, "ptrace: Operation not permitted")) SKIP("gdb is not allowed here");
-  return gdb.out;
+  return gdb.out + gdb.err;
 }
 
 std::string page(const std::string& name) { return cli::read_file(ZEROLAB_SOURCE_DIR "/" + name); }
 
+// As X::y, or as y behind a type that begins its line; in these two classes after two blanks.
+bool defines(const std::string& file, const std::string& function) {
+  static const std::regex around("(kernel|reference|ThisStage|ThreadCommunicator)::");
+  const std::string name = std::regex_replace(function, around, "");
+  if (cli::contains(name, ":")) return cli::contains(file, name + "(");
+  const std::string begin = function.starts_with("Th") ? "\n  " : "\n";
+  return std::regex_search(file, std::regex(begin + "\\w[\\w:<>& ]* " + name + "\\("));
+}
+
 }  // namespace
 
 TEST_CASE("gdb stops on one rank and shows its tensors", "[tutorials]") {
-  const std::string out = gdb_prints("source " ZEROLAB_SOURCE_DIR
-                                     "/tutorials/gdb/zerolab.py\nbreak look if comm.rank_ == 1\n"
-                                     "run\ninfo threads\nprint half\nprint gone\nprint parameter\n"
-                                     "kill\n");
+  const std::string out =
+      gdb_prints("source " ZEROLAB_SOURCE_DIR
+                 "/tutorials/gdb/zerolab.py\nbreak look if comm.rank_ == 1\n"
+                 "run\ninfo threads\nprint half\nprint gone\nprint parameter\n");
   cli::check_says(out,
                   {"\"rank 1\" hit Breakpoint 1", "\"rank 0\"", "\"rank 2\"",
                    "Tensor (2, 6) bf16, 24 B of gradient, holders 1 = {1.5, 1.5, 1.5, 1.5, 1.5, "
@@ -68,14 +76,17 @@ TEST_CASE("a step calls the functions that internals.md lists, in their order", 
       continue;
     }
     CAPTURE(text);
-    CHECK(cli::contains(file, text.substr(text.rfind(':') + 1) + "("));
+    CHECK(defines(file, text));
     listed += "calls " + text + "\n";
-    script += "tbreak " + text + "\ncommands\nsilent\necho calls " + text + "\\n\ncontinue\nend\n";
+    const std::string place = cli::contains(text, "::") ? text : "zl::" + text;  // no member
+    script += "tbreak " + place + "\ncommands\nsilent\necho calls " + text + "\\n\ncontinue\nend\n";
   }
-  for (const std::string& line : cli::lines(gdb_prints(script + "continue\n")))
+  CHECK(cli::contains(internals, " names " + std::to_string(files) + " files one after another"));
+  const std::string out = gdb_prints(script + "continue\n");
+  for (const std::string& line : cli::lines(out))
     if (line.starts_with("calls ")) entered += line + "\n";
+  INFO("a build of your own with -O2 or -O3 may inline some of these functions\n" << out);
   CHECK(entered == listed);
-  CHECK(cli::contains(internals, std::to_string(files) + " changes of file"));
 }
 
 }  // namespace tutorials
