@@ -173,8 +173,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& mod
   return loaded;
 }
 
-// ---- checksums
-// -----------------------------------------------------------------------------------
+// ---- checksums ----------------------------------------------------------------------------------
 
 std::vector<std::string> read_and_verify(const SafetensorsFile& file, const ManifestFile& expected,
                                          const TakeChunk& take) {

@@ -13,9 +13,10 @@ constexpr OptimizerKind kUnknown = OptimizerKind(-1);  // any other name
 NLOHMANN_JSON_SERIALIZE_ENUM(OptimizerKind, {{kUnknown, nullptr},
                                              {OptimizerKind::adamw, "adamw"},
                                              {OptimizerKind::sgd, "sgd"}});
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerConfig, kind, lr, weight_decay, no_weight_decay, beta1,
-                                   beta2, eps, bias_correction, decoupled, momentum, dampening,
-                                   nesterov);
+// A key that a checkpoint lacks has its default: older ones have only those of their kind.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(OptimizerConfig, kind, lr, weight_decay,
+                                                no_weight_decay, beta1, beta2, eps, bias_correction,
+                                                decoupled, momentum, dampening, nesterov);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LossScaler::State, scale, steps, last_overflow, overflows_left);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ManifestFile, bytes, crc32c, tensors);
 
@@ -61,7 +62,8 @@ Manifest manifest_of(const Json& json) {
   json.at("seed").get_to(m.seed);
   json.at("model").get_to(m.model);
   Sorted(json.at("optimizer")).get_to(m.optimizer);
-  require_input(m.optimizer.kind != kUnknown, "its optimizer is unknown");
+  require_input(m.optimizer.kind != kUnknown, "the optimizer '",
+                json.at("optimizer").at("kind").get<std::string>(), "' is unknown");
   Sorted(json.at("files")).get_to(m.files);
   require_input(m.files.contains("model.safetensors"), "it names no model.safetensors");
   for (const auto& [name, file] : m.files)

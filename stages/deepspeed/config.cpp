@@ -46,6 +46,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   for (const ConfigKey& key : reading.keys)
     if (defaults && defaults->text == "deepspeed" && !key.deepspeed.empty())
       key.member.store(parse_json(key.deepspeed, "the table"));
+  loaded.config.persistence_threshold.reset();  // the preset has its own default
   if (!source.file.empty()) {
     loaded.config.gradient_clipping = 1.0;
     reading.derive("gradient_clipping", "DeepSpeed's default, as a file is given");

@@ -35,9 +35,10 @@ struct Monitor {
 // What the engine takes, and what programs read beside it.
 struct Config : Options {
   // A step of one rank takes `accumulation` micro-batches of `micro_batch` sequences.
-  int64_t micro_batch = 4;       // train_micro_batch_size_per_gpu
-  int64_t train_batch_size = 0;  // of a step of all ranks; 0 before the file is read
-  std::string as;                // the preset of "zerolab", which is predicted; "": none
+  int64_t micro_batch = 4;  // train_micro_batch_size_per_gpu
+  // Of a step of all ranks. 0 before the file is read, and if one of the three keys is wrong.
+  int64_t train_batch_size = 0;
+  std::string as;  // the preset of "zerolab", which is predicted; "": none
   std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3
   int64_t checkpoints = 0;  // number_checkpoints, which implies Recompute::full; 0: each block
 
@@ -96,10 +97,10 @@ struct ConfigSource {
 struct LoadedConfig {
   Config config;
   std::vector<ConfigFinding> findings;
-  // The source of each honoured key: "zerolab.seed" → "ds.json:9", "--set zerolab.seed", "--seed".
-  // Of one that follows from others: "derived: 32 / 4 ranks / 1".
+  // Where each value and each block is given: "zerolab.seed" → "ds.json:9", "--set zerolab.seed",
+  // "--seed". Of a value that follows from others: "derived: 32 / 4 ranks / 1".
   std::map<std::string, std::string> origins;
-  std::map<std::string, std::string> automatic;  // likewise for keys that are "auto"
+  std::map<std::string, std::string> automatic;  // where a key is "auto": "ds.json:9"
   bool ok() const;                               // no finding is an error
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
@@ -71,19 +72,22 @@ struct Reader {
   }
 
   void read_items(JsonValue& list) {
-    const size_t begin = at++;
-    const bool object = text[begin] == '{';
+    const bool object = text[at++] == '{';
     const char end = object ? '}' : ']';
     const std::string opened =
-        str(object ? "the object" : "the array", " that line ", list.line, " opens");
+        str(object ? "the object" : "the array", " that line ", line, " opens");
     list.kind = object ? Kind::object : Kind::array;
     if (++depth > kJsonDepth)
       fail("more than ", kJsonDepth, " brackets are open here; a configuration needs 5");
+    std::map<std::string, int> lines;  // of the keys
     for (skip_space(); peek(opened) != end;) {
       JsonValue item = value_here();
-      if (object) item.key = read_key(opened);
-      if (const JsonValue* first = list.find(item.key))
-        fail("duplicate key ", in_quotes(item.key), "; the first is in line ", first->line);
+      if (object) {
+        item.key = read_key(opened);
+        const auto [first, is_new] = lines.emplace(item.key, item.line);
+        if (!is_new)
+          fail("duplicate key ", in_quotes(item.key), "; the first is in line ", first->second);
+      }
       read_value(item, opened);
       list.items.push_back(std::move(item));
       if (peek(opened) == ',')
@@ -92,7 +96,6 @@ struct Reader {
         fail("expected \",\" or \"", end, "\" inside ", opened, not_word());
     }
     ++at, --depth;
-    if (!object) list.text = text.substr(begin, at - begin);
   }
 
   std::string read_key(const std::string& opened) {
@@ -123,8 +126,9 @@ struct Reader {
   void read_word(JsonValue& value) {
     const std::string& text = value.text = word();
     const Json json = Json::parse(text, nullptr, false);
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), value.number);
-    if (json.is_discarded() && read.ec == std::errc::result_out_of_range)
+    const char* end = text.data() + text.size();
+    const auto [stop, problem] = std::from_chars(text.data(), end, value.number);
+    if (json.is_discarded() && problem == std::errc::result_out_of_range && stop == end)
       fail(in_quotes(text), " is too large for a number");
     if (json.is_discarded())
       fail("expected true, false, null, a number or a string in double quotes", not_word());
@@ -170,7 +174,14 @@ std::string in_quotes(std::string_view text, size_t longest) {  // U+FFFD: bytes
 std::string describe(const JsonValue& value) {
   if (value.kind == Kind::string) return "the string " + in_quotes(value.text);
   if (value.kind == Kind::object) return "an object";
-  return printable((value.kind == Kind::array ? "an array " : "") + cut(value.text, 48));
+  if (value.kind != Kind::array) return printable(cut(value.text, 48));
+  std::string items;
+  for (const JsonValue& item : value.items) {
+    if (items.size() > 48) return "an array [" + items + ", …]";
+    const std::string shown = item.kind == Kind::string ? in_quotes(item.text) : describe(item);
+    items += (items.empty() ? "" : ", ") + shown;
+  }
+  return items.empty() ? "an empty array" : "an array [" + items + "]";
 }
 
 }  // namespace zl

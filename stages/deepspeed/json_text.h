@@ -15,7 +15,8 @@ namespace zl {
 struct JsonValue {
   enum class Kind { null, boolean, number, string, array, object };
   Kind kind = Kind::null;
-  std::string text;  // the characters of a string; others as they were written, objects not at all
+  // The characters of a string; of a number, a boolean and null those of the file; of others none.
+  std::string text;
   double number = 0;
   std::string key;               // of a member of an object
   std::vector<JsonValue> items;  // of an array or an object, in the order of the text

@@ -17,6 +17,7 @@ using Effect = ConfigKey::Effect;
 constexpr char kDisk[] = "it is for the device nvme";
 constexpr char kNone[] = "zerolab has no such mechanism";
 constexpr char kRemoved[] = "DeepSpeed removed this feature";
+constexpr char kNoTensor[] = "there is no tensor parallelism; every rank reads its own sequences";
 constexpr char kDivided[] =
     "gradients are added, then divided by the number of ranks; only rounding differs";
 
@@ -25,8 +26,8 @@ void add(Keys& all, std::string_view block, Keys rows) {
 }
 
 // Keys that are honoured if a condition holds.
-Effect note_unless(bool holds, const std::string& reason) {
-  return holds ? Effect{} : Effect{noted, reason};
+Effect note_unless(bool holds, const std::string& reason, bool any_value = false) {
+  return holds ? Effect{} : Effect{noted, reason, "", any_value};
 }
 Effect error_unless(bool holds, const std::string& reason) {
   return holds ? Effect{} : Effect{refused, reason};
@@ -39,7 +40,8 @@ Effect only(bool holds) {
 Effect selects(const Config& c, const char* variant, bool is_used = false) {
   return note_unless(
       is_used || c.stage == StageKind(variant),
-      str(name(c.stage), " runs; it selects ", variant, " in stage 3 without --stage or \"as\""));
+      str("it chooses ", variant,
+          " only where one run has stage 3 and neither --stage nor \"as\" is given"));
 }
 
 void add_update(Keys& all, Config& c) {
@@ -50,8 +52,10 @@ void add_update(Keys& all, Config& c) {
   const Effect sgd = only(is_sgd), adam = only(!is_sgd), any = only(s.kind != constant),
                cosine = only(cosine_runs), rates = only(s.kind != constant && !cosine_runs),
                ends = only(s.kind == warmup_decay || cosine_runs);
-  const Effect nesterov = error_unless(!o.nesterov || (o.momentum != 0 && o.dampening == 0),
-                                       "Nesterov momentum requires a momentum and zero dampening");
+  const Effect nesterov =
+      error_unless(!o.nesterov || (o.momentum != 0 && o.dampening == 0),
+                   str("Nesterov momentum requires a momentum and zero dampening; momentum is ",
+                       o.momentum, " and dampening ", o.dampening));
   // bf16 keeps 8 significant bits of a sum and fp16 11, but reproducible sums need fp32's 24.
   const auto sums = [&](std::optional<Dtype> type) {
     return error_unless(!c.reproducible || type.value_or(Dtype::f32) == Dtype::f32,
@@ -121,8 +125,8 @@ void add_zero(Keys& all, Config& c) {
   Overlap& o = c.overlap;
   const Effect stage_3 = note_unless(shards_parameter(c.stage), "it is for stage 3");
   const Effect sharded = note_unless(shards_optimizer(c.stage), "ddp offloads nothing");
-  const Effect nvme = note_unless(c.offload_optimizer == OffloadDevice::nvme, kDisk);
-  const Effect param_nvme = note_unless(c.offload_param == OffloadDevice::nvme, kDisk);
+  const Effect nvme = note_unless(c.offload_optimizer == OffloadDevice::nvme, kDisk, true);
+  const Effect param_nvme = note_unless(c.offload_param == OffloadDevice::nvme, kDisk, true);
   const Effect preset = note_unless(
       c.as == "deepspeed-3",
       "every parameter is sharded; only what compare and plan predict of \"deepspeed-3\" uses it");
@@ -239,7 +243,9 @@ const std::pair<Effect, const char*> kUnused[] = {
      "zero_optimization.offload_optimizer. super_offload cpuadam_cores_perc buffer_count fast_init "
      "zero_optimization.offload_param. buffer_count buffer_size max_in_cpu "
      "activation_checkpointing. contiguous_memory_optimization synchronize_checkpoint_boundary "
-     "profile scheduler.params. last_batch_iteration"},
+     "profile scheduler.params. last_batch_iteration "
+     "torch_autocast. dtype lower_precision_safe_modules "
+     "data_efficiency. seed data_sampling data_routing"},
     {{noted, "zerolab always works as if this were true", "true"},
      "zero_allow_untested_optimizer managed_gradient_accumulation "
      "zero_optimization. allgather_partitions reduce_scatter contiguous_gradients "
@@ -260,26 +266,33 @@ const std::pair<Effect, const char*> kUnused[] = {
     {{refused, "the master copy and the moments are fp32; write false"},
      "fp16. fp16_master_weights_and_grads "
      "bf16. bf16_master_weights_and_grads bf16_optimizer_states"},
-    {{refused, "zerolab computes in fp32; enable bf16 or fp16"}, "torch_autocast"},
+    {{refused, "zerolab has no autocast; enable bf16 or fp16 instead"}, "torch_autocast. enabled"},
     {{refused, "gradients are averaged; write \"mean\", and multiply the learning rate or clip",
       "mean"},
      "gradient_allreduce_op"},
     {{refused, "ZenFlow changes results; leave it out", "absent"}, "zero_optimization. zenflow"},
     {{refused, "deprecated: write offload_param"}, "zero_optimization. cpu_offload_param"},
-    {{refused, "there is no tensor parallelism; every rank reads its own sequences"},
-     "tensor_parallel"},
+    {{refused, kNoTensor, "0"}, "tensor_parallel. autotp_size"},
+    {{refused, kNoTensor, "1"}, "tensor_parallel.tp. tp_size"},
+    {{noted, kNoTensor},
+     "tensor_parallel. tp_overlap_comm vocab_parallel_lm_head vocab_parallel_ce_backend "
+     "injection_policy_tuple partition_config preset_model keep_module_on_host kernel_inject "
+     "replace_with_kernel_inject tensor_parallel.tp. tp_grain_size mpu tp_group"},
     {{refused, "there is no sequence parallelism", "1"}, "sequence_parallel_size"},
-    {{refused, "sequences are read in order, or with --shuffle"}, "data_efficiency"},
+    {{refused, "sequences are read in order, or shuffled with --shuffle; write \"enabled\": false"},
+     "data_efficiency. enabled"},
     {{dead, kRemoved},
      "sparse_gradients graph_harvesting elasticity curriculum_learning progressive_layer_drop "
      "eigenvalue quantize_training compression_training sparse_attention nebula "
      "zero_optimization. mics_hierarchical_params_gather zeropp_loco_param grad_hooks"},
     {{dead, kRemoved, "-1"}, "zero_optimization. mics_shard_size"},
+    {{dead, "it is a torch.dtype, which no file can hold"}, "tensor_parallel. dtype"},
     {{dead, "DeepSpeed removed Apex AMP; enable bf16 or fp16"}, "amp"},
     {{block},
      "data_types optimizer scheduler fp16 bf16 zero_optimization comms_logger csv_monitor "
-     "tensorboard activation_checkpointing zerolab optimizer. params scheduler. params "
-     "zero_optimization. offload_optimizer offload_param"},
+     "tensorboard activation_checkpointing torch_autocast tensor_parallel data_efficiency zerolab "
+     "optimizer. params scheduler. params zero_optimization. offload_optimizer offload_param "
+     "tensor_parallel. tp"},
 };
 
 }  // namespace

@@ -38,8 +38,9 @@ struct ConfigMember {
 
 // A row. What a key sets is said in tutorials/reference/configuration.md, in the last column.
 struct ConfigKey {
-  std::string key;                  // "lr"
-  ConfigMember member = {};         // none of a key that never has an effect
+  std::string key;  // "lr"
+  // None of a key that never has an effect. That of a block checks that the value is an object.
+  ConfigMember member = {};
   std::string_view deepspeed = "";  // DeepSpeed's default as JSON; "": none
   struct Effect {
     ConfigUse use = ConfigUse::honoured;
@@ -47,6 +48,7 @@ struct ConfigKey {
     // Of a key without a member: the value that says what zerolab always does, which needs no
     // finding.
     std::string_view always = "";
+    bool any_value = false;  // `noted` has a note also if the value is the member's default
   } effect = {};
   std::string block = "";  // "optimizer.params"; "": the top level
 

@@ -27,7 +27,7 @@ struct Fit {
   const char* type;
 };
 
-// get() of each type: the value as that type, which it may not have, and then the result is any.
+// get() of each type: the value as that type. If the value has another type, `to` is unspecified.
 inline Fit get(Value v, bool& to) {
   to = v.is_true();  // "true" in quotes too, as in DeepSpeed
   return {v.kind == Json::boolean || (v.kind == Json::string && to), "true or false"};
@@ -97,7 +97,7 @@ ConfigMember value(std::function<void(const T&)> take, Show show, int64_t least 
   const auto store = [=](Value v) -> std::string {
     T taken{};
     const auto [fits, type] = get(v, taken);
-    if (fits && in_range(v.number, least, most)) return take(taken), "";
+    if (fits && (least == kLeast || in_range(v.number, least, most))) return take(taken), "";
     if (most < kMost) return str(type, " from ", least, " to ", most);
     return least > kLeast ? str(type, " of at least ", least) : type;
   };

@@ -15,8 +15,9 @@ using enum ConfigFinding::Severity;
 constexpr SmallFile kFile{"configuration", 256 << 10};  // real files have a few KiB
 
 // Blocks in which DeepSpeed ignores a key that it does not know.
-constexpr std::string_view kLoose[] = {"", "optimizer", "scheduler", "activation_checkpointing",
-                                       "data_types"};
+constexpr std::string_view kLoose[] = {
+    "",           "optimizer",      "scheduler",      "activation_checkpointing",
+    "data_types", "torch_autocast", "data_efficiency"};
 
 // A key as a finding shows it: a long one is cut.
 std::string shown_key(const std::string& key) {
@@ -157,7 +158,12 @@ void Reading::walk(const JsonValue& object, const std::string& path, const std::
 
 void Reading::store(const std::string& name, const ConfigKey& key, Seen& given) {
   const JsonValue& value = *given.value;
-  const std::string before = key.value(), expected = key.member.store(value);
+  const std::string before = key.value();
+  std::string expected = key.member.store(value);
+  // pydantic reads "false" too; in other blocks any text is true to Python.
+  if (!expected.empty() && value.text == "false" && !std::ranges::count(kLoose, key.block) &&
+      !key.block.ends_with("params"))
+    expected = key.member.store({.kind = Json::boolean, .text = "false"});
   given.is_default = key.member.show && key.value() == before;
   if (!expected.empty()) {
     const std::string nearest = nearest_name(value.text, key.member.names);
@@ -189,7 +195,7 @@ void Reading::unknown(const JsonValue& member, const std::string& path, const st
 void Reading::judge_unused() {
   Config run = as_run();
   for (const ConfigKey& key : config_keys(run)) {
-    const auto& [use, reason, always] = key.effect;
+    const auto& [use, reason, always, any_value] = key.effect;
     const std::string name = key.path();
     if (!value(name) || use == honoured || use == block) continue;
     const JsonValue& given = *value(name);
@@ -199,7 +205,7 @@ void Reading::judge_unused() {
           "DeepSpeed 0.19.8 refuses a file with this key; leave it out: ", reason);
     else if (use == refused && (key.member.store || !as_always))
       add(error, name, key.member.store ? "" : "cannot be honoured: ", reason);
-    else if (use == noted && !as_always)
+    else if (use == noted && (any_value || !as_always))
       add(note, name, "has no effect: ", reason);
   }
 }

@@ -43,8 +43,8 @@ void apply_batch(Reading& r) {
   const int64_t per_rank = (micro ? c.micro_batch : 1) * (accumulation ? c.accumulation : 1),
                 unit = per_rank * ranks, below = train / unit * unit;
   const std::string factors =
-      str(unit, ": ", over, micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
-          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "", ". Use ");
+      str(over, micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
+          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "", " = ", unit);
   if (!micro) {
     c.micro_batch = train / ranks / c.accumulation;
     r.derive(kMicro, train, " / ", over, " / ", c.accumulation);
@@ -54,11 +54,13 @@ void apply_batch(Reading& r) {
   }
   const bool other_ranks = train % per_rank == 0 && train / per_rank <= kMostRanks;
   if (micro && accumulation && train != unit)
-    r.add(error, kTrain, train, " is not ", factors, unit, ", leave one of the three out",
+    r.add(error, kTrain, train, " is not ", factors, ". Use ", unit, ", leave one of the three out",
           other_ranks ? str(", or run with --ranks ", train / per_rank) : "");
   else if (train % unit != 0)
-    r.add(error, kTrain, train, " is not a multiple of ", factors,
-          below > 0 ? str(below, " or ") : "", below + unit);
+    r.add(error, kTrain, train,
+          micro || accumulation ? " is not a multiple of " + factors
+                                : " cannot be split evenly over " + over,
+          ". Use ", below > 0 ? str(below, " or ") : "", below + unit);
   else if (std::max(c.micro_batch, c.accumulation) > most)
     r.add(error, kTrain, train, " is more than ", most, " for ", micro ? kAccumulation : kMicro);
 }
@@ -69,7 +71,7 @@ void apply_optimizer(Reading& r) {
                     decay = params + "weight_decay";
   const JsonValue *block = r.value("optimizer"), *type = r.value("optimizer.type");
   if (block && r.is_in_file(*block) && !r.has("optimizer.type"))
-    r.add(note, "optimizer.type", "is absent: zerolab takes AdamW, DeepSpeed no optimizer");
+    r.add(note, "optimizer.type", "is absent: zerolab uses AdamW; DeepSpeed creates no optimizer");
   if (!o.decoupled && (!type || lower_case(type->text) == "adamw")) {  // "Adam" means AdamW too
     o.decoupled = true;
     r.add(warning, params + "adam_w_mode",
@@ -153,8 +155,9 @@ void apply_variants(Reading& r) {
   const auto choose = [&](bool given, const std::string& key, const char* stage, int64_t group) {
     if (!given) return;
     if (!first.empty())
-      return r.add(error, key, "there is a stage for this key and one for ", first,
-                   ", but none for both; keep one, or give --stage ", stage);
+      return r.add(error, key, "this key and ", first,
+                   " each select a stage, and no stage does both; keep one, or give --stage ",
+                   stage);
     first = key;
     if (s.several_stages) return;
     c.stage = StageKind(stage);
@@ -210,7 +213,7 @@ void apply_activations(Reading& r) {
     r.add(error, recompute, "is \"", name(c.recompute), "\", and activation_checkpointing needs ",
           "\"full\"; write that, or leave one of the two out");
   c.recompute = Recompute::full;
-  r.derive(recompute, "activation_checkpointing asks for it");
+  if (!r.value(recompute)) r.derive(recompute, "activation_checkpointing asks for it");
 }
 
 }  // namespace

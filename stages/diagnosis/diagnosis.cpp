@@ -40,10 +40,11 @@ std::string meaning_of_infinite(const char* what, const std::vector<FlatValues>&
 }
 
 // A mistake, and what it makes of a gradient: `part` of the gradient of micro-batch a on rank r is
-// in the shard of rank `mine`.
+// in the shard of rank `mine`. `factor`: the right gradient times this; negative: no multiple.
 struct Mistake {
   std::string meaning;
   std::function<double(int a, int r, int mine)> part;
+  double factor = -1;
 };
 
 // The values that the ranks then have, each in its shard.
@@ -77,15 +78,15 @@ double reduced_in_place(int left, bool own, double factor) {
 // one rank or micro-batch some of them yield the right gradient: those are no mistakes.
 std::vector<Mistake> mistakes(int N, int A) {
   const double mean = 1.0 / N;
-  const auto times = [=](double factor) { return [=](int, int, int) { return factor * mean; }; };
-  return {{"every gradient is zero: nothing was reduced, or the result was not kept", times(0)},
-          {str("every gradient is ", N, ".00 x ddp's: a sum over ranks, not a mean"), times(N)},
-          {str("every gradient is 1/", N, " of ddp's: it is divided by the number of ranks twice"),
-           times(mean)},
-          {str("every gradient is 1/", A, " of ddp's: the update already divides by the number of ",
-               "micro-batches"),
-           times(1.0 / A)},
-          {"every gradient is 2.00 x ddp's: it was added twice", times(2)},
+  const auto times = [=](double factor, const std::string& is) {
+    return Mistake{"every gradient is " + is, [=](int, int, int) { return factor * mean; }, factor};
+  };
+  return {times(0, "zero: nothing was reduced, or the result was not kept"),
+          times(N, str(N, ".00 x ddp's: a sum over ranks, not a mean")),
+          times(mean, str("1/", N, " of ddp's: it is divided by the number of ranks twice")),
+          times(1.0 / A, str("1/", A, " of ddp's: the update already divides by the number of ",
+                             "micro-batches")),
+          times(2, "2.00 x ddp's: it was added twice"),
           {"each rank has the gradient of its local data only: it was never reduced",
            [](int, int r, int mine) { return r == mine; }},
           {"each rank has 1/N of its local gradient: no other rank's was added",
@@ -171,21 +172,26 @@ std::string meaning_of(const GradientCase& c, const FlatValues& mean,
   // How far the wrong units are from factor * expected, in parts of that: the one that is furthest.
   const auto deviation = [&](const FlatValues& expected, double factor) {
     double most = 0;
-    for (const FlatLayout::UnitRange& u : wrong)
-      if (const double d = distance(in(u, all), in(u, expected), factor); d > 0)
-        most = std::max(most, d / (std::abs(factor) * norm(in(u, expected))));
+    for (const FlatLayout::UnitRange& u : wrong) {
+      const double d = distance(in(u, all), in(u, expected), factor);
+      const double part = d == 0 ? 0 : d / (std::abs(factor) * norm(in(u, expected)));
+      if (!(part <= 1)) return HUGE_VAL;  // also where it is not a number
+      most = std::max(most, part);
+    }
     return most;
   };
   std::string nearest;
   const double tolerance = std::max(1e-3, c.tolerance);  // other mistakes are further away
   double least = tolerance;
-  for (const Mistake& mistake : mistakes(c.layout.ranks(), int(c.alone.size()))) {
-    const FlatValues expected = gradient_with(c, mistake);
+  const double factor = common_factor(in(wrong[0], all), in(wrong[0], mean));
+  for (const Mistake& m : mistakes(c.layout.ranks(), int(c.alone.size()))) {
+    const FlatValues expected = gradient_with(c, m);
     const double d = deviation(expected, 1);
-    if (d < least && expected != mean) nearest = mistake.meaning, least = d;
+    // A multiple is named only where the factor is right to 1e-3, also in bf16.
+    const bool is = m.factor < 0 || std::abs(factor - m.factor) <= 1e-3 * m.factor;
+    if (is && d < least && !near(expected, mean, tolerance)) nearest = m.meaning, least = d;
   }
   if (!nearest.empty()) return where + nearest;
-  const double factor = common_factor(in(wrong[0], all), in(wrong[0], mean));
   if (deviation(mean, factor) <= tolerance) {
     char text[64];
     std::snprintf(text, sizeof text, "every gradient is %.4g x ddp's", factor);

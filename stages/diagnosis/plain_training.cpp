@@ -16,13 +16,14 @@ FlatLayout::FlatLayout(const std::vector<Unit>& units, int ranks) : ranks_(ranks
   for (const Unit& unit : units) {
     units_.push_back({unit.name, size_, Partition(unit, ranks)});
     const Partition& partition = units_.back().partition;
-    for (Partition::Piece piece : partition.pieces(0, partition.full()))
-      piece.at += size_, parameters_.push_back(piece);
+    for (size_t i = 0; const auto p : unit.parameters)  // also those without elements
+      parameters_.push_back({p, 0, size_ + partition.offset(i++), p->numel()});
     size_ += partition.full();
   }
 }
 
 std::string FlatLayout::text(int64_t position) const {
+  require(0 <= position && position < size_, "element ", position, " of ", size_);
   const auto after = std::ranges::upper_bound(units_, position, {}, &UnitRange::begin);
   const UnitRange& unit = *std::prev(after);
   const auto pieces = unit.partition.pieces(position - unit.begin, 1);

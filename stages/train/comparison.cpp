@@ -21,7 +21,8 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   double largest = 0;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     const double difference = std::abs(double(a[i]) - double(b[i]));
-    if (!(difference <= largest)) largest = difference;  // NaN stays
+    if (std::isnan(difference)) return difference;
+    largest = std::max(largest, difference);
   }
   return largest;
 }
@@ -98,16 +99,16 @@ void measure(const TrainingSpec& spec, const TrainingResult& result, bool by_for
       *value /= std::max<int64_t>(1, steps.with(spec.engine.stage, r.purpose));
 }
 
-// Runs one stage, with the gradient of the first step if it is `bounded`. Only the process of rank
-// 0 gets results.
+// Runs one stage, and keeps the gradient of the first step where that is asked for. Only the
+// process of rank 0 gets results.
 StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
-                       const TrainingCallbacks& callbacks, bool by_formulas, bool bounded) {
+                       const TrainingCallbacks& callbacks, bool by_formulas, bool keep_gradient) {
   StageOutcome outcome{.stage = spec.engine.stage};
   std::vector<FlatValues> shards(size_t(spec.ranks));
   TrainingCallbacks all = callbacks;
   all.after_backward = [&](Trainer& t) {
     if (callbacks.after_backward) callbacks.after_backward(t);
-    if (bounded && t.steps() == 1 && t.engine().is_gradient_accumulation_boundary())
+    if (keep_gradient && t.steps() == 1 && t.engine().is_gradient_accumulation_boundary())
       shards[size_t(t.comm().rank())] = gradient_shards(t);
   };
   all.at_end = [&](Trainer& t) {
@@ -115,7 +116,7 @@ StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
     std::vector<float> weights = collect_weights(t);
     const bool quantizes_weights = outcome.stage == StageKind("zero3_qwz");
     const double part = quantizes_weights ? weights_part_of_bound(t) : 0;
-    if (bounded && spec.run_ranks) {  // ranks may be in other processes
+    if (keep_gradient && spec.run_ranks) {  // ranks may be in other processes
       auto of_ranks = of_all_ranks(t.comm(), shards[size_t(t.comm().rank())]);
       if (t.comm().rank() == 0) shards = std::move(of_ranks);
     }
@@ -217,14 +218,15 @@ Comparison compare_stages(const TrainingSpec& spec, std::vector<StageKind> stage
       std::ranges::any_of(all, [&](StageKind stage) { return is_bounded(stage, spec); });
   const bool by_formulas = formulas_apply(spec);
   for (const StageKind stage : all) {
-    const bool bounded = stage == StageKind::ddp ? any_bounded : is_bounded(stage, spec);
+    const bool keep_gradient = stage == StageKind::ddp ? any_bounded : is_bounded(stage, spec);
     comparison.stages.push_back(
-        run_stage(with_stage(spec, stage), layout, callbacks, by_formulas, bounded));
+        run_stage(with_stage(spec, stage), layout, callbacks, by_formulas, keep_gradient));
     comparison.stages.back().listed = std::ranges::count(stages, stage) > 0;
   }
   judge_gradients(spec, layout, comparison.stages);
   compare_bits(spec, comparison.stages);
   diagnose(spec, comparison.stages);
+  for (StageOutcome& s : comparison.stages) s.gradient = FlatValues();  // frees it, unlike = {}
   return comparison;
 }
 

@@ -18,7 +18,7 @@ struct StageOutcome {
   std::optional<OutOfMemory> out_of_memory;  // then nothing below is set
   std::vector<StepRecord> steps;
   std::vector<float> weights;
-  FlatValues gradient;  // the first step's, where a bound on its difference to ddp's is asked for
+  FlatValues gradient;  // the first step's, while it is compared with ddp's; then empty
   uint64_t weights_hash = 0;
   std::vector<MemoryRow> memory;  // of all ranks
   // By rank, of the device pool and of the host pool. [B]

@@ -41,7 +41,7 @@ class FileTransfer final : public Transfer {
 
 SwapFile::SwapFile(const std::string& folder, FileCalls& calls) : calls_(calls), folder_(folder) {
   const std::string path = temporary_beside(folder + "/swap");
-  do file_ = calls_.open(path, O_CREAT | O_TRUNC | O_NOFOLLOW | O_RDWR);
+  do file_ = calls_.open(path, O_CREAT | O_EXCL | O_RDWR);
   while (file_ < 0 && errno == EINTR);
   if (file_ < 0) fail("no file can be made for offloaded state", errno);
   calls_.remove(path);
@@ -59,9 +59,12 @@ int64_t SwapFile::reserve(int64_t bytes) {
   do error = calls_.posix_fallocate(file_, begin, end - begin);
   while (error == EINTR);
   if (direct_) calls_.set_direct(file_, true);
-  if (error != 0)
+  if (error != 0) {
+    std::error_code unknown;
+    const auto space = std::filesystem::space(folder_, unknown);
     fail(str("no disk space for ", end - begin, " bytes of offloaded state beside ", begin), error,
-         str(" (", free_disk_space(folder_), " bytes are free)", kTry));
+         str(unknown ? "" : str(" (", space.available, " bytes are free)"), kTry));
+  }
   size_ = end;
   return begin;
 }

@@ -35,7 +35,9 @@ void remove_abandoned_files(const std::string& folder, FileCalls& calls) {
        at.increment(error)) {
     const std::string name = at->path().filename().string();
     int process = 0;
-    if (name.starts_with(seen) && std::sscanf(name.c_str() + seen.size(), "%d-", &process) == 1 &&
+    unsigned long long number = 0;
+    if (name.starts_with(seen) &&
+        std::sscanf(name.c_str() + seen.size(), "%d-%llu", &process, &number) == 2 &&
         ::kill(process, 0) != 0 && errno == ESRCH)
       calls.remove(at->path().string());
   }
@@ -105,15 +107,19 @@ void sync_folder(FileCalls& calls, const std::string& folder) {
 
 std::string temporary_beside(const std::string& path) {
   static std::atomic<int> number{0};  // several ranks may write at the same time
-  const std::string name = str(prefix(), ::getpid(), '-', number++);
-  return (fs::path(path).parent_path() / name).string();
+  const std::string begin = (fs::path(path).parent_path() / prefix()).string();
+  std::string name;
+  std::error_code error;
+  for (int i = 0; i == 0 || (i < 1000 && fs::exists(fs::symlink_status(name, error))); ++i)
+    name = str(begin, ::getpid(), '-', number++);
+  return name;
 }
 
 PendingFile::PendingFile(const std::string& path, FileCalls& calls)
     : calls_(calls),
       path_(path),
       temporary_(temporary_beside(path)),
-      file_(calls, temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, path,
+      file_(calls, temporary_, O_WRONLY | O_CREAT | O_EXCL, path,
             "; an existing file of this name is unchanged") {
   remove_abandoned_files(fs::path(path).parent_path().string(), calls);
 }

@@ -254,15 +254,19 @@ SafetensorsLayout::SafetensorsLayout(std::vector<std::pair<std::string, Shape>> 
 void write_safetensors(
     const std::string& path, const SafetensorsLayout& layout,
     const std::function<void(const SafetensorsEntry&, int64_t first, std::span<float> out)>& read) {
+  require(read != nullptr, "write_safetensors: nothing reads the values");
   PendingFile file(path);
   file.write(layout.header().data(), layout.header().size());
   std::vector<float> values;
-  for (const SafetensorsEntry& e : layout.entries())
+  int64_t end = 0;
+  for (const SafetensorsEntry& e : layout.entries()) {
+    require(e.dtype == "F32" && e.begin == std::exchange(end, e.end), e.name, ": no F32, or a gap");
     for (int64_t first = 0, n = e.numel(); first < n; first += kChunk) {
       values.resize(size_t(std::min(kChunk, n - first)));
       read(e, first, values);
       file.write(values.data(), values.size() * sizeof(float));
     }
+  }
   file.commit();
 }
 

@@ -2,7 +2,8 @@
 // bytes without gaps. Format: https://github.com/huggingface/safetensors, section "Format".
 //
 // Such files come from strangers, so the reader checks the complete header before it reads a
-// tensor. An invalid file ends in InputError, which names the file, the tensor and the numbers.
+// tensor. An invalid file ends in InputError, which names the file, the numbers, and the tensor
+// where it is one that is wrong.
 #pragma once
 
 #include <cstddef>
@@ -81,7 +82,7 @@ class SafetensorsFile : public SafetensorsLayout {
 // time the old file or the complete new one.
 // `read` fills `out` with the elements of a tensor from `first` on. It is called with consecutive
 // ranges, so writing a model needs no second copy in memory. Throws OutputError if the file cannot
-// be written, and what `read` throws.
+// be written, std::invalid_argument for a layout of another order or type, and what `read` throws.
 void write_safetensors(
     const std::string& path, const SafetensorsLayout& layout,
     const std::function<void(const SafetensorsEntry&, int64_t first, std::span<float> out)>& read);

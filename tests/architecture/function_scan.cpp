@@ -78,10 +78,9 @@ int count_parameters(const Tokens& code, size_t open) {
 
 // The '(' that opens the parameters of the function declared in [begin, end), or `end`.
 size_t parameter_list(const Tokens& code, size_t begin, size_t end) {
-  static const std::set<std::string> not_names = {
-      "alignas",       "decltype", "noexcept",
-      "requires",      "explicit", "static_assert",
-      "__attribute__", "return",   "NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE"};  // names members
+  static const std::set<std::string> not_names = {"alignas",       "decltype", "noexcept",
+                                                  "requires",      "explicit", "static_assert",
+                                                  "__attribute__", "return"};
   for (size_t i = begin; i < end;) {
     const std::string& token = code[i].text;
     if (token == "operator" || token.ends_with("::operator")) {
@@ -91,8 +90,8 @@ size_t parameter_list(const Tokens& code, size_t begin, size_t end) {
     }
     if (token == "=" || token == ";") return end;  // a variable: what follows is its value
     if (in_name(token[0]) && i + 1 < end && code[i + 1].text == "(") {
-      if (!not_names.contains(token)) return i + 1;
-      i = after(code, i + 1);
+      if (!not_names.contains(token) && !token.starts_with("NLOHMANN_DEFINE_")) return i + 1;
+      i = after(code, i + 1);  // NLOHMANN_DEFINE_… names members
     } else {
       i = token == "<" ? after(code, i) : i + 1;
     }

@@ -206,9 +206,12 @@ TEST_CASE("temporary files of a killed process are removed by the next one in th
   const std::string own = fs::path(zl::temporary_beside(trace)).filename().string();
   std::string elsewhere = left;
   elsewhere[prefix.size()] = left[prefix.size()] == '1' ? '2' : '1';
-  Words kept = {elsewhere, own, prefix, prefix + "x"};
+  const size_t number = own.rfind('-') + 1;
+  const std::string next = own.substr(0, number) + std::to_string(stoi(own.substr(number)) + 1);
+  Words kept = {elsewhere, own, next, left.substr(0, left.rfind('-')), prefix, prefix + "x"};
   for (const std::string& name : kept) write_file(folder / name, "");
   REQUIRE(train(1, "--trace " + (folder / "u.json")).code == 0);
+  zl::PendingFile(trace).commit();  // a file has the next name already
   std::ranges::sort(kept);
   CHECK(temporary() == kept);
   CHECK_FALSE(fs::exists(folder / left));

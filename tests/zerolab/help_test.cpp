@@ -39,10 +39,21 @@ TEST_CASE("help of train lists every promised flag", "[zerolab]") {
 TEST_CASE("the program names its commands, and without one says so with exit code 2", "[zerolab]") {
   const Finished help = call("--help"), nothing = call("");
   CHECK(help.code == 0);
-  for (const char* command : {"train", "checkpoint", "config", "doctor"})
+  for (const char* command : {"train", "checkpoint", "config", "doctor", "bench"})
     CHECK(contains(help.out, std::string("\n  ") + command + " "));
   CHECK((nothing.code == 2 && nothing.out.empty()));
   CHECK(nothing.err == help.out);
+}
+
+TEST_CASE("bench is a program beside this one", "[zerolab]") {
+  const std::string help = call("bench --help").out;
+  CHECK(contains(help, "\n  machine "));
+  CHECK((call("--help bench").out == help && call("-h bench").out == help));
+  const ScratchFolder folder;
+  const std::string there = "cd " + folder.path() + " && ";
+  CHECK(shell(there + "ln -s \"$ZEROLAB\" link && ./link bench --help").out == help);
+  check_refused(shell(there + "cp \"$ZEROLAB\" alone && ./alone bench"),
+                "/zerolab-bench, which cannot be started: No such file or directory");
 }
 
 TEST_CASE("the version is the build's", "[zerolab]") {

@@ -10,9 +10,9 @@
 #include "tests/zerolab/event_file.h"
 #include "tutorials/zerolab/monitors/monitor_files.h"
 
-using namespace zl;
-using namespace zl::cli;
 using Catch::Matchers::ContainsSubstring;
+using zl::Monitor, zl::cli::CsvFiles, zl::cli::python_number, zl::cli::scalar_event,
+    zl::cli::TensorboardFile, zl::cli::tfrecord;
 using zl::test::Folder, zl::test::read_bytes, zl::test::read_event_file;
 
 namespace {

@@ -97,7 +97,7 @@ TEST_CASE("settings are judged by the stage of --stage, and by none where severa
                  second = call("train --steps 1 --sample 0 --stage zero2" + small);
   CHECK((as_filed.code == 2 && second.code == 0));
   check_says(as_filed.err, {"zero_hpz_partition_size: 3 does not divide 2 ranks"});
-  check_says(second.err, {"zero_hpz_partition_size: has no effect: zero2 runs"});
+  check_says(second.err, {"zero_hpz_partition_size: has no effect: it chooses zero3_hpz only"});
   CHECK(call("compare --steps 1" + small).code == 0);
   CHECK(call("plan" + small).code == 0);
 }

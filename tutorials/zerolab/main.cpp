@@ -215,6 +215,14 @@ int parse_and_run(int argc, char** argv) {
   return leave_mpi(finish(run(app, invocation)));
 }
 
+// "zerolab --help bench" is bench's help too.
+bool is_bench(int argc, char** argv) {
+  const auto is = [&](int i, std::string_view word) { return i < argc && argv[i] == word; };
+  int first = 1;
+  while (is(first, "-h") || is(first, "--help")) ++first;
+  return is(first, "bench");
+}
+
 }  // namespace
 }  // namespace zl::cli
 
@@ -226,7 +234,7 @@ int main(int argc, char** argv) {
                                 zl::cpu_architecture() + ", but this CPU has no " + missing +
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
-  if (argc > 1 && argv[1] == std::string_view("bench"))
+  if (is_bench(argc, argv))
     if (const std::string problem = become_bench(argv); !problem.empty())
       return say(kUsage, problem);
   watch_signals();

@@ -235,7 +235,10 @@ TEST_CASE("a manifest with a valid checksum and a wrong field is refused, not ha
         Change{"\"updates\": 3", "\"updates\": 4", "it has 4 updates in 3 steps"},
         Change{"\"next_window\": 6", "\"next_window\": -4", "next_window is -4"},
         Change{"\"exp_avg.safetensors\"", "\"../exp_avg.safetensors\"", "not in its folder"},
-        Change{"\"files\": {", "\"nothing\": {", "key 'files' not found"}}) {
+        Change{"\"files\": {", "\"nothing\": {", "key 'files' not found"},
+        Change{"\"adamw\"", "\"lion\"", "the optimizer 'lion' is unknown"},
+        Change{"\"kind\": \"adamw\",", "", "key 'kind' not found"},
+        Change{"\"momentum\": 0.0,\n    \"nesterov\": false,", "", ""}}) {  // the twin: as of old
     std::string changed = text;
     const size_t at = changed.find(c.from);
     REQUIRE(at != std::string::npos);
@@ -246,7 +249,8 @@ TEST_CASE("a manifest with a valid checksum and a wrong field is refused, not ha
     REQUIRE(is != std::string::npos);
     const size_t crc = changed.rfind("\"crc32c\": \"") + 11;
     changed.replace(crc, 8, sentence.substr(is + 16, 8));
-    has(sentence_of([&] { parse_manifest("m", changed); }), c.said);
+    const std::string said = sentence_of([&] { parse_manifest("m", changed); });
+    CHECK((c.said[0] == 0 ? said.empty() : has(said, c.said)));
   }
 }
 

@@ -59,17 +59,17 @@ TEST_CASE("a batch that cannot be split is refused with arithmetic and advice", 
     std::string arithmetic, advice;
   };
   for (const Case& c : std::vector<Case>{
-           {30, 0, 0, "30 is not a multiple of 4: 4 ranks.", "Use 28 or 32"},
-           {4, 8, 0, "4 is not a multiple of 32: 4 ranks * 8 (train_micro_batch_size_per_gpu).",
+           {30, 0, 0, "30 cannot be split evenly over 4 ranks.", "Use 28 or 32"},
+           {4, 8, 0, "4 is not a multiple of 4 ranks * 8 (train_micro_batch_size_per_gpu) = 32.",
             "Use 32"},
            {32, 4, 4,
-            "32 is not 64: 4 ranks * 4 (train_micro_batch_size_per_gpu) * 4 "
-            "(gradient_accumulation_steps).",
+            "32 is not 4 ranks * 4 (train_micro_batch_size_per_gpu) * 4 "
+            "(gradient_accumulation_steps) = 64.",
             "Use 64, leave one of the three out, or run with --ranks 2"},
-           {30, 4, 0, "30 is not a multiple of 16: 4 ranks * 4", "Use 16 or 32"},
-           {30, 0, 2, "30 is not a multiple of 8: 4 ranks * 2 (gradient_accumulation_steps).",
+           {30, 4, 0, "30 is not a multiple of 4 ranks * 4 (train_micro", "Use 16 or 32"},
+           {30, 0, 2, "30 is not a multiple of 4 ranks * 2 (gradient_accumulation_steps) = 8.",
             "Use 24 or 32"},
-           {2, 0, 0, "2 is not a multiple of 4: 4 ranks", "Use 4"},
+           {2, 0, 0, "2 cannot be split evenly over 4 ranks.", "Use 4"},
            {1000, 1, 1, "", "Use 4, leave one of the three out"},
            {5, 1'048'576, 0, "", "Use 4194304"}}) {
     CAPTURE(c.train, c.micro, c.accumulation);
@@ -106,7 +106,7 @@ TEST_CASE("the number of ranks decides whether a batch can be split evenly", "[s
     CHECK(loaded.config.micro_batch * ranks == 32);
   }
   CHECK_FALSE(load(R"({"train_batch_size": 32})", {}, 3).ok());
-  CHECK(says(load(batch_file(8, 2, 1), {}, 1), kError + "8 is not 2: 1 rank * 2"));
+  CHECK(says(load(batch_file(8, 2, 1), {}, 1), kError + "8 is not 1 rank * 2", " = 2. Use 2"));
   // Replicated micro-batches count once.
   std::vector<std::string> sets{"train_batch_size=12", "train_micro_batch_size_per_gpu=3"};
   CHECK(load("", sets, 2).config.accumulation == 2);

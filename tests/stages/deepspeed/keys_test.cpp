@@ -272,6 +272,8 @@ TEST_CASE("each key of activation_checkpointing switches it on, without a change
   CHECK((two.recompute == Recompute::full && two.checkpoints == 2 && !two.cpu_checkpointing));
   CHECK((parts.recompute == Recompute::full && parts.partition_activations));
   CHECK((parts.replicated_micro_batches && !parts.cpu_checkpointing));
+  const auto both = with("activation_checkpointing.number_checkpoints=2; zerolab.recompute=full");
+  CHECK(origin(both, "zerolab.recompute") == "\"full\" from --set zerolab.recompute");
 }
 
 TEST_CASE("overlap, prefetch, live parameters and reuse are honoured in both spellings",
@@ -317,6 +319,8 @@ TEST_CASE("DeepSpeed's defaults overlap in stage 3 alone, prefetch 5e7 and keep 
   CHECK(zero_of(R"("stage": 3, "overlap_comm": null)").config.overlap == Overlap{});
   const auto loaded = zero_of(R"("stage": 3)", theirs);
   CHECK(loaded.findings.empty());
+  CHECK(says(zero_of(R"("stage": 3, "param_persistence_threshold": 100000)", theirs),
+             "ds.json:1: note: zero_optimization.param_persistence_threshold: has no effect"));
   for (const auto& [key, value] :
        {std::pair{"overlap_comm", "true"}, {"stage3_max_live_parameters", "1000000000"}})
     CHECK(origin(loaded, str("zero_optimization.", key)) ==

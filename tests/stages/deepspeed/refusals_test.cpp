@@ -12,7 +12,7 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
       {"gradient_clipping=true", "error: expected a number of at least 0, not true"},
       {"fp16.enabled=true; fp16.loss_scale=-1", "error: expected a number of at least 0, not -1"},
       {"optimizer=\"Adam\"", "error: expected an object, not the string \"Adam\""},
-      {"optimizer.params=[]", "error: expected an object, not an array []"},
+      {"optimizer.params=[]", "error: expected an object, not an empty array"},
       {"scheduler=true", "error: expected an object, not true"},
       {"optimizer.type=3", "error: expected one of \"Adam\", \"AdamW\", \"SGD\", not 3"},
       {"csv_monitor.job_name=3", "error: expected a string without zero bytes, not 3"},
@@ -24,7 +24,7 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
        "\"OneCycle\""},
       {"optimizer.params.betas=[0.9]",
        "error: expected an array of two numbers from 0 to below 1, not an array"},
-      {"optimizer.params.betas=[0.9, 1]",
+      {"optimizer.params.betas=[0.9, /* one */ 1]",
        "error: expected an array of two numbers from 0 to below 1, not an array [0.9, 1]"},
       {"optimizer.params.betas=0.9",
        "error: expected an array of two numbers from 0 to below 1, not 0.9"},
@@ -70,7 +70,9 @@ TEST_CASE("parameters that contradict each other, or that a type does not use, h
           "[stages]") {
   check({
       {"optimizer.type=SGD; optimizer.params.nesterov=true",
-       "error: Nesterov momentum requires a momentum and zero dampening"},
+       "error: Nesterov momentum requires a momentum and zero dampening; momentum is 0 and "
+       "dampening 0"},
+      {"scheduler.type=WarmupLR; scheduler.params.warmup_min_lr=-1e30", ""},
       {"scheduler.type=WarmupLR; scheduler.params.warmup_num_steps=0",
        "error: expected a whole number of at least 1, not 0"},
       {"scheduler.type=WarmupLR; scheduler.params.warmup_type=cosine",
@@ -114,11 +116,12 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
       {"fp16.fp16_master_weights_and_grads=true", "error: cannot be honoured: "},
       {"bf16.bf16_master_weights_and_grads=true", "error: cannot be honoured: "},
       {"bf16.bf16_optimizer_states=true", "error: cannot be honoured: "},
-      {"torch_autocast={\"enabled\": true}", "error: cannot be honoured: "},
+      {"torch_autocast.enabled=true", "error: cannot be honoured: zerolab has no autocast"},
       {"fp16.fp16_master_weights_and_grads=false", ""},
       {"bf16.bf16_master_weights_and_grads=false", ""},
       {"bf16.bf16_optimizer_states=false", ""},
       {"torch_autocast.enabled=false", ""},
+      {"torch_autocast.enbled=true", "warning: unknown key; did you mean \"enabled\"?"},
       {"fp16.auto_cast=true", "note: has no effect: "},
       {"bf16.immediate_grad_update=true", "note: has no effect: "},
       {"bf16.enabled=true; data_types.grad_accum_dtype=fp16", "error: fp16 is neither fp32 nor"},
@@ -162,7 +165,7 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
   CHECK(said(other, "a rank makes one file"));
   CHECK(said(".stage=2; .offload_param.device=cpu", "has no effect: it is for stage 3"));
   CHECK(with(".stage=2; .offload_param.device=cpu").ok());
-  for (const char* key : {".nvme_path=/fast", ".pipeline_read=false", ".pipeline_write=false"})
+  for (const char* key : {".nvme_path=/fast", ".pipeline_read=true", ".pipeline_write=true"})
     CHECK(said(str(".stage=2; .offload_optimizer.device=cpu; .offload_optimizer", key),
                "has no effect: it is for the device nvme"));
   const std::string quantized = ".stage=3; .offload_param.device=cpu; .zero_quantized_weights=true";
@@ -231,13 +234,23 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
       {".mics_shard_size=-1", "warning: DeepSpeed 0.19.8 refuses"},
       {R"(comms_logger={"enabled": true, "prof_ops": ["all_reduce"]})",
        "note: comms_logger.prof_ops: has no effect: prof_all is true"},
-      {R"(tensor_parallel={"autotp_size": 2})",
-       "error: cannot be honoured: there is no tensor parallelism"},
-      {"tensor_parallel={}", ""},
+      {R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 1}})", ""},
+      {"tensor_parallel.tp_size=1", "error: unknown key; it belongs in \"tensor_parallel.tp\""},
+      {"tensor_parallel.tp.size=1", "error: unknown key"},
+      {"tensor_parallel.tp.enable=true", "error: unknown key"},
+      {"tensor_parallel.dtype=fp16", "error: DeepSpeed 0.19.8 refuses a file with this key"},
+      {"data_efficiency.enabled=true", "error: cannot be honoured: sequences are read in order"},
+      {"data_efficiency.seed=1234", "note: has no effect: "},
+      {"data_efficiency=false", "error: expected an object, not false"},
       {"csv_monitor.enable=true", "error: unknown key"},
       {"tensorboard.enable=true", "error: unknown key"},
       {"comms_logger.enable=true", "error: unknown key"},
   });
+  for (const char* set :
+       {R"(tensor_parallel={"autotp_size": 2})", R"(tensor_parallel={"tp": {"tp_size": 2}})"}) {
+    check({{set, "error: "}});
+    CHECK(says(with(set), "--set ", "_size: cannot be honoured: there is no tensor parallelism"));
+  }
   CHECK(says(with("amp.enabled=true"), "--set amp",
              "error: amp: DeepSpeed 0.19.8 refuses a file with this key; leave it out: DeepSpeed "
              "removed Apex AMP"));

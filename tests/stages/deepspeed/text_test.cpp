@@ -118,6 +118,7 @@ TEST_CASE("text that is not a JSON object is refused with one sentence and its l
   CHECK(refused("\"abc\"", "not the string \"abc\""));
   CHECK(refused("null", "not null"));
   CHECK(refused("{\n\"a\": {\n\"b\": 1", ":3: the text ends inside the object that line 2 opens"));
+  CHECK(refused("{\n\"a\":\n[1,", ":3: the text ends inside the array that line 3 opens"));
   CHECK(refused("{\"a\": [1,", "the text ends inside the array that line 1 opens"));
   CHECK(refused("{\"a\"", "the text ends inside the object that line 1 opens"));
   CHECK(refused("{\"a\":", "the text ends inside the object that line 1 opens"));
@@ -143,7 +144,7 @@ TEST_CASE("numbers and words that are not JSON are named", "[stages]") {
   for (const char* value : {"1e400", "-1e400"})
     CHECK(refused(std::string("{\"a\": ") + value + "}", " is too large for a number"));
   CHECK(refused("{\"a\": 1" + std::string(400, '0') + "}", " is too large for a number"));
-  for (const char* value : {"01", ".5", "+1", "0x10", "1.", "1e", "--1"})
+  for (const char* value : {"01", ".5", "+1", "0x10", "1.", "1e", "--1", "1e400abc"})
     CHECK(refused(std::string("{\"a\": ") + value + "}",
                   "a number or a string in double quotes, not \"" + std::string(value)));
   CHECK(refused("{\"a\": True}", "expected true, false, null, a number"));
@@ -163,6 +164,7 @@ TEST_CASE("junk is refused with one sentence within a second", "[stages]") {
   CHECK(refused("{\"a\": \"\\ud800\"}", "a wrong escape"));
   for (const char* text : {"}", "{,}", "[1,,2]", "{\"a\": \"\\x\"}", "nul", "'a'", "\xef\xbb"})
     CHECK(refused(text, ""));
+  CHECK(refusal("{\"a\": [" + repeated(120'000, "1,") + "]}").empty());
   CHECK(refused("{" + repeated(10'000, "\"a\":1,") + "}", "duplicate key"));
   std::string keys;
   for (int i = 0; i < 10'000; ++i) keys += str("\"k", i, "\":1,");

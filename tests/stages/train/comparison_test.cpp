@@ -185,6 +185,25 @@ TEST_CASE("the diagnosis needs no right ddp, and one micro-batch is enough", "[s
   CHECK_FALSE(comparison.stages[wrong_ddp ? 1 : 0].diagnosis.found());
 }
 
+TEST_CASE("an empty parameter has its tensors, and no factor is named by chance", "[stages]") {
+  GptTrainingSpec spec = three_micro_batches(text());
+  spec.make_model = [] {
+    auto model = std::make_unique<OddModel>(OddModelOptions{});
+    model->parameters().push_back({.name = "none", .shape = {0}});
+    model->units()[1].parameters.push_back(&model->parameters().back());
+    return model;
+  };
+  PlainTraining plain(spec);
+  const Parameter& none = *plain.model().units()[1].parameters.back();
+  CHECK((none.data.defined() && none.grad.defined()));
+  const FlatLayout flat(plain.model().units(), 1);
+  const FlatValues ones(size_t(flat.size()), 1.0f), more(ones.size(), 2.01f);
+  std::vector<std::vector<FlatValues>> alone{{ones}};
+  CHECK(diagnose_gradient({flat, alone, .02}, {more}).meaning == "every gradient is 2.01 x ddp's");
+  alone[0][0][0] = std::nanf("");
+  CHECK(diagnose_gradient({flat, alone}, {ones}).meaning == "in root only: it differs from ddp's");
+}
+
 TEST_CASE("a deviation that is not a number is named like any other", "[stages]") {
   const Comparison comparison = compare_stages(
       with_wrong_zero2(three_micro_batches(text()), Mistake::nan), {StageKind::zero2});

@@ -6,8 +6,6 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <vector>
 
-#include "stages/train/phase_times.h"
-
 using namespace zl;
 
 namespace {

@@ -153,7 +153,7 @@ TEST_CASE("a broken header is refused with the file and the reason", "[tensor]")
   check_all(bad_headers());
 }
 
-TEST_CASE("a tensor that is wrong or does not fit is refused with its name and both numbers",
+TEST_CASE("a tensor that is wrong or does not fit is refused with the file and the reason",
           "[tensor]") {
   check_all(bad_tensors());
   check_all(bad_covers());

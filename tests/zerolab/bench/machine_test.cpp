@@ -30,7 +30,8 @@ TEST_CASE("bench machine has each limit on one core and on all cores, with a spr
   const ScratchFolder folder;
   const std::string disk = " --dir " + folder.path();
   const Json json = Json::parse(document(kQuick + "-q --cores 2 --samples 3 --array 3MiB" + disk));
-  CHECK((json["command"] == "bench machine" && json["cores"] == 2));
+  CHECK((json["command"] == "bench machine" && json["cores"] == 2 && json["schema"] == 2));
+  CHECK((json["cache_bytes"]["L2"] >= 0 && json["page_bytes"] >= 4096));
   std::map<std::string, Json> limits;
   for (const Json& limit : json["limits"]) {
     CAPTURE(limit.dump());
@@ -58,6 +59,8 @@ TEST_CASE("bench machine has each limit on one core and on all cores, with a spr
               "GB/s", "kernels compiled for ",
               "Latency to a sleeping thread on another core: ", "A file of 4.00 MiB in "});
   CHECK(contains(table.err, "our matmul, 512 × 512, 1 core, ETA "));
+  if (const Finished full = call(kQuick + "--dir /proc"); !contains(full.err, "no files may be"))
+    check_refused(full, "/proc has 0 B left, but a file of 4.00 MiB is made");
 }
 
 TEST_CASE("our matmul stays below the best sample of the multiply-adds", "[zerolab]") {
@@ -95,6 +98,7 @@ TEST_CASE("bench machine --save writes this machine, with plausible rates, and p
   CHECK(m.link.kind == zl::NodeLink::Kind::memory);
   CHECK(m.network.ports == 0);
   CHECK((m.host.disk_read > 0 && m.host.disk_write > 0 && m.host.disk_bytes > 0));
+  CHECK(contains(m.sources.back(), folder.path() + ", "));
   // Per second, and not in millions or billions of them, on anything from a small board on.
   CHECK(m.rank.memory_bytes > 1e8);
   CHECK((m.rank.memory_bandwidth > 1e8 && m.rank.memory_bandwidth < 1e12));

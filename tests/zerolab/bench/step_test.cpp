@@ -40,6 +40,9 @@ TEST_CASE("bench step --json has rows for one rank and for each stage, relative 
            seconds["median"] <= seconds["max"]));
     CHECK((row["tokens_per_second"] > 0.0 && row["share_of_peak"] > 0.0));
     CHECK(row["peak_total_bytes"].size() == row["ranks"]);
+    CHECK(row["page_faults_per_step"] >= 0.0);
+    if (!row["peak_resident_bytes"].is_null())
+      CHECK(row["peak_resident_bytes"] >= row["resident_bytes_before"]);
   }
   CHECK(rows[0]["time_relative_to_ddp"].is_null());
   CHECK(rows[2]["time_relative_to_ddp"] == 1.0);
@@ -49,6 +52,10 @@ TEST_CASE("bench step --json has rows for one rank and for each stage, relative 
   CHECK(rows[2]["operations_per_step"] ==
         6 * json["parameters"].get<double>() * tokens + 2 * attention);
   CHECK(rows[2]["operations_per_step"] == 2 * rows[0]["operations_per_step"].get<double>());
+  CHECK(rows[0]["tokens_per_step"] == 4 * 32);
+  // A block of width 32 has 12·32² weights of matrices and 13·32 other parameters.
+  const Json deep = rows_of(kStep + "--ranks 1 --stages ddp --steps 1 --warm-up 0 --n-layer 4");
+  CHECK(deep[0]["parameters"] == integer(rows[0]["parameters"]) + 2 * (12 * 32 * 32 + 13 * 32));
 }
 
 TEST_CASE(

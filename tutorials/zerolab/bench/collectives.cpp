@@ -52,7 +52,7 @@ void time_trials(std::vector<TimedTrial>& trials, const TrainingSpec& spec,
   const auto body = [&](Communicator& comm) {
     const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends();
     Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events());
-    wait_until_spread(comm, memory);
+    if (options.spread) wait_until_spread(comm, memory);
     for (int64_t round = 0; round < options.rounds; ++round)
       for (TimedTrial& trial : trials) {
         if (comm.rank() == 0) begin(trial);

@@ -128,7 +128,11 @@ class Description {
         gpu_(device_.on_gpus()),
         ranks_(gpu_ ? int(device_.gpus.size()) : std::min(options.cores.cores, kMostRanks)),
         timed_steps_(options.quick ? 2 : 5),
-        trials_{options.quick ? 2 : 8, options.quick ? 2 : 5, 2, false},
+        trials_{.rounds = options.quick ? 2 : 8,
+                .calls = options.quick ? 2 : 5,
+                .warm_up = 2,
+                .check = false,
+                .spread = true},
         bytes_(sizes_between(256, (options.quick ? 1 : 32) * kMiB, 4)),
         types_{Dtype::f32} {
     const std::span<const Size> all = gpu_ ? std::span<const Size>(kGpuSizes) : kCpuSizes;
@@ -161,7 +165,7 @@ class Description {
  private:
   RankMachine& rank() { return machine_.rank; }
   int64_t items() const {
-    return 3 + !options_.folder.empty() +
+    return 3 + options_.disk_passes() +
            std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) *
                (kWarmUp + timed_steps_) +
            std::ssize(groups_) * trials_.rounds * std::ssize(kTimed) * std::ssize(bytes_);
@@ -204,8 +208,11 @@ class Description {
     Workbench bench(device_);
     const std::unique_ptr<Backend> pinned = make_pinned_backend();
     Memory pinned_memory({DeviceKind::cpu}, *pinned, bench.memory().events(), {.pool = Pool::host});
-    rank().memory_bandwidth = bench.copy_rate();
-    host.link_bandwidth = bench.copy_rate(pinned_memory, 64 * kMiB);
+    const auto median = [&](Memory& from, int64_t bytes) {
+      return bench.copy_rate(from, options_.quick ? kMiB : bytes, options_.cores.samples).median;
+    };
+    rank().memory_bandwidth = 2 * median(bench.memory(), 512 * kMiB);
+    host.link_bandwidth = median(pinned_memory, 64 * kMiB);
   }
 
   // With zero3, which has the kernels of the other stages too; the second micro-batch adds to
@@ -274,15 +281,17 @@ class Description {
   // between two ranks of which one waits for a core takes a hundred times as long as others.
   void collectives(int ranks) {
     const RunSetup setup = setup_of(options_, sizes_.front(), Dtype::f32, ranks);
-    for (const Collective kind : kTimed) {
-      std::vector<TimedTrial> trials;
+    std::vector<TimedTrial> trials;
+    for (const Collective kind : kTimed)
       for (const int64_t bytes : bytes_)
         trials.push_back({{kind, bytes / 4 / ranks * ranks, Dtype::f32}});
-      time_trials(trials, setup.spec, trials_, [&](const TimedTrial& t) {
-        begin_(str(name(kind), " of ", human_bytes(t.bytes()), " on ", ranks, " ranks"));
-      });
+    time_trials(trials, setup.spec, trials_, [&](const TimedTrial& t) {
+      begin_(str(name(t.spec.kind), " of ", human_bytes(t.bytes()), " on ", ranks, " ranks"));
+    });
+    for (const Collective kind : kTimed) {
       std::vector<TimedCall> calls;
-      for (const TimedTrial& t : trials) calls.push_back({t.bytes(), std::ranges::min(t.seconds)});
+      for (const TimedTrial& t : trials)
+        if (t.spec.kind == kind) calls.push_back({t.bytes(), std::ranges::min(t.seconds)});
       CollectiveTerms terms = fit_terms(calls, kind, ranks);
       if (terms.bus == 0) terms.bus = kNoLimit;
       machine_.collectives.push_back({.collective = kind, .ranks = ranks, .terms = terms});
@@ -300,9 +309,9 @@ class Description {
   }
 
   void disk() {
-    begin_("disk");
     const DiskRates rates =
-        disk_rates(options_.folder, options_.disk_file(), options_.cores.samples);
+        disk_rates(options_.folder, options_.disk_file(), options_.disk_samples(), begin_);
+    machine_.sources.push_back(str("The disk: that of ", options_.folder, ", ", rates.method));
     machine_.host.disk_bytes = double(free_disk_space(options_.folder));
     machine_.host.disk_write = rates.write.median, machine_.host.disk_read = rates.read.median;
   }

@@ -1,6 +1,7 @@
 // A description of this machine for the clock (stages/predict/clock/machine.h), all of it measured.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "stages/predict/clock/machine.h"
@@ -17,6 +18,8 @@ struct MachineOptions : RunOptions {
   std::string save;                          // the file of the description; "": none
   bool quick = false, force = false;
   int64_t disk_file() const { return (quick ? 4 : 128) * kMiB; }  // [B]
+  int disk_samples() const { return std::min(cores.samples, 5); }
+  int64_t disk_passes() const { return folder.empty() ? 0 : 2 * (disk_samples() + 1); }
 };
 
 // The options without zeros. Throws Interrupted, InputError if the ranks' device cannot be used,

@@ -2,7 +2,11 @@
 
 #include "tutorials/zerolab/run/machine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tensor/cpu/cpu_backend.h"
@@ -29,7 +33,7 @@ struct Limit {
 
 std::vector<Limit> all_limits(int64_t array) {
   std::vector<Limit> limits;
-  if (multiply_add_peak() > 0)
+  if (has_multiply_add())
     limits.push_back({"multiply-adds", "multiply_add", "operations", 0, multiply_add_rate});
   limits.push_back({str("our matmul, ", kCpuMatrix, " × ", kCpuMatrix), "product", "operations",
                     3 * 4 * kCpuMatrix * kCpuMatrix,
@@ -43,10 +47,19 @@ std::vector<Limit> all_limits(int64_t array) {
   return limits;
 }
 
+// [B] of level 2 or 3; 0 if the system does not say. From /sys, because sysconf() may count a
+// shared cache once for each core. index2 is the L2 cache.
+int64_t cache_bytes(int level) {
+  int64_t kib = 0;
+  std::ifstream(str("/sys/devices/system/cpu/cpu0/cache/index", level, "/size")) >> kib;  // "1024K"
+  const int64_t other = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
+  return kib > 0 ? kib * 1024 : std::max<int64_t>(0, other);
+}
+
 Json disk_json(const MachineOptions& options, Progress& progress) {
   if (options.folder.empty()) return nullptr;
-  progress.item("disk");
-  const DiskRates rates = disk_rates(options.folder, options.disk_file(), options.cores.samples);
+  const DiskRates rates = disk_rates(options.folder, options.disk_file(), options.disk_samples(),
+                                     [&](const std::string& pass) { progress.item(pass); });
   return {{"folder", options.folder},
           {"method", rates.method},
           {"size_bytes", options.disk_file()},
@@ -57,7 +70,7 @@ Json disk_json(const MachineOptions& options, Progress& progress) {
 Json measure(const MachineOptions& options) {
   const bool several = options.cores.cores > 1;
   const std::vector<Limit> limits = all_limits(options.array);
-  Progress progress(std::ssize(limits) * (several ? 2 : 1) + 2 * several + !options.folder.empty(),
+  Progress progress(std::ssize(limits) * (several ? 2 : 1) + 2 * several + options.disk_passes(),
                     options.quiet);
   Json rows, latencies = Json::object(), share;
   double peak[2] = {}, matmul[2] = {};  // [FLOP/s] on one core, on all cores
@@ -92,7 +105,7 @@ Json measure(const MachineOptions& options) {
   for (const bool all : {false, true})
     share[all ? "all_cores" : "one_core"] =
         peak[all] > 0 ? Json(matmul[all] / peak[all]) : Json(nullptr);
-  return {{"schema", 1},
+  return {{"schema", 2},
           {"command", "bench machine"},
           {"ok", true},
           {"device_name", cpu_model()},
@@ -101,6 +114,8 @@ Json measure(const MachineOptions& options) {
           {"cores", options.cores.cores},
           {"samples", options.cores.samples},
           {"array_bytes", options.array},
+          {"cache_bytes", {{"L2", cache_bytes(2)}, {"L3", cache_bytes(3)}}},
+          {"page_bytes", sysconf(_SC_PAGESIZE)},
           {"operations_per_second", peak[0] > 0 ? Json(peak[0]) : Json(nullptr)},
           {"product_share_of_peak", share},
           {"limits", rows},
@@ -133,7 +148,7 @@ std::string machine_text(const Json& report) {
     if (!share.is_null() && (cores > 1 || where == "one_core"))
       tail += str("Our matmul reaches ", digits(100 * share.get<double>(), 3),
                   " % of the multiply-adds' best sample on ",
-                  where == "one_core" ? "one core" : "all cores", ".\n");
+                  where == "one_core" ? "one core" : plural(cores, "core"), ".\n");
   for (const auto& [how, seconds] : report["hand_over_seconds"].items())
     tail += str("Latency to a ", how, " thread on another core: ", short_seconds(seconds["median"]),
                 " (", short_seconds(seconds["min"]), " to ", short_seconds(seconds["max"]), ").\n");
@@ -142,13 +157,23 @@ std::string machine_text(const Json& report) {
                 disk["folder"].get<std::string>(), ", ", disk["method"].get<std::string>(),
                 ": written at ", giga(disk["write_bytes_per_second"], "median"), " GB/s (",
                 range(disk["write_bytes_per_second"]), "), read at ",
-                giga(disk["read_bytes_per_second"], "median"), " (",
+                giga(disk["read_bytes_per_second"], "median"), " GB/s (",
                 range(disk["read_bytes_per_second"]), ").\n");
   return str(report["device_name"].get<std::string>(), ", ", plural(cores, "core"),
              "\nkernels compiled for ", report["kernels"].get<std::string>(), "; median of ",
              report["samples"], " samples, and their range\n",
              report["optimised"].get<bool>() ? "" : "this is a debug build: its loops are slower\n",
              "\n", table.text(), "\n", tail);
+}
+
+// The processes that want a core: those of other programs are the ones before we begin.
+void note_other_programs(const MachineOptions& options) {
+  double load = 0;
+  if (options.quiet || getloadavg(&load, 1) != 1 || load < 0.5) return;
+  std::fprintf(stderr,
+               "note: other programs keep %s of %d cores busy. Times of kernels hardly change, but "
+               "calls between ranks take longer\n",
+               digits(load, 2).c_str(), usable_cores());
 }
 
 std::string saved_text(const Json& report) {
@@ -173,6 +198,7 @@ std::string saved_text(const Json& report) {
 
 int save(const MachineOptions& options) {
   OutputFile file(options.save, "", options.force);
+  note_other_programs(options);
   const std::string machine = machine_json(describe_machine(options));
   file.write_text(machine);
   file.commit();
@@ -192,7 +218,9 @@ int bench_machine(MachineOptions options) {
                 ": this process may run on ", plural(usable, "core"),
                 "; more threads would take turns on them");
   options.cores.seconds = options.quick ? 1e-3 : 0.01;
-  const int64_t available = available_memory(), large = (options.quick ? 4 : 256) * kMiB;
+  // Far larger than the caches, but only a part of the available memory.
+  const int64_t available = available_memory(),
+                large = options.quick ? 4 * kMiB : std::max(256 * kMiB, 4 * cache_bytes(3));
   if (options.array == 0)
     options.array = available > 0 ? std::clamp(available / 12, kMiB, large) : large;
   require_input(available == 0 || options.array <= available / 4, "--array ",
@@ -248,14 +276,15 @@ void add_bench_machine(CLI::App& bench, Invocation& invocation) {
   flags.value("--cores", "N", "cores that work at the same time (default all of this process)",
               [](const auto& text) { options.cores.cores = int(read_count(text, 1, 1024)); });
   flags.value("--array", "SIZE",
-              "size of each large array (default 256 MiB, or a twelfth of the available memory)",
+              "size of each large array (default the larger of 256 MiB and 4 times the L3 cache,\n"
+              "but at most a twelfth of the available memory)",
               [](const auto& text) {
                 options.array = read_size(text);
                 require_input(options.array >= kMiB, "'", text,
                               "' is less than 1 MiB and would stay in a cache");
               });
   flags.name("--dir", "DIR", "also measure the disk that has this folder", options.folder);
-  flags.value("--samples", "N", "samples of each limit (default 15)",
+  flags.value("--samples", "N", "samples of each limit (default 15; of the disk at most 5)",
               [](const auto& text) { options.cores.samples = int(read_count(text, 1, 1000)); });
   flags.toggle("--quick", "short samples and small arrays: a test that it runs, not how fast",
                options.quick);

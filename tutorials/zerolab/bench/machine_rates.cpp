@@ -7,9 +7,11 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "tensor/io/disk.h"
@@ -81,10 +83,11 @@ Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) 
   return spread_of(std::move(rates));
 }
 
-#if defined(__x86_64__)
 // Independent chains of multiply-adds: enough to hide a latency of 4 or 5 cycles on cores that
 // begin two per cycle.
 constexpr int kChains = 12;
+
+#if defined(__x86_64__)
 const float kDecay = 0.999f, kTerm = 0.001f;  // x = 0.999 x + 0.001 stays finite
 
 // In assembly, because debug builds do not optimise this folder but do optimise the kernels:
@@ -116,6 +119,21 @@ __attribute__((target("avx512f"))) void multiply_add_512(int64_t rounds) {
 #undef ZL_MULTIPLY_ADD_LOOP
 #endif
 
+struct MultiplyAddLoop {
+  int floats;  // per register
+  void (*run)(int64_t rounds);
+};
+
+std::vector<MultiplyAddLoop> multiply_add_loops() {  // which this CPU can run
+  std::vector<MultiplyAddLoop> loops;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    loops.push_back({8, multiply_add_256});
+  if (__builtin_cpu_supports("avx512f")) loops.push_back({16, multiply_add_512});
+#endif
+  return loops;
+}
+
 // Tensors of zeros that one thread allocates and writes first.
 struct ThreadTensors {
   ThreadTensors(const Shape& shape, int count) {
@@ -138,15 +156,25 @@ void run_pass(const std::vector<Tensor>& arrays) {  // two of a copy, three of a
   for (int64_t i = 0; i < n; ++i) out[i] = a[i] + 0.5f * b[i];
 }
 
-// The last round that one of two threads may begin. The other thread sets it.
+// The last round that one of two threads may begin. The other thread sets it. std::atomic::wait
+// would spin before it sleeps.
 struct Turn {
   alignas(64) std::atomic<int> turn{0};
+  std::mutex mutex;
+  std::condition_variable changed;
   void set(int round, bool sleeping) {
-    turn.store(round, std::memory_order_release);
-    if (sleeping) turn.notify_one();
+    if (!sleeping) return turn.store(round, std::memory_order_release);
+    {
+      const std::lock_guard lock(mutex);
+      turn = round;
+    }
+    changed.notify_one();
   }
   void wait(int round, bool sleeping) {
-    if (sleeping) turn.wait(round - 1, std::memory_order_acquire);
+    if (sleeping) {
+      std::unique_lock lock(mutex);
+      return changed.wait(lock, [&] { return turn == round; });
+    }
     for (int i = 1; turn.load(std::memory_order_acquire) != round; ++i)
       if (i % 100'000 == 0) std::this_thread::yield();  // both threads may be on one core
   }
@@ -154,19 +182,18 @@ struct Turn {
 
 }  // namespace
 
-Spread multiply_add_rate([[maybe_unused]] const CoreRun& run) {
-#if defined(__x86_64__)
+bool has_multiply_add() { return !multiply_add_loops().empty(); }
+
+Spread multiply_add_rate(const CoreRun& run) {
   constexpr int64_t rounds = 20'000;
-  const bool wide = __builtin_cpu_supports("avx512f");
-  if (wide || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")))
-    return rate_on_cores(run, [&]() -> Piece {
-      return [&] {
-        wide ? multiply_add_512(rounds) : multiply_add_256(rounds);
-        return 2.0 * (wide ? 16 : 8) * kChains * rounds;
-      };
+  Spread best;
+  for (const MultiplyAddLoop& loop : multiply_add_loops()) {
+    const Spread rate = rate_on_cores(run, [&]() -> Piece {
+      return [&] { return loop.run(rounds), 2.0 * loop.floats * kChains * rounds; };
     });
-#endif
-  return {};
+    if (rate.max > best.max) best = rate;
+  }
+  return best;
 }
 
 double multiply_add_peak(int cores) {
@@ -216,7 +243,8 @@ Spread latency(bool sleeping, int samples, int rounds) {
   return spread_of(std::move(seconds));
 }
 
-DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples) {
+DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples,
+                     const std::function<void(const std::string&)>& begin) {
   constexpr int64_t chunk = 8 * kMiB;
   SwapFile file(folder);
   file.reserve(bytes);
@@ -232,18 +260,16 @@ DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples) {
     }
     last->wait();
   };
-  const auto rate = [&](bool writes) {
-    std::vector<double> rates;
-    for (int sample = 0; sample <= samples; ++sample) {  // the first is not counted
+  std::vector<double> rates[2];                      // of reads, of writes
+  for (int sample = 0; sample <= samples; ++sample)  // the first is not counted
+    for (const bool writes : {true, false}) {
       if (interrupt_requested()) throw Interrupted();
-      const auto begin = Clock::now();
+      begin(writes ? "disk, write" : "disk, read");
+      const auto start = Clock::now();
       pass(writes);
-      if (sample > 0) rates.push_back(double(bytes) / seconds_between(begin, Clock::now()));
+      if (sample > 0) rates[writes].push_back(double(bytes) / seconds_between(start, Clock::now()));
     }
-    return spread_of(std::move(rates));
-  };
-  const Spread write = rate(true);
-  return {.method = file.method(), .write = write, .read = rate(false)};
+  return {.method = file.method(), .write = spread_of(rates[1]), .read = spread_of(rates[0])};
 }
 
 }  // namespace zl::cli

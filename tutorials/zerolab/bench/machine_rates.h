@@ -3,6 +3,7 @@
 // samples.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "tutorials/zerolab/bench/measure.h"
@@ -15,8 +16,9 @@ struct CoreRun {
   double seconds = 0.02;  // [s] at least per sample
 };
 
-// [FLOP/s] of fused multiply-adds in fp32 on the widest vector registers alone; zeros if there is
-// no loop for this CPU.
+bool has_multiply_add();  // whether there is a loop of multiply-adds for this CPU
+// [FLOP/s] of fused multiply-adds in fp32 on vector registers alone, with the width that has the
+// best sample; zeros without a loop.
 Spread multiply_add_rate(const CoreRun& run);
 double multiply_add_peak(int cores = 1);  // the best sample
 // [FLOP/s] of our fp32 matmul of two n × n matrices; each core has its own matrices.
@@ -35,11 +37,13 @@ Spread memory_rate(MemoryPass pass, int64_t array, const CoreRun& run);
 // and must be woken.
 Spread latency(bool sleeping, int samples, int rounds);
 
-// [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it.
+// [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn. `begin`
+// is called before each of the 2 · (samples + 1) passes.
 struct DiskRates {
   std::string method;  // "O_DIRECT, aligned to 4096 bytes"
   Spread write, read;
 };
-DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples);
+DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples,
+                     const std::function<void(const std::string&)>& begin);
 
 }  // namespace zl::cli

@@ -79,13 +79,17 @@ Tensor Workbench::noise(Shape shape, Dtype dtype) {
   return t;
 }
 
-double Workbench::copy_rate(Memory& from, int64_t bytes) {
+Spread Workbench::copy_rate(Memory& from, int64_t bytes, int samples) {
   const Tensor there = Tensor::zeros(from, MemoryUse::activation, {bytes / 4}),
                here = Tensor::zeros(memory(), MemoryUse::activation, {bytes / 4});
-  return double(here.bytes()) / time([&] { kernel::copy(there, here); }, kPeakSamples).min;
+  const Spread seconds = time([&] { kernel::copy(there, here); }, samples);
+  const auto all = double(here.bytes());
+  return {.median = all / seconds.median, .min = all / seconds.max, .max = all / seconds.min};
 }
 
-double Workbench::copy_rate() { return 2 * copy_rate(memory(), gpu_ ? kGpuCopy : kHostCopy); }
+double Workbench::copy_rate() {
+  return 2 * copy_rate(memory(), gpu_ ? kGpuCopy : kHostCopy, kPeakSamples).max;
+}
 
 double Workbench::matmul_rate(int64_t n, Dtype dtype) {
   const Tensor a = noise({n, n}, dtype), b = noise({n, n}, dtype), out = noise({n, n}, dtype);

@@ -44,10 +44,10 @@ class Workbench {
   // Interrupted between samples.
   Spread time(const std::function<void()>& work, int samples);
 
-  Tensor noise(Shape shape, Dtype dtype);  // random values
-  // [B/s] from there to the device: the best of some copies.
-  double copy_rate(Memory& from, int64_t bytes);
-  double copy_rate();  // [B/s] read plus written, by a copy far larger than the caches
+  Tensor noise(Shape shape, Dtype dtype);                      // random values
+  Spread copy_rate(Memory& from, int64_t bytes, int samples);  // [B/s] from there to the device
+  // [B/s] read plus written, by copies far larger than the caches: the best sample.
+  double copy_rate();
   double matmul_rate(int64_t n, Dtype dtype);  // [FLOP/s] of two n × n matrices
   // [FLOP/s] The peak for a matmul: multiply-adds of a core for each thread, or a GPU's best large
   // matmul.

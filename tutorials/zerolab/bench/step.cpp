@@ -80,6 +80,7 @@ Json row_json(const StepRow& row, const StepRows& all, const RunSetup& setup) {
                {"share_of_peak", row.operations / seconds.median / (all.operation_rate * places)},
                {"peak_total_bytes", row.peak},
                {"tokens_per_step", row.tokens},
+               {"page_faults_per_step", row.page_faults},
                {"peak_resident_bytes", known(row.peak_resident)},
                {"resident_bytes_before", known(row.resident_before)}});
   return json;

@@ -28,6 +28,8 @@ struct StepRow {
   int64_t tokens = 0;                         // per step, over all ranks
   double operations = 0;                      // [FLOP] per step, over all ranks
   std::vector<int64_t> peak{};                // [B] per rank, device and host together
+  // Pages that the whole process touches first in a timed step: the maximum over the rounds.
+  double page_faults = 0;
   // [B] of the whole process: the maximum over the rounds, and before that round began. 0: unknown.
   int64_t peak_resident = 0, resident_before = 0;
 

@@ -1,6 +1,7 @@
 // The rows of 'zerolab bench step': every round runs each row for some steps.
 
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <fstream>
@@ -12,6 +13,12 @@
 
 namespace zl::cli {
 namespace {
+
+int64_t minor_page_faults() {  // of all threads since the process began
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
 
 // [B] A line such as "VmHWM:   12345 kB"; 0 if there is none.
 int64_t status_bytes(const std::string& key) {
@@ -33,7 +40,8 @@ int64_t restart_peak_resident() {
 }
 
 // A run of all ranks, or one of several independent runs: these start together, and their timed
-// steps start together. `begin_step` is called with the number of steps that were made.
+// steps start together. `begin_step` is called with the number of steps that were made, also at the
+// end.
 TrainingResult run_one(const GptTrainingSpec& spec, int64_t warm_up, Communicator* others,
                        const std::function<void(int64_t)>& begin_step) {
   int64_t steps = 0;
@@ -45,7 +53,7 @@ TrainingResult run_one(const GptTrainingSpec& spec, int64_t warm_up, Communicato
   };
   callbacks.on_step = [&](const StepRecord&) {
     if (++steps == warm_up && others) others->all_gather_object("", "warm");
-    if (steps < spec.steps) begin_step(steps);
+    begin_step(steps);
   };
   return run_training(spec, callbacks);
 }
@@ -78,7 +86,10 @@ void run_round(StepRow& row, const RunSetup& setup, int64_t warm_up, int64_t tim
   spec.engine.stage = row.stage;
   spec.steps = warm_up + timed;
   spec.ranks = row.ranks;
+  int64_t faults = 0;
   const auto begin_step = [&](int64_t step) {
+    if (step == warm_up) faults = -minor_page_faults();
+    if (step == spec.steps) return void(faults += minor_page_faults());
     progress.item(str(row.name(), " on ", plural(row.ranks, "rank"), ", step ", step + 1));
   };
   try {
@@ -99,6 +110,7 @@ void run_round(StepRow& row, const RunSetup& setup, int64_t warm_up, int64_t tim
       runs[0] = run_one(spec, warm_up, nullptr, begin_step);
     if (const int64_t peak = status_bytes("VmHWM"); resident > 0 && peak > row.peak_resident)
       row.peak_resident = peak, row.resident_before = resident;
+    row.page_faults = std::max(row.page_faults, double(faults) / double(timed));
     add(row, runs, warm_up, setup);
   } catch (const OutOfMemory& e) {
     row.out_of_memory = e.what();

@@ -14,7 +14,8 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"bench random", "use './zl test --random N'"},
     {"bench kernels --quick", "use '--model tiny --rows 64'"},
     {"bench step --sweep", "run 'zerolab bench step' once for each value"},
-    {"bench step --csv", "use --json"}};
+    {"bench step --csv", "use --json"},
+    {"bench step --force", "it replaced the file of --csv; use --json"}};
 
 // "'bench disk' was removed; use …", or "".
 inline std::string was_removed(std::string_view command) {

@@ -27,8 +27,9 @@ inline constexpr const char* kBenchDescription =
     "speed of the machine, collectives, kernels and steps";
 // bench is zerolab-bench, an executable beside zerolab; two files define these two functions.
 void add_bench(CLI::App& app, Invocation& invocation);
-// Called when the first argument is "bench". In zerolab it runs zerolab-bench with these arguments
-// in this process, and returns only a sentence that says why it cannot. In zerolab-bench: "".
+// Called when the first argument but -h and --help is "bench". In zerolab it runs zerolab-bench
+// with these arguments in this process, and returns only a sentence that says why it cannot. In
+// zerolab-bench: "".
 std::string become_bench(char** arguments);
 void add_checkpoint(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
