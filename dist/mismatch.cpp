@@ -24,11 +24,17 @@ bool meet(const Call& a, const Call& b) {
   return !a.point_to_point() && !b.point_to_point() && a.group == b.group;
 }
 
-// Whether a rank that is in `call` has come to `waiting`, in which `rank` is.
-bool has_come(const Call& call, const Call& waiting, int rank) {
-  if (call.sequence != waiting.sequence || call.group != waiting.group) return false;
-  if (!waiting.point_to_point()) return !call.point_to_point();
-  return call.point_to_point() && call.kind != waiting.kind && call.peer_of_run() == rank;
+// Whether a rank has come to `waiting`, in which `rank` is. It may have left a collective already,
+// or not wait for it yet.
+bool has_come(const FlightRecorder& flight, const Call& waiting, int rank) {
+  if (!waiting.point_to_point())
+    return std::ranges::any_of(flight.recent(64), [&](const FlightRecord& record) {
+      return !record.call.point_to_point() && record.call.group == waiting.group &&
+             record.call.sequence >= waiting.sequence;
+    });
+  const Call call = flight.in_flight().value_or(FlightRecord{}).call;
+  return call.point_to_point() && call.kind != waiting.kind && call.group == waiting.group &&
+         call.sequence == waiting.sequence && call.peer_of_run() == rank;
 }
 
 std::string late_text(const Flights& flights, int rank, const Call& waiting, int64_t timeout) {
@@ -38,8 +44,7 @@ std::string late_text(const Flights& flights, int rank, const Call& waiting, int
   for (int r = 0; r < int(flights.size()); ++r) {
     if (!needs(waiting, r)) continue;
     ++ranks;
-    const auto record = flights[size_t(r)]->in_flight();
-    if (record && has_come(record->call, waiting, rank)) continue;
+    if (has_come(*flights[size_t(r)], waiting, rank)) continue;
     missing |= uint64_t(1) << r;
     states += "; " + last_seen(r, *flights[size_t(r)], steady_nanoseconds());
   }

@@ -63,6 +63,7 @@ class MpiCommunicator final : public ProcessCommunicator {
   void join(int64_t timeout) {
     // This does not count as a call of the program, which are numbered from 1.
     const Call joining{.kind = Collective::barrier, .name = "joining MPI", .has_deadline = false};
+    (void)do_all_gather_object("", joining);  // so that reports say where the ranks are
     const int64_t began = running_nanoseconds();
     MpiPlace place;
     others_.carry_out(joining, [&] {
@@ -93,6 +94,8 @@ class MpiCommunicator final : public ProcessCommunicator {
   bool moves_memory_of(Backend& backend) const override {
     return !backend.native_stream(Stream::communication);
   }
+
+  const char* memory() const override { return "CPUs"; }
 
   void post(Operation& op) override {
     progress(all_.in_flight_.emplace_back(InFlight{&op, MpiMessages(op.call, rank(), size())}));

@@ -3,8 +3,9 @@
 //
 // Using it needs no header of NCCL or CUDA. libnccl's functions are called through these pointers
 // without any code in between, only joining has some. That works because both sides pass the same
-// number of parameters, of the same sizes, and because enumerators have nccl.h's values:
-// library.cpp asserts all three against nccl.h when it is compiled.
+// number of parameters, of the same sizes and kinds (pointer, number, type of data, operator), and
+// because enumerators have nccl.h's values: library.cpp asserts all of this against nccl.h when it
+// is compiled.
 //
 // Communicators never block: a function that returns in_progress is done when comm_get_async_error
 // says so.

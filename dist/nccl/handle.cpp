@@ -13,7 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kInterval = 10ms;  // between two looks of the watchdog: long enough to cost nothing
+// Between two looks of the watchdog: long enough to cost nothing, and so short that the server does
+// not say before it that a rank misses the next call.
+constexpr auto kInterval = 10ms;
 constexpr int64_t kToReport = 300'000'000;  // [ns] for a rank that has gone to say why
 
 }  // namespace
@@ -166,7 +168,10 @@ bool NcclHandle::look() {
         return true;
       }
     } catch (const std::exception& error) {
-      others_.fail(one->call, error.what());
+      try {
+        others_.fail(one->call, error.what());
+      } catch (const std::exception&) {  // no memory to say it: the others end at their deadlines
+      }
       abort();
       return false;
     }
@@ -185,8 +190,9 @@ void NcclHandle::finish() {
 }
 
 void NcclHandle::abort() noexcept {
-  if (!comm_) return;
-  std::unique_lock turn(turn_, 1s);
+  std::unique_lock turn(turn_, std::defer_lock);
+  for (int tries = 0; comm_ && !turn.try_lock() && tries < 1000; ++tries)
+    std::this_thread::sleep_for(1ms);
   NcclComm* const comm = comm_.exchange(nullptr);
   if (turn) turn.unlock();
   if (comm) (void)call("ncclCommAbort", join_.api.comm_abort, comm);  // there was an error

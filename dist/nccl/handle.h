@@ -150,7 +150,7 @@ class NcclHandle final : public ChunkTransport {
   const int64_t timeout_;  // [ns]
   ControlClient& others_;
 
-  std::timed_mutex turn_;   // of the thread that is inside NCCL
+  std::mutex turn_;         // of the thread that is inside NCCL
   void* stream_ = nullptr;  // of the group
   std::atomic<NcclComm*> comm_{nullptr};
 

@@ -2,6 +2,7 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "dist/nccl/api.h"
 #include "tensor/platform/shared_library.h"
@@ -26,10 +27,20 @@ static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId) &&
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 3),
               "communicators that do not block came with NCCL 2.14");
 
-// Takes the library's function, whose parameters have the sizes of ours.
+// How a value of this type is passed and read.
+template <class T>
+constexpr int kind() {
+  if (std::is_same_v<T, NcclType> || std::is_same_v<T, ncclDataType_t>) return 0;
+  if (std::is_same_v<T, NcclOperator> || std::is_same_v<T, ncclRedOp_t>) return 1;
+  return std::is_pointer_v<T> ? 2 : std::is_enum_v<T> ? 3 : std::is_integral_v<T> ? 4 : 5;
+}
+template <class Ours, class Theirs>
+constexpr bool kAgree = sizeof(Ours) == sizeof(Theirs) && kind<Ours>() == kind<Theirs>();
+
+// Takes the library's function, whose parameters agree with ours in number and kind.
 template <class... Ours, class Result, class... Theirs, class Raw>
 void take(Result (*&ours)(Ours...), Raw (*)(Theirs...), SharedLibrary::Function function) {
-  static_assert(((sizeof(Ours) == sizeof(Theirs)) && ...) && sizeof(Result) == sizeof(Raw));
+  static_assert((kAgree<Ours, Theirs> && ...) && kAgree<Result, Raw>);
   ours = function;
 }
 

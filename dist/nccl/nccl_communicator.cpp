@@ -85,6 +85,8 @@ class NcclCommunicator final : public ProcessCommunicator {
     return !join_.api.needs_gpu || backend.native_stream(Stream::communication);
   }
 
+  const char* memory() const override { return "GPUs"; }
+
   void post(Operation& op) override {
     group_.push_back(&op);
     if (!in_group_) end_group();
@@ -110,6 +112,8 @@ class NcclCommunicator final : public ProcessCommunicator {
     backend.wait_event(Stream::communication, backend.record_event(Stream::compute).get());
     size_t steps = 0;
     for (Operation* op : operations) {
+      require(&op->backend == &backend, describe(op->call),
+              " is on another device than the first call of its group");
       op->state = Operation::State::posted;  // a part of it, if what follows fails
       steps = std::max(steps, op->steps.size());
     }

@@ -37,6 +37,14 @@ std::string first_difference(const std::string& ours, const std::string& theirs)
   }
 }
 
+// If the message that came is a failure, throws it.
+void throw_failure_of(State state, const Message& message) {
+  if (state != State::message || message.kind != uint8_t(ControlMessage::failure)) return;
+  WireReader wire(message.body);
+  const RunFailure failure = decode_failure(wire);
+  throw_failure({printable(failure.why), failure.detail});
+}
+
 // Where rank 0 lets the other ranks in.
 class Lobby {
  public:
@@ -60,7 +68,7 @@ class Lobby {
       const Deadline now = Clock::now();
       if (options_.interrupted && options_.interrupted()) throw CommunicationError(kInterrupted);
       if (died_ == 0) others_come = std::min<Deadline>(deadline, now + kAnswer);
-      if (died_ != 0 && (missing_ == died_ || now > others_come))
+      if (died_ != 0 && now > others_come)
         throw CommunicationError(died_text(std::countr_zero(died_)));
       if (now > deadline) throw CommunicationError(missing_text());
       std::this_thread::sleep_for(2ms);
@@ -83,12 +91,15 @@ class Lobby {
   // Notices ranks that have died, and lets ranks in that have come.
   void look() {
     Message message, none;
-    for (size_t r = 1; r < connections_.size(); ++r)
-      if (connections_[r] && connections_[r]->receive(none, Clock::now()) != State::waiting) {
-        connections_[r].reset();
-        missing_ |= uint64_t(1) << r;
-        died_ |= uint64_t(1) << r;
-      }
+    for (size_t r = 1; r < connections_.size(); ++r) {
+      Connection* const one = connections_[r].get();
+      const State state = one ? one->receive(message, Clock::now(), kLongHello) : State::waiting;
+      if (state == State::waiting) continue;
+      connections_[r].reset();
+      throw_failure_of(state, message);
+      missing_ |= uint64_t(1) << r;
+      died_ |= uint64_t(1) << r;
+    }
     if (Socket socket = accept_from(listener_); socket.open())
       strangers_.push_back(
           {std::make_unique<Connection>(std::move(socket)), Clock::now() + kAnswer});
@@ -200,27 +211,29 @@ std::unique_ptr<Connection> ask(const RankIdentity& self, const BootstrapOptions
   hello.text(self.host).text(self.machine).text(self.gpu);
   connection->send(uint8_t(ControlMessage::hello), hello.take());
   // Rank 0 says why the others do not come before this is over.
-  const Deadline all_came =
-      options.timeout.count() > 0 ? Clock::now() + options.timeout + 500ms : Deadline::max();
+  const int64_t began = running_nanoseconds(),
+                most = std::chrono::nanoseconds(options.timeout + 500ms).count();
+  int64_t waited = 0;
   Message message;
   State state = State::waiting;
   bool let_in = false;
-  while (state == State::waiting && Clock::now() < (let_in ? all_came : until)) {
-    if (options.interrupted && options.interrupted()) throw CommunicationError(kInterrupted);
+  while (state == State::waiting &&
+         (let_in ? waited < most || options.timeout.count() <= 0 : Clock::now() < until)) {
+    if (options.interrupted && options.interrupted()) {
+      if (let_in) connection->send(uint8_t(ControlMessage::failure), encode({kInterrupted}));
+      throw CommunicationError(kInterrupted);
+    }
+    waited = running_nanoseconds() - began;
     state = connection->receive(message, Clock::now() + 20ms, kLongHello);
     if (state != State::message || message.kind != uint8_t(ControlMessage::alive)) continue;
     let_in = true;
     state = State::waiting;
   }
   if (let_in && state == State::ended) throw CommunicationError(died_text(0));
+  if (let_in && state == State::waiting) throw CommunicationError(silent_text(0, waited));
   if (state == State::message && message.kind == uint8_t(ControlMessage::started))
     return connection;
-  WireReader answer(message.body);
-  if (state == State::message && message.kind == uint8_t(ControlMessage::failure)) {
-    RunFailure failure = decode_failure(answer);
-    failure.why = printable(failure.why);
-    throw_failure(failure);
-  }
+  throw_failure_of(state, message);
   why = str("at port ", port,
             state == State::other_version
                 ? " is a zerolab of another version; rebuild it on all machines"

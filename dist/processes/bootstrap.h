@@ -37,9 +37,10 @@ struct RankIdentity {
 using Connections = std::vector<std::unique_ptr<Connection>>;  // by rank
 
 // Both return when all ranks have come. If ranks were started differently (settings, number of
-// ranks, two of one number, two on one GPU), both throw InputError; if one has not come in time, or
-// has died, CommunicationError. All ranks that have come throw the same text. After a death rank 0
-// waits for the others 2 s at most, so that they hear of it.
+// ranks, two of one number, two on one GPU), both throw InputError; if one has not come in time,
+// has died or is interrupted, CommunicationError. All ranks that rank 0 has let in throw the same
+// text; if it is rank 0 that has died or gives no sign of life, the others say that. After a death
+// rank 0 waits 2 s, at most until the timeout, so that the others come and hear of it.
 
 // On rank 0: listens, and returns the connections of the others. Throws CommunicationError if no
 // port is free.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dist/ordered/polling.h"
+#include "dist/run_ranks.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -21,7 +22,7 @@ ControlClient::ControlClient(int rank, std::unique_ptr<Connection> connection,
       timeout_(std::chrono::nanoseconds(timeout).count()),
       alive_interval_(std::chrono::nanoseconds(alive_interval(timeout)).count()),
       connection_(std::move(connection)),
-      thread_([this] { serve(); }) {}
+      thread_(start_thread(str("control ", rank), [this] { serve(); })) {}
 
 ControlClient::~ControlClient() {
   closing_ = true;

@@ -3,11 +3,13 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <future>
 #include <memory>
 #include <optional>
 
 #include "dist/mismatch.h"
 #include "dist/processes/control_messages.h"
+#include "dist/run_ranks.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -291,9 +293,12 @@ std::unique_ptr<Connection> connect_ranks(const RankIdentity& self, const Bootst
   Connections connections = let_ranks_in(self, options);
   auto [near, far] = socket_pair();
   connections[0] = std::make_unique<Connection>(std::move(near));
-  auto serving = std::make_unique<ControlServer>(std::move(connections), timeout);
-  server = std::jthread(
-      [serving = std::move(serving)](const std::stop_token& stop) { serving->serve(stop); });
+  const auto serving = std::make_shared<ControlServer>(std::move(connections), timeout);
+  std::promise<std::stop_token> stop;
+  server = start_thread("control server", [serving, token = stop.get_future().share()] {
+    serving->serve(token.get());
+  });
+  stop.set_value(server.get_stop_token());
   return std::make_unique<Connection>(std::move(far));
 }
 

@@ -2,9 +2,8 @@
 //
 // One thread serves all connections. It answers when all ranks have come to the same collective,
 // and fails the run when it finds one of these:
-//   calls that differ       when the last rank has come to the call; if ranks do not compare it,
-//   when
-//                           the records of two of them have come (with each sign of life)
+//   calls that differ       when the last rank has come to the call; if ranks do not compare
+//                           it, when the records of two have come (with each sign of life)
 //   a rank that has died    its connection ends before it has sent `ended`
 //   a rank that is silent   for the timeout, or for half of it where others wait: its process is
 //                           stopped, or its machine or the network is gone

@@ -70,8 +70,6 @@ struct Names {
   const char *launcher, *mark;  // a variable that no launcher in a later row sets
   const char *rank, *size, *local_rank, *local_size;
 };
-// How many ranks run on each machine, as a list.
-constexpr const char* kTasks = "SLURM_STEP_TASKS_PER_NODE";
 
 // The first row whose mark and rank are set counts. RANK takes precedence over Slurm, whose numbers
 // count the launchers under `srun torchrun`, and over mpirun. Cray's launcher has other names for
@@ -86,24 +84,26 @@ constexpr Names kLaunchers[] = {
     {"mpirun", "PMI_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
     {"mpirun", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"mpirun", "PMIX_RANK", "PMIX_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+// Here the last is a list of how many ranks run on each machine; some steps have only the job's.
 constexpr Names kSrun{"srun",          "SLURM_STEP_NUM_TASKS",
                       "SLURM_PROCID",  "SLURM_STEP_NUM_TASKS",
-                      "SLURM_LOCALID", kTasks};
+                      "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
+constexpr const char* kTasksOfJob = "SLURM_TASKS_PER_NODE";
 
-// 4 of "2(x3),4" for machine 3, machines counted from 0.
-int tasks_on(const Variables& v, int machine) {
-  std::istringstream list(v.text(kTasks));
+// 4 of "2(x3),4" in variable `name` for machine 3, machines counted from 0.
+int tasks_on(const Variables& v, const char* name, int machine) {
+  std::istringstream list(v.text(name));
   int left = machine;
   for (std::string entry; std::getline(list, entry, ',');) {
     int tasks = 0, machines = 1, end = 0;
-    (void)std::sscanf(entry.c_str(), "%d%n(x%d)%n", &tasks, &end, &machines, &end);
+    if (entry.find_first_not_of("0123456789(x)") != entry.npos) break;  // such as a sign
+    (void)std::sscanf(entry.c_str(), "%9d%n(x%9d)%n", &tasks, &end, &machines, &end);
     if (size_t(end) != entry.size() || tasks < 1 || machines < 1) break;
     if ((left -= machines) < 0) return tasks;
   }
-  throw InputError(str(kTasks, " is '", v.text(kTasks),
-                       "', which is no list such as 4(x2),1, or has "
-                       "no entry for machine ",
-                       machine, " (SLURM_NODEID)"));
+  throw InputError(str(name, " is '", v.text(name),
+                       "', which is no list such as 4(x2),1, or has no entry for machine ", machine,
+                       " (SLURM_NODEID)"));
 }
 
 LaunchedRank numbers(const Variables& v, const Names& names) {
@@ -118,8 +118,9 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
       ", this process's number on its machine and how many run there. Cure: set them too");
   if (!local) return r;
   r.local_rank = v.needed(names.local_rank, names.local_size);
-  r.local_size = names.local_size == kTasks ? tasks_on(v, v.needed("SLURM_NODEID", kTasks))
-                                            : v.needed(names.local_size, names.local_rank, 1);
+  r.local_size = r.launcher == kSrun.launcher
+                     ? tasks_on(v, names.local_size, v.needed("SLURM_NODEID", names.local_size))
+                     : v.needed(names.local_size, names.local_rank, 1);
   require_below(v, names.local_rank, r.local_rank, names.local_size, r.local_size);
   require_input(r.local_size <= r.size, v.assignment(names.local_size), " is more than ",
                 v.assignment(names.size));
@@ -198,7 +199,9 @@ std::optional<LaunchedRank> launched(const Variables& v) {
     const bool pmi = std::string_view(names.rank).starts_with("PMI");
     if (v.has(names.mark) && v.has(names.rank) && !(pmi && pmi_of_srun)) return numbers(v, names);
   }
-  if (v.number("SLURM_STEP_NUM_TASKS", 1).value_or(1) > 1) return numbers(v, kSrun);
+  Names srun = kSrun;
+  if (!v.has(srun.local_size) && v.has(kTasksOfJob)) srun.local_size = kTasksOfJob;
+  if (v.number("SLURM_STEP_NUM_TASKS", 1).value_or(1) > 1) return numbers(v, srun);
   return std::nullopt;
 }
 

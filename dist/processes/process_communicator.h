@@ -54,11 +54,13 @@ class ProcessCommunicator : public Communicator {
   virtual void complete(Operation& op) = 0;
   virtual void release(Operation& op) noexcept = 0;  // it may not have been waited for
   virtual bool moves_memory_of(Backend& backend) const = 0;
+  virtual const char* memory() const = 0;  // of what it moves that: "GPUs"
   // Checks a call with the other ranks, and posts it.
   Work issue(const Tensor& tensor, const Call& call, Steps steps) {
     Backend& backend = tensor.backend();
     require(backend.holds_data() && moves_memory_of(backend), name(call.kind), " '", call.name,
-            "': ", transport_, " cannot move this tensor, which is on ", backend.name());
+            "': ", transport_, " moves the memory of ", memory(), ", and this tensor is on ",
+            backend.name());
     if (call.count == 0 && !call.point_to_point()) steps.clear();
     const int64_t record = others_.require_same_call(call, events());
     if (!call.point_to_point()) all_ranks_came(call);

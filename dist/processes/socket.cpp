@@ -83,12 +83,14 @@ Socket listen_on(int port, Reach reach) {
   std::string why;
   const Addresses all =
       look_up(reach == Reach::everywhere ? nullptr : "127.0.0.1", port, AI_PASSIVE, why);
+  bool opened = false;
   const int on = 1, off = 0;  // soon after another run the port counts as used
   for (const int family : {AF_INET6, AF_INET})
     for (const addrinfo* at = all.get(); at; at = at->ai_next) {
       if (at->ai_family != family) continue;
       Socket socket(::socket(family, kKind, 0));
       if (socket.open()) {
+        opened = true;
         (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
         if (::bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 &&
@@ -98,6 +100,7 @@ Socket listen_on(int port, Reach reach) {
       }
       why = std::strerror(errno);
     }
+  if (!opened) throw CommunicationError(str("the system gives no socket: ", why));
   throw CommunicationError(
       str("rank 0 cannot listen on port ", port, ": ", why,
           "; set ZEROLAB_PORT to a port that this user may use, such as 29600"));

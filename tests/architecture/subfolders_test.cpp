@@ -62,6 +62,7 @@ const std::vector<Subfolder> subfolders = {
     {"tutorials/zerolab", "tutorials/zerolab/.*"},
     {"tutorials/zerolab/cli", "tutorials/(zerolab|lesson|exercises)/.*"},
     {"tutorials/zerolab/run", "tutorials/zerolab/(main\\.cpp|commands/.*|bench/.*|report/.*)"},
+    {"tutorials/zerolab/monitors", "tutorials/zerolab/run/.*"},
     {"tutorials/zerolab/report", "tutorials/zerolab/(commands|plan)/.*"},
     {"tutorials/zerolab/report/page", "tutorials/zerolab/report/.*|tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/bench", "tutorials/zerolab/commands/.*"},

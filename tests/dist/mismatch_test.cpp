@@ -179,16 +179,26 @@ TEST_CASE("arguments that cannot be right on this rank are its own error, before
   }
 }
 
-TEST_CASE("a send and a receive that met and take too long are not reported as missing", "[dist]") {
-  const bool met = GENERATE(true, false);
-  EventStream events(0, 16);
-  FlightRecorder sender, receiver;
-  Call call{.kind = Collective::send, .peer = 1, .count = 4, .sequence = 3, .name = "x"};
-  sender.begin(call, events, CallState::waiting);
-  call.kind = Collective::receive, call.peer = met ? 0 : 2;
-  receiver.begin(call, events, CallState::waiting);
-  const int64_t before = steady_nanoseconds();
-  while (steady_nanoseconds() == before) continue;
-  CHECK_THAT(overdue_text({&sender, &receiver}, 1, 0),
-             ContainsSubstring(met ? "rank 0 in send 'x'" : "rank 1 did not match send 'x'"));
+TEST_CASE("a rank that has come to a call that takes too long is not reported as missing",
+          "[dist]") {
+  const auto text = [](const Call& call, const Call& other, CallState state) {
+    EventStream events(0, 16);
+    FlightRecorder first, second;
+    first.begin(call, events, CallState::waiting);
+    second.begin(other, events, state);
+    const int64_t before = steady_nanoseconds();
+    while (steady_nanoseconds() == before) continue;
+    return overdue_text({&first, &second}, 1, 0);
+  };
+  const Call send{.kind = Collective::send, .peer = 1, .count = 4, .sequence = 3, .name = "x"},
+      sum{.kind = Collective::all_reduce, .count = 4, .sequence = 3, .name = "x"};
+  Call receive = send, last_sum = sum;
+  receive.kind = Collective::receive, receive.peer = GENERATE(0, 2), last_sum.sequence = 2;
+  CHECK_THAT(
+      text(send, receive, CallState::waiting),
+      ContainsSubstring(receive.peer == 0 ? "rank 0 in send 'x'" : "1 did not match send 'x'"));
+  for (const CallState state : {CallState::posted, CallState::done}) {
+    CHECK_THAT(text(sum, sum, state), ContainsSubstring("(call 3): the transfer was not done"));
+    CHECK_THAT(text(sum, last_sum, state), ContainsSubstring("only 1 of 2 ranks came to"));
+  }
 }

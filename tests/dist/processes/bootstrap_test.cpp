@@ -136,6 +136,13 @@ TEST_CASE("a rank that dies while others connect is named by all that have come"
   }
 }
 
+TEST_CASE("rank 0 is named if it is silent after it has let a rank in", "[dist]") {
+  const int port = free_ports();
+  const Foreigner silent(port, std::string("zerolab rank 6\n\x02\0\0\0\0\0\0\0\0", 24));
+  CHECK_THAT(come(identities(2)[1], at(port, 300ms)).error,
+             ContainsSubstring("rank 0 has given no sign of life for "));
+}
+
 TEST_CASE("a stranger that is silent must go, and one that sends too much goes at once", "[dist]") {
   const BootstrapOptions where = at(free_ports(), 4s);
   const std::jthread rank_0([&] { (void)come(identities(2)[0], where); });
@@ -241,6 +248,11 @@ TEST_CASE("an interrupt ends the waiting for ranks at once", "[dist]") {
   where.interrupted = [] { return true; };
   for (const int rank : {0, 1})
     CHECK_THAT(come(identities(2)[size_t(rank)], where).error, ContainsSubstring("interrupted"));
+  BootstrapOptions later = where;  // of a rank that has been let in; rank 2 never comes
+  later.interrupted = [at = deadline_in(1s)] { return std::chrono::steady_clock::now() > at; };
+  where.interrupted = {};
+  const std::jthread rank_1([&] { (void)come(identities(3)[1], later); });
+  CHECK(come(identities(3)[0], where).error == kInterrupted);
 }
 
 TEST_CASE("a rank of another run neither ends nor joins the run", "[dist]") {
