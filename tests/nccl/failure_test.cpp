@@ -102,7 +102,7 @@ TEST_CASE("NCCL that hangs", "[.nccl-hangs]") {
                 Rank rank(comm, {}, fake_backends(hang.lagging));
                 program(rank, {});
               },
-              {.timeout = 200ms, .grace = 100ms}, {.api = &api});
+              {.timeout = 200ms, .grace = 500ms}, {.api = &api});
 }
 
 TEST_CASE(
