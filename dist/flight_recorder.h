@@ -24,6 +24,9 @@ struct FlightRecord {
   int64_t changed = 0;  // [ns] when it entered its state
 };
 
+// Of a rank: enough to find where the calls of two ranks differ.
+inline constexpr int64_t kAllRecords = 64;
+
 class FlightRecorder {
  public:
   // Records a call and returns its number.

@@ -28,7 +28,7 @@ bool meet(const Call& a, const Call& b) {
 // or not wait for it yet.
 bool has_come(const FlightRecorder& flight, const Call& waiting, int rank) {
   if (!waiting.point_to_point())
-    return std::ranges::any_of(flight.recent(64), [&](const FlightRecord& record) {
+    return std::ranges::any_of(flight.recent(kAllRecords), [&](const FlightRecord& record) {
       return !record.call.point_to_point() && record.call.group == waiting.group &&
              record.call.sequence >= waiting.sequence;
     });
@@ -89,7 +89,7 @@ std::string first_mismatch_text(const Flights& flights) {
   // By group and number; in each the calls of the ranks that have come to it.
   std::map<std::tuple<int, uint64_t, int64_t>, std::vector<const Call*>> collectives;
   for (size_t r = 0; r < flights.size(); ++r)
-    for (const FlightRecord& record : records.emplace_back(flights[r]->recent(64))) {
+    for (const FlightRecord& record : records.emplace_back(flights[r]->recent(kAllRecords))) {
       const Call& call = record.call;
       if (call.point_to_point()) continue;
       auto& calls = collectives[{call.group.number, call.group.ranks, call.sequence}];

@@ -37,7 +37,8 @@ class Run {
       int rank = 0;
       try {
         for (; rank < size_; ++rank)
-          threads.push_back(start_thread(str("rank ", rank), [this, rank] { run_rank(rank); }));
+          threads.push_back(
+              start_thread(str("rank ", rank), [this, rank](auto&) { run_rank(rank); }));
       } catch (const CommunicationError& error) {
         rendezvous_.fail(error.what());
         std::lock_guard lock(mutex_);
@@ -144,10 +145,11 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body, RankOpt
   Run(size, body, options).run();
 }
 
-std::jthread start_thread(const std::string& name, std::function<void()> run) try {
-  return std::jthread([name, run = std::move(run)] {
+std::jthread start_thread(const std::string& name,
+                          std::function<void(const std::stop_token&)> run) try {
+  return std::jthread([name, run = std::move(run)](const std::stop_token& stop) {
     pthread_setname_np(pthread_self(), name.c_str());
-    run();
+    run(stop);
   });
 } catch (const std::exception& error) {  // mostly: the system gives no more threads
   throw CommunicationError(

@@ -19,9 +19,9 @@ struct SharedFailure {
   std::function<bool()> failed;
 };
 
-// A thread of a rank, with this name. Throws CommunicationError that says what to do if the system
-// gives no more threads.
-std::jthread start_thread(const std::string& name, std::function<void()> run);
+// A thread of a rank, with this name; `run` gets its stop token. Throws CommunicationError that
+// says what to do if the system gives no more threads.
+std::jthread start_thread(const std::string& name, std::function<void(const std::stop_token&)> run);
 
 // Makes a rank's communicator around that of the threads, `inner`, on the rank's thread. `events`
 // is the rank's; those of `inner` are used by no other thread. Both event streams outlive the

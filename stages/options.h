@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"

@@ -1,6 +1,5 @@
 // When is a gradient final? First the tape of one expression, entry by entry; then a GPT that uses
 // its embedding twice.
-#include <algorithm>
 #include <map>
 #include <set>
 

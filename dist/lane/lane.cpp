@@ -46,7 +46,7 @@ Work make(const Call& call, const Tensor& a, const Tensor& b, Communicator& comm
 class Lane {
  public:
   // A thread named "lane 3".
-  explicit Lane(int rank) : thread_(start_thread(str("lane ", rank), [this] { run(); })) {}
+  explicit Lane(int rank) : thread_(start_thread(str("lane ", rank), [this](auto&) { run(); })) {}
   ~Lane() { close(); }
   Lane(const Lane&) = delete;
 

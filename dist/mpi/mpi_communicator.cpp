@@ -206,8 +206,9 @@ class MpiCommunicator final : public ProcessCommunicator {
   // messages: a send may be read by the other rank, and collectives have no cancel. So its memory
   // is kept until the process ends.
   void release(Operation& op) noexcept override {
+    if (!forget(op)) return;
     static auto* const kept = new std::vector<Steps>;
-    if (forget(op)) kept->push_back(std::move(op.steps));
+    kept->push_back(std::move(op.steps));
   }
 
   MpiCommunicator& all_;               // the communicator of all ranks, whose in_flight_ counts

@@ -6,6 +6,7 @@
 
 #include "dist/flight_recorder.h"
 #include "dist/nccl/errors.h"
+#include "dist/run_ranks.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -124,10 +125,11 @@ void NcclHandle::require_in_time(const char* what, int64_t began) const {
 // Returns when the watchdog no longer uses the backend, which may end before it.
 void NcclHandle::watch(Watched operation, Backend& backend) {
   if (!watchdog_.joinable()) {
-    std::packaged_task<void()> select([&] { backend.select_for_this_thread(); });
-    auto selected = select.get_future();
-    watchdog_ = std::jthread([this, select = std::move(select)](std::stop_token stop) mutable {
-      for (select(); !stop.stop_requested() && look();) std::this_thread::sleep_for(kInterval);
+    const auto select =
+        std::make_shared<std::packaged_task<void()>>([&] { backend.select_for_this_thread(); });
+    auto selected = select->get_future();
+    watchdog_ = start_thread("NCCL watchdog", [this, select](const std::stop_token& stop) {
+      for ((*select)(); !stop.stop_requested() && look();) std::this_thread::sleep_for(kInterval);
     });
     selected.get();
   }

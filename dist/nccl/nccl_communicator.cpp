@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <functional>
 #include <thread>
 #include <utility>
 

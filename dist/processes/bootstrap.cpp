@@ -100,7 +100,7 @@ class Lobby {
       missing_ |= uint64_t(1) << r;
       died_ |= uint64_t(1) << r;
     }
-    if (Socket socket = accept_from(listener_); socket.open())
+    for (Socket socket = accept_from(listener_); socket.open(); socket = accept_from(listener_))
       strangers_.push_back(
           {std::make_unique<Connection>(std::move(socket)), Clock::now() + kAnswer});
     std::erase_if(strangers_, [&](Stranger& one) {

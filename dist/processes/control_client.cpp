@@ -22,7 +22,7 @@ ControlClient::ControlClient(int rank, std::unique_ptr<Connection> connection,
       timeout_(std::chrono::nanoseconds(timeout).count()),
       alive_interval_(std::chrono::nanoseconds(alive_interval(timeout)).count()),
       connection_(std::move(connection)),
-      thread_(start_thread(str("control ", rank), [this] { serve(); })) {}
+      thread_(start_thread(str("control ", rank), [this](auto&) { serve(); })) {}
 
 ControlClient::~ControlClient() {
   closing_ = true;

@@ -4,7 +4,7 @@
 // are processes compare their collectives over a connection to the control server in rank 0's
 // process. Functions that wait throw CommunicationError if the run has failed.
 //
-// A thread of its own reads what the server sends, answers it, and shows that this process is
+// A separate thread reads what the server sends, answers it, and shows that this process is
 // alive. It also notices that rank 0 has died or is silent.
 #pragma once
 

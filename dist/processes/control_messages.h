@@ -61,8 +61,6 @@ std::string encode(const FlightRecorder& flight, int64_t most);
 // Its texts live as long as `texts`. Throws CommunicationError.
 void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight);
 
-inline constexpr int64_t kAllRecords = 64;  // enough to find where the calls of two ranks differ
-
 // How often each side shows that it is alive.
 inline std::chrono::milliseconds alive_interval(std::chrono::milliseconds timeout) {
   using std::chrono::milliseconds;
@@ -70,7 +68,7 @@ inline std::chrono::milliseconds alive_interval(std::chrono::milliseconds timeou
                              : milliseconds(1000);
 }
 
-// [ns] A clock that stands still while this process is stopped (Ctrl-Z, a debugger), because no
+// [ns] A clock that does not advance while this process is stopped (Ctrl-Z, a debugger), because no
 // other rank is late then. A thread of the process must ask every few milliseconds, as
 // ControlClient's does.
 int64_t running_nanoseconds();

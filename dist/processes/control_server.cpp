@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <future>
 #include <memory>
 #include <optional>
 
@@ -45,7 +44,11 @@ class ControlServer {
     for (;;) {
       std::vector<pollfd> waiting;
       for (const Rank& rank : ranks_)
-        if (!rank.gone()) waiting.push_back({rank.connection->socket().fd(), POLLIN, 0});
+        if (!rank.gone()) {
+          const bool sent = rank.connection->flush();
+          const int events = sent ? POLLIN : POLLIN | POLLOUT;
+          waiting.push_back({rank.connection->socket().fd(), short(events), 0});
+        }
       (void)::poll(waiting.data(), waiting.size(), 5);
       for (int r = 0; r < int(ranks_.size()); ++r)
         if (!ranks_[size_t(r)].gone()) read(r);
@@ -80,7 +83,6 @@ class ControlServer {
   // death.
   void read(int r) {
     Rank& rank = ranks_[size_t(r)];
-    (void)rank.connection->flush();
     for (Message message;;) {
       const int64_t before = rank.connection->received();
       const auto state = rank.connection->receive(message, std::chrono::steady_clock::now());
@@ -294,11 +296,8 @@ std::unique_ptr<Connection> connect_ranks(const RankIdentity& self, const Bootst
   auto [near, far] = socket_pair();
   connections[0] = std::make_unique<Connection>(std::move(near));
   const auto serving = std::make_shared<ControlServer>(std::move(connections), timeout);
-  std::promise<std::stop_token> stop;
-  server = start_thread("control server", [serving, token = stop.get_future().share()] {
-    serving->serve(token.get());
-  });
-  stop.set_value(server.get_stop_token());
+  server = start_thread("control server",
+                        [serving](const std::stop_token& stop) { serving->serve(stop); });
   return std::make_unique<Connection>(std::move(far));
 }
 

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <charconv>
-#include <cstdio>
 #include <sstream>
 #include <string_view>
 

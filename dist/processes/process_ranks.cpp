@@ -38,7 +38,7 @@ class ProcessRun {
   void run(const std::function<void(Communicator&)>& body) {
     {
       const std::jthread rank =
-          start_thread(str("rank ", place_.rank), [this, &body] { run_rank(body); });
+          start_thread(str("rank ", place_.rank), [this, &body](auto&) { run_rank(body); });
       watch();
     }
     const RunFailure failure = client_->failure();
@@ -102,7 +102,7 @@ class ProcessRun {
     const std::string text =
         str("rank ", place_.rank, ": communication failed: ", failure.why, "\n", failure.report,
             "this rank did not end within timeout and grace; it is ", function ? "in " : "outside ",
-            function ? function : transport_.library, "\n");
+            function ? function : transport_.name, "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     std::_Exit(4);

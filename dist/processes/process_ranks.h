@@ -25,7 +25,7 @@ struct ProcessTransport {
   std::function<std::unique_ptr<Communicator>(ControlClient& others, EventStream& events)> join;
   // The function of the library that a rank is in, for the report if it hangs there; null: none.
   std::function<const char*()> inside;
-  const char* library = "";  // "NCCL"
+  const char* name = "";  // "NCCL"
 };
 
 // Runs `body` as the rank that a launcher made of this process, and returns when all ranks have

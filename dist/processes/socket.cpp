@@ -156,19 +156,19 @@ bool Connection::flush() {
 
 // If the connection is gone, receive() reports that.
 bool Connection::flush_locked() {
-  size_t done = 0;
-  while (done < unsent_.size()) {
+  while (sent_ < unsent_.size()) {
     const ssize_t sent =
-        ::send(socket_.fd(), unsent_.data() + done, unsent_.size() - done, MSG_NOSIGNAL);
+        ::send(socket_.fd(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
     if (sent > 0)
-      done += size_t(sent);
+      sent_ += size_t(sent);
     else if (!try_again())
-      done = unsent_.size();
+      sent_ = unsent_.size();
     else if (errno != EINTR)
-      break;
+      return false;
   }
-  unsent_.erase(0, done);
-  return unsent_.empty();
+  unsent_.clear();
+  sent_ = 0;
+  return true;
 }
 
 bool Connection::take(Message& message, uint64_t longest) {

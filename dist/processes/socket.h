@@ -81,6 +81,7 @@ class Connection {
   Socket socket_;
   std::mutex mutex_;
   std::string unsent_;  // under mutex_
+  size_t sent_ = 0;     // [B] of unsent_, under mutex_
 
   std::string bytes_;  // received, and not taken yet
   int64_t received_ = 0;

@@ -63,18 +63,6 @@ double MarkovSource::entropy() const {
   return sum;
 }
 
-double MarkovSource::loss_on(std::string_view text) const {
-  require(text.size() > 1, "a text of ", text.size(), " symbols has no predictions; it needs 2");
-  double sum = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const size_t to = kAlphabet.find(text[i]);
-    require(to != std::string_view::npos, "byte ", int(uint8_t(text[i])), " at position ", i,
-            " is not a symbol of the source");
-    if (i > 0) sum -= std::log(transition_[kAlphabet.find(text[i - 1])][to]);
-  }
-  return sum / double(text.size() - 1);
-}
-
 int MarkovSource::choose(const Row& probabilities, double u) {
   double below = 0;
   for (int j = 0; j < kSymbols; ++j) {

@@ -27,10 +27,6 @@ class MarkovSource {
   double stationary(int symbol) const { return stationary_[size_t(symbol)]; }
   // [nats per token] Entropy rate -sum_i pi_i sum_j p_ij ln p_ij: the lowest possible loss.
   double entropy() const;
-  // [nats per token] The loss of the best model, the source itself, on this text: the mean of -ln p
-  // of each symbol given the previous one. Near entropy(), but without the sampling error of the
-  // text.
-  double loss_on(std::string_view text) const;
 
   // The first n symbols as text. The same seed gives the same bytes, and a shorter text is a prefix
   // of a longer one.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "nn/formats/pytorch.h"
 #include "tensor/error.h"

@@ -14,7 +14,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "optim/flat_optimizer.h"
 #include "optim/loss_scaler.h"

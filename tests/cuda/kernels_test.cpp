@@ -5,7 +5,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <functional>
-#include <tuple>
 
 #include "tests/cuda/differential.h"
 

@@ -2,7 +2,6 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <optional>
 
 #include "tensor/kernels.h"
 #include "tests/cuda/differential.h"

@@ -2,7 +2,6 @@
 // depend on the number of blocks, but not on sizes.
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <regex>
 #include <string>

@@ -3,7 +3,6 @@
 // a diagnosis.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>

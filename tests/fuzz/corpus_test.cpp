@@ -1,7 +1,6 @@
 // Runs the fuzz targets on their stored inputs, so that these are tested everywhere. With clang,
 // fuzz_json and fuzz_safetensors start from these inputs and generate new ones.
 
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <cstdint>

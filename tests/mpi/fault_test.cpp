@@ -7,7 +7,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "tensor/error.h"
 #include "tests/mpi/mpirun.h"

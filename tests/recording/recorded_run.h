@@ -1,9 +1,7 @@
 // A run of the odd model whose last step is recorded, beside what the test itself saw of that step.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/stages/stage_run.h"

@@ -4,9 +4,7 @@
 #include "tutorials/zerolab/report/page/page.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/paths.h"
 #include "tests/report/browser.h"

@@ -3,7 +3,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
-#include <vector>
 
 #include "nn/data/windows.h"
 #include "stages/train/gpt_spec.h"

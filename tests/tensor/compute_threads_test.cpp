@@ -6,7 +6,6 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <mutex>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <string>

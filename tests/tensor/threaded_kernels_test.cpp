@@ -1,7 +1,6 @@
 // The CPU kernels have the same bits on several threads, at odd sizes that exceed the grain, and,
 // like those of the reference, at every offset of their buffers.
 
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
 #include <stdexcept>

@@ -5,7 +5,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <map>
-#include <numeric>
 
 #include "tests/tutorials/lesson_process.h"
 

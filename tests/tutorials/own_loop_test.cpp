@@ -1,9 +1,7 @@
 // tutorials/own_loop.cpp: a training loop by hand, beside the trainer's.
-#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdio>
-#include <string_view>
 
 #include "stages/train/gpt_spec.h"
 #include "tests/paths.h"

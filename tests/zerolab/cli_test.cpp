@@ -3,7 +3,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
 #include <string>
-#include <utility>
 
 #include "tests/zerolab/command.h"
 #include "tutorials/zerolab/cli/failure.h"

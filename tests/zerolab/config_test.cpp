@@ -3,7 +3,6 @@
 #include "stages/deepspeed/config.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/zerolab/command.h"

@@ -1,7 +1,6 @@
 // Bars of memory by use for a terminal: one letter and one colour per use.
 #pragma once
 
-#include <array>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,6 @@
 // Times are in seconds, rates in bytes or operations per second. A multiply-add is two operations.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "tests/nccl/fake/faults.h"
 
-#include <cstdio>
 #include <sstream>
 
 #include "tensor/error.h"

@@ -73,18 +73,6 @@ TEST_CASE("the empirical entropy of a long text approaches the known one", "[nn]
         Catch::Approx(MarkovSource(4).entropy()).epsilon(0.003));
 }
 
-TEST_CASE(
-    "the loss of the source on its text is near the entropy, and that of another source is larger",
-    "[nn]") {
-  const MarkovSource source(3);
-  const std::string text = source.generate(100000);
-  CHECK(source.loss_on(text) == Catch::Approx(source.entropy()).epsilon(0.01));
-  CHECK(MarkovSource(4).loss_on(text) > 1.2 * source.entropy());
-  CHECK(source.loss_on("ab") == Catch::Approx(-std::log(source.transition(2, 3))));
-  CHECK_THROWS_AS(source.loss_on("a"), std::invalid_argument);
-  CHECK_THROWS_AS(source.loss_on("az"), std::invalid_argument);
-}
-
 TEST_CASE("symbols have the frequencies of the stationary distribution", "[nn]") {
   const MarkovSource source(5);
   const std::string text = source.generate(400000);

@@ -1,6 +1,5 @@
 // How the inputs of checkpointed units wait for backward: the same bits in every way, and exactly
 // the bytes, moves and all-gathers of the closed formulas.
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 

@@ -1,7 +1,6 @@
 // Every key of the schema with every kind of value: no crash, and a finding for each wrong type.
 // The output of config explain: every setting with its origin and both defaults.
 
-#include <cmath>
 #include <set>
 
 #include "tests/paths.h"

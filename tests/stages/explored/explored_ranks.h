@@ -14,7 +14,6 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <semaphore>
 #include <string>

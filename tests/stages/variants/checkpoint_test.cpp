@@ -1,7 +1,6 @@
 // Checkpoints do not depend on the variant that saves them either.
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "stages/checkpoint/checkpoint_folder.h"

@@ -6,7 +6,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <thread>
 
 #include "tensor/kernels.h"
 #include "tests/tensor/io/swap_case.h"

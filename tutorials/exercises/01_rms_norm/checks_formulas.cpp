@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "tutorials/exercises/01_rms_norm/formulas.h"

@@ -1,7 +1,5 @@
 #include "tutorials/exercises/02_final_gradient/script_case.h"
 
-#include <algorithm>
-
 #include "tensor/random.h"
 
 namespace zl::exercises::final_gradient_checks {

@@ -1,7 +1,6 @@
 // What a wrong result of exercise 03 is made of: how often each rank's values are in each chunk.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

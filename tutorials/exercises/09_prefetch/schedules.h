@@ -1,7 +1,6 @@
 // The schedule that the library makes of a task, and those of typical mistakes.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "tutorials/exercises/09_prefetch/prefetch_case.h"

@@ -2,7 +2,6 @@
 // mistake.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "tutorials/exercises/10_reshard/reshard_case.h"

@@ -1,6 +1,5 @@
 #include "tutorials/exercises/grader/measure.h"
 
-#include <algorithm>
 #include <limits>
 #include <map>
 

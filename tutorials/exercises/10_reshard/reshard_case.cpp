@@ -1,7 +1,5 @@
 #include "tutorials/exercises/10_reshard/reshard_case.h"
 
-#include <algorithm>
-
 #include "stages/partition.h"
 #include "tensor/error.h"
 #include "tensor/random.h"

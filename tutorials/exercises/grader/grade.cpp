@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstring>
 #include <random>
 #include <set>
 

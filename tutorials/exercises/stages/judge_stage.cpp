@@ -1,7 +1,5 @@
 #include "tutorials/exercises/stages/judge_stage.h"
 
-#include <memory>
-
 namespace zl::exercises {
 namespace {
 

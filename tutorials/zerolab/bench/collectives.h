@@ -21,7 +21,7 @@ struct TrialOptions {
   // all trials alike.
   int64_t rounds = 1, calls = 20, warm_up = 5;
   bool check = true;    // the values of one call of each trial in each round
-  bool spread = false;  // before all, give the system time to place each rank on a core of its own
+  bool spread = false;  // before all, give the system time to spread the ranks over cores
 };
 
 // Makes the trials on the ranks of `spec`. Rank 0's process gets the results, and `begin` is called

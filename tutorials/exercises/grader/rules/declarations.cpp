@@ -1,6 +1,5 @@
 #include "tutorials/exercises/grader/rules/declarations.h"
 
-#include <algorithm>
 #include <cctype>
 #include <vector>
 
